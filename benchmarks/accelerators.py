@@ -36,6 +36,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "e": ("accelshards",),  # collectives, bytes per chip
     "f": ("acceliopddl",),  # public sharding problems
     "g": ("acceldevice",),  # a GPU that is there
+    "layouts": ("accellayouts",),  # orders of arguments, results and state in memory
 }
 # package that is imported -> what to install
 PACKAGES = {

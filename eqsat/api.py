@@ -6,22 +6,25 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eqsat.alone import extract_egraph, place_buffers
-from eqsat.borders import Request, labels_of, with_layouts
+from eqsat.askedorders import Asks, fixed_orders, read_orders
+from eqsat.borders import labels_of, with_layouts
 from eqsat.checked import check_oracle, checked
-from eqsat.measured import check_measure, measured
+from eqsat.measured import check_measure, measured, slower_in_orders
 from eqsat.model.control import controls
 from eqsat.model.cycles import uncollected
 from eqsat.model.deadline import OutOfTime, until
 from eqsat.model.devices import DeviceMap
 from eqsat.model.diag import did_you_mean, fail
+from eqsat.model.egraph import EGraph
 from eqsat.model.equalities import Equalities
 from eqsat.model.family import Family
 from eqsat.model.limits import Limits
+from eqsat.model.orders import AskedOrders
 from eqsat.model.program import Program
 from eqsat.model.progress import Progress, heard, phase, settle
 from eqsat.model.rulecheck import RuleCheck
@@ -30,6 +33,7 @@ from eqsat.model.selection import EXTRACTORS, GREEDY, GoalRequest, GoalResult
 from eqsat.model.symbols import sizes_of
 from eqsat.model.target import Target
 from eqsat.ops.programs.border_layouts import with_open_results
+from eqsat.orders import PLAIN_SHARE, in_best_orders
 from eqsat.reading import name_donated, read_spec, source_of
 from eqsat.report.log import log_phase, log_progress
 from eqsat.run import Run, timed
@@ -60,7 +64,7 @@ def optimize(
     weights: Sequence[str] = (),
     donate: Sequence[str] = (),
     without: Sequence[str] = (),
-    layouts: Mapping[str, Request] | None = None,
+    layouts: Asks = None,
     budget: Mapping[str, int | str] | None = None,
     settings: Sequence[str] = (),
     devices: str | Path | DeviceMap | None = None,
@@ -97,7 +101,12 @@ def optimize(
       which a few elements are new is then priced as written in place.
     * layouts: the layout of an argument or result, by its name or `result0`:
       `"pack(pos=[0], tiles=[16])"`, `"transpose(perm=[1, 0])"`, `"set_encoding(…)"` for the target
-      to decide, `"plain"`, or a `Layout`.
+      to decide, `"plain"`, or a `Layout`. Or the order in which its dims lie in memory, its shape
+      as it was: `[1, 0]`, `"auto"` for the search to choose (`layouts="auto"`: of all of them), or
+      `"compiler"` for the back end. A donated argument has the order of the result in its place.
+      `run.orders` says what was chosen and why; a search with plain arguments comes first, in
+      0.4 of the time, and its answer is kept unless another order is better (with `measure`, by
+      the clock as well).
     * limits: when saturation stops, `{"nodes": 20_000}` or `model.limits.Limits`.
     * time_limit: seconds from the end of reading to the end of the schedule.
       `run.selection.cuts` says what was left out for want of time.
@@ -136,7 +145,9 @@ def optimize(
         machine, places = _machine(target, devices, settings), _map(devices)
         machine = _with_budget(machine, budget or {})
         source = name_donated(source, donate, labels_of(source) if donate else ())
-        source = with_layouts(source, machine, layouts or {})
+        asked = read_orders(source, layouts, donate)
+        source = with_layouts(source, machine, asked.layouts)
+        source, orders = fixed_orders(source, asked)
         ruleset = _rules(rules)
         ruleset = ruleset.without(*_known(without, ruleset))
         wanted = _goals(goals)
@@ -149,14 +160,18 @@ def optimize(
     if extractor not in EXTRACTORS:
         raise fail("E450", f"no extractor `{extractor}`", help=f"one of {', '.join(EXTRACTORS)}")
     search = {"time_limit": time_limit, "seed": seed, "threads": threads, "extractor": extractor}
-    run = Run(source, canonical, machine, ruleset, wanted, seconds, search, bounds, checked)
+    run = Run(
+        source, canonical, machine, ruleset, wanted, seconds, search, bounds, checked, orders=orders
+    )  # fmt: skip
     if source.program.symbols:
         run = at_sizes(run, Family(source.program, canonical))
     log_phase(run, "read")
     told = progress_of(run, time_limit, progress)
     with heard(told):
         with uncollected():
-            run = _searched(run, stop_after, stop, told.begin + time_limit)
+            whole = stop_after in (None, "schedule")
+            asked = asked if whole else AskedOrders()
+            run = _searched_in_orders(run, asked, stop_after, stop, told, measure)
         with suppress(OutOfTime), until(math.inf, stop):
             if measure and run.schedule is not None:
                 run = _measured(run, measure)
@@ -167,6 +182,57 @@ def optimize(
                 run = replace(run, curve=told.curve)  # what verifying makes is of this run
                 run.verify(seed=seed, work_limit=work_limit)
     return run if run.curve is not None else replace(run, curve=told.curve)
+
+
+def _searched_in_orders(
+    run: Run,
+    asked: AskedOrders,
+    stop_after: str | None,
+    stop: Stop | None,
+    told: Progress,
+    measure: int,
+) -> Run:
+    """Every stage, with plain arguments, then in the orders that are free where that is better."""
+    assert told.limit is not None
+    end = told.begin + told.limit
+    if not asked.free:
+        return _searched(run, stop_after, stop, end)
+    plain = _searched(run, stop_after, stop, told.begin + PLAIN_SHARE * told.limit)
+    with timed(plain.seconds, "orders"), heard(None):
+        found = in_best_orders(plain, asked, _Phases(plain, stop), end)
+    if not measure or found.selection is plain.selection or found.orders is None:
+        return found
+    with timed(plain.seconds, "measure"), heard(None):
+        ratio = slower_in_orders(found, plain)
+    if ratio <= 1:
+        return found
+    why = f"what the model chose takes {ratio:.2f} times as long as plain orders by the clock"
+    return replace(plain, orders=replace(plain.orders or found.orders, why=why))
+
+
+@dataclass(frozen=True)
+class _Phases:
+    """The phases, for a search of orders."""
+
+    plain: Run
+    stop: Stop | None
+
+    def search(self, source: Source, deadline: float) -> Run:
+        """A run of the whole program in these layouts; its seconds are those of the plain one."""
+        from eqsat.ops.spelling.chains import canonical as searched
+
+        plain, none = self.plain, dict.fromkeys(self.plain.seconds)
+        again = Run(
+            source, searched(source.program), plain.target, plain.rules, plain.goals, none,
+            plain.search, plain.limits, plain.rule_check,
+        )  # fmt: skip
+        return replace(_searched(again, None, self.stop, deadline), seconds=plain.seconds)
+
+    def graph(self, known: Equalities, deadline: float) -> EGraph:
+        """The e-graph of the plain program with these equalities."""
+        graph = _saturated(self.plain, None, deadline, (known,)).egraph
+        assert graph is not None
+        return graph
 
 
 def searched_again(
@@ -269,8 +335,13 @@ def _searched(run: Run, stop_after: str | None, stop: Stop | None, deadline: flo
     return run
 
 
-def _saturated(run: Run, bodies: Bodies | None, deadline: float) -> Run:
-    """With its e-graph; that of a family is searched once for all sizes, then taken at these."""
+def _saturated(
+    run: Run, bodies: Bodies | None, deadline: float, own: tuple[Equalities, ...] = ()
+) -> Run:
+    """With its e-graph; that of a family is searched once for all sizes, then taken at these.
+
+    own: what is known beside the rules, of this search alone.
+    """
     from eqsat.ops.programs.sharedweights import RULE as STACKING
     from eqsat.saturate import saturate
 
@@ -278,10 +349,10 @@ def _saturated(run: Run, bodies: Bodies | None, deadline: float) -> Run:
     until = now + SATURATING * max(deadline - now, 0.0)
     family = run.family
     program = run.canonical if family is None else family.canonical
-    known = _facts(program, run.rules, () if bodies is None else bodies.known)
+    known = _facts(program, run.rules, own if bodies is None else bodies.known)
     graph = saturate(
         program, run.rules, run.target, run.limits, deadline=until, known=known,
-        reuse_blocks=all(facts.rule != STACKING for facts in known),
+        reuse_blocks=not own and all(facts.rule != STACKING for facts in known),
     )  # fmt: skip
     if family is not None:
         from eqsat.ops.programs.binding import bind_graph

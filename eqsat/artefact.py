@@ -31,6 +31,7 @@ FILES = {
     "baseline_schedule": "4-baseline.json",
     "bodies": "5-bodies.json",
     "curve": "3-curve.json",
+    "orders": "1-orders.json",
     "measured": "6-measured.json",
     "checked": "6-checked.json",
     "compiled": "7-compiled.json",

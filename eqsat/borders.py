@@ -9,6 +9,7 @@ from dataclasses import replace
 from eqsat.model.border import Border, Free, Held
 from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.layout import Encoding, Layout
+from eqsat.model.orders import Ordered, layout_in
 from eqsat.model.program import Program
 from eqsat.model.target import Target
 from eqsat.model.tensor import TensorType
@@ -66,12 +67,13 @@ def asked_of(source: Source, layouts: Mapping[str, Request]) -> dict[Border, Hel
     """The layout that `layouts=` requests per argument or result; None: plain. EqsatError E394."""
     found: dict[Border, Held | Free | None] = {}
     for name, request in layouts.items():
-        for border in _borders(source, name):
+        for border in named_borders(source, name):
             found[border] = _read(source.program, border, name, request)
     return found
 
 
-def _borders(source: Source, name: str) -> list[Border]:
+def named_borders(source: Source, name: str) -> list[Border]:
+    """What a name of an argument or a result (`result0`) stands for; EqsatError E394."""
     inputs = arguments_of(source, name)
     if inputs:
         return [Border("input", i) for i in inputs]
@@ -137,6 +139,19 @@ def fixed_in(source: Source, asked: Mapping[Border, Held | None]) -> Source:
     return replace(source, program=program, layouts={**source.layouts, **packed})
 
 
+def lying_in(source: Source, orders: Mapping[Border, tuple[int, ...]]) -> Source:
+    """The source whose arguments and results lie in these orders of their dims."""
+    shapes = {b: type_of(source.program, b).shape for b in orders}
+    return fixed_in(source, {b: layout_in(o, shapes[b]) for b, o in orders.items()})
+
+
+def ordered(
+    source: Source, orders: Mapping[Border, tuple[int, ...]], by: str, why: Mapping[Border, str]
+) -> tuple[Ordered, ...]:
+    """The same as it is told of: with names, who said so, and why."""
+    return tuple(Ordered(name_of(source, b), b, o, by, why[b]) for b, o in orders.items())
+
+
 def held_at(source: Source, border: Border) -> Held | None:
     """The layout that an argument or result has already; None: it is plain."""
     if border in source.layouts:
@@ -166,7 +181,10 @@ __all__: Sequence[str] = (
     "fixed_in",
     "held_at",
     "labels_of",
+    "lying_in",
     "name_of",
+    "named_borders",
+    "ordered",
     "results_of",
     "settled",
     "type_of",

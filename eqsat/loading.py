@@ -82,6 +82,7 @@ class SavedRun(_Texts, Run):
     measured = _later()
     checked = _later()
     curve = _later()
+    orders = _later()
 
     def read_stage(self, key: str) -> Any:
         """As of `_Texts`; older runs did not keep the names of values in the e-graph."""

@@ -8,9 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 from eqsat.contenders import XLA, Contender, chosen_contender, input_contenders, near_contenders
+from eqsat.model.border import Border
 from eqsat.model.deadline import tick
 from eqsat.model.diag import fail
 from eqsat.model.measured import CHOSEN, INPUT_BY_XLA, Measured, Timed
+from eqsat.ops.movement.lists import inverse
 from eqsat.run import Run
 
 
@@ -41,6 +43,46 @@ def measured(run: Run, count: int, seconds: float) -> Run:
     best = found[kept]
     told = Measured(timed, len(times[CHOSEN]), per_batch, kept, count)
     return replace(run, selection=best.selection, schedule=best.schedule, measured=told)
+
+
+def slower_in_orders(run: Run, plain: Run) -> float:
+    """How many times as long as the plain one this answer takes, by the clock; 1 if not surely.
+
+    Both are called as a caller would, with arrays that lie in their orders.
+    """
+    from eqsat.execute.timing import interval
+
+    inputs = _plainly(plain, _inputs(plain))
+    sides: dict[str, Callable[[], Any]] = {}
+    for name, each in (("orders", run), ("plain", plain)):
+        call = _in_orders(each)
+        put = getattr(call, "put", None)
+        sides[name] = _bound(call, list(put(*inputs)) if put else inputs)
+    _, times = _interleave(sides)
+    pairs = zip(times["orders"], times["plain"], strict=True)
+    middle, low, _ = interval([a[0] / b[0] for a, b in pairs])
+    return middle if low > 1 else 1.0
+
+
+def _in_orders(run: Run) -> Callable[..., Any]:
+    """The answer as a function of flat arguments that have the caller's shapes."""
+    from eqsat.execute.calls import PLAINLY, Callee, compiled
+    from eqsat.execute.executors import build_executable
+    from eqsat.execute.positional import Positional
+
+    assert run.schedule is not None
+    weights = {**run.weights, **_drawn(run)}
+    executable = build_executable(run.schedule, run.source.opaque, weights, run.target)
+    orders = run.orders or PLAINLY
+    return compiled(Callee(executable, Positional(executable, orders), False, orders=orders))
+
+
+def _plainly(run: Run, inputs: list[Any]) -> list[Any]:
+    """Arguments in the caller's shapes, from those that the program has."""
+    orders = {} if run.orders is None else run.orders.by_border
+    turned = [orders.get(Border("input", i)) for i in range(len(inputs))]
+    pairs = zip(inputs, turned, strict=True)
+    return [x if order is None else x.transpose(inverse(order)) for x, order in pairs]
 
 
 def _candidates(run: Run, count: int, seconds: float) -> Iterator[Contender]:

@@ -18,6 +18,7 @@ from eqsat.model.egraph import EGraph
 from eqsat.model.family import Family
 from eqsat.model.limits import Limits
 from eqsat.model.measured import Measured
+from eqsat.model.orders import MemoryOrders
 from eqsat.model.price import AT_LEAST, Price
 from eqsat.model.program import Program, is_same
 from eqsat.model.progress import Curve
@@ -54,6 +55,7 @@ READERS: dict[str, Callable[[Any], Any]] = {
     "measured": Measured.from_json,
     "checked": Checked.from_json,
     "curve": Curve.from_json,
+    "orders": MemoryOrders.from_json,
 }
 
 
@@ -93,6 +95,9 @@ class Run:
     schedule: Schedule | None = None
     baseline: Selection | None = None
     baseline_schedule: Schedule | None = None
+    orders: MemoryOrders | None = (
+        None  # of arguments and results in memory, where any was asked for
+    )
     measured: Measured | None = None  # programs that were timed, of which this one was kept
     checked: Checked | None = None  # programs that a compiler was asked about, likewise
     curve: Curve | None = None  # how the search came to its answer; None in a body
@@ -224,6 +229,8 @@ class Run:
         every call and packed ahead of time are looked up in Python. Where the answer is the input
         and XLA runs it, this is the traced function itself. Arguments and results with a layout are
         passed and returned in it (`source.layouts`); `ops.meaning.programs.pack` converts an array.
+        Those of which only the order in memory was chosen (`orders`) have the shapes they had; the
+        function then has `put`, for arrays that lie so, and `formats`.
         Programs read from text take flat inputs and return a tuple. EqsatError when a call is
         traced: E306 if its tree differs from the traced one, E503 if an input does not fit.
         """
@@ -241,13 +248,21 @@ class Run:
         """The answer under the calling convention of the traced function, if one was traced."""
         from eqsat.execute.calls import Callee
 
-        traced = self.source.traced
+        traced, orders = self.source.traced, self.orders
+        if orders is not None and traced is None:
+            from eqsat.execute.positional import Positional
+
+            return Callee(
+                self.executable, Positional(self.executable, orders), False, orders=orders
+            )
         if traced is None:
             return None
+        from eqsat.execute.calls import PLAINLY
         from eqsat.execute.executors import find_executor
 
         itself = self.is_input and find_executor(self.runs_on.executor).runs_input
-        return Callee(self.executable, traced, itself, self.source.layouts)
+        itself = itself and not (orders and orders.chosen)
+        return Callee(self.executable, traced, itself, self.source.layouts, orders or PLAINLY)
 
     @property
     def execution(self) -> Execution:
@@ -336,14 +351,19 @@ class Run:
 
     def _flat_call(self, drawn: Mapping[str, Any]) -> Callable[..., Sequence[Any]]:
         """Flat inputs → results, compiled; drawn: weights the program has no values of."""
-        if not drawn:
-            return self.executable.compile()
-        from eqsat.execute.executors import build_executable
+        executable = self.executable
+        if drawn:
+            from eqsat.execute.executors import build_executable
 
-        weights = {**self.weights, **drawn}
-        return build_executable(
-            self._need_schedule(), self.source.opaque, weights, self.target
-        ).compile()
+            weights = {**self.weights, **drawn}
+            executable = build_executable(
+                self._need_schedule(), self.source.opaque, weights, self.target
+            )
+        if self.orders is None or not self.orders.chosen:
+            return executable.compile()
+        from eqsat.execute.formats import scheduled_call
+
+        return scheduled_call(executable, self.orders)
 
     def _need_memory(self) -> None:
         """EqsatError (E508) if the values of the schedule or the reference cannot fit."""

@@ -120,7 +120,25 @@ Layouts = Annotated[
         "--layout",
         metavar="NAME=LAYOUT",
         help="The layout of an argument or result, repeatable: `a=pack(pos=[0], tiles=[16])`,"
-        " `result0=transpose(perm=[1, 0])`, `a=plain`; with `eqsat state` also `a=free`.",
+        " `result0=transpose(perm=[1, 0])`, `a=plain`; with `eqsat state` also `a=free`. Or the"
+        " order of its dims in memory: `a=[1, 0]`, `a=auto`, `a=compiler` (its shape stays).",
+    ),
+]
+AllLayouts = Annotated[
+    str | None,
+    typer.Option(
+        "--layouts",
+        metavar="auto|compiler",
+        help="Who chooses in which order the dims of arguments and results lie in memory: the"
+        " search (`auto`), or the back end. Those named by `--layout` are as said there.",
+    ),
+]
+Donated = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--donate",
+        metavar="NAMES",
+        help="Arguments that a call uses up, such as a cache: `cache`; repeatable.",
     ),
 ]
 Budget = Annotated[
@@ -256,11 +274,12 @@ def symbol_sizes(texts: list[str] | None) -> dict[str, int]:
     return dict(read_size(t) for t in texts or ())
 
 
-def layouts(texts: list[str] | None) -> dict[str, str]:
-    """What `--layout` says, by name; EqsatError E394 if it is not NAME=LAYOUT."""
+def layouts(texts: list[str] | None, of_all: str | None = None) -> dict[str, str]:
+    """What `--layout` says, by name, and `--layouts`; EqsatError E394 if it is not NAME=LAYOUT."""
+    from eqsat.askedorders import ALL
     from eqsat.model.diag import fail
 
-    found: dict[str, str] = {}
+    found: dict[str, str] = {} if of_all is None else {ALL: of_all}
     for text in texts or ():
         name, equals, layout = text.partition("=")
         if not name or not equals:

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, overload
 
 from eqsat.api import DEFAULT_GOALS, DEFAULT_TARGET, Run, optimize
-from eqsat.borders import labels_of
+from eqsat.askedorders import ALL, is_about_orders
+from eqsat.borders import PLAIN, labels_of
 from eqsat.entry.derivatives import in_reverse
 from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.target import Target
@@ -47,6 +48,14 @@ class Optimized(Protocol):
         """The run behind a call with these arguments (arrays or `jax.ShapeDtypeStruct`)."""
         ...
 
+    def put(self, *args: Any, **kwargs: Any) -> Any:
+        """These arguments as arrays that a call takes as they lie (with `layouts`)."""
+        ...
+
+    def formats(self, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        """JAX's formats of the arguments and of the results (with `layouts`)."""
+        ...
+
 
 @overload
 def jit(function: Callable[..., Any], **options: Any) -> Optimized: ...
@@ -71,9 +80,13 @@ def jit(
     derivatives: `own` are those of the original function, in both modes. With `searched` the two
     passes of `jax.grad` are searched like the function, and JAX refuses forward mode. donate: names
     of arguments that a call uses up, as `donate_argnames` of `jax.jit`; a result that is one of
-    them with some elements changed, such as a cache, is written in its place. EqsatError (E400) for
-    an option `eqsat.optimize` does not have, or what cannot be donated, E324 for a name in `donate`
-    that is no argument; a call that has to be traced raises the errors of `eqsat.optimize`.
+    them with some elements changed, such as a cache, is written in its place. layouts: `"auto"`,
+    or per argument and result (`result0`) `"auto"`, `"compiler"`, or an order of its dims,
+    `[1, 0]`: in which order they lie in memory, their shapes as they are. Arrays that lie otherwise
+    are laid out anew in each call; `f.put(*args)` does that once, `f.formats(*args)` tells JAX's
+    formats, and results come in the order that was chosen. EqsatError: E394 for other layouts, E400
+    for an option `eqsat.optimize` does not have, or what cannot be donated, E324 for a name in
+    `donate` that is no argument; a call that has to be traced raises those of `eqsat.optimize`.
     """
     known = set(inspect.signature(optimize).parameters)
     for name in options:
@@ -84,6 +97,7 @@ def jit(
     if derivatives not in DERIVATIVES:
         message = f"no derivatives `{derivatives}`"
         raise fail("E400", message, help=did_you_mean(derivatives, DERIVATIVES))
+    _check_layouts(options.get("layouts"))
     donated = tuple(donate)
     _check_donated(donated, weights, derivatives)
     settings = {"target": target, "rules": rules, "weights": tuple(weights), "goals": goals}
@@ -101,6 +115,18 @@ def _check_donated(donate: Sequence[str], weights: Sequence[str], derivatives: s
     if donate and derivatives == SEARCHED:
         message = '`derivatives="searched"` keeps arguments for the backward pass'
         raise fail("E400", message, help="leave out `donate`")
+
+
+def _check_layouts(layouts: Any) -> None:
+    """EqsatError E394 for a layout of another shape: arguments of a call have their own."""
+    for name, request in layouts.items() if isinstance(layouts, Mapping) else ():
+        if name != ALL and not is_about_orders(request) and request != PLAIN:
+            message = f"`eqsat.jit` takes `{name}` in its own shape, and {request} has another"
+            help = (
+                "give an order of its dims (`[1, 0]`), `auto` or `compiler`; `eqsat.optimize` and "
+                "its `run.compile()` take packed arrays"
+            )
+            raise fail("E394", message, help=help)
 
 
 def _check_named(function: Callable[..., Any], donate: Sequence[str]) -> None:
@@ -122,7 +148,7 @@ def _jitted(
 ) -> Any:
     import jax
 
-    from eqsat.execute.calls import Packing
+    from eqsat.execute.calls import Packing, with_placing
 
     _check_named(function, donate)
     searches = Searches(function, options, donate)
@@ -143,8 +169,9 @@ def _jitted(
         compiled = in_reverse(function, traced, jit_of, options["weights"])
     jitted = jax.jit(compiled, donate_argnames=donate)
     whole = derivatives == OWN
-    packing = Packing(jitted, searches.callee, whole, donate) if options["weights"] else None
-    found: Any = jitted if packing is None else packing.function
+    looks_up = options["weights"] or options.get("layouts")
+    packing = Packing(jitted, searches.callee, whole, donate) if looks_up else None
+    found: Any = jitted if packing is None else with_placing(packing)
     found.optimize, found.runs = searches.optimize, searches.runs
     return found
 

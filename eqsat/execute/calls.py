@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import inspect
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -20,11 +21,15 @@ from jax.tree_util import tree_flatten
 
 from eqsat.execute.crossing import in_layouts
 from eqsat.execute.executable import differentiate_as
+from eqsat.execute.formats import Formatted, Placing, flattened, is_told
+from eqsat.execute.ordered import called_in, lying_inputs
 from eqsat.execute.weights import ahead_nodes
 from eqsat.model.border import Border
 from eqsat.model.executor import Executable
 from eqsat.model.layout import Layout
+from eqsat.model.orders import MemoryOrders
 
+PLAINLY = MemoryOrders()
 JITTED = ("lower", "trace", "eval_shape", "clear_cache")  # what a jitted function has besides
 PACKED = "_packed"  # the keyword that hands packed weights to a jitted function
 
@@ -70,7 +75,8 @@ class Callee:
     """One answer with the calling convention of the function it was made from.
 
     is_input: the answer is the input program, so the function itself runs. layouts: of arguments
-    and results that a call brings and gets packed.
+    and results that a call brings and gets packed. orders: of those that lie otherwise than their
+    shapes say, which stay as they are.
     """
 
     def __init__(
@@ -79,11 +85,14 @@ class Callee:
         signature: Signature,
         is_input: bool,
         layouts: Mapping[Border, Layout] = MappingProxyType({}),
+        orders: MemoryOrders = PLAINLY,
     ):
         self.executable = executable
         self.signature = signature
         self.is_input = is_input
-        self.original = in_layouts(signature, layouts)
+        self.orders = orders
+        crossing = {b: held for b, held in layouts.items() if b not in orders.by_border}
+        self.original = in_layouts(signature, crossing)
 
     def __call__(
         self,
@@ -97,19 +106,34 @@ class Callee:
         those that were traced, E503 if an input does not fit.
         """
         signature, executable = self.signature, self.executable
-        inputs = executable.typed(signature.flat_inputs(args, kwargs))
+        orders = self.orders.by_border
+        inputs = executable.typed(signature.flat_inputs(args, kwargs), lying_inputs(orders))
         leaves = [*jax.tree_util.tree_leaves((args, kwargs)), *signature.captured]
         if self.is_input:
             return self.original(*leaves)
         ready = self.pack(args, kwargs) if packed is None else packed
 
         def chosen(packed: Any, inputs: Any, *_: Any) -> Any:
-            return signature.unflatten(executable.run(packed, *inputs))
+            return signature.unflatten(called_in(executable, orders)(packed, *inputs))
 
         def original(_: Any, __: Any, *leaves: Any) -> Any:
             return self.original(*leaves)
 
         return differentiate_as(chosen, original)(ready, inputs, *leaves)
+
+    @property
+    def borders(self) -> Sequence[Border | None]:
+        """Per leaf of a call the argument that it is; None of a weight."""
+        pairs = self.signature.bindings
+        return [Border("input", int(key)) if kind == "input" else None for kind, key in pairs]
+
+    @property
+    def result_count(self) -> int:
+        return len(self.executable.schedule.program.results)
+
+    def unflatten(self, results: Sequence[Any]) -> Any:
+        """Flat results as the function returns them."""
+        return self.signature.unflatten(results)
 
     @functools.cached_property
     def packs_arguments(self) -> bool:
@@ -174,6 +198,7 @@ class Packing:
         # a call's weights and the forms of its inputs → function, weak references
         self.ready: dict[Any, tuple[Callable[..., Any], list[Any]]] = {}
         self.mains: dict[Callee, Any] = {}  # callee → its jitted function of packed weights
+        self.placed: dict[Callee, Formatted] = {}  # those that JAX is told orders of
         with jax.ensure_compile_time_eval():
             self.array = type(jax.device_put(0))  # it has no public name; `isinstance` is slow
         self.function: Any = functools.update_wrapper(functools.partial(self._call), plain)
@@ -190,8 +215,8 @@ class Packing:
         self.function.__setstate__((function, (), {}, vars(self.function)))
 
     def prepare_for(self, callee: Callee) -> None:
-        """Let the next call look weights up if this callee packs some."""
-        if callee.packs_arguments and not self.is_packing:
+        """Let the next call look weights up if this callee packs some, or has orders."""
+        if self._looks_up(callee) and not self.is_packing:
             self._stand_behind(self._call)
 
     def _call(self, *args: Any, **kwargs: Any) -> Any:
@@ -227,14 +252,17 @@ class Packing:
     ) -> Any:
         """A call with arrays that were not seen together before."""
         callee = self.find(args, kwargs)
-        if not (callee.packs_arguments or self.mains):
+        if not (self._looks_up(callee) or self.mains or self.placed):
             self._stand_behind(self.plain)
             return self.plain(*args, **kwargs)
         which = self.weights[tree] = tuple(k == "weight" for k, _ in callee.signature.bindings)
         key, call = self._key(leaves, tree), self.plain
         if key is None:
             return call(*args, **kwargs)
-        if callee.packs_arguments:
+        if is_told(callee.orders):
+            packed = callee.pack(args, kwargs) if callee.packs_arguments else None
+            call = functools.partial(self._placed_call, self._formatted(callee, tree), packed)
+        elif callee.packs_arguments:
             call = functools.partial(self._main(callee), **{PACKED: callee.pack(args, kwargs)})
         held = [x for x, w in zip(leaves, which, strict=True) if w and _is_array(x)]
         self.ready[key] = call, [weakref.ref(x, self._dropping(key)) for x in held]
@@ -243,6 +271,41 @@ class Packing:
     def _dropping(self, key: Any) -> Callable[[Any], Any]:
         ready = self.ready
         return lambda _: ready.pop(key, None)
+
+    def _looks_up(self, callee: Callee) -> bool:
+        return callee.packs_arguments or is_told(callee.orders)
+
+    def _formatted(self, callee: Callee, tree: Any) -> Formatted:
+        """The callee compiled for its orders; made once, as it has one tree."""
+        if callee not in self.placed:
+            args, _ = tree.children()
+            positions = inspect.signature(self.plain).parameters if self.donate else {}
+            numbers = [n for n, name in enumerate(positions) if name in self.donate]
+            sizes = [child.num_leaves for child in args.children()]
+            donated = [
+                i for n in numbers if n < len(sizes)
+                for i in range(sum(sizes[:n]), sum(sizes[: n + 1]))
+            ]  # fmt: skip
+            self.placed[callee] = Formatted(callee, tree, donated)
+        return self.placed[callee]
+
+    def _placed_call(self, found: Formatted, packed: Any, *args: Any, **kwargs: Any) -> Any:
+        """A call in orders; under a trace there are none, as values there lie nowhere yet."""
+        leaves = flattened(args, kwargs)[0]
+        if any(isinstance(x, Tracer) for x in leaves):
+            return self.plain(*args, **kwargs)
+        return found(packed, leaves)
+
+    def found_for(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Formatted | None, Any, list[Any], Any]:
+        """What a call with these arguments runs, its packed weights, its leaves and their tree."""
+        leaves, tree = flattened(args, kwargs)
+        callee = self.find(args, kwargs)
+        if not is_told(callee.orders):
+            return None, None, leaves, tree
+        packed = callee.pack(args, kwargs) if callee.packs_arguments else None
+        return self._formatted(callee, tree), packed, leaves, tree
 
     def _main(self, callee: Callee) -> Any:
         """The jitted function of packed weights and the arguments of a call."""
@@ -274,11 +337,20 @@ def _other(x: Any, is_weight: bool) -> Any:
 
 
 def compiled(callee: Callee) -> Any:
-    """The callee as a function like those of `jax.jit`."""
+    """The callee as a function like those of `jax.jit`, with `put` and `formats` (`Placing`)."""
 
     def function(*args: Any, **kwargs: Any) -> Any:
         return callee(args, kwargs)
 
     function.__name__ = callee.executable.schedule.program.name
     jitted = jax.jit(function)
-    return Packing(jitted, lambda *_: callee).function if callee.packs_arguments else jitted
+    if not (callee.packs_arguments or is_told(callee.orders)):
+        return jitted
+    return with_placing(Packing(jitted, lambda *_: callee))
+
+
+def with_placing(packing: Packing) -> Any:
+    """The function of a packing, with `put` and `formats`."""
+    placing, found = Placing(packing.found_for), packing.function
+    found.put, found.formats = placing.put, placing.formats
+    return found

@@ -6,7 +6,7 @@ come from packed weights and inputs as a whole (`run`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any
 
@@ -158,8 +158,8 @@ class JaxExecutable:
         dispatch.__name__ = f"dispatch{number}"
         return dispatch
 
-    def typed(self, inputs: Sequence[Any]) -> list[Any]:
-        """The program's inputs as JAX arrays.
+    def typed(self, inputs: Sequence[Any], plain: Collection[int] = ()) -> list[Any]:
+        """The program's inputs as JAX arrays; those of these numbers have their plain shapes.
 
         EqsatError E503 if they are not as many, or one has another shape or element type.
         """
@@ -168,14 +168,16 @@ class JaxExecutable:
             raise fail(
                 "E503", f"`{program.name}` takes {len(program.inputs)} input(s), got {len(inputs)}"
             )
-        return [self._typed(i, x) for i, x in zip(program.inputs, inputs, strict=True)]
+        pairs = enumerate(zip(program.inputs, inputs, strict=True))
+        return [self._typed(i, x, number in plain) for number, (i, x) in pairs]
 
-    def _typed(self, node: int, x: Any) -> Any:
+    def _typed(self, node: int, x: Any, is_plain: bool) -> Any:
         import jax.numpy as jnp
 
         program = self.schedule.program
-        array, t = jnp.asarray(x), program.nodes[node].type
-        what = f"`{program.leaf(node).name}` is {t}, got"
+        leaf = program.leaf(node)
+        array, t = jnp.asarray(x), leaf.plain if is_plain else leaf.type
+        what = f"`{leaf.name}` is {t}, got"
         if array.shape != t.shape:
             raise fail("E503", f"{what} shape {list(array.shape)}")
         if array.dtype != element_dtype(t.dtype):

@@ -6,7 +6,7 @@ by the entry point group `eqsat.executors`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -77,8 +77,10 @@ class Executable(Protocol):
         """Use these arrays from now on."""
         ...
 
-    def typed(self, inputs: Sequence[Any]) -> list[Any]:
-        """The program's inputs as JAX arrays; EqsatError E503 if one does not fit."""
+    def typed(self, inputs: Sequence[Any], plain: Collection[int] = ()) -> list[Any]:
+        """The program's inputs as JAX arrays; EqsatError E503 if one does not fit.
+
+        plain: numbers of those that have the shape of the tensor, not the one they lie in."""
         ...
 
 

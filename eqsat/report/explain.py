@@ -27,6 +27,7 @@ from eqsat.report.alternatives import (
 from eqsat.report.asked import Questions
 from eqsat.report.compiled import checked_kept
 from eqsat.report.finished import Finished, finished_stages
+from eqsat.report.orders import order_lines
 from eqsat.report.origins import Names, RuleStep, chosen_nodes, rule_chain
 from eqsat.report.text import table_text
 from eqsat.report.units import bytes_text, count_text, time_text
@@ -105,11 +106,12 @@ class Explanation:
     removed: tuple[Removed, ...]
     schedule: Schedule | None = None  # whose weights are told of
     checked: Checked | None = None  # which of several answers a compiler counted best
+    notes: tuple[str, ...] = ()  # in which order arguments and results lie, and why
 
     def to_text(self) -> str:
         """Plain text for a terminal."""
         kept = [] if self.checked is None else [checked_kept(self.checked)]
-        lines = [self.title, *kept, ""]
+        lines = [self.title, *kept, *self.notes, ""]
         told: list[Dispatch] = []  # the price of a dispatch is told once
         for c in self.choices:
             lines += [*choice_lines(c, c.dispatch not in told, folded=self.is_whole), ""]
@@ -139,6 +141,7 @@ class Explanation:
         return {
             "format": 1,
             "title": self.title,
+            "notes": list(self.notes),
             "goal": self.goal,
             "choices": [c.to_json() for c in self.choices],
             "elsewhere": [c.to_json() for c in self.elsewhere],
@@ -162,7 +165,7 @@ def explained(run: Finished, value: str | None = None, prices: Prices | None = N
     if value is None:
         title = f"{run.program.name} on {run.target.name}: {_answer(selection, goal)}"
         (all_choices,) = _priced(prices, everything)
-        rest = (selection.removed, schedule, run.checked)
+        rest = (selection.removed, schedule, run.checked, tuple(order_lines(run.orders)))
         return Explanation(title, goal, all_choices, (), *rest)
     asked = Questions(run, names, selection, schedule.dispatches).asked(value)
     here = tuple(x for x in everything if x.node in asked.nodes)
@@ -176,7 +179,8 @@ def explained(run: Finished, value: str | None = None, prices: Prices | None = N
         }
         removed = tuple(r for r in selection.removed if known & set(r.what.split()))
     here, elsewhere = _priced(prices, here, elsewhere)
-    return Explanation(asked.title, goal, here, elsewhere, removed)
+    notes = tuple(order_lines(run.orders, value.removeprefix("%")))
+    return Explanation(asked.title, goal, here, elsewhere, removed, notes=notes)
 
 
 def removed_lines(removed: tuple[Removed, ...]) -> list[str]:

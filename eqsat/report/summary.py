@@ -13,6 +13,7 @@ from eqsat.model.text import layout_text
 from eqsat.ops.programs.border_layouts import packed_borders
 from eqsat.ops.targets.occupancy import device_figures
 from eqsat.report.finished import Finished
+from eqsat.report.orders import packed_alone
 from eqsat.report.weights import weights_json
 
 PS_PER_US = 1e6
@@ -41,7 +42,8 @@ def summary(run: Finished) -> dict[str, Any]:
             "ops": run.program.op_count,
             "weight_bytes": run.program.weight_bytes,
             "symbols": _symbols(run),
-            "layouts": border_layouts(run.program),
+            "layouts": packed_alone(border_layouts(run.program), run.orders),
+            "orders": None if run.orders is None else run.orders.to_json(),
         },
         "target": run.target.name,
         "target_reason": run.target.chosen or None,

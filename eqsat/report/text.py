@@ -16,6 +16,7 @@ from eqsat.ops.targets.occupancy import device_figures
 from eqsat.report.compiled import checked_lines
 from eqsat.report.finished import Finished
 from eqsat.report.measured import measured_lines
+from eqsat.report.orders import order_lines, packed_alone
 from eqsat.report.origins import rules_in_result
 from eqsat.report.rounding import inexact_rules
 from eqsat.report.summary import border_layouts
@@ -50,8 +51,10 @@ def _rounding_line(run: Finished) -> list[str]:
 
 
 def _border_lines(run: Finished) -> list[str]:
-    """A line per argument and result that crosses packed."""
-    return [f"{name} crosses as {text}" for name, text in border_layouts(run.program).items()]
+    """A line per argument and result that crosses packed, or lies in another order."""
+    packed = packed_alone(border_layouts(run.program), run.orders)
+    crossing = [f"{name} crosses as {text}" for name, text in packed.items()]
+    return crossing + order_lines(run.orders)
 
 
 def cut_lines(run: Finished) -> list[str]:

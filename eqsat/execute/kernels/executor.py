@@ -13,8 +13,10 @@ from typing import Any
 
 from eqsat.execute.executable import JaxExecutable, differentiate_as
 from eqsat.execute.kernels import jit
+from eqsat.execute.kernels.lying import ordered_kernels
 from eqsat.execute.kernels.runtime import KernelCall, calls, planned
 from eqsat.execute.lowering import evaluate
+from eqsat.execute.ordered import ByBorder, run_in_orders
 from eqsat.execute.weights import run_time_nodes
 from eqsat.model.diag import Diagnostic, EqsatWarning
 from eqsat.model.executor import BUILT_IN, Executor
@@ -63,23 +65,30 @@ class KernelsExecutable(JaxExecutable):
         """
         return self._called(dict(packed), self.typed(inputs))
 
+    def run_in_orders(
+        self, orders: ByBorder, packed: Mapping[int, Any], *inputs: Any
+    ) -> tuple[Any, ...]:
+        """As `run`, with arguments and results of the shapes that a caller knows, which lie so.
+
+        A kernel takes them where they are, with the order as the layout of an operand.
+        """
+
+        def kernels(packed: dict[int, Any], inputs: list[Any]) -> tuple[Any, ...]:
+            return ordered_kernels(self.schedule, self.calls, self.dispatch, orders, packed, inputs)
+
+        def as_ops(packed: dict[int, Any], inputs: list[Any]) -> tuple[Any, ...]:
+            return run_in_orders(lambda p, *i: self._as_ops(p, list(i)), orders, packed, inputs)
+
+        return _batched(kernels, as_ops)(dict(packed), list(inputs))
+
     @cached_property
     def _called(self) -> Callable[..., tuple[Any, ...]]:
         """The function of packed weights and inputs, with its derivatives and batches."""
-        import jax
-        from jax.custom_batching import custom_vmap
 
-        @custom_vmap
         def kernels(packed: dict[int, Any], inputs: list[Any]) -> tuple[Any, ...]:
             return super(KernelsExecutable, self).run(packed, *inputs)
 
-        @kernels.def_vmap
-        def _(size: int, batched: Any, *args: Any) -> tuple[Any, Any]:
-            axes = tuple(jax.tree.map(lambda b: 0 if b else None, part) for part in batched)
-            out = jax.vmap(self._as_ops, in_axes=axes, axis_size=size)(*args)
-            return out, jax.tree.map(lambda _: True, out)
-
-        return differentiate_as(kernels, self._as_ops)
+        return _batched(kernels, self._as_ops)
 
     def _as_ops(self, packed: dict[int, Any], inputs: list[Any]) -> tuple[Any, ...]:
         """The results as XLA ops, as the executor `xla` has them."""
@@ -115,6 +124,22 @@ class KernelsExecutable(JaxExecutable):
 
         dispatch.__name__ = f"dispatch{number}"
         return dispatch
+
+
+def _batched(kernels: Callable[..., Any], as_ops: Callable[..., Any]) -> Callable[..., Any]:
+    """Kernels whose derivatives are those of the ops, which also run under `jax.vmap`."""
+    import jax
+    from jax.custom_batching import custom_vmap
+
+    called = custom_vmap(kernels)
+
+    @called.def_vmap
+    def _(size: int, batched: Any, *args: Any) -> tuple[Any, Any]:
+        axes = tuple(jax.tree.map(lambda b: 0 if b else None, part) for part in batched)
+        out = jax.vmap(as_ops, in_axes=axes, axis_size=size)(*args)
+        return out, jax.tree.map(lambda _: True, out)
+
+    return differentiate_as(called, as_ops)
 
 
 def declined(schedule: Schedule, target: Target) -> dict[int, str]:
