@@ -7,30 +7,22 @@ values between dispatches, so its temporaries are the schedule's.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache, cached_property
 from typing import Any
 
-from eqsat.execute.executable import JaxExecutable, differentiate_as
+from eqsat.execute.customcalls import CustomCallExecutable
 from eqsat.execute.kernels import jit
 from eqsat.execute.kernels.runtime import KernelCall, calls, planned
-from eqsat.execute.lowering import evaluate
-from eqsat.execute.weights import run_time_nodes
 from eqsat.model.diag import Diagnostic, EqsatWarning
 from eqsat.model.executor import BUILT_IN, Executor
 from eqsat.model.nest import NoNest
 from eqsat.model.schedule import Schedule
 from eqsat.model.target import Target
 
-LARGEST_CONSTANTS = 4 * 2**20  # bytes of weights that XLA gets as constants
 
-
-class KernelsExecutable(JaxExecutable):
-    """A schedule whose dispatches are kernels. They are made on first use.
-
-    Derivatives are those of the ops as XLA has them, and `jax.vmap` runs these ops: a kernel is
-    made for the shapes of its dispatch.
-    """
+class KernelsExecutable(CustomCallExecutable):
+    """A schedule whose dispatches are kernels. They are made on first use."""
 
     @cached_property
     def calls(self) -> dict[int, KernelCall]:
@@ -50,43 +42,6 @@ class KernelsExecutable(JaxExecutable):
             _warn(why)
             return {}, dict.fromkeys(range(len(self.schedule.dispatches)), why)
         return calls(self.schedule, machine)
-
-    @property
-    def weights_are_arguments(self) -> bool:
-        """XLA takes longer to compile the larger its constants are, and gains nothing by them."""
-        return self.schedule.resident_bytes > LARGEST_CONSTANTS
-
-    def run(self, packed: Mapping[int, Any], *inputs: Any) -> tuple[Any, ...]:
-        """The results for flat inputs, dispatch by dispatch; to be traced.
-
-        EqsatError E503 if an input does not fit.
-        """
-        return self._called(dict(packed), self.typed(inputs))
-
-    @cached_property
-    def _called(self) -> Callable[..., tuple[Any, ...]]:
-        """The function of packed weights and inputs, with its derivatives and batches."""
-        import jax
-        from jax.custom_batching import custom_vmap
-
-        @custom_vmap
-        def kernels(packed: dict[int, Any], inputs: list[Any]) -> tuple[Any, ...]:
-            return super(KernelsExecutable, self).run(packed, *inputs)
-
-        @kernels.def_vmap
-        def _(size: int, batched: Any, *args: Any) -> tuple[Any, Any]:
-            axes = tuple(jax.tree.map(lambda b: 0 if b else None, part) for part in batched)
-            out = jax.vmap(self._as_ops, in_axes=axes, axis_size=size)(*args)
-            return out, jax.tree.map(lambda _: True, out)
-
-        return differentiate_as(kernels, self._as_ops)
-
-    def _as_ops(self, packed: dict[int, Any], inputs: list[Any]) -> tuple[Any, ...]:
-        """The results as XLA ops, as the executor `xla` has them."""
-        program = self.schedule.program
-        known = packed | dict(zip(program.inputs, inputs, strict=True))
-        values = evaluate(program, run_time_nodes(self.schedule), known, self.opaque)
-        return tuple(values[r][0] for r in program.results)
 
     def dispatch(self, number: int) -> Callable[..., tuple[Any, ...]]:
         """One dispatch as a function of the buffers it reads, in their order, giving those it
