@@ -179,7 +179,7 @@ class _BlockCall:
         array = values._aligned(values.stage(s.stage), dims)
         array = broadcast(array, self.extents.shape(dims, dims))
         if s.access.bounds and s.access.fill is not None:
-            fill = _scalar(s.access.fill, s.access.dtype)
+            fill = typed_scalar(s.access.fill, s.access.dtype)
             array = choose(values.holds(s.access.bounds, dims), array, fill)
         ordered = tuple([d for d in loops if d in dims])
         array = _transposed(array, dims, ordered)
@@ -249,7 +249,7 @@ class _BlockValues(Values):
             return found
         dims = self.e.dims(access_loops(access), self.fixed)
         aligned = self._aligned(found, dims)
-        fill = _scalar(access.fill, access.dtype)
+        fill = typed_scalar(access.fill, access.dtype)
         return Value(choose(self.holds(access.bounds, dims), aligned, fill), dims)
 
     def _cut(self, x: Any, axis: int, d: DimBlock) -> tuple[Any, tuple[int, ...]]:
@@ -268,7 +268,7 @@ class _BlockValues(Values):
         if low < 0 or high >= x.shape[axis]:
             pads = [(0, 0, 0)] * x.ndim
             pads[axis] = (max(-low, 0), max(high - x.shape[axis] + 1, 0), 0)
-            x = lax.pad(x, _scalar(0, x.dtype), pads)
+            x = lax.pad(x, typed_scalar(0, x.dtype), pads)
             high, low = high + max(-low, 0), max(low, 0)
         step = abs(left[0][1]) if len(left) == 1 else 1
         if (low, high + 1, step) != (0, x.shape[axis], 1):
@@ -283,8 +283,8 @@ class _BlockValues(Values):
     def multiply(self, a: Any, b: Any, shape: ProductShape, precision: str, dtype: Any) -> Any:
         from jax import lax
 
-        left = _matrices(a, shape.sides[0], shape, shape.rows)
-        right = _matrices(b, shape.sides[1], shape, shape.columns)
+        left = matrices(a, shape.sides[0], shape, shape.rows)
+        right = matrices(b, shape.sides[1], shape, shape.columns)
         batch = ((0,), (0,)) if shape.batch else ((), ())
         k = (left.ndim - 1,), (right.ndim - 1,)
         made = lax.dot_general(
@@ -293,7 +293,7 @@ class _BlockValues(Values):
         return made if list(made.shape) == shape.result else made.reshape(shape.result)
 
 
-def _matrices(x: Any, dims: Sequence[int], shape: ProductShape, own: Sequence[int]) -> Any:
+def matrices(x: Any, dims: Sequence[int], shape: ProductShape, own: Sequence[int]) -> Any:
     """[batch, own, summed], each the product of its loops; no batch if there is none."""
     x = _transposed(x, dims, (*shape.batch, *own, *shape.summed))
     wanted = [shape.size(own), shape.size(shape.summed)]
@@ -313,7 +313,7 @@ def _loops_of(d: DimBlock) -> tuple[int, ...]:
     return d.radix or tuple([loop for loop, _ in d.index.terms])
 
 
-def _scalar(value: Any, dtype: Any) -> Any:
+def typed_scalar(value: Any, dtype: Any) -> Any:
     import jax.numpy as jnp
 
     return jnp.asarray(value, element_dtype(dtype) if isinstance(dtype, str) else dtype)

@@ -7,20 +7,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from eqsat.execute.pallas.blocked import block_call
+from eqsat.execute.pallas.flat import flat_call
 from eqsat.model.generic import Generic
 from eqsat.model.nest import Nest, NoNest
 from eqsat.model.schedule import Schedule
 from eqsat.model.target import Target
 from eqsat.model.tensor import TensorType
 from eqsat.plan.gridded.blocks import BlockPlan, plan_blocks
-from eqsat.plan.gridded.limits import BLOCKS, FLAT, block_limits, form
+from eqsat.plan.gridded.flat import FlatPlan, plan_flat
+from eqsat.plan.gridded.limits import BLOCKS, FLAT, block_limits, form, program_scratch
 
 
 @dataclass(frozen=True)
 class DispatchKernel:
     """A planned dispatch. types: of every buffer; precisions: stage → that of its contraction."""
 
-    plan: BlockPlan
+    plan: BlockPlan | FlatPlan
     types: Mapping[int, TensorType]
     precisions: Mapping[int, str]
 
@@ -36,6 +38,8 @@ class DispatchKernel:
 
     def call(self, interpret: bool) -> Callable[..., tuple[Any, ...]]:
         """The function of its buffers; to be traced."""
+        if isinstance(self.plan, FlatPlan):
+            return flat_call(self.plan, self.types, self.precisions, interpret)
         return block_call(self.plan, self.types, self.precisions, interpret)
 
 
@@ -64,7 +68,11 @@ def kernel_of(schedule: Schedule, number: int, target: Target, form: str) -> Dis
     nest = nest_of_dispatch(schedule, d)
     types = {i: nodes[i].types[0] for i in (*nest.reads, *nest.writes)}
     shapes = {i: t.shape for i, t in types.items()}
-    plan = plan_blocks(nest, shapes, block_limits(target))
+    plan: BlockPlan | FlatPlan
+    if form == FLAT:
+        plan = plan_flat(nest, program_scratch(target))
+    else:
+        plan = plan_blocks(nest, shapes, block_limits(target))
     return DispatchKernel(plan, types, _precisions(schedule, nest))
 
 

@@ -60,7 +60,7 @@ class Values:
     """Stages at the points of one block; each is computed once, when it is asked for.
 
     starts: loop → its index at the first point, a number or a traced one. fixed: loops that are at
-    that point only. known: stages that are there already.
+    that point only; moved: those whose start is another than that of the parent. known: stages that are there already.
     """
 
     def __init__(
@@ -70,8 +70,10 @@ class Values:
         fixed: frozenset[int] = frozenset(),
         known: Mapping[int, Value] | None = None,
         parent: Values | None = None,
+        moved: frozenset[int] = frozenset(),
     ):
         self.e, self.starts, self.fixed, self.parent = extents, starts, fixed, parent
+        self.moved = moved | fixed
         self.known = dict(known or {})
 
     # ---- what a back end says
@@ -100,7 +102,7 @@ class Values:
         """The value of a stage."""
         if number not in self.known:
             s = self.e.nest.stages[number]
-            if self.parent is not None and not self.fixed & set(stage_loops(s)):
+            if self.parent is not None and not self.moved & set(stage_loops(s)):
                 return self.parent.stage(number)
             self.known[number] = self._made(number, s)
         return self.known[number]
@@ -114,7 +116,7 @@ class Values:
     def partial(self, number: int) -> Value:
         """A reduction over what a block has of its loops, in the type that sums are kept in."""
         s = self.e.nest.stages[number]
-        apart = [d for d in self.apart(s) if d not in self.fixed]
+        apart = [d for d in self.apart(s) if d not in self.moved]
         if not apart:
             return self._reduction(number, s)
         found = None

@@ -16,7 +16,7 @@ from eqsat.model.affine import Affine
 from eqsat.model.attr import Shape
 from eqsat.model.nest import Access, Nest, NoNest, Stage, Store
 from eqsat.model.tensor import DTYPES
-from eqsat.plan.gridded.products import Product, product_of, stage_loops
+from eqsat.plan.gridded.products import Product, products_of, stage_loops
 from eqsat.plan.gridded.shapes import View, is_bound, reach, split, view
 
 WIDEST = 512  # extent of a block of one loop, if more are needed: two are in scratch at a time
@@ -108,12 +108,6 @@ class BlockPlan:
     @cached_property
     def products(self) -> Mapping[int, Product]:
         return products_of(self.nest)
-
-
-def products_of(nest: Nest) -> dict[int, Product]:
-    """Number of a stage → the product it sums."""
-    found = {i: product_of(nest, i) for i in range(len(nest.stages))}
-    return {i: p for i, p in found.items() if p is not None}
 
 
 def plan_blocks(nest: Nest, shapes: Mapping[int, Shape], limits: BlockLimits) -> BlockPlan:

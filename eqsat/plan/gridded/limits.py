@@ -24,7 +24,13 @@ def block_limits(target: Target) -> BlockLimits:
     """The native tiles of all element types, and the scratch of a dispatch."""
     first = target.devices[0][1] if target.devices else target
     tiles = tuple([(t, _tile(bits)) for t, (bits, _) in DTYPES.items()])
-    return BlockLimits(tiles, first.limits.scratch_bytes or SCRATCH)
+    return BlockLimits(tiles, SCRATCH)
+
+
+def program_scratch(target: Target) -> int:
+    """Bytes of shared memory for one program of a grid."""
+    first = target.devices[0][1] if target.devices else target
+    return first.limits.scratch_bytes or SCRATCH
 
 
 def _tile(bits: int) -> tuple[int, int]:

@@ -56,6 +56,18 @@ def product_of(nest: Nest, number: int) -> Product | None:
     )
 
 
+def products_of(nest: Nest) -> dict[int, Product]:
+    """Number of a stage → the product it sums."""
+    found = {i: product_of(nest, i) for i in range(len(nest.stages))}
+    return {i: p for i, p in found.items() if p is not None}
+
+
+def argument_type(nest: Nest, number: int, place: int) -> str:
+    """The element type of an argument of a stage."""
+    a = nest.stages[number].arguments[place]
+    return nest.stages[a].dtype if isinstance(a, int) else a.dtype
+
+
 def loops_read(nest: Nest, argument: Access | int) -> set[int]:
     """The loops along which an argument of a stage differs."""
     if isinstance(argument, int):
