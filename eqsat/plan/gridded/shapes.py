@@ -125,11 +125,18 @@ def view(access: Access, shape: Shape, nest: Nest, holds: Sequence[Bound] = ()) 
     """
     known = (*access.bounds, *nest.bounds, *holds)
     found = _indices(access, shape, nest.sizes, known)
-    if found is not None:
-        return View(shape, found)
     other = _other_shape(access, math.prod(shape))
-    found = None if other is None else _indices(access, other, nest.sizes, known)
-    return None if other is None or found is None else View(other, found)
+    if found is not None and not (len(shape) == 1 and other and _is_digits(found[0])):
+        return View(shape, found)
+    new = None if other is None else _indices(access, other, nest.sizes, known)
+    if other is not None and new is not None:
+        return View(other, new)
+    return None if found is None else View(shape, found)
+
+
+def _is_digits(index: Affine) -> bool:
+    """Whether an index of a vector is made of several loops: a vector is hard to cut in a kernel."""
+    return len(index.terms) > 1 and index.constant == 0
 
 
 def _other_shape(access: Access, elements: int) -> Shape | None:
