@@ -46,7 +46,7 @@ def flat_call(
         held = dict(zip(nest.reads, refs[: len(nest.reads)], strict=True))
         out = dict(zip(nest.writes, refs[len(nest.reads) :], strict=True))
         values = _FlatValues(extents, _starts(plan))
-        values.refs, values.plan = held, plan
+        values.refs, values.plan, values.interpret = held, plan, interpret
         for s in nest.stores:
             values.store(s, out[s.access.buffer])
 
@@ -92,11 +92,12 @@ class _FlatValues(Values):
 
     refs: Mapping[int, Any]
     plan: FlatPlan
+    interpret: bool
 
     def below(self, starts: Mapping[int, Any], fixed: frozenset[int]) -> _FlatValues:
         """With these loops elsewhere; they stay dims of values."""
         found = _FlatValues(self.e, starts, self.fixed, parent=self, moved=self.moved | fixed)
-        found.refs, found.plan = self.refs, self.plan
+        found.refs, found.plan, found.interpret = self.refs, self.plan, self.interpret
         return found
 
     # ---- elements
@@ -116,6 +117,7 @@ class _FlatValues(Values):
 
     def store(self, s: Store, ref: Any) -> None:
         """Write a value where its points exist."""
+        import jax.numpy as jnp
         from jax.experimental.pallas import triton
 
         loops = access_loops(s.access) | {d for b in s.bounds for d in bound_loops(b)}
@@ -127,6 +129,9 @@ class _FlatValues(Values):
             array = broadcast(choose(self.holds(s.access.bounds, dims), array, fill), shape)
         at = self._address(s.access, dims, shape)
         where = self._where(s.bounds, loops, dims, shape)
+        if self.interpret and where is not None:
+            # the interpreter writes what was there where it should write nothing: not over others
+            at = jnp.where(where, at, ref.shape[0])
         triton.store(ref.at[at], array, mask=where)
 
     def _address(self, a: Access, dims: Sequence[int], shape: Sequence[int]) -> Any:

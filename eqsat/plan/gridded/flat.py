@@ -8,7 +8,7 @@ are masked.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from eqsat.model.nest import Nest, NoNest, Stage
@@ -76,7 +76,7 @@ class _FlatPlanner:
         types = {argument_type(self.nest, number, place) for place in p.arguments}
         plain = all(f.fn == "arg" or f.value in ("f32", "i32") for f in p.factors)
         return (
-            bool(p.rows and p.columns)
+            bool(p.rows and p.columns and p.summed)
             and set(p.batch) <= self.parallel
             and len(types) == 1
             and types <= MULTIPLIED
@@ -121,11 +121,18 @@ class _FlatPlanner:
         for p in self.products.values():
             for d in p.batch:
                 extents[d] = 1
-            for d in self.parallel & {*p.rows, *p.columns}:
-                extents[d] = min(extents[d], SIDE)
+            for role in (p.rows, p.columns):
+                self._cut_side(extents, role)
         if not self.products:
             self._share(extents)
         return extents
+
+    def _cut_side(self, extents: list[int], role: Sequence[int]) -> None:
+        """At most `SIDE` points of a side of a product, its widest loop first."""
+        left = SIDE
+        for d in sorted(set(role) & self.parallel, key=lambda d: -extents[d]):
+            extents[d] = max(min(extents[d], left), self.least.get(d, 1))
+            left = max(left // extents[d], 1)
 
     def _share(self, extents: list[int]) -> None:
         """Points of the results, the innermost first, as far as a program has elements for them."""
