@@ -8,6 +8,7 @@ from typing import Any
 
 from eqsat.execute.expressions import convert, evaluator
 from eqsat.execute.pallas.blocked import combine_two, matrices, typed_scalar
+from eqsat.execute.pallas.functions import MISSING
 from eqsat.execute.pallas.precision import dot_precision
 from eqsat.execute.pallas.values import (
     Extents,
@@ -100,6 +101,10 @@ class _FlatValues(Values):
         found.refs, found.plan, found.interpret = self.refs, self.plan, self.interpret
         return found
 
+    @property
+    def instead(self) -> Mapping[str, Callable[..., Any]]:
+        return MISSING
+
     # ---- elements
     def load(self, access: Access) -> Value:
         from jax.experimental.pallas import triton
@@ -147,7 +152,7 @@ class _FlatValues(Values):
         import jax.numpy as jnp
 
         read = [self._aligned(self.load(x), dims) for x in k.arguments]
-        number = convert(evaluator(read)(k.body), k.dtype)
+        number = convert(evaluator(read, MISSING)(k.body), k.dtype)
         last = jnp.asarray(k.extent - 1, number.dtype)
         row = jnp.minimum(jnp.maximum(number, jnp.zeros((), number.dtype)), last)
         return row.astype(jnp.int32)

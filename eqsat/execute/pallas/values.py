@@ -77,6 +77,11 @@ class Values:
         self.known = dict(known or {})
 
     # ---- what a back end says
+    @property
+    def instead(self) -> Mapping[str, Callable[..., Any]]:
+        """Scalar functions that its compiler does not have."""
+        return {}
+
     def load(self, access: Access) -> Value:
         """The elements of an access at all points; where it has none its fill, or anything."""
         raise NotImplementedError
@@ -140,7 +145,7 @@ class Values:
     def _body(self, body: Expr, s: Stage, dims: Sequence[int]) -> Any:
         """A body at all points of these dims; an extent may be 1 where it does not differ."""
         arguments = [self._aligned(self._argument(a), dims) for a in s.arguments]
-        value = evaluator(arguments)(body)
+        value = evaluator(arguments, self.instead)(body)
         if s.bounds:
             other = arguments[1] if len(arguments) > 1 else _of_type(s.fill, s.dtype)
             value = choose(self.holds(s.bounds, dims), value, other)
