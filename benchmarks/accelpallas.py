@@ -116,7 +116,9 @@ def _difference(run: Any) -> float:
     inputs = [np.asarray(x, "f4") for x in inputs]
     found = PallasExecutable(run.schedule, run.opaque, run.weights, run.target)(*inputs)
     want = xla_executable(run.schedule, run.opaque, run.weights)(*inputs)
-    return max(float(abs(np.asarray(a) - np.asarray(b)).max()) for a, b in zip(found, want, strict=True))
+    return max(
+        float(abs(np.asarray(a) - np.asarray(b)).max()) for a, b in zip(found, want, strict=True)
+    )
 
 
 def _compiled(run: Any, device: str, refused: dict[int, str]) -> dict[int, str]:
@@ -166,9 +168,7 @@ def _for_tpu(device: str) -> Callable[[Any], None]:
 
     from eqsat.execute.compilers.chips import TPUS
 
-    topology = topologies.get_topology_desc(
-        platform="tpu", topology_name=TPUS[device].topology
-    )
+    topology = topologies.get_topology_desc(platform="tpu", topology_name=TPUS[device].topology)
     sharding = SingleDeviceSharding(topology.devices[0])
 
     def compile_(kernel: Any) -> None:

@@ -164,7 +164,9 @@ def test_an_empty_buffer_and_a_loop_are_left_to_xla() -> None:
 def test_what_a_compiler_refuses_runs_as_ops(monkeypatch: pytest.MonkeyPatch) -> None:
     traced = trace(lambda x: x + 1, (real(3, 4),))
     monkeypatch.setattr(executor, "platform", lambda: "tpu")
-    monkeypatch.setattr(executor, "why_not_compiled", lambda *_: "the compiler refuses its kernel: no")
+    monkeypatch.setattr(
+        executor, "why_not_compiled", lambda *_: "the compiler refuses its kernel: no"
+    )
     executor._warn.cache_clear()
     found = PallasExecutable(whole(traced.program), {}, {}, TARGETS["avx512"])
     with pytest.warns(EqsatWarning, match="1 of 1 dispatches are no Pallas kernels.*refuses"):

@@ -288,7 +288,11 @@ class _BlockValues(Values):
         batch = ((0,), (0,)) if shape.batch else ((), ())
         k = (left.ndim - 1,), (right.ndim - 1,)
         made = lax.dot_general(
-            left, right, (k, batch), dot_precision(precision, left.dtype), preferred_element_type=dtype
+            left,
+            right,
+            (k, batch),
+            dot_precision(precision, left.dtype),
+            preferred_element_type=dtype,
         )
         return made if list(made.shape) == shape.result else made.reshape(shape.result)
 

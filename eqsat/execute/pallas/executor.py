@@ -86,7 +86,9 @@ def declined(schedule: Schedule, target: Target) -> dict[int, str]:
 @cache
 def _warn(refused: int, dispatches: int, why: str) -> None:
     """Once per reason: the program runs, but not as it was planned."""
-    message = f"{refused} of {dispatches} dispatches are no Pallas kernels and run as XLA ops: {why}"
+    message = (
+        f"{refused} of {dispatches} dispatches are no Pallas kernels and run as XLA ops: {why}"
+    )
     warnings.warn(EqsatWarning(Diagnostic("E510", message)), stacklevel=2)
 
 

@@ -175,9 +175,13 @@ class Values:
         import jax.numpy as jnp
 
         found = jnp.asarray(x)
-        return Value(found if found.ndim == len(dims) else found.reshape((1,) * len(dims)), tuple(dims))
+        return Value(
+            found if found.ndim == len(dims) else found.reshape((1,) * len(dims)), tuple(dims)
+        )
 
-    def _where_points(self, s: Stage, x: Any, dims: Sequence[int], neutral: Scalar, kind: str) -> Any:
+    def _where_points(
+        self, s: Stage, x: Any, dims: Sequence[int], neutral: Scalar, kind: str
+    ) -> Any:
         """What is reduced, and the neutral element where a point does not exist."""
         where = self.exists(s.reduced, dims)
         return x if where is None else choose(where, x, _of_type(neutral, kind))
@@ -284,7 +288,6 @@ class Values:
             if bound_loops(b) & own and self._has_all(bound_loops(b), dims):
                 found = both(found, self.holds((b,), dims))
         return None if found is True else found
-
 
     def _has_all(self, loops: Iterable[int], dims: Sequence[int]) -> bool:
         """Whether a point of these dims has an index of each of these loops."""
