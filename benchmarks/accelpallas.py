@@ -4,7 +4,7 @@
 
 Programs of the library on a TPU and on a GPU. Every dispatch runs as a kernel in Pallas's
 interpreter, and the whole program is verified against float64; then every kernel is compiled for
-the device by its own compiler (Mosaic in libtpu, Triton in XLA), which needs no device. Prints JSON.
+the device by its own compiler (Mosaic in libtpu, Triton in XLA), which needs none. Prints JSON.
 """
 
 from __future__ import annotations
@@ -68,6 +68,7 @@ def row(name: str, target: str, compilers: bool) -> dict[str, Any]:
 
     settings = {"target": target, "settings": ["executor=pallas"], "time_limit": 20}
     run = eqsat.optimize(*program(name), **settings)
+    assert run.schedule is not None
     refused = declined(run.schedule, run.target)
     told = _compiled(run, DEVICES[target], refused) if compilers else {}
     dispatches = len(run.schedule.dispatches)

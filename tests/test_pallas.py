@@ -1,8 +1,7 @@
-"""The executor `pallas` in Pallas's interpreter: right at every border of a block, NaN kept apart."""
+"""The executor `pallas` in Pallas's interpreter: right at borders of blocks, NaN kept apart."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -20,6 +19,7 @@ from eqsat.execute.pallas.executor import PallasExecutable, declined
 from eqsat.execute.verify import verify
 from eqsat.frontends.jaxpr import trace
 from eqsat.model.diag import EqsatWarning
+from eqsat.model.padding import Padding
 from eqsat.plan.gridded import blocks, flat
 
 TARGETS = {name: read_target(name) for name in ("avx512", "sm_90")}  # blocks; by address
@@ -31,22 +31,14 @@ def target(request: pytest.FixtureRequest) -> Any:
 
 
 @pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of a few points, so that small programs have many, and ragged ones."""
-    tiles = tuple((t, (2, 4)) for t, _ in blocks_limits().tiles)
-    limits = blocks.BlockLimits(tiles, 2**20)
+    limits = blocks.BlockLimits(Padding(2, 4), 2**20)
     monkeypatch.setattr("eqsat.execute.pallas.call.block_limits", lambda _: limits)
     monkeypatch.setattr(blocks, "WIDEST", 4)
     monkeypatch.setattr(flat, "SIDE", 16)
     monkeypatch.setattr(flat, "STEP", 16)
     monkeypatch.setattr(flat, "SIMPLE", 16)
-    yield
-
-
-def blocks_limits() -> blocks.BlockLimits:
-    from eqsat.plan.gridded.limits import block_limits
-
-    return block_limits(TARGETS["avx512"])
 
 
 def executable(function: Any, args: Any, target: Any) -> PallasExecutable:

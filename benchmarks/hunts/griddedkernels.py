@@ -15,12 +15,11 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from hunts.networks import network
-from hunts.programs import Maker
-
 import eqsat
 from eqsat.execute.draw import drawn_weights
 from eqsat.execute.pallas.executor import declined
+from hunts.networks import network
+from hunts.programs import Maker
 
 TARGETS = ("avx512", "sm_90")  # blocks, by address
 Row = dict[str, Any]
@@ -59,9 +58,15 @@ def main() -> int:
     wrong = [r for r in rows if r["outcome"] not in ("ok", "none", "unproven")]
     total = sum(r.get("dispatches", 0) for r in rows)
     kernels = total - sum(reasons.values())
-    print(json.dumps({"programs": len(rows), "dispatches": total, "kernels": kernels,
-                      "outcomes": Counter(r["outcome"] for r in rows),
-                      "declined": dict(reasons.most_common()), "wrong": wrong}, indent=1))  # fmt: skip
+    found = {
+        "programs": len(rows),
+        "dispatches": total,
+        "kernels": kernels,
+        "outcomes": Counter(r["outcome"] for r in rows),
+        "declined": dict(reasons.most_common()),
+        "wrong": wrong,
+    }
+    print(json.dumps(found, indent=1))
     return 1 if wrong else 0
 
 

@@ -116,8 +116,9 @@ class _BlockCall:
     def _compiler(self) -> Any:
         from jax.experimental.pallas import tpu
 
-        kinds = ["arbitrary" if d in self.plan.steps else "parallel" for d in self.plan.grid]
-        return tpu.CompilerParams(dimension_semantics=tuple(kinds))
+        summed, free = tpu.GridDimensionSemantics.ARBITRARY, tpu.GridDimensionSemantics.PARALLEL
+        kinds = [summed if d in self.plan.steps else free for d in self.plan.grid]
+        return tpu.CompilerParams(dimension_semantics=kinds)
 
     # ---- the kernel
     def _kernel(self, *refs: Any) -> None:
@@ -144,21 +145,21 @@ class _BlockCall:
             pl.when(~is_first)(partial(self._add, values, number, ref))
         pl.when(is_last)(partial(self._finish, values, sums, out))
 
-    def _part(self, values: Values, number: int) -> Any:
+    def _part(self, values: _BlockValues, number: int) -> Any:
         own = values.anew({})
         made = own.partial(number)
         dims = self._sum_dims(number)
         array = broadcast(own._aligned(made, dims), self.extents.shape(dims, dims))
         return array.reshape(self._sum_shape(number))
 
-    def _start(self, values: Values, number: int, ref: Any) -> None:
+    def _start(self, values: _BlockValues, number: int, ref: Any) -> None:
         ref[...] = self._part(values, number)
 
-    def _add(self, values: Values, number: int, ref: Any) -> None:
+    def _add(self, values: _BlockValues, number: int, ref: Any) -> None:
         combine = self.plan.nest.stages[number].combine
         ref[...] = combine_two(combine, ref[...], self._part(values, number))
 
-    def _finish(self, values: Values, sums: Mapping[int, Any], out: Refs) -> None:
+    def _finish(self, values: _BlockValues, sums: Mapping[int, Any], out: Refs) -> None:
         from eqsat.execute.expressions import convert
 
         known = {}
@@ -169,11 +170,11 @@ class _BlockCall:
         self._write(values.anew(known), out)
 
     # ---- results
-    def _write(self, values: Values, out: Refs) -> None:
+    def _write(self, values: _BlockValues, out: Refs) -> None:
         for s, b in zip(self.plan.nest.stores, self.stores, strict=True):
             self._store(values, s, b, out[s.access.buffer])
 
-    def _store(self, values: Values, s: Store, b: AccessBlock, ref: Any) -> None:
+    def _store(self, values: _BlockValues, s: Store, b: AccessBlock, ref: Any) -> None:
         loops = [d for dim in b.dims for d in _loops_of(dim)]
         dims = self.extents.dims(loops)
         array = values._aligned(values.stage(s.stage), dims)

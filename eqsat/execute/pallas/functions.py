@@ -36,7 +36,7 @@ def _erf(x: Any) -> Any:
     square = near * near
     found = near * _polynomial(square, ERF[0]) / _polynomial(square, ERF[1])
     found = jnp.minimum(jnp.maximum(found, -1.0), 1.0)
-    return jnp.where(wide != wide, wide, found).astype(x.dtype)
+    return jnp.where(jnp.isnan(wide), wide, found).astype(x.dtype)
 
 
 def _polynomial(x: Any, coefficients: tuple[float, ...]) -> Any:

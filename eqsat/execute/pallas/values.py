@@ -216,7 +216,9 @@ class Values:
         shape = ProductShape(
             tuple([s[2] for s in sides]), batch, rows, columns, summed, tuple(e.extents)
         )
-        made = self.multiply(*arrays, shape, e.precisions.get(number, ""), element_dtype(kind))
+        made = self.multiply(
+            arrays[0], arrays[1], shape, e.precisions.get(number, ""), element_dtype(kind)
+        )
         dims = (*batch, *rows, *columns)
         ordered = e.dims(dims)
         value = Value(self._aligned(Value(made, dims), ordered), ordered)

@@ -15,9 +15,11 @@ from functools import cached_property
 from eqsat.model.affine import Affine
 from eqsat.model.attr import Shape
 from eqsat.model.nest import Access, Nest, NoNest, Stage, Store
+from eqsat.model.padding import WORD_BITS, Padding
 from eqsat.model.tensor import DTYPES
 from eqsat.plan.gridded.products import Product, products_of, stage_loops
 from eqsat.plan.gridded.shapes import View, is_bound, reach, split, view
+from eqsat.plan.scratch import Block, grid_bytes
 
 WIDEST = 512  # extent of a block of one loop, if more are needed: two are in scratch at a time
 UNROLLED = 128  # positions of windows that are written out one by one
@@ -27,15 +29,18 @@ UNROLLED = 128  # positions of windows that are written out one by one
 class BlockLimits:
     """What blocks of a machine may be.
 
-    tiles: element type → the rows and lanes of which the last two dims of a block are multiples,
-    unless they are whole dims. scratch_bytes: what all blocks of a dispatch and its values take.
+    padding: how its scratch pads them; the last two dims of a block are multiples of its rows and
+    lanes, unless they are whole dims. scratch_bytes: what all blocks of a dispatch and its values
+    take.
     """
 
-    tiles: tuple[tuple[str, tuple[int, int]], ...]
+    padding: Padding
     scratch_bytes: int
 
     def tile(self, dtype: str) -> tuple[int, int]:
-        return dict(self.tiles)[dtype]
+        """Rows and lanes of the native tile of an element type: narrow ones share words."""
+        shared = max(1, WORD_BITS // max(DTYPES[dtype][0], 8))
+        return self.padding.rows * shared, self.padding.lanes
 
 
 @dataclass(frozen=True)
@@ -66,6 +71,11 @@ class AccessBlock:
     @property
     def block(self) -> Shape:
         return tuple([d.block for d in self.dims])
+
+    @property
+    def moves(self) -> bool:
+        """Whether another step of the grid has another block."""
+        return any(d.loop >= 0 for d in self.dims)
 
     @property
     def key(self) -> tuple[int, Shape, tuple[tuple[int, int, int], ...]]:
@@ -323,26 +333,18 @@ class _Planner:
 
     # ---- scratch
     def _bytes(self, plan: BlockPlan) -> int:
-        held = {b.key: b for b in plan.accesses}
-        total = 0
-        for b in held.values():
-            moves = any(d.loop >= 0 for d in b.dims)
-            total += (1 + moves) * self._padded(b.block, b.access.dtype)
-        return total + sum(self._value_bytes(plan, i, s) for i, s in enumerate(self.nest.stages))
+        blocks = {b.key: b for b in plan.accesses}.values()
+        held = [Block(b.block, b.access.dtype, b.moves) for b in blocks]
+        stages = list(enumerate(self.nest.stages))
+        kept = [self._value(plan, i, s) for i, s in stages]
+        kept += [self._value(plan, i, s) for i, s in stages if i in plan.roots]
+        return grid_bytes(held, kept, self.limits.padding)
 
-    def _value_bytes(self, plan: BlockPlan, number: int, s: Stage) -> int:
-        """Of what a stage makes; of a sum that is no product, of all that it sums."""
+    def _value(self, plan: BlockPlan, number: int, s: Stage) -> Block:
+        """What a stage makes; of a sum that is no product, all that it sums."""
         loops = s.loops if number in plan.products or not s.reduced else stage_loops(s)
-        shape = [plan.extents[d] for d in plan.order if d in loops and d not in plan.unrolled]
-        made = self._padded(shape, s.dtype)
-        return made + (made if number in plan.roots else 0)
-
-    def _padded(self, shape: Sequence[int], dtype: str) -> int:
-        """Bytes of an array whose last two dims are whole tiles."""
-        whole = [1] * (2 - len(shape)) + list(shape)
-        rows, lanes = self.limits.tile(dtype)
-        whole[-2:] = [-(-whole[-2] // rows) * rows, -(-whole[-1] // lanes) * lanes]
-        return math.prod(whole) * max(DTYPES[dtype][0], 8) // 8
+        own = [d for d in plan.order if d in loops and d not in plan.unrolled]
+        return Block((1, 1, *(plan.extents[d] for d in own)), s.dtype)
 
 
 def radix(index: Affine, sizes: Sequence[int]) -> tuple[int, ...]:
