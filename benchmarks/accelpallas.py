@@ -64,12 +64,12 @@ def _environment() -> None:
 def row(name: str, target: str, compilers: bool) -> dict[str, Any]:
     """One program on one target."""
     import eqsat
-    from eqsat.execute.pallas.executor import declined
+    from eqsat.execute.pallas.executor import without_kernels
 
     settings = {"target": target, "settings": ["executor=pallas"], "time_limit": 20}
     run = eqsat.optimize(*program(name), **settings)
     assert run.schedule is not None
-    refused = declined(run.schedule, run.target)
+    refused = without_kernels(run.schedule, run.target)
     told = _compiled(run, DEVICES[target], refused) if compilers else {}
     dispatches = len(run.schedule.dispatches)
     good = dispatches - len(refused.keys() | told.keys())

@@ -17,8 +17,8 @@ from eqsat.model.nest import Nest, NoNest
 from eqsat.ops.nests.nest import nest_of_dispatch
 from eqsat.plan.gridded.blocks import BlockLimits, BlockPlan, plan_blocks
 from eqsat.plan.gridded.flat import LEAST, plan_flat
-from eqsat.plan.gridded.limits import BLOCKS, FLAT, block_limits, form
-from eqsat.plan.gridded.shapes import split, view
+from eqsat.plan.gridded.limits import BLOCKS, FLAT, block_limits, kernel_form
+from eqsat.plan.gridded.shapes import split_loops, view
 from eqsat.plan.scratch import misaligned
 
 LIMITS = block_limits(read_target("reference"))
@@ -43,7 +43,7 @@ def f32(*shape: int) -> np.ndarray[Any, Any]:
 def test_a_loop_is_cut_where_a_dim_ends() -> None:
     nest, shapes = nest_and_shapes(lambda x: jnp.max(x, -1), f32(12, 16, 8))
     assert nest.sizes == (192, 8)
-    cut = split(nest, shapes)
+    cut = split_loops(nest, shapes)
     assert cut.sizes == (12, 16, 8)
     found = view(cut.accesses[0], (12, 16, 8), cut)
     assert found is not None
@@ -104,5 +104,5 @@ def test_programs_have_powers_of_two_and_sides_of_products() -> None:
 
 
 def test_a_machine_with_pipelines_reads_by_address() -> None:
-    assert form(read_target("sm_90")) == FLAT
-    assert form(read_target("avx512")) == BLOCKS
+    assert kernel_form(read_target("sm_90")) == FLAT
+    assert kernel_form(read_target("avx512")) == BLOCKS

@@ -15,7 +15,7 @@ import eqsat
 from eqsat.api import target as read_target
 from eqsat.execute.executors import execution
 from eqsat.execute.pallas import executor
-from eqsat.execute.pallas.executor import PallasExecutable, declined
+from eqsat.execute.pallas.executor import PallasExecutable, without_kernels
 from eqsat.execute.verify import verify
 from eqsat.frontends.jaxpr import trace
 from eqsat.model.diag import EqsatWarning
@@ -45,7 +45,7 @@ def executable(function: Any, args: Any, target: Any) -> PallasExecutable:
     """A function as one kernel."""
     traced = trace(function, args)
     schedule = whole(traced.program)
-    assert declined(schedule, target) == {}
+    assert without_kernels(schedule, target) == {}
     return PallasExecutable(schedule, traced.opaque, traced.weights, target)
 
 
@@ -131,7 +131,7 @@ def test_what_is_no_kernel_runs_as_ops_and_says_why() -> None:
     traced = trace(lambda x, i: jnp.take(x, i, axis=0, mode="clip") * 2, (x, i))
     schedule = whole(traced.program)
     found = PallasExecutable(schedule, {}, {}, TARGETS["avx512"])
-    assert list(declined(schedule, TARGETS["avx512"])) == list(found.refused) == [0]
+    assert list(without_kernels(schedule, TARGETS["avx512"])) == list(found.refused) == [0]
     assert "gather" in found.refused[0]
     np.testing.assert_array_equal(found(x, i)[0], x[i] * 2)
     by_address = PallasExecutable(schedule, {}, {}, TARGETS["sm_90"])
@@ -155,7 +155,7 @@ def test_an_empty_buffer_and_a_loop_are_left_to_xla() -> None:
 
 def test_what_a_compiler_refuses_runs_as_ops(monkeypatch: pytest.MonkeyPatch) -> None:
     traced = trace(lambda x: x + 1, (real(3, 4),))
-    monkeypatch.setattr(executor, "platform", lambda: "tpu")
+    monkeypatch.setattr(executor, "backend", lambda: "tpu")
     monkeypatch.setattr(
         executor, "why_not_compiled", lambda *_: "the compiler refuses its kernel: no"
     )

@@ -17,7 +17,7 @@ from typing import Any
 
 import eqsat
 from eqsat.execute.draw import drawn_weights
-from eqsat.execute.pallas.executor import declined
+from eqsat.execute.pallas.executor import without_kernels
 from hunts.networks import network
 from hunts.programs import Maker
 
@@ -38,7 +38,7 @@ def row(seed: int, target: str) -> Row:
     run = eqsat.optimize(source, target=target, settings=["executor=pallas"], time_limit=5)
     if run.schedule is None:
         return found | {"dispatches": 0, "declined": [], "outcome": "none"}
-    refused = declined(run.schedule, run.target)
+    refused = without_kernels(run.schedule, run.target)
     found |= {"dispatches": len(run.schedule.dispatches), "declined": sorted(refused.values())}
     check = run.verify(samples=1)
     return found | {"outcome": check.outcome, "where": check.where, "reason": check.reason}

@@ -14,8 +14,8 @@ from eqsat.execute.pallas.precision import dot_precision
 from eqsat.execute.pallas.values import (
     Extents,
     ProductShape,
-    Value,
-    Values,
+    StageValue,
+    StageValues,
     broadcast,
     choose,
     combine_two,
@@ -26,8 +26,8 @@ from eqsat.model.nest import Access, Stage, Store
 from eqsat.model.tensor import TensorType
 from eqsat.ops.meaning.programs import element_dtype
 from eqsat.plan.gridded.blocks import AccessBlock, BlockPlan, DimBlock, radix
-from eqsat.plan.gridded.products import access_loops
 from eqsat.plan.gridded.shapes import reach
+from eqsat.plan.stages import access_loops
 
 Refs = Mapping[Any, Any]  # key of a block → its ref
 
@@ -166,7 +166,7 @@ class _BlockCall:
         for number, ref in sums.items():
             dims = self._sum_dims(number)
             array = ref[...].reshape(self.extents.shape(dims, dims))
-            known[number] = Value(convert(array, self.plan.nest.stages[number].dtype), dims)
+            known[number] = StageValue(convert(array, self.plan.nest.stages[number].dtype), dims)
         self._write(values.anew(known), out)
 
     # ---- results
@@ -216,7 +216,7 @@ class _BlockCall:
         return array, pl.ds(start, count) if step == 1 else pl.ds(start, count, step)
 
 
-class _BlockValues(Values):
+class _BlockValues(StageValues):
     """Elements are in blocks that are in scratch."""
 
     blocks: Mapping[Access, AccessBlock]
@@ -227,7 +227,7 @@ class _BlockValues(Values):
         found.blocks, found.refs, found.unrolled = self.blocks, self.refs, self.unrolled
         return found
 
-    def anew(self, known: Mapping[int, Value]) -> _BlockValues:
+    def anew(self, known: Mapping[int, StageValue]) -> _BlockValues:
         return self._like(_BlockValues(self.e, self.starts, self.fixed, known))
 
     def below(self, starts: Mapping[int, Any], fixed: frozenset[int]) -> _BlockValues:
@@ -236,7 +236,7 @@ class _BlockValues(Values):
     def apart(self, stage: Stage) -> tuple[int, ...]:
         return tuple([d for d in stage.reduced if d in self.unrolled])
 
-    def load(self, access: Access) -> Value:
+    def load(self, access: Access) -> StageValue:
         b = self.blocks[access]
         array, loops, shape = self.refs[b.key][...], [], []
         for axis, d in enumerate(b.dims):
@@ -245,13 +245,15 @@ class _BlockValues(Values):
                 array, own = self._cut(array, axis, d)
             loops += [n for n in own if self.e.extents[n] > 1]
             shape += [self.e.extents[n] for n in own if self.e.extents[n] > 1]
-        found = Value(array if list(array.shape) == shape else array.reshape(shape), tuple(loops))
+        found = StageValue(
+            array if list(array.shape) == shape else array.reshape(shape), tuple(loops)
+        )
         if not access.bounds or access.fill is None:
             return found
         dims = self.e.dims(access_loops(access), self.fixed)
         aligned = self._aligned(found, dims)
         fill = typed_scalar(access.fill, access.dtype)
-        return Value(choose(self.holds(access.bounds, dims), aligned, fill), dims)
+        return StageValue(choose(self.holds(access.bounds, dims), aligned, fill), dims)
 
     def _cut(self, x: Any, axis: int, d: DimBlock) -> tuple[Any, tuple[int, ...]]:
         """The elements that an index takes from a whole dim, and the loops they are for."""

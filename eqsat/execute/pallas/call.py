@@ -15,7 +15,7 @@ from eqsat.model.target import Target
 from eqsat.model.tensor import TensorType
 from eqsat.plan.gridded.blocks import BlockPlan, plan_blocks
 from eqsat.plan.gridded.flat import FlatPlan, plan_flat
-from eqsat.plan.gridded.limits import BLOCKS, FLAT, block_limits, form, program_scratch
+from eqsat.plan.gridded.limits import BLOCKS, FLAT, block_limits, kernel_form, program_scratch
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class DispatchKernel:
         return block_call(self.plan, self.types, self.precisions, interpret)
 
 
-def platform() -> str:
+def backend() -> str:
     """What JAX runs on here: cpu, tpu, or gpu."""
     import jax
 
@@ -52,7 +52,7 @@ def platform() -> str:
 
 def form_of(target: Target, device: str) -> str:
     """The form of kernels for a device; on a CPU, which interprets them, that of the target."""
-    return {"tpu": BLOCKS, "gpu": FLAT, "cuda": FLAT}.get(device) or form(target)
+    return {"tpu": BLOCKS, "gpu": FLAT, "cuda": FLAT}.get(device) or kernel_form(target)
 
 
 def kernel_of(schedule: Schedule, number: int, target: Target, form: str) -> DispatchKernel:

@@ -12,7 +12,7 @@ from functools import cache, cached_property
 from typing import Any
 
 from eqsat.execute.customcalls import CustomCallExecutable
-from eqsat.execute.pallas.call import DispatchKernel, form_of, kernel_of, platform, why_not_compiled
+from eqsat.execute.pallas.call import DispatchKernel, backend, form_of, kernel_of, why_not_compiled
 from eqsat.model.diag import Diagnostic, EqsatWarning
 from eqsat.model.executor import BUILT_IN, Executor
 from eqsat.model.nest import NoNest
@@ -38,7 +38,7 @@ class PallasExecutable(CustomCallExecutable):
         assert self.target is not None
         found: dict[int, DispatchKernel] = {}
         refused: dict[int, str] = {}
-        device = platform()
+        device = backend()
         for i in range(len(self.schedule.dispatches)):
             try:
                 kernel = kernel_of(self.schedule, i, self.target, form_of(self.target, device))
@@ -59,7 +59,7 @@ class PallasExecutable(CustomCallExecutable):
         kernel = self.kernels.get(number)
         if kernel is None:
             return super().dispatch(number)
-        d, call = self.schedule.dispatches[number], kernel.call(interpret=platform() == "cpu")
+        d, call = self.schedule.dispatches[number], kernel.call(interpret=backend() == "cpu")
 
         def dispatch(*reads: Any) -> tuple[Any, ...]:
             held = dict(zip(d.reads, reads, strict=True))
@@ -71,10 +71,10 @@ class PallasExecutable(CustomCallExecutable):
         return dispatch
 
 
-def declined(schedule: Schedule, target: Target) -> dict[int, str]:
+def without_kernels(schedule: Schedule, target: Target) -> dict[int, str]:
     """Number of a dispatch → why it is no kernel, as far as that is known before it is compiled."""
     found: dict[int, str] = {}
-    form = form_of(target, platform())
+    form = form_of(target, backend())
     for i in range(len(schedule.dispatches)):
         try:
             kernel_of(schedule, i, target, form)
@@ -97,5 +97,5 @@ PALLAS = Executor(
     BUILT_IN["pallas"],
     "each dispatch is one Pallas kernel, which a CPU interprets",
     PallasExecutable,
-    declined,
+    without_kernels,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from eqsat.execute.expressions import convert, evaluator
@@ -13,10 +13,9 @@ from eqsat.execute.pallas.precision import dot_precision
 from eqsat.execute.pallas.values import (
     Extents,
     ProductShape,
-    Value,
-    Values,
+    StageValue,
+    StageValues,
     both,
-    bound_loops,
     broadcast,
     choose,
     sum_type,
@@ -26,7 +25,7 @@ from eqsat.model.tensor import TensorType
 from eqsat.ops.meaning import scalar
 from eqsat.ops.meaning.programs import element_dtype
 from eqsat.plan.gridded.flat import LEAST, FlatPlan
-from eqsat.plan.gridded.products import access_loops
+from eqsat.plan.stages import access_loops
 
 
 def flat_call(
@@ -88,7 +87,7 @@ def _starts(plan: FlatPlan) -> dict[int, Any]:
     return found
 
 
-class _FlatValues(Values):
+class _FlatValues(StageValues):
     """Elements are where their address says."""
 
     refs: Mapping[int, Any]
@@ -106,7 +105,7 @@ class _FlatValues(Values):
         return MISSING
 
     # ---- elements
-    def load(self, access: Access) -> Value:
+    def load(self, access: Access) -> StageValue:
         from jax.experimental.pallas import triton
 
         dims = self.e.dims(access_loops(access), self.fixed)
@@ -115,17 +114,17 @@ class _FlatValues(Values):
         where = self._where(access.bounds, access_loops(access), dims, shape)
         ref = self.refs[access.buffer].at[at]
         if where is None:
-            return Value(triton.load(ref), dims)
+            return StageValue(triton.load(ref), dims)
         fill = 0 if access.fill is None else access.fill
         other = broadcast(typed_scalar(fill, access.dtype), shape)
-        return Value(triton.load(ref, mask=where, other=other), dims)
+        return StageValue(triton.load(ref, mask=where, other=other), dims)
 
     def store(self, s: Store, ref: Any) -> None:
         """Write a value where its points exist."""
         import jax.numpy as jnp
         from jax.experimental.pallas import triton
 
-        loops = access_loops(s.access) | {d for b in s.bounds for d in bound_loops(b)}
+        loops = access_loops(s.access) | {d for b in s.bounds for d in access_loops(b)}
         dims = self.e.dims(loops)
         shape = self.e.shape(dims, dims)
         array = broadcast(self._aligned(self.stage(s.stage), dims), shape)
@@ -158,7 +157,11 @@ class _FlatValues(Values):
         return row.astype(jnp.int32)
 
     def _where(
-        self, bounds: Sequence[Bound], loops: set[int], dims: Sequence[int], shape: Sequence[int]
+        self,
+        bounds: Sequence[Bound],
+        loops: Iterable[int],
+        dims: Sequence[int],
+        shape: Sequence[int],
     ) -> Any | None:
         """Where elements are there; None: everywhere."""
         found: Any = self.holds(bounds, dims)
@@ -171,7 +174,7 @@ class _FlatValues(Values):
         return broadcast(jnp.asarray(found), shape)
 
     # ---- reductions
-    def partial(self, number: int) -> Value:
+    def partial(self, number: int) -> StageValue:
         """Block by block where its loops are longer than a program has points for."""
         import jax.numpy as jnp
         from jax import lax
@@ -191,11 +194,11 @@ class _FlatValues(Values):
                     left * self.e.extents[d])  # fmt: skip
                 left = left // count if len(steps) > 1 else left
             own = self.below(starts, frozenset(steps))
-            made = own._aligned(Values.partial(own, number), kept)
+            made = own._aligned(StageValues.partial(own, number), kept)
             return combine_two(s.combine, total, broadcast(made, shape))
 
         start = jnp.full(shape, scalar.neutral(s.combine, kind), element_dtype(kind))
-        return Value(lax.fori_loop(0, math.prod(counts), body, start), kept)
+        return StageValue(lax.fori_loop(0, math.prod(counts), body, start), kept)
 
     def reduced(self, x: Any, combine: str, axes: tuple[int, ...], dtype: str) -> Any:
         import jax.numpy as jnp

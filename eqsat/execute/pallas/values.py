@@ -19,11 +19,12 @@ from eqsat.model.nest import Access, Bound, Nest, Scalar, Stage
 from eqsat.model.tensor import DTYPES, is_float
 from eqsat.ops.meaning import scalar
 from eqsat.ops.meaning.programs import element_dtype
-from eqsat.plan.gridded.products import Product, stage_loops
+from eqsat.plan.gridded.products import ProductStage, stage_loops
+from eqsat.plan.stages import access_loops
 
 
 @dataclass(frozen=True)
-class Value:
+class StageValue:
     """An array and the loop of each of its dims; -1: none, the extent is 1."""
 
     array: Any
@@ -41,7 +42,7 @@ class Extents:
     nest: Nest
     extents: tuple[int, ...]
     order: tuple[int, ...]
-    products: Mapping[int, Product]
+    products: Mapping[int, ProductStage]
     precisions: Mapping[int, str]
     ragged: frozenset[int]
 
@@ -56,11 +57,12 @@ class Extents:
         return [self.extents[d] if d in own else 1 for d in dims]
 
 
-class Values:
+class StageValues:
     """Stages at the points of one block; each is computed once, when it is asked for.
 
     starts: loop → its index at the first point, a number or a traced one. fixed: loops that are at
-    that point only; moved: those whose start is another than that of the parent. known: stages that are there already.
+    that point only; moved: those whose start is another than that of the parent. known: stages
+    that are there already.
     """
 
     def __init__(
@@ -68,8 +70,8 @@ class Values:
         extents: Extents,
         starts: Mapping[int, Any],
         fixed: frozenset[int] = frozenset(),
-        known: Mapping[int, Value] | None = None,
-        parent: Values | None = None,
+        known: Mapping[int, StageValue] | None = None,
+        parent: StageValues | None = None,
         moved: frozenset[int] = frozenset(),
     ):
         self.e, self.starts, self.fixed, self.parent = extents, starts, fixed, parent
@@ -82,11 +84,11 @@ class Values:
         """Scalar functions that its compiler does not have."""
         return {}
 
-    def load(self, access: Access) -> Value:
+    def load(self, access: Access) -> StageValue:
         """The elements of an access at all points; where it has none its fill, or anything."""
         raise NotImplementedError
 
-    def below(self, starts: Mapping[int, Any], fixed: frozenset[int]) -> Values:
+    def below(self, starts: Mapping[int, Any], fixed: frozenset[int]) -> StageValues:
         """The same with more loops fixed."""
         raise NotImplementedError
 
@@ -103,7 +105,7 @@ class Values:
         return ()
 
     # ---- stages
-    def stage(self, number: int) -> Value:
+    def stage(self, number: int) -> StageValue:
         """The value of a stage."""
         if number not in self.known:
             s = self.e.nest.stages[number]
@@ -112,13 +114,13 @@ class Values:
             self.known[number] = self._made(number, s)
         return self.known[number]
 
-    def _made(self, number: int, s: Stage) -> Value:
+    def _made(self, number: int, s: Stage) -> StageValue:
         if not s.combine:
             return self._elementwise(s)
         found = self.partial(number)
-        return Value(convert(found.array, s.dtype), found.loops)
+        return StageValue(convert(found.array, s.dtype), found.loops)
 
-    def partial(self, number: int) -> Value:
+    def partial(self, number: int) -> StageValue:
         """A reduction over what a block has of its loops, in the type that sums are kept in."""
         s = self.e.nest.stages[number]
         apart = [d for d in self.apart(s) if d not in self.moved]
@@ -132,15 +134,15 @@ class Values:
         assert found is not None
         return found
 
-    def combined(self, s: Stage, a: Value, b: Value) -> Value:
+    def combined(self, s: Stage, a: StageValue, b: StageValue) -> StageValue:
         """Two parts of a reduction as one."""
         assert a.loops == b.loops
-        return Value(combine_two(s.combine, a.array, b.array), a.loops)
+        return StageValue(combine_two(s.combine, a.array, b.array), a.loops)
 
-    def _elementwise(self, s: Stage) -> Value:
+    def _elementwise(self, s: Stage) -> StageValue:
         dims = self.e.dims(s.loops, self.fixed)
         made = convert(self._body(s.body, s, dims), s.dtype)
-        return Value(made, dims) if made.ndim == len(dims) else self._whole(made, dims)
+        return StageValue(made, dims) if made.ndim == len(dims) else self._whole(made, dims)
 
     def _body(self, body: Expr, s: Stage, dims: Sequence[int]) -> Any:
         """A body at all points of these dims; an extent may be 1 where it does not differ."""
@@ -151,10 +153,10 @@ class Values:
             value = choose(self.holds(s.bounds, dims), value, other)
         return value
 
-    def _argument(self, a: Access | int) -> Value:
+    def _argument(self, a: Access | int) -> StageValue:
         return self.stage(a) if isinstance(a, int) else self.load(a)
 
-    def _reduction(self, number: int, s: Stage) -> Value:
+    def _reduction(self, number: int, s: Stage) -> StageValue:
         kept = self.e.dims(s.loops, self.fixed)
         product = self.e.products.get(number)
         if product is not None and (made := self._product(number, s, product)) is not None:
@@ -168,14 +170,14 @@ class Values:
         axes = tuple([i for i, d in enumerate(dims) if d not in kept])
         if axes:
             value = self.reduced(value, s.combine, axes, kind)
-        return Value(value, tuple([d if d in kept else -1 for d in dims]))
+        return StageValue(value, tuple([d if d in kept else -1 for d in dims]))
 
-    def _whole(self, x: Any, dims: Sequence[int]) -> Value:
+    def _whole(self, x: Any, dims: Sequence[int]) -> StageValue:
         """An array that has all these dims."""
         import jax.numpy as jnp
 
         found = jnp.asarray(x)
-        return Value(
+        return StageValue(
             found if found.ndim == len(dims) else found.reshape((1,) * len(dims)), tuple(dims)
         )
 
@@ -187,7 +189,7 @@ class Values:
         return x if where is None else choose(where, x, _of_type(neutral, kind))
 
     # ---- products
-    def _product(self, number: int, s: Stage, p: Product) -> Value | None:
+    def _product(self, number: int, s: Stage, p: ProductStage) -> StageValue | None:
         """By the matrix unit; None if one of the factors has no loop that is a dim of its own."""
         import jax.numpy as jnp
 
@@ -200,7 +202,7 @@ class Values:
         kind = sum_type(s.dtype, "add")
         both_sides = [e.dims((*batch, *own, *summed)) for own in (rows, columns)]
         for b in e.nest.bounds:
-            used = bound_loops(b)
+            used = access_loops(b)
             if used & set(s.reduced) and not any(self._has_all(used, d) for d in both_sides):
                 return None
         sides = []
@@ -221,9 +223,9 @@ class Values:
         )
         dims = (*batch, *rows, *columns)
         ordered = e.dims(dims)
-        value = Value(self._aligned(Value(made, dims), ordered), ordered)
+        value = StageValue(self._aligned(StageValue(made, dims), ordered), ordered)
         kept = e.dims(s.loops, fixed)
-        return Value(self._aligned(value, kept), kept) if kept != ordered else value
+        return StageValue(self._aligned(value, kept), kept) if kept != ordered else value
 
     def multiplies(
         self,
@@ -237,7 +239,7 @@ class Values:
         return bool(summed)
 
     # ---- dims and points
-    def _aligned(self, v: Value, dims: Sequence[int]) -> Any:
+    def _aligned(self, v: StageValue, dims: Sequence[int]) -> Any:
         """The array with these dims, extent 1 where it does not have a loop."""
         import jax.numpy as jnp
 
@@ -287,18 +289,13 @@ class Values:
             if d in dims:
                 found = both(found, self.index(d, dims) < self.e.nest.sizes[d])
         for b in self.e.nest.bounds:
-            if bound_loops(b) & own and self._has_all(bound_loops(b), dims):
+            if access_loops(b) & own and self._has_all(access_loops(b), dims):
                 found = both(found, self.holds((b,), dims))
         return None if found is True else found
 
     def _has_all(self, loops: Iterable[int], dims: Sequence[int]) -> bool:
         """Whether a point of these dims has an index of each of these loops."""
         return all(d in dims or d in self.fixed or self.e.extents[d] == 1 for d in loops)
-
-
-def bound_loops(b: Bound) -> set[int]:
-    """The loops of a bound."""
-    return {d for d, s in enumerate(b.strides) if s}
 
 
 @dataclass(frozen=True)
@@ -330,9 +327,10 @@ def factor_arrays(factors: Sequence[Expr], arrays: Sequence[Any], kind: str) -> 
     wanted = element_dtype(kind)
     kinds = {a.dtype for a in arrays}
     plain = all(f.fn == "arg" or (f.fn == "cast" and f.args[0].fn == "arg") for f in factors)
-    if len(kinds) == 1 and plain and _widens(arrays[0].dtype, wanted):
-        if all(f.fn == "arg" or _widens(arrays[0].dtype, element_dtype(f.value)) for f in factors):
-            return list(arrays)
+    own = arrays[0].dtype
+    casts = [element_dtype(f.value) for f in factors if f.fn == "cast"]
+    if len(kinds) == 1 and plain and all(_widens(own, t) for t in (*casts, wanted)):
+        return list(arrays)
     found = []
     for f, a in zip(factors, arrays, strict=True):
         place = max(f.operands())

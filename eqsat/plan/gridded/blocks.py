@@ -2,7 +2,7 @@
 
 Every access becomes a block of its buffer: whole dims, or as much of one as a block of a loop
 reaches. Loops of all results are cut into blocks of the grid; a loop that is summed up in the end
-is cut too, innermost, with its sum in scratch. Legal blocks and the scratch are those of the target.
+is cut too, innermost, with its sum in scratch. Legal blocks and scratch are those of the target.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from eqsat.model.attr import Shape
 from eqsat.model.nest import Access, Nest, NoNest, Stage, Store
 from eqsat.model.padding import WORD_BITS, Padding
 from eqsat.model.tensor import DTYPES
-from eqsat.plan.gridded.products import Product, products_of, stage_loops
-from eqsat.plan.gridded.shapes import View, is_bound, reach, split, view
+from eqsat.plan.gridded.products import ProductStage, products_of, stage_loops
+from eqsat.plan.gridded.shapes import BufferView, is_bound, reach, split_loops, view
 from eqsat.plan.scratch import Block, grid_bytes
 
 WIDEST = 512  # extent of a block of one loop, if more are needed: two are in scratch at a time
@@ -116,7 +116,7 @@ class BlockPlan:
         return tuple([i for i, s in found if set(s.reduced) & set(self.steps)])
 
     @cached_property
-    def products(self) -> Mapping[int, Product]:
+    def products(self) -> Mapping[int, ProductStage]:
         return products_of(self.nest)
 
 
@@ -125,10 +125,10 @@ def plan_blocks(nest: Nest, shapes: Mapping[int, Shape], limits: BlockLimits) ->
 
     NoNest with the reason if it has none, or none that fits in scratch.
     """
-    return _Planner(split(nest, shapes), shapes, limits).plan()
+    return _BlockPlanner(split_loops(nest, shapes), shapes, limits).plan()
 
 
-class _Planner:
+class _BlockPlanner:
     def __init__(self, nest: Nest, shapes: Mapping[int, Shape], limits: BlockLimits):
         self.nest, self.limits = nest, limits
         if any(a.lookups for a in nest.accesses):
@@ -141,13 +141,13 @@ class _Planner:
         self.steps = self._steps()
         self.products = products_of(nest)
 
-    def _view(self, access: Access, shape: Shape, store: Store | None) -> View:
+    def _view(self, access: Access, shape: Shape, store: Store | None) -> BufferView:
         found = view(access, shape, self.nest, store.bounds if store else ())
         if found is None:
             raise NoNest(f"%{access.buffer} is read or written across the borders of its dims")
         indices = found.indices
         missing = max(2 - len(indices), 0)
-        return View((1,) * missing + found.shape, (Affine(()),) * missing + indices)
+        return BufferView((1,) * missing + found.shape, (Affine(()),) * missing + indices)
 
     def _check_stores(self) -> None:
         """Points that do not exist have to lie outside of what is written."""
@@ -158,7 +158,7 @@ class _Planner:
                 if own & set(s.loops) and not any(is_bound(b, i, n) for i, n in inside):
                     raise NoNest(f"%{s.access.buffer} is written at some points of a block only")
 
-    def _store_views(self) -> list[View]:
+    def _store_views(self) -> list[BufferView]:
         return self.views[len(self.views) - len(self.nest.stores) :]
 
     # ---- which loops are cut
@@ -306,7 +306,12 @@ class _Planner:
         return replace(found, scratch_bytes=self._bytes(found))
 
     def _block(
-        self, v: View, access: Access, cut: Sequence[int], extents: Sequence[int], is_written: bool
+        self,
+        v: BufferView,
+        access: Access,
+        cut: Sequence[int],
+        extents: Sequence[int],
+        is_written: bool,
     ) -> AccessBlock:
         dims = []
         for d, (index, extent) in enumerate(zip(v.indices, v.shape, strict=True)):

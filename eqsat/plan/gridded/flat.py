@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from eqsat.model.nest import Nest, NoNest, Stage
-from eqsat.plan.gridded.products import Product, argument_type, products_of, stage_loops
+from eqsat.plan.gridded.products import ProductStage, argument_type, products_of, stage_loops
 
 ELEMENTS = 16384  # of a value at most: the registers of a program hold it
 SIMPLE = 1024  # elements of a program that multiplies no matrices
@@ -34,7 +34,7 @@ class FlatPlan:
     order: tuple[int, ...]
     grid: tuple[int, ...]
     steps: frozenset[int]
-    products: Mapping[int, Product]
+    products: Mapping[int, ProductStage]
     scratch_bytes: int = 0
 
     def blocks(self, loop: int) -> int:
@@ -71,7 +71,7 @@ class _FlatPlanner:
         self.steps: set[int] = set()
         self.least = self._least()
 
-    def _is_multiplied(self, number: int, p: Product) -> bool:
+    def _is_multiplied(self, number: int, p: ProductStage) -> bool:
         """Whether a matrix unit computes it: rows, columns, no batch inside of a program."""
         types = {argument_type(self.nest, number, place) for place in p.arguments}
         plain = all(f.fn == "arg" or f.value in ("f32", "i32") for f in p.factors)

@@ -11,7 +11,7 @@ SCRATCH = 16 * 2**20  # bytes, where a target has no blocks: what a TPU's kernel
 NATIVE = Padding(8, 128)  # of a TPU
 
 
-def form(target: Target) -> str:
+def kernel_form(target: Target) -> str:
     """How kernels of a target reach memory: by blocks in scratch, or element by element.
 
     A GPU, which has pipelines and pads nothing, computes addresses; all else has blocks, as a TPU.

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from eqsat.model.expr import Expr
 from eqsat.model.generic import without_casts
 from eqsat.model.nest import Access, Nest, Stage
+from eqsat.plan.stages import access_loops
 
 
 @dataclass(frozen=True)
-class Product:
+class ProductStage:
     """A sum of products: its two factors as bodies of one argument each, and loops by role.
 
     A loop of the stage that neither factor has is in none.
@@ -24,7 +25,7 @@ class Product:
     summed: tuple[int, ...]
 
 
-def product_of(nest: Nest, number: int) -> Product | None:
+def product_of(nest: Nest, number: int) -> ProductStage | None:
     """The product that a stage sums; None if it is something else, or sums one factor alone."""
     s = nest.stages[number]
     if s.combine != "add" or s.bounds:
@@ -46,7 +47,7 @@ def product_of(nest: Nest, number: int) -> Product | None:
         return tuple(sorted(loops))
 
     own = set(s.loops)
-    return Product(
+    return ProductStage(
         (body.args[0], body.args[1]),
         places,
         among(left & right & own),
@@ -56,7 +57,7 @@ def product_of(nest: Nest, number: int) -> Product | None:
     )
 
 
-def products_of(nest: Nest) -> dict[int, Product]:
+def products_of(nest: Nest) -> dict[int, ProductStage]:
     """Number of a stage → the product it sums."""
     found = {i: product_of(nest, i) for i in range(len(nest.stages))}
     return {i: p for i, p in found.items() if p is not None}
@@ -72,17 +73,7 @@ def loops_read(nest: Nest, argument: Access | int) -> set[int]:
     """The loops along which an argument of a stage differs."""
     if isinstance(argument, int):
         return set(nest.stages[argument].loops)
-    return access_loops(argument)
-
-
-def access_loops(access: Access) -> set[int]:
-    """The loops of an address, of its bounds and of what is looked up for it."""
-    found = {d for d, s in enumerate(access.strides) if s}
-    for b in access.bounds:
-        found |= {d for d, s in enumerate(b.strides) if s}
-    for x in access.indices:
-        found |= access_loops(x)
-    return found
+    return set(access_loops(argument))
 
 
 def stage_loops(s: Stage) -> tuple[int, ...]:

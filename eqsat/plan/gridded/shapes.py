@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import pairwise, product
 
 from eqsat.model.affine import Affine
 from eqsat.model.attr import Shape
@@ -18,7 +18,7 @@ from eqsat.model.nest import Access, Bound, Lookup, Nest, Stage, Store
 
 
 @dataclass(frozen=True)
-class View:
+class BufferView:
     """How an access sees its buffer: as an array of this shape, at an index per dim."""
 
     shape: Shape
@@ -38,7 +38,7 @@ def reach(index: Affine, sizes: Sequence[int]) -> tuple[int, int]:
 
 
 # ---- loops cut where dims end --------------------------------------------------------------------
-def split(nest: Nest, shapes: Mapping[int, Shape]) -> Nest:
+def split_loops(nest: Nest, shapes: Mapping[int, Shape]) -> Nest:
     """The same nest with loops that run over several dims of a buffer cut into one per dim.
 
     shapes: of every buffer. Where two buffers cut a loop in different ways the first one counts,
@@ -60,7 +60,7 @@ def _parts(nest: Nest, shapes: Mapping[int, Shape], loop: int) -> list[int]:
             if all(max(cut, c) % min(cut, c) == 0 for c in chain) and cut not in chain:
                 chain.append(cut)
     chain.sort()
-    return [b // a for a, b in zip(chain, chain[1:], strict=False)][::-1] or [1]
+    return [b // a for a, b in pairwise(chain)][::-1] or [1]
 
 
 class _Split:
@@ -71,7 +71,7 @@ class _Split:
         starts = [0]
         for p in parts:
             starts.append(starts[-1] + len(p))
-        self.own = [tuple(range(a, b)) for a, b in zip(starts, starts[1:], strict=False)]
+        self.own = [tuple(range(a, b)) for a, b in pairwise(starts)]
 
     def nest(self) -> Nest:
         n = self.whole
@@ -117,7 +117,9 @@ class _Split:
 
 
 # ---- an index per dim ----------------------------------------------------------------------------
-def view(access: Access, shape: Shape, nest: Nest, holds: Sequence[Bound] = ()) -> View | None:
+def view(
+    access: Access, shape: Shape, nest: Nest, holds: Sequence[Bound] = ()
+) -> BufferView | None:
     """The access as an index per dim of its buffer, or of another shape of it; None if neither is.
 
     holds: conditions under which the element is there, beside its own and the nest's. An index that
@@ -127,15 +129,15 @@ def view(access: Access, shape: Shape, nest: Nest, holds: Sequence[Bound] = ()) 
     found = _indices(access, shape, nest.sizes, known)
     other = _other_shape(access, math.prod(shape))
     if found is not None and not (len(shape) == 1 and other and _is_digits(found[0])):
-        return View(shape, found)
+        return BufferView(shape, found)
     new = None if other is None else _indices(access, other, nest.sizes, known)
     if other is not None and new is not None:
-        return View(other, new)
-    return None if found is None else View(shape, found)
+        return BufferView(other, new)
+    return None if found is None else BufferView(shape, found)
 
 
 def _is_digits(index: Affine) -> bool:
-    """Whether an index of a vector is made of several loops: a vector is hard to cut in a kernel."""
+    """Whether an index of a vector is made of several loops: kernels cannot cut it well."""
     return len(index.terms) > 1 and index.constant == 0
 
 
