@@ -18,6 +18,7 @@ _HOMES = {
     "xla": ("eqsat.execute.xla", "XLA"),
     "arena": ("eqsat.execute.onarena", "ARENA"),
     "kernels": ("eqsat.execute.kernels.executor", "KERNELS"),
+    "pallas": ("eqsat.execute.pallas.executor", "PALLAS"),
 }
 
 

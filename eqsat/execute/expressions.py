@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -33,8 +33,14 @@ def evaluate_body_in_jax(expr: Expr, operands: Sequence[Any]) -> Any:
     return evaluator(operands)(expr)
 
 
-def evaluator(operands: Sequence[Any]) -> BottomUp[Expr, Any]:
-    """`evaluate_body` for several bodies over these operands: each part is computed once."""
+def evaluator(
+    operands: Sequence[Any], instead: Mapping[str, Callable[..., Any]] | None = None
+) -> BottomUp[Expr, Any]:
+    """`evaluate_body` for several bodies over these operands: each part is computed once.
+
+    instead: functions that are computed in another way than JAX's, by name.
+    """
+    functions = _functions() | dict(instead or {})
 
     def step(e: Expr, values: Sequence[Any]) -> Any:
         if e.fn == "arg":
@@ -43,7 +49,7 @@ def evaluator(operands: Sequence[Any]) -> BottomUp[Expr, Any]:
             return e.value
         if e.fn == "cast":
             return convert(values[0], e.value)
-        return _functions()[e.fn](*_aligned(e.fn, values))
+        return functions[e.fn](*_aligned(e.fn, values))
 
     return BottomUp(step)
 

@@ -19,6 +19,7 @@ BUILT_IN: dict[str, str] = {
     "xla": "XLA compiles the ops and fuses them as it likes",
     "arena": "NumPy, dispatch by dispatch, temporaries in one arena; slow, for checking schedules",
     "kernels": "kernels generated from the plans of dispatches, inside of one jitted function",
+    "pallas": "a Pallas kernel per dispatch, for TPUs and GPUs; a CPU interprets them, slowly",
 }
 Opaque = Mapping[str, Callable[..., Sequence[Any]]]
 

@@ -58,7 +58,8 @@ _TANH = (  # tanh(x) / x in x²
     ),
     (1.0, 0.46712520718574524, 0.02586876042187214, 0.0003282098041381687, 7.756331683594908e-07),
 )
-_ERF = (  # erf(x) / x in x²
+ERF_END = 3.92  # erf is 1 from here on
+ERF = (  # erf(x) / x in x²
     (
         1.1283791065216064,
         0.19153940677642822,
@@ -194,7 +195,7 @@ def tanh(v: Lanes, x: Value) -> Value:
 
 
 def erf(v: Lanes, x: Value) -> Value:
-    return _odd_quotient(v, x, 3.92, _ERF)
+    return _odd_quotient(v, x, ERF_END, ERF)
 
 
 def _odd_quotient(

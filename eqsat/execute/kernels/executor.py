@@ -11,28 +11,20 @@ from collections.abc import Callable, Mapping
 from functools import cache, cached_property
 from typing import Any
 
-from eqsat.execute.executable import JaxExecutable, differentiate_as
+from eqsat.execute.customcalls import CustomCallExecutable, batched
 from eqsat.execute.kernels import jit
 from eqsat.execute.kernels.lying import ordered_kernels
 from eqsat.execute.kernels.runtime import KernelCall, calls, planned
-from eqsat.execute.lowering import evaluate
 from eqsat.execute.ordered import ByBorder, run_in_orders
-from eqsat.execute.weights import run_time_nodes
 from eqsat.model.diag import Diagnostic, EqsatWarning
 from eqsat.model.executor import BUILT_IN, Executor
 from eqsat.model.nest import NoNest
 from eqsat.model.schedule import Schedule
 from eqsat.model.target import Target
 
-LARGEST_CONSTANTS = 4 * 2**20  # bytes of weights that XLA gets as constants
 
-
-class KernelsExecutable(JaxExecutable):
-    """A schedule whose dispatches are kernels. They are made on first use.
-
-    Derivatives are those of the ops as XLA has them, and `jax.vmap` runs these ops: a kernel is
-    made for the shapes of its dispatch.
-    """
+class KernelsExecutable(CustomCallExecutable):
+    """A schedule whose dispatches are kernels. They are made on first use."""
 
     @cached_property
     def calls(self) -> dict[int, KernelCall]:
@@ -53,18 +45,6 @@ class KernelsExecutable(JaxExecutable):
             return {}, dict.fromkeys(range(len(self.schedule.dispatches)), why)
         return calls(self.schedule, machine)
 
-    @property
-    def weights_are_arguments(self) -> bool:
-        """XLA takes longer to compile the larger its constants are, and gains nothing by them."""
-        return self.schedule.resident_bytes > LARGEST_CONSTANTS
-
-    def run(self, packed: Mapping[int, Any], *inputs: Any) -> tuple[Any, ...]:
-        """The results for flat inputs, dispatch by dispatch; to be traced.
-
-        EqsatError E503 if an input does not fit.
-        """
-        return self._called(dict(packed), self.typed(inputs))
-
     def run_in_orders(
         self, orders: ByBorder, packed: Mapping[int, Any], *inputs: Any
     ) -> tuple[Any, ...]:
@@ -77,25 +57,9 @@ class KernelsExecutable(JaxExecutable):
             return ordered_kernels(self.schedule, self.calls, self.dispatch, orders, packed, inputs)
 
         def as_ops(packed: dict[int, Any], inputs: list[Any]) -> tuple[Any, ...]:
-            return run_in_orders(lambda p, *i: self._as_ops(p, list(i)), orders, packed, inputs)
+            return run_in_orders(lambda p, *i: self.as_ops(p, list(i)), orders, packed, inputs)
 
-        return _batched(kernels, as_ops)(dict(packed), list(inputs))
-
-    @cached_property
-    def _called(self) -> Callable[..., tuple[Any, ...]]:
-        """The function of packed weights and inputs, with its derivatives and batches."""
-
-        def kernels(packed: dict[int, Any], inputs: list[Any]) -> tuple[Any, ...]:
-            return super(KernelsExecutable, self).run(packed, *inputs)
-
-        return _batched(kernels, self._as_ops)
-
-    def _as_ops(self, packed: dict[int, Any], inputs: list[Any]) -> tuple[Any, ...]:
-        """The results as XLA ops, as the executor `xla` has them."""
-        program = self.schedule.program
-        known = packed | dict(zip(program.inputs, inputs, strict=True))
-        values = evaluate(program, run_time_nodes(self.schedule), known, self.opaque)
-        return tuple(values[r][0] for r in program.results)
+        return batched(kernels, as_ops)(dict(packed), list(inputs))
 
     def dispatch(self, number: int) -> Callable[..., tuple[Any, ...]]:
         """One dispatch as a function of the buffers it reads, in their order, giving those it
@@ -124,22 +88,6 @@ class KernelsExecutable(JaxExecutable):
 
         dispatch.__name__ = f"dispatch{number}"
         return dispatch
-
-
-def _batched(kernels: Callable[..., Any], as_ops: Callable[..., Any]) -> Callable[..., Any]:
-    """Kernels whose derivatives are those of the ops, which also run under `jax.vmap`."""
-    import jax
-    from jax.custom_batching import custom_vmap
-
-    called = custom_vmap(kernels)
-
-    @called.def_vmap
-    def _(size: int, batched: Any, *args: Any) -> tuple[Any, Any]:
-        axes = tuple(jax.tree.map(lambda b: 0 if b else None, part) for part in batched)
-        out = jax.vmap(as_ops, in_axes=axes, axis_size=size)(*args)
-        return out, jax.tree.map(lambda _: True, out)
-
-    return differentiate_as(called, as_ops)
 
 
 def declined(schedule: Schedule, target: Target) -> dict[int, str]:

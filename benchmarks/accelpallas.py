@@ -1,0 +1,215 @@
+"""Dispatches as Pallas kernels: how many there are, whether they are right, whether they compile.
+
+    python benchmarks/accelpallas.py [--only NAME …] [--no-compilers]
+
+Programs of the library on a TPU and on a GPU. Every dispatch runs as a kernel in Pallas's
+interpreter, and the whole program is verified against float64; then every kernel is compiled for
+the device by its own compiler (Mosaic in libtpu, Triton in XLA), which needs none. Prints JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+# as `benchmarks/accelerators.py` has it: the packages without which there is nothing to say
+NEEDS = ("libtpu", "jax_plugins.xla_cuda12")
+MINUTES = 8
+LEAST = 0.9  # of the dispatches of a program are kernels
+
+PROGRAMS = Path(__file__).resolve().parent.parent / "experiments" / "programs"
+LIBRARY = {
+    "encoder": "encoder.py",
+    "mlp": "mlp.py:mlp_784",
+    "attention": "encoder.py:attention",
+    "quantised": "quantized_matmul.eqs",
+    "quantised_mlp": "quantised.py:quantised_mlp",
+}
+# target -> the device whose compiler is asked
+DEVICES = {"tpu-v5e": "v5e", "sm_90": "h100"}
+
+
+def measured(
+    names: list[str] | None = None, compilers: bool = True, targets: list[str] | None = None
+) -> dict[str, Any]:
+    """A row per program and target, and whether all of them show what they should."""
+    _environment()
+    rows = [
+        row(name, target, compilers)
+        for name in names or list(LIBRARY)
+        for target in targets or list(DEVICES)
+    ]
+    return {"ok": all(r["ok"] for r in rows), "rows": rows}
+
+
+def _environment() -> None:
+    """JAX stays on the CPU; libtpu asks nobody what this machine is."""
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
+    os.environ.setdefault("TPU_WORKER_HOSTNAMES", "localhost")
+    os.environ.setdefault("TPU_ACCELERATOR_TYPE", "v5litepod-4")
+    if (found := importlib.util.find_spec("nvidia")) and found.submodule_search_locations:
+        tools = Path(next(iter(found.submodule_search_locations))) / "cuda_nvcc"
+        flags = os.environ.get("XLA_FLAGS", "")
+        os.environ["XLA_FLAGS"] = f"{flags} --xla_gpu_cuda_data_dir={tools}".strip()
+
+
+def row(name: str, target: str, compilers: bool) -> dict[str, Any]:
+    """One program on one target."""
+    import eqsat
+    from eqsat.execute.pallas.executor import without_kernels
+
+    settings = {"target": target, "settings": ["executor=pallas"], "time_limit": 20}
+    run = eqsat.optimize(*program(name), **settings)
+    assert run.schedule is not None
+    refused = without_kernels(run.schedule, run.target)
+    told = _compiled(run, DEVICES[target], refused) if compilers else {}
+    dispatches = len(run.schedule.dispatches)
+    good = dispatches - len(refused.keys() | told.keys())
+    check = run.verify(samples=1) if name != "quantised_mlp" else None
+    difference = None if check else _difference(run)
+    right = check.outcome == "ok" if check else difference == 0
+    return {
+        "program": name,
+        "target": target,
+        "dispatches": dispatches,
+        "kernels": dispatches - len(refused),
+        "compiled": good if compilers else None,
+        "declined": {str(i): why for i, why in sorted(refused.items())},
+        "not_compiled": {str(i): why for i, why in sorted(told.items())},
+        "verified": check.outcome if check else None,
+        "max_error": check.max_error if check else None,
+        "limit": check.limit if check else None,
+        "difference_to_xla": difference,
+        "ok": right and good >= LEAST * dispatches,
+    }
+
+
+def program(name: str) -> tuple[Any, ...]:
+    """What `eqsat.optimize` takes: a program of the library, or the attention of its encoder."""
+    import eqsat
+
+    if name != "attention":
+        return (eqsat.read(f"{PROGRAMS / LIBRARY[name]}"),)
+    spec = importlib.util.spec_from_file_location("encoder", PROGRAMS / "encoder.py")
+    assert spec is not None and spec.loader is not None
+    encoder = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(encoder)
+    return (lambda x: encoder.attention(x, encoder.params()), *encoder.encoder_example())
+
+
+def _difference(run: Any) -> float:
+    """Largest difference to the executor `xla`, for what takes the float64 reference too long."""
+    import numpy as np
+
+    from eqsat.execute.draw import random_inputs
+    from eqsat.execute.pallas.executor import PallasExecutable
+    from eqsat.execute.xla import xla_executable
+
+    inputs = random_inputs(run.schedule.program, np.random.default_rng(0))
+    inputs = [np.asarray(x, "f4") for x in inputs]
+    found = PallasExecutable(run.schedule, run.opaque, run.weights, run.target)(*inputs)
+    want = xla_executable(run.schedule, run.opaque, run.weights)(*inputs)
+    return max(
+        float(abs(np.asarray(a) - np.asarray(b)).max()) for a, b in zip(found, want, strict=True)
+    )
+
+
+def _compiled(run: Any, device: str, refused: dict[int, str]) -> dict[int, str]:
+    """Number of a dispatch → why the device's compiler refuses its kernel."""
+    from eqsat.execute.pallas.call import kernel_of
+    from eqsat.plan.gridded.limits import BLOCKS, FLAT
+
+    is_tpu = device.startswith("v")
+    compile_ = _for_tpu(device) if is_tpu else _for_nvidia(device)
+    found: dict[int, str] = {}
+    for i in range(len(run.schedule.dispatches)):
+        if i not in refused:
+            kernel = kernel_of(run.schedule, i, run.target, BLOCKS if is_tpu else FLAT)
+            try:
+                compile_(kernel)
+            except Exception as error:
+                found[i] = f"{type(error).__name__}: {str(error)[:400]}"
+    return found
+
+
+def avals(kernel: Any, sharding: Any) -> list[Any]:
+    """What a kernel takes, on a device."""
+    import jax
+
+    from eqsat.ops.meaning.programs import element_dtype
+
+    types = [kernel.types[r] for r in kernel.reads]
+    return [jax.ShapeDtypeStruct(t.shape, element_dtype(t.dtype), sharding=sharding) for t in types]
+
+
+@contextmanager
+def _device(device: str) -> Iterator[None]:
+    """Mosaic asks for the kind of the device while it lowers."""
+    from jax.sharding import AbstractDevice, AbstractMesh, use_abstract_mesh
+
+    from eqsat.execute.compilers.chips import TPUS
+
+    one = AbstractDevice(device_kind=TPUS[device].kind, num_cores=1, platform="tpu")
+    with use_abstract_mesh(AbstractMesh((1,), ("x",), abstract_device=one)):
+        yield
+
+
+def _for_tpu(device: str) -> Callable[[Any], None]:
+    import jax
+    from jax.experimental import topologies
+    from jax.sharding import SingleDeviceSharding
+
+    from eqsat.execute.compilers.chips import TPUS
+
+    topology = topologies.get_topology_desc(platform="tpu", topology_name=TPUS[device].topology)
+    sharding = SingleDeviceSharding(topology.devices[0])
+
+    def compile_(kernel: Any) -> None:
+        with _device(device):
+            traced = jax.jit(kernel.call(interpret=False)).trace(*avals(kernel, sharding))
+            traced.lower(lowering_platforms=("tpu",)).compile()
+
+    return compile_
+
+
+def _for_nvidia(device: str) -> Callable[[Any], None]:
+    import jax
+    from jax.experimental import topologies
+    from jax.sharding import SingleDeviceSharding
+
+    from eqsat.execute.compilers.chips import description
+
+    topology = topologies.get_topology_desc(
+        platform="cuda", topology_name=device, target_config=description(device),
+        topology="1x1x1",
+    )  # fmt: skip
+    sharding = SingleDeviceSharding(topology.devices[0])
+
+    def compile_(kernel: Any) -> None:
+        traced = jax.jit(kernel.call(interpret=False)).trace(*avals(kernel, sharding))
+        traced.lower(lowering_platforms=("cuda",)).compile()
+
+    return compile_
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--only", nargs="+", choices=list(LIBRARY), metavar="NAME")
+    parser.add_argument("--targets", nargs="+", metavar="TARGET")
+    parser.add_argument("--no-compilers", action="store_true", help="interpret only")
+    args = parser.parse_args()
+    found = measured(args.only, not args.no_compilers, args.targets)
+    print(json.dumps({"format": 1} | found, indent=1))
+    return 0 if found["ok"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Dispatches as Pallas kernels."""

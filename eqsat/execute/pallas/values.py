@@ -1,0 +1,403 @@
+"""The stages of a nest on blocks of their loops, as JAX; to be traced inside of a kernel.
+
+A value has a dim per loop of which a block has several points, in the plan's order. What differs
+between back ends, reading elements and summing products, is a subclass's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce as fold
+from itertools import product as positions
+from typing import Any
+
+from eqsat.execute.expressions import convert, evaluator
+from eqsat.model.expr import Expr
+from eqsat.model.nest import Access, Bound, Nest, Scalar, Stage
+from eqsat.model.tensor import DTYPES, is_float
+from eqsat.ops.meaning import scalar
+from eqsat.ops.meaning.programs import element_dtype
+from eqsat.plan.gridded.products import ProductStage, stage_loops
+from eqsat.plan.stages import access_loops
+
+
+@dataclass(frozen=True)
+class StageValue:
+    """An array and the loop of each of its dims; -1: none, the extent is 1."""
+
+    array: Any
+    loops: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Extents:
+    """Loops of a nest in a block: how many points, which order values have, which stages are what.
+
+    precisions: stage → precision of the contraction it is. ragged: loops with points that do not
+    exist in some block.
+    """
+
+    nest: Nest
+    extents: tuple[int, ...]
+    order: tuple[int, ...]
+    products: Mapping[int, ProductStage]
+    precisions: Mapping[int, str]
+    ragged: frozenset[int]
+
+    def dims(self, loops: Iterable[int], fixed: Iterable[int] = ()) -> tuple[int, ...]:
+        """Those of these loops that are dims of a value, in its order."""
+        own = set(loops) - set(fixed)
+        return tuple([d for d in self.order if d in own and self.extents[d] > 1])
+
+    def shape(self, dims: Iterable[int], of: Iterable[int]) -> list[int]:
+        """Of a value with these dims, 1 where it has not that loop."""
+        own = set(of)
+        return [self.extents[d] if d in own else 1 for d in dims]
+
+
+class StageValues:
+    """Stages at the points of one block; each is computed once, when it is asked for.
+
+    starts: loop → its index at the first point, a number or a traced one. fixed: loops that are at
+    that point only; moved: those whose start is another than that of the parent. known: stages
+    that are there already.
+    """
+
+    def __init__(
+        self,
+        extents: Extents,
+        starts: Mapping[int, Any],
+        fixed: frozenset[int] = frozenset(),
+        known: Mapping[int, StageValue] | None = None,
+        parent: StageValues | None = None,
+        moved: frozenset[int] = frozenset(),
+    ):
+        self.e, self.starts, self.fixed, self.parent = extents, starts, fixed, parent
+        self.moved = moved | fixed
+        self.known = dict(known or {})
+
+    # ---- what a back end says
+    @property
+    def instead(self) -> Mapping[str, Callable[..., Any]]:
+        """Scalar functions that its compiler does not have."""
+        return {}
+
+    def load(self, access: Access) -> StageValue:
+        """The elements of an access at all points; where it has none its fill, or anything."""
+        raise NotImplementedError
+
+    def below(self, starts: Mapping[int, Any], fixed: frozenset[int]) -> StageValues:
+        """The same with more loops fixed."""
+        raise NotImplementedError
+
+    def multiply(self, a: Any, b: Any, shape: ProductShape, precision: str, dtype: Any) -> Any:
+        """Σ a[batch, row, k] · b[batch, k, column], with sums in `dtype`."""
+        raise NotImplementedError
+
+    def reduced(self, x: Any, combine: str, axes: tuple[int, ...], dtype: str) -> Any:
+        """Combined over these axes, which stay with extent 1."""
+        raise NotImplementedError
+
+    def apart(self, stage: Stage) -> tuple[int, ...]:
+        """Loops over which a stage is combined position by position."""
+        return ()
+
+    # ---- stages
+    def stage(self, number: int) -> StageValue:
+        """The value of a stage."""
+        if number not in self.known:
+            s = self.e.nest.stages[number]
+            if self.parent is not None and not self.moved & set(stage_loops(s)):
+                return self.parent.stage(number)
+            self.known[number] = self._made(number, s)
+        return self.known[number]
+
+    def _made(self, number: int, s: Stage) -> StageValue:
+        if not s.combine:
+            return self._elementwise(s)
+        found = self.partial(number)
+        return StageValue(convert(found.array, s.dtype), found.loops)
+
+    def partial(self, number: int) -> StageValue:
+        """A reduction over what a block has of its loops, in the type that sums are kept in."""
+        s = self.e.nest.stages[number]
+        apart = [d for d in self.apart(s) if d not in self.moved]
+        if not apart:
+            return self._reduction(number, s)
+        found = None
+        for at in positions(*(range(self.e.nest.sizes[d]) for d in apart)):
+            starts = {**self.starts, **dict(zip(apart, at, strict=True))}
+            made = self.below(starts, self.fixed | set(apart)).partial(number)
+            found = made if found is None else self.combined(s, found, made)
+        assert found is not None
+        return found
+
+    def combined(self, s: Stage, a: StageValue, b: StageValue) -> StageValue:
+        """Two parts of a reduction as one."""
+        assert a.loops == b.loops
+        return StageValue(combine_two(s.combine, a.array, b.array), a.loops)
+
+    def _elementwise(self, s: Stage) -> StageValue:
+        dims = self.e.dims(s.loops, self.fixed)
+        made = convert(self._body(s.body, s, dims), s.dtype)
+        return StageValue(made, dims) if made.ndim == len(dims) else self._whole(made, dims)
+
+    def _body(self, body: Expr, s: Stage, dims: Sequence[int]) -> Any:
+        """A body at all points of these dims; an extent may be 1 where it does not differ."""
+        arguments = [self._aligned(self._argument(a), dims) for a in s.arguments]
+        value = evaluator(arguments, self.instead)(body)
+        if s.bounds:
+            other = arguments[1] if len(arguments) > 1 else _of_type(s.fill, s.dtype)
+            value = choose(self.holds(s.bounds, dims), value, other)
+        return value
+
+    def _argument(self, a: Access | int) -> StageValue:
+        return self.stage(a) if isinstance(a, int) else self.load(a)
+
+    def _reduction(self, number: int, s: Stage) -> StageValue:
+        kept = self.e.dims(s.loops, self.fixed)
+        product = self.e.products.get(number)
+        if product is not None and (made := self._product(number, s, product)) is not None:
+            return made
+        dims = self.e.dims(stage_loops(s), self.fixed)
+        kind = sum_type(s.dtype, s.combine)
+        value = convert(self._body(s.body, s, dims), s.dtype)
+        value = broadcast(self._whole(value, dims).array, self.e.shape(dims, dims))
+        value = convert(value, kind)
+        value = self._where_points(s, value, dims, scalar.neutral(s.combine, kind), kind)
+        axes = tuple([i for i, d in enumerate(dims) if d not in kept])
+        if axes:
+            value = self.reduced(value, s.combine, axes, kind)
+        return StageValue(value, tuple([d if d in kept else -1 for d in dims]))
+
+    def _whole(self, x: Any, dims: Sequence[int]) -> StageValue:
+        """An array that has all these dims."""
+        import jax.numpy as jnp
+
+        found = jnp.asarray(x)
+        return StageValue(
+            found if found.ndim == len(dims) else found.reshape((1,) * len(dims)), tuple(dims)
+        )
+
+    def _where_points(
+        self, s: Stage, x: Any, dims: Sequence[int], neutral: Scalar, kind: str
+    ) -> Any:
+        """What is reduced, and the neutral element where a point does not exist."""
+        where = self.exists(s.reduced, dims)
+        return x if where is None else choose(where, x, _of_type(neutral, kind))
+
+    # ---- products
+    def _product(self, number: int, s: Stage, p: ProductStage) -> StageValue | None:
+        """By the matrix unit; None if one of the factors has no loop that is a dim of its own."""
+        import jax.numpy as jnp
+
+        e, fixed = self.e, self.fixed
+        batch, rows, columns, summed = (
+            e.dims(x, fixed) for x in (p.batch, p.rows, p.columns, p.summed)
+        )
+        if not self.multiplies(rows, columns, summed, batch, s):
+            return None
+        kind = sum_type(s.dtype, "add")
+        both_sides = [e.dims((*batch, *own, *summed)) for own in (rows, columns)]
+        for b in e.nest.bounds:
+            used = access_loops(b)
+            if used & set(s.reduced) and not any(self._has_all(used, d) for d in both_sides):
+                return None
+        sides = []
+        for factor, place, own in zip(p.factors, p.arguments, (rows, columns), strict=True):
+            x = self._argument(s.arguments[place])
+            dims = e.dims((*batch, *own, *summed))
+            array = broadcast(self._aligned(x, dims), e.shape(dims, dims))
+            where = self.exists(s.reduced, dims)
+            if where is not None:
+                array = choose(where, array, jnp.zeros((), array.dtype))
+            sides.append((factor, array, dims))
+        arrays = factor_arrays([f for f, _, _ in sides], [a for _, a, _ in sides], kind)
+        shape = ProductShape(
+            tuple([s[2] for s in sides]), batch, rows, columns, summed, tuple(e.extents)
+        )
+        made = self.multiply(
+            arrays[0], arrays[1], shape, e.precisions.get(number, ""), element_dtype(kind)
+        )
+        dims = (*batch, *rows, *columns)
+        ordered = e.dims(dims)
+        value = StageValue(self._aligned(StageValue(made, dims), ordered), ordered)
+        kept = e.dims(s.loops, fixed)
+        return StageValue(self._aligned(value, kept), kept) if kept != ordered else value
+
+    def multiplies(
+        self,
+        rows: Sequence[int],
+        columns: Sequence[int],
+        summed: Sequence[int],
+        batch: Sequence[int],
+        s: Stage,
+    ) -> bool:
+        """Whether the back end multiplies matrices of these loops."""
+        return bool(summed)
+
+    # ---- dims and points
+    def _aligned(self, v: StageValue, dims: Sequence[int]) -> Any:
+        """The array with these dims, extent 1 where it does not have a loop."""
+        import jax.numpy as jnp
+
+        own = [d for d in v.loops if d >= 0]
+        array = v.array
+        wanted = [d for d in dims if d in own]
+        if own != wanted:
+            array = array.reshape([n for n, d in zip(array.shape, v.loops, strict=True) if d >= 0])
+            array = jnp.transpose(array, [own.index(d) for d in wanted])
+        sizes = {d: n for d, n in zip(v.loops, v.array.shape, strict=True) if d >= 0}
+        shape = tuple([sizes.get(d, 1) for d in dims])
+        return array if array.shape == shape else array.reshape(shape)
+
+    def index(self, loop: int, dims: Sequence[int]) -> Any:
+        """The index of a loop at all points of these dims: an i32 array, or a scalar."""
+        import jax.numpy as jnp
+        from jax import lax
+
+        start = self.starts.get(loop, 0)
+        if loop not in dims:
+            return start
+        place = list(dims).index(loop)
+        shape = [self.e.extents[d] if d == loop else 1 for d in dims]
+        found = lax.broadcasted_iota(jnp.int32, shape, place)
+        return found if isinstance(start, int) and start == 0 else found + start
+
+    def affine(self, strides: Sequence[int], base: int, dims: Sequence[int]) -> Any:
+        """`base + Σ strides · loops` at all points of these dims."""
+        parts = [_times(self.index(d, dims), s) for d, s in enumerate(strides) if s]
+        return fold(lambda a, b: a + b, parts, base)
+
+    def holds(self, bounds: Sequence[Bound], dims: Sequence[int]) -> Any:
+        """Where all these bounds hold; a Python bool if that is known."""
+        found: Any = True
+        for b in bounds:
+            at = self.affine(b.strides, b.base, dims)
+            found = both(found, both(at >= 0, at < b.extent))
+        return found
+
+    def exists(self, loops: Iterable[int], dims: Sequence[int]) -> Any | None:
+        """Where points of these loops exist; None: all do.
+
+        Points beyond the end of a loop, and those that the nest's bounds leave out.
+        """
+        own, found = set(loops), True
+        for d in sorted(own & self.e.ragged):
+            if d in dims:
+                found = both(found, self.index(d, dims) < self.e.nest.sizes[d])
+        for b in self.e.nest.bounds:
+            if access_loops(b) & own and self._has_all(access_loops(b), dims):
+                found = both(found, self.holds((b,), dims))
+        return None if found is True else found
+
+    def _has_all(self, loops: Iterable[int], dims: Sequence[int]) -> bool:
+        """Whether a point of these dims has an index of each of these loops."""
+        return all(d in dims or d in self.fixed or self.e.extents[d] == 1 for d in loops)
+
+
+@dataclass(frozen=True)
+class ProductShape:
+    """Dims of both factors, as they are, and the loops of each role, merged row-major."""
+
+    sides: tuple[tuple[int, ...], ...]
+    batch: tuple[int, ...]
+    rows: tuple[int, ...]
+    columns: tuple[int, ...]
+    summed: tuple[int, ...]
+    extents: tuple[int, ...]
+
+    def size(self, loops: Sequence[int]) -> int:
+        return math.prod(self.extents[d] for d in loops)
+
+    def shape(self, loops: Sequence[int]) -> list[int]:
+        return [self.extents[d] for d in loops]
+
+    @property
+    def result(self) -> list[int]:
+        return self.shape((*self.batch, *self.rows, *self.columns))
+
+
+def factor_arrays(factors: Sequence[Expr], arrays: Sequence[Any], kind: str) -> list[Any]:
+    """Factors as they are multiplied: left narrow where widening them changes nothing."""
+    import jax.numpy as jnp
+
+    wanted = element_dtype(kind)
+    kinds = {a.dtype for a in arrays}
+    plain = all(f.fn == "arg" or (f.fn == "cast" and f.args[0].fn == "arg") for f in factors)
+    own = arrays[0].dtype
+    casts = [element_dtype(f.value) for f in factors if f.fn == "cast"]
+    if len(kinds) == 1 and plain and all(_widens(own, t) for t in (*casts, wanted)):
+        return list(arrays)
+    found = []
+    for f, a in zip(factors, arrays, strict=True):
+        place = max(f.operands())
+        found.append(jnp.asarray(evaluator([a] * (place + 1))(f)).astype(wanted))
+    return found
+
+
+def _widens(narrow: Any, wide: Any) -> bool:
+    import jax.numpy as jnp
+
+    if narrow == wide:
+        return True
+    groups = (jnp.floating, jnp.signedinteger)
+    alike = any(jnp.issubdtype(narrow, g) and jnp.issubdtype(wide, g) for g in groups)
+    return alike and narrow.itemsize < wide.itemsize
+
+
+def sum_type(dtype: str, combine: str) -> str:
+    """The element type in which a reduction is kept: narrow floats are added up in f32."""
+    narrow = is_float(dtype) and DTYPES[dtype][0] < 32
+    return "f32" if narrow and combine in ("add", "mul") else dtype
+
+
+def combine_two(combine: str, a: Any, b: Any) -> Any:
+    """Two partial results of a reduction as one."""
+    import jax.numpy as jnp
+    from jax import lax
+
+    functions: dict[str, Callable[[Any, Any], Any]] = {
+        "add": jnp.add,
+        "mul": jnp.multiply,
+        "max": jnp.maximum,
+        "min": jnp.minimum,
+        "and": lax.bitwise_and,
+        "or": lax.bitwise_or,
+    }
+    return functions[combine](a, b)
+
+
+def both(a: Any, b: Any) -> Any:
+    """`a and b` of conditions, Python's or traced ones."""
+    if a is True or b is False:
+        return b
+    return a if b is True or a is False else a & b
+
+
+def choose(where: Any, x: Any, other: Any) -> Any:
+    """`x` where the condition holds, else the other; all broadcast."""
+    import jax.numpy as jnp
+
+    if isinstance(where, bool):
+        return x if where else jnp.broadcast_to(other, jnp.shape(x))
+    return jnp.where(where, x, other)
+
+
+def broadcast(x: Any, shape: Sequence[int]) -> Any:
+    """The array in this shape, which it has already or broadcasts to."""
+    import jax.numpy as jnp
+
+    return x if tuple(x.shape) == tuple(shape) else jnp.broadcast_to(x, shape)
+
+
+def _of_type(value: Scalar, dtype: str) -> Any:
+    import jax.numpy as jnp
+
+    return jnp.asarray(value, element_dtype(dtype))
+
+
+def _times(index: Any, stride: int) -> Any:
+    return index if stride == 1 else index * stride

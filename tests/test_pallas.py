@@ -1,0 +1,182 @@
+"""The executor `pallas` in Pallas's interpreter: right at borders of blocks, NaN kept apart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from executed import RNG, whole
+from hunts.griddedkernels import hunt
+
+import eqsat
+from eqsat.api import target as read_target
+from eqsat.execute.executors import execution
+from eqsat.execute.pallas import executor
+from eqsat.execute.pallas.executor import PallasExecutable, without_kernels
+from eqsat.execute.verify import verify
+from eqsat.frontends.jaxpr import trace
+from eqsat.model.diag import EqsatWarning
+from eqsat.model.padding import Padding
+from eqsat.plan.gridded import blocks, flat
+
+TARGETS = {name: read_target(name) for name in ("avx512", "sm_90")}  # blocks; by address
+
+
+@pytest.fixture(params=list(TARGETS))
+def target(request: pytest.FixtureRequest) -> Any:
+    return TARGETS[request.param]
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of a few points, so that small programs have many, and ragged ones."""
+    limits = blocks.BlockLimits(Padding(2, 4), 2**20)
+    monkeypatch.setattr("eqsat.execute.pallas.call.block_limits", lambda _: limits)
+    monkeypatch.setattr(blocks, "WIDEST", 4)
+    monkeypatch.setattr(flat, "SIDE", 16)
+    monkeypatch.setattr(flat, "STEP", 16)
+    monkeypatch.setattr(flat, "SIMPLE", 16)
+
+
+def executable(function: Any, args: Any, target: Any) -> PallasExecutable:
+    """A function as one kernel."""
+    traced = trace(function, args)
+    schedule = whole(traced.program)
+    assert without_kernels(schedule, target) == {}
+    return PallasExecutable(schedule, traced.opaque, traced.weights, target)
+
+
+def check(function: Any, args: Any, target: Any) -> None:
+    traced = trace(function, args)
+    found = executable(function, args, target)
+    said = verify(traced.program, found.flat, traced.weights, traced.opaque, samples=1)
+    assert said.ok, said
+
+
+def real(*shape: int, dtype: Any = np.float32) -> Any:
+    return jnp.asarray(RNG.standard_normal(shape), dtype)
+
+
+def norm(x: jax.Array) -> jax.Array:
+    centred = x - x.mean(-1, keepdims=True)
+    return centred * jax.lax.rsqrt(jnp.square(centred).mean(-1, keepdims=True) + 1e-5)
+
+
+PROGRAMS = {
+    "layer": (lambda x, w, b: jax.nn.relu(x @ w + b), real(5, 19), real(19, 7), real(7)),
+    "one column": (lambda x, w: x @ w, real(9, 13), real(13, 1)),
+    "one row": (lambda x, w: jnp.tanh(x @ w), real(1, 13), real(13, 6)),
+    "norm": (norm, real(9, 11)),
+    "softmax": (lambda x: jax.nn.softmax(x, -1), real(2, 5, 9)),
+    "columns": (lambda x: jnp.sum(x, 0), real(13, 6)),
+    "batches": (lambda q, k: jnp.einsum("qhd,khd->hqk", q, k), real(5, 3, 6), real(7, 3, 6)),
+    "pad": (lambda x: jnp.pad(x, ((1, 2), (0, 3)), constant_values=2.0).T * 2, real(5, 6)),
+    "bf16": (lambda x, w: x @ w, real(5, 19, dtype=jnp.bfloat16), real(19, 7, dtype=jnp.bfloat16)),
+    "gelu": (lambda x: jnp.round(jax.nn.gelu(x, approximate=False) * 8), real(5, 7)),
+    "window": (
+        lambda x, w: jax.lax.conv_general_dilated(
+            x, w, (2, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+        ),
+        real(2, 5, 6, 3),
+        real(3, 3, 3, 4),
+    ),
+}
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("name", list(PROGRAMS))
+def test_small_blocks_are_right_at_their_borders(name: str, target: Any) -> None:
+    function, *args = PROGRAMS[name]
+    check(function, args, target)
+
+
+@pytest.mark.usefixtures("small")
+def test_bytes_are_summed_in_i32(target: Any) -> None:
+    x, w = (jnp.asarray(RNG.integers(-128, 128, s), jnp.int8) for s in ((3, 37), (37, 5)))
+
+    def product(x: jax.Array, w: jax.Array) -> jax.Array:
+        return jnp.matmul(x, w, preferred_element_type=jnp.int32)
+
+    found = executable(product, (x, w), target)(x, w)[0]
+    assert found.dtype == jnp.int32
+    np.testing.assert_array_equal(found, np.asarray(x, np.int32) @ np.asarray(w, np.int32))
+
+
+@pytest.mark.usefixtures("small")
+def test_a_nan_stays_in_its_row(target: Any) -> None:
+    x, w = np.array(real(5, 19)), real(19, 7)
+    x[2, 3] = np.nan
+    for function, args in ((lambda x, w: x @ w, (x, w)), (norm, (x,))):
+        found = np.asarray(executable(function, args, target)(*args)[0])
+        assert np.isnan(found).any(-1).tolist() == [False, False, True, False, False]
+
+
+def test_a_searched_program_is_reported_and_verified() -> None:
+    def scores(q: jax.Array, k: jax.Array) -> jax.Array:
+        return jax.nn.softmax(jnp.einsum("hqd,hkd->hqk", q, k), -1)
+
+    args = real(2, 8, 4), real(2, 6, 4)
+    run = eqsat.optimize(scores, *args, target="sm_90", settings=["executor=pallas"])
+    assert run.verify(samples=1).ok
+    found = execution(run.schedule, run.target)
+    assert (found.executor, found.declined) == ("pallas", ())
+    assert "Pallas kernel" in found.plan
+
+
+def test_what_is_no_kernel_runs_as_ops_and_says_why() -> None:
+    x, i = real(6, 4), jnp.array([1, 3])
+    traced = trace(lambda x, i: jnp.take(x, i, axis=0, mode="clip") * 2, (x, i))
+    schedule = whole(traced.program)
+    found = PallasExecutable(schedule, {}, {}, TARGETS["avx512"])
+    assert list(without_kernels(schedule, TARGETS["avx512"])) == list(found.refused) == [0]
+    assert "gather" in found.refused[0]
+    np.testing.assert_array_equal(found(x, i)[0], x[i] * 2)
+    by_address = PallasExecutable(schedule, {}, {}, TARGETS["sm_90"])
+    assert by_address.refused == {}
+    np.testing.assert_array_equal(by_address(x, i)[0], x[i] * 2)
+
+
+def test_an_empty_buffer_and_a_loop_are_left_to_xla() -> None:
+    def loop(x: jax.Array) -> jax.Array:
+        return jax.lax.fori_loop(0, 3, lambda _, y: y * 2, x)
+
+    for function, args, why in (
+        (lambda x: x + 1, (jnp.zeros((0, 3)),), "empty"),
+        (loop, (real(3),), "loops and branches"),
+    ):
+        traced = trace(function, args)
+        found = PallasExecutable(whole(traced.program), traced.opaque, {}, TARGETS["sm_90"])
+        assert why in found.refused[0]
+        np.testing.assert_allclose(found(*args)[0], function(*args))
+
+
+def test_what_a_compiler_refuses_runs_as_ops(monkeypatch: pytest.MonkeyPatch) -> None:
+    traced = trace(lambda x: x + 1, (real(3, 4),))
+    monkeypatch.setattr(executor, "backend", lambda: "tpu")
+    monkeypatch.setattr(
+        executor, "why_not_compiled", lambda *_: "the compiler refuses its kernel: no"
+    )
+    executor._warn.cache_clear()
+    found = PallasExecutable(whole(traced.program), {}, {}, TARGETS["avx512"])
+    with pytest.warns(EqsatWarning, match="1 of 1 dispatches are no Pallas kernels.*refuses"):
+        found(real(3, 4))
+    assert found.kernels == {}
+
+
+def test_derivatives_and_batches_are_those_of_the_ops() -> None:
+    x, w = real(4, 6), real(6, 3)
+    run = executable(lambda x, w: jnp.tanh(x @ w), (x, w), TARGETS["avx512"]).flat
+    grad = jax.grad(lambda x: run(x, w)[0].sum())(x)
+    np.testing.assert_allclose(grad, jax.grad(lambda x: jnp.tanh(x @ w).sum())(x), rtol=1e-5)
+    batch = jax.vmap(lambda x: run(x, w)[0])(jnp.stack([x, 2 * x]))
+    np.testing.assert_allclose(batch[1], jnp.tanh(2 * x @ w), rtol=1e-5, atol=1e-6)
+
+
+def test_random_programs_mean_the_same() -> None:
+    """A small share of `python -m hunts.griddedkernels`."""
+    rows = hunt((5,))
+    assert [r for r in rows if r["outcome"] not in ("ok", "unproven")] == []
+    assert sum(len(r["declined"]) for r in rows) < sum(r["dispatches"] for r in rows)
