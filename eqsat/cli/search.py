@@ -33,6 +33,17 @@ def optimize(
     size: o.Sizes = None,
     weights: o.Weights = None,
     devices: o.DeviceMapName = None,
+    mesh: o.MeshSizes = None,
+    shard: o.Shards = None,
+    mesh_front: Annotated[
+        int,
+        typer.Option(
+            "--mesh-front",
+            min=0,
+            metavar="N",
+            help="Also print up to N plans for the mesh, from the quickest to the smallest.",
+        ),
+    ] = 0,
     time_limit: o.TimeLimit = "60s",
     stop_after: Annotated[
         o.Phase | None, typer.Option("--stop-after", help="Stop after this phase.")
@@ -92,6 +103,8 @@ def optimize(
             "settings": o.settings(setting, originals),
             "layouts": o.layouts(layout),
             "devices": devices,
+            "mesh": mesh,
+            "shards": o.shards(shard),
             "stop_after": stop_after.value if stop_after else None,
             "measure": measure,
             "check_compile": check_compile,
@@ -108,6 +121,8 @@ def optimize(
     if out is not None:
         found.save(out)
     _print_run(found, output_format)
+    if mesh_front:
+        _print_front(found, mesh_front, o.seconds(time_limit), output_format)
     _say_stop(found, quiet)
     if out is not None and not quiet:
         say(f"wrote {out}    why: `eqsat explain {out}`    page: `eqsat report {out}`")
@@ -178,6 +193,17 @@ def _print_run(found: Run, output_format: o.Format) -> None:
         print(json.dumps(found.summary()))
     else:
         print(summary_text(found), end="")
+
+
+def _print_front(found: Run, points: int, seconds: float, output_format: o.Format) -> None:
+    """The front of a mesh: a table, or a JSON object of its own on the next line."""
+    from eqsat.report.mesh import front_table, plan_summary
+
+    plans, program = found.mesh_front(points, seconds), found.cut_schedule.program
+    if output_format is o.Format.json:
+        print(json.dumps({"format": 1, "points": [plan_summary(p, program) for p in plans]}))
+    else:
+        print(front_table(plans), end="")
 
 
 def _say_stop(found: Run, quiet: bool) -> None:

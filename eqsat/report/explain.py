@@ -25,6 +25,7 @@ from eqsat.report.alternatives import (
 )
 from eqsat.report.asked import Questions
 from eqsat.report.finished import Finished, finished_stages
+from eqsat.report.meshwhy import MeshTold
 from eqsat.report.origins import Names, RuleStep, chosen_nodes, rule_chain
 from eqsat.report.text import table_text
 from eqsat.report.units import bytes_text, count_text, time_text
@@ -102,6 +103,7 @@ class Explanation:
     elsewhere: tuple[Choice, ...]  # the same data in other layouts
     removed: tuple[Removed, ...]
     schedule: Schedule | None = None  # whose weights are told of
+    mesh: tuple[MeshTold, ...] = ()  # spreads over a mesh and conversions between them
 
     def to_text(self) -> str:
         """Plain text for a terminal."""
@@ -118,6 +120,8 @@ class Explanation:
             asked = [(c.name, c.price) for c in self.choices if c.price is not None]
             ties = alternatives.ties_lines(asked, "choice")
             lines += [*ties, ""] if ties else []
+        told_mesh = [line for t in self.mesh for line in t.lines()]
+        lines += ["on the mesh", *told_mesh, ""] if told_mesh else []
         rows = life_rows(self.schedule) if self.schedule is not None else []
         if rows:
             lines += ["weights", table_text(COLUMNS, rows)]
@@ -138,6 +142,7 @@ class Explanation:
             "goal": self.goal,
             "choices": [c.to_json() for c in self.choices],
             "elsewhere": [c.to_json() for c in self.elsewhere],
+            "mesh": [t.to_json() for t in self.mesh],
             "removed": [dict(vars(r)) for r in self.removed],
             "weights": weights_json(self.schedule),
         }
