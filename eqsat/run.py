@@ -190,11 +190,11 @@ class Run:
     def _mesh_told(self, value: str | None, seconds: float | None) -> tuple[MeshTold, ...]:
         """What the plan for a mesh says of a value or of all; priced within so many seconds."""
         from eqsat.extract.mesh.ask import prices_without
-        from eqsat.report.meshwhy import told_of
+        from eqsat.report.meshwhy import mesh_told
 
         if self.mesh_plan is None:
             return ()
-        found = told_of(self.mesh_plan, self.cut_schedule.program, value)
+        found = mesh_told(self.mesh_plan, self.cut_schedule.program, value)
         if seconds is None:
             return found
         asked = [t.reshard for t in found if t.reshard is not None]
@@ -494,10 +494,10 @@ class Run:
         it crashes or is not done in time, E464 if the program cannot be lowered for the device,
         E383 for unknown words.
         """
-        from eqsat.compiling import told_of
+        from eqsat.compiling import mesh_told
 
         itself = self.callee is not None and self.callee.is_input
-        told = told_of(
+        told = mesh_told(
             device, self.source, self.weights, self._need_schedule(), self.target, self.runs_on,
             itself=itself, weights=weights, limit=limit,
         )  # fmt: skip

@@ -56,7 +56,7 @@ class MeshTold:
         }
 
 
-def told_of(plan: MeshPlan, program: Program, value: str | None) -> tuple[MeshTold, ...]:
+def mesh_told(plan: MeshPlan, program: Program, value: str | None) -> tuple[MeshTold, ...]:
     """Of a value (`%h.matmul`, `w1`) its spread and conversions; of None all conversions."""
     told: list[MeshTold] = []
     for v in plan.values:
