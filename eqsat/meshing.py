@@ -17,7 +17,7 @@ from eqsat.run import Run
 def with_mesh_plan(run: Run, seconds: float) -> Run:
     """With the quickest plan of its answer or its input on the mesh; itself where there is none.
 
-    EqsatError: E221 if no axis divides anything, E410 if nothing fits the memory of a device.
+    EqsatError: E231 if no axis divides anything, E410 if nothing fits the memory of a device.
     """
     if run.target.mesh is None or run.schedule is None:
         return run
@@ -52,7 +52,7 @@ def _refuse_undivided(run: Run, planners: list[MeshPlanner]) -> None:
         if axis.devices > 1 and not any(s.cuts[i] not in ("", "parts") for s in known):
             message = f"axis `{axis.name}` of {axis.devices} devices divides no dim of the program"
             help = "choose an axis whose size divides a dim, with `--mesh`"
-            raise fail("E221", message, help=help)
+            raise fail("E231", message, help=help)
 
 
 def _nothing_fits(run: Run, planners: list[MeshPlanner], found: list[MeshPlan | str]) -> Exception:

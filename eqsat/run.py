@@ -174,7 +174,7 @@ class Run:
     def mesh_front(self, points: int = 8, time_limit: float = 60.0) -> list[MeshPlan]:
         """Plans on the mesh of which none is both quicker and smaller, the quickest first.
 
-        Of the schedule that its plan cuts; EqsatError E222 if there is none. A plan of which `stop`
+        Of the schedule that its plan cuts; EqsatError E232 if there is none. A plan of which `stop`
         is not `proven` may be improved.
         """
         return self._planner().front(points, time_limit, self.search["seed"])
@@ -184,7 +184,7 @@ class Run:
 
         if self.mesh_plan is None:
             help = "use a target with a `mesh`, or `--mesh data=4`"
-            raise fail("E222", f"`{self.target.name}` is one device", help=help)
+            raise fail("E232", f"`{self.target.name}` is one device", help=help)
         return mesh_planner(self.cut_schedule, self.target, self.mesh_plan.of)
 
     def _mesh_told(self, value: str | None, seconds: float | None) -> tuple[MeshTold, ...]:

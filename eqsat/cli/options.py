@@ -288,7 +288,7 @@ def layouts(texts: list[str] | None) -> dict[str, str]:
 
 
 def shards(texts: list[str] | None) -> dict[str, str]:
-    """What `--shard` says, by name; EqsatError E222 if it is not NAME=SPREAD."""
+    """What `--shard` says, by name; EqsatError E232 if it is not NAME=SPREAD."""
     from eqsat.lang.meshes import read_shards
 
     return read_shards(texts or ())

@@ -149,11 +149,11 @@ def mesh_problems(
             span = source and source.span(("mesh", axis), key=True)
             link = f"mesh_links: {{{axis}: {{bandwidth: 45 GB/s, latency: 1 us}}}}"
             message = f"axis `{axis}` of the mesh has no link"
-            yield Diagnostic("E220", message, span, help=f"say what joins its devices: `{link}`")
+            yield Diagnostic("E230", message, span, help=f"say what joins its devices: `{link}`")
     if sizes and executor != "xla":
         span = source and source.span(("executor",))
         message = f"`executor: {executor}` does not run on a mesh"
-        yield Diagnostic("E220", message, span, help="a mesh needs `executor: xla`")
+        yield Diagnostic("E230", message, span, help="a mesh needs `executor: xla`")
 
 
 def _rate_problems(record: TargetRecord, source: YamlSource) -> Iterator[Diagnostic]:

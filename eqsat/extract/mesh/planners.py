@@ -14,7 +14,7 @@ Borders = tuple[dict[int, Spread], tuple[tuple[int, int], ...]]
 
 
 def mesh_planner(schedule: Schedule, target: Target, of: str) -> MeshPlanner:
-    """of: `answer` or `input`; EqsatError E222 for a spread that cannot be."""
+    """of: `answer` or `input`; EqsatError E232 for a spread that cannot be."""
     assert target.mesh is not None
     wanted, chained = borders(schedule.program, target.mesh)
     return MeshPlanner(schedule, target, of, wanted, chained)
@@ -32,7 +32,7 @@ def borders(program: Program, mesh: Mesh) -> Borders:
     for name, text in mesh.shards:
         if name not in nodes:
             hint = did_you_mean(name, nodes)
-            raise fail("E222", f"no argument or result is named `{name}`", help=hint)
+            raise fail("E232", f"no argument or result is named `{name}`", help=hint)
         spread = read_spread(text, name, program.nodes[nodes[name]].type.shape, mesh)
         if spread is not None:
             wanted[nodes[name]] = spread
