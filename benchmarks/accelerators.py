@@ -33,7 +33,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "b": ("accelbytes", "accelscratch"),  # peak bytes, dispatches, scratch
     "c": ("accelpallas",),  # dispatches as Pallas kernels
     "d": ("acceltimes",),  # the model's time against cycles
-    "e": ("accelshards",),  # collectives, bytes per chip
+    "e": ("accelmesh",),  # collectives, bytes per chip
     "f": ("acceliopddl",),  # public sharding problems
     "g": ("acceldevice",),  # a GPU that is there
     "layouts": ("accellayouts",),  # orders of arguments, results and state in memory

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 SATURATING = 0.4  # of the time that is left, at most, for saturation
 MEASURING = 0.5  # of the time limit, on top of it, to look for programs to measure
+MESHING = 0.5  # of the time limit, kept for spreading values over a mesh
 SCHEDULING = 0.05  # of the time limit, kept for making the schedules
 DEFAULT_TARGET = "auto"
 DEFAULT_GOALS = ("time", "memory", "dispatches")
@@ -68,6 +69,8 @@ def optimize(
     budget: Mapping[str, int | str] | None = None,
     settings: Sequence[str] = (),
     devices: str | Path | DeviceMap | None = None,
+    mesh: str | None = None,
+    shards: Mapping[str, str] | None = None,
     limits: Limits | Mapping[str, Any] | None = None,
     time_limit: float = 60.0,
     seed: int = 0,
@@ -92,6 +95,11 @@ def optimize(
     * target: by name, file or value. `auto` is the target of this machine: the one that `eqsat
       calibrate` wrote, otherwise a shipped one for the features of its CPU.
     * devices: a map of several devices, by name, file or value, instead of a target.
+    * mesh: devices along axes, in place of those of the target's mesh (`"data=4,model=2"`); the
+      target knows their links. On a mesh `memory` in `budget` is of each device.
+    * shards: how an argument, weight or result is spread over the mesh, by its name or `result0`:
+      one axis or `-` per dim, `"[data, -]"`, or `"free"`. Without it arguments and weights are
+      free, and a result leaves as the first argument of its type came in.
     * settings: `key=value` as for `--set`.
     * goals: by priority (`"time"`, `"memory"`, `"dispatches"`), or all with weights (`"time:0.5"`).
     * budget: hard upper bounds (`"64 MiB"`; a number is bytes, ps or a count).
@@ -143,7 +151,7 @@ def optimize(
 
         source = source_of(function_or_program, example_args, keywords or {}, weights)
         machine, places = _machine(target, devices, settings), _map(devices)
-        machine = _with_budget(machine, budget or {})
+        machine = _on_mesh(_with_budget(machine, budget or {}), mesh, shards or {})
         source = name_donated(source, donate, labels_of(source) if donate else ())
         asked = read_orders(source, layouts, donate)
         source = with_layouts(source, machine, asked.layouts)
@@ -332,7 +340,16 @@ def _searched(run: Run, stop_after: str | None, stop: Stop | None, deadline: flo
     with timed(run.seconds, "schedule"):
         run = with_schedules(run, min(PLACING_SECONDS, (deadline - time.monotonic()) / 2))
     log_phase(run, "schedule")
-    return run
+    return run if run.target.mesh is None else _cut(run, deadline)
+
+
+def _cut(run: Run, deadline: float) -> Run:
+    """The schedule cut over the mesh of the target."""
+    from eqsat.meshing import with_mesh_plan
+
+    phase("mesh")
+    with timed(run.seconds, "mesh"):
+        return with_mesh_plan(run, max(deadline - time.monotonic(), 1.0))
 
 
 def _saturated(
@@ -408,7 +425,8 @@ def _extracted(run: Run, bodies: Bodies | None, stop: Stop | None, deadline: flo
     from eqsat.extract import extract, extract_greedily
 
     assert run.egraph is not None
-    left = deadline - time.monotonic() - SCHEDULING * run.search["time_limit"]
+    kept = SCHEDULING if run.target.mesh is None else SCHEDULING + MESHING
+    left = deadline - time.monotonic() - kept * run.search["time_limit"]
     options = {"time_limit": max(left, 0.0), "seed": run.search["seed"], "stop": stop}
     extractor = extract_greedily if run.search["extractor"] == GREEDY else extract
     selection, baseline = extractor(run.egraph, run.target, run.goals, **options)
@@ -444,7 +462,7 @@ def _with_bodies(run: Run, deadline: float) -> tuple[Run, Bodies | None]:
     count = len({body for _, attr in found for body in attr.bodies})  # equal ones are one
     seconds = run.search["time_limit"] / 4 / count
     half = time.monotonic() + (deadline - time.monotonic()) / 2
-    free = replace(run.target, budget=())
+    free = replace(run.target, budget=(), mesh=None)
     orders = [run.goals]
     for name in [n for n in BYTES if n in dict(run.target.budget)]:
         orders.append((GoalRequest(name), *(g for g in run.goals if g.name != name)))
@@ -537,6 +555,24 @@ def _with_budget(machine: Target, budget: Mapping[str, int | str]) -> Target:
     asked = {f"budget.{goal}": f"--budget {goal}" for goal in budget}
     places = tuple((dict(machine.places) | asked).items())
     return replace(machine, budget=tuple(sorted(merged.items())), places=places)
+
+
+def _on_mesh(machine: Target, mesh: str | None, shards: Mapping[str, str]) -> Target:
+    """With this mesh and these spreads; what a device may hold is a limit of the mesh alone.
+
+    The search before it is for one device, which holds the whole program.
+    """
+    from eqsat.lang.meshes import with_mesh, with_shards
+
+    if mesh is not None:
+        machine = with_mesh(machine, mesh)
+    machine = with_shards(machine, shards)
+    if machine.mesh is None:
+        return machine
+    bounds = dict(machine.budget)
+    limit = bounds.pop("memory", machine.mesh.memory_bytes)
+    cut = replace(machine.mesh, memory_bytes=limit)
+    return replace(machine, mesh=cut, budget=tuple(bounds.items()))
 
 
 def _rules(what: Sequence[str] | str | RuleSet) -> RuleSet:

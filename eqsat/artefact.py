@@ -29,6 +29,7 @@ FILES = {
     "baseline": "3-baseline.json",
     "schedule": "4-schedule.json",
     "baseline_schedule": "4-baseline.json",
+    "mesh_plan": "4-mesh.json",
     "bodies": "5-bodies.json",
     "curve": "3-curve.json",
     "orders": "1-orders.json",

@@ -79,6 +79,7 @@ class SavedRun(_Texts, Run):
     selection = _later()
     baseline = _later()
     baseline_schedule = _later()
+    mesh_plan = _later()
     measured = _later()
     checked = _later()
     curve = _later()
@@ -167,7 +168,7 @@ def _named(stages: dict[str, Any], canonical: Program) -> dict[str, Any]:
 def _bodies_from_json(data: Sequence[dict[str, Any]], whole: Run) -> dict[str, Run]:
     """What `Run.save` wrote of bodies."""
     found: dict[str, Run] = {}
-    free = replace(whole.target, budget=())
+    free = replace(whole.target, budget=(), mesh=None)
     for d in data:
         stages = {k: READERS[k](v) for k, v in d["stages"].items()}
         source = Source(stages.pop("program"), {}, whole.source.opaque)

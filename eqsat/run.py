@@ -18,6 +18,7 @@ from eqsat.model.egraph import EGraph
 from eqsat.model.family import Family
 from eqsat.model.limits import Limits
 from eqsat.model.measured import Measured
+from eqsat.model.meshplan import INPUT, MeshPlan
 from eqsat.model.orders import MemoryOrders
 from eqsat.model.price import AT_LEAST, Price
 from eqsat.model.program import Program, is_same
@@ -35,9 +36,11 @@ if TYPE_CHECKING:
     from eqsat.execute.calls import Callee
     from eqsat.execute.verify import Verification
     from eqsat.export.plan import Exported
+    from eqsat.extract.mesh.plan import MeshPlanner
     from eqsat.model.executor import Executable, Execution
     from eqsat.model.price import Question
     from eqsat.report.explain import Explanation
+    from eqsat.report.meshwhy import MeshTold
 
 PRICING_SHARE = 0.4  # of the time for prices, to look for candidates
 # stage of a run, also the name of its file -> how it is read
@@ -52,6 +55,7 @@ READERS: dict[str, Callable[[Any], Any]] = {
     "baseline": Selection.from_json,
     "schedule": Schedule.from_json,
     "baseline_schedule": Schedule.from_json,
+    "mesh_plan": MeshPlan.from_json,
     "measured": Measured.from_json,
     "checked": Checked.from_json,
     "curve": Curve.from_json,
@@ -95,9 +99,8 @@ class Run:
     schedule: Schedule | None = None
     baseline: Selection | None = None
     baseline_schedule: Schedule | None = None
-    orders: MemoryOrders | None = (
-        None  # of arguments and results in memory, where any was asked for
-    )
+    orders: MemoryOrders | None = None  # of arguments and results, where any was asked for
+    mesh_plan: MeshPlan | None = None  # how values are spread over the mesh of the target
     measured: Measured | None = None  # programs that were timed, of which this one was kept
     checked: Checked | None = None  # programs that a compiler was asked about, likewise
     curve: Curve | None = None  # how the search came to its answer; None in a body
@@ -168,7 +171,39 @@ class Run:
             body, rest = self._body(value)
             return body.explain(rest, price=price, time_limit=time_limit)
         wanted = value is not None if price is None else price
-        return explained(self, value, partial(self.prices, time_limit) if wanted else None)
+        found = explained(self, value, partial(self.prices, time_limit) if wanted else None)
+        return replace(found, mesh=self._mesh_told(value, time_limit if wanted else None))
+
+    def mesh_front(self, points: int = 8, time_limit: float = 60.0) -> list[MeshPlan]:
+        """Plans on the mesh of which none is both quicker and smaller, the quickest first.
+
+        Of the schedule that its plan cuts; EqsatError E232 if there is none. A plan of which `stop`
+        is not `proven` may be improved.
+        """
+        return self._planner().front(points, time_limit, self.search["seed"])
+
+    def _planner(self) -> MeshPlanner:
+        from eqsat.extract.mesh.planners import mesh_planner
+
+        if self.mesh_plan is None:
+            help = "use a target with a `mesh`, or `--mesh data=4`"
+            raise fail("E232", f"`{self.target.name}` is one device", help=help)
+        return mesh_planner(self.cut_schedule, self.target, self.mesh_plan.of)
+
+    def _mesh_told(self, value: str | None, seconds: float | None) -> tuple[MeshTold, ...]:
+        """What the plan for a mesh says of a value or of all; priced within so many seconds."""
+        from eqsat.extract.mesh.ask import prices_without
+        from eqsat.report.meshwhy import mesh_told
+
+        if self.mesh_plan is None:
+            return ()
+        found = mesh_told(self.mesh_plan, self.cut_schedule.program, value)
+        if seconds is None:
+            return found
+        asked = [t.reshard for t in found if t.reshard is not None]
+        seed = self.search["seed"]
+        prices = prices_without(self._planner(), self.mesh_plan, asked, seconds, seed)
+        return tuple(t.priced(prices.get(t.reshard)) if t.reshard else t for t in found)
 
     def _body(self, value: str) -> tuple[Run, str | None]:
         """The body that a value like `%loop/body/%h` stands in, and what the body calls it."""
@@ -261,7 +296,7 @@ class Run:
         from eqsat.execute.executors import find_executor
 
         itself = self.is_input and find_executor(self.runs_on.executor).runs_input
-        itself = itself and not (orders and orders.chosen)
+        itself = itself and self.mesh_plan is None and not (orders and orders.chosen)
         return Callee(self.executable, traced, itself, self.source.layouts, orders or PLAINLY)
 
     @property
@@ -282,17 +317,33 @@ class Run:
     @cached_property
     def executable(self) -> Executable:
         """The schedule as functions of flat inputs; `packed` holds its weights."""
-        from eqsat.execute.executors import build_executable
-
-        schedule = self._need_schedule()
-        executable = build_executable(schedule, self.source.opaque, self.weights, self.runs_on)
-        if self.packed_file is not None:
+        executable = self._build(self.weights, self.runs_on)
+        if self.packed_file is not None and self.mesh_plan is None:
             from eqsat.execute.weights import read_packed as load_packed
 
-            packed = load_packed(self.packed_file, schedule)
+            packed = load_packed(self.packed_file, self._need_schedule())
             if packed is not None:
                 executable.packed = packed
         return executable
+
+    @property
+    def cut_schedule(self) -> Schedule:
+        """The schedule that the plan for a mesh cuts; the chosen one where there is no mesh."""
+        plan, base = self.mesh_plan, self.baseline_schedule
+        if plan is not None and plan.of == INPUT and base is not None:
+            return base
+        return self._need_schedule()
+
+    def _build(self, weights: Mapping[str, Any], target: Target) -> Executable:
+        """The schedule by the executor of a target, or its plan for a mesh, with these weights."""
+        if self.mesh_plan is not None:
+            from eqsat.execute.onmesh import MeshExecutable
+
+            opaque = self.source.opaque
+            return MeshExecutable(self.cut_schedule, self.mesh_plan, opaque, weights, self.target)
+        from eqsat.execute.executors import build_executable
+
+        return build_executable(self._need_schedule(), self.source.opaque, weights, target)
 
     def take_weights(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Keep the arrays among these arguments that are weights of the traced function."""
@@ -336,7 +387,7 @@ class Run:
         from eqsat.report.rounding import inexact_rules
 
         self._need_memory()
-        schedule, weights = self._need_schedule(), self.weights
+        schedule, weights = self.cut_schedule, self.weights
         drawn = drawn_weights(self.program, weights)
         with timed(self.seconds, "compile"):
             call = self._flat_call(drawn)
@@ -353,12 +404,7 @@ class Run:
         """Flat inputs → results, compiled; drawn: weights the program has no values of."""
         executable = self.executable
         if drawn:
-            from eqsat.execute.executors import build_executable
-
-            weights = {**self.weights, **drawn}
-            executable = build_executable(
-                self._need_schedule(), self.source.opaque, weights, self.target
-            )
+            executable = self._build({**self.weights, **drawn}, self.target)
         if self.orders is None or not self.orders.chosen:
             return executable.compile()
         from eqsat.execute.formats import scheduled_call
@@ -407,9 +453,15 @@ class Run:
         texts = {"1-program.eqs": self.program.to_text()}
         if self.schedule is not None:
             texts["4-schedule.txt"] = self.schedule.to_text()
+        if self.mesh_plan is not None:
+            from eqsat.report.mesh import plan_text
+
+            texts["4-mesh.txt"] = plan_text(self.mesh_plan, self.cut_schedule.program)
         exported = {k: call.export() for k, call in self.source.opaque.items()}
         arrays: dict[str, Mapping[str, Any]] = {artefact.WEIGHTS: self.weights}
-        if packed and "executable" in vars(self):  # it ran, so its weights are packed
+        if (
+            packed and self.mesh_plan is None and "executable" in vars(self)
+        ):  # it ran, so its weights are packed
             arrays[artefact.PACKED] = packed_arrays(self._need_schedule(), self.executable.packed)
         return artefact.write_folder(Path(folder), values, texts, arrays, exported)
 

@@ -67,6 +67,23 @@ DeviceMapName = Annotated[
         "--devices", help="A map of several devices by name or file, instead of a target."
     ),
 ]
+MeshSizes = Annotated[
+    str | None,
+    typer.Option(
+        "--mesh",
+        metavar="AXIS=N,…",
+        help="Devices along the axes of a mesh: `data=4,model=2`; the target knows their links.",
+    ),
+]
+Shards = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--shard",
+        metavar="NAME=SPREAD",
+        help="How an argument, weight or result is spread over the mesh, repeatable: an axis or `-`"
+        " per dim, `x=[data, -]`, or `result0=free`.",
+    ),
+]
 Rules = Annotated[
     list[str] | None,
     typer.Option("--rules", help="A rule set by name or file, repeatable; `default` if none."),
@@ -287,6 +304,13 @@ def layouts(texts: list[str] | None, of_all: str | None = None) -> dict[str, str
             raise fail("E394", f"`--layout {text}` is not NAME=LAYOUT", help=help)
         found[name.strip()] = layout.strip()
     return found
+
+
+def shards(texts: list[str] | None) -> dict[str, str]:
+    """What `--shard` says, by name; EqsatError E232 if it is not NAME=SPREAD."""
+    from eqsat.lang.meshes import read_shards
+
+    return read_shards(texts or ())
 
 
 @contextmanager

@@ -35,6 +35,17 @@ def optimize(
     size: o.Sizes = None,
     weights: o.Weights = None,
     devices: o.DeviceMapName = None,
+    mesh: o.MeshSizes = None,
+    shard: o.Shards = None,
+    mesh_front: Annotated[
+        int,
+        typer.Option(
+            "--mesh-front",
+            min=0,
+            metavar="N",
+            help="Also print up to N plans for the mesh, from the quickest to the smallest.",
+        ),
+    ] = 0,
     time_limit: o.TimeLimit = "60s",
     stop_after: Annotated[
         o.Phase | None, typer.Option("--stop-after", help="Stop after this phase.")
@@ -95,6 +106,8 @@ def optimize(
             "layouts": o.layouts(layout, layouts),
             "donate": o.names(donate),
             "devices": devices,
+            "mesh": mesh,
+            "shards": o.shards(shard),
             "stop_after": stop_after.value if stop_after else None,
             "measure": measure,
             "check_compile": check_compile,
@@ -111,6 +124,8 @@ def optimize(
     if out is not None:
         found.save(out)
     _print_run(found, output_format)
+    if mesh_front:
+        _print_front(found, mesh_front, o.seconds(time_limit), output_format)
     _say_stop(found, quiet)
     if out is not None and not quiet:
         say(f"wrote {out}    why: `eqsat explain {out}`    page: `eqsat report {out}`")
@@ -181,6 +196,17 @@ def _print_run(found: Run, output_format: o.Format) -> None:
         print(json.dumps(found.summary()))
     else:
         print(summary_text(found), end="")
+
+
+def _print_front(found: Run, points: int, seconds: float, output_format: o.Format) -> None:
+    """The front of a mesh: a table, or a JSON object of its own on the next line."""
+    from eqsat.report.mesh import front_table, plan_summary
+
+    plans, program = found.mesh_front(points, seconds), found.cut_schedule.program
+    if output_format is o.Format.json:
+        print(json.dumps({"format": 1, "points": [plan_summary(p, program) for p in plans]}))
+    else:
+        print(front_table(plans), end="")
 
 
 def _say_stop(found: Run, quiet: bool) -> None:

@@ -12,11 +12,13 @@ from pydantic import ValidationError
 from eqsat.lang.problems import schema_problems
 from eqsat.lang.source import Lines, YamlSource, read_yaml, refuse
 from eqsat.lang.targetformat import TargetRecord
-from eqsat.lang.targets import OWN_KEYS, join_problems
+from eqsat.lang.targets import OWN_KEYS, join_problems, mesh_problems
 from eqsat.lang.targetvalues import (
     dispatch_limits_of,
     fusion_of,
     kernels_text,
+    links_of,
+    mesh_of,
     pipeline_of,
     pipelines_of,
     target_of,
@@ -99,6 +101,21 @@ def _piped(target: Target, record: TargetRecord, path: list[str]) -> tuple[Pipel
     return tuple((known | {name: pipeline_of(base, written)}).values())
 
 
+def _meshed(target: Target, record: TargetRecord, head: str, one: bool) -> dict[str, Any]:
+    """The mesh and the links of its axes, one of them anew or all."""
+    known, old = {k.name: k for k in target.mesh_links}, target.mesh
+    sizes = dict(zip(old.names, old.sizes, strict=True)) if old else {}
+    if head == "mesh":
+        sizes = sizes | record.mesh if one else dict(record.mesh)
+    else:
+        given = {k.name: k for k in links_of(record)}
+        known = known | given if one else given
+    refuse([*mesh_problems(sizes, known, target.executor, None)])
+    limit = old.memory_bytes if old else target.memory[-1].size_bytes
+    mesh = mesh_of(tuple(known.values()), sizes, limit or target.memory[-1].size_bytes)
+    return {"mesh": mesh, "mesh_links": tuple(known.values())}
+
+
 def _changes(target: Target, new: Target, record: TargetRecord, path: list[str]) -> dict[str, Any]:
     """The fields of a Target that a setting changes."""
     head = path[0]
@@ -118,6 +135,8 @@ def _changes(target: Target, new: Target, record: TargetRecord, path: list[str])
             "tiles": tuple((k, v) for k, v in merged.items() if v),
             "strategies": tuple(computed.items()),
         }
+    if head in ("mesh", "mesh_links"):
+        return _meshed(target, record, head, len(path) > 1)
     if head == "pipelines":
         return {"pipelines": _piped(target, record, path)}
     if head == "untiled" and len(path) > 1:

@@ -75,6 +75,11 @@ class MemoryRecord(Record):
     name: str
     size: Annotated[Size, AfterValidator(_positive)]
     bandwidth: Annotated[Bandwidth, AfterValidator(_positive)]
+    temporaries: bool = Field(
+        default=False,
+        description="whether compilers keep temporaries here while they fit: on a mesh they take"
+        " no bytes of the outermost level then",
+    )
 
 
 def _executor(name: str) -> str:
@@ -278,6 +283,18 @@ class MeasuredOnRecord(Record):
     versions: dict[str, str] = Field(default={}, description="of eqsat and what ran the programs")
 
 
+class AxisLinkRecord(Record):
+    """What joins neighbours along an axis of a mesh."""
+
+    bandwidth: Annotated[Bandwidth, AfterValidator(_positive)] = Field(
+        description="of a link, one way"
+    )
+    latency: Time = Field(default=0, description="of one hop")
+
+
+AxisName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
+
+
 class TargetRecord(Record):
     """A machine."""
 
@@ -316,6 +333,12 @@ class TargetRecord(Record):
     )
     kernels: KernelsRecord | None = Field(
         default=None, description="what `executor: kernels` plans and prices dispatches from"
+    )
+    mesh: dict[AxisName, Annotated[int, Field(ge=1, le=4096)]] = Field(
+        default={}, description="devices along each axis, all like this one; the first is outermost"
+    )
+    mesh_links: dict[AxisName, AxisLinkRecord] = Field(
+        default={}, description="what joins neighbours along an axis of the mesh"
     )
     limits: LimitsRecord = LimitsRecord()
     budget: BudgetRecord = BudgetRecord()

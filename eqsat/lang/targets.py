@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -131,12 +131,29 @@ def _target(layers: _Layered) -> Target:
             )
         )  # fmt: skip
     if record is not None:
+        problems += mesh_problems(record.mesh, record.mesh_links, record.executor, _joined(layers))
         problems += _rate_problems(record, source)
         problems += contradictions(record, _joined(layers))
         problems += join_problems(fusion_of(Fusion(), record.fusion), _joined(layers))
     refuse(problems)
     assert record is not None
     return replace(target_of(record), file=source.file, places=_places(layers))
+
+
+def mesh_problems(
+    sizes: Mapping[str, int], links: Collection[str], executor: str, source: YamlSource | None
+) -> Iterator[Diagnostic]:
+    """An axis without a link, and an executor that does not run on a mesh."""
+    for axis in sizes:
+        if axis not in links:
+            span = source and source.span(("mesh", axis), key=True)
+            link = f"mesh_links: {{{axis}: {{bandwidth: 45 GB/s, latency: 1 us}}}}"
+            message = f"axis `{axis}` of the mesh has no link"
+            yield Diagnostic("E230", message, span, help=f"say what joins its devices: `{link}`")
+    if sizes and executor != "xla":
+        span = source and source.span(("executor",))
+        message = f"`executor: {executor}` does not run on a mesh"
+        yield Diagnostic("E230", message, span, help="a mesh needs `executor: xla`")
 
 
 def _rate_problems(record: TargetRecord, source: YamlSource) -> Iterator[Diagnostic]:

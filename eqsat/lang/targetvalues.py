@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -21,6 +22,7 @@ from eqsat.lang.tileformat import (
     TileRecord,
     condition,
 )
+from eqsat.model.mesh import AxisLink, Mesh
 from eqsat.model.padding import Padding
 from eqsat.model.pipelines import Intrinsic, Pipeline, Units
 from eqsat.model.plan import Constants, Kernels
@@ -41,7 +43,7 @@ def target_of(r: TargetRecord) -> Target:
     """The target that a record describes."""
     made = {
         "name": r.target, "launch_ps": r.launch,
-        "memory": tuple(Memory(m.name, m.size, m.bandwidth) for m in r.memory),
+        "memory": tuple(Memory(m.name, m.size, m.bandwidth, m.temporaries) for m in r.memory),
         "tiles": _vocabularies(r), "strategies": _strategies(r), "untiled": _kernels(r),
         "fusion": fusion_of(Fusion(), r.fusion),
         "limits": dispatch_limits_of(DispatchLimits(), r.limits),
@@ -49,8 +51,22 @@ def target_of(r: TargetRecord) -> Target:
         "kernels": None if r.kernels is None else _planned(r.kernels),
         "measured_on": _measured_on(r.measured_on), "padding": _padding(r), "units": _units(r),
         "native_tiles": tuple((d, (t[0], t[1])) for d, t in r.native_tiles.items()),
+        "mesh_links": links_of(r), "mesh": mesh_of(links_of(r), r.mesh, r.memory[-1].size),
     }  # fmt: skip
     return Target(**{k: _plain(getattr(r, k)) for k in AS_WRITTEN if k not in made} | made)
+
+
+def mesh_of(links: Sequence[AxisLink], sizes: Mapping[str, int], memory_bytes: int) -> Mesh | None:
+    """The mesh; None where there is none, and where an axis has no link (`mesh_problems`)."""
+    known = {link.name: link for link in links}
+    if not sizes or not sizes.keys() <= known.keys():
+        return None
+    return Mesh(tuple(known[name].axis(n) for name, n in sizes.items()), memory_bytes)
+
+
+def links_of(r: TargetRecord) -> tuple[AxisLink, ...]:
+    """The links of axes, whether or not the mesh has them."""
+    return tuple(AxisLink(k, v.bandwidth, v.latency) for k, v in r.mesh_links.items())
 
 
 def _plain(value: Any) -> Any:

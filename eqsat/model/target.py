@@ -8,6 +8,7 @@ from typing import Any
 
 from eqsat.model.condition import Condition
 from eqsat.model.devices import Link
+from eqsat.model.mesh import AxisLink, Mesh
 from eqsat.model.oracle import parse_oracle
 from eqsat.model.padding import Padding
 from eqsat.model.pipelines import Pipeline, Units
@@ -35,6 +36,8 @@ class Memory:
     name: str
     size_bytes: int
     bandwidth: float  # bytes per second
+    # compilers keep temporaries here while they fit: no bytes of the outermost level on a mesh
+    temporaries: bool = False
 
 
 @dataclass(frozen=True)
@@ -214,6 +217,8 @@ class Target:
     precisions: tuple[str, ...] = ()  # that programs may ask for; empty: all
     originals: str = DROPPED  # of weights: see `ORIGINALS`
     kernels: Kernels | None = None  # what plans are made and priced from; None: there are no plans
+    mesh: Mesh | None = None  # of devices like this one, over which programs are cut
+    mesh_links: tuple[AxisLink, ...] = ()  # of axes that a mesh of these devices may have
     measured_on: MeasuredOn | None = None
     chosen: str = ""  # why this target, where nobody named one (`target: auto`)
     calls: int = 1  # times are of so many runs: what runs here is called so often
@@ -323,6 +328,10 @@ class Target:
         lines += [f"  budget {goal}: {bound}" for goal, bound in self.budget]
         lines += [f"  device {name}: {t.name}" for name, t in self.devices]
         lines += [
+            f"  mesh axis {a.name}: {a.devices} devices, {a.bandwidth:g} B/s, hop {a.latency_ps} ps"
+            for a in (self.mesh.axes if self.mesh else ())
+        ]
+        lines += [
             f"  link {k.origin} to {k.device}: {k.bandwidth:g} B/s, {k.latency_ps} ps"
             for k in self.links
         ]
@@ -344,6 +353,8 @@ class Target:
         if self.originals not in ORIGINALS:
             raise ValueError(f"originals are one of {', '.join(ORIGINALS)}")
         self.verify_devices()
+        if self.mesh is not None:
+            self.mesh.verify()
         if not self.memory or any(m.bandwidth <= 0 or m.size_bytes <= 0 for m in self.memory):
             raise ValueError("a target needs memory levels with positive size and bandwidth")
         if self.fusion.index_relation not in INDEX_RELATIONS:

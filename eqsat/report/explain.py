@@ -27,6 +27,7 @@ from eqsat.report.alternatives import (
 from eqsat.report.asked import Questions
 from eqsat.report.compiled import checked_kept
 from eqsat.report.finished import Finished, finished_stages
+from eqsat.report.meshwhy import MeshTold
 from eqsat.report.orders import order_lines
 from eqsat.report.origins import Names, RuleStep, chosen_nodes, rule_chain
 from eqsat.report.text import table_text
@@ -107,6 +108,7 @@ class Explanation:
     schedule: Schedule | None = None  # whose weights are told of
     checked: Checked | None = None  # which of several answers a compiler counted best
     notes: tuple[str, ...] = ()  # in which order arguments and results lie, and why
+    mesh: tuple[MeshTold, ...] = ()  # spreads over a mesh and conversions between them
 
     def to_text(self) -> str:
         """Plain text for a terminal."""
@@ -124,6 +126,8 @@ class Explanation:
             asked = [(c.name, c.price) for c in self.choices if c.price is not None]
             ties = alternatives.ties_lines(asked, "choice")
             lines += [*ties, ""] if ties else []
+        told_mesh = [line for t in self.mesh for line in t.lines()]
+        lines += ["on the mesh", *told_mesh, ""] if told_mesh else []
         rows = life_rows(self.schedule) if self.schedule is not None else []
         if rows:
             lines += ["weights", table_text(COLUMNS, rows)]
@@ -145,6 +149,7 @@ class Explanation:
             "goal": self.goal,
             "choices": [c.to_json() for c in self.choices],
             "elsewhere": [c.to_json() for c in self.elsewhere],
+            "mesh": [t.to_json() for t in self.mesh],
             "removed": [dict(vars(r)) for r in self.removed],
             "weights": weights_json(self.schedule),
             "checked": None if self.checked is None else self.checked.to_json(),

@@ -12,6 +12,7 @@ from eqsat.model.executor import Execution
 from eqsat.model.family import Family
 from eqsat.model.limits import Limits
 from eqsat.model.measured import Measured
+from eqsat.model.meshplan import MeshPlan
 from eqsat.model.orders import MemoryOrders
 from eqsat.model.program import Program
 from eqsat.model.progress import Curve
@@ -59,6 +60,10 @@ class Finished(Protocol):
     def bodies(self) -> Mapping[str, Finished]: ...
     @property
     def orders(self) -> MemoryOrders | None: ...
+    @property
+    def mesh_plan(self) -> MeshPlan | None: ...
+    @property
+    def cut_schedule(self) -> Schedule: ...
     @property
     def measured(self) -> Measured | None: ...
     @property

@@ -13,6 +13,7 @@ from eqsat.model.text import layout_text
 from eqsat.ops.programs.border_layouts import packed_borders
 from eqsat.ops.targets.occupancy import device_figures
 from eqsat.report.finished import Finished
+from eqsat.report.mesh import plan_summary
 from eqsat.report.orders import packed_alone
 from eqsat.report.weights import weights_json
 
@@ -64,6 +65,7 @@ def summary(run: Finished) -> dict[str, Any]:
         "weights": weights_json(run.schedule),
         "loops": _loops(run),
         "devices": _devices(run),
+        "mesh": _mesh(run),
         "measured": None if run.measured is None else run.measured.to_json(),
         "checked": None if run.checked is None else run.checked.to_json(),
         "compiled": _compiled(run),
@@ -222,6 +224,13 @@ def _devices(run: Finished) -> dict[str, Any]:
     }
 
 
+def _mesh(run: Finished) -> dict[str, Any] | None:
+    """The plan for the mesh of the target; null if there is none."""
+    if run.mesh_plan is None:
+        return None
+    return plan_summary(run.mesh_plan, run.cut_schedule.program)
+
+
 def _verify(verification: Any) -> dict[str, Any] | None:
     if verification is None:
         return None
@@ -245,6 +254,6 @@ def _verify(verification: Any) -> dict[str, Any] | None:
 
 
 def _seconds(seconds: dict[str, float | None]) -> dict[str, float | None]:
-    search = ("read", "hunt", "saturate", "extract", "schedule")
+    search = ("read", "hunt", "saturate", "extract", "schedule", "mesh")
     rounded = {k: None if v is None else round(v, 6) for k, v in seconds.items()}
     return rounded | {"total": round(sum(seconds.get(k) or 0.0 for k in search), 6)}

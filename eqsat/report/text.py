@@ -16,6 +16,7 @@ from eqsat.ops.targets.occupancy import device_figures
 from eqsat.report.compiled import checked_lines
 from eqsat.report.finished import Finished
 from eqsat.report.measured import measured_lines
+from eqsat.report.mesh import mesh_claim, mesh_lines
 from eqsat.report.orders import order_lines, packed_alone
 from eqsat.report.origins import rules_in_result
 from eqsat.report.rounding import inexact_rules
@@ -33,6 +34,7 @@ def summary_text(run: Finished) -> str:
         lines += _arena_line(run.schedule)
         lines += _executor_lines(run)
         lines += _device_lines(run)
+        lines += _mesh_lines(run)
         lines += measured_lines(run.measured)
         lines += checked_lines(run.checked)
     return "\n".join(lines) + "\n"
@@ -99,6 +101,13 @@ def _device_lines(run: Finished) -> list[str]:
     ]
 
 
+def _mesh_lines(run: Finished) -> list[str]:
+    """The plan for a mesh, if the target has one."""
+    if run.mesh_plan is None:
+        return []
+    return ["", *mesh_lines(run.mesh_plan, run.cut_schedule.program)]
+
+
 def phase_lines(run: Finished) -> list[str]:
     """`read`, `saturate`, `extract`, `schedule`, `compile`, `verify`, with seconds each."""
     rows = phase_facts(run)
@@ -120,6 +129,8 @@ def phase_facts(run: Finished) -> list[tuple[str, str, str]]:
         rows.append(("extract", run.target.name, _extract_text(run.selection)))
     if run.schedule is not None:
         rows.append(("schedule", "", _schedule_text(run.schedule, run.baseline_schedule)))
+        if run.mesh_plan is not None:
+            rows.append(("mesh", run.mesh_plan.mesh.to_text(), mesh_claim(run.mesh_plan)))
         if run.seconds.get("compile") is not None:
             packs = count_text(run.schedule.counts()["weight_packs"], "pack")
             rows.append(("compile", "jax", f"{packs} of weights, ahead of time"))

@@ -5,7 +5,7 @@ asked for; a result is. Stated beside the rules, everything a rule can do to a t
 becomes of the freedom: ops read the argument in that order, or lose the transpose in front of them.
 In the e-graph all orders of an argument are there at once, which is more than a caller can pass:
 `in_orders` leaves those of one choice. All at once say which choice is likely to be the best, and
-bound nothing: a value that is an argument is read where it lies, never made inside of what reads it.
+bound nothing: a value that is an argument is read where it lies, never made in what reads it.
 """
 
 from __future__ import annotations

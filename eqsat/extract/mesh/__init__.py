@@ -1,0 +1,1 @@
+"""Spreads of the values of a schedule over a mesh: prices, the choice, and its front."""

@@ -1,0 +1,316 @@
+"""A schedule on a mesh as a choice: an op and a holder per value, conversions as their edges.
+
+An op's strategies are what the axes cut; a holder's are the spreads in which the value is kept for
+its readers. The edge from an op to its holder is the conversion behind the op, paid once; an edge
+from a holder to a reader is one for that reader alone. Weights and arguments have a holder only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from eqsat.extract.mesh.choice import FORBIDDEN, ChoiceEdge, ChoiceNode, PairTable, SpreadChoice
+from eqsat.extract.mesh.works import Works
+from eqsat.model.mesh import Spread, is_partial
+from eqsat.model.meshplan import SLICE
+from eqsat.model.schedule import Schedule
+from eqsat.model.tensor import TensorType
+from eqsat.ops.mesh.collectives import MeshMachine, conversion
+from eqsat.ops.mesh.strategies import Strategy, strategies
+
+# of a place between op and holder, or holder and reader: what may become of the value there
+KEPT, UNSENT, SENT = "kept", "unsent", "sent"
+# movements that leave no more than they take: converted behind them, less is sent
+_CARRIED = ("reshape", "transpose", "result", "slice")
+
+
+@dataclass(frozen=True)
+class Life:
+    """Steps in which a value is read or written, half-open, and whether it is in memory anyway."""
+
+    lower: int
+    upper: int
+    is_buffer: bool
+
+
+class Spreads:
+    """The choice of spreads of one schedule.
+
+    wanted: node → spread that an argument or result must have; chained: pairs of an argument and a
+    result that have one spread. alike: node → a number of those that take one strategy. barred:
+    (value, reader), or -1 for behind its op, where nothing may be sent.
+    """
+
+    def __init__(
+        self,
+        works: Works,
+        machine: MeshMachine,
+        wanted: Mapping[int, Spread],
+        chained: Iterable[tuple[int, int]] = (),
+        alike: Sequence[int] | None = None,
+        barred: Container[tuple[int, int]] = (),
+    ):
+        self.works, self.machine, self.mesh = works, machine, works.mesh
+        self.schedule, self.program = works.schedule, works.schedule.program
+        self.wanted, self.chained, self.alike = wanted, tuple(chained), alike
+        self.barred = barred
+
+    # ---- values --------------------------------------------------------------------------------
+    @cached_property
+    def ops(self) -> tuple[int, ...]:
+        """Nodes that dispatches compute, in program order."""
+        return tuple(sorted({m for d in self.schedule.dispatches for m in d.members}))
+
+    @cached_property
+    def leaves(self) -> tuple[int, ...]:
+        """What is there before the first dispatch, and is read or returned: arguments, weights."""
+        computed = set(self.ops)
+        read = {o for m in self.ops for o in self.program.nodes[m].operands}
+        return tuple(sorted((read | {*self.program.results, *self.program.inputs}) - computed))
+
+    @cached_property
+    def readers(self) -> dict[int, list[int]]:
+        """Value → the ops that read it, each once."""
+        found: dict[int, list[int]] = {v: [] for v in (*self.leaves, *self.ops)}
+        for m in self.ops:
+            for o in dict.fromkeys(self.program.nodes[m].operands):
+                found[o].append(m)
+        return found
+
+    @cached_property
+    def lives(self) -> dict[int, Life]:
+        """Arguments, weights and results are there all the time, in a last step they are alone."""
+        steps: dict[int, list[int]] = {}
+        for number, d in enumerate(self.schedule.dispatches):
+            for m in d.members:
+                steps.setdefault(m, []).append(number)
+        owned = {*self.leaves, *self.program.results}
+        buffers = {w for d in self.schedule.dispatches for w in d.writes} | owned
+        found = {}
+        for v, readers in self.readers.items():
+            at = [s for m in (v, *readers) for s in steps.get(m, ())]
+            whole = v in owned
+            lower = 0 if whole else min(at)
+            upper = self.steps + 1 if whole else max(at) + 1
+            found[v] = Life(lower, upper, v in buffers)
+        return found
+
+    @property
+    def steps(self) -> int:
+        return max(len(self.schedule.dispatches), 1)
+
+    def type(self, v: int) -> TensorType:
+        """Of a value; of several results of one op that of the widest, as all have one shape."""
+        return max(self.program.nodes[v].types, key=lambda t: t.nbytes)
+
+    # ---- strategies ----------------------------------------------------------------------------
+    @cached_property
+    def strategies(self) -> dict[int, tuple[Strategy, ...]]:
+        found = {}
+        for m in self.ops:
+            n = self.program.nodes[m]
+            shapes = tuple(self.type(o).shape for o in n.operands)
+            found[m] = strategies(n.op, n.attr, shapes, self.type(m).shape, self.mesh)
+        return found
+
+    @cached_property
+    def held(self) -> dict[int, tuple[Spread, ...]]:
+        """The spreads in which a value may be kept: those that its op makes or a reader wants."""
+        return {v: self._held(v) for v in (*self.leaves, *self.ops)}
+
+    def _held(self, v: int) -> tuple[Spread, ...]:
+        if v in self.wanted:
+            return (self.wanted[v],)
+        reads = dict.fromkeys(
+            s.reads[i]
+            for m in self.readers[v]
+            for i, o in enumerate(self.program.nodes[m].operands)
+            if o == v
+            for s in self.strategies[m]
+        )
+        made = [s.made for s in self.strategies.get(v, ())]
+        found = list(dict.fromkeys([self.mesh.whole, *made, *reads]))
+        if v not in self.strategies or v in self.program.results:
+            return tuple(s for s in found if not is_partial(s))
+        return tuple(s for s in found if not is_partial(s) or s in made)
+
+    # ---- the choice ----------------------------------------------------------------------------
+    @cached_property
+    def place(self) -> dict[tuple[str, int], int]:
+        """(`op` or `held`, node) → number in the choice."""
+        keys = [("op", m) for m in self.ops] + [("held", v) for v in (*self.leaves, *self.ops)]
+        return {key: i for i, key in enumerate(keys)}
+
+    def choice(self) -> SpreadChoice:
+        """The whole problem."""
+        nodes = [self._op(m) for m in self.ops]
+        nodes += [self._holder(v) for v in (*self.leaves, *self.ops)]
+        edges = [self._behind(m) for m in self.ops]
+        edges += [self._before(v, m) for v, ms in self.readers.items() for m in ms]
+        edges += [self._chain(a, r) for a, r in self.chained]
+        return SpreadChoice(nodes, edges, self.steps + 1, self._groups(), self._spare)
+
+    @cached_property
+    def _spare(self) -> int:
+        """Bytes of a memory in which compilers keep temporaries."""
+        return sum(m.size_bytes for m in self.works.target.memory[:-1] if m.temporaries)
+
+    def _groups(self) -> tuple[int, ...]:
+        if self.alike is None:
+            return ()
+        first: dict[tuple[str, int, int], int] = {}
+        found = []
+        for (kind, v), i in self.place.items():
+            size = len(self.strategies[v]) if kind == "op" else hash(self.held[v])
+            found.append(first.setdefault((kind, self.alike[v], size), i))
+        return tuple(found)
+
+    def _op(self, m: int) -> ChoiceNode:
+        known: dict[tuple[object, ...], int] = {}
+        costs = []
+        for s in self.strategies[m]:
+            key = (s.reads, s.made, s.share)
+            if key not in known:
+                known[key] = self.works.time_ps(m, s)
+            costs.append(known[key])
+        return ChoiceNode(tuple(costs), (0,) * len(costs), 0, 0)
+
+    def _holder(self, v: int) -> ChoiceNode:
+        life, spreads = self.lives[v], self.held[v]
+        nbytes = [self.bytes(v, s) if life.is_buffer else 0 for s in spreads]
+        return ChoiceNode((0,) * len(spreads), tuple(nbytes), life.lower, life.upper)
+
+    def bytes(self, v: int, spread: Spread) -> int:
+        """Of all results of an op on one device."""
+        types = self.program.nodes[v].types
+        return sum(self.works.local_bytes(t, spread) for t in types)
+
+    def _behind(self, m: int) -> ChoiceEdge:
+        """What is converted lies beside what its op made, in the step that makes it; inside of a
+        dispatch it has to be in memory besides, as long as it is read.
+
+        What only a movement reads is converted behind that, not before.
+        """
+        life = self.lives[m]
+        made = [s.made for s in self.strategies[m]]
+        only = self.readers[m] if m not in self.program.results else []
+        is_kept = len(only) == 1 and self.program.nodes[only[0]].op in _CARRIED
+        mode = KEPT if is_kept else self._mode(m, -1)
+        table = self._table(m, made, self.held[m], mode, in_memory=life.is_buffer)
+        lower = self._made_at(m) if life.is_buffer else life.lower
+        upper = lower + 1 if life.is_buffer else life.upper
+        return self._edge("op", m, "held", m, table, lower, upper)
+
+    def _mode(self, v: int, reader: int) -> str:
+        return UNSENT if (v, reader) in self.barred else SENT
+
+    def _made_at(self, m: int) -> int:
+        return next(i for i, d in enumerate(self.schedule.dispatches) if m in d.members)
+
+    def _before(self, v: int, m: int) -> ChoiceEdge:
+        """What has one reader is converted behind its op."""
+        at = self.program.nodes[m].operands.index(v)
+        reads = [s.reads[at] for s in self.strategies[m]]
+        is_kept = v in self.strategies and len(self.readers[v]) == 1
+        is_kept &= v not in self.program.results
+        mode = KEPT if is_kept else self._mode(v, m)
+        table = self._table(v, self.held[v], reads, mode, in_memory=False)
+        step = self._made_at(m)
+        return self._edge("held", v, "op", m, table, step, step + 1)
+
+    def _edge(
+        self, a: str, v: int, b: str, m: int, table: PairTable, lower: int, upper: int
+    ) -> ChoiceEdge:
+        return ChoiceEdge(self.place[a, v], self.place[b, m], table, lower, upper)
+
+    def _table(
+        self,
+        v: int,
+        origins: Sequence[Spread],
+        results: Sequence[Spread],
+        mode: str,
+        *,
+        in_memory: bool,
+    ) -> PairTable:
+        """Conversions of a value; in_memory: its origin lies in memory, too."""
+        rows, columns = list(dict.fromkeys(origins)), list(dict.fromkeys(results))
+        size = self.bytes(v, self.mesh.whole)
+        key = (self.type(v), size, tuple(rows), tuple(columns), mode, in_memory)
+        lines = (
+            tuple(rows.index(s) for s in origins),
+            tuple(columns.index(s) for s in results),
+        )
+        entries = self._entries.get(key)
+        if entries is None:
+            pairs = [[self._pair(v, a, b, mode, in_memory) for b in columns] for a in rows]
+            entries = self._entries[key] = (
+                tuple(tuple(c for c, _ in line) for line in pairs),
+                tuple(tuple(u for _, u in line) for line in pairs),
+            )
+        return self._tables.setdefault((key, lines), PairTable(*lines, *entries))
+
+    @cached_property
+    def _entries(self) -> dict[object, tuple[tuple[tuple[int, ...], ...], ...]]:
+        return {}
+
+    @cached_property
+    def _tables(self) -> dict[object, PairTable]:
+        return {}
+
+    def _pair(self, v: int, a: Spread, b: Spread, mode: str, in_memory: bool) -> tuple[int, int]:
+        if mode == KEPT and a != b:
+            return FORBIDDEN, 0
+        steps = conversion(a, b, self.type(v), self.machine)
+        if steps is None:
+            return FORBIDDEN, 0
+        cost = sum(s.time_ps for s in steps)
+        if all(s.kind == SLICE for s in steps):
+            return cost, 0  # read where it lies
+        if mode == UNSENT:
+            return FORBIDDEN, 0
+        return cost, self.bytes(v, a if in_memory else b)
+
+    def _chain(self, argument: int, result: int) -> ChoiceEdge:
+        """A result leaves as the argument came in."""
+        a, b = self.held[argument], self.held[result]
+        lines = tuple(range(len(a))), tuple(range(len(b)))
+        costs = tuple(tuple(0 if s == t else FORBIDDEN for t in b) for s in a)
+        table = PairTable(*lines, costs, tuple((0,) * len(b) for _ in a))
+        return self._edge("held", argument, "held", result, table, 0, 0)
+
+
+def alike_layers(schedule: Schedule, rounds: int = 4) -> list[int]:
+    """Node → a number that nodes share whose surroundings are the same, as in equal layers.
+
+    Colours are refined by those of operands and readers so many times (Weisfeiler and Leman).
+    """
+    program = schedule.program
+    readers: list[list[int]] = [[] for _ in program.nodes]
+    for i, n in enumerate(program.nodes):
+        for o in n.operands:
+            readers[o].append(i)
+    seen: dict[object, int] = {}
+    computed = {m for d in schedule.dispatches for m in d.members}
+    ends = set(program.results)
+    colours = [
+        seen.setdefault(
+            (n.op, n.types, None if not n.operands else n.attr, i in computed, i in ends), i
+        )
+        for i, n in enumerate(program.nodes)
+    ]
+    for _ in range(rounds):
+        seen = {}
+        colours = [
+            seen.setdefault(
+                (
+                    colours[i],
+                    tuple(colours[o] for o in n.operands),
+                    tuple(sorted(colours[r] for r in readers[i])),
+                ),
+                i,
+            )
+            for i, n in enumerate(program.nodes)
+        ]
+    return colours

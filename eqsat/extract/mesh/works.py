@@ -1,0 +1,126 @@
+"""What ops of a schedule take on one device of a mesh, by the times of its dispatches.
+
+The time of a dispatch, without its launch, is divided among its members by their arithmetic and
+their traffic at its border; each part shrinks with the share of the work and of the bytes that a
+device has. With one device the sum is the time of the schedule.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from eqsat.model.devices import PS_PER_SECOND
+from eqsat.model.dispatch import Dispatch
+from eqsat.model.foreign import Custom
+from eqsat.model.generic import Generic
+from eqsat.model.mesh import Mesh
+from eqsat.model.schedule import Schedule
+from eqsat.model.target import Target
+from eqsat.model.tensor import TensorType
+from eqsat.ops.meaning.scalar import cost_all
+from eqsat.ops.mesh.strategies import Strategy
+
+
+@dataclass(frozen=True)
+class Works:
+    """Of the members of one schedule's dispatches."""
+
+    schedule: Schedule
+    target: Target
+    mesh: Mesh
+
+    def time_ps(self, node: int, strategy: Strategy) -> int:
+        """Picoseconds of a node on one device, in all dispatches that compute it."""
+        found = 0.0
+        for number, scale in self._scales.get(node, ()):
+            found += scale * self._estimate_ps(self.schedule.dispatches[number], node, strategy)
+        return math.ceil(found)
+
+    @cached_property
+    def launches_ps(self) -> int:
+        """What starting all dispatches takes."""
+        return sum(min(d.time_ps, self.target.launch_ps) for d in self.schedule.dispatches)
+
+    @cached_property
+    def _scales(self) -> dict[int, list[tuple[int, float]]]:
+        """Node → the dispatches that compute it, and the picoseconds there of one estimated."""
+        found: dict[int, list[tuple[int, float]]] = {}
+        for number, d in enumerate(self.schedule.dispatches):
+            own = [(m, self._estimate_ps(d, m, None)) for m in d.members]
+            total = math.fsum(ps for _, ps in own)
+            left = max(d.time_ps - self.target.launch_ps, 0)
+            for m, ps in own:
+                if ps and total:
+                    found.setdefault(m, []).append((number, left / total))
+        return found
+
+    def _estimate_ps(self, d: Dispatch, node: int, strategy: Strategy | None) -> float:
+        """The longer of arithmetic and of traffic over the border of a dispatch."""
+        share = 1.0 if strategy is None else strategy.share
+        traffic = self._border_bytes(d, node, strategy) / self._bandwidth
+        return max(self._arithmetic[node] * share, traffic) * PS_PER_SECOND
+
+    @cached_property
+    def _bandwidth(self) -> float:
+        return self.target.memory[-1].bandwidth
+
+    @cached_property
+    def _arithmetic(self) -> tuple[float, ...]:
+        """Seconds of every node's arithmetic."""
+        return tuple(map(self._seconds, range(len(self.schedule.program.nodes))))
+
+    def _seconds(self, node: int) -> float:
+        n, target = self.schedule.program.nodes[node], self.target
+        if isinstance(n.attr, Custom):
+            rate = target.rate(n.type.dtype)
+            return 0.0 if rate is None else n.attr.operations * n.type.size / rate
+        g = n.attr
+        if not isinstance(g, Generic):
+            return 0.0
+        if g.has_precision:
+            rate, share, operations = target.rate(g.dtypes[0], g.precision), target.untiled_rate, 2
+        else:
+            rate, share = target.rate(n.types[0].dtype), target.elementwise_rate
+            operations = cost_all(tuple(y.body for y in g.yields)) + sum(
+                bool(y.combine) for y in g.yields
+            )
+        return 0.0 if rate is None else operations * math.prod(g.sizes) / (rate * share)
+
+    def _border_bytes(self, d: Dispatch, node: int, strategy: Strategy | None) -> int:
+        """What a member reads and writes of buffers; a buffer is read by its first reader."""
+        nodes = self.schedule.program.nodes
+        n, found = nodes[node], 0
+        for i, o in enumerate(n.operands):
+            base = self.schedule.program.behind_views(o)
+            if base not in d.members and self._first_reader(d, base) == node:
+                spread = None if strategy is None else strategy.reads[i]
+                found += self.local_bytes(nodes[o].types[0], spread)
+        if node in d.writes:
+            made = None if strategy is None else strategy.made
+            found += sum(self.local_bytes(t, made) for t in n.types)
+        return found
+
+    def _first_reader(self, d: Dispatch, base: int) -> int:
+        return self._readers[d.step, d.writes].get(base, -1)
+
+    @cached_property
+    def _readers(self) -> dict[tuple[int, tuple[int, ...]], dict[int, int]]:
+        """Per dispatch: buffer → the member that reads it first."""
+        program = self.schedule.program
+        found = {}
+        for d in self.schedule.dispatches:
+            first: dict[int, int] = {}
+            for m in d.members:
+                for o in program.nodes[m].operands:
+                    first.setdefault(program.behind_views(o), m)
+            found[d.step, d.writes] = first
+        return found
+
+    def local_bytes(self, t: TensorType, spread: Sequence[int | str] | None) -> int:
+        """Bytes on one device; of the whole for None."""
+        if spread is None:
+            return t.nbytes
+        return t.with_shape(self.mesh.local(tuple(spread), t.shape)).nbytes

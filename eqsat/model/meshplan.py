@@ -1,0 +1,142 @@
+"""MeshPlan: how the values of a schedule are spread over a mesh, and what moves between devices."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import Any
+
+from eqsat.model.mesh import Mesh, Spread
+from eqsat.model.restore import restored
+
+ANSWER, INPUT = "answer", "input"  # the schedules that a plan may be of
+SLICE = "slice"  # a device takes its block of what it holds: nothing is sent
+# conversions between spreads that send something
+COLLECTIVES = ("all-gather", "reduce-scatter", "all-reduce", "all-to-all")
+
+
+@dataclass(frozen=True)
+class MeshStep:
+    """One conversion along one axis of the mesh, of `nbytes` that a device holds before it.
+
+    kind: `slice` or one of COLLECTIVES. dim: that is cut before (`all-gather`, `all-to-all`) or
+    after it; to: that an `all-to-all` cuts. combine: the reduction of parts.
+    """
+
+    kind: str
+    axis: str
+    dim: int = -1
+    to: int = -1
+    combine: str = ""
+    nbytes: int = 0
+    time_ps: int = 0
+
+    def to_text(self) -> str:
+        where = "" if self.dim < 0 else f" dim {self.dim}"
+        where += "" if self.to < 0 else f" to dim {self.to}"
+        how = "" if self.combine in ("", "add") else f" ({self.combine})"
+        return f"{self.kind}{how} over {self.axis}{where}"
+
+
+@dataclass(frozen=True)
+class Reshard:
+    """A value taken from one spread to another: once behind its maker, or for one reader.
+
+    reader: the node that reads it so; -1: all of its readers.
+    """
+
+    node: int
+    reader: int
+    origin: Spread
+    result: Spread
+    steps: tuple[MeshStep, ...]
+
+    @property
+    def time_ps(self) -> int:
+        return sum(s.time_ps for s in self.steps)
+
+    @property
+    def sent(self) -> tuple[MeshStep, ...]:
+        """The steps that are collectives."""
+        return tuple(s for s in self.steps if s.kind != SLICE)
+
+
+@dataclass(frozen=True)
+class Sharded:
+    """One value: how its op makes it, how it is held, and what the op reads of each operand."""
+
+    node: int
+    made: Spread
+    held: Spread
+    reads: tuple[Spread, ...] = ()
+    cuts: tuple[str, ...] = ()  # per axis what of the op it cuts, "" for nothing
+    time_ps: int = 0  # of the op on one device
+
+
+@dataclass(frozen=True)
+class MeshPlan:
+    """The answer on a mesh: spreads, conversions between them, time and bytes of every device.
+
+    of: `answer` or `input`: the schedule that is cut. time_ps: of the whole, launches included;
+    bound_ps: no choice of the model is quicker, and peak_bound: none that is as quick holds less.
+    """
+
+    mesh: Mesh
+    of: str
+    values: tuple[Sharded, ...]
+    reshards: tuple[Reshard, ...]
+    time_ps: int
+    compute_ps: int
+    sent_ps: int
+    peak_bytes: int
+    resident_bytes: int
+    bound_ps: int
+    stop: str = "proven"
+    alike: int = 1  # how many ops share a choice at most, as they are those of equal layers
+    single_ps: int = 0  # of the same schedule on one device
+    single_bytes: int = 0
+    notes: tuple[str, ...] = field(default=())
+
+    @cached_property
+    def by_node(self) -> dict[int, Sharded]:
+        return {v.node: v for v in self.values}
+
+    @property
+    def gap(self) -> float:
+        """How far the time may be from the best, as a share of it."""
+        return 0.0 if not self.time_ps else (self.time_ps - self.bound_ps) / self.time_ps
+
+    @cached_property
+    def collectives(self) -> dict[str, int]:
+        """How many of each kind one call runs."""
+        count = Counter(s.kind for r in self.reshards for s in r.sent)
+        return {k: count[k] for k in COLLECTIVES if count[k]}
+
+    def verify(self) -> None:
+        """ValueError if a conversion does not start where its value is, or a reader gets another.
+
+        Recomputed from the spreads alone.
+        """
+        known = {(r.node, r.reader): r for r in self.reshards}
+        for v in self.values:
+            if v.made != v.held:
+                self._check(known.get((v.node, -1)), v.made, v.held, f"%{v.node}")
+        for (node, reader), r in known.items():
+            if reader >= 0:
+                held = self.by_node[node].held
+                self._check(r, held, r.result, f"%{node} for %{reader}")
+        if sum(r.time_ps for r in self.reshards) != self.sent_ps:
+            raise ValueError("the time of the conversions is not their sum")
+
+    def _check(self, found: Reshard | None, origin: Spread, result: Spread, what: str) -> None:
+        if found is None or (found.origin, found.result) != (origin, result):
+            raise ValueError(f"{what}: no conversion from {origin} to {result}")
+
+    def to_json(self) -> dict[str, Any]:
+        return {"format": 1} | asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> MeshPlan:
+        plain = {k: v for k, v in data.items() if k != "format"}
+        return restored(cls, plain)

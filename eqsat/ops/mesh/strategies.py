@@ -1,0 +1,93 @@
+"""All ways to run an op on a mesh: each axis cuts one thing, or computes the same everywhere."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+
+from eqsat.model.attr import Attr, Shape
+from eqsat.model.generic import Generic
+from eqsat.model.mesh import REPLICATED, Mesh, Spread
+from eqsat.ops.mesh.cuts import OpCut, cuts_of
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """One way to run an op: what each axis cuts (`""` for nothing), what it reads and makes.
+
+    share: how much of the work of the whole op one device does.
+    """
+
+    cuts: tuple[str, ...]
+    reads: tuple[Spread, ...]
+    made: Spread
+    share: float
+
+
+@lru_cache(maxsize=5_000)
+def strategies(
+    op: str, attr: Attr, operands: tuple[Shape, ...], result: Shape, mesh: Mesh
+) -> tuple[Strategy, ...]:
+    """Every assignment of axes to cuts whose blocks are of one size; the first one cuts nothing.
+
+    Axes that cut the same thing divide it together, the first of them outermost.
+    """
+    sizes = mesh.sizes
+    known = {
+        n: {c.name: c for c in cuts_of(op, attr, operands, n)}
+        for n in sorted({math.prod(s) for s in _subsets(sizes)})
+    }
+    names = list(dict.fromkeys(c for found in known.values() for c in found))
+    made: list[Strategy] = []
+    for choice in product(["", *names], repeat=len(sizes)):
+        cuts = _fitting(choice, sizes, known)
+        if cuts is not None:
+            found = _strategy(choice, cuts, len(operands), sizes)
+            if _fits(found, operands, result, mesh):
+                made.append(found)
+    return tuple(made)
+
+
+def _subsets(sizes: Sequence[int]) -> list[tuple[int, ...]]:
+    kept = product((False, True), repeat=len(sizes))
+    return [tuple(s for s, k in zip(sizes, which, strict=True) if k) for which in kept]
+
+
+def _fitting(
+    choice: Sequence[str], sizes: Sequence[int], known: dict[int, dict[str, OpCut]]
+) -> list[OpCut | None] | None:
+    """Per axis its cut; None if something is not cut into so many blocks."""
+    total: dict[str, int] = {}
+    for name, size in zip(choice, sizes, strict=True):
+        total[name] = total.get(name, 1) * size
+    cuts = [known[total[name]].get(name) if name else None for name in choice]
+    return None if any(n and c is None for n, c in zip(choice, cuts, strict=True)) else cuts
+
+
+def _strategy(
+    choice: tuple[str, ...], cuts: Sequence[OpCut | None], operands: int, sizes: Sequence[int]
+) -> Strategy:
+    reads = tuple(
+        tuple(REPLICATED if c is None else c.operands[i] for c in cuts) for i in range(operands)
+    )
+    made = tuple(REPLICATED if c is None else c.result for c in cuts)
+    divided = [s for s, n in zip(sizes, choice, strict=True) if n not in ("", "parts")]
+    return Strategy(choice, reads, made, 1 / math.prod(divided))
+
+
+def _fits(s: Strategy, operands: Sequence[Shape], result: Shape, mesh: Mesh) -> bool:
+    """Different cuts may meet in one dim of an operand only if they are one cut."""
+    every = [*zip(s.reads, operands, strict=True), (s.made, result)]
+    return all(mesh.fits(spread, shape) for spread, shape in every)
+
+
+def local_loops(g: Generic, cuts: Sequence[str], mesh: Mesh) -> Shape:
+    """The extents of a nest's loops on one device, where each axis cuts one of them or none."""
+    sizes = list(g.sizes)
+    for name, devices in zip(cuts, mesh.sizes, strict=True):
+        if name.startswith("d") and name[1:].isdigit():
+            sizes[int(name[1:])] //= devices
+    return tuple(sizes)

@@ -1,0 +1,136 @@
+"""A plan for a mesh as text and as plain data: what is cut, what is sent, and what that takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from eqsat.model.mesh import is_everywhere
+from eqsat.model.meshplan import INPUT, MeshPlan, Reshard
+from eqsat.model.program import Program
+from eqsat.report.units import bytes_text, count_text, time_text
+
+PS_PER_MICROSECOND = 1e6
+
+
+def mesh_claim(plan: MeshPlan) -> str:
+    """`time 3.2 ms, peak 80 MiB a device (proven)`."""
+    claim = "proven" if plan.stop == "proven" else f"gap {plan.gap:.1%}"
+    if plan.alike > 1:
+        claim += " among plans that cut equal layers alike"
+    found = f"time {time_text(plan.time_ps)}, memory {bytes_text(plan.peak_bytes)} a device"
+    return f"{found} ({claim})"
+
+
+def mesh_lines(plan: MeshPlan, program: Program) -> list[str]:
+    """The figures beside those of one device, the arguments and weights, and each collective."""
+    of = "the input" if plan.of == INPUT else "the answer"
+    limit = plan.mesh.memory_bytes
+    single = f"time {time_text(plan.single_ps)}, memory {bytes_text(plan.single_bytes)}"
+    lines = [
+        f"mesh {plan.mesh.to_text()}, by {of}: {mesh_claim(plan)}",
+        f"  of one device: {single}",
+        f"  sent {time_text(plan.sent_ps)} of {time_text(plan.time_ps)}:"
+        f" {counts_text(plan)}" + ("" if limit is None else f"; a device has {bytes_text(limit)}"),
+    ]
+    return [
+        *lines,
+        *(f"  {line}" for line in [*leaf_lines(plan, program), *sent_lines(plan, program)]),
+    ]
+
+
+def counts_text(plan: MeshPlan) -> str:
+    """`2 all-reduces, 1 all-gather`."""
+    each = [count_text(n, kind) for kind, n in plan.collectives.items()]
+    return ", ".join(each) or "no collective"
+
+
+def leaf_lines(plan: MeshPlan, program: Program) -> Iterator[str]:
+    """Arguments, weights and results, each with its spread."""
+    for v in plan.values:
+        n = program.nodes[v.node]
+        if not v.cuts and not is_everywhere(v.held):
+            yield f"{program.value_name(v.node)} {plan.mesh.text(v.held, len(n.types[0].shape))}"
+    for k, r in enumerate(program.results):
+        text = plan.mesh.text(plan.by_node[r].held, len(program.nodes[r].types[0].shape))
+        yield f"result{k} {text}"
+
+
+def sent_lines(plan: MeshPlan, program: Program) -> Iterator[str]:
+    """Per conversion that sends something: the value, for whom, the steps and their time."""
+    for r in plan.reshards:
+        if r.sent:
+            yield (
+                f"{reshard_name(r, program)}: {', '.join(s.to_text() for s in r.sent)},"
+                f" {bytes_text(r.sent[0].nbytes)} a device, {time_text(r.time_ps)}"
+            )
+
+
+def reshard_name(r: Reshard, program: Program) -> str:
+    """`%h.matmul`, or `w1 for %h.matmul`."""
+    name = program.value_name(r.node)
+    return name if r.reader < 0 else f"{name} for {program.value_name(r.reader)}"
+
+
+def plan_text(plan: MeshPlan, program: Program) -> str:
+    """Every value with its spread, as a pack and in words, and what its op cuts."""
+    lines = [*mesh_lines(plan, program), ""]
+    for v in plan.values:
+        shape = program.nodes[v.node].types[0].shape
+        pack = plan.mesh.as_pack(v.held, shape)
+        tiles = f" = pack(pos={list(pack.pos)}, tiles={list(pack.tiles)})" if pack.pos else ""
+        line = f"{program.value_name(v.node)} {plan.mesh.text(v.held, len(shape))}{tiles}"
+        if v.made != v.held:
+            line += f", made as {plan.mesh.text(v.made, len(shape))}"
+        cuts = [f"{a} cuts {c}" for a, c in zip(plan.mesh.names, v.cuts, strict=False) if c]
+        lines.append("; ".join([line, *cuts]))
+    return "\n".join(lines) + "\n"
+
+
+def plan_summary(plan: MeshPlan, program: Program) -> dict[str, Any]:
+    """The object of a summary: figures, spreads by value, conversions in order."""
+    rank = {v.node: len(program.nodes[v.node].types[0].shape) for v in plan.values}
+    return {
+        "axes": dict(zip(plan.mesh.names, plan.mesh.sizes, strict=True)),
+        "of": plan.of,
+        "time_us": plan.time_ps / PS_PER_MICROSECOND,
+        "compute_us": plan.compute_ps / PS_PER_MICROSECOND,
+        "sent_us": plan.sent_ps / PS_PER_MICROSECOND,
+        "bound_us": plan.bound_ps / PS_PER_MICROSECOND,
+        "gap": plan.gap,
+        "stop": plan.stop,
+        "alike": plan.alike,
+        "peak_bytes": plan.peak_bytes,
+        "resident_bytes": plan.resident_bytes,
+        "limit_bytes": plan.mesh.memory_bytes,
+        "single": {
+            "time_us": plan.single_ps / PS_PER_MICROSECOND,
+            "peak_bytes": plan.single_bytes,
+        },
+        "collectives": plan.collectives,
+        "spreads": {
+            program.value_name(v.node): plan.mesh.text(v.held, rank[v.node]) for v in plan.values
+        },
+        "conversions": [
+            {
+                "value": program.value_name(r.node),
+                "reader": None if r.reader < 0 else program.value_name(r.reader),
+                "steps": [s.to_text() for s in r.steps],
+                "bytes": r.steps[0].nbytes,
+                "time_us": r.time_ps / PS_PER_MICROSECOND,
+            }
+            for r in plan.reshards
+        ],
+    }
+
+
+def front_table(plans: list[MeshPlan]) -> str:
+    """A line per plan: time, bytes of a device, what is sent."""
+    rows = [("time", "memory a device", "sent", "collectives", "proof")]
+    for p in plans:
+        proof = "proven" if p.stop == "proven" else f"gap {p.gap:.1%}"
+        figures = time_text(p.time_ps), bytes_text(p.peak_bytes), time_text(p.sent_ps)
+        rows.append((*figures, counts_text(p), proof))
+    widths = [max(len(r[i]) for r in rows) for i in range(len(rows[0]))]
+    lines = ["  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)).rstrip() for r in rows]
+    return "\n".join(["", "front of the mesh", *lines]) + "\n"

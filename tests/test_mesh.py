@@ -1,0 +1,406 @@
+"""Values spread over a mesh: cuts of ops, conversions and their prices, the choice, the plan."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import eqsat
+from eqsat.cli import run as command
+from eqsat.execute.draw import drawn_weights
+from eqsat.extract.mesh.choice import FORBIDDEN, ChoiceEdge, ChoiceNode, PairTable, SpreadChoice
+from eqsat.extract.mesh.solve import Solver
+from eqsat.lang.programs import parse_program
+from eqsat.lang.settings import override
+from eqsat.model.diag import EqsatError
+from eqsat.model.generic import Generic
+from eqsat.model.mesh import REPLICATED, Axis, Mesh, Spread, is_partial
+from eqsat.model.meshplan import MeshPlan
+from eqsat.model.program import Node, Program
+from eqsat.model.target import Target
+from eqsat.model.tensor import TensorType
+from eqsat.ops.meaning.programs import evaluate_node
+from eqsat.ops.mesh.collectives import MeshMachine, conversion
+from eqsat.ops.mesh.local import local_attr
+from eqsat.ops.mesh.strategies import Strategy, strategies
+from eqsat.source import Source
+
+LINK = (45e9, 1_000_000)
+MESH = Mesh((Axis("data", 4, *LINK), Axis("model", 2, *LINK)))
+MACHINE = MeshMachine(MESH, 1_000_000, 819e9)
+MLP = """program mlp
+input x: f32[64, 128]
+weight w1: f32[128, 256]
+weight w2: f32[256, 128]
+y = matmul(relu(matmul(x, w1)), w2)
+return y
+"""
+# one of every kind of op that is cut: reductions, movements, an add of two products
+OPS = """program ops
+input x: f32[8, 4, 16]
+input i: i32[8]
+weight w: f32[16, 8]
+weight u: f32[8, 4, 8]
+s = generic(x, loops=[8, 16, 4], maps=[[d0, d2, d1]], body=x0, combine=add, rank=2)
+h = generic(x, w, loops=[8, 4, 8, 16], maps=[[d0, d1, d3], [d3, d2]], {product}, rank=3)
+g = add(mul(h, 2.0), u)
+r = reshape(g, shape=[32, 8])
+t = transpose(r, perm=[1, 0])
+c = concat(t, t, axis=1)
+k = slice(c, start=[0, 0], limit=[8, 32], stride=[1, 1])
+p = pad(k, low=[0, 0], high=[0, 8], value=0.0)
+m = generic(p, loops=[40, 8], maps=[[d1, d0]], body=x0, combine=max, rank=1)
+z = gather(m, i, axis=0)
+return s, z, t
+""".replace("{product}", "body=mul(x0, x1), combine=add")
+
+
+def source(text: str) -> Source:
+    program = parse_program(text)
+    return Source(program, drawn_weights(program))
+
+
+def search(text: str, **request) -> eqsat.Run:
+    return eqsat.optimize(source(text), target="tpu-v5e-4x2", **request)
+
+
+def plan_of(run: eqsat.Run) -> MeshPlan:
+    assert run.mesh_plan is not None
+    return run.mesh_plan
+
+
+# ---- cuts: every strategy computes what the whole op does ----------------------------------------
+def blocks(x: np.ndarray, spread: Spread, at: tuple[int, ...], mesh: Mesh) -> np.ndarray:
+    """What the device at these coordinates holds of an array that is cut."""
+    for d in range(x.ndim):
+        axes = [i for i, k in enumerate(spread) if k == d]
+        sizes = [mesh.sizes[i] for i in axes]
+        if axes:
+            number = int(np.ravel_multi_index([at[i] for i in axes], sizes))
+            x = np.split(x, int(np.prod(sizes)), d)[number]
+    return x
+
+
+def parts(x: np.ndarray, spread: Spread, at: tuple[int, ...], mesh: Mesh) -> np.ndarray:
+    """As `blocks`; of parts of a sum the first device of the axis holds all, the others nothing."""
+    cut = blocks(x, spread, at, mesh)
+    rest = any(k == "add" and at[i] for i, k in enumerate(spread))
+    return np.zeros_like(cut) if rest else cut
+
+
+def whole(pieces: dict[tuple[int, ...], np.ndarray], spread: Spread, mesh: Mesh) -> np.ndarray:
+    """The value that devices hold together; ranges of an axis that hold the same have to agree."""
+    combine = {"add": np.add, "max": np.maximum, "min": np.minimum}
+    for i in reversed(range(len(mesh.axes))):
+        merged: dict[tuple[int, ...], np.ndarray] = {}
+        for rest in {at[:i] for at in pieces}:
+            along = [pieces[(*rest, n)] for n in range(mesh.sizes[i])]
+            kind = spread[i]
+            if isinstance(kind, int):
+                merged[rest] = np.concatenate(along, kind)
+            elif kind == REPLICATED:
+                assert all(np.array_equal(a, along[0]) for a in along)
+                merged[rest] = along[0]
+            else:
+                merged[rest] = combine[kind].reduce(along)
+        pieces = merged
+    return pieces[()]
+
+
+def run_cut(n: Node, s: Strategy, xs: list[np.ndarray], mesh: Mesh) -> np.ndarray:
+    pieces = {}
+    for at in itertools.product(*map(range, mesh.sizes)):
+        local = [parts(x, spread, at, mesh) for x, spread in zip(xs, s.reads, strict=True)]
+        cut = tuple(k if isinstance(k, int) else REPLICATED for k in s.made)
+        result = mesh.local(cut, n.type.shape)
+        attr = local_attr(n.attr, [x.shape for x in local], result, s.cuts, mesh)
+        pieces[at] = np.asarray(evaluate_node(n.op, attr, local)[0])
+    return whole(pieces, s.made, mesh)
+
+
+def values_of(program: Program) -> list[np.ndarray]:
+    rng, found = np.random.default_rng(0), []
+    for n in program.nodes:
+        shape = n.type.shape
+        if n.op == "input" and n.type.dtype == "i32":
+            found.append(rng.integers(0, 8, shape))
+        elif not n.operands:
+            found.append(rng.integers(-8, 8, shape).astype(float))
+        else:
+            found.append(np.asarray(evaluate_node(n.op, n.attr, [found[o] for o in n.operands])[0]))
+    return found
+
+
+def test_every_strategy_of_every_op_computes_what_the_op_does() -> None:
+    program, mesh = parse_program(OPS), Mesh((Axis("a", 2, *LINK), Axis("b", 2, *LINK)))
+    values, cut = values_of(program), set()
+    for i, n in enumerate(program.nodes):
+        if not n.operands:
+            continue
+        shapes = tuple(program.nodes[o].type.shape for o in n.operands)
+        for s in strategies(n.op, n.attr, shapes, n.type.shape, mesh):
+            found = run_cut(n, s, [values[o] for o in n.operands], mesh)
+            assert np.array_equal(found, values[i]), (n.op, s)
+            cut |= {(n.op, c) for c in s.cuts if c}
+    for op in ("transpose", "reshape", "concat", "slice", "pad", "gather", "generic"):
+        assert any(known == op for known, _ in cut), op
+    assert ("generic", "parts") in cut
+
+
+def test_what_a_body_does_not_read_linearly_takes_no_parts() -> None:
+    program = parse_program("program p\ninput x: f32[8, 8]\ny = relu(x)\nreturn y\n")
+    (n,) = (n for n in program.nodes if n.operands)
+    found = strategies(n.op, n.attr, ((8, 8),), (8, 8), MESH)
+    assert not any(is_partial(spread) for s in found for spread in s.reads)
+    assert isinstance(n.attr, Generic)
+
+
+def test_a_spread_is_a_pack_of_a_tile_per_device() -> None:
+    pack = MESH.as_pack((0, 2), (8, 3, 4))
+    assert pack.packed_shape == (4, 3, 2, 2, 2)
+    pack.verify()
+    assert MESH.text((0, 2), 3) == "[data, -, model]"
+    assert MESH.text((0, 0), 2) == "[data+model, -]"
+    assert MESH.text(("add", 0), 1) == "[model], add over data"
+    assert not MESH.fits((0, 0), (12,))
+
+
+# ---- conversions ---------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("origin", "result", "kinds", "hops_ps"),
+    [
+        ((1, ""), ("", ""), ["all-gather"], 3 * (1e6 + 64 * 4 / 45e-3)),
+        (("add", ""), ("", ""), ["all-reduce"], 6 * (1e6 + 64 * 4 / 45e-3)),
+        (("add", ""), (1, ""), ["reduce-scatter"], 3 * (1e6 + 64 * 4 / 45e-3)),
+        ((0, ""), (1, ""), ["all-to-all"], 3 * (1e6 + 32 * 4 / 45e-3)),
+        (("", ""), (1, 0), ["slice", "slice"], 0),
+        ((0, 0), ("", ""), ["all-gather", "all-gather"], None),
+        (("max", ""), (0, ""), ["all-reduce", "slice"], None),
+        ((0, 0), ("", 0), None, None),  # blocks of the inner axis lie inside those of the outer one
+        (("", ""), ("add", ""), None, None),
+    ],
+)
+def test_conversions_and_their_prices_by_links(
+    origin: Spread, result: Spread, kinds: list[str] | None, hops_ps: float | None
+) -> None:
+    steps = conversion(origin, result, TensorType("f32", (16, 16)), MACHINE)
+    if kinds is None:
+        assert steps is None
+        return
+    assert steps is not None
+    assert [s.kind for s in steps] == kinds
+    if hops_ps:  # beside the links: a launch, and what is read and written
+        memory = (steps[0].nbytes + _after(steps[0].kind, steps[0].nbytes)) / 819e-3
+        assert steps[0].time_ps == pytest.approx(hops_ps + 1e6 + memory, abs=2)
+
+
+def _after(kind: str, nbytes: int) -> int:
+    return {"all-gather": 4 * nbytes, "reduce-scatter": nbytes // 4}.get(kind, nbytes)
+
+
+# ---- the choice ----------------------------------------------------------------------------------
+def random_choice(rng: np.random.Generator) -> SpreadChoice:
+    nodes, edges = [], []
+    for _ in range(5):
+        size, lower = int(rng.integers(1, 4)), int(rng.integers(0, 3))
+        costs = tuple(int(c) for c in rng.integers(0, 50, size) * 1000)
+        usages = tuple(int(u) for u in rng.integers(0, 9, size) * 64)
+        nodes.append(ChoiceNode(costs, usages, lower, int(rng.integers(lower, 4))))
+    for a, b in itertools.combinations(range(5), 2):
+        if rng.random() < 0.6:
+            rows, columns = (tuple(range(len(nodes[i].costs))) for i in (a, b))
+            pairs = [[int(rng.integers(0, 30)) * 1000 for _ in columns] for _ in rows]
+            pairs = [[FORBIDDEN if rng.random() < 0.15 else c for c in line] for line in pairs]
+            usages = [[int(rng.integers(0, 3)) * 64 for _ in columns] for _ in rows]
+            table = PairTable(rows, columns, *(tuple(map(tuple, t)) for t in (pairs, usages)))
+            edges.append(ChoiceEdge(a, b, table, 1, 3))
+    return SpreadChoice(nodes, edges, 4)
+
+
+def test_the_solver_finds_what_trying_everything_does() -> None:
+    for seed in range(12):
+        choice = random_choice(np.random.default_rng(seed))
+        every = list(itertools.product(*(range(len(n.costs)) for n in choice.nodes)))
+        allowed = [c for c in every if choice.cost(c) < FORBIDDEN]
+        limit = sorted(map(choice.peak, allowed))[len(allowed) // 3] if allowed else 0
+        for bound in (None, limit):
+            fitting = [c for c in allowed if bound is None or choice.peak(c) <= bound]
+            found = Solver(choice, 10.0).quickest(bound)
+            if not fitting:
+                assert found.status == "infeasible"
+                continue
+            assert (found.status, found.cost) == ("optimal", min(map(choice.cost, fitting)))
+            assert found.peak == min(
+                choice.peak(c) for c in fitting if choice.cost(c) == found.cost
+            )
+        if allowed:
+            assert Solver(choice, 10.0).leanest().peak == min(map(choice.peak, allowed))
+
+
+# ---- plans ---------------------------------------------------------------------------------------
+def test_memory_decides_between_data_parallel_and_tensor_parallel(tmp_path: Path) -> None:
+    wide = plan_of(search(MLP))
+    assert wide.collectives == {}  # every device has all weights
+    run = search(MLP, budget={"memory": "160 KiB"})
+    tight = plan_of(run)
+    assert tight.collectives == {"all-reduce": 1}
+    assert tight.peak_bytes <= 160 * 1024 < wide.peak_bytes
+    assert wide.time_ps < tight.time_ps
+    assert tight.bound_ps <= tight.time_ps
+    spreads = run.summary()["mesh"]["spreads"]
+    assert (spreads["x"], spreads["w1"], spreads["w2"]) == (
+        "[data, -]", "[-, model]", "[model, -]",
+    )  # fmt: skip
+    run.save(tmp_path / "run")
+    assert eqsat.load(tmp_path / "run").mesh_plan == tight
+    told = run.explain("%" + run.program.value_names[run.program.results[0]]).to_text()
+    assert "all-reduce over model" in told
+    assert "without it: " in told
+    front = run.mesh_front(3, 20.0)
+    assert front[0].time_ps == tight.time_ps
+    assert all(a.time_ps <= b.time_ps for a, b in itertools.pairwise(front))
+    assert all(a.peak_bytes > b.peak_bytes for a, b in itertools.pairwise(front))
+
+
+def test_one_device_takes_the_time_and_bytes_of_the_schedule() -> None:
+    flat = ["memory=[{name: m, size: 1 GB, bandwidth: 819 GB/s}]"]
+    plan = plan_of(search(MLP, mesh="data=1,model=1", settings=flat))
+    assert plan.time_ps == pytest.approx(plan.single_ps, abs=10)
+    assert plan.peak_bytes == plan.single_bytes
+
+
+def test_asked_spreads_are_kept_and_results_leave_as_arguments_came() -> None:
+    run = search(MLP, shards={"x": "[model, -]", "result0": "free", "w1": "[-, data]"})
+    spreads = run.summary()["mesh"]["spreads"]
+    assert (spreads["x"], spreads["w1"]) == ("[model, -]", "[-, data]")
+    chained = plan_of(search(MLP, budget={"memory": "160 KiB"}))
+    program = run.cut_schedule.program
+    assert chained.by_node[program.inputs[0]].held == chained.by_node[program.results[0]].held
+
+
+@pytest.mark.parametrize(
+    ("request_", "code", "words"),
+    [
+        ({"mesh": "data=3"}, "E231", "divides no dim"),
+        ({"mesh": "dat=4"}, "E230", "mesh_links.dat"),
+        ({"mesh": "data"}, "E232", "data=4,model=2"),
+        ({"shards": {"y": "[data, -]"}}, "E232", "named `y`"),
+        ({"shards": {"x": "[data]"}}, "E232", "1 dims, not 2"),
+        ({"shards": {"x": "[rows, -]"}}, "E232", "no axis `rows`"),
+        ({"shards": {"x": "[data, data]"}}, "E232", "two dims"),
+        ({"budget": {"memory": "1 KiB"}}, "E410", "the smallest plan found holds"),
+    ],
+)
+def test_requests_that_cannot_be_are_told(request_: dict, code: str, words: str) -> None:
+    with pytest.raises(EqsatError) as caught:
+        search(MLP, **request_)
+    (found,) = caught.value.diagnostics
+    assert found.code == code
+    assert words in f"{found.message} {found.help}"
+
+
+def test_shards_and_fronts_need_a_mesh() -> None:
+    with pytest.raises(EqsatError, match="E232"):
+        eqsat.optimize(source(MLP), target="reference", shards={"x": "[data, -]"})
+    with pytest.raises(EqsatError, match="E232"):
+        eqsat.optimize(source(MLP), target="reference").mesh_front()
+
+
+def test_settings_change_a_mesh() -> None:
+    t = eqsat.target("tpu-v5e-4x2")
+    assert t.mesh is not None
+    two = replace(t.mesh, axes=(Axis("data", 2, *LINK), t.mesh.axes[1]))
+    assert override(t, ["mesh.data=2"]).mesh == two
+    slow = override(t, ["mesh_links.model={bandwidth: 1 GB/s}"]).mesh
+    assert slow is not None
+    assert slow.axes[1].bandwidth == 1e9
+    assert Target.from_json(json.loads(json.dumps(t.to_json()))) == t
+    with pytest.raises(EqsatError, match="E230"):
+        override(t, ["mesh={rows: 2}"])
+
+
+def test_fewer_devices_than_the_mesh_has_are_told() -> None:
+    run = search(MLP, mesh="data=64", budget={})
+    with pytest.raises(EqsatError, match="E513") as caught:
+        run.compile()
+    assert "xla_force_host_platform_device_count=64" in str(caught.value)
+
+
+CHILD = """
+import json, re, sys
+import numpy as np
+import eqsat
+from eqsat.execute.draw import drawn_weights
+from eqsat.lang.programs import parse_program
+from eqsat.source import Source
+
+found = {}
+for name, text, request in json.load(sys.stdin):
+    program = parse_program(text)
+    run = eqsat.optimize(Source(program, drawn_weights(program)), target="tpu-v5e-4x2", **request)
+    checked = run.verify(samples=2)
+    types = [program.nodes[i].type for i in program.inputs]
+    xs = [np.ones(t.shape, "f" if t.dtype == "f32" else "i") for t in types]
+    made = run.executable
+    results = made(*xs)
+    hlo = made.jitted.lower(made.packed, *xs).compile().as_text()
+    kinds = re.findall(r" (all-reduce|all-gather|reduce-scatter|all-to-all)(?:-start)?\\(", hlo)
+    found[name] = {
+        "ok": checked.ok, "hlo": {k: kinds.count(k) for k in sorted(set(kinds))},
+        "plan": run.mesh_plan.collectives, "devices": len(results[0].sharding.device_set),
+    }
+print(json.dumps(found))
+"""
+
+
+def test_eight_devices_compute_the_result_with_the_collectives_of_the_plan() -> None:
+    """In a process of its own, as JAX has its devices from its start."""
+    cases = [
+        ("tight", MLP, {"budget": {"memory": "160 KiB"}}),
+        ("gathered", MLP, {"shards": {"w1": "[data, model]", "w2": "[data, model]"}}),
+        (
+            "ops",
+            OPS,
+            {"shards": {"x": "[data, -, model]", "result0": "[-, -]", "result2": "[-, data]"}},
+        ),
+    ]
+    env = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD], input=json.dumps(cases), env=env, capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    for name, row in found.items():
+        assert row["ok"], name
+        assert row["hlo"] == row["plan"], name
+        assert row["devices"] == 8, name
+    assert found["tight"]["plan"] == {"all-reduce": 1}
+    assert found["gathered"]["plan"].get("all-gather", 0) >= 1
+    assert found["ops"]["plan"]
+
+
+def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "mlp.eqs"
+    file.write_text(MLP, encoding="utf-8")
+    words = ["optimize", str(file), "--target", "tpu-v5e-4x2", "--mesh", "data=2,model=2"]
+    words += ["--budget", "memory=190KiB", "--shard", "x=[data, -]", "--mesh-front", "2"]
+    assert command(words) == 0
+    text = capsys.readouterr().out
+    assert "mesh data=2, model=2, by the answer" in text
+    assert "front of the mesh" in text
+    assert "x [data, -]" in text
+    assert command([*words, "--output-format", "json"]) == 0
+    summary, front = map(json.loads, capsys.readouterr().out.splitlines())
+    assert summary["mesh"]["axes"] == {"data": 2, "model": 2}
+    assert front["points"]
+    assert command([*words[:4], "--shard", "x"]) == 2
+    assert "E232" in capsys.readouterr().err
