@@ -263,7 +263,7 @@ class Schedule(Printed):
         Each layout that is kept is made in one pass, in the turn of the last weight it is made
         from. An original goes after the last turn that needs it, unless it is kept itself.
         """
-        nodes, sources = self.program.nodes, self.sources
+        sources = self.sources
         made = [i for i in self.kept if sources[i] != (i,)]
         last = {i: max(sources[i]) for i in made}
         worst = sum(self.nbytes(i) for i in self._needed)
