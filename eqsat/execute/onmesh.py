@@ -97,7 +97,7 @@ class MeshExecutable(JaxExecutable):
         import jax
 
         program = self.schedule.program
-        arrays = super().typed(inputs, plain)
+        arrays = super().typed(inputs)
         given = dict(packed) | dict(zip(program.inputs, arrays, strict=True))
         body = jax.shard_map(
             self._on_device,
