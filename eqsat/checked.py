@@ -19,12 +19,13 @@ from eqsat.execute.compilers.lower import CONSTANTS
 from eqsat.model.compiled import COUNTS, Checked, Figures, Weighed
 from eqsat.model.deadline import tick
 from eqsat.model.diag import EqsatError, fail
-from eqsat.model.measured import CHOSEN, INPUT_BY_XLA
+from eqsat.model.measured import CHOSEN, INPUT_BY_XLA, NEAR
 from eqsat.model.oracle import parse_oracle
 from eqsat.model.target import Target
 from eqsat.run import Run
 
-NEAR_COUNT = 3  # programs near the chosen one that are compiled, too
+NEAR_COUNT = 10  # programs near the chosen one that are looked for
+NEAR_COMPILED = 4  # of them that are compiled; some differ in their fusion alone, and are one to it
 BYTES = ("memory", "resident", "load_peak")  # goals of which memory is the count
 FAILED = ("E380", "E462", "E463", "E464")  # no answer for one program
 
@@ -54,8 +55,10 @@ def checked(run: Run, seconds: float, limit: float) -> Run:
     weighed: list[Weighed] = []
     for contender in _contenders(run, seconds):
         tick()  # somebody may have asked to stop
-        found.append(contender)
-        weighed.append(asked.weigh(contender))
+        one = asked.weigh(contender)
+        if one is not None:
+            found.append(contender)
+            weighed.append(one)
     count = _count(run, weighed)
     if not count and asked.errors:
         raise asked.errors[0]
@@ -81,14 +84,21 @@ class _Weighing:
     run: Run
     known: dict[str, Figures] = field(default_factory=dict)
     errors: list[EqsatError] = field(default_factory=list)
+    compiled: int = 0  # programs near the chosen one
 
-    def weigh(self, contender: Contender) -> Weighed:
+    def weigh(self, contender: Contender) -> Weighed | None:
+        """None of one near the chosen program, if it is compiled as others, or enough were."""
         plain = contender.origin == INPUT_BY_XLA
         predicted = None if plain else round(contender.schedule.time_ps / 1e6, 3)
-        return Weighed(contender.name, contender.origin, predicted, self._figures(contender, plain))
+        figures = self._figures(contender, plain)
+        if figures is None:
+            return None
+        return Weighed(contender.name, contender.origin, predicted, figures)
 
-    def _figures(self, contender: Contender, plain: bool) -> Figures:
-        asked = self.questions
+    def _figures(self, contender: Contender, plain: bool) -> Figures | None:
+        asked, near = self.questions, contender.origin == NEAR
+        if near and self.compiled == NEAR_COMPILED:
+            return None
         try:
             itself = plain or (contender.origin == CHOSEN and self._is_function)
             module = (
@@ -96,6 +106,9 @@ class _Weighing:
                 else asked.module(contender.schedule, self.run.runs_on)
             )  # fmt: skip
             key = hashlib.sha256(module).hexdigest()
+            if near and key in self.known:
+                return None
+            self.compiled += near
             if key not in self.known:
                 self.known[key] = asked.answer(module)
             return self.known[key]
