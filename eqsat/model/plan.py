@@ -43,8 +43,8 @@ class Work:
     innermost loops' vectors that lie a page (4 KiB) or more from the row before, each as often as
     it is fetched past the nearest cache: no prefetcher follows them, and their lines fall into few
     sets of a cache; rows that lie closer count as parts of one; and elements read or written one
-    by one whose lines leave the caches so before the next row comes to them. tiles: register tiles begun. items:
-    work items. copied: bytes copied to scratch.
+    by one whose lines leave the caches so before the next row comes to them. tiles: register tiles
+    begun. items: work items. copied: bytes copied to scratch.
 
     streams: what is fetched into the nearest cache *again*: (bytes that have to stay cached between
     two uses for it to come from there, bytes fetched). It comes from the nearest level of memory
