@@ -124,6 +124,7 @@ def tpu_rows() -> dict[str, Row]:
         "TPU_SKIP_MDS_QUERY": "1",
         "TPU_ACCELERATOR_TYPE": "v5litepod-4",
         "TPU_WORKER_HOSTNAMES": "localhost",
+        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # another process may ask it as well
     }
     import jax
 

@@ -189,6 +189,24 @@ def test_a_donated_cache_stays_in_its_order_and_place(target):
         np.testing.assert_allclose(told, step(q, k, want, at)[0], rtol=1e-4, atol=1e-5)
 
 
+def test_a_donated_argument_may_come_by_name():
+    call = eqsat.jit(step, target=BY_XLA, layouts={"cache": [1, 0, 2]}, donate=["cache"])
+    q, k, cache, at = of_step()
+    _, _, cache, _ = call.put(q, k, cache, at)
+    _, after = call(q, k, at=at, cache=cache)
+    assert cache.is_deleted()
+    assert order(after) == (1, 0, 2)
+
+
+def test_keys_of_random_numbers_stay_as_they_are():
+    def noise(keys, x):
+        return jax.vmap(lambda k: jax.random.normal(k, (3,)))(keys) + x.T
+
+    keys, x = jax.random.split(jax.random.key(0), 4), drawn((3, 4))[0]
+    call = eqsat.jit(noise, target=BY_XLA, layouts={"*": "auto", "x": [1, 0]})
+    np.testing.assert_allclose(call(*call.put(keys, x)), noise(keys, x), rtol=1e-5, atol=1e-6)
+
+
 def test_a_kernel_takes_an_array_as_it_lies_and_xla_aliases_it():
     call = eqsat.jit(step, target=KERNELS, layouts={"cache": "[1, 0, 2]"}, donate=["cache"])
     found, packed, leaves, _ = call.func.__self__.found_for(tuple(of_step()), {})

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
+import jax
 import pytest
 
 import eqsat
 from eqsat.lang.programs import parse_program
+from eqsat.model.nest import Access
+from eqsat.plan.rowwork import _shares_sets
 from eqsat.schedule import faults
 
 LOOPS = "loops=[12, 32], maps="
@@ -85,3 +90,30 @@ def test_the_legality_checker_knows_rows(body):
     found = faults(run.schedule, without)
     assert any("fusion.roots is 1" in f for f in found)
     assert any("more than once" in f for f in found)
+
+
+@pytest.mark.parametrize(
+    ("size", "step", "is_shared"),
+    [
+        (1024, 1024, True),  # all in one set of eight lines
+        (1024, 512, True),
+        (16, 512, False),  # two sets hold them
+        (17, 512, True),
+        (1024, 1000, False),
+        (1024, 256, False),
+    ],
+)
+def test_columns_a_page_apart_share_sets_of_the_caches(size, step, is_shared):
+    nest = SimpleNamespace(sizes=(size, 16))
+    assert _shares_sets(Access(0, "f32", (step, 1)), 0, nest) is is_shared
+
+
+def test_a_softmax_of_columns_a_page_apart_is_no_scattered_write():
+    x = jax.ShapeDtypeStruct((1024, 64), "float32")
+    plans = [
+        d.plan.work
+        for d in eqsat.optimize(
+            lambda x: jax.nn.softmax(x.T, axis=0), x, target="avx512"
+        ).schedule.dispatches
+    ]
+    assert sum(work.pages for work in plans) <= x.size / 16  # one a vector at most

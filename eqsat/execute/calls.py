@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 from jax.core import Tracer
-from jax.tree_util import tree_flatten
+from jax.tree_util import tree_flatten, tree_flatten_with_path, tree_unflatten
 
 from eqsat.execute.crossing import in_layouts
 from eqsat.execute.executable import differentiate_as
@@ -278,14 +278,7 @@ class Packing:
     def _formatted(self, callee: Callee, tree: Any) -> Formatted:
         """The callee compiled for its orders; made once, as it has one tree."""
         if callee not in self.placed:
-            args, _ = tree.children()
-            positions = inspect.signature(self.plain).parameters if self.donate else {}
-            numbers = [n for n, name in enumerate(positions) if name in self.donate]
-            sizes = [child.num_leaves for child in args.children()]
-            donated = [
-                i for n in numbers if n < len(sizes)
-                for i in range(sum(sizes[:n]), sum(sizes[: n + 1]))
-            ]  # fmt: skip
+            donated = _numbers_of(tree, self.plain, self.donate)
             self.placed[callee] = Formatted(callee, tree, donated)
         return self.placed[callee]
 
@@ -319,6 +312,20 @@ class Packing:
             wrapped = functools.wraps(self.plain)(main)
             self.mains[callee] = jax.jit(wrapped, donate_argnames=self.donate)
         return self.mains[callee]
+
+
+def _numbers_of(tree: Any, function: Any, names: Sequence[str]) -> list[int]:
+    """The leaves of a call that these arguments are made of, by position or by name."""
+    if not names:
+        return []
+    known = list(inspect.signature(function).parameters)
+    paths, _ = tree_flatten_with_path(tree_unflatten(tree, range(tree.num_leaves)))
+    found = []
+    for number, (path, _) in enumerate(paths):
+        (part, *_), (at, *_) = path[:1], path[1:2]
+        name = at.key if part.idx else known[at.idx] if at.idx < len(known) else ""
+        found += [number] if name in names else []
+    return found
 
 
 def _is_array(x: Any) -> bool:

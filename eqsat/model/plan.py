@@ -42,8 +42,9 @@ class Work:
     elements read or written one by one, as no vector lies along a unit stride. pages: rows of the
     innermost loops' vectors that lie a page (4 KiB) or more from the row before, each as often as
     it is fetched past the nearest cache: no prefetcher follows them, and their lines fall into few
-    sets of a cache; rows that lie closer count as parts of one. tiles: register tiles begun. items:
-    work items. copied: bytes copied to scratch.
+    sets of a cache; rows that lie closer count as parts of one; and elements read or written one
+    by one whose lines leave the caches so before the next row comes to them. tiles: register tiles
+    begun. items: work items. copied: bytes copied to scratch.
 
     streams: what is fetched into the nearest cache *again*: (bytes that have to stay cached between
     two uses for it to come from there, bytes fetched). It comes from the nearest level of memory

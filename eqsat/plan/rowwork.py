@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from eqsat.model.nest import Access, Nest
@@ -14,6 +15,8 @@ from eqsat.plan.stages import access_loops, accesses_read, additions, summed
 
 if TYPE_CHECKING:
     from eqsat.plan.rows import Part, Pass
+
+WAYS = 8  # lines of a set of the nearest cache
 
 
 def element_bytes(dtype: str) -> int:
@@ -81,6 +84,7 @@ def _pass_work(
             loads += one * (2 * a.strides[along] - 1)  # and shuffles
         elif far:
             strided += one * lanes
+            pages += one * lanes * _shares_sets(a, along, nest)
         else:
             loads += one
         arithmetic += one * 2 * _bounds_tested(a, along, part.vectors)
@@ -100,6 +104,17 @@ def _bounds_tested(a: Access, along: int, vectors: int) -> float:
     """Bounds per vector; those that all lanes share are tested once for neighbouring vectors."""
     shared = sum(along < 0 or not b.strides[along] for b in a.bounds)
     return len(a.bounds) - shared + shared / vectors
+
+
+def _shares_sets(a: Access, along: int, nest: Nest) -> bool:
+    """Whether neighbours along the vectors lie in one or two sets of every cache.
+
+    A line then leaves them before the next row comes to it. 1,024 results in columns of 4,096 bytes
+    took 7.4 ns each, in columns of 4,000 bytes 0.9.
+    """
+    step = element_bytes(a.dtype) * abs(a.strides[along])
+    apart = math.gcd(step, PAGE_BYTES)
+    return apart >= PAGE_BYTES // 2 and nest.sizes[along] > WAYS * (PAGE_BYTES // apart)
 
 
 def _is_near(a: Access, along: int) -> bool:
