@@ -22,6 +22,9 @@ from typing import Any
 # as `benchmarks/accelerators.py` has it: the packages without which there is nothing to say
 NEEDS = ("libtpu", "jax_plugins.xla_cuda12")
 MINUTES = 8
+QUANTUM = (
+    0.0151  # a step of the last quantiser of `quantised_mlp`: sums in another order round apart
+)
 LEAST = 0.9  # of the dispatches of a program are kernels
 
 PROGRAMS = Path(__file__).resolve().parent.parent / "experiments" / "programs"
@@ -74,8 +77,8 @@ def row(name: str, target: str, compilers: bool) -> dict[str, Any]:
     dispatches = len(run.schedule.dispatches)
     good = dispatches - len(refused.keys() | told.keys())
     check = run.verify(samples=1) if name != "quantised_mlp" else None
-    difference = None if check else _difference(run)
-    right = check.outcome == "ok" if check else difference == 0
+    difference = 0.0 if check else _difference(run)
+    right = check.outcome == "ok" if check else difference <= QUANTUM
     return {
         "program": name,
         "target": target,
@@ -87,7 +90,7 @@ def row(name: str, target: str, compilers: bool) -> dict[str, Any]:
         "verified": check.outcome if check else None,
         "max_error": check.max_error if check else None,
         "limit": check.limit if check else None,
-        "difference_to_xla": difference,
+        "difference_to_xla": None if check else difference,
         "ok": right and good >= LEAST * dispatches,
     }
 
@@ -115,8 +118,10 @@ def _difference(run: Any) -> float:
 
     inputs = random_inputs(run.schedule.program, np.random.default_rng(0))
     inputs = [np.asarray(x, "f4") for x in inputs]
-    found = PallasExecutable(run.schedule, run.opaque, run.weights, run.target)(*inputs)
-    want = xla_executable(run.schedule, run.opaque, run.weights)(*inputs)
+    found = PallasExecutable(run.schedule, run.source.opaque, run.source.weights, run.target)(
+        *inputs
+    )
+    want = xla_executable(run.schedule, run.source.opaque, run.source.weights)(*inputs)
     return max(
         float(abs(np.asarray(a) - np.asarray(b)).max()) for a, b in zip(found, want, strict=True)
     )

@@ -294,3 +294,18 @@ def test_what_is_no_nest_says_why(text: str, reason: str):
     with pytest.raises(NoNest) as e:
         nest_of_dispatch(schedule, d)
     assert reason in str(e.value)
+
+
+def test_a_concat_that_is_written_and_reduced_is_read_whole():
+    """The sum over all of it took what one piece reads for every element."""
+    nest = nest_of_text(
+        """program p
+        input a: f32[12]
+        input b: f32[10]
+        weight w: f32[32, 4] key=w
+        c = concat(a, b, b, axis=0)
+        n = generic(c, loops=[32], maps=[[d0]], body=neg(x0))
+        s = generic(n, w, loops=[4, 32], rank=1, maps=[[d1], [d1, d0]], body=mul(x0, x1), combine=add)
+        return n, s"""
+    )
+    assert len(nest.writes) == 2

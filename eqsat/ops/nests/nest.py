@@ -169,6 +169,7 @@ class _NestBuilder:
     def __init__(self, group: _NestMembers, pieces: list[Piece] | None, chooses: bool):
         self.ops, writes = group.key
         self.types, self.chooses = group.types, chooses
+        self.cuts = not chooses and any(o.op == "concat" for o in self.ops)
         self.loops = Loops()
         self.made: list[Made] = []
         self.written: list[Written] = []
@@ -284,7 +285,9 @@ class _NestBuilder:
             if loops.all_now(self.made[s].at) == point:
                 return s
         for s in known:
-            if loops.unify(at, self.made[s].at, is_value=True):
+            if self._is_inside(at, self.made[s].at) and loops.unify(
+                at, self.made[s].at, is_value=True
+            ):
                 return s
         is_contraction = contraction_roles(g) is not None
         reduced = tuple([loops.new(g.sizes[d], is_contraction) for d in g.reductions])
@@ -300,6 +303,16 @@ class _NestBuilder:
             raise NoNest(f"{self._name(node)} makes more than {MOST_STAGES} stages")
         known.append(len(self.made) - 1)
         return known[-1]
+
+    def _is_inside(self, at: Point, other: Point) -> bool:
+        """Whether a point reads no more of a value than another one, as far as it matters.
+
+        The value of a piece is made of the operand of a concat that is there: not of the others.
+        """
+        if not self.cuts:
+            return True
+        spans = [[self.loops.span(i) for i in self.loops.all_now(p)] for p in (at, other)]
+        return all(b[0] <= a[0] and a[1] <= b[1] for a, b in zip(*spans, strict=True))
 
     def _arguments(
         self, node: int, body: Expr, g: Generic, at: Point, dtype: str
