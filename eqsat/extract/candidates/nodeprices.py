@@ -114,6 +114,7 @@ class NodePrices:
         if attr.tile:
             share = self._shares.get(attr.tile, self.target.untiled_rate)
             by_xla = self.target.executor == "xla" or self.target.is_planned
+            by_xla &= self.target.padding is None  # a TPU's compiler has no such library
             return KernelChoice(share, (0, 1, RESULT) if by_xla else ())
         found = kernel_choices(self.target, attr)
         if len(found) == 1:
