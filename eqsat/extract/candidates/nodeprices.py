@@ -129,7 +129,8 @@ class NodePrices:
             return 0.0
         n = self.space.egraph.nodes[node]
         nbytes = [self.space.nbytes(n.eclass if i == RESULT else n.children[i]) for i in misplaced]
-        return sum(2 * b for b in nbytes) * PS_PER_SECOND / self.target.relayout
+        started = 0 if self.target.padding is None else len(nbytes) * self.target.launch_ps
+        return started + sum(2 * b for b in nbytes) * PS_PER_SECOND / self.target.relayout
 
     @cached_property
     def relayout_ps(self) -> tuple[int, ...]:
