@@ -229,4 +229,4 @@ def test_new_targets_take_products_of_every_type(name: str, dtype: str) -> None:
 def test_native_tiles_of_all_types_are_as_large(tpu: Target) -> None:
     tiles = dict(tpu.native_tiles)
     assert tiles == {"f32": (8, 128), "bf16": (16, 128), "i8": (32, 128)}
-    assert tpu.to_text().count("native tile") == 3
+    assert tpu.to_text().count("  native tile") == 3

@@ -161,7 +161,6 @@ class Schedule(Printed):
 
         Of a table that a dispatch only gathers from, the rows it takes.
         """
-        nodes = self.program.nodes
         plain = [d for d in self.dispatches if self.control(d) is None]
         written = sum(self.nbytes(i) for d in plain for i in d.writes)
         read = sum(self._read_bytes(d, i) for d in plain for i in d.reads)
@@ -263,7 +262,7 @@ class Schedule(Printed):
         Each layout that is kept is made in one pass, in the turn of the last weight it is made
         from. An original goes after the last turn that needs it, unless it is kept itself.
         """
-        nodes, sources = self.program.nodes, self.sources
+        sources = self.sources
         made = [i for i in self.kept if sources[i] != (i,)]
         last = {i: max(sources[i]) for i in made}
         worst = sum(self.nbytes(i) for i in self._needed)
