@@ -161,7 +161,6 @@ class Schedule(Printed):
 
         Of a table that a dispatch only gathers from, the rows it takes.
         """
-
         plain = [d for d in self.dispatches if self.control(d) is None]
         written = sum(self.nbytes(i) for d in plain for i in d.writes)
         read = sum(self._read_bytes(d, i) for d in plain for i in d.reads)

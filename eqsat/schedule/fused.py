@@ -19,10 +19,10 @@ from eqsat.model.schedule import Dispatch
 from eqsat.model.target import Target
 from eqsat.ops.contractions.roles import kind
 from eqsat.ops.generics.access import LaneAccess, access, is_copy, seen_as, through, widens
+from eqsat.plan.scratch import tile_bytes
 from eqsat.schedule.pipelines import Root, pipeline_faults
 from eqsat.schedule.rowblocks import RowDispatch
 from eqsat.schedule.siblings import Connections
-from eqsat.schedule.workgroups import tile_bytes
 
 
 @dataclass(frozen=True)

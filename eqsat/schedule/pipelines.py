@@ -14,12 +14,12 @@ from eqsat.model.pipelines import GRID, Pipeline
 from eqsat.model.schedule import Dispatch
 from eqsat.model.target import Target
 from eqsat.ops.contractions.roles import contraction_roles
+from eqsat.plan.scratch import tile_bytes
 from eqsat.schedule.workgroups import (
     Workgroup,
     is_unpacked_contraction,
     packed_workgroup,
     reduction_workgroup,
-    tile_bytes,
     workgroup,
 )
 

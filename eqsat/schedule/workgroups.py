@@ -14,15 +14,12 @@ from eqsat.model.affine import map_loops
 from eqsat.model.generic import Generic
 from eqsat.model.padding import Padding
 from eqsat.model.pipelines import GRID, Pipeline, Unit
-from eqsat.model.tensor import DTYPES, cdiv
+from eqsat.model.tensor import cdiv
 from eqsat.ops.contractions.roles import contraction_roles, inner_loops
 from eqsat.ops.targets.tiles import COMPARE
+from eqsat.plan.scratch import tile_bytes
 
 Run = tuple[int, ...]  # loops that count as one
-
-
-def tile_bytes(extents: tuple[int, ...], dtype: str) -> int:
-    return cdiv(math.prod(extents) * DTYPES[dtype][0], 8)
 
 
 @dataclass(frozen=True)

@@ -75,7 +75,20 @@ class Costs(NodePrices):
         rate = self._peak(node)
         assert rate is not None, "targets without rates were handled above"
         rates = [self._piped(node, p) for p in self.target.pipelines]
-        return operations, max((r for r in rates if r is not None), default=rate * share)
+        piped = [r for r in rates if r is not None]
+        return operations, max(piped, default=rate * share / self._padding_of(node))
+
+    def _padding_of(self, node: int) -> float:
+        """What registers compute of a node's largest tensor, by what there is to compute.
+
+        Vector units work on rows of lanes as memory has them, so what is padded there is computed.
+        """
+        if self.target.padding is None:
+            return 1.0
+        n = self.space.egraph.nodes[node]
+        sizes = [(self.space.type(c).nbytes, self.space.nbytes(c)) for c in (*n.children, n.eclass)]
+        plain, padded = max(sizes) if self.space.kinds[node] != "contraction" else sizes[-1]
+        return max(1.0, padded / max(1, plain))
 
     # ---- pipelines -----------------------------------------------------------------------------
     @cached_property

@@ -114,7 +114,7 @@ class NodePrices:
         if attr.tile:
             share = self._shares.get(attr.tile, self.target.untiled_rate)
             by_xla = self.target.executor == "xla" or self.target.is_planned
-            return KernelChoice(share, (0, 1, RESULT) if by_xla else ())
+            return KernelChoice(share, self._fragments(node) if by_xla else ())
         found = kernel_choices(self.target, attr)
         if len(found) == 1:
             return found[0]
@@ -122,13 +122,25 @@ class NodePrices:
         work = self._operations(n, True) * self.iterations[node] * PS_PER_SECOND / rate
         return min(found, key=lambda c: work / c.rate + self._moved_ps(node, c.misplaced))
 
+    def _fragments(self, node: int) -> tuple[int, ...]:
+        """Operands and RESULT of a packed contraction that are laid out anew.
+
+        A compiler for a memory that pads has products of any rank, and pays by their padding; but
+        what a window slides over is laid out for it.
+        """
+        g = self.space.egraph.nodes[node].attr
+        assert isinstance(g, Generic)
+        slides = any(e.dim is None for m in g.maps for e in m)
+        return (0, 1, RESULT) if slides or self.target.padding is None else ()
+
     def _moved_ps(self, node: int, misplaced: Iterable[int]) -> float:
         """Picoseconds of the passes that lay operands (RESULT: the result) out for a kernel."""
         if self.target.relayout is None:
             return 0.0
         n = self.space.egraph.nodes[node]
         nbytes = [self.space.nbytes(n.eclass if i == RESULT else n.children[i]) for i in misplaced]
-        return sum(2 * b for b in nbytes) * PS_PER_SECOND / self.target.relayout
+        started = 0 if self.target.padding is None else len(nbytes) * self.target.launch_ps
+        return started + sum(2 * b for b in nbytes) * PS_PER_SECOND / self.target.relayout
 
     @cached_property
     def relayout_ps(self) -> tuple[int, ...]:

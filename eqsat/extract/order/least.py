@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from eqsat.extract.bitsets import bits
-from eqsat.extract.order.work import Block, DispatchGraph, blocks, peak_bytes
+from eqsat.extract.order.work import DispatchBlock, DispatchGraph, blocks, peak_bytes
 from eqsat.model.deadline import is_over
 
 STATES = 20_000  # sets of finished dispatches that are looked at per block
@@ -76,7 +76,7 @@ def best_order(work: DispatchGraph, states: int = STATES) -> Order:
     return Order(order, peak, min(peak, work.fixed_bytes + floor))
 
 
-def _least(block: Block, best: _Downset, floor: int, states: int) -> tuple[_Downset, int]:
+def _least(block: DispatchBlock, best: _Downset, floor: int, states: int) -> tuple[_Downset, int]:
     """(best state found, bound); peaks hold the carried bytes and are `floor` at least."""
     found, bound = _search(block, best, floor, states)
     if found.peak > bound:
@@ -85,13 +85,13 @@ def _least(block: Block, best: _Downset, floor: int, states: int) -> tuple[_Down
     return found, min(bound, found.peak)
 
 
-def _begin(block: Block, floor: int) -> _Downset:
+def _begin(block: DispatchBlock, floor: int) -> _Downset:
     ready = sum(1 << i for i, needs in enumerate(block.needs) if not needs)
     live = block.carried + block.start
     return _Downset(0, ready, live, max(floor, live), (), None)
 
 
-def _run(block: Block, state: _Downset, dispatch: int) -> _Downset:
+def _run(block: DispatchBlock, state: _Downset, dispatch: int) -> _Downset:
     """The state after one more dispatch."""
     done, ready = state.done | 1 << dispatch, state.ready & ~(1 << dispatch)
     for i in block.following[dispatch]:
@@ -102,7 +102,7 @@ def _run(block: Block, state: _Downset, dispatch: int) -> _Downset:
     return _Downset(done, ready, live, max(state.peak, top), (dispatch,), state)
 
 
-def _settled(block: Block, state: _Downset) -> _Downset:
+def _settled(block: DispatchBlock, state: _Downset) -> _Downset:
     """The state after all dispatches that can only help; its path leads from `state.before`."""
     before, path = state.before, list(state.path)
     moved = True
@@ -118,7 +118,7 @@ def _settled(block: Block, state: _Downset) -> _Downset:
     return _Downset(state.done, state.ready, state.live, state.peak, tuple(path), before)
 
 
-def _search(block: Block, best: _Downset, floor: int, states: int) -> tuple[_Downset, int]:
+def _search(block: DispatchBlock, best: _Downset, floor: int, states: int) -> tuple[_Downset, int]:
     """Bottleneck shortest path over downsets, cheapest peak first, deepest first among equals."""
     everything = (1 << len(block.needs)) - 1
     first = _settled(block, _begin(block, floor))
@@ -144,7 +144,7 @@ def _search(block: Block, best: _Downset, floor: int, states: int) -> tuple[_Dow
     return best, min((key[0] for key in heap), default=best.peak)
 
 
-def _beam(block: Block, floor: int) -> _Downset | None:
+def _beam(block: DispatchBlock, floor: int) -> _Downset | None:
     """The best of a few states per length, by peak and then by live bytes; None if out of time."""
     states = [_settled(block, _begin(block, floor))]
     everything = (1 << len(block.needs)) - 1
@@ -166,7 +166,7 @@ def _beam(block: Block, floor: int) -> _Downset | None:
     return best
 
 
-def _greedy(block: Block) -> _Downset:
+def _greedy(block: DispatchBlock) -> _Downset:
     """The better of two rules: least bytes left live, and least bytes at the moment.
 
     Out of time: as the dispatches are numbered.

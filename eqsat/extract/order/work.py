@@ -127,7 +127,7 @@ def peak_bytes(work: DispatchGraph, order: Sequence[int]) -> int:
 
 
 @dataclass(frozen=True)
-class Block:
+class DispatchBlock:
     """Dispatches between two that everything is before or after; numbered from 0 here.
 
     `carried` bytes are live during all of it; `start` bytes at its begin only, until the last
@@ -205,7 +205,7 @@ class Block:
         )
 
 
-def blocks(work: DispatchGraph) -> list[Block]:
+def blocks(work: DispatchGraph) -> list[DispatchBlock]:
     """Cut behind every dispatch that all others must run before or after; in execution order.
 
     The peak of an order that keeps the blocks apart is that of its worst block, and every order
@@ -240,7 +240,7 @@ def _numbered(whole: Sequence[int], inside: int, number: Mapping[int, int]) -> t
     return tuple(mask(number[p] for p in bits(whole[i] & inside)) for i in number)
 
 
-def _block(work: DispatchGraph, done: int, inside: int, there: Sequence[int]) -> Block:
+def _block(work: DispatchGraph, done: int, inside: int, there: Sequence[int]) -> DispatchBlock:
     """The block of the dispatches `inside`; `there` are the buffers that are live in it."""
     dispatches = tuple(bits(inside))
     number = {i: n for n, i in enumerate(dispatches)}
@@ -265,7 +265,7 @@ def _block(work: DispatchGraph, done: int, inside: int, there: Sequence[int]) ->
         stays.append(is_read_later)
         makers.append(-1 if is_before else number[w])
     adds = tuple(sum(work.nbytes[b] for b in work.writes[i]) for i in dispatches)
-    return Block(
+    return DispatchBlock(
         dispatches, before, after, tuple(map(tuple, touches)), adds, tuple(sizes),
         tuple(readers), tuple(stays), tuple(makers), carried, start,
     )  # fmt: skip
