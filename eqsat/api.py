@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eqsat.alone import extract_egraph, place_buffers
+from eqsat.alone import extract_egraph, place_buffers, shard_graph
 from eqsat.borders import Request, labels_of, with_layouts
 from eqsat.checked import check_oracle, checked
 from eqsat.measured import check_measure, measured
@@ -518,5 +518,6 @@ __all__ = [
     "place_buffers",
     "read",
     "rules",
+    "shard_graph",
     "target",
 ]

@@ -137,7 +137,7 @@ def descend(choice, use, penalty, limit, costs, graph, pieces, queue, waiting):
 
     queue: the nodes to look at first; `waiting` has a 1 for each of these, and zeros at the end.
     """
-    offsets, first, second, at, pairs, turned, right, left, lefts = graph[:9]
+    offsets, first, second, _at, _pairs, _turned, right, left, lefts = graph[:9]
     nodes = offsets.shape[0] - 1
     widest = 1
     for i in range(nodes):

@@ -23,7 +23,7 @@ def undominated(net: Network) -> list[np.ndarray]:
 @machine_code
 def _dominated(own, graph, pieces, alive):
     """Marks strategies as not alive; how many."""
-    offsets, first, second, at, costs, turned, right, left, lefts, at_first, at_second = graph
+    offsets, first, second, at, costs, turned, right, left, lefts, _at_first, _at_second = graph
     found = 0
     for i in range(offsets.shape[0] - 1):
         o, k = offsets[i], offsets[i + 1] - offsets[i]
@@ -50,8 +50,8 @@ def _dominated(own, graph, pieces, alive):
 
 @machine_code
 def _uses_more(i, r, s, pieces):
-    start, lower, upper, at, usages = pieces
-    for p in range(start[i], start[i + 1]):
+    start, _lower, _upper, at, usages = pieces
+    for p in range(start[i], start[i + 1]):  # noqa: SIM110 - compiled
         if usages[at[p] + r] > usages[at[p] + s]:
             return True
     return False

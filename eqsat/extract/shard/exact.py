@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,14 +38,14 @@ def solve_exactly(
     model = cp_model.CpModel()
     offsets = net.offsets.tolist()
     chosen = [model.new_bool_var(f"s{s}") for s in range(len(net.costs))]
-    for a, b in zip(offsets, offsets[1:], strict=False):
+    for a, b in itertools.pairwise(offsets):
         model.add_exactly_one(chosen[a:b])
     terms = list(zip(chosen, net.costs.tolist(), strict=True))
     constant = _add_edges(model, net, chosen, terms)
     _add_usages(model, net, chosen)
     model.minimize(sum(v * c for v, c in terms) + constant)
     if hint is not None:
-        for i, (a, b) in enumerate(zip(offsets, offsets[1:], strict=False)):
+        for i, (a, b) in enumerate(itertools.pairwise(offsets)):
             for s in range(a, b):
                 model.add_hint(chosen[s], int(s - a == hint[i]))
     solver = cp_model.CpSolver()
@@ -60,7 +61,7 @@ def solve_exactly(
     if word == "unknown":
         return ExactResult("unknown", None, None)
     values = np.array([solver.boolean_value(v) for v in chosen])
-    choice = [int(values[a:b].argmax()) for a, b in zip(offsets, offsets[1:], strict=False)]
+    choice = [int(values[a:b].argmax()) for a, b in itertools.pairwise(offsets)]
     return ExactResult(word, np.array(choice, np.int64), bound)
 
 

@@ -91,7 +91,7 @@ def _decoded(i, theta, graph, to_first, to_second, choice, forward):
 @machine_code
 def slopes(graph, to_first, beliefs):
     """How the bound of a forward sweep grows with each entry of `theta`: sums to 1 per node."""
-    offsets, first, second, at, costs, turned, right, left, lefts, at_first, at_second = graph
+    offsets, first, _second, at, _costs, turned, right, left, lefts, at_first, _at_second = graph
     nodes = offsets.shape[0] - 1
     found = np.zeros(offsets[nodes])
     for i in range(nodes - 1, -1, -1):
@@ -125,7 +125,7 @@ def exact_bound(theta, graph, scale, to_first):
     Costs of edges are multiplied by `scale`, as those of `theta` are already. Also: did all fit 64
     bits? It is known if sums stay below 2^61, and they are watched as floats.
     """
-    offsets, first, second, at, costs, turned, right, left, lefts, at_first, at_second = graph
+    offsets, _first, second, at, costs, _turned, right, left, lefts, at_first, at_second = graph
     nodes = offsets.shape[0] - 1
     to_second = np.zeros(at_second[at_second.shape[0] - 1], np.int64)
     bound, largest, size = np.int64(0), 0.0, 0.0

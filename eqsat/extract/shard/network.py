@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from dataclasses import dataclass
 
@@ -118,7 +119,7 @@ def _pieces(reduced: Reduced, steps: np.ndarray) -> tuple[np.ndarray, tuple[np.n
                 changes[b] = changes[b] - (usage - least)
         times = sorted(changes)
         now = np.int64(0)
-        for a, b in zip(times, times[1:], strict=False):
+        for a, b in itertools.pairwise(times):
             now = now + changes[a]
             if len(rows) > start[-1] and upper[-1] == a and (rows[-1] == now).all():
                 upper[-1] = b

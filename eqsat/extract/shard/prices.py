@@ -103,7 +103,9 @@ class Ascent:
         np.maximum(self.prices, LOWEST_PRICE * self.prices.max(), out=self.prices)
 
 
-def climb(ascent: Ascent, rates: tuple[float, float], seconds: float, more: Callable[[], bool]) -> None:
+def climb(
+    ascent: Ascent, rates: tuple[float, float], seconds: float, more: Callable[[], bool]
+) -> None:
     """Raise the bound for so long, with rates from the first to the last."""
     start = time.monotonic()
     while more() and (gone := (time.monotonic() - start) / max(seconds, 1e-9)) < 1:

@@ -36,9 +36,7 @@ def search_regions(
     waiting = np.zeros(nodes, np.int8)
     for _ in range(trials):
         factor = np.exp(np.random.normal(0.0, 0.5))
-        region, parent, edge = _region(total, use, limit, graph, pieces, place)
-        if region.shape[0] == 0:
-            continue
+        region, parent, edge = _region(total, graph, pieces, place)
         changed = _choose(
             region, parent, edge, place, choice, use, factor * total, costs, graph, pieces,
             values, best,
@@ -59,43 +57,29 @@ def search_regions(
 
 
 @machine_code
-def _region(total, use, limit, graph, pieces, place):
+def _region(total, graph, pieces, place):
     """Nodes in an order in which a parent comes before its children; parents (or -1), edges.
 
     `place` is where each of them is in that order.
     """
-    offsets, first, second, at, pairs, turned, right, left, lefts = graph[:9]
-    start, lower, upper, rows, usages = pieces
+    offsets, first, second, _at, _pairs, _turned, right, left, lefts = graph[:9]
     nodes = offsets.shape[0] - 1
-    steps = use.shape[0]
     most = 2 + np.random.randint(MOST_NODES - 1)
     region = np.empty(most, np.int64)
     parent = np.full(most, -1, np.int64)
     edge = np.full(most, -1, np.int64)
     size = 0
-    if steps == 0 or np.random.random() < 0.3:
-        seeds = np.random.randint(0, nodes, 1)
-    else:  # a step is drawn by its price
-        step = np.searchsorted(total[1:], np.random.random() * total[steps])
-        step = min(step, steps - 1)
-        live = np.empty(nodes, np.int64)
-        found = 0
-        for i in range(nodes):
-            for p in range(start[i], start[i + 1]):
-                if lower[p] <= step < upper[p]:
-                    live[found] = i
-                    found += 1
-                    break
-        if found == 0:
-            return region[:0], parent[:0], edge[:0]
-        seeds = live[np.random.randint(0, found, 1 + np.random.randint(MOST_SEEDS))]
     head = 0
-    for seed in seeds:
-        if size < most and offsets[seed + 1] - offsets[seed] > 1 and _links(seed, graph, place) == 0:
+    for seed in _seeds(total, nodes, pieces):
+        if (
+            size < most
+            and offsets[seed + 1] - offsets[seed] > 1
+            and _links(seed, graph, place) == 0
+        ):
             region[size] = seed
             place[seed] = size
             size += 1
-    while head < size and size < most:
+    while head < size < most:
         i = region[head]
         degree = right[i + 1] - right[i] + left[i + 1] - left[i]
         shift = np.random.randint(max(degree, 1))
@@ -119,6 +103,28 @@ def _region(total, use, limit, graph, pieces, place):
 
 
 @machine_code
+def _seeds(total, nodes, pieces):
+    """Some node, or some nodes that are live in a step that is drawn by its price."""
+    start, lower, upper = pieces[:3]
+    steps = total.shape[0] - 1
+    if total[steps] == 0 or np.random.random() < 0.3:
+        return np.random.randint(0, nodes, 1)
+    step = np.searchsorted(total[1:], np.random.random() * total[steps])
+    step = min(step, steps - 1)
+    live = np.empty(nodes, np.int64)
+    found = 0
+    for i in range(nodes):
+        for p in range(start[i], start[i + 1]):
+            if lower[p] <= step < upper[p]:
+                live[found] = i
+                found += 1
+                break
+    if found == 0:
+        return np.random.randint(0, nodes, 1)
+    return live[np.random.randint(0, found, 1 + np.random.randint(MOST_SEEDS))]
+
+
+@machine_code
 def _links(i, graph, place):
     """How many neighbours of i are in the region; it stays a forest if that is at most 1."""
     first, second = graph[1], graph[2]
@@ -138,7 +144,7 @@ def _choose(
     region, parent, edge, place, choice, use, total, costs, graph, pieces, values, best
 ):  # fmt: skip
     """The best choice of the trees with usages priced; whether it is another one."""
-    offsets, first, second, at, pairs, turned, right, left, lefts = graph[:9]
+    offsets, first, _second, at, pairs, turned, _right, _left, _lefts = graph[:9]
     size = region.shape[0]
     for q in range(size):
         _own(region[q], place, choice, total, costs, graph, pieces, values[q])
@@ -161,10 +167,7 @@ def _choose(
     for q in range(size):
         i = region[q]
         k = offsets[i + 1] - offsets[i]
-        if parent[q] < 0:
-            s = values[q, :k].argmin()
-        else:
-            s = best[q, choice[region[parent[q]]]]
+        s = values[q, :k].argmin() if parent[q] < 0 else best[q, choice[region[parent[q]]]]
         if s != choice[i]:
             changed = True
             change_node(i, s, choice, use, pieces)

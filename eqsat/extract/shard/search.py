@@ -25,6 +25,7 @@ BOUND_SHARE = 0.25  # of the time that is left, for the bound
 FIT_SHARE = 0.5  # of what is left then, for choices by prices; the rest is for regions
 BOUND_RATES, FIT_RATES = (0.3, 0.003), (0.2, 0.02)
 TIGHTER = (1.0, 0.98, 0.96)  # limits for prices, in turn: what is decoded mostly exceeds them
+FIRST_ANSWERS, MOST_ANSWERS = 3, 10_000  # before the bound; and after it
 TURNS = 20  # changes of prices between two answers
 PENALTY, LEAST_PENALTY = 1.5, 1e-3  # of a price; of the highest price
 HARDER, MOST_REPAIRS = 3.0, 14  # penalties grow by this where too much is used; so many times
@@ -81,7 +82,7 @@ def solve(
 ) -> Sharding:
     """The cheapest strategies within the usage limit that are found in `time_limit` seconds.
 
-    The answer depends on the clock only where `stop` says `wall`. EqsatError E908 (our bug) if the
+    The answer depends on the clock only where `stop` says `wall`. EqsatError E907 (our bug) if the
     checker objects.
     """
     start = time.monotonic()
@@ -108,11 +109,24 @@ def _run(search: _ShardSearch) -> None:
     if len(net.costs) == len(small.costs):
         search.offer(small, np.zeros(len(small.costs), np.int64))
         return
+    search.offer(small, _leanest(net))
     search.pause()
     if _size(net) <= SMALL and _exactly(search, small, net, EXACT_SHARE):
         return
     small, net = _pruned(search, small, net)
     _by_prices(search, small, net)
+
+
+def _leanest(net: Network) -> np.ndarray:
+    """The choice that uses least, summed over the steps: mostly allowed, and there at once."""
+    _, lower, upper, at, usages = net.pieces
+    total = np.zeros(len(net.costs))
+    first = net.offsets[net.node_of_piece]
+    for p, o in enumerate(first.tolist()):
+        own = usages[at[p] : at[p + 1]]
+        total[o : o + len(own)] += own * float(upper[p] - lower[p])
+    ends = zip(net.offsets[:-1].tolist(), net.offsets[1:].tolist(), strict=True)
+    return np.array([int(total[a:b].argmin()) for a, b in ends], np.int64)
 
 
 def _size(net: Network) -> int:
@@ -161,28 +175,32 @@ def _by_prices(search: _ShardSearch, small: Reduced, net: Network) -> None:
     def more() -> bool:
         return search.seconds() > 0 and not search.is_done
 
+    _fitted(search, small, net, ascent, 0.0)
     climb(ascent, BOUND_RATES, BOUND_SHARE * search.seconds(), more)
     if ascent.best is not None:
         search.raise_bound(proven(net, *ascent.best[1:]))
     search.pause()
-    _fitted(search, small, net, ascent)
+    _fitted(search, small, net, ascent, FIT_SHARE)
     _regions(search, small, net, ascent)
 
 
-def _fitted(search: _ShardSearch, small: Reduced, net: Network, ascent: Ascent) -> None:
-    """Answers from choices that prices lead to, put right by descent."""
-    start, whole = time.monotonic(), FIT_SHARE * search.seconds()
-    rounds = 0
-    while (gone := (time.monotonic() - start) / max(whole, 1e-9)) < 1 or rounds == 0:
-        limit = net.limit * TIGHTER[rounds % len(TIGHTER)]
-        rate = FIT_RATES[0] * (FIT_RATES[1] / FIT_RATES[0]) ** min(gone, 1.0)
+def _fitted(
+    search: _ShardSearch, small: Reduced, net: Network, ascent: Ascent, share: float
+) -> None:
+    """Answers from choices that prices lead to, put right by descent; a few if share is 0."""
+    start, whole = time.monotonic(), share * search.seconds()
+    for turn in range(FIRST_ANSWERS if share == 0 else MOST_ANSWERS):
+        gone = min((time.monotonic() - start) / whole, 1.0) if share else 0.0
+        if gone == 1.0:
+            return
+        limit = net.limit * TIGHTER[turn % len(TIGHTER)]
+        rate = FIT_RATES[0] * (FIT_RATES[1] / FIT_RATES[0]) ** gone
         for _ in range(TURNS):
             choice = ascent.fit(rate, limit)
             search.pause()
-        repaired = _repaired(search, net, ascent, choice.copy(), rounds)
+        repaired = _repaired(search, net, ascent, choice.copy(), turn)
         if repaired is not None:
             search.offer(small, repaired)
-        rounds += 1
 
 
 def _penalty(prices: np.ndarray) -> np.ndarray:
@@ -249,7 +267,7 @@ def _sharding(search: _ShardSearch, ended: str) -> Sharding:
         faults = [*faults, f"it costs {cost}, the bound says {search.bound}"]
     if faults or cost != search.cost:
         said = "; ".join(faults[:3]) or f"it costs {cost}, the search says {search.cost}"
-        raise fail("E908", f"the sharding is wrong: {said}", exit_code=4)
+        raise fail("E907", f"the sharding is wrong: {said}", exit_code=4)
     if cost == search.bound:
         return Sharding("optimal", "proof", cost, cost, search.best)
     return Sharding("feasible", ended, cost, search.bound, search.best)
