@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from eqsat.extract.machinecode import machine_code
+from eqsat.extract.shard.vectors import add, copy, largest, lowest
 
 LEAST_GAIN = 1e-3  # costs are whole numbers; sums of penalties are not
 
@@ -20,7 +21,7 @@ def priced(costs, graph, pieces, prices, theta):
     total = np.zeros(prices.shape[0] + 1)
     for t in range(prices.shape[0]):
         total[t + 1] = total[t] + prices[t]
-    theta[:] = costs
+    copy(theta, costs, 0, costs.shape[0])
     for i in range(offsets.shape[0] - 1):
         o, k = offsets[i], offsets[i + 1] - offsets[i]
         for p in range(start[i], start[i + 1]):
@@ -69,7 +70,7 @@ def expected_use(base, graph, pieces, weights, out):
 def total_cost(costs, graph, choice):
     """The costs of nodes and edges, an integer if they are."""
     offsets, first, second, at, pairs = graph[:5]
-    total = costs[:1].sum() * 0
+    total = costs[0] * 0
     for i in range(choice.shape[0]):
         total += costs[offsets[i] + choice[i]]
     for e in range(first.shape[0]):
@@ -85,7 +86,8 @@ def change_node(i, s, choice, use, pieces):
     for p in range(start[i], start[i + 1]):
         more = usages[at[p] + s] - usages[at[p] + choice[i]]
         if more != 0:
-            use[lower[p] : upper[p]] += more
+            for t in range(lower[p], upper[p]):
+                use[t] += more
     choice[i] = s
 
 
@@ -94,16 +96,12 @@ def _around(i, choice, costs, graph, out):
     """What each strategy of i costs with its neighbours as they are."""
     offsets, first, second, at, pairs, turned, right, left, lefts = graph[:9]
     o, k = offsets[i], offsets[i + 1] - offsets[i]
-    out[:k] = costs[o : o + k]
+    copy(out, costs, o, k)
     for e in range(right[i], right[i + 1]):
-        b = at[e] + choice[second[e]] * k
-        for s in range(k):
-            out[s] += turned[b + s]
+        add(out, turned, at[e] + choice[second[e]] * k, k)
     for z in range(left[i], left[i + 1]):
         e = lefts[z]
-        b = at[e] + choice[first[e]] * k
-        for s in range(k):
-            out[s] += pairs[b + s]
+        add(out, pairs, at[e] + choice[first[e]] * k, k)
 
 
 @machine_code
@@ -113,8 +111,8 @@ def _penalised(i, choice, use, limit, penalty, pieces, k, out):
     for p in range(start[i], start[i + 1]):
         b = at[p]
         now = usages[b + choice[i]]
-        most = usages[b : b + k].max() - now
-        peak = use[lower[p] : upper[p]].max()
+        most = largest(usages, b, b + k) - now
+        peak = largest(use, lower[p], upper[p])
         if peak + most <= limit:
             continue
         for s in range(k):
@@ -144,7 +142,7 @@ def descend(choice, use, penalty, limit, costs, graph, pieces, queue, waiting):
         widest = max(widest, offsets[i + 1] - offsets[i])
     out = np.empty(widest)
     ring = np.empty(nodes + 1, np.int64)
-    ring[: queue.shape[0]] = queue
+    copy(ring, queue, 0, queue.shape[0])
     head, length, changes = 0, queue.shape[0], 0
     while length > 0:
         i = ring[head]
@@ -157,7 +155,7 @@ def descend(choice, use, penalty, limit, costs, graph, pieces, queue, waiting):
         _around(i, choice, costs, graph, out)
         now = out[choice[i]]
         _penalised(i, choice, use, limit, penalty, pieces, k, out)
-        best = out[:k].argmin()
+        best = lowest(out, 0, k)
         if out[best] >= now - LEAST_GAIN:
             continue
         change_node(i, best, choice, use, pieces)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from eqsat.extract.machinecode import machine_code
+from eqsat.extract.shard.vectors import add, copy, lowest
 
 
 @machine_code
@@ -26,12 +27,11 @@ def sweep(theta, graph, to_first, to_second, beliefs, choice, forward, decode):
         i = q if forward else nodes - 1 - q
         o, k = offsets[i], offsets[i + 1] - offsets[i]
         own = beliefs[o : o + k]
-        own[:] = theta[o : o + k]
+        copy(own, theta, o, k)
         for e in range(right[i], right[i + 1]):
-            own += to_first[at_first[e] : at_first[e] + k]
+            add(own, to_first, at_first[e], k)
         for z in range(left[i], left[i + 1]):
-            e = lefts[z]
-            own += to_second[at_second[e] : at_second[e] + k]
+            add(own, to_second, at_second[lefts[z]], k)
         if decode:
             choice[i] = _decoded(i, theta, graph, to_first, to_second, choice, forward)
         most = max(right[i + 1] - right[i], left[i + 1] - left[i], 1)
@@ -49,7 +49,7 @@ def sweep(theta, graph, to_first, to_second, beliefs, choice, forward, decode):
                 new = to_first[at_first[e] : at_first[e] + offsets[j + 1] - offsets[j]]
                 _send(own, to_second[p : p + k], 1.0 / most, turned, at[e], new)
         if sent < most:
-            bound += (most - sent) / most * own.min()
+            bound += (most - sent) / most * own[lowest(own, 0, k)]
     return bound
 
 
@@ -71,21 +71,20 @@ def _send(own, back, share, costs, at, new):
 def _decoded(i, theta, graph, to_first, to_second, choice, forward):
     offsets, first, second, at, costs, turned, right, left, lefts, at_first, at_second = graph
     o, k = offsets[i], offsets[i + 1] - offsets[i]
-    total = theta[o : o + k].copy()
+    total = np.empty(k)
+    copy(total, theta, o, k)
     for e in range(right[i], right[i + 1]):
         if forward:
-            total += to_first[at_first[e] : at_first[e] + k]
+            add(total, to_first, at_first[e], k)
         else:
-            b = at[e] + choice[second[e]] * k
-            total += turned[b : b + k]
+            add(total, turned, at[e] + choice[second[e]] * k, k)
     for z in range(left[i], left[i + 1]):
         e = lefts[z]
         if forward:
-            b = at[e] + choice[first[e]] * k
-            total += costs[b : b + k]
+            add(total, costs, at[e] + choice[first[e]] * k, k)
         else:
-            total += to_second[at_second[e] : at_second[e] + k]
-    return total.argmin()
+            add(total, to_second, at_second[e], k)
+    return lowest(total, 0, k)
 
 
 @machine_code
@@ -99,7 +98,7 @@ def slopes(graph, to_first, beliefs):
         sent = right[i + 1] - right[i]
         most = max(sent, left[i + 1] - left[i], 1)
         if sent < most:
-            found[o + beliefs[o : o + k].argmin()] += (most - sent) / most
+            found[o + lowest(beliefs, o, k)] += (most - sent) / most
         for z in range(left[i], left[i + 1]):
             e = lefts[z]
             j = first[e]
@@ -128,34 +127,42 @@ def exact_bound(theta, graph, scale, to_first):
     offsets, _first, second, at, costs, _turned, right, left, lefts, at_first, at_second = graph
     nodes = offsets.shape[0] - 1
     to_second = np.zeros(at_second[at_second.shape[0] - 1], np.int64)
-    bound, largest, size = np.int64(0), 0.0, 0.0
+    bound, most_seen, size = np.int64(0), 0.0, 0.0
     for i in range(nodes):
         o, k = offsets[i], offsets[i + 1] - offsets[i]
-        own = theta[o : o + k].copy()
-        sizes = np.abs(own.astype(np.float64))
+        own = np.zeros(k, np.int64)
+        sizes = np.zeros(k)
+        _add_both(own, sizes, theta, o)
         for e in range(right[i], right[i + 1]):
-            own += to_first[at_first[e] : at_first[e] + k]
-            sizes += np.abs(to_first[at_first[e] : at_first[e] + k].astype(np.float64))
+            _add_both(own, sizes, to_first, at_first[e])
         for z in range(left[i], left[i + 1]):
-            e = lefts[z]
-            own += to_second[at_second[e] : at_second[e] + k]
-            sizes += np.abs(to_second[at_second[e] : at_second[e] + k].astype(np.float64))
-        largest = max(largest, sizes.max())
+            _add_both(own, sizes, to_second, at_second[lefts[z]])
+        for s in range(k):
+            most_seen = max(most_seen, sizes[s])
         sent = right[i + 1] - right[i]
         most = max(sent, left[i + 1] - left[i], 1)
-        share = own // most
         for e in range(right[i], right[i + 1]):
             j, p = second[e], at_first[e]
             wide = offsets[j + 1] - offsets[j]
             new = to_second[at_second[e] : at_second[e] + wide]
             for s in range(k):
-                value = share[s] - to_first[p + s]
+                value = own[s] // most - to_first[p + s]
                 b = at[e] + s * wide
                 for t in range(wide):
                     v = costs[b + t] * scale + value
                     if s == 0 or v < new[t]:
                         new[t] = v
-        least = (own - sent * share).min()
+        least = own[0] - sent * (own[0] // most)
+        for s in range(1, k):
+            least = min(least, own[s] - sent * (own[s] // most))
         bound += least
-        size += abs(np.float64(least))
-    return bound, max(largest, size) < 2.0**61
+        size += abs(float(least))
+    return bound, max(most_seen, size) < 2.0**61
+
+
+@machine_code
+def _add_both(own, sizes, values, at):
+    """Adds as integers, and the sizes as floats."""
+    for s in range(own.shape[0]):
+        own[s] += values[at + s]
+        sizes[s] += abs(float(values[at + s]))

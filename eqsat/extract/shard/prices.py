@@ -104,11 +104,18 @@ class Ascent:
 
 
 def climb(
-    ascent: Ascent, rates: tuple[float, float], seconds: float, more: Callable[[], bool]
+    ascent: Ascent,
+    rates: tuple[float, float],
+    seconds: float,
+    turns: int,
+    more: Callable[[], bool],
 ) -> None:
-    """Raise the bound for so long, with rates from the first to the last."""
+    """Raise the bound for so long or so often, with rates from the first to the last."""
     start = time.monotonic()
-    while more() and (gone := (time.monotonic() - start) / max(seconds, 1e-9)) < 1:
+    for _ in range(turns):
+        gone = (time.monotonic() - start) / max(seconds, 1e-9)
+        if gone >= 1 or not more():
+            return
         ascent.raise_bound(rates[0] * (rates[1] / rates[0]) ** gone)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from eqsat.extract.machinecode import machine_code
 from eqsat.extract.shard.descent import change_node, descend, total_cost
+from eqsat.extract.shard.vectors import add, copy, largest, lowest
 
 MOST_SEEDS, MOST_NODES = 6, 64  # of a region
 
@@ -29,6 +30,7 @@ def search_regions(
     total = np.zeros(prices.shape[0] + 1)
     for t in range(prices.shape[0]):
         total[t + 1] = total[t] + prices[t]
+    steps = use.shape[0]
     before, used_before = choice.copy(), use.copy()
     values = np.empty((MOST_NODES, widest))
     best = np.empty((MOST_NODES, widest), np.int64)
@@ -45,14 +47,19 @@ def search_regions(
             place[i] = -1
         if not changed:
             continue
-        waiting[region] = 1
+        for i in region:
+            waiting[i] = 1
         descend(choice, use, penalty, limit, costs, graph, pieces, region, waiting)
-        now = total_cost(costs, graph, choice) if use.max() <= limit else cost + 1
+        now = cost + 1
+        if steps == 0 or largest(use, 0, steps) <= limit:
+            now = total_cost(costs, graph, choice)
         if now <= cost:
             cost = now
-            before[:], used_before[:] = choice, use
+            copy(before, choice, 0, nodes)
+            copy(used_before, use, 0, steps)
         else:
-            choice[:], use[:] = before, used_before
+            copy(choice, before, 0, nodes)
+            copy(use, used_before, 0, steps)
     return cost
 
 
@@ -108,9 +115,15 @@ def _seeds(total, nodes, pieces):
     start, lower, upper = pieces[:3]
     steps = total.shape[0] - 1
     if total[steps] == 0 or np.random.random() < 0.3:
-        return np.random.randint(0, nodes, 1)
-    step = np.searchsorted(total[1:], np.random.random() * total[steps])
-    step = min(step, steps - 1)
+        return _one(nodes)
+    drawn = np.random.random() * total[steps]
+    step, above = 0, steps - 1  # the first step whose sum of prices is above
+    while step < above:
+        middle = (step + above) // 2
+        if total[middle + 1] > drawn:
+            above = middle
+        else:
+            step = middle + 1
     live = np.empty(nodes, np.int64)
     found = 0
     for i in range(nodes):
@@ -120,8 +133,18 @@ def _seeds(total, nodes, pieces):
                 found += 1
                 break
     if found == 0:
-        return np.random.randint(0, nodes, 1)
-    return live[np.random.randint(0, found, 1 + np.random.randint(MOST_SEEDS))]
+        return _one(nodes)
+    drawn_nodes = np.empty(1 + np.random.randint(MOST_SEEDS), np.int64)
+    for q in range(drawn_nodes.shape[0]):
+        drawn_nodes[q] = live[np.random.randint(found)]
+    return drawn_nodes
+
+
+@machine_code
+def _one(nodes):
+    drawn = np.empty(1, np.int64)
+    drawn[0] = np.random.randint(nodes)
+    return drawn
 
 
 @machine_code
@@ -167,7 +190,7 @@ def _choose(
     for q in range(size):
         i = region[q]
         k = offsets[i + 1] - offsets[i]
-        s = values[q, :k].argmin() if parent[q] < 0 else best[q, choice[region[parent[q]]]]
+        s = lowest(values[q], 0, k) if parent[q] < 0 else best[q, choice[region[parent[q]]]]
         if s != choice[i]:
             changed = True
             change_node(i, s, choice, use, pieces)
@@ -180,19 +203,14 @@ def _own(i, place, choice, total, costs, graph, pieces, out):
     offsets, first, second, at, pairs, turned, right, left, lefts = graph[:9]
     start, lower, upper, rows, usages = pieces
     o, k = offsets[i], offsets[i + 1] - offsets[i]
-    for s in range(k):
-        out[s] = costs[o + s]
+    copy(out, costs, o, k)
     for e in range(right[i], right[i + 1]):
         if place[second[e]] < 0:
-            b = at[e] + choice[second[e]] * k
-            for s in range(k):
-                out[s] += turned[b + s]
+            add(out, turned, at[e] + choice[second[e]] * k, k)
     for z in range(left[i], left[i + 1]):
         e = lefts[z]
         if place[first[e]] < 0:
-            b = at[e] + choice[first[e]] * k
-            for s in range(k):
-                out[s] += pairs[b + s]
+            add(out, pairs, at[e] + choice[first[e]] * k, k)
     for p in range(start[i], start[i + 1]):
         price = total[upper[p]] - total[lower[p]]
         if price != 0:

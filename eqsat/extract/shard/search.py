@@ -23,7 +23,7 @@ SMALL = 6_000  # pairs of strategies and entries of usage rows: CP-SAT is asked 
 EXACT_SHARE = 0.3  # of the time that is left, for CP-SAT on small networks
 BOUND_SHARE = 0.25  # of the time that is left, for the bound
 FIT_SHARE = 0.5  # of what is left then, for choices by prices; the rest is for regions
-BOUND_RATES, FIT_RATES = (0.3, 0.003), (0.2, 0.02)
+BOUND_RATES, FIT_RATES = (1.0, 0.01), (0.2, 0.02)
 TIGHTER = (1.0, 0.98, 0.96)  # limits for prices, in turn: what is decoded mostly exceeds them
 FIRST_ANSWERS, MOST_ANSWERS = 3, 10_000  # before the bound; and after it
 TURNS = 20  # changes of prices between two answers
@@ -31,6 +31,7 @@ PENALTY, LEAST_PENALTY = 1.5, 1e-3  # of a price; of the highest price
 HARDER, MOST_REPAIRS = 3.0, 14  # penalties grow by this where too much is used; so many times
 HARD = 1e6  # of the highest penalty, once an answer fits
 TRIALS = 50  # regions between two looks at the clock
+MOST_CLIMBS, MOST_REGIONS = 10**6, 10**6  # changes of prices for the bound; calls for regions
 LAST_SECONDS, LAST_SHARE = 0.3, 0.02  # kept for the checks at the end
 
 
@@ -176,7 +177,7 @@ def _by_prices(search: _ShardSearch, small: Reduced, net: Network) -> None:
         return search.seconds() > 0 and not search.is_done
 
     _fitted(search, small, net, ascent, 0.0)
-    climb(ascent, BOUND_RATES, BOUND_SHARE * search.seconds(), more)
+    climb(ascent, BOUND_RATES, BOUND_SHARE * search.seconds(), MOST_CLIMBS, more)
     if ascent.best is not None:
         search.raise_bound(proven(net, *ascent.best[1:]))
     search.pause()
@@ -242,8 +243,7 @@ def _regions(search: _ShardSearch, small: Reduced, net: Network, ascent: Ascent)
     used(net.base, net.pieces, choice, use)
     penalty = np.full(len(use), HARD * max(_penalty(ascent.prices).max(initial=0.0), 1.0))
     cost = float(search.cost or 0)
-    turn = 0
-    while True:
+    for turn in range(MOST_REGIONS):
         search.pause()
         found = search_regions(
             choice, cost, use, ascent.prices, penalty, net.limit, ascent.costs, ascent.floats,
@@ -252,7 +252,6 @@ def _regions(search: _ShardSearch, small: Reduced, net: Network, ascent: Ascent)
         if found < cost:
             search.offer(small, choice)
         cost = found
-        turn += 1
 
 
 # ---- the answer ----------------------------------------------------------------------------------
