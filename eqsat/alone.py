@@ -62,12 +62,12 @@ def shard_graph(
     `seconds`, `strategies` (an index per node). Raises EqsatError.
     """
     start = time.monotonic()
-    from eqsat.extract.shard import solve
+    from eqsat.extract.shard import solve_sharding
     from eqsat.frontends.sharding import read_sharding
     from eqsat.model.cycles import uncollected
 
     with uncollected():
         problem = read_sharding(Path(path))
     left = max(time_limit - (time.monotonic() - start), 0.0)
-    found = solve(problem, time_limit=left, seed=seed, stop=stop).to_json()
+    found = solve_sharding(problem, time_limit=left, seed=seed, stop=stop).to_json()
     return found | {"seconds": time.monotonic() - start}

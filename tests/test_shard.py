@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 from eqsat.cli.app import run as eqsat
-from eqsat.extract.shard import search, solve
+from eqsat.extract.shard import search, solve_sharding
 from eqsat.extract.shard.check import sharding_cost, sharding_faults
-from eqsat.extract.shard.dominance import undominated
+from eqsat.extract.shard.dominance import irreplaceable
 from eqsat.extract.shard.network import network
-from eqsat.extract.shard.presolve import Reduced, reduced
+from eqsat.extract.shard.presolve import ChoiceGraph, reduced
 from eqsat.extract.shard.prices import Ascent, proven
 from eqsat.frontends.sharding import read_sharding
 from eqsat.model.diag import EqsatError
@@ -86,7 +86,7 @@ def test_small_problems_are_solved_as_by_brute_force(start: int):
     kinds = set()
     for seed in range(start, start + 30):
         problem = random_problem(seed)
-        best, found = cheapest(problem), solve(problem, time_limit=60)
+        best, found = cheapest(problem), solve_sharding(problem, time_limit=60)
         kinds.add(found.status)
         if best is None:
             assert (found.status, found.stop, found.cost) == ("infeasible", "proof", None), seed
@@ -107,7 +107,7 @@ def test_bounds_and_presolve_are_exact_on_small_problems(start: int):
         best, small = cheapest(problem), reduced(problem)
         if best is None or small is None:
             continue
-        small = small.kept(undominated(network(small)))
+        small = small.kept(irreplaceable(network(small)))
         assert cheapest_reduced(small) == best, seed
         net = network(small)
         if not len(net.base):
@@ -126,7 +126,7 @@ def test_bounds_and_presolve_are_exact_on_small_problems(start: int):
     assert close > bounded / 2
 
 
-def cheapest_reduced(small: Reduced) -> int | None:
+def cheapest_reduced(small: ChoiceGraph) -> int | None:
     """The least cost of a reduced problem by brute force."""
     best = None
     steps = {lower for own in small.usages for lower, _, _ in own}
@@ -166,22 +166,23 @@ def by_prices(monkeypatch: pytest.MonkeyPatch, regions: int) -> None:
 def test_a_large_problem_gets_a_good_answer_and_a_bound(monkeypatch: pytest.MonkeyPatch):
     by_prices(monkeypatch, 0)
     problem = large_problem(random.Random(3), 200)
-    found = solve(problem, time_limit=500)
+    found = solve_sharding(problem, time_limit=500)
     assert (found.status, found.stop) == ("feasible", "work")
     assert not sharding_faults(problem, found.strategies)
     assert sharding_cost(problem, found.strategies) == found.cost
     assert found.bound is not None
+    assert found.cost is not None
     assert 0 < found.bound <= found.cost < 1.3 * found.bound
-    assert solve(problem, time_limit=500).strategies == found.strategies
+    assert solve_sharding(problem, time_limit=500).strategies == found.strategies
 
 
 @pytest.mark.slow
 def test_regions_improve_and_find_small_optima(monkeypatch: pytest.MonkeyPatch):
     large = large_problem(random.Random(3), 200)
     by_prices(monkeypatch, 0)
-    before = solve(large, time_limit=500)
+    before = solve_sharding(large, time_limit=500)
     by_prices(monkeypatch, 40)
-    found = solve(large, time_limit=500)
+    found = solve_sharding(large, time_limit=500)
     assert before.cost is not None
     assert found.cost is not None
     assert found.cost < before.cost
@@ -190,7 +191,7 @@ def test_regions_improve_and_find_small_optima(monkeypatch: pytest.MonkeyPatch):
         problem = random_problem(seed)
         best = cheapest(problem)
         if best is not None:
-            found = solve(problem, time_limit=500)
+            found = solve_sharding(problem, time_limit=500)
             assert found.bound is not None
             assert found.cost == best, seed
             assert found.bound <= best, seed
@@ -210,7 +211,7 @@ def test_the_checker_sees_what_is_wrong():
 
 
 def test_a_sharding_survives_json():
-    found = solve(random_problem(1))
+    found = solve_sharding(random_problem(1))
     assert Sharding.from_json(json.loads(json.dumps(found.to_json()))) == found
 
 
@@ -255,7 +256,7 @@ def test_the_public_format_is_read_compressed_or_not(tmp_path: Path):
     assert plain.usage_limit == 50
     assert plain.nodes[2] == ShardNode([45, 55], [20, 10], 0, 0)
     assert plain.edges[1] == ShardEdge(2, 1, [0, 9, 9, 9, 0, 9])
-    assert cheapest(plain) == solve(plain).cost
+    assert cheapest(plain) == solve_sharding(plain).cost
 
 
 BAD = {

@@ -204,7 +204,7 @@ def _totals(problem: dict[str, Any]) -> Iterator[Trouble]:
 def _problem(problem: dict[str, Any]) -> ShardProblem:
     own, edges = problem["nodes"], problem["edges"]
     rows = zip(own["costs"], own["usages"], own["intervals"], strict=True)
-    nodes = [ShardNode(c, u, *interval) for c, u, interval in rows]
+    nodes = [ShardNode(c, u, lower, upper) for c, u, (lower, upper) in rows]
     pairs = zip(edges["nodes"], edges["costs"], strict=True)
-    joined = [ShardEdge(*ends, c) for ends, c in pairs]
+    joined = [ShardEdge(first, second, c) for (first, second), c in pairs]
     return ShardProblem(nodes, joined, min(problem["usage_limit"], LARGEST_TOTAL))

@@ -8,13 +8,13 @@ from __future__ import annotations
 import numpy as np
 
 from eqsat.extract.machinecode import machine_code
-from eqsat.extract.shard.vectors import add, copy, largest, lowest
+from eqsat.extract.shard.vectors import add, copy, greatest, lowest
 
 LEAST_GAIN = 1e-3  # costs are whole numbers; sums of penalties are not
 
 
 @machine_code
-def priced(costs, graph, pieces, prices, theta):
+def price_usages(costs, graph, pieces, prices, theta):
     """Costs of strategies, and what they use at these prices per step → theta."""
     start, lower, upper, at, usages = pieces
     offsets = graph[0]
@@ -111,8 +111,8 @@ def _penalised(i, choice, use, limit, penalty, pieces, k, out):
     for p in range(start[i], start[i + 1]):
         b = at[p]
         now = usages[b + choice[i]]
-        most = largest(usages, b, b + k) - now
-        peak = largest(use, lower[p], upper[p])
+        most = greatest(usages, b, b + k) - now
+        peak = greatest(use, lower[p], upper[p])
         if peak + most <= limit:
             continue
         for s in range(k):

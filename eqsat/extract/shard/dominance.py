@@ -12,7 +12,7 @@ from eqsat.extract.machinecode import machine_code
 from eqsat.extract.shard.network import Network
 
 
-def undominated(net: Network) -> list[np.ndarray]:
+def irreplaceable(net: Network) -> list[np.ndarray]:
     """Per node, which of its strategies are left."""
     alive = np.ones(len(net.costs), np.bool_)
     while _dominated(net.costs, net.graph, net.pieces, alive):

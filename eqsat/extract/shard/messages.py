@@ -14,7 +14,7 @@ from eqsat.extract.shard.vectors import add, copy, lowest
 
 
 @machine_code
-def sweep(theta, graph, to_first, to_second, beliefs, choice, forward, decode):
+def message_sweep(theta, graph, to_first, to_second, beliefs, choice, forward, decode):
     """One sweep over all nodes; the lower bound of costs `theta` of strategies and of edges.
 
     beliefs: per strategy its costs with all messages, as they were when its node sent. decode: also

@@ -1,4 +1,4 @@
-"""Reduced → arrays for machine code: a graph of costs, and usages over the steps that matter."""
+"""ChoiceGraph → arrays for machine code: a graph of costs, and usages over the steps that matter."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from eqsat.extract.shard.presolve import Reduced, Usage
+from eqsat.extract.shard.presolve import ChoiceGraph, Usage
 from eqsat.model.sharding import FORBIDDEN
 
 
@@ -38,7 +38,7 @@ class Network:
         return np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.pieces[0]))
 
 
-def network(reduced: Reduced) -> Network:
+def network(reduced: ChoiceGraph) -> Network:
     """The arrays of a reduced problem. What is forbidden costs more than everything else."""
     offsets = _offsets([len(c) for c in reduced.costs])
     costs = np.concatenate([*reduced.costs, np.zeros(0, np.int64)])
@@ -51,7 +51,7 @@ def _offsets(sizes: list[int]) -> np.ndarray:
     return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).astype(np.int64)
 
 
-def _graph(reduced: Reduced, offsets: np.ndarray) -> tuple[np.ndarray, ...]:
+def _graph(reduced: ChoiceGraph, offsets: np.ndarray) -> tuple[np.ndarray, ...]:
     never = forbidden_cost(reduced)
     keys = sorted(reduced.edges)
     matrices = [np.minimum(reduced.edges[k], never) for k in keys]
@@ -76,7 +76,7 @@ def _graph(reduced: Reduced, offsets: np.ndarray) -> tuple[np.ndarray, ...]:
     )
 
 
-def forbidden_cost(reduced: Reduced) -> int:
+def forbidden_cost(reduced: ChoiceGraph) -> int:
     """More than any two allowed choices differ by."""
     spans = [int(c.max()) - int(c.min()) for c in reduced.costs]
     for m in reduced.edges.values():
@@ -102,7 +102,7 @@ def _busiest(usages: list[list[Usage]]) -> np.ndarray:
     return np.array(found, np.int64)
 
 
-def _pieces(reduced: Reduced, steps: np.ndarray) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
+def _pieces(reduced: ChoiceGraph, steps: np.ndarray) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
     """What is used anyway, and pieces of what depends on choices, in positions of `steps`."""
     change = np.zeros(len(steps) + 1, np.int64)
     start, lower, upper, rows = [0], [], [], []

@@ -1,4 +1,4 @@
-"""ShardProblem → Reduced: what is forbidden is gone, nodes that are equal are one.
+"""ShardProblem → ChoiceGraph: what is forbidden is gone, nodes that are equal are one.
 
 Where an edge allows each strategy of one node with exactly one of the other, both are one choice.
 Most edges of real instances are such ones.
@@ -17,7 +17,7 @@ Usage = tuple[int, int, np.ndarray]  # first step, the step behind the last, usa
 
 
 @dataclass(frozen=True)
-class Reduced:
+class ChoiceGraph:
     """Choices with own costs, costs of pairs, and usages over time, all exact 64-bit integers.
 
     `edges[i, j]` with i < j: a row per strategy of i, a column per strategy of j; FORBIDDEN and
@@ -36,7 +36,7 @@ class Reduced:
         pairs = zip(self.group, self.strategies, strict=True)
         return tuple(int(own[choice[g]]) for g, own in pairs)
 
-    def kept(self, alive: list[np.ndarray]) -> Reduced:
+    def kept(self, alive: list[np.ndarray]) -> ChoiceGraph:
         """With these strategies of each group only; single ones and sums go into own costs."""
         costs = [c[a] for c, a in zip(self.costs, alive, strict=True)]
         edges = {(i, j): m[np.ix_(alive[i], alive[j])] for (i, j), m in self.edges.items()}
@@ -45,10 +45,10 @@ class Reduced:
             for own, a in zip(self.usages, alive, strict=True)
         ]
         own = [s[alive[g]] for g, s in zip(self.group, self.strategies, strict=True)]
-        return Reduced(costs, _folded(costs, edges), usages, self.limit, self.group, own)
+        return ChoiceGraph(costs, _folded(costs, edges), usages, self.limit, self.group, own)
 
 
-def reduced(problem: ShardProblem) -> Reduced | None:
+def reduced(problem: ShardProblem) -> ChoiceGraph | None:
     """The smaller problem; None if no choice of strategies is allowed by the costs alone."""
     sizes = [len(n.costs) for n in problem.nodes]
     matrices = [
@@ -150,7 +150,7 @@ def _grouped(
     left: list[np.ndarray],
     merged: _Merged,
     rest: list[tuple[tuple[int, int], np.ndarray]],
-) -> Reduced | None:
+) -> ChoiceGraph | None:
     roots = [merged.root(i) for i in range(len(left))]
     number = {r: g for g, r in enumerate(dict.fromkeys(roots))}
     group = [number[r] for r in roots]
@@ -179,7 +179,7 @@ def _grouped(
     if not all(b.any() for b in banned):
         return None
     strategies = [own[m] for own, m in zip(left, maps, strict=True)]
-    found = Reduced(costs, edges, usages, problem.usage_limit, group, strategies)
+    found = ChoiceGraph(costs, edges, usages, problem.usage_limit, group, strategies)
     return found.kept(banned)
 
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.extract.shard.descent import expected_use, priced, used
-from eqsat.extract.shard.messages import exact_bound, slopes, sweep
+from eqsat.extract.shard.descent import expected_use, price_usages, used
+from eqsat.extract.shard.messages import exact_bound, message_sweep, slopes
 from eqsat.extract.shard.network import Network
 
 FIRST_SWEEPS, SWEEPS = 30, 4  # before prices change; between two changes
@@ -64,7 +64,7 @@ class Ascent:
 
     def _sweep(self, forward: bool, decode: bool) -> float:
         state: tuple[Any, ...] = (self.to_first, self.to_second, self.beliefs, self.choice)
-        return sweep(self.theta, self.floats, *state, forward, decode)
+        return message_sweep(self.theta, self.floats, *state, forward, decode)
 
     def _sweeps(self, count: int, decode: bool) -> float:
         """An even number of sweeps, the last one forward; its bound."""
@@ -74,7 +74,7 @@ class Ascent:
 
     def raise_bound(self, rate: float) -> float:
         """One change of the prices towards a higher bound; the bound that was found before it."""
-        priced(self.costs, self.net.graph, self.net.pieces, self.prices, self.theta)
+        price_usages(self.costs, self.net.graph, self.net.pieces, self.prices, self.theta)
         found = self._sweeps(SWEEPS, decode=False)
         found -= float(self.prices @ (self.net.limit - self.net.base))
         self._keep(found, self.prices)
@@ -83,15 +83,14 @@ class Ascent:
         self._follow(rate, self.net.limit)
         return found
 
-    def fit(self, rate: float, limit: float) -> np.ndarray:
-        """One change of the prices towards choices within this limit; the choice before it."""
-        priced(self.costs, self.net.graph, self.net.pieces, self.prices, self.theta)
+    def fit(self, rate: float, limit: float) -> None:
+        """One change of the prices towards choices within this limit; `choice` is of before it."""
+        price_usages(self.costs, self.net.graph, self.net.pieces, self.prices, self.theta)
         self._sweeps(SWEEPS, decode=True)
         taken = np.zeros(len(self.use), np.int64)
         used(self.net.base, self.net.pieces, self.choice, taken)
         self.use[:] = taken
         self._follow(rate, limit)
-        return self.choice
 
     def _follow(self, rate: float, limit: float) -> None:
         if not len(self.use):

@@ -11,7 +11,7 @@ import numpy as np
 
 from eqsat.extract.machinecode import machine_code
 from eqsat.extract.shard.descent import change_node, descend, total_cost
-from eqsat.extract.shard.vectors import add, copy, largest, lowest
+from eqsat.extract.shard.vectors import add, copy, greatest, lowest
 
 MOST_SEEDS, MOST_NODES = 6, 64  # of a region
 
@@ -51,7 +51,7 @@ def search_regions(
             waiting[i] = 1
         descend(choice, use, penalty, limit, costs, graph, pieces, region, waiting)
         now = cost + 1
-        if steps == 0 or largest(use, 0, steps) <= limit:
+        if steps == 0 or greatest(use, 0, steps) <= limit:
             now = total_cost(costs, graph, choice)
         if now <= cost:
             cost = now

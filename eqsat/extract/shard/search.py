@@ -10,7 +10,7 @@ import numpy as np
 
 from eqsat.extract.shard.check import sharding_cost, sharding_faults
 from eqsat.extract.shard.network import Network, network
-from eqsat.extract.shard.presolve import Reduced, reduced
+from eqsat.extract.shard.presolve import ChoiceGraph, reduced
 from eqsat.model.cycles import uncollected
 from eqsat.model.diag import fail
 from eqsat.model.sharding import Sharding, ShardProblem
@@ -35,7 +35,7 @@ MOST_CLIMBS, MOST_REGIONS = 10**6, 10**6  # changes of prices for the bound; cal
 LAST_SECONDS, LAST_SHARE = 0.3, 0.02  # kept for the checks at the end
 
 
-class _OutOfTimeError(Exception):
+class _ShardTimeError(Exception):
     pass
 
 
@@ -57,13 +57,13 @@ class _ShardSearch:
     def pause(self) -> None:
         """The place to stop between two pieces of work."""
         if self.seconds() <= 0 or self.is_done:
-            raise _OutOfTimeError
+            raise _ShardTimeError
 
     @property
     def is_done(self) -> bool:
         return self.infeasible or (self.cost is not None and self.cost == self.bound)
 
-    def offer(self, small: Reduced, choice: np.ndarray) -> None:
+    def offer(self, small: ChoiceGraph, choice: np.ndarray) -> None:
         """Keep a choice if it is allowed and the best so far."""
         strategies = small.lifted(choice)
         cost = sharding_cost(self.problem, strategies)
@@ -78,7 +78,7 @@ class _ShardSearch:
         self.bound = bound if self.bound is None else max(self.bound, bound)
 
 
-def solve(
+def solve_sharding(
     problem: ShardProblem, *, time_limit: float = 60.0, seed: int = 0, stop: Stop | None = None
 ) -> Sharding:
     """The cheapest strategies within the usage limit that are found in `time_limit` seconds.
@@ -93,7 +93,7 @@ def solve(
     with uncollected():
         try:
             _run(search)
-        except _OutOfTimeError:
+        except _ShardTimeError:
             ended = INTERRUPTED if search.stop.is_requested else "wall"
         except MemoryError:
             ended = OUT_OF_MEMORY
@@ -134,11 +134,11 @@ def _size(net: Network) -> int:
     return len(net.graph[4]) + len(net.pieces[4])
 
 
-def _least_pairs(small: Reduced) -> int:
+def _least_pairs(small: ChoiceGraph) -> int:
     return sum(int(m.min()) for m in small.edges.values())
 
 
-def _exactly(search: _ShardSearch, small: Reduced, net: Network, share: float) -> bool:
+def _exactly(search: _ShardSearch, small: ChoiceGraph, net: Network, share: float) -> bool:
     """Whether CP-SAT proved its answer, or that there is none."""
     from eqsat.extract.shard.exact import fits_solver, solve_exactly
 
@@ -153,13 +153,13 @@ def _exactly(search: _ShardSearch, small: Reduced, net: Network, share: float) -
     return search.is_done
 
 
-def _pruned(search: _ShardSearch, small: Reduced, net: Network) -> tuple[Reduced, Network]:
+def _pruned(search: _ShardSearch, small: ChoiceGraph, net: Network) -> tuple[ChoiceGraph, Network]:
     """Without dominated strategies, until nothing more is."""
-    from eqsat.extract.shard.dominance import undominated
+    from eqsat.extract.shard.dominance import irreplaceable
 
     while True:
         search.pause()
-        alive = undominated(net)
+        alive = irreplaceable(net)
         if all(a.all() for a in alive):
             return small, net
         small = small.kept(alive)
@@ -167,7 +167,7 @@ def _pruned(search: _ShardSearch, small: Reduced, net: Network) -> tuple[Reduced
 
 
 # ---- prices --------------------------------------------------------------------------------------
-def _by_prices(search: _ShardSearch, small: Reduced, net: Network) -> None:
+def _by_prices(search: _ShardSearch, small: ChoiceGraph, net: Network) -> None:
     from eqsat.extract.shard.prices import Ascent, climb, proven
 
     search.choice = None  # it is of a larger network
@@ -186,7 +186,7 @@ def _by_prices(search: _ShardSearch, small: Reduced, net: Network) -> None:
 
 
 def _fitted(
-    search: _ShardSearch, small: Reduced, net: Network, ascent: Ascent, share: float
+    search: _ShardSearch, small: ChoiceGraph, net: Network, ascent: Ascent, share: float
 ) -> None:
     """Answers from choices that prices lead to, put right by descent; a few if share is 0."""
     start, whole = time.monotonic(), share * search.seconds()
@@ -197,9 +197,9 @@ def _fitted(
         limit = net.limit * TIGHTER[turn % len(TIGHTER)]
         rate = FIT_RATES[0] * (FIT_RATES[1] / FIT_RATES[0]) ** gone
         for _ in range(TURNS):
-            choice = ascent.fit(rate, limit)
+            ascent.fit(rate, limit)
             search.pause()
-        repaired = _repaired(search, net, ascent, choice.copy(), turn)
+        repaired = _repaired(search, net, ascent, ascent.choice.copy(), turn)
         if repaired is not None:
             search.offer(small, repaired)
 
@@ -232,7 +232,7 @@ def _repaired(
     return None
 
 
-def _regions(search: _ShardSearch, small: Reduced, net: Network, ascent: Ascent) -> None:
+def _regions(search: _ShardSearch, small: ChoiceGraph, net: Network, ascent: Ascent) -> None:
     """Large neighbourhoods of the best answer, until the time is over."""
     from eqsat.extract.shard.descent import used
     from eqsat.extract.shard.regions import search_regions

@@ -30,7 +30,7 @@ def lowest(values, at, count):
 
 
 @machine_code
-def largest(values, start, stop):
+def greatest(values, start, stop):
     """The largest of values[start:stop], of which there is one."""
     found = values[start]
     for t in range(start + 1, stop):
