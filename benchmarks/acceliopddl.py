@@ -5,10 +5,11 @@
 FOLDER holds instances of the ASPLOS 2025 contest (https://github.com/google/iopddl, in
 `benchmarks/`), `asplos-2025-iopddl-A.json.gz` and so on; `benchmarks/accelerators.py` takes it from
 the variable EQSAT_IOPDDL. Prints one JSON object: per instance cost and bound, both over the best
-cost of the contest's twenty teams, wall and CPU seconds. `--cpu`: the limit is in CPU seconds, so that a busy machine gives the figures of an idle one; one core is used. Every answer was
-checked by sums that share nothing with the search. numba's compilation comes first and has its own
-figure; it is kept on disk. `ok`: all are feasible with a bound, within 10 % of the best known cost,
-and two within 1 %.
+cost of the contest's twenty teams, wall and CPU seconds. `--cpu`: the limit is in CPU seconds, so
+that a busy machine gives the figures of an idle one; one core is used. Every answer was checked by
+sums that share nothing with the search. numba's compilation comes first and has its own figure; it
+is kept on disk. `ok`: all are feasible with a bound, within 10 % of the best known cost, and two
+within 1 %.
 """
 
 from __future__ import annotations

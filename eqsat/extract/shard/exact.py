@@ -53,7 +53,7 @@ def solve_exactly(
     solver.parameters.num_workers = SEARCHERS
     solver.parameters.random_seed = seed
     with stop.calls(solver.stop_search):
-        status = solver.solve_sharding(model)
+        status = solver.solve(model)
     word = {cp_model.OPTIMAL: "optimal", cp_model.FEASIBLE: "feasible"}.get(status, "unknown")
     if status == cp_model.INFEASIBLE:
         return ExactResult("infeasible", None, None)

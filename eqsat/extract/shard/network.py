@@ -1,4 +1,4 @@
-"""ChoiceGraph → arrays for machine code: a graph of costs, and usages over the steps that matter."""
+"""ChoiceGraph → arrays for machine code: costs of a graph, usages over the steps that matter."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 SMALL = 6_000  # pairs of strategies and entries of usage rows: CP-SAT is asked first
 EXACT_SHARE = 0.3  # of the time that is left, for CP-SAT on small networks
 BOUND_SHARE = 0.25  # of the time that is left, for the bound
-FIT_SHARE = 0.5  # of what is left then, for choices by prices; the rest is for regions
+FIT_SHARE = 0.25  # of what is left then, for choices by prices; the rest is for regions
 BOUND_RATES, FIT_RATES = (1.0, 0.01), (0.2, 0.02)
 TIGHTER = (1.0, 0.98, 0.96)  # limits for prices, in turn: what is decoded mostly exceeds them
 FIRST_ANSWERS, MOST_ANSWERS = 3, 10_000  # before the bound; and after it
@@ -30,7 +30,7 @@ TURNS = 20  # changes of prices between two answers
 PENALTY, LEAST_PENALTY = 1.5, 1e-3  # of a price; of the highest price
 HARDER, MOST_REPAIRS = 3.0, 14  # penalties grow by this where too much is used; so many times
 HARD = 1e6  # of the highest penalty, once an answer fits
-TRIALS = 50  # regions between two looks at the clock
+FEW_TRIALS, MANY_TRIALS, TRIAL_WORK = 5, 100, 2 * 10**6  # regions between two looks at the clock: by the sizes
 MOST_CLIMBS, MOST_REGIONS = 10**6, 10**6  # changes of prices for the bound; calls for regions
 LAST_SECONDS, LAST_SHARE = 0.3, 0.02  # kept for the checks at the end
 
@@ -243,11 +243,13 @@ def _regions(search: _ShardSearch, small: ChoiceGraph, net: Network, ascent: Asc
     used(net.base, net.pieces, choice, use)
     penalty = np.full(len(use), HARD * max(_penalty(ascent.prices).max(initial=0.0), 1.0))
     cost = float(search.cost or 0)
+    size = len(use) + len(net.pieces[1]) + len(net.graph[1]) + len(choice)
+    trials = min(max(TRIAL_WORK // size, FEW_TRIALS), MANY_TRIALS)
     for turn in range(MOST_REGIONS):
         search.pause()
         found = search_regions(
             choice, cost, use, ascent.prices, penalty, net.limit, ascent.costs, ascent.floats,
-            net.pieces, TRIALS, search.seed * 1_000_003 + turn,
+            net.pieces, trials, search.seed * 1_000_003 + turn,
         )  # fmt: skip
         if found < cost:
             search.offer(small, choice)
