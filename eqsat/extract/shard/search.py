@@ -30,7 +30,8 @@ TURNS = 20  # changes of prices between two answers
 PENALTY, LEAST_PENALTY = 1.5, 1e-3  # of a price; of the highest price
 HARDER, MOST_REPAIRS = 3.0, 14  # penalties grow by this where too much is used; so many times
 HARD = 1e6  # of the highest penalty, once an answer fits
-FEW_TRIALS, MANY_TRIALS, TRIAL_WORK = 5, 100, 2 * 10**6  # regions between two looks at the clock: by the sizes
+FEW_TRIALS, MANY_TRIALS = 5, 100  # regions between two looks at the clock
+TRIAL_WORK = 2 * 10**6  # of these, in entries of arrays
 MOST_CLIMBS, MOST_REGIONS = 10**6, 10**6  # changes of prices for the bound; calls for regions
 LAST_SECONDS, LAST_SHARE = 0.3, 0.02  # kept for the checks at the end
 
