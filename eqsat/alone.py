@@ -1,4 +1,4 @@
-"""The extractor and the buffer placer by themselves: one file in, one answer out."""
+"""Extractor, buffer placer and sharding search by themselves: one file in, one answer out."""
 
 from __future__ import annotations
 
@@ -50,3 +50,24 @@ def place_buffers(
     placed = zip(buffers, found.pop("offsets"), strict=True)
     rows = [[b.name, b.lower, b.upper, b.size, o] for b, o in placed]
     return found | {"seconds": time.monotonic() - start, "rows": rows}
+
+
+def shard_graph(
+    path: str | Path, time_limit: float = 60.0, seed: int = 0, stop: Stop | None = None
+) -> dict[str, Any]:
+    """The cheapest strategy of each node of an IOPDDL file, as `eqsat shard` prints it.
+
+    time_limit: seconds, reading included. The keys: `status` (optimal, feasible, infeasible:
+    proven, or unknown: nothing found within the usage limit), `stop`, `cost`, `bound`, `gap`,
+    `seconds`, `strategies` (an index per node). Raises EqsatError.
+    """
+    start = time.monotonic()
+    from eqsat.extract.shard import solve_sharding
+    from eqsat.frontends.sharding import read_sharding
+    from eqsat.model.cycles import uncollected
+
+    with uncollected():
+        problem = read_sharding(Path(path))
+    left = max(time_limit - (time.monotonic() - start), 0.0)
+    found = solve_sharding(problem, time_limit=left, seed=seed, stop=stop).to_json()
+    return found | {"seconds": time.monotonic() - start}

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eqsat.alone import extract_egraph, place_buffers
+from eqsat.alone import extract_egraph, place_buffers, shard_graph
 from eqsat.askedorders import Asks, fixed_orders, read_orders
 from eqsat.borders import labels_of, with_layouts
 from eqsat.checked import check_oracle, checked
@@ -625,5 +625,6 @@ __all__ = [
     "place_buffers",
     "read",
     "rules",
+    "shard_graph",
     "target",
 ]

@@ -1,4 +1,4 @@
-"""Commands that run one part of eqsat on a public format: extract, place."""
+"""Commands that run one part of eqsat on a public format: extract, place, shard."""
 
 from __future__ import annotations
 
@@ -116,7 +116,53 @@ def place_buffers(
     return 0 if fits else NOTHING_ADMISSIBLE
 
 
-COMMANDS = {"extract": extract_egraph, "place": place_buffers}
+def shard_graph(
+    file: Annotated[
+        Path, typer.Argument(help="A graph as IOPDDL JSON, `.gz` or not.", metavar="GRAPH.json")
+    ],
+    time_limit: Annotated[
+        str, typer.Option("--time-limit", help="Wall time for all of it, reading included: `60s`.")
+    ] = "60s",
+    seed: o.Seed = 0,
+    out: Annotated[
+        Path | None,
+        typer.Option("-o", "--out", help="Write the strategy of each node here, as JSON."),
+    ] = None,
+    output_format: o.OutputFormat = o.Format.text,
+    quiet: o.Quiet = False,
+    verbose: o.Verbose = False,
+) -> int:
+    """Choose a strategy for each node of a graph: least costs of nodes and edges, usage in limits.
+
+    A node uses its strategy's usage in the steps lower <= t < upper. Prints status, cost, and a
+    proven lower bound. One core. Exit code 3 if nothing is allowed (proven), or nothing that is
+    allowed was found in time: the message says which.
+    """
+    from eqsat.model.stopping import Stop
+
+    limit = o.seconds(time_limit)
+    stop = Stop()
+    with stops_at_once(None if out is None else stop):
+        from eqsat.api import shard_graph
+
+        _check_file(out)
+        found = shard_graph(file, time_limit=limit, seed=seed, stop=stop)
+    fits = found["status"] in ("optimal", "feasible")
+    if out is not None and fits:
+        write_text(out, json.dumps({"format": 1, **found}) + "\n")
+    _print_sharding(found, output_format)
+    if not fits:
+        say_diagnostics([_no_sharding(file, found)], output_format is o.Format.json)
+    elif found["status"] == "feasible" and not quiet:
+        say_diagnostics([_sharded_early(found)], output_format is o.Format.json)
+    if out is not None and not quiet:
+        say(f"wrote {out}" if fits else f"nothing was written to {out}, as nothing is allowed")
+    if found["stop"] == "interrupted":
+        return KEPT
+    return 0 if fits else NOTHING_ADMISSIBLE
+
+
+COMMANDS = {"extract": extract_egraph, "place": place_buffers, "shard": shard_graph}
 
 
 # ---- extract -------------------------------------------------------------------------------------
@@ -198,6 +244,48 @@ def _placed_early(found: dict[str, Any]) -> Diagnostic:
     )
     longer = "a longer `--time-limit` may find more" if found["stop"] == "wall" else ""
     return Diagnostic("E401", message, help=longer, severity="warning")
+
+
+# ---- shard ---------------------------------------------------------------------------------------
+def _print_sharding(found: dict[str, Any], output_format: o.Format) -> None:
+    if output_format is o.Format.json:
+        print(json.dumps({k: v for k, v in found.items() if k != "strategies"}))
+        return
+    print(f"status   {found['status']}")
+    if found["cost"] is not None:
+        print(f"cost     {found['cost']}")
+    if found["bound"] is not None:
+        gap = "" if found["gap"] is None else f"   (gap {100 * found['gap']:.2f} %)"
+        print(f"bound    {found['bound']}{gap}")
+    print(f"seconds  {found['seconds']:.2f}")
+
+
+def _no_sharding(file: Path, found: dict[str, Any]) -> Diagnostic:
+    if found["status"] == "infeasible":
+        return Diagnostic(
+            "E438",
+            f"`{file}` has no allowed answer, that is proven: whatever is chosen, a cost is 10^18"
+            " or more, or a step uses more than the limit",
+        )
+    message = (
+        f"nothing that is allowed was found: the search stopped {_stop_word(found)}, and whether"
+        f" `{file}` has an answer is not known"
+    )
+    longer = "a longer `--time-limit` may find one" if found["stop"] == "wall" else ""
+    return Diagnostic("E438", message, help=longer)
+
+
+def _sharded_early(found: dict[str, Any]) -> Diagnostic:
+    message = (
+        f"the search stopped {_stop_word(found)}: a cost of {found['cost']} was found, nothing"
+        f" below {found['bound']} is possible"
+    )
+    longer = "a longer `--time-limit` may find more" if found["stop"] == "wall" else ""
+    return Diagnostic("E401", message, help=longer, severity="warning")
+
+
+def _stop_word(found: dict[str, Any]) -> str:
+    return STOPPED.get(found["stop"], "early")
 
 
 # ---- files ---------------------------------------------------------------------------------------

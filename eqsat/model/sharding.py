@@ -9,7 +9,7 @@ from typing import Any
 from eqsat.model.restore import restored
 
 FORBIDDEN = 10**18  # a cost from here on means "never", as in the instances of the contest
-LARGEST_TOTAL = 2**60  # of all costs, and of all usages: sums of them fit 64 bits
+LARGEST_TOTAL = 2**56  # of all costs, and of all usages: sums and prices of them fit 64 bits
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Depth-first search for a placement below a capacity, compiled by numba (its only home).
+"""Depth-first search for a placement below a capacity, compiled by numba.
 
 If anything fits, then also a placement in which no buffer can be lowered: there every buffer rests
 on the floor or on the top of one that it overlaps in time. In the order of (offset, rank) each
@@ -25,8 +25,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
+
+from eqsat.extract.machinecode import machine_code
 
 FAILED_BITS = 20  # log2 of the table of failed states
 FITS, NOTHING_FITS, STOPPED = 1, 0, -1  # how a search ends
@@ -50,14 +51,6 @@ class DepthFirstState(NamedTuple):
     offset: np.ndarray
     failed: np.ndarray
     counters: np.ndarray
-
-
-def machine_code(function):
-    """Compiled on first use; the machine code is kept on disk where a place for it is found."""
-    try:
-        return numba.njit(cache=True, nogil=True)(function)
-    except RuntimeError:  # no folder can be written
-        return numba.njit(nogil=True)(function)
 
 
 @machine_code
