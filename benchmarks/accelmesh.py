@@ -23,12 +23,14 @@ from dataclasses import dataclass
 from typing import Any
 
 NEEDS: tuple[str, ...] = ()  # libtpu is asked where it is there
-MINUTES = 6
+MINUTES = 8
 Row = dict[str, Any]
 TARGET = "tpu-v5e-4x2"
 KINDS = "all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute"
 WITHIN = 0.05  # of the bytes that the compiler states
-TOKENS = 16, 512  # of each of 8 sequences
+MESH = "data=2,model=4"
+SLOW_START = ["launch=5 us"]  # of kernels and collectives
+TOKENS = 32, 512  # of each of 8 sequences
 WIDTHS = 4096, 16384
 
 
@@ -115,6 +117,7 @@ def measured() -> Row:
     flag = "--xla_force_host_platform_device_count=8"
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flag}"
     os.environ["JAX_PLATFORMS"] = "cpu"
+    os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")  # only its compiler is used
     rows = {name: program_row(name) for name in ("mlp", "encoder", "llama")}
     found: Row = {"programs": rows, "front": front_row(), "replication": replication_row()}
     parts = [*rows.values(), found["front"], found["replication"]]
@@ -132,39 +135,58 @@ def planned(case: Case, dtype: str, **request: Any) -> Any:
 
     weights = [n for n in case.shapes if n not in case.activations]
     return eqsat.optimize(
-        case.function, *arguments(case, dtype), target=TARGET, weights=weights,
-        time_limit=120.0, **request,
+        case.function, *arguments(case, dtype), target=TARGET, mesh=MESH, weights=weights,
+        time_limit=240.0, **request,
     )  # fmt: skip
 
 
 def program_row(name: str) -> Row:
-    """A program with few tokens, whose time is that of reading weights, and with many."""
+    """A program with few tokens, whose time is that of reading weights, and with many.
+
+    With few, one reduction per half of a block is the hand plan's. Where a collective takes longer
+    to start it is an all-reduce; else it may be the reduce-scatter and the all-gather that an
+    all-reduce consists of, with norms on blocks in between, as hand plans of sequence parallelism
+    have it (Korthikanti et al., 2022).
+    """
     import numpy as np
 
     few, many = (next(c for c in cases(8, t, *WIDTHS) if c.name == name) for t in TOKENS)
     error, bound = difference(few, np.random.default_rng(0))
+    hand, cut = by_hand(few), "[data, -, -]"
+    exact = plan_row(few, cut, SLOW_START)
+    exact["ok"] &= exact["plan"] == hand == {"all-reduce": few.reduces}
+    paired = plan_row(few, cut, [])
+    paired["ok"] &= reductions(paired["plan"]) == few.reduces
+    data = plan_row(many, "[data+model, -, -]", [])
+    data["ok"] &= data["plan"] == {}
     row: Row = {
-        "few_tokens": plan_row(few, "[data, -, -]", {"all-reduce": few.reduces}, by_hand(few)),
-        "many_tokens": plan_row(many, "[data+model, -, -]", {}, {}),
-        "max_error": error,
-        "error_bound": bound,
-    }
-    row["ok"] = row["few_tokens"]["ok"] and row["many_tokens"]["ok"] and error <= bound
+        "hand_hlo": hand, "tensor_parallel": exact, "as_the_target_is": paired,
+        "data_parallel": data, "max_error": error, "error_bound": bound,
+    }  # fmt: skip
+    row["ok"] = exact["ok"] and paired["ok"] and data["ok"] and error <= bound
     return row
 
 
-def plan_row(case: Case, border: str, wanted: Mapping[str, int], hand: Mapping[str, int]) -> Row:
+def reductions(plan: Mapping[str, int]) -> int:
+    """All-reduces, and reduce-scatters that have an all-gather each; -1 if more is sent."""
+    pairs = plan.get("reduce-scatter", 0)
+    if plan.get("all-gather", 0) != pairs or plan.get("all-to-all", 0):
+        return -1
+    return plan.get("all-reduce", 0) + pairs
+
+
+def plan_row(case: Case, border: str, settings: list[str]) -> Row:
     """The plan without any limit but the memory of a chip, where x and the result are cut so."""
-    run = planned(case, "bfloat16", shards={"x": border, "result0": border})
+    run = planned(case, "bfloat16", shards={"x": border, "result0": border}, settings=settings)
     plan = run.mesh_plan
     compiled = collectives(aot(run, eight_devices()).as_text())
     tpu = tpu_bytes(run)
     return {
-        "ok": plan.collectives == compiled == wanted == hand and tpu.get("ok", True),
+        "ok": plan.collectives == compiled and tpu.get("ok", True) and plan.stop == "proven",
         "plan": plan.collectives,
         "hlo": compiled,
-        "hand_hlo": hand,
         "spreads": {k: v for k, v in spreads(run).items() if k in case.shapes},
+        "time_us": plan.time_ps / 1e6,
         "stop": plan.stop,
         "seconds": round(run.seconds["mesh"], 1),
         "tpu": tpu,
@@ -214,8 +236,9 @@ def by_hand(case: Case) -> dict[str, int]:
 
     from eqsat import target
     from eqsat.execute.onmesh import jax_mesh
+    from eqsat.lang.meshes import with_mesh
 
-    mesh = jax_mesh(target(TARGET).mesh)
+    mesh = jax_mesh(with_mesh(target(TARGET), MESH).mesh)
 
     def spec(name: str) -> Any:
         rank = len(case.shapes[name])
