@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cached_property
 
 from eqsat.extract.mesh.build import Spreads, alike_layers
-from eqsat.extract.mesh.choice import SpreadChoice
+from eqsat.extract.mesh.choice import FORBIDDEN, SpreadChoice
 from eqsat.extract.mesh.solve import SolvedSpreads, Solver
 from eqsat.extract.mesh.works import Works
 from eqsat.model.mesh import Mesh, Spread
@@ -52,8 +52,25 @@ class MeshPlanner:
 
     def quickest(self, seconds: float, seed: int, limit: int | None = None) -> MeshPlan | str:
         """The quickest plan within so many bytes of a device; a status if none was found."""
-        found = Solver(self.choice, seconds, seed).quickest(limit)
+        same = self._everywhere()
+        found = Solver(self.choice, seconds, seed).quickest(limit, same)
+        if found.status == "unknown" and self._is_admissible(same, limit):
+            cost, peak = self.choice.cost(same), self.choice.peak(same)
+            found = SolvedSpreads("feasible", same, cost, peak, max(found.bound, 0))
         return self.plan(found) if found.chosen else found.status
+
+    def _everywhere(self) -> tuple[int, ...]:
+        """Every op computes the same on all devices: what is asked of borders apart."""
+        whole, spreads = self.mesh.whole, self.spreads
+        return tuple(
+            0 if kind == "op" or whole not in spreads.held[v] else spreads.held[v].index(whole)
+            for kind, v in spreads.place
+        )
+
+    def _is_admissible(self, chosen: Sequence[int], limit: int | None) -> bool:
+        if self.choice.cost(chosen) >= FORBIDDEN:
+            return False
+        return limit is None or self.choice.peak(chosen) <= limit
 
     def leanest(self, seconds: float, seed: int) -> MeshPlan | str:
         """The plan that holds least; its bound of time says nothing."""
