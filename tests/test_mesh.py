@@ -358,7 +358,9 @@ from eqsat.source import Source
 found = {}
 for name, text, request in json.load(sys.stdin):
     program = parse_program(text)
-    run = eqsat.optimize(Source(program, drawn_weights(program)), target="tpu-v5e-4x2", rules="layout/fill", **request)
+    given = Source(program, drawn_weights(program))
+    request |= {"target": "tpu-v5e-4x2", "rules": "layout/fill"}
+    run = eqsat.optimize(given, **request)
     checked = run.verify(samples=1)
     types = [program.nodes[i].type for i in program.inputs]
     xs = [np.ones(t.shape, "f" if t.dtype == "f32" else "i") for t in types]
