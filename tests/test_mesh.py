@@ -262,6 +262,8 @@ def test_memory_decides_between_data_parallel_and_tensor_parallel(tmp_path: Path
     )  # fmt: skip
     run.save(tmp_path / "run")
     assert eqsat.load(tmp_path / "run").mesh_plan == tight
+    page = run.report(tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "w1 [-, model] = pack(pos=[1], tiles=[128])" in page
     told = run.explain("%" + run.program.value_names[run.program.results[0]]).to_text()
     assert "all-reduce over model" in told
     assert "without it: " in told

@@ -9,7 +9,7 @@ one device holds, and its block dims lie on the axes.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from eqsat.model.attr import Shape
@@ -137,8 +137,3 @@ def is_partial(spread: Spread) -> bool:
 def is_everywhere(spread: Spread) -> bool:
     """Whether every device holds all of the value."""
     return all(k == REPLICATED for k in spread)
-
-
-def axes_text(names: Sequence[str]) -> str:
-    """Axes of one collective: `data+model`."""
-    return "+".join(names)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
@@ -96,7 +96,6 @@ class MeshPlan:
     alike: int = 1  # how many ops share a choice at most, as they are those of equal layers
     single_ps: int = 0  # of the same schedule on one device
     single_bytes: int = 0
-    notes: tuple[str, ...] = field(default=())
 
     @cached_property
     def by_node(self) -> dict[int, Sharded]:

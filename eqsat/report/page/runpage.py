@@ -22,6 +22,7 @@ from eqsat.report.compiled import (
 from eqsat.report.explain import removed_lines
 from eqsat.report.finished import Finished, finished_stages
 from eqsat.report.html import html_table, pre, section
+from eqsat.report.mesh import plan_text
 from eqsat.report.page.assets import scripted_document
 from eqsat.report.page.content import page_data
 from eqsat.report.progress import CURVE_COLUMNS, CURVE_FIGURES, curve_rows
@@ -80,6 +81,7 @@ def page(run: Finished) -> str:
         TOOLS,
         section("Result", html_table(GOAL_COLUMNS, _goals(run), GOAL_FIGURES)),
         *_compilers(run),
+        *_mesh(run),
         section("Phases", pre("\n".join(phase_lines(run)))),
         section("Rules", _rules(run)),
         section("Log of the search", _search(run)),
@@ -125,6 +127,13 @@ def _compilers(run: Finished) -> list[str]:
             html_table(CHECKED_COLUMNS, rows, range(1, len(CHECKED_COLUMNS))),
         ]
     return [section("Other devices' compilers", "\n".join(told))] if told else []
+
+
+def _mesh(run: Finished) -> list[str]:
+    """A section for the plan of a mesh; none where the target is one device."""
+    if run.mesh_plan is None:
+        return []
+    return [section("Mesh", pre(plan_text(run.mesh_plan, run.cut_schedule.program)))]
 
 
 def _told(told: Told) -> Iterator[str]:
