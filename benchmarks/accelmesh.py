@@ -238,7 +238,9 @@ def by_hand(case: Case) -> dict[str, int]:
     from eqsat.execute.onmesh import jax_mesh
     from eqsat.lang.meshes import with_mesh
 
-    mesh = jax_mesh(with_mesh(target(TARGET), MESH).mesh)
+    of = with_mesh(target(TARGET), MESH).mesh
+    assert of is not None
+    mesh = jax_mesh(of)
 
     def spec(name: str) -> Any:
         rank = len(case.shapes[name])
@@ -254,7 +256,7 @@ def by_hand(case: Case) -> dict[str, int]:
     ]
     out = NamedSharding(mesh, PartitionSpec("data", None, None))
     compiled = jax.jit(case.function, out_shardings=out).lower(*given).compile()
-    return collectives(compiled.as_text())
+    return collectives(compiled.as_text() or "")
 
 
 def difference(case: Case, rng: Any) -> tuple[float, float]:
@@ -349,6 +351,7 @@ def replication_row() -> Row:
             weights=["w1", "w2", "w3", "w4"], budget={"memory": budget}, time_limit=120.0,
         )  # fmt: skip
         plan = run.mesh_plan
+        assert plan is not None
         found[name] = {
             "collectives": plan.collectives,
             "spreads": {k: v for k, v in spreads(run).items() if k in shapes},

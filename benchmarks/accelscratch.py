@@ -281,7 +281,7 @@ def _compiled(kernel: Kernel, device: Any, platform: str) -> str:
         traced = jax.jit(kernel.call(jnp)).trace(
             *(_struct(s, d, place) for s, d in kernel.arguments)
         )
-        return traced.lower(lowering_platforms=(platform,)).compile().as_text()
+        return traced.lower(lowering_platforms=(platform,)).compile().as_text() or ""
     except Exception as error:  # what a compiler raises is its answer
         return f"refused: {error}"
 

@@ -97,7 +97,7 @@ def cycles_of(schedule: Any, opaque: Any) -> int:
     packed = {i: struct(i) for i in resident(schedule)}
     run = xla_executable(schedule, opaque, None).run
     traced = jax.jit(run).trace(packed, *map(struct, program.inputs))
-    text = traced.lower(lowering_platforms=("tpu",)).compile().as_text()
+    text = traced.lower(lowering_platforms=("tpu",)).compile().as_text() or ""
     entry = text[text.index("\nENTRY ") :]
     return sum(map(int, re.findall(r'"estimated_cycles":"(\d+)"', entry)))
 
@@ -126,7 +126,7 @@ def measured(programs: Sequence[str] = PROGRAMS, most: int = VARIANTS) -> Row:
         rows.append(v | {"model_cycles": model})
         if len(rows) == most:
             break
-    found = kendalltau([r["cycles"] for r in rows], [r["model_cycles"] for r in rows])
+    found: Any = kendalltau([r["cycles"] for r in rows], [r["model_cycles"] for r in rows])
     tau = float(found.statistic)
     return {"ok": tau >= LEAST_TAU, "tau": round(tau, 4), "variants": len(rows), "rows": rows}
 

@@ -305,7 +305,8 @@ def test_a_concat_that_is_written_and_reduced_is_read_whole():
         weight w: f32[32, 4] key=w
         c = concat(a, b, b, axis=0)
         n = generic(c, loops=[32], maps=[[d0]], body=neg(x0))
-        s = generic(n, w, loops=[4, 32], rank=1, maps=[[d1], [d1, d0]], body=mul(x0, x1), combine=add)
+        s = generic(n, w, loops=[4, 32], rank=1, maps=[[d1], [d1, d0]], body=mul(x0, x1), \
+        combine=add)
         return n, s"""
     )
     assert len(nest.writes) == 2
