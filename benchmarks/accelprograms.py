@@ -77,6 +77,14 @@ def rows(x: Any, a: Any) -> Any:
     return jax.nn.relu(x @ a).sum(-1)
 
 
+def skip(x: Any, a: Any, b: Any) -> Any:
+    return jax.nn.relu(jax.nn.relu(x @ a) @ b + x)
+
+
+def mixed(p: Any, v: Any) -> Any:
+    return jnp.tanh(jnp.einsum("bqk,bkd->bqd", p, v))
+
+
 def scale(x: Any, s: Any) -> Any:
     return x * s + 1
 
@@ -105,6 +113,8 @@ def cases() -> dict[str, Case]:
         "low_rank": (low_rank, [shape(MANY, WIDE), shape(WIDE, 2048), shape(2048, WIDE)],
                      ("a", "b")),
         "branches": (branches, [shape(65536, 1024), half, half], ("a", "b")),
+        "skip": (skip, [long, square, square], ("a", "b")),
+        "mixed": (mixed, [shape(64, 2048, 2048), shape(64, 2048, 128)], ()),
         "rows": (rows, [long, square], ("a",)),
         "scale": (scale, [long, shape(2048)], ("s",)),
     }  # fmt: skip
