@@ -33,7 +33,8 @@ KNOWN = {
     ("v5e", "gated"): "an elementwise step behind a product writes over its other operand",
     ("v5e", "norm"): "the centred rows are computed again, not kept",
     ("v5e", "same_convolutions"): "padding is a convolution's own, not a value that is written",
-    ("h100", "same_convolutions"): "padding is a convolution's own, not a value that is written",
+    ("h100", "convolutions"): "cuDNN's convolutions are copied into its layouts, with a workspace",
+    ("h100", "same_convolutions"): "cuDNN's convolutions are copied into its layouts, likewise",
 }
 EXPORTS = (
     "conv_qdq_residual.py:conv_qdq_residual", "bottlenecks.py:bottlenecks", "mlp.py:mlp_784",
