@@ -29,10 +29,12 @@ TARGETS = {"v5e": ("tpu-v5e", "sm_90"), "h100": ("sm_90",), "gfx942": ("gfx942",
 # what XLA is known to do and the model has not, by device and program: measured, but not required
 KNOWN = {
     ("v5e", "chain_f32"): "f32 that only products of `default` precision read is kept as bf16",
+    ("v5e", "rows"): "a sum over the rows of a product is in its kernel",
     ("v5e", "gated"): "an elementwise step behind a product writes over its other operand",
     ("v5e", "norm"): "the centred rows are computed again, not kept",
     ("v5e", "same_convolutions"): "padding is a convolution's own, not a value that is written",
-    ("h100", "same_convolutions"): "padding is a convolution's own, not a value that is written",
+    ("h100", "convolutions"): "cuDNN's convolutions are copied into its layouts, with a workspace",
+    ("h100", "same_convolutions"): "cuDNN's convolutions are copied into its layouts, likewise",
 }
 EXPORTS = (
     "conv_qdq_residual.py:conv_qdq_residual", "bottlenecks.py:bottlenecks", "mlp.py:mlp_784",

@@ -20,12 +20,6 @@ def chain(x: Any, a: Any, b: Any, c: Any) -> Any:
     return jnp.tanh(jax.nn.relu(x @ a) @ b) @ c
 
 
-def chain_highest(x: Any, a: Any, b: Any, c: Any) -> Any:
-    """The chain with products of f32 in full."""
-    with jax.default_matmul_precision("highest"):
-        return chain(x, a, b, c)
-
-
 def gated(x: Any, up: Any, gate: Any, down: Any) -> Any:
     return (jax.nn.silu(x @ gate) * (x @ up)) @ down
 
@@ -77,6 +71,14 @@ def rows(x: Any, a: Any) -> Any:
     return jax.nn.relu(x @ a).sum(-1)
 
 
+def skip(x: Any, a: Any, b: Any) -> Any:
+    return jax.nn.relu(jax.nn.relu(x @ a) @ b + x)
+
+
+def mixed(p: Any, v: Any) -> Any:
+    return jnp.tanh(jnp.einsum("bqk,bkd->bqd", p, v))
+
+
 def scale(x: Any, s: Any) -> Any:
     return x * s + 1
 
@@ -89,11 +91,10 @@ def cases() -> dict[str, Case]:
     narrow = [shape(*s, dtype="float32") for s in sizes]
     wide = [shape(*s, dtype="float32") for s in ((MANY, 1024), (1024, WIDE), (WIDE, 1024))]
     long, x = shape(65536, 2048), shape(MANY, 1024)
-    half = shape(1024, 2048)
+    half, thin = shape(1024, 2048), ((65536, 1024), (1024, 1024), (1024, 1024))
     return {
         "chain": (chain, [x, up, shape(WIDE, WIDE), down], ("a", "b", "c")),
         "chain_f32": (chain, narrow, ("a", "b", "c")),
-        "chain_highest": (chain_highest, narrow, ("a", "b", "c")),
         "gated": (gated, [x, up, up, down], ("up", "gate", "down")),
         "residual": (residual, [x, up, down], ("a", "b")),
         "residual_f32": (residual, wide, ("a", "b")),
@@ -105,6 +106,9 @@ def cases() -> dict[str, Case]:
         "low_rank": (low_rank, [shape(MANY, WIDE), shape(WIDE, 2048), shape(2048, WIDE)],
                      ("a", "b")),
         "branches": (branches, [shape(65536, 1024), half, half], ("a", "b")),
+        "skip": (skip, [long, square, square], ("a", "b")),
+        "mixed": (mixed, [shape(64, 2048, 2048), shape(64, 2048, 128)], ()),
+        "branches_f32": (branches, [shape(*s, dtype="float32") for s in thin], ("a", "b")),
         "rows": (rows, [long, square], ("a",)),
         "scale": (scale, [long, shape(2048)], ("s",)),
     }  # fmt: skip
