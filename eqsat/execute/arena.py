@@ -156,6 +156,7 @@ class Buffers:
     """
 
     def __init__(self, schedule: Schedule, inside: Array | None = None):
+        self.padded = dict(schedule.padded)
         self.nodes: tuple[Node, ...] = schedule.program.nodes
         self.buffers = {b.node: b for b in schedule.buffers}
         self.step, self.who = 0, "the caller"
@@ -175,10 +176,14 @@ class Buffers:
 
     def _place(self, b: Buffer) -> Array:
         if b.offset is None:
-            return np.full(self.nodes[b.node].type.nbytes, POISON, np.uint8)
+            return np.full(self._size(b), POISON, np.uint8)
         if b.offset < 0:
             raise ArenaFault(f"%{b.node} lies in front of the arena")
-        return self.arena[b.offset : b.offset + self.nodes[b.node].type.nbytes]
+        return self.arena[b.offset : b.offset + self._size(b)]
+
+    def _size(self, b: Buffer) -> int:
+        """Bytes that are read and written: of what the target's memory pads, the elements."""
+        return self.nodes[b.node].type.nbytes if b.node in self.padded else b.nbytes
 
     def give(self, node: int, x: Array) -> None:
         """What the caller brings, where there is a buffer for it."""
