@@ -274,8 +274,7 @@ class _BlockValues(StageValues):
             x = lax.pad(x, typed_scalar(0, x.dtype), pads)
             high, low = high + max(-low, 0), max(low, 0)
         step = abs(left[0][1]) if len(left) == 1 else 1
-        if (low, high + 1, step) != (0, x.shape[axis], 1):
-            x = lax.slice_in_dim(x, low, high + 1, step, axis)
+        x = _every(x, low, high, step, axis)
         if len(left) == 1:
             return (lax.rev(x, [axis]) if left[0][1] < 0 else x), (left[0][0],)
         return x, radix(Affine(tuple(left)), sizes)
@@ -298,6 +297,27 @@ class _BlockValues(StageValues):
             preferred_element_type=dtype,
         )
         return made if list(made.shape) == shape.result else made.reshape(shape.result)
+
+
+def _every(x: Any, low: int, high: int, step: int, axis: int) -> Any:
+    """The elements low, low + step … high along an axis.
+
+    Steps become a dim of their own: Mosaic takes no slices with strides.
+    """
+    from jax import lax
+
+    count = (high - low) // step + 1
+    missing = max(low + count * step - x.shape[axis], 0)
+    if missing:
+        pads = [(0, missing if a == axis else 0, 0) for a in range(x.ndim)]
+        x = lax.pad(x, typed_scalar(0, x.dtype), pads)
+    if (low, count * step) != (0, x.shape[axis]):
+        x = lax.slice_in_dim(x, low, low + count * step, axis=axis)
+    if step == 1:
+        return x
+    shape = list(x.shape)
+    x = x.reshape([*shape[:axis], count, step, *shape[axis + 1 :]])
+    return lax.squeeze(lax.slice_in_dim(x, 0, 1, axis=axis + 1), [axis + 1])
 
 
 def matrices(x: Any, dims: Sequence[int], shape: ProductShape, own: Sequence[int]) -> Any:
