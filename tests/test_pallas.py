@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -11,12 +12,10 @@ import pytest
 from executed import RNG, whole
 from hunts.griddedkernels import hunt
 
-import eqsat
 from eqsat.api import target as read_target
 from eqsat.execute.executors import execution
 from eqsat.execute.pallas import executor
 from eqsat.execute.pallas.executor import PallasExecutable, without_kernels
-from eqsat.execute.verify import verify
 from eqsat.frontends.jaxpr import trace
 from eqsat.model.diag import EqsatWarning
 from eqsat.model.padding import Padding
@@ -50,10 +49,12 @@ def executable(function: Any, args: Any, target: Any) -> PallasExecutable:
 
 
 def check(function: Any, args: Any, target: Any) -> None:
-    traced = trace(function, args)
-    found = executable(function, args, target)
-    said = verify(traced.program, found.flat, traced.weights, traced.opaque, samples=1)
-    assert said.ok, said
+    """Within f32's or bf16's rounding of what JAX computes in f32."""
+    (found,) = executable(function, args, target)(*args)
+    want = jax.jit(function)(*(jnp.asarray(a, np.float32) for a in args))
+    assert found.shape == want.shape
+    close = 1e-5 if found.dtype == jnp.float32 else 1e-2
+    np.testing.assert_allclose(np.asarray(found, np.float32), want, close, close)
 
 
 def real(*shape: int, dtype: Any = np.float32) -> Any:
@@ -67,11 +68,7 @@ def norm(x: jax.Array) -> jax.Array:
 
 PROGRAMS = {
     "layer": (lambda x, w, b: jax.nn.relu(x @ w + b), real(5, 19), real(19, 7), real(7)),
-    "one column": (lambda x, w: x @ w, real(9, 13), real(13, 1)),
-    "one row": (lambda x, w: jnp.tanh(x @ w), real(1, 13), real(13, 6)),
-    "norm": (norm, real(9, 11)),
     "softmax": (lambda x: jax.nn.softmax(x, -1), real(2, 5, 9)),
-    "columns": (lambda x: jnp.sum(x, 0), real(13, 6)),
     "batches": (lambda q, k: jnp.einsum("qhd,khd->hqk", q, k), real(5, 3, 6), real(7, 3, 6)),
     "pad": (lambda x: jnp.pad(x, ((1, 2), (0, 3)), constant_values=2.0).T * 2, real(5, 6)),
     "bf16": (lambda x, w: x @ w, real(5, 19, dtype=jnp.bfloat16), real(19, 7, dtype=jnp.bfloat16)),
@@ -114,25 +111,15 @@ def test_a_nan_stays_in_its_row(target: Any) -> None:
         assert np.isnan(found).any(-1).tolist() == [False, False, True, False, False]
 
 
-def test_a_searched_program_is_reported_and_verified() -> None:
-    def scores(q: jax.Array, k: jax.Array) -> jax.Array:
-        return jax.nn.softmax(jnp.einsum("hqd,hkd->hqk", q, k), -1)
-
-    args = real(2, 8, 4), real(2, 6, 4)
-    run = eqsat.optimize(scores, *args, target="sm_90", settings=["executor=pallas"])
-    assert run.verify(samples=1).ok
-    found = execution(run.schedule, run.target)
-    assert (found.executor, found.declined) == ("pallas", ())
-    assert "Pallas kernel" in found.plan
-
-
 def test_what_is_no_kernel_runs_as_ops_and_says_why() -> None:
     x, i = real(6, 4), jnp.array([1, 3])
     traced = trace(lambda x, i: jnp.take(x, i, axis=0, mode="clip") * 2, (x, i))
     schedule = whole(traced.program)
     found = PallasExecutable(schedule, {}, {}, TARGETS["avx512"])
     assert list(without_kernels(schedule, TARGETS["avx512"])) == list(found.refused) == [0]
-    assert "gather" in found.refused[0]
+    told = execution(schedule, replace(TARGETS["avx512"], executor="pallas"))
+    assert (told.executor, told.declined) == ("pallas", ((0, found.refused[0]),))
+    assert "gather" in found.refused[0] and "Pallas kernel" in told.plan
     np.testing.assert_array_equal(found(x, i)[0], x[i] * 2)
     by_address = PallasExecutable(schedule, {}, {}, TARGETS["sm_90"])
     assert by_address.refused == {}
