@@ -146,12 +146,16 @@ def optimize(
         raise fail("E400", "the answer is measured or checked by a compiler, not both")
     bounds = Limits.of(limits)
     with timed(seconds, "read"), uncollected():
+        from eqsat.meshing import refuse_on_mesh
         from eqsat.ops.spelling.chains import canonical as searched
         from eqsat.ops.targets.precision import check_precisions
 
         source = source_of(function_or_program, example_args, keywords or {}, weights)
         machine, places = _machine(target, devices, settings), _map(devices)
-        machine = _on_mesh(_with_budget(machine, budget or {}), mesh, shards or {})
+        machine = _with_budget(machine, budget or {})
+        machine = _on_mesh(machine, mesh, shards or {}, stop_after)
+        if machine.mesh is not None:
+            refuse_on_mesh(source, bool(measure), check_compile)
         source = name_donated(source, donate, labels_of(source) if donate else ())
         asked = read_orders(source, layouts, donate)
         source = with_layouts(source, machine, asked.layouts)
@@ -557,18 +561,21 @@ def _with_budget(machine: Target, budget: Mapping[str, int | str]) -> Target:
     return replace(machine, budget=tuple(sorted(merged.items())), places=places)
 
 
-def _on_mesh(machine: Target, mesh: str | None, shards: Mapping[str, str]) -> Target:
+def _on_mesh(
+    machine: Target, mesh: str | None, shards: Mapping[str, str], stop_after: str | None
+) -> Target:
     """With this mesh and these spreads; what a device may hold is a limit of the mesh alone.
 
-    The search before it is for one device, which holds the whole program.
+    The search before it is for one device, which holds the whole program; one that ends there has
+    no mesh.
     """
     from eqsat.lang.meshes import with_mesh, with_shards
 
     if mesh is not None:
         machine = with_mesh(machine, mesh)
     machine = with_shards(machine, shards)
-    if machine.mesh is None:
-        return machine
+    if machine.mesh is None or stop_after not in (None, "schedule"):
+        return replace(machine, mesh=None)
     bounds = dict(machine.budget)
     limit = bounds.pop("memory", machine.mesh.memory_bytes)
     cut = replace(machine.mesh, memory_bytes=limit)

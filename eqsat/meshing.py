@@ -12,6 +12,7 @@ from eqsat.model.diag import fail
 from eqsat.model.meshplan import ANSWER, INPUT, MeshPlan
 from eqsat.report.units import bytes_text
 from eqsat.run import Run
+from eqsat.source import Source
 
 
 def with_mesh_plan(run: Run, seconds: float) -> Run:
@@ -34,6 +35,21 @@ def with_mesh_plan(run: Run, seconds: float) -> Run:
     best = min(plans, key=lambda p: (p.time_ps, p.peak_bytes, p.of))
     best.verify()
     return replace(run, mesh_plan=best)
+
+
+def refuse_on_mesh(source: Source, measure: bool, check_compile: bool) -> None:
+    """EqsatError E232 for requests that are of one device, and for open sizes."""
+    one = [
+        word for word, asked in (("measure", measure), ("check-compile", check_compile)) if asked
+    ]
+    if one:
+        help = "leave it out, or search for one device: `--set mesh={}`"
+        raise fail(
+            "E232", f"`--{one[0]}` looks at programs of one device, not of a mesh", help=help
+        )
+    if source.program.symbols:
+        message = "a program with unknown sizes is not cut over a mesh"
+        raise fail("E232", message, help="give its arguments fixed shapes")
 
 
 def planners_of(run: Run) -> Iterator[MeshPlanner]:

@@ -299,6 +299,7 @@ def test_asked_spreads_are_kept_and_results_leave_as_arguments_came() -> None:
         ({"shards": {"x": "[data]"}}, "E232", "1 dims, not 2"),
         ({"shards": {"x": "[rows, -]"}}, "E232", "no axis `rows`"),
         ({"shards": {"x": "[data, data]"}}, "E232", "two dims"),
+        ({"measure": 2}, "E232", "--set mesh={}"),
         ({"budget": {"memory": "1 KiB"}}, "E410", "the smallest plan found holds"),
     ],
 )
@@ -327,6 +328,14 @@ def test_shards_and_fronts_need_a_mesh() -> None:
         eqsat.optimize(source(MLP), target="reference", shards={"x": "[data, -]"})
     with pytest.raises(EqsatError, match="E232"):
         eqsat.optimize(source(MLP), target="reference").mesh_front()
+
+
+def test_a_search_that_ends_before_its_schedule_is_of_one_device() -> None:
+    run = search(MLP, stop_after="selection", budget={"memory": "1 MiB"})
+    assert run.target.mesh is None
+    assert dict(run.target.budget) == {"memory": 2**20}
+    with pytest.raises(EqsatError, match="unknown sizes"):
+        search(MLP.replace("f32[64, 128]", "f32[m, 128]").replace("input", "symbol m size=64\ninput"))
 
 
 def test_settings_change_a_mesh() -> None:
