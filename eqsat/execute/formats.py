@@ -19,7 +19,7 @@ from jax.tree_util import tree_flatten, tree_leaves, tree_map, tree_unflatten
 from eqsat.execute.ordered import called_in, lying_inputs, lying_results
 from eqsat.model.border import Border
 from eqsat.model.executor import Executable
-from eqsat.model.orders import MemoryOrders
+from eqsat.model.orders import SEARCH, MemoryOrders
 from eqsat.ops.movement.lists import inverse
 
 _CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
@@ -93,10 +93,10 @@ class Formatted:
 
     def _asked(self, border: Border) -> Any:
         order = self.callee.orders.by_border.get(border)
-        if order is not None:
-            return Format(Layout(major_to_minor=order), self.sharding)
         if self.choosing and border in self.left:
             return Format(Layout.AUTO, self.sharding)
+        if order is not None:
+            return Format(Layout(major_to_minor=order), self.sharding)
         return self.elsewhere
 
     def _jitted(self) -> Any:
@@ -130,13 +130,16 @@ class Formatted:
     def _best(self, packed: Any, shapes: Sequence[Any]) -> Any:
         """What is free left to the compiler if it states fewer cycles: all, all but state, or none.
 
+        The same with what the search ordered, as the compiler may know a better order of that.
         Where it states none, as compilers for GPUs do, nothing speaks for another order.
         """
         orders = self.callee.orders
         state = {Border("input", a) for a, _ in orders.ties}
         state |= {Border("result", r) for _, r in orders.ties}
         own, free = frozenset(orders.compiler), frozenset(orders.left)
-        ways = [own, own | (free - state), own | free] if self.choosing else [own]
+        every = free | {o.border for o in orders.chosen if o.by == SEARCH}
+        ways = [own, own | (free - state), own | free, own | (every - state), own | every]
+        ways = ways if self.choosing else [own]
         best: tuple[float, Any, frozenset[Border]] | None = None
         for left in dict.fromkeys(ways):
             self.left = left
