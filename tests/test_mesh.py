@@ -335,7 +335,9 @@ def test_a_search_that_ends_before_its_schedule_is_of_one_device() -> None:
     assert run.target.mesh is None
     assert dict(run.target.budget) == {"memory": 2**20}
     with pytest.raises(EqsatError, match="unknown sizes"):
-        search(MLP.replace("f32[64, 128]", "f32[m, 128]").replace("input", "symbol m size=64\ninput"))
+        search(
+            MLP.replace("f32[64, 128]", "f32[m, 128]").replace("input", "symbol m size=64\ninput")
+        )
 
 
 def test_settings_change_a_mesh() -> None:
