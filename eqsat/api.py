@@ -139,11 +139,7 @@ def optimize(
     seconds: dict[str, float | None] = dict.fromkeys(
         ("read", "saturate", "extract", "schedule", "compile", "verify")
     )
-    if stop_after is not None and stop_after not in PHASES:
-        raise fail("E406", f"no phase `{stop_after}`", help=f"one of {', '.join(PHASES)}")
-    check_measure(measure)
-    if measure and check_compile:
-        raise fail("E400", "the answer is measured or checked by a compiler, not both")
+    _check_words(stop_after, measure, check_compile)
     bounds = Limits.of(limits)
     with timed(seconds, "read"), uncollected():
         from eqsat.meshing import refuse_on_mesh
@@ -152,12 +148,10 @@ def optimize(
 
         source = source_of(function_or_program, example_args, keywords or {}, weights)
         machine, places = _machine(target, devices, settings), _map(devices)
-        machine = _with_budget(machine, budget or {})
-        machine = _on_mesh(machine, mesh, shards or {}, stop_after)
-        if machine.mesh is not None:
-            refuse_on_mesh(source, bool(measure), check_compile)
+        machine = _on_mesh(_with_budget(machine, budget or {}), mesh, shards or {}, stop_after)
         source = name_donated(source, donate, labels_of(source) if donate else ())
         asked = read_orders(source, layouts, donate)
+        refuse_on_mesh(machine, source, bool(measure), check_compile, asked.is_any)
         source = with_layouts(source, machine, asked.layouts)
         source, orders = fixed_orders(source, asked)
         ruleset = _rules(rules)
@@ -586,6 +580,15 @@ def _rules(what: Sequence[str] | str | RuleSet) -> RuleSet:
     if isinstance(what, RuleSet):
         return what
     return rules(*([what] if isinstance(what, str) else what))
+
+
+def _check_words(stop_after: str | None, measure: int, check_compile: bool) -> None:
+    """EqsatError E400 or E406 for requests that make no sense, or none together."""
+    if stop_after is not None and stop_after not in PHASES:
+        raise fail("E406", f"no phase `{stop_after}`", help=f"one of {', '.join(PHASES)}")
+    check_measure(measure)
+    if measure and check_compile:
+        raise fail("E400", "the answer is measured or checked by a compiler, not both")
 
 
 def _known(names: Sequence[str], ruleset: RuleSet) -> Sequence[str]:

@@ -15,8 +15,7 @@ from dataclasses import dataclass, field, replace
 from eqsat.compiling import CompilerQuestions
 from eqsat.contenders import Contender, chosen_contender, input_contenders, near_contenders
 from eqsat.execute.compilers.ask import need_compiler
-from eqsat.execute.compilers.lower import CONSTANTS
-from eqsat.model.compiled import COUNTS, Checked, Figures, Weighed
+from eqsat.model.compiled import CONSTANTS, COUNTS, Checked, Figures, Weighed
 from eqsat.model.deadline import tick
 from eqsat.model.diag import EqsatError, fail
 from eqsat.model.measured import CHOSEN, INPUT_BY_XLA, NEAR

@@ -15,10 +15,9 @@ from eqsat.execute.compilers.ask import (
     need_compiler,
     place_for,
 )
-from eqsat.execute.compilers.lower import ARGUMENTS, CONSTANTS, DeviceLowering, weights_as
 from eqsat.export.plan import Exported
 from eqsat.export.write import check_word, export, write_files
-from eqsat.model.compiled import Figures, Prediction, Told
+from eqsat.model.compiled import ARGUMENTS, CONSTANTS, Figures, Prediction, Told
 from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.oracle import DEVICES, Oracle, oracle_of
 from eqsat.model.program import Program
@@ -29,8 +28,11 @@ from eqsat.source import Source
 if TYPE_CHECKING:
     import numpy as np
 
+    from eqsat.execute.compilers.lower import DeviceLowering
+
 AUTO = "auto"
 WEIGHTS = (AUTO, CONSTANTS, ARGUMENTS)
+MOST_CONSTANT_BYTES = 256 * 2**20  # more than that, and compiling takes longer than anybody waits
 TEXT = "module.mlir"
 FUNCTION, PROGRAM = "function", "program"
 
@@ -81,14 +83,19 @@ class CompilerQuestions:
         """
         if self.oracle.compiler == "iree":
             return self._packed_text(schedule)
-        lowering = DeviceLowering(self.oracle, self.held_as)
-        return lowering.of_schedule(schedule, self.source, self.arrays, target)
+        return self._lowering.of_schedule(schedule, self.source, self.arrays, target)
 
     def plain_module(self) -> bytes:
         """The input, unrewritten; EqsatError as of `module`."""
         if self.oracle.compiler == "iree":
             return self._packed_text(self.source.program)
-        return DeviceLowering(self.oracle, self.held_as).of_program(self.source, self.arrays)
+        return self._lowering.of_program(self.source, self.arrays)
+
+    @property
+    def _lowering(self) -> DeviceLowering:
+        from eqsat.execute.compilers.lower import DeviceLowering
+
+        return DeviceLowering(self.oracle, self.held_as)
 
     def answer(self, module: bytes) -> Figures:
         """What the compiler tells of a module; EqsatError: E461 to E463 where it does not."""
@@ -116,6 +123,13 @@ class CompilerQuestions:
         borders = {*program.inputs, *program.results}
         borders |= set(program.weights) if self.held_as == ARGUMENTS else set()
         return sum(program.nodes[i].type.nbytes for i in borders)
+
+
+def weights_as(program: Program, arrays: Mapping[str, Any], asked: str) -> str:
+    """`asked`, but weights that a call brings, or that are too large, are no constants."""
+    known = all(program.leaf(i).key in arrays for i in program.weights)
+    small = program.weight_bytes <= MOST_CONSTANT_BYTES
+    return asked if asked == ARGUMENTS or (known and small) else ARGUMENTS
 
 
 def told_of(

@@ -10,6 +10,7 @@ from eqsat.extract.mesh.plan import MeshPlanner
 from eqsat.extract.mesh.planners import mesh_planner
 from eqsat.model.diag import fail
 from eqsat.model.meshplan import ANSWER, INPUT, MeshPlan
+from eqsat.model.target import Target
 from eqsat.report.units import bytes_text
 from eqsat.run import Run
 from eqsat.source import Source
@@ -37,11 +38,14 @@ def with_mesh_plan(run: Run, seconds: float) -> Run:
     return replace(run, mesh_plan=best)
 
 
-def refuse_on_mesh(source: Source, measure: bool, check_compile: bool) -> None:
-    """EqsatError E232 for requests that are of one device, and for open sizes."""
-    one = [
-        word for word, asked in (("measure", measure), ("check-compile", check_compile)) if asked
-    ]
+def refuse_on_mesh(
+    target: Target, source: Source, measure: bool, check_compile: bool, orders: bool
+) -> None:
+    """EqsatError E232 on a mesh for requests that are of one device, and for open sizes."""
+    if target.mesh is None:
+        return
+    words = {"measure": measure, "check-compile": check_compile, "layouts": orders}
+    one = [word for word, asked in words.items() if asked]
     if one:
         help = "leave it out, or search for one device: `--set mesh={}`"
         raise fail(

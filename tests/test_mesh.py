@@ -334,10 +334,11 @@ def test_a_search_that_ends_before_its_schedule_is_of_one_device() -> None:
     run = search(MLP, stop_after="selection", budget={"memory": "1 MiB"})
     assert run.target.mesh is None
     assert dict(run.target.budget) == {"memory": 2**20}
+    open_sizes = MLP.replace("f32[64, 128]", "f32[m, 128]")
     with pytest.raises(EqsatError, match="unknown sizes"):
-        search(
-            MLP.replace("f32[64, 128]", "f32[m, 128]").replace("input", "symbol m size=64\ninput")
-        )
+        search(open_sizes.replace("input", "symbol m size=64\ninput"))
+    with pytest.raises(EqsatError, match="--layouts"):
+        search(MLP, layouts="auto")
 
 
 def test_settings_change_a_mesh() -> None:

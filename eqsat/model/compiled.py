@@ -12,6 +12,7 @@ from eqsat.model.restore import restored
 
 # figures in which answers are compared, the first that a compiler tells counts
 COUNTS = ("cycles", "kernels", "peak_bytes")
+CONSTANTS, ARGUMENTS = "constants", "arguments"  # what weights are of a module that is compiled
 
 
 @dataclass(frozen=True)

@@ -105,6 +105,11 @@ class AskedOrders:
     compiler: tuple[Border, ...] = ()
     ties: tuple[tuple[int, int], ...] = ()
 
+    @property
+    def is_any(self) -> bool:
+        """Whether an order is asked for, or left free."""
+        return bool(self.orders or self.free or self.compiler)
+
 
 def layout_in(order: tuple[int, ...], shape: tuple[int, ...]) -> Layout:
     """A tensor of this shape whose dims lie in this order, as the layout of a border."""

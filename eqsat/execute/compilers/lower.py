@@ -18,6 +18,7 @@ from eqsat.execute.platforms import lowered_for
 from eqsat.execute.weights import resident
 from eqsat.execute.xla import xla_executable
 from eqsat.model.border import Border
+from eqsat.model.compiled import ARGUMENTS, CONSTANTS
 from eqsat.model.diag import EqsatError, fail
 from eqsat.model.layout import Layout
 from eqsat.model.oracle import Oracle
@@ -27,8 +28,6 @@ from eqsat.model.target import Target
 from eqsat.model.tensor import TensorType
 from eqsat.ops.meaning.programs import element_dtype
 
-CONSTANTS, ARGUMENTS = "constants", "arguments"
-MOST_CONSTANT_BYTES = 256 * 2**20  # more than that, and compiling takes longer than anybody waits
 CPU_EXECUTORS = ("kernels", "arena")  # XLA's ops stand for what these run on another device
 
 
@@ -165,13 +164,6 @@ def hoisted(call: Callable[..., Any], args: Sequence[Any]) -> tuple[Callable[...
         return tree.unflatten(jaxpr_as_fun(ClosedJaxpr(closed.jaxpr, list(consts)))(*flat))
 
     return outside, [arrays, *args]
-
-
-def weights_as(program: Program, arrays: Mapping[str, Any], asked: str) -> str:
-    """`asked`, but weights that a call brings, or that are too large, are no constants."""
-    known = all(program.leaf(i).key in arrays for i in program.weights)
-    small = program.weight_bytes <= MOST_CONSTANT_BYTES
-    return asked if asked == ARGUMENTS or (known and small) else ARGUMENTS
 
 
 def _struct(t: TensorType) -> Any:
