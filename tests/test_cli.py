@@ -18,7 +18,7 @@ from eqsat.cli import app, run
 
 COMMANDS = (
     "optimize", "run", "experiment", "compare", "explain", "rules", "show", "report", "check",
-    "list", "schema", "extract", "place", "pareto", "state",
+    "list", "schema", "extract", "place", "shard", "pareto", "state",
     "calibrate", "compile", "export", "bench", "discover", "query", "judge",
 )  # fmt: skip
 SMALL = """program small
