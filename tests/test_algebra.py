@@ -276,7 +276,12 @@ def check(program: Program, rules: RuleSet, seed: int) -> EGraph:
 @pytest.mark.parametrize(
     ("makers", "names", "count"),
     [
-        ((scaled, normed, lopsided), ("algebra/scale", "algebra/defer", "algebra/hoist"), 20),
+        pytest.param(
+            (scaled, normed, lopsided),
+            ("algebra/scale", "algebra/defer", "algebra/hoist"),
+            20,
+            marks=pytest.mark.slow,
+        ),
         ((shared, biased), ("algebra/merge",), 25),
     ],
 )

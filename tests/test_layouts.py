@@ -9,6 +9,7 @@ import pytest
 import eqsat
 from eqsat.lab.results import Results
 
+pytestmark = pytest.mark.slow  # its rows take half a minute
 SIZE = 28  # of the image in front of the first stride
 
 

@@ -26,6 +26,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return importlib.import_module("mutants")
 
 
+@pytest.mark.slow
 def test_broken_files_end_in_an_answer_or_a_sentence(tmp_path: Path):
     out = tmp_path / "out.json"
     # both kinds in one worker; the wall is there to end a hang, however busy the machine is

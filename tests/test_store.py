@@ -149,7 +149,9 @@ def kept_rows(folder):
         return set()
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize(
+    "how", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
+)
 def test_killed_sweeps_lose_and_repeat_nothing(tmp_path, how):
     log, kept = tmp_path / "log.txt", set()
     for after in (2, 6):
