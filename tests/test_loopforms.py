@@ -267,7 +267,13 @@ def quickest(name: str) -> eqsat.Run:
     return searched(name, rules=PLAIN if name == "lstm" else ("full",), verify=True)
 
 
-@pytest.mark.parametrize("name", ["lstm", "loss", "invariant", "products"])
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["lstm", pytest.param("loss", marks=SLOW), pytest.param("invariant", marks=SLOW), "products"],
+)
 def test_a_form_is_chosen_where_it_gains(name: str):
     function, args = LOOPS[name]
     run = quickest(name)

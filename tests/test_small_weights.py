@@ -72,6 +72,7 @@ def test_all_is_a_choice_under_a_budget_of_memory():
     assert small_bytes(target, (TIME, MEMORY)) == 0
 
 
+@pytest.mark.slow
 def test_no_goal_is_worse_than_with_all_choices(monkeypatch: pytest.MonkeyPatch):
     few = eqsat.optimize(program(), target="avx512")
     monkeypatch.setattr(session, "small_bytes", lambda *_: 0)
