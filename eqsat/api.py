@@ -19,7 +19,7 @@ from eqsat.model.control import controls
 from eqsat.model.cycles import uncollected
 from eqsat.model.deadline import OutOfTime, until
 from eqsat.model.devices import DeviceMap
-from eqsat.model.diag import did_you_mean, fail
+from eqsat.model.diag import fail
 from eqsat.model.egraph import EGraph
 from eqsat.model.equalities import Equalities
 from eqsat.model.family import Family
@@ -36,6 +36,19 @@ from eqsat.ops.programs.border_layouts import with_open_results
 from eqsat.orders import PLAIN_SHARE, in_best_orders
 from eqsat.reading import name_donated, read_spec, source_of
 from eqsat.report.log import log_phase, log_progress
+from eqsat.requests import (
+    DEFAULT_TARGET,
+    budgeted,
+    device_map,
+    goals_asked,
+    known_names,
+    machine_asked,
+    meshed,
+    placed_on,
+    rules,
+    rules_asked,
+    target,
+)
 from eqsat.run import Run, timed
 from eqsat.scheduling import PLACING_SECONDS, with_schedules
 from eqsat.source import Source
@@ -48,7 +61,6 @@ SATURATING = 0.4  # of the time that is left, at most, for saturation
 MEASURING = 0.5  # of the time limit, on top of it, to look for programs to measure
 MESHING = 0.5  # of the time limit, kept for spreading values over a mesh
 SCHEDULING = 0.05  # of the time limit, kept for making the schedules
-DEFAULT_TARGET = "auto"
 DEFAULT_GOALS = ("time", "memory", "dispatches")
 BYTES = ("memory", "resident", "load_peak")  # goals that a body is searched for, if it is a budget
 PHASES = ("program", "egraph", "selection", "schedule")
@@ -147,17 +159,17 @@ def optimize(
         from eqsat.ops.targets.precision import check_precisions
 
         source = source_of(function_or_program, example_args, keywords or {}, weights)
-        machine, places = _machine(target, devices, settings), _map(devices)
-        machine = _on_mesh(_with_budget(machine, budget or {}), mesh, shards or {}, stop_after)
+        machine, places = machine_asked(target, devices, settings), device_map(devices)
+        machine = meshed(budgeted(machine, budget or {}), mesh, shards or {}, stop_after)
         source = name_donated(source, donate, labels_of(source) if donate else ())
         asked = read_orders(source, layouts, donate)
         refuse_on_mesh(machine, source, bool(measure), check_compile, asked.is_any)
         source = with_layouts(source, machine, asked.layouts)
         source, orders = fixed_orders(source, asked)
-        ruleset = _rules(rules)
-        ruleset = ruleset.without(*_known(without, ruleset))
-        wanted = _goals(goals)
-        placed = _placed(source.program, places)
+        ruleset = rules_asked(rules)
+        ruleset = ruleset.without(*known_names(without, ruleset))
+        wanted = goals_asked(goals)
+        placed = placed_on(source.program, places)
         check_precisions(placed, machine)
         if check_compile:
             check_oracle(machine)
@@ -496,92 +508,6 @@ def _search_body(
         return _searched(own, None, None, deadline)
 
 
-def _goals(what: Sequence[str | GoalRequest]) -> tuple[GoalRequest, ...]:
-    from eqsat.lang.goals import parse_goals
-
-    read = iter(parse_goals([g for g in what if isinstance(g, str)]))
-    return tuple(g if isinstance(g, GoalRequest) else next(read) for g in what)
-
-
-def _machine(
-    what: str | Path | Target,
-    devices: str | Path | DeviceMap | None,
-    settings: Sequence[str],
-) -> Target:
-    """The target, or the targets of a map of devices as one, with the settings applied."""
-    from eqsat.lang.owntarget import warn_if_elsewhere
-
-    found = _map(devices)
-    if found is not None:
-        from eqsat.lang.devices import machine
-
-        if what != DEFAULT_TARGET:
-            raise fail("E214", "give a target or a map of devices, not both")
-        return machine(found, settings)
-    one = what if isinstance(what, Target) else target(what)
-    warn_if_elsewhere(one)
-    if settings:
-        from eqsat.lang.settings import override
-
-        one = override(one, list(settings))
-    return one
-
-
-def _map(devices: str | Path | DeviceMap | None) -> DeviceMap | None:
-    if devices is None or isinstance(devices, DeviceMap):
-        return devices
-    from eqsat.lang.devices import load_devices
-
-    return load_devices(devices)
-
-
-def _placed(program: Program, devices: DeviceMap | None) -> Program:
-    """The program with a transfer at every border between devices."""
-    from eqsat.ops.programs.placement import put_on_devices, refuse_transfers
-
-    if devices is None:
-        refuse_transfers(program)
-        return program
-    return put_on_devices(program, devices)
-
-
-def _with_budget(machine: Target, budget: Mapping[str, int | str]) -> Target:
-    from eqsat.lang.units import budget_of
-
-    asked_for = {g: budget_of(g, v, f"the budget of {g}") for g, v in budget.items()}
-    merged = dict(machine.budget) | asked_for
-    asked = {f"budget.{goal}": f"--budget {goal}" for goal in budget}
-    places = tuple((dict(machine.places) | asked).items())
-    return replace(machine, budget=tuple(sorted(merged.items())), places=places)
-
-
-def _on_mesh(
-    machine: Target, mesh: str | None, shards: Mapping[str, str], stop_after: str | None
-) -> Target:
-    """With this mesh and these spreads; what a device may hold is a limit of the mesh alone.
-
-    The search before it is for one device, which holds the whole program; one that ends there has
-    no mesh.
-    """
-    from eqsat.lang.meshes import with_mesh, with_shards
-
-    if mesh is not None:
-        machine = with_mesh(machine, mesh)
-    machine = with_shards(machine, shards)
-    if machine.mesh is None or stop_after not in (None, "schedule"):
-        return replace(machine, mesh=None)
-    bounds = dict(machine.budget)
-    limit = bounds.pop("memory", machine.mesh.memory_bytes)
-    cut = replace(machine.mesh, memory_bytes=limit)
-    return replace(machine, mesh=cut, budget=tuple(bounds.items()))
-
-
-def _rules(what: Sequence[str] | str | RuleSet) -> RuleSet:
-    if isinstance(what, RuleSet):
-        return what
-    return rules(*([what] if isinstance(what, str) else what))
-
-
 def _check_words(stop_after: str | None, measure: int, check_compile: bool) -> None:
     """EqsatError E400 or E406 for requests that make no sense, or none together."""
     if stop_after is not None and stop_after not in PHASES:
@@ -589,28 +515,6 @@ def _check_words(stop_after: str | None, measure: int, check_compile: bool) -> N
     check_measure(measure)
     if measure and check_compile:
         raise fail("E400", "the answer is measured or checked by a compiler, not both")
-
-
-def _known(names: Sequence[str], ruleset: RuleSet) -> Sequence[str]:
-    known = {r.name for r in ruleset.rules} | {t for r in ruleset.rules for t in r.tags}
-    for n in names:
-        if n not in known:
-            raise fail("E007", f"no rule or tag `{n}` to leave out", help=did_you_mean(n, known))
-    return names
-
-
-def rules(*names: str) -> RuleSet:
-    """Rule sets by name (`default`, `layout/pack`) or path, merged in this order."""
-    from eqsat.lang.rulesets import load_rulesets
-
-    return load_rulesets(list(names))
-
-
-def target(name_or_file: str | Path) -> Target:
-    """A target by name (`avx512-xla`) or file; `auto` is this machine's."""
-    from eqsat.lang.targets import load_target
-
-    return load_target(str(name_or_file))
 
 
 def read(spec: str, sizes: Mapping[str, int] | None = None, weights: Sequence[str] = ()) -> Source:

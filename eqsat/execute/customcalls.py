@@ -9,6 +9,8 @@ from typing import Any
 from eqsat.execute.executable import JaxExecutable, differentiate_as
 from eqsat.execute.lowering import evaluate
 from eqsat.execute.weights import run_time_nodes
+from eqsat.model.nest import Nest, NoNest
+from eqsat.model.schedule import Schedule
 
 LARGEST_CONSTANTS = 4 * 2**20  # bytes of weights that XLA gets as constants
 
@@ -47,6 +49,19 @@ class CustomCallExecutable(JaxExecutable):
         known = packed | dict(zip(program.inputs, inputs, strict=True))
         values = evaluate(program, run_time_nodes(self.schedule), known, self.opaque)
         return tuple(values[r][0] for r in program.results)
+
+
+def kernel_nest(schedule: Schedule, number: int) -> Nest:
+    """The nest of a dispatch that may be a kernel; NoNest with the reason if none is made."""
+    from eqsat.ops.nests.nest import nest_of_dispatch
+
+    d = schedule.dispatches[number]
+    if schedule.control(d) is not None:
+        raise NoNest("XLA runs loops and branches")
+    nodes = schedule.program.nodes
+    if any(0 in nodes[i].types[0].shape for i in (*d.reads, *d.writes)):
+        raise NoNest("one of its buffers is empty")
+    return nest_of_dispatch(schedule, d)
 
 
 def batched(

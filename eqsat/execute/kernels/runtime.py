@@ -11,6 +11,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from eqsat.execute.customcalls import kernel_nest
 from eqsat.execute.kernels import abi, cache, ffi, jit
 from eqsat.execute.kernels.compiler import CannotCompile
 from eqsat.model.nest import Nest, NoNest, as_data
@@ -50,15 +51,7 @@ def planned(schedule: Schedule, number: int, machine: Machine) -> PlannedDispatc
 
     Raises NoNest with the reason where it is no kernel.
     """
-    from eqsat.ops.nests.nest import nest_of_dispatch
-
-    d = schedule.dispatches[number]
-    if schedule.control(d) is not None:
-        raise NoNest("XLA runs loops and branches")
-    nodes = schedule.program.nodes
-    if any(0 in nodes[i].types[0].shape for i in (*d.reads, *d.writes)):
-        raise NoNest("one of its buffers is empty")
-    nest = nest_of_dispatch(schedule, d)
+    d, nest = schedule.dispatches[number], kernel_nest(schedule, number)
     for result, argument in schedule.in_place:
         if result in d.writes:
             nest = in_place(nest, argument, result)

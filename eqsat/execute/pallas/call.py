@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from eqsat.execute.customcalls import kernel_nest
 from eqsat.execute.pallas.blocked import block_call
 from eqsat.execute.pallas.flat import flat_call
 from eqsat.model.generic import Generic
-from eqsat.model.nest import Nest, NoNest
+from eqsat.model.nest import Nest
 from eqsat.model.schedule import Schedule
 from eqsat.model.target import Target
 from eqsat.model.tensor import TensorType
@@ -57,15 +58,7 @@ def form_of(target: Target, device: str) -> str:
 
 def kernel_of(schedule: Schedule, number: int, target: Target, form: str) -> DispatchKernel:
     """The kernel of a dispatch; NoNest with the reason if it is none."""
-    from eqsat.ops.nests.nest import nest_of_dispatch
-
-    d = schedule.dispatches[number]
-    if schedule.control(d) is not None:
-        raise NoNest("XLA runs loops and branches")
-    nodes = schedule.program.nodes
-    if any(0 in nodes[i].types[0].shape for i in (*d.reads, *d.writes)):
-        raise NoNest("one of its buffers is empty")
-    nest = nest_of_dispatch(schedule, d)
+    nodes, nest = schedule.program.nodes, kernel_nest(schedule, number)
     types = {i: nodes[i].types[0] for i in (*nest.reads, *nest.writes)}
     shapes = {i: t.shape for i, t in types.items()}
     plan: BlockPlan | FlatPlan
