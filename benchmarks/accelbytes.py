@@ -59,9 +59,9 @@ def measured(names: Sequence[str] = ()) -> Row:
 
 def by_compiler(device: str, ask: Callable[[str], list[Row]]) -> list[Row] | str:
     """The rows of a device, or why it has none."""
-    from eqsat.compiling import oracle_for
     from eqsat.execute.compilers.ask import need_compiler
     from eqsat.model.diag import EqsatError
+    from eqsat.run.compiling import oracle_for
 
     try:
         need_compiler(oracle_for(device))
@@ -75,7 +75,7 @@ def by_compiler(device: str, ask: Callable[[str], list[Row]]) -> list[Row] | str
 def peak(device: str, name: str, function: Any, args: list[Any], weights: tuple[str, ...]) -> Row:
     """Peak bytes of one program."""
     import eqsat
-    from eqsat.compiling import CompilerQuestions, oracle_for
+    from eqsat.run.compiling import CompilerQuestions, oracle_for
 
     begin = time.monotonic()
     target = next(t for t in TARGETS[device] if t in shipped())

@@ -29,7 +29,7 @@ from eqsat.hunt.examples import side_by_side
 from eqsat.model.diag import EqsatError
 from eqsat.model.program import Program
 from eqsat.ops.spelling.chains import canonical
-from eqsat.reading import source_of
+from eqsat.request.reading import source_of
 from eqsat.saturate import saturate
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "upstream.md"

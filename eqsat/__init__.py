@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from eqsat.lab.kept import load
     from eqsat.model.diag import EqsatError
     from eqsat.model.program import Program
-    from eqsat.source import Source
+    from eqsat.request.source import Source
 
 __version__ = "0.1.0"
 # public name -> module; loaded on first use, so that `import eqsat` stays light
@@ -32,7 +32,7 @@ _HOME = {
     "Experiment": "eqsat.lab.experiment",
     "Program": "eqsat.model.program",
     "Run": "eqsat.api",
-    "Source": "eqsat.source",
+    "Source": "eqsat.request.source",
     "Together": "eqsat.entry.together",
     "bind": "eqsat.entry.bind",
     "compare": "eqsat.entry.compare",

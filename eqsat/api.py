@@ -1,42 +1,30 @@
-"""The one file that knows the order of the phases."""
+"""`optimize` and its companions: a request is read, searched, timed or checked, and verified."""
 
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eqsat.alone import extract_egraph, place_buffers, shard_graph
-from eqsat.askedorders import Asks, fixed_orders, read_orders
-from eqsat.borders import labels_of, with_layouts
-from eqsat.checked import check_oracle, checked
-from eqsat.measured import check_measure, measured, slower_in_orders
-from eqsat.model.control import controls
 from eqsat.model.cycles import uncollected
 from eqsat.model.deadline import OutOfTime, until
 from eqsat.model.devices import DeviceMap
 from eqsat.model.diag import fail
-from eqsat.model.egraph import EGraph
-from eqsat.model.equalities import Equalities
 from eqsat.model.family import Family
 from eqsat.model.limits import Limits
 from eqsat.model.orders import AskedOrders
 from eqsat.model.program import Program
-from eqsat.model.progress import Progress, heard, phase, settle
+from eqsat.model.progress import Progress, heard, phase
 from eqsat.model.rulecheck import RuleCheck
 from eqsat.model.rules import RuleSet
-from eqsat.model.selection import EXTRACTORS, GREEDY, GoalRequest, GoalResult
-from eqsat.model.symbols import sizes_of
+from eqsat.model.selection import EXTRACTORS, GoalRequest, GoalResult
 from eqsat.model.target import Target
-from eqsat.ops.programs.border_layouts import with_open_results
-from eqsat.orders import PLAIN_SHARE, in_best_orders
-from eqsat.reading import name_donated, read_spec, source_of
 from eqsat.report.log import log_phase, log_progress
-from eqsat.requests import (
+from eqsat.request.borders import labels_of, with_layouts
+from eqsat.request.options import (
     DEFAULT_TARGET,
     budgeted,
     device_map,
@@ -49,20 +37,22 @@ from eqsat.requests import (
     rules_asked,
     target,
 )
-from eqsat.run import Run, timed
-from eqsat.scheduling import PLACING_SECONDS, with_schedules
-from eqsat.source import Source
+from eqsat.request.orders import Asks, fixed_orders, read_orders
+from eqsat.request.reading import name_donated, read_spec, source_of
+from eqsat.request.source import Source
+from eqsat.run import Run
+from eqsat.run.seconds import timed
+from eqsat.search.again import searched_in_orders
+from eqsat.search.alone import extract_egraph, place_buffers, shard_graph
+from eqsat.search.phases import at_sizes
+from eqsat.tuning.checked import check_oracle, checked
+from eqsat.tuning.measured import check_measure, measured, slower_in_orders
 
 if TYPE_CHECKING:
-    from eqsat.bodies import Bodies
     from eqsat.model.stopping import Stop
 
-SATURATING = 0.4  # of the time that is left, at most, for saturation
 MEASURING = 0.5  # of the time limit, on top of it, to look for programs to measure
-MESHING = 0.5  # of the time limit, kept for spreading values over a mesh
-SCHEDULING = 0.05  # of the time limit, kept for making the schedules
 DEFAULT_GOALS = ("time", "memory", "dispatches")
-BYTES = ("memory", "resident", "load_peak")  # goals that a body is searched for, if it is a budget
 PHASES = ("program", "egraph", "selection", "schedule")
 Listener = Callable[[Progress], None]  # called whenever a search has something new to tell
 
@@ -154,9 +144,9 @@ def optimize(
     _check_words(stop_after, measure, check_compile)
     bounds = Limits.of(limits)
     with timed(seconds, "read"), uncollected():
-        from eqsat.meshing import refuse_on_mesh
         from eqsat.ops.spelling.chains import canonical as searched
         from eqsat.ops.targets.precision import check_precisions
+        from eqsat.search.mesh import refuse_on_mesh
 
         source = source_of(function_or_program, example_args, keywords or {}, weights)
         machine, places = machine_asked(target, devices, settings), device_map(devices)
@@ -189,7 +179,9 @@ def optimize(
         with uncollected():
             whole = stop_after in (None, "schedule")
             asked = asked if whole else AskedOrders()
-            run = _searched_in_orders(run, asked, stop_after, stop, told, measure)
+            run, plain = searched_in_orders(run, asked, stop_after, stop, told)
+            if measure and run.selection is not plain.selection and run.orders is not None:
+                run = _quicker_by_clock(run, plain)
         with suppress(OutOfTime), until(math.inf, stop):
             if measure and run.schedule is not None:
                 run = _measured(run, measure)
@@ -200,92 +192,6 @@ def optimize(
                 run = replace(run, curve=told.curve)  # what verifying makes is of this run
                 run.verify(seed=seed, work_limit=work_limit)
     return run if run.curve is not None else replace(run, curve=told.curve)
-
-
-def _searched_in_orders(
-    run: Run,
-    asked: AskedOrders,
-    stop_after: str | None,
-    stop: Stop | None,
-    told: Progress,
-    measure: int,
-) -> Run:
-    """Every stage, with plain arguments, then in the orders that are free where that is better."""
-    assert told.limit is not None
-    end = told.begin + told.limit
-    if not asked.free:
-        return _searched(run, stop_after, stop, end)
-    plain = _searched(run, stop_after, stop, told.begin + PLAIN_SHARE * told.limit)
-    with timed(plain.seconds, "orders"), heard(None):
-        found = in_best_orders(plain, asked, _Phases(plain, stop), end)
-    if not measure or found.selection is plain.selection or found.orders is None:
-        return found
-    with timed(plain.seconds, "measure"), heard(None):
-        ratio = slower_in_orders(found, plain)
-    if ratio <= 1:
-        return found
-    why = f"what the model chose takes {ratio:.2f} times as long as plain orders by the clock"
-    return replace(plain, orders=replace(plain.orders or found.orders, why=why))
-
-
-@dataclass(frozen=True)
-class _Phases:
-    """The phases, for a search of orders."""
-
-    plain: Run
-    stop: Stop | None
-
-    def search(self, source: Source, deadline: float) -> Run:
-        """A run of the whole program in these layouts; its seconds are those of the plain one."""
-        from eqsat.ops.spelling.chains import canonical as searched
-
-        plain, none = self.plain, dict.fromkeys(self.plain.seconds)
-        again = Run(
-            source, searched(source.program), plain.target, plain.rules, plain.goals, none,
-            plain.search, plain.limits, plain.rule_check,
-        )  # fmt: skip
-        return replace(_searched(again, None, self.stop, deadline), seconds=plain.seconds)
-
-    def graph(self, known: Equalities, deadline: float) -> EGraph:
-        """The e-graph of the plain program with these equalities."""
-        graph = _saturated(self.plain, None, deadline, (known,)).egraph
-        assert graph is not None
-        return graph
-
-
-def searched_again(
-    run: Run,
-    *,
-    rules: RuleSet | None = None,
-    target: Target | None = None,
-    goals: tuple[GoalRequest, ...] | None = None,
-    time_limit: float | None = None,
-) -> Run:
-    """The program of a finished run searched again, with what is given here in place of its own.
-
-    Values stay on their devices; the rest is as requested before. Raises EqsatError as `optimize`
-    does, exit_code 3 if nothing is admissible.
-    """
-    from eqsat.ops.spelling.chains import canonical as searched
-
-    source, program = run.source, run.program
-    if run.family is not None:
-        program = run.family.program
-        source = replace(source, program=program)
-    if run.target.devices:  # with transfers, which only a map of devices tells
-        canonical = run.canonical if run.family is None else run.family.canonical
-    else:
-        canonical = searched(program)
-    seconds: dict[str, float | None] = dict.fromkeys(run.seconds)
-    limit = {} if time_limit is None else {"time_limit": time_limit}
-    rest = (seconds, run.search | limit, run.limits, run.rule_check)
-    asked = (target or run.target, rules or run.rules, goals or run.goals)
-    again = Run(source, canonical, *asked, *rest)
-    if program.symbols:
-        again = at_sizes(again, Family(program, canonical))
-    deadline = time.monotonic() + again.search["time_limit"]
-    with heard(None), uncollected():
-        return _searched(again, None, None, deadline)
 
 
 def progress_of(run: Run, time_limit: float, listen: Listener | None) -> Progress:
@@ -301,6 +207,18 @@ def progress_of(run: Run, time_limit: float, listen: Listener | None) -> Progres
 
     told.listen = tell
     return told
+
+
+def _quicker_by_clock(ordered: Run, plain: Run) -> Run:
+    """The answer in other orders, unless the plain one is quicker by the clock."""
+    with timed(plain.seconds, "measure"), heard(None):
+        ratio = slower_in_orders(ordered, plain)
+    if ratio <= 1:
+        return ordered
+    why = f"what the model chose takes {ratio:.2f} times as long as plain orders by the clock"
+    orders = plain.orders or ordered.orders
+    assert orders is not None
+    return replace(plain, orders=replace(orders, why=why))
 
 
 def _measured(run: Run, count: int) -> Run:
@@ -326,186 +244,6 @@ def _checked(ruleset: RuleSet, unchecked: bool, seconds: dict[str, float | None]
     if found.hunted or found.no_instance:
         seconds["hunt"] = took["hunt"]
     return found
-
-
-def _searched(run: Run, stop_after: str | None, stop: Stop | None, deadline: float) -> Run:
-    """Every stage up to `stop_after`; all together end at the deadline (of time.monotonic())."""
-    if stop_after == "program":
-        return run
-    run, bodies = _with_bodies(run, deadline)
-    phase("saturate")
-    with timed(run.seconds, "saturate"):
-        run = _saturated(run, bodies, deadline)
-    log_phase(run, "saturate")
-    if stop_after == "egraph":
-        return run
-    with timed(run.seconds, "extract"):
-        run = _extracted(run, bodies, stop, deadline)
-    log_phase(run, "extract")
-    assert run.selection is not None
-    settle({g.name: run.selection.goal(g.name) for g in run.goals})
-    if stop_after == "selection":
-        return run
-    phase("schedule")
-    with timed(run.seconds, "schedule"):
-        run = with_schedules(run, min(PLACING_SECONDS, (deadline - time.monotonic()) / 2))
-    log_phase(run, "schedule")
-    return run if run.target.mesh is None else _cut(run, deadline)
-
-
-def _cut(run: Run, deadline: float) -> Run:
-    """The schedule cut over the mesh of the target."""
-    from eqsat.meshing import with_mesh_plan
-
-    phase("mesh")
-    with timed(run.seconds, "mesh"):
-        return with_mesh_plan(run, max(deadline - time.monotonic(), 1.0))
-
-
-def _saturated(
-    run: Run, bodies: Bodies | None, deadline: float, own: tuple[Equalities, ...] = ()
-) -> Run:
-    """With its e-graph; that of a family is searched once for all sizes, then taken at these.
-
-    own: what is known beside the rules, of this search alone.
-    """
-    from eqsat.ops.programs.sharedweights import RULE as STACKING
-    from eqsat.saturate import saturate
-
-    now = time.monotonic()
-    until = now + SATURATING * max(deadline - now, 0.0)
-    family = run.family
-    program = run.canonical if family is None else family.canonical
-    known = _facts(program, run.rules, own if bodies is None else bodies.known)
-    graph = saturate(
-        program, run.rules, run.target, run.limits, deadline=until, known=known,
-        reuse_blocks=not own and all(facts.rule != STACKING for facts in known),
-    )  # fmt: skip
-    if family is not None:
-        from eqsat.ops.programs.binding import bind_graph
-
-        family = replace(family, egraph=graph)
-        graph = bind_graph(graph, sizes_of(family.symbols)).egraph
-    if bodies is not None:
-        graph = bodies.counted_in(graph)
-    return replace(run, egraph=with_open_results(graph), family=family)
-
-
-def _facts(
-    program: Program, rules: RuleSet, loops: tuple[Equalities, ...]
-) -> tuple[Equalities, ...]:
-    """Equalities of a program that no rule states: of loops, of parts that are alike, of weights.
-
-    Those of weights are stated only where no blocks repeat, or none of them needs another one, and
-    all blocks are then searched: otherwise the equalities of one block would be copied to the
-    others, although several may read one weight.
-    """
-    from eqsat.ops.programs.likeparts import like_parts
-    from eqsat.ops.programs.sharedweights import shared_weights
-    from eqsat.ops.programs.weightsofone import weights_of_one
-    from eqsat.saturate.blocks import find_blocks
-
-    if program.symbols:
-        return loops
-
-    def first() -> int:
-        return len(program.nodes) + sum(len(facts.nodes) for facts in known)
-
-    known = list(loops)
-    alike = like_parts(program, first(), _is_inexact(rules))
-    known += [] if alike is None else [alike]
-    many, shared = weights_of_one(program, first()), shared_weights(program, first())
-    blocks = find_blocks(program) if many is not None or shared is not None else None
-    if blocks is not None:
-        many = weights_of_one(program, first(), blocks.place)
-    known += [] if many is None else [many]
-    if shared is not None and many is not None:
-        shared = shared_weights(program, first())  # numbered on from these
-    if shared is not None and (blocks is None or not blocks.carried):
-        known.append(shared)
-    return tuple(known)
-
-
-def _is_inexact(rules: RuleSet) -> bool:
-    """Whether sums of floats may be taken in another order."""
-    return any("inexact" in r.tags for r in rules.rules)
-
-
-def _extracted(run: Run, bodies: Bodies | None, stop: Stop | None, deadline: float) -> Run:
-    from eqsat.extract import extract, extract_greedily
-
-    assert run.egraph is not None
-    kept = SCHEDULING if run.target.mesh is None else SCHEDULING + MESHING
-    left = deadline - time.monotonic() - kept * run.search["time_limit"]
-    options = {"time_limit": max(left, 0.0), "seed": run.search["seed"], "stop": stop}
-    extractor = extract_greedily if run.search["extractor"] == GREEDY else extract
-    selection, baseline = extractor(run.egraph, run.target, run.goals, **options)
-    if bodies is None:
-        return replace(run, selection=selection, baseline=baseline)
-    chosen = bodies.chosen(run.egraph, selection)
-    base = baseline if bodies.has_baseline else None
-    return replace(run, selection=selection, baseline=base, bodies=chosen)
-
-
-def at_sizes(run: Run, family: Family) -> Run:
-    """The run with its programs at the sizes at which its family is priced, before any search."""
-    from eqsat.ops.programs.binding import bind_program
-
-    sizes = sizes_of(family.symbols)
-    source = replace(run.source, program=bind_program(family.program, sizes))
-    canonical = bind_program(family.canonical, sizes)
-    return replace(run, source=source, canonical=canonical, family=family)
-
-
-def _with_bodies(run: Run, deadline: float) -> tuple[Run, Bodies | None]:
-    """With the bodies of the program's loops and branches searched; None if it has none.
-
-    Searches of bodies, a few for each, may take about half of the time limit; budgets are those
-    of the whole program, so a body has none.
-    """
-    found = controls(run.canonical)
-    if not found:
-        return run, None
-    from eqsat.bodies import search_bodies
-
-    phase("bodies")
-    count = len({body for _, attr in found for body in attr.bodies})  # equal ones are one
-    seconds = run.search["time_limit"] / 4 / count
-    half = time.monotonic() + (deadline - time.monotonic()) / 2
-    free = replace(run.target, budget=(), mesh=None)
-    orders = [run.goals]
-    for name in [n for n in BYTES if n in dict(run.target.budget)]:
-        orders.append((GoalRequest(name), *(g for g in run.goals if g.name != name)))
-
-    def search(body: Program) -> list[Run]:
-        left = max(half - time.monotonic(), 0.0)
-        options = run.search | {"time_limit": min(seconds, left)}
-        runs = [_search_body(body, run, free, goals, options) for goals in orders]
-        for name, took in ((k, v) for r in runs for k, v in r.seconds.items() if v):
-            run.seconds[name] = (run.seconds.get(name) or 0.0) + took
-        return runs
-
-    bodies = search_bodies(run.canonical, search, _is_inexact(run.rules))
-    # a family's bodies are searched at the sizes it is priced at, so the whole is, too
-    return replace(run, canonical=bodies.canonical, bodies=bodies.runs, family=None), bodies
-
-
-def _search_body(
-    body: Program,
-    run: Run,
-    machine: Target,
-    goals: tuple[GoalRequest, ...],
-    options: dict[str, Any],
-) -> Run:
-    from eqsat.ops.spelling.chains import canonical as searched
-
-    source = Source(body, {}, run.source.opaque)
-    none: dict[str, float | None] = dict.fromkeys(run.seconds)
-    rest = (goals, none, dict(options), run.limits)
-    own = Run(source, searched(body), machine, run.rules, *rest)
-    deadline = time.monotonic() + options["time_limit"]
-    with heard(None):
-        return _searched(own, None, None, deadline)
 
 
 def _check_words(stop_after: str | None, measure: int, check_compile: bool) -> None:

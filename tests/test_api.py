@@ -114,7 +114,7 @@ def test_an_interrupted_save_leaves_nothing(tmp_path: Path, monkeypatch: pytest.
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("eqsat.artefact.write_arrays", interrupted)
+    monkeypatch.setattr("eqsat.run.artefact.write_arrays", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run.save(tmp_path / "layer.eqsat")
     assert list(tmp_path.iterdir()) == []

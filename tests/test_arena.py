@@ -15,7 +15,6 @@ from eqsat.execute.draw import drawn_weights, random_inputs
 from eqsat.execute.verify import Verification
 from eqsat.lang.programs import parse_program
 from eqsat.lang.targets import read_target
-from eqsat.loading import load_folder as load
 from eqsat.model.control import Control
 from eqsat.model.diag import EqsatError
 from eqsat.model.program import Program
@@ -23,6 +22,7 @@ from eqsat.model.schedule import Schedule
 from eqsat.model.tensor import DTYPES, TensorType
 from eqsat.ops.meaning.programs import element_dtype, evaluate_program
 from eqsat.run import RunUse
+from eqsat.run.loading import load_folder as load
 
 # a chain with a long-lived value, one member per dispatch: temporaries that share bytes
 CHAIN = """

@@ -279,7 +279,7 @@ def test_compile_of_what_is_refused_or_unknown(
 
 
 def test_a_damaged_run_is_not_sealed_again(folder: Path, tmp_path: Path):
-    from eqsat import artefact
+    from eqsat.run import artefact
 
     place = Path(shutil.copytree(folder, tmp_path / "run"))
     (place / "4-schedule.json").write_text("{}")

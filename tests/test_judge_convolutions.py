@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import eqsat
-from eqsat.entry.judge import judge
 from eqsat.execute.reference import reference
 from eqsat.execute.work import WorkBudget
 from eqsat.frontends.hlo.read import read_hlo
-from eqsat.judging import foreign_cut
+from eqsat.judging.foreign import foreign_cut
+from eqsat.judging.judge import judge
 from eqsat.model.diag import EqsatError
 
 CHANNELS_LAST = ("NHWC", "HWIO", "NHWC")

@@ -10,11 +10,11 @@ import pytest
 from brokenlines import codes_of_broken
 
 import eqsat
-from eqsat.entry.judge import judge
 from eqsat.execute.reference import reference
 from eqsat.execute.work import WorkBudget
 from eqsat.frontends.flow.read import read_flow
-from eqsat.judging import foreign_cut
+from eqsat.judging.foreign import foreign_cut
+from eqsat.judging.judge import judge
 from eqsat.model.cut import CutProgram
 from eqsat.model.diag import EqsatError
 

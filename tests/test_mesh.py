@@ -31,7 +31,7 @@ from eqsat.ops.meaning.programs import evaluate_node
 from eqsat.ops.mesh.collectives import MeshMachine, conversion
 from eqsat.ops.mesh.local import local_attr
 from eqsat.ops.mesh.strategies import Strategy, strategies
-from eqsat.source import Source
+from eqsat.request.source import Source
 
 RULES = "layout/fill"  # the search before the mesh is not what is tested
 LINK = (45e9, 1_000_000)
@@ -367,7 +367,7 @@ import numpy as np
 import eqsat
 from eqsat.execute.draw import drawn_weights
 from eqsat.lang.programs import parse_program
-from eqsat.source import Source
+from eqsat.request.source import Source
 
 found = {}
 for name, text, request in json.load(sys.stdin):

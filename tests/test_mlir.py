@@ -22,7 +22,7 @@ from eqsat.model.generic import Generic
 from eqsat.model.layout import Encoding, Layout
 from eqsat.ops.meaning.programs import evaluate_program
 from eqsat.ops.programs.binding import bind_program
-from eqsat.reading import read_spec
+from eqsat.request.reading import read_spec
 
 ROOT = Path(__file__).parent.parent
 PROGRAMS = ROOT / "experiments" / "programs"

@@ -13,7 +13,6 @@ from jax.experimental.layout import Format, Layout
 from typer.testing import CliRunner
 
 import eqsat
-from eqsat.askedorders import read_orders
 from eqsat.cli.app import app
 from eqsat.execute.formats import Formatted
 from eqsat.lang.programs import parse_program
@@ -21,7 +20,8 @@ from eqsat.model.border import Border
 from eqsat.model.diag import EqsatError
 from eqsat.model.orders import MemoryOrders, Ordered
 from eqsat.ops.programs.freeorders import free_orders, in_orders, leaf_order, likely_orders
-from eqsat.source import Source
+from eqsat.request.orders import read_orders
+from eqsat.request.source import Source
 
 X, B = Border("input", 0), Border("input", 1)
 KERNELS, BY_XLA = "avx512", "avx512-xla"

@@ -20,8 +20,8 @@ from eqsat.extract.session import prepare
 from eqsat.lang.units import read_budget
 from eqsat.model.diag import EqsatError
 from eqsat.model.stopping import Stop
-from eqsat.reading import source_of
 from eqsat.report.pareto import front_warnings, plot_lines
+from eqsat.request.reading import source_of
 
 NOW = OPEN / 1e9  # a deadline nobody reaches
 

@@ -11,8 +11,8 @@ import pytest
 
 import eqsat
 from eqsat.cli import run as cli
-from eqsat.loading import load_folder as load
 from eqsat.model.plan import Parts
+from eqsat.run.loading import load_folder as load
 
 
 @pytest.fixture(scope="module")

@@ -38,7 +38,7 @@ def test_a_step_is_read_with_both_passes_and_runs(arguments):
 
 
 def test_its_weights_are_states_of_the_loop_around_it():
-    from eqsat.reading import read_state
+    from eqsat.request.reading import read_state
 
     assert read_state("train.py:step") == {"w1": 0, "w2": 1}
     kept = eqsat.keep_state(

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from eqsat.model.program import Program
-from eqsat.reading import trace_function
+from eqsat.request.reading import trace_function
 from hunts.equal import GOALS, MACHINES, Pair, Question
 
 Family = tuple[tuple[tuple[int, ...], ...], tuple[Callable[..., Any], ...]]

@@ -293,7 +293,7 @@ def _check_file(out: Path | None) -> None:
     """Before the search, not after it: can this file be written? EqsatError (E407)."""
     if out is None:
         return
-    from eqsat.artefact import check_writable
+    from eqsat.run.artefact import check_writable
 
     if out.is_dir():
         raise fail("E407", f"cannot write `{out}`: it is a folder")

@@ -48,8 +48,8 @@ def compile_saved(
     os.environ.setdefault("JAX_PLATFORMS", "cpu")  # nothing runs here; plug-ins need not look
     with stops_at_once():
         import eqsat
-        from eqsat.artefact import keep
         from eqsat.report.compiled import told_lines
+        from eqsat.run.artefact import keep
 
         found = eqsat.load(folder)
         told = found.compile_for(device, weights=weights, limit=o.seconds(limit, "--compile-limit"))

@@ -78,9 +78,9 @@ def experiment(
     if pivot and len(keys) not in (2, 3):
         raise typer.BadParameter("two keys and perhaps a figure: `program,rules,time_us`")
     with stops_at_once(watch=board):
-        from eqsat.artefact import check_writable
         from eqsat.lab.experiment import Experiment
         from eqsat.lab.pages import MOST
+        from eqsat.run.artefact import check_writable
 
         check_writable(out)
         plan = Experiment.read(file)

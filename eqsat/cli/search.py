@@ -177,7 +177,7 @@ def _search(
 def _check_place(out: Path | None) -> None:
     """Before the search, not after it: can a run be kept there?"""
     if out is not None:
-        from eqsat.artefact import check_run_place
+        from eqsat.run.artefact import check_run_place
 
         check_run_place(out)
 

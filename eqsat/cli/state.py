@@ -49,8 +49,8 @@ def state(
     choice of layouts is one search; states with the same candidate layouts are kept alike.
     """
     import eqsat
-    from eqsat.artefact import check_run_place
-    from eqsat.reading import read_state
+    from eqsat.request.reading import read_state
+    from eqsat.run.artefact import check_run_place
 
     if out is not None:
         check_run_place(out)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from eqsat.api import at_sizes
 from eqsat.model.diag import fail
 from eqsat.model.family import Family
 from eqsat.model.selection import Selection
 from eqsat.model.symbols import resized, sizes_of
 from eqsat.ops.programs.binding import BoundGraph, bind_graph
 from eqsat.run import Run, RunUse
-from eqsat.scheduling import with_schedules
+from eqsat.search.phases import at_sizes
+from eqsat.search.schedules import with_schedules
 
 
 def bind(run: Run, sizes: Mapping[str, int]) -> Run:

@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from eqsat.api import Run, searched_again
 from eqsat.model.diag import EqsatError
 from eqsat.model.rules import RuleSet
 from eqsat.model.selection import GoalRequest
@@ -15,6 +14,8 @@ from eqsat.report.compare.comparison import Comparison, Flip, compare_runs
 from eqsat.report.compare.settings import BY_KIND, setting_text, target_differences
 from eqsat.report.origins import rules_in_result
 from eqsat.report.units import goal_text
+from eqsat.run import Run
+from eqsat.search.again import searched_again
 
 MOST = 12  # searches; of more differences the first ones are tried
 NOTHING_ADMISSIBLE = 3

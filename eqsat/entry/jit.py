@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, overload
 
 from eqsat.api import DEFAULT_GOALS, DEFAULT_TARGET, Run, optimize
-from eqsat.askedorders import ALL, is_about_orders
-from eqsat.borders import PLAIN, labels_of
 from eqsat.entry.derivatives import in_reverse
 from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.target import Target
 from eqsat.ops.programs.weightnames import argument_numbers
-from eqsat.reading import shape_of
+from eqsat.request.borders import PLAIN, labels_of
+from eqsat.request.orders import ALL, is_about_orders
+from eqsat.request.reading import shape_of
 
 if TYPE_CHECKING:
     from eqsat.execute.calls import Callee

@@ -10,7 +10,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from eqsat.api import optimize
-from eqsat.borders import (
+from eqsat.model.border import Border, Free, Held
+from eqsat.model.diag import did_you_mean, fail
+from eqsat.model.layout import Layout
+from eqsat.model.leaves import Leaf
+from eqsat.model.program import Builder, Program
+from eqsat.ops.programs.border_layouts import demanded, put_in, refuse_other, taken_out
+from eqsat.ops.programs.weightnames import first_name
+from eqsat.request.borders import (
     Request,
     arguments_of,
     asked_of,
@@ -21,16 +28,9 @@ from eqsat.borders import (
     results_of,
     type_of,
 )
-from eqsat.model.border import Border, Free, Held
-from eqsat.model.diag import did_you_mean, fail
-from eqsat.model.layout import Layout
-from eqsat.model.leaves import Leaf
-from eqsat.model.program import Builder, Program
-from eqsat.ops.programs.border_layouts import demanded, put_in, refuse_other, taken_out
-from eqsat.ops.programs.weightnames import first_name
-from eqsat.reading import source_of
+from eqsat.request.reading import source_of
+from eqsat.request.source import Source
 from eqsat.run import Run
-from eqsat.source import Source
 
 if TYPE_CHECKING:
     import numpy as np

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eqsat.api import DEFAULT_GOALS, Listener, Run, optimize, progress_of
-from eqsat.artefact import check_writable, put_in_place
 from eqsat.model.diag import fail
 from eqsat.model.progress import heard, phase
 from eqsat.model.selection import Selection
 from eqsat.model.textfile import write_text
 from eqsat.run import RunUse
-from eqsat.scheduling import with_schedules
+from eqsat.run.artefact import check_writable, put_in_place
+from eqsat.search.schedules import with_schedules
 
 if TYPE_CHECKING:
     from eqsat.model.program import Program

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from eqsat.api import DEFAULT_GOALS, DEFAULT_TARGET, Run, optimize, target
-from eqsat.borders import labels_of
 from eqsat.execute.weights import content_key
 from eqsat.extract.given import graph_of_program
 from eqsat.extract.part import CutPart, part_egraph, part_selection
@@ -21,10 +20,11 @@ from eqsat.model.program import Program
 from eqsat.model.target import Target
 from eqsat.ops.programs.together import MARK, as_one_program, cut_out, part_numbers
 from eqsat.plan.dispatch import working_set
-from eqsat.reading import name_donated, source_of
+from eqsat.request.borders import labels_of
+from eqsat.request.reading import name_donated, source_of
+from eqsat.request.source import Source
 from eqsat.run import RunUse
-from eqsat.scheduling import PLACING_SECONDS, with_schedules
-from eqsat.source import Source
+from eqsat.search.schedules import PLACING_SECONDS, with_schedules
 
 ROOM = 64  # weights may take this part of their bytes more: padding of packs
 MOST_CALLS = 10_000  # of longer sums of picoseconds the solver is not exact; ratios are what counts

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from eqsat.api import Run, searched_again
 from eqsat.entry.layouts import Known, layouts_of, wanted, ways_text
 from eqsat.model.diag import EqsatError, did_you_mean, fail
 from eqsat.model.price import EXACT, NOT_ADMISSIBLE, Price, Question
@@ -18,7 +17,9 @@ from eqsat.report.finished import finished_stages
 from eqsat.report.origins import Names
 from eqsat.report.text import table_text
 from eqsat.report.units import delta_text, goal_text
-from eqsat.scheduling import schedule_of
+from eqsat.run import Run
+from eqsat.search.again import searched_again
+from eqsat.search.schedules import schedule_of
 
 NOTHING_MATCHED = "no rule that is left out matches anything in this e-graph"
 NOTHING_ADMISSIBLE = 3  # exit code of an error: no program is admissible, or none was found

@@ -9,16 +9,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eqsat.api import DEFAULT_GOALS, DEFAULT_TARGET, Run, Source, optimize, read
-from eqsat.judging import Foreign, check_results, foreign_content, read_foreign, with_foreign
+from eqsat.judging.foreign import (
+    Foreign,
+    check_results,
+    foreign_content,
+    read_foreign,
+    with_foreign,
+)
 from eqsat.lab.store.content import run_key
 from eqsat.lab.store.files import share_files
 from eqsat.lab.store.locks import searching
 from eqsat.lab.store.record import RunRecord, failed_record, record_of
-from eqsat.loading import load_folder
 from eqsat.model.diag import EqsatError, fail
 from eqsat.model.progress import Progress
 from eqsat.model.symbols import read_size
 from eqsat.report.progress import progress_line
+from eqsat.run.loading import load_folder
 
 if TYPE_CHECKING:
     from eqsat.lang.experiments import Cell

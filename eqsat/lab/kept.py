@@ -7,10 +7,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from eqsat.artefact import FILES
 from eqsat.lab.store.tables import FILE, open_to_read, store_problem
-from eqsat.loading import load_folder
 from eqsat.model.diag import did_you_mean, fail
+from eqsat.run.artefact import FILES
+from eqsat.run.loading import load_folder
 
 if TYPE_CHECKING:
     from eqsat.run import Run

@@ -16,7 +16,7 @@ from eqsat.model.diag import EqsatError, Span, did_you_mean, fail
 from eqsat.model.program import Program
 from eqsat.model.symbols import check_names
 from eqsat.ops.programs.weightnames import argument_numbers, as_weights
-from eqsat.source import Source
+from eqsat.request.source import Source
 
 
 def source_of(

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import re
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eqsat.model.compiled import Checked, Compiled, Told
-from eqsat.model.deadline import OutOfTime, until
-from eqsat.model.diag import did_you_mean, fail
+from eqsat.model.diag import fail
 from eqsat.model.egraph import EGraph
 from eqsat.model.family import Family
 from eqsat.model.limits import Limits
 from eqsat.model.measured import Measured
 from eqsat.model.meshplan import INPUT, MeshPlan
 from eqsat.model.orders import MemoryOrders
-from eqsat.model.price import AT_LEAST, Price
+from eqsat.model.price import Price
 from eqsat.model.program import Program, is_same
 from eqsat.model.progress import Curve
 from eqsat.model.rulecheck import RuleCheck
@@ -28,42 +24,16 @@ from eqsat.model.rules import RuleSet
 from eqsat.model.schedule import Schedule
 from eqsat.model.selection import GoalRequest, Selection
 from eqsat.model.target import Target
-from eqsat.plan import planner  # noqa: F401 - plans are read by their kinds, which it imports
 from eqsat.report.units import goal_text
-from eqsat.source import Source
+from eqsat.request.source import Source
 
 if TYPE_CHECKING:
     from eqsat.execute.calls import Callee
     from eqsat.execute.verify import Verification
     from eqsat.export.plan import Exported
-    from eqsat.extract.mesh.plan import MeshPlanner
     from eqsat.model.executor import Executable, Execution
     from eqsat.model.price import Question
     from eqsat.report.explain import Explanation
-    from eqsat.report.meshwhy import MeshTold
-
-PRICING_SHARE = 0.4  # of the time for prices, to look for candidates
-# stage of a run, also the name of its file -> how it is read
-READERS: dict[str, Callable[[Any], Any]] = {
-    "program": Program.from_json,
-    "canonical": Program.from_json,
-    "family": Family.from_json,
-    "target": Target.from_json,
-    "rules": RuleSet.from_json,
-    "egraph": EGraph.from_json,
-    "selection": Selection.from_json,
-    "baseline": Selection.from_json,
-    "schedule": Schedule.from_json,
-    "baseline_schedule": Schedule.from_json,
-    "mesh_plan": MeshPlan.from_json,
-    "measured": Measured.from_json,
-    "checked": Checked.from_json,
-    "curve": Curve.from_json,
-    "orders": MemoryOrders.from_json,
-}
-
-
-_BODY = re.compile(r"[^/]+/(?:body|condition|branch\d+)(?:/.*)?")  # of a loop, and a value in it
 
 
 @dataclass
@@ -165,14 +135,9 @@ class Run:
         `time_limit` seconds for all; None: only if a value is given. Raises EqsatError (E303) if
         nothing has this name.
         """
-        from eqsat.report.explain import explained
+        from eqsat.run.explaining import explanation
 
-        if value is not None and _BODY.fullmatch(value):
-            body, rest = self._body(value)
-            return body.explain(rest, price=price, time_limit=time_limit)
-        wanted = value is not None if price is None else price
-        found = explained(self, value, partial(self.prices, time_limit) if wanted else None)
-        return replace(found, mesh=self._mesh_told(value, time_limit if wanted else None))
+        return explanation(self, value, price, time_limit)
 
     def mesh_front(self, points: int = 8, time_limit: float = 60.0) -> list[MeshPlan]:
         """Plans on the mesh of which none is both quicker and smaller, the quickest first.
@@ -180,66 +145,15 @@ class Run:
         Of the schedule that its plan cuts; EqsatError E232 if there is none. A plan of which `stop`
         is not `proven` may be improved.
         """
-        return self._planner().front(points, time_limit, self.search["seed"])
+        from eqsat.run.explaining import planner_of
 
-    def _planner(self) -> MeshPlanner:
-        from eqsat.extract.mesh.planners import mesh_planner
-
-        if self.mesh_plan is None:
-            help = "use a target with a `mesh`, or `--mesh data=4`"
-            raise fail("E232", f"`{self.target.name}` is one device", help=help)
-        return mesh_planner(self.cut_schedule, self.target, self.mesh_plan.of)
-
-    def _mesh_told(self, value: str | None, seconds: float | None) -> tuple[MeshTold, ...]:
-        """What the plan for a mesh says of a value or of all; priced within so many seconds."""
-        from eqsat.extract.mesh.ask import prices_without
-        from eqsat.report.meshwhy import mesh_told
-
-        if self.mesh_plan is None:
-            return ()
-        found = mesh_told(self.mesh_plan, self.cut_schedule.program, value)
-        if seconds is None:
-            return found
-        asked = [t.reshard for t in found if t.reshard is not None]
-        seed = self.search["seed"]
-        prices = prices_without(self._planner(), self.mesh_plan, asked, seconds, seed)
-        return tuple(t.priced(prices.get(t.reshard)) if t.reshard else t for t in found)
-
-    def _body(self, value: str) -> tuple[Run, str | None]:
-        """The body that a value like `%loop/body/%h` stands in, and what the body calls it."""
-        head, label, *rest = value.split("/", 2)
-        name = head.removeprefix("%")
-        names = {name, self._numbered(name)}
-        for path, body in self.bodies.items():
-            loop, own = path.removeprefix("%").split("/")
-            if own == label and loop in names:
-                return body, rest[0] if rest else None
-        hint = did_you_mean(f"{head}/{label}", self.bodies)
-        hint = hint if self.bodies else "it has no loop or branch"
-        raise fail("E303", f"the program has no body `{head}/{label}`", help=hint)
-
-    def _numbered(self, name: str) -> str:
-        """The name of a value of the searched program that is told by its number."""
-        nodes = self.canonical.nodes
-        at = int(name) if name.isdigit() else len(nodes)
-        return self.canonical.value_name(at).removeprefix("%") if at < len(nodes) else name
+        return planner_of(self).front(points, time_limit, self.search["seed"])
 
     def prices(self, seconds: float, questions: Sequence[Question]) -> list[Price]:
         """What other choices would cost, within so many seconds for all of them."""
-        from eqsat.extract.ask.counterfactual import counterfactuals
+        from eqsat.run.explaining import priced
 
-        begin = time.monotonic()
-        assert self.egraph is not None
-        assert self.selection is not None
-        try:
-            with until(begin + seconds):
-                found = counterfactuals(
-                    self.egraph, self.target, self.goals, self.selection, self.baseline,
-                    self.search["seed"], enough=begin + PRICING_SHARE * seconds,
-                )  # fmt: skip
-                return found.prices(questions, seconds - (time.monotonic() - begin))
-        except OutOfTime:
-            return [Price(self.goals[0].name, AT_LEAST)] * len(questions)
+        return priced(self, seconds, questions)
 
     @cached_property
     def is_input(self) -> bool:
@@ -281,23 +195,9 @@ class Run:
     @cached_property
     def callee(self) -> Callee | None:
         """The answer under the calling convention of the traced function, if one was traced."""
-        from eqsat.execute.calls import Callee
+        from eqsat.run.calling import callee_of
 
-        traced, orders = self.source.traced, self.orders
-        if orders is not None and traced is None:
-            from eqsat.execute.positional import Positional
-
-            return Callee(
-                self.executable, Positional(self.executable, orders), False, orders=orders
-            )
-        if traced is None:
-            return None
-        from eqsat.execute.calls import PLAINLY
-        from eqsat.execute.executors import find_executor
-
-        itself = self.is_input and find_executor(self.runs_on.executor).runs_input
-        itself = itself and self.mesh_plan is None and not (orders and orders.chosen)
-        return Callee(self.executable, traced, itself, self.source.layouts, orders or PLAINLY)
+        return callee_of(self)
 
     @property
     def execution(self) -> Execution:
@@ -317,14 +217,9 @@ class Run:
     @cached_property
     def executable(self) -> Executable:
         """The schedule as functions of flat inputs; `packed` holds its weights."""
-        executable = self._build(self.weights, self.runs_on)
-        if self.packed_file is not None and self.mesh_plan is None:
-            from eqsat.execute.weights import read_packed as load_packed
+        from eqsat.run.calling import executable_of
 
-            packed = load_packed(self.packed_file, self._need_schedule())
-            if packed is not None:
-                executable.packed = packed
-        return executable
+        return executable_of(self)
 
     @property
     def cut_schedule(self) -> Schedule:
@@ -332,34 +227,13 @@ class Run:
         plan, base = self.mesh_plan, self.baseline_schedule
         if plan is not None and plan.of == INPUT and base is not None:
             return base
-        return self._need_schedule()
-
-    def _build(self, weights: Mapping[str, Any], target: Target) -> Executable:
-        """The schedule by the executor of a target, or its plan for a mesh, with these weights."""
-        if self.mesh_plan is not None:
-            from eqsat.execute.onmesh import MeshExecutable
-
-            opaque = self.source.opaque
-            return MeshExecutable(self.cut_schedule, self.mesh_plan, opaque, weights, self.target)
-        from eqsat.execute.executors import build_executable
-
-        return build_executable(self._need_schedule(), self.source.opaque, weights, target)
+        return self.need_schedule()
 
     def take_weights(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Keep the arrays among these arguments that are weights of the traced function."""
-        import jax
-        import numpy as np
-        from jax.core import Tracer
+        from eqsat.run.calling import take_weights
 
-        if self.source.traced is None:
-            return
-        given = self.source.traced.flat_weights(args, dict(kwargs)).items()
-        arrays = {k: w for k, w in given if isinstance(w, jax.Array | np.ndarray)}
-        held = {k: w for k, w in arrays.items() if not isinstance(w, Tracer)}
-        known = self.weights
-        if any(w is not known.get(k) for k, w in held.items()):
-            self.use.weights.update(held)
-            self.executable.take_weights(held)
+        take_weights(self, args, kwargs)
 
     def use_weights(self, values: Mapping[str, Any]) -> None:
         """Set these arrays as the program's weights, by name; they are packed once, on first use.
@@ -381,89 +255,25 @@ class Run:
         Weights of which only the shape is known are drawn at random, too. EqsatError (E508) if the
         values do not fit into memory.
         """
-        from eqsat.execute.draw import drawn_weights
-        from eqsat.execute.verify import verify
-        from eqsat.model.work import WORK_LIMIT
-        from eqsat.report.rounding import inexact_rules
+        from eqsat.run.calling import verified
 
-        self._need_memory()
-        schedule, weights = self.cut_schedule, self.weights
-        drawn = drawn_weights(self.program, weights)
-        with timed(self.seconds, "compile"):
-            call = self._flat_call(drawn)
-        with timed(self.seconds, "verify"):
-            found = self.use.verification = verify(
-                self.program, call, {**weights, **drawn}, self.source.opaque,
-                chosen=schedule.program, schedule=schedule, beside=bool(inexact_rules(self)),
-                samples=samples, seed=seed,
-                work_limit=WORK_LIMIT if work_limit is None else work_limit,
-            )  # fmt: skip
-        return found
+        self.use.verification = verified(self, samples, seed, work_limit)
+        return self.use.verification
 
-    def _flat_call(self, drawn: Mapping[str, Any]) -> Callable[..., Sequence[Any]]:
-        """Flat inputs → results, compiled; drawn: weights the program has no values of."""
-        executable = self.executable
-        if drawn:
-            executable = self._build({**self.weights, **drawn}, self.target)
-        if self.orders is None or not self.orders.chosen:
-            return executable.compile()
-        from eqsat.execute.formats import scheduled_call
-
-        return scheduled_call(executable, self.orders)
-
-    def _need_memory(self) -> None:
-        """EqsatError (E508) if the values of the schedule or the reference cannot fit."""
-        from eqsat.execute.memory import need, reference_bytes
-
-        need(self._need_schedule().peak_bytes, f"executing `{self.program.name}`")
-        need(reference_bytes(self.program), f"the float64 reference of `{self.program.name}`")
-
-    def _need_schedule(self) -> Schedule:
+    def need_schedule(self) -> Schedule:
+        """The schedule; EqsatError E405 if the run stopped before one was made."""
         if self.schedule is None:
             raise fail("E405", "this run stopped before a schedule was made")
         return self.schedule
-
-    def stages(self, names: Iterable[str]) -> dict[str, Any]:
-        """Those of these stages that exist, as JSON."""
-        there = {k: getattr(self, k) for k in names}
-        return {k: v.to_json() for k, v in there.items() if v is not None}
 
     def save(self, folder: str | Path, *, packed: bool = True) -> Path:
         """Write the artefact folder under another name, then rename it, so it is never partial.
 
         packed: also keep the weights as the schedule reads them, if it was executed.
         """
-        from eqsat import artefact
-        from eqsat.execute.weights import packed_arrays
+        from eqsat.run.saving import saved
 
-        values = self.stages(READERS)
-        if self.bodies:
-            values["bodies"] = _bodies_to_json(self.bodies)
-        if self.compiled is not None:
-            values["compiled"] = self.compiled.to_json()
-        values["summary"] = self.summary()
-        options = {
-            "goals": [vars(g) for g in self.goals],
-            "verification": None if self.verification is None else vars(self.verification),
-            "rule_check": None if self.rule_check is None else self.rule_check.to_json(),
-            "seconds": self.seconds,
-            "limits": self.limits.to_json(),
-        } | self.search
-        values["manifest"] = artefact.manifest(options)
-        texts = {"1-program.eqs": self.program.to_text()}
-        if self.schedule is not None:
-            texts["4-schedule.txt"] = self.schedule.to_text()
-        if self.mesh_plan is not None:
-            from eqsat.report.mesh import plan_text
-
-            texts["4-mesh.txt"] = plan_text(self.mesh_plan, self.cut_schedule.program)
-        exported = {k: call.export() for k, call in self.source.opaque.items()}
-        arrays: dict[str, Mapping[str, Any]] = {artefact.WEIGHTS: self.weights}
-        if (
-            packed and self.mesh_plan is None and "executable" in vars(self)
-        ):  # it ran, so its weights are packed
-            arrays[artefact.PACKED] = packed_arrays(self._need_schedule(), self.executable.packed)
-        return artefact.write_folder(Path(folder), values, texts, arrays, exported)
+        return saved(self, Path(folder), packed)
 
     def export(
         self,
@@ -485,7 +295,7 @@ class Run:
         from eqsat.export.write import check_word, export, write_files
 
         check_word("part of a run to export", of, ("schedule", "program"))
-        what = self.program if of == "program" else self._need_schedule()
+        what = self.program if of == "program" else self.need_schedule()
         beside = f"{Path(path).name}.data" if path is not None else ""
         found = export(
             what, to, self.weights, self.source.opaque,
@@ -497,17 +307,17 @@ class Run:
         """What the compiler of a device that is not here makes of the answer and of the input.
 
         device: `v5e`, `h100`, `gfx942` … (`model.oracle.DEVICES`). weights: `arguments` or
-        `constants` of what is compiled; `auto`: see `compiling.CompilerQuestions`. limit: seconds
-        of one compilation. The answer is kept in `run.compiled`, and saved with the run.
+        `constants` of what is compiled; `auto`: see `run.compiling.CompilerQuestions`. limit:
+        seconds of one compilation. The answer is kept in `run.compiled`, and saved with the run.
         EqsatError: E460 for a device of which no compiler is known, E461 if its package is missing,
         E462 and E463 (exit_code 3) if it crashes or is not done in time, E464 if the program cannot
         be lowered for the device, E383 for unknown words.
         """
-        from eqsat.compiling import told_of
+        from eqsat.run.compiling import told_of
 
         itself = self.callee is not None and self.callee.is_input
         told = told_of(
-            device, self.source, self.weights, self._need_schedule(), self.target, self.runs_on,
+            device, self.source, self.weights, self.need_schedule(), self.target, self.runs_on,
             itself=itself, weights=weights, limit=limit,
         )  # fmt: skip
         self.use.compiled = (self.compiled or Compiled()).with_told(told)
@@ -518,35 +328,3 @@ class Run:
         from eqsat.report.page.runpage import write_page
 
         return write_page(self, Path(path))
-
-
-def _bodies_to_json(bodies: Mapping[str, Run]) -> list[dict[str, Any]]:
-    """The searches of bodies, equal ones once; targets and rules are those of the whole run."""
-    paths: dict[int, list[str]] = {}
-    for path, run in bodies.items():
-        paths.setdefault(id(run), []).append(path)
-    found = []
-    own = [k for k in READERS if k not in ("target", "rules")]
-    for listed in paths.values():
-        run = bodies[listed[0]]
-        found.append(
-            {
-                "paths": listed,
-                "goals": [vars(g) for g in run.goals],
-                "search": run.search,
-                "seconds": run.seconds,
-                "stages": run.stages(own),
-                "bodies": _bodies_to_json(run.bodies),
-            }
-        )
-    return found
-
-
-@contextmanager
-def timed(seconds: dict[str, float | None], phase: str) -> Iterator[None]:
-    """Add what the block takes to the seconds of a phase."""
-    begin = time.perf_counter()
-    try:
-        yield
-    finally:
-        seconds[phase] = (seconds.get(phase) or 0.0) + time.perf_counter() - begin

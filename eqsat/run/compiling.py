@@ -23,7 +23,7 @@ from eqsat.model.oracle import DEVICES, Oracle, oracle_of
 from eqsat.model.program import Program
 from eqsat.model.schedule import Schedule
 from eqsat.model.target import Target
-from eqsat.source import Source
+from eqsat.request.source import Source
 
 if TYPE_CHECKING:
     import numpy as np

@@ -11,15 +11,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from eqsat import artefact
 from eqsat.model.compiled import Compiled
 from eqsat.model.diag import fail
 from eqsat.model.limits import Limits
 from eqsat.model.program import Program
 from eqsat.model.rulecheck import RuleCheck
 from eqsat.model.selection import GoalRequest
-from eqsat.run import READERS, Run, RunUse
-from eqsat.source import Source
+from eqsat.request.source import Source
+from eqsat.run import artefact
+from eqsat.run.run import Run, RunUse
+from eqsat.run.stages import READERS
 
 _reading = threading.RLock()
 

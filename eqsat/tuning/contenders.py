@@ -9,7 +9,7 @@ from eqsat.model.measured import CHOSEN, INPUT, INPUT_BY_XLA, NEAR
 from eqsat.model.schedule import Schedule
 from eqsat.model.selection import Selection
 from eqsat.run import Run
-from eqsat.scheduling import schedule_of
+from eqsat.search.schedules import schedule_of
 
 XLA = "xla"
 

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from eqsat.borders import (
+from eqsat.model.border import Border
+from eqsat.model.diag import fail
+from eqsat.model.orders import CALLER, COMPILER, AskedOrders, MemoryOrders
+from eqsat.ops.programs.weightnames import argument_numbers
+from eqsat.request.borders import (
     PLAIN,
     held_at,
     labels_of,
@@ -15,11 +19,7 @@ from eqsat.borders import (
     ordered,
     type_of,
 )
-from eqsat.model.border import Border
-from eqsat.model.diag import fail
-from eqsat.model.orders import CALLER, COMPILER, AskedOrders, MemoryOrders
-from eqsat.ops.programs.weightnames import argument_numbers
-from eqsat.source import Source
+from eqsat.request.source import Source
 
 ALL = "*"  # arguments and results that are not named
 AUTO = "auto"  # the search chooses; `compiler`: the back end

@@ -12,8 +12,8 @@ from eqsat.model.diag import fail
 from eqsat.model.meshplan import ANSWER, INPUT, MeshPlan
 from eqsat.model.target import Target
 from eqsat.report.units import bytes_text
+from eqsat.request.source import Source
 from eqsat.run import Run
-from eqsat.source import Source
 
 
 def with_mesh_plan(run: Run, seconds: float) -> Run:

@@ -14,7 +14,6 @@ from eqsat.extract.given import (
     priced_selection,
     read_weights,
 )
-from eqsat.loading import load_folder
 from eqsat.model.cut import CutProgram
 from eqsat.model.diag import fail
 from eqsat.model.egraph import EGraph
@@ -24,8 +23,9 @@ from eqsat.model.textfile import read_text
 from eqsat.ops.programs.cutting import UNKNOWN, with_leaves
 from eqsat.report.finished import finished_stages
 from eqsat.run import Run
+from eqsat.run.loading import load_folder
 from eqsat.schedule import build
-from eqsat.scheduling import place_temporaries
+from eqsat.search.schedules import place_temporaries
 
 
 @dataclass(frozen=True)

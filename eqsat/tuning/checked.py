@@ -12,8 +12,6 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from eqsat.compiling import CompilerQuestions
-from eqsat.contenders import Contender, chosen_contender, input_contenders, near_contenders
 from eqsat.execute.compilers.ask import need_compiler
 from eqsat.model.compiled import CONSTANTS, COUNTS, Checked, Figures, Weighed
 from eqsat.model.deadline import tick
@@ -22,6 +20,8 @@ from eqsat.model.measured import CHOSEN, INPUT_BY_XLA, NEAR
 from eqsat.model.oracle import parse_oracle
 from eqsat.model.target import Target
 from eqsat.run import Run
+from eqsat.run.compiling import CompilerQuestions
+from eqsat.tuning.contenders import Contender, chosen_contender, input_contenders, near_contenders
 
 NEAR_COUNT = 10  # programs near the chosen one that are looked for
 NEAR_COMPILED = 4  # of them that are compiled; some differ in their fusion alone, and are one to it

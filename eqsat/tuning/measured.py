@@ -7,13 +7,19 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from eqsat.contenders import XLA, Contender, chosen_contender, input_contenders, near_contenders
 from eqsat.model.border import Border
 from eqsat.model.deadline import tick
 from eqsat.model.diag import fail
 from eqsat.model.measured import CHOSEN, INPUT_BY_XLA, Measured, Timed
 from eqsat.ops.movement.lists import inverse
 from eqsat.run import Run
+from eqsat.tuning.contenders import (
+    XLA,
+    Contender,
+    chosen_contender,
+    input_contenders,
+    near_contenders,
+)
 
 
 def check_measure(count: int) -> None:

@@ -11,9 +11,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from eqsat.api import Run
 from eqsat.extract.given import TOLD
-from eqsat.judging import Foreign, check_results, priced_foreign
+from eqsat.judging.foreign import Foreign, check_results, priced_foreign
 from eqsat.model.diag import fail
 from eqsat.model.egraph import EGraph
 from eqsat.model.ops import CONVERSIONS, LEAVES, VIEWS
@@ -22,6 +21,7 @@ from eqsat.model.selection import Group, Selection
 from eqsat.report.finished import finished_stages
 from eqsat.report.judged import judged_lines
 from eqsat.report.origins import Names
+from eqsat.run import Run
 from eqsat.schedule import build
 from eqsat.schedule.legal import faults
 

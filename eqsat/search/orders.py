@@ -17,7 +17,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
 
-from eqsat.borders import lying_in, ordered
 from eqsat.model.border import Border
 from eqsat.model.diag import EqsatError
 from eqsat.model.egraph import EGraph
@@ -28,8 +27,9 @@ from eqsat.model.selection import GoalRequest, Selection
 from eqsat.model.stopping import Stop
 from eqsat.ops.programs.freeorders import free_orders, in_orders, likely_orders, used_orders
 from eqsat.report.units import goal_text
+from eqsat.request.borders import lying_in, ordered
+from eqsat.request.source import Source
 from eqsat.run import Run
-from eqsat.source import Source
 
 PLAIN_SHARE = 0.4  # of the time limit, for the search with plain arguments
 LOOKING = 0.5  # of what is then left, for searches of the e-graph with free orders

@@ -17,7 +17,7 @@ from eqsat.ops.programs.border_layouts import held_of, laid_out, refuse_other
 from eqsat.ops.programs.resolution import is_encoded, resolution, resolved
 from eqsat.ops.programs.weightnames import first_name
 from eqsat.ops.spelling.squeeze import drop_unit_dims
-from eqsat.source import Source
+from eqsat.request.source import Source
 
 PLAIN = "plain"  # what `layouts=` may say to insist on a plain tensor
 Request = str | Layout | Free  # of one argument or result

@@ -1,0 +1,79 @@
+"""A run as an artefact folder; `loading.py` reads it back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from eqsat.execute.weights import packed_arrays
+from eqsat.run import artefact
+from eqsat.run.stages import READERS, stages
+
+if TYPE_CHECKING:
+    from eqsat.run.run import Run
+
+
+def saved(run: Run, folder: Path, packed: bool) -> Path:
+    """Write the artefact folder under another name, then rename it, so it is never partial.
+
+    packed: also keep the weights as the schedule reads them, if it was executed.
+    """
+    exported = {k: call.export() for k, call in run.source.opaque.items()}
+    arrays: dict[str, Mapping[str, Any]] = {artefact.WEIGHTS: run.weights}
+    ran = "executable" in vars(run)  # so its weights are packed
+    if packed and ran and run.mesh_plan is None:
+        arrays[artefact.PACKED] = packed_arrays(run.need_schedule(), run.executable.packed)
+    return artefact.write_folder(folder, _values(run), _texts(run), arrays, exported)
+
+
+def _values(run: Run) -> dict[str, Any]:
+    """What becomes JSON, by the name of its file."""
+    values = stages(run, READERS)
+    if run.bodies:
+        values["bodies"] = _bodies_to_json(run.bodies)
+    if run.compiled is not None:
+        values["compiled"] = run.compiled.to_json()
+    values["summary"] = run.summary()
+    options = {
+        "goals": [vars(g) for g in run.goals],
+        "verification": None if run.verification is None else vars(run.verification),
+        "rule_check": None if run.rule_check is None else run.rule_check.to_json(),
+        "seconds": run.seconds,
+        "limits": run.limits.to_json(),
+    } | run.search
+    return values | {"manifest": artefact.manifest(options)}
+
+
+def _texts(run: Run) -> dict[str, str]:
+    """What is there to be read by people, by the name of its file."""
+    texts = {"1-program.eqs": run.program.to_text()}
+    if run.schedule is not None:
+        texts["4-schedule.txt"] = run.schedule.to_text()
+    if run.mesh_plan is not None:
+        from eqsat.report.mesh import plan_text
+
+        texts["4-mesh.txt"] = plan_text(run.mesh_plan, run.cut_schedule.program)
+    return texts
+
+
+def _bodies_to_json(bodies: Mapping[str, Run]) -> list[dict[str, Any]]:
+    """The searches of bodies, equal ones once; targets and rules are those of the whole run."""
+    paths: dict[int, list[str]] = {}
+    for path, run in bodies.items():
+        paths.setdefault(id(run), []).append(path)
+    found = []
+    own = [k for k in READERS if k not in ("target", "rules")]
+    for listed in paths.values():
+        run = bodies[listed[0]]
+        found.append(
+            {
+                "paths": listed,
+                "goals": [vars(g) for g in run.goals],
+                "search": run.search,
+                "seconds": run.seconds,
+                "stages": stages(run, own),
+                "bodies": _bodies_to_json(run.bodies),
+            }
+        )
+    return found
