@@ -36,7 +36,7 @@ def explanation(run: Run, value: str | None, price: bool | None, time_limit: flo
     return replace(found, mesh=_mesh_told(run, value, time_limit if wanted else None))
 
 
-def priced(run: Run, seconds: float, questions: Sequence[Question]) -> list[Price]:
+def counterfactual_prices(run: Run, seconds: float, questions: Sequence[Question]) -> list[Price]:
     """What other choices would cost, within so many seconds for all of them."""
     from eqsat.extract.ask.counterfactual import counterfactuals
 
@@ -54,7 +54,7 @@ def priced(run: Run, seconds: float, questions: Sequence[Question]) -> list[Pric
         return [Price(run.goals[0].name, AT_LEAST)] * len(questions)
 
 
-def planner_of(run: Run) -> MeshPlanner:
+def mesh_planner_of(run: Run) -> MeshPlanner:
     """What plans the run's cut schedule on its mesh; EqsatError E232 if its target has none."""
     from eqsat.extract.mesh.planners import mesh_planner
 
@@ -75,7 +75,7 @@ def _mesh_told(run: Run, value: str | None, seconds: float | None) -> tuple[Mesh
     if seconds is None:
         return found
     asked = [t.reshard for t in found if t.reshard is not None]
-    prices = prices_without(planner_of(run), run.mesh_plan, asked, seconds, run.search["seed"])
+    prices = prices_without(mesh_planner_of(run), run.mesh_plan, asked, seconds, run.search["seed"])
     return tuple(t.priced(prices.get(t.reshard)) if t.reshard else t for t in found)
 
 

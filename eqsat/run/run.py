@@ -145,15 +145,15 @@ class Run:
         Of the schedule that its plan cuts; EqsatError E232 if there is none. A plan of which `stop`
         is not `proven` may be improved.
         """
-        from eqsat.run.explaining import planner_of
+        from eqsat.run.explaining import mesh_planner_of
 
-        return planner_of(self).front(points, time_limit, self.search["seed"])
+        return mesh_planner_of(self).front(points, time_limit, self.search["seed"])
 
     def prices(self, seconds: float, questions: Sequence[Question]) -> list[Price]:
         """What other choices would cost, within so many seconds for all of them."""
-        from eqsat.run.explaining import priced
+        from eqsat.run.explaining import counterfactual_prices
 
-        return priced(self, seconds, questions)
+        return counterfactual_prices(self, seconds, questions)
 
     @cached_property
     def is_input(self) -> bool:

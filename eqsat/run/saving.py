@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from eqsat.execute.weights import packed_arrays
 from eqsat.run import artefact
-from eqsat.run.stages import READERS, stages
+from eqsat.run.stages import READERS, stages_to_json
 
 if TYPE_CHECKING:
     from eqsat.run.run import Run
@@ -29,7 +29,7 @@ def saved(run: Run, folder: Path, packed: bool) -> Path:
 
 def _values(run: Run) -> dict[str, Any]:
     """What becomes JSON, by the name of its file."""
-    values = stages(run, READERS)
+    values = stages_to_json(run, READERS)
     if run.bodies:
         values["bodies"] = _bodies_to_json(run.bodies)
     if run.compiled is not None:
@@ -72,7 +72,7 @@ def _bodies_to_json(bodies: Mapping[str, Run]) -> list[dict[str, Any]]:
                 "goals": [vars(g) for g in run.goals],
                 "search": run.search,
                 "seconds": run.seconds,
-                "stages": stages(run, own),
+                "stages": stages_to_json(run, own),
                 "bodies": _bodies_to_json(run.bodies),
             }
         )

@@ -42,7 +42,7 @@ READERS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def stages(run: Run, names: Iterable[str]) -> dict[str, Any]:
+def stages_to_json(run: Run, names: Iterable[str]) -> dict[str, Any]:
     """Those of these stages that exist, as JSON."""
     there = {k: getattr(run, k) for k in names}
     return {k: v.to_json() for k, v in there.items() if v is not None}

@@ -7,7 +7,7 @@ from eqsat.model.program import Program
 from eqsat.model.rules import RuleSet
 
 
-def facts_of(
+def unstated_equalities(
     program: Program, rules: RuleSet, loops: tuple[Equalities, ...]
 ) -> tuple[Equalities, ...]:
     """Equalities of a program that no rule states: of loops, of parts that are alike, of weights.

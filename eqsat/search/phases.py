@@ -19,7 +19,7 @@ from eqsat.report.log import log_phase
 from eqsat.request.source import Source
 from eqsat.run import Run
 from eqsat.run.seconds import timed
-from eqsat.search.facts import facts_of, is_inexact
+from eqsat.search.facts import is_inexact, unstated_equalities
 from eqsat.search.schedules import PLACING_SECONDS, with_schedules
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def saturated(
     until = now + SATURATING * max(deadline - now, 0.0)
     family = run.family
     program = run.canonical if family is None else family.canonical
-    known = facts_of(program, run.rules, own if bodies is None else bodies.known)
+    known = unstated_equalities(program, run.rules, own if bodies is None else bodies.known)
     graph = saturate(
         program, run.rules, run.target, run.limits, deadline=until, known=known,
         reuse_blocks=not own and all(facts.rule != STACKING for facts in known),
