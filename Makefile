@@ -10,6 +10,7 @@ BIN := $(VENV)/bin
 DEMO := $(VENV)/.installed
 TEST := $(VENV)/.installed-test
 PEERS := .venv-peers
+BESIDE := $(VENV)/accelerators
 JOBS ?= 2
 
 help: ## print this help
@@ -24,6 +25,7 @@ demo: $(DEMO) ## install into .venv, run experiments/quickstart.yaml, print its 
 	@echo "graph: file://$(CURDIR)/results/demo.html"
 
 test: $(TEST) ## everything CI runs: check, and beside it all tests
+	@$(MAKE) --no-print-directory $(BESIDE)/.tpu || echo "libtpu is not installed: tests of it are skipped" >&2
 	@$(MAKE) --no-print-directory -j 2 check suite
 
 suite: $(TEST) ## all tests but those of `make slow`
@@ -94,8 +96,7 @@ prices: $(DEMO) ## what plans are predicted to take against the clock: 63 dispat
 	$(BIN)/python benchmarks/prices.py
 
 accelerators: $(TEST) ## what compilers of GPUs and TPUs say about eqsat's answers, without such a device; JSON (20 minutes)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[tpu,cuda]' || \
-	  echo "the compilers of TPUs and NVIDIA's GPUs could not be installed" >&2
+	@$(MAKE) --no-print-directory --keep-going $(BESIDE)/.tpu $(BESIDE)/.cuda || echo "not installed: what needs it is skipped" >&2
 	$(BIN)/python benchmarks/accelerators.py
 
 pages: $(TEST) ## open pages of runs in a browser, use them, take screenshots into results/pages; JSON (five minutes)
@@ -138,6 +139,14 @@ $(DEMO): pyproject.toml | $(BIN)/python
 $(TEST): pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
 	@touch $@ $(DEMO)
+
+# the compilers of one extra, where only processes that compile look for them (docs/compile.md)
+EXTRA = import sys, tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"][sys.argv[1]], sep="\n")
+$(BESIDE)/.%: pyproject.toml | $(BIN)/python
+	@mkdir -p $(BESIDE)
+	@$(BIN)/python -c '$(EXTRA)' $* >$(BESIDE)/$*.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(BESIDE) -r $(BESIDE)/$*.txt
+	@touch $@
 
 $(PEERS)/.installed: benchmarks/peers.txt | $(BIN)/python
 	$(PYTHON) -m venv $(PEERS)

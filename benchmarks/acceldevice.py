@@ -21,6 +21,7 @@ from typing import Any
 
 NEEDS: tuple[str, ...] = ()
 MINUTES = 6
+ALONE = True
 Row = dict[str, Any]
 NAMES = (
     "mlp_784", "minilm", "bert", "gpt2", "conv_qdq", "unet", "resnet50", "llama_64", "whisper",

@@ -3,11 +3,14 @@
     python benchmarks/accelerators.py [--only a b …] [--out FILE]
 
 One module per part, by the letter of what it shows; each runs in a process of its own, as one
-needs a TPU's compiler and another one eight devices. A module has `NEEDS`, the packages that it
-cannot do without; `MINUTES`, its limit, all of them together 20; and `measured()`, which returns an
-object with `ok`. It imports JAX and the like only there, so that the environment can be set first.
-What is not installed is skipped: the object then says what to install, and so does stderr. Prints
-one JSON object; exit code 1 if a part is not `ok` or broke off, 2 if there is no such part.
+needs a TPU's compiler and another one eight devices. Two run at a time, each on a core of its own,
+the longest first; one with `ALONE`, as it times a device, runs after them. A module has `NEEDS`,
+the packages that it cannot do without; `MINUTES`, its limit, all of them together 20 in this way;
+and `measured()`, which returns an object with `ok`. It imports JAX and the like only there, so that
+the environment can be set first. What is not installed is skipped: the object then says what to
+install, and so does stderr. Every object has the `seconds` that its part took, the `cpu_seconds`
+of all of its processes and the `peak_rss_bytes` of the largest one. Prints one JSON object; exit
+code 1 if a part is not `ok` or broke off, 2 if there is no such part.
 """
 
 from __future__ import annotations
@@ -15,15 +18,22 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
+
+from eqsat.execute.compilers.chips import TPUS
+from eqsat.execute.compilers.packages import BESIDE, is_installed
 
 HERE = Path(__file__).parent
 Row = dict[str, Any]
@@ -44,6 +54,9 @@ PACKAGES = {
     "jax_plugins.xla_cuda12": "eqsat[cuda]",
     "iree.compiler": "eqsat[mlir]",
 }
+CORES = 2  # parts at a time
+STDERR = 2  # stdout is for the JSON object alone
+TO_END = 10  # seconds from an interrupt to the end of a part, and of the compilers it has started
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -51,15 +64,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", nargs="*", default=None, metavar="LETTER")
     parser.add_argument("--out", type=Path, default=None)
     parser.add_argument("--module", default=None, help=argparse.SUPPRESS)  # of a child
+    parser.add_argument("--core", type=int, default=None, help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
     if args.module is not None:
-        args.out.write_text(json.dumps(import_module(args.module).measured()), encoding="utf-8")
+        args.out.write_text(json.dumps(child(args.module, args.core)), encoding="utf-8")
         return 0
     letters = args.only or list(PARTS)
     if unknown := sorted(set(letters) - PARTS.keys()):
         print(f"no part {', '.join(unknown)}: there are {', '.join(PARTS)}", file=sys.stderr)
         return 2
-    rows = {f"{letter}/{m}": part(m) for letter in letters for m in PARTS[letter]}
+    rows = shown([(letter, m) for letter in letters for m in PARTS[letter]])
     text = json.dumps({"format": 1, "parts": rows}, indent=1)
     print(text)
     if args.out:
@@ -67,44 +81,111 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0 if all(row.get("ok") or "skipped" in row for row in rows.values()) else 1
 
 
-def part(module: str) -> Row:
-    """One module in a process of its own, within its minutes."""
+def shown(parts: Sequence[tuple[str, str]]) -> dict[str, Row]:
+    """What each part shows, by letter and module."""
+    modules = [m for _, m in parts]
+    missing = {m: why for m in modules if (why := missing_for(m)) is not None}
+    for module, why in missing.items():
+        print(f"SKIPPED {module}: {why}", file=sys.stderr)
+    rows = on_cores(in_turn([m for m in modules if m not in missing]), cores())
+    rows |= {m: {"skipped": why} for m, why in missing.items()}
+    return {f"{letter}/{m}": rows[m] for letter, m in parts}
+
+
+def missing_for(module: str) -> str | None:
+    """What a part lacks, and what to do about it."""
     if find_spec(module) is None:
-        return skipped(module, f"there is no benchmarks/{module}.py")
-    own = import_module(module)
-    if missing := [p for p in own.NEEDS if not is_installed(p)]:
-        what = " ".join(f"'{PACKAGES.get(p, p)}'" for p in missing)
-        return skipped(module, f"{', '.join(missing)} not installed: pip install {what}")
-    begin = time.monotonic()
+        return f"there is no benchmarks/{module}.py"
+    if not (missing := [p for p in import_module(module).NEEDS if not is_installed(p)]):
+        return None
+    what = " ".join(f"'{PACKAGES.get(p, p)}'" for p in missing)
+    return f"{', '.join(missing)} not installed: make accelerators, or pip install {what}"
+
+
+def in_turn(modules: Sequence[str]) -> list[str]:
+    """The longest first, so that the last ones end at about the same time."""
+    return sorted(modules, key=lambda m: -import_module(m).MINUTES)
+
+
+def cores() -> list[int | None]:
+    """Those that parts run on; None is any, where a system cannot bind a process to one."""
+    if not hasattr(os, "sched_getaffinity"):
+        return [None]
+    return sorted(os.sched_getaffinity(0))[:CORES]  # type: ignore[return-value]
+
+
+def on_cores(modules: Sequence[str], among: Sequence[int | None]) -> dict[str, Row]:
+    """Parts on the first core that is free; those that want to be alone after the others."""
+    free: SimpleQueue[int | None] = SimpleQueue()
+    for core in among:
+        free.put(core)
+
+    def on_a_core(module: str) -> Row:
+        core = free.get()
+        try:
+            return part(module, core)
+        finally:
+            free.put(core)
+
+    alone = [m for m in modules if getattr(import_module(m), "ALONE", False)]
+    beside = [m for m in modules if m not in alone]
+    with ThreadPoolExecutor(len(among)) as pool:
+        rows = dict(zip(beside, pool.map(on_a_core, beside), strict=True))
+    return rows | {m: part(m, None) for m in alone}
+
+
+def part(module: str, core: int | None) -> Row:
+    """One module in a process of its own, within its minutes."""
+    minutes, begin = import_module(module).MINUTES, time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out.json"
         command = [sys.executable, __file__, "--module", module, "--out", str(out)]
-        paths = os.pathsep.join([str(HERE), str(HERE.parent / "tests"), str(HERE.parent)])
-        there = os.environ.get("PYTHONPATH", "")
-        env = os.environ | {"PYTHONPATH": f"{paths}{os.pathsep}{there}"}
+        command += [] if core is None else ["--core", str(core)]
+        code = ended(command, 60 * minutes)
+        if code is None:
+            found = {"ok": False, "broke_off": f"not done in {minutes} minutes"}
+        elif code or not out.is_file():
+            found = {"ok": False, "broke_off": f"exit code {code}"}
+        else:
+            found = json.loads(out.read_text(encoding="utf-8"))
+    found |= {"seconds": round(time.monotonic() - begin, 1)}
+    told = found.get("broke_off") or found.get("skipped") or ("ok" if found["ok"] else "NOT OK")
+    print(f"{module}, {found['seconds']} s: {told}", file=sys.stderr, flush=True)
+    return found
+
+
+def ended(command: Sequence[str], seconds: float) -> int | None:
+    """The exit code of a process, or None if it was not done in time."""
+    with subprocess.Popen(command, env=environment(), stdout=STDERR) as process:
         try:
-            code = subprocess.run(
-                command, env=env, check=False, timeout=60 * own.MINUTES, stdout=sys.stderr
-            ).returncode
+            return process.wait(seconds)
         except subprocess.TimeoutExpired:
-            return {"ok": False, "broke_off": f"not done in {own.MINUTES} minutes"}
-        if code or not out.is_file():
-            return {"ok": False, "broke_off": f"exit code {code}"}
-        found = json.loads(out.read_text(encoding="utf-8"))
-    return found | {"seconds": round(time.monotonic() - begin, 1)}
+            process.send_signal(signal.SIGINT)  # so that it ends the compilers it has started
+            try:
+                process.wait(TO_END)
+            except subprocess.TimeoutExpired:
+                process.kill()
+            return None
 
 
-def is_installed(package: str) -> bool:
-    """Whether a package can be imported; it is not imported, but what it is inside of is."""
-    try:
-        return find_spec(package) is not None
-    except ModuleNotFoundError:
-        return False
+def environment() -> dict[str, str]:
+    """Of a part: where its modules and the compilers are, and what libtpu must not ask for."""
+    paths = [HERE, HERE.parent / "tests", HERE.parent, os.environ.get("PYTHONPATH", ""), BESIDE]
+    joined = os.pathsep.join(str(p) for p in paths if p)
+    return {**os.environ, **TPUS["v5e"].environment, "PYTHONPATH": joined}
 
 
-def skipped(module: str, why: str) -> Row:
-    print(f"SKIPPED {module}: {why}", file=sys.stderr)
-    return {"skipped": why}
+def child(module: str, core: int | None) -> Row:
+    """What a part shows, and what it takes."""
+    if core is not None:
+        os.sched_setaffinity(0, {core})
+    found = import_module(module).measured()
+    usage = [resource.getrusage(w) for w in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    unit = 1 if sys.platform == "darwin" else 1024  # of what getrusage tells
+    return found | {
+        "cpu_seconds": round(sum(u.ru_utime + u.ru_stime for u in usage), 1),
+        "peak_rss_bytes": max(u.ru_maxrss for u in usage) * unit,
+    }
 
 
 if __name__ == "__main__":

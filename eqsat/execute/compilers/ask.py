@@ -8,7 +8,6 @@ import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 from eqsat.execute.compilers import hlo, ptx
 from eqsat.execute.compilers.chips import NVIDIA, TPUS, description
 from eqsat.execute.compilers.iree import ask_iree, tool
+from eqsat.execute.compilers.packages import folders, import_path, is_installed
 from eqsat.execute.compilers.process import crashed, run
 from eqsat.model.compiled import Figures
 from eqsat.model.diag import fail
@@ -38,7 +38,7 @@ def need_compiler(oracle: Oracle) -> None:
         tool()
         return
     for package, extra in PACKAGES[oracle.compiler]:
-        if not _is_installed(package):
+        if not is_installed(package):
             raise fail(
                 "E461",
                 f"the compiler for {oracle.device} needs the package `{package}`",
@@ -48,19 +48,11 @@ def need_compiler(oracle: Oracle) -> None:
         cuda_tools()
 
 
-def _is_installed(package: str) -> bool:
-    try:
-        return find_spec(package) is not None
-    except ModuleNotFoundError:
-        return False
-
-
 def cuda_tools() -> Path:
     """The folder of CUDA with `bin/ptxas` in it; EqsatError E461 if there is none."""
-    spec = find_spec("nvidia")
-    for place in spec.submodule_search_locations or () if spec else ():
-        if (Path(place) / "cuda_nvcc" / "bin" / "ptxas").is_file():
-            return Path(place) / "cuda_nvcc"
+    for place in folders("nvidia"):
+        if (place / "cuda_nvcc" / "bin" / "ptxas").is_file():
+            return place / "cuda_nvcc"
     found = shutil.which("ptxas")
     if found is None:
         help_text = "install it: `pip install 'eqsat[cuda]'`"
@@ -115,6 +107,7 @@ def _told(oracle: Oracle, module: bytes, limit: float, folder: Path) -> dict[str
     asked = {"platform": PLATFORMS[oracle.compiler], "module": str(given)}
     topology, env = _tpu(oracle) if oracle.compiler == "libtpu" else _cuda(oracle, folder)
     request.write_text(json.dumps(asked | {"topology": topology}), encoding="utf-8")
+    env |= import_path([package for package, _ in PACKAGES[oracle.compiler]])
     what = f"{oracle.compiler} for {oracle.device}"
     command = [sys.executable, "-P", CHILD, request, answer]  # -P: nothing here hides a package
     code, _, said = run(command, what, limit, env, folder)
@@ -127,14 +120,9 @@ Topology = tuple[str, dict[str, str]]
 
 
 def _tpu(oracle: Oracle) -> tuple[Topology, dict[str, str]]:
-    """JAX itself stays on the CPU; libtpu asks nobody what this machine is, and locks nothing."""
+    """JAX itself stays on the CPU."""
     chip = TPUS[oracle.device]
-    env = {
-        "JAX_PLATFORMS": "cpu", "TPU_SKIP_MDS_QUERY": "1", "TPU_WORKER_HOSTNAMES": "localhost",
-        "TPU_ACCELERATOR_TYPE": chip.accelerator, "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
-        "XLA_FLAGS": "",
-    }  # fmt: skip
-    return (chip.topology, {}), env
+    return (chip.topology, {}), chip.environment | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": ""}
 
 
 def _cuda(oracle: Oracle, folder: Path) -> tuple[Topology, dict[str, str]]:

@@ -14,11 +14,19 @@ CHIPS = Path(__file__).with_name("chips")
 
 @dataclass(frozen=True)
 class Tpu:
-    """topology: of libtpu; kind: the device kind that JAX knows; the environment of its host."""
+    """topology: of libtpu; kind: the device kind that JAX knows; accelerator: that of its host."""
 
     topology: str
     kind: str
     accelerator: str
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """With which libtpu asks nobody what this machine is, and locks nothing."""
+        return {
+            "TPU_SKIP_MDS_QUERY": "1", "TPU_WORKER_HOSTNAMES": "localhost",
+            "TPU_ACCELERATOR_TYPE": self.accelerator, "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+        }  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,178 @@
+"""A quick share of `benchmarks/accelerators.py` by a TPU's compiler, and how that script runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import accelerators
+import jax
+import jax.numpy as jnp
+import pytest
+
+import eqsat
+from eqsat.cli import run as command
+from eqsat.execute.compilers import packages
+from eqsat.execute.compilers.chips import TPUS
+
+PROGRAMS = Path(__file__).parent.parent / "experiments" / "programs"
+HERTZ = 1.5e9  # of a v5e's core, as `benchmarks/acceltimes.py` has it
+needs_libtpu = pytest.mark.skipif(
+    not packages.is_installed("libtpu"),
+    reason="libtpu is not installed; `make test` installs it where there is a wheel",
+)
+
+
+# -- a TPU's compiler -----------------------------------------------------------------------------
+
+
+@needs_libtpu
+def test_an_mlp_is_searched_and_compiled_for_a_tpu(tmp_path: Path, capsys: Any):
+    """Cycles never above the function's, peak to the byte, time within twice."""
+    place = tmp_path / "run"
+    search = ["optimize", f"{PROGRAMS / 'mlp.py'}:mlp_784", "--target", "tpu-v5e", "-q"]
+    asking = ["--set", "oracle='libtpu v5e'", "--check-compile", "-o", str(place)]
+    assert command([*search, *asking]) == 0
+    assert "kept by libtpu v5e" in capsys.readouterr().out
+    run = eqsat.load(place)
+    told = run.checked
+    assert told is not None
+    kept, plain = told.programs[told.kept].figures, told.programs[-1].figures
+    assert kept.cycles and plain.cycles and kept.cycles <= plain.cycles
+    assert command(["compile", str(place), "--for", "v5e", "--json", "-q"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["refused"], found["uncounted"]) == (None, [])
+    predicted = found["predicted"]  # temporaries of this program are in VMEM
+    assert found["peak_bytes"] == predicted["peak_bytes"] - predicted["temporary_bytes"]
+    seconds = found["cycles"] / HERTZ
+    assert 0.5 < predicted["time_us"] * 1e-6 / seconds < 2
+
+
+@needs_libtpu
+def test_the_peak_of_a_program_that_vmem_does_not_hold_is_the_compilers():
+    def skip(x: Any, a: Any, b: Any) -> Any:
+        return jax.nn.relu(jax.nn.relu(x @ a) @ b + x)
+
+    long, square = (jax.ShapeDtypeStruct(s, jnp.bfloat16) for s in ((65536, 2048), (2048, 2048)))
+    run = eqsat.optimize(
+        skip, long, square, square, target="tpu-v5e", weights=("a", "b"), time_limit=10
+    )
+    told = run.compile_for("v5e")
+    assert told.chosen.kernels == told.predicted.dispatches
+    assert told.chosen.peak_bytes == told.predicted.peak_bytes == 822083584
+
+
+def said(question: str) -> Any:
+    """What `ontpu.py` prints."""
+    command = [sys.executable, Path(__file__).with_name("ontpu.py"), question]
+    env = accelerators.environment()
+    done = subprocess.run(command, env=env, capture_output=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr.decode()[-2000:]
+    return json.loads(done.stdout)
+
+
+@needs_libtpu
+def test_vmem_of_pallas_kernels_is_predicted_to_the_byte():
+    kernels = said("scratch")
+    assert {k["admits"] for k in kernels} == {True, False}
+    for kernel in kernels:
+        stated = kernel["stated"]
+        assert kernel["admits"] == stated["admits"], kernel
+        if kernel["refusal"]:
+            assert "divisible by 8 and 128" in stated["says"]
+        else:
+            assert kernel["predicted"] == stated["nbytes"], kernel
+
+
+@needs_libtpu
+def test_a_mesh_of_chips_runs_the_collectives_of_the_plan():
+    mesh = said("mesh")
+    assert mesh["compiled"] == mesh["plan"] == {"all-reduce": 1}
+    assert mesh["plan_bytes"] == pytest.approx(mesh["stated_bytes"], rel=0.01)
+
+
+# -- where its package is -------------------------------------------------------------------------
+
+
+def test_packages_are_looked_for_in_the_environment_and_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(packages, "BESIDE", tmp_path)
+    assert not packages.is_installed("no_such_plugins.xla")
+    (tmp_path / "no_such_plugins" / "xla").mkdir(parents=True)
+    assert packages.is_installed("no_such_plugins.xla")
+    assert packages.is_installed("json") and packages.import_path(["json"]) == {}
+    monkeypatch.setenv("PYTHONPATH", "/own")
+    path = packages.import_path(["json", "no_such_plugins.xla"])["PYTHONPATH"]
+    assert path.split(os.pathsep) == ["/own", str(tmp_path)]
+    code = "import no_such_plugins.xla"
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code], env=os.environ | {"PYTHONPATH": path}, check=False
+    )
+    assert done.returncode == 0
+
+
+def test_one_libtpu_asks_nobody_and_locks_nothing():
+    for chip in TPUS.values():
+        assert chip.environment["TPU_ACCELERATOR_TYPE"] == chip.accelerator
+        assert chip.environment["ALLOW_MULTIPLE_LIBTPU_LOAD"] == "1"
+
+
+# -- how the benchmark runs its parts -------------------------------------------------------------
+
+
+def test_the_limits_of_all_parts_together_are_twenty_minutes_on_two_cores():
+    modules = [m for ms in accelerators.PARTS.values() for m in ms]
+    limits = {m: accelerators.import_module(m).MINUTES for m in modules}
+    ends = [0.0, 0.0]
+    for module in accelerators.in_turn([m for m in modules if m != "acceldevice"]):
+        ends[ends.index(min(ends))] += limits[module]
+    assert max(ends) <= 20, limits
+
+
+def test_an_unknown_part_is_refused(capsys: Any):
+    assert accelerators.main(["--only", "a", "z"]) == 2
+    assert "no part z: there are a, b" in capsys.readouterr().err
+
+
+BODIES = {
+    "fine": "import os\ndef measured(): return {'ok': True, 'cores': len(os.sched_getaffinity(0))}",
+    "worse": "def measured(): return {'ok': False}",
+    "crashing": "def measured(): raise SystemExit(7)",
+    "hanging": "import time\nMINUTES = 0.05\ndef measured(): time.sleep(60)",
+    "lacking": "NEEDS = ('no_such_package.at_all',)\ndef measured(): return {'ok': True}",
+}
+
+
+@pytest.fixture
+def parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Modules as parts, each with a letter of its own."""
+    for name, body in BODIES.items():
+        (tmp_path / f"{name}.py").write_text(f"NEEDS, MINUTES = (), 1\n{body}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(accelerators, "PARTS", {name[0]: (name,) for name in (*BODIES, "absent")})
+
+
+@pytest.mark.usefixtures("parts")
+def test_parts_that_fail_hang_or_lack_something_are_said(tmp_path: Path, capsys: Any):
+    begin, out = time.monotonic(), tmp_path / "out.json"
+    assert accelerators.main(["--out", str(out)]) == 1
+    assert time.monotonic() - begin < 55  # the hanging part was ended
+    rows = json.loads(out.read_text())["parts"]
+    fine = rows["f/fine"]
+    assert fine["ok"] and fine["cores"] == 1
+    assert fine["peak_rss_bytes"] > 1e6 and fine["cpu_seconds"] > 0
+    assert rows["w/worse"]["ok"] is False
+    assert rows["c/crashing"]["broke_off"] == "exit code 7"
+    assert rows["h/hanging"]["broke_off"] == "not done in 0.05 minutes"
+    assert "no_such_package.at_all not installed" in rows["l/lacking"]["skipped"]
+    assert rows["a/absent"]["skipped"] == "there is no benchmarks/absent.py"
+    err = capsys.readouterr().err
+    assert "SKIPPED lacking: " in err and "SKIPPED absent: " in err
+    assert accelerators.main(["--only", "f", "l"]) == 0
