@@ -14,17 +14,20 @@ import importlib.util
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-# as `benchmarks/accelerators.py` has it: the packages without which there is nothing to say
-NEEDS = ("libtpu", "jax_plugins.xla_cuda12")
-MINUTES = 8
-QUANTUM = (
-    0.0151  # a step of the last quantiser of `quantised_mlp`: sums in another order round apart
-)
+from eqsat.execute.compilers.ask import cuda_tools, need_compiler
+from eqsat.execute.compilers.chips import TPUS, description
+from eqsat.model.diag import EqsatError
+from eqsat.model.oracle import oracle_of
+
+NEEDS: tuple[str, ...] = ()  # each compiler is skipped by itself
+MINUTES = 5
+# a step of the last quantiser of `quantised_mlp`: sums in another order round apart
+QUANTUM = 0.0151
 LEAST = 0.9  # of the dispatches of a program are kernels
 
 PROGRAMS = Path(__file__).resolve().parent.parent / "experiments" / "programs"
@@ -44,8 +47,9 @@ def measured(
 ) -> dict[str, Any]:
     """A row per program and target, and whether all of them show what they should."""
     _environment()
+    asked = {t: compilers and has_compiler(d) for t, d in DEVICES.items()}
     rows = [
-        row(name, target, compilers)
+        row(name, target, asked[target])
         for name in names or list(LIBRARY)
         for target in targets or list(DEVICES)
     ]
@@ -55,13 +59,20 @@ def measured(
 def _environment() -> None:
     """JAX stays on the CPU; libtpu asks nobody what this machine is."""
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
-    os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
-    os.environ.setdefault("TPU_WORKER_HOSTNAMES", "localhost")
-    os.environ.setdefault("TPU_ACCELERATOR_TYPE", "v5litepod-4")
-    if (found := importlib.util.find_spec("nvidia")) and found.submodule_search_locations:
-        tools = Path(next(iter(found.submodule_search_locations))) / "cuda_nvcc"
+    os.environ |= TPUS["v5e"].environment
+    with suppress(EqsatError):  # then there is no compiler for a GPU either
         flags = os.environ.get("XLA_FLAGS", "")
-        os.environ["XLA_FLAGS"] = f"{flags} --xla_gpu_cuda_data_dir={tools}".strip()
+        os.environ["XLA_FLAGS"] = f"{flags} --xla_gpu_cuda_data_dir={cuda_tools()}".strip()
+
+
+def has_compiler(device: str) -> bool:
+    try:
+        need_compiler(oracle_of(device))
+    except EqsatError as error:
+        told = error.diagnostics[0]
+        print(f"SKIPPED kernels for {device}: {told.message}; {told.help}", file=sys.stderr)
+        return False
+    return True
 
 
 def row(name: str, target: str, compilers: bool) -> dict[str, Any]:
@@ -132,17 +143,42 @@ def _compiled(run: Any, device: str, refused: dict[int, str]) -> dict[int, str]:
     from eqsat.execute.pallas.call import kernel_of
     from eqsat.plan.gridded.limits import BLOCKS, FLAT
 
-    is_tpu = device.startswith("v")
-    compile_ = _for_tpu(device) if is_tpu else _for_nvidia(device)
-    found: dict[int, str] = {}
-    for i in range(len(run.schedule.dispatches)):
-        if i not in refused:
-            kernel = kernel_of(run.schedule, i, run.target, BLOCKS if is_tpu else FLAT)
-            try:
-                compile_(kernel)
-            except Exception as error:
-                found[i] = f"{type(error).__name__}: {str(error)[:400]}"
-    return found
+    form = BLOCKS if device in TPUS else FLAT
+    kernels = {
+        i: kernel_of(run.schedule, i, run.target, form)
+        for i in range(len(run.schedule.dispatches))
+        if i not in refused
+    }
+    told = {i: compiled(kernel, device) for i, kernel in kernels.items()}
+    return {i: why for i, why in told.items() if why}
+
+
+def compiled(kernel: Any, device: str) -> str:
+    """Why a device's compiler refuses a kernel; empty if it does not."""
+    import jax
+    from jax.sharding import SingleDeviceSharding
+
+    platform = "tpu" if device in TPUS else "cuda"
+    place = SingleDeviceSharding(chip(device))
+    try:
+        with kind_of(device):
+            traced = jax.jit(kernel.call(interpret=False)).trace(*avals(kernel, place))
+            traced.lower(lowering_platforms=(platform,)).compile()
+    except Exception as error:  # what a compiler raises is its answer
+        return f"{type(error).__name__}: {str(error)[:400]}"
+    return ""
+
+
+@cache
+def chip(device: str) -> Any:
+    from jax.experimental import topologies
+
+    if device in TPUS:
+        name, options = TPUS[device].topology, {}
+    else:
+        name, options = device, {"target_config": description(device), "topology": "1x1x1"}
+    platform = "tpu" if device in TPUS else "cuda"
+    return topologies.get_topology_desc(name, platform, **options).devices[0]
 
 
 def avals(kernel: Any, sharding: Any) -> list[Any]:
@@ -155,54 +191,14 @@ def avals(kernel: Any, sharding: Any) -> list[Any]:
     return [jax.ShapeDtypeStruct(t.shape, element_dtype(t.dtype), sharding=sharding) for t in types]
 
 
-@contextmanager
-def _device(device: str) -> Iterator[None]:
+def kind_of(device: str) -> AbstractContextManager[Any]:
     """Mosaic asks for the kind of the device while it lowers."""
     from jax.sharding import AbstractDevice, AbstractMesh, use_abstract_mesh
 
-    from eqsat.execute.compilers.chips import TPUS
-
+    if device not in TPUS:
+        return nullcontext()
     one = AbstractDevice(device_kind=TPUS[device].kind, num_cores=1, platform="tpu")
-    with use_abstract_mesh(AbstractMesh((1,), ("x",), abstract_device=one)):
-        yield
-
-
-def _for_tpu(device: str) -> Callable[[Any], None]:
-    import jax
-    from jax.experimental import topologies
-    from jax.sharding import SingleDeviceSharding
-
-    from eqsat.execute.compilers.chips import TPUS
-
-    topology = topologies.get_topology_desc(platform="tpu", topology_name=TPUS[device].topology)
-    sharding = SingleDeviceSharding(topology.devices[0])
-
-    def compile_(kernel: Any) -> None:
-        with _device(device):
-            traced = jax.jit(kernel.call(interpret=False)).trace(*avals(kernel, sharding))
-            traced.lower(lowering_platforms=("tpu",)).compile()
-
-    return compile_
-
-
-def _for_nvidia(device: str) -> Callable[[Any], None]:
-    import jax
-    from jax.experimental import topologies
-    from jax.sharding import SingleDeviceSharding
-
-    from eqsat.execute.compilers.chips import description
-
-    topology = topologies.get_topology_desc(
-        platform="cuda", topology_name=device, target_config=description(device),
-        topology="1x1x1",
-    )  # fmt: skip
-    sharding = SingleDeviceSharding(topology.devices[0])
-
-    def compile_(kernel: Any) -> None:
-        traced = jax.jit(kernel.call(interpret=False)).trace(*avals(kernel, sharding))
-        traced.lower(lowering_platforms=("cuda",)).compile()
-
-    return compile_
+    return use_abstract_mesh(AbstractMesh((1,), ("x",), abstract_device=one))
 
 
 def main() -> int:

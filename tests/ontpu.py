@@ -1,6 +1,6 @@
 """What a TPU's compiler says where it is imported: for a process of its own, which prints JSON.
 
-    python tests/ontpu.py scratch|mesh
+    python tests/ontpu.py scratch|mesh|steps
 
 JAX looks at libtpu as soon as it can be imported, and both write to stderr on a machine without a
 TPU, which the tests must not.
@@ -54,6 +54,25 @@ def mesh() -> dict[str, Any]:
     }
 
 
+def steps() -> str:
+    """A 1x1 convolution that takes every other row and column, as one Pallas kernel."""
+    import accelpallas as by
+    import jax
+
+    import eqsat
+    from eqsat.execute.pallas.call import kernel_of
+    from eqsat.plan.gridded.limits import BLOCKS
+
+    def shortcut(x: Any, w: Any) -> Any:
+        numbers = ("NCHW", "OIHW", "NCHW")
+        return jax.lax.conv_general_dilated(x, w, (2, 2), "VALID", dimension_numbers=numbers)
+
+    shapes = [jax.ShapeDtypeStruct(s, "float32") for s in ((1, 64, 28, 28), (128, 64, 1, 1))]
+    run = eqsat.optimize(shortcut, *shapes, target="tpu-v5e", rules=(), time_limit=20)
+    assert run.schedule is not None and len(run.schedule.dispatches) == 1
+    return by.compiled(kernel_of(run.schedule, 0, run.target, BLOCKS), "v5e")
+
+
 def chips(topology: str) -> list[Any]:
     from jax.experimental import topologies
 
@@ -62,4 +81,4 @@ def chips(topology: str) -> list[Any]:
 
 if __name__ == "__main__":
     os.environ["JAX_PLATFORMS"] = "cpu"
-    print(json.dumps({"scratch": scratch, "mesh": mesh}[sys.argv[1]]()))
+    print(json.dumps({"scratch": scratch, "mesh": mesh, "steps": steps}[sys.argv[1]]()))

@@ -96,6 +96,12 @@ def test_a_mesh_of_chips_runs_the_collectives_of_the_plan():
     assert mesh["plan_bytes"] == pytest.approx(mesh["stated_bytes"], rel=0.01)
 
 
+@needs_libtpu
+def test_a_kernel_that_takes_every_other_column_fits_into_vmem():
+    """Split into pairs where they lie, in lanes, columns took several times its 16 MiB."""
+    assert said("steps") == ""
+
+
 # -- where its package is -------------------------------------------------------------------------
 
 

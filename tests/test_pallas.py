@@ -80,6 +80,13 @@ PROGRAMS = {
         real(2, 5, 6, 3),
         real(3, 3, 3, 4),
     ),
+    "steps": (
+        lambda x, w: jax.lax.conv_general_dilated(
+            x, w, (2, 3), "VALID", dimension_numbers=("NCHW", "OIHW", "NCHW")
+        ),
+        real(2, 5, 6, 8),
+        real(4, 5, 1, 1),
+    ),
 }
 
 

@@ -302,8 +302,10 @@ class _BlockValues(StageValues):
 def _every(x: Any, low: int, high: int, step: int, axis: int) -> Any:
     """The elements low, low + step … high along an axis.
 
-    Steps become a dim of their own: Mosaic takes no slices with strides.
+    Steps become a dim of their own: Mosaic takes no slices with strides. The axis comes first
+    meanwhile, as the last two dims are in tiles, which Mosaic would take apart one by one.
     """
+    import jax.numpy as jnp
     from jax import lax
 
     count = (high - low) // step + 1
@@ -315,9 +317,9 @@ def _every(x: Any, low: int, high: int, step: int, axis: int) -> Any:
         x = lax.slice_in_dim(x, low, low + count * step, axis=axis)
     if step == 1:
         return x
-    shape = list(x.shape)
-    x = x.reshape([*shape[:axis], count, step, *shape[axis + 1 :]])
-    return lax.squeeze(lax.slice_in_dim(x, 0, 1, axis=axis + 1), [axis + 1])
+    x = jnp.moveaxis(x, axis, 0)
+    x = x.reshape([count, step, *x.shape[1:]])
+    return jnp.moveaxis(lax.squeeze(lax.slice_in_dim(x, 0, 1, axis=1), [1]), 0, axis)
 
 
 def matrices(x: Any, dims: Sequence[int], shape: ProductShape, own: Sequence[int]) -> Any:
