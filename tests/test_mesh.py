@@ -33,7 +33,7 @@ from eqsat.ops.mesh.local import local_attr
 from eqsat.ops.mesh.strategies import Strategy, strategies
 from eqsat.request.source import Source
 
-RULES = "layout/fill"  # the search before the mesh is not what is tested
+RULES = ("layout/fill", "spread")  # the search before the mesh is not what is tested
 LINK = (45e9, 1_000_000)
 MESH = Mesh((Axis("data", 4, *LINK), Axis("model", 2, *LINK)))
 MACHINE = MeshMachine(MESH, 1_000_000, 819e9)
@@ -373,7 +373,7 @@ found = {}
 for name, text, request in json.load(sys.stdin):
     program = parse_program(text)
     given = Source(program, drawn_weights(program))
-    request |= {"target": "tpu-v5e-4x2", "rules": "layout/fill"}
+    request |= {"target": "tpu-v5e-4x2", "rules": ["layout/fill", "spread"]}
     run = eqsat.optimize(given, **request)
     checked = run.verify(samples=1)
     types = [program.nodes[i].type for i in program.inputs]

@@ -11,6 +11,7 @@ from dataclasses import replace
 from eqsat.lang.attributes import Scope
 from eqsat.lang.ruleformat import OverrideRecord, RuleSetRecord
 from eqsat.lang.source import KeyPath, YamlSource
+from eqsat.lang.spreadrule import spread_conditions, spread_scope
 from eqsat.lang.terms import ITEMS, TermReader
 from eqsat.model.diag import Diagnostic, Span, did_you_mean
 from eqsat.model.rules import (
@@ -22,6 +23,7 @@ from eqsat.model.rules import (
     Name,
     Rule,
     Splat,
+    SpreadRule,
     Term,
     Value,
     Var,
@@ -31,23 +33,27 @@ from eqsat.ops.vocabulary import PLURAL
 
 
 def overridden(
-    rules: list[Rule], record: RuleSetRecord, source: YamlSource, problems: list[Diagnostic]
-) -> list[Rule]:
+    rules: list[Rule | SpreadRule],
+    record: RuleSetRecord,
+    source: YamlSource,
+    problems: list[Diagnostic],
+) -> list[Rule | SpreadRule]:
     """The rules with those that an `override:` names replaced; E009 for a name nothing has."""
     taken: set[str] = set()
-    made: list[Rule] = []
+    made: list[Rule | SpreadRule] = []
     for i, override in enumerate(record.override):
         path = ("override", i)
         for rule, span in _named(rules, source, (*path, "rules"), problems):
             taken.add(rule.name)
-            changed = _changed(rule, override, record, source, path, problems)
+            change = _changed if isinstance(rule, Rule) else _restricted
+            changed = change(rule, override, record, source, path, problems)
             made.append(replace(changed, span=span))
     return [*(r for r in rules if r.name not in taken), *made]
 
 
 def _named(
-    rules: list[Rule], source: YamlSource, path: KeyPath, problems: list[Diagnostic]
-) -> Iterator[tuple[Rule, Span]]:
+    rules: list[Rule | SpreadRule], source: YamlSource, path: KeyPath, problems: list[Diagnostic]
+) -> Iterator[tuple[Rule | SpreadRule, Span]]:
     """The rules an `override:` names by name or tag, and where it does; each once."""
     known = {r.name for r in rules} | {t for r in rules for t in r.tags}
     seen: set[str] = set()
@@ -87,6 +93,36 @@ def _changed(
         bound=bound,
         source=override.source or rule.source,
         examples=(),  # what they reach may be what the new guards forbid
+    )
+
+
+_OF_REWRITES = ("apply", "single_use", "phase")
+
+
+def _restricted(
+    rule: SpreadRule,
+    override: OverrideRecord,
+    record: RuleSetRecord,
+    source: YamlSource,
+    path: KeyPath,
+    problems: list[Diagnostic],
+) -> SpreadRule:
+    """A spread rule with further conditions; E028 for what only a rewrite has."""
+    for key in _OF_REWRITES:
+        if getattr(override, key):
+            message = f"`{key}` is of rewrites: `{rule.name}` is a rule of spreads"
+            help = "leave it out, or name rewrites only"
+            span = source.span((*path, key), key=True)
+            problems.append(Diagnostic("E028", message, span, help=help))
+    reader = TermReader(spread_scope(rule.verb, rule.span), problems)
+    more = spread_conditions(reader, source.strings((*path, "where")))
+    return replace(
+        rule,
+        name=f"{override.prefix}-{rule.name}",
+        ruleset=record.ruleset,
+        where=(*rule.where, *more),
+        tags=tuple(dict.fromkeys((*record.tags, *rule.tags, *override.tags))),
+        source=override.source or rule.source,
     )
 
 

@@ -64,6 +64,27 @@ class RuleRecord(Record):
     examples: list[ExampleRecord] = Field(default=[])
 
 
+Cut = Literal["parallel", "summed", "moved", "streamed", "parts", "nothing"]
+Keep = Literal["whole", "blocks", "parts"]
+Convert = Literal["all-gather", "reduce-scatter", "all-reduce", "all-to-all", "slice"]
+_CUT = "what an axis does to an op: `nothing` is to compute it on every device"
+_KEEP = "how an axis may leave a value: all of it on every device, blocks of a dim, parts of a sum"
+_CONVERT = "the collective that takes a value from one spread to another"
+
+
+class SpreadRecord(Record):
+    """A permission on a mesh of devices: exactly one of `cut`, `keep` and `convert`."""
+
+    name: RuleName
+    doc: str = Field(default="", description="one sentence: what becomes of operands and result")
+    cut: Cut | None = Field(default=None, description=_CUT)
+    keep: Keep | None = Field(default=None, description=_KEEP)
+    convert: Convert | None = Field(default=None, description=_CONVERT)
+    where: OneOrMore = Field(default=[], description="conditions; all must hold")
+    tags: list[RuleName] = Field(default=[])
+    source: str = Field(default="", description="the paper it comes from")
+
+
 class OverrideRecord(Record):
     """Imported rules in another form; the rules as they were are left out."""
 
@@ -93,3 +114,4 @@ class RuleSetRecord(Record):
     phase: Phase = "canonicalise"
     bound: Bound | None = Field(default=None, description=_BOUND)
     rules: list[RuleRecord] = Field(default=[])
+    spreads: list[SpreadRecord] = Field(default=[], description="what may be done on a mesh")

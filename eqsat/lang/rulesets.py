@@ -14,11 +14,13 @@ from eqsat.lang.problems import read_record
 from eqsat.lang.rule import RuleReader
 from eqsat.lang.ruleformat import RuleRecord, RuleSetRecord
 from eqsat.lang.source import Placed, YamlSource, load_yaml, read_yaml, refuse
+from eqsat.lang.spreadrule import read_spreads
 from eqsat.model.diag import Diagnostic, EqsatError, Note, Span, did_you_mean, fail
-from eqsat.model.rules import Rule, RuleSet, parts
+from eqsat.model.rules import Rule, RuleSet, SpreadRule, parts
 from eqsat.plugins import find_names, search_path
 
 Folders = Iterable[str | Path]
+AnyRule = Rule | SpreadRule
 
 
 def find_rules(
@@ -81,10 +83,10 @@ def load_rulesets(names: Iterable[str | Path], folders: Folders = ()) -> RuleSet
     if len(sets) == 1:
         return sets[0]
     problems: list[Diagnostic] = []
-    rules = _merged([r for s in sets for r in s.rules], problems)
+    everything = _merged([r for s in sets for r in s.everything], problems)
     refuse(problems)
     name, doc = " + ".join(s.name for s in sets), "; ".join(s.doc for s in sets)
-    return RuleSet(name, doc, tuple(rules), parts(sets, rules))
+    return _ruleset(name, doc, everything, sets)
 
 
 def read_ruleset(text: str, file: str, folders: Folders = ()) -> RuleSet:
@@ -119,7 +121,7 @@ class _Loader:
             refuse(problems)
             raise AssertionError("a refused record has problems")
         sets = self._imports(source, above, problems)
-        imported = _merged([r for s in sets for r in s.rules], problems)
+        imported = _merged([r for s in sets for r in s.everything], problems)
         imported = _selected(imported, record, source, problems)
         imported = overridden(imported, record, source, problems)
         own: list[Rule] = []
@@ -127,9 +129,9 @@ class _Loader:
             own += RuleReader(source, ("rules", i), record, rule, problems).read()
         _refuse_repeated_names(source, record, problems)
         _refuse_repeated_bodies(own, problems)
-        rules = _merged([*imported, *own], problems)
+        everything = _merged([*imported, *own, *read_spreads(source, record, problems)], problems)
         refuse(problems)
-        return RuleSet(record.ruleset, record.doc, tuple(rules), parts(sets, rules))
+        return _ruleset(record.ruleset, record.doc, everything, sets)
 
     def _imports(
         self, source: YamlSource, above: tuple[Path, ...], problems: list[Diagnostic]
@@ -166,9 +168,15 @@ def _shown(path: Path) -> Path:
     return path.relative_to(here) if path.is_relative_to(here) else path
 
 
-def _merged(rules: list[Rule], problems: list[Diagnostic]) -> list[Rule]:
+def _ruleset(name: str, doc: str, everything: list[AnyRule], sets: list[RuleSet]) -> RuleSet:
+    rules = tuple(r for r in everything if isinstance(r, Rule))
+    spreads = tuple(r for r in everything if isinstance(r, SpreadRule))
+    return RuleSet(name, doc, rules, parts(sets, everything), spreads)
+
+
+def _merged(rules: Iterable[AnyRule], problems: list[Diagnostic]) -> list[AnyRule]:
     """Each rule once; E006 if two places define rules of one name."""
-    known: dict[str, Rule] = {}
+    known: dict[str, AnyRule] = {}
     for r in rules:
         first = known.setdefault(r.name, r)
         if first.span != r.span and first.span.file != r.span.file:
@@ -179,8 +187,8 @@ def _merged(rules: list[Rule], problems: list[Diagnostic]) -> list[Rule]:
 
 
 def _selected(
-    rules: list[Rule], record: RuleSetRecord, source: YamlSource, problems: list[Diagnostic]
-) -> list[Rule]:
+    rules: list[AnyRule], record: RuleSetRecord, source: YamlSource, problems: list[Diagnostic]
+) -> list[AnyRule]:
     """Imported rules after `enable:` and `disable:`; E009 for a name nothing has."""
     known = {r.name for r in rules} | {t for r in rules for t in r.tags}
     for key in ("enable", "disable"):
@@ -201,9 +209,12 @@ def _refuse_repeated_names(
     source: YamlSource, record: RuleSetRecord, problems: list[Diagnostic]
 ) -> None:
     seen: dict[str, Span] = {}
-    for i, rule in enumerate(record.rules):
-        span = source.span(("rules", i, "name"))
-        names = [rule.name, f"{rule.name}-back"] if rule.both_ways else [rule.name]
+    named = [
+        (source.span(("rules", i, "name")), [r.name, *([f"{r.name}-back"] if r.both_ways else [])])
+        for i, r in enumerate(record.rules)
+    ]
+    named += [(source.span(("spreads", i, "name")), [r.name]) for i, r in enumerate(record.spreads)]
+    for span, names in named:
         for name in names:
             first = seen.setdefault(name, span)
             if first is not span:

@@ -21,7 +21,7 @@ class MeshStep:
     """One conversion along one axis of the mesh, of `nbytes` that a device holds before it.
 
     kind: `slice` or one of COLLECTIVES. dim: that is cut before (`all-gather`, `all-to-all`) or
-    after it; to: that an `all-to-all` cuts. combine: the reduction of parts.
+    after it; to: that an `all-to-all` cuts. combine: the reduction of parts. rule: that permits it.
     """
 
     kind: str
@@ -31,6 +31,7 @@ class MeshStep:
     combine: str = ""
     nbytes: int = 0
     time_ps: int = 0
+    rule: str = ""
 
     def to_text(self) -> str:
         where = "" if self.dim < 0 else f" dim {self.dim}"
@@ -64,7 +65,10 @@ class Reshard:
 
 @dataclass(frozen=True)
 class Sharded:
-    """One value: how its op makes it, how it is held, and what the op reads of each operand."""
+    """One value: how its op makes it, how it is held, and what the op reads of each operand.
+
+    cut_by, kept_by: per axis the rule that permits it; "" for what the caller asked for.
+    """
 
     node: int
     made: Spread
@@ -72,6 +76,18 @@ class Sharded:
     reads: tuple[Spread, ...] = ()
     cuts: tuple[str, ...] = ()  # per axis what of the op it cuts, "" for nothing
     time_ps: int = 0  # of the op on one device
+    cut_by: tuple[str, ...] = ()
+    kept_by: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class PlanRule:
+    """A spread rule: where it stands, how many choices it permits here, and how many are taken."""
+
+    name: str
+    at: str
+    permits: int
+    used: int
 
 
 @dataclass(frozen=True)
@@ -96,6 +112,7 @@ class MeshPlan:
     alike: int = 1  # how many ops share a choice at most, as they are those of equal layers
     single_ps: int = 0  # of the same schedule on one device
     single_bytes: int = 0
+    rules: tuple[PlanRule, ...] = ()
 
     @cached_property
     def by_node(self) -> dict[int, Sharded]:
@@ -111,6 +128,10 @@ class MeshPlan:
         """How many of each kind one call runs."""
         count = Counter(s.kind for r in self.reshards for s in r.sent)
         return {k: count[k] for k in COLLECTIVES if count[k]}
+
+    def at(self, rule: str) -> str:
+        """The place of a rule, ` (file:line:column)`; "" for none."""
+        return next((f" ({r.at})" for r in self.rules if r.name == rule), "")
 
     def verify(self) -> None:
         """ValueError if a conversion does not start where its value is, or a reader gets another.

@@ -148,16 +148,56 @@ class Rule:
 
 
 @dataclass(frozen=True)
+class SpreadRule:
+    """A permission on a mesh: what one axis of devices may do to an op or a value.
+
+    verb, what: `cut` and what of an op is divided (`parallel`, `summed` …), `keep` and how a value
+    may be held (`whole`, `blocks`, `parts`), or `convert` and a collective. Conditions are on the
+    variables of the verb (`ops.attrs.SPREAD_SCOPES`); all must hold. It changes no value.
+    """
+
+    name: str
+    ruleset: str
+    doc: str
+    verb: str
+    what: str
+    where: tuple[AttrExpr, ...]
+    tags: tuple[str, ...]
+    source: str
+    span: Span
+
+    @property
+    def at(self) -> str:
+        """Where the rule stands, as `file:line:column`."""
+        return str(self.span)
+
+
+# per verb of a spread rule what it may be about
+SPREAD_VERBS: dict[str, tuple[str, ...]] = {
+    "cut": ("parallel", "summed", "moved", "streamed", "parts", "nothing"),
+    "keep": ("whole", "blocks", "parts"),
+    "convert": ("all-gather", "reduce-scatter", "all-reduce", "all-to-all", "slice"),
+}
+
+
+@dataclass(frozen=True)
 class RuleSet:
     """Rules in the order of their files; imports are already resolved.
 
-    `imports`: the sets that this one contains, with the names of their rules.
+    `imports`: the sets that this one contains, with the names of their rules. `spreads`: what may
+    be done on a mesh of devices; the search on one device does not ask them.
     """
 
     name: str
     doc: str
     rules: tuple[Rule, ...]
     imports: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    spreads: tuple[SpreadRule, ...] = ()
+
+    @property
+    def everything(self) -> tuple[Rule | SpreadRule, ...]:
+        """Rewrites, then spreads."""
+        return (*self.rules, *self.spreads)
 
     @property
     def start(self) -> frozenset[str]:
@@ -176,22 +216,30 @@ class RuleSet:
 
     def without(self, *names: str) -> RuleSet:
         """The same set without these rules (or tags)."""
-        keep = [r for r in self.rules if r.name not in names and not set(r.tags) & set(names)]
-        return replace(self, rules=tuple(keep))
+
+        def is_kept(r: Rule | SpreadRule) -> bool:
+            return r.name not in names and not set(r.tags) & set(names)
+
+        rules, spreads = filter(is_kept, self.rules), filter(is_kept, self.spreads)
+        return replace(self, rules=tuple(rules), spreads=tuple(spreads))
 
     def verify(self) -> None:
         """ValueError if two rules have one name, or a rule has an unknown phase or way to apply."""
-        names = [r.name for r in self.rules]
+        names = [r.name for r in self.everything]
         if len(set(names)) < len(names):
             raise ValueError(f"two rules of `{self.name}` have one name")
         for r in self.rules:
             if r.phase not in PHASES or r.apply not in ("add", "replace"):
                 raise ValueError(f"rule `{r.name}`: phase `{r.phase}`, apply `{r.apply}`")
+        for r in self.spreads:
+            if r.what not in SPREAD_VERBS.get(r.verb, ()):
+                raise ValueError(f"rule `{r.name}`: {r.verb} `{r.what}`")
 
     def to_text(self) -> str:
         """One line per rule: its name, phase, and where it stands."""
         lines = [f"ruleset {self.name}: {self.doc}"]
         lines += [f"  {r.name}  {r.phase}, {r.apply}  {r.at}  {r.doc}" for r in self.rules]
+        lines += [f"  {r.name}  {r.verb} {r.what}  {r.at}  {r.doc}" for r in self.spreads]
         return "\n".join(lines) + "\n"
 
     __str__ = to_text
@@ -206,19 +254,20 @@ class RuleSet:
         return ruleset
 
     def __add__(self, other: RuleSet) -> RuleSet:
-        known = {r.name for r in self.rules}
-        more = tuple(r for r in other.rules if r.name not in known)
-        rules = self.rules + more
-        return RuleSet(f"{self.name} + {other.name}", self.doc, rules, parts((self, other), rules))
+        known = {r.name for r in self.everything}
+        rules = (*self.rules, *(r for r in other.rules if r.name not in known))
+        spreads = (*self.spreads, *(r for r in other.spreads if r.name not in known))
+        imports = parts((self, other), (*rules, *spreads))
+        return RuleSet(f"{self.name} + {other.name}", self.doc, rules, imports, spreads)
 
 
 Part = tuple[str, tuple[str, ...]]  # a rule set's name and those of its rules
 
 
-def parts(sets: Iterable[RuleSet], rules: Iterable[Rule]) -> tuple[Part, ...]:
+def parts(sets: Iterable[RuleSet], rules: Iterable[Rule | SpreadRule]) -> tuple[Part, ...]:
     """Those of these sets of which all rules are in here as they were (`RuleSet.imports`)."""
     known = {r.name: r for r in rules}
-    whole = (s for s in sets if all(known.get(r.name) == r for r in s.rules))
+    whole = (s for s in sets if all(known.get(r.name) == r for r in s.everything))
     return tuple((s.name, tuple(r.name for r in s.rules)) for s in whole)
 
 
@@ -233,7 +282,8 @@ def _plain(value: Any) -> Any:
 _RECORDS: dict[str, type[Any]] = {
     c.__name__: c
     for c in (
-        Apply, Compare, Example, Field, Function, Name, Not, Rule, RuleSet, Span, Splat, Value, Var,
+        Apply, Compare, Example, Field, Function, Name, Not, Rule, RuleSet, Span, Splat, SpreadRule,
+        Value, Var,
     )
 }  # fmt: skip
 

@@ -124,6 +124,19 @@ FIELDS: dict[str, dict[str, str]] = {
     "sig": {"is_elementwise": "bool", "is_tiled": "bool", "precision": "str"},
     "layout": {"is_padded": "bool", "is_outer_identity": "bool"},
     "tile": {"m": "int", "n": "int", "k": "int"},
+    "axis": {"name": "str", "devices": "int"},
+    "cut": {
+        "op": "str", "kind": "str", "role": "str", "argument_dim": "int", "of_argument": "bool",
+        "of_weight": "bool",
+    },
+    "block": {"dim": "int", "argument_dim": "int", "of_argument": "bool", "of_weight": "bool"},
+    "value": {"role": "str", "name": "str", "rank": "int", "divides": "bool"},
+}  # fmt: skip
+# what conditions of a spread rule may name: verb -> variable -> its kind
+SPREAD_SCOPES: dict[str, dict[str, str]] = {
+    "cut": {"axis": "axis", "cut": "cut"},
+    "keep": {"axis": "axis", "value": "value", "block": "block"},
+    "convert": {"axis": "axis", "value": "value"},
 }
 
 

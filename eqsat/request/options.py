@@ -103,7 +103,7 @@ def rules_asked(what: Sequence[str] | str | RuleSet) -> RuleSet:
 
 
 def known_names(names: Sequence[str], ruleset: RuleSet) -> Sequence[str]:
-    known = {r.name for r in ruleset.rules} | {t for r in ruleset.rules for t in r.tags}
+    known = {n for r in ruleset.everything for n in (r.name, *r.tags)}
     for n in names:
         if n not in known:
             raise fail("E007", f"no rule or tag `{n}` to leave out", help=did_you_mean(n, known))

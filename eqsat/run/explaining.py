@@ -61,7 +61,7 @@ def mesh_planner_of(run: Run) -> MeshPlanner:
     if run.mesh_plan is None:
         help = "use a target with a `mesh`, or `--mesh data=4`"
         raise fail("E232", f"`{run.target.name}` is one device", help=help)
-    return mesh_planner(run.cut_schedule, run.target, run.mesh_plan.of)
+    return mesh_planner(run.cut_schedule, run.target, run.mesh_plan.of, run.rules)
 
 
 def _mesh_told(run: Run, value: str | None, seconds: float | None) -> tuple[MeshTold, ...]:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 
+from eqsat.extract.mesh.permitted import HELP
 from eqsat.extract.mesh.plan import MeshPlanner
 from eqsat.extract.mesh.planners import mesh_planner
 from eqsat.model.diag import fail
@@ -19,7 +20,8 @@ from eqsat.run import Run
 def with_mesh_plan(run: Run, seconds: float) -> Run:
     """With the quickest plan of its answer or its input on the mesh; itself where there is none.
 
-    EqsatError: E231 if no axis divides anything, E410 if nothing fits the memory of a device.
+    EqsatError: E231 if no axis divides anything, E233 if the rules permit no plan, E410 if nothing
+    fits the memory of a device.
     """
     if run.target.mesh is None or run.schedule is None:
         return run
@@ -59,15 +61,15 @@ def refuse_on_mesh(
 def planners_of(run: Run) -> Iterator[MeshPlanner]:
     """One of the answer, and one of the input where that is another program."""
     assert run.schedule is not None
-    yield mesh_planner(run.schedule, run.target, ANSWER)
+    yield mesh_planner(run.schedule, run.target, ANSWER, run.rules)
     if run.baseline_schedule is not None and not run.is_input:
-        yield mesh_planner(run.baseline_schedule, run.target, INPUT)
+        yield mesh_planner(run.baseline_schedule, run.target, INPUT, run.rules)
 
 
 def _refuse_undivided(run: Run, planners: list[MeshPlanner]) -> None:
     mesh = run.target.mesh
     assert mesh is not None
-    known = [s for p in planners for found in p.spreads.strategies.values() for s in found]
+    known = [s for p in planners for found in p.spreads.possible.values() for s in found]
     for i, axis in enumerate(mesh.axes):
         if axis.devices > 1 and not any(s.cuts[i] not in ("", "parts") for s in known):
             message = f"axis `{axis.name}` of {axis.devices} devices divides no dim of the program"
@@ -83,6 +85,9 @@ def _nothing_fits(run: Run, planners: list[MeshPlanner], found: list[MeshPlan | 
         message = f"no plan for the mesh {mesh.to_text()} was found in time"
         return fail("E410", message, help="give it more time: `--time-limit`", exit_code=3)
     least = [p.leanest(10.0, run.search["seed"]) for p in planners]
+    if all(status == "infeasible" for status in least):
+        message = "the rules of spreads permit no plan: ops and values that meet do not fit"
+        return fail("E233", message, help=HELP)
     needed = min((p.peak_bytes for p in least if isinstance(p, MeshPlan)), default=None)
     message = f"nothing admissible: no plan holds {limit} or less on a device"
     hint = "" if needed is None else f"the smallest plan found holds {bytes_text(needed)}"

@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from eqsat.extract.mesh.choice import FORBIDDEN, ChoiceEdge, ChoiceNode, PairTable, SpreadChoice
+from eqsat.extract.mesh.permitted import HELP, Permitted
 from eqsat.extract.mesh.works import Works
+from eqsat.model.diag import fail
 from eqsat.model.mesh import Spread, is_partial
-from eqsat.model.meshplan import SLICE
-from eqsat.model.schedule import Schedule
+from eqsat.model.meshplan import SLICE, MeshStep
 from eqsat.model.tensor import TensorType
 from eqsat.ops.mesh.collectives import MeshMachine, conversion
+from eqsat.ops.mesh.permits import Permits
 from eqsat.ops.mesh.strategies import Strategy, strategies
 
 # of a place between op and holder, or holder and reader: what may become of the value there
@@ -38,15 +40,17 @@ class Life:
 class Spreads:
     """The choice of spreads of one schedule.
 
-    wanted: node → spread that an argument or result must have; chained: pairs of an argument and a
-    result that have one spread. alike: node → a number of those that take one strategy. barred:
-    (value, reader), or -1 for behind its op, where nothing may be sent.
+    permits: the rules that say what may be chosen. wanted: node → spread that an argument or result
+    must have; chained: pairs of an argument and a result that have one spread. alike: node → a
+    number of those that take one strategy. barred: (value, reader), or -1 for behind its op, where
+    nothing may be sent.
     """
 
     def __init__(
         self,
         works: Works,
         machine: MeshMachine,
+        permits: Permits,
         wanted: Mapping[int, Spread],
         chained: Iterable[tuple[int, int]] = (),
         alike: Sequence[int] | None = None,
@@ -55,7 +59,7 @@ class Spreads:
         self.works, self.machine, self.mesh = works, machine, works.mesh
         self.schedule, self.program = works.schedule, works.schedule.program
         self.wanted, self.chained, self.alike = wanted, tuple(chained), alike
-        self.barred = barred
+        self.barred, self.permits = barred, permits
 
     # ---- values --------------------------------------------------------------------------------
     @cached_property
@@ -105,9 +109,20 @@ class Spreads:
         """Of a value; of several results of one op that of the widest, as all have one shape."""
         return max(self.program.nodes[v].types, key=lambda t: t.nbytes)
 
+    @cached_property
+    def permitted(self) -> Permitted:
+        """What the rules permit here, and by which of them."""
+        return Permitted(self.program, self.ops, self.leaves, self.mesh, self.permits)
+
     # ---- strategies ----------------------------------------------------------------------------
     @cached_property
     def strategies(self) -> dict[int, tuple[Strategy, ...]]:
+        """Per op what the rules permit."""
+        return {m: self.permitted.strategies(m, every) for m, every in self.possible.items()}
+
+    @cached_property
+    def possible(self) -> dict[int, tuple[Strategy, ...]]:
+        """Per op all there is, whatever the rules say."""
         found = {}
         for m in self.ops:
             n = self.program.nodes[m]
@@ -117,24 +132,36 @@ class Spreads:
 
     @cached_property
     def held(self) -> dict[int, tuple[Spread, ...]]:
-        """The spreads in which a value may be kept: those that its op makes or a reader wants."""
+        """The spreads in which a value may be kept: those that its op makes or a reader wants.
+
+        An argument or weight also as readers could want it that no rule permits: it may be
+        gathered for those that are permitted. What the caller asked for needs no rule.
+        """
         return {v: self._held(v) for v in (*self.leaves, *self.ops)}
 
     def _held(self, v: int) -> tuple[Spread, ...]:
         if v in self.wanted:
             return (self.wanted[v],)
+        known = self.possible if v not in self.strategies else self.strategies
         reads = dict.fromkeys(
             s.reads[i]
             for m in self.readers[v]
             for i, o in enumerate(self.program.nodes[m].operands)
             if o == v
-            for s in self.strategies[m]
+            for s in known[m]
         )
         made = [s.made for s in self.strategies.get(v, ())]
-        found = list(dict.fromkeys([self.mesh.whole, *made, *reads]))
-        if v not in self.strategies or v in self.program.results:
-            return tuple(s for s in found if not is_partial(s))
-        return tuple(s for s in found if not is_partial(s) or s in made)
+        inner = v in self.strategies and v not in self.program.results
+        found = tuple(
+            s
+            for s in dict.fromkeys([self.mesh.whole, *made, *reads])
+            if not is_partial(s) or (inner and s in made)
+        )
+        kept = tuple(s for s in found if self.permitted.keeps(v, s))
+        if not kept:
+            what = f"no rule of spreads permits to keep `{self.program.value_name(v)}` on the mesh"
+            raise fail("E233", what, help=HELP)
+        return kept
 
     # ---- the choice ----------------------------------------------------------------------------
     @cached_property
@@ -237,7 +264,8 @@ class Spreads:
         """Conversions of a value; in_memory: its origin lies in memory, too."""
         rows, columns = list(dict.fromkeys(origins)), list(dict.fromkeys(results))
         size = self.bytes(v, self.mesh.whole)
-        key = (self.type(v), size, tuple(rows), tuple(columns), mode, in_memory)
+        allowed = self.permitted.allowed(v)
+        key = (self.type(v), size, tuple(rows), tuple(columns), mode, in_memory, allowed)
         lines = (
             tuple(rows.index(s) for s in origins),
             tuple(columns.index(s) for s in results),
@@ -262,7 +290,7 @@ class Spreads:
     def _pair(self, v: int, a: Spread, b: Spread, mode: str, in_memory: bool) -> tuple[int, int]:
         if mode == KEPT and a != b:
             return FORBIDDEN, 0
-        steps = conversion(a, b, self.type(v), self.machine)
+        steps = self.conversion(v, a, b)
         if steps is None:
             return FORBIDDEN, 0
         cost = sum(s.time_ps for s in steps)
@@ -272,6 +300,10 @@ class Spreads:
             return FORBIDDEN, 0
         return cost, self.bytes(v, a if in_memory else b)
 
+    def conversion(self, v: int, a: Spread, b: Spread) -> tuple[MeshStep, ...] | None:
+        """The cheapest conversion of a value that rules permit; None if there is none."""
+        return conversion(a, b, self.type(v), self.machine, self.permitted.allowed(v))
+
     def _chain(self, argument: int, result: int) -> ChoiceEdge:
         """A result leaves as the argument came in."""
         a, b = self.held[argument], self.held[result]
@@ -279,38 +311,3 @@ class Spreads:
         costs = tuple(tuple(0 if s == t else FORBIDDEN for t in b) for s in a)
         table = PairTable(*lines, costs, tuple((0,) * len(b) for _ in a))
         return self._edge("held", argument, "held", result, table, 0, 0)
-
-
-def alike_layers(schedule: Schedule, rounds: int = 4) -> list[int]:
-    """Node → a number that nodes share whose surroundings are the same, as in equal layers.
-
-    Colours are refined by those of operands and readers so many times (Weisfeiler and Leman).
-    """
-    program = schedule.program
-    readers: list[list[int]] = [[] for _ in program.nodes]
-    for i, n in enumerate(program.nodes):
-        for o in n.operands:
-            readers[o].append(i)
-    seen: dict[object, int] = {}
-    computed = {m for d in schedule.dispatches for m in d.members}
-    ends = set(program.results)
-    colours = [
-        seen.setdefault(
-            (n.op, n.types, None if not n.operands else n.attr, i in computed, i in ends), i
-        )
-        for i, n in enumerate(program.nodes)
-    ]
-    for _ in range(rounds):
-        seen = {}
-        colours = [
-            seen.setdefault(
-                (
-                    colours[i],
-                    tuple(colours[o] for o in n.operands),
-                    tuple(sorted(colours[r] for r in readers[i])),
-                ),
-                i,
-            )
-            for i, n in enumerate(program.nodes)
-        ]
-    return colours

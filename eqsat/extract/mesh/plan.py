@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
-from eqsat.extract.mesh.build import Spreads, alike_layers
+from eqsat.extract.mesh.alike import alike_layers
+from eqsat.extract.mesh.build import Spreads
 from eqsat.extract.mesh.choice import FORBIDDEN, SpreadChoice
 from eqsat.extract.mesh.solve import SolvedSpreads, Solver
 from eqsat.extract.mesh.works import Works
 from eqsat.model.mesh import Mesh, Spread
-from eqsat.model.meshplan import MeshPlan, Reshard, Sharded
+from eqsat.model.meshplan import MeshPlan, PlanRule, Reshard, Sharded
+from eqsat.model.rules import SpreadRule
 from eqsat.model.schedule import Schedule
 from eqsat.model.target import Target
-from eqsat.ops.mesh.collectives import MeshMachine, conversion
+from eqsat.ops.mesh.collectives import MeshMachine
+from eqsat.ops.mesh.permits import Permits
 
 LARGE = 90  # ops of a program whose equal layers take equal choices
 
@@ -22,7 +26,7 @@ LARGE = 90  # ops of a program whose equal layers take equal choices
 class MeshPlanner:
     """Plans of one schedule on the mesh of its target.
 
-    of: `answer` or `input`. wanted, chained: as of `Spreads`.
+    of: `answer` or `input`. rules: what may be chosen. wanted, chained: as of `Spreads`.
     """
 
     def __init__(
@@ -30,11 +34,12 @@ class MeshPlanner:
         schedule: Schedule,
         target: Target,
         of: str,
+        rules: Sequence[SpreadRule],
         wanted: Mapping[int, Spread],
         chained: Sequence[tuple[int, int]],
         barred: Container[tuple[int, int]] = (),
     ):
-        self.given = schedule, target, of, wanted, chained
+        self.given = schedule, target, of, rules, wanted, chained
         if target.mesh is None:
             raise ValueError(f"target {target.name} has no mesh")
         self.schedule, self.of = schedule, of
@@ -44,7 +49,8 @@ class MeshPlanner:
         machine = MeshMachine(replace(self.mesh, shards=()), target.launch_ps, bandwidth)
         is_large = len({m for d in schedule.dispatches for m in d.members}) > LARGE
         alike = alike_layers(schedule) if is_large else None
-        self.spreads = Spreads(self.works, machine, wanted, chained, alike, barred)
+        self.permits = Permits(rules)
+        self.spreads = Spreads(self.works, machine, self.permits, wanted, chained, alike, barred)
 
     @cached_property
     def choice(self) -> SpreadChoice:
@@ -60,7 +66,10 @@ class MeshPlanner:
         return self.plan(found) if found.chosen else found.status
 
     def _everywhere(self) -> tuple[int, ...]:
-        """Every op computes the same on all devices: what is asked of borders apart."""
+        """Every op computes the same on all devices: what is asked of borders apart.
+
+        Where rules forbid that, the first that they permit.
+        """
         whole, spreads = self.mesh.whole, self.spreads
         return tuple(
             0 if kind == "op" or whole not in spreads.held[v] else spreads.held[v].index(whole)
@@ -110,6 +119,7 @@ class MeshPlanner:
             alike=self._most_alike(),
             single_ps=sum(d.time_ps for d in self.schedule.dispatches),
             single_bytes=self.schedule.peak_bytes,
+            rules=self._rules(values, reshards),
         )
 
     def _is_input(self, v: Sharded) -> bool:
@@ -123,9 +133,12 @@ class MeshPlanner:
         spreads = self.spreads
         held = spreads.held[v][chosen[spreads.place["held", v]]]
         if v not in spreads.strategies:
-            return Sharded(v, held, held)
+            kept = spreads.permitted.keep_rules(v, held)
+            return Sharded(v, held, held, kept_by=_named(kept))
         s = spreads.strategies[v][chosen[spreads.place["op", v]]]
-        return Sharded(v, s.made, held, s.reads, s.cuts, self.works.time_ps(v, s))
+        kept, cut = spreads.permitted.keep_rules(v, held), spreads.permitted.cut_rules(v, s)
+        time_ps = self.works.time_ps(v, s)
+        return Sharded(v, s.made, held, s.reads, s.cuts, time_ps, _named(cut), _named(kept))
 
     def _reshards(self, by_node: Mapping[int, Sharded]) -> Iterable[Reshard]:
         for v in by_node.values():
@@ -140,10 +153,22 @@ class MeshPlanner:
         return zip(operands, v.reads, strict=True) if v.reads else ()
 
     def _reshard(self, node: int, reader: int, origin: Spread, result: Spread) -> Reshard:
-        steps = conversion(origin, result, self.spreads.type(node), self.spreads.machine)
+        steps = self.spreads.conversion(node, origin, result)
         if steps is None:
             raise AssertionError(f"%{node} cannot be taken from {origin} to {result}")
+        steps = self.spreads.permitted.by_rules(node, steps)
         return Reshard(node, reader, origin, result, steps)
+
+    def _rules(
+        self, values: Iterable[Sharded], reshards: Iterable[Reshard]
+    ) -> tuple[PlanRule, ...]:
+        """Every rule with what it permits here, and what of that is chosen."""
+        used = Counter(r for v in values for r in (*v.cut_by, *v.kept_by) if r)
+        used.update(s.rule for r in reshards for s in r.steps)
+        admitted = self.permits.admitted
+        return tuple(
+            PlanRule(r.name, r.at, admitted[r.name], used[r.name]) for r in self.permits.rules
+        )
 
     # ---- the front -----------------------------------------------------------------------------
     def front(self, points: int, seconds: float, seed: int) -> list[MeshPlan]:
@@ -165,3 +190,8 @@ class MeshPlanner:
             below = now.peak - step if len(found) < points - 1 else last.peak
             now = solver.quickest(max(below, last.peak), now.chosen)
         return found
+
+
+def _named(rules: Iterable[str | None]) -> tuple[str, ...]:
+    """Names of rules; "" for what the caller asked for, whatever rules say."""
+    return tuple(r or "" for r in rules)

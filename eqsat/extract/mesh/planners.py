@@ -7,17 +7,21 @@ from eqsat.lang.meshes import FREE, read_spread
 from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.mesh import Mesh, Spread
 from eqsat.model.program import Program
+from eqsat.model.rules import RuleSet
 from eqsat.model.schedule import Schedule
 from eqsat.model.target import Target
 
 Borders = tuple[dict[int, Spread], tuple[tuple[int, int], ...]]
 
 
-def mesh_planner(schedule: Schedule, target: Target, of: str) -> MeshPlanner:
-    """of: `answer` or `input`; EqsatError E232 for a spread that cannot be."""
+def mesh_planner(schedule: Schedule, target: Target, of: str, rules: RuleSet) -> MeshPlanner:
+    """of: `answer` or `input`; EqsatError E232 for a spread that cannot be, E233 without rules."""
     assert target.mesh is not None
+    if not rules.spreads:
+        message = f"the rule set `{rules.name}` says nothing of how programs are cut over a mesh"
+        raise fail("E233", message, help="add the set `spread`, or use a target without a mesh")
     wanted, chained = borders(schedule.program, target.mesh)
-    return MeshPlanner(schedule, target, of, wanted, chained)
+    return MeshPlanner(schedule, target, of, rules.spreads, wanted, chained)
 
 
 def borders(program: Program, mesh: Mesh) -> Borders:

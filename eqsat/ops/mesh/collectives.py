@@ -19,6 +19,8 @@ from eqsat.model.mesh import PARTIAL, REPLICATED, Axis, Mesh, Spread
 from eqsat.model.meshplan import SLICE, MeshStep
 from eqsat.model.tensor import TensorType
 
+Allowed = frozenset[tuple[str, str]]  # (axis, collective or `slice`)
+
 
 @dataclass(frozen=True)
 class MeshMachine:
@@ -31,12 +33,17 @@ class MeshMachine:
 
 @lru_cache(maxsize=200_000)
 def conversion(
-    origin: Spread, result: Spread, t: TensorType, machine: MeshMachine
+    origin: Spread,
+    result: Spread,
+    t: TensorType,
+    machine: MeshMachine,
+    allowed: Allowed | None = None,
 ) -> tuple[MeshStep, ...] | None:
     """The cheapest steps from one spread to the other, () if they are the same.
 
-    None if there are none: nothing becomes parts of a sum again, and a value is not sent by two
-    kinds of collectives one behind the other.
+    allowed: the collectives that may be used, each with its axis; None is all. None if there are
+    no steps: nothing becomes parts of a sum again, and a value is not sent by two kinds of
+    collectives one behind the other.
     """
     if origin == result:
         return ()
@@ -46,6 +53,8 @@ def conversion(
     best: tuple[MeshStep, ...] | None = None
     for order in permutations(axes):
         found = _in_order(order, origin, result, t, machine)
+        if found is not None and allowed is not None:
+            found = found if all((s.axis, s.kind) in allowed for s in found) else None
         if found is not None and (best is None or _total(found) < _total(best)):
             best = found
     return best

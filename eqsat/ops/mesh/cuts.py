@@ -32,11 +32,13 @@ class OpCut:
     """What one axis does to an op: per operand and of the result an entry of a spread.
 
     name: what is cut, in the words of the op: `d2`, a loop; `dim 1`, of the result; `parts`.
+    form: what a rule of spreads calls it (`model.rules.SPREAD_VERBS`).
     """
 
     name: str
     operands: tuple[Kind, ...]
     result: Kind
+    form: str
 
 
 @lru_cache(maxsize=20_000)
@@ -49,6 +51,12 @@ def cuts_of(op: str, attr: Attr, shapes: tuple[Shape, ...], blocks: int) -> tupl
     return () if find is None else tuple(find(op, attr, shapes, blocks))
 
 
+def loop_of(name: str) -> int | None:
+    """The loop that a cut of this name divides; None if it divides none."""
+    digits = name.removeprefix("d")
+    return int(digits) if name.startswith("d") and digits.isdigit() else None
+
+
 # ---- loop nests ----------------------------------------------------------------------------------
 def _of_generic(op: str, g: Generic, shapes: Sequence[Shape], blocks: int) -> Iterator[OpCut]:
     for loop, size in enumerate(g.sizes):
@@ -56,7 +64,8 @@ def _of_generic(op: str, g: Generic, shapes: Sequence[Shape], blocks: int) -> It
         if size % blocks == 0 and size >= blocks and kinds is not None:
             result = _result_kind(g, loop)
             if result is not None:
-                yield OpCut(f"d{loop}", kinds, result)
+                form = "parallel" if isinstance(result, int) else "summed"
+                yield OpCut(f"d{loop}", kinds, result, form)
     yield from _linear(g)
 
 
@@ -90,9 +99,8 @@ def _linear(g: Generic) -> Iterator[OpCut]:
     alone = [frozenset([i]) for i in range(n)] if n <= _MANY else []
     for parts in dict.fromkeys([*alone, frozenset(range(n))]):
         if parts and is_linear(g.body, parts, g.dtypes):
-            yield OpCut(
-                "parts", tuple("add" if i in parts else REPLICATED for i in range(n)), "add"
-            )
+            kinds = tuple("add" if i in parts else REPLICATED for i in range(n))
+            yield OpCut("parts", kinds, "add", "parts")
 
 
 _MANY = 8  # operands of a body of which each is looked at by itself
@@ -157,7 +165,11 @@ def _dim_of(layout: Layout | None, blocks: int) -> int | None:
 
 
 def _parts(kinds: int) -> OpCut:
-    return OpCut("parts", ("add",) * kinds, "add")
+    return OpCut("parts", ("add",) * kinds, "add", "parts")
+
+
+def _moved(dim: int, operands: tuple[Kind, ...]) -> OpCut:
+    return OpCut(f"dim {dim}", operands, dim, "moved")
 
 
 def _of_transpose(op: str, t: Transpose, shapes: Sequence[Shape], blocks: int) -> Iterator[OpCut]:
@@ -166,7 +178,7 @@ def _of_transpose(op: str, t: Transpose, shapes: Sequence[Shape], blocks: int) -
         behind = _shard(shape, dim, blocks)
         before = None if behind is None else _dim_of(before_transpose(behind, t.perm), blocks)
         if before is not None:
-            yield OpCut(f"dim {dim}", (before,), dim)
+            yield _moved(dim, (before,))
     yield _parts(1)
 
 
@@ -175,7 +187,7 @@ def _of_reshape(op: str, r: Reshape, shapes: Sequence[Shape], blocks: int) -> It
     for left, right in large_groups(r.source, r.shape) or ():
         a, b = left[0], right[0]
         if math.gcd(r.source[a], r.shape[b]) % blocks == 0:
-            yield OpCut(f"dim {b}", (a,), b)
+            yield _moved(b, (a,))
     yield _parts(1)
 
 
@@ -189,12 +201,12 @@ def _of_move(op: str, move: Move, shapes: Sequence[Shape], blocks: int) -> Itera
             continue
         layouts = tuple(p for p in packs if p is not None)
         if op != "concat" and move.sources[0][dim] == move.shape[dim]:
-            yield OpCut(f"dim {dim}", (dim,), dim)  # it moves nothing along this dim
+            yield _moved(dim, (dim,))  # it moves nothing along this dim
             continue
         crossed = below(layouts, move)
         behind = None if crossed is None else _dim_of(crossed.layout, blocks)
         if behind is not None and all(s[dim] == move.shape[behind] for s in move.sources):
-            yield OpCut(f"dim {behind}", (dim,) * len(packs), behind)
+            yield _moved(behind, (dim,) * len(packs))
     if op != "pad" or float(move.args[2]) == 0:
         yield _parts(len(move.sources))
 
@@ -207,26 +219,26 @@ def _of_gather(move: Move, blocks: int) -> Iterator[OpCut]:
         crossed = None if pack is None or dim == axis else below((pack,), move)
         behind = None if crossed is None else _dim_of(crossed.layout, blocks)
         if behind is not None:
-            yield OpCut(f"dim {behind}", (dim, REPLICATED), behind)
+            yield _moved(behind, (dim, REPLICATED))
     for dim, size in enumerate(indices):
         if size % blocks == 0 and size:
-            yield OpCut(f"dim {axis + dim}", (REPLICATED, dim), axis + dim)
-    yield OpCut("parts", ("add", REPLICATED), "add")
+            yield _moved(axis + dim, (REPLICATED, dim))
+    yield OpCut("parts", ("add", REPLICATED), "add", "parts")
 
 
 # ---- the rest ------------------------------------------------------------------------------------
 def _of_fill(op: str, fill: Fill, shapes: Sequence[Shape], blocks: int) -> Iterator[OpCut]:
     for dim, size in enumerate(fill.type.shape):
         if size % blocks == 0 and size:
-            yield OpCut(f"dim {dim}", (), dim)
+            yield _moved(dim, ())
 
 
 def _of_result(op: str, r: Result, shapes: Sequence[Shape], blocks: int) -> Iterator[OpCut]:
     for dim, size in enumerate(shapes[0]):
         if size % blocks == 0 and size:
-            yield OpCut(f"dim {dim}", (dim,), dim)
+            yield _moved(dim, (dim,))
     for combine in PARTIAL:
-        yield OpCut("parts", (combine,), combine)
+        yield OpCut("parts", (combine,), combine, "parts")
 
 
 _CUTS: dict[type[Attr], Callable[..., Iterator[OpCut]]] = {

@@ -11,7 +11,7 @@ from itertools import product
 from eqsat.model.attr import Attr, Shape
 from eqsat.model.generic import Generic
 from eqsat.model.mesh import REPLICATED, Mesh, Spread
-from eqsat.ops.mesh.cuts import OpCut, cuts_of
+from eqsat.ops.mesh.cuts import OpCut, cuts_of, loop_of
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,7 @@ def strategies(
     Axes that cut the same thing divide it together, the first of them outermost.
     """
     sizes = mesh.sizes
-    known = {
-        n: {c.name: c for c in cuts_of(op, attr, operands, n)}
-        for n in sorted({math.prod(s) for s in _subsets(sizes)})
-    }
+    known = known_cuts(op, attr, operands, mesh)
     names = list(dict.fromkeys(c for found in known.values() for c in found))
     made: list[Strategy] = []
     for choice in product(["", *names], repeat=len(sizes)):
@@ -49,6 +46,17 @@ def strategies(
             if _fits(found, operands, result, mesh):
                 made.append(found)
     return tuple(made)
+
+
+@lru_cache(maxsize=5_000)
+def known_cuts(
+    op: str, attr: Attr, operands: tuple[Shape, ...], mesh: Mesh
+) -> dict[int, dict[str, OpCut]]:
+    """The cuts of an op by their names, for every number of blocks that axes make together."""
+    return {
+        n: {c.name: c for c in cuts_of(op, attr, operands, n)}
+        for n in sorted({math.prod(s) for s in _subsets(mesh.sizes)})
+    }
 
 
 def _subsets(sizes: Sequence[int]) -> list[tuple[int, ...]]:
@@ -88,6 +96,7 @@ def local_loops(g: Generic, cuts: Sequence[str], mesh: Mesh) -> Shape:
     """The extents of a nest's loops on one device, where each axis cuts one of them or none."""
     sizes = list(g.sizes)
     for name, devices in zip(cuts, mesh.sizes, strict=True):
-        if name.startswith("d") and name[1:].isdigit():
-            sizes[int(name[1:])] //= devices
+        loop = loop_of(name)
+        if loop is not None:
+            sizes[loop] //= devices
     return tuple(sizes)

@@ -1,0 +1,115 @@
+"""What the spread rules of a rule set permit: cuts of ops, spreads of values, collectives.
+
+Each is asked about one axis at a time. A thing is permitted if the conditions of one rule hold for
+it; the first such rule, in the order of the set, is the one that is named.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from eqsat.model.attr import Attr
+from eqsat.model.generic import Generic, Result
+from eqsat.model.leaves import Fill
+from eqsat.model.mesh import PARTIAL, REPLICATED, Axis
+from eqsat.model.movement import Move, Reshape, Transpose
+from eqsat.model.rules import AttrExpr, Compare, Field, Name, Not, SpreadRule, Value
+from eqsat.ops.mesh.cuts import OpCut, loop_of
+from eqsat.ops.mesh.origins import NOWHERE, Origin, origin_facts
+
+Facts = dict[str, Any]  # of one variable of a condition, by field
+_COMPARE: dict[str, Callable[[Any, Any], bool]] = {
+    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt,
+    ">=": operator.ge,
+}  # fmt: skip
+
+
+class Permits:
+    """The spread rules of one request; it counts how often each one was the first to permit."""
+
+    def __init__(self, rules: Sequence[SpreadRule]):
+        self.rules = tuple(rules)
+        self.admitted: Counter[str] = Counter()
+
+    def cut(self, axis: Axis, facts: Facts, form: str) -> str | None:
+        """The rule by which an axis may do this to an op; None if there is none."""
+        return self._first("cut", form, {"axis": axis_facts(axis), "cut": facts})
+
+    def keep(self, axis: Axis, value: Facts, kind: int | str, origin: Origin) -> str | None:
+        """The rule by which a value may be held so along an axis; kind: an entry of a spread."""
+        form = "blocks" if isinstance(kind, int) else "parts" if kind in PARTIAL else "whole"
+        block = {"dim": kind if isinstance(kind, int) else -1} | origin_facts(origin)
+        return self._first("keep", form, {"axis": axis_facts(axis), "value": value, "block": block})
+
+    def convert(self, axis: Axis, value: Facts, collective: str) -> str | None:
+        """The rule by which a value may be converted so along an axis."""
+        return self._first("convert", collective, {"axis": axis_facts(axis), "value": value})
+
+    def _first(self, verb: str, what: str, facts: Mapping[str, Facts]) -> str | None:
+        for rule in self.rules:
+            if (
+                rule.verb == verb
+                and rule.what == what
+                and all(_value(c, facts) for c in rule.where)
+            ):
+                self.admitted[rule.name] += 1
+                return rule.name
+        return None
+
+
+def _value(e: AttrExpr, facts: Mapping[str, Facts]) -> Any:
+    match e:
+        case Value(value=value):
+            return value
+        case Field(base=Name(name=name), name=field):
+            return facts[name][field]
+        case Not(inner=inner):
+            return not _value(inner, facts)
+        case Compare(op=op, left=left, right=right):
+            return _COMPARE[op](_value(left, facts), _value(right, facts))
+    raise AssertionError(f"{e} is in no condition of a spread rule")
+
+
+# ---- facts ---------------------------------------------------------------------------------------
+def axis_facts(axis: Axis) -> Facts:
+    return {"name": axis.name, "devices": axis.devices}
+
+
+def cut_facts(op: str, attr: Attr, cut: OpCut | None, origin: Origin) -> Facts:
+    """What is known of a cut; cut: None for nothing."""
+    role = "" if cut is None else loop_role(attr, cut)
+    return {"op": op, "kind": _kind(attr), "role": role} | origin_facts(origin)
+
+
+@lru_cache(maxsize=5_000)
+def _kind(attr: Attr) -> str:
+    if isinstance(attr, Generic):
+        if attr.has_precision:
+            return "contraction"
+        return "reduction" if any(y.combine for y in attr.yields) else "elementwise"
+    if isinstance(attr, Transpose | Reshape | Move):
+        return "movement"
+    return "fill" if isinstance(attr, Fill) else "result" if isinstance(attr, Result) else "other"
+
+
+def loop_role(attr: Attr, cut: OpCut) -> str:
+    """`m`, `n`, `k` or `batch` of a loop of a contraction, "" of anything else."""
+    if not isinstance(attr, Generic) or not attr.has_precision or loop_of(cut.name) is None:
+        return ""
+    lhs, rhs = (k != REPLICATED for k in cut.operands[:2])
+    if not isinstance(cut.result, int):
+        return "k"
+    return "batch" if lhs and rhs else "m" if lhs else "n"
+
+
+def value_facts(role: str, name: str, shape: Sequence[int], axis: Axis) -> Facts:
+    """role: argument, weight, result or activation; name: of the first three."""
+    divides = any(s and s % axis.devices == 0 for s in shape)
+    return {"role": role, "name": name, "rank": len(shape), "divides": divides}
+
+
+__all__ = ["NOWHERE", "Permits", "cut_facts", "value_facts"]
