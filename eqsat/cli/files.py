@@ -259,8 +259,11 @@ def _rules() -> tuple[Row, list[Row]]:
 
     rows: dict[str, Row] = {}
     for name in find_names("rules", ".yaml"):
-        for r in load_ruleset(name).rules:
+        found = load_ruleset(name)
+        for r in found.rules:
             rows.setdefault(r.name, (r.name, r.ruleset, r.phase, r.doc))
+        for r in found.spreads:
+            rows.setdefault(r.name, (r.name, r.ruleset, f"{r.verb} {r.what}", r.doc))
     return ("rule", "set", "phase", "doc"), [rows[k] for k in sorted(rows)]
 
 
@@ -269,7 +272,7 @@ def _sets() -> tuple[Row, list[Row]]:
     from eqsat.plugins import find_names
 
     sets = [(n, load_ruleset(n)) for n in find_names("rules", ".yaml")]
-    return ("set", "rules", "doc"), [(n, str(len(s.rules)), s.doc) for n, s in sets]
+    return ("set", "rules", "doc"), [(n, str(len(s.everything)), s.doc) for n, s in sets]
 
 
 def _targets() -> tuple[Row, list[Row]]:

@@ -14,6 +14,7 @@ from eqsat.report.asked import asked_value
 from eqsat.report.compare import Comparison, compare_runs
 from eqsat.report.explain import removed_lines
 from eqsat.report.finished import finished_stages
+from eqsat.report.mesh import counts_text, mesh_claim
 from eqsat.report.origins import Names
 from eqsat.report.text import table_text
 from eqsat.report.units import delta_text, goal_text
@@ -125,6 +126,8 @@ def without_rules(run: Run, names: Sequence[str]) -> WhatIf:
     left_out = _rules_of(run, names)
     asked = f"without {', '.join(dict.fromkeys(names))}"
     used = {r.name for r in egraph.rules if r.matches} | set(egraph.left_out)
+    if run.mesh_plan is not None:
+        used |= {r.name for r in run.mesh_plan.rules if r.permits}
     if run.family is None and not run.bodies and used.isdisjoint(left_out):
         return WhatIf(asked, run, run, (NOTHING_MATCHED,))
     try:
@@ -133,7 +136,16 @@ def without_rules(run: Run, names: Sequence[str]) -> WhatIf:
         if e.exit_code != NOTHING_ADMISSIBLE:
             raise
         return WhatIf(asked, run, None, tuple(d.message for d in e.diagnostics))
-    return WhatIf(asked, run, after, _proven(run, after))
+    return WhatIf(asked, run, after, (*_on_mesh(run, after), *_proven(run, after)))
+
+
+def _on_mesh(before: Run, after: Run) -> tuple[str, ...]:
+    """The plans for a mesh beside each other."""
+    if before.mesh_plan is None or after.mesh_plan is None:
+        return ()
+    plans = before.mesh_plan, after.mesh_plan
+    as_it_is, then = (f"{mesh_claim(p)}, {counts_text(p)}" for p in plans)
+    return (f"on the mesh {before.mesh_plan.mesh.to_text()}: {as_it_is}; then: {then}",)
 
 
 def _proven(before: Run, after: Run) -> tuple[str, ...]:
@@ -152,7 +164,7 @@ def _proven(before: Run, after: Run) -> tuple[str, ...]:
 def _rules_of(run: Run, names: Sequence[str]) -> tuple[str, ...]:
     """The rules that these names, sets and tags stand for."""
     by_name: dict[str, list[str]] = {}
-    for r in run.rules.rules:
+    for r in run.rules.everything:
         for name in dict.fromkeys((r.name, r.ruleset, *r.tags)):
             by_name.setdefault(name, []).append(r.name)
     found: dict[str, None] = {}

@@ -14,9 +14,11 @@ from eqsat.model.rules import (
     Not,
     Rule,
     Splat,
+    SpreadRule,
     Value,
     Var,
 )
+from eqsat.ops.attrs import SPREAD_SCOPES
 
 
 def rule_content(rule: Rule) -> tuple[object, ...]:
@@ -31,6 +33,12 @@ def rule_content(rule: Rule) -> tuple[object, ...]:
     right = plain_form(rule.right, names)
     where = sorted(repr(plain_form(e, names)) for e in rule.where)
     return (tuple(terms), tuple(bound), right, tuple(where))
+
+
+def spread_content(rule: SpreadRule) -> tuple[object, ...]:
+    """What a spread rule permits, without the order of conditions; its variables have one name."""
+    names = {name: name for name in SPREAD_SCOPES[rule.verb]}
+    return (rule.verb, rule.what, tuple(sorted(repr(plain_form(e, names)) for e in rule.where)))
 
 
 def rule_key(rule: Rule) -> str:

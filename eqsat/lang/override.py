@@ -45,8 +45,8 @@ def overridden(
         path = ("override", i)
         for rule, span in _named(rules, source, (*path, "rules"), problems):
             taken.add(rule.name)
-            change = _changed if isinstance(rule, Rule) else _restricted
-            changed = change(rule, override, record, source, path, problems)
+            rest = (override, record, source, path, problems)
+            changed = _changed(rule, *rest) if isinstance(rule, Rule) else _restricted(rule, *rest)
             made.append(replace(changed, span=span))
     return [*(r for r in rules if r.name not in taken), *made]
 

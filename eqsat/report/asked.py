@@ -14,6 +14,7 @@ from eqsat.model.program import Program
 from eqsat.model.schedule import Dispatch
 from eqsat.model.selection import Selection
 from eqsat.report.finished import Finished, finished_stages
+from eqsat.report.mesh import spread_text
 from eqsat.report.origins import Names, chosen_nodes, rule_chain
 from eqsat.report.units import count_text
 
@@ -137,7 +138,7 @@ class Questions:
     @cached_property
     def _rules(self) -> dict[str, str]:
         """Where each rule stands, by name: those of the search, and those that are asked of."""
-        found = {r.name: str(r.at) for r in self.run.rules.rules}
+        found = {r.name: str(r.at) for r in self.run.rules.everything}
         return found | {r.name: r.at for r in self.names.egraph.rules}
 
     def _rule(self, text: str) -> Asked | None:
@@ -148,6 +149,8 @@ class Questions:
         stats = [r for r in egraph.rules if r.name == text]
         matches, made = sum(r.matches for r in stats), sum(r.nodes for r in stats)
         head = f"rule {text}  {self._rules[text]}".rstrip()
+        if text in {r.name for r in self.run.rules.spreads}:
+            return Asked(f"{head}: {spread_text(self.run.mesh_plan, text)}", frozenset())
         if not matches:
             return Asked(f"{head}: it never matched", nodes)
         did = f"{head}: {count_text(matches, 'match', 'matches')}, {count_text(made, 'new e-node')}"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from eqsat.model.mesh import is_everywhere
-from eqsat.model.meshplan import INPUT, MeshPlan, Reshard
+from eqsat.model.meshplan import INPUT, MeshPlan, Reshard, Sharded
 from eqsat.model.program import Program
 from eqsat.report.units import bytes_text, count_text, time_text
 
@@ -62,7 +62,8 @@ def sent_lines(plan: MeshPlan, program: Program) -> Iterator[str]:
         if r.sent:
             yield (
                 f"{reshard_name(r, program)}: {', '.join(s.to_text() for s in r.sent)},"
-                f" {bytes_text(r.sent[0].nbytes)} a device, {time_text(r.time_ps)}"
+                f" {bytes_text(r.sent[0].nbytes)} a device, {time_text(r.time_ps)};"
+                f" by {', '.join(dict.fromkeys(s.rule for s in r.sent))}"
             )
 
 
@@ -82,9 +83,37 @@ def plan_text(plan: MeshPlan, program: Program) -> str:
         line = f"{program.value_name(v.node)} {plan.mesh.text(v.held, len(shape))}{tiles}"
         if v.made != v.held:
             line += f", made as {plan.mesh.text(v.made, len(shape))}"
-        cuts = [f"{a} cuts {c}" for a, c in zip(plan.mesh.names, v.cuts, strict=False) if c]
-        lines.append("; ".join([line, *cuts]))
+        lines.append("; ".join([line, *cut_texts(plan, v)]))
     return "\n".join(lines) + "\n"
+
+
+def cut_texts(plan: MeshPlan, v: Sharded, *, placed: bool = False) -> list[str]:
+    """`model cuts d2 by cut-summed-loop` for each axis that cuts its op; placed: and where the
+    rule stands.
+    """
+    axes = zip(plan.mesh.names, v.cuts, v.cut_by, strict=False)
+    return [f"{a} cuts {c} by {by}{plan.at(by) if placed else ''}" for a, c, by in axes if c]
+
+
+def rule_uses(plan: MeshPlan) -> list[dict[str, Any]]:
+    """Spread rules as rows of the table of rules."""
+    return [
+        {
+            "rule": r.name, "matches": r.permits, "nodes": 0, "seconds": 0.0,
+            "in_result": r.used, "at": r.at,
+        }
+        for r in plan.rules
+    ]  # fmt: skip
+
+
+def spread_text(plan: MeshPlan | None, rule: str) -> str:
+    """What came of a spread rule."""
+    found = next((r for r in plan.rules if r.name == rule), None) if plan is not None else None
+    if found is None:
+        return "it is of meshes, and there is none"
+    if not found.permits:
+        return "it was never the first to permit anything"
+    return f"it permits {count_text(found.permits, 'choice')}, {found.used} of them in the plan"
 
 
 def plan_summary(plan: MeshPlan, program: Program) -> dict[str, Any]:
@@ -108,6 +137,7 @@ def plan_summary(plan: MeshPlan, program: Program) -> dict[str, Any]:
             "peak_bytes": plan.single_bytes,
         },
         "collectives": plan.collectives,
+        "rules": {r.name: r.used for r in plan.rules if r.used},
         "spreads": {
             program.value_name(v.node): plan.mesh.text(v.held, rank[v.node]) for v in plan.values
         },
@@ -116,6 +146,7 @@ def plan_summary(plan: MeshPlan, program: Program) -> dict[str, Any]:
                 "value": program.value_name(r.node),
                 "reader": None if r.reader < 0 else program.value_name(r.reader),
                 "steps": [s.to_text() for s in r.steps],
+                "rules": [s.rule for s in r.steps],
                 "bytes": r.steps[0].nbytes,
                 "time_us": r.time_ps / PS_PER_MICROSECOND,
             }

@@ -7,7 +7,7 @@ from typing import Any
 
 from eqsat.model.meshplan import MeshPlan, Reshard
 from eqsat.model.program import Program
-from eqsat.report.mesh import counts_text, reshard_name
+from eqsat.report.mesh import counts_text, cut_texts, reshard_name
 from eqsat.report.units import bytes_text, delta_text, time_text
 
 
@@ -66,12 +66,15 @@ def mesh_told(plan: MeshPlan, program: Program, value: str | None) -> tuple[Mesh
         rank = len(program.nodes[v.node].types[0].shape)
         text = f"{name} is held as {plan.mesh.text(v.held, rank)}"
         text += "" if v.made == v.held else f", made as {plan.mesh.text(v.made, rank)}"
-        cuts = [f"{a} cuts {c}" for a, c in zip(plan.mesh.names, v.cuts, strict=False) if c]
-        told.append(MeshTold("; ".join([text, *cuts])))
+        kept = [f"{by}{plan.at(by)}" for by in dict.fromkeys(v.kept_by) if by]
+        text += f", by {', '.join(kept)}" if kept else ", as asked"
+        told.append(MeshTold("; ".join([text, *cut_texts(plan, v, placed=True)])))
     for r in plan.reshards:
         names = {program.value_name(i).removeprefix("%") for i in (r.node, r.reader) if i >= 0}
         if r.sent and (value is None or value.removeprefix("%") in names):
             steps = ", ".join(s.to_text() for s in r.sent)
             sent = f"{bytes_text(r.sent[0].nbytes)} a device, {time_text(r.time_ps)}"
-            told.append(MeshTold(f"{reshard_name(r, program)}: {steps}, {sent}", r, plan))
+            by = ", ".join(f"{s}{plan.at(s)}" for s in dict.fromkeys(s.rule for s in r.sent))
+            text = f"{reshard_name(r, program)}: {steps}, {sent}; by {by}"
+            told.append(MeshTold(text, r, plan))
     return tuple(told)

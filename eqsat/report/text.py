@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,7 @@ from eqsat.ops.targets.occupancy import device_figures
 from eqsat.report.compiled import checked_lines
 from eqsat.report.finished import Finished
 from eqsat.report.measured import measured_lines
-from eqsat.report.mesh import mesh_claim, mesh_lines
+from eqsat.report.mesh import mesh_claim, mesh_lines, rule_uses
 from eqsat.report.orders import order_lines, packed_alone
 from eqsat.report.origins import rules_in_result
 from eqsat.report.rounding import inexact_rules
@@ -280,19 +281,13 @@ def _proof(selection: Selection, goal: GoalResult) -> str:
 def rule_facts(run: Finished, sort: str = "nodes") -> list[dict[str, Any]]:
     """Per rule its figures as plain data, the most of `sort` first.
 
-    sort: rule | matches | nodes | time | result.
+    sort: rule | matches | nodes | time | result. Of a spread rule `matches` are the choices that it
+    permits on the mesh, and `in_result` those of the plan.
     """
     if run.egraph is None:
         return []
     used = _used(run)
-    keys = {
-        "rule": lambda r: r.name,
-        "matches": lambda r: (-r.matches, r.name),
-        "nodes": lambda r: (-r.nodes, r.name),
-        "time": lambda r: (-r.seconds, r.name),
-        "result": lambda r: (-used.get(r.name, 0), r.name),
-    }
-    return [
+    facts = [
         {
             "rule": r.name,
             "matches": r.matches,
@@ -301,8 +296,19 @@ def rule_facts(run: Finished, sort: str = "nodes") -> list[dict[str, Any]]:
             "in_result": used.get(r.name, 0),
             "at": r.at,
         }
-        for r in sorted(run.egraph.rules, key=keys[sort])
+        for r in run.egraph.rules
     ]
+    facts += [] if run.mesh_plan is None else rule_uses(run.mesh_plan)
+    return sorted(facts, key=_SORTS[sort])
+
+
+_SORTS: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "rule": lambda f: f["rule"],
+    "matches": lambda f: (-f["matches"], f["rule"]),
+    "nodes": lambda f: (-f["nodes"], f["rule"]),
+    "time": lambda f: (-f["seconds"], f["rule"]),
+    "result": lambda f: (-f["in_result"], f["rule"]),
+}
 
 
 def _used(run: Finished) -> Counter[str]:

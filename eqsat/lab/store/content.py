@@ -10,7 +10,7 @@ from importlib.metadata import version
 from typing import Any
 
 from eqsat.api import Run
-from eqsat.lang.content import rule_content
+from eqsat.lang.content import rule_content, spread_content
 from eqsat.model.folders import code_digest
 from eqsat.model.origin import without_origins
 from eqsat.model.rules import Rule, RuleSet
@@ -56,7 +56,8 @@ def target_content(target: Target) -> dict[str, Any]:
 def rules_content(ruleset: RuleSet) -> str:
     """A hash of what the rules say and when each is tried, in their order."""
     said = [(r.name, sorted(r.tags), rule_content(r), _tried(r)) for r in ruleset.rules]
-    return _digest(repr((said, ruleset.imports)).encode())
+    spreads = [(r.name, sorted(r.tags), spread_content(r)) for r in ruleset.spreads]
+    return _digest(repr((said, spreads, ruleset.imports)).encode())
 
 
 def _tried(rule: Rule) -> tuple[object, ...]:

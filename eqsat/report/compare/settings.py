@@ -43,7 +43,8 @@ def _settings(a: Finished, b: Finished) -> Iterator[Setting]:
 
 def _rules(a: Finished, b: Finished) -> Iterator[Setting]:
     """Rules that only one side has, by name, where the sets are otherwise much the same."""
-    x, y = ({r.name for r in run.rules.rules} for run in (a, b))
+    meshed = a.mesh_plan is not None or b.mesh_plan is not None
+    x, y = ({r.name for r in (r.everything if meshed else r.rules)} for r in (a.rules, b.rules))
     if x != y:
         yield "rules of one side", _named(sorted(x - y)), _named(sorted(y - x))
 
