@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from eqsat.lang.problems import Record, Size, coded
+from eqsat.lang.typeformat import ElementType, Rated
 
 
 def _figure(value: int) -> int:
@@ -31,6 +32,11 @@ class PaddingRecord(Record):
     rows: Power = Field(description="of the last dim but one; fewer are a power of two")
     lanes: Power = Field(description="of the last dim")
     granule: Figure = Field(default=1, description="what memory is given out by")
+    narrowed: dict[Rated, ElementType] = Field(
+        default={},
+        description="the type in which temporaries are kept that only contractions of a type and"
+        " precision read: `{f32/default: bf16}`",
+    )
 
 
 def _tile(value: Any) -> Any:

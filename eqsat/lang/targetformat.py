@@ -16,11 +16,10 @@ from pydantic import (
 from eqsat.lang.memoryformat import NativeTile, PaddingRecord, Stages, UnitsRecord
 from eqsat.lang.problems import Bandwidth, Interval, Rate, Record, Size, Time, coded
 from eqsat.lang.tileformat import Mnk, Share, TilesRecord, UntiledRecord, When, as_list
+from eqsat.lang.typeformat import ElementType, Precision, Rated
 from eqsat.model.diag import did_you_mean
 from eqsat.model.executor import BUILT_IN
 from eqsat.model.oracle import COMPILERS, parse_oracle
-from eqsat.model.precision import PRECISIONS
-from eqsat.model.tensor import DTYPES
 from eqsat.plugins import plugged_in
 
 Kind = Literal["elementwise", "reduction", "contraction", "conversion", "move", "opaque"]
@@ -34,39 +33,6 @@ def _positive(value: float) -> float:
     if value <= 0:
         raise coded("E201", "a figure here is more than 0")
     return value
-
-
-def _dtype(name: str) -> str:
-    if name not in DTYPES:
-        raise coded("E202", f"no element type named `{name}`", did_you_mean(name, DTYPES))
-    return name
-
-
-def _precision(name: str) -> str:
-    if name not in PRECISIONS:
-        raise coded("E215", f"no precision named `{name}`", did_you_mean(name, PRECISIONS))
-    return name
-
-
-def _rated(name: str) -> str:
-    """`f32`, or `f32/high` for contractions of that precision."""
-    dtype, slash, precision = name.partition("/")
-    _dtype(dtype)
-    if slash:
-        _precision(precision)
-    return name
-
-
-_TYPE = {"type": "string", "description": "an element type, such as `bf16`"}
-ElementType = Annotated[str, AfterValidator(_dtype), WithJsonSchema(_TYPE)]
-Precision = Annotated[
-    str, AfterValidator(_precision), WithJsonSchema({"type": "string", "enum": list(PRECISIONS)})
-]
-_RATED = {
-    "type": "string",
-    "description": "an element type, or one and a precision of contractions: `f32/high`",
-}
-Rated = Annotated[str, AfterValidator(_rated), WithJsonSchema(_RATED)]
 
 
 class MemoryRecord(Record):

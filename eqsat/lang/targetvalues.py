@@ -87,7 +87,9 @@ def _measured_on(r: MeasuredOnRecord | None) -> MeasuredOn | None:
 
 def _padding(r: TargetRecord) -> Padding | None:
     p = r.padding
-    return None if p is None else Padding(p.rows, p.lanes, p.granule)
+    if p is None:
+        return None
+    return Padding(p.rows, p.lanes, p.granule, tuple(p.narrowed.items()))
 
 
 def _units(r: TargetRecord) -> Units | None:

@@ -19,12 +19,14 @@ class Padding:
     rows: more rows are a multiple of it, fewer a power of two, of narrow types at least as many
     as share a word (2 of bf16, 4 of i8); a vector lies in rows of lanes. granule_bytes: what
     memory is given out by. The figures of a TPU are 8 rows, 128 lanes and 512 B: XLA states them
-    in its layouts, such as `T(8,128)(2,1)`.
+    in its layouts, such as `T(8,128)(2,1)`. narrowed: type and precision of contractions, and the
+    type in which a temporary is kept that nothing else reads (`f32/default`, `bf16`).
     """
 
     rows: int
     lanes: int
     granule_bytes: int = 1
+    narrowed: tuple[tuple[str, str], ...] = ()
 
     def shape(self, shape: Sequence[int], dtype: str) -> tuple[int, ...]:
         """The extents that a tensor takes, with its dims in this order.
@@ -39,7 +41,8 @@ class Padding:
 
     def to_text(self) -> str:
         """What it says, on one line."""
-        return f"padded to {self.rows} rows of {self.lanes} lanes, {self.granule_bytes} bytes"
+        padded = f"padded to {self.rows} rows of {self.lanes} lanes, {self.granule_bytes} bytes"
+        return padded + "".join(f", {read} kept as {kept}" for read, kept in self.narrowed)
 
     def _rows(self, rows: int, dtype: str) -> int:
         if rows >= self.rows:

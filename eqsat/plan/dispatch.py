@@ -13,6 +13,7 @@ from eqsat.model.plan import Machine, Parts, Plan
 from eqsat.model.target import Target
 from eqsat.model.unionfind import union_find
 from eqsat.plan.inplace import kept_in_place
+from eqsat.plan.narrowed import narrowed_types
 from eqsat.plan.planner import plan
 from eqsat.plan.price import Rates, price, rates
 
@@ -81,11 +82,16 @@ def bytes_between_uses(egraph: EGraph, target: Target) -> int:
 def class_bytes(egraph: EGraph, padding: Padding | None) -> tuple[int, ...]:
     """Per class: the bytes of its buffer (of its first result if it has several).
 
-    Shapes of the same bytes are one buffer, which has the fewest bytes that any of them takes.
+    Shapes of the same bytes are one buffer, which has the fewest bytes that any of them takes. Of
+    what `narrowed` keeps in another type, the bytes of that.
     """
     if padding is None:
         return tuple(t[0].nbytes for t in egraph.types)
-    own = [padding.buffer_bytes(t[0].shape, t[0].dtype) for t in egraph.types]
+    narrow = narrowed_types(egraph, padding)
+    own = [
+        padding.buffer_bytes(t[0].shape, narrow.get(c, t[0].dtype))
+        for c, t in enumerate(egraph.types)
+    ]
     same = [(n.eclass, n.children[0]) for n in egraph.nodes if n.op == "reshape"]
     buffer, least = union_find(len(own), same), dict[int, int]()
     for b, nbytes in zip(buffer, own, strict=True):

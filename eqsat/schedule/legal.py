@@ -18,6 +18,7 @@ from eqsat.ops.contractions.roles import kind
 from eqsat.ops.generics.access import is_cheap, widens
 from eqsat.schedule.devices import by_device, device_faults
 from eqsat.schedule.fused import OneDispatch
+from eqsat.schedule.sizes import size_faults
 
 _ENCODINGS = frozenset({"set_encoding", "unset_encoding"})
 
@@ -36,7 +37,7 @@ def _faults(schedule: Schedule, target: Target, given: Program | None) -> list[s
         schedule.verify()
     except ValueError as error:
         return [str(error)]
-    found, machines = _flow_faults(schedule) + _size_faults(schedule, target), dict(target.devices)
+    found, machines = [*_flow_faults(schedule), *size_faults(schedule, target)], dict(target.devices)
     for i, d in enumerate(schedule.dispatches):
         own = schedule.target == target.name
         one = OneDispatch(i, d, schedule.program, machines.get(d.device, target), own)
@@ -63,20 +64,6 @@ def _flow_faults(schedule: Schedule) -> list[str]:
         there |= set(d.writes)
     bases = [program.behind_views(r) for r in program.results]
     return found + [f"result %{b} is never written" for b in bases if b not in there]
-
-
-def _size_faults(schedule: Schedule, target: Target) -> list[str]:
-    """A buffer has the bytes of its elements at least, and at most those that its padding takes."""
-    if schedule.target != target.name:  # one of another target may pad otherwise, or not at all
-        return []
-    where, nodes, found = target.place("padding"), schedule.program.nodes, list[str]()
-    sizes = dict(schedule.padded) | {b.node: b.nbytes for b in schedule.buffers}
-    for node, nbytes in sizes.items():
-        t = nodes[node].types[0]
-        most = t.nbytes if target.padding is None else target.padding.buffer_bytes(t.shape, t.dtype)
-        if not t.nbytes <= nbytes <= most:
-            found.append(f"%{node} has {nbytes:,} bytes, {t} takes {most:,} ({where})")
-    return found
 
 
 def _body_faults(
