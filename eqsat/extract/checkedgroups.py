@@ -165,7 +165,7 @@ class CheckedGroups:
         if len(ops) > 1:
             if not self.legality.may_share(ops):
                 yield f"has {len(ops)} members, the target allows {fusion.members}"
-            if self.legality.count_roots(ops) > fusion.roots:
+            if self.legality.count_inside(self._makers(g)) > fusion.roots:
                 yield f"has more roots than {fusion.roots}"
             if len(g.reads) + len(g.writes) > fusion.operands:
                 yield f"has more operands and results than {fusion.operands}"

@@ -78,6 +78,9 @@ class FusionRecord(Record):
     roots: Annotated[int, Field(ge=0)] | None = None
     row_reductions: Annotated[int, Field(ge=1)] | None = None
     row_block: Annotated[int, Field(ge=0)] | None = None
+    output_reductions: Annotated[int, Field(ge=0)] | None = None
+    staged: bool | None = None
+    pads: bool | None = None
     operands: Annotated[int, Field(ge=1)] | None = None
     members: Annotated[int, Field(ge=1)] | None = None
     template: Annotated[int, Field(ge=0)] | None = None

@@ -114,6 +114,11 @@ class Fusion:
     row_reductions: int = 1
     # rows that a contraction may keep in scratch of what roots inside compute for it; 0: none
     row_block: int = 0
+    # reductions of what a contraction of their dispatch computes that count as one root with it
+    output_reductions: int = 0
+    # operands' tiles are made in scratch: what a contraction reads inside is computed once
+    staged: bool = False
+    pads: bool = False  # windows of a contraction may reach over its operand, where it is padded
     operands: int = 16  # operands + results per dispatch
     members: int = 4  # ops per dispatch the search enumerates in every way
     # ops of a template: a contraction or reduction, its elementwise prologue and epilogue; 0: none

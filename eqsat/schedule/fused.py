@@ -19,6 +19,7 @@ from eqsat.model.schedule import Dispatch
 from eqsat.model.target import Target
 from eqsat.ops.contractions.roles import kind
 from eqsat.ops.generics.access import LaneAccess, access, is_copy, seen_as, through, widens
+from eqsat.ops.movement.moves import pads_with_zeros
 from eqsat.plan.scratch import tile_bytes
 from eqsat.schedule.pipelines import Root, pipeline_faults
 from eqsat.schedule.rowblocks import RowDispatch
@@ -101,13 +102,24 @@ class OneDispatch:
     def root_count(self) -> int:
         """Roots, with every `row_reductions` reductions over the same rows as one.
 
-        All of a dispatch that is computed by row blocks are one.
+        `output_reductions` that read a contraction are one with it. All of a dispatch that is computed by row blocks are one.
         """
         if self.row_blocks is not None:
             return 1
         most = self.target.fusion.row_reductions
         rows = Counter(self._rows(r) for r in self.roots)
-        return sum(-(-count // most) for count in rows.values())
+        behind = sum(self._is_behind(r) for r in self.roots)
+        found = sum(-(-count // most) for count in rows.values())
+        return found - min(behind, self.target.fusion.output_reductions)
+
+    def _is_behind(self, root: int) -> bool:
+        """Whether a reduction reads what a contraction inside computes, at any distance."""
+        if self.what(root) == "contraction":
+            return False
+        above = {root}
+        for _ in self.ops:
+            above |= {e.maker for e in self.edges if e.reader in above}
+        return any(self.what(m) == "contraction" for m in above)
 
     def _rows(self, root: int) -> tuple[object, ...]:
         node = self.node(root)
@@ -235,9 +247,14 @@ class OneDispatch:
             is_generic = isinstance(self.node(maker).attr, Generic)
             is_legal = is_generic and self._is_in_step(path)
         else:
-            is_legal = wanted == "any" or relation != "any"
+            is_legal = wanted == "any" or relation != "any" or self._is_edge(path)
         if not is_legal:
             yield self._relation_fault(path)
+
+    def _is_edge(self, path: _Path) -> bool:
+        """Whether windows of a contraction reach over the edge of what a pad reads."""
+        pads = self.target.fusion.pads and pads_with_zeros(self.node(path.below).attr)
+        return pads and not path.steps and path.kind == "contraction"
 
     def _is_in_step(self, path: _Path) -> bool:
         """Whether a reader wants one element after another as the maker (or memory) has them."""
@@ -333,7 +350,10 @@ class OneDispatch:
         """Whether all that use an op's result, and what they compute from it, follow its tiles."""
         for path in (p for p in self.paths if p.below == op):
             what = self.what(path.reader)
-            if what not in ("elementwise", "conversion", "move") or path.access is None:
+            along = what in ("elementwise", "conversion", "move")
+            if what == "reduction":
+                along = self.target.fusion.output_reductions > 0
+            if not along or path.access is None:
                 return False
             if path.access.relation == "any":
                 return False

@@ -145,7 +145,7 @@ class Checks(DevicePool):
         for q, i in readers:
             if keeps[q]:
                 continue
-            runs = max(runs, state.runs[q])
+            runs = runs if self._stages[q] else max(runs, state.runs[q])
             is_repeated = is_repeated or q in state.repeated or repeats(q, i)
         return Above(readers, runs, is_repeated)
 
@@ -153,6 +153,11 @@ class Checks(DevicePool):
     def _keeps(self) -> tuple[bool, ...]:
         """Per node: whether it has what it reads inside in scratch."""
         return tuple(map(self.legality.row_blocks.keeps, range(len(self.space.kinds))))
+
+    @cached_property
+    def _stages(self) -> tuple[bool, ...]:
+        """Per node: whether what it reads is computed once for each element."""
+        return tuple(map(self.legality.stages, range(len(self.space.kinds))))
 
     @cached_property
     def _iterations(self) -> tuple[int, ...]:
@@ -257,6 +262,8 @@ class Checks(DevicePool):
             again = any(n in state.repeated for n in made if legality.is_contraction(n))
             if not blocks.is_legal(state.inside, by_rows=again):
                 return False
+        if fusion.output_reductions and legality.count_inside(state.inside) > fusion.roots:
+            return state.members == 1
         operands = len(state.reads) + len(self.space.outputs[sink])
         return state.members == 1 or (operands <= fusion.operands and state.roots <= fusion.roots)
 

@@ -196,14 +196,14 @@ class Costs(NodePrices):
     def runs(self, members: tuple[int, ...]) -> dict[int, int]:
         """How often each member's body runs: as often as its most frequent reader inside.
 
-        `members` are in topological order.
+        What a contraction reads that keeps rows of it, or stages its tiles, runs once. `members` are in topological order.
         """
-        space, own, keeps = self.space, self.iterations, self._legality.row_blocks.keeps
+        space, own, rules = self.space, self.iterations, self._legality
         made = {b: m for m in members for b in space.made[m]}
         runs = dict.fromkeys(members, 0)
         for m in reversed(members):
             runs[m] = most = max(runs[m], own[m])
-            if keeps(m):
+            if rules.row_blocks.keeps(m) or rules.stages(m):
                 continue
             for b in space.operands[m]:
                 maker = made.get(b)

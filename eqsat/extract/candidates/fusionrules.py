@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Self
@@ -84,6 +84,10 @@ class FusionRules:
         assert isinstance(attr, Generic), "roots are generics"
         return attr
 
+    def stages(self, reader: int) -> bool:
+        """Whether a reader has what it reads inside computed once for each element of it."""
+        return self.fusion.staged and self.is_contraction(reader)
+
     @cached_property
     def row_blocks(self) -> RowBlockRules:
         """What a contraction may read from roots inside."""
@@ -105,14 +109,46 @@ class FusionRules:
         return {}
 
     def count_apart(self, roots: Collection[int]) -> int:
-        """How many roots these are; `row_reductions` reductions over the same rows count once.
+        """How many roots these are at the least; some reductions count once.
 
-        Those of a softmax or a layer norm: equal result extents, equally many iterations.
+        `row_reductions` over the same rows, as those of a softmax or a layer norm: equal result
+        extents, equally many iterations. And `output_reductions` of what a contraction computes.
         """
-        most = self.fusion.row_reductions
-        if most < 2 or len(roots) < 2:
+        fusion = self.fusion
+        if len(roots) < 2 or (fusion.row_reductions < 2 and not fusion.output_reductions):
             return len(roots)
+        reductions = sum(not self.is_contraction(r) for r in roots)
+        behind = reductions if reductions < len(roots) else 0
+        return self._count(roots) - min(behind, fusion.output_reductions)
+
+    def _count(self, roots: Collection[int]) -> int:
+        """How many roots these are, wherever they stand."""
+        most = self.fusion.row_reductions
         return sum(cdiv(count, most) for count in Counter(map(self.rows, roots)).values())
+
+    def count_inside(self, makers: Mapping[int, int]) -> int:
+        """How many roots a dispatch has; makers: per buffer computed inside, by which node."""
+        roots = tuple(n for n in dict.fromkeys(makers.values()) if self.roots[n])
+        least = self.count_roots(roots)
+        if not self.fusion.output_reductions or least == len(roots):
+            return least
+        behind = sum(self._is_behind(makers, r) for r in roots)
+        return self._count(roots) - min(behind, self.fusion.output_reductions)
+
+    def _is_behind(self, makers: Mapping[int, int], root: int) -> bool:
+        """Whether a reduction reads what a contraction computes in the same dispatch."""
+        if self.is_contraction(root):
+            return False
+        seen, work = {root}, [root]
+        while work:
+            for b in self.space.operands[work.pop()]:
+                maker = makers.get(b)
+                if maker is not None and self.is_contraction(maker):
+                    return True
+                if maker is not None and maker not in seen:
+                    seen.add(maker)
+                    work.append(maker)
+        return False
 
     def rows(self, root: int) -> tuple[object, ...]:
         """What is equal of reductions over the same rows, and of nothing else."""

@@ -258,7 +258,7 @@ class Grower(Redundant):
         most = self._iterations[node]
         for q, i in readers:
             if not keeps[q]:
-                most = max(most, runs[q])
+                most = most if self._stages[q] else max(most, runs[q])
                 if q in repeated or legality.repeats(q, i):
                     repeated.add(node)
         runs[node] = most

@@ -155,6 +155,9 @@ class Merger(DevicePool):
         reads = tuple({buffer[r]: r for r in (*two.reads, *one.reads)}.values())
         members = order(space, a.nodes | b.nodes)
         has_roots = any(map(legality.is_root, ops))
+        makers = a.makers | b.makers
+        if has_roots and legality.count_inside(makers) > legality.fusion.roots:
+            return None
         if has_roots and legality.crowds(legality.roots_inside(members)):
             return None
         exposable = tuple(dict.fromkeys((*one.exposable, *two.exposable)))

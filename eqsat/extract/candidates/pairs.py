@@ -185,7 +185,7 @@ class MergePairs:
             sizes = facts[what].sum(axis=1)
             return sizes[rows] + sizes[columns] - both(what)
 
-        fine = together("root") <= fusion.roots
+        fine = together("root") <= fusion.roots + fusion.output_reductions  # `merge` counts them
         fine &= together("read") + 2 <= fusion.operands  # and two results
         fine &= both("touched", "made") + both("made", "touched") == 0
         has_view = facts["view"].sum(axis=1) > 0

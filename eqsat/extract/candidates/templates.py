@@ -276,8 +276,12 @@ class Templates:
         """Per node: whether a group with a root may compute it too: another root of the rows."""
         legality, kinds = self.grower.legality, self.grower.space.kinds
         in_rows = legality.fusion.row_reductions > 1
+        behind = legality.fusion.output_reductions > 0
         return tuple(
-            not is_root or legality.row_blocks.is_on or (in_rows and kind == "reduction")
+            not is_root
+            or legality.row_blocks.is_on
+            or (in_rows and kind == "reduction")
+            or (behind and kind == "contraction")
             for is_root, kind in zip(legality.roots, kinds, strict=True)
         )
 

@@ -16,6 +16,7 @@ from eqsat.model.attr import loop_order
 from eqsat.model.generic import Generic
 from eqsat.model.target import DEQUANTISE, Fusion
 from eqsat.ops.generics.access import LaneAccess, access, is_copy, seen_as, through, widens
+from eqsat.ops.movement.moves import pads_with_zeros
 
 Reader = tuple[int, int]  # (node, operand)
 Readers = Mapping[int, Sequence[Reader]]  # per buffer read inside: by whom, views looked through
@@ -217,7 +218,13 @@ class Uses:
         wanted = self.fusion.index_relation
         if wanted == "identity" and not self.carries[producer]:
             return self._is_one_nest(producer, use)
-        return wanted == "any" or self.relation(use) != "any"
+        return wanted == "any" or self.relation(use) != "any" or self.is_edge(producer, use)
+
+    def is_edge(self, producer: int, use: Use) -> bool:
+        """Whether an op pads for a contraction whose windows may reach over the edge."""
+        attr = self.space.egraph.nodes[producer].attr
+        pads = self.fusion.pads and pads_with_zeros(attr)
+        return pads and not use.via and self.space.kinds[use.node] == "contraction"
 
     def _is_one_nest(self, producer: int, use: Use) -> bool:
         """Whether a generic's user wants its elements in the order in which they are computed."""
@@ -257,7 +264,10 @@ class Uses:
 
     def is_along(self, maker: int, use: Use) -> bool:
         """Whether a user can be tiled with what it reads."""
-        if self.space.kinds[use.node] not in ("elementwise", "conversion", "move"):
+        along = ("elementwise", "conversion", "move")
+        if self.fusion.output_reductions:  # blocks of the result are reduced as they are made
+            along = (*along, "reduction")
+        if self.space.kinds[use.node] not in along:
             return False
         found = self.access(use)
         made = self.space.type(self.space.outputs[maker][0]).shape

@@ -60,7 +60,7 @@ class Views:
         """Contractions and reductions of one dispatch at the most."""
         return max(
             max(
-                max(1, f.roots) * max(1, f.row_reductions),
+                max(1, f.roots) * max(1, f.row_reductions) + f.output_reductions,
                 bool(f.row_block) * (2 + f.row_reductions),
             )
             for f in self._fusions

@@ -88,6 +88,11 @@ def pad_value(text: str) -> str:
     return repr(value)
 
 
+def pads_with_zeros(attr: Attr) -> bool:
+    """Whether an op is a pad, and what it pads with is 0 or false."""
+    return isinstance(attr, Move) and attr.op == "pad" and pad_value(attr.args[2]) == "0"
+
+
 # ---- slices and concats ----------------------------------------------------------------------
 def respell_slice(cut: Move) -> Move | None:
     """The one spelling of a slice, see `slice_of`; None if this is it."""
