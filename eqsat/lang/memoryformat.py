@@ -39,6 +39,17 @@ class PaddingRecord(Record):
     )
 
 
+class PlacingRecord(Record):
+    """What the compiler does with the temporaries of a chosen schedule."""
+
+    scratchpad: Size = Field(
+        default=0, description="beside main memory, for temporaries while all that is touched fits"
+    )
+    in_place: bool = Field(
+        default=False, description="results may lie where operands lay that nothing reads later"
+    )
+
+
 def _tile(value: Any) -> Any:
     if not isinstance(value, list) or len(value) != 2:
         raise coded("E221", "a native tile has rows and lanes", "write `[8, 128]`")

@@ -13,7 +13,7 @@ from pydantic import (
     model_validator,
 )
 
-from eqsat.lang.memoryformat import NativeTile, PaddingRecord, Stages, UnitsRecord
+from eqsat.lang.memoryformat import NativeTile, PaddingRecord, PlacingRecord, Stages, UnitsRecord
 from eqsat.lang.problems import Bandwidth, Interval, Rate, Record, Size, Time, coded
 from eqsat.lang.tileformat import Mnk, Share, TilesRecord, UntiledRecord, When, as_list
 from eqsat.lang.typeformat import ElementType, Precision, Rated
@@ -293,6 +293,9 @@ class TargetRecord(Record):
     )
     padding: PaddingRecord | None = Field(
         default=None, description="of buffers in memory; left out: none"
+    )
+    placing: PlacingRecord = Field(
+        default=PlacingRecord(), description="of temporaries, by the compiler, behind the search"
     )
     native_tiles: dict[ElementType, NativeTile] = Field(
         default={}, description="rows and lanes that one register holds, by element type"

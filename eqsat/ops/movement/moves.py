@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from eqsat.model.attr import Shape
+from eqsat.model.attr import Attr, Shape
 from eqsat.model.expr import read_literal
 from eqsat.model.limits import MOST_OPERANDS
 from eqsat.model.movement import Move
