@@ -75,15 +75,16 @@ def by_compiler(device: str, ask: Callable[[str], list[Row]]) -> list[Row] | str
 def peak(device: str, name: str, function: Any, args: list[Any], weights: tuple[str, ...]) -> Row:
     """Peak bytes of one program."""
     import eqsat
-    from eqsat.run.compiling import CompilerQuestions, oracle_for
+    from eqsat.run.compiling import CompilerQuestions, oracle_for, predicted
 
     begin = time.monotonic()
     target = next(t for t in TARGETS[device] if t in shipped())
-    run = eqsat.optimize(function, *args, target=target, weights=weights, time_limit=SECONDS)
+    options = {"weights": weights} if weights else {}
+    run = eqsat.optimize(function, *args, target=target, time_limit=SECONDS, **options)
     assert run.schedule is not None
     asked = CompilerQuestions(oracle_for(device), run.source, run.weights)
     told = asked.answer(asked.module(run.schedule, run.target))
-    wanted, own = told.peak_bytes, run.schedule.peak_bytes
+    wanted, own = told.peak_bytes, predicted(run.schedule, run.target).peak_bytes
     share = None if not wanted else round(own / wanted - 1, 5)
     found = {
         "program": name, "target": target, "predicted": own, "compiler": wanted, "off": share,

@@ -156,6 +156,9 @@ class CheckedGroups:
             yield "writes several classes, the target allows one"
         if len(g.writes) > len(sinks) and not fusion.multi_result:
             yield "writes a class from inside, the target does not allow it"
+        staged = {b for m in self.legality.in_front(g.members) for b in self._made(m)}
+        if not staged.isdisjoint(self.buffers(g.writes)):
+            yield "writes what a contraction inside has staged in scratch"
         time_ps = self.price_ps(g)
         if time_ps != g.time_ps:
             yield f"takes {time_ps} ps, not {g.time_ps}"

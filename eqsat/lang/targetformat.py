@@ -79,7 +79,7 @@ class FusionRecord(Record):
     row_reductions: Annotated[int, Field(ge=1)] | None = None
     row_block: Annotated[int, Field(ge=0)] | None = None
     output_reductions: Annotated[int, Field(ge=0)] | None = None
-    staged: bool | None = None
+    staged: Annotated[int, Field(ge=0)] | None = None
     pads: bool | None = None
     operands: Annotated[int, Field(ge=1)] | None = None
     members: Annotated[int, Field(ge=1)] | None = None

@@ -117,8 +117,9 @@ class Fusion:
     row_block: int = 0
     # reductions of what a contraction of their dispatch computes that count as one root with it
     output_reductions: int = 0
-    # operands' tiles are made in scratch: what a contraction reads inside is computed once
-    staged: bool = False
+    # rows and columns of a contraction's result for which what it reads inside is computed in
+    # scratch, and then again for the next ones; 0: it is computed for every multiply-add
+    staged: int = 0
     pads: bool = False  # windows of a contraction may reach over its operand, where it is padded
     operands: int = 16  # operands + results per dispatch
     members: int = 4  # ops per dispatch the search enumerates in every way

@@ -87,7 +87,8 @@ def class_bytes(egraph: EGraph, padding: Padding | None) -> tuple[int, ...]:
     """
     if padding is None:
         return tuple(t[0].nbytes for t in egraph.types)
-    narrow = narrowed_types(egraph, padding)
+    weights = weight_classes(egraph) if padding.narrowed else ()
+    narrow = narrowed_types(egraph, padding, weights)
     own = [
         padding.buffer_bytes(t[0].shape, narrow.get(c, t[0].dtype))
         for c, t in enumerate(egraph.types)

@@ -6,6 +6,8 @@ XLA:TPU keeps f32 as bf16 where only contractions of precision `default` read it
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from eqsat.model.attr import Attr
 from eqsat.model.egraph import EGraph
 from eqsat.model.generic import Generic
@@ -14,16 +16,18 @@ from eqsat.model.padding import Padding
 from eqsat.ops.contractions.roles import kind
 
 
-def narrowed_types(egraph: EGraph, padding: Padding) -> dict[int, str]:
+def narrowed_types(
+    egraph: EGraph, padding: Padding, weights: Collection[int]
+) -> dict[int, str]:
     """Per class whose every reader is such a contraction: the type in which it is kept.
 
     Conversions and views are looked through: what they make of the value is read likewise. What
-    the caller brings or wants is as it is, and so are weights.
+    the caller brings or wants is as it is, and so are weights: classes that follow from them.
     """
     kept = dict(padding.narrowed)
     if not kept:
         return {}
-    wide = {n.eclass for n in egraph.nodes if n.op in ("weight", "input")}.union(egraph.roots)
+    wide = {n.eclass for n in egraph.nodes if n.op == "input"}.union(egraph.roots, weights)
     shown: list[tuple[int, int]] = []  # what is read, and a class of the same value
     for n in egraph.nodes:
         for c in n.children:

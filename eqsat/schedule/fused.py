@@ -218,6 +218,8 @@ class OneDispatch:
 
     def _result_faults(self) -> Iterator[str]:
         fusion, writes = self.target.fusion, self.dispatch.writes
+        if fusion.staged:
+            yield from self._staged_faults()
         if len(writes) < 2 or fusion.multi_result:
             return
         where = self.target.place("fusion.multi_result")
@@ -227,6 +229,16 @@ class OneDispatch:
         inner = {e.maker for e in self.edges} & set(writes)
         for m in sorted(inner):
             yield f"writes %{m}, which is also used inside, fusion.multi_result is false ({where})"
+
+    def _staged_faults(self) -> Iterator[str]:
+        """What stands in front of a contraction is in scratch, and no result."""
+        staged = {e.maker for e in self.edges if self.what(e.reader) == "contraction"}
+        for _ in self.ops:
+            staged |= {e.maker for e in self.edges if e.reader in staged}
+        written = {self._maker(w) for w in self.dispatch.writes}
+        for m in sorted(staged & written):
+            where = self.target.place("fusion.staged")
+            yield f"writes %{m}, which a contraction inside has staged in scratch ({where})"
 
     def _path_faults(self, path: _Path) -> Iterator[str]:
         maker, reader = path.below, path.reader

@@ -145,7 +145,8 @@ class Checks(DevicePool):
         for q, i in readers:
             if keeps[q]:
                 continue
-            runs = runs if self._stages[q] else max(runs, state.runs[q])
+            wanted = self.legality.staged_runs(q, i) if self._stages[q] else state.runs[q]
+            runs = max(runs, wanted)
             is_repeated = is_repeated or q in state.repeated or repeats(q, i)
         return Above(readers, runs, is_repeated)
 
@@ -156,7 +157,7 @@ class Checks(DevicePool):
 
     @cached_property
     def _stages(self) -> tuple[bool, ...]:
-        """Per node: whether what it reads is computed once for each element."""
+        """Per node: whether what it reads is computed by blocks."""
         return tuple(map(self.legality.stages, range(len(self.space.kinds))))
 
     @cached_property

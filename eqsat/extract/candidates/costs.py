@@ -196,19 +196,21 @@ class Costs(NodePrices):
     def runs(self, members: tuple[int, ...]) -> dict[int, int]:
         """How often each member's body runs: as often as its most frequent reader inside.
 
-        What a contraction reads that keeps rows of it, or stages its tiles, runs once. `members` are in topological order.
+        What a contraction reads that keeps rows of it runs once, what it stages once for each block. `members` are in topological order.
         """
         space, own, rules = self.space, self.iterations, self._legality
         made = {b: m for m in members for b in space.made[m]}
         runs = dict.fromkeys(members, 0)
         for m in reversed(members):
             runs[m] = most = max(runs[m], own[m])
-            if rules.row_blocks.keeps(m) or rules.stages(m):
+            if rules.row_blocks.keeps(m):
                 continue
-            for b in space.operands[m]:
+            stages = rules.stages(m)
+            for i, b in enumerate(space.operands[m]):
                 maker = made.get(b)
-                if maker is not None and runs[maker] < most:
-                    runs[maker] = most
+                if maker is not None:
+                    wanted = rules.staged_runs(m, i) if stages else most
+                    runs[maker] = max(runs[maker], wanted)
         return runs
 
     @cached_property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Self
@@ -13,6 +13,7 @@ from eqsat.extract.candidates.devices import Devices
 from eqsat.extract.candidates.rowblocks import RowBlockRules
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.candidates.uses import Uses
+from eqsat.model.affine import map_loops
 from eqsat.model.egraph import ENode
 from eqsat.model.foreign import Custom
 from eqsat.model.generic import Generic
@@ -85,8 +86,43 @@ class FusionRules:
         return attr
 
     def stages(self, reader: int) -> bool:
-        """Whether a reader has what it reads inside computed once for each element of it."""
-        return self.fusion.staged and self.is_contraction(reader)
+        """Whether a reader has what it reads inside computed by blocks."""
+        return self.fusion.staged > 0 and self.is_contraction(reader)
+
+    def staged_runs(self, reader: int, operand: int) -> int:
+        """How often elements of an operand are computed for blocks of a contraction's result.
+
+        Each once for every `staged` columns, or rows, that only the other operand has.
+        """
+        key = (reader, operand)
+        if key not in self._staged_runs:
+            g = self.generic(reader)
+            other = g.maps[1 - operand] if operand < len(g.maps) == 2 else g.maps[operand]
+            mine = map_loops(g.maps[operand])
+            blocks = math.prod(g.sizes[d] for d in map_loops(other) if d < g.rank and d not in mine)
+            size = self.space.type(self.space.egraph.nodes[reader].children[operand]).size
+            self._staged_runs[key] = size * cdiv(blocks, self.fusion.staged)
+        return self._staged_runs[key]
+
+    @cached_property
+    def _staged_runs(self) -> dict[tuple[int, int], int]:
+        return {}
+
+    def in_front(self, members: Sequence[int]) -> frozenset[int]:
+        """Members that a contraction inside has staged: they are in scratch and no results.
+
+        members: in topological order.
+        """
+        if not self.fusion.staged or len(members) < 2:
+            return frozenset()
+        space, read, found = self.space, set[int](), set[int]()
+        for m in reversed(members):
+            made = space.made[m]
+            if not read.isdisjoint(made):
+                found.add(m)
+            if m in found or self.is_contraction(m):
+                read.update(space.operands[m])
+        return frozenset(found)
 
     @cached_property
     def row_blocks(self) -> RowBlockRules:

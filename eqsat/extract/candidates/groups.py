@@ -258,7 +258,7 @@ class Grower(Redundant):
         most = self._iterations[node]
         for q, i in readers:
             if not keeps[q]:
-                most = most if self._stages[q] else max(most, runs[q])
+                most = max(most, legality.staged_runs(q, i) if self._stages[q] else runs[q])
                 if q in repeated or legality.repeats(q, i):
                     repeated.add(node)
         runs[node] = most
@@ -280,7 +280,7 @@ class Grower(Redundant):
         space = self.space
         nodes = {*state.inside.values(), *state.views, *space.views_of(sink)}
         members, writes = order(space, nodes), space.outputs[sink]
-        hidden = {sink}
+        hidden = {sink, *self.legality.in_front(members)}
         if self._has_gathers:
             hidden |= self.costs.gathered.in_part(members, writes)
         is_op, outputs = space.is_op, space.outputs

@@ -160,6 +160,10 @@ class Merger(DevicePool):
             return None
         if has_roots and legality.crowds(legality.roots_inside(members)):
             return None
-        exposable = tuple(dict.fromkeys((*one.exposable, *two.exposable)))
+        staged = {b for m in legality.in_front(members) for b in space.made[m]}
+        if not staged.isdisjoint(map(buffer.__getitem__, writes)):
+            return None
+        shown = dict.fromkeys((*one.exposable, *two.exposable))
+        exposable = tuple([c for c in shown if buffer[c] not in staged])
         price = self.costs.stated(members, reads, writes)
         return Candidate(members, reads, writes, exposable, *price)

@@ -95,9 +95,10 @@ class Space:
 
     @cached_property
     def alike(self) -> tuple[int, ...]:
-        """Per node: a number that nodes of the same op, attribute and types share."""
-        types: dict[tuple[TensorType, ...], int] = {}
-        of = [types.setdefault(t, len(types)) for t in self.egraph.types]
+        """Per node: a number that nodes of the same op, attribute, types and bytes share."""
+        types: dict[tuple[tuple[TensorType, ...], int], int] = {}
+        both = zip(self.egraph.types, self.sizes, strict=True)
+        of = [types.setdefault(t, len(types)) for t in both]
         known: dict[tuple[object, ...], int] = {}
         return tuple(
             known.setdefault((n.op, n.attr, of[n.eclass], *[of[c] for c in n.children]), len(known))
