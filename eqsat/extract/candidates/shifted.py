@@ -205,7 +205,7 @@ class Shifted:
         held = (pool.held, pool.fills, pool.resident, pool.optional)
         held += (self._from_weights, self.space.donated)
         device = pool.legality.devices.classes[buffer] if target.devices else ""
-        return (*[buffer in h for h in held], device)
+        return (*[buffer in h for h in held], device, self.space.sizes[buffer])
 
     @cached_property
     def _from_weights(self) -> frozenset[int]:
