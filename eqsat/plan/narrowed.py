@@ -16,9 +16,7 @@ from eqsat.model.padding import Padding
 from eqsat.ops.contractions.roles import kind
 
 
-def narrowed_types(
-    egraph: EGraph, padding: Padding, weights: Collection[int]
-) -> dict[int, str]:
+def narrowed_types(egraph: EGraph, padding: Padding, weights: Collection[int]) -> dict[int, str]:
     """Per class whose every reader is such a contraction: the type in which it is kept.
 
     Conversions and views are looked through: what they make of the value is read likewise. What

@@ -102,7 +102,8 @@ class OneDispatch:
     def root_count(self) -> int:
         """Roots, with every `row_reductions` reductions over the same rows as one.
 
-        `output_reductions` that read a contraction are one with it. All of a dispatch that is computed by row blocks are one.
+        `output_reductions` that read a contraction are one with it. All of a dispatch that is
+        computed by row blocks are one.
         """
         if self.row_blocks is not None:
             return 1

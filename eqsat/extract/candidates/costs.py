@@ -196,7 +196,8 @@ class Costs(NodePrices):
     def runs(self, members: tuple[int, ...]) -> dict[int, int]:
         """How often each member's body runs: as often as its most frequent reader inside.
 
-        What a contraction reads that keeps rows of it runs once, what it stages once for each block. `members` are in topological order.
+        What a contraction reads that keeps rows of it runs once, what it stages once for each
+        block. `members` are in topological order.
         """
         space, own, rules = self.space, self.iterations, self._legality
         made = {b: m for m in members for b in space.made[m]}
