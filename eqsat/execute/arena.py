@@ -157,6 +157,8 @@ class Buffers:
 
     def __init__(self, schedule: Schedule, inside: Array | None = None):
         self.padded = dict(schedule.padded)
+        # this machine rounds no operands, so it has no narrow values: they lie beside the arena
+        self.apart = {node for node, _ in schedule.narrowed}
         self.nodes: tuple[Node, ...] = schedule.program.nodes
         self.buffers = {b.node: b for b in schedule.buffers}
         self.step, self.who = 0, "the caller"
@@ -175,7 +177,7 @@ class Buffers:
         self.gone: set[int] = set()
 
     def _place(self, b: Buffer) -> Array:
-        if b.offset is None:
+        if b.offset is None or b.node in self.apart:
             return np.full(self._size(b), POISON, np.uint8)
         if b.offset < 0:
             raise ArenaFault(f"%{b.node} lies in front of the arena")

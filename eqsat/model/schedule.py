@@ -28,6 +28,7 @@ class Schedule(Printed):
     originals: str = "dropped"  # of weights, once they are packed: dropped | held; or stored packed
     in_place: tuple[tuple[int, int], ...] = ()  # (result, argument): one buffer has both
     padded: tuple[tuple[int, int], ...] = ()  # (node, bytes) of those that memory pads
+    narrowed: tuple[tuple[int, str], ...] = ()  # (node, type) of those kept in another type
 
     def verify(self) -> None:
         """ValueError if a dispatch reads what was not written, or a temporary when it is not live.
@@ -347,7 +348,11 @@ class Schedule(Printed):
             "target": self.target,
             "originals": self.originals,
             "in_place": [list(pair) for pair in self.in_place],
-        } | ({"padded": [list(pair) for pair in self.padded]} if self.padded else {})
+        } | {
+            k: [list(pair) for pair in pairs]
+            for k, pairs in (("padded", self.padded), ("narrowed", self.narrowed))
+            if pairs
+        }
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Schedule:

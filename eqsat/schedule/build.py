@@ -21,6 +21,7 @@ from eqsat.model.target import HELD, Target
 from eqsat.model.unionfind import union_find
 from eqsat.ops.contractions.roles import kind
 from eqsat.plan.dispatch import class_bytes, weight_classes
+from eqsat.plan.narrowed import narrowed_types
 from eqsat.schedule.devices import with_devices
 from eqsat.schedule.plans import with_plans
 
@@ -78,7 +79,10 @@ class _Writer:
         ahead_nodes = tuple(i for i in ahead if program.nodes[i].op != "weight")
         rest = self.target.name, self.target.originals
         padded = tuple(self._padded())
-        schedule = Schedule(program, dispatches, buffers, ahead_nodes, *rest, padded=padded)
+        schedule = Schedule(
+            program, dispatches, buffers, ahead_nodes, *rest, padded=padded,
+            narrowed=tuple(self._narrowed()),
+        )  # fmt: skip
         return with_plans(schedule, self.egraph, self.target, self.kept)
 
     # ---- values -----------------------------------------------------------------------------
@@ -271,6 +275,16 @@ class _Writer:
             for node, eclass in sorted(self.classes.items()):
                 if self._sizes[eclass] != self.builder.nodes[node].types[0].nbytes:
                     yield node, self._sizes[eclass]
+
+
+    def _narrowed(self) -> Iterator[tuple[int, str]]:
+        """Nodes that memory keeps in another type, which other ops than contractions never read."""
+        padding = self.target.padding
+        if padding is not None and padding.narrowed:
+            found = narrowed_types(self.egraph, padding, weight_classes(self.egraph))
+            for node, eclass in sorted(self.classes.items()):
+                if eclass in found:
+                    yield node, found[eclass]
 
 
 def _is_named(n: Node) -> bool:
