@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,7 @@ from eqsat.compiling import predicted
 from eqsat.lang.programs import parse_program
 from eqsat.lang.settings import override
 from eqsat.lang.targets import load_target
+from eqsat.model.diag import EqsatError
 from eqsat.model.schedule import Schedule
 from eqsat.model.target import Target
 from eqsat.schedule.legal import faults
@@ -27,9 +29,7 @@ def tpu() -> Target:
 
 
 def schedule_of(text: str, target: Target, rules: tuple[str, ...] = ("policy/keep",)) -> Schedule:
-    run = eqsat.optimize(
-        parse_program(text), target=target, rules=rules, threads=1, time_limit=20
-    )
+    run = eqsat.optimize(parse_program(text), target=target, rules=rules, threads=1, time_limit=20)
     assert run.schedule is not None
     assert not faults(run.schedule, target)
     return run.schedule
@@ -93,7 +93,8 @@ def test_an_arena_has_narrow_values_beside_it(tpu: Target) -> None:
 # ---- what shares a kernel with a product ---------------------------------------------------------
 REDUCED = (
     f"input x: bf16[{ROWS}, 512]\ninput a: bf16[512, 1024]\ny = matmul(x, a)\n"
-    f"s = generic(y, loops=[{ROWS}, 1024], rank=1, maps=[[d0, d1]], body=x0, combine=add)\nreturn s\n"
+    f"s = generic(y, loops=[{ROWS}, 1024], rank=1, maps=[[d0, d1]], body=x0, combine=add)\n"
+    "return s\n"
 )
 
 
@@ -195,3 +196,22 @@ def test_temporaries_are_beside_main_memory_while_all_fits(
     assert main_memory_bytes(schedule, tpu) == brought(schedule) + kept * rows * 2048 * 2
     none = override(tpu, ["placing.scratchpad=0 B", "placing.in_place=false"])
     assert main_memory_bytes(schedule, none) == schedule.peak_bytes
+
+
+# ---- contradictions ------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("padding: {narrowed: {f32: bf16}}", "names no precision"),
+        ("padding: {narrowed: {bf16/default: f32}}", "is not narrower than"),
+        ("fusion: {row_reductions: 2}", "`staged` computes again"),
+        ("fusion: {row_block: 8}", "rows in scratch hold"),
+    ],
+)
+def test_what_contradicts_is_refused(line: str, words: str, tmp_path: Path) -> None:
+    file = tmp_path / "other.yaml"
+    file.write_text(f"target: other\nextends: tpu-v5e\ndoc: Another.\nsource: Invented.\n{line}\n")
+    with pytest.raises(EqsatError) as refused:
+        load_target(file)
+    assert any(words in d.message for d in refused.value.diagnostics)
+    assert {d.code for d in refused.value.diagnostics} == {"E221"}

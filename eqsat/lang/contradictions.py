@@ -22,6 +22,8 @@ def contradictions(record: TargetRecord, source: YamlSource) -> Iterator[Diagnos
 def _found(r: TargetRecord) -> Found:
     yield from _scratch(r)
     yield from _native_tiles(r)
+    yield from _narrowed(r)
+    yield from _fusion(r)
     for name, pipeline in r.pipelines.items():
         if pipeline is not None:
             yield from _pipeline(r, name, pipeline)
@@ -36,6 +38,28 @@ def _scratch(r: TargetRecord) -> Found:
     if scratch is not None and r.units is not None and scratch > r.units.scratch:
         what = f"{scratch:,} bytes of scratch for one workgroup, a unit has {r.units.scratch:,}"
         yield path, what, "write what a workgroup may ask for; `units.scratch` is that of all"
+
+
+def _narrowed(r: TargetRecord) -> Found:
+    for reading, dtype in ({} if r.padding is None else r.padding.narrowed).items():
+        path, own = ("padding", "narrowed", reading), reading.partition("/")[0]
+        if "/" not in reading:
+            what = f"`{reading}` names no precision, and every contraction has one"
+            yield path, what, f"write `{reading}/default: {dtype}`"
+        if DTYPES[dtype][0] >= DTYPES[own][0]:
+            yield path, f"{dtype} is not narrower than {own}", "write a type of fewer bits"
+
+
+def _fusion(r: TargetRecord) -> Found:
+    """What a contraction has of other roots inside is said in one way."""
+    f = r.fusion
+    if f.staged and (f.row_reductions or 1) > 1:
+        what = "`staged` computes again what `row_reductions` keeps for a row"
+        yield ("fusion", "staged"), what, "take one of them out"
+    if (f.output_reductions or f.staged) and f.row_block:
+        key = "output_reductions" if f.output_reductions else "staged"
+        what = f"`{key}` and `row_block`: rows in scratch hold the other roots already"
+        yield ("fusion", key), what, "take one of them out"
 
 
 def _native_tiles(r: TargetRecord) -> Found:

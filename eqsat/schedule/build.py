@@ -276,7 +276,6 @@ class _Writer:
                 if self._sizes[eclass] != self.builder.nodes[node].types[0].nbytes:
                     yield node, self._sizes[eclass]
 
-
     def _narrowed(self) -> Iterator[tuple[int, str]]:
         """Nodes that memory keeps in another type, which other ops than contractions never read."""
         padding = self.target.padding
