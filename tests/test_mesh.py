@@ -116,10 +116,29 @@ def whole(pieces: dict[tuple[int, ...], np.ndarray], spread: Spread, mesh: Mesh)
     return pieces[()]
 
 
+def gathered(
+    x: np.ndarray, read: Spread, whole: Spread, at: tuple[int, ...], mesh: Mesh
+) -> np.ndarray:
+    """What a device computes on: blocks of all devices of the axes that its op gathers over."""
+    axes = [i for i, (a, b) in enumerate(zip(read, whole, strict=True)) if a != b]
+    if not axes:
+        return parts(x, read, at, mesh)
+    found = []
+    for there in itertools.product(*(range(mesh.sizes[i]) for i in axes)):
+        other = [there[axes.index(i)] if i in axes else n for i, n in enumerate(at)]
+        found.append(parts(x, read, tuple(other), mesh))
+    dim = read[axes[0]]
+    assert isinstance(dim, int)
+    return np.concatenate(found, dim)
+
+
 def run_cut(n: Node, s: Strategy, xs: list[np.ndarray], mesh: Mesh) -> np.ndarray:
     pieces = {}
     for at in itertools.product(*map(range, mesh.sizes)):
-        local = [parts(x, spread, at, mesh) for x, spread in zip(xs, s.reads, strict=True)]
+        local = [
+            gathered(x, read, whole, at, mesh)
+            for x, read, whole in zip(xs, s.reads, s.taken, strict=True)
+        ]
         cut = tuple(k if isinstance(k, int) else REPLICATED for k in s.made)
         result = mesh.local(cut, n.type.shape)
         attr = local_attr(n.attr, [x.shape for x in local], result, s.cuts, mesh)
@@ -392,8 +411,13 @@ print(json.dumps(found))
 
 def test_eight_devices_compute_the_result_with_the_collectives_of_the_plan() -> None:
     """In a process of its own, as JAX has its devices from its start."""
+    shaped = MLP.replace("x: f32[64, 128]", "z: f32[8, 8, 128]\nx = reshape(z, shape=[64, 128])")
+    shaped = shaped.replace("y = matmul", "m = matmul").replace(
+        "return y", "y = reshape(m, shape=[8, 8, 128])\nreturn y"
+    )
     cases = [
         ("tight", MLP, {"budget": {"memory": "160 KiB"}}),
+        ("shaped", shaped, {"shards": {"z": "[data, -, model]", "result0": "[model, data, -]"}}),
         (
             "ops",
             OPS,

@@ -14,6 +14,7 @@ from typing import Any
 
 from eqsat.execute.executable import JaxExecutable
 from eqsat.execute.lowering import OpaqueFunction, lower
+from eqsat.execute.streamed import streamed
 from eqsat.model.diag import fail
 from eqsat.model.generic import Result
 from eqsat.model.mesh import Mesh, Spread
@@ -21,6 +22,7 @@ from eqsat.model.meshplan import MeshPlan, MeshStep, Reshard, Sharded
 from eqsat.model.program import Node
 from eqsat.model.schedule import Schedule
 from eqsat.model.target import Target
+from eqsat.ops.mesh.computed import computed
 from eqsat.ops.mesh.local import local_attr
 
 
@@ -121,8 +123,7 @@ class MeshExecutable(JaxExecutable):
     @cached_property
     def _order(self) -> list[int]:
         """Nodes in the order of the dispatches; one that several compute is computed once."""
-        members = [m for d in self.schedule.dispatches for m in sorted(d.members)]
-        return list(dict.fromkeys(members))
+        return list(computed(self.schedule))
 
     def _node(self, i: int, values: Mapping[int, list[Any]]) -> list[Any]:
         n, how = self.schedule.program.nodes[i], self.plan.by_node[i]
@@ -130,7 +131,10 @@ class MeshExecutable(JaxExecutable):
         if isinstance(n.attr, Result):
             return [operands[0][n.attr.index]]
         arrays = [xs[0] for xs in operands]
-        return lower(n.op, self._attr(n, how), arrays, self.opaque)
+        attr = self._attr(n, how)
+        if how.streams:
+            return [streamed(attr, arrays, how, self.plan.mesh)]
+        return lower(n.op, attr, arrays, self.opaque)
 
     def _read(self, value: int, reader: int, values: Mapping[int, list[Any]]) -> list[Any]:
         how = self.known.get((value, reader))
@@ -140,7 +144,7 @@ class MeshExecutable(JaxExecutable):
         mesh, program = self.plan.mesh, self.schedule.program
         shapes = [
             mesh.local(spread, program.nodes[o].types[0].shape)
-            for o, spread in zip(n.operands, how.reads, strict=True)
+            for o, spread in zip(n.operands, how.taken, strict=True)
         ]
         result = mesh.local(tuple(_cut_only(how.made)), n.types[0].shape)
         return local_attr(n.attr, shapes, result, how.cuts, mesh)

@@ -64,10 +64,23 @@ class Reshard:
 
 
 @dataclass(frozen=True)
+class Stream:
+    """An operand that its op gathers itself, panel by panel: what gathers one of them.
+
+    dim: of the operand, along which panels lie.
+    """
+
+    operand: int
+    dim: int
+    steps: tuple[MeshStep, ...]
+
+
+@dataclass(frozen=True)
 class Sharded:
     """One value: how its op makes it, how it is held, and what the op reads of each operand.
 
-    cut_by, kept_by: per axis the rule that permits it; "" for what the caller asked for.
+    taken: what it computes on; other than `reads` where it gathers operands in `panels` steps, as
+    `streams` say. cut_by, kept_by: per axis the rule that permits it; "" for what the caller asked.
     """
 
     node: int
@@ -78,6 +91,14 @@ class Sharded:
     time_ps: int = 0  # of the op on one device
     cut_by: tuple[str, ...] = ()
     kept_by: tuple[str, ...] = ()
+    taken: tuple[Spread, ...] = ()
+    panels: int = 0
+    streams: tuple[Stream, ...] = ()
+
+    @property
+    def stream_ps(self) -> int:
+        """What gathering its panels takes."""
+        return self.panels * sum(step.time_ps for s in self.streams for step in s.steps)
 
 
 @dataclass(frozen=True)
@@ -127,6 +148,8 @@ class MeshPlan:
     def collectives(self) -> dict[str, int]:
         """How many of each kind one call runs."""
         count = Counter(s.kind for r in self.reshards for s in r.sent)
+        for v in self.values:
+            count["all-gather"] += v.panels * sum(len(s.steps) for s in v.streams)
         return {k: count[k] for k in COLLECTIVES if count[k]}
 
     def at(self, rule: str) -> str:
@@ -146,7 +169,8 @@ class MeshPlan:
             if reader >= 0:
                 held = self.by_node[node].held
                 self._check(r, held, r.result, f"%{node} for %{reader}")
-        if sum(r.time_ps for r in self.reshards) != self.sent_ps:
+        streams = sum(v.stream_ps for v in self.values)
+        if sum(r.time_ps for r in self.reshards) + streams != self.sent_ps:
             raise ValueError("the time of the conversions is not their sum")
 
     def _check(self, found: Reshard | None, origin: Spread, result: Spread, what: str) -> None:

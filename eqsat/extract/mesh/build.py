@@ -19,6 +19,7 @@ from eqsat.model.mesh import Spread, is_partial
 from eqsat.model.meshplan import SLICE, MeshStep
 from eqsat.model.tensor import TensorType
 from eqsat.ops.mesh.collectives import MeshMachine, conversion
+from eqsat.ops.mesh.computed import computed
 from eqsat.ops.mesh.permits import Permits
 from eqsat.ops.mesh.strategies import Strategy, strategies
 
@@ -64,8 +65,13 @@ class Spreads:
     # ---- values --------------------------------------------------------------------------------
     @cached_property
     def ops(self) -> tuple[int, ...]:
-        """Nodes that dispatches compute, in program order."""
-        return tuple(sorted({m for d in self.schedule.dispatches for m in d.members}))
+        """Nodes that a call computes, in program order."""
+        return tuple(sorted(self.made_at))
+
+    @cached_property
+    def made_at(self) -> dict[int, int]:
+        """Op → the dispatch that computes it first."""
+        return computed(self.schedule)
 
     @cached_property
     def leaves(self) -> tuple[int, ...]:
@@ -95,6 +101,7 @@ class Spreads:
         found = {}
         for v, readers in self.readers.items():
             at = [s for m in (v, *readers) for s in steps.get(m, ())]
+            at += [self.made_at[m] for m in (v, *readers) if m in self.made_at]
             whole = v in owned
             lower = 0 if whole else min(at)
             upper = self.steps + 1 if whole else max(at) + 1
@@ -195,14 +202,19 @@ class Spreads:
         return tuple(found)
 
     def _op(self, m: int) -> ChoiceNode:
+        """What it takes, with the panels that it gathers, and what those hold."""
         known: dict[tuple[object, ...], int] = {}
-        costs = []
+        costs, held = [], []
         for s in self.strategies[m]:
-            key = (s.reads, s.made, s.share)
+            key = (s.taken, s.made, s.share)
             if key not in known:
                 known[key] = self.works.time_ps(m, s)
-            costs.append(known[key])
-        return ChoiceNode(tuple(costs), (0,) * len(costs), 0, 0)
+            streams = self.works.streams(m, s, self.machine)
+            sent = s.panels * sum(step.time_ps for each in streams for step in each.steps)
+            costs.append(known[key] + sent)
+            held.append(self.works.panel_bytes(m, s))
+        step = self.made_at[m]
+        return ChoiceNode(tuple(costs), tuple(held), step, step + 1)
 
     def _holder(self, v: int) -> ChoiceNode:
         life, spreads = self.lives[v], self.held[v]
@@ -226,15 +238,12 @@ class Spreads:
         is_kept = len(only) == 1 and self.program.nodes[only[0]].op in _CARRIED
         mode = KEPT if is_kept else self._mode(m, -1)
         table = self._table(m, made, self.held[m], mode, in_memory=life.is_buffer)
-        lower = self._made_at(m) if life.is_buffer else life.lower
+        lower = self.made_at[m] if life.is_buffer else life.lower
         upper = lower + 1 if life.is_buffer else life.upper
         return self._edge("op", m, "held", m, table, lower, upper)
 
     def _mode(self, v: int, reader: int) -> str:
         return UNSENT if (v, reader) in self.barred else SENT
-
-    def _made_at(self, m: int) -> int:
-        return next(i for i, d in enumerate(self.schedule.dispatches) if m in d.members)
 
     def _before(self, v: int, m: int) -> ChoiceEdge:
         """What has one reader is converted behind its op."""
@@ -244,7 +253,7 @@ class Spreads:
         is_kept &= v not in self.program.results
         mode = KEPT if is_kept else self._mode(v, m)
         table = self._table(v, self.held[v], reads, mode, in_memory=False)
-        step = self._made_at(m)
+        step = self.made_at[m]
         return self._edge("held", v, "op", m, table, step, step + 1)
 
     def _edge(

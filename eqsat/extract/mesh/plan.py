@@ -102,7 +102,7 @@ class MeshPlanner:
         by_node = {v.node: v for v in values}
         reshards = tuple(self._reshards(by_node))
         compute = sum(v.time_ps for v in values) + self.works.launches_ps
-        sent = sum(r.time_ps for r in reshards)
+        sent = sum(r.time_ps for r in reshards) + sum(v.stream_ps for v in values)
         weights = [v.node for v in values if v.node in spreads.leaves and not self._is_input(v)]
         return MeshPlan(
             mesh=self.mesh,
@@ -137,8 +137,10 @@ class MeshPlanner:
             return Sharded(v, held, held, kept_by=_named(kept))
         s = spreads.strategies[v][chosen[spreads.place["op", v]]]
         kept, cut = spreads.permitted.keep_rules(v, held), spreads.permitted.cut_rules(v, s)
-        time_ps = self.works.time_ps(v, s)
-        return Sharded(v, s.made, held, s.reads, s.cuts, time_ps, _named(cut), _named(kept))
+        return Sharded(
+            v, s.made, held, s.reads, s.cuts, self.works.time_ps(v, s), _named(cut), _named(kept),
+            s.taken, s.panels, self.works.streams(v, s, spreads.machine),
+        )  # fmt: skip
 
     def _reshards(self, by_node: Mapping[int, Sharded]) -> Iterable[Reshard]:
         for v in by_node.values():

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from eqsat.model.devices import PS_PER_SECOND
@@ -17,10 +17,12 @@ from eqsat.model.dispatch import Dispatch
 from eqsat.model.foreign import Custom
 from eqsat.model.generic import Generic
 from eqsat.model.mesh import Mesh
+from eqsat.model.meshplan import Stream
 from eqsat.model.schedule import Schedule
 from eqsat.model.target import Target
-from eqsat.model.tensor import TensorType
+from eqsat.model.tensor import TensorType, is_float
 from eqsat.ops.meaning.scalar import cost_all
+from eqsat.ops.mesh.collectives import MeshMachine, panel_steps
 from eqsat.ops.mesh.strategies import Strategy
 
 
@@ -96,7 +98,7 @@ class Works:
         for i, o in enumerate(n.operands):
             base = self.schedule.program.behind_views(o)
             if base not in d.members and self._first_reader(d, base) == node:
-                spread = None if strategy is None else strategy.reads[i]
+                spread = None if strategy is None else strategy.taken[i]
                 found += self.local_bytes(nodes[o].types[0], spread)
         if node in d.writes:
             made = None if strategy is None else strategy.made
@@ -124,3 +126,33 @@ class Works:
         if spread is None:
             return t.nbytes
         return t.with_shape(self.mesh.local(tuple(spread), t.shape)).nbytes
+
+    # ---- operands that an op gathers -----------------------------------------------------------
+    def streams(self, node: int, s: Strategy, machine: MeshMachine) -> tuple[Stream, ...]:
+        """What an op gathers in each of its steps."""
+        if not s.panels:
+            return ()
+        program, found = self.schedule.program, []
+        operands = program.nodes[node].operands
+        for i, (read, whole) in enumerate(zip(s.reads, s.taken, strict=True)):
+            if read != whole:
+                dim = next(a for a, b in zip(read, whole, strict=True) if a != b)
+                assert isinstance(dim, int)
+                t = program.nodes[operands[i]].types[0]
+                steps = panel_steps(t, read, whole, dim, s.panels, machine)
+                found.append(Stream(i, dim, steps))
+        return tuple(found)
+
+    def panel_bytes(self, node: int, s: Strategy) -> int:
+        """What one step holds: its panels, and a sum of floats in f32 that is not the result."""
+        if not s.panels:
+            return 0
+        program, found = self.schedule.program, 0
+        n = program.nodes[node]
+        for read, whole, o in zip(s.reads, s.taken, n.operands, strict=True):
+            if read != whole:
+                found += math.ceil(self.local_bytes(program.nodes[o].types[0], whole) / s.panels)
+        t = n.types[0]
+        is_narrow = is_float(t.dtype) and t.nbytes < 4 * t.size
+        whole_sum = replace(t, dtype="f32") if is_narrow else None
+        return found + (0 if whole_sum is None else self.local_bytes(whole_sum, s.made))

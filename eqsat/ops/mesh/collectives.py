@@ -115,6 +115,23 @@ def _bytes(mesh: Mesh, spread: Spread, t: TensorType, rank: int) -> int:
     return t.with_shape(mesh.local(spread, t.shape)).nbytes
 
 
+def panel_steps(
+    t: TensorType, read: Spread, whole: Spread, dim: int, panels: int, machine: MeshMachine
+) -> tuple[MeshStep, ...]:
+    """What gathers one of so many panels of an operand along a dim, the innermost axis first."""
+    mesh, found = machine.mesh, list[MeshStep]()
+    nbytes = math.ceil(_bytes(mesh, read, t, len(t.shape)) / panels)
+    for i in reversed(range(len(mesh.axes))):
+        if read[i] == whole[i]:
+            continue
+        axis, out = mesh.axes[i], nbytes * mesh.axes[i].devices
+        time_ps = machine.launch_ps + (nbytes + out) * PS_PER_SECOND / machine.bandwidth
+        time_ps += _gather(axis, nbytes, out)
+        found.append(MeshStep("all-gather", axis.name, dim, -1, "", nbytes, math.ceil(time_ps)))
+        nbytes = out
+    return tuple(found)
+
+
 # ---- rings: picoseconds for (axis, bytes of a device before, bytes after) ------------------------
 def _gather(axis: Axis, nbytes: int, out: int) -> float:
     return (axis.devices - 1) * axis.hop_ps(nbytes)

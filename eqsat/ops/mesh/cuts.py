@@ -9,6 +9,7 @@ is a pack of one tile per device. What is linear in its operands is linear in pa
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -32,13 +33,15 @@ class OpCut:
     """What one axis does to an op: per operand and of the result an entry of a spread.
 
     name: what is cut, in the words of the op: `d2`, a loop; `dim 1`, of the result; `parts`.
-    form: what a rule of spreads calls it (`model.rules.SPREAD_VERBS`).
+    `d0/d2` cuts loop d0 and gathers operands without it along d2. form: what a rule of spreads
+    calls it (`model.rules.SPREAD_VERBS`). streams: the operands that are gathered.
     """
 
     name: str
     operands: tuple[Kind, ...]
     result: Kind
     form: str
+    streams: tuple[int, ...] = ()
 
 
 @lru_cache(maxsize=20_000)
@@ -51,10 +54,19 @@ def cuts_of(op: str, attr: Attr, shapes: tuple[Shape, ...], blocks: int) -> tupl
     return () if find is None else tuple(find(op, attr, shapes, blocks))
 
 
+_LOOPS = re.compile(r"d(\d+)(?:/d(\d+))?")
+
+
 def loop_of(name: str) -> int | None:
     """The loop that a cut of this name divides; None if it divides none."""
-    digits = name.removeprefix("d")
-    return int(digits) if name.startswith("d") and digits.isdigit() else None
+    found = _LOOPS.fullmatch(name)
+    return None if found is None else int(found[1])
+
+
+def stream_of(name: str) -> int | None:
+    """The summed loop along which a cut of this name gathers operands; None for no such cut."""
+    found = _LOOPS.fullmatch(name)
+    return None if found is None or found[2] is None else int(found[2])
 
 
 # ---- loop nests ----------------------------------------------------------------------------------
@@ -67,6 +79,21 @@ def _of_generic(op: str, g: Generic, shapes: Sequence[Shape], blocks: int) -> It
                 form = "parallel" if isinstance(result, int) else "summed"
                 yield OpCut(f"d{loop}", kinds, result, form)
     yield from _linear(g)
+    if g.has_precision and g.combine == "add":
+        yield from _streamed(g, blocks)
+
+
+def _streamed(g: Generic, blocks: int) -> Iterator[OpCut]:
+    """A parallel loop cut, and operands without it cut along a summed loop, of a product."""
+    sizes = {n: s for n, s in enumerate(g.sizes) if s % blocks == 0 and s >= blocks}
+    kinds = {n: k for n in sizes if (k := _loop_kinds(g, n)) is not None}
+    for loop in (n for n in kinds if n < g.rank):
+        for summed in (n for n in kinds if n >= g.rank):
+            pairs = list(zip(kinds[loop], kinds[summed], strict=True))
+            streams = tuple(i for i, (a, b) in enumerate(pairs) if a == REPLICATED != b)
+            if streams:
+                operands = tuple(b if i in streams else a for i, (a, b) in enumerate(pairs))
+                yield OpCut(f"d{loop}/d{summed}", operands, loop, "streamed", streams)
 
 
 def _loop_kinds(g: Generic, loop: int) -> tuple[Kind, ...] | None:

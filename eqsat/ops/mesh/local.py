@@ -14,11 +14,19 @@ from eqsat.ops.mesh.strategies import local_loops
 
 
 def local_attr(
-    attr: Attr, operands: Sequence[Shape], result: Shape, cuts: Sequence[str], mesh: Mesh
+    attr: Attr,
+    operands: Sequence[Shape],
+    result: Shape,
+    cuts: Sequence[str],
+    mesh: Mesh,
+    panels: int = 1,
 ) -> Attr:
-    """The attribute for operands and a result of these shapes; cuts: per axis what it divides."""
+    """The attribute for operands and a result of these shapes; cuts: per axis what it divides.
+
+    panels: of so many it computes one.
+    """
     if isinstance(attr, Generic):
-        loops = local_loops(attr, cuts, mesh)
+        loops = local_loops(attr, cuts, mesh, panels)
         return replace(attr, sizes=loops, shapes=tuple(operands))
     if isinstance(attr, Reshape):
         return Reshape(operands[0], result)

@@ -42,8 +42,8 @@ def origin_of(
 ) -> Origin:
     """Of what a cut divides: that of every dim of an operand that it cuts."""
     found = NOWHERE
-    for kind, o in zip(cut.operands, operands, strict=True):
-        if isinstance(kind, int) and o in known:
+    for i, (kind, o) in enumerate(zip(cut.operands, operands, strict=True)):
+        if isinstance(kind, int) and o in known and i not in cut.streams:
             found |= known[o][kind]
     return found
 

@@ -100,7 +100,7 @@ def loop_role(attr: Attr, cut: OpCut) -> str:
     """`m`, `n`, `k` or `batch` of a loop of a contraction, "" of anything else."""
     if not isinstance(attr, Generic) or not attr.has_precision or loop_of(cut.name) is None:
         return ""
-    lhs, rhs = (k != REPLICATED for k in cut.operands[:2])
+    lhs, rhs = (cut.operands[i] != REPLICATED and i not in cut.streams for i in (0, 1))
     if not isinstance(cut.result, int):
         return "k"
     return "batch" if lhs and rhs else "m" if lhs else "n"

@@ -11,20 +11,24 @@ from itertools import product
 from eqsat.model.attr import Attr, Shape
 from eqsat.model.generic import Generic
 from eqsat.model.mesh import REPLICATED, Mesh, Spread
-from eqsat.ops.mesh.cuts import OpCut, cuts_of, loop_of
+from eqsat.ops.mesh.cuts import OpCut, cuts_of, loop_of, stream_of
+from eqsat.ops.mesh.streams import agree, panels, taken
 
 
 @dataclass(frozen=True)
 class Strategy:
     """One way to run an op: what each axis cuts (`""` for nothing), what it reads and makes.
 
-    share: how much of the work of the whole op one device does.
+    share: how much of the work of the whole op one device does. taken: what it computes on, where
+    it gathers operands itself, in so many panels (`ops.mesh.streams`).
     """
 
     cuts: tuple[str, ...]
     reads: tuple[Spread, ...]
     made: Spread
     share: float
+    taken: tuple[Spread, ...]
+    panels: int = 0  # 0: it gathers nothing
 
 
 @lru_cache(maxsize=5_000)
@@ -41,8 +45,8 @@ def strategies(
     made: list[Strategy] = []
     for choice in product(["", *names], repeat=len(sizes)):
         cuts = _fitting(choice, sizes, known)
-        if cuts is not None:
-            found = _strategy(choice, cuts, len(operands), sizes)
+        if cuts is not None and agree(cuts, mesh):
+            found = _strategy(attr, choice, cuts, len(operands), mesh)
             if _fits(found, operands, result, mesh):
                 made.append(found)
     return tuple(made)
@@ -76,14 +80,27 @@ def _fitting(
 
 
 def _strategy(
-    choice: tuple[str, ...], cuts: Sequence[OpCut | None], operands: int, sizes: Sequence[int]
+    attr: Attr, choice: tuple[str, ...], cuts: Sequence[OpCut | None], operands: int, mesh: Mesh
 ) -> Strategy:
     reads = tuple(
         tuple(REPLICATED if c is None else c.operands[i] for c in cuts) for i in range(operands)
     )
     made = tuple(REPLICATED if c is None else c.result for c in cuts)
-    divided = [s for s, n in zip(sizes, choice, strict=True) if n not in ("", "parts")]
-    return Strategy(choice, reads, made, 1 / math.prod(divided))
+    divided = [s for s, n in zip(mesh.sizes, choice, strict=True) if n not in ("", "parts")]
+    whole = taken(reads, cuts)
+    steps = 0
+    if whole != reads:
+        assert isinstance(attr, Generic)
+        steps = panels(
+            attr, choice, [_gathered(a, b, mesh) for a, b in zip(reads, whole, strict=True)], mesh
+        )
+    return Strategy(choice, reads, made, 1 / math.prod(divided), whole, steps)
+
+
+def _gathered(read: Spread, whole: Spread, mesh: Mesh) -> int:
+    """Of how many blocks an operand is gathered."""
+    each = zip(mesh.sizes, read, whole, strict=True)
+    return math.prod(size for size, a, b in each if a != b)
 
 
 def _fits(s: Strategy, operands: Sequence[Shape], result: Shape, mesh: Mesh) -> bool:
@@ -92,11 +109,17 @@ def _fits(s: Strategy, operands: Sequence[Shape], result: Shape, mesh: Mesh) -> 
     return all(mesh.fits(spread, shape) for spread, shape in every)
 
 
-def local_loops(g: Generic, cuts: Sequence[str], mesh: Mesh) -> Shape:
-    """The extents of a nest's loops on one device, where each axis cuts one of them or none."""
+def local_loops(g: Generic, cuts: Sequence[str], mesh: Mesh, panels: int = 1) -> Shape:
+    """The extents of a nest's loops on one device, where each axis cuts one of them or none.
+
+    panels: in how many steps the loop is walked along which operands are gathered.
+    """
     sizes = list(g.sizes)
     for name, devices in zip(cuts, mesh.sizes, strict=True):
         loop = loop_of(name)
         if loop is not None:
             sizes[loop] //= devices
+    streamed = {k for name in cuts if (k := stream_of(name)) is not None}
+    for loop in streamed:
+        sizes[loop] //= panels
     return tuple(sizes)
