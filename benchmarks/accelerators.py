@@ -1,16 +1,17 @@
 """What the compilers of GPUs and TPUs say about eqsat's answers, on a machine without either.
 
-    python benchmarks/accelerators.py [--only a b …] [--out FILE]
+    python benchmarks/accelerators.py [--only a b …] [--out FILE] [--minutes N]
 
-One module per part, by the letter of what it shows; each runs in a process of its own, as one
-needs a TPU's compiler and another one eight devices. Two run at a time, each on a core of its own,
-the longest first; one with `ALONE`, as it times a device, runs after them. A module has `NEEDS`,
-the packages that it cannot do without; `MINUTES`, its limit, all of them together 20 in this way;
-and `measured()`, which returns an object with `ok`. It imports JAX and the like only there, so that
-the environment can be set first. What is not installed is skipped: the object then says what to
-install, and so does stderr. Every object has the `seconds` that its part took, the `cpu_seconds`
-of all of its processes and the `peak_rss_bytes` of the largest one. Prints one JSON object; exit
-code 1 if a part is not `ok` or broke off, 2 if there is no such part.
+One module per part, by the letter of what it shows; each runs in a process of its own, as one needs
+a TPU's compiler and another one eight devices. Two run at a time, each on a core of its own, the
+longest first, and what is not done in `--minutes` (20) is broken off. A part with `ALONE`, as it
+times a device, runs after all others. A module has `NEEDS`, the packages that it cannot do without;
+`MINUTES`, what it takes on an idle core; and `measured()`, which returns an object with `ok`. It
+imports JAX and the like only there, so that the environment can be set first. What is not installed
+is skipped: the object then says what to install, and so does stderr. Every object has the `seconds`
+that its part took, the `cpu_seconds` of all of its processes and the `peak_rss_bytes` of the
+largest one. Prints one JSON object; exit code 1 if a part is not `ok` or broke off, 2 if there is
+no such part.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ PACKAGES = {
 }
 CORES = 2  # parts at a time
 STDERR = 2  # stdout is for the JSON object alone
+LIMIT = 20  # minutes for all parts that need no device
 TO_END = 10  # seconds from an interrupt to the end of a part, and of the compilers it has started
 
 
@@ -63,6 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
     parser.add_argument("--only", nargs="*", default=None, metavar="LETTER")
     parser.add_argument("--out", type=Path, default=None)
+    parser.add_argument("--minutes", type=float, default=LIMIT, metavar="N")
     parser.add_argument("--module", default=None, help=argparse.SUPPRESS)  # of a child
     parser.add_argument("--core", type=int, default=None, help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
@@ -73,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if unknown := sorted(set(letters) - PARTS.keys()):
         print(f"no part {', '.join(unknown)}: there are {', '.join(PARTS)}", file=sys.stderr)
         return 2
-    rows = shown([(letter, m) for letter in letters for m in PARTS[letter]])
+    rows = shown([(letter, m) for letter in letters for m in PARTS[letter]], args.minutes)
     text = json.dumps({"format": 1, "parts": rows}, indent=1)
     print(text)
     if args.out:
@@ -81,13 +84,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0 if all(row.get("ok") or "skipped" in row for row in rows.values()) else 1
 
 
-def shown(parts: Sequence[tuple[str, str]]) -> dict[str, Row]:
+def shown(parts: Sequence[tuple[str, str]], minutes: float) -> dict[str, Row]:
     """What each part shows, by letter and module."""
     modules = [m for _, m in parts]
     missing = {m: why for m in modules if (why := missing_for(m)) is not None}
     for module, why in missing.items():
         print(f"SKIPPED {module}: {why}", file=sys.stderr)
-    rows = on_cores(in_turn([m for m in modules if m not in missing]), cores())
+    rows = on_cores(in_turn([m for m in modules if m not in missing]), cores(), minutes)
     rows |= {m: {"skipped": why} for m, why in missing.items()}
     return {f"{letter}/{m}": rows[m] for letter, m in parts}
 
@@ -114,8 +117,9 @@ def cores() -> list[int | None]:
     return sorted(os.sched_getaffinity(0))[:CORES]  # type: ignore[return-value]
 
 
-def on_cores(modules: Sequence[str], among: Sequence[int | None]) -> dict[str, Row]:
+def on_cores(modules: Sequence[str], among: Sequence[int | None], minutes: float) -> dict[str, Row]:
     """Parts on the first core that is free; those that want to be alone after the others."""
+    end = time.monotonic() + 60 * minutes
     free: SimpleQueue[int | None] = SimpleQueue()
     for core in among:
         free.put(core)
@@ -123,7 +127,7 @@ def on_cores(modules: Sequence[str], among: Sequence[int | None]) -> dict[str, R
     def on_a_core(module: str) -> Row:
         core = free.get()
         try:
-            return part(module, core)
+            return part(module, core, end)
         finally:
             free.put(core)
 
@@ -131,19 +135,20 @@ def on_cores(modules: Sequence[str], among: Sequence[int | None]) -> dict[str, R
     beside = [m for m in modules if m not in alone]
     with ThreadPoolExecutor(len(among)) as pool:
         rows = dict(zip(beside, pool.map(on_a_core, beside), strict=True))
-    return rows | {m: part(m, None) for m in alone}
+    return rows | {m: part(m, None, time.monotonic() + 60 * minutes) for m in alone}
 
 
-def part(module: str, core: int | None) -> Row:
-    """One module in a process of its own, within its minutes."""
-    minutes, begin = import_module(module).MINUTES, time.monotonic()
+def part(module: str, core: int | None, end: float) -> Row:
+    """One module in a process of its own, until this moment of the monotonic clock."""
+    begin = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out.json"
         command = [sys.executable, __file__, "--module", module, "--out", str(out)]
         command += [] if core is None else ["--core", str(core)]
-        code = ended(command, 60 * minutes)
+        code = ended(command, end - begin)
         if code is None:
-            found = {"ok": False, "broke_off": f"not done in {minutes} minutes"}
+            left = max(end - begin, 0)
+            found = {"ok": False, "broke_off": f"not done in the {left:.0f} seconds left for it"}
         elif code or not out.is_file():
             found = {"ok": False, "broke_off": f"exit code {code}"}
         else:
@@ -156,6 +161,8 @@ def part(module: str, core: int | None) -> Row:
 
 def ended(command: Sequence[str], seconds: float) -> int | None:
     """The exit code of a process, or None if it was not done in time."""
+    if seconds <= 0:
+        return None
     with subprocess.Popen(command, env=environment(), stdout=STDERR) as process:
         try:
             return process.wait(seconds)

@@ -132,13 +132,14 @@ def test_one_libtpu_asks_nobody_and_locks_nothing():
 # -- how the benchmark runs its parts -------------------------------------------------------------
 
 
-def test_the_limits_of_all_parts_together_are_twenty_minutes_on_two_cores():
+def test_all_parts_together_take_at_most_twenty_minutes_on_two_cores():
+    """By what each of them took."""
     modules = [m for ms in accelerators.PARTS.values() for m in ms]
     limits = {m: accelerators.import_module(m).MINUTES for m in modules}
     ends = [0.0, 0.0]
     for module in accelerators.in_turn([m for m in modules if m != "acceldevice"]):
         ends[ends.index(min(ends))] += limits[module]
-    assert max(ends) <= 20, limits
+    assert max(ends) <= accelerators.LIMIT, limits
 
 
 def test_an_unknown_part_is_refused(capsys: Any):
@@ -152,7 +153,7 @@ BODIES = {
     "    return {'ok': True, 'cores': len(os.sched_getaffinity(0)) if has else 1}",
     "worse": "def measured(): return {'ok': False}",
     "crashing": "def measured(): raise SystemExit(7)",
-    "hanging": "import time\nMINUTES = 0.05\ndef measured(): time.sleep(60)",
+    "hanging": "import time\ndef measured(): time.sleep(600)",
     "lacking": "NEEDS = ('no_such_package.at_all',)\ndef measured(): return {'ok': True}",
 }
 
@@ -168,19 +169,27 @@ def parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("parts")
-def test_parts_that_fail_hang_or_lack_something_are_said(tmp_path: Path, capsys: Any):
-    begin, out = time.monotonic(), tmp_path / "out.json"
-    assert accelerators.main(["--out", str(out)]) == 1
-    assert time.monotonic() - begin < 55  # the hanging part was ended
+def test_parts_that_fail_or_lack_something_are_said(tmp_path: Path, capsys: Any):
+    out = tmp_path / "out.json"
+    assert accelerators.main(["--only", *"fwcla", "--out", str(out)]) == 1
     rows = json.loads(out.read_text())["parts"]
     fine = rows["f/fine"]
     assert fine["ok"] and fine["cores"] == 1
     assert fine["peak_rss_bytes"] > 1e6 and fine["cpu_seconds"] > 0
     assert rows["w/worse"]["ok"] is False
     assert rows["c/crashing"]["broke_off"] == "exit code 7"
-    assert rows["h/hanging"]["broke_off"] == "not done in 0.05 minutes"
     assert "no_such_package.at_all not installed" in rows["l/lacking"]["skipped"]
     assert rows["a/absent"]["skipped"] == "there is no benchmarks/absent.py"
     err = capsys.readouterr().err
     assert "SKIPPED lacking: " in err and "SKIPPED absent: " in err
     assert accelerators.main(["--only", "f", "l"]) == 0
+
+
+@pytest.mark.usefixtures("parts")
+def test_what_is_not_done_in_time_is_broken_off():
+    begin = time.monotonic()
+    hung = accelerators.part("hanging", None, begin + 2)
+    assert hung["broke_off"] == "not done in the 2 seconds left for it"
+    assert time.monotonic() - begin < 2 + accelerators.TO_END + 30  # it was ended
+    late = accelerators.part("fine", None, begin)
+    assert late["broke_off"] == "not done in the 0 seconds left for it" and not late["ok"]
