@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 import eqsat
-from eqsat.compiling import predicted
 from eqsat.lang.programs import parse_program
 from eqsat.lang.settings import override
 from eqsat.lang.targets import load_target
 from eqsat.model.diag import EqsatError
 from eqsat.model.schedule import Schedule
 from eqsat.model.target import Target
+from eqsat.run.compiling import predicted
 from eqsat.schedule.legal import faults
 from eqsat.schedule.mainmemory import main_memory_bytes
 

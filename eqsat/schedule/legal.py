@@ -37,10 +37,8 @@ def _faults(schedule: Schedule, target: Target, given: Program | None) -> list[s
         schedule.verify()
     except ValueError as error:
         return [str(error)]
-    found, machines = (
-        [*_flow_faults(schedule), *size_faults(schedule, target)],
-        dict(target.devices),
-    )
+    found = [*_flow_faults(schedule), *size_faults(schedule, target)]
+    machines = dict(target.devices)
     for i, d in enumerate(schedule.dispatches):
         own = schedule.target == target.name
         one = OneDispatch(i, d, schedule.program, machines.get(d.device, target), own)
