@@ -79,8 +79,10 @@ def peak(device: str, name: str, function: Any, args: list[Any], weights: tuple[
 
     begin = time.monotonic()
     target = next(t for t in TARGETS[device] if t in shipped())
-    options = {"weights": weights} if weights else {}
-    run = eqsat.optimize(function, *args, target=target, time_limit=SECONDS, **options)
+    if weights:
+        run = eqsat.optimize(function, *args, target=target, time_limit=SECONDS, weights=weights)
+    else:
+        run = eqsat.optimize(function, *args, target=target, time_limit=SECONDS)
     assert run.schedule is not None
     asked = CompilerQuestions(oracle_for(device), run.source, run.weights)
     told = asked.answer(asked.module(run.schedule, run.target))

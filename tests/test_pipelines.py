@@ -60,7 +60,8 @@ def drawn(seed: int) -> tuple[Generic, Pipeline]:
     how = rng.choice(CUTS), rng.random() < 0.4, rng.choice(UNALIGNED)
     sizes = [rng.choice(((1, 1, 1), (2, 1, 2), (1, 3, 1), (4, 4, 2))) for _ in range(seed % 3)]
     units = tuple(Intrinsic(s, ("f32",)) for s in sizes)
-    return until_applies(draw)[1], Pipeline("p", m, n, k, *how, intrinsics=units)
+    scratch = {"depth": rng.choice((None, 16)), "row_pad": rng.choice((0, 8))}
+    return until_applies(draw)[1], Pipeline("p", m, n, k, *how, intrinsics=units, **scratch)
 
 
 @pytest.mark.parametrize("seed", range(200))
@@ -74,7 +75,7 @@ def test_search_and_checker_cut_alike(seed: int):
     assert Fraction(found.computed, math.prod(g.sizes)) == other.padded
     assert bool(found.whole) != other.aligned
     assert other.padded == 1 or p.unaligned == "padded"
-    sides = sum(other.operand_bytes(i) for i in range(2))
+    sides = sum(other.operand_bytes(i) + other.operand_rows(i) * p.row_pad for i in range(2))
     assert root_bytes(g, p, NOT_READ) == (sides if other.aligned else 0)
     assert math.prod(found.extents[: found.nest.rank]) * math.prod(found.rows) == math.prod(
         other.result_tile

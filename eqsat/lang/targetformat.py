@@ -159,6 +159,12 @@ class PipelineRecord(Record):
     subgroups: Annotated[int, Field(ge=1)] | None = Field(
         default=None, description="warps or waves of a workgroup"
     )
+    depth: Annotated[Size, AfterValidator(_positive)] | None = Field(
+        default=None, description="bytes of an operand along k at most; left out: any"
+    )
+    row_pad: Size = Field(
+        default=0, description="behind every row of a tile in scratch, against conflicts of banks"
+    )
 
     @model_validator(mode="after")
     def _extents_fit(self) -> PipelineRecord:

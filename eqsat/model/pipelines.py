@@ -71,7 +71,8 @@ class Pipeline:
 
     walk: a `grid` holds blocks of operands and results in scratch, `stages` of each that moves, and
     an accumulator. Workgroups hold `stages` tiles of every operand in `from_scratch`, which the
-    matrix unit reads there, and one less of the others. subgroups: of a workgroup; 0: not stated.
+    matrix unit reads there, and one less of the others. subgroups: of a workgroup; 0: not stated. depth: bytes of an operand along
+    k at most; row_pad: bytes behind every row of a tile in scratch, so that banks do not conflict.
     """
 
     name: str
@@ -90,13 +91,17 @@ class Pipeline:
     stages: int = 1
     from_scratch: tuple[str, ...] = ()
     subgroups: int = 0
+    depth: int | None = None
+    row_pad: int = 0
 
     def __hash__(self) -> int:  # asked of every dispatch that is priced
         return hash(self.name)
 
-    def extents(self, role: str, unit: Unit = (1, 1, 1)) -> tuple[int, ...]:
-        """Those of a role that are multiples of what is computed at once."""
+    def extents(self, role: str, unit: Unit = (1, 1, 1), bits: int = 0) -> tuple[int, ...]:
+        """Those of a role that are multiples of what is computed at once; bits: of an element."""
         listed = {"m": self.m, "n": self.n, "k": self.k}[role]
+        if role == "k" and self.depth is not None:
+            listed = tuple(e for e in listed if e * bits <= self.depth * 8)
         return tuple(e for e in listed if e % unit["mnk".index(role)] == 0)
 
     def units(self, dtypes: tuple[str, ...], precision: str) -> tuple[Unit, ...]:
@@ -126,5 +131,7 @@ class Pipeline:
         how += [f"{self.stages} stages"] if self.stages > 1 else []
         how += ["blocks of a grid"] if self.walk == GRID else []
         how += [f"{self.subgroups} subgroups"] if self.subgroups else []
+        how += [f"{self.depth} bytes along k"] if self.depth is not None else []
+        how += [f"{self.row_pad} bytes behind rows"] if self.row_pad else []
         how += [f"{self.rate:g} of the peak"] if self.rate is not None else []
         return f"pipeline {self.name}: {extents}; {', '.join(how)}"

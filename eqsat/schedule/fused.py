@@ -344,16 +344,25 @@ class OneDispatch:
             sides = tile_bytes((rows, depth), left) + tile_bytes((depth, columns), right)
             yield from self._over("scratch", f"the tiles of %{m}", result + sides)
 
-    def _pipeline_faults(self) -> Iterator[str]:
-        """What a workgroup computes of its contractions and reductions, and keeps."""
+    @cached_property
+    def _pipelined(self) -> list[str | tuple[str, int]]:
+        """What is wrong with its pipeline, and what a workgroup keeps, in words and bytes."""
         attrs = ((r, self.node(r).attr) for r in self.roots)
         roots = [
             Root(r, a, any(p.below == r for p in self.paths), self._is_tiled_along(r))
             for r, a in attrs
             if isinstance(a, Generic)
         ]
-        found = pipeline_faults(roots, self.dispatch, self.target, is_own=self.is_own)
-        for fault in found:
+        return list(pipeline_faults(roots, self.dispatch, self.target, is_own=self.is_own))
+
+    @property
+    def scratch_bytes(self) -> int:
+        """What a workgroup keeps of its contractions and reductions."""
+        return sum(f[1] for f in self._pipelined if not isinstance(f, str))
+
+    def _pipeline_faults(self) -> Iterator[str]:
+        """What a workgroup computes of its contractions and reductions, and keeps."""
+        for fault in self._pipelined:
             if isinstance(fault, str):
                 yield fault
             else:

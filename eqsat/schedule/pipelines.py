@@ -114,7 +114,8 @@ def _stage_bytes(found: Workgroup, pipeline: Pipeline) -> int:
     for i, side in enumerate(("lhs", "rhs")):
         if side in pipeline.promote:
             free = side not in pipeline.from_scratch and pipeline.stages > 1
-            held += found.operand_bytes(i) * (pipeline.stages - free)
+            tile = found.operand_bytes(i) + found.operand_rows(i) * pipeline.row_pad
+            held += tile * (pipeline.stages - free)
     rows = min(found.result_rows, 16 * pipeline.subgroups)
     columns = math.prod(found.result_tile) // found.result_rows
     for y in found.g.yields:

@@ -14,7 +14,7 @@ from eqsat.model.affine import map_loops
 from eqsat.model.generic import Generic
 from eqsat.model.padding import Padding
 from eqsat.model.pipelines import GRID, Pipeline, Unit
-from eqsat.model.tensor import cdiv
+from eqsat.model.tensor import DTYPES, cdiv
 from eqsat.ops.contractions.roles import contraction_roles, inner_loops
 from eqsat.ops.targets.tiles import COMPARE
 from eqsat.plan.scratch import tile_bytes
@@ -42,6 +42,16 @@ class Workgroup:
             if e.dim is None:  # a window slides over this dim
                 dims.append(1 + sum(abs(s) * (self._extent(d) - 1) for d, s in e.terms))
         return tile_bytes((*dims, beside), self.g.dtypes[i])
+
+    def operand_rows(self, i: int) -> int:
+        """Rows of the tile of an operand: all dims but the last of more than one element."""
+        dims = zip(self.g.maps[i], self.g.shapes[i], strict=True)
+        large, columns = [e for e, size in dims if size > 1], 1
+        if large and large[-1].dim is not None:
+            columns = next((n for run, n in self.taken.items() if large[-1].dim in run), 1)
+        elif large:
+            columns = 1 + sum(abs(s) * (self._extent(d) - 1) for d, s in large[-1].terms)
+        return self.operand_bytes(i) * 8 // DTYPES[self.g.dtypes[i]][0] // columns
 
     def block(self, i: int) -> tuple[int, ...]:
         """Extents of an operand's dims that a step of a grid reads."""
@@ -117,7 +127,7 @@ def _by(g: Generic, pipeline: Pipeline, unit: Unit) -> Workgroup | None:
         mine = [run for run in runs if _role(g, run[0]) == role]
         sizes = [math.prod(g.sizes[d] for d in run) for run in mine] or [1]
         within = sizes[-1:] if pipeline.cut == "innermost" else sizes
-        options = pipeline.extents(role, unit)
+        options = pipeline.extents(role, unit, DTYPES[g.dtypes[0]][0])
         at, extent = _fitting(within, options)
         if not extent and pipeline.unaligned == "padded":
             at, extent = _least_padding(within, options)

@@ -116,7 +116,8 @@ def _cut(nest: Generic, pipeline: Pipeline, unit: Unit) -> WorkgroupTile | None:
     rows, whole = {"m": 1, "n": 1, "k": 1}, []
     for role, loops in _roles(nest).items():
         sizes = [nest.sizes[d] for d in loops] or [1]
-        found = _tile(sizes, pipeline.extents(role, unit), pipeline)
+        listed = pipeline.extents(role, unit, DTYPES[nest.dtypes[0]][0])
+        found = _tile(sizes, listed, pipeline)
         if found is not None:
             at, extent = found
             if loops:
@@ -187,10 +188,16 @@ def operand_tile(found: WorkgroupTile, operand: int) -> tuple[int, ...]:
     return tuple(1 + sum(abs(s) * (found.extents[d] - 1) for d, s in t) for t in terms)
 
 
-def operand_tile_bytes(found: WorkgroupTile, operand: int) -> int:
-    """Bytes of the part of an operand that a workgroup reads, padding included."""
-    elements = math.prod(operand_tile(found, operand)) * found.rows[operand]
-    return cdiv(elements * DTYPES[found.nest.dtypes[operand]][0], 8)
+def operand_tile_bytes(found: WorkgroupTile, operand: int, row_pad: int = 0) -> int:
+    """Bytes of the part of an operand that a workgroup reads, padding included.
+
+    row_pad: bytes behind every row, the last dim of more than one element.
+    """
+    tile = operand_tile(found, operand)
+    elements = math.prod(tile) * found.rows[operand]
+    dims = zip(tile, found.nest.shapes[operand], strict=True)
+    rows = elements // ([e for e, size in dims if size > 1] or [1])[-1]
+    return cdiv(elements * DTYPES[found.nest.dtypes[operand]][0], 8) + rows * row_pad
 
 
 def _is_aligned(found: WorkgroupTile, padding: Padding) -> bool:
@@ -223,7 +230,10 @@ def _grid_bytes(found: WorkgroupTile, stages: int, padding: Padding) -> int:
 def _loop_bytes(found: WorkgroupTile, pipeline: Pipeline) -> int:
     """Of the stages of the promoted operands, and of what results pass through."""
     sides = [(i, s) for i, s in enumerate(("lhs", "rhs")) if s in pipeline.promote]
-    tiles = [StagedTile(operand_tile_bytes(found, i), s in pipeline.from_scratch) for i, s in sides]
+    tiles = [
+        StagedTile(operand_tile_bytes(found, i, pipeline.row_pad), s in pipeline.from_scratch)
+        for i, s in sides
+    ]
     rank = found.nest.rank
     rows = math.prod(e for d, e in enumerate(found.extents[:rank]) if d in _rows(found.nest))
     columns = math.prod((*found.extents[:rank], *found.rows)) // (rows * found.rows[0])
