@@ -1,15 +1,18 @@
 """Values that memory keeps in a narrower type, as nothing reads more of them.
 
 A contraction that rounds its operands reads the same from a value that was rounded before. So
-XLA:TPU keeps f32 as bf16 where only contractions of precision `default` read it.
+XLA:TPU keeps f32 as bf16 where only contractions of precision `default` read it, if it is a product
+or follows from one whose elements are each read once: not where a gate reads them twice.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection
 
 from eqsat.model.attr import Attr
-from eqsat.model.egraph import EGraph
+from eqsat.model.egraph import EGraph, ENode
+from eqsat.model.expr import walk_all
 from eqsat.model.generic import Generic
 from eqsat.model.ops import CONVERSIONS, SAME_BYTES
 from eqsat.model.padding import Padding
@@ -27,12 +30,15 @@ def narrowed_types(egraph: EGraph, padding: Padding, weights: Collection[int]) -
         return {}
     wide = {n.eclass for n in egraph.nodes if n.op == "input"}.union(egraph.roots, weights)
     shown: list[tuple[int, int]] = []  # what is read, and a class of the same value
+    makers = _Makers(egraph)
     for n in egraph.nodes:
-        for c in n.children:
-            if n.op in CONVERSIONS or n.op in SAME_BYTES:
-                shown.append((c, n.eclass))
-            elif n.eclass != c and reader_of(n.op, n.attr) not in kept:
-                wide.add(c)
+        if n.op in CONVERSIONS or n.op in SAME_BYTES:
+            shown += [(c, n.eclass) for c in n.children]
+            continue
+        if not makers.rounds(n):
+            wide.add(n.eclass)
+        if reader_of(n.op, n.attr) not in kept:
+            wide.update(c for c in n.children if c != n.eclass)
     size = -1
     while size != len(wide):
         size = len(wide)
@@ -42,6 +48,35 @@ def narrowed_types(egraph: EGraph, padding: Padding, weights: Collection[int]) -
     found = {(c, t[0].dtype) for c, t in enumerate(egraph.types) if c not in wide}
     ways = {reading.partition("/")[0]: dtype for reading, dtype in padding.narrowed}
     return {c: ways[dtype] for c, dtype in found if dtype in ways}
+
+
+class _Makers:
+    """Who makes and who reads the classes of an e-graph."""
+
+    def __init__(self, egraph: EGraph):
+        self.products = {n.eclass for n in egraph.nodes if kind(n.op, n.attr) == "contraction"}
+        self.readers: dict[int, set[int]] = defaultdict(set)
+        for n in egraph.nodes:
+            for c in n.children:
+                if c != n.eclass and n.op not in CONVERSIONS and n.op not in SAME_BYTES:
+                    self.readers[c].add(n.eclass)
+
+    def rounds(self, n: ENode) -> bool:
+        """Whether a node is a product, or reads the elements of one once, as its only reader."""
+        what = kind(n.op, n.attr)
+        if what != "elementwise" or not isinstance(n.attr, Generic):
+            return what == "contraction"
+        return any(
+            c in self.products and len(self.readers[c]) == 1 and reads_once(n.attr, i)
+            for i, c in enumerate(n.children)
+        )
+
+
+def reads_once(g: Generic, operand: int) -> bool:
+    """Whether an operand stands once in what an op computes."""
+    bodies = [y.body for y in g.yields]
+    read = [*bodies, *(a for e in walk_all(bodies) for a in e.args)]
+    return sum(e.fn == "arg" and e.value == operand for e in read) == 1
 
 
 def reader_of(op: str, attr: Attr) -> str:

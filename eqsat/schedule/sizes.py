@@ -44,9 +44,33 @@ def _narrowed(schedule: Schedule, target: Target) -> dict[int, str]:
     outside |= {schedule.buffer_of(r) for r in program.results}
     read = _readings(program)
     for reading, dtype in target.padding.narrowed:
-        mine = (i for i, r in read.items() if r == {reading} and i not in outside)
-        found |= dict.fromkeys(mine, dtype)
+        mine = [i for i, r in read.items() if r == {reading} and i not in outside]
+        found |= {i: dtype for i in mine if _rounds_a_product(program, i)}
     return found
+
+
+def _rounds_a_product(program: Program, node: int) -> bool:
+    """Whether a value is a product, or an elementwise op of one that stands once in its body.
+
+    Views and conversions of such a value are looked through.
+    """
+    n = program.nodes[node]
+    if n.op in VIEWS or n.op in CONVERSIONS:
+        return _rounds_a_product(program, n.operands[0])
+    what = kind(n.op, n.attr)
+    if what != "elementwise" or not isinstance(n.attr, Generic):
+        return what == "contraction"
+    args: list[object] = []  # numbers of operands, as often as they stand there
+    for y in n.attr.yields:
+        for e in y.body.walk():
+            args += [a.value for a in e.args if a.fn == "arg"]
+        args += [y.body.value] if y.body.fn == "arg" else []
+    products = {
+        i
+        for i, o in enumerate(n.operands)
+        if kind(program.nodes[o].op, program.nodes[o].attr) == "contraction"
+    }
+    return any(args.count(i) == 1 for i in products)
 
 
 def _readings(program: Program) -> dict[int, set[str]]:
