@@ -41,7 +41,7 @@ Row = dict[str, Any]
 # letter -> the modules that show it; those of them that do not exist are said to be missing
 PARTS: dict[str, tuple[str, ...]] = {
     "a": ("accelcycles",),  # never above the cycles of the plain JAX function
-    "b": ("accelbytes", "accelscratch"),  # peak bytes, dispatches, scratch
+    "b": ("accelbytes", "accelscratch", "accellds"),  # peak bytes, dispatches, scratch, LDS
     "c": ("accelpallas",),  # dispatches as Pallas kernels
     "d": ("acceltimes",),  # the model's time against cycles
     "e": ("accelmesh",),  # collectives, bytes per chip

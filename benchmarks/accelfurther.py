@@ -91,6 +91,73 @@ def autoencoder(x: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
     return ((jnp.tanh(y @ c) @ d - x) ** 2).mean(-1)
 
 
+def geglu(x: Any, gate: Any, up: Any, down: Any) -> Any:
+    return (jax.nn.gelu(x @ gate) * (x @ up)) @ down
+
+
+def heads(x: Any, q: Any, k: Any, v: Any) -> Any:
+    """Three projections of a normed value."""
+    y = rms_norm(x)
+    return y @ q, y @ k, y @ v
+
+
+def towers(x: Any, y: Any, a: Any, b: Any) -> Any:
+    """How alike two batches are, row by row."""
+    u, v = jax.nn.relu(x @ a) @ b, jax.nn.relu(y @ a) @ b
+    return (u * v).sum(-1)
+
+
+def deep_and_wide(x: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
+    """f32, with biases of a kind and a shortcut."""
+    y = jnp.tanh(x @ a + 0.5)
+    y = jnp.tanh(y @ b - 0.5)
+    return jnp.tanh(y @ c) @ d + x
+
+
+def softmax_head(x: Any, a: Any, b: Any) -> Any:
+    return jax.nn.softmax(jax.nn.relu(x @ a) @ b, -1)
+
+
+def gated_experts(x: Any, gate: Any, up: Any, down: Any) -> Any:
+    y = jax.nn.silu(jnp.einsum("etd,edf->etf", x, gate)) * jnp.einsum("etd,edf->etf", x, up)
+    return jnp.einsum("etf,efd->etd", y, down)
+
+
+def linear_attention(q: Any, k: Any, v: Any) -> Any:
+    mixed = jnp.einsum("bkd,bke->bde", jax.nn.relu(k), v)
+    return jnp.einsum("bqd,bde->bqe", jax.nn.relu(q), mixed)
+
+
+def patches(x: Any, filters: Any, up: Any, down: Any) -> Any:
+    """An image cut into patches of 16 x 16, and a layer on them."""
+    y = lax.conv_general_dilated(x, filters, (16, 16), "VALID", dimension_numbers=IMAGES)
+    y = y.reshape(-1, y.shape[-1])
+    return y + jax.nn.relu(y @ up) @ down
+
+
+def last() -> dict[str, Case]:
+    """Those that were written when all of `further` had been looked at."""
+    x, up, down = shape(32768, WIDTH), shape(WIDTH, 4 * WIDTH), shape(4 * WIDTH, WIDTH)
+    square, wide = shape(WIDTH, WIDTH), shape(65536, WIDTH)
+    f32 = [
+        shape(*s, dtype="float32")
+        for s in ((65536, 512), (512, 2048), (2048, 2048), (2048, 1024), (1024, 512))
+    ]
+    tokens, gate = shape(8, 8192, WIDTH), shape(8, WIDTH, 4096)
+    return {
+        "geglu": (geglu, [x, up, up, down], ("gate", "up", "down")),
+        "heads": (heads, [wide, square, square, square], ("q", "k", "v")),
+        "towers": (towers, [wide, wide, up, down], ("a", "b")),
+        "deep_and_wide": (deep_and_wide, f32, ("a", "b", "c", "d")),
+        "softmax_head": (softmax_head, [x, up, shape(4 * WIDTH, 2048)], ("a", "b")),
+        "gated_experts": (gated_experts, [tokens, gate, gate, shape(8, 4096, WIDTH)],
+                          ("gate", "up", "down")),
+        "linear_attention": (linear_attention, [shape(64, 8192, 128)] * 3, ()),
+        "patches": (patches, [shape(256, 224, 224, 3), shape(16, 16, 3, 768), shape(768, 3072),
+                              shape(3072, 768)], ("filters", "up", "down")),
+    }  # fmt: skip
+
+
 def further() -> dict[str, Case]:
     """Name → case, as `accelprograms.cases`."""
     x, square = shape(ROWS, WIDTH), shape(WIDTH, WIDTH)

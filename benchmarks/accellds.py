@@ -48,6 +48,17 @@ def measured() -> Row:
     }
 
 
+def most_scratch(schedule: Any, target: Any) -> tuple[int, str]:
+    """Bytes of the dispatch that takes most, and the pipeline that computes it."""
+    from eqsat.schedule.fused import OneDispatch
+
+    both = [
+        (OneDispatch(i, d, schedule.program, target).scratch_bytes, d.pipeline)
+        for i, d in enumerate(schedule.dispatches)
+    ]
+    return max(both)
+
+
 def row(dtype: str, m: int, n: int, k: int) -> Row:
     from eqsat.execute.compilers.ask import DEFAULT_LIMIT
     from eqsat.execute.compilers.iree import ask_iree
@@ -70,18 +81,12 @@ def predicted(dtype: str, m: int, n: int, k: int) -> tuple[int, str]:
     import eqsat
     from eqsat.lang.programs import parse_program
     from eqsat.lang.targets import load_target
-    from eqsat.schedule.fused import OneDispatch
 
     text = f"input x: {dtype}[{m}, {k}]\ninput w: {dtype}[{k}, {n}]\ny = matmul(x, w)\nreturn y\n"
     target = load_target(TARGET)
     run = eqsat.optimize(parse_program(text), target=target, rules=("policy/keep",), threads=1)
     assert run.schedule is not None
-    held = {
-        OneDispatch(i, d, run.schedule.program, target).scratch_bytes: d.pipeline
-        for i, d in enumerate(run.schedule.dispatches)
-    }
-    most = max(held)
-    return most, held[most]
+    return most_scratch(run.schedule, target)
 
 
 def product(dtype: str, m: int, n: int, k: int) -> str:
