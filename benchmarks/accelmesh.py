@@ -9,6 +9,7 @@ HLO that XLA compiles for eight CPU devices, beside those that XLA makes of hand
 `PartitionSpec`s; the result beside that of the plain function; and bytes of a chip beside what the
 TPU's compiler states for v5e:2x4 (skipped without `libtpu`). `front`: memory against time of the
 MLP. `replication`: four products, where links are dear, with much memory and with little.
+`products`: one large product, 2-D and 2.5-D (`accelproducts.py`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from accelproducts import products_row
 
 NEEDS: tuple[str, ...] = ()  # libtpu is asked where it is there
 MINUTES = 8
@@ -120,7 +123,8 @@ def measured() -> Row:
     os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")  # only its compiler is used
     rows = {name: program_row(name) for name in ("mlp", "encoder", "llama")}
     found: Row = {"programs": rows, "front": front_row(), "replication": replication_row()}
-    parts = [*rows.values(), found["front"], found["replication"]]
+    found["products"] = products_row()
+    parts = [*rows.values(), found["front"], found["replication"], found["products"]]
     return {"ok": all(r["ok"] for r in parts)} | found
 
 

@@ -44,6 +44,12 @@ weight w2: f32[256, 128]
 y = matmul(relu(matmul(x, w1)), w2)
 return y
 """
+PRODUCT = """program product
+input a: {dtype}[32, 512]
+input b: {dtype}[512, 32]
+y = matmul(a, b)
+return y
+"""
 # one of every kind of op that is cut: reductions, movements, an add of two products
 OPS = """program ops
 input x: f32[8, 4, 16]
@@ -392,11 +398,12 @@ found = {}
 for name, text, request in json.load(sys.stdin):
     program = parse_program(text)
     given = Source(program, drawn_weights(program))
-    request |= {"target": "tpu-v5e-4x2", "rules": ["layout/fill", "spread"]}
+    request |= {"target": "tpu-v5e-4x2"}
+    request.setdefault("rules", ["layout/fill", "spread"])
     run = eqsat.optimize(given, **request)
     checked = run.verify(samples=1)
     types = [program.nodes[i].type for i in program.inputs]
-    xs = [np.ones(t.shape, "f" if t.dtype == "f32" else "i") for t in types]
+    xs = [np.ones(t.shape, "i" if t.dtype == "i32" else "f") for t in types]
     made = run.executable
     results = made(*xs)
     hlo = made.jitted.lower(made.packed, *xs).compile().as_text()
@@ -424,6 +431,12 @@ def test_eight_devices_compute_the_result_with_the_collectives_of_the_plan() -> 
             {"shards": {"x": "[data, -, model]", "result0": "[-, -]", "result2": "[-, data]"}},
         ),
     ]
+    panels = {
+        "mesh": "data=2,model=4", "rules": ["layout/fill", "spread", "spread/streams"],
+        "shards": {"a": "[data, model]", "b": "[data, model]", "result0": "[data, model]"},
+        "without": ["all-gather", "all-to-all", "reduce-scatter", "all-reduce"],
+    }  # fmt: skip
+    cases += [(f"panels-{t}", PRODUCT.format(dtype=t), panels) for t in ("f32", "bf16")]
     env = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
     done = subprocess.run(
         [sys.executable, "-c", CHILD], input=json.dumps(cases), env=env, capture_output=True,
@@ -433,6 +446,10 @@ def test_eight_devices_compute_the_result_with_the_collectives_of_the_plan() -> 
     found = json.loads(done.stdout.splitlines()[-1])
     for name, row in found.items():
         assert row["ok"], name
+        if name.startswith("panels"):  # a loop over panels has its collectives once
+            assert row["hlo"] == {"all-gather": 2}
+            assert row["plan"]["all-gather"] > 2
+            continue
         assert row["hlo"] == row["plan"], name
         assert row["devices"] == 8, name
     assert found["tight"]["plan"] == {"all-reduce": 1}
@@ -455,3 +472,47 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert front["points"]
     assert command([*words[:4], "--shard", "x"]) == 2
     assert "E232" in capsys.readouterr().err
+
+
+# ---- operands that are gathered in panels --------------------------------------------------------
+
+
+def test_panels_of_operands_are_of_the_same_elements_of_the_inner_loop() -> None:
+    """Also where an axis cuts the inner loop besides, so that each layer has its own panels."""
+    text = PRODUCT.format(dtype="f32").replace("512", "16").replace("32, 16", "8, 16")
+    program = parse_program(text.replace("16, 32", "16, 8"))
+    mesh = Mesh(tuple(Axis(name, 2, *LINK) for name in "xyz"))
+    values = values_of(program)
+    (at,) = program.results
+    n = program.nodes[at]
+    every = strategies(n.op, n.attr, ((8, 16), (16, 8)), (8, 8), mesh)
+    streamed = [s for s in every if s.panels]
+    assert ("d0/d2", "d1/d2", "d2") in {s.cuts for s in streamed}
+    assert not {("d0/d2", "d2", "d1")} & {s.cuts for s in streamed}  # other layers' elements
+    for s in streamed:
+        found = run_cut(n, s, [values[o] for o in n.operands], mesh)
+        assert np.array_equal(found, values[at]), s
+
+
+def test_a_product_in_panels_holds_less_and_sends_what_a_gather_sends() -> None:
+    flat = ["memory=[{name: m, size: 1 GB, bandwidth: 819 GB/s}]"]
+    text = PRODUCT.format(dtype="f32").replace("32", "512").replace("f512", "f32")
+    request = {
+        "mesh": "data=2,model=2", "settings": flat,
+        "shards": {"a": "[data, model]", "b": "[data, model]", "result0": "[data, model]"},
+    }  # fmt: skip
+    plans = {}
+    for name, rules in (("gathers", RULES), ("panels", (*RULES, "spread/streams"))):
+        given = source(text)
+        run = eqsat.optimize(
+            given, target="tpu-v5e-4x2", rules=rules, budget={"memory": "1 GB"}, **request
+        )
+        least = run.mesh_front(8, 20.0)[-1]
+        plans[name] = least
+    panels, gathers = plans["panels"], plans["gathers"]
+    (op,) = (v for v in panels.values if v.streams)
+    assert op.cut_by == ("stream-summed-loop",) * 2
+    assert panels.sent_bytes == gathers.sent_bytes
+    assert panels.peak_bytes < gathers.peak_bytes
+    assert panels.collectives == {"all-gather": 2 * op.panels}
+    assert MeshPlan.from_json(json.loads(json.dumps(panels.to_json()))) == panels

@@ -13,6 +13,7 @@ from eqsat.model.generic import Generic
 from eqsat.model.mesh import Mesh
 from eqsat.model.meshplan import Sharded, Stream
 from eqsat.model.tensor import DTYPES, is_float
+from eqsat.ops.meaning.programs import element_dtype
 from eqsat.ops.mesh.cuts import stream_of
 
 F32_BITS = 32
@@ -40,9 +41,9 @@ def streamed(g: Generic, arrays: Sequence[Any], how: Sharded, mesh: Mesh) -> Any
 
     if how.panels == 1:
         return panel(0)
-    start = jnp.zeros(_result_shape(g), one.yields[0].dtype)
+    start = jnp.zeros(_result_shape(g), element_dtype(one.yields[0].dtype))
     total = lax.fori_loop(0, how.panels, lambda step, sums: sums + panel(step), start)
-    return total.astype(g.yields[0].dtype)
+    return total.astype(element_dtype(g.yields[0].dtype))
 
 
 def _dim_of(g: Generic, operand: int, loop: int) -> int | None:

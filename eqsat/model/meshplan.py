@@ -152,6 +152,14 @@ class MeshPlan:
             count["all-gather"] += v.panels * sum(len(s.steps) for s in v.streams)
         return {k: count[k] for k in COLLECTIVES if count[k]}
 
+    @cached_property
+    def sent_bytes(self) -> int:
+        """Bytes that each device sends in one call, by rings."""
+        sizes = dict(zip(self.mesh.names, self.mesh.sizes, strict=True))
+        steps = [(s, 1) for r in self.reshards for s in r.sent]
+        steps += [(s, v.panels) for v in self.values for each in v.streams for s in each.steps]
+        return sum(times * _ring_bytes(s, sizes[s.axis]) for s, times in steps)
+
     def at(self, rule: str) -> str:
         """The place of a rule, ` (file:line:column)`; "" for none."""
         return next((f" ({r.at})" for r in self.rules if r.name == rule), "")
@@ -184,3 +192,11 @@ class MeshPlan:
     def from_json(cls, data: dict[str, Any]) -> MeshPlan:
         plain = {k: v for k, v in data.items() if k != "format"}
         return restored(cls, plain)
+
+
+def _ring_bytes(s: MeshStep, devices: int) -> int:
+    """What a device sends: blocks pass n - 1 times, twice in an all-reduce."""
+    whole = (devices - 1) * s.nbytes
+    if s.kind == "all-gather":
+        return whole
+    return (2 if s.kind == "all-reduce" else 1) * whole // devices

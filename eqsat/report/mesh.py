@@ -65,6 +65,14 @@ def sent_lines(plan: MeshPlan, program: Program) -> Iterator[str]:
                 f" {bytes_text(r.sent[0].nbytes)} a device, {time_text(r.time_ps)};"
                 f" by {', '.join(dict.fromkeys(s.rule for s in r.sent))}"
             )
+    for v in plan.values:
+        for stream in v.streams:
+            operand = program.value_name(program.nodes[v.node].operands[stream.operand])
+            steps = ", ".join(s.to_text() for s in stream.steps)
+            yield (
+                f"{operand} inside of {program.value_name(v.node)}, in {v.panels} panels: {steps},"
+                f" {bytes_text(stream.steps[0].nbytes)} a device and panel"
+            )
 
 
 def reshard_name(r: Reshard, program: Program) -> str:
@@ -137,6 +145,7 @@ def plan_summary(plan: MeshPlan, program: Program) -> dict[str, Any]:
             "peak_bytes": plan.single_bytes,
         },
         "collectives": plan.collectives,
+        "sent_bytes": plan.sent_bytes,
         "rules": {r.name: r.used for r in plan.rules if r.used},
         "spreads": {
             program.value_name(v.node): plan.mesh.text(v.held, rank[v.node]) for v in plan.values
