@@ -392,6 +392,7 @@ import numpy as np
 import eqsat
 from eqsat.execute.draw import drawn_weights
 from eqsat.lang.programs import parse_program
+from eqsat.ops.meaning.programs import element_dtype
 from eqsat.request.source import Source
 
 found = {}
@@ -403,7 +404,7 @@ for name, text, request in json.load(sys.stdin):
     run = eqsat.optimize(given, **request)
     checked = run.verify(samples=1)
     types = [program.nodes[i].type for i in program.inputs]
-    xs = [np.ones(t.shape, "i" if t.dtype == "i32" else "f") for t in types]
+    xs = [np.ones(t.shape, element_dtype(t.dtype)) for t in types]
     made = run.executable
     results = made(*xs)
     hlo = made.jitted.lower(made.packed, *xs).compile().as_text()

@@ -122,6 +122,7 @@ class CellResult:
         row |= {"time_us": goals["time_us"]["value"], "peak_bytes": goals["peak_bytes"]["value"]}
         row |= {k: s[k] for k in ("egraph", "baseline", "verify", "seconds", "rule_check")}
         row |= {k: s[k] for k in ("stop", "claim", "candidates")}
+        row |= {} if s.get("mesh") is None else {"mesh": s["mesh"]}
         return row | {
             "bound": first["bound"],
             "gap": first["gap"],
