@@ -1,4 +1,4 @@
-"""The claims of the ten questions (experiments/README.md), at sizes that take a second or two.
+"""The claims of the eleven questions (experiments/README.md), at sizes that take a second or two.
 
 Each test takes the file of its question with fewer or smaller programs; nothing is timed.
 """
@@ -18,7 +18,7 @@ from eqsat.lang.experiments import Cell, load_experiment
 
 QUESTIONS = (
     "transposed-pack", "global-packing", "interchange", "scratch-limits", "encodings",
-    "skinny-to-square", "greedy", "leave-one-out", "predicted-measured", "depth",
+    "skinny-to-square", "greedy", "leave-one-out", "predicted-measured", "depth", "sharding",
 )  # fmt: skip
 ROOT = Path(__file__).parent.parent
 
@@ -154,3 +154,15 @@ def test_j_the_e_graph_of_a_deeper_model_grows_no_faster_than_the_model():
         for c in cells
     )
     assert len(one.egraph.nodes) < len(two.egraph.nodes) <= 2.1 * len(one.egraph.nodes)
+
+
+def test_k_no_policy_of_sharding_is_best_for_few_tokens_and_for_many():
+    found = rows_of("sharding", lambda c: c.program in ("sharded.py:mlp", "sharded.py:mlp_many"))
+    time = {(r["program"], r["rules"][0]): r["mesh"]["time_us"] for r in found}
+    held = {(r["program"], r["rules"][0]): r["mesh"]["peak_bytes"] for r in found}
+    for program, best in (("mlp", "policy/megatron"), ("mlp_many", "policy/data-parallel")):
+        of = {rules: t for (name, rules), t in time.items() if name == f"sharded.py:{program}"}
+        assert of["default"] == min(of.values()) == of[best]
+        assert of["policy/megatron"] != of["policy/data-parallel"]
+        least = min(held[f"sharded.py:{program}", rules] for rules in of)
+        assert held[f"sharded.py:{program}", "policy/fsdp"] == least
