@@ -23,7 +23,7 @@ from typing import Any
 
 Row = dict[str, Any]
 NEEDS = ("libtpu",)
-MINUTES = 9
+MINUTES = 4
 WIN, WINS = 0.90, 3
 SECONDS = 20.0  # of a search
 TARGETS = ("tpu-v5e", "sm_90")  # the first that there is

@@ -29,7 +29,7 @@ from eqsat.extract.shard import solve_sharding
 from eqsat.model.sharding import ShardEdge, ShardNode, ShardProblem
 
 NEEDS = ()
-MINUTES = 10
+MINUTES = 8.5
 FOLDER = "EQSAT_IOPDDL"
 SECONDS = 120.0
 WITHIN, CLOSE, CLOSE_ONES = 1.10, 1.01, 2

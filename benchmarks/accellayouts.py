@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 NEEDS = ("libtpu",)
-MINUTES = 4
+MINUTES = 2
 LEEWAY = 1.03  # on the clock
 SECONDS = 30.0  # of a search
 CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')

@@ -25,7 +25,7 @@ from eqsat.model.diag import EqsatError
 from eqsat.model.oracle import oracle_of
 
 NEEDS: tuple[str, ...] = ()  # each compiler is skipped by itself
-MINUTES = 5
+MINUTES = 1.5
 # a step of the last quantiser of `quantised_mlp`: sums in another order round apart
 QUANTUM = 0.0151
 LEAST = 0.9  # of the dispatches of a program are kernels
