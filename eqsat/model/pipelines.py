@@ -71,8 +71,9 @@ class Pipeline:
 
     walk: a `grid` holds blocks of operands and results in scratch, `stages` of each that moves, and
     an accumulator. Workgroups hold `stages` tiles of every operand in `from_scratch`, which the
-    matrix unit reads there, and one less of the others. subgroups: of a workgroup; 0: not stated. depth: bytes of an operand along
-    k at most; row_pad: bytes behind every row of a tile in scratch, so that banks do not conflict.
+    matrix unit reads there, and one less of the others. subgroups: of a workgroup; 0: not stated.
+    depth: bytes of an operand along k at most. row_pad: bytes behind every row of a tile in
+    scratch, so that banks do not conflict.
     """
 
     name: str

@@ -1,7 +1,7 @@
 """Programs whose weights are arguments, for meshes: an MLP, an encoder layer, a Llama block.
 
-8 sequences, features of 2,048 and 8,192, in bf16; with 16 tokens each reading weights takes the time,
-with 256 computing does.
+8 sequences, features of 2,048 and 8,192, in bf16. With 16 tokens each, reading
+weights takes the time; with 256, computing does.
 """
 
 from __future__ import annotations
