@@ -16,7 +16,7 @@ from eqsat.model.schedule import Schedule
 from eqsat.model.target import Target
 from eqsat.run.compiling import predicted
 from eqsat.schedule.legal import faults
-from eqsat.schedule.mainmemory import main_memory_bytes
+from eqsat.schedule.mainmemory import placed_peak_bytes
 
 ROWS = 32768
 RELU = "generic({x}, loops=[{m}, {n}], maps=[[d0, d1]], body=max(x0, 0.0))"
@@ -169,9 +169,9 @@ def brought(schedule: Schedule) -> int:
 def test_an_elementwise_step_writes_over_its_operand(tpu: Target) -> None:
     """XLA:TPU states 268,435,456 bytes of temporaries for a gate of this size."""
     schedule = schedule_of(gated(ROWS), tpu)
-    assert main_memory_bytes(schedule, tpu) == brought(schedule) + ROWS * 4096 * 2
+    assert placed_peak_bytes(schedule, tpu) == brought(schedule) + ROWS * 4096 * 2
     apart = override(tpu, ["placing.in_place=false"])
-    assert main_memory_bytes(schedule, apart) == schedule.peak_bytes
+    assert placed_peak_bytes(schedule, apart) == schedule.peak_bytes
     assert predicted(schedule, tpu).peak_bytes < schedule.peak_bytes
 
 
@@ -184,7 +184,7 @@ def test_a_product_does_not_write_over_what_it_reads(tpu: Target) -> None:
         "o = matmul(z, c)\nreturn o\n"
     )
     schedule = schedule_of(text, tpu)
-    assert main_memory_bytes(schedule, tpu) == schedule.peak_bytes == brought(schedule) + 2**29
+    assert placed_peak_bytes(schedule, tpu) == schedule.peak_bytes == brought(schedule) + 2**29
 
 
 @pytest.mark.parametrize(("rows", "kept"), [(8192, 0), (10240, 0), (11264, 1), (24576, 1)])
@@ -193,9 +193,9 @@ def test_temporaries_are_beside_main_memory_while_all_fits(
 ) -> None:
     """As XLA:TPU has it of a gate of 2,048 columns: how many of both lie in HBM."""
     schedule = schedule_of(gated(rows, 2048), tpu)
-    assert main_memory_bytes(schedule, tpu) == brought(schedule) + kept * rows * 2048 * 2
+    assert placed_peak_bytes(schedule, tpu) == brought(schedule) + kept * rows * 2048 * 2
     none = override(tpu, ["placing.scratchpad=0 B", "placing.in_place=false"])
-    assert main_memory_bytes(schedule, none) == schedule.peak_bytes
+    assert placed_peak_bytes(schedule, none) == schedule.peak_bytes
 
 
 # ---- contradictions ------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from eqsat.lang.tileformat import (
 from eqsat.model.mesh import AxisLink, Mesh
 from eqsat.model.padding import Padding
 from eqsat.model.pipelines import Intrinsic, Pipeline, Units
-from eqsat.model.placing import Placing
+from eqsat.model.placing import CompilerPlacing
 from eqsat.model.plan import Constants, Kernels
 from eqsat.model.target import (
     DispatchLimits,
@@ -51,7 +51,7 @@ def target_of(r: TargetRecord) -> Target:
         "budget": r.budget.bounds(), "pipelines": pipelines_of(r),
         "kernels": None if r.kernels is None else _planned(r.kernels),
         "measured_on": _measured_on(r.measured_on), "padding": _padding(r), "units": _units(r),
-        "placing": Placing(r.placing.scratchpad, r.placing.in_place),
+        "placing": CompilerPlacing(r.placing.scratchpad, r.placing.in_place),
         "native_tiles": tuple((d, (t[0], t[1])) for d, t in r.native_tiles.items()),
         "mesh_links": links_of(r), "mesh": mesh_of(links_of(r), r.mesh, r.memory[-1].size),
     }  # fmt: skip

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Placing:
+class CompilerPlacing:
     """scratchpad_bytes: of a memory beside the main one in which temporaries are kept as long as
     all that dispatches touch fits. in_place: a result may lie where an operand lay that is read
     element by element, by it and by nothing later."""

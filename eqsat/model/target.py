@@ -12,7 +12,7 @@ from eqsat.model.mesh import AxisLink, Mesh
 from eqsat.model.oracle import parse_oracle
 from eqsat.model.padding import Padding
 from eqsat.model.pipelines import Pipeline, Units
-from eqsat.model.placing import Placing
+from eqsat.model.placing import CompilerPlacing
 from eqsat.model.plan import Kernels, Machine
 from eqsat.model.precision import NONE
 from eqsat.model.restore import restored
@@ -231,7 +231,9 @@ class Target:
     calls: int = 1  # times are of so many runs: what runs here is called so often
     # bytes between two uses of a weight, where the program is part of what runs; None: as it says
     touched_bytes: int | None = None
-    placing: Placing = field(default_factory=Placing)  # of temporaries, behind the search
+    placing: CompilerPlacing = field(
+        default_factory=CompilerPlacing
+    )  # of temporaries, behind the search
     oracle: str | None = None  # the compiler that is asked about answers, see `model.oracle`
 
     @property

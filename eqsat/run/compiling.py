@@ -24,7 +24,7 @@ from eqsat.model.program import Program
 from eqsat.model.schedule import Schedule
 from eqsat.model.target import Target
 from eqsat.request.source import Source
-from eqsat.schedule.mainmemory import main_memory_bytes
+from eqsat.schedule.mainmemory import placed_peak_bytes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -166,5 +166,5 @@ def told_of(
 def predicted(schedule: Schedule, target: Target) -> Prediction:
     """What the model says of a schedule."""
     s = schedule
-    peak = main_memory_bytes(s, target)
+    peak = placed_peak_bytes(s, target)
     return Prediction(target.name, s.kernels, peak, s.arena_bytes, s.time_ps)

@@ -11,22 +11,22 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from eqsat.model.dispatch import Buffer, Dispatch
-from eqsat.model.placing import Placing
+from eqsat.model.placing import CompilerPlacing
 from eqsat.model.schedule import Schedule
 from eqsat.model.target import Target
 from eqsat.schedule.fused import OneDispatch
 
 
-def main_memory_bytes(schedule: Schedule, target: Target) -> int:
+def placed_peak_bytes(schedule: Schedule, target: Target) -> int:
     """Arguments, results, weights, and the temporaries of the worst step that lie beside them.
 
     At most the schedule's `peak_bytes`, and equal to it where the target has no `placing`.
     """
-    return _Placed(schedule, target).peak_bytes
+    return _PlacedTemporaries(schedule, target).peak_bytes
 
 
 @dataclass(frozen=True)
-class _Placed:
+class _PlacedTemporaries:
     schedule: Schedule
     target: Target
 
@@ -42,7 +42,7 @@ class _Placed:
         return fixed + max(live, default=0)
 
     @property
-    def _placing(self) -> Placing:
+    def _placing(self) -> CompilerPlacing:
         return self.target.placing
 
     @cached_property
