@@ -37,6 +37,7 @@ BECAUSE = {
     ("v5e", "bottlenecks.py:bottlenecks"): "44 kernels, many of them copies between orders of dims",
     ("v5e", "depthwise"): "the product in front is computed in the windows of the convolution",
     ("v5e", "autoencoder"): "an argument is copied to the order in which a reduction reads it",
+    ("v5e", "geglu"): "the gate is computed in front of the last product, which reads both sides",
     ("h100", "convolutions"): "cuDNN's convolutions are copied into its layouts, with a workspace",
     ("h100", "same_convolutions"): "cuDNN's convolutions are copied into its layouts, likewise",
 }
