@@ -22,8 +22,8 @@ from eqsat.model.meshplan import MeshPlan, MeshStep, Reshard, Sharded
 from eqsat.model.program import Node
 from eqsat.model.schedule import Schedule
 from eqsat.model.target import Target
-from eqsat.ops.mesh.computed import computed
 from eqsat.ops.mesh.local import local_attr
+from eqsat.ops.mesh.runorder import run_order
 
 
 class MeshExecutable(JaxExecutable):
@@ -123,7 +123,7 @@ class MeshExecutable(JaxExecutable):
     @cached_property
     def _order(self) -> list[int]:
         """Nodes in the order of the dispatches; one that several compute is computed once."""
-        return list(computed(self.schedule))
+        return list(run_order(self.schedule))
 
     def _node(self, i: int, values: Mapping[int, list[Any]]) -> list[Any]:
         n, how = self.schedule.program.nodes[i], self.plan.by_node[i]

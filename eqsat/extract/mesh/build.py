@@ -19,8 +19,8 @@ from eqsat.model.mesh import Spread, is_partial
 from eqsat.model.meshplan import SLICE, MeshStep
 from eqsat.model.tensor import TensorType
 from eqsat.ops.mesh.collectives import MeshMachine, conversion
-from eqsat.ops.mesh.computed import computed
 from eqsat.ops.mesh.permits import Permits
+from eqsat.ops.mesh.runorder import run_order
 from eqsat.ops.mesh.strategies import Strategy, strategies
 
 # of a place between op and holder, or holder and reader: what may become of the value there
@@ -71,7 +71,7 @@ class Spreads:
     @cached_property
     def made_at(self) -> dict[int, int]:
         """Op → the dispatch that computes it first."""
-        return computed(self.schedule)
+        return run_order(self.schedule)
 
     @cached_property
     def leaves(self) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from eqsat.model.attr import Attr, Shape
 from eqsat.model.generic import Generic
 from eqsat.model.mesh import REPLICATED, Mesh, Spread
 from eqsat.ops.mesh.cuts import OpCut, cuts_of, loop_of, stream_of
-from eqsat.ops.mesh.streams import agree, panels, taken
+from eqsat.ops.mesh.streams import panels, panels_agree, taken
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def strategies(
     made: list[Strategy] = []
     for choice in product(["", *names], repeat=len(sizes)):
         cuts = _fitting(choice, sizes, known)
-        if cuts is not None and agree(cuts, mesh):
+        if cuts is not None and panels_agree(cuts, mesh):
             found = _strategy(attr, choice, cuts, len(operands), mesh)
             if _fits(found, operands, result, mesh):
                 made.append(found)

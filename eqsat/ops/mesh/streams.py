@@ -31,7 +31,7 @@ def taken(reads: Sequence[Spread], cuts: Sequence[OpCut | None]) -> tuple[Spread
     )
 
 
-def agree(cuts: Sequence[OpCut | None], mesh: Mesh) -> bool:
+def panels_agree(cuts: Sequence[OpCut | None], mesh: Mesh) -> bool:
     """Whether all operands' panels are of the same elements of one summed loop.
 
     They are if every axis that divides the loop for good walks it with the same stride in each

@@ -6,7 +6,7 @@ from eqsat.model.ops import VIEWS
 from eqsat.model.schedule import Schedule
 
 
-def computed(schedule: Schedule) -> dict[int, int]:
+def run_order(schedule: Schedule) -> dict[int, int]:
     """Node → the dispatch that first computes it, in the order of execution.
 
     A view that no dispatch has, such as a result that is a reshape of another value, belongs to the
