@@ -25,7 +25,7 @@ from typing import Any
 
 Row = dict[str, Any]
 NEEDS: tuple[str, ...] = ()  # each compiler is skipped by itself
-MINUTES = 5
+MINUTES = 3
 SECONDS = 10.0  # of a search
 NEAR = {"v5e": 0.01, "h100": 0.25}  # share by which a prediction may be off
 TARGETS = {"v5e": ("tpu-v5e", "sm_90"), "h100": ("sm_90",)}

@@ -35,7 +35,7 @@ from eqsat.plan.scratch import (
 )
 
 NEEDS = ("libtpu", "jax_plugins.xla_cuda12")
-MINUTES = 1
+MINUTES = 0.5
 LEAST_EQUAL = 36  # of 40
 ONE_BYTE = 1  # of shared memory: every kernel that needs some is refused, with what it needs
 Row = dict[str, Any]

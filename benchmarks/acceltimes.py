@@ -25,7 +25,7 @@ import eqsat
 from eqsat.model.diag import EqsatError
 
 NEEDS = ("libtpu",)
-MINUTES = 6.5
+MINUTES = 5
 LEAST_TAU = 0.8
 VARIANTS = 50
 HERTZ = 1.5e9  # of a v5e's core: its peak is that of four 128 x 128 units at this clock
