@@ -299,16 +299,41 @@ answer.write_text(json.dumps({{"text": text, "memory": {memory!r}}}))
 
 
 def checked_by(
-    tmp_path: Path, monkeypatch: Any, cycles: Callable[..., Any] | list[int]
+    tmp_path: Path,
+    monkeypatch: Any,
+    cycles: list[int],
+    function: Callable[..., Any] = layer,
+    argument: Any = X,
 ) -> eqsat.Run:
-    """The layer, searched with a compiler that counts so many cycles, in the order of asking."""
+    """A function, searched with a compiler that counts so many cycles, in the order of asking."""
     text = "\n".join(line for line in TPU.splitlines() if "tpu_custom_call" not in line)
     body = CYCLES.format(folder=str(tmp_path), text=text, cycles=cycles, memory=MEMORY)
     fake(tmp_path, monkeypatch, body)
     return eqsat.optimize(
-        layer, X, target="avx512-xla", settings=("oracle='libtpu v5e'",), check_compile=True,
-        time_limit=10,
+        function, argument, target="avx512-xla", settings=("oracle='libtpu v5e'",),
+        check_compile=True, time_limit=10,
     )  # fmt: skip
+
+
+def test_what_the_compiler_counts_best_as_products_runs_so(tmp_path: Path, monkeypatch: Any):
+    filters = np.random.default_rng(0).standard_normal((3, 3, 6, 5)).astype("f4")
+
+    def convolved(x: Any) -> Any:
+        form = ("NHWC", "HWIO", "NHWC")
+        return jax.lax.conv_general_dilated(x, filters, (1, 1), "SAME", dimension_numbers=form)
+
+    x = np.random.default_rng(1).standard_normal((1, 8, 6, 6)).astype("f4")
+    run = checked_by(tmp_path, monkeypatch, [3000, 1000, *[2000] * 8], convolved, x)
+    told = run.checked
+    assert told is not None and told.programs[told.kept].name == "chosen, as products"
+    for one in (run, eqsat.load(run.save(tmp_path / "run"))):
+        assert one.checked is not None and one.checked.spelling == "products"
+        assert one.runs_on.spelling == "products"
+    assert run.callee is not None and not run.callee.is_input
+    np.testing.assert_allclose(run.compile()(x), convolved(x), rtol=1e-4, atol=1e-4)
+    with lowered_for("tpu"):
+        text = str(jax.make_jaxpr(run.callee)((x,), {}))
+    assert text.count("dot_general[") == 9 and "conv_general" not in text
 
 
 def test_the_answer_that_the_compiler_counts_best_is_kept(tmp_path: Path, monkeypatch: Any):
@@ -325,6 +350,33 @@ def test_the_answer_that_the_compiler_counts_best_is_kept(tmp_path: Path, monkey
     assert "kept by libtpu v5e" in run.explain(price=False).to_text()
     again = eqsat.load(run.save(tmp_path / "run"))
     assert again.checked == told
+
+
+LYING = """
+request = json.loads(Path(sys.argv[1]).read_text())
+asked = request.get("ways", [[{{}}, {{}}]])
+text = {text!r}
+def cycles(way):  # a module whose only argument is the compiler's to lay out is the quickest
+    return str(2000 - 500 * ("auto" in way[0].values()))
+told = [{{"text": text.replace("3569", cycles(w)), "memory": {memory!r}}} for w in asked]
+answer.write_text(json.dumps(told if "ways" in request else told[0]))
+"""
+
+
+def test_free_layouts_are_part_of_what_is_compared(tmp_path: Path, monkeypatch: Any):
+    text = "\n".join(line for line in TPU.splitlines() if "tpu_custom_call" not in line)
+    fake(tmp_path, monkeypatch, LYING.format(text=text, memory=MEMORY))
+    run = eqsat.optimize(
+        layer, X, target="avx512-xla", settings=("oracle='libtpu v5e'",), check_compile=True,
+        time_limit=10, layouts="auto",
+    )  # fmt: skip
+    told = run.checked
+    assert told is not None and told.plain_cycles is not None and told.auto_cycles is not None
+    assert told.plain_cycles - told.auto_cycles == 500
+    assert told.programs[-1].layouts == "plain"
+    assert told.programs[told.kept].layouts == "compiler's"
+    assert "the compiler's layouts" in summary_text(run)
+    assert eqsat.load(run.save(tmp_path / "run")).checked == told
 
 
 def test_no_answer_is_worse_than_the_input_by_the_compilers_count(tmp_path: Path, monkeypatch: Any):

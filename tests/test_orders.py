@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -297,6 +298,34 @@ def test_a_state_the_compiler_may_lay_out_comes_back_as_it_came():
         if is_tied:
             assert found.asked_out[0] == found.asked_in[0] == _Compiled.input_formats[0][1]
             assert not found._tied(_Same())
+
+
+class _Ordered(_Callee):
+    """What the search ordered, and the caller."""
+
+    orders = MemoryOrders((
+        Ordered("x", X, (1, 0), "search", ""),
+        Ordered("y", Border("result", 0), (1, 0), "caller", ""),
+    ))  # fmt: skip
+
+
+def test_plain_layouts_are_a_way_too_but_for_what_the_caller_ordered():
+    found = Formatted(_Ordered(), jax.tree.structure(((0,), {})), choosing=True)
+    assert found.asked_in[0].layout.major_to_minor == (1, 0)
+    asked: list[tuple[Any, Any]] = []
+
+    class Counted:
+        def as_text(self):
+            said = found.asked_in[0]
+            asked.append((said, found.asked_out[0].layout.major_to_minor))
+            return f'ENTRY f\n"estimated_cycles":"{5 if said is None else 9}"'.join(("\n", ""))
+
+    found._compile = lambda packed, shapes: Counted()
+    found._tied = lambda compiled: False
+    found._best(None, [])
+    assert found.plain == {X} and found._asked(X) is None
+    assert [order for _, order in asked] == [(1, 0)] * len(asked)
+    assert {said is None for said, _ in asked} == {True, False}
 
 
 class _Same(_Compiled):

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from eqsat.execute.operands import operand_types, to_loops
-from eqsat.execute.platforms import TPU, known_platform
-from eqsat.execute.pointwise import as_pointwise, is_pointwise
+from eqsat.execute.platforms import TPU, is_by_convolutions, known_platform
+from eqsat.execute.pointwise import as_pointwise, as_row, is_pointwise, is_row
 from eqsat.execute.precision import dot_general
 from eqsat.model.generic import Generic
 from eqsat.ops.meaning.programs import element_dtype
@@ -66,8 +66,10 @@ def as_dot(g: Generic, arrays: Sequence[Any], products: Collection[int]) -> Any 
 
     anywhere, on_cpu = _Order(_is_exchanged(g, lhs, rhs)), _on_cpu(g, lhs, rhs)
     known = known_platform()
-    if known == TPU and is_pointwise(g, lhs, rhs):
+    if is_by_convolutions() and is_pointwise(g, lhs, rhs):
         return as_pointwise(g, lhs, rhs, a, b)
+    if known == TPU and is_row(g, lhs, rhs):
+        return as_row(g, lhs, rhs, a, b)
     if on_cpu is None or on_cpu == anywhere or known:
         return written(anywhere)(a, b)
     return lax.platform_dependent(a, b, cpu=written(on_cpu), default=written(anywhere))

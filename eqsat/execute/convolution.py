@@ -13,10 +13,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eqsat.execute.operands import operand_types, to_loops
+from eqsat.execute.operands import cast_factors, operand_types, to_loops
 from eqsat.execute.precision import level
 from eqsat.model.affine import Map, map_loops
 from eqsat.model.generic import Generic
+from eqsat.model.precision import ALGORITHMS
 from eqsat.ops.generics.windows import Window, windows
 from eqsat.ops.meaning.programs import element_dtype
 
@@ -24,6 +25,7 @@ Block = tuple[int, ...]  # loops that make up one dim
 Dims = tuple[tuple[str, Block], ...]  # dims in order: "batch", "feature" or "spatial", and loops
 Pads = Mapping[int, "Pad"]  # by operand
 NO_PADS: Pads = {}
+FEW_IMAGES, FEW_CHANNELS = 8, 32  # on a TPU: fewer, and at most so many
 NATIVE_DIMS = 4  # with more, images are brought together in one dim: XLA is slow beyond
 
 
@@ -77,6 +79,22 @@ def roles(g: Generic) -> ConvolutionRoles | None:
         if all(e.dim is not None for e in g.maps[kernel]):
             return _roles(g, image, kernel)
     return None
+
+
+def is_small(g: Generic) -> bool:
+    """Whether a convolution is better written as a sum of products on a TPU.
+
+    XLA cuts a few images into more of them, for which it copies them, and holds a few channels in
+    128 lanes. Sums are of f32 or wider, as they are rounded once per place.
+    """
+    r = roles(g) if cast_factors(g) is not None else None
+    if r is None or r.groups or g.precision in ALGORITHMS:
+        return False
+    if any(w.stride != 1 for w in r.windows):  # it would slice in steps, of unknown cycles
+        return False
+    images, channels = (math.prod(g.sizes[d] for d in block) for block in (r.batch, r.inputs))
+    is_wide = element_dtype(g.yields[0].dtype).itemsize >= 4
+    return images < FEW_IMAGES and channels <= FEW_CHANNELS and is_wide
 
 
 def _roles(g: Generic, image: int, kernel: int) -> ConvolutionRoles | None:

@@ -79,6 +79,7 @@ class Formatted:
         self.sharding = sharding or SingleDeviceSharding(_default_device())
         self.choosing = may_choose(callee.orders) if choosing is None else choosing
         self.left: frozenset[Border] = frozenset(callee.orders.compiler)
+        self.plain: frozenset[Border] = frozenset()  # ordered by the search, and not in its order
         self._ask()
         self._compiled: dict[Any, Any] = {}
         self._formats: dict[Any, tuple[list[Any], list[Any]]] = {}
@@ -95,7 +96,7 @@ class Formatted:
         order = self.callee.orders.by_border.get(border)
         if self.choosing and border in self.left:
             return Format(Layout.AUTO, self.sharding)
-        if order is not None:
+        if order is not None and border not in self.plain:
             return Format(Layout(major_to_minor=order), self.sharding)
         return self.elsewhere
 
@@ -130,19 +131,22 @@ class Formatted:
     def _best(self, packed: Any, shapes: Sequence[Any]) -> Any:
         """What is free left to the compiler if it states fewer cycles: all, all but state, or none.
 
-        The same with what the search ordered, as the compiler may know a better order of that.
+        The same with what the search ordered, as the compiler may know a better order of that, and
+        that plain.
         Where it states none, as compilers for GPUs do, nothing speaks for another order.
         """
         orders = self.callee.orders
         state = {Border("input", a) for a, _ in orders.ties}
         state |= {Border("result", r) for _, r in orders.ties}
         own, free = frozenset(orders.compiler), frozenset(orders.left)
-        every = free | {o.border for o in orders.chosen if o.by == SEARCH}
-        ways = [own, own | (free - state), own | free, own | (every - state), own | every]
-        ways = ways if self.choosing else [own]
-        best: tuple[float, Any, frozenset[Border]] | None = None
-        for left in dict.fromkeys(ways):
-            self.left = left
+        ordered = frozenset(o.border for o in orders.chosen if o.by == SEARCH)
+        every, none = free | ordered, frozenset[Border]()
+        lefts = [own, own | (free - state), own | free, own | (every - state), own | every]
+        ways = [(left, none) for left in lefts] + [(own, ordered - state)]
+        ways = ways if self.choosing else ways[:1]
+        best: tuple[float, Any, tuple[frozenset[Border], frozenset[Border]]] | None = None
+        for way in dict.fromkeys(ways):
+            self.left, self.plain = way
             self._ask()
             compiled = self._compile(packed, shapes)
             if self._tied(compiled):
@@ -150,11 +154,11 @@ class Formatted:
                 compiled = self._compile(packed, shapes)
             cycles = stated_cycles(compiled)
             if best is None or cycles < best[0]:
-                best = cycles, compiled, left
+                best = cycles, compiled, way
             if not cycles:
                 break
         assert best is not None
-        self.left = best[2]
+        self.left, self.plain = best[2]
         return best[1]
 
     def _compile(self, packed: Any, shapes: Sequence[Any]) -> Any:

@@ -1,4 +1,4 @@
-"""The kind of device for which a program is traced, where that is known by then."""
+"""The kind of device for which a program is traced, and how XLA is told contractions there."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+from eqsat.model.compiled import BY_PRODUCTS
+
 _SAID: ContextVar[str] = ContextVar("platform", default="")
+_SPELLING: ContextVar[str] = ContextVar("spelling", default="")
 TPU = "tpu"
 
 
@@ -30,3 +33,23 @@ def known_platform() -> str:
 
     found = _SAID.get() or jax.default_backend()
     return "" if found == "cpu" else {"gpu": "cuda"}.get(found, found)
+
+
+@contextmanager
+def spelled(spelling: str) -> Iterator[None]:
+    """What is traced inside tells XLA contractions in this way (`model.compiled.SPELLINGS`)."""
+    before = _SPELLING.set(spelling)
+    try:
+        yield
+    finally:
+        _SPELLING.reset(before)
+
+
+def is_by_products() -> bool:
+    """Whether contractions are products, and small convolutions sums of them, for a TPU."""
+    return known_platform() == TPU and _SPELLING.get() == BY_PRODUCTS
+
+
+def is_by_convolutions() -> bool:
+    """Whether products over several rows are convolutions, for a TPU."""
+    return known_platform() == TPU and _SPELLING.get() != BY_PRODUCTS

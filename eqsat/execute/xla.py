@@ -8,6 +8,7 @@ from typing import Any
 
 from eqsat.execute.executable import JaxExecutable
 from eqsat.execute.lowering import OpaqueFunction, evaluate
+from eqsat.execute.platforms import spelled
 from eqsat.execute.weights import packed_per_run, run_time_nodes
 from eqsat.model.executor import BUILT_IN, Executor
 from eqsat.model.schedule import Schedule
@@ -38,7 +39,8 @@ class XlaExecutable(JaxExecutable):
         known = dict(packed) | dict(zip(program.inputs, self.typed(inputs), strict=True))
         for i in self._per_run:  # else XLA packs constants when it compiles, and keeps both
             known[i] = lax.optimization_barrier(known[i])
-        values = evaluate(program, run_time_nodes(self.schedule), known, self.opaque)
+        with spelled("" if self.target is None else self.target.spelling):
+            values = evaluate(program, run_time_nodes(self.schedule), known, self.opaque)
         return tuple(values[r][0] for r in program.results)
 
     @cached_property

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -12,6 +14,14 @@ from eqsat.model.restore import restored
 
 # figures in which answers are compared, the first that a compiler tells counts
 COUNTS = ("cycles", "kernels", "peak_bytes")
+# how XLA is told contractions on a TPU: products over several rows as convolutions, or all as
+# products, convolutions of few images and channels as sums of them
+BY_CONVOLUTIONS, BY_PRODUCTS = "", "products"
+SPELLINGS = (BY_CONVOLUTIONS, BY_PRODUCTS)
+# who says how free arguments and results lie: the search (or the caller), nobody, the compiler
+SEARCHED, PLAIN, COMPILERS = "", "plain", "compiler's"
+MOVES = ("reshape", "copy", "slice", "concatenate", "pad", "transpose")  # opcodes of XLA
+_ARRAY = re.compile(r"([a-z]+)(\d*)\w*\[([\d,]*)\]")  # type and dims
 CONSTANTS, ARGUMENTS = "constants", "arguments"  # what weights are of a module that is compiled
 
 
@@ -48,8 +58,21 @@ class Figures:
             return False
         if other.refused is not None or theirs is None:
             return True
-        unknown = Counter(self.uncounted) - Counter(other.uncounted)
-        return own < theirs and not (count == "cycles" and unknown)
+        return own < theirs and not (count == "cycles" and self.has_more_unknown(other))
+
+    def has_more_unknown(self, other: Figures) -> bool:
+        """Whether a kernel without cycles is none that the other one has, too.
+
+        A kernel that only moves data may stand for one of the same kind that moves as much.
+        """
+        theirs = list((Counter(other.uncounted) - Counter(self.uncounted)).elements())
+        own = (Counter(self.uncounted) - Counter(other.uncounted)).elements()
+        for label in sorted(own, key=_label_bytes, reverse=True):
+            match = [t for t in theirs if _stands_for(label, t)]
+            if not match:
+                return True
+            theirs.remove(max(match, key=_label_bytes))
+        return False
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self) | {"uncounted": list(self.uncounted)}
@@ -57,6 +80,21 @@ class Figures:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Figures:
         return restored(cls, data)
+
+
+def _stands_for(label: str, other: str) -> bool:
+    kind, _, _ = label.partition(" ")
+    is_move = kind in MOVES and other.startswith(f"{kind} ")
+    return is_move and _label_bytes(label) <= _label_bytes(other)
+
+
+def _label_bytes(label: str) -> int:
+    """Of the arrays that a kernel's label names: `reshape bf16[1,1,2048]`."""
+    found = 0
+    for letters, bits, dims in _ARRAY.findall(label):
+        size = math.prod(int(d) for d in dims.split(",") if d)
+        found += size * (int(bits or 8) if letters != "pred" else 8) // 8
+    return found
 
 
 @dataclass(frozen=True)
@@ -131,12 +169,18 @@ class Compiled:
 
 @dataclass(frozen=True)
 class Weighed:
-    """One program that `--check-compile` asked about; predicted_us: None of the plain function."""
+    """One program that `--check-compile` asked about; predicted_us: None of the plain function.
+
+    layouts: of arguments and results that are free: as the search has them, plain, or the
+    compiler's. spelling: one of `SPELLINGS`.
+    """
 
     name: str
     origin: str
     predicted_us: float | None
     figures: Figures
+    layouts: str = ""
+    spelling: str = BY_CONVOLUTIONS
 
 
 @dataclass(frozen=True)
@@ -151,6 +195,23 @@ class Checked:
     weights: str
     programs: tuple[Weighed, ...]
     kept: int
+
+    @property
+    def spelling(self) -> str:
+        """How XLA is told the contractions of what was kept."""
+        return self.programs[self.kept].spelling
+
+    @property
+    def plain_cycles(self) -> int | None:
+        """Of the function with plain arguments and results; it is the last that is asked about."""
+        last = self.programs[-1]
+        return last.figures.cycles if last.origin == INPUT_BY_XLA else None
+
+    @property
+    def auto_cycles(self) -> int | None:
+        """Of the function where the compiler chooses the layouts that are free; None: none are."""
+        found = [p for p in self.programs if p.origin == INPUT_BY_XLA and p.layouts == COMPILERS]
+        return found[-1].figures.cycles if found else None
 
     @property
     def keeps_input_by_xla(self) -> bool:

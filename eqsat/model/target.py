@@ -231,9 +231,9 @@ class Target:
     calls: int = 1  # times are of so many runs: what runs here is called so often
     # bytes between two uses of a weight, where the program is part of what runs; None: as it says
     touched_bytes: int | None = None
-    placing: CompilerPlacing = field(
-        default_factory=CompilerPlacing
-    )  # of temporaries, behind the search
+    spelling: str = ""  # how XLA is told contractions, as a compiler preferred: `model.compiled`
+    # of temporaries, behind the search
+    placing: CompilerPlacing = field(default_factory=CompilerPlacing)
     oracle: str | None = None  # the compiler that is asked about answers, see `model.oracle`
 
     @property

@@ -98,6 +98,8 @@ def checked_kept(found: Checked) -> str:
     beside = ""
     if kept is not base and base.origin == INPUT_BY_XLA and own is not None and theirs:
         beside = f": {own / theirs:.2f} of the input's"
+        if found.count == "cycles" and found.auto_cycles:
+            beside += f", {own / found.auto_cycles:.2f} of it in the compiler's layouts"
     return f"kept by {found.oracle}: {kept.name}, by {by}{beside}"
 
 

@@ -27,7 +27,9 @@ def callee_of(run: Run) -> Callee | None:
             return None
         return Callee(run.executable, Positional(run.executable, orders), False, orders=orders)
     itself = run.is_input and find_executor(run.runs_on.executor).runs_input
-    itself = itself and run.mesh_plan is None and not (orders and orders.chosen)
+    kept = run.checked is not None and run.checked.keeps_input_by_xla
+    itself = itself and run.mesh_plan is None and not run.runs_on.spelling
+    itself = itself and (kept or not (orders and orders.chosen))
     return Callee(run.executable, traced, itself, run.source.layouts, orders or PLAINLY)
 
 

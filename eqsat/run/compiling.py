@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode, b64encode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from eqsat.execute.compilers.ask import (
     DEFAULT_LIMIT,
+    Lowered,
+    Way,
     ask_iree,
     ask_xla,
+    ask_xla_ways,
     need_compiler,
     place_for,
 )
@@ -77,7 +80,7 @@ class CompilerQuestions:
         is_function = traced is not None and not traced.captured
         return FUNCTION if is_function and self.oracle.compiler != "iree" else PROGRAM
 
-    def module(self, schedule: Schedule, target: Target) -> bytes:
+    def module(self, schedule: Schedule, target: Target) -> Lowered:
         """The program of a schedule, as the compiler reads it.
 
         EqsatError: E464 if it cannot be lowered for the device, E380 for IREE if an op has no form.
@@ -86,7 +89,7 @@ class CompilerQuestions:
             return self._packed_text(schedule)
         return self._lowering.of_schedule(schedule, self.source, self.arrays, target)
 
-    def plain_module(self) -> bytes:
+    def plain_module(self) -> Lowered:
         """The input, unrewritten; EqsatError as of `module`."""
         if self.oracle.compiler == "iree":
             return self._packed_text(self.source.program)
@@ -98,24 +101,29 @@ class CompilerQuestions:
 
         return DeviceLowering(self.oracle, self.held_as)
 
-    def answer(self, module: bytes) -> Figures:
+    def answers(self, module: Lowered, ways: Sequence[Way]) -> list[Figures]:
+        """As `answer`, of a TPU's compiler, for each way in which arguments and results may lie."""
+        return ask_xla_ways(self.oracle, module.data, ways, self.limit)
+
+    def answer(self, module: Lowered) -> Figures:
         """What the compiler tells of a module; EqsatError: E461 to E463 where it does not."""
         if self.oracle.compiler != "iree":
-            return ask_xla(self.oracle, module, self.limit)
+            return ask_xla(self.oracle, module.data, self.limit)
         with place_for(self.oracle) as folder:
             text = folder / TEXT
-            files = json.loads(module)
+            files = json.loads(module.data)
             write_files(Exported(tuple((k, b64decode(v)) for k, v in files), 0), text)
             return ask_iree(self.oracle.device, text, self.limit, self._border_bytes)
 
-    def _packed_text(self, what: Program | Schedule) -> bytes:
+    def _packed_text(self, what: Program | Schedule) -> Lowered:
         """The files of an MLIR module, as one."""
         places = "auto" if self.held_as == CONSTANTS else ARGUMENTS
         found = export(
             what, "mlir", self.arrays, self.source.opaque, weights=places, external=f"{TEXT}.data",
             name=self.source.program.name,
         )  # fmt: skip
-        return json.dumps([(k, b64encode(v).decode()) for k, v in found.files]).encode()
+        files = [(k, b64encode(v).decode()) for k, v in found.files]
+        return Lowered(json.dumps(files).encode())
 
     @property
     def _border_bytes(self) -> int:

@@ -212,7 +212,8 @@ class Run:
         asked = (self.measured, self.checked)
         if any(a is not None and a.keeps_input_by_xla for a in asked):
             return replace(self.target, executor="xla")
-        return self.target
+        spelling = "" if self.checked is None else self.checked.spelling
+        return replace(self.target, spelling=spelling) if spelling else self.target
 
     @cached_property
     def executable(self) -> Executable:

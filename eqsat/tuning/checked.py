@@ -8,24 +8,48 @@ by the compiler's own count.
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from eqsat.execute.compilers.ask import need_compiler
-from eqsat.model.compiled import CONSTANTS, COUNTS, Checked, Figures, Weighed
+from eqsat.execute.compilers.ask import Lowered, Way, need_compiler
+from eqsat.model.border import Border
+from eqsat.model.compiled import (
+    BY_CONVOLUTIONS,
+    BY_PRODUCTS,
+    COMPILERS,
+    CONSTANTS,
+    COUNTS,
+    PLAIN,
+    SEARCHED,
+    SPELLINGS,
+    Checked,
+    Figures,
+    Weighed,
+)
 from eqsat.model.deadline import tick
 from eqsat.model.diag import EqsatError, fail
-from eqsat.model.measured import CHOSEN, INPUT_BY_XLA, NEAR
+from eqsat.model.measured import CHOSEN, INPUT, INPUT_BY_XLA, NEAR
 from eqsat.model.oracle import parse_oracle
+from eqsat.model.orders import SEARCH, MemoryOrders
 from eqsat.model.target import Target
+from eqsat.ops.movement.lists import inverse
 from eqsat.run import Run
 from eqsat.run.compiling import CompilerQuestions
-from eqsat.tuning.contenders import Contender, chosen_contender, input_contenders, near_contenders
+from eqsat.tuning.contenders import (
+    Contender,
+    chosen_contender,
+    diverse,
+    input_contenders,
+    near_contenders,
+)
 
-NEAR_COUNT = 10  # programs near the chosen one that are looked for
+NEAR_COUNT = 16  # programs near the chosen one that are looked for
 NEAR_COMPILED = 4  # of them that are compiled; some differ in their fusion alone, and are one to it
 BYTES = ("memory", "resident", "load_peak")  # goals of which memory is the count
+# how a program's name goes on
+NAMED = {SEARCHED: "", PLAIN: "plain layouts", COMPILERS: "the compiler's layouts"}
+NAMED |= {BY_PRODUCTS: "as products"}
 FAILED = ("E380", "E462", "E463", "E464")  # no answer for one program
 
 
@@ -54,8 +78,7 @@ def checked(run: Run, seconds: float, limit: float) -> Run:
     weighed: list[Weighed] = []
     for contender in _contenders(run, seconds):
         tick()  # somebody may have asked to stop
-        one = asked.weigh(contender)
-        if one is not None:
+        for one in asked.weigh(contender):
             found.append(contender)
             weighed.append(one)
     count = _count(run, weighed)
@@ -69,10 +92,12 @@ def checked(run: Run, seconds: float, limit: float) -> Run:
 
 def _contenders(run: Run, seconds: float) -> Iterator[Contender]:
     """The chosen one, a few near it unless it has loops (searched for one answer), the input."""
-    yield chosen_contender(run)
+    chosen, inputs = chosen_contender(run), tuple(input_contenders(run, by_xla=True))
+    yield chosen
     if not run.bodies:
-        yield from near_contenders(run, NEAR_COUNT, seconds)
-    yield from input_contenders(run, by_xla=True)
+        near = tuple(near_contenders(run, NEAR_COUNT, seconds))
+        yield from diverse(near, (chosen, *inputs))
+    yield from inputs
 
 
 @dataclass
@@ -81,46 +106,113 @@ class _Weighing:
 
     questions: CompilerQuestions
     run: Run
-    known: dict[str, Figures] = field(default_factory=dict)
+    known: dict[str, list[Figures]] = field(default_factory=dict)
     errors: list[EqsatError] = field(default_factory=list)
     compiled: int = 0  # programs near the chosen one
 
-    def weigh(self, contender: Contender) -> Weighed | None:
+    def weigh(self, contender: Contender) -> Iterator[Weighed]:
         """None of one near the chosen program, if it is compiled as others, or enough were."""
         plain = contender.origin == INPUT_BY_XLA
         predicted = None if plain else round(contender.schedule.time_ps / 1e6, 3)
-        figures = self._figures(contender, plain)
-        if figures is None:
-            return None
-        return Weighed(contender.name, contender.origin, predicted, figures)
+        for spelling in self._spellings(contender):
+            for layouts, figures in self._figures(contender, spelling):
+                said = ", ".join(w for w in (NAMED[layouts], NAMED[spelling]) if w)
+                name = f"{contender.name}, {said}" if said else contender.name
+                yield Weighed(name, contender.origin, predicted, figures, layouts, spelling)
 
-    def _figures(self, contender: Contender, plain: bool) -> Figures | None:
-        asked, near = self.questions, contender.origin == NEAR
+    def _spellings(self, contender: Contender) -> tuple[str, ...]:
+        """Only a TPU's compiler counts what it is told in another way as another program."""
+        by_us = contender.origin in (CHOSEN, INPUT) and self.run.runs_on.executor == "xla"
+        return SPELLINGS if by_us and self.is_tpu else (BY_CONVOLUTIONS,)
+
+    @property
+    def is_tpu(self) -> bool:
+        return self.questions.oracle.compiler == "libtpu"
+
+    def _figures(self, contender: Contender, spelling: str) -> list[tuple[str, Figures]]:
+        near = contender.origin == NEAR
         if near and self.compiled == NEAR_COMPILED:
-            return None
+            return []
+        ways = self._ways(contender.origin)
         try:
-            itself = plain or (contender.origin == CHOSEN and self._is_function)
-            module = (
-                asked.plain_module() if itself
-                else asked.module(contender.schedule, self.run.runs_on)
-            )  # fmt: skip
-            key = hashlib.sha256(module).hexdigest()
-            if near and key in self.known:
-                return None
+            module = self._module(contender, spelling)
+            key = hashlib.sha256(module.data).hexdigest()
+            if (near or spelling) and key in self.known:
+                return []
             self.compiled += near
             if key not in self.known:
-                self.known[key] = asked.answer(module)
-            return self.known[key]
+                self.known[key] = self._asked(module, ways[:1] if near else ways)
+            if near and ways[1:] and self._is_promising(self.known[key][0]):
+                self.known[key] += self._asked(module, ways[1:])
+            return list(zip(ways, self.known[key], strict=False))
         except EqsatError as error:
             if error.diagnostics[0].code not in FAILED:
                 raise
             self.errors.append(error)
-            return Figures(refused=error.diagnostics[0].message)
+            return [(w, Figures(refused=error.diagnostics[0].message)) for w in ways]
+
+    def _module(self, contender: Contender, spelling: str) -> Lowered:
+        itself = contender.origin == CHOSEN and self._is_function and not spelling
+        if itself or contender.origin == INPUT_BY_XLA:
+            return self.questions.plain_module()
+        return self.questions.module(
+            contender.schedule, replace(self.run.runs_on, spelling=spelling)
+        )
+
+    def _is_promising(self, figures: Figures) -> bool:
+        """Whether a near program, in the compiler's layouts, has fewer cycles than the function.
+
+        What has not is not asked about in plain layouts, in which it hardly has fewer.
+        """
+        module = self.questions.plain_module()
+        key = hashlib.sha256(module.data).hexdigest()
+        if key not in self.known:
+            self.known[key] = self._asked(module, self._ways(INPUT_BY_XLA))
+        return figures.is_better(self.known[key][-1], "cycles")
+
+    def _asked(self, module: Lowered, ways: Sequence[str]) -> list[Figures]:
+        if tuple(ways) == (SEARCHED,):
+            return [self.questions.answer(module)]
+        orders = self.run.orders
+        assert orders is not None
+        return self.questions.answers(module, [way_of(orders, w, module.inputs) for w in ways])
+
+    def _ways(self, origin: str) -> tuple[str, ...]:
+        """Who says how free arguments and results lie; plain ones come last, for comparison."""
+        orders = self.run.orders
+        if orders is None or not self.is_tpu or not free_borders(orders):
+            return (SEARCHED,)
+        if origin == INPUT_BY_XLA or (origin == CHOSEN and self._is_function):
+            return (COMPILERS, PLAIN)
+        return (COMPILERS, SEARCHED)
 
     @property
     def _is_function(self) -> bool:
         """Whether a call of the chosen program is a call of the traced function."""
         return self.run.callee is not None and self.run.callee.is_input
+
+
+def way_of(orders: MemoryOrders, who: str, inputs: Sequence[int]) -> Way:
+    """The arguments and results of a module that lie otherwise than row by row.
+
+    Those with an order come transposed, so plain ones lie in the inverse of it.
+    """
+    said: dict[Border, Any] = {}
+    if who == COMPILERS:
+        said = dict.fromkeys(free_borders(orders), "auto")
+    elif who == PLAIN:
+        own = (o for o in orders.chosen if o.by == SEARCH)
+        said = {o.border: list(inverse(o.order)) for o in own}
+    came = {inputs[b.number]: how for b, how in said.items() if b.kind == "input"}
+    return came, {b.number: how for b, how in said.items() if b.kind == "result"}
+
+
+def free_borders(orders: MemoryOrders) -> list[Border]:
+    """What the compiler may lay out as it likes; state is written in its place, so it stays."""
+    state = {Border("input", a) for a, _ in orders.ties}
+    state |= {Border("result", r) for _, r in orders.ties}
+    ordered = {o.border for o in orders.chosen if o.by == SEARCH}
+    return sorted({*orders.left, *orders.compiler, *ordered} - state)
 
 
 def _count(run: Run, weighed: list[Weighed]) -> str:
@@ -154,5 +246,4 @@ def _no_worse(one: Figures, base: Figures, count: str) -> bool:
         return False
     if base.refused is not None or theirs is None:
         return True
-    unknown = Counter(one.uncounted) - Counter(base.uncounted)
-    return own <= theirs and not (count == "cycles" and unknown)
+    return own <= theirs and not (count == "cycles" and one.has_more_unknown(base))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from eqsat.model.generic import Generic
 from eqsat.model.measured import CHOSEN, INPUT, INPUT_BY_XLA, NEAR
 from eqsat.model.schedule import Schedule
 from eqsat.model.selection import Selection
@@ -12,6 +15,7 @@ from eqsat.run import Run
 from eqsat.search.schedules import schedule_of
 
 XLA = "xla"
+Key = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
@@ -54,3 +58,39 @@ def chosen_contender(run: Run) -> Contender:
     """What the search chose."""
     assert run.selection is not None and run.schedule is not None
     return Contender(CHOSEN, CHOSEN, run.selection, run.schedule)
+
+
+# ---- which of them a compiler sees as others -----------------------------------------------------
+def diverse(found: Sequence[Contender], known: Sequence[Contender]) -> list[Contender]:
+    """First those whose contractions no other one has, then those whose moves none has, the rest.
+
+    A compiler fuses as it likes and lays out inner values itself, but computes the contractions
+    that it is given; so programs that differ in these are the ones worth its time. Each keeps its
+    place among equals: the best first. known: programs that it is asked about anyway.
+    """
+    products = {_contractions(k) for k in known}
+    moves = {(_contractions(k), _moves(k)) for k in known}
+    ranks: list[tuple[int, int]] = []
+    for i, one in enumerate(found):
+        both = _contractions(one), _moves(one)
+        ranks.append((0 if both[0] not in products else 1 if both not in moves else 2, i))
+        products.add(both[0])
+        moves.add(both)
+    return [found[i] for _, i in sorted(ranks)]
+
+
+def _contractions(one: Contender) -> Key:
+    """Sums of products: the extents of result and sums, and how many there are of each."""
+    generics = (n.attr for n in one.schedule.program.nodes if isinstance(n.attr, Generic))
+    found = (
+        (tuple(sorted(g.sizes[: g.rank])), tuple(sorted(g.sizes[g.rank :])))
+        for g in generics if g.reductions and len(g.maps) > 1
+    )  # fmt: skip
+    return tuple(sorted(Counter(found).items()))
+
+
+def _moves(one: Contender) -> Key:
+    """Everything else, by op and type of the result."""
+    nodes = one.schedule.program.nodes
+    found = ((n.op, str(n.types[0])) for n in nodes if not isinstance(n.attr, Generic))
+    return tuple(sorted(Counter(found).items()))

@@ -6,8 +6,9 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -30,6 +31,14 @@ PACKAGES = {
 }
 DEFAULT_LIMIT = 300.0  # seconds for one program
 SHOWN_REFUSAL = 600  # characters
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A module as its compiler reads it. inputs: per input of the program its flat argument."""
+
+    data: bytes
+    inputs: tuple[int, ...] = ()
 
 
 def need_compiler(oracle: Oracle) -> None:
@@ -67,6 +76,27 @@ def place_for(oracle: Oracle) -> Iterator[Path]:
         yield Path(folder)
 
 
+Way = tuple[Mapping[int, Any], Mapping[int, Any]]  # as of `child.compile_module`
+
+
+def ask_xla_ways(
+    oracle: Oracle, module: bytes, ways: Sequence[Way], limit: float = DEFAULT_LIMIT
+) -> list[Figures]:
+    """As `ask_xla`, of an oracle that tells cycles: one for every way in which arrays may lie.
+
+    limit: seconds for all of them.
+    """
+    need_compiler(oracle)
+    with place_for(oracle) as folder:
+        return [_of_tpu(told) for told in _told(oracle, module, limit, folder, ways)]
+
+
+def _of_tpu(told: Mapping[str, Any]) -> Figures:
+    if "refused" in told:
+        return Figures(refused=shortened(told["refused"]))
+    return hlo.module_figures(told["text"], main_memory_bytes(told["memory"]), counts_cycles=True)
+
+
 def ask_xla(oracle: Oracle, module: bytes, limit: float = DEFAULT_LIMIT) -> Figures:
     """What XLA for this device makes of a program that `jax.export` wrote.
 
@@ -76,11 +106,9 @@ def ask_xla(oracle: Oracle, module: bytes, limit: float = DEFAULT_LIMIT) -> Figu
     need_compiler(oracle)
     with place_for(oracle) as folder:
         told = _told(oracle, module, limit, folder)
-        if "refused" in told:
-            return Figures(refused=shortened(told["refused"]))
+        if oracle.compiler == "libtpu" or "refused" in told:
+            return _of_tpu(told)
         peak = main_memory_bytes(told["memory"])
-        if oracle.compiler == "libtpu":
-            return hlo.module_figures(told["text"], peak, counts_cycles=True)
         return _of_nvidia(oracle, told["text"], peak, limit, folder)
 
 
@@ -100,11 +128,14 @@ def main_memory_bytes(memory: Mapping[str, int]) -> int:
     return min(whole, memory["peak"]) if memory["peak"] else whole
 
 
-def _told(oracle: Oracle, module: bytes, limit: float, folder: Path) -> dict[str, Any]:
+def _told(
+    oracle: Oracle, module: bytes, limit: float, folder: Path, ways: Sequence[Way] = ()
+) -> Any:
     """The answer of the child."""
     request, answer, given = (folder / n for n in ("request.json", "answer.json", "module.bin"))
     given.write_bytes(module)
     asked = {"platform": PLATFORMS[oracle.compiler], "module": str(given)}
+    asked |= {"ways": ways} if ways else {}
     topology, env = _tpu(oracle) if oracle.compiler == "libtpu" else _cuda(oracle, folder)
     request.write_text(json.dumps(asked | {"topology": topology}), encoding="utf-8")
     env |= import_path([package for package, _ in PACKAGES[oracle.compiler]])
@@ -152,4 +183,13 @@ def _ptxas(oracle: Oracle, source: Path, limit: float) -> str:
     return "" if code else out + said
 
 
-__all__ = ["DEFAULT_LIMIT", "ask_iree", "ask_xla", "need_compiler", "place_for", "shortened"]
+__all__ = [
+    "DEFAULT_LIMIT",
+    "Lowered",
+    "ask_iree",
+    "ask_xla",
+    "ask_xla_ways",
+    "need_compiler",
+    "place_for",
+    "shortened",
+]

@@ -3,7 +3,8 @@
     python -m eqsat.execute.compilers.child REQUEST.json ANSWER.json
 
 The environment is set by whoever starts it, before JAX is imported. The answer has the text of the
-optimised module and the sizes of its memory, or `refused`, the compiler's own words.
+optimised module and the sizes of its memory, or `refused`, the compiler's own words; a list of
+those if the request has `ways` in which arguments and results may lie.
 """
 
 from __future__ import annotations
@@ -19,9 +20,12 @@ def answer_request(request: str, answer: str) -> None:
     Path(answer).write_text(json.dumps(compile_module(asked)), encoding="utf-8")
 
 
-def compile_module(asked: dict[str, Any]) -> dict[str, Any]:
-    """asked: `platform`, `topology` (name and options), `module` (a file of `jax.export`)."""
-    import jax
+def compile_module(asked: dict[str, Any]) -> Any:
+    """asked: `platform`, `topology` (name and options), `module` (a file of `jax.export`).
+
+    `ways`: per way two objects, number of a flat argument or of a result → the order of its dims in
+    memory, the outermost first, or `auto` for the compiler to choose. Others lie row by row.
+    """
     from jax import export
     from jax.experimental import topologies
     from jax.sharding import SingleDeviceSharding
@@ -32,13 +36,33 @@ def compile_module(asked: dict[str, Any]) -> dict[str, Any]:
     ).devices
     here = SingleDeviceSharding(devices[0])
     module = export.deserialize(bytearray(Path(asked["module"]).read_bytes()))
-    flat = [jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=here) for a in module.in_avals]
-    args, kwargs = jax.tree.unflatten(module.in_tree, flat)
-    lowered = (
-        jax.jit(module.call).trace(*args, **kwargs).lower(lowering_platforms=(asked["platform"],))
-    )
+    if "ways" not in asked:
+        return compile_way(module, asked["platform"], here, {}, {})
+    return [compile_way(module, asked["platform"], here, *way) for way in asked["ways"]]
+
+
+def compile_way(
+    module: Any, platform: str, here: Any, came: dict[str, Any], goes: dict[str, Any]
+) -> dict[str, Any]:
+    """The module with arguments and results that lie so."""
+    import jax
+    from jax.experimental.layout import Format, Layout
+
+    def lying(said: dict[str, Any], number: int) -> Any:
+        order = said.get(str(number))
+        if order is None:
+            return here
+        return Format(Layout.AUTO if order == "auto" else Layout(tuple(order)), here)
+
+    ins = [lying(came, i) for i in range(len(module.in_avals))]
+    outs = [lying(goes, i) for i in range(len(module.out_avals))] if goes else None
+    flat = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in module.in_avals]
+    args, _ = jax.tree.unflatten(module.in_tree, flat)
+    formats, _ = jax.tree.unflatten(module.in_tree, ins)
+    results = None if outs is None else jax.tree.unflatten(module.out_tree, outs)
+    call = jax.jit(module.call, in_shardings=formats, out_shardings=results)
     try:
-        done = lowered.compile()
+        done = call.trace(*args).lower(lowering_platforms=(platform,)).compile()
     except jax.errors.JaxRuntimeError as error:
         return {"refused": str(error)}
     return {"text": done.as_text(), "memory": memory_sizes(done.memory_analysis())}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from eqsat.execute.calls import Signature
-from eqsat.execute.compilers.ask import PLATFORMS
+from eqsat.execute.compilers.ask import PLATFORMS, Lowered
 from eqsat.execute.compilers.chips import TPUS
 from eqsat.execute.crossing import in_layouts
 from eqsat.execute.draw import drawn_weights
@@ -60,7 +60,7 @@ class DeviceLowering:
 
     def of_schedule(
         self, schedule: Schedule, source: Lowerable, arrays: Mapping[str, Any], target: Target
-    ) -> bytes:
+    ) -> Lowered:
         """The chosen program of a schedule; weights are packed already.
 
         arrays: of weights, by key. EqsatError: E464 if it cannot be lowered for the device.
@@ -74,15 +74,17 @@ class DeviceLowering:
         inputs = [_struct(program.nodes[i].type) for i in program.inputs]
         name, kept = source.program.name, resident(schedule)
         if self.weights == CONSTANTS:
-            return self._exported(made.flat, inputs, name)
+            return self._exported(made.flat, inputs, name, range(len(inputs)))
         packed = [_struct(program.nodes[i].types[0]) for i in kept]
 
         def run(packed: Sequence[Any], *inputs: Any) -> Any:
             return made.run(dict(zip(kept, packed, strict=True)), *inputs)
 
-        return self._exported(run, [packed, *inputs], name)
+        return self._exported(
+            run, [packed, *inputs], name, range(len(kept), len(kept) + len(inputs))
+        )
 
-    def of_program(self, source: Lowerable, arrays: Mapping[str, Any]) -> bytes:
+    def of_program(self, source: Lowerable, arrays: Mapping[str, Any]) -> Lowered:
         """The input: the traced function where there is one, else the ops of the program.
 
         EqsatError: E464 if it cannot be lowered for the device.
@@ -93,9 +95,12 @@ class DeviceLowering:
             return self.of_schedule(whole, source, arrays, _XLA_ALONE)
         call = in_layouts(signature, source.layouts)
         leaves = [self._leaf(program, kind, key) for kind, key in signature.bindings]
+        pairs, before = list(signature.bindings), 0
         if self.weights == ARGUMENTS:
             call, leaves = hoisted(call, leaves)
-        return self._exported(call, leaves, program.name)
+            before = len(leaves[0])
+        places = [before + pairs.index(("input", i)) for i in range(len(program.inputs))]
+        return self._exported(call, leaves, program.name, places)
 
     def _held(self, program: Program, arrays: Mapping[str, Any]) -> dict[str, Any]:
         """All weights of a program; those without values are not looked at where they are args."""
@@ -109,7 +114,10 @@ class DeviceLowering:
         at = next(i for i in program.weights if program.leaf(i).key == key)
         return _struct(program.nodes[at].type)
 
-    def _exported(self, call: Callable[..., Any], args: Sequence[Any], name: str) -> bytes:
+    def _exported(
+        self, call: Callable[..., Any], args: Sequence[Any], name: str, places: Sequence[int]
+    ) -> Lowered:
+        """places: of the inputs among the flat arguments."""
         import jax
         from jax import export
 
@@ -133,7 +141,7 @@ class DeviceLowering:
                 help="an opaque op of a saved run is compiled for one kind of device: ask about the"
                 " run before it is saved (`run.compile_for(…)`)",
             ) from error
-        return bytes(found.serialize())
+        return Lowered(bytes(found.serialize()), tuple(places))
 
     def _device(self) -> AbstractContextManager[Any]:
         """The device as kernels see it while they are traced."""
