@@ -316,7 +316,7 @@ def checked_by(
 
 
 def test_what_the_compiler_counts_best_as_products_runs_so(tmp_path: Path, monkeypatch: Any):
-    filters = np.random.default_rng(0).standard_normal((3, 3, 6, 5)).astype("f4")
+    filters = jnp.asarray(np.random.default_rng(0).standard_normal((3, 3, 6, 5)), "float32")
 
     def convolved(x: Any) -> Any:
         form = ("NHWC", "HWIO", "NHWC")

@@ -182,9 +182,11 @@ class _Weighing:
         orders = self.run.orders
         if orders is None or not self.is_tpu or not free_borders(orders):
             return (SEARCHED,)
-        if origin == INPUT_BY_XLA or (origin == CHOSEN and self._is_function):
+        itself = origin == INPUT_BY_XLA or (origin == CHOSEN and self._is_function)
+        is_ordered = any(o.by == SEARCH for o in orders.chosen)
+        if itself or origin == NEAR or not is_ordered:
             return (COMPILERS, PLAIN)
-        return (COMPILERS, SEARCHED)
+        return (COMPILERS, SEARCHED, PLAIN)
 
     @property
     def _is_function(self) -> bool:
