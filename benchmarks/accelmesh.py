@@ -9,7 +9,7 @@ HLO that XLA compiles for eight CPU devices, beside those that XLA makes of hand
 `PartitionSpec`s; the result beside that of the plain function; and bytes of a chip beside what the
 TPU's compiler states for v5e:2x4 (skipped without `libtpu`). `front`: memory against time of the
 MLP. `replication`: four products, where links are dear, with much memory and with little.
-`products`: one large product, 2-D and 2.5-D (`accelproducts.py`).
+`products`: one large product, 2-D and 2.5-D (both in `accelproducts.py`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from accelproducts import products_row
+from accelproducts import products_row, replication_row
 
 NEEDS: tuple[str, ...] = ()  # libtpu is asked where it is there
 MINUTES = 3
@@ -327,47 +327,6 @@ def front_row() -> Row:
         and r["spreads"]["x"].startswith("[data")
     ]  # fmt: skip
     return {"ok": bool(data and megatron), "points": rows}
-
-
-def chain(x: Any, w1: Any, w2: Any, w3: Any, w4: Any) -> Any:
-    import jax.numpy as jnp
-
-    for w in (w1, w2, w3, w4):
-        x = jnp.tanh(x @ w)
-    return x
-
-
-def replication_row() -> Row:
-    """Four products on 2 x 2 x 2 devices, links dear.
-
-    With room weights are on several devices, and where an inner loop is cut each holds a part of
-    the sum; without room they are gathered when they are read.
-    """
-    import eqsat
-
-    shapes = {"x": (256, 1024)} | {f"w{i}": (1024, 1024) for i in range(1, 5)}
-    case = Case("chain", chain, shapes, ("x",), (), (), 0)
-    links = [f"mesh_links.{n}={{bandwidth: 2 GB/s, latency: 1 us}}" for n in "xyz"]
-    found: Row = {}
-    for name, budget in (("room", "9 MiB"), ("tight", "4500 KiB")):
-        run = eqsat.optimize(
-            chain, *arguments(case, "float32"), target=TARGET, mesh="x=2,y=2,z=2", settings=links,
-            weights=["w1", "w2", "w3", "w4"], budget={"memory": budget}, time_limit=120.0,
-        )  # fmt: skip
-        plan = run.mesh_plan
-        assert plan is not None
-        found[name] = {
-            "collectives": plan.collectives,
-            "spreads": {k: v for k, v in spreads(run).items() if k in shapes},
-            "parts": sum("add" in v.made for v in plan.values),
-            "time_us": plan.time_ps / 1e6, "sent_us": plan.sent_ps / 1e6,
-            "peak_bytes": plan.peak_bytes, "stop": plan.stop,
-        }  # fmt: skip
-    room, tight = found["room"], found["tight"]
-    less = room["sent_us"] < tight["sent_us"] and room["peak_bytes"] > tight["peak_bytes"]
-    return {
-        "ok": less and room["parts"] > 0 and tight["collectives"].get("all-gather", 0) > 0
-    } | found
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A large product on a mesh of three axes: 2-D where memory is little, 2.5-D where there is room.
+"""Products on a mesh of three axes: 2-D where memory is little, 2.5-D where there is room.
 
 `products_row()` searches with one copy of each operand and of the result on the mesh
 (`policy/one-copy`) and dear links, on 2 x 2 x 2 and on 4 x 4 x 2 devices. Bytes that a device sends
@@ -9,7 +9,7 @@ are compared with the closed forms of both algorithms: on q x q x c devices and 
 
 The leading terms are 2 n²/(q c), and n² (c+1)/(q c), where a square grid of as many devices had
 2 n²/(q sqrt(c)): between square grids the factor is sqrt(c). On eight CPU devices both run, with
-the collectives of the plan.
+the collectives of the plan. `replication_row()` has four products with weights.
 """
 
 from __future__ import annotations
@@ -108,3 +108,47 @@ def written(plan: Any) -> dict[str, int]:
     found = collections.Counter(s.kind for r in plan.reshards for s in r.sent)
     found.update(s.kind for v in plan.values for each in v.streams for s in each.steps)
     return dict(found)
+
+
+def chain(x: Any, w1: Any, w2: Any, w3: Any, w4: Any) -> Any:
+    import jax.numpy as jnp
+
+    for w in (w1, w2, w3, w4):
+        x = jnp.tanh(x @ w)
+    return x
+
+
+def replication_row() -> Row:
+    """Four products on 2 x 2 x 2 devices, links dear.
+
+    With room weights are on several devices, and where an inner loop is cut each holds a part of
+    the sum; without room they are gathered when they are read.
+    """
+    import jax
+
+    import eqsat
+
+    shapes = {"x": (256, 1024)} | {f"w{i}": (1024, 1024) for i in range(1, 5)}
+    given = [jax.ShapeDtypeStruct(s, "float32") for s in shapes.values()]
+    found: Row = {}
+    for name, budget in (("room", "9 MiB"), ("tight", "4500 KiB")):
+        run = eqsat.optimize(
+            chain, *given, target="tpu-v5e-4x2", mesh="x=2,y=2,z=2",
+            settings=[f"mesh_links.{n}={LINKS}" for n in "xyz"],
+            weights=["w1", "w2", "w3", "w4"], budget={"memory": budget}, time_limit=120.0,
+        )  # fmt: skip
+        plan = run.mesh_plan
+        assert plan is not None
+        spreads = run.summary()["mesh"]["spreads"]
+        found[name] = {
+            "collectives": plan.collectives,
+            "spreads": {k: v for k, v in spreads.items() if k in shapes},
+            "parts": sum("add" in v.made for v in plan.values),
+            "time_us": plan.time_ps / 1e6, "sent_us": plan.sent_ps / 1e6,
+            "peak_bytes": plan.peak_bytes, "stop": plan.stop,
+        }  # fmt: skip
+    room, tight = found["room"], found["tight"]
+    less = room["sent_us"] < tight["sent_us"] and room["peak_bytes"] > tight["peak_bytes"]
+    return {
+        "ok": less and room["parts"] > 0 and tight["collectives"].get("all-gather", 0) > 0
+    } | found

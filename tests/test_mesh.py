@@ -31,6 +31,7 @@ from eqsat.ops.meaning.programs import evaluate_node
 from eqsat.ops.mesh.collectives import MeshMachine, conversion
 from eqsat.ops.mesh.local import local_attr
 from eqsat.ops.mesh.strategies import Strategy, strategies
+from eqsat.report.meshwhy import mesh_told
 from eqsat.request.source import Source
 
 RULES = ("layout/fill", "spread")  # the search before the mesh is not what is tested
@@ -516,4 +517,8 @@ def test_a_product_in_panels_holds_less_and_sends_what_a_gather_sends() -> None:
     assert panels.sent_bytes == gathers.sent_bytes
     assert panels.peak_bytes < gathers.peak_bytes
     assert panels.collectives == {"all-gather": 2 * op.panels}
+    program = run.cut_schedule.program
+    (told, *lines) = [t.text for t in mesh_told(panels, program, program.value_name(op.node))]
+    assert "by stream-summed-loop (" in told
+    assert f"in {op.panels} panels: all-gather over " in lines[0]
     assert MeshPlan.from_json(json.loads(json.dumps(panels.to_json()))) == panels

@@ -66,13 +66,18 @@ def sent_lines(plan: MeshPlan, program: Program) -> Iterator[str]:
                 f" by {', '.join(dict.fromkeys(s.rule for s in r.sent))}"
             )
     for v in plan.values:
-        for stream in v.streams:
-            operand = program.value_name(program.nodes[v.node].operands[stream.operand])
-            steps = ", ".join(s.to_text() for s in stream.steps)
-            yield (
-                f"{operand} inside of {program.value_name(v.node)}, in {v.panels} panels: {steps},"
-                f" {bytes_text(stream.steps[0].nbytes)} a device and panel"
-            )
+        yield from stream_texts(v, program)
+
+
+def stream_texts(v: Sharded, program: Program) -> Iterator[str]:
+    """Per operand that an op gathers itself: in how many panels, and what gathers one."""
+    for stream in v.streams:
+        operand = program.value_name(program.nodes[v.node].operands[stream.operand])
+        steps = ", ".join(s.to_text() for s in stream.steps)
+        yield (
+            f"{operand} inside of {program.value_name(v.node)}, in {v.panels} panels: {steps},"
+            f" {bytes_text(stream.steps[0].nbytes)} a device and panel"
+        )
 
 
 def reshard_name(r: Reshard, program: Program) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from eqsat.model.meshplan import MeshPlan, Reshard
 from eqsat.model.program import Program
-from eqsat.report.mesh import counts_text, cut_texts, reshard_name
+from eqsat.report.mesh import counts_text, cut_texts, reshard_name, stream_texts
 from eqsat.report.units import bytes_text, delta_text, time_text
 
 
@@ -69,6 +69,7 @@ def mesh_told(plan: MeshPlan, program: Program, value: str | None) -> tuple[Mesh
         kept = [f"{by}{plan.at(by)}" for by in dict.fromkeys(v.kept_by) if by]
         text += f", by {', '.join(kept)}" if kept else ", as asked"
         told.append(MeshTold("; ".join([text, *cut_texts(plan, v, placed=True)])))
+        told += [MeshTold(line) for line in stream_texts(v, program)]
     for r in plan.reshards:
         names = {program.value_name(i).removeprefix("%") for i in (r.node, r.reader) if i >= 0}
         if r.sent and (value is None or value.removeprefix("%") in names):
