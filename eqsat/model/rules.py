@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from eqsat.model.diag import Span
@@ -66,6 +67,20 @@ class Not:
 AttrExpr = Name | Value | Function | Field | Compare | Not
 
 
+def parts_of(expr: AttrExpr) -> Iterator[AttrExpr]:
+    """An expression and all inside of it."""
+    yield expr
+    match expr:
+        case Field(inner, _) | Not(inner):
+            yield from parts_of(inner)
+        case Compare(_, left, right):
+            yield from parts_of(left)
+            yield from parts_of(right)
+        case Function(_, args):
+            for a in args:
+                yield from parts_of(a)
+
+
 # ---- terms ---------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Var:
@@ -99,6 +114,15 @@ class Apply:
 
 
 Term = Var | Splat | Apply
+
+
+def _attributes(term: Term) -> Iterator[AttrExpr]:
+    if isinstance(term, Splat):
+        yield from _attributes(term.inner)
+    if isinstance(term, Apply):
+        yield from (e for _, e in term.attrs)
+        for o in term.operands:
+            yield from _attributes(o)
 
 
 @dataclass(frozen=True)
@@ -145,6 +169,13 @@ class Rule:
     def at(self) -> str:
         """Where the rule stands, as `file:line:column`."""
         return str(self.span)
+
+    @cached_property
+    def calls(self) -> tuple[Function, ...]:
+        """The attribute functions that it calls; every variant of it in a search asks for them."""
+        own = (*self.where, *(e for _, e in (*self.lets, *self.foreach)))
+        sides = (*own, *_attributes(self.right))
+        return tuple(p for e in sides for p in parts_of(e) if isinstance(p, Function))
 
 
 @dataclass(frozen=True)

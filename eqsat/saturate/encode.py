@@ -75,9 +75,11 @@ def variants(
         grows = False
         for i, rule in numbered:
             for choice in _arities(rule, found):
+                if (i, choice) in chosen:
+                    continue
                 made = _signatures(rule.right, dict(choice)) - found
                 wide = any(_operands(op) is None and n > MOST_OPERANDS for op, n in made)
-                if (i, choice) not in chosen and not wide:
+                if not wide:
                     chosen[i, choice] = rule
                     found |= made
                     grows = True

@@ -27,6 +27,7 @@ from eqsat.model.rules import (
     Term,
     Value,
     Var,
+    parts_of,
 )
 from eqsat.ops.attrs import FUNCTIONS, RULE_OPS, Operand
 from eqsat.ops.builtin.layouts import NeedsPadding
@@ -350,45 +351,19 @@ def value(expr: AttrExpr, env: Env, functions: Functions) -> Any:
     raise TypeError(expr)
 
 
-def _parts(expr: AttrExpr) -> Iterator[AttrExpr]:
-    """An expression and all inside of it."""
-    yield expr
-    match expr:
-        case Field(inner, _) | Not(inner):
-            yield from _parts(inner)
-        case Compare(_, left, right):
-            yield from _parts(left)
-            yield from _parts(right)
-        case Function(_, args):
-            for a in args:
-                yield from _parts(a)
-
-
 def functions_of(rule: Rule) -> set[str]:
     """The attribute functions that a rule calls."""
-    sides = [*rule.where, *(e for _, e in (*rule.lets, *rule.foreach)), *_attributes(rule.right)]
-    return {p.name for e in sides for p in _parts(e) if isinstance(p, Function)}
+    return {f.name for f in rule.calls}
 
 
 def variables_asked(rule: Rule, function: str) -> set[str]:
     """The variables that a rule asks a function about, such as their uses in the input."""
-    sides = [*rule.where, *(e for _, e in (*rule.lets, *rule.foreach)), *_attributes(rule.right)]
-    calls = (p for e in sides for p in _parts(e) if isinstance(p, Function))
-    return {a.name for f in calls if f.name == function for a in f.args if isinstance(a, Name)}
-
-
-def _attributes(term: Term) -> Iterator[AttrExpr]:
-    if isinstance(term, Splat):
-        yield from _attributes(term.inner)
-    if isinstance(term, Apply):
-        yield from (e for _, e in term.attrs)
-        for o in term.operands:
-            yield from _attributes(o)
+    return {a.name for f in rule.calls if f.name == function for a in f.args if isinstance(a, Name)}
 
 
 def is_closed(condition: AttrExpr) -> bool:
     """Whether a condition asks about no match, but about the target alone."""
-    return not any(isinstance(p, Name) for p in _parts(condition))
+    return not any(isinstance(p, Name) for p in parts_of(condition))
 
 
 def is_moot(rule: Rule, functions: Functions) -> bool:
