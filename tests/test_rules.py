@@ -12,9 +12,13 @@ from eqsat.lang.rulesets import read_ruleset
 from eqsat.model.diag import Span
 from eqsat.model.generic import Generic
 from eqsat.model.layout import Layout
+from eqsat.model.mesh import Axis
+from eqsat.model.movement import Reshape
 from eqsat.model.rules import Example, Field, Name, Rule, RuleSet
 from eqsat.model.target import Tile
 from eqsat.ops.attrs import FIELDS, Operand
+from eqsat.ops.mesh.origins import NOWHERE
+from eqsat.ops.mesh.permits import axis_facts, block_facts, cut_facts, value_facts
 from eqsat.plugins import find_names
 from eqsat.saturate.rows import NoRow, value
 
@@ -71,16 +75,30 @@ rules:
     assert [(d.code, d.span.line if d.span else 0) for d in found] == [("E101", 13), ("E101", 17)]
 
 
+AXIS = Axis("data", 4, 45e9, 1_000_000)
+SPREAD_FACTS = {
+    "axis": axis_facts(AXIS),
+    "cut": cut_facts("reshape", Reshape((4,), (2, 2)), None, NOWHERE),
+    "block": block_facts(0, NOWHERE),
+    "value": value_facts("weight", "w", (4, 4), AXIS),
+}
+
+
 def test_fields_of_values_are_typed_as_the_records_say():
     owners = {"tensor": Operand, "sig": Generic, "layout": Layout, "tile": Tile}
     kinds = {"int": "int", "str": "str", "bool": "bool", "Shape": "ints"}
-    assert owners.keys() == FIELDS.keys()
-    for kind, named in FIELDS.items():
-        for name, wanted in named.items():
-            found = inspect.getattr_static(owners[kind], name, None)  # a property, or a field
+    assert owners.keys() | SPREAD_FACTS.keys() == FIELDS.keys()
+    for kind, owner in owners.items():
+        for name, wanted in FIELDS[kind].items():
+            found = inspect.getattr_static(owner, name, None)  # a property, or a field
             hint = found.fget.__annotations__["return"] if isinstance(found, property) else (
-                owners[kind].__annotations__[name])  # fmt: skip
+                owner.__annotations__[name])  # fmt: skip
             assert kinds[hint.removesuffix(" | None")] == wanted, (kind, name)
+
+
+def test_fields_of_spread_rules_are_the_facts_that_conditions_are_asked_about():
+    for kind, facts in SPREAD_FACTS.items():
+        assert {name: type(f).__name__ for name, f in facts.items()} == FIELDS[kind], kind
 
 
 def test_a_field_of_what_is_not_known_gives_no_row():

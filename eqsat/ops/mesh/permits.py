@@ -19,7 +19,7 @@ from eqsat.model.mesh import PARTIAL, REPLICATED, Axis
 from eqsat.model.movement import Move, Reshape, Transpose
 from eqsat.model.rules import AttrExpr, Compare, Field, Name, Not, SpreadRule, Value
 from eqsat.ops.mesh.cuts import OpCut, loop_of
-from eqsat.ops.mesh.origins import NOWHERE, Origin, origin_facts
+from eqsat.ops.mesh.origins import Origin, origin_facts
 
 Facts = dict[str, Any]  # of one variable of a condition, by field
 _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
@@ -42,8 +42,8 @@ class Permits:
     def keep(self, axis: Axis, value: Facts, kind: int | str, origin: Origin) -> str | None:
         """The rule by which a value may be held so along an axis; kind: an entry of a spread."""
         form = "blocks" if isinstance(kind, int) else "parts" if kind in PARTIAL else "whole"
-        block = {"dim": kind if isinstance(kind, int) else -1} | origin_facts(origin)
-        return self._first("keep", form, {"axis": axis_facts(axis), "value": value, "block": block})
+        asked = {"axis": axis_facts(axis), "value": value, "block": block_facts(kind, origin)}
+        return self._first("keep", form, asked)
 
     def convert(self, axis: Axis, value: Facts, collective: str) -> str | None:
         """The rule by which a value may be converted so along an axis."""
@@ -106,10 +106,12 @@ def loop_role(attr: Attr, cut: OpCut) -> str:
     return "batch" if lhs and rhs else "m" if lhs else "n"
 
 
+def block_facts(kind: int | str, origin: Origin) -> Facts:
+    """kind: an entry of a spread; dim -1 where nothing is cut."""
+    return {"dim": kind if isinstance(kind, int) else -1} | origin_facts(origin)
+
+
 def value_facts(role: str, name: str, shape: Sequence[int], axis: Axis) -> Facts:
     """role: argument, weight, result or activation; name: of the first three."""
     divides = any(s and s % axis.devices == 0 for s in shape)
     return {"role": role, "name": name, "rank": len(shape), "divides": divides}
-
-
-__all__ = ["NOWHERE", "Permits", "cut_facts", "value_facts"]
