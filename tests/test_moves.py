@@ -229,7 +229,8 @@ def test_every_function_is_in_its_table(module):
         moves.unless_identity, moves.pad_value, layout.moves_units_only, layout.keeps_order,
         layout.reassociation, layout.large_groups, layout.whole_tiles, layout.pack_reshape,
         layout.unpack_reshape,
-        moved_generics.slice_generic, moved_generics.pad_generic, moved_generics.zero_text,
+        moves.pads_with_zeros, moved_generics.slice_generic, moved_generics.pad_generic,
+        moved_generics.zero_text,
     }  # fmt: skip
     assert public - makers == known
     assert all(f.doc for f in module.FUNCTIONS.values())

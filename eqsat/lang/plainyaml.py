@@ -13,7 +13,7 @@ from typing import Any
 _DOUBTFUL = re.compile(
     r"[^\n\x20-\x7e\xa0-\u2027\u2030-\ud7ff]"  # tabs, controls, other ends of lines
     r"|^(?:%|---|\.\.\.)"  # directives, several documents
-    r"|(?:^|[\s\[\]{},:?-])[&!]"  # anchors, tags
+    r"|(?:^|[\s\[\]{},:?-])(?!(?<=\w )!= )[&!]"  # anchors, tags, but no `x != y`
     r"|[\"'\]}]:\S",  # a key without a space behind it
     re.MULTILINE,
 )

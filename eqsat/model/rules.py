@@ -67,18 +67,18 @@ class Not:
 AttrExpr = Name | Value | Function | Field | Compare | Not
 
 
-def parts_of(expr: AttrExpr) -> Iterator[AttrExpr]:
+def expressions_within(expr: AttrExpr) -> Iterator[AttrExpr]:
     """An expression and all inside of it."""
     yield expr
     match expr:
         case Field(inner, _) | Not(inner):
-            yield from parts_of(inner)
+            yield from expressions_within(inner)
         case Compare(_, left, right):
-            yield from parts_of(left)
-            yield from parts_of(right)
+            yield from expressions_within(left)
+            yield from expressions_within(right)
         case Function(_, args):
             for a in args:
-                yield from parts_of(a)
+                yield from expressions_within(a)
 
 
 # ---- terms ---------------------------------------------------------------------------------------
@@ -175,7 +175,7 @@ class Rule:
         """The attribute functions that it calls; every variant of it in a search asks for them."""
         own = (*self.where, *(e for _, e in (*self.lets, *self.foreach)))
         sides = (*own, *_attributes(self.right))
-        return tuple(p for e in sides for p in parts_of(e) if isinstance(p, Function))
+        return tuple(p for e in sides for p in expressions_within(e) if isinstance(p, Function))
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from eqsat.model.rules import (
     Term,
     Value,
     Var,
-    parts_of,
+    expressions_within,
 )
 from eqsat.ops.attrs import FUNCTIONS, RULE_OPS, Operand
 from eqsat.ops.builtin.layouts import NeedsPadding
@@ -363,7 +363,7 @@ def variables_asked(rule: Rule, function: str) -> set[str]:
 
 def is_closed(condition: AttrExpr) -> bool:
     """Whether a condition asks about no match, but about the target alone."""
-    return not any(isinstance(p, Name) for p in parts_of(condition))
+    return not any(isinstance(p, Name) for p in expressions_within(condition))
 
 
 def is_moot(rule: Rule, functions: Functions) -> bool:
