@@ -54,7 +54,7 @@ class _Makers:
     """Who makes and who reads the classes of an e-graph."""
 
     def __init__(self, egraph: EGraph):
-        self.products = {n.eclass for n in egraph.nodes if kind(n.op, n.attr) == "contraction"}
+        self.products = products(egraph)
         self.readers: dict[int, set[int]] = defaultdict(set)
         for n in egraph.nodes:
             for c in n.children:
@@ -70,6 +70,25 @@ class _Makers:
             c in self.products and len(self.readers[c]) == 1 and reads_once(n.attr, i)
             for i, c in enumerate(n.children)
         )
+
+
+def products(egraph: EGraph) -> set[int]:
+    """Classes of which every node is a contraction, or a view or conversion of such a class.
+
+    Whichever node is chosen, a contraction is behind it: the checker looks for one.
+    """
+    found = set(range(len(egraph.types)))
+    others: list[ENode] = []
+    for n in egraph.nodes:
+        if n.op in CONVERSIONS or n.op in SAME_BYTES:
+            others.append(n)
+        elif kind(n.op, n.attr) != "contraction":
+            found.discard(n.eclass)
+    size = -1
+    while size != len(found):
+        size = len(found)
+        found -= {n.eclass for n in others if not found.issuperset(n.children)}
+    return found
 
 
 def reads_once(g: Generic, operand: int) -> bool:

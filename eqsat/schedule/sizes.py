@@ -65,12 +65,15 @@ def _rounds_a_product(program: Program, node: int) -> bool:
         for e in y.body.walk():
             args += [a.value for a in e.args if a.fn == "arg"]
         args += [y.body.value] if y.body.fn == "arg" else []
-    products = {
-        i
-        for i, o in enumerate(n.operands)
-        if kind(program.nodes[o].op, program.nodes[o].attr) == "contraction"
-    }
-    return any(args.count(i) == 1 for i in products)
+    return any(args.count(i) == 1 and _is_product(program, o) for i, o in enumerate(n.operands))
+
+
+def _is_product(program: Program, node: int) -> bool:
+    """Whether a contraction is behind a value, its views and conversions."""
+    n = program.nodes[node]
+    if n.op in VIEWS or n.op in CONVERSIONS:
+        return _is_product(program, n.operands[0])
+    return kind(n.op, n.attr) == "contraction"
 
 
 def _readings(program: Program) -> dict[int, set[str]]:
