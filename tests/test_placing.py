@@ -71,6 +71,21 @@ def test_what_something_else_reads_is_as_it_is(text: str, tpu: Target) -> None:
     assert temporary_bytes(schedule_of(text, tpu))[-1] == ROWS * 2048 * 4
 
 
+@pytest.mark.parametrize("rules", ["default", "full"])
+@pytest.mark.parametrize("rows", [1, 16])
+def test_a_gate_is_narrow_only_if_a_product_is_behind_every_choice(
+    rules: str, rows: int, tpu: Target
+) -> None:
+    """Rules find forms of the products that are none; whichever is chosen, the checker agrees."""
+    gate = BOTH.format(x="y", z="u", m=rows, n=512, body="mul(max(x0, 0.0), x1)")
+    text = (
+        f"input x: f32[{rows}, 128]\nweight a: f32[128, 512]\nweight b: f32[128, 512]\n"
+        f"weight c: f32[512, 128]\ny = matmul(x, a)\nu = matmul(x, b)\n"
+        f"g = {gate}\no = matmul(g, c)\nreturn o\n"
+    )
+    assert not faults(schedule_of(text, tpu, (rules,)), tpu)
+
+
 def test_a_narrow_value_is_a_fault_where_the_target_keeps_none(tpu: Target) -> None:
     schedule = schedule_of(chain(), tpu)
     assert tpu.padding is not None
