@@ -26,7 +26,7 @@ from typing import Any
 
 Row = dict[str, Any]
 NEEDS = ("libtpu",)
-MINUTES = 7
+MINUTES = 9
 WIN, WINS = 0.90, 3
 SECONDS = 20.0  # of a search
 BANDWIDTH, HERTZ = 819e9, 1.5e9  # of a v5e
