@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 
 from eqsat.model.compiled import BY_PRODUCTS
@@ -14,13 +14,17 @@ TPU = "tpu"
 
 
 @contextmanager
-def lowered_for(platform: str) -> Iterator[None]:
-    """What is traced inside runs on this kind of device (`tpu`, `cuda`) and on no other."""
-    before = _SAID.set(platform)
+def _inside(said: ContextVar[str], word: str) -> Iterator[None]:
+    before = said.set(word)
     try:
         yield
     finally:
-        _SAID.reset(before)
+        said.reset(before)
+
+
+def lowered_for(platform: str) -> AbstractContextManager[None]:
+    """What is traced inside runs on this kind of device (`tpu`, `cuda`) and on no other."""
+    return _inside(_SAID, platform)
 
 
 def known_platform() -> str:
@@ -35,14 +39,9 @@ def known_platform() -> str:
     return "" if found == "cpu" else {"gpu": "cuda"}.get(found, found)
 
 
-@contextmanager
-def spelled(spelling: str) -> Iterator[None]:
+def spelled(spelling: str) -> AbstractContextManager[None]:
     """What is traced inside tells XLA contractions in this way (`model.compiled.SPELLINGS`)."""
-    before = _SPELLING.set(spelling)
-    try:
-        yield
-    finally:
-        _SPELLING.reset(before)
+    return _inside(_SPELLING, spelling)
 
 
 def is_by_products() -> bool:
