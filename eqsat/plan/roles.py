@@ -11,7 +11,7 @@ from eqsat.model.nest import Access, Nest, NoNest, Stage
 from eqsat.model.tensor import DTYPES
 from eqsat.ops.meaning.scalar import result_dtype, typing
 from eqsat.plan.ranges import narrowest
-from eqsat.plan.stages import access_loops, needed
+from eqsat.plan.stages import access_loops, needed, value_loops
 from eqsat.plan.windows import Coordinates, coordinates_of
 
 # element type of the sums -> those that vector loads turn into it without a rounding
@@ -135,8 +135,9 @@ def both_factors(nest: Nest, stage: Stage) -> tuple[ProductFactor, ProductFactor
 def _factor(
     nest: Nest, body: Expr, arguments: tuple[Access | int, ...], dtype: str
 ) -> ProductFactor:
-    accesses = tuple(dict.fromkeys(_below(nest, (arguments[i] for i in body.operands()))))
-    loops = frozenset(i for a in accesses for i in access_loops(a))
+    own = [arguments[i] for i in body.operands()]
+    accesses = tuple(dict.fromkeys(_below(nest, own)))
+    loops = frozenset[int]().union(*(value_loops(nest, a) for a in own))
     found = _cast_only(nest, body, arguments, dtype)
     if found is None:
         inline = _inlined(nest, body, arguments)

@@ -214,8 +214,9 @@ def _unified(nest: Nest, rows: tuple[int, ...], along: int) -> Nest:
 
 
 def _renamed(nest: Nest, loop: int, to: int) -> Nest:
-    """With one loop in place of another; as it is if a stage has both."""
-    if any({loop, to} <= {*s.loops, *s.reduced} for s in nest.stages):
+    """With one loop in place of another; as it is if a stage or store has both."""
+    own = [*((*s.loops, *s.reduced) for s in nest.stages), *(s.loops for s in nest.stores)]
+    if any({loop, to} <= set(x) for x in own):
         return nest
 
     def moved(strides: tuple[int, ...]) -> tuple[int, ...]:
@@ -227,7 +228,8 @@ def _renamed(nest: Nest, loop: int, to: int) -> Nest:
         return tuple(sorted(to if i == loop else i for i in own))
 
     as_one = Moved(moved, loops, {})
-    return replace(nest, stages=tuple(map(as_one.stage, nest.stages)))
+    stores = tuple(map(as_one.store, nest.stores))
+    return replace(nest, stages=tuple(map(as_one.stage, nest.stages)), stores=stores)
 
 
 def _first(nest: Nest, roots: list[int]) -> First | None:

@@ -23,6 +23,15 @@ def access_loops(a: Access | Bound) -> Loops:
     return frozenset(found)
 
 
+def value_loops(nest: Nest, argument: Access | int) -> Loops:
+    """Loops that a value depends on: by what is read for it, and by what chooses it."""
+    if isinstance(argument, Access):
+        return access_loops(argument)
+    s = nest.stages[argument]
+    below = (value_loops(nest, a) for a in s.arguments)
+    return frozenset().union(*below, *map(access_loops, s.bounds)) - frozenset(s.reduced)
+
+
 def stages_read(arguments: Iterable[Access | int]) -> list[int]:
     """The stages among arguments."""
     return [a for a in arguments if isinstance(a, int)]

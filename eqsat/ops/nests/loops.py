@@ -7,6 +7,7 @@ a loop became is looked up late (`now`), so nothing that was built has to be cha
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -157,7 +158,7 @@ class Loops:
         size, uneven = len(self.sizes), len(self.uneven)
         became, contracted = dict(self.became), set(self.contracted)
         equated = all(self._equate(a, b, is_value) for a, b in zip(new, old, strict=True))
-        if equated and all(self._is_kept(g) for g in self.groups):
+        if equated and self._are_kept():
             return True
         del self.sizes[size:], self.uneven[uneven:]
         self.became, self.contracted = became, contracted
@@ -233,43 +234,51 @@ class Loops:
             step *= self.sizes[loop]
         return index.constant == 0
 
-    def _is_kept(self, g: LoopRun) -> bool:
-        """Whether a group still runs over all of its points once."""
-        seen = {d for i in self.all_now(g.point) for d, _ in i.terms}
-        points = 1
-        names: set[int] = set()
+    def _are_kept(self) -> bool:
+        """Whether every group still runs over all of its points once."""
+        cut = [
+            (index, self.sizes[u])
+            for u in self.uneven
+            if not self._holds(u, index := self.now(_loop(u)))
+        ]
+        return all(self._is_kept(g, cut) for g in self.groups)
+
+    def _holds(self, loop: int, index: Affine) -> bool:
+        low, high = self.span(index)
+        return low >= 0 and high < self.sizes[loop]
+
+    def _is_kept(self, g: LoopRun, cut: Sequence[tuple[Affine, int]]) -> bool:
+        """cut: the indices by which bounds of the nest cut off points, and their extents."""
+        seen = loops_named(self.all_now(g.point))
         for index, size in zip(self.all_now(g.indices), g.sizes, strict=True):
-            own = {d for d, _ in index.terms}
-            low, high = self.span(index)
-            shifted = index if g.reduces or low > 0 or high < size - 1 else Affine(index.terms)
-            if own & seen or not self.is_number(shifted):
+            own = loops_named([index])
+            if own & seen or not self.is_number(Affine(index.terms)):
                 return False
-            if (g.reduces or self._cuts(own)) and not self.is_within(index, size):
+            first, end = self._values(index, own, cut)
+            if (first, end) != (0, size) if g.reduces else first > 0 or end < size:
                 return False
             seen |= own
-            names |= own
-            points *= size
-        return self._points(names) >= points
+        return True
 
-    def _cuts(self, loops: set[int]) -> bool:
-        return any(loops & {d for d, _ in self.now(_loop(u)).terms} for u in self.uneven)
+    def _values(
+        self, index: Affine, own: set[int], cut: Sequence[tuple[Affine, int]]
+    ) -> tuple[int, int]:
+        """The first value and the one behind the last that a number takes at points that exist.
 
-    def _points(self, loops: set[int]) -> int:
-        """How many points these loops have, those that the nest's bounds cut off not counted.
-
-        0 where a bound cuts loops of the group and others.
+        Nothing, (0, 0), where a bound cuts its loops and others, or leaves gaps.
         """
-        points, left = 1, set(loops)
-        for u in self.uneven:
-            own = {d for d, _ in self.now(_loop(u)).terms}
-            if own <= left:
-                points *= self.sizes[u]
-                left -= own
-            elif own & left:
-                return 0
-        for d in left:
-            points *= self.sizes[d]
-        return points
+        first, end = 0, math.prod(self.sizes[d] for d in own)
+        for bound, size in cut:
+            named = loops_named([bound])
+            if not named & own:
+                continue
+            step = min(s for d, s in index.terms if d in named)  # the bound is of its upper digits
+            above = tuple([(d, s // step) for d, s in index.terms if s >= step])
+            if named - own or bound.terms != above:
+                return 0, 0
+            first = max(first, -bound.constant * step)
+            end = min(end, (size - bound.constant) * step)
+        return index.constant + first, index.constant + end
 
 
 def _loop(d: int) -> Affine:
