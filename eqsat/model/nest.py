@@ -8,6 +8,7 @@ are strides, and a loop is split where a tile cuts it. Pads, tails and open lane
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ from typing import Any
 from eqsat.model.expr import Expr, arg
 
 Scalar = bool | int | float
+_LOG = logging.getLogger("eqsat.check")
 
 
 @dataclass(frozen=True)
@@ -231,6 +233,13 @@ def _where(bounds: tuple[Bound, ...], fill: Scalar | None) -> str:
 
 class NoNest(Exception):
     """Why a dispatch is no nest, in a sentence that names the op."""
+
+
+def refused_by_check(what: str, fault: str, nest: Nest) -> str:
+    """Why a dispatch has no nest or plan whose check found a fault, which is a bug of ours: the
+    dispatch then runs as its ops do, and the log says so."""
+    _LOG.error("the check refuses a %s, please report it: %s\n%s", what, fault, nest)
+    return f"the check refuses its {what}: {fault}"
 
 
 def as_data(value: Any) -> Any:

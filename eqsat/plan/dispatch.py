@@ -7,24 +7,27 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 from eqsat.model.egraph import EGraph
-from eqsat.model.nest import Nest, NoNest
+from eqsat.model.nest import Nest, NoNest, refused_by_check
 from eqsat.model.padding import Padding
 from eqsat.model.plan import Machine, Parts, Plan
 from eqsat.model.target import Target
 from eqsat.model.unionfind import union_find
 from eqsat.plan.inplace import kept_in_place
 from eqsat.plan.narrowed import narrowed_types
+from eqsat.plan.plancheck import plan_faults
 from eqsat.plan.planner import plan
 from eqsat.plan.price import Rates, price, rates
 
 
 @lru_cache(maxsize=50_000)
 def _plan(nest: Nest, machine: Machine) -> Plan | str:
-    """The plan of a nest, or why there is none; equal nests are planned once."""
+    """The plan of a nest, or why there is none; equal nests are planned once, and checked."""
     try:
-        return plan(nest, machine)
+        found = plan(nest, machine)
     except NoNest as why:
         return str(why)
+    fault = next(plan_faults(nest, found), "")
+    return refused_by_check(f"{found.kind} plan", fault, nest) if fault else found
 
 
 @dataclass(frozen=True)

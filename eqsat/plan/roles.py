@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from eqsat.model.expr import Expr, arg, cast, rebuilt
 from eqsat.model.nest import Access, Nest, NoNest, Stage
@@ -76,6 +76,7 @@ class ProductRoles:
     dtype: str = "f32"
 
 
+@lru_cache(maxsize=16)  # planner, check and generator ask one after the other
 def product_roles_of(nest: Nest) -> ProductRoles:
     """Raises NoNest with the reason why the nest is no contraction with an epilogue."""
     sums = [i for i, s in enumerate(nest.stages) if s.combine]

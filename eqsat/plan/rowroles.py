@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from eqsat.model.expr import Expr, arg
 from eqsat.model.nest import Access, Nest, NoNest, Stage
@@ -120,6 +120,7 @@ class RowRoles:
         return self.after(self.arguments_read, self.level)
 
 
+@lru_cache(maxsize=16)  # planner, check and generator ask one after the other
 def row_roles_of(nest: Nest) -> RowRoles:
     """Raises NoNest with the reason why the nest is not computed by row blocks."""
     _check(nest)

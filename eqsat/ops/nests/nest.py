@@ -9,6 +9,7 @@ computed again there, which reductions are not.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 from functools import lru_cache
@@ -20,7 +21,7 @@ from eqsat.model.expr import Expr, arg, cast, const
 from eqsat.model.generic import Generic, Result
 from eqsat.model.leaves import Fill
 from eqsat.model.movement import Move
-from eqsat.model.nest import Nest, NoNest
+from eqsat.model.nest import Nest, NoNest, refused_by_check
 from eqsat.model.ops import SAME_BYTES
 from eqsat.model.schedule import Dispatch, Schedule
 from eqsat.model.tensor import TensorType
@@ -38,6 +39,7 @@ from eqsat.ops.nests.draft import (
 )
 from eqsat.ops.nests.finish import finished
 from eqsat.ops.nests.loops import LoopRun, Loops, Point, Uneven, affine_sum
+from eqsat.ops.nests.nestcheck import nest_faults
 from eqsat.ops.nests.numbers import Numbers, found_now
 from eqsat.ops.nests.reading import Layer, Step, mapped, step
 
@@ -160,9 +162,20 @@ def _built(group: _NestMembers, chooses: bool) -> Nest:
     while True:
         try:
             b = _NestBuilder(group, pieces, chooses)
-            return finished(b.loops, b.made, b.written)
+            return _checked(group, finished(b.loops, b.made, b.written))
         except _Cut as cut:
             pieces = cut.pieces
+
+
+def _checked(group: _NestMembers, nest: Nest) -> Nest:
+    """The nest, held against its ops; NoNest if it means something else."""
+    ops, elements = group.key[0], {b: group.types[b][0].size for b in (*nest.reads, *nest.writes)}
+    generics = ((i, o.attr) for i, o in enumerate(ops) if isinstance(o.attr, Generic))
+    summed = {i: math.prod(g.sizes[d] for d in g.reductions) for i, g in generics if g.reductions}
+    faults, _ = nest_faults(nest, elements, summed)
+    if faults:
+        raise NoNest(refused_by_check("nest", faults[0], nest))
+    return nest
 
 
 class _NestBuilder:

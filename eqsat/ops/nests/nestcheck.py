@@ -1,0 +1,128 @@
+"""Nests held against what their ops write, read and sum: by exact integer reasoning.
+
+Nothing of how nests are built is used: only the record, the elements of each buffer, and over how
+many points each reduction of an op runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from eqsat.model.nest import Access, Bound, Nest, Stage
+from eqsat.ops.nests.reached import (
+    Box,
+    Undecided,
+    addresses_at,
+    box_of,
+    count,
+    digits_of,
+    extremes,
+    fault_of,
+    named,
+)
+
+
+def nest_faults(
+    nest: Nest, elements: Mapping[int, int], summed: Mapping[int, int]
+) -> tuple[list[str], list[str]]:
+    """What of a nest is wrong; and what cannot be decided.
+
+    elements: of each buffer. summed: points of the reduction of each node that has one.
+    """
+    faults: list[str] = []
+    undecided: list[str] = []
+    for question in _questions(nest, elements, summed):
+        try:
+            faults += question()
+        except Undecided as why:
+            undecided.append(str(why))
+    return faults, undecided
+
+
+def _questions(nest: Nest, elements: Mapping[int, int], summed: Mapping[int, int]) -> Iterator[Any]:
+    for w in nest.writes:
+        yield lambda w=w: _written(nest, w, elements[w])
+    for i, s in enumerate(nest.stages):
+        yield lambda i=i: _dependences(nest, i)
+        if s.combine:
+            yield lambda s=s: _sums(nest, s, summed[s.node])
+        loops = {*s.loops, *s.reduced}
+        for a in s.arguments:
+            if isinstance(a, Access):
+                yield lambda a=a, loops=loops: _read(nest, a, loops, elements)
+
+
+def _written(nest: Nest, buffer: int, size: int) -> list[str]:
+    """Every element of a buffer is written once."""
+    found: list[Box | np.ndarray[Any, Any]] = []
+    for s in nest.stores:
+        if s.access.buffer != buffer:
+            continue
+        if s.access.lookups:
+            raise Undecided(f"%{buffer} is written where an index says")
+        loops = {*s.loops, *nest.stages[s.stage].loops}
+        bounds = (*nest.bounds, *s.bounds)
+        try:
+            box = box_of(s.access, digits_of(nest.sizes, loops, bounds))
+            found += [] if box is None else [box]
+        except Undecided:
+            about = [b for b in bounds if named(b.strides) & loops]
+            addresses = addresses_at(s.access, nest.sizes, loops, about)
+            found += [addresses] if addresses.size else []
+    fault = fault_of(found, size) if found else "no element is written"
+    return [f"%{buffer}: {fault}"] if fault else []
+
+
+def _sums(nest: Nest, s: Stage, points: int) -> list[str]:
+    """A reduction runs over as many points as its op's."""
+    own = count(digits_of(nest.sizes, s.reduced, nest.bounds))
+    if own == points:
+        return []
+    return [f"%{s.node} is reduced over {own} points, its op over {points}"]
+
+
+def _dependences(nest: Nest, number: int) -> list[str]:
+    """A stage has the loops that what it reads depends on."""
+    s = nest.stages[number]
+    needs: set[int] = set()
+    for a in s.arguments:
+        if isinstance(a, Access):
+            needs |= _named(a)
+        elif a >= number:
+            return [f"stage {number} reads stage {a}, which is behind it"]
+        else:
+            needs |= set(nest.stages[a].loops)
+    needs = needs.union(*(named(b.strides) for b in s.bounds))
+    missing = {i for i in needs - {*s.loops, *s.reduced} if nest.sizes[i] > 1}
+    if not missing and not set(s.loops) & set(s.reduced):
+        return []
+    return [f"stage {number} (%{s.node}) depends on loops {sorted(missing)}, which it has not"]
+
+
+def _named(x: Access | Bound) -> set[int]:
+    own = named(x.strides)
+    return own.union(*map(_named, (*x.bounds, *x.indices))) if isinstance(x, Access) else own
+
+
+def _read(nest: Nest, a: Access, loops: set[int], elements: Mapping[int, int]) -> list[str]:
+    """What is read lies within its buffer."""
+    found = [f for x in a.indices for f in _read(nest, x, loops, elements)]
+    low, high = extremes(a, nest.sizes, loops, nest.bounds)
+    size = elements[a.buffer]
+    if low >= 0 and high < size:
+        return found
+    if a.lookups:
+        raise Undecided(f"%{a.buffer} is read where an index says, between {low} and {high}")
+    about = [b for b in (*nest.bounds, *a.bounds) if named(b.strides) & loops]
+    there = addresses_at(a, nest.sizes, _used(about, a) & loops, about)
+    outside = there[(there < 0) | (there >= size)]
+    if outside.size:
+        found.append(f"%{a.buffer} is read at element {outside[0]} of {size}")
+    return found
+
+
+def _used(bounds: list[Bound], a: Access) -> set[int]:
+    return named(a.strides).union(*(named(b.strides) for b in bounds))

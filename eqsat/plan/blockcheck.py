@@ -1,0 +1,110 @@
+"""A plan of row blocks held against its nest: rows, keys, columns, and lives of what is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from eqsat.model.nest import Nest
+from eqsat.plan.productcheck import depends, multiply_adds
+from eqsat.plan.rowblocks import RowBlocks, RowExtents
+from eqsat.plan.rowroles import RowRoles, read_by, row_roles_of
+
+
+def row_block_faults(nest: Nest, p: RowBlocks) -> Iterator[str]:
+    """What of a plan its kernel would compute otherwise than the nest."""
+    roles = row_roles_of(nest)
+    sizes = RowExtents(roles.nest, p, roles)
+    yield from _loops(nest, roles)
+    yield from _counts(sizes)
+    yield from _lives(sizes)
+    yield from _scratch(sizes)
+    sums = [roles.last, *([roles.first.stage] if roles.first else [])]
+    needed, issued = sum(multiply_adds(roles.nest, i) for i in sums), p.work.fma * p.lanes
+    if issued < 0.999 * needed:
+        yield f"it issues {issued:,.0f} multiply-adds, the ops have {needed:,}"
+
+
+def _loops(nest: Nest, r: RowRoles) -> Iterator[str]:
+    """Rows, and what lies along them, are all loops; copies differ by none that they are not
+    copied again for."""
+    wide = {i for i, n in enumerate(r.nest.sizes) if n > 1}
+    last = r.nest.stages[r.last]
+    if {*last.loops} & wide != {*r.rows, r.wide} & wide or {*last.reduced} & wide != {r.along}:
+        yield "the last contraction has other loops than its rows, columns and sums"
+    if {*r.single, *r.batch} != {*r.rows} or len(r.single) + len(r.batch) != len(r.rows):
+        yield "a row is in two batches"
+    if extra := depends(r.nest, list(read_by(r.columns))) - {*r.batch, r.along, r.wide}:
+        yield f"columns depend on loops {sorted(extra)}, along which they are kept"
+    if r.first is not None:
+        s = r.nest.stages[r.first.stage]
+        if {*s.loops} & wide - {*r.rows, r.along} or {*s.reduced} & wide != {r.first.depth}:
+            yield "the first contraction has other loops than rows and what lies along them"
+        keys, queries = (depends(r.nest, list(read_by(f))) for f in (r.first.keys, r.first.queries))
+        if extra := keys - {*r.batch, r.along, r.first.depth}:
+            yield f"keys depend on loops {sorted(extra)}, along which they are kept"
+        if extra := queries - {*r.rows, r.first.depth}:
+            yield f"queries depend on loops {sorted(extra)}"
+    for t in nest.stores:
+        own = {r.wide} if t.stage in (r.last, *r.epilogue) else {r.along}
+        own = set() if t.stage in r.scalars else own
+        if set(t.loops) & wide != ({*r.rows} | own) & wide:
+            yield f"%{t.access.buffer} is written over other loops than its own"
+
+
+def _counts(s: RowExtents) -> Iterator[str]:
+    p, rows = s.plan, s.nest.points(s.roles.single)
+    if p.rows < 1 or p.blocks < 1 or p.chunk < 1 or p.lanes < 1:
+        yield "it has no rows"
+        return
+    full = s.full_blocks
+    if full * p.rows + (p.blocks - full) * (p.rows - 1) != rows or not 0 < full <= p.blocks:
+        yield f"{p.blocks} blocks of {p.rows} rows are not {rows} rows"
+    chunks = -(-p.blocks // p.chunk)
+    if s.chunks != chunks or p.items != s.nest.points(s.roles.batch) * chunks:
+        yield f"{p.items} items are not {s.nest.points(s.roles.batch) * chunks}"
+    keys, columns = (s.panels, p.vectors), (s.wide_panels, p.wide_vectors)
+    for what, (panels, n), length in (("keys", keys, s.length), ("columns", columns, s.width)):
+        width = n * p.lanes
+        if width < 1 or not (panels - 1) * width < length <= panels * width:
+            yield f"{panels} panels of {n} vectors are not {length} {what}"
+
+
+def _lives(s: RowExtents) -> Iterator[str]:
+    """What is kept along the rows is there until it is read last."""
+    p, r, slots = s.plan, s.roles, dict(s.plan.slots)
+    busy: dict[int, int] = {}  # slot → the pass that reads it last
+    made = sorted(slots, key=lambda i: (r.level[i], i != (r.first.stage if r.first else -1)))
+    for i in made:
+        last = max(r.uses[i], default=r.level[i])
+        if busy.get(slots[i], -1) > r.level[i]:
+            yield f"stage {i} is kept where another one is still read"
+        busy[slots[i]] = max(last, busy.get(slots[i], -1))
+    for i in r.values:
+        if max(r.uses[i], default=r.level[i]) > r.level[i] and i not in slots:
+            yield f"stage {i} is read in a later pass and not kept"
+    if busy.get(p.weights_slot, -1) > r.passes:
+        yield "what the last contraction reads is overwritten"
+
+
+def _scratch(s: RowExtents) -> Iterator[str]:
+    """Copies, rows and results lie apart, and there is room for all."""
+    p, r = s.plan, s.roles
+    buffers = 1 + max([p.weights_slot, *(slot for _, slot in p.slots)])
+    elements = {
+        "keys": 0 if p.dots else s.panels * p.vectors * p.lanes * s.depth,
+        "columns": s.length * s.wide_panels * p.wide_vectors * p.lanes if p.columns_copied else 0,
+        "queries": p.rows * -(-s.depth // p.lanes) * p.lanes,
+        "rows": p.rows * s.panels * p.vectors * p.lanes * buffers,
+        "result": p.rows * s.wide_panels * p.wide_vectors * p.lanes,
+        "scalars": p.rows * len(r.scalars),
+    }
+    starts = [*s.scratch.values()]
+    rooms = [b - a for a, b in pairwise(starts)]
+    for (what, count), room in zip(elements.items(), rooms, strict=True):
+        if room < 4 * count:
+            yield f"{room} bytes of scratch are no room for {what}, which take {4 * count}"
+    if s.row_stride < s.panels * p.vectors * p.lanes or s.query_stride < s.depth:
+        yield "rows lie over each other"
+    if p.scratch_bytes < max(starts):
+        yield f"it has {p.scratch_bytes} bytes of scratch, of {max(starts)}"

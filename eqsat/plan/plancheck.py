@@ -1,0 +1,50 @@
+"""A plan held against its nest, by exact integer reasoning: would its kernel leave something out?
+
+Planner and generator share records of what follows from a plan (`Blocking`, `RowExtents`, `Part`).
+Here these are taken as they are, and asked for what has to hold of them: loops are run over once,
+tiles and panels are as many rows and columns as there are, what is left out is a pad, what is kept
+lies apart, the multiply-adds are those of the ops. Nothing here asks how a plan was found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from eqsat.model.nest import Nest
+from eqsat.model.plan import Plan
+from eqsat.plan.blockcheck import row_block_faults
+from eqsat.plan.contraction import Tiling
+from eqsat.plan.rowblocks import RowBlocks
+from eqsat.plan.rowcheck import row_faults
+from eqsat.plan.rows import Rows
+from eqsat.plan.several import Several, parts_of
+from eqsat.plan.tilecheck import tiling_faults
+
+
+def plan_faults(nest: Nest, plan: Plan) -> Iterator[str]:
+    """What of a plan is wrong for its nest, each in a sentence; the nest is taken as right."""
+    match plan:
+        case Tiling():
+            yield from tiling_faults(nest, plan)
+        case RowBlocks():
+            yield from row_block_faults(nest, plan)
+        case Rows():
+            yield from row_faults(nest, plan)
+        case Several():
+            yield from _several_faults(nest, plan)
+
+
+def _several_faults(nest: Nest, plan: Several) -> Iterator[str]:
+    parts = parts_of(nest)
+    if len(parts) != len(plan.parts):
+        yield f"{len(plan.parts)} plans are of {len(parts)} parts"
+        return
+    if plan.items != sum(p.items for p in plan.parts):
+        yield "it has other work items than its parts"
+    if plan.scratch_bytes < max(p.scratch_bytes for p in plan.parts):
+        yield "it has less scratch than one of its parts"
+    written = sorted((s.access.buffer, s.access.base) for p in parts for s in p.stores)
+    if written != sorted((s.access.buffer, s.access.base) for s in nest.stores):
+        yield "its parts write something else than the nest"
+    for part, own in zip(parts, plan.parts, strict=True):
+        yield from plan_faults(part, own)
