@@ -15,7 +15,14 @@ def row_block_faults(nest: Nest, p: RowBlocks) -> Iterator[str]:
     """What of a plan its kernel would compute otherwise than the nest."""
     roles = row_roles_of(nest)
     sizes = RowExtents(roles.nest, p, roles)
+    if min(p.rows, p.blocks, p.chunk, p.vectors, p.wide_vectors) < 1 or p.lanes & (p.lanes - 1):
+        yield "it has no rows, or no vectors"
+        return
+    if {i for i, _ in p.slots} - {*roles.level}:
+        yield "it keeps stages that are not along its rows"
+        return
     yield from _loops(nest, roles)
+    yield from _in_place(sizes)
     yield from _counts(sizes)
     yield from _lives(sizes)
     yield from _scratch(sizes)
@@ -52,11 +59,22 @@ def _loops(nest: Nest, r: RowRoles) -> Iterator[str]:
             yield f"%{t.access.buffer} is written over other loops than its own"
 
 
+def _in_place(s: RowExtents) -> Iterator[str]:
+    """What is not copied lies in memory as products read it."""
+    p, columns = s.plan, s.roles.columns.plain
+    if not p.columns_copied and (columns is None or columns.strides[s.roles.wide] != 1):
+        yield "its columns are not copied, and are no vectors"
+    if p.streamed < 0 or (p.streamed and p.columns_copied):
+        yield "its columns are copied, and read in order"
+    if p.dots:
+        first = s.roles.first
+        keys = first.keys.plain if first else None
+        if p.dots < 0 or first is None or keys is None or keys.strides[first.depth] != 1:
+            yield "its keys are not copied, and are no vectors"
+
+
 def _counts(s: RowExtents) -> Iterator[str]:
     p, rows = s.plan, s.nest.points(s.roles.single)
-    if p.rows < 1 or p.blocks < 1 or p.chunk < 1 or p.lanes < 1:
-        yield "it has no rows"
-        return
     full = s.full_blocks
     if full * p.rows + (p.blocks - full) * (p.rows - 1) != rows or not 0 < full <= p.blocks:
         yield f"{p.blocks} blocks of {p.rows} rows are not {rows} rows"
@@ -83,8 +101,11 @@ def _lives(s: RowExtents) -> Iterator[str]:
     for i in r.values:
         if max(r.uses[i], default=r.level[i]) > r.level[i] and i not in slots:
             yield f"stage {i} is read in a later pass and not kept"
-    if busy.get(p.weights_slot, -1) > r.passes:
-        yield "what the last contraction reads is overwritten"
+    source = r.arguments[r.kept.value] if r.kept.fn == "arg" else None
+    if source is not None and slots.get(source) != p.weights_slot:
+        yield "the last contraction reads another row than what is kept for it"
+    if source is None and busy.get(p.weights_slot, -1) > r.last_level:
+        yield "what the last contraction reads lies where another stage is still read"
 
 
 def _scratch(s: RowExtents) -> Iterator[str]:

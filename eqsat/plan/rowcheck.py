@@ -8,6 +8,7 @@ from itertools import pairwise
 
 from eqsat.model.nest import Nest
 from eqsat.model.tensor import DTYPES
+from eqsat.plan.passes import Dependences
 from eqsat.plan.rows import Part, Pass, Rows, scratch_of, square_slots
 
 
@@ -18,6 +19,13 @@ def row_faults(nest: Nest, plan: Rows) -> Iterator[str]:
         yield "stores are not written by one pass each"
     if plan.items != sum(p.items for p in plan.parts):
         yield "it has other work items than its parts"
+    passes = Dependences(nest)
+    made = [passes.groups(s) for s in passes.sections]
+    if [[(q.stages, q.stores) for q in part.passes] for part in plan.parts] != [
+        [(g.stages, g.stores) for g in groups] for groups in made
+    ]:
+        yield "its passes are not those of the nest"
+        return
     for part in plan.parts:
         yield from _outer(nest, part)
         yield from _order(nest, part)
@@ -30,6 +38,10 @@ def _outer(nest: Nest, part: Part) -> Iterator[str]:
     """Work items are all points of the outer loops, whole vectors each."""
     if len(set(part.outer)) != len(part.outer):
         yield "an outer loop is run over twice"
+    if part.lanes & (part.lanes - 1) or part.vectors < 1 or min(part.vector, part.square) < -1:
+        yield f"there are no {part.vectors} vectors of {part.lanes} lanes"
+    if part.square >= 0 and any(q.inner or q.reduced for q in part.passes):
+        yield "squares are of rows that have no loops inside"
     if part.vector >= 0 and part.outer[-1:] != (part.vector,):
         yield "the vector loop is not the innermost outer one"
     if part.square >= 0 and part.outer[-2:-1] != (part.square,):
@@ -55,6 +67,8 @@ def _pass(nest: Nest, part: Part, q: Pass) -> Iterator[str]:
     """A pass runs over the loops of what it computes."""
     wide = {i for i, n in enumerate(nest.sizes) if n > 1}
     outer, inner, reduced = (set(x) & wide for x in (part.outer, q.inner, q.reduced))
+    if q.lanes & (q.lanes - 1) or q.lanes < 1 or q.vectors < 1 or q.vector < -1:
+        yield f"there are no {q.vectors} vectors of {q.lanes} lanes"
     innermost = {q.inner[-1:], q.reduced[-1:]}
     if q.vector >= 0 and (part.vector >= 0 or (q.vector,) not in innermost):
         yield "the vector loop of a pass is not its innermost one"

@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterator
 from itertools import pairwise
 
-from eqsat.model.nest import Bound, Nest
+from eqsat.model.nest import Access, Bound, Nest
 from eqsat.model.tensor import DTYPES
 from eqsat.ops.nests.reached import named, span
-from eqsat.plan.contraction import Blocking, Tiling
+from eqsat.plan.contraction import Blocking, Tiling, row_stride
 from eqsat.plan.productcheck import depends, multiplied_sides, multiply_adds, pads_of
 from eqsat.plan.roles import product_roles_of
 
@@ -20,13 +20,15 @@ def tiling_faults(nest: Nest, p: Tiling) -> Iterator[str]:
     if len(sums) != 1:
         yield f"{len(sums)} reductions are no contraction"
         return
-    wrong = [*_loops(nest, p, sums[0]), *_positive(p)]
+    wrong = list(_shape(nest, p)) or list(_loops(nest, p, sums[0]))
     yield from wrong
     if wrong:  # what follows counts on them
         return
     sizes = Blocking(nest, p, product_roles_of(nest))
     yield from _counts(sizes)
     yield from _sums(sizes)
+    yield from _read_in_place(sizes)
+    yield from _in_registers(sizes)
     yield from _pads(sizes, sums[0])
     yield from _scratch(sizes)
     if p.windows:
@@ -36,13 +38,30 @@ def tiling_faults(nest: Nest, p: Tiling) -> Iterator[str]:
         yield f"it issues {issued:,.0f} multiply-adds, the ops have {needed:,}"
 
 
-def _positive(p: Tiling) -> Iterator[str]:
+def _shape(nest: Nest, p: Tiling) -> Iterator[str]:
+    """What all else counts on: numbers that count something, and loops that are there."""
+    if len(p.copied) != 2 or len(p.chain) != 2:
+        yield "it is of other operands than two"
+        return
     numbers = {
         "lanes": p.lanes, "rows": p.rows, "vectors": p.vectors, "wide": p.wide, "fused": p.fused,
         "tile_block": p.tile_block, "panel_block": p.panel_block, "k_block": p.k_block,
         "k_blocks": p.k_blocks, "row_tiles": p.row_tiles, "panels": p.panels, "chain": p.chain[1],
     }  # fmt: skip
     yield from (f"{name} is {n}" for name, n in numbers.items() if n < 1)
+    if p.lanes & (p.lanes - 1) or p.fused not in (1, 2, 4):
+        yield f"there are no vectors of {p.lanes} lanes and groups of {p.fused}"
+    loops = {p.vector_loop, *p.row_loops, *p.outer_rows, *p.outer_columns, *p.batch, *p.extra}
+    if not loops | set(p.reduced) <= set(range(len(nest.sizes))):
+        yield "it runs over loops that there are not"
+    if p.copied[0] + p.windows + p.strips > 1:
+        yield "rows are copied in two ways"
+    if not 0 <= p.chain[0] < max(len(p.reduced), 1):
+        yield f"its chain begins at loop {p.chain[0]} of {len(p.reduced)}"
+    if p.wide > 1 and (not p.outer_columns or p.vectors < p.wide):
+        yield f"there are no columns of which {p.wide} are a panel"
+    if p.windows and product_roles_of(nest).coordinates[p.swapped] is None:
+        yield "its rows have no windows"
 
 
 # ---- loops ---------------------------------------------------------------------------------------
@@ -121,9 +140,7 @@ def _sums(sizes: Blocking) -> Iterator[str]:
     if p.k_blocks != -(-first // p.k_block):
         yield f"{p.k_blocks} blocks of {p.k_block} points are not {first}"
     level, length = p.chain
-    if not 0 <= level < max(len(p.reduced), 1):
-        yield f"its chain begins at loop {level} of {len(p.reduced)}"
-    elif level and length > nest.sizes[p.reduced[level]]:
+    if level and length > nest.sizes[p.reduced[level]]:
         yield "its chain is longer than the loop"
     inner = nest.points(p.reduced[1:])
     if sizes.inner_k != inner or sizes.block_k != p.k_block * inner:
@@ -134,10 +151,61 @@ def _sums(sizes: Blocking) -> Iterator[str]:
             yield f"groups of {p.fused} products do not divide {own} points"
         if sum(sizes.in_scratch) < 2:
             yield "groups of products are not copied"
+        if len(p.reduced) == 1 and p.k_blocks > 1 and p.k_block % p.fused:
+            yield f"groups of {p.fused} products do not divide a block"
+        types = {f.narrow for f in sizes.factors}
+        if not types <= ({"i8", "u8"} if p.fused == 4 else {"i8", "u8", "i16"}) or types == {"u8"}:
+            yield f"{p.fused} products of {' and '.join(sorted(types))} are not summed at once"
     if p.dot and (sizes.row_count != p.rows or p.outer_rows or p.outer_columns or p.k_blocks > 1):
         yield "sums along the reduction are of one tile"
     if p.in_order and (sizes.tiles != 1 or sizes.row_count != 1):
         yield "columns in order are of one row"
+
+
+# ---- what is read where it lies ------------------------------------------------------------------
+def _read_in_place(sizes: Blocking) -> Iterator[str]:
+    """What is not copied lies in memory as tiles read it, at every point."""
+    nest, p = sizes.nest, sizes.plan
+    a, b = sizes.factors
+    cut = set[int]().union(*(named(x.strides) for x in nest.bounds))
+    rows = a.accesses[0] if p.strips else a.direct
+    steps = sizes.a_access if sizes.in_scratch[0] or p.strips else rows
+    if not sizes.in_scratch[0] and (rows is None or cut & {*a.loops, *p.row_loops}):
+        yield "its rows are not copied, and are no elements that are all there"
+    elif p.vector_rows and (p.copied[0] or steps is None or steps.strides[p.vector_loop] != 1):
+        yield "its rows are no vectors along its vector loop"
+    elif len(p.row_loops) > 1 and not p.copied[0]:
+        yield "rows of several loops are not copied"
+    elif p.strips and (len(a.accesses) != 1 or rows is None or rows.lookups):
+        yield "the rows of a strip are no elements of one buffer"
+    if p.copied[1]:
+        return
+    leaves = b.inline.leaves if b.inline else (b.direct,) if b.direct else ()
+    along = [x.strides[p.vector_loop] for x in leaves]
+    if not leaves or cut & b.loops or not (p.dot or (along[0] == 1 and {*along} <= {0, 1})):
+        yield "its columns are not copied, and are no vectors that are all there"
+    if p.dot and (b.direct is None or a.direct is None or not p.reduced):
+        yield "sums along the reduction are of elements in memory"
+    elif p.dot and {x.direct.strides[p.reduced[-1]] for x in (a, b) if x.direct} != {1}:
+        yield "sums along the reduction are not of neighbours"
+
+
+def _in_registers(sizes: Blocking) -> Iterator[str]:
+    """What is computed from sums in registers is of whole vectors, and all of it is written."""
+    nest, p = sizes.nest, sizes.plan
+    if not p.in_registers or p.k_blocks > 1:
+        return
+    stages = [nest.stages[i] for i in sizes.roles.epilogue]
+    ends = [s.access for s in nest.stores]
+    accesses = [*ends, *(a for s in stages for a in s.arguments if isinstance(a, Access))]
+    if p.extra or nest.bounds or any(s.bounds for s in (*nest.stores, *stages)):
+        yield "sums in registers have conditions, or are written several times"
+    if any(a.bounds or a.lookups or a.dtype != "f32" for a in accesses):
+        yield "sums in registers are computed with other elements than f32 that are all there"
+    if any(a.strides[p.vector_loop] != 1 for a in ends):
+        yield "sums in registers are not written as vectors"
+    if any(row_stride(nest, p.row_loops, a) is None for a in accesses):
+        yield "rows of sums in registers have no one step"
 
 
 # ---- pads ----------------------------------------------------------------------------------------
@@ -150,11 +218,16 @@ def _pads(sizes: Blocking, root: int) -> Iterator[str]:
             yield f"points at which {b} fails are left out, and are no pads"
     if not p.strips and not p.windows:
         return
+    left = set(sizes.factors[0].accesses[0].bounds) - {*sizes.skipping} if p.strips else set()
     for level, loop in enumerate(p.reduced):
         for _, rows, tile in sizes.tile_kinds:
             found = sizes.beside_pads(level, tile)
-            if found and not _is_beside(nest, p, zeros, loop, _first(p, sizes, tile), rows, found):
-                yield f"tile {tile} leaves out rows along loop {loop} that are no pads"
+            own = [b for b in zeros if found and named(b.strides) == {p.row_loops[0], loop}]
+            if found and not _is_beside(nest, p, own, loop, _first(p, sizes, tile), rows, found):
+                yield f"tile {tile} takes other rows along loop {loop} than those beside pads"
+            left -= {*own}
+    if left:
+        yield f"pads of its rows are read where they lie: {len(left)} bounds are not looked at"
 
 
 def _first(p: Tiling, sizes: Blocking, tile: int) -> int:
@@ -164,22 +237,21 @@ def _first(p: Tiling, sizes: Blocking, tile: int) -> int:
 def _is_beside(
     nest: Nest,
     p: Tiling,
-    zeros: list[Bound],
+    about: list[Bound],
     loop: int,
     first: int,
     rows: int,
     found: list[tuple[int, int]],
 ) -> bool:
-    """Whether all rows but those found lie beyond one of the bounds, at every point of a loop."""
-    (row,) = p.row_loops
-    about = [b for b in zeros if named(b.strides) == {row, loop}]
+    """Whether the rows found are those at which the bounds hold, at every point of a loop."""
+    row = p.row_loops[0]
 
     def is_pad(r: int, k: int) -> bool:
         at = (b.base + b.strides[row] * r + b.strides[loop] * k for b in about)
         return any(not 0 <= x < b.extent for x, b in zip(at, about, strict=True))
 
     return len(found) == nest.sizes[loop] and all(
-        start <= r < end or is_pad(first + r, k)
+        (start <= r < end) != is_pad(first + r, k)
         for k, (start, end) in enumerate(found)
         for r in range(rows)
     )

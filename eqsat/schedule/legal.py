@@ -10,12 +10,15 @@ from dataclasses import replace
 
 from eqsat.model.control import every_program
 from eqsat.model.generic import Generic
+from eqsat.model.nest import NoNest
 from eqsat.model.program import Node, Program
 from eqsat.model.schedule import Schedule
 from eqsat.model.target import Target
 from eqsat.model.text import with_names
 from eqsat.ops.contractions.roles import kind
 from eqsat.ops.generics.access import is_cheap, widens
+from eqsat.ops.nests.nest import nest_of_dispatch
+from eqsat.plan.plancheck import plan_faults
 from eqsat.schedule.devices import by_device, device_faults
 from eqsat.schedule.fused import OneDispatch
 from eqsat.schedule.sizes import size_faults
@@ -37,7 +40,7 @@ def _faults(schedule: Schedule, target: Target, given: Program | None) -> list[s
         schedule.verify()
     except ValueError as error:
         return [str(error)]
-    found = [*_flow_faults(schedule), *size_faults(schedule, target)]
+    found = [*_flow_faults(schedule), *size_faults(schedule, target), *_plan_faults(schedule)]
     machines = dict(target.devices)
     for i, d in enumerate(schedule.dispatches):
         own = schedule.target == target.name
@@ -65,6 +68,19 @@ def _flow_faults(schedule: Schedule) -> list[str]:
         there |= set(d.writes)
     bases = [program.behind_views(r) for r in program.results]
     return found + [f"result %{b} is never written" for b in bases if b not in there]
+
+
+def _plan_faults(schedule: Schedule) -> list[str]:
+    """Every plan computes what its dispatch does: each element once, of all products."""
+    found = []
+    for i, d in enumerate(schedule.dispatches):
+        try:
+            plan = d.plan
+            faults = [] if plan is None else plan_faults(nest_of_dispatch(schedule, d), plan)
+            found += [f"dispatch {i} ({d.ops}) has a plan, and {fault}" for fault in faults]
+        except NoNest as why:
+            found.append(f"dispatch {i} ({d.ops}) has a plan and no nest: {why}")
+    return found
 
 
 def _body_faults(

@@ -22,6 +22,7 @@ from eqsat.ops.nests.reached import (
     extremes,
     fault_of,
     named,
+    span,
 )
 
 
@@ -117,12 +118,11 @@ def _read(nest: Nest, a: Access, loops: set[int], elements: Mapping[int, int]) -
     if a.lookups:
         raise Undecided(f"%{a.buffer} is read where an index says, between {low} and {high}")
     about = [b for b in (*nest.bounds, *a.bounds) if named(b.strides) & loops]
-    there = addresses_at(a, nest.sizes, _used(about, a) & loops, about)
-    outside = there[(there < 0) | (there >= size)]
-    if outside.size:
-        found.append(f"%{a.buffer} is read at element {outside[0]} of {size}")
+    tied = set[int]().union(*(named(b.strides) for b in about)) & loops
+    there = addresses_at(a, nest.sizes, tied, about)
+    free = [s if i in loops - tied else 0 for i, s in enumerate(a.strides)]
+    low, high = span(free, 0, nest.sizes)
+    if there.size and not 0 <= there.min() + low <= there.max() + high < size:
+        outside = there.min() + low if there.min() + low < 0 else there.max() + high
+        found.append(f"%{a.buffer} is read at element {outside} of {size}")
     return found
-
-
-def _used(bounds: list[Bound], a: Access) -> set[int]:
-    return named(a.strides).union(*(named(b.strides) for b in bounds))

@@ -166,17 +166,23 @@ def addresses_at(
     return (access.base + np.array([access.strides[i] for i in own], int) @ at)[held]
 
 
+def _widest(b: Bound) -> int:
+    return -max(map(abs, b.strides), default=0)
+
+
 def extremes(
     access: Access, sizes: Sequence[int], loops: Iterable[int], bounds: Sequence[Bound]
 ) -> tuple[int, int]:
     """Numbers that no address is below or above, where these bounds and its own hold."""
     inside = set(loops)
-    known = [b for b in (*access.bounds, *bounds) if named(b.strides) <= inside]
+    known = [b for x in (access.bounds, bounds) for b in sorted(x, key=_widest)]
     rest, base, low, high = list(access.strides), access.base, 0, 0
     for k in access.lookups:
         high += max(k.stride * (k.extent - 1), 0)
         low += min(k.stride * (k.extent - 1), 0)
-    for b in sorted(known, key=lambda b: -max(map(abs, b.strides), default=0)):
+    for b in known:
+        if not named(b.strides) <= inside:
+            continue
         i = max(range(len(rest)), key=lambda i: abs(b.strides[i]), default=-1)
         times = rest[i] // b.strides[i] if i >= 0 and b.strides[i] else 0
         left = [r - times * s for r, s in zip(rest, b.strides, strict=True)]
