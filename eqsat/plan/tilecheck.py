@@ -27,6 +27,7 @@ def tiling_faults(nest: Nest, p: Tiling) -> Iterator[str]:
     sizes = Blocking(nest, p, product_roles_of(nest))
     yield from _counts(sizes)
     yield from _sums(sizes)
+    yield from _one_tile(sizes)
     yield from _read_in_place(sizes)
     yield from _in_registers(sizes)
     yield from _pads(sizes, sums[0])
@@ -156,10 +157,20 @@ def _sums(sizes: Blocking) -> Iterator[str]:
         types = {f.narrow for f in sizes.factors}
         if not types <= ({"i8", "u8"} if p.fused == 4 else {"i8", "u8", "i16"}) or types == {"u8"}:
             yield f"{p.fused} products of {' and '.join(sorted(types))} are not summed at once"
+
+
+def _one_tile(sizes: Blocking) -> Iterator[str]:
+    """Plans of a single tile have one."""
+    p = sizes.plan
     if p.dot and (sizes.row_count != p.rows or p.outer_rows or p.outer_columns or p.k_blocks > 1):
         yield "sums along the reduction are of one tile"
-    if p.in_order and (sizes.tiles != 1 or sizes.row_count != 1):
-        yield "columns in order are of one row"
+    if p.in_order and (sizes.tiles != 1 or sizes.row_count != 1 or p.k_blocks == 1):
+        yield "columns in order are of one row, whose sums are in memory"
+    if p.in_order and (len(p.reduced) != 1 or p.dot or p.batch or p.outer_columns or any(p.copied)):
+        yield "columns in order are of one loop, and lie where they are"
+    a, b = (f.direct for f in sizes.factors)
+    if p.in_order and not (a and b and a.dtype == "f32" and b.strides[p.vector_loop] == 1):
+        yield "columns in order are no vectors, or the row is not of f32"
 
 
 # ---- what is read where it lies ------------------------------------------------------------------

@@ -65,6 +65,8 @@ def _written(nest: Nest, buffer: int, size: int) -> list[str]:
         if s.access.lookups:
             raise Undecided(f"%{buffer} is written where an index says")
         loops = {*s.loops, *nest.stages[s.stage].loops}
+        if beyond := _named(s.access).union(*(named(b.strides) for b in s.bounds)) - loops:
+            return [f"%{buffer} is written along loops {sorted(beyond)}, which its store has not"]
         bounds = (*nest.bounds, *s.bounds)
         try:
             box = box_of(s.access, digits_of(nest.sizes, loops, bounds))

@@ -1,0 +1,207 @@
+"""The checks of nests and plans refuse records that are changed by one, and no right one."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+from hunts.nestmeaning import evaluate
+from planned import FUNCTIONS, changed, checked, planned
+
+import eqsat
+from eqsat.model.nest import Bound, Nest, Stage, Store
+from eqsat.model.plan import Machine, Plan
+from eqsat.ops.meaning import scalar
+from eqsat.ops.nests.nestcheck import nest_faults
+from eqsat.ops.nests.reached import Box, Undecided, digits_of, fault_of
+from eqsat.plan import dispatch
+from eqsat.plan.plancheck import plan_faults
+from eqsat.plan.rows import Rows
+from eqsat.schedule.legal import faults
+
+# numbers that choose between plans which compute the same: how far ahead is asked, where blocks and
+# chains are cut as long as they are all, what of several things is kept or computed again
+FREE = {
+    "contraction": {
+        "asking", "prefetch", "prefetch_turns", "chain", "k_block", "tile_block", "panel_block",
+        "row_tiles", "vectors", "wide", "strips", "outer_rows", "reduced", "scratch_bytes",
+        "dot", "in_order", "in_registers",
+    },
+    "rows": {"block", "kept", "vectors", "lanes", "scratch_bytes", "vector", "square"},
+    "row_blocks": {"chunk", "dots", "slots", "streamed", "wide_vectors", "scratch_bytes"},
+}  # fmt: skip
+HELD = {
+    "contraction": {
+        "lanes", "rows", "items", "panels", "k_blocks", "copied", "fused", "swapped",
+        "vector_loop", "vector_rows", "row_loops", "outer_columns", "batch", "windows",
+    },
+    "rows": {"items", "numbered", "outer", "passes"},
+    "row_blocks": {"items", "blocks", "rows", "lanes", "vectors", "columns_copied", "weights_slot"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_plan_changed_by_one_is_refused(name: str):
+    survivors: Counter[str] = Counter()
+    for nest, plan in planned(name):
+        if plan.kind not in HELD:
+            continue
+        assert list(plan_faults(nest, plan)) == []
+        for what, other in _plans(plan):
+            if what not in FREE[plan.kind] and not _refuses(nest, other):
+                survivors[f"{plan.kind}.{what}"] += 1
+    assert not survivors
+
+
+def test_what_is_held_and_free_are_all_numbers_of_plans():
+    seen = {(p.kind, what) for n in FUNCTIONS for _, p in planned(n) for what, _ in _plans(p)}
+    for kind, held in HELD.items():
+        named = held | FREE[kind] | {"extra", "reduced"}
+        assert {what for k, what in seen if k == kind} <= named
+
+
+def _refuses(nest: Nest, plan: Plan) -> bool:
+    return next(plan_faults(nest, plan), "") != ""
+
+
+def _plans(plan: Plan) -> Iterator[tuple[str, Plan]]:
+    """Plans that differ in one number, and in what."""
+    if isinstance(plan, Rows):
+        for i, part in enumerate(plan.parts):
+            for name in part._fields:
+                if name != "passes":
+                    for x in changed(getattr(part, name)):
+                        new = part._replace(**{name: x})
+                        yield (
+                            name,
+                            replace(plan, parts=(*plan.parts[:i], new, *plan.parts[i + 1 :])),
+                        )
+            for q in range(len(part.passes)):
+                for name in ("stages", "stores", "inner", "reduced"):
+                    for x in changed(getattr(part.passes[q], name)):
+                        new = part.passes[q]._replace(**{name: x})
+                        passes = (*part.passes[:q], new, *part.passes[q + 1 :])
+                        new = part._replace(passes=passes)
+                        parts = (*plan.parts[:i], new, *plan.parts[i + 1 :])
+                        yield "passes", replace(plan, parts=parts)
+    for f in fields(plan):
+        if f.name not in ("work", "parts"):
+            for x in changed(getattr(plan, f.name)):
+                yield f.name, replace(plan, **{f.name: x})
+
+
+# ---- nests ---------------------------------------------------------------------------------------
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_nest_that_writes_or_sums_something_else_is_refused(name: str):
+    """Whatever the check lets through writes every element, once, and sums the same points."""
+    for nest, elements, summed in checked(name)[:8]:
+        assert nest_faults(nest, elements, summed) == ([], [])
+        for other in _nests(nest):
+            wrong, _ = nest_faults(other, elements, summed)
+            if not wrong:
+                assert _writes_all(other, elements), f"{nest}\nbecame\n{other}"
+
+
+def _nests(nest: Nest) -> Iterator[Nest]:
+    """Nests that differ in one extent, stride, offset, bound or set of loops of what is written."""
+    for sizes in changed(nest.sizes):
+        if len(sizes) == len(nest.sizes) and min(sizes, default=1) > 0:
+            yield replace(nest, sizes=sizes)
+    for i, b in enumerate(nest.bounds):
+        for x in (replace(b, extent=b.extent + 1), replace(b, extent=b.extent - 1)):
+            yield replace(nest, bounds=(*nest.bounds[:i], x, *nest.bounds[i + 1 :]))
+    if nest.bounds:
+        yield replace(nest, bounds=())
+    for i, s in enumerate(nest.stores):
+        for x in _stores(s):
+            yield replace(nest, stores=(*nest.stores[:i], x, *nest.stores[i + 1 :]))
+    for i, s in enumerate(nest.stages):
+        if s.combine and len(s.reduced) > 1:
+            yield replace(nest, stages=_with(nest.stages, i, replace(s, reduced=s.reduced[1:])))
+
+
+def _with(stages: tuple[Stage, ...], i: int, s: Stage) -> tuple[Stage, ...]:
+    return (*stages[:i], s, *stages[i + 1 :])
+
+
+def _stores(s: Store) -> Iterator[Store]:
+    yield from (replace(s, access=replace(s.access, base=x)) for x in changed(s.access.base))
+    for strides in changed(s.access.strides):
+        if len(strides) == len(s.access.strides):
+            yield replace(s, access=replace(s.access, strides=strides))
+
+
+def _writes_all(nest: Nest, elements: Mapping[int, int]) -> bool:
+    """Whether every element is written and every sum is of as many points, by evaluation."""
+    ones = {
+        b: np.ones(elements[b], scalar.held_dtype(a.dtype))
+        for a in nest.accesses for b in a.buffers() if b in nest.reads
+    }  # fmt: skip
+    try:
+        found = evaluate(nest, ones, {w: elements[w] for w in nest.writes})
+    except IndexError:
+        return False
+    kinds = (x for x in found.values() if x.dtype.kind == "f")
+    return not any(np.isnan(x).any() for x in kinds)
+
+
+# ---- how checks are used -------------------------------------------------------------------------
+def test_a_plan_that_is_refused_is_no_plan_and_is_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    def wrong(nest: Nest, machine: Machine) -> Plan:
+        found = plan(nest, machine)
+        return replace(found, items=found.items + 1)
+
+    plan = dispatch.plan
+    dispatch._plan.cache_clear()
+    monkeypatch.setattr(dispatch, "plan", wrong)
+    with caplog.at_level(logging.ERROR, "eqsat.check"):
+        run = eqsat.optimize(lambda x: x * 2 + 1, np.zeros((8, 9), np.float32), target="avx512")
+    dispatch._plan.cache_clear()
+    assert run.schedule is not None
+    assert [d.plan for d in run.schedule.dispatches] == [None]
+    assert "the check refuses its rows plan" in run.schedule.dispatches[0].no_plan
+    assert "the check refuses a rows plan" in caplog.text
+
+
+def test_a_wrong_plan_in_a_schedule_is_a_fault():
+    run = eqsat.optimize(lambda x: x * 2 + 1, np.zeros((8, 9), np.float32), target="avx512")
+    schedule = run.schedule
+    assert schedule is not None
+    assert faults(schedule, run.target) == []
+    (d,) = schedule.dispatches
+    assert d.plan is not None
+    wrong = replace(schedule, dispatches=(replace(d, plan=replace(d.plan, items=7)),))
+    assert any("other work items" in fault for fault in faults(wrong, run.target))
+
+
+def test_no_nest_of_a_search_is_refused(caplog: pytest.LogCaptureFixture):
+    with caplog.at_level(logging.ERROR, "eqsat.check"):
+        for name in FUNCTIONS:
+            planned(name)
+    assert caplog.text == ""
+
+
+# ---- integer reasoning ---------------------------------------------------------------------------
+def test_an_element_that_is_not_written_once_is_named():
+    half = Box(0, ((1, 24), (48, 64)))
+    assert fault_of([half], 3072) == "element 24 of 3072 is never written, as are 1535 others"
+    assert fault_of([half, Box(24, ((1, 24), (48, 64)))], 3072) == ""
+    twice = [half, Box(16, ((1, 32), (48, 64)))]
+    assert fault_of(twice, 3072) == "element 16 of 3072 is written 2 times, as are 511 others"
+    assert "is written" in fault_of([Box(48, ((1, 48), (48, 64)))], 3072)
+    assert fault_of([np.array([0, 2]), np.array([1])], 3) == ""
+
+
+def test_bounds_that_tie_loops_in_two_ways_are_not_decided():
+    (one,) = digits_of((2, 32), (0, 1), [Bound((32, 1), 0, 48), Bound((32, 1), 0, 40)])
+    assert (one.low, one.end) == (0, 40)
+    with pytest.raises(Undecided):
+        digits_of((3, 5), (0, 1), [Bound((1, 1), -1, 3)])
+    with pytest.raises(Undecided):
+        digits_of((2, 32), (1,), [Bound((32, 1), 0, 48)])
