@@ -123,6 +123,8 @@ def both_factors(nest: Nest, stage: Stage) -> tuple[ProductFactor, ProductFactor
         product = nest.stages[inner]
         if product.dtype != stage.dtype:
             raise NoNest(f"the products are rounded to {product.dtype} before they are added")
+        if product.bounds:
+            raise NoNest("what is added is a product at some points only")
         body, arguments = product.body, product.arguments
     if body.fn != "mul":
         raise NoNest(f"the sum is not one of products but of {body.fn}")
