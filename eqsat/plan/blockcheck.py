@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from eqsat.model.nest import Nest
-from eqsat.plan.productcheck import depends, multiply_adds
+from eqsat.plan.productcheck import depends, multiplied_sides, multiply_adds
 from eqsat.plan.rowblocks import RowBlocks, RowExtents
 from eqsat.plan.rowroles import RowRoles, read_by, row_roles_of
 
@@ -26,16 +26,22 @@ def row_block_faults(nest: Nest, p: RowBlocks) -> Iterator[str]:
     yield from _counts(sizes)
     yield from _lives(sizes)
     yield from _scratch(sizes)
-    sums = [roles.last, *([roles.first.stage] if roles.first else [])]
-    needed, issued = sum(multiply_adds(roles.nest, i) for i in sums), p.work.fma * p.lanes
+    issued = p.work.fma * p.lanes
+    needed = sum(multiply_adds(roles.nest, i) for i in _sums(roles))
     if issued < 0.999 * needed:
         yield f"it issues {issued:,.0f} multiply-adds, the ops have {needed:,}"
+
+
+def _sums(r: RowRoles) -> list[int]:
+    return [r.last, *([r.first.stage] if r.first else [])]
 
 
 def _loops(nest: Nest, r: RowRoles) -> Iterator[str]:
     """Rows, and what lies along them, are all loops; copies differ by none that they are not
     copied again for."""
     wide = {i for i, n in enumerate(r.nest.sizes) if n > 1}
+    if any(multiplied_sides(r.nest, i) is None for i in _sums(r)):
+        yield "it sums no products"
     last = r.nest.stages[r.last]
     if {*last.loops} & wide != {*r.rows, r.wide} & wide or {*last.reduced} & wide != {r.along}:
         yield "the last contraction has other loops than its rows, columns and sums"

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,16 +16,28 @@ from eqsat.ops.nests.reached import MOST_POINTS, Undecided, count, digits_of, na
 Argument = Access | int
 
 
+class _Side(NamedTuple):
+    body: Expr
+    arguments: list[Argument]  # those that the body names
+
+
+def _sides(nest: Nest, number: int) -> list[_Side]:
+    """The two sides of the product that a stage sums; none if it sums something else, or products
+    at some points only."""
+    stage = nest.stages[number]
+    while stage.body.fn == "arg" and isinstance(inner := stage.arguments[stage.body.value], int):
+        stage = nest.stages[inner]
+        if stage.bounds or stage.combine:
+            return []
+    if stage.body.fn != "mul":
+        return []
+    return [_Side(x, [stage.arguments[i] for i in x.operands()]) for x in stage.body.args]
+
+
 def multiplied_sides(nest: Nest, number: int) -> tuple[list[Argument], list[Argument]] | None:
     """What either side of the product that a stage sums reads; None if it sums no product."""
-    stage = nest.stages[number]
-    body, arguments = stage.body, stage.arguments
-    while body.fn == "arg" and isinstance(inner := arguments[body.value], int):
-        body, arguments = nest.stages[inner].body, nest.stages[inner].arguments
-    if body.fn != "mul":
-        return None
-    one, other = ([arguments[i] for i in x.operands()] for x in body.args)
-    return one, other
+    sides = _sides(nest, number)
+    return (sides[0].arguments, sides[1].arguments) if sides else None
 
 
 def depends(nest: Nest, arguments: list[Argument]) -> set[int]:
@@ -63,18 +76,15 @@ def zeros_beyond(nest: Nest, arguments: list[Argument], body: Expr) -> list[Boun
 
 def pads_of(nest: Nest, number: int) -> list[Bound]:
     """Bounds beyond which a product that a stage sums is 0."""
-    stage = nest.stages[number]
-    body, arguments = stage.body, stage.arguments
-    while body.fn == "arg" and isinstance(inner := arguments[body.value], int):
-        body, arguments = nest.stages[inner].body, nest.stages[inner].arguments
-    sides = body.args if body.fn == "mul" else ()
-    return [b for x in sides for b in zeros_beyond(nest, [arguments[i] for i in x.operands()], x)]
+    return [b for x in _sides(nest, number) for b in zeros_beyond(nest, x.arguments, x.body)]
 
 
 def multiply_adds(nest: Nest, number: int) -> int:
-    """At least so many products are not 0 by a pad; 0 where that is not known."""
-    s = nest.stages[number]
-    loops = {*s.loops, *s.reduced}
+    """At least so many products are not 0 by a pad, and differ; 0 where that is not known."""
+    sides = multiplied_sides(nest, number)
+    if sides is None:
+        return 0
+    loops = depends(nest, [*sides[0], *sides[1]]) | set(nest.stages[number].reduced)
     try:
         points = count(digits_of(nest.sizes, loops, nest.bounds))
     except Undecided:
