@@ -57,9 +57,9 @@ def parts_of(nest: Nest) -> tuple[Nest, ...]:
 def _loops(nest: Nest, store: Store) -> set[int]:
     stages = (nest.stages[i] for i in needed(nest, [store.stage]))
     loops = set(store.loops).union(*((*s.loops, *s.reduced) for s in stages))
-    for b in nest.bounds:  # a bound ties the loops it is about
-        about = access_loops(b)
-        loops |= about if about & loops else set()
+    tied = [access_loops(b) for b in nest.bounds]  # a bound ties the loops it is about
+    while more := set[int]().union(*(x for x in tied if x & loops)) - loops:
+        loops |= more
     return loops
 
 
