@@ -44,6 +44,7 @@ def nest_faults(
 
 
 def _questions(nest: Nest, elements: Mapping[int, int], summed: Mapping[int, int]) -> Iterator[Any]:
+    yield lambda: _own_reads(nest)
     for w in nest.writes:
         yield lambda w=w: _written(nest, w, elements[w])
     for i, s in enumerate(nest.stages):
@@ -54,6 +55,12 @@ def _questions(nest: Nest, elements: Mapping[int, int], summed: Mapping[int, int
         for a in s.arguments:
             if isinstance(a, Access):
                 yield lambda a=a, loops=loops: _read(nest, a, loops, elements)
+
+
+def _own_reads(nest: Nest) -> list[str]:
+    """What is written is not read: no order of its points would be known to be right."""
+    both = sorted({*nest.reads} & {*nest.writes})
+    return [f"%{b} is read and written" for b in both]
 
 
 def _written(nest: Nest, buffer: int, size: int) -> list[str]:
