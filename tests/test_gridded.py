@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from executed import whole
+from planned import changed
 
 from eqsat.api import target as read_target
 from eqsat.frontends.jaxpr import trace
@@ -17,6 +18,7 @@ from eqsat.model.nest import Nest, NoNest
 from eqsat.ops.nests.nest import nest_of_dispatch
 from eqsat.plan.gridded.blocks import BlockLimits, BlockPlan, plan_blocks
 from eqsat.plan.gridded.flat import LEAST, plan_flat
+from eqsat.plan.gridded.gridcheck import grid_faults
 from eqsat.plan.gridded.limits import BLOCKS, FLAT, block_limits, kernel_form
 from eqsat.plan.gridded.shapes import split_loops, view
 from eqsat.plan.scratch import misaligned
@@ -106,3 +108,18 @@ def test_programs_have_powers_of_two_and_sides_of_products() -> None:
 def test_a_machine_with_pipelines_reads_by_address() -> None:
     assert kernel_form(read_target("sm_90")) == FLAT
     assert kernel_form(read_target("avx512")) == BLOCKS
+
+
+def test_a_grid_changed_by_one_is_refused() -> None:
+    def layer(x: jax.Array, w: jax.Array) -> jax.Array:
+        return jax.nn.relu(x @ w)
+
+    nest, shapes = nest_and_shapes(layer, f32(1200, 2048), f32(2048, 1000))
+    for plan in (plan_blocks(nest, shapes, LIMITS), plan_flat(nest, 2**16)):
+        assert list(grid_faults(plan)) == []
+        assert plan.grid
+        for extents in changed(plan.extents):
+            if len(extents) == len(plan.extents):
+                assert list(grid_faults(replace(plan, extents=extents))), extents
+        for grid in (plan.grid[1:], (*plan.grid, plan.grid[0])):
+            assert list(grid_faults(replace(plan, grid=grid)))

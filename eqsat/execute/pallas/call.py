@@ -10,12 +10,13 @@ from eqsat.execute.customcalls import kernel_nest
 from eqsat.execute.pallas.blocked import block_call
 from eqsat.execute.pallas.flat import flat_call
 from eqsat.model.generic import Generic
-from eqsat.model.nest import Nest
+from eqsat.model.nest import Nest, NoNest, refused_by_check
 from eqsat.model.schedule import Schedule
 from eqsat.model.target import Target
 from eqsat.model.tensor import TensorType
 from eqsat.plan.gridded.blocks import BlockPlan, plan_blocks
 from eqsat.plan.gridded.flat import FlatPlan, plan_flat
+from eqsat.plan.gridded.gridcheck import grid_faults
 from eqsat.plan.gridded.limits import BLOCKS, FLAT, block_limits, kernel_form, program_scratch
 
 
@@ -66,6 +67,8 @@ def kernel_of(schedule: Schedule, number: int, target: Target, form: str) -> Dis
         plan = plan_flat(nest, program_scratch(target))
     else:
         plan = plan_blocks(nest, shapes, block_limits(target))
+    if fault := next(grid_faults(plan), ""):
+        raise NoNest(refused_by_check(f"{form} plan", fault, nest))
     return DispatchKernel(plan, types, _precisions(schedule, nest))
 
 
