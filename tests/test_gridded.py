@@ -119,7 +119,7 @@ def test_a_grid_changed_by_one_is_refused() -> None:
         assert list(grid_faults(plan)) == []
         assert plan.grid
         for extents in changed(plan.extents):
-            if len(extents) == len(plan.extents):
+            if len(extents) == len(plan.extents) and sorted(extents) != sorted(plan.extents):
                 assert list(grid_faults(replace(plan, extents=extents))), extents
         for grid in (plan.grid[1:], (*plan.grid, plan.grid[0])):
             assert list(grid_faults(replace(plan, grid=grid)))
