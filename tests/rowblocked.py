@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import guarded
+from hunts import guarded
 import numpy as np
 from contracted import AVX512
 

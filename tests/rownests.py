@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import guarded
+from hunts import guarded
 import numpy as np
 from hunts import nestmeaning
 from test_kernel_math import MACHINE

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-import guarded
+from hunts import guarded
 import jax.numpy as jnp
 import numpy as np
 import pytest

@@ -3,7 +3,7 @@
 import re
 from dataclasses import replace
 
-import guarded
+from hunts import guarded
 import ml_dtypes
 import numpy as np
 import pytest

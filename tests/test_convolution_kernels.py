@@ -2,7 +2,7 @@
 
 import re
 
-import guarded
+from hunts import guarded
 import jax
 import numpy as np
 import pytest

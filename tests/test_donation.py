@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import guarded
+from hunts import guarded
 import jax
 import jax.numpy as jnp
 import numpy as np

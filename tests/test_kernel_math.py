@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("llvmlite")
 
-import guarded
+from hunts import guarded
 import jax
 import jax.numpy as jnp
 import scipy.special

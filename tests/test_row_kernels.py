@@ -272,7 +272,7 @@ def test_moves_of_any_type():
 
 
 def test_nan_and_infinities_go_through_reductions():
-    import guarded
+    from hunts import guarded
 
     nest = reduced((3, 40), (1,), "max")
     kernel = generate(nest, rows.plan(nest, MACHINE), MACHINE, "nans")
