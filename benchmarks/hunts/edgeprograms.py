@@ -24,11 +24,10 @@ class Sizes:
         self.asked = 0
 
     def of(self, *pool: int) -> int:
-        """The edge of a pool whose turn it is."""
+        """The edge of a pool whose turn it is: all of them come, then again in another order."""
         self.asked += 1
-        order = list(range(len(pool)))
-        Random(f"{self.form} {self.asked}").shuffle(order)
-        return pool[order[self.number % len(pool)]]
+        turn, at = divmod(self.number, len(pool))
+        return Random(f"{self.form} {self.asked} {turn}").sample(pool, len(pool))[at]
 
     def wide(self) -> int:
         """Of a loop that vectors lie along: around one vector, and panels of two and three."""
@@ -323,6 +322,52 @@ def packed(s: Sizes) -> str:
 
 
 @form("contraction")
+def packed_beside_parts(s: Sizes) -> str:
+    """A product in panels, the last one open; it is a result, and so are some of its panels."""
+    m, n, k = s.rows(), s.wide(), s.sums()
+    tile = s.of(4, s.lanes // 2, s.lanes, 2 * s.lanes)
+    panels = -(-n // tile)
+    first = s.of(0, 1) if panels > 1 else 0
+    end = min(panels, first + s.of(1, 2))
+    width = min(n, end * tile) - first * tile
+    layout = f"pos=[1], tiles=[{tile}], outer=[0, 1], pad=any"
+    last = (
+        [f"p = unpack(o, {layout}, shape=[{m}, {width}]) : f32[{m}, {width}]",
+         each("z", "mul(x0, 2.0)", (m, width), "p"), "return z, y"]
+        if s.coin() else ["return y, o"]
+    )  # fmt: skip
+    return lines(
+        leaf("x", m, k), leaf("w", k, n),
+        f"v = pack(w, pos=[1], tiles=[{tile}], outer=[1, 0], pad=any)"
+        f" : f32[{panels}, {k}, {tile}]",
+        f"h = generic(x, v, loops=[{m}, {panels}, {tile}, {k}],"
+        " maps=[[d0, d3], [d1, d3, d2]], body=mul(x0, x1), combine=add, rank=3)",
+        f"y = unpack(h, {layout}, shape=[{m}, {n}]) : f32[{m}, {n}]",
+        f"r = relax(h, {layout}, shape=[{m}, {n}]) : f32[{m}, {panels}, {tile}]",
+        part("o", "r", (0, m), (first, end), (0, tile)), last,
+    )  # fmt: skip
+
+
+@form("contraction")
+def slices_of_packed(s: Sizes) -> str:
+    """Columns of a product in panels, from two places, one by the other."""
+    m, n, k = s.rows(), s.wide() + 1, s.sums()
+    tile = s.of(4, s.lanes // 2, s.lanes, 2 * s.lanes)
+    at = _cut(s, n)
+    a, b = ((0, min(at, n - at)), (n - min(at, n - at), n)) if s.coin() else ((0, at), (at, n))
+    width = min(a[1] - a[0], b[1] - b[0])
+    a, b = (a[0], a[0] + width), (b[0], b[0] + width)
+    return lines(
+        leaf("x", m, k), leaf("v", -(-n // tile), k, tile),
+        f"w = unpack(v, shape=[{k}, {n}], pos=[1], tiles=[{tile}], outer=[1, 0], pad=any)"
+        f" : f32[{k}, {n}]",
+        product("h", "x", "w", m, n, k), part("p", "h", (0, m), a), part("q", "h", (0, m), b),
+        each("y", "mul(logistic(x0), x1)", (m, width), "p", "q"),
+        "return y, h" if s.coin() else "return y",
+    )  # fmt: skip
+
+
+@form("contraction")
 def unrelated(s: Sizes) -> str:
     """Two products that share nothing are parts of one kernel."""
     m, n, k, p, q, r = s.rows(), s.wide(), s.sums(), s.rows(), s.wide(), s.sums()
@@ -390,14 +435,30 @@ def stacked(s: Sizes) -> str:
     """A new dim of two values, along the rows, the sums or in front."""
     m, n, k = s.rows(), s.wide(), s.sums()
     axis = s.of(0, 1, 2)
-    shape = [m, k]
+    shape, own = [m, k], s.coin()
     shape.insert(axis, 1)
     rows, sums = (2 * m, k) if axis < 2 else (m, 2 * k)
+    again = [2, m, n] if axis == 0 else [m, 2, n]
     return lines(
         leaf("p", m, k), leaf("w", sums, n), each("c", "cos(x0)", (m, k), "p"),
-        f"a = reshape(p, shape={shape})", f"b = reshape(c, shape={shape})",
+        each("d", "sin(x0)", (m, k), "p") if own else [],
+        f"a = reshape({'d' if own else 'p'}, shape={shape})", f"b = reshape(c, shape={shape})",
         joined("t", axis, "a", "b"), f"x = reshape(t, shape=[{rows}, {sums}])",
-        product("y", "x", "w", rows, n, sums), "return y",
+        product("y", "x", "w", rows, n, sums),
+        [f"z = reshape(y, shape={again})", "return z"] if axis < 2 and s.coin() else "return y",
+    )  # fmt: skip
+
+
+@form("points")
+def encoded(s: Sizes) -> str:
+    """What is summed over is an operand, its products with some frequencies, and another one."""
+    m, n, k, f, l = s.rows(), s.wide(), s.few(), s.few(), s.narrow()
+    width = k + f * k + l
+    return lines(
+        leaf("p", m, k), leaf("c", f), leaf("q", m, l), leaf("w", width, n),
+        each("a", "mul(x0, x1)", (m, f, k), "p:d0, d2", "c:d1"),
+        f"b = reshape(a, shape=[{m}, {f * k}])", joined("x", 1, "p", "b", "q"),
+        product("y", "x", "w", m, n, width), "return y",
     )  # fmt: skip
 
 
