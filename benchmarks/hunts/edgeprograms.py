@@ -685,7 +685,7 @@ def reduced(s: Sizes) -> str:
     """Any loop of three, of any element type."""
     loops = (s.few(), s.rows(), s.wide())
     over = s.of(0, 1, 2)
-    dtype = ("f32", "f32", "bf16", "i32", "i8", "bool", "f64", "u8")[s.of(*range(8))]
+    dtype = ("f32", "f16", "bf16", "i32", "i8", "bool", "f64", "u8")[s.of(*range(8))]
     how = "or" if dtype == "bool" else ("add", "max", "min")[s.of(0, 1, 2)]
     order = [i for i in range(3) if i != over] + [over]
     sizes = tuple(loops[i] for i in order)
@@ -805,7 +805,7 @@ def product_between(s: Sizes) -> str:
 
 
 # ---- copies --------------------------------------------------------------------------------------
-TYPES = ("f32", "f32", "i8", "f64", "bool", "bf16", "i32", "i64")
+TYPES = ("f32", "f16", "i8", "f64", "bool", "bf16", "i32", "i64")
 
 
 @form("copies")
