@@ -96,7 +96,7 @@ def test_a_case_is_the_same_every_time():
 def case() -> searches.Case:
     found = make_case(5)
     return replace(
-        found, target="reference", settings=(), budget={}, goals=searches.GOALS[0], executes=False
+        found, target="reference", settings=(), budget={}, goals=searches.GOALS[0]
     )
 
 

@@ -8,7 +8,7 @@ and work items too, so that what runs in blocks does so at these sizes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -29,6 +29,7 @@ from eqsat.lang.programs import parse_program
 from eqsat.model.nest import Nest, NoNest
 from eqsat.model.plan import Machine, Plan
 from eqsat.model.program import Program
+from eqsat.model.tensor import TensorType
 from eqsat.ops.meaning.programs import element_dtype
 from eqsat.ops.nests.nest import Member, nest_of
 from eqsat.plan import blocks, rowblocks, rows, strips, windowblocks
@@ -175,15 +176,11 @@ def traits(chosen: Plan) -> list[str]:
 
 # ---- one case ------------------------------------------------------------------------------------
 def _wrong(program: Program, nest: Nest, chosen: Plan, machine: Machine) -> Row:
-    kernel = generate(nest, chosen, machine, "edge")
     inputs = drawn(program)
     given = dict(zip(program.inputs, inputs, strict=True))
-    types = [program.nodes[w].type for w in kernel.writes]
-    shapes = [(t.shape, element_dtype(t.dtype)) for t in types]
-    both = guarded.runs(kernel, machine, [given[r] for r in kernel.reads], shapes)
-    order = [program.results.index(w) for w in kernel.writes]
-    for found in both:
-        if wrong := differs(program, inputs, order, found):
+    types = {r: program.nodes[r].type for r in program.results}
+    for found in kernel_runs(nest, chosen, machine, given, types):
+        if wrong := differs(program, inputs, {program.results.index(w): x for w, x in found}):
             return {"wrong": wrong}
     return {}
 
@@ -200,29 +197,42 @@ def drawn(program: Program) -> list[Array]:
     return found
 
 
-def differs(program: Program, inputs: list[Array], order: list[int], found: list[Array]) -> str:
+def kernel_runs(
+    nest: Nest,
+    chosen: Plan,
+    machine: Machine,
+    given: Mapping[int, Array],
+    types: Mapping[int, TensorType],
+) -> Iterator[list[tuple[int, Array]]]:
+    """What both runs of a kernel write: (buffer, values), bools as the bytes that lie there."""
+    kernel = generate(nest, chosen, machine, "edge")
+    held = [np.uint8 if types[w].dtype == "bool" else element_dtype(types[w].dtype)
+            for w in kernel.writes]  # fmt: skip
+    shapes = [(types[w].shape, dtype) for w, dtype in zip(kernel.writes, held, strict=True)]
+    for found in guarded.runs(kernel, machine, [given[r] for r in kernel.reads], shapes):
+        yield list(zip(kernel.writes, found, strict=True))
+
+
+def differs(program: Program, inputs: list[Array], found: Mapping[int, Array]) -> str:
     """The worst element that neither the limit nor noise explains; "" if there is none.
 
-    order: which result of the program each of `found` is.
+    found: by the number of the program's result.
     """
-    evaluate = partial(_meaning, program, inputs, order)
+    evaluate = partial(_meaning, program, inputs, list(found))
     wanted = evaluate()
-    limit = error_limit(program)
     # lanes that are left open may hold anything, and are NaN in the reference
-    said = [np.where(np.isnan(w), w, x) if w.dtype.kind == "f" else x
-            for x, w in zip(found, wanted, strict=True)]  # fmt: skip
-    away = [distance(a, b) for a, b in zip(said, wanted, strict=True)]
-    allowed = [_allowed(w, limit) for w in wanted]
+    pairs = list(zip(found.values(), wanted, strict=True))
+    away = [np.where(w != w, 0.0, distance(x, w)) for x, w in pairs]
+    allowed = [_allowed(w, error_limit(program)) for w in wanted]
     for pair in range(NOISE):
         if not any((d > a).any() for d, a in zip(away, allowed, strict=True)):
             return ""
         moved = moves(program, evaluate, wanted, [0, pair])
         allowed = [np.maximum(a, m) for a, m in zip(allowed, moved, strict=True)]
-    for at, (d, a) in enumerate(zip(away, allowed, strict=True)):
+    for (at, x), w, d, a in zip(found.items(), wanted, away, allowed, strict=True):
         if (d > a).any():
-            worst = int(np.argmax(np.where(d > a, d, -1.0)))
-            where = element(found[at], wanted[at], worst)
-            return f"result {order[at]}{where}, {int((d > a).sum())} of {d.size} elements differ"
+            worst = element(x, w, int(np.argmax(np.where(d > a, d, -1.0))))
+            return f"result {at}{worst}, {int((d > a).sum())} of {d.size} elements differ"
     return ""
 
 
