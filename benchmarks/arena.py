@@ -7,8 +7,8 @@
 A schedule is executed in NumPy, dispatch by dispatch, every temporary at its offset in one arena
 (`eqsat.execute.arena`), and its results are verified against the float64 reference; and every
 dispatch that is a nest is run as a kernel, by its plan and by one for small caches, beside its ops.
-Then faults are put in: lifetimes that end or begin one step off, and pairs of offsets swapped so that values that
-are live together share bytes. Each has to be caught.
+Then faults are put in: lifetimes that end or begin one step off, and pairs of offsets swapped so
+that values that are live together share bytes. Each has to be caught.
 
 Random program number s is searched on target s mod their count (`--each`: on all of them), with
 the rules, settings, goals and budget that `benchmarks/never_worse.py` draws for it. With
@@ -100,8 +100,9 @@ def searched(
         drawn = make_case(program)
         source = Source(drawn.program, drawn_weights(drawn.program))
         run = eqsat.optimize(
-            source, rules=_with_spreads(drawn.rules), target=target, settings=VARIED[drawn.names["setting"]],
-            budget=drawn.budget, goals=drawn.goals, limits=LIMITS, time_limit=limit, seed=program,
+            source, rules=_with_spreads(drawn.rules), target=target,
+            settings=VARIED[drawn.names["setting"]], budget=drawn.budget, goals=drawn.goals,
+            limits=LIMITS, time_limit=limit, seed=program,
         )  # fmt: skip
     assert run.schedule is not None
     source = run.source

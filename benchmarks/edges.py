@@ -1,6 +1,7 @@
 """Every kind of kernel at the edges of its sizes, per vector width, between guard pages.
 
-    python benchmarks/edges.py [--seeds 0:40] [--kinds KIND …] [--jobs N] [--patience S] [--out FILE]
+    python benchmarks/edges.py [--seeds 0:40] [--kinds KIND …] [--jobs N] [--patience S]
+                               [--out FILE]
 
 A number is one set of sizes of every form (`hunts.edgeprograms`) on every machine that this CPU can
 be. Kernels run in processes of their own: where one leaves a buffer, the process says which one and

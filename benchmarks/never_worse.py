@@ -6,9 +6,9 @@
 Every search is checked: the independent checker is silent on the answer and on the baseline, the
 first goal is never above the baseline's, the schedule is worth what the selection says, and every
 schedule is executed and compared with a float64 reference: by its own executor, and dispatch by
-dispatch by kernels, those of its plans and of plans for small caches. One program in four is made of
-equal blocks, half of these with one that differs: there a search that copies nothing from one block
-to another proves the same. Prints one JSON object: counts
+dispatch by kernels, those of its plans and of plans for small caches. One program in four is made
+of equal blocks, half of these with one that differs: there a search that copies nothing from one
+block to another proves the same. Prints one JSON object: counts
 per target, setting, rule set and goals, how many answers are strictly better than the baseline, the
 median gain, and all failures with the command that repeats them. Exit code 1 if there are any.
 

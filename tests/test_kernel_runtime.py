@@ -11,12 +11,12 @@ import time
 import warnings
 from pathlib import Path
 
-from hunts import guarded
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from handwritten import MACHINE, Written, rows, sum_kernel
+from hunts import guarded
 
 from eqsat.execute.kernels import abi, cache, compiler, ffi, jit
 from eqsat.model.plan import Machine

@@ -273,8 +273,9 @@ def _judged(case: Case, verdict: Verdict, seconds: float) -> Verdict:
         faults.append(f"worse than the input: {value:g} against {baseline:g}")
     return replace(
         verdict, executed=verification.samples > 0, dispatches=beside.dispatches,
-        kernels=beside.kernels, plans=beside.plans, refused=beside.refused, stop=run.selection.stop, nodes=len(run.egraph.nodes),
-        value=value, baseline=baseline, failure="; ".join(faults),
+        kernels=beside.kernels, plans=beside.plans, refused=beside.refused,
+        stop=run.selection.stop, nodes=len(run.egraph.nodes), value=value,
+        baseline=baseline, failure="; ".join(faults),
     )  # fmt: skip
 
 
