@@ -12,6 +12,7 @@ from hunts.edgelines import (
     operands,
     padded,
     product,
+    total,
     written,
 )
 
@@ -45,6 +46,22 @@ def joined_sums(s: Sizes) -> str:
         leaf("p", m, k), leaf("q", m, more), leaf("w", width, n),
         each("c", "sin(x0)", (m, more), "q"),
         joined("x", 1, *names), product("y", "x", "w", m, n, width), written(s, "y"),
+    )  # fmt: skip
+
+
+def joined_products(s: Sizes) -> str:
+    """What is summed over is in parts that are products themselves, some between pads."""
+    m, n, k, more = s.rows(), s.wide(), s.sums(), s.narrow()
+    low, high = s.of(0, 1, 2), s.of(0, 0, 3)
+    width = k + more + low + high
+    bodies = ("mul(x0, 2.0)", "mul(x0, x0)", "mul(x0, x1)")
+    a, b = bodies[s.of(0, 1, 2)], bodies[s.of(0, 1, 2)]
+    return lines(
+        leaf("p", m, k), leaf("q", m, more), leaf("c", m), leaf("w", width, n),
+        each("u", a, (m, k), "p", "c:d0"), each("v", b, (m, more), "q", "c:d0"),
+        joined("j", 1, "u", "v"), padded("x", "j", (0, low), (0, high)),
+        total("z", "x", (m, width)), product("y", "x", "w", m, n, width),
+        ("return y", "return z", "return y, z")[s.of(0, 1, 2)],
     )  # fmt: skip
 
 

@@ -97,6 +97,28 @@ def of_parts(s: Sizes) -> str:
     )  # fmt: skip
 
 
+def reduced_parts(s: Sizes) -> str:
+    """A reduction over a dim that is made of parts: stacked, joined or padded products."""
+    m, n, k = s.rows(), s.wide(), s.narrow()
+    how, axis, stacks = ("add", "add", "max")[s.of(0, 1, 2)], s.of(0, 1), s.coin()
+    if stacks:
+        shape, order = [m, 1, n], "d0, d2, d1"
+        parts = [f"a = reshape(u, shape={shape})", f"b = reshape(v, shape={shape})"]
+        sizes, rank, other = [m, n, 2], 2, (m, n)
+        parts.append(joined("x", 1, "a", "b"))
+    else:
+        other = (k, n) if axis == 0 else (m, k)
+        whole = (m + k, n) if axis == 0 else (m, n + k)
+        sizes, order = (list(whole[::-1]), "d1, d0") if axis == 0 else (list(whole), "d0, d1")
+        rank, parts = 1, [joined("x", axis, "u", "v")]
+    return lines(
+        leaf("p", m, n), leaf("q", *other),
+        each("u", "mul(x0, 2.0)", (m, n), "p"), each("v", "mul(x0, x0)", other, "q"), parts,
+        f"y = generic(x, loops={sizes}, maps=[[{order}]], body=x0, combine={how}, rank={rank})",
+        "return y",
+    )  # fmt: skip
+
+
 def conversions(s: Sizes) -> str:
     m, n = s.rows(), s.wide()
     names = ("f32", "bf16", "f16", "i8", "u8", "i32", "bool", "i16")
@@ -127,28 +149,70 @@ def decoding(s: Sizes) -> str:
     return _attention(s, s.of(1, 2, 3, 4, 8), s.of(16, 33, 64, 80), cached=True)
 
 
-def _attention(s: Sizes, rows: int, depth: int, cached: bool) -> str:
-    """Scores are masked; keys lie by heads or by tokens."""
-    h, keys, width = s.of(1, 2, 3), s.wide() + s.of(1, 20), s.narrow()
+def joined_attention(s: Sizes) -> str:
+    """Keys and values are a cache and what is new; queries and keys may be turned by angles."""
+    return _attention(s, s.of(1, 2, 7, 13), s.of(2, 16, 20, 34), cached=True, new=s.of(1, 1, 3))
+
+
+def _attention(s: Sizes, rows: int, depth: int, cached: bool, new: int = 0) -> str:
+    """Scores are masked; keys lie by heads or by tokens, the last ones `new` beside the others."""
+    h, old, width = s.of(1, 2, 3), s.wide() + s.of(1, 20), s.narrow()
+    keys = old + new
     both = f"loops=[{h}, {rows}, {keys}], maps="
-    k = [h, keys, depth] if cached else [keys, h, depth]
-    v = [h, keys, width] if cached else [keys, h, width]
     at = "d0, d2" if cached else "d2, d0"
-    lies = "combine=add, rank=3)"
+
+    def kept(name: str, count: int, size: int) -> str:
+        return leaf(name, *([h, count, size] if cached else [count, h, size]))
+
+    leaves = [leaf("q", h, rows, depth), kept("k", old, depth), kept("v", old, width)]
+    q, k, v = "q", "k", "v"
+    if new:
+        leaves += [kept("k2", new, depth), kept("v2", new, width)]
+        leaves += [joined("k3", 1, "k", "k2"), joined("v3", 1, "v", "v2")]
+        k, v = "k3", "v3"
+        if s.coin():
+            leaves += _rotated("q", h, rows, depth)
+            q = "qr"
     return lines(
-        leaf("q", h, rows, depth), leaf("k", *k), leaf("v", *v),
-        leaf("mask", rows, keys, dtype="bool"),
-        f"s = generic(q, k, loops=[{h}, {rows}, {keys}, {depth}], maps=[[d0, d1, d3],"
-        f" [{at}, d3]], body=mul(x0, x1), {lies}",
+        leaves, leaf("mask", rows, keys, dtype="bool"),
+        f"s = generic({q}, {k}, loops=[{h}, {rows}, {keys}, {depth}], maps=[[d0, d1, d3],"
+        f" [{at}, d3]], body=mul(x0, x1), combine=add, rank=3)",
         f"t = generic(mask, s, {both}[[d1, d2], [d0, d1, d2]], body=select(x0, div(x1, 3.0),"
         " -30.0), rank=3)",
         f"m = generic(t, {both}[[d0, d1, d2]], body=x0, combine=max, rank=2)",
         f"e = generic(t, m, {both}[[d0, d1, d2], [d0, d1]], body=exp(sub(x0, x1)), rank=3)",
         f"z = generic(e, {both}[[d0, d1, d2]], body=x0, combine=add, rank=2)",
         f"p = generic(e, z, {both}[[d0, d1, d2], [d0, d1]], body=div(x0, x1), rank=3)",
-        f"o = generic(p, v, loops=[{h}, {rows}, {width}, {keys}], maps=[[d0, d1, d3],"
-        f" [{at.replace('d2', 'd3')}, d2]], body=mul(x0, x1), {lies}",
+        f"o = generic(p, {v}, loops=[{h}, {rows}, {width}, {keys}], maps=[[d0, d1, d3],"
+        f" [{at.replace('d2', 'd3')}, d2]], body=mul(x0, x1), combine=add, rank=3)",
         turned("y", "o", 1, 0, 2), "return y",
+    )  # fmt: skip
+
+
+def _rotated(x: str, h: int, rows: int, depth: int) -> list[str]:
+    """`xr`: x by cosines, its halves exchanged by sines."""
+    half, loops = depth // 2, (h, rows, depth)
+    heads = (0, h), (0, rows)
+    return [
+        leaf("cos", rows, depth), leaf("sin", rows, depth),
+        part("a", x, *heads, (0, half)), part("b", x, *heads, (half, depth)),
+        each("c", "neg(x0)", (h, rows, depth - half), "b"), joined("d", 2, "c", "a"),
+        each(f"{x}r", "add(mul(x0, x1), mul(x2, x3))", loops, x, "cos:d1, d2", "d", "sin:d1, d2"),
+    ]  # fmt: skip
+
+
+def joined_norm(s: Sizes) -> str:
+    """A norm over parts, one of them a product, and a product of it."""
+    m, d, k, more, n = s.rows(), s.of(1, 4, 20), s.wide(), s.narrow(), s.narrow()
+    width = k + more
+    return lines(
+        leaf("x", m, d), leaf("u", d, k), leaf("q", m, more), leaf("w", width, n),
+        product("h", "x", "u", m, k, d) if s.coin() else
+        [leaf("g", m, k), each("h", "mul(x0, 2.0)", (m, k), "g")],
+        joined("j", 1, "h", "q"), total("v", "j", (m, width), body="mul(x0, x0)"),
+        each("r", "mul(x0, rsqrt(add(x1, 0.01)))", (m, width), "j", "v:d0"),
+        product("y", "r", "w", m, n, width) if s.coin() else
+        each("y", "tanh(x0)", (m, width), "r"), "return y",
     )  # fmt: skip
 
 

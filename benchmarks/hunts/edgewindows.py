@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hunts.edgelines import Sizes, each, leaf, lines, padded
+from hunts.edgelines import Sizes, each, joined, leaf, lines, padded
 
 
 def _window(
@@ -45,6 +45,41 @@ def depthwise(s: Sizes) -> str:
 
 def computed_depthwise(s: Sizes) -> str:
     return _window(s, s.wide(), 0, depthwise=True, act=True)
+
+
+def joined_channels(s: Sizes) -> str:
+    """An image in parts, along its channels or its rows, one of them computed."""
+    h, w, c, f, more = s.of(3, 5, 9), s.of(3, 7, 14), s.of(1, 3, 17), s.wide(), s.of(1, 2, 16)
+    p, axis, stride = s.of(0, 1), s.of(0, 1, 2), s.of(1, 1, 2)
+    shape, other = [h, w, c], [h, w, c]
+    other[axis] = more
+    shape[axis] += more
+    out = [(n + 2 * p - 3) // stride + 1 for n in shape[:2]]
+    channels = shape[2]
+    names = ("x", "r") if s.coin() else ("r", "x")
+    maps = f"[{stride}*d0 + d3, {stride}*d1 + d4, d5], [d3, d4, d5, d2]"
+    return lines(
+        leaf("x", h, w, c), leaf("q", *other), leaf("w", 3, 3, channels, f),
+        each("r", "max(x0, 0.0)", (other[0], other[1], other[2]), "q"), joined("j", axis, *names),
+        padded("a", "j", (p, p, 0), (p, p, 0)),
+        f"y = generic(a, w, loops=[{out[0]}, {out[1]}, {f}, 3, 3, {channels}], maps=[{maps}],"
+        " body=mul(x0, x1), combine=add, rank=3)",
+        "return y",
+    )  # fmt: skip
+
+
+def repeated_pixels(s: Sizes) -> str:
+    """Every pixel of an image twice, and a window over that."""
+    h, w, c, f, p = s.of(2, 5), s.of(2, 7, 9), s.of(1, 4, 17), s.wide(), s.of(0, 1)
+    out = [2 * n + 2 * p - 2 for n in (h, w)]
+    return lines(
+        leaf("x", h, w, c), leaf("w", 3, 3, c, f),
+        f"b = generic(x, loops=[{h}, 2, {w}, 2, {c}], maps=[[d0, d2, d4]], body=x0, rank=5)",
+        f"r = reshape(b, shape=[{2 * h}, {2 * w}, {c}])", padded("a", "r", (p, p, 0), (p, p, 0)),
+        f"y = generic(a, w, loops=[{out[0]}, {out[1]}, {f}, 3, 3, {c}],"
+        " maps=[[d0 + d3, d1 + d4, d5], [d3, d4, d5, d2]], body=mul(x0, x1), combine=add, rank=3)",
+        "return y",
+    )  # fmt: skip
 
 
 def channels_first(s: Sizes) -> str:
