@@ -1,6 +1,6 @@
 # `make` alone prints this help. Everything runs in .venv, made from any Python 3.11 or newer.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check suite slow store questions rules known mutants never-worse arena nests joint scale limits bench clock peers algebra sets kernels prices accelerators pages pictures models docs format clean
+.PHONY: help demo test check suite slow store questions rules known mutants never-worse arena nests edges joint scale limits bench clock peers algebra sets kernels prices accelerators pages pictures models docs format clean
 
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
 	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' \
@@ -49,18 +49,21 @@ known: $(TEST) ## write rules/known.txt, the rules that need no hunt before thei
 mutants: $(TEST) ## 500 broken ONNX and 500 broken MLIR files through the whole pipeline; JSON (half an hour)
 	$(BIN)/python benchmarks/mutants.py
 
-never-worse: $(DEMO) ## 1,000 random searches, never worse than their input; 2,000 respelled, equal; 1,000 identities; JSON (an hour)
+never-worse: $(DEMO) ## 1,000 random searches, never worse than their input, every answer executed; 2,000 respelled, equal; 1,000 identities; JSON (an hour)
 	$(BIN)/python benchmarks/never_worse.py --jobs $(JOBS)
 	$(BIN)/python benchmarks/equal.py --jobs $(JOBS)
 	$(BIN)/python benchmarks/monotone.py --jobs $(JOBS)
 
-arena: $(DEMO) ## 1,000 random programs and the library, every shipped target, each schedule executed byte by byte; JSON (an hour)
+arena: $(DEMO) ## 1,000 random programs and the library, every shipped target, each schedule executed byte by byte, its dispatches as kernels; JSON (an hour)
 	$(BIN)/python benchmarks/arena.py --jobs $(JOBS)
 	$(BIN)/python benchmarks/arena.py --library --jobs $(JOBS)
 
 nests: $(DEMO) ## which dispatches are loop nests, and whether these mean what their ops do; JSON (half an hour)
 	$(BIN)/python benchmarks/nests.py
 	$(BIN)/python benchmarks/nests.py --library
+
+edges: $(DEMO) ## every kind of kernel at the edges of its sizes, every vector width, between guard pages; JSON (fifteen minutes)
+	$(BIN)/python benchmarks/edges.py --jobs $(JOBS)
 
 joint: $(DEMO) ## time, memory and dispatches together, up to 24 layers and ResNet-50; JSON (half an hour)
 	$(BIN)/python benchmarks/joint.py --scaling

@@ -5,9 +5,10 @@
                                [--out FILE]
 
 A schedule is executed in NumPy, dispatch by dispatch, every temporary at its offset in one arena
-(`eqsat.execute.arena`), and its results are verified against the float64 reference. Then faults are
-put in: lifetimes that end or begin one step off, and pairs of offsets swapped so that values that
-are live together share bytes. Each has to be caught.
+(`eqsat.execute.arena`), and its results are verified against the float64 reference; and every
+dispatch that is a nest is run as a kernel, by its plan and by one for small caches, beside its ops.
+Then faults are put in: lifetimes that end or begin one step off, and pairs of offsets swapped so
+that values that are live together share bytes. Each has to be caught.
 
 Random program number s is searched on target s mod their count (`--each`: on all of them), with
 the rules, settings, goals and budget that `benchmarks/never_worse.py` draws for it. With
@@ -30,13 +31,14 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from hunts.arenas import verify_on_arena
+from hunts.dispatched import beside_ops
 from hunts.searches import LIMITS, NOTHING_ADMISSIBLE, VARIED, make_case
 from limits import LIBRARY, TARGETS
 from seeded import parser_of, tell
@@ -46,6 +48,8 @@ from eqsat.api import Source
 from eqsat.execute.arena import Arena, ArenaFault
 from eqsat.execute.draw import drawn_weights, random_inputs
 from eqsat.model.diag import EqsatError
+from eqsat.model.plan import Machine
+from eqsat.model.rules import RuleSet, SpreadRule
 from eqsat.model.schedule import Schedule
 
 Row = dict[str, Any]
@@ -84,8 +88,11 @@ def _ring(*_: object) -> None:
     raise TooSlow
 
 
-def searched(program: int | str, target: str, limit: float) -> tuple[Source, Schedule]:
-    """A program by name or seed at the sizes it is priced at, its weights, and its schedule."""
+def searched(
+    program: int | str, target: str, limit: float
+) -> tuple[Source, Schedule, Machine | None]:
+    """A program by name or seed at the sizes it is priced at, its weights, and its schedule; the
+    machine of its plans."""
     if isinstance(program, str):
         source = eqsat.read(program)
         run = eqsat.optimize(source, target=target, time_limit=limit)
@@ -93,16 +100,28 @@ def searched(program: int | str, target: str, limit: float) -> tuple[Source, Sch
         drawn = make_case(program)
         source = Source(drawn.program, drawn_weights(drawn.program))
         run = eqsat.optimize(
-            source, rules=drawn.rules, target=target, settings=VARIED[drawn.names["setting"]],
-            budget=drawn.budget, goals=drawn.goals, limits=LIMITS, time_limit=limit, seed=program,
+            source, rules=_with_spreads(drawn.rules), target=target,
+            settings=VARIED[drawn.names["setting"]], budget=drawn.budget, goals=drawn.goals,
+            limits=LIMITS, time_limit=limit, seed=program,
         )  # fmt: skip
     assert run.schedule is not None
     source = run.source
     weights = {**source.weights, **drawn_weights(source.program, source.weights)}
-    return replace(source, weights=weights), run.schedule
+    own = run.target.machine if run.target.kernels else None
+    return replace(source, weights=weights), run.schedule, own
 
 
-def _judged(source: Source, schedule: Schedule, work: float) -> Row:
+@cache
+def _spreads() -> tuple[SpreadRule, ...]:
+    return eqsat.rules("spread").spreads
+
+
+def _with_spreads(rules: RuleSet) -> RuleSet:
+    """With the rules that say how programs are cut over a mesh, if there are none (E233)."""
+    return rules if rules.spreads else replace(rules, spreads=_spreads())
+
+
+def _judged(source: Source, schedule: Schedule, own: Machine | None, work: float) -> Row:
     row: Row = {
         "dispatches": len(schedule.dispatches),
         "temporaries": len(schedule.temporaries),
@@ -117,7 +136,16 @@ def _judged(source: Source, schedule: Schedule, work: float) -> Row:
     if found.outcome != "ok":
         row |= {"reason": found.reason}
     executed = found.samples > 0 and found.outcome != "mismatch"
-    return row | (_faults(source, schedule) if executed else {})
+    return row | (_beside(source, schedule, own) | _faults(source, schedule) if executed else {})
+
+
+def _beside(source: Source, schedule: Schedule, own: Machine | None) -> Row:
+    """Every dispatch as a kernel by its plan, beside its ops."""
+    found = beside_ops(schedule, source.weights, source.opaque, own, seed=0)
+    row: Row = {"kernels": found.kernels, "plans": found.plans}
+    if found.wrong:
+        row |= {"outcome": "wrong", "reason": "; ".join(found.wrong)[:2000]}
+    return row
 
 
 def _faults(source: Source, schedule: Schedule) -> Row:
@@ -193,6 +221,8 @@ def totals(rows: Sequence[Row]) -> Row:
         "cases": len(rows),
         **Counter(r["outcome"] for r in rows),
         "dispatches": sum(r.get("dispatches", 0) for r in rows),
+        "kernels": sum(r.get("kernels", 0) for r in rows),
+        "plans": sum(r.get("plans", 0) for r in rows),
         "temporaries": sum(r.get("temporaries", 0) for r in rows),
         "with_loops": sum(bool(r.get("loops")) for r in rows),
         "fragmented": sum((r.get("arena_bytes") or 0) > r.get("arena_bound", 0) for r in rows),

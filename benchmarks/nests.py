@@ -42,7 +42,7 @@ def case(program: int | str, target: str, limit: float, points: int) -> Row:
     """One search and the nests of its dispatches."""
     row: Row = {"program": program, "target": target}
     try:
-        source, schedule = searched(program, target, limit)
+        source, schedule, _ = searched(program, target, limit)
     except EqsatError as error:
         return row | {"refused": str(error).splitlines()[0]}
     return row | _nests(source, schedule, points)

@@ -4,10 +4,11 @@
                                      [--out FILE]
 
 Every search is checked: the independent checker is silent on the answer and on the baseline, the
-first goal is never above the baseline's, the schedule is worth what the selection says, and a part
-of the schedules is executed and compared with a float64 reference. One program in four is made of
-equal blocks, half of these with one that differs: there a search that copies nothing from one block
-to another proves the same. Prints one JSON object: counts
+first goal is never above the baseline's, the schedule is worth what the selection says, and every
+schedule is executed and compared with a float64 reference: by its own executor, and dispatch by
+dispatch by kernels, those of its plans and of plans for small caches. One program in four is made
+of equal blocks, half of these with one that differs: there a search that copies nothing from one
+block to another proves the same. Prints one JSON object: counts
 per target, setting, rule set and goals, how many answers are strictly better than the baseline, the
 median gain, and all failures with the command that repeats them. Exit code 1 if there are any.
 
@@ -24,6 +25,7 @@ import signal
 import statistics
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterable
 from functools import partial
 from multiprocessing import get_context
@@ -122,6 +124,9 @@ def totals(rows: list[Row]) -> dict[str, Any]:
         "median_gain_of_better": round(statistics.median(finite), 4) if finite else None,
         "optimal": sum(r["stop"] == "optimal" for r in rows),
         "executed": sum(r["executed"] for r in rows),
+        "dispatches": sum(r["dispatches"] for r in rows),
+        "kernels": sum(r["kernels"] for r in rows),
+        "plans": sum(r["plans"] for r in rows),
         "failed": sum(bool(r["failure"]) for r in rows),
     }
 
@@ -139,6 +144,7 @@ def report(rows: list[Row], seconds: float) -> dict[str, Any]:
         "seconds_per_search": {"median": statistics.median(each), "most": each[-1]},
         "totals": totals(rows),
         "by": tables,
+        "no_kernels": dict(Counter(why for r in rows for why in r["refused"]).most_common()),
         "slow": [again(r) for r in rows if r["outcome"] == "slow"],
         "failures": [{**r, "again": again(r)} for r in rows if r["failure"]],
     }

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import guarded
 import numpy as np
 from contracted import AVX512
+from hunts import guarded
 
 from eqsat.execute.kernels.kernel import generate
 from eqsat.model.nest import Nest

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import guarded
 import numpy as np
-from hunts import nestmeaning
+from hunts import guarded, nestmeaning
 from test_kernel_math import MACHINE
 
 from eqsat.execute.kernels.kernel import generate

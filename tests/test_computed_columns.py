@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-import guarded
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from contracted import AVX2, AVX512, matmul
+from hunts import guarded
 
 import eqsat
 from eqsat.execute.kernels import jit

@@ -3,7 +3,6 @@
 import re
 from dataclasses import replace
 
-import guarded
 import ml_dtypes
 import numpy as np
 import pytest
@@ -20,6 +19,7 @@ from contracted import (
     matmul,
     operands,
 )
+from hunts import guarded
 from rownests import check
 
 from eqsat.execute.kernels import jit

@@ -2,12 +2,12 @@
 
 import re
 
-import guarded
 import jax
 import numpy as np
 import pytest
 from contracted import AVX2, AVX512
 from convolutions import Convolution
+from hunts import guarded
 
 from eqsat.execute.kernels import jit
 from eqsat.execute.kernels.kernel import generate

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import guarded
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from contracted import AVX2, AVX512
+from hunts import guarded
 from rownests import flat
 
 import eqsat

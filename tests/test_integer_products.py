@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-import guarded
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from contracted import AVX2, AVX512, convolution, matmul
+from hunts import guarded
 
 import eqsat
 from eqsat.execute.kernels import jit

@@ -7,11 +7,11 @@ import pytest
 
 pytest.importorskip("llvmlite")
 
-import guarded
 import jax
 import jax.numpy as jnp
 import scipy.special
 from handwritten import Written
+from hunts import guarded
 from jax import lax
 
 from eqsat.execute.kernels import abi, casts, ffi, jit

@@ -11,12 +11,12 @@ import time
 import warnings
 from pathlib import Path
 
-import guarded
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from handwritten import MACHINE, Written, rows, sum_kernel
+from hunts import guarded
 
 from eqsat.execute.kernels import abi, cache, compiler, ffi, jit
 from eqsat.model.plan import Machine
@@ -65,7 +65,8 @@ def test_a_kernel_between_guard_pages() -> None:
 @pytest.mark.parametrize(("extra", "scratch"), [(1, 256), (0, 192)])
 def test_guard_pages_end_a_process_that_strays(extra: int, scratch: int) -> None:
     code = (
-        "import handwritten as t, guarded\n"
+        "import handwritten as t\n"
+        "from hunts import guarded\n"
         "a, b = t.rows(2)\n"
         f"k = t.sum_kernel(2, 'strays', {extra}, {scratch})\n"
         "guarded.run(k, t.MACHINE, [a, b], [(a.shape, a.dtype)])\n"

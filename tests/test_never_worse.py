@@ -95,9 +95,7 @@ def test_a_case_is_the_same_every_time():
 @pytest.fixture
 def case() -> searches.Case:
     found = make_case(5)
-    return replace(
-        found, target="reference", settings=(), budget={}, goals=searches.GOALS[0], executes=False
-    )
+    return replace(found, target="reference", settings=(), budget={}, goals=searches.GOALS[0])
 
 
 def judged(case: searches.Case) -> searches.Verdict:

@@ -70,11 +70,21 @@ def test_transposes_go_by_squares(sizes, to, dtype, body):
         ((9, 70), (1,), "and", "bool"),
         ((9, 70), (1,), "mul", "i32"),
         ((4, 3), (1,), "add", "f32"),
+        ((5, 70), (1,), "max", "bf16"),
+        ((70, 37), (0,), "min", "bf16"),
+        ((3, 5), (1,), "mul", "f16"),
     ],
 )
 def test_reductions_over_any_loops(sizes, over, how, dtype):
     name = f"reduced{'_'.join(map(str, sizes))}{how}{dtype}"
-    check(reduced(sizes, over, how, dtype), name, within=1e-6)
+    check(reduced(sizes, over, how, dtype), name, within=2e-3 if dtype == "f16" else 1e-6)
+
+
+@pytest.mark.parametrize(("dtype", "unit"), [("bf16", 2**-8), ("f16", 2**-11)])
+def test_sums_of_short_floats_are_rounded_once(dtype, unit):
+    """Of 4,000 numbers: an accumulator of the short type would stop at a few hundred."""
+    check(reduced((3, 4000), (1,), body=call("abs", arg(0)), dtype=dtype), f"long{dtype}",
+        within=unit)  # fmt: skip
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -272,7 +282,7 @@ def test_moves_of_any_type():
 
 
 def test_nan_and_infinities_go_through_reductions():
-    import guarded
+    from hunts import guarded
 
     nest = reduced((3, 40), (1,), "max")
     kernel = generate(nest, rows.plan(nest, MACHINE), MACHINE, "nans")

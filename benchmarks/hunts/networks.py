@@ -8,7 +8,7 @@ from collections import Counter
 from eqsat.model.affine import dim
 from eqsat.model.expr import arg, call, const
 from eqsat.model.generic import Generic
-from eqsat.model.movement import Transpose
+from eqsat.model.movement import Reshape, Transpose
 from eqsat.model.program import Program
 from eqsat.ops.contractions.roles import contraction_roles
 from eqsat.ops.generics.canonical import identity
@@ -22,12 +22,14 @@ TILES = (2, 4, 8, 16)  # extents of the tiles that targets offer
 
 
 class NetworkMaker(Maker):
-    """Every op of `Maker`, and softmax, layer norm, dense layers, shared transposes and packs."""
+    """Every op of `Maker`; softmax, layer norm, dense layers, shared transposes and packs; and
+    products of which parts are read beside the whole."""
 
     shares = STEPS | {
         "matmul": 4, "left_side": 0, "encode": 1, "convert": 1, "fill": 1, "gather": 1,
         "unary": 2, "binary": 3, "transpose": 5, "softmax": 2, "layer_norm": 2, "dense": 5,
         "shared_transpose": 6, "packed_dense": 5, "residual": 3, "turned_product": 5,
+        "gated": 3, "part_beside": 4, "stacked_product": 3, "edges": 2,
     }  # fmt: skip
 
     def __init__(self, seed: int, is_large: bool):
@@ -115,6 +117,68 @@ class NetworkMaker(Maker):
         layout = self._padded(layout, "?" * len(layout.tiles))
         packed = self._apply(self.b.add("pack", (x,), layout), "relu")
         return self.dense(self.b.add("unpack", (packed,), layout))
+
+    def _columns(self, x: int, start: int, limit: int) -> int | None:
+        s = self.b.type(x).shape
+        zeros, ones = (0,) * len(s), (1,) * len(s)
+        return self._move("slice", (x,), (*zeros[1:], start), (*s[:-1], limit), ones)
+
+    def gated(self, x: int) -> int | None:
+        """Columns of one product, the first ones by the last ones; now and then all of them."""
+        y = self.dense(x)
+        n = self.b.type(y).shape[-1] if y is not None else 0
+        if y is None or n < 2:
+            return None
+        width = self.rng.randint(1, n // 2)
+        a, b = self._columns(y, 0, width), self._columns(y, n - width, n)
+        if a is None or b is None:
+            return None
+        if self.rng.random() < 0.5:
+            self.values.append(y)
+        t = self.b.type(a)
+        reads = [(a, identity(t.rank)), (b, identity(t.rank))]
+        return self._generic(t.shape, t.rank, reads, call("mul", arg(0), arg(1)), t.dtype)
+
+    def part_beside(self, x: int) -> int | None:
+        """A product, and what is computed from some columns of it."""
+        y = self.matmul(x)
+        n = self.b.type(y).shape[-1] if y is not None else 0
+        if y is None or n < 2:
+            return None
+        at = self.rng.randint(1, n - 1)
+        part = self._columns(y, *self.rng.choice(((0, at), (at, n))))
+        if part is None:
+            return None
+        self.values.append(y)
+        return self._apply(part, "tanh") if self.rng.random() < 0.7 else self.matmul(part)
+
+    def stacked_product(self, x: int) -> int | None:
+        """Two values in a new dim, and a product of them."""
+        t = self.b.type(x)
+        if t.rank < 1 or t.rank > 3 or t.dtype == "bool":
+            return None
+        axis = self.rng.randint(0, t.rank)
+        one = Reshape(t.shape, (*t.shape[:axis], 1, *t.shape[axis:]))
+        parts = [self._apply(x, fn) for fn in ("tanh", "relu")]
+        parts[0] = x if self.rng.random() < 0.3 else parts[0]
+        found = self._move("concat", tuple(self.b.add("reshape", (p,), one) for p in parts), axis)
+        return None if found is None else self.dense(found)
+
+    def edges(self, x: int) -> int | None:
+        """A product padded by its first and last rows, as `jnp.pad` does by its edges."""
+        y = self.matmul(x)
+        if y is None or self.b.type(y).rank < 2:
+            return None
+        s, axis = self.b.type(y).shape, self.rng.randrange(self.b.type(y).rank)
+        zeros, ones = [0] * len(s), (1,) * len(s)
+        last, limit = list(zeros), list(s)
+        last[axis], limit[axis] = s[axis] - 1, 1
+        first = self._move("slice", (y,), tuple(zeros), tuple(limit), ones)
+        end = self._move("slice", (y,), tuple(last), s, ones)
+        parts = (first, y, end) if self.rng.random() < 0.5 else (first, y)
+        if first is None or end is None:
+            return None
+        return self._move("concat", tuple(p for p in parts if p is not None), axis)
 
     def residual(self, x: int) -> int | None:
         t = self.b.type(x)

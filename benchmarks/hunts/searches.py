@@ -25,8 +25,8 @@ from eqsat.model.rules import RuleSet
 from eqsat.model.selection import GoalRequest
 from eqsat.plugins import find_names
 from eqsat.saturate import Limits
-from hunts.arenas import verify_on_arena
 from hunts.copying import differences
+from hunts.dispatched import beside_ops
 from hunts.networks import is_hard, network
 from hunts.repeated import repeated
 
@@ -51,6 +51,9 @@ APART = (
 )
 # targets with the settings that are drawn for them, by name, and in how many shares
 MACHINES: dict[str, tuple[str, tuple[str, ...], int]] = {
+    "avx512": ("avx512", (), 4),
+    "avx2": ("avx2", (), 2),
+    "avx512-vnni": ("avx512-vnni", (), 2),
     "reference": ("reference", (), 2),
     "avx512-xla": ("avx512-xla", (), 3),
     "avx512-xla, three tiles": ("avx512-xla", (SEVERAL,), 2),
@@ -107,7 +110,6 @@ class Case:
     settings: tuple[str, ...]
     budget: dict[str, int]
     goals: tuple[GoalRequest, ...]
-    executes: bool
     names: dict[str, str] = field(default_factory=dict)  # what was drawn, for tables
 
 
@@ -115,7 +117,8 @@ class Case:
 class Verdict:
     """What became of one search; `failure` is "" if nothing is wrong.
 
-    `value` and `baseline` are the first goal's (with weights: the weighted sum's, scaled).
+    `value` and `baseline` are the first goal's (with weights: the weighted sum's, scaled). kernels:
+    of its dispatches those that ran as such, by `plans` plans.
     """
 
     seed: int
@@ -123,6 +126,10 @@ class Verdict:
     ops: int
     hard: bool
     executed: bool = False
+    dispatches: int = 0
+    kernels: int = 0
+    plans: int = 0
+    refused: tuple[str, ...] = ()
     outcome: str = "found"  # found | inadmissible | failed | slow
     stop: str = ""
     nodes: int = 0
@@ -178,7 +185,7 @@ def make_case(seed: int) -> Case:
         "blocks": blocks,
     }  # fmt: skip
     asked = (*settings, *VARIED[varied])
-    return Case(seed, program, rules, target, asked, budget, goals, rng.random() < 0.25, names)
+    return Case(seed, program, rules, target, asked, budget, goals, names)
 
 
 def _goal_text(g: GoalRequest) -> str:
@@ -251,13 +258,12 @@ def _judged(case: Case, verdict: Verdict, seconds: float) -> Verdict:
         return replace(verdict, outcome="inadmissible", failure=lost if is_lost else "")
     assert run.egraph is not None and run.selection is not None and run.schedule is not None
     faults = [text for look in CHECKS for text in look(run)]
-    if case.executes:
-        verification = run.verify(samples=1, seed=case.seed)
-    else:
-        drawn = run.weights
-        verification = verify_on_arena(run.program, run.schedule, drawn, {}, seed=case.seed)
+    verification = run.verify(samples=1, seed=case.seed)
     if verification.outcome == "mismatch":
         faults.append(f"differs from the reference: {verification}")
+    own = run.target.machine if run.target.kernels else None
+    beside = beside_ops(run.schedule, run.weights, {}, own, case.seed)
+    faults += beside.wrong
     value, baseline = _worth(run)
     if baseline is None and _is_admissible(case, seconds):
         faults.append("the baseline is called inadmissible, but the input itself is admissible")
@@ -266,8 +272,10 @@ def _judged(case: Case, verdict: Verdict, seconds: float) -> Verdict:
     if baseline is not None and value > baseline:
         faults.append(f"worse than the input: {value:g} against {baseline:g}")
     return replace(
-        verdict, executed=case.executes, stop=run.selection.stop, nodes=len(run.egraph.nodes),
-        value=value, baseline=baseline, failure="; ".join(faults),
+        verdict, executed=verification.samples > 0, dispatches=beside.dispatches,
+        kernels=beside.kernels, plans=beside.plans, refused=beside.refused,
+        stop=run.selection.stop, nodes=len(run.egraph.nodes), value=value,
+        baseline=baseline, failure="; ".join(faults),
     )  # fmt: skip
 
 

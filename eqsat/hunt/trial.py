@@ -182,7 +182,7 @@ class _Trial:
                 claims = claims + again.claims
                 left.append(again(root))
             why = false_claim(claims)
-        except (ArithmeticError, ValueError, LookupError) as error:
+        except (ArithmeticError, ValueError, LookupError, TypeError) as error:
             return f"the right side cannot be computed: {error}"
         how = self._tolerance(right, (self.values, values))
         return why or first_difference(left, left_open, runs, right_open, how)

@@ -190,6 +190,7 @@ class RowPass:
         found = parts[0]
         if self.q.vector in self.q.reduced and self.lanes > 1:
             found = [self._across(x, i) for x, i in zip(found, self._each(), strict=True)]
+        found = [self._rounded(x, i) for x, i in zip(found, self._each(), strict=True)]
         width = len(self.group.stages)
         return [found[r * width : (r + 1) * width] for r in range(len(rows))]
 
@@ -201,10 +202,18 @@ class RowPass:
         found = []
         for i in self._each():
             s = nest.stages[i]
-            found.append(
-                math.lane_constant(code, self.lanes, scalar.neutral(s.combine, s.dtype), s.dtype)
-            )
+            neutral = scalar.neutral(s.combine, s.dtype)
+            found.append(math.lane_constant(code, self.lanes, neutral, self._held(i)))
         return found
+
+    def _held(self, stage: int) -> str:
+        """Element type in which a reduction is made: short floats are rounded when it is done."""
+        dtype = self.section.nest.stages[stage].dtype
+        return "f32" if dtype in ("f16", "bf16") else dtype
+
+    def _rounded(self, x: Value, stage: int) -> Value:
+        code, dtype = self.section.code, self.section.nest.stages[stage].dtype
+        return math.lane_cast(code, lanes_of(x), math.Typed(x, self._held(stage)), dtype).value
 
     def _combined(self, a: Sequence[Value], b: Sequence[Value]) -> list[Value]:
         stages = self._each()
@@ -214,9 +223,9 @@ class RowPass:
         ]
 
     def _combine(self, a: Value, b: Value, stage: int) -> Value:
-        s = self.section.nest.stages[stage]
-        v = Lanes(self.section.code, lanes_of(a), math.ELEMENTS[s.dtype])
-        return math.combine(v, s.combine, a, b, s.dtype)
+        how, dtype = self.section.nest.stages[stage].combine, self._held(stage)
+        v = Lanes(self.section.code, lanes_of(a), math.ELEMENTS[dtype])
+        return math.combine(v, how, a, b, dtype)
 
     def _across(self, x: Value, stage: int) -> Value:
         """All lanes combined, halves with halves."""
@@ -350,6 +359,7 @@ class RowPass:
                 neutral = scalar.neutral(s.combine, s.dtype)
                 other = math.lane_constant(code, self.lanes, neutral, s.dtype)
                 x = code.select(code.mask(mask, self.lanes), x, other)
+            x = math.lane_cast(code, self.lanes, math.Typed(x, s.dtype), self._held(i)).value
             found.append(self._combine(before, x, i))
         return found
 

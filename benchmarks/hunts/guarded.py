@@ -1,15 +1,20 @@
 """Kernels called between guard pages: a byte read or written outside a buffer ends the process.
 
 Every buffer lies at the very end of its pages, then at their very start, aligned to its element and
-no better; what is read cannot be written. Scratch has guards, too.
+no better; what is read cannot be written. Scratch has guards, too. What is not written yet may
+hold NaN in the first run and other bytes in the second.
 """
 
 from __future__ import annotations
 
 import ctypes
 import mmap
+import os
+import platform
+import signal
+import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,14 +25,17 @@ from eqsat.model.plan import Machine
 
 NONE, READ, WRITE = 0, mmap.PROT_READ, mmap.PROT_READ | mmap.PROT_WRITE
 PAGE = mmap.PAGESIZE
-UNWRITTEN = 0xA5  # in every byte of a result before the call, and of the rest of its pages
+NAN, OTHER = 0xFF, 0xA5  # in every byte of a result before the call, and of the rest of its pages
 _libc = ctypes.CDLL(None, use_errno=True)
+# of Linux on x86-64: si_addr of siginfo_t, the error code of a page fault in ucontext_t, sigaction
+_SI_ADDR, _PAGE_FAULT, _SIGACTION_BYTES, _SA_FLAGS, _SA_SIGINFO = 16, 192, 152, 136, 4
+STRAYED = 86  # exit code of a process whose kernel left a buffer
 
 
 class Guarded:
     """An array of its own pages, one that cannot be touched before them and one behind."""
 
-    def __init__(self, shape: Sequence[int], dtype: Any, at_end: bool):
+    def __init__(self, shape: Sequence[int], dtype: Any, at_end: bool, fill: int = NAN):
         dtype = np.dtype(dtype)
         self.nbytes = int(np.prod(shape)) * dtype.itemsize
         pages = max(-(-self.nbytes // PAGE), 1)
@@ -35,7 +43,7 @@ class Guarded:
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.mapped))
         self.inside, self.length = self.address + PAGE, pages * PAGE
         whole = np.frombuffer(self.mapped, np.uint8)
-        whole[:] = UNWRITTEN
+        whole[:] = self.fill = fill
         self.start = self.length - self.nbytes if at_end else 0
         self.bytes = whole[PAGE : PAGE + self.length]
         own = self.bytes[self.start : self.start + self.nbytes]
@@ -53,7 +61,7 @@ class Guarded:
     def check_rest(self, what: str) -> None:
         """AssertionError if a byte of the pages beside the array was written."""
         rest = np.concatenate([self.bytes[: self.start], self.bytes[self.start + self.nbytes :]])
-        assert (rest == UNWRITTEN).all(), f"{what}: bytes beside it were written"
+        assert (rest == self.fill).all(), f"{what}: bytes beside it were written"
 
     @staticmethod
     def _protect(address: int, length: int, how: int) -> None:
@@ -82,12 +90,27 @@ def run(
     It runs with all items at once and with buffers at the ends of their pages, then item by item
     backwards and with buffers at the starts; both must give the same bits.
     """
-    call = function(kernel, machine)
-    whole = _call(call, kernel, inputs, results, [(0, kernel.items)], at_end=True)
-    single = [(i, i + 1) for i in reversed(range(kernel.items))]
-    for a, b in zip(whole, _call(call, kernel, inputs, results, single, at_end=False), strict=True):
+    whole, single = runs(kernel, machine, inputs, results, (OTHER, OTHER))
+    for a, b in zip(whole, single, strict=True):
         assert a.tobytes() == b.tobytes(), "items one by one give other bits"
     return whole
+
+
+def runs(
+    kernel: Any,
+    machine: Machine,
+    inputs: Sequence[np.ndarray[Any, Any]],
+    results: Sequence[tuple[Sequence[int], Any]],
+    fills: tuple[int, int] = (NAN, OTHER),
+) -> list[list[np.ndarray[Any, Any]]]:
+    """The results of both runs: elements that nobody wrote differ."""
+    call = function(kernel, machine)
+    single = [(i, i + 1) for i in reversed(range(kernel.items))]
+    both = ([(0, kernel.items)], single)
+    return [
+        _call(call, kernel, inputs, results, items, at_end=not i, fill=fills[i])
+        for i, items in enumerate(both)
+    ]
 
 
 def run_on_threads(
@@ -138,17 +161,62 @@ def _call(
     results: Sequence[tuple[Sequence[int], Any]],
     items: Sequence[tuple[int, int]],
     at_end: bool,
+    fill: int,
 ) -> list[np.ndarray[Any, Any]]:
-    reads = [Guarded(x.shape, x.dtype, at_end) for x in inputs]
+    reads = [Guarded(x.shape, x.dtype, at_end, fill) for x in inputs]
     for g, x in zip(reads, inputs, strict=True):
         g.array[...] = x
         g.only_read()
-    writes = [Guarded(shape, dtype, at_end) for shape, dtype in results]
-    scratch = Guarded([-(-kernel.scratch_bytes // 64) * 64], np.uint8, at_end)
+    writes = [Guarded(shape, dtype, at_end, fill) for shape, dtype in results]
+    scratch = Guarded([-(-kernel.scratch_bytes // 64) * 64], np.uint8, at_end, fill)
+    for side, buffers in (("operand", reads), ("result", writes), ("scratch", [scratch])):
+        _named.update({g: f"{side} {i}" for i, g in enumerate(buffers)})
     pointers = [*(g.pointer for g in reads), *(g.pointer for g in writes), scratch.pointer]
     for lo, hi in items:
         call(lo, hi, *pointers)
     for i, g in enumerate(writes):
         g.check_rest(f"result {i}")
     scratch.check_rest("scratch")
+    _named.clear()
     return [g.array.copy() for g in writes]
+
+
+# ---- who strayed ---------------------------------------------------------------------------------
+_named: dict[Guarded, str] = {}  # buffers of the call that runs
+_kept: list[Any] = []  # the handler: C has its address
+
+
+def tell_strays(say: Callable[[str], None]) -> None:
+    """On an access outside of a buffer: `say` which buffer and how far, then end the process.
+
+    Linux on x86-64; elsewhere the signal alone ends it.
+    """
+    if sys.platform != "linux" or platform.machine() != "x86_64":
+        return
+
+    def handle(_: int, info: int, context: int) -> None:
+        address = ctypes.c_uint64.from_address(info + _SI_ADDR).value
+        wrote = ctypes.c_uint64.from_address(context + _PAGE_FAULT).value & 2
+        say(stray(address, "written" if wrote else "read"))
+        os._exit(STRAYED)
+
+    handler = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_uint64, ctypes.c_uint64)(handle)
+    _kept.append(handler)
+    action = ctypes.create_string_buffer(_SIGACTION_BYTES)
+    ctypes.c_void_p.from_buffer(action).value = ctypes.cast(handler, ctypes.c_void_p).value
+    ctypes.c_int.from_buffer(action, _SA_FLAGS).value = _SA_SIGINFO
+    for number in (signal.SIGSEGV, signal.SIGBUS):
+        if _libc.sigaction(number, action, None):
+            raise OSError(ctypes.get_errno(), "sigaction")
+
+
+def stray(address: int, how: str) -> str:
+    """Which buffer of the call that runs an address is nearest to, and where."""
+
+    def away(g: Guarded) -> int:
+        return max(g.pointer - address, address - (g.pointer + g.nbytes - 1))
+
+    near = min(_named, key=away, default=None)
+    if near is None or away(near) > near.length + PAGE:
+        return f"{how} at {address:#x}, which is far from every buffer"
+    return f"{_named[near]} is {how} at byte {address - near.pointer} of {near.nbytes}"

@@ -1,0 +1,119 @@
+"""Every kind of kernel at the edges of its sizes, per vector width, between guard pages.
+
+    python benchmarks/edges.py [--seeds 0:40] [--kinds KIND …] [--jobs N] [--patience S]
+                               [--out FILE]
+
+A number is one set of sizes of every form (`hunts.edgeprograms`) on every machine that this CPU can
+be. Kernels run in processes of their own: where one leaves a buffer, the process says which one and
+ends, LLVM's crashes and endless loops end it too, and each is a finding. Prints one JSON object:
+kernels by kind of plan and by what plans do, why cases are no kernels, and every finding with the
+text of its program; exit code 1 if there is one.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import partial
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from multiprocessing.pool import ThreadPool
+from typing import Any
+
+from hunts import guarded
+from hunts.edgeprograms import KINDS
+from hunts.edges import Edge, cases, checked
+from seeded import parser_of, tell
+
+Row = dict[str, Any]
+
+
+def work(edges: Sequence[Edge], pipe: Connection) -> None:
+    """Every case as a row; what is wrong with the buffers of one as a text."""
+    guarded.tell_strays(pipe.send)
+    for edge in edges:
+        pipe.send(checked(edge))
+
+
+def rows_of(edges: Sequence[Edge], patience: float) -> Iterator[Row]:
+    """A row per case; a process ends with a case that strays, crashes or takes too long."""
+    context = get_context("spawn")
+    left = list(edges)
+    while left:
+        ours, theirs = context.Pipe(duplex=False)
+        process = context.Process(target=work, args=(left, theirs), daemon=True)
+        process.start()
+        theirs.close()
+        while left:
+            row = _next(ours, patience)
+            edge = left.pop(0)
+            if isinstance(row, str):
+                process.kill()
+                process.join()
+                yield {"case": str(edge), "kind": edge.kind, "wrong": row, "text": edge.text}
+                break
+            yield row | ({"text": edge.text} if "wrong" in row else {})
+        process.join()
+
+
+def _next(pipe: Connection, patience: float) -> Row | str:
+    """The next row, or why there is none."""
+    if not pipe.poll(patience):
+        return f"nothing for {patience:.0f} seconds"
+    try:
+        return pipe.recv()
+    except EOFError:
+        return "its process ended"
+
+
+def totals(rows: Sequence[Row]) -> Row:
+    kernels = [r for r in rows if "plan" in r]
+    refused = Counter(f"{_form(r)}: {r['refused']}" for r in rows if "refused" in r)
+    return {
+        "cases": len(rows),
+        "kernels": len(kernels),
+        "wrong": sum("wrong" in r for r in rows),
+        "plans": dict(Counter(r["plan"] for r in kernels)),
+        "traits": dict(Counter(t for r in kernels for t in r["traits"])),
+        "refused": dict(refused.most_common()),
+    }
+
+
+def _form(row: Row) -> str:
+    return row["case"].split(".")[1]
+
+
+def numbers(seeds: range, kinds: Sequence[str], patience: float, number: int) -> list[Row]:
+    return list(rows_of(list(cases(kinds, seeds[number : number + 1])), patience))
+
+
+def main() -> int:
+    parser = parser_of(__doc__, 40, "number")
+    parser.add_argument("--kinds", nargs="+", default=list(KINDS), metavar="KIND")
+    parser.add_argument("--patience", type=float, default=120.0, help="seconds of one case")
+    o = parser.parse_args()
+    begin = time.perf_counter()
+    rows: list[Row] = []
+    ask = partial(numbers, o.seeds, o.kinds, o.patience)
+    with ThreadPool(o.jobs) as pool:
+        for some in pool.imap(ask, range(len(o.seeds))):
+            rows += some
+            for r in some:
+                if "wrong" in r:
+                    print(json.dumps(r), file=sys.stderr, flush=True)
+    found = {
+        "format": 1,
+        "seconds": round(time.perf_counter() - begin, 1),
+        "totals": totals(rows),
+        "by_kind": {k: totals([r for r in rows if r["kind"] == k]) for k in o.kinds},
+        "wrong": [r for r in rows if "wrong" in r],
+    }
+    tell(found, o.out)
+    return 1 if found["wrong"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
