@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -91,7 +93,8 @@ def optimize(
     with `-o`, or says that there is none yet (exit code 130).
     """
     asked = (("--verify", verify), ("--measure", measure), ("--check-compile", check_compile))
-    for option in [name for name, on in asked if on]:
+    later = [name for name, on in asked if on]
+    for option in later:
         if stop_after not in (None, o.Phase.schedule):
             raise typer.BadParameter(f"`{option}` needs a schedule, so it cannot stop before")
     stop, watch = Stop(), Onlooker()
@@ -119,7 +122,8 @@ def optimize(
             "progress": watch,
         }
         given = program, o.symbol_sizes(size), o.names(weights)
-        with o.on_device(device), progress(watch, quiet or output_format is o.Format.json):
+        saved = _kept_first(out if later else None, request)
+        with saved, o.on_device(device), progress(watch, quiet or output_format is o.Format.json):
             found = _search(given, request, work_limit if verify else None)
     if out is not None:
         found.save(out)
@@ -180,6 +184,22 @@ def _check_place(out: Path | None) -> None:
         from eqsat.run.artefact import check_run_place
 
         check_run_place(out)
+
+
+@contextmanager
+def _kept_first(out: Path | None, request: dict[str, Any]) -> Iterator[None]:
+    """The answer is saved before it is timed, checked or verified; said if that then fails."""
+    from eqsat.model.diag import EqsatError
+
+    saved: list[Path] = []
+    if out is not None:
+        request["on_answer"] = lambda run: saved.append(run.save(out))
+    try:
+        yield
+    except EqsatError:
+        if saved:
+            say(f"the answer of the search is kept in {out}, what follows it has failed")
+        raise
 
 
 def _goals(texts: list[str] | None) -> tuple[Any, ...]:

@@ -245,6 +245,7 @@ def _verify(verification: Any) -> dict[str, Any] | None:
         "arena",
         "arena_reason",
         "input_error",
+        "drawn",
     )
     found = {k: getattr(verification, k) for k in keys}
     for key in ("max_error", "input_error"):  # a NaN or another shape has no distance

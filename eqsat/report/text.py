@@ -185,10 +185,14 @@ def verification_text(v: Any) -> str:
     if v.outcome == "unproven":
         return f"NOT VERIFIED: {v.reason}"
     found = "ok" if v.ok else f"MISMATCH at {v.where}"
-    samples = f"{v.samples} samples{_ON_ARENA.get(v.arena, '')}"
+    samples = f"{count_text(v.samples, 'sample')}{_ON_ARENA.get(v.arena, '')}{_drawn_text(v.drawn)}"
     own = "" if v.input_error is None else f" (of the input {v.input_error:.1e})"
     found = f"{found}, max error {v.max_error:.1e}{own}, limit {v.limit:.0e} ({samples})"
     return found if v.arena != "unproven" else f"{found}; {v.arena_reason}"
+
+
+def _drawn_text(weights: int) -> str:
+    return f", {count_text(weights, 'weight')} drawn at random, too" if weights else ""
 
 
 _ON_ARENA = {"ok": ", also on one arena"}

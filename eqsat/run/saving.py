@@ -21,10 +21,16 @@ def saved(run: Run, folder: Path, packed: bool) -> Path:
     """
     exported = {k: call.export() for k, call in run.source.opaque.items()}
     arrays: dict[str, Mapping[str, Any]] = {artefact.WEIGHTS: run.weights}
-    ran = "executable" in vars(run)  # so its weights are packed
-    if packed and ran and run.mesh_plan is None:
+    ran = "executable" in vars(run)  # so its weights are packed, if there are any
+    if packed and ran and run.mesh_plan is None and _has_weights(run):
         arrays[artefact.PACKED] = packed_arrays(run.need_schedule(), run.executable.packed)
     return artefact.write_folder(folder, _values(run), _texts(run), arrays, exported)
+
+
+def _has_weights(run: Run) -> bool:
+    """Whether every weight has an array; of some only the shape may be known."""
+    program, known = run.program, run.weights
+    return all(program.leaf(i).key in known for i in program.weights)
 
 
 def _values(run: Run) -> dict[str, Any]:
