@@ -18,7 +18,7 @@ from eqsat.report.pareto import FrontReport, count_sentence, front_json, is_prov
 from eqsat.report.stops import stop_warnings
 from eqsat.report.text import cut_lines, goal_rows, summary_text
 
-BEST = "best of 1,234 candidates, 5 places capped"
+BEST = "best of 1,234 candidates, 5 places cut"
 CUTS = (Cut("groups", 3, CAP), Cut("merges", 2, CAP))
 
 
@@ -59,7 +59,7 @@ def test_where_candidates_were_left_out_every_place_says_so(proven: eqsat.Run) -
     assert f"({BEST})" in text
     assert "optimal" not in text
     (line,) = cut_lines(run)
-    assert line.startswith(f"{BEST}; left out by a cap groups behind 3 e-nodes")
+    assert line.startswith(f"{BEST}; a cap left out groups behind 3 e-nodes")
     assert line in text
     asked = {g.name for g in run.goals}
     assert {r.proof for r in goal_rows(run) if r.name in asked} == {BEST}
@@ -76,7 +76,7 @@ def test_where_candidates_were_left_out_every_place_says_so(proven: eqsat.Run) -
 def test_a_gap_among_capped_candidates_is_one_of_these(proven: eqsat.Run) -> None:
     run = with_gap(capped(proven))
     assert run.selection is not None
-    over = "1,234 candidates, 5 places capped"
+    over = "1,234 candidates, 5 places cut"
     assert run.selection.claim == f"best found of {over}"
     assert f"from the best of {over}" in explained(run).title
     warned = [w.message for w in stop_warnings(run) if w.code == "E401"]
@@ -88,7 +88,7 @@ def test_a_gap_among_capped_candidates_is_one_of_these(proven: eqsat.Run) -> Non
 def test_bounds_hold_for_what_the_time_limit_left_out(proven: eqsat.Run) -> None:
     run = capped(proven, "wall", (Cut("groups", 1, TIME_LIMIT),))
     assert run.selection is not None
-    assert run.selection.claim == "best found of 1,234 candidates, 1 place capped"
+    assert run.selection.claim == "best found of 1,234 candidates, 1 place cut"
     assert f"({run.selection.claim}; wall)" in summary_text(run)
     assert not run.selection.is_capped
     assert "from the best of this e-graph" in explained(with_gap(run)).title
@@ -113,7 +113,7 @@ def test_a_front_of_capped_candidates_is_not_proven(proven: eqsat.Run) -> None:
     assert count_sentence(front) == f"1 point ({BEST}: there may be others)"
     assert not is_proven(front, front.runs[0])
     assert "point open" in plot_svg(front)
-    assert front_json(front)["among"] == "1,234 candidates, 5 places capped"
+    assert front_json(front)["among"] == "1,234 candidates, 5 places cut"
     assert count_sentence(whole) == "1 point (proven: there is no other)"
     assert is_proven(whole, whole.runs[0])
     assert front_json(whole)["among"] is None

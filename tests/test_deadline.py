@@ -158,7 +158,7 @@ def test_what_was_cut_is_told_and_kept() -> None:
     assert run.selection is not None and run.schedule is not None
     assert any(c.by == TIME_LIMIT for c in run.selection.cuts)
     (line,) = cut_lines(run)
-    assert "for want of time groups behind" in line
+    assert "time was up before all groups behind" in line
     assert line.startswith(f"best found of {run.selection.candidates:,} candidates, ")
     again = Selection.from_json(json.loads(json.dumps(run.selection.to_json())))
     assert again == run.selection

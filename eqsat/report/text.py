@@ -66,14 +66,14 @@ def cut_lines(run: Finished) -> list[str]:
     if found is None or not found.cuts:
         return []
     left_out = [_CUT[c.what, c.by].format(c.count) for c in found.cuts]
-    return [f"{found.claim}; left out {'; '.join(left_out)}"]
+    return [f"{found.claim}; {'; '.join(left_out)}"]
 
 
 _CUT = {
-    ("groups", CAP): "by a cap groups behind {:,} e-nodes (bounds are of the others)",
-    ("merges", CAP): "by a cap merges around {:,} values (bounds are of the others)",
-    ("groups", TIME_LIMIT): "for want of time groups behind {:,} e-nodes",
-    ("merges", TIME_LIMIT): "for want of time merges",
+    ("groups", CAP): "a cap left out groups behind {:,} e-nodes (bounds are of the others)",
+    ("merges", CAP): "a cap left out merges around {:,} values (bounds are of the others)",
+    ("groups", TIME_LIMIT): "time was up before all groups behind {:,} e-nodes were looked at",
+    ("merges", TIME_LIMIT): "time was up before merges were looked at",
 }
 
 
