@@ -15,6 +15,7 @@ from eqsat.model.selection import CAP, TIME_LIMIT, Cut, GoalResult, Selection
 from eqsat.report.explain import explained
 from eqsat.report.page.runpage import page
 from eqsat.report.pareto import FrontReport, count_sentence, front_json, is_proven, plot_svg
+from eqsat.report.proven import ELSEWHERE
 from eqsat.report.stops import stop_warnings
 from eqsat.report.text import cut_lines, goal_rows, summary_text
 
@@ -47,7 +48,7 @@ def test_a_search_of_all_candidates_is_called_optimal(proven: eqsat.Run) -> None
     assert found.claim == "optimal"
     assert (found.among, found.capped, found.is_capped) == ("", 0, False)
     assert found.candidates >= len(found.groups)
-    assert "(optimal)" in summary_text(proven)
+    assert f"(optimal {ELSEWHERE})" in summary_text(proven)
     assert cut_lines(proven) == []
     assert proven.summary()["claim"] == "optimal"
     assert proven.summary()["candidates"] == found.candidates
@@ -56,7 +57,7 @@ def test_a_search_of_all_candidates_is_called_optimal(proven: eqsat.Run) -> None
 def test_where_candidates_were_left_out_every_place_says_so(proven: eqsat.Run) -> None:
     run = capped(proven)
     text = summary_text(run)
-    assert f"({BEST})" in text
+    assert f"({BEST} {ELSEWHERE})" in text
     assert "optimal" not in text
     (line,) = cut_lines(run)
     assert line.startswith(f"{BEST}; a cap left out groups behind 3 e-nodes")
@@ -114,7 +115,7 @@ def test_a_front_of_capped_candidates_is_not_proven(proven: eqsat.Run) -> None:
     assert not is_proven(front, front.runs[0])
     assert "point open" in plot_svg(front)
     assert front_json(front)["among"] == "1,234 candidates, 5 places cut"
-    assert count_sentence(whole) == "1 point (proven: there is no other)"
+    assert count_sentence(whole) == f"1 point (proven {ELSEWHERE}: there is no other)"
     assert is_proven(whole, whole.runs[0])
     assert front_json(whole)["among"] is None
 

@@ -221,12 +221,13 @@ def _print_run(found: Run, output_format: o.Format) -> None:
 def _print_front(found: Run, points: int, seconds: float, output_format: o.Format) -> None:
     """The front of a mesh: a table, or a JSON object of its own on the next line."""
     from eqsat.report.mesh import front_table, plan_summary
+    from eqsat.report.proven import by_figures
 
     plans, program = found.mesh_front(points, seconds), found.cut_schedule.program
     if output_format is o.Format.json:
         print(json.dumps({"format": 1, "points": [plan_summary(p, program) for p in plans]}))
     else:
-        print(front_table(plans), end="")
+        print(front_table(plans, by_figures(found.target, found.goals)), end="")
 
 
 def _say_stop(found: Run, quiet: bool) -> None:

@@ -30,6 +30,7 @@ from eqsat.report.finished import Finished, finished_stages
 from eqsat.report.meshwhy import MeshTold
 from eqsat.report.orders import order_lines
 from eqsat.report.origins import Names, RuleStep, chosen_nodes, rule_chain
+from eqsat.report.proven import by_figures
 from eqsat.report.text import table_text
 from eqsat.report.units import bytes_text, count_text, time_text
 from eqsat.report.weights import COLUMNS, life_rows, weights_json
@@ -168,7 +169,8 @@ def explained(run: Finished, value: str | None = None, prices: Prices | None = N
     goal = run.goals[0].name
     everything = _choices(names, selection, schedule.dispatches)
     if value is None:
-        title = f"{run.program.name} on {run.target.name}: {_answer(selection, goal)}"
+        answer = _answer(selection, goal, by_figures(run.target, run.goals))
+        title = f"{run.program.name} on {run.target.name}: {answer}"
         (all_choices,) = _priced(prices, everything)
         rest = (selection.removed, schedule, run.checked, tuple(order_lines(run.orders)))
         return Explanation(title, goal, all_choices, (), *rest)
@@ -216,14 +218,14 @@ def _more(count: int) -> list[str]:
     return [f"  and {count - _SHOWN} more"] if count > _SHOWN else []
 
 
-def _answer(selection: Selection, goal: str) -> str:
+def _answer(selection: Selection, goal: str, by: str) -> str:
     found = selection.goal(goal)
     gap = f"at most {found.gap:.1%} from the best" if found.gap else "proven best"
     over = f"{gap} of this e-graph"
     if selection.is_capped or (selection.cuts and not found.gap):
         over = f"{gap} of {selection.among}" if found.gap else selection.claim
     nodes = count_text(len(selection.groups), "dispatch", "dispatches")
-    return f"{nodes}, {goal} {over} under this cost model (stop: {selection.stop})"
+    return f"{nodes}, {goal} {over} under this cost model{by} (stop: {selection.stop})"
 
 
 def _choices(

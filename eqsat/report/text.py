@@ -20,6 +20,7 @@ from eqsat.report.measured import measured_lines
 from eqsat.report.mesh import mesh_claim, mesh_lines, rule_uses
 from eqsat.report.orders import order_lines, packed_alone
 from eqsat.report.origins import rules_in_result
+from eqsat.report.proven import by_figures, claim_text
 from eqsat.report.rounding import inexact_rules
 from eqsat.report.summary import border_layouts
 from eqsat.report.units import bytes_text, count_text, goal_text, ratio_text, seconds_text
@@ -106,7 +107,8 @@ def _mesh_lines(run: Finished) -> list[str]:
     """The plan for a mesh, if the target has one."""
     if run.mesh_plan is None:
         return []
-    return ["", *mesh_lines(run.mesh_plan, run.cut_schedule.program)]
+    by = by_figures(run.target, run.goals)
+    return ["", *mesh_lines(run.mesh_plan, run.cut_schedule.program, by)]
 
 
 def phase_lines(run: Finished) -> list[str]:
@@ -127,11 +129,17 @@ def phase_facts(run: Finished) -> list[tuple[str, str, str]]:
     if run.egraph is not None:
         rows.append(("saturate", run.rules.name, _saturate_text(run.egraph, len(run.rules.rules))))
     if run.selection is not None:
-        rows.append(("extract", run.target.name, _extract_text(run.selection)))
+        rows.append(("extract", run.target.name, _extract_text(run, run.selection)))
     if run.schedule is not None:
         rows.append(("schedule", "", _schedule_text(run.schedule, run.baseline_schedule)))
         if run.mesh_plan is not None:
-            rows.append(("mesh", run.mesh_plan.mesh.to_text(), mesh_claim(run.mesh_plan)))
+            rows.append(
+                (
+                    "mesh",
+                    run.mesh_plan.mesh.to_text(),
+                    mesh_claim(run.mesh_plan, by_figures(run.target, run.goals)),
+                )
+            )
         if run.seconds.get("compile") is not None:
             packs = count_text(run.schedule.counts()["weight_packs"], "pack")
             rows.append(("compile", "jax", f"{packs} of weights, ahead of time"))
@@ -169,15 +177,16 @@ def _saturate_text(egraph: EGraph, rules: int) -> str:
     return f"{count_text(rules, 'rule')}: {size}, {stop}"
 
 
-def _extract_text(selection: Selection) -> str:
+def _extract_text(run: Finished, selection: Selection) -> str:
     goals = ", ".join(f"{name} {goal_text(name, g.value)}" for name, g in selection.goals)
-    return f"{goals} ({_ended(selection)})"
+    return f"{goals} ({_ended(run, selection)})"
 
 
-def _ended(selection: Selection) -> str:
+def _ended(run: Finished, selection: Selection) -> str:
     """What is claimed, and why the search ended before it could claim more."""
+    claim = claim_text(selection, run.target, run.goals)
     early = selection.cuts and selection.stop != "cut"
-    return f"{selection.claim}; {selection.stop}" if early else selection.claim
+    return f"{claim}; {selection.stop}" if early else claim
 
 
 def verification_text(v: Any) -> str:

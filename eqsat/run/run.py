@@ -24,6 +24,7 @@ from eqsat.model.rules import RuleSet
 from eqsat.model.schedule import Schedule
 from eqsat.model.selection import GoalRequest, Selection
 from eqsat.model.target import Target
+from eqsat.report.proven import claim_text
 from eqsat.report.units import goal_text
 from eqsat.request.source import Source
 
@@ -89,7 +90,8 @@ class Run:
         goals = ", ".join(
             f"{g.name} {goal_text(g.name, self.selection.goal(g.name).value)}" for g in self.goals
         )
-        return f"<Run {what}: {goals} ({self.selection.claim})>"
+        claim = claim_text(self.selection, self.target, self.goals)
+        return f"<Run {what}: {goals} ({claim})>"
 
     def _repr_html_(self) -> str | None:
         """The page of the run, as a notebook shows it; its one line, if there is no schedule."""

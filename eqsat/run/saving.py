@@ -58,8 +58,10 @@ def _texts(run: Run) -> dict[str, str]:
         texts["4-schedule.txt"] = run.schedule.to_text()
     if run.mesh_plan is not None:
         from eqsat.report.mesh import plan_text
+        from eqsat.report.proven import by_figures
 
-        texts["4-mesh.txt"] = plan_text(run.mesh_plan, run.cut_schedule.program)
+        by = by_figures(run.target, run.goals)
+        texts["4-mesh.txt"] = plan_text(run.mesh_plan, run.cut_schedule.program, by)
     return texts
 
 
