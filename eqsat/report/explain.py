@@ -31,6 +31,7 @@ from eqsat.report.meshwhy import MeshTold
 from eqsat.report.orders import order_lines
 from eqsat.report.origins import Names, RuleStep, chosen_nodes, rule_chain
 from eqsat.report.proven import by_figures
+from eqsat.report.running import execution_lines
 from eqsat.report.text import table_text
 from eqsat.report.units import bytes_text, count_text, time_text
 from eqsat.report.weights import COLUMNS, life_rows, weights_json
@@ -108,7 +109,7 @@ class Explanation:
     removed: tuple[Removed, ...]
     schedule: Schedule | None = None  # whose weights are told of
     checked: Checked | None = None  # which of several answers a compiler counted best
-    notes: tuple[str, ...] = ()  # in which order arguments and results lie, and why
+    notes: tuple[str, ...] = ()  # who runs it; in which order arguments and results lie, and why
     mesh: tuple[MeshTold, ...] = ()  # spreads over a mesh and conversions between them
 
     def to_text(self) -> str:
@@ -172,7 +173,8 @@ def explained(run: Finished, value: str | None = None, prices: Prices | None = N
         answer = _answer(selection, goal, by_figures(run.target, run.goals))
         title = f"{run.program.name} on {run.target.name}: {answer}"
         (all_choices,) = _priced(prices, everything)
-        rest = (selection.removed, schedule, run.checked, tuple(order_lines(run.orders)))
+        notes = (*execution_lines(run.execution), *order_lines(run.orders))
+        rest = (selection.removed, schedule, run.checked, notes)
         return Explanation(title, goal, all_choices, (), *rest)
     asked = Questions(run, names, selection, schedule.dispatches).asked(value)
     here = tuple(x for x in everything if x.node in asked.nodes)

@@ -22,6 +22,7 @@ from eqsat.report.orders import order_lines, packed_alone
 from eqsat.report.origins import rules_in_result
 from eqsat.report.proven import by_figures, claim_text
 from eqsat.report.rounding import inexact_rules
+from eqsat.report.running import execution_lines
 from eqsat.report.summary import border_layouts
 from eqsat.report.units import bytes_text, count_text, goal_text, ratio_text, seconds_text
 from eqsat.report.weights import life_line
@@ -34,7 +35,7 @@ def summary_text(run: Finished) -> str:
     if run.schedule is not None:
         lines += ["", *goal_table(run), *life_line(run.schedule), *cut_lines(run)]
         lines += _arena_line(run.schedule)
-        lines += _executor_lines(run)
+        lines += execution_lines(run.execution)
         lines += _device_lines(run)
         lines += _mesh_lines(run)
         lines += measured_lines(run.measured)
@@ -84,13 +85,6 @@ def _arena_line(s: Schedule) -> list[str]:
         return []
     arena, bound = bytes_text(s.arena_bytes), bytes_text(s.arena_bound)
     return [f"temporaries lie in an arena of {arena}; {bound} of it are live at once"]
-
-
-def _executor_lines(run: Finished) -> list[str]:
-    """What the plan is to the executor, and a line per dispatch that it declines."""
-    found = run.execution
-    lines = [f"executor {found.executor}{found.plan and ': '}{found.plan}"]
-    return lines + [f"dispatch {i} is not run as planned: {why}" for i, why in found.declined]
 
 
 def _device_lines(run: Finished) -> list[str]:

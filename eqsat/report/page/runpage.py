@@ -27,6 +27,7 @@ from eqsat.report.page.assets import scripted_document
 from eqsat.report.page.content import page_data
 from eqsat.report.progress import CURVE_COLUMNS, CURVE_FIGURES, curve_rows
 from eqsat.report.proven import by_figures, proof_text
+from eqsat.report.running import execution_lines
 from eqsat.report.text import (
     GOAL_COLUMNS,
     GOAL_FIGURES,
@@ -149,6 +150,7 @@ def _intro(run: Finished, selection: Selection) -> str:
     goals = ", then ".join(g.name for g in run.goals)
     lines = [f"rules {run.rules.name}; goals {goals}; search ended: {selection.stop}"]
     lines += cut_lines(run) if selection.cuts else []
+    lines += execution_lines(run.execution)
     lines += rule_check_lines(run)
     if run.verification is not None:
         lines.append(f"verified against float64: {verification_text(run.verification)}")
