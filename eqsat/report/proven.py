@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from eqsat.lang.owntarget import differences
 from eqsat.model.selection import GoalRequest, Selection
@@ -29,6 +29,12 @@ def proof_text(
         return f"gap {gap:.1%}"
     word = f"best of {selection.among}" if selection.cuts else "proven"
     return f"{word}{' to 0.1 %' if gap else ''}{by_figures(target, goals)}"
+
+
+def is_best(selection: Selection, goals: Sequence[GoalRequest]) -> bool:
+    """Whether nothing that the rules reach is better by the first goal, or by the weighted sum."""
+    is_met = goals[0].weight is None and selection.goal(goals[0].name).gap == 0
+    return selection.stop == "optimal" or (is_met and not selection.cuts)
 
 
 def by_figures(target: Target, goals: Iterable[GoalRequest]) -> str:
