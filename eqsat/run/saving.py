@@ -47,6 +47,7 @@ def _values(run: Run) -> dict[str, Any]:
         "rule_check": None if run.rule_check is None else run.rule_check.to_json(),
         "seconds": run.seconds,
         "limits": run.limits.to_json(),
+        "sizes": dict(run.source.fixed),
     } | run.search
     return values | {"manifest": artefact.manifest(options)}
 
