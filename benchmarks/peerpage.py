@@ -1,11 +1,12 @@
-"""The tables of docs/peers.md from what `peers.py` wrote.
+"""The tables of docs/peers.md from what `peers.py` wrote, and that of README.md from these.
 
-python benchmarks/peerpage.py results/peers.json
+python benchmarks/peerpage.py [results/peers.json …]
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,7 +15,12 @@ from typing import Any
 from peermodels import MODELS
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "peers.md"
+README = PAGE.parent.parent / "README.md"
 BEGIN, END = "<!-- figures -->\n", "<!-- end of figures -->\n"
+OTHERS = "<!-- figures of others -->\n", "<!-- end of figures of others -->\n"
+FIRST = "<!-- peers -->\n", "<!-- end of peers -->\n"
+AHEAD, LEVEL, BEHIND, WRONG = "ahead", "within the noise", "behind", "wrong numbers"
+RATIO = re.compile(r"([\d.]+) \([\d.]+–([\d.]+)\)")
 COLUMNS = {
     "eqsat": "eqsat", "jax": "`jax.jit`", "jax_closed": "closed", "jax_nhwc": "NHWC",
     "onnxruntime": "onnxruntime", "openvino": "OpenVINO", "iree": "IREE", "torch": "torch",
@@ -87,9 +93,53 @@ def _line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def write(found: Mapping[str, Any]) -> None:
-    """The page of the repository."""
-    PAGE.write_text(page(PAGE.read_text(encoding="utf-8"), found), encoding="utf-8")
+# ---- README.md -----------------------------------------------------------------------------------
+def first_page(text: str) -> str:
+    """Every model of the page by how eqsat stands to the best other side there, as a table."""
+    tables = _between(text, (BEGIN, END)).split("### ")[1:]
+    columns = [(t.split("\n", 1)[0].lower(), standing(t)) for t in tables]
+    others = standing(_between(text, OTHERS))
+    columns.append((f"{sum(map(len, others.values()))} models nobody tuned to", others))
+    heads = ["", *(name for name, _ in columns)]
+    lines = [_line(heads), _line(["---"] * len(heads))]
+    for word in (AHEAD, LEVEL, BEHIND, WRONG):
+        found = [models[word] for _, models in columns]
+        lines.append(_line([word, *(_listed(models) for models in found)]))
+    return "\n".join(lines) + "\n"
+
+
+def standing(table: str) -> dict[str, list[tuple[str, float]]]:
+    """Models of one table with the ratio to the best other side, by what its interval says."""
+    found: dict[str, list[tuple[str, float]]] = {w: [] for w in (AHEAD, LEVEL, BEHIND, WRONG)}
+    rows = [[c.strip() for c in r.split("|")[1:-1]] for r in table.splitlines() if r[:1] == "|"]
+    at = rows[0].index("of the best")
+    for row in rows[2:]:
+        ratio = RATIO.match(row[at])
+        middle, high = (float(ratio[1]), float(ratio[2])) if ratio else (0.0, 0.0)
+        word = AHEAD if "✓" in row[at] else BEHIND if high < 1 else LEVEL
+        found[word if ratio else WRONG].append((row[0].rstrip(" ¹²"), middle))
+    return {w: sorted(models, key=lambda m: -m[1]) for w, models in found.items()}
+
+
+def _listed(models: Sequence[tuple[str, float]]) -> str:
+    """`14: minilm 1.09, bert 1.04`; of wrong ones only the names."""
+    names = ", ".join(f"{name} {ratio:.2f}" if ratio else name for name, ratio in models)
+    return f"{len(models)}: {names}" if models else "0"
+
+
+def _between(text: str, marks: tuple[str, str]) -> str:
+    begin, end = marks
+    return text[text.index(begin) + len(begin) : text.index(end)]
+
+
+def write(found: Mapping[str, Any] | None) -> None:
+    """The page of the repository, if something was measured, and the table of its README."""
+    text = PAGE.read_text(encoding="utf-8")
+    text = text if found is None else page(text, found)
+    PAGE.write_text(text, encoding="utf-8")
+    readme = README.read_text(encoding="utf-8")
+    old = _between(readme, FIRST)
+    README.write_text(readme.replace(FIRST[0] + old, FIRST[0] + first_page(text)), encoding="utf-8")
 
 
 def merged(files: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -103,4 +153,5 @@ def merged(files: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    write(merged([json.loads(Path(p).read_text(encoding="utf-8")) for p in sys.argv[1:]]))
+    files = [json.loads(Path(p).read_text(encoding="utf-8")) for p in sys.argv[1:]]
+    write(merged(files) if files else None)

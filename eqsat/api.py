@@ -87,6 +87,7 @@ def optimize(
     compile_limit: float = 300.0,
     progress: Listener | None = None,
     stop: Stop | None = None,
+    on_answer: Callable[[Run], None] | None = None,
 ) -> Run:
     """Find the best program the rules can reach, under the target's cost model.
 
@@ -135,13 +136,15 @@ def optimize(
     * progress: called with the search's `model.progress.Progress` whenever its phase, best value
       or bound changes; the whole course is in `run.curve`.
     * stop: ends everything after the first answer early, with the best one so far.
+    * on_answer: called with the run before its answer is timed, checked or verified, any of which
+      can fail.
 
     Raises EqsatError; its exit_code is 3 if nothing is admissible, 1 if a rule is refuted (E100).
     """
     seconds: dict[str, float | None] = dict.fromkeys(
         ("read", "saturate", "extract", "schedule", "compile", "verify")
     )
-    _check_words(stop_after, measure, check_compile)
+    _check_words(stop_after, extractor, measure, check_compile)
     bounds = Limits.of(limits)
     with timed(seconds, "read"), uncollected():
         from eqsat.ops.spelling.chains import canonical as searched
@@ -165,8 +168,6 @@ def optimize(
             check_oracle(machine)
         canonical = searched(placed)
     checked = _checked(ruleset, unchecked, seconds)
-    if extractor not in EXTRACTORS:
-        raise fail("E450", f"no extractor `{extractor}`", help=f"one of {', '.join(EXTRACTORS)}")
     search = {"time_limit": time_limit, "seed": seed, "threads": threads, "extractor": extractor}
     run = Run(
         source, canonical, machine, ruleset, wanted, seconds, search, bounds, checked, orders=orders
@@ -180,7 +181,10 @@ def optimize(
             whole = stop_after in (None, "schedule")
             asked = asked if whole else AskedOrders()
             run, plain = searched_in_orders(run, asked, stop_after, stop, told)
-            if measure and run.selection is not plain.selection and run.orders is not None:
+        if on_answer is not None:
+            on_answer(replace(run, curve=told.curve))
+        if measure and run.selection is not plain.selection and run.orders is not None:
+            with uncollected():
                 run = _quicker_by_clock(run, plain)
         with suppress(OutOfTime), until(math.inf, stop):
             if measure and run.schedule is not None:
@@ -246,10 +250,12 @@ def _checked(ruleset: RuleSet, unchecked: bool, seconds: dict[str, float | None]
     return found
 
 
-def _check_words(stop_after: str | None, measure: int, check_compile: bool) -> None:
-    """EqsatError E400 or E406 for requests that make no sense, or none together."""
+def _check_words(stop_after: str | None, extractor: str, measure: int, check_compile: bool) -> None:
+    """EqsatError E400, E406 or E450 for requests that make no sense, or none together."""
     if stop_after is not None and stop_after not in PHASES:
         raise fail("E406", f"no phase `{stop_after}`", help=f"one of {', '.join(PHASES)}")
+    if extractor not in EXTRACTORS:
+        raise fail("E450", f"no extractor `{extractor}`", help=f"one of {', '.join(EXTRACTORS)}")
     check_measure(measure)
     if measure and check_compile:
         raise fail("E400", "the answer is measured or checked by a compiler, not both")

@@ -15,10 +15,11 @@ from eqsat.model.selection import CAP, TIME_LIMIT, Cut, GoalResult, Selection
 from eqsat.report.explain import explained
 from eqsat.report.page.runpage import page
 from eqsat.report.pareto import FrontReport, count_sentence, front_json, is_proven, plot_svg
+from eqsat.report.proven import ELSEWHERE
 from eqsat.report.stops import stop_warnings
 from eqsat.report.text import cut_lines, goal_rows, summary_text
 
-BEST = "best of 1,234 candidates, 5 places capped"
+BEST = "best of 1,234 candidates, 5 places cut"
 CUTS = (Cut("groups", 3, CAP), Cut("merges", 2, CAP))
 
 
@@ -47,7 +48,7 @@ def test_a_search_of_all_candidates_is_called_optimal(proven: eqsat.Run) -> None
     assert found.claim == "optimal"
     assert (found.among, found.capped, found.is_capped) == ("", 0, False)
     assert found.candidates >= len(found.groups)
-    assert "(optimal)" in summary_text(proven)
+    assert f"(optimal {ELSEWHERE})" in summary_text(proven)
     assert cut_lines(proven) == []
     assert proven.summary()["claim"] == "optimal"
     assert proven.summary()["candidates"] == found.candidates
@@ -56,10 +57,10 @@ def test_a_search_of_all_candidates_is_called_optimal(proven: eqsat.Run) -> None
 def test_where_candidates_were_left_out_every_place_says_so(proven: eqsat.Run) -> None:
     run = capped(proven)
     text = summary_text(run)
-    assert f"({BEST})" in text
+    assert f"({BEST} {ELSEWHERE})" in text
     assert "optimal" not in text
     (line,) = cut_lines(run)
-    assert line.startswith(f"{BEST}; left out by a cap groups behind 3 e-nodes")
+    assert line.startswith(f"{BEST}; a cap left out groups behind 3 e-nodes")
     assert line in text
     asked = {g.name for g in run.goals}
     assert {r.proof for r in goal_rows(run) if r.name in asked} == {BEST}
@@ -76,7 +77,7 @@ def test_where_candidates_were_left_out_every_place_says_so(proven: eqsat.Run) -
 def test_a_gap_among_capped_candidates_is_one_of_these(proven: eqsat.Run) -> None:
     run = with_gap(capped(proven))
     assert run.selection is not None
-    over = "1,234 candidates, 5 places capped"
+    over = "1,234 candidates, 5 places cut"
     assert run.selection.claim == f"best found of {over}"
     assert f"from the best of {over}" in explained(run).title
     warned = [w.message for w in stop_warnings(run) if w.code == "E401"]
@@ -88,7 +89,7 @@ def test_a_gap_among_capped_candidates_is_one_of_these(proven: eqsat.Run) -> Non
 def test_bounds_hold_for_what_the_time_limit_left_out(proven: eqsat.Run) -> None:
     run = capped(proven, "wall", (Cut("groups", 1, TIME_LIMIT),))
     assert run.selection is not None
-    assert run.selection.claim == "best found of 1,234 candidates, 1 place capped"
+    assert run.selection.claim == "best found of 1,234 candidates, 1 place cut"
     assert f"({run.selection.claim}; wall)" in summary_text(run)
     assert not run.selection.is_capped
     assert "from the best of this e-graph" in explained(with_gap(run)).title
@@ -113,8 +114,8 @@ def test_a_front_of_capped_candidates_is_not_proven(proven: eqsat.Run) -> None:
     assert count_sentence(front) == f"1 point ({BEST}: there may be others)"
     assert not is_proven(front, front.runs[0])
     assert "point open" in plot_svg(front)
-    assert front_json(front)["among"] == "1,234 candidates, 5 places capped"
-    assert count_sentence(whole) == "1 point (proven: there is no other)"
+    assert front_json(front)["among"] == "1,234 candidates, 5 places cut"
+    assert count_sentence(whole) == f"1 point (proven {ELSEWHERE}: there is no other)"
     assert is_proven(whole, whole.runs[0])
     assert front_json(whole)["among"] is None
 

@@ -22,7 +22,7 @@ from eqsat.model.deadline import OutOfTime, seconds_left, tick, until, whatever_
 from eqsat.model.egraph import EGraph
 from eqsat.model.progress import Progress, heard
 from eqsat.model.selection import TIME_LIMIT, Selection
-from eqsat.model.stopping import Stop
+from eqsat.model.stopping import CANDIDATE_TIME, Stop
 from eqsat.model.target import Fusion, Target
 from eqsat.report.text import cut_lines
 
@@ -81,7 +81,7 @@ def judged(egraph: EGraph, target: Target, found: Selection, best: Selection) ->
         if name == found.goals[0][0]:
             assert goal.bound <= proven.value <= goal.value
     if found.cuts:
-        assert found.stop == "wall"
+        assert found.stop == CANDIDATE_TIME
         assert not any(g.proof for _, g in found.goals)
     if found.stop == "optimal":
         assert found.goals[0][1].value == best.goals[0][1].value
@@ -158,7 +158,7 @@ def test_what_was_cut_is_told_and_kept() -> None:
     assert run.selection is not None and run.schedule is not None
     assert any(c.by == TIME_LIMIT for c in run.selection.cuts)
     (line,) = cut_lines(run)
-    assert "for want of time groups behind" in line
+    assert "time was up before all groups behind" in line
     assert line.startswith(f"best found of {run.selection.candidates:,} candidates, ")
     again = Selection.from_json(json.loads(json.dumps(run.selection.to_json())))
     assert again == run.selection

@@ -22,6 +22,7 @@ from eqsat.lang.settings import override
 from eqsat.lang.targets import load_target
 from eqsat.model.program import Builder, Program
 from eqsat.model.selection import GoalRequest, Selection
+from eqsat.model.stopping import ORDER_TIME
 from eqsat.ops.spelling.chains import merge_elementwise
 from eqsat.saturate import saturate
 from tests.test_fuzz import SETTINGS, Maker
@@ -152,7 +153,7 @@ def test_without_time_for_other_orders_only_the_first_goal_is_proven(
     monkeypatch.setattr(joint, "ENOUGH", math.inf)
     goals = tuple(GoalRequest(n) for n in ("time", "dispatches"))
     found = searched(spelled(ONE), 0, goals)
-    assert found.stop == "wall"
+    assert found.stop == ORDER_TIME
     time_ps, dispatches = found.goal("time"), found.goal("dispatches")
     assert time_ps.bound == time_ps.value and time_ps.proof == "relaxation"
     assert 0 < dispatches.bound < dispatches.value and dispatches.proof == ""

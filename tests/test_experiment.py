@@ -308,7 +308,7 @@ def test_a_pivot_marks_the_best_and_what_is_not_proven(tmp_path, capsys):
     assert first.count("*") == 2  # the same time
     assert second.count("*") == 1
     assert second.rstrip().endswith("*")
-    assert "* best of its line" in rest[-1]
+    assert "* best of its line" in rest[-2]
     for wrong, said in (("program,rule", "did you mean `rules`"), ("program,rules,time", "E438")):
         assert run([*args[:-1], wrong]) == 2
         assert said in capsys.readouterr().err

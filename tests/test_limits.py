@@ -21,6 +21,7 @@ from eqsat.lang.rulesets import read_ruleset
 from eqsat.model.diag import EqsatError
 from eqsat.model.limits import MATCHES, NODES, Limits
 from eqsat.model.program import Program
+from eqsat.model.stopping import SATURATION_TIME
 from eqsat.ops.spelling.chains import canonical
 from eqsat.report.stops import stop_warnings
 from eqsat.saturate import saturate
@@ -95,15 +96,15 @@ def test_a_deadline_is_kept_with_the_program_at_least(ahead: float) -> None:
     graph = saturate(program, eqsat.rules("full"), TARGET, deadline=deadline)
     graph.verify()
     assert graph.holds(program)
-    assert graph.stop in ("wall", "saturated")
-    assert graph.stop == "wall" or ahead > 0
+    assert graph.stop in (SATURATION_TIME, "saturated")
+    assert graph.stop == SATURATION_TIME or ahead > 0
     assert len(graph.nodes) < NODES
 
 
 def test_a_deadline_that_is_past_leaves_the_program_to_choose_from() -> None:
     program = encoder()
     graph = saturate(program, eqsat.rules("default"), TARGET, deadline=time.monotonic())
-    assert (graph.stop, graph.rounds) == ("wall", 0)
+    assert (graph.stop, graph.rounds) == (SATURATION_TIME, 0)
     assert len(graph.nodes) == len(set(graph.nodes)) <= len(program.nodes)
     assert all(n.rule == -1 for n in graph.nodes)
 

@@ -21,6 +21,7 @@ from eqsat.lang.units import read_budget
 from eqsat.model.diag import EqsatError
 from eqsat.model.stopping import Stop
 from eqsat.report.pareto import front_warnings, plot_lines
+from eqsat.report.proven import ELSEWHERE
 from eqsat.request.reading import source_of
 
 NOW = OPEN / 1e9  # a deadline nobody reaches
@@ -228,7 +229,7 @@ def test_the_page_is_one_file_with_a_circle_per_point(front):
 def test_text_and_plot_show_every_point(front):
     _, found = front
     text = found.to_text()
-    assert "2 points (proven: there is no other)" in text
+    assert f"2 points (proven {ELSEWHERE}: there is no other)" in text
     assert "1 recomputed op" in text
     plot = plot_lines(found.told())
     assert any(line.endswith("|1") for line in plot)

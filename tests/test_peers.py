@@ -202,6 +202,22 @@ def test_the_table_marks_wins_and_the_best_side(measured: Any) -> None:
     assert "| mlp_784 |" in real_row
 
 
+def test_the_first_page_has_every_model_of_the_tables_losses_too() -> None:
+    page, readme = (p.read_text(encoding="utf-8") for p in (peerpage.PAGE, peerpage.README))
+    shown = peerpage.first_page(page)
+    assert shown in readme, "python benchmarks/peerpage.py"
+    ahead, _, behind, wrong = (line.split("|")[4] for line in shown.splitlines()[2:])
+    assert [int(c.split(":")[0]) for c in (ahead, behind, wrong)] == [13, 12, 2]
+    assert all(name in behind for name in ("decode8 0.23", "q18 0.27", "gru 0.34", "vgg16 0.92"))
+
+
+def test_where_a_model_stands_is_decided_by_its_interval() -> None:
+    rows = ["a ¹ | 1.10 (1.01–1.20) ✓", "b | 1.00 (0.98–1.02)", "c | 0.9 (0.8–0.99) ✗", "d | wrong"]
+    table = "| model | of the best |\n| --- | --- |\n" + "".join(f"| {r} |\n" for r in rows)
+    found = peerpage.standing(table)
+    assert list(found.values()) == [[("a", 1.1)], [("b", 1.0)], [("c", 0.9)], [("d", 0.0)]]
+
+
 def test_files_of_several_runs_are_one_table_in_the_order_of_the_models() -> None:
     first = {"date": "1", "models": {"train": {"1": "old"}, "swin": {"1": "a"}}}
     second = {"date": "2", "models": {"train": {"1": "new"}, "resnet50": {"2": "b"}}}

@@ -18,6 +18,7 @@ from eqsat.model.movement import Transpose
 from eqsat.model.price import AT_LEAST, BYTES, COMPUTE, EXACT, NOT_ADMISSIBLE, Price, Tied
 from eqsat.model.program import Builder
 from eqsat.model.selection import Group, Removed, Selection
+from eqsat.model.stopping import SATURATION_TIME, SEARCH_TIME
 from eqsat.model.tensor import TensorType
 from eqsat.report import units
 from eqsat.report.alternatives import price_text
@@ -202,10 +203,15 @@ def test_early_stops_are_warnings(runs):
     assert re.search(r"\d+% by rule `pack-contraction` \(.*contract.yaml:\d", warning.message)
     name, goal = run.selection.goals[0]
     open_goal = (name, replace(goal, bound=goal.value // 2))
-    unproven = replace(run.selection, goals=(open_goal,), stop="wall")
+    unproven = replace(run.selection, goals=(open_goal,), stop=SEARCH_TIME)
     (warning,) = stop_warnings(replace(run, selection=unproven))
     assert warning.code == "E401"
+    assert warning.message.startswith("extraction stopped (search time)")
     assert "gap 50.0%" in warning.message
+    assert "`--time-limit`" in warning.help
+    late = replace(run, egraph=replace(run.egraph, stop=SATURATION_TIME))
+    (warning,) = stop_warnings(late)
+    assert "(saturation time)" in warning.message and "(`--time-limit`)" in warning.help
 
 
 # ---- explain -------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from graphs import chain, reference
@@ -10,9 +11,12 @@ from hunts.searches import search
 
 import eqsat
 from eqsat.extract.candidates import enumeration
-from eqsat.extract.search import _never_worse, _unbeaten
-from eqsat.extract.session import prepare
+from eqsat.extract.search import _never_worse, _unbeaten, extract
+from eqsat.extract.session import Session, prepare
+from eqsat.extract.solve.goals import Search
+from eqsat.extract.solve.outcome import Outcome
 from eqsat.model.selection import GoalRequest, GoalResult
+from eqsat.model.stopping import ORDER_TIME, SEARCH_TIME, WALL
 from eqsat.model.target import Fusion
 
 TIME = (GoalRequest("time"),)
@@ -75,8 +79,33 @@ def test_a_search_that_finds_nothing_in_time_gives_the_baseline_without_bounds()
     own = replace(run.baseline, candidates=10**6)
     assert _unbeaten(session, own, "unknown").candidates == 10**6
     found = _unbeaten(session, run.baseline, "unknown")
-    assert found.stop == "wall"
+    assert found.stop == WALL
     assert all(g.bound == 0 for _, g in found.goals)
+
+
+@pytest.mark.parametrize(
+    ("answered", "ordered", "word"),
+    [(WALL, WALL, SEARCH_TIME), ("optimal", WALL, ORDER_TIME), (WALL, "optimal", "optimal")],
+)
+def test_a_search_that_time_ends_says_which_step_it_was(
+    answered: str, ordered: str, word: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = run_of()
+    assert run.egraph is not None
+    answer, order = Session.answer, Session.ordered
+
+    def ends_searching(self: Session, *asked: Any) -> tuple[Session, Search, Outcome]:
+        session, search, outcome = answer(self, *asked)
+        return session, search, replace(outcome, status=answered)
+
+    def ends_ordering(self: Session, *asked: Any) -> tuple[Session, Outcome]:
+        session, outcome = order(self, *asked)
+        return session, replace(outcome, status=ordered)
+
+    monkeypatch.setattr(Session, "answer", ends_searching)
+    monkeypatch.setattr(Session, "ordered", ends_ordering)
+    selection, _ = extract(run.egraph, run.target, TIME)
+    assert selection.stop == word
 
 
 def test_without_time_there_is_an_answer_and_its_bound() -> None:

@@ -13,6 +13,7 @@ from library import arrays, module, tiny
 
 import eqsat
 from eqsat.cli.app import run as cli
+from eqsat.entry import keep_state
 from eqsat.entry.keep_state import Kept
 from eqsat.lang.programs import parse_program
 from eqsat.model.border import Border
@@ -21,6 +22,7 @@ from eqsat.model.layout import Layout
 from eqsat.ops.builtin.layouts import pack
 from eqsat.ops.meaning.programs import evaluate_program
 from eqsat.ops.programs.border_layouts import demanded, laid_out
+from eqsat.report.proven import ELSEWHERE
 from eqsat.report.units import goal_text
 
 TEXT = """
@@ -105,7 +107,7 @@ def test_every_layout_has_its_price() -> None:
     for a, row in zip(found.alternatives[1:], rows, strict=False):
         price = a.run.summary()["goals"]["time_us"]["value"] * 1e6 - plain.values[0]
         sign = "+" if price >= 0 else "-"
-        assert f"  {sign}{goal_text('time', round(abs(price)))}  cache_" in row
+        assert f"  {sign}{goal_text('time', round(abs(price)))}  0.0%  cache_" in row
 
 
 def test_without_data_tiling_no_layout_is_wanted() -> None:
@@ -144,6 +146,47 @@ def test_a_text_program_names_its_state_by_input_and_result(
     assert len(found["alternatives"]) > 1
     values = [a["time_us"] for a in found["alternatives"]]
     assert values[found["best"]] == min(values)
+
+
+def test_a_search_that_was_cut_is_marked_with_its_gap() -> None:
+    found = kept()
+    assert "~" not in found.to_text()
+    assert f"Best {ELSEWHERE}: " in found.to_text()
+    cut = found.alternatives[1]
+    assert cut.run.selection is not None
+    (name, goal), *rest = cut.run.selection.goals
+    goals = ((name, replace(goal, bound=goal.value // 2)), *rest)
+    late = replace(cut.run.selection, goals=goals, stop="order time")
+    rows = (found.alternatives[0], replace(cut, run=replace(cut.run, selection=late)))
+    told = replace(found, alternatives=rows, best=rows[0])
+    text = told.to_text()
+    assert "50.0% ~ order time" in next(line for line in text.splitlines() if " as " in line)
+    assert "~ its search was cut" in text and "Best found: plain" in text
+    stops = [a["stop"] for a in told.to_json()["alternatives"]]
+    assert stops == ["optimal", "order time"]
+
+
+def test_rows_are_printed_as_their_searches_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "t.eqs"
+    path.write_text(TEXT)
+    seen: list[str] = []
+    search = keep_state.optimize
+
+    def watched(*args: Any, **kwargs: Any) -> eqsat.Run:
+        seen.append(capsys.readouterr().err)
+        return search(*args, **kwargs)
+
+    monkeypatch.setattr(keep_state, "optimize", watched)
+    args = ["state", str(path), "--state", "cache=1", "--target", "avx512-xla"]
+    assert cli(args) == 0
+    last = capsys.readouterr()
+    told = "".join([*seen, last.err]).splitlines()
+    assert seen[0] == "" and seen[1].startswith("plain: time ")
+    assert len(told) == len(seen) == sum("%" in line for line in last.out.splitlines())
+    assert cli([*args, "--quiet"]) == 0
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize(

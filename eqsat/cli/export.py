@@ -66,20 +66,25 @@ def export(
             "--partial", help="Write undefined functions for ops that cannot be exported."
         ),
     ] = False,
+    size: o.Sizes = None,
     output_format: o.OutputFormat = o.Format.text,
     quiet: o.Quiet = False,
     verbose: o.Verbose = False,
 ) -> int:
     """Write the chosen program as MLIR or ONNX, for other tools; print the path of the file.
 
-    Exit code 2 if an op cannot be written: all such ops are listed, and nothing is written.
+    A program with sizes that are not known is written at those that `--size` names. Exit code 2 if
+    an op cannot be written: all such ops are listed, and nothing is written.
     """
     with stops_at_once():
         import eqsat
 
         path = out or folder / f"export.{to.value}"
-        found = eqsat.load(folder).export(
-            to.value, path, of=of.value, weights=weights.value, partial=partial
+        sizes = o.symbol_sizes(size)
+        run = eqsat.load(folder)
+        run = eqsat.bind(run, sizes) if sizes and run.family is not None else run
+        found = run.export(
+            to.value, path, of=of.value, weights=weights.value, partial=partial, sizes=sizes
         )
     if output_format is o.Format.json:
         print(json.dumps(_facts(to, path, found)))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -91,7 +93,8 @@ def optimize(
     with `-o`, or says that there is none yet (exit code 130).
     """
     asked = (("--verify", verify), ("--measure", measure), ("--check-compile", check_compile))
-    for option in [name for name, on in asked if on]:
+    later = [name for name, on in asked if on]
+    for option in later:
         if stop_after not in (None, o.Phase.schedule):
             raise typer.BadParameter(f"`{option}` needs a schedule, so it cannot stop before")
     stop, watch = Stop(), Onlooker()
@@ -119,7 +122,8 @@ def optimize(
             "progress": watch,
         }
         given = program, o.symbol_sizes(size), o.names(weights)
-        with o.on_device(device), progress(watch, quiet or output_format is o.Format.json):
+        saved = _kept_first(out if later else None, request)
+        with saved, o.on_device(device), progress(watch, quiet or output_format is o.Format.json):
             found = _search(given, request, work_limit if verify else None)
     if out is not None:
         found.save(out)
@@ -182,6 +186,22 @@ def _check_place(out: Path | None) -> None:
         check_run_place(out)
 
 
+@contextmanager
+def _kept_first(out: Path | None, request: dict[str, Any]) -> Iterator[None]:
+    """The answer is saved before it is timed, checked or verified; said if that then fails."""
+    from eqsat.model.diag import EqsatError
+
+    saved: list[Path] = []
+    if out is not None:
+        request["on_answer"] = lambda run: saved.append(run.save(out))
+    try:
+        yield
+    except EqsatError:
+        if saved:
+            say(f"the answer of the search is kept in {out}, what follows it has failed")
+        raise
+
+
 def _goals(texts: list[str] | None) -> tuple[Any, ...]:
     from eqsat.api import DEFAULT_GOALS
     from eqsat.lang.goals import parse_goals
@@ -201,12 +221,13 @@ def _print_run(found: Run, output_format: o.Format) -> None:
 def _print_front(found: Run, points: int, seconds: float, output_format: o.Format) -> None:
     """The front of a mesh: a table, or a JSON object of its own on the next line."""
     from eqsat.report.mesh import front_table, plan_summary
+    from eqsat.report.proven import by_figures
 
     plans, program = found.mesh_front(points, seconds), found.cut_schedule.program
     if output_format is o.Format.json:
         print(json.dumps({"format": 1, "points": [plan_summary(p, program) for p in plans]}))
     else:
-        print(front_table(plans), end="")
+        print(front_table(plans, by_figures(found.target, found.goals)), end="")
 
 
 def _say_stop(found: Run, quiet: bool) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from eqsat.cli import options as o
 from eqsat.cli.talk import Onlooker, progress, say
+
+if TYPE_CHECKING:
+    from eqsat.entry.keep_state import Alternative
 
 
 def state(
@@ -67,6 +70,7 @@ def state(
             settings=tuple(setting or ()),
             seed=seed,
             progress=watch,
+            on_tried=_say_row if not quiet and output_format is o.Format.text else lambda _: None,
         )
     if out is not None:
         found.run.save(out)
@@ -74,6 +78,13 @@ def state(
     if out is not None and not quiet:
         say(f"wrote {out}")
     return 0
+
+
+def _say_row(found: Alternative) -> None:
+    """A row as soon as its search ends, as all of them may take minutes."""
+    from eqsat.report.state import row_text
+
+    say(row_text(found.told()))
 
 
 def _pair(text: str) -> tuple[str, int]:

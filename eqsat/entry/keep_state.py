@@ -6,7 +6,6 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from eqsat.api import optimize
@@ -67,6 +66,13 @@ class Alternative:
     layouts: Layouts
     run: Run
     caller_ps: float = 0.0
+
+    def told(self) -> told.StateRow:
+        """What the report reads."""
+        from eqsat.report import state as told
+
+        layouts = {t.name: layout for t, layout in self.layouts.items()}
+        return told.StateRow(layouts, self.run, self.caller_ps)
 
     @property
     def values(self) -> tuple[float, ...]:
@@ -142,10 +148,7 @@ class Kept:
         """What the report reads."""
         from eqsat.report import state as told
 
-        rows = tuple(
-            told.StateRow({t.name: layout for t, layout in a.layouts.items()}, a.run, a.caller_ps)
-            for a in self.alternatives
-        )
+        rows = tuple(a.told() for a in self.alternatives)
         program = self.alternatives[0].run.program
         types = {t.name: type_of(program, t.borders[0]) for t in self.ties}
         best = self.alternatives.index(self.best)
@@ -160,6 +163,7 @@ def keep_state(
     time_limit: float = 60.0,
     weights: Sequence[str] = (),
     keywords: Mapping[str, Any] | None = None,
+    on_tried: Callable[[Alternative], None] = lambda _: None,
     **request: Any,
 ) -> Kept:
     """Search the program once per choice of layouts for its state, and keep the best.
@@ -170,9 +174,9 @@ def keep_state(
     one conversion in 100 calls. The layouts tried are those in which some op of the program's
     e-graph reads or makes the tensor; states with the same candidate layouts (a cache per layer)
     are kept alike. All combinations are searched if there are at most 24; otherwise one state is
-    changed at a time until nothing gets better. time_limit: seconds of each search. request:
-    further arguments of `optimize`. Raises EqsatError (E397 to E399 for the state, E393 and E394
-    for layouts).
+    changed at a time until nothing gets better. time_limit: seconds of each search. on_tried:
+    called with each choice as its search ends. request: further arguments of `optimize`. Raises
+    EqsatError (E397 to E399 for the state, E393 and E394 for layouts).
     """
     source = source_of(function_or_program, example_args, keywords or {}, weights)
     asked = asked_of(source, layouts or {})
@@ -184,7 +188,8 @@ def keep_state(
     options = {"time_limit": time_limit, **request}
     plain = optimize(source, **options)
     assert plain.egraph is not None
-    search = _Search(source, options, [Alternative({}, plain)])
+    search = _Search(source, options, on_tried)
+    search.add(Alternative({}, plain))
     groups = _groups(plain.program, ties, demanded(plain.egraph))
     search.together(groups)
     best = min(search.tried, key=lambda a: a.values)
@@ -225,11 +230,17 @@ class _Search:
 
     source: Source
     options: Mapping[str, Any]
-    tried: list[Alternative] = field(default_factory=list)
+    on_tried: Callable[[Alternative], None]
+    known: dict[frozenset[tuple[Tie, Layout]], Alternative] = field(default_factory=dict)
 
-    @cached_property
-    def known(self) -> dict[frozenset[tuple[Tie, Layout]], Alternative]:
-        return {frozenset(a.layouts.items()): a for a in self.tried}
+    @property
+    def tried(self) -> list[Alternative]:
+        return list(self.known.values())
+
+    def add(self, found: Alternative) -> Alternative:
+        self.known[frozenset(found.layouts.items())] = found
+        self.on_tried(found)
+        return found
 
     def run(self, groups: Sequence[Group], choice: Sequence[Layout | None]) -> Alternative:
         """The best program with these layouts, one per group."""
@@ -240,8 +251,7 @@ class _Search:
             by_border = {b: held for t, held in layouts.items() for b in t.borders}
             own = optimize(fixed_in(self.source, by_border), **self.options)
             paid = sum(self._price(t, held) for t, held in layouts.items())
-            self.known[key] = Alternative(layouts, own, paid)
-            self.tried.append(self.known[key])
+            return self.add(Alternative(layouts, own, paid))
         return self.known[key]
 
     def together(self, groups: Sequence[Group]) -> None:

@@ -16,6 +16,7 @@ from eqsat.report.explain import removed_lines
 from eqsat.report.finished import finished_stages
 from eqsat.report.mesh import counts_text, mesh_claim
 from eqsat.report.origins import Names
+from eqsat.report.proven import by_figures, claim_text
 from eqsat.report.text import table_text
 from eqsat.report.units import delta_text, goal_text
 from eqsat.run import Run
@@ -74,11 +75,11 @@ class WhatIf:
         assert self.after is not None
         assert self.before.selection is not None
         assert self.after.selection is not None
-        before = self.before.selection.claim
+        before, by = _claim(self.before), by_figures(self.before.target, self.before.goals)
         if self.price is not None:
-            proof = "proven" if self.price.status == EXACT else "not proven"
+            proof = f"proven{by}" if self.price.status == EXACT else "not proven"
             return f"as it is: {before}; the best program so: {price_text(self.price)}, {proof}"
-        return f"as it is: {before}; then: {self.after.selection.claim}"
+        return f"as it is: {before}; then: {_claim(self.after)}"
 
     def to_json(self) -> dict[str, Any]:
         """The object that `--output-format json` prints; figures in ps, bytes and counts."""
@@ -95,6 +96,11 @@ class WhatIf:
             "notes": list(self.notes),
             "comparison": found and found.to_json(),
         }
+
+
+def _claim(run: Run) -> str:
+    assert run.selection is not None
+    return claim_text(run.selection, run.target, run.goals)
 
 
 _COLUMNS = ("", "as it is", "then", "difference")
@@ -144,7 +150,8 @@ def _on_mesh(before: Run, after: Run) -> tuple[str, ...]:
     if before.mesh_plan is None or after.mesh_plan is None:
         return ()
     plans = before.mesh_plan, after.mesh_plan
-    as_it_is, then = (f"{mesh_claim(p)}, {counts_text(p)}" for p in plans)
+    by = by_figures(before.target, before.goals)
+    as_it_is, then = (f"{mesh_claim(p, by)}, {counts_text(p)}" for p in plans)
     return (f"on the mesh {before.mesh_plan.mesh.to_text()}: {as_it_is}; then: {then}",)
 
 

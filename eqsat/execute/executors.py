@@ -47,8 +47,10 @@ def execution(schedule: Schedule | None, target: Target) -> Execution:
         executor = find_executor(target.executor)
     except EqsatError:
         return Execution(target.executor)
-    declined = {} if schedule is None else executor.declined(schedule, target)
-    return Execution(executor.name, executor.plan, tuple(sorted(declined.items())))
+    if schedule is None:
+        return Execution(executor.name, executor.plan)
+    declined = tuple(sorted(executor.declined(schedule, target).items()))
+    return Execution(executor.name, executor.plan, declined, len(schedule.dispatches))
 
 
 def build_executable(

@@ -51,7 +51,7 @@ class Verification:
     relative error that was allowed there. samples: how many were judged. operations: of work, as
     the limit counts them. arena, arena_reason: the same of the schedule on one arena; "" where none
     was asked for. input_error: max_error of the input program itself, run as it came on the same
-    executor and samples; None if not requested.
+    executor and samples; None if not requested. drawn: weights of which only the shape was known.
     """
 
     ok: bool
@@ -65,6 +65,7 @@ class Verification:
     arena: str = ""
     arena_reason: str = ""
     input_error: float | None = None
+    drawn: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """The keys of a run's summary, and `where`."""

@@ -51,7 +51,7 @@ class XlaExecutable(JaxExecutable):
 XLA = Executor(
     "xla",
     BUILT_IN["xla"],
-    "XLA fuses and places as it likes, the plan is advice to it",
+    "XLA may fuse and place otherwise than this schedule does",
     xla_executable,
     runs_input=True,
 )

@@ -62,6 +62,23 @@ def check_word(what: str, word: str, known: Sequence[str]) -> None:
         raise fail("E383", f"no {what} `{word}`", help=did_you_mean(word, known))
 
 
+def check_sizes(name: str, known: Mapping[str, int], asked: Mapping[str, int]) -> None:
+    """EqsatError E395 unless each size that a program leaves open is asked for as it is known.
+
+    E385 for a size that it does not leave open.
+    """
+    for k in asked.keys() - known.keys():
+        has = f"it leaves open {', '.join(known)}" if known else "all its sizes are known"
+        raise fail("E385", f"`{name}` has no open size `{k}`: {has}", help=did_you_mean(k, known))
+    wrong = {k: n for k, n in known.items() if asked.get(k) != n}
+    if not wrong:
+        return
+    listed = ", ".join(f"`{k}`" for k in wrong)
+    flags = " ".join(f"--size {k}={n}" for k, n in known.items())
+    message = f"`{name}` leaves the size of {listed} open, and an export has fixed sizes"
+    raise fail("E395", message, help=f"`{flags}` writes it for these sizes alone")
+
+
 def _plan(
     what: Program | Schedule,
     held: Mapping[str, Array],

@@ -16,10 +16,19 @@ from eqsat.extract.checkedweights import CheckedWeights
 from eqsat.extract.solve.linear import TIE_BREAK, linear_goals, value_stated
 from eqsat.model.egraph import EGraph
 from eqsat.model.selection import CAP, GREEDY, TIME_LIMIT, Selection
-from eqsat.model.stopping import INTERRUPTED, OTHER_SIZES, OUT_OF_MEMORY
+from eqsat.model.stopping import (
+    CANDIDATE_TIME,
+    INTERRUPTED,
+    ORDER_TIME,
+    OTHER_SIZES,
+    OUT_OF_MEMORY,
+    SEARCH_TIME,
+    WALL,
+)
 from eqsat.model.target import Target
 
-STOPS = ("optimal", "gap", "cut", "wall", INTERRUPTED, OUT_OF_MEMORY, OTHER_SIZES, GREEDY)
+TIMES = (WALL, CANDIDATE_TIME, SEARCH_TIME, ORDER_TIME)
+STOPS = ("optimal", "gap", "cut", *TIMES, INTERRUPTED, OUT_OF_MEMORY, OTHER_SIZES, GREEDY)
 
 
 def check(egraph: EGraph, target: Target, selection: Selection) -> list[str]:

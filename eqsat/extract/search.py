@@ -13,8 +13,8 @@ from eqsat.extract.solve.linear import moved_bytes
 from eqsat.extract.solve.requests import check_requests
 from eqsat.model import progress
 from eqsat.model.egraph import EGraph
-from eqsat.model.selection import GoalRequest, GoalResult, Selection
-from eqsat.model.stopping import Stop
+from eqsat.model.selection import GoalRequest, GoalResult, Selection, short_of_time
+from eqsat.model.stopping import CANDIDATE_TIME, ORDER_TIME, SEARCH_TIME, WALL, Stop
 from eqsat.model.target import Target
 
 PACKS = frozenset({"pack", "unpack", "retype"})
@@ -91,11 +91,21 @@ def _searched(
         proven = outcome.status == "infeasible" and not session.assembly.cuts
         own = None if proven else session.fallback
         known = None if own is None else _unbeaten(session, own, outcome.status)
+        known = known and _timed_out(known, SEARCH_TIME)
         return Searched(session, known, search, proven)
+    status = outcome.status
     session, outcome = session.ordered(outcome, goals, start + limit - time.monotonic())
     seconds = time.monotonic() - start
     found = session.selection(outcome, goals, seconds, start + time_limit)
-    return Searched(session, _never_worse(session, found, goals), search)
+    step = SEARCH_TIME if status == WALL else ORDER_TIME
+    return Searched(session, _timed_out(_never_worse(session, found, goals), step), search)
+
+
+def _timed_out(found: Selection, step: str) -> Selection:
+    """Where time ended a step of the search its word says which, the first one if several."""
+    if found.stop != WALL:
+        return found
+    return replace(found, stop=CANDIDATE_TIME if short_of_time(found.cuts) else step)
 
 
 def _is_open(found: Searched, goals: tuple[GoalRequest, ...], stop: Stop | None) -> bool:
@@ -108,7 +118,7 @@ def _with(found: Searched, part: Searched, goals: tuple[GoalRequest, ...]) -> Se
     """The search of all rules, with the answer of the contained ones where that is better."""
     if part.selection is None:
         return found
-    whole = found.selection or _unbeaten(found.session, part.selection, "wall")
+    whole = found.selection or _unbeaten(found.session, part.selection, SEARCH_TIME)
     best = better_of(whole, part.selection, goals, found.session.reference)
     progress.found(goals[0].name, best.goal(goals[0].name).value)
     return replace(found, selection=best)
@@ -117,7 +127,7 @@ def _with(found: Searched, part: Searched, goals: tuple[GoalRequest, ...]) -> Se
 def _unbeaten(session: Session, baseline: Selection, status: str) -> Selection:
     """The baseline as the answer of a search that ended without one; nothing bounds it."""
     goals = tuple((n, GoalResult(r.value, 0)) for n, r in baseline.goals)
-    stop, over = "wall" if status == "unknown" else status, session.assembly
+    stop, over = WALL if status == "unknown" else status, session.assembly
     looked_at = max(over.looked_at, baseline.candidates)  # its own are among them, cut or not
     return replace(
         baseline, goals=goals, stop=stop, cuts=over.cuts, candidates=looked_at, sinks=over.sinks

@@ -89,9 +89,9 @@ def _scan(reader: Reader, eqn: Any, args: Sequence[Tensor]) -> list[Tensor]:
     rest = [reader.ctx.materialise(v) for v in args[first:]]
     types = [reader.ctx.builder.type(n) for n in rest]
     slices = [t.with_shape(t.shape[1:]) for t in types[count:]]
-    body = _Body(reader, p["jaxpr"], fixed, consts.types(), [*types[:count], *slices])
-    make = _Maker(SCAN, count, int(p["length"]), bool(p["reverse"]))
-    return make.node(reader, consts.nodes, rest, [body])
+    body = _body(reader, p["jaxpr"], fixed, consts.types(), [*types[:count], *slices])
+    make = ControlMaker(SCAN, count, int(p["length"]), bool(p["reverse"]))
+    return make.node(reader.ctx, consts.nodes, rest, [body])
 
 
 def _while(reader: Reader, eqn: Any, args: Sequence[Tensor]) -> list[Tensor]:
@@ -102,10 +102,10 @@ def _while(reader: Reader, eqn: Any, args: Sequence[Tensor]) -> list[Tensor]:
     rest = [reader.ctx.materialise(v) for v in args[both:]]
     types = [reader.ctx.builder.type(n) for n in rest]
     bodies = [
-        _Body(reader, p["cond_jaxpr"], fixed[:conditional], consts.types(), types),
-        _Body(reader, p["body_jaxpr"], fixed[conditional:], consts.types(), types),
+        _body(reader, p["cond_jaxpr"], fixed[:conditional], consts.types(), types),
+        _body(reader, p["body_jaxpr"], fixed[conditional:], consts.types(), types),
     ]
-    return _Maker(WHILE, len(rest)).node(reader, consts.nodes, rest, bodies)
+    return ControlMaker(WHILE, len(rest)).node(reader.ctx, consts.nodes, rest, bodies)
 
 
 def _cond(reader: Reader, eqn: Any, args: Sequence[Tensor]) -> list[Tensor]:
@@ -121,9 +121,9 @@ def _cond(reader: Reader, eqn: Any, args: Sequence[Tensor]) -> list[Tensor]:
         return reader.run(branches[at].jaxpr, own, args[1:])
     consts = _Consts(reader)
     fixed = consts.places(args[1:])
-    bodies = [_Body(reader, b, fixed, consts.types(), []) for b in branches]
+    bodies = [_body(reader, b, fixed, consts.types(), []) for b in branches]
     index = reader.ctx.materialise(args[0])
-    return _Maker(COND).node(reader, consts.nodes, [], bodies, (index,))
+    return ControlMaker(COND).node(reader.ctx, consts.nodes, [], bodies, (index,))
 
 
 def _everywhere(platforms: Sequence[Any]) -> int | None:
@@ -135,39 +135,44 @@ def _everywhere(platforms: Sequence[Any]) -> int | None:
 CONTROL: dict[str, Lower] = {"scan": _scan, "while": _while, "cond": _cond}
 
 
-class _Body:
+def _body(
+    reader: Reader,
+    closed: Any,
+    fixed: Sequence[Tensor | int],
+    consts: Sequence[TensorType],
+    rest: Sequence[TensorType],
+) -> BodyRead:
+    """A body of a jaxpr; `_Kept` if no program can hold it."""
+    own = reader.child("body")
+    inputs = [own.input(t, f"const{i}") for i, t in enumerate(consts)]
+    changing = [own.input(t, f"state{i}") for i, t in enumerate(rest)]
+    given = [v if isinstance(v, Tensor) else inputs[v] for v in fixed]
+    try:
+        held = [own.constant(c) for c in closed.consts]
+        found = own.run(closed.jaxpr, held, [*given, *changing])
+        results = [own.ctx.materialise(v) for v in found]
+    except EqsatError as error:
+        if error.diagnostics[0].code in ("E302", "E323"):
+            raise _Kept from error
+        raise
+    if own.captured:
+        raise _Kept
+    return BodyRead(own.ctx, len(consts), prune(own.ctx.builder.build(results)))
+
+
+@dataclass(frozen=True)
+class BodyRead:
     """One body, read; `program` has its consts first, and may still hold weights."""
 
-    def __init__(
-        self,
-        reader: Reader,
-        closed: Any,
-        fixed: Sequence[Tensor | int],
-        consts: Sequence[TensorType],
-        rest: Sequence[TensorType],
-    ):
-        own = reader.child("body")
-        inputs = [own.input(t, f"const{i}") for i, t in enumerate(consts)]
-        changing = [own.input(t, f"state{i}") for i, t in enumerate(rest)]
-        given = [v if isinstance(v, Tensor) else inputs[v] for v in fixed]
-        try:
-            held = [own.constant(c) for c in closed.consts]
-            found = own.run(closed.jaxpr, held, [*given, *changing])
-            results = [own.ctx.materialise(v) for v in found]
-        except EqsatError as error:
-            if error.diagnostics[0].code in ("E302", "E323"):
-                raise _Kept from error
-            raise
-        if own.captured:
-            raise _Kept
-        self.ctx = own.ctx
-        self.consts = len(consts)
-        self.program = prune(own.ctx.builder.build(results))
+    ctx: Context
+    consts: int
+    program: Program
 
     @property
-    def keys(self) -> list[str]:
-        """Weights it holds."""
-        return [self.program.leaf(i).key for i in self.program.weights]
+    def leaves(self) -> dict[str, Leaf]:
+        """The weights it holds, by key."""
+        found = map(self.program.leaf, self.program.weights)
+        return {leaf.key: leaf for leaf in found}
 
     def closed(self, types: dict[str, TensorType]) -> Program:
         """The body with these weights (content key → type) as consts behind its own."""
@@ -190,8 +195,17 @@ def _const(number: int, t: TensorType) -> Leaf:
     return Leaf(f"weight{number}", t, index=number)
 
 
+def leaf_outside(ctx: Context, body: BodyRead, leaf: Leaf) -> int:
+    """The weight of a body, outside of it; one of which only the name is known has no array."""
+    if leaf.key in body.ctx.weights:
+        return ctx.weight(body.ctx.weights[leaf.key], f"const{len(ctx.weights)}").node
+    known = (i for i, n in enumerate(ctx.builder.nodes) if getattr(n.attr, "key", "") == leaf.key)
+    found = next(known, None)
+    return ctx.weight_leaf(leaf.type, leaf.key, leaf.name).node if found is None else found
+
+
 @dataclass(frozen=True)
-class _Maker:
+class ControlMaker:
     """What a loop or branch is, beside its bodies and operands."""
 
     op: str
@@ -201,19 +215,14 @@ class _Maker:
 
     def node(
         self,
-        reader: Reader,
+        ctx: Context,
         consts: Sequence[int],
         rest: Sequence[int],
-        bodies: Sequence[_Body],
+        bodies: Sequence[BodyRead],
         index: tuple[int, ...] = (),
     ) -> list[Tensor]:
         """Add the op, and give its results."""
-        ctx = reader.ctx
-        keys = dict.fromkeys(k for b in bodies for k in b.keys)
-        weights: dict[str, int] = {}
-        for key in keys:
-            array = next(b.ctx.weights[key] for b in bodies if key in b.ctx.weights)
-            weights[key] = ctx.weight(array, f"const{len(ctx.weights)}").node
+        weights = {k: leaf_outside(ctx, b, leaf) for b in bodies for k, leaf in b.leaves.items()}
         types = {key: ctx.builder.type(n) for key, n in weights.items()}
         programs = tuple(b.closed(types) for b in bodies)
         for b in bodies:

@@ -21,6 +21,7 @@ from eqsat.model.selection import Group, Selection
 from eqsat.report.finished import finished_stages
 from eqsat.report.judged import judged_lines
 from eqsat.report.origins import Names
+from eqsat.report.proven import claim_text
 from eqsat.run import Run
 from eqsat.schedule import build
 from eqsat.schedule.legal import faults
@@ -79,8 +80,9 @@ class Judgement:
             ("not in this e-graph, so not asked about", self.missing),
             ("read otherwise than it is written", own.notes),
         )
+        claim = claim_text(self.best, run.target, run.goals)
         sides = self.selection, self.best, own.labels, self.decisions
-        return judged_lines(f"{head}\n{self.sameness}", *sides, told)
+        return judged_lines(f"{head}\n{self.sameness}", claim, *sides, told)
 
     __str__ = to_text
 

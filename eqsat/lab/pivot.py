@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from eqsat.lab.results import BEST, NOT_PROVEN, UNPROVEN, CellResult, measured_text
+from eqsat.lab.results import BEST, NOT_PROVEN, UNPROVEN, CellResult, basis_lines, measured_text
 from eqsat.lab.store.record import NOT_RUN
 from eqsat.lang.figures import ASKED, MEASURED, ROW
 from eqsat.model.diag import did_you_mean, fail
@@ -30,7 +30,8 @@ def pivot_text(
     found, silent = _run_lines(found)
     heads = list(dict.fromkeys(c for line in found.values() for c in line))
     lines = [_line(name, [at.get(h, []) for h in heads], value) for name, at in found.items()]
-    return f"{table_text((rows, *heads), lines)}\n{LEGEND}\n{silent}"
+    legend = "\n".join([LEGEND, *basis_lines(outcomes)])
+    return f"{table_text((rows, *heads), lines)}\n{legend}\n{silent}"
 
 
 def _run_lines(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from html import escape
 
 from eqsat.lab.pages import RowPages
-from eqsat.lab.results import COLUMNS, NOT_PROVEN, CellResult, Results
+from eqsat.lab.results import COLUMNS, CellResult, Results
 from eqsat.report.html import document, html_table, pre
 from eqsat.report.summary import goal_key
 from eqsat.report.units import goal_text, time_text
@@ -18,7 +18,7 @@ _FIGURES = (*range(4, 11), len(COLUMNS), len(COLUMNS) + 1)  # columns of figures
 def results_page(results: Results, pages: Mapping[str, RowPages]) -> str:
     """The whole page; pages: what rows lead to, by name."""
     columns, rows, links = _linked(results, pages)
-    notes = [NOT_PROVEN] if results.has_unproven else []
+    notes = results.proof_lines()
     drawn, _ = results.drawn
     body = [
         f"<h1>{escape(results.name)}</h1>",

@@ -14,6 +14,7 @@ from eqsat.lab.store.content import used_versions
 from eqsat.lab.store.record import FOUND, NOT_RUN, RunRecord
 from eqsat.lab.store.store import Measurement
 from eqsat.model.diag import Diagnostic, EqsatError, fail, sort_diagnostics
+from eqsat.report.proven import ELSEWHERE
 from eqsat.report.summary import goal_key
 from eqsat.report.units import bytes_text, goal_text, ratio_text, time_text
 
@@ -70,6 +71,12 @@ class CellResult:
         if found is None:
             return False
         return self.record.goals[0]["gap"] == 0 and not found.get("cuts")
+
+    @property
+    def is_of_measured_figures(self) -> bool:
+        """Whether its target was measured where it was searched, or no time was asked for."""
+        timed = any(g["goal"] == "time" for g in self.record.goals)
+        return not timed or (self.record.summary or {}).get("figures_measured_here", False)
 
     def need_run(self) -> Run:
         if self.run is None:
@@ -189,17 +196,16 @@ class Results:
             for o in self.outcomes
             if o.record.diagnostics and o.record.status != NOT_RUN
         ]
-        if self.has_unproven:
-            notes.insert(0, NOT_PROVEN)
+        notes[:0] = self.proof_lines()
         notes += [
             f"\n{line}" for line in (*self.rule_check_lines(), *self.alike(), *self._not_run())
         ]
         return table_text(columns, rows) + "".join(f"{n}\n" for n in notes)
 
-    @property
-    def has_unproven(self) -> bool:
-        """Whether some answer may not be the best that its rules reach."""
-        return any(o.has_answer and not o.is_proven for o in self.outcomes)
+    def proof_lines(self) -> list[str]:
+        """What marks of proofs mean, and whose figures proofs are about."""
+        marks = any(o.has_answer and not o.is_proven for o in self.outcomes)
+        return [*([NOT_PROVEN] if marks else []), *basis_lines(self.outcomes)]
 
     def _not_run(self) -> list[str]:
         names = [o.cell.name for o in self.outcomes if o.record.status == NOT_RUN]
@@ -265,6 +271,13 @@ class Results:
         name = re.sub(r"[^\w.@=+-]+", "-", self.name)  # a name may hold slashes, a file may not
         texts = {"json": data, "html": results_page(self, linked), "svg": self.drawn[0]}
         return tuple(write_text(folder / f"{name}.{k}", t) for k, t in texts.items() if t)
+
+
+def basis_lines(outcomes: Sequence[CellResult]) -> list[str]:
+    """A line that names the targets of proven answers whose figures were not measured here."""
+    found = [o.cell.target for o in outcomes if o.is_proven and not o.is_of_measured_figures]
+    names = dict.fromkeys(Path(t).name for t in found)
+    return [f"what is proven is so {ELSEWHERE}: {', '.join(names)}"] if names else []
 
 
 def _cells(o: CellResult, timed: bool) -> tuple[str, ...]:

@@ -89,17 +89,36 @@ class Executable(Protocol):
 class Execution:
     """How a schedule is run: the executor, how far it follows the plan, and what it declines.
 
-    plan: a sentence; "" where the executor is that of a plug-in that is not installed. declined:
-    number of a dispatch and why it does not run as planned.
+    plan: a sentence about what is not declined; "" where the executor is that of a plug-in that is
+    not installed. declined: number of a dispatch and why it does not run as planned. dispatches: so
+    many there are.
     """
 
     executor: str
     plan: str = ""
     declined: tuple[tuple[int, str], ...] = ()
+    dispatches: int = 0
+
+    @property
+    def sentence(self) -> str:
+        """What runs: the plan, and beside it what XLA does."""
+        if not self.declined:
+            return self.plan
+        if len(self.declined) == self.dispatches:
+            return "XLA runs every dispatch, none is run as it is planned"
+        by_xla = f"XLA runs {len(self.declined)} of {self.dispatches} dispatches"
+        return f"{by_xla}; of the others, {self.plan}"
 
     def to_json(self) -> dict[str, Any]:
+        """`plan` is the sentence, `by_xla` the number of dispatches that XLA runs in its place."""
         declined = [{"dispatch": i, "reason": why} for i, why in self.declined]
-        return {"name": self.executor, "plan": self.plan, "declined": declined}
+        return {
+            "name": self.executor,
+            "plan": self.sentence,
+            "dispatches": self.dispatches,
+            "by_xla": len(self.declined),
+            "declined": declined,
+        }
 
 
 @dataclass(frozen=True)

@@ -138,7 +138,7 @@ class Selection(Printed):
         if not self.cuts:
             return ""
         places = "place" if self.capped == 1 else "places"
-        return f"{self.candidates:,} candidates, {self.capped:,} {places} capped"
+        return f"{self.candidates:,} candidates, {self.capped:,} {places} cut"
 
     @property
     def is_capped(self) -> bool:
@@ -149,7 +149,7 @@ class Selection(Printed):
     def claim(self) -> str:
         """How far the answer is proven, and over what: `stop` where no candidate was left out.
 
-        Else `best of 1,234 candidates, 5 places capped`, or `best found of …` if not even that is
+        Else `best of 1,234 candidates, 5 places cut`, or `best found of …` if not even that is
         proven of the first goal.
         """
         if not self.cuts:

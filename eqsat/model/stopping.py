@@ -8,6 +8,12 @@ from contextlib import contextmanager
 
 OUT_OF_MEMORY = "memory"  # the same for a machine that had no more of it
 OTHER_SIZES = "sizes"  # of an answer that was searched at other sizes of the program's symbols
+WALL = "wall"  # of a search that has one limit of time
+# each phase of `optimize` has a share of the time limit: the phase whose share was used up
+SATURATION_TIME = "saturation time"
+CANDIDATE_TIME = "candidate time"
+SEARCH_TIME = "search time"
+ORDER_TIME = "order time"
 INTERRUPTED = "interrupted"  # the word a search that was stopped gives as its stop reason
 
 

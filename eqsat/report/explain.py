@@ -30,6 +30,8 @@ from eqsat.report.finished import Finished, finished_stages
 from eqsat.report.meshwhy import MeshTold
 from eqsat.report.orders import order_lines
 from eqsat.report.origins import Names, RuleStep, chosen_nodes, rule_chain
+from eqsat.report.proven import by_figures
+from eqsat.report.running import execution_lines
 from eqsat.report.text import table_text
 from eqsat.report.units import bytes_text, count_text, time_text
 from eqsat.report.weights import COLUMNS, life_rows, weights_json
@@ -107,7 +109,7 @@ class Explanation:
     removed: tuple[Removed, ...]
     schedule: Schedule | None = None  # whose weights are told of
     checked: Checked | None = None  # which of several answers a compiler counted best
-    notes: tuple[str, ...] = ()  # in which order arguments and results lie, and why
+    notes: tuple[str, ...] = ()  # who runs it; in which order arguments and results lie, and why
     mesh: tuple[MeshTold, ...] = ()  # spreads over a mesh and conversions between them
 
     def to_text(self) -> str:
@@ -168,9 +170,11 @@ def explained(run: Finished, value: str | None = None, prices: Prices | None = N
     goal = run.goals[0].name
     everything = _choices(names, selection, schedule.dispatches)
     if value is None:
-        title = f"{run.program.name} on {run.target.name}: {_answer(selection, goal)}"
+        answer = _answer(selection, goal, by_figures(run.target, run.goals))
+        title = f"{run.program.name} on {run.target.name}: {answer}"
         (all_choices,) = _priced(prices, everything)
-        rest = (selection.removed, schedule, run.checked, tuple(order_lines(run.orders)))
+        notes = (*execution_lines(run.execution), *order_lines(run.orders))
+        rest = (selection.removed, schedule, run.checked, notes)
         return Explanation(title, goal, all_choices, (), *rest)
     asked = Questions(run, names, selection, schedule.dispatches).asked(value)
     here = tuple(x for x in everything if x.node in asked.nodes)
@@ -216,14 +220,14 @@ def _more(count: int) -> list[str]:
     return [f"  and {count - _SHOWN} more"] if count > _SHOWN else []
 
 
-def _answer(selection: Selection, goal: str) -> str:
+def _answer(selection: Selection, goal: str, by: str) -> str:
     found = selection.goal(goal)
     gap = f"at most {found.gap:.1%} from the best" if found.gap else "proven best"
     over = f"{gap} of this e-graph"
     if selection.is_capped or (selection.cuts and not found.gap):
         over = f"{gap} of {selection.among}" if found.gap else selection.claim
     nodes = count_text(len(selection.groups), "dispatch", "dispatches")
-    return f"{nodes}, {goal} {over} under this cost model (stop: {selection.stop})"
+    return f"{nodes}, {goal} {over} under this cost model{by} (stop: {selection.stop})"
 
 
 def _choices(

@@ -37,15 +37,19 @@ def figure_rows(own: Selection, best: Selection) -> list[tuple[str, ...]]:
 
 def judged_lines(
     head: str,
+    claim: str,
     own: Selection,
     best: Selection,
     labels: Sequence[str],
     decisions: Sequence[OneDecision],
     told: Sequence[tuple[str, Sequence[str]]],
 ) -> str:
-    """Figures, dispatches, decisions by price, and lists of sentences under their titles."""
+    """Figures, dispatches, decisions by price, and lists of sentences under their titles.
+
+    claim: how far the best is proven.
+    """
     lines = [head, "", *table_text(COLUMNS, figure_rows(own, best)).splitlines()]
-    lines.append(_claim(own, best))
+    lines.append(_difference(own, best, claim))
     lines += ["", "dispatches", *_dispatch_lines(own.groups, labels)]
     lines += ["", *_decision_lines(decisions)] if decisions else []
     for title, sentences in told:
@@ -54,16 +58,18 @@ def judged_lines(
     return "\n".join(lines) + "\n"
 
 
-def _claim(own: Selection, best: Selection) -> str:
+def _difference(own: Selection, best: Selection, claim: str) -> str:
     """What the difference says, and over what it is proven."""
     goal = best.goals[0][0]
     value, bound = own.goal(goal).value, best.goal(goal).bound
     if value < bound:
-        return f"its {goal} is below what is proven of this e-graph: it uses what that has not"
+        return (
+            f"its {goal} is below what any program of this e-graph takes: it uses what is not in it"
+        )
     gap = (value - bound) / value if value else 0.0
     if gap == 0:
-        return f"no program of this e-graph has less {goal} (the best: {best.claim})"
-    return f"gap to the optimum: at most {gap:.1%} of its {goal} (the best: {best.claim})"
+        return f"no program of this e-graph has less {goal} (the best: {claim})"
+    return f"gap to the optimum: at most {gap:.1%} of its {goal} (the best: {claim})"
 
 
 def _dispatch_lines(groups: Sequence[Group], labels: Sequence[str]) -> list[str]:

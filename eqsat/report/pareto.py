@@ -14,12 +14,13 @@ from eqsat.model.selection import GoalResult, Selection
 from eqsat.report.finished import Finished, finished_stages
 from eqsat.report.html import document, html_table, pre, section
 from eqsat.report.origins import generic_word
+from eqsat.report.proven import by_figures
 from eqsat.report.summary import scaled_figures
 from eqsat.report.text import rule_check_lines, table_text
 from eqsat.report.units import bytes_text, count_text, goal_text, time_text
 
 WHY = {
-    "complete": "proven: there is no other",
+    "complete": "proven{by}: there is no other",
     "points": "more exist: `--points N` shows more",
     "cut": "there may be others",
     "wall": "the time ended, there may be others",
@@ -151,7 +152,8 @@ def count_sentence(front: FrontReport) -> str:
     if front.at_least > n:
         shown = f"{n} of at least {count_text(front.at_least, 'point')}"
     over = among(front)
-    return f"{shown} ({f'best of {over}: ' if over else ''}{WHY[front.stop]})"
+    by = by_figures(front.runs[0].target, front.runs[0].goals) if n else ""
+    return f"{shown} ({f'best of {over}: ' if over else ''}{WHY[front.stop].format(by=by)})"
 
 
 def among(front: FrontReport) -> str:

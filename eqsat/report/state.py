@@ -9,11 +9,13 @@ from typing import Any
 from eqsat.model.layout import Layout
 from eqsat.model.tensor import TensorType
 from eqsat.report.finished import Finished, finished_stages
+from eqsat.report.proven import by_figures, is_best
 from eqsat.report.summary import figures, goal_key
 from eqsat.report.text import rule_check_lines, table_text
 from eqsat.report.units import bytes_text, count_text, delta_text, goal_text
 
 GOALS = ("time", "memory", "dispatches")
+UNPROVEN = "~"
 
 
 @dataclass(frozen=True)
@@ -41,9 +43,40 @@ def state_text(kept: StateReport) -> str:
     total = sum(t.nbytes for t in kept.types.values())
     head = f"{kept.program}: {count_text(len(kept.types), 'state')}, {bytes_text(total)}"
     lines = [_line(kept, i) for i in range(len(kept.rows))]
-    table = table_text(("", *GOALS, "price", "kept"), lines)
-    told = [head, table, _advice(kept), *_untried(kept), *rule_check_lines(kept.rows[0].run)]
+    table = table_text(("", *GOALS, "price", "gap", "kept"), lines)
+    told = [head, table, *_cut_lines(kept), _advice(kept), *_untried(kept)]
+    told += rule_check_lines(kept.rows[0].run)
     return "\n".join([*told, ""])
+
+
+def row_text(row: StateRow) -> str:
+    """One row by itself, for whoever waits for the others."""
+    figures = ", ".join(f"{g} {goal_text(g, v)}" for g, v in _values(row).items())
+    return f"{_layouts(row)}: {figures} (gap {_gap(row)})"
+
+
+def _gap(row: StateRow) -> str:
+    """That of the first goal, marked where the row is not proven to be the best of its layouts."""
+    _, selection, _ = finished_stages(row.run)
+    gap = f"{selection.goal(row.run.goals[0].name).gap:.1%}"
+    return gap if is_best(selection, row.run.goals) else f"{gap} {UNPROVEN} {_why(row)}"
+
+
+def _why(row: StateRow) -> str:
+    _, selection, _ = finished_stages(row.run)
+    return selection.stop if not selection.cuts else f"{selection.claim}; {selection.stop}"
+
+
+def _is_open(row: StateRow) -> bool:
+    _, selection, _ = finished_stages(row.run)
+    return not is_best(selection, row.run.goals)
+
+
+def _cut_lines(kept: StateReport) -> list[str]:
+    """What the mark of a search that was cut means, if there is one."""
+    if not any(map(_is_open, kept.rows)):
+        return []
+    return [f"{UNPROVEN} its search was cut: in these layouts a better program may exist."]
 
 
 def _untried(kept: StateReport) -> list[str]:
@@ -59,7 +92,8 @@ def _line(kept: StateReport, i: int) -> tuple[str, ...]:
     plain, own = (_values(kept.rows[at]) for at in (0, i))
     price = "" if not i else delta_text("time", own["time"] - plain["time"])
     texts = (goal_text(g, own[g]) for g in GOALS)
-    return "*" if i == kept.best else "", *texts, price, _layouts(kept.rows[i])
+    mark = "*" if i == kept.best else ""
+    return mark, *texts, price, _gap(kept.rows[i]), _layouts(kept.rows[i])
 
 
 def _values(row: StateRow) -> dict[str, int]:
@@ -93,11 +127,13 @@ def _layout(layout: Layout) -> str:
 
 def _advice(kept: StateReport) -> str:
     row = kept.rows[kept.best]
+    by = by_figures(row.run.target, row.run.goals)
+    best = "Best found" if any(map(_is_open, kept.rows)) else f"Best{by}"
     if not row.layouts:
-        return "Best: plain; no call converts the state."
+        return f"{best}: plain; no call converts the state."
     moved = sum(kept.types[n].nbytes for n in row.layouts)
     return (
-        f"Best: {_layouts(row)}. The caller packs {bytes_text(moved)} before the first call and "
+        f"{best}: {_layouts(row)}. The caller packs {bytes_text(moved)} before the first call and "
         "unpacks them after the last."
     )
 
@@ -123,5 +159,7 @@ def _row_json(row: StateRow) -> dict[str, Any]:
         **figures(schedule),
         "relayout_bytes": schedule.relayout_bytes,
         "caller_us": row.caller_ps / 1e6,
+        "claim": selection.claim,
+        "stop": selection.stop,
         "gaps": gaps,
     }

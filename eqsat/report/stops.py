@@ -38,12 +38,16 @@ def stop_warnings(run: Finished) -> list[Diagnostic]:
                 f"extraction stopped ({run.selection.stop}): {name} {goal_text(name, g.value)}"
                 f" found, nothing below {goal_text(name, g.bound)} is possible{among}"
                 f" (gap {g.gap:.1%})",
+                help=_LONGER if run.selection.stop.endswith(" time") else "",
                 severity="warning",
             )
             for name, g in run.selection.goals
             if name in asked and g.gap > 0 and run.selection.stop not in ("optimal", GREEDY)
         ]
     return found
+
+
+_LONGER = "each phase has a share of the time limit, `--time-limit` raises all of them"
 
 
 def _bounded(loop: str) -> Diagnostic:
@@ -101,8 +105,8 @@ def _guard(stat: RuleStat, rules: Mapping[str, Rule], egraph: EGraph, limits: Li
 
 
 def _more_room(egraph: EGraph, limits: Limits) -> str:
-    if egraph.stop == "wall":
-        return "or give the search more time"
+    if not hasattr(limits, egraph.stop):
+        return "or give the search more time (`--time-limit`)"
     return f"or raise the limit (`--limit {egraph.stop}={2 * getattr(limits, egraph.stop)}`)"
 
 

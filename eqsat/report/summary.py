@@ -15,6 +15,7 @@ from eqsat.ops.targets.occupancy import device_figures
 from eqsat.report.finished import Finished
 from eqsat.report.mesh import plan_summary
 from eqsat.report.orders import packed_alone
+from eqsat.report.proven import is_measured_here
 from eqsat.report.weights import weights_json
 
 PS_PER_US = 1e6
@@ -48,6 +49,7 @@ def summary(run: Finished) -> dict[str, Any]:
         },
         "target": run.target.name,
         "target_reason": run.target.chosen or None,
+        "figures_measured_here": is_measured_here(run.target),
         "executor": run.execution.to_json(),
         "rules": [r.name for r in run.rules.rules],
         "rule_check": None if run.rule_check is None else run.rule_check.to_json(),
@@ -245,6 +247,7 @@ def _verify(verification: Any) -> dict[str, Any] | None:
         "arena",
         "arena_reason",
         "input_error",
+        "drawn",
     )
     found = {k: getattr(verification, k) for k in keys}
     for key in ("max_error", "input_error"):  # a NaN or another shape has no distance

@@ -20,7 +20,9 @@ from eqsat.report.measured import measured_lines
 from eqsat.report.mesh import mesh_claim, mesh_lines, rule_uses
 from eqsat.report.orders import order_lines, packed_alone
 from eqsat.report.origins import rules_in_result
+from eqsat.report.proven import by_figures, claim_text
 from eqsat.report.rounding import inexact_rules
+from eqsat.report.running import execution_lines
 from eqsat.report.summary import border_layouts
 from eqsat.report.units import bytes_text, count_text, goal_text, ratio_text, seconds_text
 from eqsat.report.weights import life_line
@@ -33,7 +35,7 @@ def summary_text(run: Finished) -> str:
     if run.schedule is not None:
         lines += ["", *goal_table(run), *life_line(run.schedule), *cut_lines(run)]
         lines += _arena_line(run.schedule)
-        lines += _executor_lines(run)
+        lines += execution_lines(run.execution)
         lines += _device_lines(run)
         lines += _mesh_lines(run)
         lines += measured_lines(run.measured)
@@ -66,14 +68,14 @@ def cut_lines(run: Finished) -> list[str]:
     if found is None or not found.cuts:
         return []
     left_out = [_CUT[c.what, c.by].format(c.count) for c in found.cuts]
-    return [f"{found.claim}; left out {'; '.join(left_out)}"]
+    return [f"{found.claim}; {'; '.join(left_out)}"]
 
 
 _CUT = {
-    ("groups", CAP): "by a cap groups behind {:,} e-nodes (bounds are of the others)",
-    ("merges", CAP): "by a cap merges around {:,} values (bounds are of the others)",
-    ("groups", TIME_LIMIT): "for want of time groups behind {:,} e-nodes",
-    ("merges", TIME_LIMIT): "for want of time merges",
+    ("groups", CAP): "a cap left out groups behind {:,} e-nodes (bounds are of the others)",
+    ("merges", CAP): "a cap left out merges around {:,} values (bounds are of the others)",
+    ("groups", TIME_LIMIT): "time was up before all groups behind {:,} e-nodes were looked at",
+    ("merges", TIME_LIMIT): "time was up before merges were looked at",
 }
 
 
@@ -83,13 +85,6 @@ def _arena_line(s: Schedule) -> list[str]:
         return []
     arena, bound = bytes_text(s.arena_bytes), bytes_text(s.arena_bound)
     return [f"temporaries lie in an arena of {arena}; {bound} of it are live at once"]
-
-
-def _executor_lines(run: Finished) -> list[str]:
-    """What the plan is to the executor, and a line per dispatch that it declines."""
-    found = run.execution
-    lines = [f"executor {found.executor}{found.plan and ': '}{found.plan}"]
-    return lines + [f"dispatch {i} is not run as planned: {why}" for i, why in found.declined]
 
 
 def _device_lines(run: Finished) -> list[str]:
@@ -106,7 +101,8 @@ def _mesh_lines(run: Finished) -> list[str]:
     """The plan for a mesh, if the target has one."""
     if run.mesh_plan is None:
         return []
-    return ["", *mesh_lines(run.mesh_plan, run.cut_schedule.program)]
+    by = by_figures(run.target, run.goals)
+    return ["", *mesh_lines(run.mesh_plan, run.cut_schedule.program, by)]
 
 
 def phase_lines(run: Finished) -> list[str]:
@@ -127,11 +123,17 @@ def phase_facts(run: Finished) -> list[tuple[str, str, str]]:
     if run.egraph is not None:
         rows.append(("saturate", run.rules.name, _saturate_text(run.egraph, len(run.rules.rules))))
     if run.selection is not None:
-        rows.append(("extract", run.target.name, _extract_text(run.selection)))
+        rows.append(("extract", run.target.name, _extract_text(run, run.selection)))
     if run.schedule is not None:
         rows.append(("schedule", "", _schedule_text(run.schedule, run.baseline_schedule)))
         if run.mesh_plan is not None:
-            rows.append(("mesh", run.mesh_plan.mesh.to_text(), mesh_claim(run.mesh_plan)))
+            rows.append(
+                (
+                    "mesh",
+                    run.mesh_plan.mesh.to_text(),
+                    mesh_claim(run.mesh_plan, by_figures(run.target, run.goals)),
+                )
+            )
         if run.seconds.get("compile") is not None:
             packs = count_text(run.schedule.counts()["weight_packs"], "pack")
             rows.append(("compile", "jax", f"{packs} of weights, ahead of time"))
@@ -169,15 +171,16 @@ def _saturate_text(egraph: EGraph, rules: int) -> str:
     return f"{count_text(rules, 'rule')}: {size}, {stop}"
 
 
-def _extract_text(selection: Selection) -> str:
+def _extract_text(run: Finished, selection: Selection) -> str:
     goals = ", ".join(f"{name} {goal_text(name, g.value)}" for name, g in selection.goals)
-    return f"{goals} ({_ended(selection)})"
+    return f"{goals} ({_ended(run, selection)})"
 
 
-def _ended(selection: Selection) -> str:
+def _ended(run: Finished, selection: Selection) -> str:
     """What is claimed, and why the search ended before it could claim more."""
+    claim = claim_text(selection, run.target, run.goals)
     early = selection.cuts and selection.stop != "cut"
-    return f"{selection.claim}; {selection.stop}" if early else selection.claim
+    return f"{claim}; {selection.stop}" if early else claim
 
 
 def verification_text(v: Any) -> str:
@@ -185,10 +188,14 @@ def verification_text(v: Any) -> str:
     if v.outcome == "unproven":
         return f"NOT VERIFIED: {v.reason}"
     found = "ok" if v.ok else f"MISMATCH at {v.where}"
-    samples = f"{v.samples} samples{_ON_ARENA.get(v.arena, '')}"
+    samples = f"{count_text(v.samples, 'sample')}{_ON_ARENA.get(v.arena, '')}{_drawn_text(v.drawn)}"
     own = "" if v.input_error is None else f" (of the input {v.input_error:.1e})"
     found = f"{found}, max error {v.max_error:.1e}{own}, limit {v.limit:.0e} ({samples})"
     return found if v.arena != "unproven" else f"{found}; {v.arena_reason}"
+
+
+def _drawn_text(weights: int) -> str:
+    return f", {count_text(weights, 'weight')} drawn at random, too" if weights else ""
 
 
 _ON_ARENA = {"ok": ", also on one arena"}

@@ -119,7 +119,11 @@ def _from_onnx(path: Path, sizes: Mapping[str, int] | None) -> Source:
     from eqsat.frontends.onnxgraph import read_onnx
 
     traced = read_onnx(path, sizes)
-    return Source(traced.program, traced.weights, traced.opaque)
+    return Source(traced.program, traced.weights, traced.opaque, fixed=_plain_sizes(sizes))
+
+
+def _plain_sizes(sizes: Mapping[str, int] | None) -> dict[str, int]:
+    return {name: int(size) for name, size in (sizes or {}).items()}
 
 
 def _from_mlir(path: Path, function: str, sizes: Mapping[str, int] | None) -> Source:

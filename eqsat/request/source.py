@@ -27,3 +27,4 @@ class Source:
     traced: Traced | None = None
     places: Mapping[Border, Span] = field(default_factory=dict)  # where layouts are stated
     layouts: Mapping[Border, Layout] = field(default_factory=dict)  # of what crosses packed
+    fixed: Mapping[str, int] = field(default_factory=dict)  # sizes that its file leaves open

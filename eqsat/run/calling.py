@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from eqsat.run.seconds import timed
@@ -87,19 +88,19 @@ def verified(run: Run, samples: int, seed: int, work_limit: float | None) -> Ver
     with timed(run.seconds, "compile"):
         call = _flat_call(run, drawn)
     with timed(run.seconds, "verify"):
-        return verify(
+        found = verify(
             run.program, call, {**weights, **drawn}, run.source.opaque,
             chosen=schedule.program, schedule=schedule, beside=bool(inexact_rules(run)),
             samples=samples, seed=seed,
             work_limit=WORK_LIMIT if work_limit is None else work_limit,
         )  # fmt: skip
+    return replace(found, drawn=len(drawn))
 
 
 def _flat_call(run: Run, drawn: Mapping[str, Any]) -> Callable[..., Sequence[Any]]:
     """Flat inputs → results, compiled; drawn: weights the program has no values of."""
-    executable = run.executable
-    if drawn:
-        executable = built(run, {**run.weights, **drawn}, run.target)
+    weights = {**run.weights, **drawn}
+    executable = built(run, weights, run.runs_on) if drawn else run.executable
     if run.orders is None or not run.orders.chosen:
         return executable.compile()
     from eqsat.execute.formats import scheduled_call

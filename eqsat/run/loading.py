@@ -127,6 +127,7 @@ def load_folder(folder: str | Path) -> Run:
         search = {k: options[k] for k in ("time_limit", "seed", "threads")}
         search["extractor"] = options.get("extractor", "cpsat")  # runs of before have none
         seconds, limits = options["seconds"], Limits.of(options.get("limits"))
+        fixed = dict(options.get("sizes", {}))
         checked, verified = options.get("rule_check"), options["verification"]
         rule_check = None if checked is None else RuleCheck.from_json(checked)
         verification = None if verified is None else Verification(**verified)
@@ -139,7 +140,7 @@ def load_folder(folder: str | Path) -> Run:
     opaque = {k: OpaqueCall.load(data) for k, data in exported.items()}
     packed = place / artefact.PACKED
     later: Any = None  # until `keep_texts`
-    source = SavedSource(later, weights, opaque)
+    source = SavedSource(later, weights, opaque, fixed=fixed)
     source.keep_texts(place, texts)
     run = SavedRun(
         source, later, machine, later, goals, seconds, search, limits,

@@ -24,6 +24,7 @@ from eqsat.model.rules import RuleSet
 from eqsat.model.schedule import Schedule
 from eqsat.model.selection import GoalRequest, Selection
 from eqsat.model.target import Target
+from eqsat.report.proven import claim_text
 from eqsat.report.units import goal_text
 from eqsat.request.source import Source
 
@@ -89,7 +90,8 @@ class Run:
         goals = ", ".join(
             f"{g.name} {goal_text(g.name, self.selection.goal(g.name).value)}" for g in self.goals
         )
-        return f"<Run {what}: {goals} ({self.selection.claim})>"
+        claim = claim_text(self.selection, self.target, self.goals)
+        return f"<Run {what}: {goals} ({claim})>"
 
     def _repr_html_(self) -> str | None:
         """The page of the run, as a notebook shows it; its one line, if there is no schedule."""
@@ -284,17 +286,21 @@ class Run:
         of: str = "schedule",
         weights: str = "auto",
         partial: bool = False,
+        sizes: Mapping[str, int] | None = None,
     ) -> Exported:
         """The chosen program as an MLIR module (`"mlir"`) or an ONNX model (`"onnx"`).
 
         Written to `path` if given. of: `"schedule"` is the chosen program with its packed weights;
         `"program"` the input. weights: `auto`, `constants`, `resources` or `arguments`. partial:
-        undefined functions stand for ops that cannot be written. Raises EqsatError: E380 if there
-        are such ops and not `partial`, E381 if a weight has no values, E382 if `onnx` is not
-        installed, E383 for unknown words, E384 if the file cannot be written.
+        undefined functions stand for ops that cannot be written. sizes: those of the program that
+        are not known, as the run has them; what is written is for these alone. Raises EqsatError:
+        E380 if there are ops that cannot be written and not `partial`, E381 if a weight has no
+        values, E382 if `onnx` is not installed, E383 for unknown words, E384 if the file cannot be
+        written, E395 if not all sizes are known and not all of them are given.
         """
-        from eqsat.export.write import check_word, export, write_files
+        from eqsat.export.write import check_sizes, check_word, export, write_files
 
+        check_sizes(self.program.name, self.open_sizes, sizes or {})
         check_word("part of a run to export", of, ("schedule", "program"))
         what = self.program if of == "program" else self.need_schedule()
         beside = f"{Path(path).name}.data" if path is not None else ""
@@ -303,6 +309,12 @@ class Run:
             weights=weights, partial=partial, external=beside, name=self.program.name,
         )  # fmt: skip
         return found if path is None else write_files(found, Path(path))
+
+    @property
+    def open_sizes(self) -> dict[str, int]:
+        """Sizes that the program leaves open, by name, each with the one that this run is of."""
+        symbols = () if self.family is None else self.family.symbols
+        return dict(self.source.fixed) | {s.name: s.size for s in symbols}
 
     def compile_for(self, device: str, *, weights: str = "auto", limit: float = 300.0) -> Told:
         """What the compiler of a device that is not here makes of the answer and of the input.

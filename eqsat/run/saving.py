@@ -21,10 +21,16 @@ def saved(run: Run, folder: Path, packed: bool) -> Path:
     """
     exported = {k: call.export() for k, call in run.source.opaque.items()}
     arrays: dict[str, Mapping[str, Any]] = {artefact.WEIGHTS: run.weights}
-    ran = "executable" in vars(run)  # so its weights are packed
-    if packed and ran and run.mesh_plan is None:
+    ran = "executable" in vars(run)  # so its weights are packed, if there are any
+    if packed and ran and run.mesh_plan is None and _has_weights(run):
         arrays[artefact.PACKED] = packed_arrays(run.need_schedule(), run.executable.packed)
     return artefact.write_folder(folder, _values(run), _texts(run), arrays, exported)
+
+
+def _has_weights(run: Run) -> bool:
+    """Whether every weight has an array; of some only the shape may be known."""
+    program, known = run.program, run.weights
+    return all(program.leaf(i).key in known for i in program.weights)
 
 
 def _values(run: Run) -> dict[str, Any]:
@@ -41,6 +47,7 @@ def _values(run: Run) -> dict[str, Any]:
         "rule_check": None if run.rule_check is None else run.rule_check.to_json(),
         "seconds": run.seconds,
         "limits": run.limits.to_json(),
+        "sizes": dict(run.source.fixed),
     } | run.search
     return values | {"manifest": artefact.manifest(options)}
 
@@ -52,8 +59,10 @@ def _texts(run: Run) -> dict[str, str]:
         texts["4-schedule.txt"] = run.schedule.to_text()
     if run.mesh_plan is not None:
         from eqsat.report.mesh import plan_text
+        from eqsat.report.proven import by_figures
 
-        texts["4-mesh.txt"] = plan_text(run.mesh_plan, run.cut_schedule.program)
+        by = by_figures(run.target, run.goals)
+        texts["4-mesh.txt"] = plan_text(run.mesh_plan, run.cut_schedule.program, by)
     return texts
 
 

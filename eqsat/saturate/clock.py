@@ -6,22 +6,24 @@ import math
 import time
 from dataclasses import dataclass, replace
 
+from eqsat.model.stopping import SATURATION_TIME
+
 HANDING_OVER = 6e-5  # seconds a node takes from egglog's tables to an `EGraph`, measured, and some
 
 
 @dataclass(frozen=True)
 class Clock:
-    """`until` is a `time.monotonic()`; `name` is why a search stops then: seconds or wall."""
+    """`until` is a `time.monotonic()`; `name` is why a search stops then."""
 
     until: float = math.inf
-    name: str = "wall"
+    name: str = SATURATION_TIME
 
     @classmethod
     def of(cls, seconds: float | None, deadline: float | None) -> Clock:
         """Whichever of a limit in seconds from now and a deadline comes first."""
         limit = math.inf if seconds is None else time.monotonic() + seconds
-        wall = math.inf if deadline is None else deadline
-        return cls(limit, "seconds") if limit < wall else cls(wall, "wall")
+        share = math.inf if deadline is None else deadline
+        return cls(limit, "seconds") if limit < share else cls(share)
 
     def halved(self) -> Clock:
         """One that gives up after half of the time that is left."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from eqsat.frontends.mlir.kept import KEPT
 from eqsat.frontends.mlir.movement import TENSORS
 from eqsat.frontends.mlir.older import modernised
 from eqsat.frontends.mlir.parser import parse_module
+from eqsat.frontends.mlir.scf import SCF, read_scf
 from eqsat.frontends.mlir.source import ModuleText, load_text
 from eqsat.frontends.mlir.unknown import argument_sizes
 from eqsat.frontends.values import Context, Tensor
@@ -284,6 +285,8 @@ class FunctionReader:
             return [self._load(op)]
         if op.name == "hal.tensor.import":
             return [self._import(op)]
+        if op.name in SCF:
+            return read_scf(self, op)
         if op.name in _TABLE:
             return _TABLE[op.name](self.scope, op)
         if not op.results and op.name.split(".")[-1] in ("assert", "barrier", "await", "signal"):
@@ -294,6 +297,11 @@ class FunctionReader:
             "E374", f"`{op.name}` has no meaning here yet", op,
             help="rewrite it with linalg, tensor and arith ops, or cut it out of the function",
         )  # fmt: skip
+
+    def inner(self, ctx: Context, values: dict[Any, Item]) -> FunctionReader:
+        """A reader of a region inside, as a program of its own."""
+        scope = replace(self.scope, ctx=ctx, values=values)
+        return replace(self, scope=scope, calls=list(self.calls))
 
     def _call(self, op: Any) -> list[Item]:
         name = op.attributes["callee"].value

@@ -26,6 +26,8 @@ from eqsat.report.mesh import plan_text
 from eqsat.report.page.assets import scripted_document
 from eqsat.report.page.content import page_data
 from eqsat.report.progress import CURVE_COLUMNS, CURVE_FIGURES, curve_rows
+from eqsat.report.proven import by_figures, proof_text
+from eqsat.report.running import execution_lines
 from eqsat.report.text import (
     GOAL_COLUMNS,
     GOAL_FIGURES,
@@ -110,7 +112,8 @@ def _figures(run: Finished, selection: Selection) -> str:
     items = []
     for row in goal_rows(run):
         goal = asked.get(row.name)
-        proof = "" if goal is None or row.gap is None else _proof(goal.gap)
+        is_asked = goal is not None and row.gap is not None
+        proof = proof_text(selection, row.name, run.target, run.goals) if is_asked else ""
         figure = goal_text(row.kind, row.chosen)
         text = f"<b>{escape(figure)}</b> {escape(row.name)} "
         items.append(f'<li>{text}<span class="soft">{escape(proof)}</span></li>')
@@ -133,7 +136,8 @@ def _mesh(run: Finished) -> list[str]:
     """A section for the plan of a mesh; none where the target is one device."""
     if run.mesh_plan is None:
         return []
-    return [section("Mesh", pre(plan_text(run.mesh_plan, run.cut_schedule.program)))]
+    text = plan_text(run.mesh_plan, run.cut_schedule.program, by_figures(run.target, run.goals))
+    return [section("Mesh", pre(text))]
 
 
 def _told(told: Told) -> Iterator[str]:
@@ -142,16 +146,11 @@ def _told(told: Told) -> Iterator[str]:
     yield html_table(TOLD_COLUMNS, told_rows(told), range(1, len(TOLD_COLUMNS)))
 
 
-def _proof(gap: float) -> str:
-    if gap == 0:
-        return "proven"
-    return f"gap {gap:.1%}" if gap >= 0.001 else "proven to 0.1 %"
-
-
 def _intro(run: Finished, selection: Selection) -> str:
     goals = ", then ".join(g.name for g in run.goals)
     lines = [f"rules {run.rules.name}; goals {goals}; search ended: {selection.stop}"]
     lines += cut_lines(run) if selection.cuts else []
+    lines += execution_lines(run.execution)
     lines += rule_check_lines(run)
     if run.verification is not None:
         lines.append(f"verified against float64: {verification_text(run.verification)}")
