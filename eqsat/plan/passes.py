@@ -7,7 +7,7 @@ of its reductions and stores have; at one point of them, a row, its passes run o
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import chain
 from typing import NamedTuple
 
@@ -126,3 +126,9 @@ class Dependences:
         stages = [i for i in (*self.evaluated(group), *group.stages) if i not in set(kept)]
         found = (accesses_read(self.nest.stages[i].arguments) for i in stages)
         return list(dict.fromkeys(chain.from_iterable(found)))
+
+
+@lru_cache(maxsize=16)  # planner, check and generator ask one after the other
+def dependences(nest: Nest) -> Dependences:
+    """The dependences of a nest."""
+    return Dependences(nest)

@@ -4,7 +4,6 @@ how many points there is something to multiply."""
 from __future__ import annotations
 
 import math
-from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
@@ -93,13 +92,13 @@ def multiply_adds(nest: Nest, number: int) -> int:
     return math.floor(points * max(share, 0))
 
 
-def _share(b: Bound, sizes: tuple[int, ...]) -> Fraction:
+def _share(b: Bound, sizes: tuple[int, ...]) -> float:
     """Share of the points of its loops at which a bound holds."""
     own = sorted(named(b.strides))
     points = math.prod(sizes[i] for i in own)
     if points > MOST_POINTS:
-        return Fraction(0)
+        return 0.0
     index = np.array(b.base)
     for i in own:
         index = np.add.outer(index, np.arange(sizes[i]) * b.strides[i])
-    return Fraction(int(((index >= 0) & (index < b.extent)).sum()), points)
+    return int(((index >= 0) & (index < b.extent)).sum()) / points

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from eqsat.model.nest import Nest
 from eqsat.model.tensor import DTYPES
-from eqsat.plan.passes import Dependences
+from eqsat.plan.passes import dependences
 from eqsat.plan.rows import Part, Pass, Rows, scratch_of, square_slots
 
 
@@ -19,7 +19,7 @@ def row_faults(nest: Nest, plan: Rows) -> Iterator[str]:
         yield "stores are not written by one pass each"
     if plan.items != sum(p.items for p in plan.parts):
         yield "it has other work items than its parts"
-    passes = Dependences(nest)
+    passes = dependences(nest)
     made = [passes.groups(s) for s in passes.sections]
     if [[(q.stages, q.stores) for q in part.passes] for part in plan.parts] != [
         [(g.stages, g.stores) for g in groups] for groups in made

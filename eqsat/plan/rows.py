@@ -15,7 +15,7 @@ from typing import ClassVar, NamedTuple
 from eqsat.model.nest import Access, Nest, NoNest
 from eqsat.model.plan import Machine, Plan, Work
 from eqsat.plan import estimate, expressions
-from eqsat.plan.passes import Dependences, RowSection, Sweep
+from eqsat.plan.passes import Dependences, RowSection, Sweep, dependences
 from eqsat.plan.rowwork import element_bytes, row_work, turned
 from eqsat.plan.stages import accesses_read, additions, stages_read, summed
 
@@ -90,7 +90,7 @@ def plan(nest: Nest, machine: Machine) -> Rows:
     expressions.check_bodies(nest)
     if any(s.access.lookups for s in nest.stores):
         raise NoNest("kernels write no element whose place is looked up")
-    passes = Dependences(nest)
+    passes = dependences(nest)
     chosen = [_section(nest, passes, s, machine) for s in passes.sections]
     parts = tuple(c.part for c in chosen)
     items = sum(p.items for p in parts)

@@ -19,7 +19,7 @@ from eqsat.execute.kernels.rowpoints import RowCode
 from eqsat.execute.kernels.squares import Squares
 from eqsat.model.nest import Lookup, Nest
 from eqsat.model.plan import Machine
-from eqsat.plan.passes import Dependences
+from eqsat.plan.passes import dependences
 from eqsat.plan.rows import Part, Rows
 from eqsat.plan.stages import access_loops
 
@@ -29,7 +29,7 @@ At = tuple[Index, ...]
 def emit(head: Head, nest: Nest, plan: Rows, machine: Machine) -> None:
     """The body of the kernel: every part over those of its work items that are asked for."""
     code, first = head.code, 0
-    passes = Dependences(nest)
+    passes = dependences(nest)
     parts = plan.parts
     for part, section in zip(parts, passes.sections, strict=True):
         lo, hi = head.lo, head.hi

@@ -97,6 +97,7 @@ def _sums(nest: Nest, s: Stage, points: int) -> list[str]:
 def _dependences(nest: Nest, number: int) -> list[str]:
     """A stage has the loops that what it reads depends on."""
     s = nest.stages[number]
+    own = {*s.loops, *s.reduced}
     needs: set[int] = set()
     for a in s.arguments:
         if isinstance(a, Access):
@@ -104,24 +105,29 @@ def _dependences(nest: Nest, number: int) -> list[str]:
         elif a >= number:
             return [f"stage {number} reads stage {a}, which is behind it"]
         else:
-            needs |= set(nest.stages[a].loops)
-    needs = needs.union(*(named(b.strides) for b in s.bounds))
-    missing = {i for i in needs - {*s.loops, *s.reduced} if nest.sizes[i] > 1}
-    if not missing and not set(s.loops) & set(s.reduced):
+            needs.update(nest.stages[a].loops)
+    for b in s.bounds:
+        needs |= named(b.strides)
+    missing = {i for i in needs - own if nest.sizes[i] > 1}
+    if not missing and len(own) == len(s.loops) + len(s.reduced):
         return []
     return [f"stage {number} (%{s.node}) depends on loops {sorted(missing)}, which it has not"]
 
 
 def _named(x: Access | Bound) -> set[int]:
     own = named(x.strides)
-    return own.union(*map(_named, (*x.bounds, *x.indices))) if isinstance(x, Access) else own
+    if isinstance(x, Access) and (x.bounds or x.lookups):
+        own = own.union(*map(_named, (*x.bounds, *x.indices)))
+    return own
 
 
 def _read(nest: Nest, a: Access, loops: set[int], elements: Mapping[int, int]) -> list[str]:
     """What is read lies within its buffer."""
     found = [f for x in a.indices for f in _read(nest, x, loops, elements)]
-    low, high = extremes(a, nest.sizes, loops, nest.bounds)
     size = elements[a.buffer]
+    low, high = span(a.strides, a.base, nest.sizes)  # most lie within it wherever bounds are
+    if a.lookups or low < 0 or high >= size:
+        low, high = extremes(a, nest.sizes, loops, nest.bounds)
     if low >= 0 and high < size:
         return found
     if a.lookups:
