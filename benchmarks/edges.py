@@ -5,9 +5,10 @@
 
 A number is one set of sizes of every form (`hunts.edgeprograms`) on every machine that this CPU can
 be. Kernels run in processes of their own: where one leaves a buffer, the process says which one and
-ends, LLVM's crashes and endless loops end it too, and each is a finding. Prints one JSON object:
-kernels by kind of plan and by what plans do, why cases are no kernels, and every finding with the
-text of its program; exit code 1 if there is one.
+ends, LLVM's crashes and endless loops end it too, and each is a finding, as are alarms: what the
+checks of nests and plans say of kernels that are right. Prints one JSON object: kernels by kind of
+plan and by what plans do, why cases are no kernels, and every finding with the text of its program;
+exit code 1 if there is one.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def rows_of(edges: Sequence[Edge], patience: float) -> Iterator[Row]:
                 process.join()
                 yield {"case": str(edge), "kind": edge.kind, "wrong": row, "text": edge.text}
                 break
-            yield row | ({"text": edge.text} if "wrong" in row else {})
+            yield row | ({"text": edge.text} if is_bad(row) else {})
         process.join()
 
 
@@ -69,6 +70,10 @@ def _next(pipe: Connection, patience: float) -> Row | str:
         return "its process ended"
 
 
+def is_bad(row: Row) -> bool:
+    return "wrong" in row or "alarm" in row
+
+
 def totals(rows: Sequence[Row]) -> Row:
     kernels = [r for r in rows if "plan" in r]
     refused = Counter(f"{_form(r)}: {r['refused']}" for r in rows if "refused" in r)
@@ -76,6 +81,7 @@ def totals(rows: Sequence[Row]) -> Row:
         "cases": len(rows),
         "kernels": len(kernels),
         "wrong": sum("wrong" in r for r in rows),
+        "alarms": sum("alarm" in r for r in rows),
         "plans": dict(Counter(r["plan"] for r in kernels)),
         "traits": dict(Counter(t for r in kernels for t in r["traits"])),
         "refused": dict(refused.most_common()),
@@ -102,17 +108,17 @@ def main() -> int:
         for some in pool.imap(ask, range(len(o.seeds))):
             rows += some
             for r in some:
-                if "wrong" in r:
+                if is_bad(r):
                     print(json.dumps(r), file=sys.stderr, flush=True)
     found = {
         "format": 1,
         "seconds": round(time.perf_counter() - begin, 1),
         "totals": totals(rows),
         "by_kind": {k: totals([r for r in rows if r["kind"] == k]) for k in o.kinds},
-        "wrong": [r for r in rows if "wrong" in r],
+        "bad": [r for r in rows if is_bad(r)],
     }
     tell(found, o.out)
-    return 1 if found["wrong"] else 0
+    return 1 if found["bad"] else 0
 
 
 if __name__ == "__main__":

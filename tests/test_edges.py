@@ -38,7 +38,7 @@ WAYS = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_kernels_are_right_at_their_edges(kind):
     rows = [edges.checked(e) for e in edges.cases((kind,), range(1))]
-    assert not [r for r in rows if "wrong" in r]
+    assert not [r for r in rows if "wrong" in r or "alarm" in r]
     kernels = [r for r in rows if "plan" in r]
     assert len(kernels) > 0.8 * len(rows)
     assert {t for r in kernels for t in r["traits"]} >= WAYS[kind]

@@ -25,8 +25,9 @@ from eqsat.model.schedule import Dispatch, Schedule
 from eqsat.model.tensor import TensorType
 from eqsat.ops.meaning import programs as meaning
 from eqsat.ops.meaning.programs import element_dtype
+from eqsat.plan.plancheck import plan_faults
 from eqsat.plan.planner import plan
-from hunts.edges import differs, kernel_runs, machines, small_items
+from hunts.edges import differs, is_alarm, kernel_runs, machines, small_items
 
 Array = np.ndarray[Any, Any]
 
@@ -35,7 +36,8 @@ Array = np.ndarray[Any, Any]
 class Beside:
     """dispatches: of the schedule. kernels: those that were run as such, and `plans` of them.
 
-    refused: why the others were not. wrong: what a kernel computed otherwise than its ops.
+    refused: why the others were not. wrong: what a kernel computed otherwise than its ops, and what
+    the checks of nests and plans refuse.
     """
 
     dispatches: int
@@ -63,12 +65,14 @@ def beside_ops(
             chosen = list(_plans(d, nest, own, seed + number))
         except NoNest as why:
             refused.append(re.sub(r"%\d+ ", "", str(why)))
+            wrong += [f"dispatch {number} ({d.ops}): {why}"] if is_alarm(why) else []
             continue
         kernels += 1
         plans += len(chosen)
         program = dispatch_program(schedule, d)
         for one, machine in chosen:
             text = _run(schedule, d, program, nest, (one, machine), values)
+            text = text or "; ".join(f"the check refuses it: {f}" for f in plan_faults(nest, one))
             if text:
                 wrong.append(f"dispatch {number} ({d.ops}) as {one.kind}: {text}\n{nest}{one}")
     return Beside(len(schedule.dispatches), kernels, plans, tuple(refused), tuple(wrong))

@@ -33,6 +33,7 @@ from eqsat.model.tensor import TensorType
 from eqsat.ops.meaning.programs import element_dtype
 from eqsat.ops.nests.nest import Member, nest_of
 from eqsat.plan import blocks, rowblocks, rows, strips, windowblocks
+from eqsat.plan.plancheck import plan_faults
 from eqsat.plan.planner import plan
 from hunts import guarded
 from hunts.edgeprograms import KINDS, programs
@@ -109,7 +110,10 @@ def fault(edge: Edge) -> str:
 
 
 def checked(edge: Edge) -> Row:
-    """The plan of a case in words, and what is `wrong` or why it is `refused`, if it is."""
+    """The plan of a case in words, and what is `wrong` or why it is `refused`, if it is.
+
+    alarm: what the checks of nests and plans say, who should say nothing of those that are right.
+    """
     row: Row = {"case": str(edge), "kind": edge.kind}
     machine, program = MACHINES[edge.machine], parse_program(edge.text)
     try:
@@ -117,13 +121,21 @@ def checked(edge: Edge) -> Row:
             nest = whole_nest(program)
             chosen = plan(nest, machine)
             row |= {"plan": chosen.kind, "traits": traits(chosen), "items": chosen.items}
+            alarms = "; ".join(plan_faults(nest, chosen))
+            row |= {"alarm": alarms} if alarms else {}
             return row | _wrong(program, nest, chosen, machine)
     except NoNest as why:
-        return row | {"refused": str(why)}
+        alarm = {"alarm": str(why)} if is_alarm(why) else {}
+        return row | {"refused": str(why)} | alarm
     except CannotCompile as why:
         return row | {"wrong": f"LLVM refuses it: {why}"}
     except Exception as error:  # whatever a valid program makes fail is a finding
         return row | {"wrong": f"{type(error).__name__}: {error}"}
+
+
+def is_alarm(why: NoNest) -> bool:
+    """Whether it was a check that found a fault in what is built."""
+    return str(why).startswith("the check refuses")
 
 
 @contextmanager
