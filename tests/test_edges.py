@@ -44,6 +44,41 @@ def test_kernels_are_right_at_their_edges(kind):
     assert {t for r in kernels for t in r["traits"]} >= WAYS[kind]
 
 
+FOUND = {
+    "a sum of bf16": """input x: bf16[7, 33]
+y = generic(x, loops=[7, 33], maps=[[d0, d1]], body=x0, combine=max, rank=1) : bf16[7]
+return y""",
+    "products of u8 in pairs": """input x: u8[27, 64]
+input w: u8[64, 8]
+y = generic(x, w, loops=[27, 8, 64], maps=[[d0, d2], [d2, d1]],
+  body=mul(cast(x0, i32), cast(x1, i32)), combine=add, rank=2) : i32[27, 8]
+return y""",
+    "nothing but pads": """input x: f32[1, 7, 17]
+input w: f32[1, 1, 17, 33]
+a = pad(x, low=[1, 0, 0], high=[0, 1, 0], value=0.0)
+y = generic(a, w, loops=[1, 4, 33, 1, 1, 17],
+  maps=[[2*d0 + 2*d3, 2*d1 + 2*d4, d5], [d3, d4, d5, d2]], body=mul(x0, x1), combine=add, rank=3)
+return y""",
+    "a sum of parts that are products": """input p: f32[7, 33]
+input q: f32[7, 33]
+u = generic(p, loops=[7, 33], maps=[[d0, d1]], body=mul(x0, 2.0), rank=2)
+v = generic(q, loops=[7, 33], maps=[[d0, d1]], body=mul(x0, 3.0), rank=2)
+a = reshape(u, shape=[7, 1, 33])
+b = reshape(v, shape=[7, 1, 33])
+x = concat(a, b, axis=1)
+y = generic(x, loops=[7, 33, 2], maps=[[d0, d2, d1]], body=x0, combine=add, rank=2)
+return y""",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_what_was_wrong_once(name):
+    """Kernels that were wrong, that LLVM refused, or that the checks refused though right."""
+    for machine in edges.machines():
+        row = edges.checked(edges.Edge(name, name, machine, f"program edge\n{FOUND[name]}\n"))
+        assert "plan" in row and "wrong" not in row and "alarm" not in row, row
+
+
 def test_sizes_come_all_and_beside_others():
     pools = [[Sizes("form", n, 16).of(*range(7)) for n in range(k, k + 7)] for k in (0, 7, 14)]
     assert all(sorted(p) == list(range(7)) for p in pools)

@@ -155,7 +155,9 @@ def _sums(sizes: Blocking) -> Iterator[str]:
         if len(p.reduced) == 1 and p.k_blocks > 1 and p.k_block % p.fused:
             yield f"groups of {p.fused} products do not divide a block"
         types = {f.narrow for f in sizes.factors}
-        if not types <= ({"i8", "u8"} if p.fused == 4 else {"i8", "u8", "i16"}) or types == {"u8"}:
+        # pairs are of i16, which holds both; of four one factor is signed
+        fits = types <= {"i8", "u8", "i16"} if p.fused == 2 else types in ({"i8"}, {"i8", "u8"})
+        if not fits:
             yield f"{p.fused} products of {' and '.join(sorted(types))} are not summed at once"
 
 

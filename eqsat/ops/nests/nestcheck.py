@@ -130,6 +130,8 @@ def _read(nest: Nest, a: Access, loops: set[int], elements: Mapping[int, int]) -
         low, high = extremes(a, nest.sizes, loops, nest.bounds)
     if low >= 0 and high < size:
         return found
+    if any(not named(b.strides) and not 0 <= b.base < b.extent for b in a.bounds):
+        return found  # nothing is read: it is a pad everywhere
     if a.lookups:
         raise Undecided(f"%{a.buffer} is read where an index says, between {low} and {high}")
     about = [b for b in (*nest.bounds, *a.bounds) if named(b.strides) & loops]
