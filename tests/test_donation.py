@@ -231,7 +231,7 @@ def test_only_what_changes_is_written(machine, sizes, turned, by):
         kernel, MACHINES[machine], [given[b] for b in kernel.reads], [(sizes, np.float32)]
     )
     changed = np.broadcast_to(here[None, :, None] if by == "row" else here, sizes) != turned
-    untouched = np.full(sizes, guarded.UNWRITTEN * 0x01010101, np.uint32).view(np.float32)
+    untouched = np.full(sizes, guarded.OTHER * 0x01010101, np.uint32).view(np.float32)
     want = np.where(changed, np.broadcast_to(new[:, None], sizes), untouched)
     assert found.tobytes() == want.tobytes()
 

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from eqsat.execute.customcalls import kernel_nest
 from eqsat.execute.kernels import abi, cache, ffi, jit
 from eqsat.execute.kernels.compiler import CannotCompile
-from eqsat.model.nest import Nest, NoNest, as_data
+from eqsat.model.nest import Nest, NoNest, as_data, refused_by_check
 from eqsat.model.plan import Machine, Plan
 from eqsat.model.schedule import Schedule
 from eqsat.plan.inplace import in_place
+from eqsat.plan.plancheck import plan_faults
 from eqsat.plan.planner import plan
 
 WORKER_PS = 3_000_000  # that a thread should have to do: to hand it over and join takes one
@@ -56,6 +57,8 @@ def planned(schedule: Schedule, number: int, machine: Machine) -> PlannedDispatc
         if result in d.writes:
             nest = in_place(nest, argument, result)
     chosen = d.plan or plan(nest, machine)
+    if fault := next(plan_faults(nest, chosen), ""):
+        raise NoNest(refused_by_check(f"{chosen.kind} plan", fault, nest))
     workers = max(1, d.time_ps // WORKER_PS) if d.time_ps else ffi.SLOTS
     own, names = _numbered(nest)
     return PlannedDispatch(own, chosen, names, workers)
