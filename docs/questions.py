@@ -2,13 +2,19 @@
 
     python docs/questions.py [--fresh] [NAME…]
 
-Results are kept in `results/`, so what is there is not run again; `--fresh` runs everything. Prints
-one JSON object: the seconds that each question took.
+    python docs/questions.py --stale REASON NAME…
+    python docs/questions.py --check
+
+Results are kept in `results/`, so what is there is not run again; `--fresh` runs everything. What
+was run is stamped (`docs/stamps.py`). `--stale` declares that a question was not run again although
+what decides it has changed; the page then says so. `--check` names what is stale of which question.
+Prints one JSON object: the seconds that each question took, or what is stale.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
 import re
 import shlex
@@ -18,10 +24,9 @@ import sys
 import time
 from pathlib import Path
 
+import stamps
 from fill import BLOCK, ROOT
-
-PAGE = ROOT / "experiments" / "README.md"
-FIGURES = PAGE.parent / "figures"
+from stamps import FIGURES, PAGE
 
 
 def answer(names: list[str], fresh: bool) -> dict[str, float]:
@@ -61,11 +66,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--fresh", action="store_true")
+    parser.add_argument("--stale", metavar="REASON", default="")
+    parser.add_argument("--check", action="store_true")
     asked = parser.parse_args()
+    kept = stamps.load()
+    if asked.check:
+        print(json.dumps({n: s for n in kept if (s := stamps.staleness(n, kept[n]))}, indent=1))
+        return
+    if asked.stale:
+        stamps.keep(kept, asked.names, "", asked.stale)
+        return
     seconds = answer(asked.names, asked.fresh)
     FIGURES.mkdir(exist_ok=True)
     for name in seconds:
         shutil.copyfile(ROOT / "results" / f"{name}.svg", FIGURES / f"{name}.svg")
+    stamps.keep(kept, seconds, str(datetime.datetime.now(datetime.UTC).date()))
     print(json.dumps(seconds, indent=1))
 
 

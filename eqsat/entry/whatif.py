@@ -77,7 +77,8 @@ class WhatIf:
         assert self.after.selection is not None
         before, by = _claim(self.before), by_figures(self.before.target, self.before.goals)
         if self.price is not None:
-            proof = f"proven{by}" if self.price.status == EXACT else "not proven"
+            said = "" if by in before else by  # once in a line
+            proof = f"proven{said}" if self.price.status == EXACT else "not proven"
             return f"as it is: {before}; the best program so: {price_text(self.price)}, {proof}"
         return f"as it is: {before}; then: {_claim(self.after)}"
 
