@@ -2,8 +2,8 @@
 
 A stamp is of the experiment's file, of what its rules and targets say, of its programs' files and
 of the version: not of comments, docs, or where figures come from. Nor is it of eqsat's code, of
-which `tests/test_stamps.py` asks some rows again. `experiments/stamps.json` keeps the stamps of what
-experiments/README.md shows, a hash of each table and figure, and why one is declared stale.
+which `tests/test_stamps.py` asks some rows again. `experiments/stamps.json` keeps the stamps of
+what experiments/README.md shows, a hash of each table and figure, and why one is declared stale.
 """
 
 from __future__ import annotations

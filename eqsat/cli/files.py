@@ -272,7 +272,13 @@ def _sets() -> tuple[Row, list[Row]]:
     from eqsat.plugins import find_names
 
     sets = [(n, load_ruleset(n)) for n in find_names("rules", ".yaml")]
-    return ("set", "rules", "doc"), [(n, str(len(s.everything)), s.doc) for n, s in sets]
+    return ("set", "rules", "doc"), [(n, _count(s), s.doc) for n, s in sets]
+
+
+def _count(of: RuleSet) -> str:
+    """`112 + 13`: rules that a search applies, and those of spreads, which only a mesh asks for."""
+    own, spreads = len(of.rules), len(of.spreads)
+    return f"{own} + {spreads}" if own and spreads else str(own or spreads)
 
 
 def _targets() -> tuple[Row, list[Row]]:

@@ -188,7 +188,9 @@ SearchLimits = Annotated[
 ]
 TimeLimit = Annotated[
     str,
-    typer.Option("--time-limit", help="Wall time from reading to the end of the schedule: `60s`."),
+    typer.Option(
+        "--time-limit", help="Wall time from the end of reading to that of the schedule: `60s`."
+    ),
 ]
 CompileLimit = Annotated[
     str,

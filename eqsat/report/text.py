@@ -190,7 +190,7 @@ def verification_text(v: Any) -> str:
     found = "ok" if v.ok else f"MISMATCH at {v.where}"
     samples = f"{count_text(v.samples, 'sample')}{_ON_ARENA.get(v.arena, '')}{_drawn_text(v.drawn)}"
     own = "" if v.input_error is None else f" (of the input {v.input_error:.1e})"
-    found = f"{found}, max error {v.max_error:.1e}{own}, limit {v.limit:.0e} ({samples})"
+    found = f"{found}, max error {v.max_error:.1e}{own}, limit {v.limit:.1e} ({samples})"
     return found if v.arena != "unproven" else f"{found}; {v.arena_reason}"
 
 
@@ -206,7 +206,7 @@ def verification_problem(v: Any) -> Diagnostic:
     if v.outcome == "unproven":
         hint = "`--work-limit` raises it" if "work limit" in v.reason else ""
         return Diagnostic("E507", f"not verified: {v.reason}", help=hint)
-    error = f"error {v.max_error:.1e}, limit {v.limit:.0e}"
+    error = f"error {v.max_error:.1e}, limit {v.limit:.1e}"
     return Diagnostic("E500", f"result differs from the reference: {error}, {v.reason or v.where}")
 
 
