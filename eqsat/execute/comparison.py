@@ -2,14 +2,15 @@
 
 1. Is a result within what roundings of these types, precisions and reduction lengths explain?
 2. Is each element within what they do to *this* element (`rounding.Noise`)?
-3. Is it no further off than a witness, which is known to be right?
+3. Is it no further off than a witness, which is known to be right, or than what is executed moves
+   when its inputs move by a unit in the last place?
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -46,7 +47,8 @@ class Asked:
     """A program that is evaluated again to see what rounding does to its results.
 
     again: its results with these roundings. exact: of float64 alone. witness: results that are
-    right, of the same inputs or of inputs moved at random. name: of a result. place: of an element
+    right, of the same inputs or of inputs moved at random. shaken: how far such a move of the inputs
+    moves each element of what is executed, for where no witness is known. name: of a result. place: of an element
     of a result, where the result is a list of elements of a larger one.
     """
 
@@ -57,6 +59,7 @@ class Asked:
     seed: int = 0
     exact: bool = False
     witness: Callable[[Nudged], Sequence[Array]] | None = None
+    shaken: Callable[[], Sequence[Array]] | None = None
     place: Callable[[int, int], str] | None = None
     limit: float | None = None  # of error; that of the program if it is not given
 
@@ -68,6 +71,30 @@ def judged(asked: Asked, wanted: Sequence[Array], got: Sequence[Array]) -> Judge
             where = f"{asked.name(r)}{misshapen(a, b)}"
             return Judged(float("inf"), 0.0, where, False, where, [0.0] * len(got))
     return _Comparison(asked, wanted, got).judged()
+
+
+class Again(Protocol):
+    """Elements that can be evaluated again (`ondemand.Elements`)."""
+
+    def __call__(self, ops: Any = ...) -> list[Array]: ...
+    def only(self, which: Sequence[Array]) -> Again: ...
+    def place(self, at: int, element: int) -> str: ...
+
+
+def judged_elements(
+    ask: Callable[[Again], Asked], elements: Again, wanted: Sequence[Array], got: Sequence[Array]
+) -> Judged:
+    """As `judged`, where closer looks are only at the elements that the first leaves open."""
+    first = _Comparison(ask(elements), wanted, got)
+    open_ = [d > a for d, a in zip(first.distances, first.allowed, strict=True)]
+    if not any(o.any() for o in open_):
+        return first.judged()
+    rest = elements.only(open_)
+    return judged(ask(rest), _picked(wanted, open_), _picked(got, open_))
+
+
+def _picked(arrays: Sequence[Array], which: Sequence[Array]) -> list[Array]:
+    return [x[w] for x, w in zip(arrays, which, strict=True)]
 
 
 class _Comparison:
@@ -101,6 +128,8 @@ class _Comparison:
                 return
         if self.asked.witness is not None:
             self._ask_witness(self.asked.witness)
+        if self.asked.shaken is not None:
+            self._allow([LEEWAY * m for m in self.asked.shaken()])
 
     def _allow(self, moved: Sequence[Array]) -> None:
         pairs = zip(self.allowed, moved, strict=True)

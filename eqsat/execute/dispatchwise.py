@@ -15,14 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.execute.compare import distance, place, size
-from eqsat.execute.comparison import Asked, Judged, judged
+from eqsat.execute.compare import distance, size
+from eqsat.execute.comparison import NUDGES, Asked, Judged, judged_elements
 from eqsat.execute.lowering import evaluate
 from eqsat.execute.ondemand import Elements
 from eqsat.execute.rounding import error_limit, error_limits
 from eqsat.execute.sampling import LEAST, part_borders, sampled
 from eqsat.execute.openlanes import open_lanes
 from eqsat.execute.stepping import Step, steps
+from eqsat.execute.witness import nudged
 from eqsat.execute.work import OverWork, WorkBudget
 from eqsat.model.deadline import tick
 from eqsat.model.executor import Executable
@@ -63,6 +64,7 @@ class _Values:
     got: Sequence[Array]
     names: Sequence[str]
     limit: float | None = None
+    reads: Sequence[Array] = ()  # of a dispatch
 
 
 class Dispatchwise:
@@ -105,7 +107,7 @@ class Dispatchwise:
         what = f"dispatch {step.number} ({d.name or d.ops})"
         held = dict(zip(local.inputs, step.reads, strict=True))
         names = [f"{what}, {program.value_name(w)}" for w in d.writes]
-        values = _Values(what, local, local.results, held, step.writes, names)
+        values = _Values(what, local, local.results, held, step.writes, names, reads=step.reads)
         borders, suspects = part_borders(local), self._suspects(local, d, step)
         looked = [
             np.union1d(sampled(program.nodes[w].type.shape, self.open.get(w), borders, self.rng), s)
@@ -147,25 +149,30 @@ class Dispatchwise:
         return False
 
     def _judged(self, v: _Values, flat: Sequence[Array], work: WorkBudget) -> Judged:
-        again = Elements(v.program, v.nodes, v.held, flat, self.opaque, work)
+        elements = Elements(v.program, v.nodes, v.held, flat, self.opaque, work)
         types = [v.program.nodes[i].types[0] for i in v.nodes]
         got = [
             scalar.hold(x.reshape(-1)[f], t.dtype)
             for x, f, t in zip(v.got, flat, types, strict=True)
         ]
-        asked = Asked(
-            v.program, again, lambda r: v.names[r], self.platform, self.seed, limit=v.limit,
-            place=lambda r, at: place(types[r].shape, int(flat[r][at])),
-        )  # fmt: skip
-        return judged(asked, again(), got)
+
+        def ask(these: Elements) -> Asked:
+            return Asked(
+                v.program, these, lambda r: v.names[r], self.platform, self.seed,
+                limit=v.limit, place=these.place,
+                shaken=partial(self._shaken, v, these.flat) if v.reads else None,
+            )  # fmt: skip
+
+        return judged_elements(ask, elements, elements(), got)
 
     # ---- all elements, by XLA ------------------------------------------------------------------
     def _suspects(self, local: Program, d: Dispatch, step: Step) -> list[Array]:
         """Per buffer the elements that are farther from what XLA's ops give than rounding explains
         of both, the farthest first."""
         limit = 2 * error_limit(local, self.platform)
+        others = self._by_xla(local, step.reads)
         found = []
-        for w, got, other in zip(d.writes, step.writes, self._by_xla(local, step), strict=True):
+        for w, got, other in zip(d.writes, step.writes, others, strict=True):
             t = self.schedule.program.nodes[w].type
             away = distance(got, other).reshape(-1)
             if w in self.open:
@@ -174,13 +181,26 @@ class Dispatchwise:
             found.append(far[np.argsort(-away[far], kind="stable")[:SUSPECTS]])
         return found
 
-    def _by_xla(self, local: Program, step: Step) -> list[Array]:
-        """What the dispatch writes, by XLA's ops from its operands; equal ones compile once."""
+    def _shaken(self, v: _Values, flat: Sequence[Array]) -> list[Array]:
+        """How far XLA's ops move these elements when operands move by a unit in the last place."""
+        rng = np.random.default_rng(self.seed)
+        types = [v.program.nodes[i].type for i in v.program.inputs]
+        own = self._by_xla(v.program, v.reads)
+        found = [np.zeros(len(f)) for f in flat]
+        for _ in range(NUDGES):
+            reads = [nudged(x, t, rng) for x, t in zip(v.reads, types, strict=True)]
+            pairs = zip(self._by_xla(v.program, reads), own, strict=True)
+            away = [distance(a, b).reshape(-1)[f] for (a, b), f in zip(pairs, flat, strict=True)]
+            found = [np.maximum(f, d) for f, d in zip(found, away, strict=True)]
+        return found
+
+    def _by_xla(self, local: Program, reads: Sequence[Array]) -> list[Array]:
+        """What the dispatch writes, by XLA's ops from these operands; equal ones compile once."""
         import jax
 
         if local not in self._jitted:
             self._jitted[local] = jax.jit(partial(_lowered, local, self.opaque))
-        return [np.asarray(x) for x in self._jitted[local](step.reads)]
+        return [np.asarray(x) for x in self._jitted[local](list(reads))]
 
 
 def _fewer(elements: Array) -> Array:

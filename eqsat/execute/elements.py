@@ -56,6 +56,14 @@ def coordinates(flat: Array, shape: Shape) -> list[Array]:
     return found[::-1]
 
 
+def distinct(numbers: Array) -> Array:
+    """What occurs, ascending."""
+    ordered = np.sort(numbers)
+    first = np.ones(len(ordered), bool)
+    np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
+    return ordered[first]
+
+
 def flattened(places: Sequence[Array], shape: Shape, count: int) -> Array:
     """Undo `coordinates`, for so many elements."""
     found = np.zeros(count, np.int64)
@@ -230,7 +238,7 @@ def narrowed(g: Generic, flat: Array) -> Iterator[Narrow]:
     while stack:
         own = stack.pop()
         places = coordinates(flat[own], g.result_shape)
-        kinds = [np.unique(p) for p in places]
+        kinds = [distinct(p) for p in places]
         by_loops = _fits_loops(g, kinds, len(own))
         frame = _by_loops(g, kinds) if by_loops else _by_elements(g, places, len(own))
         if _most_read(g, frame) > MOST_READ and len(own) > 1:

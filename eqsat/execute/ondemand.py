@@ -10,15 +10,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from eqsat.execute.elements import gathered, indices_of, moved, narrowed
+from eqsat.execute.compare import place
+from eqsat.execute.elements import (
+    Moved,
+    Narrow,
+    distinct,
+    gathered,
+    indices_of,
+    moved,
+    narrowed,
+)
 from eqsat.execute.reference import Ops, OpaqueFunctions, evaluated, exactly
-from eqsat.execute.work import NOISY, PER_ELEMENT, PER_OP, WorkBudget, operations
-from eqsat.model.generic import Generic
+from eqsat.execute.work import NOISY, PER_ELEMENT, PER_OP, OverWork, WorkBudget, operations
+from eqsat.model.generic import Generic, Result
 from eqsat.model.leaves import Fill
 from eqsat.model.movement import Move
 from eqsat.model.program import Node, Program
@@ -32,9 +42,11 @@ MOSTLY = 2  # what is asked for more than every second element of is computed wh
 
 
 class OnDemand:
-    """Elements of one program. held: node → its array, in any type that has its values.
+    """Elements of one program: `wanted`, flat indices per node. held: node → its array, in any type
+    that has its values.
 
-    OverWork as soon as it is known that `work` does not suffice, EqsatError as `evaluate_program`.
+    What has to be computed is found once, however often it is. OverWork as soon as it is known that
+    `work` does not suffice, EqsatError as `evaluate_program`.
     """
 
     def __init__(
@@ -43,51 +55,59 @@ class OnDemand:
         held: Mapping[int, Array],
         opaque: OpaqueFunctions,
         work: WorkBudget,
-        ops: Ops = exactly,
+        wanted: Mapping[int, Array],
     ):
         self.program, self.held, self.opaque = program, held, opaque
-        self.work, self.ops = work, ops
-        self.factor = 1 if ops is exactly else NOISY
-        self.values: dict[int, list[Array]] = {}  # flat, in held form; only what was asked for
+        self.work, self.wanted = work, wanted
+        self.parts: dict[int, list[Narrow]] = {}
+        self.where: dict[int, Array] = {}  # where an element is among those that are computed
+        self.moves = self.arithmetic = 0  # operations of evaluating once
+        self.values: dict[int, list[Array]] = {}  # in held form; the elements that are computed
+        self.ops: Ops = exactly
 
-    def __call__(self, wanted: Mapping[int, Array]) -> dict[int, Array]:
-        """Node → its elements at these flat indices, in held form."""
-        self.values = {}
-        asked = self._asked(wanted)
+    def __call__(self, ops: Ops = exactly) -> dict[int, Array]:
+        """Node → its elements, in held form."""
+        self.ops, self.values = ops, {}
+        asked = self.asked
+        self.work.spend(self.moves + self.arithmetic * (1 if ops is exactly else NOISY))
         for i in sorted(asked):
             self.values[i] = self._computed(i, asked[i])
-        return {i: self._read(i, flat) for i, flat in wanted.items()}
+        return {i: self._read(i, flat) for i, flat in self.wanted.items()}
 
     # ---- what has to be known ------------------------------------------------------------------
-    def _asked(self, wanted: Mapping[int, Array]) -> dict[int, Asked]:
+    @cached_property
+    def asked(self) -> dict[int, Asked]:
         """Node → the elements it has to give, for all that are not held."""
-        pending: dict[int, list[Asked]] = {i: [flat] for i, flat in wanted.items()}
-        found: dict[int, Elements] = {}
-        cost = 0
-        for i in range(max(wanted, default=-1), -1, -1):
+        pending: dict[int, list[Asked]] = {i: [flat] for i, flat in self.wanted.items()}
+        found: dict[int, Asked] = {}
+        for i in range(max(self.wanted, default=-1), -1, -1):
             if i not in pending or i in self.held:
                 continue
             node = self.program.nodes[i]
-            found[i] = _together(pending.pop(i), node.types[0].size)
-            cost += self._cost(node, found[i])
-            if not self.work.allows(cost):
-                break
-            for o, elements in self._needs(i, found[i]):
+            size = node.types[0].size
+            elements = found[i] = _together(pending.pop(i), size)
+            self._count(i, node, elements)
+            if not self.work.allows(self.moves + self.arithmetic):
+                raise OverWork
+            if elements is not None:
+                self.where[i] = np.zeros(size, np.int32)
+                self.where[i][elements] = np.arange(len(elements))
+            for o, needed in self._needs(i, elements):
                 if o not in self.held:
-                    pending.setdefault(o, []).append(elements)
-        self.work.spend(cost)
+                    pending.setdefault(o, []).append(needed)
         return found
 
-    def _cost(self, node: Node, elements: Asked) -> int:
-        """Of computing these elements; loops and branches count when they run."""
+    def _count(self, i: int, node: Node, elements: Asked) -> None:
+        """What computing these elements takes; loops and branches count when they run."""
         if elements is None:
-            return operations(node) * self.factor
-        if not isinstance(node.attr, Generic):
-            return PER_OP + PER_ELEMENT * len(elements)
-        nests = [p.generic for p in narrowed(node.attr, elements)]
-        read = sum(math.prod(s) for g in nests for s in g.shapes)
-        own = sum(operations(_node(node, g)) for g in nests)
-        return PER_ELEMENT * read + own * self.factor
+            self.arithmetic += operations(node)
+        elif isinstance(node.attr, Generic):
+            self.parts[i] = list(narrowed(node.attr, elements))
+            nests = [p.generic for p in self.parts[i]]
+            self.moves += PER_ELEMENT * sum(math.prod(s) for g in nests for s in g.shapes)
+            self.arithmetic += sum(operations(_node(node, g)) for g in nests)
+        else:
+            self.moves += PER_OP + PER_ELEMENT * len(elements)
 
     def _needs(self, i: int, elements: Asked) -> list[tuple[int, Asked]]:
         """(operand, which of its elements) of computing these."""
@@ -98,7 +118,8 @@ class OnDemand:
         if elements is None:
             return [(o, None) for o in node.operands]
         if isinstance(node.attr, Generic):
-            return self._read_by_nest(node, node.attr, elements)
+            rest = [at for at, o in enumerate(node.operands) if o not in self.held]
+            return [(node.operands[at], p.read(at).reshape(-1)) for p in self.parts[i] for at in rest]
         if node.op == "gather" and isinstance(node.attr, Move):
             return self._read_by_gather(node, node.attr, elements)
         found = moved(node, elements)
@@ -106,68 +127,61 @@ class OnDemand:
             return [(o, None) for o in node.operands]
         return [(node.operands[at], flat) for at, _, flat in found.parts]
 
-    def _read_by_nest(
-        self, node: Node, g: Generic, elements: Array
-    ) -> list[tuple[int, Asked]]:
-        open_ = [at for at, o in enumerate(node.operands) if o not in self.held]
-        if not open_:
-            return []
-        parts = list(narrowed(g, elements))
-        return [(node.operands[at], p.read(at).reshape(-1)) for p in parts for at in open_]
-
-    def _read_by_gather(
-        self, node: Node, m: Move, elements: Array
-    ) -> list[tuple[int, Asked]]:
+    def _read_by_gather(self, node: Node, m: Move, elements: Array) -> list[tuple[int, Asked]]:
         """Where the table is read is known only when the indices are."""
         table, indices = node.operands
         at = indices_of(m, elements)
         if table in self.held:
             return [(indices, at)]
-        own = OnDemand(self.program, self.held, self.opaque, self.work)
-        picked = own({indices: at})[indices]
-        return [(indices, at), (table, gathered(m, elements, picked))]
+        known = OnDemand(self.program, self.held, self.opaque, self.work, {indices: at})
+        return [(indices, at), (table, gathered(m, elements, known()[indices]))]
 
     # ---- what is computed ----------------------------------------------------------------------
     def _computed(self, i: int, elements: Asked) -> list[Array]:
-        """The results of a node, flat; undefined but at these elements."""
+        """These elements of the results of a node."""
         node = self.program.nodes[i]
-        if node.op == "result":
-            several = self.values[node.operands[0]]
-            return [several[node.attr.index]]  # type: ignore[attr-defined]
-        if elements is None or not _has_elements(node):
+        if isinstance(node.attr, Result):
+            producer, several = node.operands[0], self.values[node.operands[0]]
+            found = several[node.attr.index]
+            if producer in self.where and elements is not None:
+                return [found[self.where[producer][elements]]]
+            return [found if elements is None else found[elements]]
+        if elements is None:
             return self._whole(node)
-        found = [np.empty(t.size, scalar.held_dtype(t.dtype)) for t in node.types]
         if isinstance(node.attr, Generic):
-            self._run_nest(node, node.attr, elements, found)
-        elif node.op == "gather" and isinstance(node.attr, Move):
+            return self._by_nest(i, node, elements)
+        if node.op == "gather" and isinstance(node.attr, Move):
             table, indices = node.operands
             picked = self._read(indices, indices_of(node.attr, elements))
-            found[0][elements] = self._read(table, gathered(node.attr, elements, picked))
-        else:
-            self._move(node, elements, found[0])
-        return found
+            return [self._read(table, gathered(node.attr, elements, picked))]
+        places = moved(node, elements)
+        if places is None and not isinstance(node.attr, Fill):
+            return [x[elements] for x in self._whole(node)]
+        return [self._moved(node, places, len(elements))]
 
-    def _run_nest(
-        self, node: Node, g: Generic, elements: Array, found: Sequence[Array]
-    ) -> None:
-        for p in narrowed(g, elements):
+    def _by_nest(self, i: int, node: Node, elements: Array) -> list[Array]:
+        found = [np.empty(len(elements), scalar.held_dtype(t.dtype)) for t in node.types]
+        for p in self.parts[i]:
             operands = [self._read(o, p.read(at)) for at, o in enumerate(node.operands)]
             made = self.ops(_node(node, p.generic), operands, self.opaque)
             for whole, part in zip(found, made, strict=True):
-                whole[elements[p.elements]] = part.reshape(-1)[p.places]
+                whole[p.elements] = part.reshape(-1)[p.places]
+        return found
 
-    def _move(self, node: Node, elements: Array, found: Array) -> None:
-        if isinstance(node.attr, Fill):
-            found[elements] = node.attr.value
-            return
-        places = moved(node, elements)
-        assert places is not None
+    def _moved(self, node: Node, places: Moved | None, count: int) -> Array:
+        found = np.empty(count, scalar.held_dtype(node.type.dtype))
+        if places is None:
+            assert isinstance(node.attr, Fill)
+            found[:] = node.attr.value
+            return found
         for at, which, flat in places.parts:
-            found[elements[which]] = self._read(node.operands[at], flat)
+            found[which] = self._read(node.operands[at], flat)
         for which, text in places.fills:
-            found[elements[which]] = padding_value(text, found.dtype)
+            found[which] = padding_value(text, found.dtype)
+        return found
 
     def _whole(self, node: Node) -> list[Array]:
+        """All elements, and of an op with several results those of each."""
         operands = [
             self._read(o, np.arange(t.size)).reshape(t.shape)
             for o in node.operands
@@ -179,7 +193,7 @@ class OnDemand:
     def _read(self, node: int, flat: Array) -> Array:
         """Elements of a value, held or computed before."""
         if node in self.values:
-            return self.values[node][0][flat]
+            return self.values[node][0][self.where[node][flat] if node in self.where else flat]
         held = self.held[node]
         return scalar.hold(held.reshape(-1)[flat], self.program.nodes[node].type.dtype)
 
@@ -195,14 +209,38 @@ class Elements:
     opaque: OpaqueFunctions
     work: WorkBudget
 
+    def only(self, which: Sequence[Array]) -> Elements:
+        """Some of them; which: a bool for each, per node."""
+        flat = [f[w] for f, w in zip(self.flat, which, strict=True)]
+        return replace(self, flat=flat)
+
+    def place(self, at: int, element: int) -> str:
+        """Where an element of the value at this place lies in it."""
+        shape = self.program.nodes[self.nodes[at]].types[0].shape
+        return place(shape, int(self.flat[at][element]))
+
+    @cached_property
+    def _wanted(self) -> dict[int, Array]:
+        found: dict[int, Array] = {}
+        for i, flat in zip(self.nodes, self.flat, strict=True):
+            if len(flat):
+                found[i] = np.union1d(found[i], flat) if i in found else flat
+        return found
+
+    @cached_property
+    def _demand(self) -> OnDemand:
+        return OnDemand(self.program, self.held, self.opaque, self.work, self._wanted)
+
     def __call__(self, ops: Ops = exactly) -> list[Array]:
         """Per node its elements, in held form; OverWork as `OnDemand`."""
-        wanted: dict[int, Array] = {}
-        for i, flat in zip(self.nodes, self.flat, strict=True):
-            wanted[i] = np.union1d(wanted[i], flat) if i in wanted else flat
-        known = OnDemand(self.program, self.held, self.opaque, self.work, ops)(wanted)
-        pairs = zip(self.nodes, self.flat, strict=True)
-        return [known[i][np.searchsorted(wanted[i], flat)] for i, flat in pairs]
+        known = self._demand(ops)
+        types = [self.program.nodes[i].types[0] for i in self.nodes]
+        return [
+            known[i][np.searchsorted(self._wanted[i], flat)]
+            if len(flat)
+            else np.zeros(0, scalar.held_dtype(t.dtype))
+            for i, flat, t in zip(self.nodes, self.flat, types, strict=True)
+        ]
 
 
 def _together(several: Sequence[Asked], size: int) -> Asked:
@@ -212,18 +250,11 @@ def _together(several: Sequence[Asked], size: int) -> Asked:
         return None
     flat = given[0] if len(given) == 1 else np.concatenate(given)
     if len(flat) * 8 < size:
-        return np.unique(flat)
+        return distinct(flat)
     marked = np.zeros(size, bool)
     marked[flat] = True
     found = np.flatnonzero(marked)
     return None if len(found) * MOSTLY > size else found
-
-
-def _has_elements(node: Node) -> bool:
-    """Whether single elements of its result can be computed."""
-    if isinstance(node.attr, Generic | Fill) or node.op == "gather":
-        return True
-    return moved(node, np.zeros(0, np.int64)) is not None
 
 
 def _node(node: Node, g: Generic) -> Node:

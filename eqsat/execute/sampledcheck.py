@@ -93,7 +93,7 @@ class Sampled:
         )  # fmt: skip
         ended = whole.judged(inputs, got)
         worst = max((found.worst, ended), key=lambda j: (not j.ok, j.error))
-        return self._found(worst, found, whole, _why_not(found, got))
+        return self._found(worst, found, whole, _why_not(found, got) or whole.unexplained)
 
     def _called(self, inputs: Sequence[Array]) -> list[Array]:
         return self.said(self.call(*inputs))

@@ -14,22 +14,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from eqsat.execute.arena import Arena, ArenaFault
 from eqsat.execute.compare import distance, proof, size
-from eqsat.execute.comparison import Asked, Judged, Nudged, judged, named
+from eqsat.execute.comparison import FEW, Asked, Judged, Nudged, judged, named
 from eqsat.execute.draw import ATTEMPTS, random_inputs
 from eqsat.execute.memory import machine_bytes, reference_bytes
 from eqsat.execute.reference import least_operations, reference
-from eqsat.execute.rounding import error_limit
+from eqsat.execute.rounding import Noise, error_limit
 from eqsat.execute.sampledcheck import Sampled, refusal
 from eqsat.execute.verdict import MISMATCH, OK, UNPROVEN, Verification, unproven
 from eqsat.execute.witness import Witness
-from eqsat.execute.work import OverWork, WorkBudget
+from eqsat.execute.work import NOISY, OverWork, WorkBudget
 from eqsat.model.control import Control, every_program
 from eqsat.model.deadline import tick
 from eqsat.model.executor import Executable
@@ -256,7 +255,7 @@ class _Judge:
     ) -> Judged:
         """is_meaning: these are results of float64; an opaque op has its own types even there."""
         exact = is_meaning and not self.has_foreign
-        again = partial(self.reference, self.program, inputs)
+        again = self._noisy(inputs)
 
         def witness(nudged: Nudged) -> list[Array]:
             return self.said(self.witness(inputs, nudged))
@@ -270,6 +269,18 @@ class _Judge:
         except OverWork:
             self.is_undecided, self.drawn = True, inputs
             raise
+
+    def _noisy(self, inputs: Sequence[Array]) -> Callable[[Noise], list[Array]]:
+        """The reference with roundings; OverWork at once where the first few are too much work."""
+        few = 2 * FEW * NOISY * least_operations(self.program)
+        afforded = self.work.allows(few)
+
+        def again(noise: Noise) -> list[Array]:
+            if not afforded:
+                raise OverWork
+            return self.reference(self.program, inputs, noise)
+
+        return again
 
     def on_arena(self, schedule: Schedule, verdict: Verification) -> Verification:
         """The verdict with what the schedule does on one arena, for samples that were right."""
