@@ -173,7 +173,9 @@ def large(models: list[str], runs: Path | None, count: int) -> Row:
     for number, name in enumerate(models):
         run, searched_s = large_run(name, runs)
         for limit in (WORK_LIMIT, 1):
-            found["models"].append({"model": name, "searched_cpu_s": searched_s} | timed(run, limit))
+            found["models"].append(
+                {"model": name, "searched_cpu_s": searched_s} | timed(run, limit)
+            )
             say(json.dumps(found["models"][-1]))
         share = count // len(models) + (number < count % len(models))
         found["wrong"] += spoiled(run, name, share)

@@ -47,9 +47,9 @@ class Asked:
     """A program that is evaluated again to see what rounding does to its results.
 
     again: its results with these roundings. exact: of float64 alone. witness: results that are
-    right, of the same inputs or of inputs moved at random. shaken: how far such a move of the inputs
-    moves each element of what is executed, for where no witness is known. name: of a result. place: of an element
-    of a result, where the result is a list of elements of a larger one.
+    right, of the same inputs or of inputs moved at random. shaken: how far such a move of the
+    inputs moves each element of what is executed, where there is no witness. name: of a result.
+    place: of an element of a result, where that is a list of elements of a larger one.
     """
 
     program: Program
@@ -130,6 +130,14 @@ class _Comparison:
             self._ask_witness(self.asked.witness)
         if self.asked.shaken is not None:
             self._allow([LEEWAY * m for m in self.asked.shaken()])
+            self._allow_poles()
+
+    def _allow_poles(self) -> None:
+        """Infinity where no digit of an element is certain: what it is divided by may be zero."""
+        for r, (got, wanted) in enumerate(zip(self.got, self.wanted, strict=True)):
+            if wanted.dtype.kind == "f":
+                lost = (self.allowed[r] >= np.abs(wanted)) & (wanted != 0)
+                self.allowed[r][lost & np.isinf(got)] = np.inf
 
     def _allow(self, moved: Sequence[Array]) -> None:
         pairs = zip(self.allowed, moved, strict=True)

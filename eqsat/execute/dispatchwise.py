@@ -19,9 +19,9 @@ from eqsat.execute.compare import distance, size
 from eqsat.execute.comparison import NUDGES, Asked, Judged, judged_elements
 from eqsat.execute.lowering import evaluate
 from eqsat.execute.ondemand import Elements
+from eqsat.execute.openlanes import open_lanes
 from eqsat.execute.rounding import error_limit, error_limits
 from eqsat.execute.sampling import LEAST, part_borders, sampled
-from eqsat.execute.openlanes import open_lanes
 from eqsat.execute.stepping import Step, steps
 from eqsat.execute.witness import nudged
 from eqsat.execute.work import OverWork, WorkBudget
@@ -216,7 +216,7 @@ def _lowered(local: Program, opaque: Mapping[str, Any], reads: Sequence[Any]) ->
 
 
 def local_program(schedule: Schedule, d: Dispatch) -> Program:
-    """A dispatch as a program by itself: the buffers it reads are inputs, those it writes results."""
+    """A dispatch as a program: the buffers it reads are inputs, those it writes are results."""
     b, nodes = Builder("dispatch"), schedule.program.nodes
     new: dict[int, int] = {}
     for number, r in enumerate(d.reads):

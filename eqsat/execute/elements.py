@@ -120,9 +120,7 @@ def _joined(attr: Attr, places: Sequence[Array], flat: Array) -> Moved:
     return Moved(parts, [])
 
 
-def _lanes(
-    layout: Layout, places: Sequence[Array]
-) -> tuple[list[Array], list[tuple[Array, str]]]:
+def _lanes(layout: Layout, places: Sequence[Array]) -> tuple[list[Array], list[tuple[Array, str]]]:
     """Elements of a packed tensor: their places in the source, and which are beyond its end."""
     rank = len(layout.source)
     tile = dict(zip(layout.pos, layout.tiles, strict=True))
@@ -162,7 +160,7 @@ _MOVED: Mapping[str, Callable[[Attr, Sequence[Array], Array], Moved]] = {
 
 def indices_of(attr: Move, flat: Array) -> Array:
     """Of elements of a gather: where the index of each lies in the index tensor."""
-    table, indices = attr.sources
+    _, indices = attr.sources
     (axis,) = attr.args
     places = coordinates(flat, attr.shape)[axis : axis + len(indices)]
     return flattened(places, indices, len(flat))

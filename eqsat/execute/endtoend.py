@@ -162,7 +162,7 @@ class EndToEnd:
                 continue
             at = int(far[0]) if len(far) else int(np.argmax(away))
             error = float(away[at]) / size(b)
-            if len(far) and best.ok or error > best.error and (len(far) or best.ok):
+            if (len(far) and best.ok) or (error > best.error and (len(far) or best.ok)):
                 where = f"result {r}{element(a, b, at)}"
                 best = Judged(error, limit, where, best.ok and not len(far))
         best.reason = "" if best.ok else f"XLA makes something else of the program: {best.where}"

@@ -26,7 +26,7 @@ from eqsat.execute.elements import (
     moved,
     narrowed,
 )
-from eqsat.execute.reference import Ops, OpaqueFunctions, evaluated, exactly
+from eqsat.execute.reference import OpaqueFunctions, Ops, evaluated, exactly
 from eqsat.execute.work import NOISY, PER_ELEMENT, PER_OP, OverWork, WorkBudget, operations
 from eqsat.model.generic import Generic, Result
 from eqsat.model.leaves import Fill
@@ -119,7 +119,9 @@ class OnDemand:
             return [(o, None) for o in node.operands]
         if isinstance(node.attr, Generic):
             rest = [at for at, o in enumerate(node.operands) if o not in self.held]
-            return [(node.operands[at], p.read(at).reshape(-1)) for p in self.parts[i] for at in rest]
+            return [
+                (node.operands[at], p.read(at).reshape(-1)) for p in self.parts[i] for at in rest
+            ]
         if node.op == "gather" and isinstance(node.attr, Move):
             return self._read_by_gather(node, node.attr, elements)
         found = moved(node, elements)

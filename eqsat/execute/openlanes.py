@@ -1,4 +1,4 @@
-"""Which elements of a program's values may hold anything: lanes of padding `?`, and what reads them.
+"""Which elements of a program's values may hold anything: padding `?`, and what reads it.
 
 It follows from the program alone. Verification leaves these elements out.
 """
@@ -106,7 +106,7 @@ def _of_other(program: Program, n: Node, masks: Sequence[Mask]) -> Mask:
         return _of_gather(attr, *full)
     if n.op == "pad" and isinstance(attr, Move):
         attr = replace(attr, args=(*attr.args[:2], "0"))
-    if isinstance(attr, Move) or len(types) == 1 and n.op != "opaque":
+    if isinstance(attr, Move) or (len(types) == 1 and n.op != "opaque"):
         return evaluate_node(n.op, attr, full)[0]
     return np.ones((), bool)  # of a loop, or of an op nobody modelled: all of its results
 

@@ -60,7 +60,7 @@ def part_borders(program: Program) -> tuple[int, ...]:
 
 def _corners(shape: Shape) -> list[tuple[int, ...]]:
     ends = [tuple(dict.fromkeys((0, s - 1))) for s in shape]
-    return list(islice(product(*ends), CORNERS)) + [tuple(e[-1] for e in ends)]
+    return [*islice(product(*ends), CORNERS), tuple(e[-1] for e in ends)]
 
 
 def _at_borders(
@@ -81,7 +81,7 @@ def _at_borders(
 def _borders(size: int, borders: Sequence[int]) -> list[int]:
     """The first and the last elements of a dim, and those at both sides of where a tail begins, the
     first of several begins again, or a part does."""
-    marks = {e for e in EDGES} | {size - size % e for e in EDGES} | set(borders)
+    marks = {*EDGES} | {size - size % e for e in EDGES} | set(borders)
     near = {x for m in marks for x in (m - 1, m)} | {0, 1, size - 2, size - 1}
     return sorted(x for x in near if 0 <= x < size)
 

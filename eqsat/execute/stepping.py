@@ -47,9 +47,7 @@ def steps(
             reads, writes = ([np.asarray(_of(schedule, held, i)) for i in side]
                              for side in (d.reads, d.writes))  # fmt: skip
             yield Step(n, reads, writes)
-        held = {
-            i: x for i, x in held.items() if last.get(schedule.buffer_of(i), -1) > numbers[-1]
-        }
+        held = {i: x for i, x in held.items() if last.get(schedule.buffer_of(i), -1) > numbers[-1]}
 
 
 def _parts(schedule: Schedule, most_bytes: int) -> Iterator[tuple[int, ...]]:

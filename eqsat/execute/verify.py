@@ -78,9 +78,7 @@ def verify(
     return found if beside else replace(found, input_error=None)
 
 
-def _whole(
-    judge: _Judge, schedule: Schedule | None, samples: int, beside: bool
-) -> Verification:
+def _whole(judge: _Judge, schedule: Schedule | None, samples: int, beside: bool) -> Verification:
     """By the reference of the whole program, as far as the work limit goes."""
     work, least = judge.work, least_operations(judge.program)
     if not work.allows(least):
@@ -318,7 +316,7 @@ class _Judge:
         """Dispatch by dispatch, with the inputs that it was undecided about if there are any."""
         check = Sampled(
             self.program, self.call, executable, schedule, self.weights, self.opaque,
-            self.witness, self.said, self.open, self.platform, self.seed, exact=not self.has_foreign,
+            self.witness, self.said, self.open, self.platform, self.seed, not self.has_foreign,
         )  # fmt: skip
         return check.verdict(self.drawn)
 

@@ -10,7 +10,7 @@ from eqsat.run.seconds import timed
 
 if TYPE_CHECKING:
     from eqsat.execute.calls import Callee
-    from eqsat.execute.verify import Verification
+    from eqsat.execute.verdict import Verification
     from eqsat.model.executor import Executable
     from eqsat.model.target import Target
     from eqsat.run.run import Run
@@ -91,8 +91,8 @@ def verified(run: Run, samples: int, seed: int, work_limit: float | None) -> Ver
     with timed(run.seconds, "verify"):
         found = verify(
             run.program, call, {**weights, **drawn}, run.source.opaque,
-            chosen=schedule.program, schedule=schedule, executable=executable, beside=bool(inexact_rules(run)),
-            samples=samples, seed=seed,
+            chosen=schedule.program, schedule=schedule, executable=executable,
+            beside=bool(inexact_rules(run)), samples=samples, seed=seed,
             work_limit=WORK_LIMIT if work_limit is None else work_limit,
         )  # fmt: skip
     return replace(found, drawn=len(drawn))
