@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.execute.compare import LEEWAY, distance, dominated, element, size
+from eqsat.execute.compare import LEEWAY, distance, dominated, element, proof, size
 from eqsat.execute.comparison import NUDGES, Asked, Judged, judged_elements, named
 from eqsat.execute.ondemand import Elements
 from eqsat.execute.rounding import error_limit
@@ -54,6 +54,7 @@ class EndToEnd:
         self.elements = 0
         self.input_error: float | None = None
         self.is_whole = False  # whether float64 was computed through the whole program
+        self.meant: list[float] = []  # per result the share of elements that float64 has decided
         self.unexplained = ""  # what it leaves open though nothing is wrong
 
     def judged(self, inputs: Sequence[Array], got: Sequence[Array]) -> Judged:
@@ -100,6 +101,7 @@ class EndToEnd:
                 f"in float64, too, the chosen program computes something else: {found.where}"
             )
             return found
+        self.meant = [proof(w) for w in wanted]
         return judged_elements(result, own_elements, wanted, _picked(got, flat))
 
     def _asked(self, these: Elements, exact: bool, inputs: Sequence[Array] | None) -> Asked:

@@ -93,7 +93,7 @@ class Sampled:
         )  # fmt: skip
         ended = whole.judged(inputs, got)
         worst = max((found.worst, ended), key=lambda j: (not j.ok, j.error))
-        return self._found(worst, found, whole, _why_not(found, got) or whole.unexplained)
+        return self._found(worst, found, whole, _why_not(found, got, whole.meant) or whole.unexplained)
 
     def _called(self, inputs: Sequence[Array]) -> list[Array]:
         return self.said(self.call(*inputs))
@@ -126,12 +126,15 @@ class Sampled:
         )  # fmt: skip
 
 
-def _why_not(found: Found, got: Sequence[Array]) -> str:
-    """Why nothing is proven though nothing is wrong; "" if it is."""
+def _why_not(found: Found, got: Sequence[Array], meant: Sequence[float]) -> str:
+    """Why nothing is proven though nothing is wrong; "" if it is.
+
+    meant: per result the share of elements that float64 has decided, if it was asked.
+    """
     if found.undecided:
         return f"{len(found.undecided)} not checked: {'; '.join(found.undecided[:3])}"
     for r, share in enumerate(map(proof, got)):
-        if share < LEAST_PROOF:
+        if max(share, meant[r] if meant else 0.0) < LEAST_PROOF:
             rest = f"{1 - share:.0%} of its elements, however the inputs were drawn"
             return f"result {r} is NaN or infinite in {rest}"
     return ""
