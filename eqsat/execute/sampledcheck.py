@@ -17,8 +17,9 @@ from eqsat.execute.reference import least_of
 from eqsat.execute.verdict import MISMATCH, OK, SAMPLED, UNPROVEN, Verification
 from eqsat.execute.witness import Witness
 from eqsat.execute.work import WorkBudget
-from eqsat.model.control import WHILE, Control
+from eqsat.model.control import WHILE, Control, every_program
 from eqsat.model.executor import Executable
+from eqsat.model.foreign import Opaque
 from eqsat.model.program import Program
 from eqsat.model.schedule import Schedule
 from eqsat.model.work import WORK_LIMIT
@@ -93,7 +94,9 @@ class Sampled:
         )  # fmt: skip
         ended = whole.judged(inputs, got)
         worst = max((found.worst, ended), key=lambda j: (not j.ok, j.error))
-        return self._found(worst, found, whole, _why_not(found, got, whole.meant) or whole.unexplained)
+        return self._found(
+            worst, found, whole, _why_not(found, got, whole.meant) or whole.unexplained
+        )
 
     def _called(self, inputs: Sequence[Array]) -> list[Array]:
         return self.said(self.call(*inputs))
@@ -121,7 +124,8 @@ class Sampled:
         elements = found.elements + (whole.elements if whole else 0)
         return Verification(
             outcome == OK, worst.error, worst.limit, 1, worst.where, outcome, reason,
-            self.work.spent, how=SAMPLED, elements=elements, checked=_checked(found, whole),
+            self.work.spent, how=SAMPLED, elements=elements,
+            checked=_checked(found, whole) + _opaque_text(self.schedule.program),
             input_error=whole.input_error if whole else None,
         )  # fmt: skip
 
@@ -138,6 +142,13 @@ def _why_not(found: Found, got: Sequence[Array], meant: Sequence[float]) -> str:
             rest = f"{1 - share:.0%} of its elements, however the inputs were drawn"
             return f"result {r} is NaN or infinite in {rest}"
     return ""
+
+
+def _opaque_text(program: Program) -> str:
+    """Ops that JAX itself evaluated on both sides; "" if there are none."""
+    nodes = (n.attr for p in every_program(program) for n in p.nodes)
+    names = sorted({f"`{a.primitive}`" for a in nodes if isinstance(a, Opaque)})
+    return f", {', '.join(names)} by JAX on both sides" if names else ""
 
 
 def _checked(found: Found, whole: EndToEnd | None) -> str:
