@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.execute.compare import LEEWAY, distance, dominated, element, proof, size
+from eqsat.execute.compare import LEEWAY, distance, dominated, element, misshapen, proof, size
 from eqsat.execute.comparison import NUDGES, Asked, Judged, judged_elements, named
 from eqsat.execute.ondemand import Elements
 from eqsat.execute.rounding import error_limit
@@ -60,6 +60,10 @@ class EndToEnd:
     def judged(self, inputs: Sequence[Array], got: Sequence[Array]) -> Judged:
         """What these results say."""
         own = self.said(self.witness(inputs))
+        for r, (a, b) in enumerate(zip(got, own, strict=True)):
+            if a.shape != b.shape:
+                where = f"result {r}{misshapen(a, b)}"
+                return Judged(float("inf"), 0.0, where, False, where, [0.0] * len(got))
         suspects = self._suspects(inputs, got, own)
         rng = np.random.default_rng(self.seed)
         borders = part_borders(self.program)
