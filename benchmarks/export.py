@@ -36,10 +36,10 @@ from hunts.worst import worst_error  # noqa: E402
 
 import eqsat  # noqa: E402
 from eqsat.api import Source  # noqa: E402
+from eqsat.execute.comparison import MANY  # noqa: E402
 from eqsat.execute.draw import drawn_weights, random_inputs  # noqa: E402
 from eqsat.execute.reference import reference  # noqa: E402
 from eqsat.execute.rounding import error_limit, moves  # noqa: E402
-from eqsat.execute.verify import MANY  # noqa: E402
 from eqsat.execute.work import WorkBudget  # noqa: E402
 from eqsat.export.plan import Exported  # noqa: E402
 from eqsat.lang.experiments import find_program  # noqa: E402

@@ -12,7 +12,7 @@ from hunts.arenas import verify_on_arena
 import eqsat
 from eqsat.execute.arena import Arena, ArenaFault, from_bytes, to_bytes
 from eqsat.execute.draw import drawn_weights, random_inputs
-from eqsat.execute.verify import Verification
+from eqsat.execute.verdict import Verification
 from eqsat.lang.programs import parse_program
 from eqsat.lang.targets import read_target
 from eqsat.model.control import Control

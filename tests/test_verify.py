@@ -16,10 +16,12 @@ from illconditioned import attention, cases, f32, of
 from wrongprograms import change, wrong_programs
 
 import eqsat
+from eqsat.execute.compare import dominated
 from eqsat.execute.draw import drawn_weights, index_extents, random_inputs
 from eqsat.execute.rounding import error_limit
 from eqsat.execute.units import product_u
-from eqsat.execute.verify import Verification, dominated, verify
+from eqsat.execute.verdict import Verification
+from eqsat.execute.verify import verify
 from eqsat.execute.witness import Witness
 from eqsat.frontends.jaxpr import trace
 from eqsat.frontends.traced import Traced

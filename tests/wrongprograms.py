@@ -166,13 +166,13 @@ def wrong_programs(program: Program, rng: random.Random) -> Iterator[tuple[str, 
     while any(kinds.values()):
         for name in names:
             if kinds[name]:
-                found = _replaced(program, *kinds[name].pop())
+                found = replaced(program, *kinds[name].pop())
                 if found is not None:
                     yield name, found
 
 
-def _replaced(program: Program, at: int, node: Node) -> Program | None:
-    """None if it does not fit, or changes a type."""
+def replaced(program: Program, at: int, node: Node) -> Program | None:
+    """The program with another node; None if it does not fit, or changes a type."""
     b = Builder(program.name)
     try:
         for i, n in enumerate(program.nodes):

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from eqsat.execute.arena import Arena, ArenaFault
-from eqsat.execute.verify import MISMATCH, Verification, verify
+from eqsat.execute.verdict import MISMATCH, Verification
+from eqsat.execute.verify import verify
 from eqsat.model.program import Program
 from eqsat.model.schedule import Schedule
 from eqsat.model.work import WORK_LIMIT

@@ -219,7 +219,8 @@ WorkLimit = Annotated[
     typer.Option(
         "--work-limit",
         min=1,
-        help="Operations that the float64 reference may take; 2e11 is about half a minute.",
+        help="Operations that the float64 reference may take; 1e11 is about ten seconds. Beyond"
+        " it, elements are computed on demand.",
     ),
 ]
 DeviceName = Annotated[

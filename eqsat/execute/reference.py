@@ -51,7 +51,7 @@ def reference(
     for i in program.needed:
         node = program.nodes[i]
         if i not in values:
-            values[i] = _evaluated(node, operand_values(node, values), opaque, work, ops)
+            values[i] = evaluated(node, operand_values(node, values), opaque, work, ops)
         for o in node.operands:
             left[o] -= 1
             if left[o] == 0:
@@ -59,12 +59,19 @@ def reference(
     return [values[r][0] for r in program.results]
 
 
-def _evaluated(
-    node: Node, operands: Sequence[Array], opaque: OpaqueFunctions, work: WorkBudget, ops: Ops
+def evaluated(
+    node: Node,
+    operands: Sequence[Array],
+    opaque: OpaqueFunctions,
+    work: WorkBudget,
+    ops: Ops = exactly,
+    is_paid: bool = False,
 ) -> list[Array]:
+    """The results of one op, or of a loop or branch; is_paid: its own work is spent already."""
     attr = node.attr
     if not isinstance(attr, Control):
-        work.spend(operations(node) * (1 if ops is exactly else NOISY))
+        if not is_paid:
+            work.spend(operations(node) * (1 if ops is exactly else NOISY))
         return ops(node, operands, opaque)
     return evaluate_control(
         attr,
@@ -80,10 +87,11 @@ def least_operations(program: Program) -> int:
     Loops whose trips are known run that often; of the branches of a `cond` the cheapest counts.
     """
     known = with_trips(program)
-    return sum(_least(known.nodes[i]) for i in known.needed)
+    return sum(least_of(known.nodes[i]) for i in known.needed)
 
 
-def _least(node: Node) -> int:
+def least_of(node: Node) -> int:
+    """`least_operations` of one op of a program `with_trips`."""
     attr = node.attr
     if not isinstance(attr, Control):
         return operations(node)

@@ -52,8 +52,13 @@ def error_limit(program: Program, platform: str = "cpu", *, exact: bool = False)
 
     Roundings along the worst path add up as a random walk. exact: of float64 arithmetic.
     """
-    worst = max((_squared(program, platform, exact)[r] for r in program.results), default=0.0)
-    return HEADROOM * math.sqrt(worst)
+    limits = error_limits(program, platform, exact=exact)
+    return max((limits[r] for r in program.results), default=0.0)
+
+
+def error_limits(program: Program, platform: str = "cpu", *, exact: bool = False) -> list[float]:
+    """`error_limit` of every value of a program."""
+    return [HEADROOM * math.sqrt(s) for s in _squared(program, platform, exact)]
 
 
 def _squared(program: Program, platform: str, exact: bool) -> list[float]:

@@ -1,34 +1,37 @@
 """An executable against the float64 reference on random inputs: right, wrong, or not proven.
 
-Three questions, each asked only if the one before leaves something open:
+Results are compared as `execute.comparison` says. Beside them the chosen program is evaluated in
+float64, too: there a wrong one has no roundings to hide behind, however ill-conditioned it is. And
+its schedule runs on one arena (`execute.arena`), so that what it says of lifetimes, offsets and
+borders is right as well.
 
-1. Is a result within what roundings of these types, precisions and reduction lengths explain?
-2. Is each element within what they do to *this* element (`rounding.Noise`)?
-3. Is it no further off than the input program itself, on the same executor and sample?
-
-Beside them the chosen program is evaluated in float64, too: there a wrong one has no roundings to
-hide behind, however ill-conditioned it is. And its schedule runs on one arena (`execute.arena`), so
-that what it says of lifetimes, offsets and borders is right as well.
+Where the reference of the whole program is more work than is allowed, every dispatch is checked
+from its own operands (`execute.dispatchwise`), and the results as far as that can be afforded
+(`execute.endtoend`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from eqsat.execute.arena import Arena, ArenaFault
-from eqsat.execute.compare import LEEWAY, distance, dominated, element, misshapen, proof, size
+from eqsat.execute.compare import distance, proof, size
+from eqsat.execute.comparison import FEW, Asked, Judged, Nudged, judged, named
 from eqsat.execute.draw import ATTEMPTS, random_inputs
+from eqsat.execute.memory import machine_bytes, reference_bytes
 from eqsat.execute.reference import least_operations, reference
-from eqsat.execute.rounding import error_limit, moves
+from eqsat.execute.rounding import Noise, error_limit
+from eqsat.execute.sampledcheck import Sampled, refusal
+from eqsat.execute.verdict import MISMATCH, OK, UNPROVEN, Verification, unproven
 from eqsat.execute.witness import Witness
-from eqsat.execute.work import OverWork, WorkBudget
+from eqsat.execute.work import NOISY, OverWork, WorkBudget
 from eqsat.model.control import Control, every_program
 from eqsat.model.deadline import tick
+from eqsat.model.executor import Executable
 from eqsat.model.foreign import Opaque
 from eqsat.model.layout import Layout
 from eqsat.model.program import Node, Program
@@ -37,52 +40,7 @@ from eqsat.model.work import WORK_LIMIT
 from eqsat.ops.builtin.layouts import pack
 
 Array = np.ndarray[Any, Any]
-OK, MISMATCH, UNPROVEN = "ok", "mismatch", "unproven"
 LEAST_PROOF = 0.5  # share of a result's elements that have to say something
-FEW, MANY = 3, 16  # pairs of noisy evaluations: at first, and for elements they do not explain
-NUDGES = 6  # runs of the input program on inputs moved by a unit in the last place
-
-
-@dataclass(frozen=True)
-class Verification:
-    """max_error: max|a − b| / max|b| over samples and results; `where` names the worst element.
-
-    outcome: `ok`, `mismatch` or `unproven`, with a sentence in `reason` unless it is ok. limit: the
-    relative error that was allowed there. samples: how many were judged. operations: of work, as
-    the limit counts them. arena, arena_reason: the same of the schedule on one arena; "" where none
-    was asked for. input_error: max_error of the input program itself, run as it came on the same
-    executor and samples; None if not requested. drawn: weights of which only the shape was known.
-    """
-
-    ok: bool
-    max_error: float
-    limit: float
-    samples: int
-    where: str
-    outcome: str = OK
-    reason: str = ""
-    operations: int = 0
-    arena: str = ""
-    arena_reason: str = ""
-    input_error: float | None = None
-    drawn: int = 0
-
-    def to_json(self) -> dict[str, Any]:
-        """The keys of a run's summary, and `where`."""
-        return dict(vars(self))
-
-
-@dataclass
-class Judged:
-    """What one sample says; per result the share of its elements that say something."""
-
-    error: float
-    limit: float
-    where: str
-    ok: bool = True
-    reason: str = ""
-    proofs: list[float] = field(default_factory=list)
-    meant: list[float] = field(default_factory=list)  # the same of the chosen program in float64
 
 
 def verify(
@@ -93,6 +51,7 @@ def verify(
     *,
     chosen: Program | None = None,
     schedule: Schedule | None = None,
+    executable: Executable | None = None,
     beside: bool = False,
     samples: int = 4,
     seed: int = 0,
@@ -101,27 +60,50 @@ def verify(
     """Call `call(*inputs)` and the NumPy reference on `samples` random inputs and compare.
 
     chosen: the program that `call` runs, whose meaning is then checked in float64 as well.
-    schedule: of that program, which is then run on one arena, too. beside: measure the error of the
-    input program, too, as the answer may round otherwise. work_limit: operations that all
-    evaluations may take together; the arena has what is left of it.
+    schedule: of that program, which is then run on one arena, too. executable: what should run it,
+    so that its dispatches can be checked one by one where the reference is too much work.
+    beside: measure the error of the input program, too, as the answer may round otherwise.
+    work_limit: operations that evaluations of the whole program may take together; the arena has
+    what is left of it.
     """
     work = WorkBudget(work_limit)
-    least = least_operations(program)
-    if not work.allows(least):
-        return _unproven(_too_much(least, work), work)
     judge = _Judge(program, call, weights, opaque, chosen, work, seed)
+    verdict = _whole(judge, schedule, samples, beside)
+    if verdict.outcome == MISMATCH or not judge.is_over or executable is None or schedule is None:
+        return verdict
+    why = refusal(schedule.program)
+    if why:
+        return replace(verdict, reason=f"{verdict.reason}; {why}")
+    found = judge.sampled(executable, schedule)
+    return found if beside else replace(found, input_error=None)
+
+
+def _whole(judge: _Judge, schedule: Schedule | None, samples: int, beside: bool) -> Verification:
+    """By the reference of the whole program, as far as the work limit goes."""
+    work, least = judge.work, least_operations(judge.program)
+    if not work.allows(least):
+        judge.is_over = True
+        return unproven(_too_much(least, work), work.spent)
+    if reference_bytes(judge.program) > (machine_bytes() or float("inf")):
+        judge.is_over = True
+        return unproven("the float64 reference does not fit into memory", work.spent)
+    reserved = 0 if schedule is None else least_operations(schedule.program)
     found: list[Judged] = []
     reason, own = "", 0.0
     for sample in range(samples):
         tick()
+        before = work.spent
         try:
             found.append(judge.sample(sample))
             own = max(own, judge.input_error()) if beside else own
         except OverWork:
             reason = _over(work)
+            judge.is_over = not found or judge.is_undecided
             break
-        if not found[-1].ok:
+        if not found[-1].ok or not work.allows(work.spent - before + reserved):
             break
+    if judge.is_undecided:
+        return unproven(f"{reason}, and has not explained an error", work.spent)
     verdict = _verdict(found, reason, work)
     if beside and found:
         verdict = replace(verdict, input_error=own)
@@ -133,7 +115,7 @@ def verify(
 def _verdict(found: list[Judged], reason: str, work: WorkBudget) -> Verification:
     wrong = [j for j in found if not j.ok]
     if not found:
-        return _unproven(reason, work)
+        return unproven(reason, work.spent)
     worst = max(wrong or found, key=lambda j: j.error)
     reason = worst.reason if wrong else _nothing_said(found)
     outcome = MISMATCH if wrong else UNPROVEN if reason else OK
@@ -154,10 +136,6 @@ def _nothing_said(found: list[Judged]) -> str:
                 f" {1 - share:.0%} of its elements, however the inputs were drawn"
             )
     return ""
-
-
-def _unproven(reason: str, work: WorkBudget) -> Verification:
-    return Verification(False, 0.0, 0.0, 0, "", UNPROVEN, reason, work.spent)
 
 
 def _too_much(least: int, work: WorkBudget) -> str:
@@ -185,7 +163,11 @@ def _wrong_on_arena(verdict: Verification, reason: str, at: Judged | None = None
 
 
 class _Judge:
-    """Draws samples and judges them."""
+    """Draws samples and judges them.
+
+    is_over: whether the work limit ended it before it could say anything. is_undecided: whether it
+    did so while an error was looked at that roundings had not explained yet.
+    """
 
     def __init__(
         self,
@@ -211,6 +193,8 @@ class _Judge:
         self.last: tuple[list[Array], list[Array]] = ([], [])  # the last sample that was run
         self.judged: list[tuple[str, list[Array], list[Array]]] = []  # for the arena
         self.branches = any(isinstance(n.attr, Control) for n in nodes)
+        self.is_over = self.is_undecided = False
+        self.drawn: list[Array] | None = None  # what it was undecided about
 
     def sample(self, number: int) -> Judged:
         """Sample `number`, drawn again while it says nothing; the best of what was drawn."""
@@ -252,11 +236,49 @@ class _Judge:
             meant = found.proofs
         got = self.said(self.call(*inputs))
         self.last = inputs, wanted
-        found = _Comparison(self, sample, inputs, wanted, got).judged()
+        found = self._compared(sample, inputs, wanted, got)
         found.meant = meant
         if found.ok and (self.branches or not self.judged):  # other inputs may take other branches
             self.judged.append((sample, inputs, wanted))
         return found
+
+    def _compared(
+        self,
+        sample: str,
+        inputs: list[Array],
+        wanted: list[Array],
+        got: Sequence[Array],
+        *,
+        is_meaning: bool = False,
+    ) -> Judged:
+        """is_meaning: these are results of float64; an opaque op has its own types even there."""
+        exact = is_meaning and not self.has_foreign
+        again = self._noisy(inputs)
+
+        def witness(nudged: Nudged) -> list[Array]:
+            return self.said(self.witness(inputs, nudged))
+
+        asked = Asked(
+            self.program, again, named(sample), self.platform, self.seed, exact,
+            None if is_meaning else witness, limit=None if exact else self.limit,
+        )  # fmt: skip
+        try:
+            return judged(asked, wanted, got)
+        except OverWork:
+            self.is_undecided, self.drawn = True, inputs
+            raise
+
+    def _noisy(self, inputs: Sequence[Array]) -> Callable[[Noise], list[Array]]:
+        """The reference with roundings; OverWork at once where the first few are too much work."""
+        few = 2 * FEW * NOISY * least_operations(self.program)
+        afforded = self.work.allows(few)
+
+        def again(noise: Noise) -> list[Array]:
+            if not afforded:
+                raise OverWork
+            return self.reference(self.program, inputs, noise)
+
+        return again
 
     def on_arena(self, schedule: Schedule, verdict: Verification) -> Verification:
         """The verdict with what the schedule does on one arena, for samples that were right."""
@@ -267,11 +289,11 @@ class _Judge:
         for sample, inputs, wanted in self.judged:
             try:
                 got = self.said(arena(inputs, self.weights))
+                found = self._compared(f"{sample} on one arena", inputs, wanted, got)
             except OverWork:
                 return replace(verdict, arena=UNPROVEN, arena_reason=_over_on_arena(self.work))
             except ArenaFault as fault:
                 return _wrong_on_arena(verdict, f"on one arena: {fault}")
-            found = _Comparison(self, f"{sample} on one arena", inputs, wanted, got).judged()
             if not found.ok:
                 return _wrong_on_arena(verdict, found.reason, found)
         return replace(verdict, arena=OK, operations=verdict.operations + work.spent)
@@ -283,114 +305,20 @@ class _Judge:
         if chosen.nodes == self.program.nodes and chosen.results == self.program.results:
             return Judged(0.0, 0.0, "", proofs=[proof(w) for w in wanted])
         got = self.reference(chosen, inputs)
-        exact = not self.has_foreign  # an opaque op computes in its own types even here
-        found = _Comparison(self, sample, inputs, wanted, got, exact=exact, witness=False).judged()
+        found = self._compared(sample, inputs, wanted, got, is_meaning=True)
         if not found.ok:
             found.reason = (
                 f"in float64, too, the chosen program computes something else: {found.where}"
             )
         return found
 
-
-class _Comparison:
-    """Results of one sample against the reference, by ever closer looks."""
-
-    def __init__(
-        self,
-        judge: _Judge,
-        sample: str,
-        inputs: list[Array],
-        wanted: list[Array],
-        got: Sequence[Array],
-        *,
-        exact: bool = False,
-        witness: bool = True,
-    ):
-        self.judge, self.sample = judge, sample
-        self.inputs, self.wanted, self.got = inputs, wanted, got
-        self.exact, self.has_witness = exact, witness
-        limit = error_limit(judge.program, exact=True) if exact else judge.limit
-        self.allowed = [
-            np.full(w.shape, limit * size(w)) if w.dtype.kind == "f" else np.zeros(w.shape)
-            for w in wanted
-        ]
-
-    def judged(self) -> Judged:
-        for r, (a, b) in enumerate(zip(self.got, self.wanted, strict=True)):
-            if a.shape != b.shape:
-                where = f"{self.sample}, result {r}{misshapen(a, b)}"
-                return Judged(float("inf"), 0.0, where, False, where, [0.0] * len(self.got))
-        self.distances = [distance(a, b) for a, b in zip(self.got, self.wanted, strict=True)]
-        if self._open():
-            self._widen()
-        return self._found()
-
-    def _open(self) -> list[int]:
-        """Results with elements that nothing explains so far."""
-        pairs = zip(self.distances, self.allowed, strict=True)
-        return [r for r, (d, a) in enumerate(pairs) if (d > a).any()]
-
-    def _widen(self) -> None:
-        """Look closer until everything is explained or nothing is left to look at."""
-        self.allowed = [np.zeros(w.shape) for w in self.wanted]
-        for pair, moved in enumerate(self._noise()):
-            self._allow(moved)
-            if pair + 1 >= FEW and not self._open():
-                return
-        if self.has_witness:
-            self._ask_witness()
-
-    def _allow(self, moved: Sequence[Array]) -> None:
-        pairs = zip(self.allowed, moved, strict=True)
-        self.allowed = [np.maximum(a, m) for a, m in pairs]
-
-    def _noise(self) -> Iterator[list[Array]]:
-        """Per pair of noisy evaluations, how far they move each element."""
-        judge = self.judge
-        for pair in range(MANY):
-            yield moves(
-                judge.program,
-                partial(judge.reference, judge.program, self.inputs),
-                self.wanted,
-                [judge.seed, pair],
-                judge.platform,
-                exact=self.exact,
-            )
-
-    def _ask_witness(self) -> None:
-        """What the input program itself does on this executor, near these inputs, is right."""
-        rng = np.random.default_rng(self.judge.seed)
-        explained = self.allowed
-        own: list[Array] = []
-        for nudge in range(1 + NUDGES):
-            found = self.judge.said(self.judge.witness(self.inputs, rng if nudge else None))
-            away = [distance(a, b) for a, b in zip(found, self.wanted, strict=True)]
-            own = own or away
-            pairs = zip(away, explained, strict=True)
-            self._allow([np.where(d > e, LEEWAY * d, d) for d, e in pairs])
-            if not self._open():
-                return
-        for r in self._open():
-            if dominated(self.distances[r], own[r], explained[r]):
-                self.allowed[r] = np.maximum(self.allowed[r], self.distances[r])
-
-    def _found(self) -> Judged:
-        """The worst element: of those not allowed if there are any."""
-        open_ = self._open()
-        best = Judged(0.0, 0.0, "", not open_)
-        for r in open_ or range(len(self.wanted)):
-            d, allowed, wanted = self.distances[r], self.allowed[r], self.wanted[r]
-            if not d.size:
-                continue
-            looked = np.where(d > allowed, d, -1.0) if open_ else np.where(np.isfinite(d), d, 0.0)
-            at = int(np.argmax(looked))
-            error, limit = (float(x.flat[at]) / size(wanted) for x in (d, allowed))
-            if error > best.error or not best.where:
-                best.error, best.limit = error, limit
-                best.where = f"{self.sample}, result {r}{element(self.got[r], wanted, at)}"
-        best.reason = "" if best.ok else best.where
-        best.proofs = [proof(w, a) for w, a in zip(self.wanted, self.allowed, strict=True)]
-        return best
+    def sampled(self, executable: Executable, schedule: Schedule) -> Verification:
+        """Dispatch by dispatch, with the inputs that it was undecided about if there are any."""
+        check = Sampled(
+            self.program, self.call, executable, schedule, self.weights, self.opaque,
+            self.witness, self.said, self.open, self.platform, self.seed, not self.has_foreign,
+        )  # fmt: skip
+        return check.verdict(self.drawn)
 
 
 def _open_lanes(result: Node) -> Array | None:

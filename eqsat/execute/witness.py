@@ -10,7 +10,7 @@ import numpy as np
 
 from eqsat.execute.lowering import OpaqueFunction, evaluate
 from eqsat.model.program import Program
-from eqsat.model.tensor import is_float
+from eqsat.model.tensor import TensorType, is_float
 
 Array = np.ndarray[Any, Any]
 
@@ -35,10 +35,7 @@ class Witness:
         arrays = [*(np.asarray(self.weights[k]) for k in self.keys), *inputs]
         types = [self.program.nodes[i].type for i in (*self.program.weights, *self.program.inputs)]
         if rng is not None:
-            arrays = [
-                _nudged(a, rng) if is_float(t.dtype) else a
-                for a, t in zip(arrays, types, strict=True)
-            ]
+            arrays = [nudged(a, t, rng) for a, t in zip(arrays, types, strict=True)]
         count = len(self.keys)
         return [np.asarray(x) for x in self._jitted(arrays[:count], arrays[count:])]
 
@@ -57,9 +54,11 @@ class Witness:
         return tuple(values[r][0] for r in p.results)
 
 
-def _nudged(x: Array, rng: np.random.Generator) -> Array:
-    """Each element one unit in the last place up or down, or as it is."""
+def nudged(x: Array, t: TensorType, rng: np.random.Generator) -> Array:
+    """Each float one unit in the last place up or down, or as it is."""
     array = np.asarray(x)
+    if not is_float(t.dtype):
+        return array
     bits = np.dtype(f"i{array.dtype.itemsize}")
     step = rng.integers(-1, 2, array.shape).astype(bits)
     safe = np.isfinite(array.astype(np.float64)) & (array != 0)

@@ -314,7 +314,8 @@ def _verified(verify: dict[str, Any] | None) -> str:
         return "NOT VERIFIED"
     error = verify["max_error"]
     text = "" if error is None else f" {error:.0e}"
-    return f"{'ok' if verify['ok'] else 'MISMATCH'}{text}"
+    how = " sampled" if verify.get("how") == "sampled" else ""  # rows of before do not say
+    return f"{'ok' if verify['ok'] else 'MISMATCH'}{text}{how}"
 
 
 def measured_text(measured: Measurement | None) -> str:

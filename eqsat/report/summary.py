@@ -248,6 +248,9 @@ def _verify(verification: Any) -> dict[str, Any] | None:
         "arena_reason",
         "input_error",
         "drawn",
+        "how",
+        "elements",
+        "checked",
     )
     found = {k: getattr(verification, k) for k in keys}
     for key in ("max_error", "input_error"):  # a NaN or another shape has no distance

@@ -184,11 +184,17 @@ def _ended(run: Finished, selection: Selection) -> str:
 
 
 def verification_text(v: Any) -> str:
-    """`ok, max error 3.1e-07, limit 4e-07 (4 samples)`, with the place of a mismatch."""
+    """`ok, max error 3.1e-07, limit 4e-07 (4 samples)`, with the place of a mismatch.
+
+    Where it was by elements, what these were: `(8,018 elements in float64 of 18 dispatches …)`.
+    """
     if v.outcome == "unproven":
         return f"NOT VERIFIED: {v.reason}"
     found = "ok" if v.ok else f"MISMATCH at {v.where}"
-    samples = f"{count_text(v.samples, 'sample')}{_ON_ARENA.get(v.arena, '')}{_drawn_text(v.drawn)}"
+    samples = f"{count_text(v.samples, 'sample')}{_ON_ARENA.get(v.arena, '')}"
+    if v.how == "sampled":
+        samples = f"sampled: {v.elements:,} elements in float64, of {v.checked}"
+    samples += _drawn_text(v.drawn)
     own = "" if v.input_error is None else f" (of the input {v.input_error:.1e})"
     found = f"{found}, max error {v.max_error:.1e}{own}, limit {v.limit:.1e} ({samples})"
     return found if v.arena != "unproven" else f"{found}; {v.arena_reason}"

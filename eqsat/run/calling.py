@@ -10,7 +10,7 @@ from eqsat.run.seconds import timed
 
 if TYPE_CHECKING:
     from eqsat.execute.calls import Callee
-    from eqsat.execute.verify import Verification
+    from eqsat.execute.verdict import Verification
     from eqsat.model.executor import Executable
     from eqsat.model.target import Target
     from eqsat.run.run import Run
@@ -86,21 +86,20 @@ def verified(run: Run, samples: int, seed: int, work_limit: float | None) -> Ver
     schedule, weights = run.cut_schedule, run.weights
     drawn = drawn_weights(run.program, weights)
     with timed(run.seconds, "compile"):
-        call = _flat_call(run, drawn)
+        executable = built(run, {**weights, **drawn}, run.runs_on) if drawn else run.executable
+        call = _flat_call(run, executable)
     with timed(run.seconds, "verify"):
         found = verify(
             run.program, call, {**weights, **drawn}, run.source.opaque,
-            chosen=schedule.program, schedule=schedule, beside=bool(inexact_rules(run)),
-            samples=samples, seed=seed,
+            chosen=schedule.program, schedule=schedule, executable=executable,
+            beside=bool(inexact_rules(run)), samples=samples, seed=seed,
             work_limit=WORK_LIMIT if work_limit is None else work_limit,
         )  # fmt: skip
     return replace(found, drawn=len(drawn))
 
 
-def _flat_call(run: Run, drawn: Mapping[str, Any]) -> Callable[..., Sequence[Any]]:
-    """Flat inputs → results, compiled; drawn: weights the program has no values of."""
-    weights = {**run.weights, **drawn}
-    executable = built(run, weights, run.runs_on) if drawn else run.executable
+def _flat_call(run: Run, executable: Executable) -> Callable[..., Sequence[Any]]:
+    """Flat inputs → results, compiled."""
     if run.orders is None or not run.orders.chosen:
         return executable.compile()
     from eqsat.execute.formats import scheduled_call

@@ -30,7 +30,7 @@ from eqsat.request.source import Source
 
 if TYPE_CHECKING:
     from eqsat.execute.calls import Callee
-    from eqsat.execute.verify import Verification
+    from eqsat.execute.verdict import Verification
     from eqsat.export.plan import Exported
     from eqsat.model.executor import Executable, Execution
     from eqsat.model.price import Question

@@ -1,0 +1,279 @@
+"""Single elements of an op's result → the elements of its operands that they are made of.
+
+What comes in are an op and flat indices into its result. What goes out is, for movement, where each
+element was moved from; for a loop nest, the same nest over these elements alone. Only what ops mean
+is asked: nothing of nests, plans or kernels.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from eqsat.execute.work import PER_ELEMENT
+from eqsat.model.affine import Map, dim, map_loops
+from eqsat.model.attr import Attr, Shape
+from eqsat.model.generic import Generic
+from eqsat.model.layout import Layout
+from eqsat.model.movement import Move, Transpose
+from eqsat.model.program import Node
+from eqsat.ops.meaning import scalar
+from eqsat.ops.meaning.structured import product_factors
+
+Array = np.ndarray[Any, Any]
+MOST_READ = 2**22  # elements that one narrowed nest reads of an operand, if it can be cut
+
+
+# ---- movement ------------------------------------------------------------------------------------
+class Moved(NamedTuple):
+    """parts: (operand, which elements come from it, where they lie in it). fills: (which elements,
+    the text of what they hold instead); the last that names an element decides."""
+
+    parts: list[tuple[int, Array, Array]]
+    fills: list[tuple[Array, str]]
+
+
+def moved(node: Node, flat: Array) -> Moved | None:
+    """Where these elements of a movement come from; None of an op that is none, and of a gather."""
+    find = _MOVED.get(node.op)
+    if find is None:
+        return None
+    places = coordinates(flat, node.type.shape)
+    return find(node.attr, places, flat)
+
+
+def coordinates(flat: Array, shape: Shape) -> list[Array]:
+    """Per dim the index of each element."""
+    found: list[Array] = []
+    for size in reversed(shape):
+        flat, index = np.divmod(flat, max(1, size))
+        found.append(index)
+    return found[::-1]
+
+
+def distinct(numbers: Array) -> Array:
+    """What occurs, ascending."""
+    ordered = np.sort(numbers)
+    first = np.ones(len(ordered), bool)
+    np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
+    return ordered[first]
+
+
+def flattened(places: Sequence[Array], shape: Shape, count: int) -> Array:
+    """Undo `coordinates`, for so many elements."""
+    found = np.zeros(count, np.int64)
+    for index, size in zip(places, shape, strict=True):
+        found = found * size + index
+    return found
+
+
+def _same(attr: Attr, places: Sequence[Array], flat: Array) -> Moved:
+    return Moved([(0, np.ones(len(flat), bool), flat)], [])
+
+
+def _transposed(attr: Attr, places: Sequence[Array], flat: Array) -> Moved:
+    assert isinstance(attr, Transpose)
+    source = [places[attr.perm.index(d)] for d in range(len(attr.perm))]
+    return _same(attr, places, flattened(source, attr.source, len(flat)))
+
+
+def _sliced(attr: Attr, places: Sequence[Array], flat: Array) -> Moved:
+    assert isinstance(attr, Move)
+    start, _, step = attr.args
+    source = [p * k + a for p, a, k in zip(places, start, step, strict=True)]
+    return _same(attr, places, flattened(source, attr.sources[0], len(flat)))
+
+
+def _padded(attr: Attr, places: Sequence[Array], flat: Array) -> Moved:
+    assert isinstance(attr, Move)
+    low, _, text = attr.args
+    source = [p - a for p, a in zip(places, low, strict=True)]
+    beyond = [((p < 0) | (p >= s), str(text)) for p, s in zip(source, attr.sources[0], strict=True)]
+    return _within(source, attr.sources[0], beyond, len(flat))
+
+
+def _within(
+    source: Sequence[Array], shape: Shape, fills: list[tuple[Array, str]], count: int
+) -> Moved:
+    """Elements of operand 0 but where a fill says what they hold."""
+    inside = np.ones(count, bool)
+    for beyond, _ in fills:
+        inside &= ~beyond
+    held = flattened([p[inside] for p in source], shape, int(inside.sum()))
+    return Moved([(0, inside, held)], fills)
+
+
+def _joined(attr: Attr, places: Sequence[Array], flat: Array) -> Moved:
+    assert isinstance(attr, Move)
+    (axis,) = attr.args
+    parts, start = [], 0
+    for i, shape in enumerate(attr.sources):
+        which = (places[axis] >= start) & (places[axis] < start + shape[axis])
+        own = [(p - start if d == axis else p)[which] for d, p in enumerate(places)]
+        parts.append((i, which, flattened(own, shape, int(which.sum()))))
+        start += shape[axis]
+    return Moved(parts, [])
+
+
+def _lanes(layout: Layout, places: Sequence[Array]) -> tuple[list[Array], list[tuple[Array, str]]]:
+    """Elements of a packed tensor: their places in the source, and which are beyond its end."""
+    rank = len(layout.source)
+    tile = dict(zip(layout.pos, layout.tiles, strict=True))
+    source = [places[layout.outer.index(d)] * tile.get(d, 1) for d in range(rank)]
+    for n, d in enumerate(layout.pos):
+        source[d] = source[d] + places[rank + n]
+    padded = [(d, text) for d, _, text in layout.padded_dims if text != "-"]
+    return source, [(source[d] >= layout.source[d], text) for d, text in padded]
+
+
+def _packed(attr: Attr, places: Sequence[Array], flat: Array) -> Moved:
+    assert isinstance(attr, Layout)
+    source, fills = _lanes(attr, places)
+    return _within(source, attr.source, fills, len(flat))
+
+
+def _unpacked(attr: Attr, places: Sequence[Array], flat: Array) -> Moved:
+    assert isinstance(attr, Layout)
+    tile = dict(zip(attr.pos, attr.tiles, strict=True))
+    outer = [places[d] // tile.get(d, 1) for d in attr.outer]
+    inner = [places[d] % t for d, t in zip(attr.pos, attr.tiles, strict=True)]
+    return _same(attr, places, flattened([*outer, *inner], attr.packed_shape, len(flat)))
+
+
+def _retyped(attr: Attr, places: Sequence[Array], flat: Array) -> Moved:
+    assert isinstance(attr, Layout)
+    _, fills = _lanes(attr, places)
+    return _within(places, attr.packed_shape, fills, len(flat))
+
+
+_MOVED: Mapping[str, Callable[[Attr, Sequence[Array], Array], Moved]] = {
+    "transpose": _transposed, "reshape": _same, "slice": _sliced, "pad": _padded,
+    "concat": _joined, "pack": _packed, "unpack": _unpacked, "retype": _retyped, "relax": _same,
+    "set_encoding": _same, "unset_encoding": _same, "transfer": _same,
+}  # fmt: skip
+
+
+def indices_of(attr: Move, flat: Array) -> Array:
+    """Of elements of a gather: where the index of each lies in the index tensor."""
+    _, indices = attr.sources
+    (axis,) = attr.args
+    places = coordinates(flat, attr.shape)[axis : axis + len(indices)]
+    return flattened(places, indices, len(flat))
+
+
+def gathered(attr: Move, flat: Array, picked: Array) -> Array:
+    """Of elements of a gather, with the index of each: where they lie in the table."""
+    table, indices = attr.sources
+    (axis,) = attr.args
+    places = coordinates(flat, attr.shape)
+    row = np.clip(picked, 0, table[axis] - 1).astype(np.int64)
+    source = [*places[:axis], row, *places[axis + len(indices) :]]
+    return flattened(source, table, len(flat))
+
+
+# ---- loop nests ----------------------------------------------------------------------------------
+class _Frame(NamedTuple):
+    """The axes of a narrowed nest, results first: how long they are, and where each loop runs."""
+
+    rank: int
+    sizes: tuple[int, ...]
+    loops: dict[int, tuple[int, Array]]  # loop → its axis, and its index at each place there
+
+    def used(self, m: Map) -> list[int]:
+        """The axes over which an operand with this map is read."""
+        return sorted({self.loops[d][0] for d in map_loops(m)})
+
+
+@dataclass(frozen=True)
+class Narrow:
+    """A loop nest over some elements of its result, which lie at `places` of its own, flat result.
+
+    elements: which of the elements asked for these are.
+    """
+
+    whole: Generic
+    frame: _Frame
+    elements: Array
+    places: Array
+
+    @cached_property
+    def generic(self) -> Generic:
+        """The nest, over operands of the shapes of `read`."""
+        used = [self.frame.used(m) for m in self.whole.maps]
+        shapes = tuple(tuple(self.frame.sizes[a] for a in axes) for axes in used)
+        maps = tuple(tuple(map(dim, axes)) for axes in used)
+        return replace(
+            self.whole, sizes=self.frame.sizes, rank=self.frame.rank, maps=maps, shapes=shapes,
+            tile=(), order=(),
+        )  # fmt: skip
+
+    def read(self, operand: int) -> Array:
+        """The flat indices of what is read of an operand, in the shape in which it is read."""
+        m, shape = self.whole.maps[operand], self.whole.shapes[operand]
+        used = self.frame.used(m)
+        flat: Array = np.zeros([1] * len(used), np.int64)
+        for e, size in zip(m, shape, strict=True):
+            index: Any = e.constant
+            for d, stride in e.terms:
+                axis, own = self.frame.loops[d]
+                index = index + stride * own.reshape([-1 if a == axis else 1 for a in used])
+            flat = flat * size + index
+        return np.broadcast_to(flat, self.generic.shapes[operand])
+
+
+def narrowed(g: Generic, flat: Array) -> Iterator[Narrow]:
+    """The nest over these elements, in parts that read no more than `MOST_READ` where that can be.
+
+    Either one axis has the elements, or every loop runs over the indices that occur in it: elements
+    that share rows and columns are one product.
+    """
+    stack = [np.arange(len(flat))]
+    while stack:
+        own = stack.pop()
+        places = coordinates(flat[own], g.result_shape)
+        kinds = [distinct(p) for p in places]
+        by_loops = _fits_loops(g, kinds, len(own))
+        frame = _by_loops(g, kinds) if by_loops else _by_elements(g, places, len(own))
+        if _most_read(g, frame) > MOST_READ and len(own) > 1:
+            widest = max(range(g.rank), key=lambda d: len(kinds[d]))
+            order = np.argsort(places[widest], kind="stable")
+            stack += np.array_split(own[order], 2)
+            continue
+        at = np.arange(len(own))
+        if by_loops:
+            rows = [np.searchsorted(k, p) for k, p in zip(kinds, places, strict=True)]
+            at = flattened(rows, frame.sizes[: g.rank], len(own))
+        yield Narrow(g, frame, own, at)
+
+
+def _by_elements(g: Generic, places: Sequence[Array], count: int) -> _Frame:
+    loops = {d: (0, p) for d, p in enumerate(places)}
+    loops |= {d: (1 + n, np.arange(g.sizes[d])) for n, d in enumerate(g.reductions)}
+    return _Frame(1, (count, *(g.sizes[d] for d in g.reductions)), loops)
+
+
+def _by_loops(g: Generic, kinds: Sequence[Array]) -> _Frame:
+    indices = [*kinds, *(np.arange(g.sizes[d]) for d in g.reductions)]
+    return _Frame(g.rank, tuple(map(len, indices)), {d: (d, x) for d, x in enumerate(indices)})
+
+
+def _fits_loops(g: Generic, kinds: Sequence[Array], count: int) -> bool:
+    """Whether it is less work to run over all that occurs in each loop."""
+    sizes = [*map(len, kinds), *(g.sizes[d] for d in g.reductions)]
+    reduced = math.prod(g.sizes[d] for d in g.reductions)
+    used = [map_loops(m) for m in g.maps]
+    read = sum(math.prod(sizes[d] for d in loops) for loops in used)
+    each = sum(math.prod(g.sizes[d] for d in loops if d >= g.rank) for loops in used)
+    per = PER_ELEMENT * sum(1 + scalar.cost(y.body) for y in g.yields)
+    per = 1 if product_factors(g) is not None else per
+    whole = math.prod(sizes) * per + PER_ELEMENT * read
+    return g.rank > 0 and whole <= count * (reduced * per + PER_ELEMENT * each)
+
+
+def _most_read(g: Generic, frame: _Frame) -> int:
+    return max((math.prod(frame.sizes[a] for a in frame.used(m)) for m in g.maps), default=0)
