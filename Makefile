@@ -73,6 +73,7 @@ scale: $(DEMO) ## whole models: CPU seconds, wall, memory and gaps of each searc
 
 limits: $(DEMO) ## every program on every target at a limit of five seconds: back within seven; JSON (half an hour)
 	$(BIN)/python benchmarks/limits.py
+	$(BIN)/python benchmarks/limits.py --cut --targets avx512 avx2 avx512-xla
 
 bench: $(DEMO) ## time the search on the quickstart's programs; JSON
 	$(BIN)/python benchmarks/search.py
