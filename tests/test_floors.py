@@ -13,7 +13,7 @@ import eqsat
 from eqsat.extract import extract
 from eqsat.extract.candidates.costs import Costs
 from eqsat.extract.candidates.floors import floors
-from eqsat.extract.candidates.leastwork import Way, Ways, least_ps, needed_of
+from eqsat.extract.candidates.leastwork import PricedWay, PricedWays, least_ps, needed_of
 from eqsat.extract.candidates.legality import Legality
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
@@ -103,21 +103,20 @@ def test_a_search_without_time_says_what_nothing_avoids() -> None:
 
 
 # ---- the sum that no choice of ways goes below -------------------------------------------------
-def drawn_ways(rng: random.Random) -> tuple[Ways, list[int]]:
+def drawn_ways(rng: random.Random) -> tuple[PricedWays, list[int]]:
     """Up to seven values; a way reads some with smaller numbers, or (in circles) any."""
     count = rng.randint(2, 7)
-    ways: dict[int, list[Way]] = {}
+    ways: dict[int, list[PricedWay]] = {}
     for v in range(count):
         below = [u for u in range(count) if u != v and (u < v or rng.random() < 0.2)]
-        ways[v] = [
-            Way(float(rng.randint(0, 9)), frozenset(rng.sample(below, rng.randint(0, len(below)))))
-            for _ in range(rng.randint(1, 3))
-        ]
-        ways[v].append(Way(float(rng.randint(5, 30)), frozenset(u for u in below[:1] if u < v)))
+        ways[v] = [PricedWay(float(rng.randint(5, 30)), frozenset(range(min(v, 1))))]
+        for _ in range(rng.randint(1, 3)):
+            reads = frozenset(rng.sample(below, rng.randint(0, len(below))))
+            ways[v].append(PricedWay(float(rng.randint(0, 9)), reads))
     return ways, rng.sample(range(count), rng.randint(1, 2))
 
 
-def derivations(ways: Ways, results: list[int]) -> Iterator[dict[int, Way]]:
+def derivations(ways: PricedWays, results: list[int]) -> Iterator[dict[int, PricedWay]]:
     """Every choice of one way per value that gives the results without a circle."""
     for chosen in itertools.product(*(ways[v] for v in ways)):
         of = dict(zip(ways, chosen, strict=True))
@@ -144,10 +143,10 @@ def test_no_derivation_is_cheaper_or_lacks_what_is_needed(seed: int) -> None:
 def test_what_every_derivation_needs_counts_once_and_the_dearest_chain_beside_it() -> None:
     """1 is needed by both ways to 3, for 5; of the others the cheaper chain has 2 and takes 4."""
     ways = {
-        0: [Way(0.0, frozenset())],
-        1: [Way(5.0, frozenset({0})), Way(8.0, frozenset())],
-        2: [Way(4.0, frozenset({1}))],
-        3: [Way(1.0, frozenset({1, 2})), Way(6.0, frozenset({1}))],
+        0: [PricedWay(0.0, frozenset())],
+        1: [PricedWay(5.0, frozenset({0})), PricedWay(8.0, frozenset())],
+        2: [PricedWay(4.0, frozenset({1}))],
+        3: [PricedWay(1.0, frozenset({1, 2})), PricedWay(6.0, frozenset({1}))],
     }
     assert needed_of(ways, [3]) == {0, 1, 3} or needed_of(ways, [3]) == {1, 3}
     assert least_ps(ways, [3]) == 5 + 1 + 4

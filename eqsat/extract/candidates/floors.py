@@ -12,7 +12,7 @@ from functools import cached_property
 
 from eqsat.extract.candidates.costs import Costs
 from eqsat.extract.candidates.leastprices import LeastPrices
-from eqsat.extract.candidates.leastwork import Way, Ways, least_ps, needed_of
+from eqsat.extract.candidates.leastwork import PricedWay, PricedWays, least_ps, needed_of
 from eqsat.extract.candidates.planfloors import ROUNDING
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
@@ -77,10 +77,10 @@ class _Unavoidable:
         return {id(c.target): LeastPrices(self.pool, c) for c in parts}
 
     @cached_property
-    def ways(self) -> Ways:
+    def ways(self) -> PricedWays:
         """Per value the nodes that compute it; what is there from the start takes nothing."""
         space, known = self.space, {self.space.value[b] for b in self.pool.ahead}
-        found: dict[int, list[Way]] = {v: [Way(0.0, frozenset())] for v in self._there}
+        found: dict[int, list[PricedWay]] = {v: [PricedWay(0.0, frozenset())] for v in self._there}
         for node in sorted({p for nodes in self.pool.producers.values() for p in nodes}):
             tick()
             values = space.computed[node]
@@ -91,17 +91,17 @@ class _Unavoidable:
                     found.setdefault(v, []).append(way)
         return found
 
-    def _way(self, node: int, values: int) -> Way:
+    def _way(self, node: int, values: int) -> PricedWay:
         """What a node takes for one of its values."""
         space, costs = self.space, self.costs.of((node,))
         priced = costs.known_ps((node,))
         if priced is not None:  # whatever it reads
             own = frozenset(space.value[c] for c in space.egraph.nodes[node].children)
-            return Way(priced * costs.target.calls / values, own - self._there.keys())
+            return PricedWay(priced * costs.target.calls / values, own - self._there.keys())
         prices = self._prices[id(costs.target)]
         children = enumerate(space.egraph.nodes[node].children)
         reads = frozenset(space.value[c] for i, c in children if prices.reads_whole(node, i))
-        return Way(costs.target.calls * prices.node_ps(node) / values, reads)
+        return PricedWay(costs.target.calls * prices.node_ps(node) / values, reads)
 
     # ---- traffic ---------------------------------------------------------------------------------
     @cached_property

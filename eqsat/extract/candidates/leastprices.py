@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from eqsat.extract.candidates.costs import Costs
-from eqsat.extract.candidates.planfloors import Facts, PlanFloors
+from eqsat.extract.candidates.planfloors import FloorFacts, PlanFloors
 from eqsat.extract.candidates.planned import PlanPrices
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
@@ -117,7 +117,7 @@ class LeastPrices:
                     found[b], changed = False, True
         return found
 
-    def _stays_dense(self, facts: Facts, node: int, dense: dict[int, bool]) -> bool:
+    def _stays_dense(self, facts: FloorFacts, node: int, dense: dict[int, bool]) -> bool:
         operands = [dense[b] for b in self.space.operands[node]]
         is_view = self.space.egraph.nodes[node].op == "relax"
         return all(operands) if is_view else facts.is_dense(node, operands)

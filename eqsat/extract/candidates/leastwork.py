@@ -17,17 +17,17 @@ from eqsat.extract.candidates.cover import necessary, union
 from eqsat.model.deadline import OutOfTime, tick
 
 
-class Way(NamedTuple):
+class PricedWay(NamedTuple):
     """One way to a value: its own picoseconds, and the values that it needs."""
 
     cost_ps: float
     reads: frozenset[int]
 
 
-Ways = Mapping[int, Sequence[Way]]  # per value; what is there from the start has none
+PricedWays = Mapping[int, Sequence[PricedWay]]  # per value; what is there from the start has none
 
 
-def least_ps(ways: Ways, results: Collection[int]) -> float:
+def least_ps(ways: PricedWays, results: Collection[int]) -> float:
     """Picoseconds that every derivation of the results takes at the least."""
     needed = needed_of(ways, results)
     base = {v: min(w.cost_ps for w in ways[v]) for v in needed if v in ways}
@@ -39,14 +39,14 @@ def least_ps(ways: Ways, results: Collection[int]) -> float:
     return math.fsum(base.values()) + max((longest.get(v, 0.0) for v in results), default=0.0)
 
 
-def needed_of(ways: Ways, results: Collection[int]) -> frozenset[int]:
+def needed_of(ways: PricedWays, results: Collection[int]) -> frozenset[int]:
     """The values that every derivation of the results needs, the results among them."""
     need = necessary({v: [w.reads for w in own] for v, own in ways.items()})
     total = union(need, results)
     return frozenset(v for v in need if total >> v & 1)
 
 
-def _longest(ways: Ways) -> dict[int, float]:
+def _longest(ways: PricedWays) -> dict[int, float]:
     """Per value the cost of its dearest chain at the least, by Knuth's form of Dijkstra's search.
 
     Values without ways are there, and cost nothing.

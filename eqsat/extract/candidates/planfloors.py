@@ -118,8 +118,8 @@ class PlanFloors:
 
     # ---- what is certain -------------------------------------------------------------------------
     @cached_property
-    def facts(self) -> Facts:
-        return Facts(self.space, self.target, self._constants)
+    def facts(self) -> FloorFacts:
+        return FloorFacts(self.space, self.target, self._constants)
 
     def _parts(self, members: Ragged, reads: Ragged, writes: Ragged) -> _CertainParts:
         facts, index = self.facts, members.index
@@ -163,7 +163,7 @@ class _CertainParts:
     share: Floats  # of what is written that is written at once: the largest piece of a concat
 
 
-class Facts:
+class FloorFacts:
     """Per node and per buffer of an e-graph."""
 
     def __init__(self, space: Space, target: Target, constants: Constants):
