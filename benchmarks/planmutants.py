@@ -6,8 +6,8 @@
 `each` mutants of every module of the nests, the planner and the generator (a number, a count, an
 offset, a comparison, an end of a range, an order or a condition changed by one) run in a process
 each, on the edge cases (`hunts/edges.py`) that reach their line. Those that nothing tells from the
-code as it is run on further sizes (`more`), and what is left then is listed. Prints one JSON object;
-exit code 1 if a check refuses what the code as it is makes of a case (`alarms`).
+code as it is run on further sizes (`more`), and what is left then is listed. Prints one JSON
+object; exit code 1 if a check refuses what the code as it is makes of a case (`alarms`).
 
 Verdicts: `refused` by the check of nests or of plans; `caught`, as a kernel writes something wrong,
 touches memory of others, is no IR or does not end; `crashes`, an exception; `raises`: it only

@@ -60,6 +60,7 @@ PARTS: dict[str, tuple[str, tuple[str, ...]]] = {
 CHECKED, EXECUTED = 48, 24  # cases of a mutant that are planned, and of these the ones that run
 CPU_SECONDS, BYTES = 90, 8 << 30  # of one mutant
 REFUSED = "the check refuses"
+_LOG = logging.getLogger("eqsat.check")  # what a check refuses is said there, whatever runs instead
 
 
 @dataclass(frozen=True)
@@ -207,7 +208,7 @@ def _child(mutant: CodeMutant, found: Known, pipe: Connection) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
     resource.setrlimit(resource.RLIMIT_AS, (BYTES, BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    logging.disable(logging.CRITICAL)
+    _LOG.handlers, _LOG.propagate = [_SAID], False
     with Path(os.devnull).open("w") as nowhere:
         os.dup2(nowhere.fileno(), 2)
     guarded.tell_strays(lambda text: pipe.send({"stray": text}))
@@ -246,17 +247,35 @@ def _look(cases: Sequence[Own], tell: Callable[[Row], None]) -> None:
     tell({"executed": ran, "slipped": slipped})
 
 
+class _Said(logging.Handler):
+    """Keeps what was said last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.last = record.getMessage().partition("\n")[0]
+
+
+_SAID = _Said()
+
+
 def _checked(own: Own) -> tuple[str, str, Own | None]:
-    """(refused | raises | crashes | same | differ, words, what is made instead)"""
+    """(refused | raises | crashes | same | differ, words, what is made instead)
+
+    A nest that its check refuses is refused, though another one may be found then.
+    """
+    _SAID.last = ""
     try:
         now = _once(own)
+        assert now.nest is not None and now.plan is not None
+        fault = _SAID.last or next(plan_faults(now.nest, now.plan), "")
     except NoNest as why:
-        kind = "refused" if REFUSED in str(why) else "raises"
-        return kind, f"{own.edge}: {why}", None
+        kind = "refused" if _SAID.last else "raises"
+        return kind, f"{own.edge}: {_SAID.last or why}", None
     except Exception as error:  # a mutant may do anything
         return "crashes", f"{own.edge}: {type(error).__name__}: {error}", None
-    assert now.nest is not None and now.plan is not None
-    fault = next(plan_faults(now.nest, now.plan), "")
     if fault:
         return "refused", f"{own.edge}: {fault}", None
     return ("same", "", None) if now.ir == own.ir else ("differ", str(own.edge), now)
