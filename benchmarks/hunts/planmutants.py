@@ -204,13 +204,18 @@ def judged(row: Row) -> str:
     return "raises" if row.get("raises") else "same"
 
 
-def _child(mutant: CodeMutant, found: Known, pipe: Connection) -> None:
+def limited() -> None:
+    """A process in which anything may go wrong: it ends, and says nothing itself."""
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
     resource.setrlimit(resource.RLIMIT_AS, (BYTES, BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _LOG.handlers, _LOG.propagate = [_SAID], False
     with Path(os.devnull).open("w") as nowhere:
         os.dup2(nowhere.fileno(), 2)
+
+
+def _child(mutant: CodeMutant, found: Known, pipe: Connection) -> None:
+    limited()
     guarded.tell_strays(lambda text: pipe.send({"stray": text}))
     reaching = found.reaching(mutant)
     rng = random.Random(str(mutant))
@@ -238,7 +243,7 @@ def _look(cases: Sequence[Own], tell: Callable[[Row], None]) -> None:
     slipped = ran = 0
     for own, now in open_[: EXECUTED if not counts["refused"] else 4]:
         tell({"running": str(own.edge)})
-        wrong = _executed(now)
+        wrong = executed(now)
         ran += 1
         if wrong:
             slipped += 1
@@ -289,7 +294,7 @@ def _once(own: Own) -> Own:
         return Own(own.edge, own.program, nest, chosen, generate(nest, chosen, machine, "edge").ir)
 
 
-def _executed(now: Own) -> str:
+def executed(now: Own) -> str:
     """What is wrong with what a kernel writes; "" if nothing is."""
     assert now.nest is not None and now.plan is not None
     program, machine = now.program, edges.MACHINES[now.edge.machine]
