@@ -64,6 +64,7 @@ nests: $(DEMO) ## which dispatches are loop nests, and whether these mean what t
 
 edges: $(DEMO) ## every kind of kernel at the edges of its sizes, every vector width, between guard pages; JSON (fifteen minutes)
 	$(BIN)/python benchmarks/edges.py --jobs $(JOBS)
+
 plan-mutants: $(TEST) ## 500 mutants of planner, nests and generator: which are refused, which caught; JSON (an hour)
 	$(BIN)/python benchmarks/planmutants.py
 

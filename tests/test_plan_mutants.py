@@ -59,8 +59,8 @@ TOLD = (
 def test_what_is_wrong_by_one_is_told(
     case: tuple[str, str, str, int, str], products: planmutants.Known
 ) -> None:
-    *which, wanted = case
-    row = planmutants.verdict(mutant(*which), products)
+    module, function, kind, number, wanted = case
+    row = planmutants.verdict(mutant(module, function, kind, number), products)
     assert row["verdict"] == wanted, row
 
 
