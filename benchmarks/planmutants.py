@@ -1,12 +1,13 @@
 """Is a planner or a generator that is wrong by one told? Mutants of both against what checks them.
 
-    python benchmarks/planmutants.py [--each 12] [--numbers 0:2] [--more 2:4] [--parts PART …]
-                                     [--seed 0] [--log FILE] [--out FILE]
+    python benchmarks/planmutants.py [--each 12] [--records 2] [--numbers 0:2] [--more 2:3]
+                                     [--parts PART …] [--seed 0] [--log FILE] [--out FILE]
 
 `each` mutants of every module of the nests, the planner and the generator (a number, a count, an
 offset, a comparison, an end of a range, an order or a condition changed by one) run in a process
 each, on the edge cases (`hunts/edges.py`) that reach their line. Those that nothing tells from the
-code as it is run on further sizes (`more`), and what is left then is listed. Prints one JSON
+code as it is run on further sizes (`more`), and what is left then is listed. Beside them,
+`records` nests and as many plans of every case are changed by one themselves. Prints one JSON
 object; exit code 1 if a check refuses what the code as it is makes of a case (`alarms`).
 
 Verdicts: `refused` by the check of nests or of plans; `caught`, as a kernel writes something wrong,
@@ -31,6 +32,7 @@ from typing import Any
 
 from hunts.codemutants import CodeMutant
 from hunts.planmutants import PARTS, Known, drawn, known, verdict
+from hunts.recordmutants import verdicts
 
 Row = dict[str, Any]
 KILLED = ("refused", "caught", "crashes")
@@ -66,8 +68,9 @@ def _note(row: Row, log: Path | None) -> None:
             file.write(json.dumps(row) + "\n")
 
 
-def report(rows: list[Row], alarms: Iterable[str]) -> Row:
+def report(rows: list[Row], records: list[Row], alarms: Iterable[str]) -> Row:
     """Verdicts by part and by kind of change."""
+    whats = ("nest", "plan")
     parts = {p: [r for r in rows if r["part"] == p] for p in PARTS}
     kinds = sorted({r["kind"] for r in rows})
     killed = [r for r in rows if r["verdict"] in KILLED]
@@ -81,6 +84,10 @@ def report(rows: list[Row], alarms: Iterable[str]) -> Row:
         "kinds": {k: dict(Counter(r["verdict"] for r in rows if r["kind"] == k)) for k in kinds},
         "alarms": list(alarms),
         "slips": [{"mutant": r["mutant"], "wrong": r.get("wrong")} for r in slips],
+        "records": {
+            w: dict(Counter(r["verdict"] for r in records if r["what"] == w)) for w in whats
+        },
+        "records_not_refused": [r for r in records if r["verdict"] in ("caught", "right")],
         "not_told": [
             {k: r.get(k) for k in ("verdict", "mutant", "cases", "differ", "executed")}
             for r in rows
@@ -97,8 +104,9 @@ def _range(text: str) -> range:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--each", type=int, default=12, help="mutants of a module, at most")
+    parser.add_argument("--records", type=int, default=2, help="nests, and plans, of each case")
     parser.add_argument("--numbers", type=_range, default=range(2), help="sizes, FROM:TO")
-    parser.add_argument("--more", type=_range, default=range(2, 4), help="sizes of a second look")
+    parser.add_argument("--more", type=_range, default=range(2, 3), help="sizes of a second look")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--log", type=Path, help="a line per mutant; what is there is not repeated")
@@ -108,15 +116,17 @@ def main() -> int:
     mutants = list(drawn(found, o.each, o.seed, o.parts))
     rows = run(mutants, found, o.log, again=False)
     left = [m for m, r in zip(mutants, rows, strict=True) if r["verdict"] not in KILLED]
-    further = known(o.more)
+    further = known(o.more) if left else Known((), {})
     second = {r["mutant"]: r for r in run(left, further, o.log, again=True)}
     rows = [_both(r, second.get(r["mutant"])) for r in rows]
-    text = json.dumps(report(rows, (*found.alarms, *further.alarms)), indent=1) + "\n"
+    records = list(verdicts(found, o.records, o.seed))
+    alarms = *found.alarms, *further.alarms
+    text = json.dumps(report(rows, records, alarms), indent=1) + "\n"
     if o.out:
         o.out.write_text(text, encoding="utf-8")
     else:
         sys.stdout.write(text)
-    return 1 if found.alarms or further.alarms else 0
+    return 1 if alarms else 0
 
 
 def _both(first: Row, second: Row | None) -> Row:

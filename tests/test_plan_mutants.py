@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hunts import codemutants, planmutants
+from hunts import codemutants, planmutants, recordmutants
 from hunts.codemutants import CodeMutant, applied, function_of, mutants_of
 
 from eqsat.model.tensor import cdiv
@@ -48,6 +48,7 @@ def products() -> planmutants.Known:
     return planmutants.known(range(1), ("row_blocks",))
 
 
+VERDICTS = ("refused", "caught", "crashes", "raises", "right", "same")
 TOLD = (
     ("eqsat.ops.nests.nest", "_NestBuilder.__init__", "a number + 1", 1, "refused"),
     ("eqsat.plan.rowblocks", "RowExtents.panels", "a ceiling", 0, "refused"),
@@ -62,6 +63,19 @@ def test_what_is_wrong_by_one_is_told(
     module, function, kind, number, wanted = case
     row = planmutants.verdict(mutant(module, function, kind, number), products)
     assert row["verdict"] == wanted, row
+
+
+def test_records_changed_by_one_are_refused_or_caught(products: planmutants.Known) -> None:
+    own = products.cases[0]
+    assert own.nest is not None and own.plan is not None
+    assert not list(recordmutants.faults(own.program, own.nest))
+    for record in (own.nest, own.plan):
+        every = list(recordmutants.variants(record))
+        assert len(every) > 20 and all(new != record for _, new in every)
+    few = planmutants.Known(products.cases[:3], {})
+    found = [r["verdict"] for r in recordmutants.verdicts(few, 4, 0)]
+    assert len(found) == 24 and set(found) <= set(VERDICTS)
+    assert found.count("refused") > 6
 
 
 def test_what_the_code_is_now_is_not(products: planmutants.Known) -> None:
