@@ -1,6 +1,6 @@
 # `make` alone prints this help. Everything runs in .venv, made from any Python 3.11 or newer.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check suite slow store questions rules known mutants never-worse arena nests edges joint scale limits bench clock peers algebra sets kernels prices accelerators pages pictures models docs format clean
+.PHONY: help demo test check suite slow store questions rules known mutants never-worse arena nests edges plan-mutants joint scale limits bench clock peers algebra sets kernels prices accelerators pages pictures models docs format clean
 
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
 	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' \
@@ -65,6 +65,9 @@ nests: $(DEMO) ## which dispatches are loop nests, and whether these mean what t
 edges: $(DEMO) ## every kind of kernel at the edges of its sizes, every vector width, between guard pages; JSON (fifteen minutes)
 	$(BIN)/python benchmarks/edges.py --jobs $(JOBS)
 
+plan-mutants: $(TEST) ## 500 mutants of planner, nests and generator: which are refused, which caught; JSON (an hour)
+	$(BIN)/python benchmarks/planmutants.py
+
 joint: $(DEMO) ## time, memory and dispatches together, up to 24 layers and ResNet-50; JSON (half an hour)
 	$(BIN)/python benchmarks/joint.py --scaling
 
@@ -73,6 +76,7 @@ scale: $(DEMO) ## whole models: CPU seconds, wall, memory and gaps of each searc
 
 limits: $(DEMO) ## every program on every target at a limit of five seconds: back within seven; JSON (half an hour)
 	$(BIN)/python benchmarks/limits.py
+	$(BIN)/python benchmarks/limits.py --cut --targets avx512 avx2 avx512-xla
 
 bench: $(DEMO) ## time the search on the quickstart's programs; JSON
 	$(BIN)/python benchmarks/search.py

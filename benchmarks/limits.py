@@ -1,12 +1,14 @@
 """Does a search come back in time? Every program of the library on every target, as a user runs it.
 
     python benchmarks/limits.py [--only NAME …] [--targets T …] [--limit S] [--kill S] [--out FILE]
+    python benchmarks/limits.py --cut --targets avx512 avx2 --limit 2   # of limitprograms.py
 
 Each case is a process of its own: `eqsat optimize PROGRAM --target T --time-limit S`, killed at a
 limit that is far beyond. `searched` is the wall time from the end of reading to the end of the
 schedule, which the time limit bounds; `total` is that of the process, with imports and reading.
 A case is `in_time` if it was back `margin` seconds after its limit at the latest, with an answer
-and bounds, or with the proof that nothing is admissible (E410). Prints one JSON object; exit code 1
+and bounds, or with the proof that nothing is admissible (E410). `share` is the proven bound of the
+time over its value. Prints one JSON object; exit code 1
 if a case is not in time. `--limit 0` leaves the limit to the command's default.
 """
 
@@ -37,6 +39,11 @@ LIBRARY = (
     "padded_chain", "permuted_consumer", "quantized_matmul", "residual", "transposed_pack",
     "two_packs", "three_readers", "train.py:step", "stablecode.py:stable_code",
     "stablecode.py:stable_code_block", "sdxl", "sdxl.py:transformer", "sdxl.py:residual",
+)  # fmt: skip
+CUT = tuple(
+    f"benchmarks/limitprograms.py:{name}"
+    for name in ("deep", "wide", "concat", "tiny", "reductions", "mixed", "convolutions",
+                 "attention", "loops", "mlp")
 )  # fmt: skip
 TARGETS = tuple(sorted(p.stem for p in (HERE.parent / "targets").glob("*.yaml")))
 DEFAULT_LIMIT = 60.0  # of `eqsat optimize`
@@ -120,6 +127,7 @@ def _verdict(row: dict[str, Any], talk: _Talk, out: str, most: float) -> dict[st
             "saturation": s["egraph"]["stop"],
             "stop": s["stop"],
             "goals": s["goals"],
+            "share": _share(s["goals"].get("time_us")),
             "baseline": s["baseline"],
             "seconds": seconds,
         }
@@ -134,9 +142,17 @@ def _verdict(row: dict[str, Any], talk: _Talk, out: str, most: float) -> dict[st
     return found
 
 
+def _share(time_us: dict[str, Any] | None) -> float | None:
+    """Bound over value."""
+    if time_us is None or not time_us["value"]:
+        return None
+    return round((time_us["bound"] or 0.0) / time_us["value"], 4)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", nargs="+", default=list(LIBRARY), metavar="NAME")
+    parser.add_argument("--cut", action="store_true", help="the programs of limitprograms.py")
     parser.add_argument("--targets", nargs="+", default=list(TARGETS), metavar="TARGET")
     parser.add_argument("--limit", type=float, default=5.0, help="seconds; 0: the default's")
     parser.add_argument("--margin", type=float, default=2.0, help="seconds beyond the limit")
@@ -145,14 +161,15 @@ def main() -> int:
     o = parser.parse_args()
     limit = o.limit or DEFAULT_LIMIT
     rows = []
-    for name in o.only:
+    for name in CUT if o.cut else o.only:
         for target in o.targets:
             row = case(name, target, limit, o.margin, limit + o.kill)
             where = f"{row['answer']['stop']}" if row["answer"] else row.get("spent_in", "")
+            share = 100 * ((row["answer"] or {}).get("share") or 0.0)
             print(
-                f"{name:20} {target:14} {row['searched']:7.2f} s of {row['total']:7.2f} s "
-                f"{row['peak_rss'] >> 20:6} MiB  {where:10} {'' if row['in_time'] else 'LATE'}"
-                f" {' '.join(row['codes'])}",
+                f"{name.rpartition('/')[2]:28} {target:14} {row['searched']:7.2f} s of "
+                f"{row['total']:7.2f} s {row['peak_rss'] >> 20:6} MiB  {where:10} bound "
+                f"{share:5.1f} % {'' if row['in_time'] else 'LATE'} {' '.join(row['codes'])}",
                 file=sys.stderr, flush=True,
             )  # fmt: skip
             rows.append(row)

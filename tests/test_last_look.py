@@ -7,6 +7,8 @@ import time
 import pytest
 
 from eqsat.extract.candidates.assemble import Choices, choices
+from eqsat.extract.candidates.legality import Legality
+from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.narrow import Narrowed, narrow
 from eqsat.extract.ordered import SearchLimits, greedily
@@ -28,7 +30,7 @@ def found() -> Choices:
     """Of a program that takes several relaxations, as plans are made between them."""
     target = load_target("avx512")
     graph = saturate(merge_elementwise(spelled(ONE)), load_rulesets(["default"]), target)
-    return choices(Space(graph), target, False, asked=frozenset({"time", "memory"}))
+    return choices(Pool(Legality(Space(graph), target), False, frozenset({"time", "memory"})))
 
 
 def narrowed(found: Choices) -> Narrowed | None:

@@ -18,6 +18,7 @@ from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.candidates.variants import Variants
 from eqsat.extract.lateplans import LEAST, with_late_plans
+from eqsat.extract.ragged import Ints
 from eqsat.extract.solve.freerows import free_relaxation
 from eqsat.extract.solve.linear import linear_goals
 from eqsat.extract.solve.relax import Relaxation
@@ -25,6 +26,8 @@ from eqsat.extract.survivors import narrowed
 from eqsat.lang.programs import parse_program
 from eqsat.lang.rulesets import load_rulesets
 from eqsat.lang.targets import load_target
+from eqsat.model.program import Program
+from eqsat.model.target import Target
 from eqsat.ops.spelling.chains import merge_elementwise
 from eqsat.saturate import saturate
 from tests.test_fuzz import Maker
@@ -62,7 +65,10 @@ CASES = [(seed, name) for seed in (-1, 3, 4, 8) for name in ("avx512", "avx2")]
 @cache
 def floored(seed: int, name: str) -> FreeOptions:
     program = parse_program(PARTS) if seed < 0 else Maker(seed).program(6)
-    target = load_target(name)
+    return floored_of(program, load_target(name))
+
+
+def floored_of(program: Program, target: Target) -> FreeOptions:
     rules = load_rulesets(["default"]).without("algebra")  # parts are not cut
     space = Space(saturate(merge_elementwise(program), rules, target))
     pool = Pool(Legality(space, target), False, frozenset(GOALS))
@@ -70,6 +76,14 @@ def floored(seed: int, name: str) -> FreeOptions:
     found = enumerated(pool, costs).all
     assert {c.time_ps for c in found} == {UNASKED}
     return FreeOptions.floored(Variants(pool, costs, found, linear_goals(GOALS)))
+
+
+def floored_times(program: Program, target: Target) -> tuple[Ints, Ints]:
+    """Per option of a program: its floor, and its time."""
+    free = floored_of(program, target)
+    known = free.asked(np.arange(len(free)))
+    assert known.is_asked.all() and len(known) == len(free)
+    return free.problem.adds[:, 0], known.problem.adds[:, 0]
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 
 from eqsat.extract.candidates.assemble import Assembly, choices
+from eqsat.extract.candidates.legality import Legality
+from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.diagnose import inadmissible
 from eqsat.extract.ordered import SearchLimits, Sequenced, greedily, in_best_order
@@ -53,9 +55,8 @@ def extract_greedily(
     asked = frozenset((*(g.name for g in goals), *dict(target.budget)))
     with uncollected():
         enough = now + ENOUGH * (limits.deadline - now)
-        found = choices(
-            Space(egraph, target.padding), target, False, linear, enough=enough, asked=asked
-        )
+        pool = Pool(Legality(Space(egraph, target.padding), target), False, asked)
+        found = choices(pool, linear, enough=enough)
         assembly = found.ordered()
     progress.phase("greedy")
     reference = {} if baseline is None else {n: r.value for n, r in baseline.goals}

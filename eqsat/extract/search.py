@@ -125,8 +125,9 @@ def _with(found: Searched, part: Searched, goals: tuple[GoalRequest, ...]) -> Se
 
 
 def _unbeaten(session: Session, baseline: Selection, status: str) -> Selection:
-    """The baseline as the answer of a search that ended without one; nothing bounds it."""
-    goals = tuple((n, GoalResult(r.value, 0)) for n, r in baseline.goals)
+    """The baseline as the answer of a search that ended without one; only floors bound it."""
+    least = {n: min(r.value, session.floors.get(n, 0)) for n, r in baseline.goals}
+    goals = tuple((n, GoalResult(r.value, least[n])) for n, r in baseline.goals)
     stop, over = WALL if status == "unknown" else status, session.assembly
     looked_at = max(over.looked_at, baseline.candidates)  # its own are among them, cut or not
     return replace(

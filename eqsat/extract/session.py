@@ -6,12 +6,13 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 from eqsat.extract.candidates.assemble import Assembly, Choices, choices
 from eqsat.extract.candidates.costs import Costs
 from eqsat.extract.candidates.floors import floors
+from eqsat.extract.candidates.legality import Legality
 from eqsat.extract.candidates.life import small_bytes
+from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.check import check
 from eqsat.extract.joint import with_best_order, within_budget
@@ -46,6 +47,8 @@ OWN_ENOUGH, BASELINE = 0.15, 0.3
 # seconds for it at least, whatever the limit, where there is a budget or no answer yet: the input
 # program is where one may be found at once
 LEAST_OWN = 2.0
+# seconds for floors at least: without them a search that is cut proves nothing
+LEAST_FLOORS = 1.0
 # then for all candidates (stating the problem takes about as long again); until it is stated
 ENOUGH, STATED = 0.5, 0.85
 LATER = 0.25  # at most, of the search's time: for what holds in every order
@@ -212,9 +215,9 @@ def prepare(
     asked = frozenset((*(g.name for g in goals), *dict(target.budget)))
     small = 0 if whole else small_bytes(target, goals)
     sides = _Asked(egraph, target, linear, goals, seed, stop, whole)
-    of = partial(choices, space, target, goals=linear, asked=asked, small_bytes=small)
+    pool = Pool(Legality(space, target), False, asked, small_bytes=small)
     with uncollected():
-        found = of(input_only=True, enough=own_enough)
+        found = choices(replace(pool, input_only=True), linear, enough=own_enough)
     own, baseline = _input_only(sides, found, baseline_end)
     if stop is not None and baseline is not None:
         stop.has_answer = True
@@ -222,9 +225,11 @@ def prepare(
     if (best := own.fallback) is not None:
         progress.found(goals[0].name, best.goal(goals[0].name).value)
     progress.phase("candidates")
+    bounds = _floors(pool, max(share(ENOUGH), time.monotonic() + LEAST_FLOORS), stop)
+    progress.found(goals[0].name, bound=bounds.get(goals[0].name))
     try:
         with uncollected(), until(share(STATED), stop):
-            every = of(input_only=False, known=found.variants.every, enough=share(ENOUGH))
+            every = choices(pool, linear, known=found.variants.every, enough=share(ENOUGH))
             progress.phase("relaxation")
             session = sides.session(every, baseline, share(STATED))
     except OutOfTime:
@@ -232,8 +237,6 @@ def prepare(
     if baseline is not None:
         hints = session.hints + session.assembly.locate(baseline.groups)
         session = replace(session, hints=tuple(dict.fromkeys(hints)))
-    bounds = _floors(session, share(STATED))
-    progress.found(goals[0].name, bound=bounds.get(goals[0].name))
     return replace(session, floors=bounds)
 
 
@@ -250,12 +253,10 @@ def baseline_of(
     end = time.monotonic() + time_limit
     linear = linear_goals(dict.fromkeys([*(g.name for g in goals), *dict(target.budget)]))
     asked = frozenset((*(g.name for g in goals), *dict(target.budget)))
-    small = small_bytes(target, goals)
-    of = partial(
-        choices, Space(egraph, target.padding), target, goals=linear, asked=asked, small_bytes=small
-    )
+    legality, small = Legality(Space(egraph, target.padding), target), small_bytes(target, goals)
+    pool = Pool(legality, True, asked, small_bytes=small)
     with uncollected():
-        found = of(input_only=True, enough=end)
+        found = choices(pool, linear, enough=end)
     sides = _Asked(egraph, target, linear, goals, seed, stop, False)
     return _input_only(sides, found, end)[1]
 
@@ -337,13 +338,10 @@ def _strict(goals: tuple[GoalRequest, ...]) -> tuple[GoalRequest, ...]:
     return tuple(GoalRequest(g.name, g.weight) for g in goals)
 
 
-def _floors(session: Session, deadline: float) -> dict[str, int]:
+def _floors(pool: Pool, deadline: float, stop: Stop | None) -> dict[str, int]:
     """Proven lower bounds; nothing if there is no time for them."""
-    pool, space = session.assembly.pool, session.assembly.pool.space
-    if pool.input_only:
-        pool = replace(pool, input_only=False)
-    with suppress(OutOfTime), until(deadline, session.stop):
-        return floors(pool, Costs(space, session.target))
+    with suppress(OutOfTime), uncollected(), until(deadline, stop):
+        return floors(pool, pool.space.remembered(Costs, pool.legality.target))
     return {}
 
 

@@ -22,11 +22,12 @@ def products_at_once(
         return 1
     signs = {a.narrow, b.narrow}
     most = 4 if signs <= BYTES and "i8" in signs else 2
-    found = min(_at_once(machine), most)
+    found = min(most_at_once(machine), most)
     return found if len(reduced) == 1 or nest.sizes[reduced[-1]] % found == 0 else 1
 
 
-def _at_once(machine: Machine) -> int:
+def most_at_once(machine: Machine) -> int:
+    """Products that one instruction of the machine multiplies and adds at the most."""
     has, lanes = set(machine.features), machine.lanes(4)
     if "avx512vnni" in has and (lanes == 16 or (lanes == 8 and "avx512vl" in has)):
         return 4

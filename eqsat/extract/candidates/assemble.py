@@ -189,26 +189,18 @@ class Choices:
 
 
 def choices(
-    space: Space,
-    target: Target,
-    input_only: bool,
+    pool: Pool,
     goals: Mapping[str, Goal] = OWN,
     *,
     known: Sequence[Candidate] = (),
     enough: float = math.inf,
-    asked: frozenset[str] = frozenset(),
-    keep_all: bool = False,
-    small_bytes: int = 0,
 ) -> Choices:
-    """Dispatches of all nodes, or of those of the input program.
+    """Dispatches of all nodes of a pool.
 
     known: the input program's candidates, which stay if there is no time for all. enough: when (of
-    time.monotonic()) no further candidates are looked for. asked: names of the goals and budgets,
-    on which it depends what is worth making from weights in every run. keep_all: with those that
-    are in no best answer. small_bytes: see `Pool`.
+    time.monotonic()) no further candidates are looked for.
     """
-    pool = Pool(Legality(space, target), input_only, asked, keep_all, small_bytes)
-    costs = Costs(space, target)
+    costs = pool.space.remembered(Costs, pool.legality.target)
     with until(enough):
         found = enumerated(pool, costs, known)
     variants = Variants(pool, costs, found.candidates, goals, copies=found.copies)
@@ -229,6 +221,5 @@ def assemble(
 
     OutOfTime if stating it takes longer than the deadline it is under.
     """
-    sides = space, target, input_only, goals
-    found = choices(*sides, enough=enough, asked=asked, keep_all=keep_all)
-    return found.ordered()
+    pool = Pool(Legality(space, target), input_only, asked, keep_all)
+    return choices(pool, goals, enough=enough).ordered()

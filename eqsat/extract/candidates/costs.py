@@ -325,7 +325,7 @@ class Costs(NodePrices):
 
     def is_compute_bound(self, g: Group) -> bool:
         """Whether a dispatch computes for longer than it moves anything."""
-        if self._known_ps(g.members) is not None:
+        if self.known_ps(g.members) is not None:
             return False
         if self._planned is not None:
             with suppress(NoNest):
@@ -340,12 +340,12 @@ class Costs(NodePrices):
         runs: Mapping[int, int] | None = None,
     ) -> tuple[int, int]:
         """`price`, or UNASKED where it takes a plan: few candidates are ever worth one."""
-        is_known = self._known_ps(members) is not None
+        is_known = self.known_ps(members) is not None
         if self._planned is not None and not is_known:
             return UNASKED, 0
         return self.price(members, reads, writes, runs)
 
-    def _known_ps(self, members: Sequence[int]) -> int | None:
+    def known_ps(self, members: Sequence[int]) -> int | None:
         """Time of a transfer, a loop or a branch, whatever it reads and writes."""
         if self.target.links and self.space.kinds[members[-1]] == "transfer":
             return self._transfer_ps(members[-1])
@@ -380,7 +380,7 @@ class Costs(NodePrices):
     ) -> tuple[int, int]:
         """`price` of one run."""
         class_ps, compute, writes = self.class_ps, 0.0, tuple(writes)
-        known = self._known_ps(members)
+        known = self.known_ps(members)
         if known is not None:
             return known, 0
         if self._planned is not None:

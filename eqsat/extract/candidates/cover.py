@@ -21,7 +21,7 @@ def derivations(pool: Pool) -> dict[int, list[frozenset[int]]]:
     """Per value: the values each node reads that computes it anew (conversions do not)."""
     space, found = pool.space, dict[int, list[frozenset[int]]]()
     for i, v in _makers(pool):
-        reads = frozenset(space.value[c] for c in space.egraph.nodes[i].children)
+        reads = frozenset([space.value[o] for o in space.operands[i]])
         found.setdefault(v, []).append(reads)
     return found
 
@@ -45,8 +45,13 @@ def necessity(pool: Pool) -> dict[int, int]:
     need(v) = {v} ∪ ⋂ over nodes of v, ⋃ over operands u of need(u): the greatest fixpoint.
     """
     known = {pool.space.value[b] for b in pool.ahead}
-    found = derivations(pool)
+    found = pool.derivations
     ways = {v: w for v, w in found.items() if not pool.space.is_source(v) and v not in known}
+    return necessary(ways)
+
+
+def necessary(ways: Mapping[int, Sequence[frozenset[int]]]) -> dict[int, int]:
+    """`necessity`, given what each way to compute a value reads."""
     everything = sum(1 << v for v in ways)
     need = dict.fromkeys(ways, everything)
     changed = True

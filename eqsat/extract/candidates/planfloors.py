@@ -16,7 +16,6 @@ from functools import cached_property
 import numpy as np
 
 from eqsat.extract.candidates.costs import Costs
-from eqsat.extract.candidates.floors import ROUNDING
 from eqsat.extract.candidates.planned import PlanPrices
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.ragged import Ints, Mask, Ragged
@@ -27,9 +26,11 @@ from eqsat.model.target import Target
 from eqsat.model.tensor import DTYPES, TensorType
 from eqsat.ops.nests.nest import MOST_PIECES
 from eqsat.plan import expressions
+from eqsat.plan.fused import most_at_once
 from eqsat.plan.rowwork import element_bytes
 
 Floats = np.ndarray
+ROUNDING = 1e-9  # of a sum of picoseconds in floating point
 # Ops that read every element, if all of their result is wanted; and those that read none twice. Of
 # any other op the floor is lower than it could be: it is a floor all the same.
 WHOLE = frozenset({"transpose", "reshape", "pack", "pad", "concat"})
@@ -73,7 +74,7 @@ class PlanFloors:
         A product below a sum may be a factor of a contraction: it becomes a multiply-add, and its
         factors are computed for their own loops. Of row blocks only the contractions are certain.
         """
-        facts, c, index = self._facts, self._constants, members.index
+        facts, c, index = self.facts, self._constants, members.index
         roots = members.sums(facts.is_root[index].astype(np.int64))
         contracts = members.any(facts.is_contraction[index])
         multiplies = members.any(facts.is_product[index])
@@ -93,12 +94,12 @@ class PlanFloors:
 
     def _moved_ps(self, parts: _CertainParts, writes: Ragged) -> Floats:
         """Every byte once, from the nearest level that holds what the dispatch touches."""
-        own = parts.run_bytes + parts.share * _sums(writes, self._facts.nbytes[writes.index])
+        own = parts.run_bytes + parts.share * _sums(writes, self.facts.nbytes[writes.index])
         total = own + parts.weight_bytes
         kept = np.where(parts.weight_bytes > 0, np.maximum(total, self._planned.working_set), 0)
-        return own * self._byte_ps(total) + parts.weight_bytes * self._byte_ps(kept)
+        return own * self.byte_ps(total) + parts.weight_bytes * self.byte_ps(kept)
 
-    def _byte_ps(self, between: Floats) -> Floats:
+    def byte_ps(self, between: Floats) -> Floats:
         """Picoseconds to fetch a byte, if so many bytes have to stay cached for it."""
         levels = self.target.memory
         at = np.searchsorted([m.size_bytes for m in levels], between)
@@ -107,8 +108,8 @@ class PlanFloors:
 
     def _plain_ps(self, members: Ragged, reads: Ragged, writes: Ragged) -> Floats:
         """What it costs at the least without a plan; see `Costs.price`."""
-        facts, index = self._facts, members.index
-        class_ps = np.array(self._facts.costs.class_ps, dtype=float)
+        facts, index = self.facts, members.index
+        class_ps = np.array(self.facts.costs.class_ps, dtype=float)
         gathers = members.any(facts.is_gather[index])
         traffic = np.where(gathers, 0.0, _sums(reads, class_ps[reads.index]))
         traffic = traffic + _sums(writes, class_ps[writes.index])
@@ -117,11 +118,11 @@ class PlanFloors:
 
     # ---- what is certain -------------------------------------------------------------------------
     @cached_property
-    def _facts(self) -> _Facts:
-        return _Facts(self.space, self.target, self._constants)
+    def facts(self) -> FloorFacts:
+        return FloorFacts(self.space, self.target, self._constants)
 
     def _parts(self, members: Ragged, reads: Ragged, writes: Ragged) -> _CertainParts:
-        facts, index = self._facts, members.index
+        facts, index = self.facts, members.index
         is_run = ~facts.is_one_of(self._planned.weights)
         whole = members.all(facts.is_solid[index])
         # what a concat cuts, the price counts by its largest piece
@@ -162,11 +163,11 @@ class _CertainParts:
     share: Floats  # of what is written that is written at once: the largest piece of a concat
 
 
-class _Facts:
+class FloorFacts:
     """Per node and per buffer of an e-graph."""
 
     def __init__(self, space: Space, target: Target, constants: Constants):
-        self.costs, self.space, self.constants = Costs(space, target), space, constants
+        self.costs, self.space, self.constants = space.remembered(Costs, target), space, constants
         self.nodes, kinds = space.egraph.nodes, space.kinds
         self.is_contraction = np.array([k == "contraction" for k in kinds])
         self.is_root = self.is_contraction | np.array([k == "reduction" for k in kinds])
@@ -183,7 +184,7 @@ class _Facts:
         self.nbytes[self.is_one_of(self._maybe_in_place(types))] = 0
         self._price(generics, self.elements / np.maximum(sizes, 1))
         fills = {space.buffer[n.eclass] for n in self.nodes if n.op == "fill"}
-        self._fills = frozenset(fills)
+        self.fills = frozenset(fills)
 
     def _maybe_in_place(self, types: Sequence[TensorType]) -> frozenset[int]:
         """Donated arguments and what may be written in their place: prices may leave them out."""
@@ -214,7 +215,7 @@ class _Facts:
         sums = points * min(c.fma_ps, c.scalar_ps)
         is_plain = ~self.is_contraction & ~self.is_product
         is_known = np.array([g is not None for g in generics])
-        contraction = points * min(c.fma_ps, 2 * c.scalar_ps)
+        contraction = points * min(c.fma_ps, 2 * c.scalar_ps) / self._products_at_once()
         self.contraction_ps = np.where(self.is_contraction & is_known, contraction, 0.0)
         self.sum_ps = np.where(self.is_root & ~self.is_contraction & is_known, sums, 0.0)
         self.product_ps = np.where(self.is_product, body, 0.0)
@@ -223,6 +224,12 @@ class _Facts:
         plain = [0.0 if target.pipelines else self.costs.compute_ps(i, n) for i, n in runs]
         self.plain_ps = np.array(plain)
         self.relayout_ps = np.array(self.costs.relayout_ps, dtype=float)
+
+    def _products_at_once(self) -> Floats:
+        """Per node: points that one multiply-add may stand for: several, of integers."""
+        most = most_at_once(self.costs.target.machine)
+        sums = [{self.space.type(c).dtype for c in o} for o in self.space.outputs]
+        return np.array([most if "i32" in dtypes else 1 for dtypes in sums])
 
     def is_one_of(self, buffers: frozenset[int]) -> Mask:
         found = np.zeros(len(self.nbytes), dtype=bool)
@@ -242,11 +249,11 @@ class _Facts:
         n, buffers = self.nodes[node], self.space.operands[node]
         if n.op == "fill":
             return True
-        dense = [b not in self._fills for b in buffers]
-        return all(self._whole[node]) and self._is_dense(node, dense)
+        dense = [b not in self.fills for b in buffers]
+        return all(self.whole[node]) and self.is_dense(node, dense)
 
     @cached_property
-    def _whole(self) -> list[tuple[bool, ...]]:
+    def whole(self) -> list[tuple[bool, ...]]:
         """Per node and operand: whether it reads every element, if all of its result is wanted."""
         return [self._reads_whole(i) for i in range(len(self.nodes))]
 
@@ -260,7 +267,7 @@ class _Facts:
             return (size(n.children[0]).size == size(n.eclass).size,)
         return (n.op in WHOLE,) * len(n.children)
 
-    def _is_dense(self, node: int, operands: Sequence[bool]) -> bool:
+    def is_dense(self, node: int, operands: Sequence[bool]) -> bool:
         """Whether no point of a node is the same as another by what it reads: given its operands.
 
         A nest computes what is the same along a loop once.
@@ -286,10 +293,8 @@ class _Facts:
         inside = {b for m in members for b in space.made[m]}
         dense = dict.fromkeys(reads, True)
         for m in members:
-            own = [
-                dense.get(b, b not in inside and b not in self._fills) for b in space.operands[m]
-            ]
-            is_dense = self._is_dense(m, own)
+            own = [dense.get(b, b not in inside and b not in self.fills) for b in space.operands[m]]
+            is_dense = self.is_dense(m, own)
             dense |= dict.fromkeys(space.made[m], is_dense)
         whole, found = set(writes), list[int]()
         for m in reversed(members):
@@ -297,7 +302,7 @@ class _Facts:
                 continue
             if all(dense[b] for b in space.made[m]):
                 found.append(m)
-            whole |= {b for b, w in zip(space.operands[m], self._whole[m], strict=True) if w}
+            whole |= {b for b, w in zip(space.operands[m], self.whole[m], strict=True) if w}
         return found, [b for b in reads if b in whole]
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from eqsat.extract.candidates.costs import Costs
-from eqsat.extract.candidates.cover import needed_values, served_values
+from eqsat.extract.candidates.cover import derivations, needed_values, served_values
 from eqsat.extract.candidates.legality import Legality
 from eqsat.extract.candidates.life import found_optional
 from eqsat.extract.candidates.space import Space
@@ -182,6 +182,11 @@ class Pool:
     def optional(self) -> frozenset[int]:
         """Of these, those that may be made in every run instead, where that can be better."""
         return found_optional(self)
+
+    @cached_property
+    def derivations(self) -> dict[int, list[frozenset[int]]]:
+        """Per value: the values each node reads that computes it anew."""
+        return derivations(self)
 
     @cached_property
     def needed(self) -> tuple[int, ...]:

@@ -218,7 +218,7 @@ class Space:
         return tuple(n.rule == -1 for n in self.egraph.nodes)
 
     @cached_property
-    def _computed(self) -> tuple[frozenset[int], ...]:
+    def computed(self) -> tuple[frozenset[int], ...]:
         """Per node: the values it computes anew: conversions only move them."""
         nothing: frozenset[int] = frozenset()
         return tuple(
@@ -228,7 +228,7 @@ class Space:
 
     def computes(self, nodes: Iterable[int]) -> frozenset[int]:
         """The values these nodes compute anew."""
-        return frozenset().union(*[self._computed[n] for n in nodes])
+        return frozenset().union(*[self.computed[n] for n in nodes])
 
     @cached_property
     def _program_positions(self) -> dict[int, tuple[int, ...]]:

@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eqsat.extract.candidates.costs import Costs
-from eqsat.extract.candidates.cover import derivations
 from eqsat.extract.candidates.groups import Candidate
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Moment, Space
@@ -101,7 +100,7 @@ class Variants:
     def outside(self) -> dict[int, frozenset[int]]:
         """Per value: needed values that can only be computed from it; -1 is the caller."""
         found: dict[int, set[int]] = {}
-        ways = derivations(self.pool)
+        ways = self.pool.derivations
         for w in self.needed:
             for v in frozenset.intersection(*ways[w]):
                 found.setdefault(v, set()).add(w)
