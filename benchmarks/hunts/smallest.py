@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
+from hunts.writer import Infer
 from hunts.written import NAME, Argument, Line, Types, Written
 
 NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.])")
@@ -13,13 +14,13 @@ MOST_TRIES = 150  # calls of `fails`
 Fails = Callable[[Written], bool]
 
 
-def smallest(function: Written, fails: Fails, tries: int = MOST_TRIES) -> Written:
+def smallest(function: Written, infer: Infer, fails: Fails, tries: int = MOST_TRIES) -> Written:
     """What is left when nothing more can be taken away without `fails` becoming false."""
     left, best, seen = tries, function, {function}
     while left > 0:
         found = None
-        for smaller in _smaller(best):
-            if smaller in seen or not _is_valid(smaller):
+        for smaller in _smaller(best, infer(best)):
+            if smaller in seen or not _is_valid(smaller, infer):
                 continue
             seen.add(smaller)
             left -= 1
@@ -34,16 +35,15 @@ def smallest(function: Written, fails: Fails, tries: int = MOST_TRIES) -> Writte
     return best
 
 
-def _is_valid(function: Written) -> bool:
+def _is_valid(function: Written, infer: Infer) -> bool:
     try:
-        return all(t.size for t in function.types().values())
-    except Exception:  # whatever JAX says of a line that no longer fits
+        return all(t.size for t in infer(function).values())
+    except Exception:  # whatever JAX or onnx says of a line that no longer fits
         return False
 
 
-def _smaller(f: Written) -> Iterator[Written]:
+def _smaller(f: Written, types: Types) -> Iterator[Written]:
     """Functions with less in them, those with the least first."""
-    types = f.types()
     for moved in _cut(f, types):
         yield moved.pruned()
     for a in f.arguments:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from random import Random
 
-from hunts.written import Argument, Line, Types, Written, types_of
+from hunts.written import Argument, Line, Types, Written
 
 # around vectors and panels of 8 and 16 lanes, and those of models people write
 SIZES = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 20, 24, 31, 32, 33, 36, 40, 48, 49, 64, 65, 100)
@@ -17,15 +17,18 @@ RECENT = 0.6  # how often the newest value that fits is read
 TRIES = 40
 
 
+Infer = Callable[[Written], Types]
+
+
 class Unfit(Exception):
     """A line that is not valid here, or too large."""
 
 
 class Writer:
-    """The function so far. `sizes`: the extents that arguments have."""
+    """The function so far. infer: its types, or an error; sizes: extents that arguments have."""
 
-    def __init__(self, rng: Random, sizes: Sequence[int] = SIZES):
-        self.rng, self.sizes = rng, sizes
+    def __init__(self, rng: Random, infer: Infer, sizes: Sequence[int] = SIZES):
+        self.rng, self.infer, self.sizes = rng, infer, sizes
         self.arguments: list[Argument] = []
         self.lines: list[Line] = []
         self.types: Types = {}
@@ -68,10 +71,10 @@ class Writer:
     def argument(self, *shape: int, dtype: str = "float32", below: int = 0) -> str:
         if math.prod(shape) > MOST:
             raise Unfit
-        is_weight = dtype == "float32" and self.rng.random() < 0.3
+        is_weight = bool(self.arguments) and dtype == "float32" and self.rng.random() < 0.3
         made = Argument(f"x{len(self.arguments)}", dtype, tuple(shape), is_weight, below)
         self.arguments.append(made)
-        self.types |= Written((made,), (), ()).types()
+        self.types[made.name] = made.type
         return made.name
 
     # ---- writing ---------------------------------------------------------------------------------
@@ -79,15 +82,21 @@ class Writer:
         """One line of one value; the names of several, split by spaces."""
         first = sum(len(n.names) for n in self.lines)
         line = Line(tuple(f"v{first + i}" for i in range(count)), text)
+        so_far = Written(tuple(self.arguments), (*self.lines, line), line.names)
         try:
-            found = types_of(line, self.types)
-        except (TypeError, ValueError, ZeroDivisionError, AssertionError, IndexError) as why:
+            found = self.infer(so_far)
+        except Exception as why:  # whatever JAX or onnx raises for what is not valid
             raise Unfit(str(why)) from why
-        if any(not 0 < t.size <= MOST for t in found.values()):
+        if any(not 0 < found[n].size <= MOST for n in line.names):
             raise Unfit
         self.lines.append(line)
-        self.types |= found
+        self.types = found
         return " ".join(line.names)
+
+    def within(self, *extents: int) -> None:
+        """Unfit if a product over these is too much work."""
+        if math.prod(extents) > MOST_WORK:
+            raise Unfit
 
     def step(self, make: Callable[[Writer], object]) -> bool:
         """What a step writes, all of it or nothing."""
@@ -111,11 +120,12 @@ class Writer:
         return Written(tuple(self.arguments), tuple(self.lines), tuple(results)).pruned()
 
 
-def draw(
-    rng: Random, steps: Sequence[tuple[Callable[[Writer], object], int]], small: bool
-) -> Written:
-    """A function of two to seven steps, drawn by their weights."""
-    writer = Writer(rng, SMALL if small else SIZES)
+Steps = Sequence[tuple[Callable[[Writer], object], int]]  # with their weights
+
+
+def draw(rng: Random, steps: Steps, infer: Infer, small: bool) -> Written:
+    """A function of two to seven steps, or of up to four of small values."""
+    writer = Writer(rng, infer, SMALL if small else SIZES)
     kinds, weights = zip(*steps, strict=True)
     wanted = rng.randint(1, 4) if small else rng.randint(2, 7)
     for _ in range(TRIES):

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import math
-
-from hunts.writer import MOST_WORK, Unfit, Writer
+from hunts.writer import Unfit, Writer
 from hunts.writtenmoves import MOVES
 
 ACTIVATIONS = ("jax.nn.relu({})", "jax.nn.silu({})", "jax.nn.gelu({})", "jnp.tanh({})", "{}")
 
 
-def _within(*extents: int) -> None:
-    if math.prod(extents) > MOST_WORK:
-        raise Unfit
-
-
 def _product(w: Writer, x: str, n: int) -> str:
     """`x @ w` to n columns."""
-    _within(*w.shape(x), n)
+    w.within(*w.shape(x), n)
     return w.write(f"{x} @ {w.like((w.shape(x)[-1], n))}")
 
 
@@ -26,7 +19,7 @@ def matmul(w: Writer) -> str:
     x = w.pick(2, 4)
     *batch, m, k = w.shape(x)
     n = w.size()
-    _within(*batch, m, n, k)
+    w.within(*batch, m, n, k)
     form = w.rng.randrange(6)
     if form == 0:
         return w.write(f"{x} @ {w.like((n, k))}.T")
@@ -71,7 +64,7 @@ def einsum(w: Writer) -> str:
         texts.append("".join(mine))
         operands.append(w.like([sizes[c] for c in mine]))
         used += new
-    _within(*sizes.values())
+    w.within(*sizes.values())
     kept = [c for c in used if w.rng.random() < 0.6] or used[:1]
     out = "".join(w.rng.sample(kept, len(kept)))
     return w.write(f'jnp.einsum("{",".join(texts)}->{out}", {", ".join(operands)})')
@@ -157,7 +150,7 @@ def attention(w: Writer) -> str:
     x = w.pick(2, 2)
     t, d = w.shape(x)
     heads, size = w.rng.choice((1, 2, 3, 4)), w.rng.choice((1, 3, 5, 8, 16))
-    _within(heads, t, max(t, d), size)
+    w.within(heads, t, max(t, d), size)
     q, k, v = (
         w.write(f"({x} @ {w.like((d, heads * size))}).reshape({t}, {heads}, {size})")
         for _ in range(3)
@@ -254,7 +247,7 @@ def conv(w: Writer) -> str:
     k, n = w.rng.choice((1, 2, 3)), w.size(33)
     groups = w.rng.choice((1, 1, 1, c)) if c > 1 else 1
     n = groups * w.rng.choice((1, 2)) if groups > 1 else n
-    _within(b, h, ww, k, k, c // groups, n)
+    w.within(b, h, ww, k, k, c // groups, n)
     kernel = w.like((k, k, c // groups, n))
     pad = w.rng.choice(('"SAME"', '"VALID"', "((1, 0), (0, 1))"))
     more = w.rng.choice(("", "", ", rhs_dilation=(2, 2)"))
@@ -269,7 +262,7 @@ def conv(w: Writer) -> str:
 def conv1d(w: Writer) -> str:
     x, k, n = w.pick(3, 3), w.rng.choice((1, 3, 4)), w.size(33)
     b, t, c = w.shape(x)
-    _within(b, t, k, c, n)
+    w.within(b, t, k, c, n)
     dims = '("NWC", "WIO", "NWC")'
     kernel = w.like((k, c, n))
     pad = w.rng.choice(('"SAME"', '"VALID"', f"(({k - 1}, 0),)"))
@@ -322,4 +315,4 @@ LAYERS = (
     (recurrent, 1), (heads, 4), (rotary, 2), (positional, 2), (entropy, 1), (conv, 4), (conv1d, 2),
     (pool, 3), (patches, 1), (squeeze, 1), (residual, 2),
 )  # fmt: skip
-STEPS = (*MOVES, *LAYERS)
+JAX_STEPS = (*MOVES, *LAYERS)
