@@ -15,6 +15,7 @@ MOST = 12_000  # elements of a value
 MOST_WORK = 600_000  # multiply-adds of a product
 RECENT = 0.6  # how often the newest value that fits is read
 TRIES = 40
+LONG = 8  # lines after which no step is begun
 
 
 Infer = Callable[[Written], Types]
@@ -124,12 +125,12 @@ Steps = Sequence[tuple[Callable[[Writer], object], int]]  # with their weights
 
 
 def draw(rng: Random, steps: Steps, infer: Infer, small: bool) -> Written:
-    """A function of two to seven steps, or of up to four of small values."""
+    """A function of one to six steps and about eight lines, or of up to four of small values."""
     writer = Writer(rng, infer, SMALL if small else SIZES)
     kinds, weights = zip(*steps, strict=True)
-    wanted = rng.randint(1, 4) if small else rng.randint(2, 7)
+    wanted = rng.randint(1, 4 if small else 6)
     for _ in range(TRIES):
         wanted -= writer.step(rng.choices(kinds, weights)[0])
-        if not wanted:
+        if not wanted or len(writer.lines) >= LONG:
             break
     return writer.written()
