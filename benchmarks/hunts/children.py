@@ -18,7 +18,7 @@ from typing import Any
 
 Row = dict[str, Any]
 CRASH, HANG = "crash", "hang"
-PATIENCE = 120.0  # seconds without an answer
+PATIENCE = 600.0  # seconds without an answer: many, as others may have the processor
 REQUESTS = 150  # then a new process: XLA keeps what it has compiled
 BENCHMARKS = Path(__file__).resolve().parents[1]
 
@@ -30,6 +30,7 @@ class Child:
         self.module, self.patience = module, patience
         self.process: subprocess.Popen[bytes] | None = None
         self.asked = 0
+        self.stack = contextlib.ExitStack()  # of the process and what it says
 
     def ask(self, request: Row) -> Row:
         """What the module answers; `crash` or `hang` if it does not."""
@@ -45,14 +46,14 @@ class Child:
         return json.loads(line) if line.endswith(b"\n") else self._dead(process)
 
     def _start(self) -> subprocess.Popen[bytes]:
-        self.told = tempfile.TemporaryFile()
         self.asked = 0
+        self.told = self.stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
         path = os.pathsep.join([str(BENCHMARKS), os.environ.get("PYTHONPATH", "")])
         self.process = subprocess.Popen(
             [sys.executable, "-m", self.module], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=self.told, env=os.environ | {"PYTHONPATH": path}, cwd=BENCHMARKS.parent,
         )  # fmt: skip
-        return self.process
+        return self.stack.enter_context(self.process)
 
     def _line(self, process: subprocess.Popen[bytes]) -> bytes:
         """One line, or what there is of it when the process ends or is silent for too long."""
@@ -82,9 +83,8 @@ class Child:
     def close(self) -> None:
         if self.process is not None:
             self.process.kill()
-            self.process.wait()
-            self.told.close()
         self.process = None
+        self.stack.close()
 
 
 def serve(answer: Callable[[Row], Row]) -> None:

@@ -94,6 +94,7 @@ def judged(run: Run, plain: Flat, chosen: Flat) -> Row:
     if found.outcome == MISMATCH:
         return row | {"outcome": FOREIGN, "reason": found.reason}
     found = _verified(run, chosen, chosen=schedule.program, schedule=schedule)
+    row |= {"declined": sorted(getattr(run.executable, "refused", {}).values())}
     row |= {"outcome": found.outcome, "reason": found.reason, "error": found.max_error}
     if found.outcome == MISMATCH:
         return row | {"outcome": WRONG}
