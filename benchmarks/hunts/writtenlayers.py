@@ -230,6 +230,37 @@ def entropy(w: Writer) -> str:
     return w.write(f"-({log} * jax.nn.one_hot({labels}, {n})).sum(-1).mean()")
 
 
+def derivative(w: Writer) -> str:
+    """The gradient of a small layer."""
+    x = w.pick(2, 3)
+    k = w.shape(x)[-1]
+    n = w.size(40)
+    w.within(*w.shape(x), n)
+    y = w.like((k, n))
+    forms = (
+        f"(jnp.tanh(t @ {y}) ** 2).sum()",
+        f"(jax.nn.softmax(t @ {y}, -1) * jnp.arange({n})).sum()",
+        f"jax.nn.logsumexp(t @ {y}, -1).mean()",
+        "(t * jax.lax.rsqrt((t * t).mean(-1, keepdims=True) + 1e-3)).max(0).sum()",
+        f"jax.nn.gelu((t @ {y})[..., {n // 2}:]).sum()",
+    )
+    return w.write(f"jax.grad(lambda t: {w.rng.choice(forms)})({x})")
+
+
+def mapped(w: Writer) -> str:
+    """A function of one element of a batch, over all of them."""
+    x = w.pick(2, 3)
+    k, n = w.shape(x)[-1], w.size(40)
+    w.within(*w.shape(x), n)
+    forms = (
+        lambda: f"t @ {w.like((k, n))}",
+        lambda: f"jnp.outer(t.reshape(-1)[:{n}], {w.like((w.size(17),))})",
+        lambda: "jax.nn.softmax(t, -1)",
+        lambda: f"{w.like((n, k))} @ t.reshape(-1, {k}).T",
+    )
+    return w.write(f"jax.vmap(lambda t: {w.rng.choice(forms)()})({x})")
+
+
 # ---- windows -------------------------------------------------------------------------------------
 def _image(w: Writer) -> str:
     """A value of rank 4, or a new one: a batch, height, width, channels."""
@@ -313,6 +344,7 @@ LAYERS = (
     (matmul, 9), (dense, 5), (vector, 2), (einsum, 6), (bytes_product, 2), (readers, 5),
     (softmax, 3), (norm, 4), (group_norm, 1), (gated, 4), (qkv, 3), (attention, 2), (lstm, 3),
     (recurrent, 1), (heads, 4), (rotary, 2), (positional, 2), (entropy, 1), (conv, 4), (conv1d, 2),
-    (pool, 3), (patches, 1), (squeeze, 1), (residual, 2),
+    (pool, 3), (patches, 1), (squeeze, 1), (residual, 2), (derivative, 3),
+    (mapped, 2),
 )  # fmt: skip
 JAX_STEPS = (*MOVES, *LAYERS)

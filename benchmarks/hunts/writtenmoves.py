@@ -245,6 +245,30 @@ def update(w: Writer) -> str:
     return w.write(f"{x}.at[{place}].{w.rng.choice(('set', 'add', 'multiply'))}({y})")
 
 
+def scattered(w: Writer) -> str:
+    """Rows of a value added to, or replaced, where an argument says."""
+    x = w.pick(1, 2)
+    rows, *rest = w.shape(x)
+    count = w.size(17)
+    index = w.argument(count, dtype="int32", below=rows)
+    y = w.like((count, *rest))
+    return w.write(f"{x}.at[{index}].add({y})")
+
+
+def moving(w: Writer) -> str:
+    """A part that begins where an argument says."""
+    x = w.pick(1, 3)
+    at = w.axis(x)
+    n = w.shape(x)[at]
+    take = w.rng.randint(1, n)
+    start = w.argument(dtype="int32", below=n - take + 1)
+    if w.rng.random() < 0.5:
+        return w.write(f"lax.dynamic_slice_in_dim({x}, {start}, {take}, {at})")
+    shape = list(w.shape(x))
+    shape[at] = take
+    return w.write(f"lax.dynamic_update_slice_in_dim({x}, {w.like(shape)}, {start}, {at})")
+
+
 # ---- sums ----------------------------------------------------------------------------------------
 def cumulative(w: Writer) -> str:
     x = w.pick()
@@ -283,5 +307,6 @@ MOVES = (
     (unary, 6), (binary, 6), (cast, 2), (back, 1), (select, 1), (causal, 1), (transpose, 4),
     (reshape, 5), (cut, 5), (one_of, 1), (pad, 4), (join, 5), (stack, 4), (split, 4), (roll, 2),
     (flip, 2), (broadcast, 2), (diagonal, 1), (gather, 3), (one_hot, 1), (update, 2),
+    (scattered, 1), (moving, 2),
     (cumulative, 2), (reduce, 4), (choose, 1), (segments, 1),
 )  # fmt: skip
