@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from functools import cache
 from pathlib import Path
@@ -16,7 +17,7 @@ import pytest
 from hunts import asjax, asonnx, children, onnxlines, tried, writtenmoves
 from hunts.children import CRASH, HANG, Child
 from hunts.smallest import smallest
-from hunts.tried import MACHINES, SHAPE, VARIES, WRONG, tried_in_jax, tried_in_onnx
+from hunts.tried import ALARM, MACHINES, SHAPE, VARIES, WRONG, tried_in_jax, tried_in_onnx
 from hunts.writer import Writer
 from hunts.written import Argument, Line, Written
 from writtencases import CASES
@@ -152,6 +153,15 @@ def test_calls_that_differ_are_a_finding(monkeypatch: pytest.MonkeyPatch) -> Non
     numbers = iter(range(100))
     row = planted(monkeypatch, lambda found: [found[0] * (1 + 1e-7 * next(numbers)), *found[1:]])
     assert row["outcome"] == VARIES
+
+
+def test_what_a_check_refuses_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(found: list[Any]) -> list[Any]:
+        logging.getLogger("eqsat.check").error("a plan is refused")
+        return found
+
+    row = planted(monkeypatch, refuse)
+    assert (row["outcome"], row["reason"]) == (ALARM, "a plan is refused")
 
 
 # ---- how it goes on ------------------------------------------------------------------------------

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +38,8 @@ MACHINES: dict[str, tuple[str, tuple[str, ...]]] = {
 LIMIT = 10.0  # seconds of a search; small programs end by themselves
 INTERNAL = "E9"  # how the codes of internal errors begin
 # outcomes that are findings; the others are `ok`, `unproven` and `refused`
-WRONG, FOREIGN, SHAPE, VARIES, ERROR, EXCEPTION = FOUND = (
-    "wrong", "front end", "shape", "varies", "internal", "exception",
+WRONG, FOREIGN, SHAPE, VARIES, ALARM, ERROR, EXCEPTION = FOUND = (
+    "wrong", "front end", "shape", "varies", "alarm", "internal", "exception",
 )  # fmt: skip
 REFUSED = "refused"
 
@@ -70,7 +72,10 @@ def tried_in_onnx(data: bytes, machine: str) -> Row:
 def _caught(judge: Callable[..., Row], machine: str) -> Row:
     target, settings = MACHINES[machine]
     try:
-        return judge(target=target, settings=settings, time_limit=LIMIT)
+        with _alarms() as said:
+            row = judge(target=target, settings=settings, time_limit=LIMIT)
+        fine = row["outcome"] not in FOUND
+        return row | {"outcome": ALARM, "reason": said[0][:600]} if said and fine else row
     except EqsatError as error:
         code = error.diagnostics[0].code
         outcome = ERROR if code.startswith(INTERNAL) else REFUSED
@@ -79,6 +84,20 @@ def _caught(judge: Callable[..., Row], machine: str) -> Row:
         last = traceback.format_exc().splitlines()[-8:]
         what = f"{type(error).__name__}: {error}"[:300]
         return {"outcome": EXCEPTION, "reason": what, "trace": last}
+
+
+@contextmanager
+def _alarms() -> Iterator[list[str]]:
+    """What the checks of nests and plans refuse meanwhile: a nest, a plan or a check is wrong."""
+    said: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: said.append(record.getMessage())
+    log = logging.getLogger("eqsat.check")
+    log.addHandler(handler)
+    try:
+        yield said
+    finally:
+        log.removeHandler(handler)
 
 
 def judged(run: Run, plain: Flat, chosen: Flat) -> Row:
