@@ -71,6 +71,7 @@ PROGRAMS = {
     "softmax": (lambda x: jax.nn.softmax(x, -1), real(2, 5, 9)),
     "batches": (lambda q, k: jnp.einsum("qhd,khd->hqk", q, k), real(5, 3, 6), real(7, 3, 6)),
     "pad": (lambda x: jnp.pad(x, ((1, 2), (0, 3)), constant_values=2.0).T * 2, real(5, 6)),
+    "joined": (lambda x, y: jnp.concatenate([x, y], 1), real(3, 1, 2, 2), real(3, 2, 2, 2)),
     "bf16": (lambda x, w: x @ w, real(5, 19, dtype=jnp.bfloat16), real(19, 7, dtype=jnp.bfloat16)),
     "gelu": (lambda x: jnp.round(jax.nn.gelu(x, approximate=False) * 8), real(5, 7)),
     "window": (

@@ -316,7 +316,8 @@ class _BlockPlanner:
         dims = []
         for d, (index, extent) in enumerate(zip(v.indices, v.shape, strict=True)):
             digits, place = radix(index, self.nest.sizes), d - len(v.shape)
-            if not index.terms and place < -2:
+            # what is written in several pieces is one block for all of them
+            if not index.terms and place < -2 and not is_written:
                 dims.append(DimBlock(index, 1, start=index.constant))
             elif digits and digits[0] in cut:
                 block = dict(index.terms)[digits[0]] * extents[digits[0]]
