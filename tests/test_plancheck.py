@@ -6,15 +6,19 @@ import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
+from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hunts.nestmeaning import evaluate
 from planned import FUNCTIONS, changed, checked, planned
 
 import eqsat
+from eqsat.execute.kernels import executor, tried
 from eqsat.model.nest import Bound, Nest, Stage, Store
 from eqsat.model.plan import Machine, Plan
+from eqsat.model.schedule import Schedule
 from eqsat.ops.meaning import scalar
 from eqsat.ops.nests.nestcheck import nest_faults
 from eqsat.ops.nests.reached import Box, Undecided, digits_of, fault_of
@@ -205,3 +209,28 @@ def test_bounds_that_tie_loops_in_two_ways_are_not_decided():
         digits_of((3, 5), (0, 1), [Bound((1, 1), -1, 3)])
     with pytest.raises(Undecided):
         digits_of((2, 32), (1,), [Bound((32, 1), 0, 48)])
+
+
+def test_what_is_not_decided_is_executed_against_its_ops_before_it_is_used(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    x = np.random.default_rng(0).standard_normal((8, 9)).astype(np.float32)
+    run = eqsat.optimize(lambda x: jnp.tanh(x) * 2 + 1, x, target="avx512")
+    asked: list[int] = []
+
+    def wrong(schedule: Schedule, number: int, sides: tried.Sides) -> str:
+        asked.append(number)
+        return tried.disagreement(schedule, number, (lambda *x: [2 * sides[1](*x)[0]], sides[1]))
+
+    monkeypatch.setattr(executor, "undecided", lambda *_: ["who knows"])
+    assert set(executor.KernelsExecutable(*_parts(run)).calls) == {0}
+    monkeypatch.setattr(executor, "disagreement", wrong)
+    refusing = executor.KernelsExecutable(*_parts(run))
+    assert refusing.calls == {} and asked == [0]
+    assert "cannot decide (who knows), and %" in refusing.refused[0]
+    assert np.allclose(refusing(x)[0], np.tanh(x) * 2 + 1, rtol=1e-5)
+
+
+def _parts(run: eqsat.Run) -> tuple[Any, ...]:
+    assert run.schedule is not None
+    return run.schedule, {}, {}, run.target

@@ -15,12 +15,14 @@ from eqsat.execute.customcalls import CustomCallExecutable, batched
 from eqsat.execute.kernels import jit
 from eqsat.execute.kernels.lying import ordered_kernels
 from eqsat.execute.kernels.runtime import KernelCall, calls, planned
+from eqsat.execute.kernels.tried import disagreement
 from eqsat.execute.ordered import ByBorder, run_in_orders
 from eqsat.model.diag import Diagnostic, EqsatWarning
 from eqsat.model.executor import BUILT_IN, Executor
 from eqsat.model.nest import NoNest
 from eqsat.model.schedule import Schedule
 from eqsat.model.target import Target
+from eqsat.ops.nests.nest import undecided
 
 
 class KernelsExecutable(CustomCallExecutable):
@@ -43,7 +45,19 @@ class KernelsExecutable(CustomCallExecutable):
         if why := jit.why_not(machine) or _other_platform():
             _warn(why)
             return {}, dict.fromkeys(range(len(self.schedule.dispatches)), why)
-        return calls(self.schedule, machine)
+        made, refused = calls(self.schedule, machine)
+        for i in list(made):
+            if why := self._why_not(i, made[i]):
+                refused[i] = why
+                del made[i]
+        return made, refused
+
+    def _why_not(self, number: int, found: KernelCall) -> str:
+        """Of a nest that its check cannot decide: whether the kernel differs from its ops."""
+        open_ = undecided(self.schedule, self.schedule.dispatches[number])
+        sides = self._kernel(number, found), super().dispatch(number)
+        why = disagreement(self.schedule, number, sides) if open_ else ""
+        return f"the check of its nest cannot decide ({open_[0]}), and {why}" if why else ""
 
     def run_in_orders(
         self, orders: ByBorder, packed: Mapping[int, Any], *inputs: Any

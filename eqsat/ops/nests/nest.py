@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -99,6 +99,23 @@ def nest_of_dispatch(schedule: Schedule, dispatch: Dispatch) -> Nest:
     return nest_of(records, dispatch.reads, dispatch.writes)
 
 
+def undecided(schedule: Schedule, dispatch: Dispatch) -> list[str]:
+    """What the check of a dispatch's nest cannot decide, each in a sentence."""
+    nodes, nest = schedule.program.nodes, nest_of_dispatch(schedule, dispatch)
+    return _verdict(nest, {b: nodes[b].types[0].size for b in (*nest.reads, *nest.writes)}, {
+        s.node: nodes[s.node].attr for s in nest.stages
+    })[1]  # fmt: skip
+
+
+def _verdict(
+    nest: Nest, elements: Mapping[int, int], attrs: Mapping[int, object]
+) -> tuple[list[str], list[str]]:
+    """What is wrong of a nest, and what cannot be decided; attrs: of the ops it computes."""
+    generics = ((i, g) for i, g in attrs.items() if isinstance(g, Generic) and g.reductions)
+    summed = {i: math.prod(g.sizes[d] for d in g.reductions) for i, g in generics}
+    return nest_faults(nest, elements, summed)
+
+
 def forget() -> None:
     """Forget all nests that are remembered, to time how long one takes."""
     _nest.cache_clear()
@@ -169,10 +186,8 @@ def _built(group: _NestMembers, chooses: bool) -> Nest:
 
 def _checked(group: _NestMembers, nest: Nest) -> Nest:
     """The nest, held against its ops; NoNest if it means something else."""
-    ops, elements = group.key[0], {b: group.types[b][0].size for b in (*nest.reads, *nest.writes)}
-    generics = ((i, o.attr) for i, o in enumerate(ops) if isinstance(o.attr, Generic))
-    summed = {i: math.prod(g.sizes[d] for d in g.reductions) for i, g in generics if g.reductions}
-    faults, _ = nest_faults(nest, elements, summed)
+    elements = {b: group.types[b][0].size for b in (*nest.reads, *nest.writes)}
+    faults, _ = _verdict(nest, elements, {i: o.attr for i, o in enumerate(group.key[0])})
     if faults:
         raise NoNest(refused_by_check("nest", faults[0], nest))
     return nest
