@@ -9,13 +9,15 @@ from eqsat.model.affine import dim
 from eqsat.model.expr import arg, call, const
 from eqsat.model.generic import Generic
 from eqsat.model.movement import Reshape, Transpose
-from eqsat.model.program import Program
+from eqsat.model.program import Builder, Program, prune
+from eqsat.model.tensor import TensorType
 from eqsat.ops.contractions.roles import contraction_roles
 from eqsat.ops.generics.canonical import identity
 from hunts.programs import STEPS, Maker
 
 SMALL = (1, 3, 7, 8, 10, 12, 16, 20, 33, 40)
 LARGE = (16, 24, 40, 64, 100, 128)
+READ = (16, 24, 33, 40, 48, 72, 100)  # of a product that several others read
 LARGE_SHARE = 0.15
 TRIES = 200
 TILES = (2, 4, 8, 16)  # extents of the tiles that targets offer
@@ -167,8 +169,9 @@ class NetworkMaker(Maker):
     def edges(self, x: int) -> int | None:
         """A product padded by its first and last rows, as `jnp.pad` does by its edges."""
         y = self.matmul(x)
-        if y is None or self.b.type(y).rank < 2:
-            return None
+        return None if y is None or self.b.type(y).rank < 2 else self._edged(y)
+
+    def _edged(self, y: int) -> int | None:
         s, axis = self.b.type(y).shape, self.rng.randrange(self.b.type(y).rank)
         zeros, ones = [0] * len(s), (1,) * len(s)
         last, limit = list(zeros), list(s)
@@ -187,6 +190,67 @@ class NetworkMaker(Maker):
             return y
         reads = [(x, identity(t.rank)), (y, identity(t.rank))]
         return self._generic(t.shape, t.rank, reads, call("add", arg(0), arg(1)), t.dtype)
+
+
+class ReadersMaker(NetworkMaker):
+    """One product whose columns are no whole panels, and what reads it: all of it, and parts."""
+
+    readers = ("part", "part", "gated_parts", "unary", "edges_of", "softmax", "turned", "product")
+
+    def __init__(self, seed: int):
+        super().__init__(seed, is_large=False)
+        self.b, self.values, self.inputs = Builder(self.b.name), [], 0
+        self.sizes = READ
+        self.largest = 60_000
+
+    def program(self, ops: int) -> Program:
+        m, k, n = (self.rng.choice(READ) for _ in range(3))
+        x = self.input(TensorType("f32", (m, k)))
+        w = self.weight((k, n), "f32") if self.rng.random() < 0.5 else None
+        w = self.input(TensorType("f32", (k, n))) if w is None else w
+        reads = [(x, (dim(0), dim(2))), (w, (dim(2), dim(1)))]
+        y = self._product([m, n, k], 2, reads, "f32")
+        found = [getattr(self, self.rng.choice(self.readers))(y) for _ in range(ops)]
+        results = [v for v in found if v is not None]
+        results += [y] if self.rng.random() < 0.6 else []
+        self.rng.shuffle(results)
+        return prune(self.b.build(list(dict.fromkeys(results or [y]))))
+
+    def part(self, y: int) -> int | None:
+        """Some columns, as they are, through a function or multiplied."""
+        n = self.b.type(y).shape[-1]
+        at = self.rng.choice((n // 2, n // 3, self.rng.randint(1, n - 1), 16, 32))
+        at = max(1, min(n - 1, at))
+        found = self._columns(y, *self.rng.choice(((0, at), (at, n), (max(0, at - 9), at))))
+        how = self.rng.choice(("", "tanh", "product"))
+        if found is None or not how:
+            return found
+        return self.product(found) if how == "product" else self._apply(found, how)
+
+    def gated_parts(self, y: int) -> int | None:
+        n = self.b.type(y).shape[-1]
+        width = self.rng.choice((n // 2, n // 3))
+        a, b = self._columns(y, 0, width), self._columns(y, n - width, n)
+        if a is None or b is None:
+            return None
+        reads = [(a, identity(2)), (b, identity(2))]
+        return self._generic(self.b.type(a).shape, 2, reads, call("mul", arg(0), arg(1)), "f32")
+
+    def edges_of(self, y: int) -> int | None:
+        return self._edged(y)
+
+    def turned(self, y: int) -> int:
+        return self._apply(self._turned(y), "tanh")
+
+    def product(self, y: int) -> int:
+        s, n = self.b.type(y).shape, self.rng.choice(READ)
+        reads = [(y, (dim(0), dim(2))), (self.weight((s[1], n), "f32"), (dim(2), dim(1)))]
+        return self._product([s[0], n, s[1]], 2, reads, "f32")
+
+
+def readers(seed: int) -> Program:
+    """Program number `seed` of one product and what reads it."""
+    return ReadersMaker(seed).program(random.Random(f"readers {seed}").randint(2, 4))
 
 
 def is_hard(program: Program) -> bool:

@@ -2,7 +2,8 @@
 
 A program, a subset of the rules, a target with settings, a budget and goals are drawn from a seed.
 One program in four is made of blocks, which are equal, or equal but for one thing; what its search
-finds is compared with a search that copies nothing from one block to another.
+finds is compared with a search that copies nothing from one block to another. One in four is a
+product and what reads it: parts of it, and all of it.
 """
 
 from __future__ import annotations
@@ -27,12 +28,14 @@ from eqsat.plugins import find_names
 from eqsat.saturate import Limits
 from hunts.copying import differences
 from hunts.dispatched import beside_ops
-from hunts.networks import is_hard, network
+from hunts.networks import is_hard, network, readers
 from hunts.repeated import repeated
 
 NOTHING_ADMISSIBLE = 3  # exit code of an EqsatError
 LIMITS = Limits(nodes=800, rounds=30, seconds=10.0)
-BLOCKS = 4  # of so many searches the last has a program of equal blocks, or of nearly equal ones
+# of so many searches one has a program of equal blocks, or of nearly equal ones, and one a product
+# that is packed where that pays, read in parts beside what reads all of it
+BLOCKS, LAST, READERS = 4, 3, 1
 BLOCK_LIMITS = replace(LIMITS, nodes=3_000)
 NO_BLOCKS = "none"
 SEVERAL = (
@@ -167,17 +170,18 @@ def make_case(seed: int) -> Case:
     """Search number `seed`; deterministic for one set of rule and target files."""
     rng = random.Random(f"search {seed}")
     blocks = NO_BLOCKS
-    if seed % BLOCKS == BLOCKS - 1:
+    reads = seed % BLOCKS == READERS
+    if seed % BLOCKS == LAST:
         program, blocks = repeated(seed // BLOCKS)
     else:
-        program = network(seed)
+        program = readers(seed // BLOCKS) if reads else network(seed)
     machine = rng.choice(_machines())
     target, settings, _ = MACHINES[machine]
     varied = rng.choice(list(VARIED)) if rng.random() < 0.5 else "as it is"
-    sets = rng.choice(SETS)
-    rules, share = _some(_rules(sets), rng)
+    sets = SETS[0] if reads else rng.choice(SETS)
+    rules, share = (_rules(sets), "") if reads else _some(_rules(sets), rng)
     rules = _with_resolvers(rules, program)
-    goals = GOALS[0] if rng.random() < 0.5 else rng.choice(GOALS)
+    goals = GOALS[0] if reads or rng.random() < 0.5 else rng.choice(GOALS)
     budget = _budget(program, rng)
     names = {
         "target": machine, "setting": varied, "rules": " + ".join(sets) + share,
