@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from hunts import copying, searches
+from hunts import copying, edges, searches
 from hunts.networks import is_hard, network
 from hunts.repeated import ALIKE, BROKEN, repeated
 from hunts.searches import make_case, run_case, search
@@ -19,6 +19,7 @@ from eqsat.model.diag import fail
 from eqsat.model.program import prune
 from eqsat.model.selection import GoalResult
 
+kernels_run = bool(edges.machines())
 SAMPLE = (3, 6, 9, 17, 21, 24, 33, 36, 44, 61, 70, 79, 90, 107)
 
 
@@ -26,6 +27,9 @@ SAMPLE = (3, 6, 9, 17, 21, 24, 33, 36, 44, 61, 70, 79, 90, 107)
 def test_a_random_search_is_right_and_never_worse(seed: int):
     verdict = search(seed)
     assert not verdict.failure, f"{verdict}\n{make_case(seed).program}"
+    if verdict.outcome == "found":
+        assert verdict.executed
+        assert not kernels_run or verdict.kernels + len(verdict.refused) == verdict.dispatches
 
 
 def test_the_draw_holds_what_it_says():

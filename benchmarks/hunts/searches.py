@@ -149,7 +149,7 @@ class Verdict:
         return 1.0 if self.value == self.baseline else self.baseline / max(self.value, 1e-9)
 
     def to_json(self) -> dict[str, Any]:
-        return vars(self) | {"gain": self.gain}
+        return vars(self) | {"gain": self.gain, "refused": list(self.refused)}
 
 
 @cache
