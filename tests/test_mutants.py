@@ -208,3 +208,13 @@ def test_rare_matches_are_found_by_the_drawer():
     assert len(applied) >= 50
     kinds = {type(a) for i in applied for a in i.attrs}
     assert Generic in kinds or Layout in kinds
+
+
+def test_a_mutant_whose_values_numpy_refuses_is_killed():
+    """It gathers by floats, which NumPy refuses with a TypeError."""
+    found = eqsat.rules("algebra/demand").rules
+    (rule,) = (r for r in found if r.name == "gather-of-flat-rows")
+    wanted = [m for m in mutants(rule) if m.change == "`c.rows`: another element type"]
+    (verdict,) = judge(rule, matches=40, evidence=40, wanted=wanted)
+    assert verdict.verdict == KILLED
+    assert "cannot be computed" in verdict.why
