@@ -15,6 +15,7 @@ function is begun. With `--log FILE` each function is a line of that file, and i
 from __future__ import annotations
 
 import platform
+import re
 import resource
 import sys
 import threading
@@ -153,7 +154,9 @@ def report(rows: Sequence[Row], options: Any, seconds: float) -> Row:
             m: Counter(r["outcome"] for r in rows if r["machine"] == m) for m in machines
         },
         "dispatches": sum(r.get("dispatches", 0) for r in rows),
-        "declined": Counter(why[:80] for r in rows for why in r.get("declined", ())),
+        "declined": Counter(
+            re.sub(r"%\d+ ", "", why)[:80] for r in rows for why in r.get("declined", ())
+        ),
         "seconds": round(seconds, 1),
         "cpu_hours": round(sum(u.ru_utime + u.ru_stime for u in used) / 3600, 3),
         "programs_per_hour": round(len(rows) / seconds * 3600),

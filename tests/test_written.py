@@ -75,7 +75,7 @@ def test_what_was_wrong_is_right(name: str, machine: str) -> None:
     assert row["outcome"] == "ok", row
 
 
-@pytest.mark.parametrize("name", ["roll of two rows"])
+@pytest.mark.parametrize("name", ["roll of two rows", "diagonal", "diagonals of a batch"])
 def test_what_was_wrong_as_pallas_kernels_is_right(name: str) -> None:
     row = tried_in_jax(*case(name), "pallas")
     assert row["outcome"] == "ok", row

@@ -131,4 +131,7 @@ CASES: dict[str, tuple[Function, Shapes]] = {
         ((3, 5), (3, 5), (4, 3, 5))),
     # pieces of one buffer were blocks of different shapes (`pallas`)
     "roll of two rows": (lambda x: jnp.roll(x, -1, 1), ((3, 3, 2, 2),)),
+    # a loop along two dims of a buffer has no block (`pallas`)
+    "diagonal": (lambda x: jnp.diagonal(x, offset=-1), ((4, 3),)),
+    "diagonals of a batch": (lambda x: jnp.diagonal(x) * 2, ((4, 4, 5),)),
 }  # fmt: skip

@@ -125,7 +125,11 @@ Steps = Sequence[tuple[Callable[[Writer], object], int]]  # with their weights
 
 
 def draw(rng: Random, steps: Steps, infer: Infer, small: bool) -> Written:
-    """A function of one to six steps and about eight lines, or of up to four of small values."""
+    """A function of one to six steps and about eight lines, or of up to four of small values.
+
+    small: always of the second kind, else now and then.
+    """
+    small = small or rng.random() < 0.4  # many of them cost as one of the others
     writer = Writer(rng, infer, SMALL if small else SIZES)
     kinds, weights = zip(*steps, strict=True)
     wanted = rng.randint(1, 4 if small else 6)

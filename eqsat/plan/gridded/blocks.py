@@ -136,6 +136,7 @@ class _BlockPlanner:
         self.views = [self._view(a, shapes[a.buffer], s) for a, s in _with_stores(nest)]
         self._check_stores()
         self.unrolled = self._windows()
+        self._check_diagonals()
         self.pinned = self._pinned()
         self.parallel = self._parallel()
         self.steps = self._steps()
@@ -157,6 +158,13 @@ class _BlockPlanner:
                 own = {d for d, stride in enumerate(b.strides) if stride}
                 if own & set(s.loops) and not any(is_bound(b, i, n) for i, n in inside):
                     raise NoNest(f"%{s.access.buffer} is written at some points of a block only")
+
+    def _check_diagonals(self) -> None:
+        """A loop runs along one dim of a buffer, or each of its positions is written out."""
+        for v, a in zip(self.views, self.nest.accesses, strict=True):
+            loops = [d for i in v.indices for d, _ in i.terms if d not in self.unrolled]
+            if len(loops) != len(set(loops)):
+                raise NoNest(f"%{a.buffer} is read or written along a diagonal")
 
     def _store_views(self) -> list[BufferView]:
         return self.views[len(self.views) - len(self.nest.stores) :]
