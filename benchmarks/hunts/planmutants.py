@@ -58,7 +58,7 @@ PARTS: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
 }  # fmt: skip
 CHECKED, EXECUTED = 48, 24  # cases of a mutant that are planned, and of these the ones that run
-CPU_SECONDS, BYTES = 90, 8 << 30  # of one mutant
+CPU_SECONDS, BYTES = 30, 8 << 30  # of one mutant
 REFUSED = "the check refuses"
 _LOG = logging.getLogger("eqsat.check")  # what a check refuses is said there, whatever runs instead
 
