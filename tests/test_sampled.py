@@ -17,10 +17,10 @@ from illconditioned import f32
 
 import eqsat
 from eqsat.execute.draw import drawn_weights, random_inputs
-from eqsat.execute.elements import distinct
+from eqsat.execute.elements import distinct_indices
 from eqsat.execute.executors import build_executable
 from eqsat.execute.ondemand import Elements, OnDemand
-from eqsat.execute.openlanes import open_lanes
+from eqsat.execute.openlanes import open_elements
 from eqsat.execute.sampling import LEAST, part_borders, sampled
 from eqsat.execute.stepping import steps
 from eqsat.execute.verify import verify
@@ -62,7 +62,7 @@ def test_elements_are_those_of_the_whole_evaluation():
             n = p.nodes[i]
             if n.op in ("input", "weight") or not n.types[0].size:
                 continue
-            flat = distinct(rng.integers(0, n.types[0].size, 12))
+            flat = distinct_indices(rng.integers(0, n.types[0].size, 12))
             found = OnDemand(p, leaves, {}, WorkBudget(1e12), {i: flat})()[i]
             wanted = np.asarray(whole).reshape(-1)[flat]
             assert found.dtype == wanted.dtype, (p.name, i)
@@ -91,7 +91,7 @@ def test_only_what_is_needed_is_computed():
 
 def test_open_lanes_are_found_and_left_out():
     p = parse_program(PADDED)
-    mask = open_lanes(p)
+    mask = open_elements(p)
     packed, retyped, relaxed, whole = p.results
     assert mask[packed].sum() == 8 and mask[relaxed].sum() == 64 - 35
     assert retyped not in mask and whole not in mask

@@ -43,7 +43,7 @@ def misshapen(got: Array, wanted: Array) -> str:
     return f": shape {list(got.shape)}, wanted {list(wanted.shape)}"
 
 
-def place(shape: tuple[int, ...], flat: int) -> str:
+def element_place(shape: tuple[int, ...], flat: int) -> str:
     """`3, 1` of one element."""
     return ", ".join(str(int(i)) for i in np.unravel_index(flat, shape))
 
@@ -51,7 +51,7 @@ def place(shape: tuple[int, ...], flat: int) -> str:
 def element(got: Array, wanted: Array, flat: int, where: str | None = None) -> str:
     """`[3, 1]: got 2.0, wanted 1.0` of one element; where: its place, if it is not that here."""
     at = np.unravel_index(flat, wanted.shape)
-    where = place(wanted.shape, flat) if where is None else where
+    where = element_place(wanted.shape, flat) if where is None else where
     return f" [{where}]: got {got[at]}, wanted {wanted[at]}"
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 
@@ -37,13 +37,13 @@ class Judged:
     meant: list[float] = field(default_factory=list)  # the same of the chosen program in float64
 
 
-def named(sample: str) -> Callable[[int], str]:
+def sample_names(sample: str) -> Callable[[int], str]:
     """How the results of a sample are called."""
     return lambda result: f"{sample}, result {result}"
 
 
 @dataclass(frozen=True)
-class Asked:
+class Examined:
     """A program that is evaluated again to see what rounding does to its results.
 
     again: its results with these roundings. exact: of float64 alone. witness: results that are
@@ -64,7 +64,7 @@ class Asked:
     limit: float | None = None  # of error; that of the program if it is not given
 
 
-def judged(asked: Asked, wanted: Sequence[Array], got: Sequence[Array]) -> Judged:
+def judged(asked: Examined, wanted: Sequence[Array], got: Sequence[Array]) -> Judged:
     """What these results say; OverWork if it takes more than that to say it."""
     for r, (a, b) in enumerate(zip(got, wanted, strict=True)):
         if a.shape != b.shape:
@@ -77,12 +77,15 @@ class Again(Protocol):
     """Elements that can be evaluated again (`ondemand.Elements`)."""
 
     def __call__(self, ops: Any = ...) -> list[Array]: ...
-    def only(self, which: Sequence[Array]) -> Again: ...
+    def only(self, which: Sequence[Array]) -> Self: ...
     def place(self, at: int, element: int) -> str: ...
 
 
+E = TypeVar("E", bound=Again)
+
+
 def judged_elements(
-    ask: Callable[[Again], Asked], elements: Again, wanted: Sequence[Array], got: Sequence[Array]
+    ask: Callable[[E], Examined], elements: E, wanted: Sequence[Array], got: Sequence[Array]
 ) -> Judged:
     """As `judged`, where closer looks are only at the elements that the first leaves open."""
     first = _Comparison(ask(elements), wanted, got)
@@ -98,7 +101,7 @@ def _picked(arrays: Sequence[Array], which: Sequence[Array]) -> list[Array]:
 
 
 class _Comparison:
-    def __init__(self, asked: Asked, wanted: Sequence[Array], got: Sequence[Array]):
+    def __init__(self, asked: Examined, wanted: Sequence[Array], got: Sequence[Array]):
         self.asked, self.wanted, self.got = asked, wanted, got
         limit = asked.limit
         if limit is None:

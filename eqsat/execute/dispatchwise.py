@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 
 from eqsat.execute.compare import distance, size
-from eqsat.execute.comparison import NUDGES, Asked, Judged, judged_elements
+from eqsat.execute.comparison import NUDGES, Examined, Judged, judged_elements
 from eqsat.execute.lowering import evaluate
 from eqsat.execute.ondemand import Elements
-from eqsat.execute.openlanes import open_lanes
+from eqsat.execute.openlanes import open_elements
 from eqsat.execute.rounding import error_limit, error_limits
 from eqsat.execute.sampling import LEAST, part_borders, sampled
-from eqsat.execute.stepping import Step, steps
+from eqsat.execute.stepping import DispatchRun, steps
 from eqsat.execute.witness import nudged
 from eqsat.execute.work import OverWork, WorkBudget
 from eqsat.model.deadline import tick
@@ -34,12 +34,13 @@ from eqsat.model.tensor import is_float
 from eqsat.ops.meaning import scalar
 
 Array = np.ndarray[Any, Any]
+NONE: Array = np.zeros(0, np.int64)
 SHARE = 20  # of the work that is left, one dispatch may take one part of so many
 SUSPECTS = 64  # elements of a buffer that differ from XLA's, the farthest first
 
 
 @dataclass
-class Found:
+class DispatchesFound:
     """worst: the worst element so far, wrong or not. elements: how many were computed in float64.
     undecided: of which dispatches nothing can be said, each with why."""
 
@@ -87,12 +88,12 @@ class Dispatchwise:
         self.weights, self.opaque = weights, opaque
         self.platform, self.work, self.seed = platform, work, seed
         self.rng = np.random.default_rng(seed)
-        self.open = open_lanes(self.schedule.program)
+        self.open = open_elements(self.schedule.program)
         self._jitted: dict[Program, Any] = {}
 
-    def check(self, inputs: Sequence[Any]) -> Found:
+    def check(self, inputs: Sequence[Any]) -> DispatchesFound:
         """All dispatches on these inputs, and what is packed, up to the first that is wrong."""
-        found = Found(Judged(0.0, 0.0, ""))
+        found = DispatchesFound(Judged(0.0, 0.0, ""))
         self._check_packed(found)
         for step in steps(self.executable, inputs) if found.worst.ok else ():
             tick()
@@ -101,7 +102,7 @@ class Dispatchwise:
                 break
         return found
 
-    def _check_step(self, step: Step, found: Found) -> None:
+    def _check_step(self, step: DispatchRun, found: DispatchesFound) -> None:
         d, program = self.schedule.dispatches[step.number], self.schedule.program
         local = local_program(self.schedule, d)
         what = f"dispatch {step.number} ({d.name or d.ops})"
@@ -110,12 +111,12 @@ class Dispatchwise:
         values = _Values(what, local, local.results, held, step.writes, names, reads=step.reads)
         borders, suspects = part_borders(local), self._suspects(local, d, step)
         looked = [
-            np.union1d(sampled(program.nodes[w].type.shape, self.open.get(w), borders, self.rng), s)
-            for w, s in zip(d.writes, suspects, strict=True)
+            sampled(program.nodes[w].type.shape, self.open.get(w), borders, self.rng)
+            for w in d.writes
         ]
-        found.dispatches += self._compare(values, looked, found)
+        found.dispatches += self._compare(values, looked, suspects, found)
 
-    def _check_packed(self, found: Found) -> None:
+    def _check_packed(self, found: DispatchesFound) -> None:
         """The weights as dispatches read them, from those that were given."""
         program, packed = self.schedule.program, self.executable.packed
         leaves = {i: np.asarray(self.weights[program.leaf(i).key]) for i in program.weights}
@@ -127,46 +128,66 @@ class Dispatchwise:
             values = _Values(name, program, (i,), leaves, got, [name], limits[i])
             shape = program.nodes[i].type.shape
             looked = [sampled(shape, self.open.get(i), (), self.rng)]
-            self._compare(values, looked, found)
+            self._compare(values, looked, [NONE], found)
             if not found.worst.ok:
                 return
 
-    def _compare(self, values: _Values, looked: Sequence[Array], found: Found) -> bool:
-        """These elements of them; fewer where they are too much work. Whether it says something."""
-        for elements in (looked, [_fewer(e) for e in looked]):
-            budget = WorkBudget((self.work.limit - self.work.spent) / SHARE)
+    def _compare(
+        self,
+        values: _Values,
+        looked: Sequence[Array],
+        suspects: Sequence[Array],
+        found: DispatchesFound,
+    ) -> bool:
+        """These elements of them, fewer where they are too much work, and the suspects. Whether
+        that says something."""
+        limit = (self.work.limit - self.work.spent) / SHARE
+        for several in (looked, [_fewer(e) for e in looked]):
+            flat = [np.union1d(e, s) for e, s in zip(several, suspects, strict=True)]
+            work = WorkBudget(limit)
+            elements = Elements(values.program, values.nodes, values.held, flat, self.opaque, work)
             try:
-                said = self._judged(values, elements, budget)
+                wanted = elements()
             except OverWork:
-                self.work.spent += min(budget.spent, budget.limit)
+                self.work.spent += min(work.spent, work.limit)
                 continue
-            self.work.spent += budget.spent
-            found.elements += sum(map(len, elements))
-            if not said.ok or not found.worst.where or said.error > found.worst.error:
-                found.worst = said
-            return True
-        found.undecided += (f"{values.what} takes more than {budget.limit:.1e} operations",)
+            found.elements += sum(map(len, flat))
+            return self._decided(values, elements, wanted, found)
+        found.undecided += (f"{values.what} takes more than {limit:.1e} operations",)
         return False
 
-    def _judged(self, v: _Values, flat: Sequence[Array], work: WorkBudget) -> Judged:
-        elements = Elements(v.program, v.nodes, v.held, flat, self.opaque, work)
+    def _decided(
+        self, v: _Values, elements: Elements, wanted: list[Array], found: DispatchesFound
+    ) -> bool:
+        try:
+            said = self._judged(v, elements, wanted)
+        except OverWork:
+            found.undecided += (f"why {v.what} has an error takes more operations than are left",)
+            return False
+        finally:
+            self.work.spent += min(elements.work.spent, elements.work.limit)
+        if not said.ok or not found.worst.where or said.error > found.worst.error:
+            found.worst = said
+        return True
+
+    def _judged(self, v: _Values, elements: Elements, wanted: list[Array]) -> Judged:
         types = [v.program.nodes[i].types[0] for i in v.nodes]
         got = [
             scalar.hold(x.reshape(-1)[f], t.dtype)
-            for x, f, t in zip(v.got, flat, types, strict=True)
+            for x, f, t in zip(v.got, elements.flat, types, strict=True)
         ]
 
-        def ask(these: Elements) -> Asked:
-            return Asked(
+        def ask(these: Elements) -> Examined:
+            return Examined(
                 v.program, these, lambda r: v.names[r], self.platform, self.seed,
                 limit=v.limit, place=these.place,
                 shaken=partial(self._shaken, v, these.flat) if v.reads else None,
             )  # fmt: skip
 
-        return judged_elements(ask, elements, elements(), got)
+        return judged_elements(ask, elements, wanted, got)
 
     # ---- all elements, by XLA ------------------------------------------------------------------
-    def _suspects(self, local: Program, d: Dispatch, step: Step) -> list[Array]:
+    def _suspects(self, local: Program, d: Dispatch, step: DispatchRun) -> list[Array]:
         """Per buffer the elements that are farther from what XLA's ops give than rounding explains
         of both, the farthest first."""
         limit = 2 * error_limit(local, self.platform)

@@ -30,7 +30,7 @@ MOST_READ = 2**22  # elements that one narrowed nest reads of an operand, if it 
 
 
 # ---- movement ------------------------------------------------------------------------------------
-class Moved(NamedTuple):
+class MovedFrom(NamedTuple):
     """parts: (operand, which elements come from it, where they lie in it). fills: (which elements,
     the text of what they hold instead); the last that names an element decides."""
 
@@ -38,7 +38,7 @@ class Moved(NamedTuple):
     fills: list[tuple[Array, str]]
 
 
-def moved(node: Node, flat: Array) -> Moved | None:
+def moved(node: Node, flat: Array) -> MovedFrom | None:
     """Where these elements of a movement come from; None of an op that is none, and of a gather."""
     find = _MOVED.get(node.op)
     if find is None:
@@ -56,7 +56,7 @@ def coordinates(flat: Array, shape: Shape) -> list[Array]:
     return found[::-1]
 
 
-def distinct(numbers: Array) -> Array:
+def distinct_indices(numbers: Array) -> Array:
     """What occurs, ascending."""
     ordered = np.sort(numbers)
     first = np.ones(len(ordered), bool)
@@ -64,7 +64,7 @@ def distinct(numbers: Array) -> Array:
     return ordered[first]
 
 
-def flattened(places: Sequence[Array], shape: Shape, count: int) -> Array:
+def flat_indices(places: Sequence[Array], shape: Shape, count: int) -> Array:
     """Undo `coordinates`, for so many elements."""
     found = np.zeros(count, np.int64)
     for index, size in zip(places, shape, strict=True):
@@ -72,24 +72,24 @@ def flattened(places: Sequence[Array], shape: Shape, count: int) -> Array:
     return found
 
 
-def _same(attr: Attr, places: Sequence[Array], flat: Array) -> Moved:
-    return Moved([(0, np.ones(len(flat), bool), flat)], [])
+def _same(attr: Attr, places: Sequence[Array], flat: Array) -> MovedFrom:
+    return MovedFrom([(0, np.ones(len(flat), bool), flat)], [])
 
 
-def _transposed(attr: Attr, places: Sequence[Array], flat: Array) -> Moved:
+def _transposed(attr: Attr, places: Sequence[Array], flat: Array) -> MovedFrom:
     assert isinstance(attr, Transpose)
     source = [places[attr.perm.index(d)] for d in range(len(attr.perm))]
-    return _same(attr, places, flattened(source, attr.source, len(flat)))
+    return _same(attr, places, flat_indices(source, attr.source, len(flat)))
 
 
-def _sliced(attr: Attr, places: Sequence[Array], flat: Array) -> Moved:
+def _sliced(attr: Attr, places: Sequence[Array], flat: Array) -> MovedFrom:
     assert isinstance(attr, Move)
     start, _, step = attr.args
     source = [p * k + a for p, a, k in zip(places, start, step, strict=True)]
-    return _same(attr, places, flattened(source, attr.sources[0], len(flat)))
+    return _same(attr, places, flat_indices(source, attr.sources[0], len(flat)))
 
 
-def _padded(attr: Attr, places: Sequence[Array], flat: Array) -> Moved:
+def _padded(attr: Attr, places: Sequence[Array], flat: Array) -> MovedFrom:
     assert isinstance(attr, Move)
     low, _, text = attr.args
     source = [p - a for p, a in zip(places, low, strict=True)]
@@ -99,25 +99,25 @@ def _padded(attr: Attr, places: Sequence[Array], flat: Array) -> Moved:
 
 def _within(
     source: Sequence[Array], shape: Shape, fills: list[tuple[Array, str]], count: int
-) -> Moved:
+) -> MovedFrom:
     """Elements of operand 0 but where a fill says what they hold."""
     inside = np.ones(count, bool)
     for beyond, _ in fills:
         inside &= ~beyond
-    held = flattened([p[inside] for p in source], shape, int(inside.sum()))
-    return Moved([(0, inside, held)], fills)
+    held = flat_indices([p[inside] for p in source], shape, int(inside.sum()))
+    return MovedFrom([(0, inside, held)], fills)
 
 
-def _joined(attr: Attr, places: Sequence[Array], flat: Array) -> Moved:
+def _joined(attr: Attr, places: Sequence[Array], flat: Array) -> MovedFrom:
     assert isinstance(attr, Move)
     (axis,) = attr.args
     parts, start = [], 0
     for i, shape in enumerate(attr.sources):
         which = (places[axis] >= start) & (places[axis] < start + shape[axis])
         own = [(p - start if d == axis else p)[which] for d, p in enumerate(places)]
-        parts.append((i, which, flattened(own, shape, int(which.sum()))))
+        parts.append((i, which, flat_indices(own, shape, int(which.sum()))))
         start += shape[axis]
-    return Moved(parts, [])
+    return MovedFrom(parts, [])
 
 
 def _lanes(layout: Layout, places: Sequence[Array]) -> tuple[list[Array], list[tuple[Array, str]]]:
@@ -131,27 +131,27 @@ def _lanes(layout: Layout, places: Sequence[Array]) -> tuple[list[Array], list[t
     return source, [(source[d] >= layout.source[d], text) for d, text in padded]
 
 
-def _packed(attr: Attr, places: Sequence[Array], flat: Array) -> Moved:
+def _packed(attr: Attr, places: Sequence[Array], flat: Array) -> MovedFrom:
     assert isinstance(attr, Layout)
     source, fills = _lanes(attr, places)
     return _within(source, attr.source, fills, len(flat))
 
 
-def _unpacked(attr: Attr, places: Sequence[Array], flat: Array) -> Moved:
+def _unpacked(attr: Attr, places: Sequence[Array], flat: Array) -> MovedFrom:
     assert isinstance(attr, Layout)
     tile = dict(zip(attr.pos, attr.tiles, strict=True))
     outer = [places[d] // tile.get(d, 1) for d in attr.outer]
     inner = [places[d] % t for d, t in zip(attr.pos, attr.tiles, strict=True)]
-    return _same(attr, places, flattened([*outer, *inner], attr.packed_shape, len(flat)))
+    return _same(attr, places, flat_indices([*outer, *inner], attr.packed_shape, len(flat)))
 
 
-def _retyped(attr: Attr, places: Sequence[Array], flat: Array) -> Moved:
+def _retyped(attr: Attr, places: Sequence[Array], flat: Array) -> MovedFrom:
     assert isinstance(attr, Layout)
     _, fills = _lanes(attr, places)
     return _within(places, attr.packed_shape, fills, len(flat))
 
 
-_MOVED: Mapping[str, Callable[[Attr, Sequence[Array], Array], Moved]] = {
+_MOVED: Mapping[str, Callable[[Attr, Sequence[Array], Array], MovedFrom]] = {
     "transpose": _transposed, "reshape": _same, "slice": _sliced, "pad": _padded,
     "concat": _joined, "pack": _packed, "unpack": _unpacked, "retype": _retyped, "relax": _same,
     "set_encoding": _same, "unset_encoding": _same, "transfer": _same,
@@ -163,7 +163,7 @@ def indices_of(attr: Move, flat: Array) -> Array:
     _, indices = attr.sources
     (axis,) = attr.args
     places = coordinates(flat, attr.shape)[axis : axis + len(indices)]
-    return flattened(places, indices, len(flat))
+    return flat_indices(places, indices, len(flat))
 
 
 def gathered(attr: Move, flat: Array, picked: Array) -> Array:
@@ -173,7 +173,7 @@ def gathered(attr: Move, flat: Array, picked: Array) -> Array:
     places = coordinates(flat, attr.shape)
     row = np.clip(picked, 0, table[axis] - 1).astype(np.int64)
     source = [*places[:axis], row, *places[axis + len(indices) :]]
-    return flattened(source, table, len(flat))
+    return flat_indices(source, table, len(flat))
 
 
 # ---- loop nests ----------------------------------------------------------------------------------
@@ -226,7 +226,7 @@ class Narrow:
         return np.broadcast_to(flat, self.generic.shapes[operand])
 
 
-def narrowed(g: Generic, flat: Array) -> Iterator[Narrow]:
+def narrowed_nests(g: Generic, flat: Array) -> Iterator[Narrow]:
     """The nest over these elements, in parts that read no more than `MOST_READ` where that can be.
 
     Either one axis has the elements, or every loop runs over the indices that occur in it: elements
@@ -236,7 +236,7 @@ def narrowed(g: Generic, flat: Array) -> Iterator[Narrow]:
     while stack:
         own = stack.pop()
         places = coordinates(flat[own], g.result_shape)
-        kinds = [distinct(p) for p in places]
+        kinds = [distinct_indices(p) for p in places]
         by_loops = _fits_loops(g, kinds, len(own))
         frame = _by_loops(g, kinds) if by_loops else _by_elements(g, places, len(own))
         if _most_read(g, frame) > MOST_READ and len(own) > 1:
@@ -247,7 +247,7 @@ def narrowed(g: Generic, flat: Array) -> Iterator[Narrow]:
         at = np.arange(len(own))
         if by_loops:
             rows = [np.searchsorted(k, p) for k, p in zip(kinds, places, strict=True)]
-            at = flattened(rows, frame.sizes[: g.rank], len(own))
+            at = flat_indices(rows, frame.sizes[: g.rank], len(own))
         yield Narrow(g, frame, own, at)
 
 

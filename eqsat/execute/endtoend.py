@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.execute.compare import LEEWAY, distance, dominated, element, misshapen, proof, size
-from eqsat.execute.comparison import NUDGES, Asked, Judged, judged_elements, named
+from eqsat.execute.comparison import NUDGES, Examined, Judged, judged_elements, sample_names
 from eqsat.execute.ondemand import Elements
 from eqsat.execute.rounding import error_limit
 from eqsat.execute.sampling import part_borders, sampled
@@ -89,10 +89,10 @@ class EndToEnd:
         self.is_whole, self.elements = True, sum(map(len, flat))
         self.input_error = _worst_error(_picked(own, flat), wanted)
 
-        def meaning(these: Elements) -> Asked:
+        def meaning(these: Elements) -> Examined:
             return self._asked(these, self.exact, None)
 
-        def result(these: Elements) -> Asked:
+        def result(these: Elements) -> Examined:
             return self._asked(these, False, inputs)
 
         try:
@@ -108,14 +108,14 @@ class EndToEnd:
         self.meant = [proof(w) for w in wanted]
         return judged_elements(result, own_elements, wanted, _picked(got, flat))
 
-    def _asked(self, these: Elements, exact: bool, inputs: Sequence[Array] | None) -> Asked:
+    def _asked(self, these: Elements, exact: bool, inputs: Sequence[Array] | None) -> Examined:
         """inputs: of the witness, if it is asked."""
 
         def witness(rng: np.random.Generator | None) -> list[Array]:
             return _picked(self.said(self.witness(inputs or (), rng)), these.flat)
 
-        return Asked(
-            self.program, these, named("sampled elements"), self.platform, self.seed, exact,
+        return Examined(
+            self.program, these, sample_names("sampled elements"), self.platform, self.seed, exact,
             None if inputs is None else witness, place=these.place,
         )  # fmt: skip
 

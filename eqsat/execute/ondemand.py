@@ -12,19 +12,19 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
-from eqsat.execute.compare import place
+from eqsat.execute.compare import element_place
 from eqsat.execute.elements import (
-    Moved,
+    MovedFrom,
     Narrow,
-    distinct,
+    distinct_indices,
     gathered,
     indices_of,
     moved,
-    narrowed,
+    narrowed_nests,
 )
 from eqsat.execute.reference import OpaqueFunctions, Ops, evaluated, exactly
 from eqsat.execute.work import NOISY, PER_ELEMENT, PER_OP, OverWork, WorkBudget, operations
@@ -33,11 +33,11 @@ from eqsat.model.leaves import Fill
 from eqsat.model.movement import Move
 from eqsat.model.program import Node, Program
 from eqsat.model.tensor import TensorType
-from eqsat.ops.builtin.layouts import padding_value
+from eqsat.ops.builtin.layouts import lane_padding
 from eqsat.ops.meaning import scalar
 
 Array = np.ndarray[Any, Any]
-Asked = Array | None  # flat indices, ascending; None: all
+Needed = Array | None  # flat indices, ascending; None: all
 MOSTLY = 2  # what is asked for more than every second element of is computed whole
 
 
@@ -76,10 +76,10 @@ class OnDemand:
 
     # ---- what has to be known ------------------------------------------------------------------
     @cached_property
-    def asked(self) -> dict[int, Asked]:
+    def asked(self) -> dict[int, Needed]:
         """Node → the elements it has to give, for all that are not held."""
-        pending: dict[int, list[Asked]] = {i: [flat] for i, flat in self.wanted.items()}
-        found: dict[int, Asked] = {}
+        pending: dict[int, list[Needed]] = {i: [flat] for i, flat in self.wanted.items()}
+        found: dict[int, Needed] = {}
         for i in range(max(self.wanted, default=-1), -1, -1):
             if i not in pending or i in self.held:
                 continue
@@ -97,19 +97,19 @@ class OnDemand:
                     pending.setdefault(o, []).append(needed)
         return found
 
-    def _count(self, i: int, node: Node, elements: Asked) -> None:
+    def _count(self, i: int, node: Node, elements: Needed) -> None:
         """What computing these elements takes; loops and branches count when they run."""
         if elements is None:
             self.arithmetic += operations(node)
         elif isinstance(node.attr, Generic):
-            self.parts[i] = list(narrowed(node.attr, elements))
+            self.parts[i] = list(narrowed_nests(node.attr, elements))
             nests = [p.generic for p in self.parts[i]]
             self.moves += PER_ELEMENT * sum(math.prod(s) for g in nests for s in g.shapes)
             self.arithmetic += sum(operations(_node(node, g)) for g in nests)
         else:
             self.moves += PER_OP + PER_ELEMENT * len(elements)
 
-    def _needs(self, i: int, elements: Asked) -> list[tuple[int, Asked]]:
+    def _needs(self, i: int, elements: Needed) -> list[tuple[int, Needed]]:
         """(operand, which of its elements) of computing these."""
         node = self.program.nodes[i]
         if node.op == "result":
@@ -129,7 +129,7 @@ class OnDemand:
             return [(o, None) for o in node.operands]
         return [(node.operands[at], flat) for at, _, flat in found.parts]
 
-    def _read_by_gather(self, node: Node, m: Move, elements: Array) -> list[tuple[int, Asked]]:
+    def _read_by_gather(self, node: Node, m: Move, elements: Array) -> list[tuple[int, Needed]]:
         """Where the table is read is known only when the indices are."""
         table, indices = node.operands
         at = indices_of(m, elements)
@@ -139,7 +139,7 @@ class OnDemand:
         return [(indices, at), (table, gathered(m, elements, known()[indices]))]
 
     # ---- what is computed ----------------------------------------------------------------------
-    def _computed(self, i: int, elements: Asked) -> list[Array]:
+    def _computed(self, i: int, elements: Needed) -> list[Array]:
         """These elements of the results of a node."""
         node = self.program.nodes[i]
         if isinstance(node.attr, Result):
@@ -170,7 +170,7 @@ class OnDemand:
                 whole[p.elements] = part.reshape(-1)[p.places]
         return found
 
-    def _moved(self, node: Node, places: Moved | None, count: int) -> Array:
+    def _moved(self, node: Node, places: MovedFrom | None, count: int) -> Array:
         found = np.empty(count, scalar.held_dtype(node.type.dtype))
         if places is None:
             assert isinstance(node.attr, Fill)
@@ -179,7 +179,7 @@ class OnDemand:
         for at, which, flat in places.parts:
             found[which] = self._read(node.operands[at], flat)
         for which, text in places.fills:
-            found[which] = padding_value(text, found.dtype)
+            found[which] = lane_padding(text, found.dtype)
         return found
 
     def _whole(self, node: Node) -> list[Array]:
@@ -211,7 +211,7 @@ class Elements:
     opaque: OpaqueFunctions
     work: WorkBudget
 
-    def only(self, which: Sequence[Array]) -> Elements:
+    def only(self, which: Sequence[Array]) -> Self:
         """Some of them; which: a bool for each, per node."""
         flat = [f[w] for f, w in zip(self.flat, which, strict=True)]
         return replace(self, flat=flat)
@@ -219,7 +219,7 @@ class Elements:
     def place(self, at: int, element: int) -> str:
         """Where an element of the value at this place lies in it."""
         shape = self.program.nodes[self.nodes[at]].types[0].shape
-        return place(shape, int(self.flat[at][element]))
+        return element_place(shape, int(self.flat[at][element]))
 
     @cached_property
     def _wanted(self) -> dict[int, Array]:
@@ -245,14 +245,14 @@ class Elements:
         ]
 
 
-def _together(several: Sequence[Asked], size: int) -> Asked:
+def _together(several: Sequence[Needed], size: int) -> Needed:
     """Elements that any of these names."""
     given = [e for e in several if e is not None]
     if len(given) < len(several):
         return None
     flat = given[0] if len(given) == 1 else np.concatenate(given)
     if len(flat) * 8 < size:
-        return distinct(flat)
+        return distinct_indices(flat)
     marked = np.zeros(size, bool)
     marked[flat] = True
     found = np.flatnonzero(marked)

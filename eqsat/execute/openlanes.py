@@ -28,7 +28,7 @@ Array = np.ndarray[Any, Any]
 Mask = Array | None  # true where an element may hold anything; None: nowhere
 
 
-def open_lanes(program: Program) -> dict[int, Array]:
+def open_elements(program: Program) -> dict[int, Array]:
     """Node → its open elements, a bool each; nodes without any are not there.
 
     Of an op with several results it is one array for all of them.

@@ -10,7 +10,7 @@ import numpy as np
 
 from eqsat.execute.compare import proof
 from eqsat.execute.comparison import Judged
-from eqsat.execute.dispatchwise import Dispatchwise, Found
+from eqsat.execute.dispatchwise import DispatchesFound, Dispatchwise
 from eqsat.execute.draw import ATTEMPTS, random_inputs
 from eqsat.execute.endtoend import EndToEnd
 from eqsat.execute.reference import least_of
@@ -30,7 +30,7 @@ LEAST_PROOF = 0.5  # share of a result's elements that have to be finite
 LIMIT = WORK_LIMIT  # operations of one such check
 
 
-def refusal(program: Program) -> str:
+def loop_refusal(program: Program) -> str:
     """Why a program cannot be checked by elements, as a clause; "" if it can be.
 
     A loop is evaluated whole, and before it is run: it might not end.
@@ -117,7 +117,7 @@ class Sampled:
         return best[1], best[2]
 
     def _found(
-        self, worst: Judged, found: Found, whole: EndToEnd | None, reason: str = ""
+        self, worst: Judged, found: DispatchesFound, whole: EndToEnd | None, reason: str = ""
     ) -> Verification:
         reason = worst.reason if not worst.ok else reason
         outcome = MISMATCH if not worst.ok else UNPROVEN if reason else OK
@@ -130,7 +130,7 @@ class Sampled:
         )  # fmt: skip
 
 
-def _why_not(found: Found, got: Sequence[Array], meant: Sequence[float]) -> str:
+def _why_not(found: DispatchesFound, got: Sequence[Array], meant: Sequence[float]) -> str:
     """Why nothing is proven though nothing is wrong; "" if it is.
 
     meant: per result the share of elements that float64 has decided, if it was asked.
@@ -151,7 +151,7 @@ def _opaque_text(program: Program) -> str:
     return f", {', '.join(names)} by JAX on both sides" if names else ""
 
 
-def _checked(found: Found, whole: EndToEnd | None) -> str:
+def _checked(found: DispatchesFound, whole: EndToEnd | None) -> str:
     """What was compared, in words."""
     count = f"{found.dispatches} dispatches from their own operands"
     if whole is None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.execute.elements import flattened
+from eqsat.execute.elements import flat_indices
 from eqsat.model.attr import Shape
 from eqsat.model.movement import Move
 from eqsat.model.program import Program
@@ -36,7 +36,7 @@ def sampled(
     else:
         places = [*_corners(shape), *_at_borders(shape, borders, rng), *_anywhere(shape, rng)]
         columns = [np.array(c, np.int64) for c in zip(*places, strict=True)]
-        found = np.unique(flattened(columns, shape, len(places)))
+        found = np.unique(flat_indices(columns, shape, len(places)))
     if is_open is None:
         return found
     found = found[~is_open.reshape(-1)[found]]

@@ -16,7 +16,7 @@ MOST_BYTES = 1 << 30  # that the dispatches of one part write; all of them are h
 
 
 @dataclass(frozen=True)
-class Step:
+class DispatchRun:
     """A dispatch that ran: its number, the buffers it read and those it wrote, in their order."""
 
     number: int
@@ -26,7 +26,7 @@ class Step:
 
 def steps(
     executable: Executable, inputs: Sequence[Any], most_bytes: int = MOST_BYTES
-) -> Iterator[Step]:
+) -> Iterator[DispatchRun]:
     """Every dispatch as the executor runs it, in order; values that nobody reads any more go.
 
     Dispatches are compiled together, in parts of so many bytes that they write.
@@ -46,7 +46,7 @@ def steps(
             d = schedule.dispatches[n]
             reads, writes = ([np.asarray(_of(schedule, held, i)) for i in side]
                              for side in (d.reads, d.writes))  # fmt: skip
-            yield Step(n, reads, writes)
+            yield DispatchRun(n, reads, writes)
         held = {i: x for i, x in held.items() if last.get(schedule.buffer_of(i), -1) > numbers[-1]}
 
 

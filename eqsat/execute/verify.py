@@ -20,12 +20,12 @@ import numpy as np
 
 from eqsat.execute.arena import Arena, ArenaFault
 from eqsat.execute.compare import distance, proof, size
-from eqsat.execute.comparison import FEW, Asked, Judged, Nudged, judged, named
+from eqsat.execute.comparison import FEW, Examined, Judged, Nudged, judged, sample_names
 from eqsat.execute.draw import ATTEMPTS, random_inputs
 from eqsat.execute.memory import machine_bytes, reference_bytes
 from eqsat.execute.reference import least_operations, reference
 from eqsat.execute.rounding import Noise, error_limit
-from eqsat.execute.sampledcheck import Sampled, refusal
+from eqsat.execute.sampledcheck import Sampled, loop_refusal
 from eqsat.execute.verdict import MISMATCH, OK, UNPROVEN, Verification, unproven
 from eqsat.execute.witness import Witness
 from eqsat.execute.work import NOISY, OverWork, WorkBudget
@@ -71,7 +71,7 @@ def verify(
     verdict = _whole(judge, schedule, samples, beside)
     if verdict.outcome == MISMATCH or not judge.is_over or executable is None or schedule is None:
         return verdict
-    why = refusal(schedule.program)
+    why = loop_refusal(schedule.program)
     if why:
         return replace(verdict, reason=f"{verdict.reason}; {why}")
     found = judge.sampled(executable, schedule)
@@ -258,8 +258,8 @@ class _Judge:
         def witness(nudged: Nudged) -> list[Array]:
             return self.said(self.witness(inputs, nudged))
 
-        asked = Asked(
-            self.program, again, named(sample), self.platform, self.seed, exact,
+        asked = Examined(
+            self.program, again, sample_names(sample), self.platform, self.seed, exact,
             None if is_meaning else witness, limit=None if exact else self.limit,
         )  # fmt: skip
         try:

@@ -13,7 +13,7 @@ import numpy as np
 from eqsat.execute.compare import distance, misshapen, size
 from eqsat.execute.dispatchwise import local_program
 from eqsat.execute.draw import random_inputs
-from eqsat.execute.openlanes import open_lanes
+from eqsat.execute.openlanes import open_elements
 from eqsat.execute.rounding import error_limit
 from eqsat.model.schedule import Schedule
 from eqsat.model.tensor import is_float
@@ -26,7 +26,7 @@ def disagreement(schedule: Schedule, number: int, sides: Sides) -> str:
     import jax
 
     d = schedule.dispatches[number]
-    local, lanes = local_program(schedule, d), open_lanes(schedule.program)
+    local, lanes = local_program(schedule, d), open_elements(schedule.program)
     reads, limit = random_inputs(local, np.random.default_rng(0)), 2 * error_limit(local)
     with jax.ensure_compile_time_eval():
         results = [[np.asarray(x) for x in jax.jit(f)(*reads)] for f in sides]

@@ -29,7 +29,7 @@ def pack(layout: Layout, x: Array, garbage: Any = None) -> Array:
         missing = -layout.source[d] % tile
         if missing:
             open_lane = text == "?" and garbage is not None
-            x = _pad_high(x, d, missing, garbage if open_lane else padding_value(text, x.dtype))
+            x = _pad_high(x, d, missing, garbage if open_lane else lane_padding(text, x.dtype))
     shape, order = layout.blocked(x.shape)
     return x.reshape(shape).transpose(order)
 
@@ -39,7 +39,7 @@ def _pad_high(x: Array, axis: int, count: int, value: Any) -> Array:
     return np.pad(x, widths, constant_values=value)
 
 
-def padding_value(text: str, held: np.dtype[Any]) -> Any:
+def lane_padding(text: str, held: np.dtype[Any]) -> Any:
     """What lanes of this padding hold: of "?" NaN, or the largest integer."""
     if text != "?":
         return held.type(read_literal(text))
