@@ -84,3 +84,11 @@ def test_ctrl_c_keeps_the_best_answer_so_far(tmp_path) -> None:
     found = json.loads(out.read_text())
     assert (found["status"], found["stop"]) == ("feasible", "interrupted")
     assert "warning[E401]" in said
+
+
+def test_a_cost_that_counts_as_infinite_is_named_as_such(tmp_path, capsys):
+    path = tmp_path / "huge.json"
+    nodes = {n: {"op": n, "children": [], "eclass": "A", "cost": 1e299} for n in "ab"}
+    path.write_text(json.dumps({"nodes": nodes, "root_eclasses": ["A"]}), encoding="utf-8")
+    assert run(["extract", str(path)]) == 3
+    assert "counts as infinite (9007199254740992 and more)" in capsys.readouterr().err

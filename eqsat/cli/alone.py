@@ -12,6 +12,7 @@ from eqsat.cli import options as o
 from eqsat.cli.interrupt import KEPT, stops_at_once
 from eqsat.cli.talk import say, say_diagnostics
 from eqsat.model.diag import Diagnostic, fail
+from eqsat.model.serialized import INFINITE_COST
 from eqsat.model.textfile import write_text
 
 NOTHING_ADMISSIBLE = 3
@@ -195,7 +196,7 @@ def _no_extraction(file: Path, lacking: list[str]) -> Exception:
     return fail(
         "E415",
         f"`{file}` has no finite extraction: every choice for root {roots}{more} needs itself, or a"
-        " node of infinite cost",
+        f" node whose cost counts as infinite ({INFINITE_COST} and more)",
         exit_code=NOTHING_ADMISSIBLE,
     )
 
