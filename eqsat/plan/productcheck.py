@@ -15,12 +15,12 @@ from eqsat.ops.nests.reached import MOST_POINTS, Undecided, count, digits_of, na
 Argument = Access | int
 
 
-class _Side(NamedTuple):
+class _Multiplied(NamedTuple):
     body: Expr
     arguments: list[Argument]  # those that the body names
 
 
-def _sides(nest: Nest, number: int) -> list[_Side]:
+def _sides(nest: Nest, number: int) -> list[_Multiplied]:
     """The two sides of the product that a stage sums; none if it sums something else, or products
     at some points only."""
     stage = nest.stages[number]
@@ -30,7 +30,7 @@ def _sides(nest: Nest, number: int) -> list[_Side]:
             return []
     if stage.body.fn != "mul":
         return []
-    return [_Side(x, [stage.arguments[i] for i in x.operands()]) for x in stage.body.args]
+    return [_Multiplied(x, [stage.arguments[i] for i in x.operands()]) for x in stage.body.args]
 
 
 def multiplied_sides(nest: Nest, number: int) -> tuple[list[Argument], list[Argument]] | None:
