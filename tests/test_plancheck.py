@@ -16,7 +16,8 @@ from planned import FUNCTIONS, changed, checked, planned
 
 import eqsat
 from eqsat.execute.kernels import executor, tried
-from eqsat.model.nest import Bound, Nest, Stage, Store
+from eqsat.model.expr import arg
+from eqsat.model.nest import Access, Bound, Nest, Stage, Store
 from eqsat.model.plan import Machine, Plan
 from eqsat.model.schedule import Schedule
 from eqsat.ops.meaning import scalar
@@ -234,3 +235,12 @@ def test_what_is_not_decided_is_executed_against_its_ops_before_it_is_used(
 def _parts(run: eqsat.Run) -> tuple[Any, ...]:
     assert run.schedule is not None
     return run.schedule, {}, {}, run.target
+
+
+def test_what_is_written_may_be_read_only_where_it_stays_as_it_is():
+    here = Access(0, "f32", (1,))
+    stage, there = Stage(0, (0,), arg(0), (here,), "f32"), Store(here, 0, (0,))
+    kept = Nest((4,), (stage,), (there,))
+    assert nest_faults(kept, {0: 4}, {}) == ([], [])
+    turned = replace(kept, stages=(replace(stage, arguments=(Access(0, "f32", (-1,), 3),)),))
+    assert "other elements are written" in nest_faults(turned, {0: 4}, {})[0][0]

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.model.nest import Access, Bound, Nest, Stage
+from eqsat.model.expr import arg
+from eqsat.model.nest import Access, Bound, Nest, Stage, Store
 from eqsat.ops.nests.reached import (
     Box,
     Undecided,
@@ -58,9 +59,23 @@ def _questions(nest: Nest, elements: Mapping[int, int], summed: Mapping[int, int
 
 
 def _own_reads(nest: Nest) -> list[str]:
-    """What is written is not read: no order of its points would be known to be right."""
-    both = sorted({*nest.reads} & {*nest.writes})
-    return [f"%{b} is read and written" for b in both]
+    """What is written is not read, as no order of points would be known to be right; but for
+    elements that are written as they are."""
+    both = {*nest.reads} & {*nest.writes}
+    return [
+        f"%{s.access.buffer} is read, and other elements are written to it"
+        for s in nest.stores
+        if s.access.buffer in both and not _is_kept(nest, s)
+    ]
+
+
+def _is_kept(nest: Nest, s: Store) -> bool:
+    """Whether a store writes what is there already."""
+    stage, w = nest.stages[s.stage], s.access
+    one = stage.arguments[0] if len(stage.arguments) == 1 and stage.body is arg(0) else None
+    if not isinstance(one, Access) or stage.combine or stage.bounds or w.bounds or one.lookups:
+        return False
+    return (one.buffer, one.strides, one.base, one.dtype) == (w.buffer, w.strides, w.base, w.dtype)
 
 
 def _written(nest: Nest, buffer: int, size: int) -> list[str]:
