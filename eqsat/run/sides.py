@@ -48,10 +48,7 @@ def checked_function(run: Run, check: str, race: bool) -> Any:
     check_options(check, race)
     callee = run.callee
     answer = run.executable.flat if callee is None else compiled(callee)
-    known = all(run.program.leaf(i).key in run.weights for i in run.program.weights)
-    if run.source.traced is None and not known:
-        return answer  # a call says which weight has no array
-    if check == NEVER or (callee is not None and (callee.is_input or callee.signature.captured)):
+    if check == NEVER or not _has_original(run):
         return answer
     wanted = Wanted(check, race)
 
@@ -64,11 +61,20 @@ def checked_function(run: Run, check: str, race: bool) -> Any:
     return Once(answer, lambda: _original(run, callee), pair, wanted, forget).switch.function
 
 
+def _has_original(run: Run) -> bool:
+    """Whether there is something that differs from the answer and can be called beside it."""
+    callee = run.callee
+    if run.source.traced is None:  # a call says which weight has no array
+        known = all(run.program.leaf(i).key in run.weights for i in run.program.weights)
+        return callee is None and known
+    return callee is not None and not (callee.is_input or callee.signature.captured)
+
+
 def _original(run: Run, callee: Callee | None) -> Any:
     """The original, jitted: the traced function, or the ops of a program that was read."""
     import jax
 
-    if callee is not None and run.source.traced is not None:
+    if callee is not None:
 
         def traced(*args: Any, **kwargs: Any) -> Any:
             return callee.original(*jax.tree_util.tree_leaves((args, kwargs)))
