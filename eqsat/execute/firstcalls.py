@@ -278,6 +278,8 @@ class ByShape:
             return self.plain(*args, **kwargs)
         with self.lock:
             key = self.key(args, kwargs)
+            if key is None:  # an argument is no array, as JAX says
+                return self.plain(*args, **kwargs)
             found = self.serving.get(key) or self.find(args, kwargs)
             if found.signature.captured:
                 return self.plain(*args, **kwargs)
