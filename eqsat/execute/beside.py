@@ -71,7 +71,8 @@ class Pair:
     """Both sides of a function, and what is known of them.
 
     afresh: a jitted function of the original that is traced again. donated: of the leaves of a
-    call. bytes: of memory that a call of the answer needs.
+    call. bytes: of memory that a call of the answer needs. may_race: the original could serve in
+    its place: its results lie where those of the answer do.
     """
 
     name: str
@@ -82,6 +83,7 @@ class Pair:
     reproduce: Reproduce
     bytes: int
     donated: Sequence[int] = ()
+    may_race: bool = True
 
 
 class Trial:
@@ -93,7 +95,7 @@ class Trial:
         self.seconds: dict[str, float] = {}
 
     def run(self, has_race: bool) -> tuple[Any, FirstCall]:
-        """The results of the call, and what it has shown; warnings are given."""
+        """The results of the call, and what it has shown."""
         most = free_bytes()
         if most is not None and 2 * self.pair.bytes > most:
             needed = in_units(2 * self.pair.bytes)
@@ -111,8 +113,6 @@ class Trial:
             del wanted
             self.args, self.kwargs = self._given()
             return self._alone(reason)
-        _log(self.pair.name, found)
-        _warn(self.pair, found)
         return (got if found.why in (AGREES, SLOWER) else wanted), found
 
     def _keep(self) -> None:
@@ -135,9 +135,8 @@ class Trial:
 
     def _alone(self, reason: str) -> tuple[Any, FirstCall]:
         """The call of the answer, unchecked."""
-        found = FirstCall(ANSWER, UNCHECKED, reason)
-        _warn(self.pair, found)
-        return self.pair.answer(*self.args, **self.kwargs), found
+        got = self.pair.answer(*self.args, **self.kwargs)
+        return got, FirstCall(ANSWER, UNCHECKED, reason)
 
     def _judged(self, got: Any, wanted: Any, has_race: bool) -> FirstCall:
         start = time.perf_counter()
@@ -149,7 +148,7 @@ class Trial:
         else:
             found = FirstCall(ANSWER, AGREES, proves=not says_little(self.leaves, originals))
         self.seconds["compare"] = time.perf_counter() - start
-        if found.kept == ANSWER and has_race and has_time():
+        if found.kept == ANSWER and has_race and self.pair.may_race and has_time():
             found = self._raced(found)
         return replace(found, seconds=self.seconds)
 
@@ -189,19 +188,20 @@ def _out_of_memory(error: Exception) -> str:
 
 
 # ---- what is said --------------------------------------------------------------------------------
-def _log(name: str, found: FirstCall) -> None:
-    if not LOG.isEnabledFor(logging.INFO):
-        return
-    times = ", ".join(f"{what} {s:.3f} s" for what, s in found.seconds.items())
-    by = f", its time over the original's is {found.race}" if found.race else ""
-    kept = "eqsat's answer" if found.kept == ANSWER else "the original"
-    LOG.info("`%s`: %s is kept (%s)%s; first call: %s", name, kept, found.why, by, times)
-
-
-def _warn(pair: Pair, found: FirstCall) -> None:
+def tell(pair: Pair, found: FirstCall) -> None:
+    """The log, and a warning where something is wrong, once it is settled what serves."""
+    if LOG.isEnabledFor(logging.INFO):
+        LOG.info("%s", _logged(pair.name, found))
     told = _told(pair, found)
     if told is not None:
         warnings.warn(EqsatWarning(told), stacklevel=_outside())
+
+
+def _logged(name: str, found: FirstCall) -> str:
+    times = ", ".join(f"{what} {s:.3f} s" for what, s in found.seconds.items())
+    by = f", its time over the original's is {found.race}" if found.race else ""
+    kept = "eqsat's answer" if found.kept == ANSWER else "the original"
+    return f"`{name}`: {kept} is kept ({found.why}){by}; first call: {times}"
 
 
 def _told(pair: Pair, found: FirstCall) -> Diagnostic | None:

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from jax.core import Tracer
 from jax.extend.core import take_current_trace
 
-from eqsat.execute.beside import ALWAYS, ANSWER, FirstCall, Pair, Trial
+from eqsat.execute.beside import ALWAYS, ANSWER, FirstCall, Pair, Trial, tell
 from eqsat.execute.calls import JITTED, Callee
 
 CALM = 16  # calls of shapes that are known, after which calls are C
@@ -98,6 +98,7 @@ class Once:
             found, said = Trial(pair, args, kwargs).run(self.wanted.race and not self.checks)
             self.checks.append(said)
             self._settle(said)
+            tell(pair, said)
             return found
 
     @functools.cached_property
@@ -304,13 +305,19 @@ class ByShape:
         self.switch.to(self._wait)
         self.trying.keys = {key}
         try:
-            trial = Trial(self.pair_of(self, args, kwargs), args, kwargs)
-            found, said = trial.run(self.wanted.race and key not in self.serving)
+            pair = self.pair_of(self, args, kwargs)
+            found, said = Trial(pair, args, kwargs).run(
+                self.wanted.race and key not in self.serving
+            )
+        except BaseException:
+            self._clear()  # what was compiled is not checked
+            raise
         finally:
             keys, self.trying.keys = self.trying.keys, None
             self._stand()
         self.checks.append(said)
         self._settle(keys, callee, said)
+        tell(pair, said)
         return found
 
     def _settle(self, keys: set[Hashable], callee: Callee, said: FirstCall) -> None:
@@ -335,7 +342,10 @@ class ByShape:
 def _is_method(function: Any) -> bool:
     """Whether a function was defined in a class, or for one."""
     where = str(getattr(function, "__qualname__", "")).rpartition(".")[0]
-    first = next(iter(inspect.signature(function).parameters), "")
+    try:
+        first = next(iter(inspect.signature(function).parameters), "")
+    except (TypeError, ValueError):  # some callables have none
+        first = ""
     return bool(where and not where.endswith("<locals>")) or first == "self"
 
 

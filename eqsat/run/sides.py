@@ -27,10 +27,12 @@ def pair_of(
     donated: Sequence[int] = (),
 ) -> Pair:
     """Both sides of a run. afresh: the original, to be traced again."""
-    schedule, subject = run.need_schedule(), subject_of(run)
-    write = reproducer(run, subject)
-    name = run.program.name
-    return Pair(name, answer, original, afresh, subject, write, schedule.peak_bytes, tuple(donated))
+    subject, callee, peak = subject_of(run), run.callee, run.need_schedule().peak_bytes
+    placed = run.mesh_plan is not None or (callee is not None and bool(callee.orders.by_border))
+    return Pair(
+        run.program.name, answer, original, afresh, subject, reproducer(run, subject), peak,
+        tuple(donated), may_race=not placed,
+    )  # fmt: skip
 
 
 def subject_of(run: Run) -> Subject:
@@ -47,8 +49,9 @@ def checked_function(run: Run, check: str, race: bool) -> Any:
     """`Run.compile`. EqsatError E400 for other words."""
     check_options(check, race)
     callee = run.callee
-    answer = run.executable.flat if callee is None else compiled(callee)
+    answer: Any = run.executable.flat if callee is None else compiled(callee)
     if check == NEVER or not _has_original(run):
+        answer.checks = []
         return answer
     wanted = Wanted(check, race)
 
