@@ -316,6 +316,18 @@ def test_zeros_prove_nothing_so_a_later_call_is_checked(monkeypatch, wrong):
     assert not fast.checks[0].proves
 
 
+def test_what_is_one_number_says_little():
+    x = np.random.default_rng(0).standard_normal((40, 30)).astype("f4")
+    late = np.zeros((40, 30), "f4")
+    late[-1, -1] = 1
+    for leaf, result, little in (
+        (x, x, False), (late, x, False), (np.ones_like(x), x, True), (x, np.zeros_like(x), True),
+        (np.ones(7, "f4"), x, False), (x, np.full_like(x, np.nan), True),
+        (x, np.zeros((4, 4), "i4"), False), (jax.random.split(KEY, (2, 3)), x, False),
+    ):  # fmt: skip
+        assert agree.says_little([leaf, 3.0], [result]) == little
+
+
 def test_constant_arguments_are_checked_a_few_times():
     fast = eqsat.jit(turned, target="reference")
     for _ in range(3 + MORE):

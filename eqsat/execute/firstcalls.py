@@ -109,11 +109,11 @@ class Once:
         self.tries += 1
         if said.kept != ANSWER:
             self.switch.to(self.original)
-            self.answer.clear_cache()
+            _forget_compiled(self.answer)
             self.forget()
         elif self.wanted.check != ALWAYS and (said.proves or self.tries > MORE):
             self.switch.to(self.answer)
-            vars(self).pop("original").clear_cache()
+            _forget_compiled(vars(self).pop("original"))
 
 
 class ByShape:
@@ -355,6 +355,13 @@ def _adorn(function: Any, like: Any, checks: list[FirstCall]) -> None:
         if hasattr(like, name):
             setattr(function, name, getattr(like, name))
     function.checks = checks
+
+
+def _forget_compiled(function: Any) -> None:
+    """What executors make need not be of `jax.jit`."""
+    forget = getattr(function, "clear_cache", None)
+    if forget is not None:
+        forget()
 
 
 def is_traced(args: Args, kwargs: Mapping[str, Any]) -> bool:
