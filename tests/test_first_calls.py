@@ -20,7 +20,7 @@ import wrongplans
 
 import eqsat
 from eqsat.execute import agree, beside, memory, race
-from eqsat.execute.agree import Subject, difference
+from eqsat.execute.agree import Subject, worst_difference
 from eqsat.execute.beside import FirstCall
 from eqsat.execute.customcalls import CustomCallExecutable
 from eqsat.execute.firstcalls import CALM, MORE
@@ -176,7 +176,7 @@ def test_every_shape_is_checked_once():
 def test_of_a_new_shape_the_original_serves_until_it_is_checked(monkeypatch, wrong):
     fast = eqsat.jit(turned, target="reference")
     with monkeypatch.context() as patch:
-        patch.setattr(beside, "difference", lambda *_: None)
+        patch.setattr(beside, "worst_difference", lambda *_: None)
         settle(fast, X)
     other = X[:5]
     same(fast(other), turned(other))
@@ -293,7 +293,7 @@ def test_other_words_are_refused():
 def test_an_error_of_the_first_call_leaves_nothing_unchecked(monkeypatch, wrong):
     fast = eqsat.jit(turned, target="reference")
     with monkeypatch.context() as patch:
-        patch.setattr(beside, "difference", lambda *_: None)
+        patch.setattr(beside, "worst_difference", lambda *_: None)
         same(fast(X[:4]), turned(X[:4]).at[0, 0].add(1))
     with monkeypatch.context() as patch:
         patch.setattr(jax.stages.Lowered, "compile", _refuse)
@@ -363,7 +363,9 @@ def test_one_of_both_is_kept(monkeypatch):
         return (W.T @ x.T).T
 
     with monkeypatch.context() as patch:
-        patch.setattr(beside, "difference", lambda *_: agree.Difference(0, (0,), 1.0, 0.0, 1.0, ""))
+        patch.setattr(
+            beside, "worst_difference", lambda *_: agree.Difference(0, (0,), 1.0, 0.0, 1.0, "")
+        )
         patch.setattr(beside, "is_explained", lambda *_: False)
         patch.setattr(beside.Trial, "_apart", lambda *_: FirstCall("original", "slower"))
         fast = eqsat.jit(closing, target="reference")
@@ -374,7 +376,7 @@ def test_one_of_both_is_kept(monkeypatch):
 
 # ---- rounding ------------------------------------------------------------------------------------
 def subject_of(function, *args) -> Subject:
-    from eqsat.run.sides import subject_of
+    from eqsat.run.checking import subject_of
 
     return subject_of(eqsat.optimize(function, *args, target="reference"))
 
@@ -383,16 +385,16 @@ def test_rounding_is_no_difference():
     subject = subject_of(layer, X, W, B)
     (a,) = agree.arrays_of(layer(X, W, B), subject)
     for factor, beyond in ((1 + 1e-7, False), (1 + 1e-4, True)):
-        found = difference([a * np.float32(factor)], [a], subject.limit)
+        found = worst_difference([a * np.float32(factor)], [a], subject.limit)
         assert (found is not None) == beyond
     b = a.copy()
     b[3, 2] = np.nan
-    found = difference([b], [a], subject.limit)
+    found = worst_difference([b], [a], subject.limit)
     assert found is not None
     assert found.at == (3, 2)
     assert found.share == 1 / a.size
-    assert difference([b], [b], subject.limit) is None
-    assert difference([a[:5]], [a], subject.limit) is not None
+    assert worst_difference([b], [b], subject.limit) is None
+    assert worst_difference([a[:5]], [a], subject.limit) is not None
 
 
 def test_large_results_are_looked_at_in_parts(monkeypatch):
@@ -400,7 +402,7 @@ def test_large_results_are_looked_at_in_parts(monkeypatch):
     a = np.arange(100, dtype="f4").reshape(4, 25)
     b = a.copy()
     b[2, 3], b[3, 1] = 0, -5
-    found = difference([b], [a], 1e-6)
+    found = worst_difference([b], [a], 1e-6)
     assert found is not None
     assert found.at == (3, 1)
     assert found.share == 2 / 100
@@ -425,7 +427,7 @@ def test_a_rounding_step_at_a_tie_is_right_and_others_are_not():
             subject, lambda leaves: call(*leaves), [x], ((x,), {}), [got], [want], subject.limit
         )
 
-    assert difference([tie], [want], subject.limit) is not None
+    assert worst_difference([tie], [want], subject.limit) is not None
     assert explained(tie)
     far = want.copy()
     far[1, 1] += 3

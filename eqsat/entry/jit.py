@@ -257,7 +257,7 @@ class Searches:
         import jax
 
         from eqsat.execute.calls import numbers_of
-        from eqsat.run.sides import pair_of
+        from eqsat.run.checking import pair_of
 
         def afresh() -> Any:
             return jax.jit(functools.partial(self.function))  # another function to JAX

@@ -16,7 +16,7 @@ import numpy as np
 from eqsat.execute.compare import LEEWAY, MOST_NOISE, distance, dominated, size
 from eqsat.execute.reference import least_operations, reference
 from eqsat.execute.rounding import error_limit, moves
-from eqsat.execute.verify import open_lanes, platform
+from eqsat.execute.verify import free_lanes, platform
 from eqsat.execute.witness import nudged
 from eqsat.execute.work import OverWork, WorkBudget
 from eqsat.model.program import Program
@@ -77,7 +77,7 @@ def arrays_of(results: Any, about: Subject) -> list[Array]:
 
     found = [_numbers(x) for x in jax.tree_util.tree_leaves(results)]
     program = about.program
-    lanes = [open_lanes(program.nodes[r]) for r in program.results]
+    lanes = [free_lanes(program.nodes[r]) for r in program.results]
     if len(lanes) != len(found):
         return found
     pairs = zip(found, lanes, strict=True)
@@ -96,7 +96,7 @@ def _numbers(x: Any) -> Array:
     return np.stack([np.real(found), np.imag(found)], -1) if found.dtype.kind == "c" else found
 
 
-def difference(
+def worst_difference(
     got: Sequence[Array],
     wanted: Sequence[Array],
     limit: float,
@@ -185,7 +185,7 @@ def is_explained(
         if _as_few(got, wanted, own, explained):
             return True
         explained = [np.maximum(e, LEEWAY * d) for e, d in zip(explained, own, strict=True)]
-        if difference(got, wanted, limit, explained) is None:
+        if worst_difference(got, wanted, limit, explained) is None:
             return True
     return _is_right(about, call, got, wanted, limit)
 

@@ -22,9 +22,9 @@ from eqsat.execute.agree import (
     Difference,
     Subject,
     arrays_of,
-    difference,
     is_explained,
     says_little,
+    worst_difference,
 )
 from eqsat.execute.memory import free_bytes, in_units
 from eqsat.execute.race import Race, has_time, race
@@ -142,7 +142,7 @@ class Trial:
         start = time.perf_counter()
         subject = self.pair.subject
         answers, originals = arrays_of(got, subject), arrays_of(wanted, subject)
-        away = difference(answers, originals, subject.limit)
+        away = worst_difference(answers, originals, subject.limit)
         if away is not None:
             found = self._apart(away, answers, originals)
         else:
@@ -157,7 +157,7 @@ class Trial:
         pair, subject = self.pair, self.pair.subject
         args, kwargs = self._given()
         again = arrays_of(pair.afresh()(*args, **kwargs), subject)
-        if difference(again, wanted, subject.limit) is not None:
+        if worst_difference(again, wanted, subject.limit) is not None:
             return FirstCall(ORIGINAL, UNSTEADY, difference=away)
 
         def original(leaves: Sequence[Any]) -> Any:

@@ -208,20 +208,21 @@ class ByShape:
 
     # ---- what is called --------------------------------------------------------------------------
     def _call(self, *args: Any, **kwargs: Any) -> Any:
+        """As `_steady`, and counted: after some calls of shapes that are known they are C."""
+        found = self._steady(*args, **kwargs)
+        self._count()
+        return found
+
+    def _steady(self, *args: Any, **kwargs: Any) -> Any:
         """A call of shapes that may all be known; what is traced notes those that are not."""
         try:
             found = self.main(*args, **kwargs)
-        except Unchecked:
-            found = self.plain
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, Unchecked):
+                return self.plain(*args, **kwargs)
             self._forget_unsure()
             raise
-        if found is self.plain:
-            return self.plain(*args, **kwargs)
-        if self.unsure:
-            return self._first(*args, **kwargs)
-        self._count()
-        return found
+        return self._first(*args, **kwargs) if self.unsure else found
 
     def _forget_unsure(self) -> None:
         """A first call that failed: what was traced for it would serve the next one unchecked."""
@@ -230,14 +231,15 @@ class ByShape:
             self._clear()
 
     def _count(self) -> None:
-        """One more call of a shape that is known; after some, calls are C."""
         self.calm -= 1
         if self.calm:
             return
         packs = isinstance(getattr(self.main, "func", None), MethodType)  # its calls are Python
-        if self.resets < RESETS and not packs and not self._goes_on:
-            self.is_direct = True
+        self.is_direct = self.resets < RESETS and not packs and not self._goes_on
+        if self.is_direct:
             self.switch.to(self.main)
+        elif self._entry == self._call:
+            self.switch.to(self._steady)
 
     def _reset(self, *args: Any, **kwargs: Any) -> Any:
         """The call after one with a new shape: what was compiled for that one is not to stay."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from eqsat.execute.agree import Difference, Subject, arrays_of, difference
+from eqsat.execute.agree import Difference, Subject, arrays_of, worst_difference
 from eqsat.execute.draw import drawn_weights, packed_as
 from eqsat.execute.witness import Witness
 from eqsat.model.diag import EqsatError, fail
@@ -92,7 +92,7 @@ def _difference(run: Run, ranges: Ranges, seed: int) -> Difference | None:
     subject = Subject(program, run.need_schedule().program, weights, run.source.opaque, None)
     got = built(run, weights, run.runs_on).compile()(*inputs)
     wanted = Witness(program, weights, run.source.opaque)(inputs)
-    return difference(arrays_of(got, subject), arrays_of(wanted, subject), subject.limit)
+    return worst_difference(arrays_of(got, subject), arrays_of(wanted, subject), subject.limit)
 
 
 def _drawn(leaf: Leaf, between: tuple[float, float], rng: np.random.Generator) -> Array:

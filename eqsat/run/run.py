@@ -190,7 +190,7 @@ class Run:
         words; when a call is traced E306 if its tree differs from the traced one, E503 if an input
         does not fit.
         """
-        from eqsat.run.sides import checked_function
+        from eqsat.run.checking import checked_function
 
         key = check, race, self.executable.flat if self.callee is None else None
         if key not in self.use.functions:
