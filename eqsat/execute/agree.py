@@ -20,6 +20,8 @@ from eqsat.execute.verify import free_lanes, platform
 from eqsat.execute.witness import nudged
 from eqsat.execute.work import OverWork, WorkBudget
 from eqsat.model.program import Program
+from eqsat.model.tensor import TensorType
+from eqsat.ops.meaning.programs import DTYPE_NAMES
 
 if TYPE_CHECKING:
     from eqsat.execute.calls import Signature
@@ -203,7 +205,8 @@ def _nudged_leaf(x: Any, rng: np.random.Generator) -> Any:
 
     if not hasattr(x, "dtype") or not jnp.issubdtype(x.dtype, jnp.floating):
         return x
-    return jnp.asarray(nudged(np.asarray(x), rng))
+    array = np.asarray(x)
+    return jnp.asarray(nudged(array, TensorType(DTYPE_NAMES[array.dtype.name], array.shape), rng))
 
 
 def _is_right(
