@@ -273,8 +273,8 @@ def difference(case: Case, rng: Any) -> tuple[float, float]:
     cut = {n: "[-, model]" for n in case.columns} | {n: "[model, -]" for n in case.rows}
     run = planned(small, "float32", shards=borders | cut)
     args = [(rng.standard_normal(s) / 16).astype("float32") for s in small.shapes.values()]
-    a, b = np.asarray(run.compile()(*args)), np.asarray(jax.jit(case.function)(*args))
-    if len(run.compile()(*args).sharding.device_set) != 8:
+    a, b = np.asarray(run.compile(check="never")(*args)), np.asarray(jax.jit(case.function)(*args))
+    if len(run.compile(check="never")(*args).sharding.device_set) != 8:
         return float("inf"), 0.0
     return float(np.abs(a - b).max() / np.abs(b).max()), 1e-5
 

@@ -47,7 +47,7 @@ def row(name: str, network: Network, options: argparse.Namespace) -> Row:
     runs = {k: searched(network, target, options) for k, target in TARGETS.items()}
     found: Row = {"network": name, "source": network.source}
     found |= {k: predicted(run) | {"search_cpu_s": s} for k, (run, s) in runs.items()}
-    calls = {k: run.compile() for k, (run, _) in runs.items()}
+    calls = {k: run.compile(check="never") for k, (run, _) in runs.items()}
     found["clock"] = measured(network, calls, options.rounds)
     return found | {"held": all(_holds(found, k) for k in TARGETS)}
 

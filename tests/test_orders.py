@@ -209,7 +209,8 @@ def test_keys_of_random_numbers_stay_as_they_are():
 
 
 def test_a_kernel_takes_an_array_as_it_lies_and_xla_aliases_it():
-    call = eqsat.jit(step, target=KERNELS, layouts={"cache": "[1, 0, 2]"}, donate=["cache"])
+    options = {"target": KERNELS, "layouts": {"cache": "[1, 0, 2]"}, "donate": ["cache"]}
+    call = eqsat.jit(step, check="never", **options)
     found, packed, leaves, _ = call.func.__self__.found_for(tuple(of_step()), {})
     text = found.compile(packed, leaves).as_text()
     assert "input_output_alias={ {1}: (2," in text

@@ -27,7 +27,7 @@ arrays = [
 {arrays}]
 run = eqsat.optimize(f, *arrays, {asked})
 print(run.verify(samples=1))
-for got, want in zip(run.compile()(*arrays), jax.jit(f)(*arrays), strict=True):
+for got, want in zip(run.compile(check="never")(*arrays), jax.jit(f)(*arrays), strict=True):
     print(np.abs(np.asarray(got, "f8") - np.asarray(want, "f8")).max(initial=0))
 """
 

@@ -23,7 +23,9 @@ from eqsat.request.orders import ALL, is_about_orders
 from eqsat.request.reading import shape_of
 
 if TYPE_CHECKING:
+    from eqsat.execute.beside import FirstCall, Pair
     from eqsat.execute.calls import Callee
+    from eqsat.execute.firstcalls import ByShape
 
 DERIVATIVES = OWN, SEARCHED = ("own", "searched")
 # settings of JAX that change what a trace gives
@@ -36,9 +38,13 @@ SETTINGS = (
 
 
 class Optimized(Protocol):
-    """What `eqsat.jit` returns: a function of `jax.jit` (with its `lower`, `trace`, …)."""
+    """What `eqsat.jit` returns: a function of `jax.jit` (with its `lower`, `trace`, …).
+
+    checks: what calls that were checked have shown, in their order.
+    """
 
     runs: Mapping[Any, Run]
+    checks: Sequence[FirstCall]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the best program found for arguments of these shapes."""
@@ -70,6 +76,8 @@ def jit(
     goals: Sequence[str] = DEFAULT_GOALS,
     derivatives: str = OWN,
     donate: Sequence[str] = (),
+    check: str = "first",
+    race: bool = True,
     **options: Any,
 ) -> Optimized | Callable[[Callable[..., Any]], Optimized]:
     """Optimize a JAX function on its first call for each set of argument shapes.
@@ -84,10 +92,16 @@ def jit(
     or per argument and result (`result0`) `"auto"`, `"compiler"`, or an order of its dims,
     `[1, 0]`: in which order they lie in memory, their shapes as they are. Arrays that lie otherwise
     are laid out anew in each call; `f.put(*args)` does that once, `f.formats(*args)` tells JAX's
-    formats, and results come in the order that was chosen. EqsatError: E394 for other layouts, E400
-    for an option `eqsat.optimize` does not have, or what cannot be donated, E324 for a name in
-    `donate` that is no argument; a call that has to be traced raises those of `eqsat.optimize`.
+    formats, and results come in the order that was chosen. check: `first` makes the first call of
+    each shape with the function as it is, too, and compares. Where the answer is wrong, or slower
+    in a short race by more than the noise (`race`), the function itself serves; a warning (E520) or
+    the log (`eqsat.first-call`) says so. `always` compares every call, `never` none. EqsatError:
+    E394 for other layouts, E400 for an option `eqsat.optimize` does not have, for another word, or
+    what cannot be donated, E324 for a name in `donate` that is no argument; a call that has to be
+    traced raises those of `eqsat.optimize`.
     """
+    from eqsat.execute.beside import check_options
+
     known = set(inspect.signature(optimize).parameters)
     for name in options:
         if name not in known:
@@ -98,12 +112,14 @@ def jit(
         message = f"no derivatives `{derivatives}`"
         raise fail("E400", message, help=did_you_mean(derivatives, DERIVATIVES))
     _check_layouts(options.get("layouts"))
+    check_options(check, race)
     donated = tuple(donate)
     _check_donated(donated, weights, derivatives)
     settings = {"target": target, "rules": rules, "weights": tuple(weights), "goals": goals}
+    settings |= options
     if function is None:
-        return lambda f: _jitted(f, settings | options, derivatives, donated)
-    return _jitted(function, settings | options, derivatives, donated)
+        return lambda f: _jitted(f, settings, derivatives, donated, check, race)
+    return _jitted(function, settings, derivatives, donated, check, race)
 
 
 def _check_donated(donate: Sequence[str], weights: Sequence[str], derivatives: str) -> None:
@@ -145,17 +161,54 @@ def _jitted(
     options: dict[str, Any],
     derivatives: str,
     donate: tuple[str, ...] = (),
+    check: str = "never",
+    race: bool = False,
 ) -> Any:
+    import jax
+
+    from eqsat.execute.beside import NEVER
+    from eqsat.execute.firstcalls import ByShape, Wanted
+
+    _check_named(function, donate)
+    searches = Searches(function, options, donate)
+    answer = functools.partial(_answer, function, options, derivatives, donate)
+    if check == NEVER:
+        found = answer(searches.callee)
+        found.checks = []
+    else:
+
+        def jit_of(f: Callable[..., Any]) -> Any:
+            return jax.jit(f, donate_argnames=donate)
+
+        checked = ByShape(
+            function,
+            searches.callee,
+            _signature,
+            answer,
+            jit_of,
+            searches.pair,
+            Wanted(check, race),
+        )
+        found = checked.switch.function
+    found.optimize, found.runs = searches.optimize, searches.runs
+    return found
+
+
+def _answer(
+    function: Callable[..., Any],
+    options: dict[str, Any],
+    derivatives: str,
+    donate: tuple[str, ...],
+    find: Callable[[tuple[Any, ...], dict[str, Any]], Callee],
+) -> Any:
+    """The jitted function of the callees that are found."""
     import jax
 
     from eqsat.execute.calls import Packing, with_placing
 
-    _check_named(function, donate)
-    searches = Searches(function, options, donate)
-
     @functools.wraps(function)
     def traced(*args: Any, **kwargs: Any) -> Any:
-        callee = searches.callee(args, kwargs)
+        callee = find(args, kwargs)
         if packing is not None:
             packing.prepare_for(callee)
         return function(*args, **kwargs) if callee.is_input else callee(args, kwargs)
@@ -170,10 +223,8 @@ def _jitted(
     jitted = jax.jit(compiled, donate_argnames=donate)
     whole = derivatives == OWN
     looks_up = options["weights"] or options.get("layouts")
-    packing = Packing(jitted, searches.callee, whole, donate) if looks_up else None
-    found: Any = jitted if packing is None else with_placing(packing)
-    found.optimize, found.runs = searches.optimize, searches.runs
-    return found
+    packing = Packing(jitted, find, whole, donate) if looks_up else None
+    return jitted if packing is None else with_placing(packing)
 
 
 class Searches:
@@ -200,6 +251,21 @@ class Searches:
         found = self._run(args, kwargs).callee
         assert found is not None
         return found
+
+    def pair(self, checked: ByShape, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Pair:
+        """Both sides of a call with these arguments."""
+        import jax
+
+        from eqsat.execute.calls import numbers_of
+        from eqsat.run.checking import pair_of
+
+        def afresh() -> Any:
+            return jax.jit(functools.partial(self.function))  # another function to JAX
+
+        tree = jax.tree_util.tree_structure((args, kwargs))
+        donated = numbers_of(tree, self.function, self.donate)
+        run = self._run(args, kwargs)
+        return pair_of(run, checked.answer, checked.original, afresh, donated)
 
     def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Run:
         import jax

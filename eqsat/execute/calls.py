@@ -136,6 +136,13 @@ class Callee:
         return self.signature.unflatten(results)
 
     @functools.cached_property
+    def kept(self) -> Callee:
+        """The original function in place of the answer."""
+        found = Callee(self.executable, self.signature, True)
+        found.original = self.original
+        return found
+
+    @functools.cached_property
     def packs_arguments(self) -> bool:
         """Whether packed weights are arguments of what is compiled, and are handed to it.
 
@@ -204,6 +211,13 @@ class Packing:
         self.function: Any = functools.update_wrapper(functools.partial(self._call), plain)
         for name in JITTED:
             setattr(self.function, name, getattr(plain, name))
+        self.function.clear_cache = self.clear
+
+    def clear(self) -> None:
+        """Forget what was compiled, and the packed weights that it takes."""
+        for held in (self.ready, self.mains, self.placed):
+            held.clear()
+        self.plain.clear_cache()
 
     @property
     def is_packing(self) -> bool:
@@ -278,7 +292,7 @@ class Packing:
     def _formatted(self, callee: Callee, tree: Any) -> Formatted:
         """The callee compiled for its orders; made once, as it has one tree."""
         if callee not in self.placed:
-            donated = _numbers_of(tree, self.plain, self.donate)
+            donated = numbers_of(tree, self.plain, self.donate)
             self.placed[callee] = Formatted(callee, tree, donated)
         return self.placed[callee]
 
@@ -314,7 +328,7 @@ class Packing:
         return self.mains[callee]
 
 
-def _numbers_of(tree: Any, function: Any, names: Sequence[str]) -> list[int]:
+def numbers_of(tree: Any, function: Any, names: Sequence[str]) -> list[int]:
     """The leaves of a call that these arguments are made of, by position or by name."""
     if not names:
         return []

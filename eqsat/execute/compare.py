@@ -13,8 +13,8 @@ LEEWAY = 2.0  # two errors of one distribution differ by that, where the noise d
 
 def distance(got: Array, wanted: Array) -> Array:
     """|a − b| as float64; 0 where both are NaN or the same infinity, inf where only one is."""
-    a, b = np.asarray(got).astype(np.float64), np.asarray(wanted).astype(np.float64)
     with np.errstate(all="ignore"):
+        a, b = np.asarray(got).astype(np.float64), np.asarray(wanted).astype(np.float64)
         found = np.abs(a - b)
     same = (a == b) | (np.isnan(a) & np.isnan(b))
     return np.where(same, 0.0, np.where(np.isnan(found), np.inf, found))

@@ -62,6 +62,7 @@ class JaxExecutable:
         if self.weights_are_arguments:
             call: Any = partial(self.jitted, self.packed)
             call.lower = partial(self.jitted.lower, self.packed)
+            call.clear_cache = self.jitted.clear_cache
             return call
 
         def flat(*inputs: Any) -> tuple[Any, ...]:

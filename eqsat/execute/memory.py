@@ -14,6 +14,7 @@ from eqsat.model.diag import fail
 from eqsat.model.program import Program
 
 _UNITS = ((1 << 60, "EiB"), (1 << 50, "PiB"), (1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"))
+_MEMINFO = Path("/proc/meminfo")
 _CGROUP = Path("/sys/fs/cgroup/memory.max")  # what a Linux container may have
 
 
@@ -23,7 +24,7 @@ def need(nbytes: int, what: str) -> None:
     if most is not None and nbytes > most:
         raise fail(
             "E508",
-            f"{what} takes {_text(nbytes)} of memory, this machine has {_text(most)}",
+            f"{what} takes {in_units(nbytes)} of memory, this machine has {in_units(most)}",
             help="a search, an explanation or an export needs no values: leave out what does,"
             " or give smaller sizes",
         )
@@ -44,6 +45,17 @@ def machine_bytes() -> int | None:
     """
     found = [n for n in (_physical(), _container(), _limit()) if n is not None]
     return min(found, default=None)
+
+
+def free_bytes() -> int | None:
+    """Bytes this process may still take, as far as the system says."""
+    try:
+        rows = _MEMINFO.read_text(encoding="ascii").splitlines()
+        free = [1024 * int(row.split()[1]) for row in rows if row.startswith("MemAvailable:")]
+    except (OSError, ValueError, IndexError):
+        free = []
+    most = machine_bytes()
+    return min([*free, *([] if most is None else [most])], default=None)
 
 
 def _physical() -> int | None:
@@ -70,7 +82,8 @@ def _limit() -> int | None:
     return None if soft == resource.RLIM_INFINITY else soft
 
 
-def _text(nbytes: int) -> str:
+def in_units(nbytes: int) -> str:
+    """`1.5 GiB`."""
     for scale, unit in _UNITS:
         if nbytes >= scale:
             return f"{nbytes / scale:,.1f} {unit}"

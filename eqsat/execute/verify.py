@@ -189,7 +189,7 @@ class _Judge:
         nodes = [n for p in every_program(program) for n in p.nodes]
         self.has_foreign = any(isinstance(n.attr, Opaque) for n in nodes)
         self.witness = Witness(program, weights, opaque)
-        self.open = [_open_lanes(program.nodes[r]) for r in program.results]
+        self.open = [free_lanes(program.nodes[r]) for r in program.results]
         self.last: tuple[list[Array], list[Array]] = ([], [])  # the last sample that was run
         self.judged: list[tuple[str, list[Array], list[Array]]] = []  # for the arena
         self.branches = any(isinstance(n.attr, Control) for n in nodes)
@@ -321,7 +321,7 @@ class _Judge:
         return check.verdict(self.drawn)
 
 
-def _open_lanes(result: Node) -> Array | None:
+def free_lanes(result: Node) -> Array | None:
     """Where a result that leaves packed may hold anything; None if it may nowhere."""
     layout = result.attr
     if result.op not in ("pack", "relax") or not isinstance(layout, Layout):

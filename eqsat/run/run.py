@@ -47,6 +47,7 @@ class RunUse:
     weights: dict[str, Any] = field(default_factory=dict)
     verification: Verification | None = None
     compiled: Compiled | None = None  # what compilers of devices that are not here told
+    functions: dict[Any, Any] = field(default_factory=dict)  # made by `compile`, by its options
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -173,26 +174,28 @@ class Run:
             return False
         return is_same(chosen.program, self.canonical) and not leaves_work_out(self.program)
 
-    def compile(self) -> Any:
+    def compile(self, *, check: str = "first", race: bool = True) -> Any:
         """A jitted JAX function with the calling convention of the traced one.
 
-        Calls are those of `jax.jit`, without any Python of ours; only weights that are passed in
-        every call and packed ahead of time are looked up in Python. Where the answer is the input
+        check: `first` makes the first call with the original function, too, compares, and keeps
+        that one where the answer is wrong or (race) slower; `always` compares every call; `never`
+        none. The function's `checks` say what was seen. Other calls are those of `jax.jit`, without
+        any Python of ours; only weights that are passed in every call and packed ahead of time are
+        looked up in Python. Where the answer is the input
         and XLA runs it, this is the traced function itself. Arguments and results with a layout are
         passed and returned in it (`source.layouts`); `ops.meaning.programs.pack` converts an array.
         Those of which only the order in memory was chosen (`orders`) have the shapes they had; the
         function then has `put`, for arrays that lie so, and `formats`.
-        Programs read from text take flat inputs and return a tuple. EqsatError when a call is
-        traced: E306 if its tree differs from the traced one, E503 if an input does not fit.
+        Programs read from text take flat inputs and return a tuple. EqsatError E400 for other
+        words; when a call is traced E306 if its tree differs from the traced one, E503 if an input
+        does not fit.
         """
-        return self.executable.flat if self.callee is None else self._compiled
+        from eqsat.run.checking import checked_function
 
-    @cached_property
-    def _compiled(self) -> Any:
-        from eqsat.execute.calls import compiled
-
-        assert self.callee is not None
-        return compiled(self.callee)
+        key = check, race, self.executable.flat if self.callee is None else None
+        if key not in self.use.functions:
+            self.use.functions[key] = checked_function(self, check, race)
+        return self.use.functions[key]
 
     @cached_property
     def callee(self) -> Callee | None:
@@ -269,14 +272,15 @@ class Run:
             raise fail("E405", "this run stopped before a schedule was made")
         return self.schedule
 
-    def save(self, folder: str | Path, *, packed: bool = True) -> Path:
+    def save(self, folder: str | Path, *, packed: bool = True, weights: bool = True) -> Path:
         """Write the artefact folder under another name, then rename it, so it is never partial.
 
-        packed: also keep the weights as the schedule reads them, if it was executed.
+        packed: also keep the weights as the schedule reads them, if it was executed. weights: the
+        arrays; without them the program has their shapes.
         """
         from eqsat.run.saving import saved
 
-        return saved(self, Path(folder), packed)
+        return saved(self, Path(folder), packed and weights, weights)
 
     def export(
         self,

@@ -14,13 +14,14 @@ if TYPE_CHECKING:
     from eqsat.run.run import Run
 
 
-def saved(run: Run, folder: Path, packed: bool) -> Path:
+def saved(run: Run, folder: Path, packed: bool, weights: bool = True) -> Path:
     """Write the artefact folder under another name, then rename it, so it is never partial.
 
-    packed: also keep the weights as the schedule reads them, if it was executed.
+    packed: also keep the weights as the schedule reads them, if it was executed. weights: as they
+    came.
     """
     exported = {k: call.export() for k, call in run.source.opaque.items()}
-    arrays: dict[str, Mapping[str, Any]] = {artefact.WEIGHTS: run.weights}
+    arrays: dict[str, Mapping[str, Any]] = {artefact.WEIGHTS: run.weights if weights else {}}
     ran = "executable" in vars(run)  # so its weights are packed, if there are any
     if packed and ran and run.mesh_plan is None and _has_weights(run):
         arrays[artefact.PACKED] = packed_arrays(run.need_schedule(), run.executable.packed)
