@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from eqsat.execute.weights import read_arrays, write_arrays
 from eqsat.model.diag import fail
+from eqsat.model.folders import code_digest
 
 if TYPE_CHECKING:
     import numpy as np
@@ -231,11 +232,12 @@ def _check_seal(folder: Path, digests: Mapping[str, str], deflated: bytes) -> No
 
 
 def manifest(options: Mapping[str, Any]) -> dict[str, Any]:
-    """What is needed to repeat a run: versions, machine, options."""
+    """What is needed to repeat a run: versions, a hash of eqsat's code, machine, options."""
     packages = ("eqsat", "egglog", "ortools", "jax", "numpy")
     return {
         "format": 1,
         "versions": {p: version(p) for p in packages},
+        "code": code_digest(),
         "python": platform.python_version(),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
         "options": dict(options),

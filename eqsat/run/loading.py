@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import warnings
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,16 +13,21 @@ from pathlib import Path
 from typing import Any
 
 from eqsat.model.compiled import Compiled
-from eqsat.model.diag import fail
+from eqsat.model.cycles import uncollected
+from eqsat.model.diag import Diagnostic, EqsatError, EqsatWarning, fail
+from eqsat.model.folders import code_digest
 from eqsat.model.limits import Limits
 from eqsat.model.program import Program
 from eqsat.model.rulecheck import RuleCheck
 from eqsat.model.selection import GoalRequest
 from eqsat.request.source import Source
-from eqsat.run import artefact
+from eqsat.run import artefact, rederived
 from eqsat.run.run import Run, RunUse
 from eqsat.run.stages import READERS
 
+_CHECKED = ("program", "canonical", "egraph", "selection")
+_INPUT = ("baseline", "baseline_schedule")  # executed where a plan for a mesh cuts it
+SHOWN = 3  # faults of a run that are told at once
 _reading = threading.RLock()
 
 
@@ -109,7 +115,9 @@ def _readable(folder: Path) -> Iterator[None]:
     """EqsatError (E309) where what is read is not as expected."""
     try:
         yield
-    except (KeyError, TypeError, ValueError) as e:
+    except rederived.STRANGE as e:
+        if isinstance(e, EqsatError):
+            raise
         raise fail("E309", f"`{folder}` cannot be read: {type(e).__name__}: {e}") from e
 
 
@@ -145,13 +153,42 @@ def load_folder(folder: str | Path) -> Run:
     run = SavedRun(
         source, later, machine, later, goals, seconds, search, limits,
         rule_check, schedule=schedule, packed_file=packed if packed.is_file() else None,
-        use=RunUse({}, verification, compiled),
+        judged=bool(options.get("judged")), use=RunUse({}, verification, compiled),
     )  # fmt: skip
     run.keep_texts(place, texts)
     if "bodies" in texts:
         with _readable(place):
             vars(run)["bodies"] = _bodies_from_json(_data(texts["bodies"]), run)
+    with uncollected():
+        _check_stages(run, place, texts)
     return run
+
+
+def _check_stages(run: SavedRun, place: Path, texts: Mapping[str, bytes]) -> None:
+    """Whether the stages follow from the e-graph; they are read for it and not kept.
+
+    EqsatError (E314) if they do not. Another eqsat may plan otherwise: what it saved is told of
+    with a warning, and can be read but not executed.
+    """
+    manifest = _data(texts["manifest"])
+    names = (*_CHECKED, *_INPUT) if "mesh_plan" in texts else _CHECKED
+    read = {k: _read(place, k, texts[k]) for k in names if k in texts}
+    whole = rederived.Stages(run.target, **read, schedule=run.schedule, judged=run.judged)
+    found = rederived.faults(whole)
+    for path, body in run.bodies.items():
+        found += [f"{path}: {f}" for f in rederived.faults(rederived.stages_of(body))]
+    if not found:
+        return
+    told = Diagnostic(
+        "E314", f"`{place}` is not what eqsat makes of its e-graph: {'; '.join(found[:SHOWN])}",
+        help=f"search it again: `eqsat optimize PROGRAM -o {place}`",
+    )  # fmt: skip
+    if manifest.get("code") == code_digest():
+        raise EqsatError(told)
+    by = manifest["versions"].get("eqsat", "?")
+    message = f"{told.message}; it was saved by another eqsat ({by}): read it, but do not run it"
+    run.use.untrusted = replace(told, message=message)
+    warnings.warn(EqsatWarning(replace(run.use.untrusted, severity="warning")), stacklevel=3)
 
 
 def _read_compiled(texts: Mapping[str, bytes]) -> Compiled | None:

@@ -48,6 +48,7 @@ def _values(run: Run) -> dict[str, Any]:
         "seconds": run.seconds,
         "limits": run.limits.to_json(),
         "sizes": dict(run.source.fixed),
+        "judged": run.judged,
     } | run.search
     return values | {"manifest": artefact.manifest(options)}
 
