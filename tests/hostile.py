@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from eqsat.model.egraph import EGraph
-from eqsat.model.expr import Expr
 from eqsat.model.generic import Generic
 from eqsat.model.plan import Plan
 from eqsat.model.schedule import Buffer, Dispatch, Schedule
 from eqsat.model.selection import Cut, GoalResult, Group, Removed, Selection
+from eqsat.run.seal import encoded, sealed
 
 FAR = (-1, -7, 99_999, 1 << 40)  # numbers of nothing
 
@@ -40,7 +43,10 @@ def selections(s: Selection, egraph: EGraph, seed: int = 0) -> Iterator[tuple[st
     for at in range(len(s.ahead)):
         yield "drop ahead", replace(s, ahead=without(s.ahead, at))
     yield "no groups", replace(s, groups=())
-    yield "reversed", replace(s, groups=s.groups[::-1]) if len(s.groups) > 1 else replace(s, stop="")
+    yield (
+        "reversed",
+        replace(s, groups=s.groups[::-1]) if len(s.groups) > 1 else replace(s, stop=""),
+    )
     yield "stop", replace(s, stop="bored")
     yield "cut", replace(s, stop="optimal", cuts=(Cut("groups", 3, "candidates"),))
     yield "removed", replace(s, removed=(Removed("x", 1, 2, "vector", ""),))
@@ -153,7 +159,10 @@ def _programs(s: Schedule, rng: random.Random) -> Iterator[tuple[str, Schedule]]
         if len(n.operands) > 1:
             made = replace(n, operands=n.operands[::-1])
             if made != n:
-                yield "swapped operands", replace(s, program=replace(p, nodes=one(p.nodes, at, made)))
+                yield (
+                    "swapped operands",
+                    replace(s, program=replace(p, nodes=one(p.nodes, at, made))),
+                )
         if n.operands:
             made = replace(n, operands=one(n.operands, 0, rng.randrange(at)))
             if made != n:
@@ -171,3 +180,59 @@ def _attrs(attr: Any) -> Iterator[Any]:
         if y.combine:
             combine = "max" if y.combine != "max" else "add"
             yield replace(attr, yields=one(attr.yields, i, replace(y, combine=combine)))
+
+
+# ---- folders of runs -----------------------------------------------------------------------------
+ODD = (None, True, -1, 0, 1 << 70, 0.5, "1 GB/s", "", [], {}, [1, "x"], {"kind": "nobody's"})
+
+
+def artefact(folder: Path, seed: int) -> str:
+    """Edit one value of a run's folder and seal it again; which file, and what was done."""
+    rng = random.Random(seed)
+    files = [p for p in sorted(folder.glob("*.json")) if p.name not in ("summary.json",)]
+    path = rng.choice(files)
+    data = json.loads(path.read_text(encoding="utf-8"))
+    place = _edit(data, rng)
+    path.write_text(json.dumps(data), encoding="utf-8")
+    reseal(folder)
+    return f"{path.name}: {place}"
+
+
+def _edit(data: Any, rng: random.Random) -> str:
+    """Change, drop, double or swap something inside of JSON data; where and how."""
+    path = []
+    while True:
+        keys = list(data) if isinstance(data, dict) else list(range(len(data)))
+        key = rng.choice(keys)
+        path.append(str(key))
+        inner = data[key]
+        if not isinstance(inner, dict | list) or not inner or rng.random() < 0.15:
+            break
+        data = inner
+    return f"{'.'.join(path)} {_change(data, key, rng)}"
+
+
+def _change(data: Any, key: Any, rng: random.Random) -> str:
+    old = data[key]
+    how = rng.choice(("odd", "number", "drop", "double", "other"))
+    if how == "number" and isinstance(old, int | float) and not isinstance(old, bool):
+        data[key] = rng.choice((old + 1, old * 50 + 3, -old - 1, old // 2))
+    elif how == "drop":
+        del data[key]
+    elif how == "double" and isinstance(data, list):
+        data.append(old)
+    elif how == "other" and isinstance(data, list):
+        data[key] = rng.choice(data)
+    else:
+        how = "odd"
+        data[key] = rng.choice(ODD)
+    return how
+
+
+def reseal(folder: Path) -> None:
+    """Seal a run as eqsat does, whatever its files say."""
+    own = folder / "manifest.json"
+    manifest = json.loads(own.read_text(encoding="utf-8"))
+    names = [n for n in manifest.get("sha256", {}) if (folder / n).is_file()]
+    digests = {n: hashlib.sha256((folder / n).read_bytes()).hexdigest() for n in names}
+    own.write_bytes(encoded(sealed(manifest, digests)))

@@ -149,7 +149,7 @@ def _expand(files: list[Path]) -> list[Path]:
 
 
 def _is_run(folder: Path) -> bool:
-    from eqsat.run.artefact import FILES
+    from eqsat.run.filenames import FILES
 
     return (folder / FILES["manifest"]).is_file()
 

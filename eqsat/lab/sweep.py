@@ -52,6 +52,9 @@ class Watcher(Protocol):
     def heard(self, name: str, line: str) -> None:
         """How far a running row is."""
 
+    def noted(self, name: str, line: str) -> None:
+        """Something to know of a row: whom it waits for, say."""
+
     def ended(self, name: str, record: RunRecord, is_new: bool) -> None:
         """A row is finished; is_new: it ran just now, by this process."""
 
@@ -63,6 +66,9 @@ class NoWatcher:
         pass
 
     def heard(self, name: str, line: str) -> None:
+        pass
+
+    def noted(self, name: str, line: str) -> None:
         pass
 
     def ended(self, name: str, record: RunRecord, is_new: bool) -> None:
@@ -117,6 +123,7 @@ class _Sweep:
         self.store, self.work, self.watch, self.serves = store, work, watch, serves
         self.found: dict[str, RunRecord] = {}
         self.attempts: dict[str, int] = {}
+        self.waited: set[str] = set()  # keys of which that was said
 
     def is_kept(self, task: RowTask) -> bool:
         """Whether a finished record of the task serves; it is found then."""
@@ -219,6 +226,7 @@ class _Sweep:
         if self.store is not None:
             attempt = self.store.claim(task.key)
             if attempt is None:
+                self._tell_wait(task, self.store)
                 waiting.append(task)
                 return False
             self.attempts[task.key] = attempt
@@ -227,6 +235,12 @@ class _Sweep:
                 return False
         self.watch.began(task.name)
         return True
+
+    def _tell_wait(self, task: RowTask, store: RunStore) -> None:
+        """Says once for whom a row waits."""
+        if task.key not in self.waited:
+            self.waited.add(task.key)
+            self.watch.noted(task.name, f"waits for {store.holder(task.key)}")
 
     def _next_free(self, waiting: deque[RowTask]) -> RowTask:
         """The next that another process has: to be tried again in a moment."""

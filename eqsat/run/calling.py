@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from eqsat.model.diag import EqsatError
 from eqsat.run.seconds import timed
 
 if TYPE_CHECKING:
@@ -48,12 +47,7 @@ def executable_of(run: Run) -> Executable:
 
 
 def built(run: Run, weights: Mapping[str, Any], target: Target) -> Executable:
-    """The schedule by the executor of a target, or its plan for a mesh, with these weights.
-
-    EqsatError (E314) for a saved run of another eqsat, which plans it otherwise.
-    """
-    if run.use.untrusted is not None:
-        raise EqsatError(run.use.untrusted)
+    """The schedule by the executor of a target, or its plan for a mesh, with these weights."""
     if run.mesh_plan is not None:
         from eqsat.execute.onmesh import MeshExecutable
 

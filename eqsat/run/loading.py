@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import warnings
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,14 +13,16 @@ from typing import Any
 
 from eqsat.model.compiled import Compiled
 from eqsat.model.cycles import uncollected
-from eqsat.model.diag import Diagnostic, EqsatError, EqsatWarning, fail
+from eqsat.model.diag import EqsatError, fail
 from eqsat.model.folders import code_digest
 from eqsat.model.limits import Limits
 from eqsat.model.program import Program
+from eqsat.model.restore import restored
 from eqsat.model.rulecheck import RuleCheck
 from eqsat.model.selection import GoalRequest
 from eqsat.request.source import Source
 from eqsat.run import artefact, rederived
+from eqsat.run.filenames import FILES
 from eqsat.run.run import Run, RunUse
 from eqsat.run.stages import READERS
 
@@ -128,31 +129,31 @@ def load_folder(folder: str | Path) -> Run:
     from eqsat.frontends.opaque import OpaqueCall
 
     place = Path(folder)
-    texts, weights, exported = artefact.read_folder(place)
+    held = artefact.read_folder(place)
+    texts = held.texts
     with _readable(place):
         options = _data(texts["manifest"])["options"]
-        goals = tuple(GoalRequest(**g) for g in options["goals"])
+        goals = tuple(restored(GoalRequest, g) for g in options["goals"])
         search = {k: options[k] for k in ("time_limit", "seed", "threads")}
         search["extractor"] = options.get("extractor", "cpsat")  # runs of before have none
         seconds, limits = options["seconds"], Limits.of(options.get("limits"))
         fixed = dict(options.get("sizes", {}))
         checked, verified = options.get("rule_check"), options["verification"]
         rule_check = None if checked is None else RuleCheck.from_json(checked)
-        verification = None if verified is None else Verification(**verified)
+        verification = None if verified is None else restored(Verification, verified)
         machine = _read(place, "target", texts["target"])
         schedule = _read(place, "schedule", texts["schedule"]) if "schedule" in texts else None
         compiled = _read_compiled(texts)
         missing = [k for k in ("program", "canonical", "rules") if k not in texts]
         if missing:
-            raise KeyError(artefact.FILES[missing[0]])
-    opaque = {k: OpaqueCall.load(data) for k, data in exported.items()}
-    packed = place / artefact.PACKED
+            raise KeyError(FILES[missing[0]])
+    opaque = {k: OpaqueCall.load(data) for k, data in held.opaque.items()}
     later: Any = None  # until `keep_texts`
-    source = SavedSource(later, weights, opaque, fixed=fixed)
+    source = SavedSource(later, held.weights, opaque, fixed=fixed)
     source.keep_texts(place, texts)
     run = SavedRun(
         source, later, machine, later, goals, seconds, search, limits,
-        rule_check, schedule=schedule, packed_file=packed if packed.is_file() else None,
+        rule_check, schedule=schedule, packed_file=held.packed,
         judged=bool(options.get("judged")), use=RunUse({}, verification, compiled),
     )  # fmt: skip
     run.keep_texts(place, texts)
@@ -167,8 +168,7 @@ def load_folder(folder: str | Path) -> Run:
 def _check_stages(run: SavedRun, place: Path, texts: Mapping[str, bytes]) -> None:
     """Whether the stages follow from the e-graph; they are read for it and not kept.
 
-    EqsatError (E314) if they do not. Another eqsat may plan otherwise: what it saved is told of
-    with a warning, and can be read but not executed.
+    EqsatError (E314) if they do not.
     """
     manifest = _data(texts["manifest"])
     names = (*_CHECKED, *_INPUT) if "mesh_plan" in texts else _CHECKED
@@ -177,18 +177,13 @@ def _check_stages(run: SavedRun, place: Path, texts: Mapping[str, bytes]) -> Non
     found = rederived.faults(whole)
     for path, body in run.bodies.items():
         found += [f"{path}: {f}" for f in rederived.faults(rederived.stages_of(body))]
-    if not found:
-        return
-    told = Diagnostic(
-        "E314", f"`{place}` is not what eqsat makes of its e-graph: {'; '.join(found[:SHOWN])}",
-        help=f"search it again: `eqsat optimize PROGRAM -o {place}`",
-    )  # fmt: skip
-    if manifest.get("code") == code_digest():
-        raise EqsatError(told)
-    by = manifest["versions"].get("eqsat", "?")
-    message = f"{told.message}; it was saved by another eqsat ({by}): read it, but do not run it"
-    run.use.untrusted = replace(told, message=message)
-    warnings.warn(EqsatWarning(replace(run.use.untrusted, severity="warning")), stacklevel=3)
+    if found:
+        told = f"`{place}` is not what eqsat makes of its e-graph: {'; '.join(found[:SHOWN])}"
+        by = manifest["versions"].get("eqsat", "?")
+        other = f"; it was saved by other code, eqsat {by}, which may have chosen otherwise"
+        help = f"search again: `eqsat optimize PROGRAM -o {place}`, or `eqsat experiment FILE` for"
+        is_own = manifest.get("code") == code_digest()
+        raise fail("E314", told + ("" if is_own else other), help=f"{help} a row of a store")
 
 
 def _read_compiled(texts: Mapping[str, bytes]) -> Compiled | None:
@@ -211,7 +206,7 @@ def _bodies_from_json(data: Sequence[dict[str, Any]], whole: Run) -> dict[str, R
     for d in data:
         stages = {k: READERS[k](v) for k, v in d["stages"].items()}
         source = Source(stages.pop("program"), {}, whole.source.opaque)
-        goals = tuple(GoalRequest(**g) for g in d["goals"])
+        goals = tuple(restored(GoalRequest, g) for g in d["goals"])
         rest = (free, whole.rules, goals, d["seconds"], d["search"], whole.limits)
         bodies = _bodies_from_json(d["bodies"], whole)
         canonical = stages.pop("canonical")

@@ -12,7 +12,7 @@ from eqsat.model.program import Program
 from eqsat.model.schedule import Schedule
 from eqsat.model.selection import Selection
 from eqsat.model.target import Target
-from eqsat.run.artefact import FILES
+from eqsat.run.filenames import FILES
 
 if TYPE_CHECKING:
     from eqsat.run.run import Run

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eqsat.model.compiled import Checked, Compiled, Told
-from eqsat.model.diag import Diagnostic, fail
+from eqsat.model.diag import fail
 from eqsat.model.egraph import EGraph
 from eqsat.model.family import Family
 from eqsat.model.limits import Limits
@@ -41,14 +41,12 @@ if TYPE_CHECKING:
 class RunUse:
     """State that is added when the answer is used, after the search; no part of the answer.
 
-    weights: arrays by content hash that were not known when the program was read. untrusted: why a
-    saved run is only looked at, and not executed.
+    weights: arrays by content hash that were not known when the program was read.
     """
 
     weights: dict[str, Any] = field(default_factory=dict)
     verification: Verification | None = None
     compiled: Compiled | None = None  # what compilers of devices that are not here told
-    untrusted: Diagnostic | None = None
 
 
 @dataclass(frozen=True, eq=False, repr=False)

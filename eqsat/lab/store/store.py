@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from eqsat.lab.store.content import used_versions
-from eqsat.lab.store.locks import Owner, lives
+from eqsat.lab.store.locks import Owner, lives, lock_of
 from eqsat.lab.store.machine import this_machine
 from eqsat.lab.store.record import RunRecord
 from eqsat.lab.store.tables import FILE, open_tables, store_problem
@@ -107,6 +107,16 @@ class RunStore:
                 return True
             self._end(attempt, "lost")
         return False
+
+    def holder(self, key: str) -> str:
+        """Who works on a run, for a person that waits for it."""
+        found = self._one(
+            "SELECT began_at, owner FROM attempts WHERE run = ? AND ended_at IS NULL", key
+        )
+        if found is None:
+            return "another process"
+        began, owner = found
+        return f"the process that began at {began} and holds `{lock_of(self.folder, owner)}`"
 
     def release(self, attempt: int, outcome: str) -> None:
         """End an attempt that gave nothing to keep."""
