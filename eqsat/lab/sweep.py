@@ -128,6 +128,8 @@ class _Sweep:
     def is_kept(self, task: RowTask) -> bool:
         """Whether a finished record of the task serves; it is found then."""
         record = None if self.store is None else self.store.find(task.key)
+        if self.store is not None and (why := self.store.damage.pop(task.key, "")):
+            self.watch.noted(task.name, f"runs again, as its record is damaged: {why}")
         if record is None or not self.serves(record):
             return False
         self.found[task.key] = record

@@ -30,7 +30,7 @@ def _value(hint: Any, data: Any) -> Any:
         return None
     hint = _without_none(hint)
     if hint in _PLAIN:
-        return _plain(hint, data)
+        return plain(hint, data)
     if hasattr(hint, "from_json"):
         return hint.from_json(data)
     if isinstance(hint, type) and _fields(hint):
@@ -49,8 +49,8 @@ def _value(hint: Any, data: Any) -> Any:
     return tuple(map(_value, inner, data))
 
 
-def _plain(hint: type, data: Any) -> Any:
-    """Text, a truth or a number, as the field says; TypeError if it is something else."""
+def plain(hint: type[T], data: Any) -> T:
+    """Text, a truth or a number of this type; TypeError if it is something else."""
     if not isinstance(data, _PLAIN[hint]) or (isinstance(data, bool) and hint is not bool):
         raise TypeError(f"{data!r:.60} is no {hint.__name__}")
     return data

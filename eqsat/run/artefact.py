@@ -19,6 +19,7 @@ from eqsat.execute.weights import read_arrays, write_arrays
 from eqsat.model.diag import fail
 from eqsat.model.folders import code_digest
 from eqsat.run.filenames import FILES, OPAQUE, WEIGHTS
+from eqsat.run.placed import put_in_place
 from eqsat.run.seal import check_seal, check_weights, digests_of, encoded, sealed, weight_sums
 
 if TYPE_CHECKING:
@@ -117,23 +118,6 @@ def _write_aside(
     except BaseException:  # Ctrl-C included: nothing half written stays
         shutil.rmtree(aside, ignore_errors=True)
         raise
-
-
-def put_in_place(aside: Path, folder: Path) -> None:
-    """Rename a finished folder to its final place, and remove what was there."""
-    aside.chmod(0o755)
-    if not folder.exists():
-        aside.rename(folder)
-        return
-    old = Path(tempfile.mkdtemp(prefix=f".{folder.name}.old.", dir=folder.parent))
-    folder.rename(old / folder.name)
-    try:
-        aside.rename(folder)
-    except OSError:
-        (old / folder.name).rename(folder)
-        raise
-    finally:
-        shutil.rmtree(old, ignore_errors=True)
 
 
 @dataclass(frozen=True)

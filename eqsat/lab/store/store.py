@@ -59,6 +59,7 @@ class RunStore:
         self.file = self.folder / FILE
         self._db = open_tables(self.file)
         self._owner = Owner(self.folder)
+        self.damage: dict[str, str] = {}  # key of a run -> what is wrong with its record
 
     def close(self) -> None:
         self._owner.close()
@@ -72,11 +73,20 @@ class RunStore:
 
     # ---- runs --------------------------------------------------------------------------------
     def find(self, key: str) -> RunRecord | None:
-        """The finished run of this key; one whose artefacts are gone is not finished."""
+        """The finished run of this key; one whose artefacts are gone is not finished.
+
+        Nor is one whose record cannot be read (`damage` says why): what is damaged runs again.
+        """
         found = self._one("SELECT record FROM runs WHERE run = ?", key)
         if found is None:
             return None
-        record = RunRecord.from_json(json.loads(found[0]))
+        try:
+            record = RunRecord.from_text(found[0])
+            if record.run != key:
+                raise ValueError(f"it is of the run {record.run}")
+        except ValueError as error:
+            self.damage[key] = str(error)
+            return None
         if record.folder and not (self.folder / record.folder / "manifest.json").is_file():
             return None
         return record
