@@ -92,7 +92,7 @@ def schedules(s: Schedule, seed: int = 0) -> Iterator[tuple[str, Schedule]]:
         for kind, made in _dispatches(d, s):
             yield kind, replace(s, dispatches=one(s.dispatches, at, made))
         yield "drop dispatch", replace(s, dispatches=without(s.dispatches, at))
-        yield "double dispatch", replace(s, dispatches=one(s.dispatches, at, d) + (d,))
+        yield "double dispatch", replace(s, dispatches=(*s.dispatches, d))
     for at, b in enumerate(s.buffers):
         for kind, made in _buffers(b):
             yield kind, replace(s, buffers=one(s.buffers, at, made))

@@ -6,26 +6,28 @@ from pathlib import Path
 from typing import Any
 
 import numba
+from numba.core import config
 
 from eqsat.model.folders import cache_folder, is_private, make_private
 
 # minima may be taken in any order, as there is no NaN; sums stay as they are written
+_settings: Any = config
 ANY_ORDER = {"nnan", "nsz"}
 
 
 def machine_code(function: Any) -> Any:
     """Compiled on first use, and kept in this user's cache where nobody else can write to it."""
-    given = numba.config.CACHE_DIR
+    given = _settings.CACHE_DIR
     try:
         place = Path(given) if given else cache_folder("numba")
         make_private(place)
         if is_private(place, "code of solvers is compiled in each process, and not kept"):
-            numba.config.CACHE_DIR = str(place)
+            _settings.CACHE_DIR = str(place)
             return numba.njit(cache=True, nogil=True, fastmath=ANY_ORDER)(function)
     except (OSError, RuntimeError):  # no folder can be written
         pass
     finally:
-        numba.config.CACHE_DIR = given
+        _settings.CACHE_DIR = given
     return numba.njit(nogil=True, fastmath=ANY_ORDER)(function)
 
 

@@ -123,13 +123,13 @@ class _Sweep:
         self.store, self.work, self.watch, self.serves = store, work, watch, serves
         self.found: dict[str, RunRecord] = {}
         self.attempts: dict[str, int] = {}
-        self.waited: set[str] = set()  # keys of which that was said
+        self.told: set[tuple[str, str]] = set()  # of which row what was said
 
     def is_kept(self, task: RowTask) -> bool:
         """Whether a finished record of the task serves; it is found then."""
         record = None if self.store is None else self.store.find(task.key)
         if self.store is not None and (why := self.store.damage.pop(task.key, "")):
-            self.watch.noted(task.name, f"runs again, as its record is damaged: {why}")
+            self._tell(task, f"runs again, as its record is damaged: {why}")
         if record is None or not self.serves(record):
             return False
         self.found[task.key] = record
@@ -228,7 +228,7 @@ class _Sweep:
         if self.store is not None:
             attempt = self.store.claim(task.key)
             if attempt is None:
-                self._tell_wait(task, self.store)
+                self._tell(task, f"waits for {self.store.holder(task.key)}")
                 waiting.append(task)
                 return False
             self.attempts[task.key] = attempt
@@ -238,11 +238,11 @@ class _Sweep:
         self.watch.began(task.name)
         return True
 
-    def _tell_wait(self, task: RowTask, store: RunStore) -> None:
-        """Says once for whom a row waits."""
-        if task.key not in self.waited:
-            self.waited.add(task.key)
-            self.watch.noted(task.name, f"waits for {store.holder(task.key)}")
+    def _tell(self, task: RowTask, line: str) -> None:
+        """Says something of a row, once."""
+        if (task.key, line) not in self.told:
+            self.told.add((task.key, line))
+            self.watch.noted(task.name, line)
 
     def _next_free(self, waiting: deque[RowTask]) -> RowTask:
         """The next that another process has: to be tried again in a moment."""

@@ -15,7 +15,6 @@ from eqsat.lang.source import YamlSource
 from eqsat.lang.units import DIMENSIONS, QuantityError, quantity
 from eqsat.model.diag import Diagnostic, did_you_mean
 
-
 MOST = 1_000  # problems of a file that are told
 
 

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any
 
-from eqsat.model.restore import restored
+from eqsat.model.restore import plain
 
 LONGEST = 64  # characters of a name that a front end makes up
 _UNSPEAKABLE = re.compile(r"[^\w.]+")
@@ -42,7 +42,8 @@ class Origin:
 
     @classmethod
     def from_json(cls, data: list[Any]) -> Origin:
-        return restored(cls, data)
+        name, at, also = data
+        return cls(plain(str, name), plain(str, at), tuple([plain(str, other) for other in also]))
 
 
 NO_ORIGIN = Origin()

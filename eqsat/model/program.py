@@ -17,8 +17,8 @@ from eqsat.model.leaves import Leaf
 from eqsat.model.olderextents import of_today
 from eqsat.model.ops import ATTR_CLASSES, LEAVES, SAME_BYTES, attr_from_json
 from eqsat.model.origin import KEY, NO_ORIGIN, Origin, unique
-from eqsat.model.restore import plain, restored
 from eqsat.model.printed import Printed
+from eqsat.model.restore import plain, restored
 from eqsat.model.symbols import Symbol, extents_of
 from eqsat.model.tensor import TensorType
 from eqsat.model.text import program_text

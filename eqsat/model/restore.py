@@ -26,7 +26,10 @@ def restored(kind: type[T], data: Mapping[str, Any] | Sequence[Any]) -> T:
 
 
 def _value(hint: Any, data: Any) -> Any:
-    if data is None and _may_be_none(hint):
+    """Data as a field of this type has it."""
+    if data is None:
+        if not _may_be_none(hint):
+            raise TypeError("a value is missing")
         return None
     hint = _without_none(hint)
     if hint in _PLAIN:
@@ -39,8 +42,10 @@ def _value(hint: Any, data: Any) -> Any:
         data = list(data.items())
     if not isinstance(data, list | tuple):
         if get_origin(hint) is tuple:
-            raise TypeError(f"{data!r} is no list")
+            raise TypeError(f"{data!s:.60} is no list")
         return data
+    if get_origin(hint) is dict:
+        raise TypeError("a list, and no keys with values")
     inner = get_args(hint)
     if ... in inner or not inner:
         inner = (inner[0] if inner else None,) * len(data)
@@ -49,10 +54,10 @@ def _value(hint: Any, data: Any) -> Any:
     return tuple(map(_value, inner, data))
 
 
-def plain(hint: type[T], data: Any) -> T:
+def plain(hint: type[T], data: Any) -> Any:
     """Text, a truth or a number of this type; TypeError if it is something else."""
     if not isinstance(data, _PLAIN[hint]) or (isinstance(data, bool) and hint is not bool):
-        raise TypeError(f"{data!r:.60} is no {hint.__name__}")
+        raise TypeError(f"{data!s:.60} is no {hint.__name__}")
     return data
 
 

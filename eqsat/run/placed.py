@@ -1,4 +1,4 @@
-"""A finished folder → in its final place, whole at every moment; what is left of others is swept."""
+"""A finished folder → in its final place, whole at every moment; what others left is swept."""
 
 from __future__ import annotations
 

@@ -41,7 +41,8 @@ def life_faults(schedule: Schedule) -> Iterator[str]:
             yield f"%{b.node} is a {role}, not a {b.role}"
         step = written.get(b.node)
         if step is not None and not b.first <= step <= b.last:
-            yield f"%{b.node} is written at step {step}, its buffer lives from {b.first} to {b.last}"
+            life = f"its buffer lives from {b.first} to {b.last}"
+            yield f"%{b.node} is written at step {step}, {life}"
 
 
 def _role(schedule: Schedule, node: int, written: dict[int, int]) -> str:
