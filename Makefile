@@ -1,6 +1,6 @@
 # `make` alone prints this help. Everything runs in .venv, made from any Python 3.11 or newer.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check suite slow store questions rules known mutants never-worse arena nests edges joint scale limits bench clock peers algebra sets kernels prices accelerators pages pictures models docs format clean
+.PHONY: help demo test check suite slow store questions rules known mutants strangers never-worse arena nests edges joint scale limits bench clock peers algebra sets kernels prices accelerators pages pictures models docs format clean
 
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
 	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' \
@@ -48,6 +48,9 @@ known: $(TEST) ## write rules/known.txt, the rules that need no hunt before thei
 
 mutants: $(TEST) ## 500 broken ONNX and 500 broken MLIR files through the whole pipeline; JSON (half an hour)
 	$(BIN)/python benchmarks/mutants.py
+
+strangers: $(TEST) ## runs, selections, schedules and experiments that somebody damaged or made up; JSON (half an hour)
+	$(BIN)/python benchmarks/strangers.py
 
 never-worse: $(DEMO) ## 1,000 random searches, never worse than their input, every answer executed; 2,000 respelled, equal; 1,000 identities; JSON (an hour)
 	$(BIN)/python benchmarks/never_worse.py --jobs $(JOBS)

@@ -1,4 +1,4 @@
-"""What is loaded is not trusted: runs, opaque ops, weights, stores, caches and files of strangers."""
+"""What is loaded is not trusted: runs, opaque ops, weights, stores, caches, experiments."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import strangers
 import sweepwork
 from jax.extend.mlir import serialize_portable_artifact
 from jax.interpreters import mlir
@@ -211,7 +212,7 @@ ALWAYS = (
 
 
 def test_a_schedule_alone_shows_what_is_wrong(runs: dict[str, eqsat.Run]):
-    """What needs no e-graph is seen by the checker of schedules, which also runs in every search."""
+    """What needs no e-graph is seen by the checker of schedules that runs in every search."""
     run = runs["layers"]
     for kind, made in hostile.schedules(run.schedule):
         if kind in ALWAYS and made != run.schedule:
@@ -223,18 +224,14 @@ def test_a_schedule_alone_shows_what_is_wrong(runs: dict[str, eqsat.Run]):
 @pytest.mark.parametrize("seed", range(24))
 def test_a_folder_that_was_edited_and_sealed_ends_in_a_sentence(folder: Path, seed: int):
     hostile.artefact(folder, seed)
-    try:
-        run = eqsat.load(folder)
-        run.summary()
-        run.report(folder / "page.html")
-        assert run.verify(samples=1)
-    except EqsatError as e:
-        assert not any(d.code.startswith("E9") for d in e.diagnostics)
+    assert strangers.outcome(lambda: strangers.use(folder)) in ("ok", "refused")
 
 
 # ---- opaque ops ----------------------------------------------------------------------------------
 SQUARE = "tensor<5x5xf32>"
-CALL = f"%y = stablehlo.custom_call @{{}}(%x) {{{{api_version = 4 : i32}}}} : ({SQUARE}) -> {SQUARE}"
+CALL = (
+    f"%y = stablehlo.custom_call @{{}}(%x) {{{{api_version = 4 : i32}}}} : ({SQUARE}) -> {SQUARE}"
+)
 INSIDE = f"""%y = "stablehlo.while"(%x) ({{
   ^bb0(%a: {SQUARE}): %c = stablehlo.constant dense<false> : tensor<i1>
   stablehlo.return %c : tensor<i1>
@@ -395,9 +392,7 @@ def test_code_that_others_may_write_is_not_run(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("exchange", [True, False])
-def test_a_run_is_replaced_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exchange: bool
-):
+def test_a_run_is_replaced_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exchange: bool):
     if not exchange:
         monkeypatch.setattr(placed, "_exchanged", lambda *_: False)
     for name in ("old", "new"):
