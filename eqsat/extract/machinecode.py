@@ -2,33 +2,45 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
 import numba
 from numba.core import config
 
-from eqsat.model.folders import cache_folder, is_private, make_private
+from eqsat.model.folders import cache_folder, is_private, make_private, why_not_private
 
-# minima may be taken in any order, as there is no NaN; sums stay as they are written
+OTHERWISE = "the machine code of solvers is made in each process, and not kept"
 _settings: Any = config
+# minima may be taken in any order, as there is no NaN; sums stay as they are written
 ANY_ORDER = {"nnan", "nsz"}
 
 
 def machine_code(function: Any) -> Any:
-    """Compiled on first use, and kept in this user's cache where nobody else can write to it."""
-    given = _settings.CACHE_DIR
-    try:
-        place = Path(given) if given else cache_folder("numba")
+    """Compiled on first use, and kept where nobody else can write: beside it, or in the cache."""
+    with contextlib.suppress(OSError, RuntimeError):  # no folder can be written
+        found = _kept(function)
+        place = Path(found.stats.cache_path)
         make_private(place)
-        if is_private(place, "code of solvers is compiled in each process, and not kept"):
-            _settings.CACHE_DIR = str(place)
-            return numba.njit(cache=True, nogil=True, fastmath=ANY_ORDER)(function)
-    except (OSError, RuntimeError):  # no folder can be written
-        pass
+        if not why_not_private(place):
+            return found
+        make_private(cache_folder("numba"))
+        if is_private(cache_folder("numba"), OTHERWISE):
+            return _kept_in(cache_folder("numba"), function)
+    return numba.njit(nogil=True, fastmath=ANY_ORDER)(function)
+
+
+def _kept(function: Any) -> Any:
+    return numba.njit(cache=True, nogil=True, fastmath=ANY_ORDER)(function)
+
+
+def _kept_in(place: Path, function: Any) -> Any:
+    given, _settings.CACHE_DIR = _settings.CACHE_DIR, str(place)
+    try:
+        return _kept(function)
     finally:
         _settings.CACHE_DIR = given
-    return numba.njit(nogil=True, fastmath=ANY_ORDER)(function)
 
 
 def is_kept(function: Any) -> bool:
