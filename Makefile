@@ -1,6 +1,6 @@
 # `make` alone prints this help. Everything runs in .venv, made from any Python 3.11 or newer.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check suite slow store questions rules known mutants fuzz never-worse never-slower arena nests edges plan-mutants joint scale limits bench clock peers algebra sets kernels prices accelerators pages pictures models docs format clean
+.PHONY: help demo test check suite slow store questions rules known mutants strangers fuzz never-worse never-slower arena nests edges plan-mutants joint scale limits bench clock peers algebra sets kernels prices accelerators pages pictures models docs format clean
 
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
 	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' \
@@ -48,6 +48,9 @@ known: $(TEST) ## write rules/known.txt, the rules that need no hunt before thei
 
 mutants: $(TEST) ## 500 broken ONNX and 500 broken MLIR files through the whole pipeline; JSON (half an hour)
 	$(BIN)/python benchmarks/mutants.py
+
+strangers: $(TEST) ## runs, selections, schedules and experiments that somebody damaged or made up; JSON (half an hour)
+	$(BIN)/python benchmarks/strangers.py
 
 fuzz: $(TEST) ## 5,000 functions of the ops of real models, 1,000 as Pallas kernels, 1,000 ONNX graphs: what JAX computes? JSON (two hours)
 	@fine=0; for more in "" "--machines pallas pallas-gpu --seeds 0:1000" "--language onnx --seeds 0:1000"; do \

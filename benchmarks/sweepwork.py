@@ -25,7 +25,14 @@ def cell(payload):
 
 def made(key):
     goal = {"goal": "time", "rank": 1, "value": 1.5, "bound": 1.5, "gap": 0.0, "input": 3.0}
-    return RunRecord(key, "p", "t", FOUND, goals=(goal,), totals_s=(0.1,))
+    figures = {k: {"value": 1.5, "bound": 1.5, "gap": 0.0} for k in ("time_us", "peak_bytes")}
+    counts = ("dispatches", "packs", "unpacks", "transposes", "fused_conversions")
+    summary = {
+        "goals": figures, "counts": dict.fromkeys(counts, 1), "bytes": {"bytes_moved": 1},
+        "egraph": {"nodes": 1}, "seconds": {"total": 0.1}, "stop": "optimal", "claim": "optimal",
+        "candidates": 1, "baseline": None, "verify": None, "rule_check": None,
+    }  # fmt: skip
+    return RunRecord(key, "p", "t", FOUND, summary=summary, goals=(goal,), totals_s=(0.1,))
 
 
 def deadly(payload):

@@ -1,6 +1,6 @@
 """`python -m eqsat.cli` is `eqsat`."""
 
-from eqsat.cli import main
+from eqsat.cli.app import main_as_module
 
 if __name__ == "__main__":
-    main()
+    main_as_module()

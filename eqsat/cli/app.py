@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -71,6 +72,17 @@ for commands in (
 ):  # fmt: skip
     for name, command in commands.items():
         app.command(name)(command)
+
+
+def main_as_module() -> None:
+    """The entry point of `python -m eqsat`: as `eqsat`, which finds no packages in this folder.
+
+    What somebody left in a folder would be a plug-in, and code that is run.
+    """
+    own = str(Path(__file__).parents[2])
+    if not sys.flags.safe_path and Path(sys.path[0]).resolve() != Path(own).resolve():
+        del sys.path[0]
+    main()
 
 
 def main() -> None:

@@ -38,6 +38,10 @@ class Board:
     def heard(self, name: str, line: str) -> None:
         self.lines[name] = line
 
+    def noted(self, name: str, line: str) -> None:
+        if not self.quiet:
+            say(f"{name}: {line}")
+
     def ended(self, name: str, record: RunRecord, is_new: bool) -> None:
         from eqsat.lab.results import status_text
 

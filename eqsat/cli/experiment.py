@@ -127,9 +127,10 @@ def query(
     The store is an SQLite file, which pandas, DuckDB and any SQL tool can read. Nothing is
     written.
     """
-    from eqsat.lab.store.query import ask
+    with stops_at_once():  # SQLite asks nobody while it runs
+        from eqsat.lab.store.query import ask
 
-    columns, rows = ask(store, sql)
+        columns, rows = ask(store, sql)
     if csv_:
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerows([columns, *rows])

@@ -17,7 +17,8 @@ from eqsat.model.progress import heard, phase
 from eqsat.model.selection import Selection
 from eqsat.model.textfile import write_text
 from eqsat.run import RunUse
-from eqsat.run.artefact import check_writable, put_in_place
+from eqsat.run.artefact import check_writable
+from eqsat.run.placed import put_in_place
 from eqsat.search.schedules import with_schedules
 
 if TYPE_CHECKING:

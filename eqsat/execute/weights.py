@@ -22,10 +22,12 @@ from eqsat.model.program import Program
 from eqsat.model.schedule import Schedule
 from eqsat.model.tensor import TensorType
 from eqsat.ops.builtin.layouts import pack
+from eqsat.ops.meaning.iotas import KEY_DIGITS, key_digest
 from eqsat.ops.meaning.programs import DTYPE_NAMES, element_dtype, evaluate_node
 
 _MOVES = frozenset({"pack", "unpack", "relax", "transpose", "reshape", "slice", "pad", "concat"})
 _ALIGNMENT = 64  # bytes
+_BLOCK = 1 << 20  # bytes that are hashed at once
 READABLE = 160  # longer derivations are named by their hash
 
 
@@ -288,6 +290,25 @@ def read_arrays(path: str | Path) -> dict[str, np.ndarray[Any, Any]]:
         dtype = np.dtype(element_dtype(t.dtype))
         held = mapped[begin : begin + dtype.itemsize * math.prod(t.shape)]
         found[key] = held.view(dtype).reshape(t.shape)
+    return found
+
+
+def content_keys(path: str | Path) -> dict[str, str]:
+    """Name → content hash (`weight_key`) of each array of a file; E504 if it is not one of these.
+
+    In blocks, as the pages of a mapped file would count as memory of this process.
+    """
+    found = {}
+    with Path(path).open("rb") as file:
+        for name, (t, begin) in _places(path).items():
+            dtype = np.dtype(element_dtype(t.dtype))
+            file.seek(begin)
+            left = dtype.itemsize * math.prod(t.shape)
+            digest = key_digest(dtype, t.shape)
+            while block := file.read(min(left, _BLOCK)):
+                digest.update(block)
+                left -= len(block)
+            found[name] = digest.hexdigest()[:KEY_DIGITS]
     return found
 
 

@@ -78,7 +78,10 @@ class CheckedGroups:
         """Whether this is one legal dispatch and has the price it says."""
         if not all(self.is_candidate(m) for m in g.members):
             yield "a member was taken out of the search"
-        yield from self._flow_faults(g)
+        broken = list(self._flow_faults(g))
+        yield from broken
+        if broken:  # there is no price of what reads nothing
+            return
         yield from self._write_faults(g)
         yield from self._fusion_faults(g)
         for m in self._ops(g):

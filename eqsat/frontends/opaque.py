@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from eqsat.frontends.portable import check_portable
 from eqsat.frontends.values import Context, Tensor, tensor_type
 from eqsat.model.diag import fail
 from eqsat.model.foreign import Opaque
@@ -17,6 +18,11 @@ from eqsat.model.generic import Result
 from eqsat.model.tensor import TensorType
 
 PLATFORMS = ("cpu", "cuda", "tpu")
+# what JAX raises of a header that was made up
+_STRANGE = (
+    AssertionError, AttributeError, LookupError, NotImplementedError, RuntimeError, TypeError,
+    ValueError,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -69,11 +75,14 @@ class OpaqueCall:
         head, _, module = data.partition(b"\n")
         try:
             h = json.loads(head)
+            if not set(h["platforms"]) <= {*PLATFORMS, "rocm"}:
+                raise ValueError(f"its platforms are {h['platforms']}")
             operands = tuple(TensorType.parse(t) for t in h["operands"])
             results = tuple(TensorType.parse(t) for t in h["results"])
             exported = _restore(h, operands, results, module)
-        except (ValueError, KeyError, TypeError) as error:
-            raise fail("E325", f"this is no exported opaque op: {error}") from error
+        except _STRANGE as error:
+            message = f"an opaque op is not what eqsat exported: {error}"
+            raise fail("E325", message, help="save the run again") from error
         return cls(h["primitive"], h["key"], operands, results, None, exported)
 
 
@@ -112,10 +121,14 @@ def _restore(
     from jax import export
 
     wanted = [_shape_struct(t) for t in results]
+    given = [_shape_struct(t) for t in operands]
+    kept = [given[i] for i in header["module_kept_var_idx"]]
+    platform = [jax.ShapeDtypeStruct((), jnp.int32)] if len(header["platforms"]) > 1 else []
+    check_portable(module, [*platform, *kept], wanted)
     frame = export.export(
         jax.jit(lambda *_: tuple(jnp.zeros(w.shape, w.dtype) for w in wanted)),
         platforms=header["platforms"],
-    )(*[_shape_struct(t) for t in operands])
+    )(*given)
     return replace(
         frame,
         mlir_module_serialized=module,

@@ -173,6 +173,7 @@ def with_foreign(run: Run, foreign: Foreign) -> Run:
     return replace(
         run, source=source, canonical=foreign.program, egraph=foreign.egraph,
         selection=selection, schedule=schedule, measured=None, bodies={},
+        judged=True,
     )  # fmt: skip
 
 

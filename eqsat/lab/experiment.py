@@ -255,6 +255,9 @@ class _Rowed(NoWatcher):
     def began(self, name: str) -> None:
         self.rows.watcher.began(name)
 
+    def noted(self, name: str, line: str) -> None:
+        self.rows.watcher.noted(name, line)
+
     def ended(self, name: str, record: RunRecord, is_new: bool) -> None:
         for cell in self.rows.plan.cells:
             if cell.name == name:

@@ -7,9 +7,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from eqsat.lab.store.record import is_below
 from eqsat.lab.store.tables import FILE, open_to_read, store_problem
 from eqsat.model.diag import did_you_mean, fail
-from eqsat.run.artefact import FILES
+from eqsat.run.filenames import FILES
 from eqsat.run.loading import load_folder
 
 if TYPE_CHECKING:
@@ -55,4 +56,6 @@ def _folder_of(store: Path, name: str) -> str:
     ((_, row, folder), *_) = found
     if folder is None:
         raise fail("E436", f"the row `{row}` has no program: nothing was admissible")
+    if not isinstance(folder, str) or not is_below(folder):
+        raise fail("E436", f"the row `{row}` has its run outside of the store")
     return folder

@@ -52,6 +52,9 @@ class Watcher(Protocol):
     def heard(self, name: str, line: str) -> None:
         """How far a running row is."""
 
+    def noted(self, name: str, line: str) -> None:
+        """Something to know of a row: whom it waits for, say."""
+
     def ended(self, name: str, record: RunRecord, is_new: bool) -> None:
         """A row is finished; is_new: it ran just now, by this process."""
 
@@ -63,6 +66,9 @@ class NoWatcher:
         pass
 
     def heard(self, name: str, line: str) -> None:
+        pass
+
+    def noted(self, name: str, line: str) -> None:
         pass
 
     def ended(self, name: str, record: RunRecord, is_new: bool) -> None:
@@ -117,10 +123,13 @@ class _Sweep:
         self.store, self.work, self.watch, self.serves = store, work, watch, serves
         self.found: dict[str, RunRecord] = {}
         self.attempts: dict[str, int] = {}
+        self.told: set[tuple[str, str]] = set()  # of which row what was said
 
     def is_kept(self, task: RowTask) -> bool:
         """Whether a finished record of the task serves; it is found then."""
         record = None if self.store is None else self.store.find(task.key)
+        if self.store is not None and (why := self.store.damage.pop(task.key, "")):
+            self._tell(task, f"runs again, as its record is damaged: {why}")
         if record is None or not self.serves(record):
             return False
         self.found[task.key] = record
@@ -219,6 +228,7 @@ class _Sweep:
         if self.store is not None:
             attempt = self.store.claim(task.key)
             if attempt is None:
+                self._tell(task, f"waits for {self.store.holder(task.key)}")
                 waiting.append(task)
                 return False
             self.attempts[task.key] = attempt
@@ -227,6 +237,12 @@ class _Sweep:
                 return False
         self.watch.began(task.name)
         return True
+
+    def _tell(self, task: RowTask, line: str) -> None:
+        """Says something of a row, once."""
+        if (task.key, line) not in self.told:
+            self.told.add((task.key, line))
+            self.watch.noted(task.name, line)
 
     def _next_free(self, waiting: deque[RowTask]) -> RowTask:
         """The next that another process has: to be tried again in a moment."""

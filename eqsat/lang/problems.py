@@ -15,6 +15,8 @@ from eqsat.lang.source import YamlSource
 from eqsat.lang.units import DIMENSIONS, QuantityError, quantity
 from eqsat.model.diag import Diagnostic, did_you_mean
 
+MOST = 1_000  # problems of a file that are told
+
 
 class Record(BaseModel):
     """Base of the file formats: no unknown keys, no silent conversions."""
@@ -78,9 +80,14 @@ def schema_problems(
     error: ValidationError, source: YamlSource, model: type[Record]
 ) -> list[Diagnostic]:
     """One diagnostic per schema error: E003 unknown key, E004 missing key, else E005 or its own."""
-    found = [(e, _problem(e, source, model)) for e in error.errors()]
+    errors = error.errors()
+    found = [(e, _problem(e, source, model)) for e in errors[:MOST]]
     meant = {(e["loc"][:-1], d.help) for e, d in found if e["type"] == "extra_forbidden"}
-    return [d for e, d in found if not _is_misspelled(e, meant)]
+    told = [d for e, d in found if not _is_misspelled(e, meant)]
+    if len(errors) > MOST:
+        message = f"{len(errors) - MOST:,} more problems of this file are not listed"
+        told.append(Diagnostic(found[-1][1].code, message, found[-1][1].span))
+    return told
 
 
 def _is_misspelled(e: ErrorDetails, meant: set[tuple[Any, str]]) -> bool:

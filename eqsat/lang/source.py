@@ -109,13 +109,11 @@ class YamlSource:
         return list(takewhile(self.values.__contains__, inside)) or [path]
 
     def strings(self, path: KeyPath) -> list[Placed]:
-        """A value that is one string or a list of strings, as a list; empty if it is missing."""
-        if path not in self.values:
-            return []
-        if path in self.scalars:
-            return [self.placed(path)]
-        count = sum(1 for p in self.values if p[:-1] == path)
-        return [self.placed((*path, i)) for i in range(count)]
+        """A value that is one string or a list of strings, as a list; empty if it is missing.
+
+        What else stands there is left out: it is for the reader of the record to refuse.
+        """
+        return [self.placed(p) for p in self.entries(path) if p in self.scalars]
 
 
 def placed_at(text: str, span: Span) -> Placed:

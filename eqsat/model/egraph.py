@@ -11,6 +11,7 @@ from eqsat.model.classnames import ClassNames
 from eqsat.model.extents import NO_SYMBOLS, Symbols
 from eqsat.model.ops import attr_from_json
 from eqsat.model.program import Program, infer
+from eqsat.model.restore import plain, restored
 from eqsat.model.shift import Shift, find_shift
 from eqsat.model.tensor import TensorType
 
@@ -136,10 +137,17 @@ class EGraph:
         return frozenset(found - {eclass})
 
     def verify(self) -> None:
-        """ValueError if a child is missing or the nodes of a class differ in type."""
+        """ValueError if a number names nothing or the nodes of a class differ in type."""
+        classes, nodes, rules = len(self.types), len(self.nodes), len(self.rules)
+        if not all(0 <= c < classes for c in (*self.roots, *self.values)):
+            raise ValueError("a result or a value has a class that does not exist")
+        if self.names and len(self.names) != len(self.values):
+            raise ValueError(f"{len(self.names)} names for {len(self.values)} values")
         for i, n in enumerate(self.nodes):
-            if any(not 0 <= c < len(self.types) for c in n.children):
+            if not all(0 <= c < classes for c in (*n.children, n.eclass)):
                 raise ValueError(f"node {i}: a child class does not exist")
+            if not (-1 <= n.rule < rules and -1 <= n.source < nodes):
+                raise ValueError(f"node {i}: its rule or its source does not exist")
             types = infer(n.op, n.attr, [self.types[c] for c in n.children])
             if types != self.types[n.eclass]:
                 raise ValueError(
@@ -178,12 +186,13 @@ class EGraph:
             for op, a, ch, c, rule, source, marks in data["nodes"]
         )
         types = tuple(tuple(TensorType.parse(t, symbols) for t in c) for c in data["types"])
-        rules = tuple(RuleStat(*r) for r in data["rules"])
+        rules = tuple(restored(RuleStat, r) for r in data["rules"])
         return cls(
             nodes, types, tuple(data["roots"]), tuple(data["values"]), rules,
-            data["rounds"], data["stop"], data["seconds"],
-            BlockReuse(*data["blocks"]) if data.get("blocks") else None,
-            tuple(data.get("left_out", ())), tuple(data.get("names", ())),
+            plain(int, data["rounds"]), plain(str, data["stop"]), plain(float, data["seconds"]),
+            restored(BlockReuse, data["blocks"]) if data.get("blocks") else None,
+            tuple(plain(str, n) for n in data.get("left_out", ())),
+            tuple(plain(str, n) for n in data.get("names", ())),
         )  # fmt: skip
 
     def to_text(self) -> str:

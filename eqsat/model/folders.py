@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
+import warnings
 from functools import cache
 from pathlib import Path
+
+from eqsat.model.diag import Diagnostic, EqsatWarning
 
 VARIABLE = "EQSAT_CACHE"  # a folder, in place of the platform's
 
@@ -18,6 +22,56 @@ def cache_folder(name: str) -> Path:
     from platformdirs import user_cache_path
 
     return user_cache_path("eqsat", appauthor=False) / name
+
+
+def make_private(folder: Path) -> None:
+    """Make a folder, and those above it that are missing, for this user alone; OSError."""
+    missing = [p for p in (folder, *folder.parents) if not p.exists()]
+    for path in reversed(missing):
+        path.mkdir(mode=0o700, exist_ok=True)
+
+
+def why_not_private(folder: Path) -> str:
+    """Who else may change what is in a folder, in words; "" if nobody but this user and root.
+
+    Code that is kept there is run as it is found. Where there are no users (Windows), nobody.
+    """
+    if not hasattr(os, "geteuid"):
+        return ""
+    at = folder.resolve()
+    for path in (at, *at.parents):
+        found = path.stat()
+        if not is_own(found):
+            return f"`{path}` belongs to another user"
+        sticky = path != at and found.st_mode & stat.S_ISVTX  # others may add, but not replace
+        if found.st_mode & _writable_by_others(found) and not sticky:
+            return f"others may write to `{path}`"
+    return ""
+
+
+@cache
+def is_private(folder: Path, otherwise: str) -> bool:
+    """Whether nobody else may have written what is there; a warning (E516) says once if not.
+
+    otherwise: what is done then.
+    """
+    why = why_not_private(folder)
+    if why:
+        help = f"make it yours alone (`chmod go-w`), or name another folder in `{VARIABLE}`"
+        told = Diagnostic("E516", f"{otherwise}: {why}", help=help, severity="warning")
+        warnings.warn(EqsatWarning(told), stacklevel=3)
+    return not why
+
+
+def is_own(found: os.stat_result) -> bool:
+    """Whether a file or folder is this user's, or root's."""
+    return not hasattr(os, "geteuid") or found.st_uid in (0, os.geteuid())
+
+
+def _writable_by_others(found: os.stat_result) -> int:
+    """The bits of a mode that let others in: a group of this user's own has nobody else."""
+    own_group = found.st_gid in (0, os.getegid())
+    return stat.S_IWOTH | (0 if own_group else stat.S_IWGRP)
 
 
 @cache

@@ -9,6 +9,8 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any
 
+from eqsat.model.restore import plain
+
 LONGEST = 64  # characters of a name that a front end makes up
 _UNSPEAKABLE = re.compile(r"[^\w.]+")
 _DOTS = re.compile(r"\.{2,}")
@@ -41,7 +43,7 @@ class Origin:
     @classmethod
     def from_json(cls, data: list[Any]) -> Origin:
         name, at, also = data
-        return cls(name, at, tuple(also))
+        return cls(plain(str, name), plain(str, at), tuple([plain(str, other) for other in also]))
 
 
 NO_ORIGIN = Origin()

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from eqsat.model.restore import restored
+
 FIELDS = ("hunted", "no_instance", "unchecked")
 
 
@@ -29,4 +31,4 @@ class RuleCheck:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> RuleCheck:
-        return cls(data["known"], *(tuple(data[k]) for k in FIELDS))
+        return restored(cls, {k: data[k] for k in ("known", *FIELDS)})

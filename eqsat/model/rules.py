@@ -282,6 +282,10 @@ class RuleSet:
     def from_json(cls, data: dict[str, Any]) -> RuleSet:
         ruleset = _record({k: v for k, v in data.items() if k != "format"})
         assert isinstance(ruleset, cls)
+        if not all(isinstance(r, Rule) for r in ruleset.rules):
+            raise TypeError("a rule is none")
+        if not all(isinstance(r, SpreadRule) for r in ruleset.spreads):
+            raise TypeError("a rule of a mesh is none")
         return ruleset
 
     def __add__(self, other: RuleSet) -> RuleSet:

@@ -45,11 +45,8 @@ class Planner:
     ) -> tuple[Plan, Parts]:
         """weights: buffers that follow from weights alone; donated: those of arguments that the
         caller reads no more. NoNest if there is no plan."""
-        number: dict[int, int] = {}
-        for b in (*nest.reads, *nest.writes):
-            number.setdefault(b, len(number))
-        alike = nest.renumbered(_Unnumbered(number))
-        chosen = _plan(alike, self.target.machine)
+        number = _numbers(nest)
+        alike, chosen = plan_alike(nest, self.target.machine)
         if isinstance(chosen, str):
             raise NoNest(chosen)
         kept = {number[w] for w in weights if w in number}
@@ -60,6 +57,17 @@ class Planner:
     @cached_property
     def _rates(self) -> Rates:
         return rates(self.target)
+
+
+def plan_alike(nest: Nest, machine: Machine) -> tuple[Nest, Plan | str]:
+    """A nest with its buffers numbered anew, and its plan, or why there is none."""
+    alike = nest.renumbered(_Unnumbered(_numbers(nest)))
+    return alike, _plan(alike, machine)
+
+
+def _numbers(nest: Nest) -> dict[int, int]:
+    """A number for every buffer that it reads or writes, in their order."""
+    return {b: i for i, b in enumerate(dict.fromkeys((*nest.reads, *nest.writes)))}
 
 
 class _Unnumbered(dict[int, int]):

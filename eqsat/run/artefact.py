@@ -10,40 +10,20 @@ import shutil
 import tempfile
 import zlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eqsat.execute.weights import read_arrays, write_arrays
 from eqsat.model.diag import fail
+from eqsat.model.folders import code_digest
+from eqsat.run.filenames import FILES, OPAQUE, WEIGHTS
+from eqsat.run.placed import put_in_place
+from eqsat.run.seal import check_seal, check_weights, digests_of, encoded, sealed, weight_sums
 
 if TYPE_CHECKING:
     import numpy as np
-
-FILES = {
-    "program": "1-program.json",
-    "canonical": "1-canonical.json",
-    "family": "2-family.json",
-    "egraph": "2-egraph.json",
-    "selection": "3-selection.json",
-    "baseline": "3-baseline.json",
-    "schedule": "4-schedule.json",
-    "baseline_schedule": "4-baseline.json",
-    "mesh_plan": "4-mesh.json",
-    "bodies": "5-bodies.json",
-    "curve": "3-curve.json",
-    "orders": "1-orders.json",
-    "measured": "6-measured.json",
-    "checked": "6-checked.json",
-    "compiled": "7-compiled.json",
-    "target": "target.json",
-    "rules": "rules.json",
-    "summary": "summary.json",
-    "manifest": "manifest.json",
-}
-WEIGHTS = "5-executable/weights.safetensors"  # as they came
-PACKED = "5-executable/packed.safetensors"  # as the schedule reads them, if it was executed
-OPAQUE = "5-executable/opaque"
 
 
 def write_folder(
@@ -59,13 +39,11 @@ def write_folder(
     something else is in the way, E407 if it cannot be written.
     """
     check_run_place(folder)
-    files = {FILES[key]: _encoded(data) for key, data in values.items() if key != "manifest"}
+    files = {FILES[key]: encoded(data) for key, data in values.items() if key != "manifest"}
     files |= {f"{OPAQUE}/{key}.bin": blob for key, blob in opaque.items()}
-    manifest = sealed(values["manifest"], files)
-    files |= {FILES["manifest"]: _encoded(manifest)}
-    files |= {name: text.encode() for name, text in texts.items()}
+    plain = {name: text.encode() for name, text in texts.items()}
     try:
-        _write_aside(folder, files, arrays)
+        _write_aside(folder, values["manifest"], files, plain, arrays)
     except OSError as e:
         raise fail("E407", f"cannot write `{folder}`: {e.strerror or e}") from e
     return folder
@@ -77,13 +55,10 @@ def keep(folder: Path, values: Mapping[str, Any]) -> None:
     All other files stay the same ones. EqsatError: E309 if it is no run, E407 if it cannot be
     written.
     """
-    _, _, _ = read_folder(folder)  # damage is found here, not sealed
-    added = {FILES[key]: _encoded(data) for key, data in values.items()}
+    read_folder(folder)  # damage is found here, not sealed
+    added = {FILES[key]: encoded(data) for key, data in values.items()}
     manifest = json.loads((folder / FILES["manifest"]).read_text(encoding="utf-8"))
-    digests = manifest["sha256"] | {k: hashlib.sha256(v).hexdigest() for k, v in added.items()}
-    own = FILES["manifest"]
-    sealed_again = _sealed(manifest, {k: v for k, v in digests.items() if k != own})
-    added[own] = _encoded(sealed_again)
+    added[FILES["manifest"]] = encoded(sealed(manifest, manifest["sha256"] | digests_of(added)))
     check_writable(folder)
     try:
         aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.absolute().parent))
@@ -121,51 +96,45 @@ def check_writable(folder: Path) -> None:
         raise fail("E407", f"cannot write `{folder}`: `{above}` may not be written to")
 
 
-def _encoded(data: Any) -> bytes:
-    return f"{json.dumps(data, indent=1)}\n".encode()
-
-
 def _write_aside(
-    folder: Path, files: Mapping[str, bytes], arrays: Mapping[str, Mapping[str, Any]]
+    folder: Path,
+    manifest: Mapping[str, Any],
+    files: Mapping[str, bytes],
+    plain: Mapping[str, bytes],
+    arrays: Mapping[str, Mapping[str, Any]],
 ) -> None:
+    """manifest: without its sums. files: what is sealed; plain: what is only for people."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
         (aside / OPAQUE).mkdir(parents=True)
-        for name, data in files.items():
+        for name, data in {**files, **plain}.items():
             (aside / name).write_bytes(data)
         for name, tensors in arrays.items():
             write_arrays(aside / name, tensors)
+        whole = sealed({**manifest, **weight_sums(aside)}, digests_of(files))
+        (aside / FILES["manifest"]).write_bytes(encoded(whole))
         put_in_place(aside, folder)
     except BaseException:  # Ctrl-C included: nothing half written stays
         shutil.rmtree(aside, ignore_errors=True)
         raise
 
 
-def put_in_place(aside: Path, folder: Path) -> None:
-    """Rename a finished folder to its final place, and remove what was there."""
-    aside.chmod(0o755)
-    if not folder.exists():
-        aside.rename(folder)
-        return
-    old = Path(tempfile.mkdtemp(prefix=f".{folder.name}.old.", dir=folder.parent))
-    folder.rename(old / folder.name)
-    try:
-        aside.rename(folder)
-    except OSError:
-        (old / folder.name).rename(folder)
-        raise
-    finally:
-        shutil.rmtree(old, ignore_errors=True)
+@dataclass(frozen=True)
+class Contents:
+    """What a folder holds: JSON text by key of FILES, deflated, weights, exported opaque calls.
 
-
-def read_folder(
-    folder: Path,
-) -> tuple[dict[str, bytes], dict[str, np.ndarray], dict[str, bytes]]:
-    """(JSON text by key of FILES, deflated, weights, exported opaque calls).
-
-    EqsatError (E309, E504).
+    packed: the file of the weights as the schedule reads them, if they are there and sealed.
     """
+
+    texts: dict[str, bytes]
+    weights: dict[str, np.ndarray]
+    opaque: dict[str, bytes]
+    packed: Path | None
+
+
+def read_folder(folder: Path) -> Contents:
+    """The files of a run, each as it was written; EqsatError (E309, E504)."""
     if not (folder / FILES["manifest"]).is_file():
         raise fail(
             "E309", f"`{folder}` is not a run of eqsat",
@@ -183,59 +152,24 @@ def read_folder(
                 texts[keys[name]] = zlib.compress(data, 1)
             else:
                 opaque[Path(name).stem] = data
+        manifest = check_seal(folder, digests, zlib.decompress(texts["manifest"]))
+        packed = check_weights(folder, manifest)
     except OSError as e:
         raise fail("E309", f"`{folder}` cannot be read: {e.strerror or e}") from e
-    _check_seal(folder, digests, texts["manifest"])
-    return texts, read_arrays(folder / WEIGHTS), opaque
+    return Contents(texts, read_arrays(folder / WEIGHTS), opaque, packed)
 
 
 def _opaque_files(folder: Path) -> list[str]:
     return sorted(f"{OPAQUE}/{p.name}" for p in (folder / OPAQUE).glob("*.bin"))
 
 
-# ---- the seal: damage is found before anything is made of it -------------------------------------
-def sealed(manifest: Mapping[str, Any], files: Mapping[str, bytes]) -> dict[str, Any]:
-    """The manifest with the SHA-256 of each file (name → bytes), and of itself without them."""
-    return _sealed(manifest, {k: hashlib.sha256(data).hexdigest() for k, data in files.items()})
-
-
-def _sealed(manifest: Mapping[str, Any], digests: Mapping[str, str]) -> dict[str, Any]:
-    own = {FILES["manifest"]: _own_digest(manifest)}
-    return {**manifest, "sha256": own | dict(sorted(digests.items()))}
-
-
-def _own_digest(manifest: Mapping[str, Any]) -> str:
-    rest = {k: v for k, v in manifest.items() if k != "sha256"}
-    return hashlib.sha256(_encoded(rest)).hexdigest()
-
-
-def _check_seal(folder: Path, digests: Mapping[str, str], deflated: bytes) -> None:
-    """EqsatError (E309) for the first file that is missing, new, or not as it was written.
-
-    digests: of each file; deflated: the manifest.
-    """
-    own = FILES["manifest"]
-    try:
-        manifest = json.loads(zlib.decompress(deflated))
-        found = _sealed(manifest, {k: v for k, v in digests.items() if k != own})["sha256"]
-        wanted = dict(manifest["sha256"])
-    except (KeyError, TypeError, ValueError, AttributeError):
-        found, wanted = {own: ""}, {}
-    for name in sorted({*found, *wanted}, key=lambda name: (name != own, name)):
-        if found.get(name) != wanted.get(name):
-            what = "is missing" if name not in found else "is not as eqsat wrote it"
-            raise fail(
-                "E309", f"`{folder}` is damaged: `{name}` {what}",
-                help=f"make it again: `eqsat optimize PROGRAM -o {folder}`",
-            )  # fmt: skip
-
-
 def manifest(options: Mapping[str, Any]) -> dict[str, Any]:
-    """What is needed to repeat a run: versions, machine, options."""
+    """What is needed to repeat a run: versions, a hash of eqsat's code, machine, options."""
     packages = ("eqsat", "egglog", "ortools", "jax", "numpy")
     return {
         "format": 1,
         "versions": {p: version(p) for p in packages},
+        "code": code_digest(),
         "python": platform.python_version(),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
         "options": dict(options),

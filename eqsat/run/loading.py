@@ -12,16 +12,23 @@ from pathlib import Path
 from typing import Any
 
 from eqsat.model.compiled import Compiled
-from eqsat.model.diag import fail
+from eqsat.model.cycles import uncollected
+from eqsat.model.diag import EqsatError, fail
+from eqsat.model.folders import code_digest
 from eqsat.model.limits import Limits
 from eqsat.model.program import Program
+from eqsat.model.restore import restored
 from eqsat.model.rulecheck import RuleCheck
 from eqsat.model.selection import GoalRequest
 from eqsat.request.source import Source
-from eqsat.run import artefact
+from eqsat.run import artefact, rederived
+from eqsat.run.filenames import FILES
 from eqsat.run.run import Run, RunUse
 from eqsat.run.stages import READERS
 
+_CHECKED = ("program", "canonical", "egraph", "selection")
+_INPUT = ("baseline", "baseline_schedule")  # executed where a plan for a mesh cuts it
+SHOWN = 3  # faults of a run that are told at once
 _reading = threading.RLock()
 
 
@@ -109,7 +116,9 @@ def _readable(folder: Path) -> Iterator[None]:
     """EqsatError (E309) where what is read is not as expected."""
     try:
         yield
-    except (KeyError, TypeError, ValueError) as e:
+    except rederived.STRANGE as e:
+        if isinstance(e, EqsatError):
+            raise
         raise fail("E309", f"`{folder}` cannot be read: {type(e).__name__}: {e}") from e
 
 
@@ -120,38 +129,61 @@ def load_folder(folder: str | Path) -> Run:
     from eqsat.frontends.opaque import OpaqueCall
 
     place = Path(folder)
-    texts, weights, exported = artefact.read_folder(place)
+    held = artefact.read_folder(place)
+    texts = held.texts
     with _readable(place):
         options = _data(texts["manifest"])["options"]
-        goals = tuple(GoalRequest(**g) for g in options["goals"])
+        goals = tuple(restored(GoalRequest, g) for g in options["goals"])
         search = {k: options[k] for k in ("time_limit", "seed", "threads")}
         search["extractor"] = options.get("extractor", "cpsat")  # runs of before have none
         seconds, limits = options["seconds"], Limits.of(options.get("limits"))
         fixed = dict(options.get("sizes", {}))
         checked, verified = options.get("rule_check"), options["verification"]
         rule_check = None if checked is None else RuleCheck.from_json(checked)
-        verification = None if verified is None else Verification(**verified)
+        verification = None if verified is None else restored(Verification, verified)
         machine = _read(place, "target", texts["target"])
         schedule = _read(place, "schedule", texts["schedule"]) if "schedule" in texts else None
         compiled = _read_compiled(texts)
         missing = [k for k in ("program", "canonical", "rules") if k not in texts]
         if missing:
-            raise KeyError(artefact.FILES[missing[0]])
-    opaque = {k: OpaqueCall.load(data) for k, data in exported.items()}
-    packed = place / artefact.PACKED
+            raise KeyError(FILES[missing[0]])
+    opaque = {k: OpaqueCall.load(data) for k, data in held.opaque.items()}
     later: Any = None  # until `keep_texts`
-    source = SavedSource(later, weights, opaque, fixed=fixed)
+    source = SavedSource(later, held.weights, opaque, fixed=fixed)
     source.keep_texts(place, texts)
     run = SavedRun(
         source, later, machine, later, goals, seconds, search, limits,
-        rule_check, schedule=schedule, packed_file=packed if packed.is_file() else None,
-        use=RunUse({}, verification, compiled),
+        rule_check, schedule=schedule, packed_file=held.packed,
+        judged=bool(options.get("judged")), use=RunUse({}, verification, compiled),
     )  # fmt: skip
     run.keep_texts(place, texts)
     if "bodies" in texts:
         with _readable(place):
             vars(run)["bodies"] = _bodies_from_json(_data(texts["bodies"]), run)
+    with uncollected():
+        _check_stages(run, place, texts)
     return run
+
+
+def _check_stages(run: SavedRun, place: Path, texts: Mapping[str, bytes]) -> None:
+    """Whether the stages follow from the e-graph; they are read for it and not kept.
+
+    EqsatError (E314) if they do not.
+    """
+    manifest = _data(texts["manifest"])
+    names = (*_CHECKED, *_INPUT) if "mesh_plan" in texts else _CHECKED
+    read = {k: _read(place, k, texts[k]) for k in names if k in texts}
+    whole = rederived.Stages(run.target, **read, schedule=run.schedule, judged=run.judged)
+    found = rederived.faults(whole)
+    for path, body in run.bodies.items():
+        found += [f"{path}: {f}" for f in rederived.faults(rederived.stages_of(body))]
+    if found:
+        told = f"`{place}` is not what eqsat makes of its e-graph: {'; '.join(found[:SHOWN])}"
+        by = manifest["versions"].get("eqsat", "?")
+        other = f"; it was saved by other code, eqsat {by}, which may have chosen otherwise"
+        help = f"search again: `eqsat optimize PROGRAM -o {place}`, or `eqsat experiment FILE` for"
+        is_own = manifest.get("code") == code_digest()
+        raise fail("E314", told + ("" if is_own else other), help=f"{help} a row of a store")
 
 
 def _read_compiled(texts: Mapping[str, bytes]) -> Compiled | None:
@@ -174,7 +206,7 @@ def _bodies_from_json(data: Sequence[dict[str, Any]], whole: Run) -> dict[str, R
     for d in data:
         stages = {k: READERS[k](v) for k, v in d["stages"].items()}
         source = Source(stages.pop("program"), {}, whole.source.opaque)
-        goals = tuple(GoalRequest(**g) for g in d["goals"])
+        goals = tuple(restored(GoalRequest, g) for g in d["goals"])
         rest = (free, whole.rules, goals, d["seconds"], d["search"], whole.limits)
         bodies = _bodies_from_json(d["bodies"], whole)
         canonical = stages.pop("canonical")

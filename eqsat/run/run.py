@@ -81,6 +81,7 @@ class Run:
         default_factory=dict
     )  # `%loop/body` → the search of that body
     family: Family | None = None  # where sizes are not all known: what holds for all of them
+    judged: bool = False  # the answer is another compiler's, which the target need not permit
     use: RunUse = field(default_factory=RunUse)
 
     def __repr__(self) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eqsat.execute.weights import packed_arrays
-from eqsat.run import artefact
+from eqsat.run import artefact, filenames
 from eqsat.run.stages import READERS, stages_to_json
 
 if TYPE_CHECKING:
@@ -21,10 +21,10 @@ def saved(run: Run, folder: Path, packed: bool, weights: bool = True) -> Path:
     came.
     """
     exported = {k: call.export() for k, call in run.source.opaque.items()}
-    arrays: dict[str, Mapping[str, Any]] = {artefact.WEIGHTS: run.weights if weights else {}}
+    arrays: dict[str, Mapping[str, Any]] = {filenames.WEIGHTS: run.weights if weights else {}}
     ran = "executable" in vars(run)  # so its weights are packed, if there are any
     if packed and ran and run.mesh_plan is None and _has_weights(run):
-        arrays[artefact.PACKED] = packed_arrays(run.need_schedule(), run.executable.packed)
+        arrays[filenames.PACKED] = packed_arrays(run.need_schedule(), run.executable.packed)
     return artefact.write_folder(folder, _values(run), _texts(run), arrays, exported)
 
 
@@ -49,6 +49,7 @@ def _values(run: Run) -> dict[str, Any]:
         "seconds": run.seconds,
         "limits": run.limits.to_json(),
         "sizes": dict(run.source.fixed),
+        "judged": run.judged,
     } | run.search
     return values | {"manifest": artefact.manifest(options)}
 

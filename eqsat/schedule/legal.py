@@ -21,6 +21,8 @@ from eqsat.ops.nests.nest import nest_of_dispatch
 from eqsat.plan.plancheck import plan_faults
 from eqsat.schedule.devices import by_device, device_faults
 from eqsat.schedule.fused import OneDispatch
+from eqsat.schedule.lives import life_faults, number_faults
+from eqsat.schedule.replanned import replanned_faults
 from eqsat.schedule.sizes import size_faults
 
 _ENCODINGS = frozenset({"set_encoding", "unset_encoding"})
@@ -37,10 +39,17 @@ def faults(schedule: Schedule, target: Target, given: Program | None = None) -> 
 def _faults(schedule: Schedule, target: Target, given: Program | None) -> list[str]:
     """The same, with values by their numbers."""
     try:
+        schedule.program.verify()
+        if unknown := number_faults(schedule):
+            return unknown
         schedule.verify()
     except ValueError as error:
         return [str(error)]
+    if broken := list(life_faults(schedule)):
+        return broken
     found = [*_flow_faults(schedule), *size_faults(schedule, target), *_plan_faults(schedule)]
+    if schedule.target == target.name:
+        found += replanned_faults(schedule, target)
     machines = dict(target.devices)
     for i, d in enumerate(schedule.dispatches):
         own = schedule.target == target.name

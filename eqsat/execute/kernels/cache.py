@@ -1,6 +1,7 @@
 """Object code on disk: by what it was made from, whole or not there, and never trusted unread.
 
-A file is a line that names the format, the SHA-256 of what follows, and the object. What cannot be
+An object is run as it is, so the folder and its files are this user's alone, or are not used. A
+file is a line that names the format, the SHA-256 of what follows, and the object. What cannot be
 read or does not match its sum is as if it were not there; what cannot be written is compiled again
 by the next process. Two writers of one key write the same bytes, each aside, and rename.
 """
@@ -10,14 +11,22 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import stat
 import tempfile
 from pathlib import Path
 
-from eqsat.model.folders import cache_folder, code_digest
+from eqsat.model.folders import (
+    cache_folder,
+    code_digest,
+    is_own,
+    is_private,
+    make_private,
+)
 
 MAGIC = b"eqsat object 1\n"
 LARGEST_BYTES = 256 * 2**20  # of all files; the ones used longest ago are deleted beyond it
 KEPT_SHARE = 0.75  # of them that stay then
+_OTHERWISE = "kernels are compiled in each process, and not kept"
 _BELOW = ("model", "ops", "plan")  # folders of code that kernels are written with
 
 
@@ -40,10 +49,12 @@ def own_code() -> str:
 
 
 def read_object(name: str) -> bytes | None:
-    """The object of this name, None if there is none or it is damaged."""
+    """The object of this name, None if there is none, or it is damaged or others may write it."""
     path = _path(name)
     try:
-        data = path.read_bytes()
+        if not is_private(folder(), _OTHERWISE):
+            return None
+        data = _read_own(path)
     except OSError:
         return None
     with contextlib.suppress(OSError):  # read-only
@@ -58,13 +69,25 @@ def read_object(name: str) -> bytes | None:
 def write_objects(objects: dict[str, bytes]) -> bool:
     """Keep these objects; False if one could not be written, as the folder is read-only or full."""
     try:
-        folder().mkdir(parents=True, exist_ok=True)
+        make_private(folder())
+        if not is_private(folder(), _OTHERWISE):
+            return False
         for name, payload in objects.items():
             _write(_path(name), MAGIC + hashlib.sha256(payload).digest() + payload)
         _shrink()
     except OSError:
         return False
     return True
+
+
+def _read_own(path: Path) -> bytes:
+    """A file of this user's that nobody else may write to, and no link; OSError."""
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+    with os.fdopen(handle, "rb") as file:
+        found = os.fstat(handle)
+        if not is_own(found) or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise PermissionError(f"others may write to `{path}`")
+        return file.read()
 
 
 def _path(name: str) -> Path:

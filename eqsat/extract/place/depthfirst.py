@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from eqsat.extract.machinecode import machine_code
+from eqsat.extract.machinecode import is_kept, machine_code
 
 FAILED_BITS = 20  # log2 of the table of failed states
 FITS, NOTHING_FITS, STOPPED = 1, 0, -1  # how a search ends
@@ -276,6 +276,11 @@ class Searcher:
             largest_first, self.instance, state,
         )  # fmt: skip
         return int(found), state.offset.tolist() if found == FITS else []
+
+
+def is_compiled() -> bool:
+    """Whether a search can begin at once."""
+    return is_kept(_search)
 
 
 def _started(*args: Any) -> Any:

@@ -29,6 +29,7 @@ SHAKEN, MOST_TURNS = 2_500, 60  # buffers of all turns of first fit in noisy ord
 DEEPEST = 4_000  # buffers: the depth-first search recurses once per buffer
 FIRST_NODES, GROWTH = 2_500, 1.5  # of one depth-first search; more in every round
 BETWEEN = 3  # every so many rounds, heights between the bound and the best are tried too
+COMPILING_SECONDS = 15.0  # what numba takes for the depth-first search, on a busy machine
 NOISE = 1.0  # priorities are varied by e^N(0, r * NOISE) with r uniform in 0..1
 
 
@@ -182,6 +183,15 @@ class _PlacementSearch:
             noise = random.normal(0, NOISE * random.random(), len(priority))
             yield (np.array(priority) * np.exp(noise)).tolist()
 
+    def may_compile(self) -> bool:
+        """Whether there is time for the machine code of the depth-first search, if it is not made.
+
+        Nothing can stop its compiler.
+        """
+        from eqsat.extract.place.depthfirst import is_compiled
+
+        return is_compiled() or self.deadline - time.monotonic() > COMPILING_SECONDS
+
     # ---- time -----------------------------------------------------------------------------
     def pause(self) -> None:
         """The place to stop between two pieces of work."""
@@ -230,7 +240,11 @@ def _run(search: _PlacementSearch, quick: bool) -> str:
     try:
         if not search.is_impossible:
             search.first_fit()
-            search.shaken() if quick else search.thorough()
+            if not quick and search.open() and search.may_compile():
+                search.thorough()
+            else:
+                search.shaken()
+                return "work" if quick else "wall"
     except _OutOfTimeError:
         return INTERRUPTED if search.stop.is_requested else "wall"
     except MemoryError:

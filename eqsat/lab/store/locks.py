@@ -7,6 +7,8 @@ measured beside a search, but nothing is lost.
 from __future__ import annotations
 
 import contextlib
+import os
+import re
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +21,7 @@ try:
 except ImportError:  # Windows
     fcntl = None
 
+_NAME = re.compile(r"[0-9a-f]{32}")
 OWNERS = "runs/.owners"  # folder of the lock files of those who use a store, below the store's
 
 
@@ -30,6 +33,7 @@ class Owner:
         self._path = folder / OWNERS / self.name
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._file = self._path.open("w")
+        self._path.chmod(0o644)  # other users of the store ask whether it is held
         if fcntl is not None:
             fcntl.flock(self._file, fcntl.LOCK_EX)
 
@@ -38,20 +42,35 @@ class Owner:
         self._file.close()
 
 
-def lives(folder: Path, owner: str) -> bool:
-    """Whether a user of the store is still there; what one that is gone left behind is removed."""
-    if fcntl is None:
+def lives(folder: Path, owner: object) -> bool:
+    """Whether a user of the store is still there; what one that is gone left behind is removed.
+
+    A lock that may not even be read is taken for one that is held. Names are read from the store,
+    which anybody may have written: one that is no `Owner`'s is nobody's.
+    """
+    if fcntl is None or not isinstance(owner, str) or not _NAME.fullmatch(owner):
         return False
     path = folder / OWNERS / owner
     try:
-        with path.open("r+") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except FileNotFoundError:
+        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+    except PermissionError:
+        return True
+    except OSError:  # none, or a link
         return False
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
         return True
-    path.unlink(missing_ok=True)
+    finally:
+        os.close(file)
+    with contextlib.suppress(OSError):  # another user's, or somebody else was here first
+        path.unlink()
     return False
+
+
+def lock_of(folder: Path, owner: str) -> Path:
+    """The file that a user of the store holds as long as it is there."""
+    return folder / OWNERS / owner
 
 
 @contextlib.contextmanager

@@ -6,12 +6,15 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import PurePath
+from types import NoneType
 from typing import Any
 
 from eqsat.api import Run
 from eqsat.model.diag import Diagnostic
 from eqsat.model.origin import without_origins
 from eqsat.model.restore import restored
+from eqsat.model.rulecheck import RuleCheck
 from eqsat.report.origins import Names, chosen_nodes, op_word, rule_chain
 from eqsat.report.summary import goal_key
 from eqsat.report.text import rule_facts, verification_problem
@@ -82,13 +85,69 @@ class RunRecord:
         return {"format": 1} | asdict(self)
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> RunRecord:
-        plain = {k: v for k, v in data.items() if k not in ("format", "diagnostics", "problems")}
-        for k in ("goals", "dispatches", "choices", "rules", "fired", "totals_s"):
-            plain[k] = tuple(plain[k])
-        for k in ("diagnostics", "problems"):
-            plain[k] = tuple(restored(Diagnostic, d) for d in data[k])
-        return cls(**plain)
+    def from_text(cls, text: str) -> RunRecord:
+        """Undo `to_json`, as JSON; ValueError if it is no record of a run."""
+        try:
+            data = json.loads(text)
+            record = restored(cls, {k: v for k, v in data.items() if k != "format"})
+            record.check()
+        except (AttributeError, LookupError, RecursionError, TypeError) as error:
+            raise ValueError(f"{type(error).__name__}: {error}") from error
+        return record
+
+    def check(self) -> None:
+        """ValueError, LookupError or TypeError unless it has what its status promises."""
+        if self.status not in (FOUND, NO_PROGRAM, ERROR, NOT_RUN):
+            raise ValueError(f"no status `{self.status}`")
+        if self.folder and not is_below(self.folder):
+            raise ValueError(f"`{self.folder}` lies outside of the store")
+        if (self.status == FOUND) == (self.summary is None or not self.goals):
+            raise ValueError(f"it is {self.status}, and its figures say something else")
+        if self.summary is None and not self.diagnostics:
+            raise ValueError("it does not say why there is no answer")
+        _check_shape(self.summary or {}, _SUMMARY if self.status == FOUND else {})
+        for g in self.goals:
+            _check_shape(g, _GOAL)
+        said = self.summary or {}
+        _check_shape(said.get("verify"), _VERIFY if said.get("verify") else {})
+        if said.get("rule_check"):
+            RuleCheck.from_json(said["rule_check"])
+
+
+def is_below(folder: str) -> bool:
+    """Whether a path leads to something below where it starts."""
+    path = PurePath(folder)
+    return not path.is_absolute() and ".." not in path.parts
+
+
+NUMBER = (int, float)
+_VALUE = {"value": NUMBER, "bound": NUMBER, "gap": NUMBER}
+_GOAL = _VALUE | {"goal": str, "input": (*NUMBER, NoneType)}
+_VERIFY = {"outcome": str, "ok": bool, "max_error": (*NUMBER, NoneType)}
+_COUNTS = ("dispatches", "packs", "unpacks", "transposes", "fused_conversions")
+# what tables, pages and pivots read of the summary of a run
+_SUMMARY: dict[str, Any] = {
+    "goals": {"time_us": {"value": NUMBER}, "peak_bytes": {"value": NUMBER}},
+    "counts": dict.fromkeys(_COUNTS, int),
+    "bytes": {"bytes_moved": int},
+    "egraph": {"nodes": int},
+    "seconds": {"total": NUMBER},
+    "stop": str,
+    "claim": str,
+    "candidates": int,
+    "baseline": (dict, NoneType),
+    "verify": (dict, NoneType),
+    "rule_check": (dict, NoneType),
+}
+
+
+def _check_shape(data: Any, shape: Any) -> None:
+    """TypeError or KeyError unless data has these keys, with values of these types."""
+    for key, inner in shape.items():
+        if isinstance(inner, dict):
+            _check_shape(data[key], inner)
+        elif not isinstance(data[key], inner):
+            raise TypeError(f"`{key}` is {data[key]!r:.60}")
 
 
 def record_of(key: str, run: Run, totals_s: Sequence[float]) -> RunRecord:

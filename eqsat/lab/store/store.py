@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from eqsat.lab.store.content import used_versions
-from eqsat.lab.store.locks import Owner, lives
+from eqsat.lab.store.locks import Owner, lives, lock_of
 from eqsat.lab.store.machine import this_machine
 from eqsat.lab.store.record import RunRecord
 from eqsat.lab.store.tables import FILE, open_tables, store_problem
@@ -59,6 +59,7 @@ class RunStore:
         self.file = self.folder / FILE
         self._db = open_tables(self.file)
         self._owner = Owner(self.folder)
+        self.damage: dict[str, str] = {}  # key of a run -> what is wrong with its record
 
     def close(self) -> None:
         self._owner.close()
@@ -72,11 +73,20 @@ class RunStore:
 
     # ---- runs --------------------------------------------------------------------------------
     def find(self, key: str) -> RunRecord | None:
-        """The finished run of this key; one whose artefacts are gone is not finished."""
+        """The finished run of this key; one whose artefacts are gone is not finished.
+
+        Nor is one whose record cannot be read (`damage` says why): what is damaged runs again.
+        """
         found = self._one("SELECT record FROM runs WHERE run = ?", key)
         if found is None:
             return None
-        record = RunRecord.from_json(json.loads(found[0]))
+        try:
+            record = RunRecord.from_text(found[0])
+            if record.run != key:
+                raise ValueError(f"it is of the run {record.run}")
+        except ValueError as error:
+            self.damage[key] = str(error)
+            return None
         if record.folder and not (self.folder / record.folder / "manifest.json").is_file():
             return None
         return record
@@ -107,6 +117,16 @@ class RunStore:
                 return True
             self._end(attempt, "lost")
         return False
+
+    def holder(self, key: str) -> str:
+        """Who works on a run, for a person that waits for it."""
+        found = self._one(
+            "SELECT began_at, owner FROM attempts WHERE run = ? AND ended_at IS NULL", key
+        )
+        if found is None:
+            return "another process"
+        began, owner = found
+        return f"the process that began at {began} and holds `{lock_of(self.folder, owner)}`"
 
     def release(self, attempt: int, outcome: str) -> None:
         """End an attempt that gave nothing to keep."""

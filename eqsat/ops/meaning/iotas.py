@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -12,15 +13,21 @@ from eqsat.model.leaves import Leaf
 from eqsat.model.tensor import DTYPES, TensorType
 from eqsat.ops.meaning.programs import element_dtype
 
+KEY_DIGITS = 16  # of a SHA-256 in hex
 LARGEST = 2**20  # numbers of a line that are looked at
 
 
 def weight_key(array: Any) -> str:
     """Content hash of an array: 16 hex digits of SHA-256 over type, shape and bytes."""
     value = np.ascontiguousarray(array)
-    digest = hashlib.sha256(f"{value.dtype}{list(np.shape(array))}".encode())
+    digest = key_digest(value.dtype, np.shape(array))
     digest.update(value.tobytes())
-    return digest.hexdigest()[:16]
+    return digest.hexdigest()[:KEY_DIGITS]
+
+
+def key_digest(dtype: Any, shape: Sequence[int]) -> Any:
+    """What the bytes of an array of this type are added to for its key."""
+    return hashlib.sha256(f"{dtype}{list(shape)}".encode())
 
 
 def is_iota(leaf: Leaf) -> bool:
