@@ -66,7 +66,7 @@ def values() -> dict[str, Any]:
 
     from eqsat.extract.check import check
     from eqsat.schedule import faults
-    from eqsat.schedule.rebuilt import differences
+    from eqsat.schedule.rebuilt import rebuilt_differences
 
     told: dict[str, dict[str, Counter[str]]] = {}
 
@@ -84,7 +84,7 @@ def values() -> dict[str, Any]:
                 count("selections", kind, partial(check, graph, target, s))
         for kind, s in hostile.schedules(run.schedule):
             if s != run.schedule:
-                rebuilt = partial(differences, s, graph, run.selection, target)
+                rebuilt = partial(rebuilt_differences, s, graph, run.selection, target)
                 count("schedules, rebuilt", kind, rebuilt)
                 count("schedules, alone", kind, partial(faults, s, target, run.canonical))
     sums = {k: dict(sum(v.values(), Counter())) for k, v in told.items()}

@@ -42,7 +42,7 @@ from eqsat.model.placement import Lifetime
 from eqsat.run import placed
 from eqsat.run.filenames import PACKED, WEIGHTS
 from eqsat.schedule import faults
-from eqsat.schedule.rebuilt import differences
+from eqsat.schedule.rebuilt import rebuilt_differences
 
 RNG = np.random.default_rng(0)
 W = RNG.standard_normal((48, 64)).astype(np.float32)
@@ -195,11 +195,11 @@ def test_no_selection_that_was_corrupted_is_accepted_or_crashes(runs: dict[str, 
 def test_no_schedule_that_was_corrupted_is_accepted_or_crashes(runs: dict[str, eqsat.Run]):
     seen: Counter[str] = Counter()
     for run in runs.values():
-        assert differences(run.schedule, run.egraph, run.selection, run.target) == []
+        assert rebuilt_differences(run.schedule, run.egraph, run.selection, run.target) == []
         for kind, made in hostile.schedules(run.schedule):
             if made == run.schedule or (kind == "offset" and len(run.schedule.temporaries) == 1):
                 continue  # a single temporary may as well not be placed
-            assert differences(made, run.egraph, run.selection, run.target), kind
+            assert rebuilt_differences(made, run.egraph, run.selection, run.target), kind
             faults(made, run.target, run.canonical)  # in words, or none
             seen[kind] += 1
     assert len(seen) > 30

@@ -160,14 +160,13 @@ def _schedule_faults(folder: Path, target: str | None) -> list[Diagnostic]:
     EqsatError E314 if its stages do not follow from its e-graph.
     """
     import eqsat
-    from eqsat.run.rederived import faults as derived_faults
-    from eqsat.run.rederived import stages_of
+    from eqsat.run.rederived import stage_faults, stages_of
     from eqsat.schedule import faults
 
     run = eqsat.load(folder)
     if run.schedule is None:
         raise fail("E405", f"`{folder}` stopped before a schedule was made")
-    if other := derived_faults(stages_of(run)):  # of its baseline, too
+    if other := stage_faults(stages_of(run)):  # of its baseline, too
         message = f"`{folder}` is not what eqsat makes of its e-graph: {'; '.join(other)}"
         raise fail("E314", message, help=f"search again: `eqsat optimize PROGRAM -o {folder}`")
     machine = run.target if target is None else eqsat.target(target)

@@ -11,7 +11,7 @@ from eqsat.model.classnames import ClassNames
 from eqsat.model.extents import NO_SYMBOLS, Symbols
 from eqsat.model.ops import attr_from_json
 from eqsat.model.program import Program, infer
-from eqsat.model.restore import plain, restored
+from eqsat.model.restore import as_plain, restored
 from eqsat.model.shift import Shift, find_shift
 from eqsat.model.tensor import TensorType
 
@@ -189,10 +189,11 @@ class EGraph:
         rules = tuple(restored(RuleStat, r) for r in data["rules"])
         return cls(
             nodes, types, tuple(data["roots"]), tuple(data["values"]), rules,
-            plain(int, data["rounds"]), plain(str, data["stop"]), plain(float, data["seconds"]),
+            as_plain(int, data["rounds"]), as_plain(str, data["stop"]),
+            as_plain(float, data["seconds"]),
             restored(BlockReuse, data["blocks"]) if data.get("blocks") else None,
-            tuple(plain(str, n) for n in data.get("left_out", ())),
-            tuple(plain(str, n) for n in data.get("names", ())),
+            tuple(as_plain(str, n) for n in data.get("left_out", ())),
+            tuple(as_plain(str, n) for n in data.get("names", ())),
         )  # fmt: skip
 
     def to_text(self) -> str:

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any
 
-from eqsat.model.restore import plain
+from eqsat.model.restore import as_plain
 
 LONGEST = 64  # characters of a name that a front end makes up
 _UNSPEAKABLE = re.compile(r"[^\w.]+")
@@ -43,7 +43,9 @@ class Origin:
     @classmethod
     def from_json(cls, data: list[Any]) -> Origin:
         name, at, also = data
-        return cls(plain(str, name), plain(str, at), tuple([plain(str, other) for other in also]))
+        return cls(
+            as_plain(str, name), as_plain(str, at), tuple([as_plain(str, other) for other in also])
+        )
 
 
 NO_ORIGIN = Origin()

@@ -18,7 +18,7 @@ from eqsat.model.olderextents import of_today
 from eqsat.model.ops import ATTR_CLASSES, LEAVES, SAME_BYTES, attr_from_json
 from eqsat.model.origin import KEY, NO_ORIGIN, Origin, unique
 from eqsat.model.printed import Printed
-from eqsat.model.restore import plain, restored
+from eqsat.model.restore import as_plain, restored
 from eqsat.model.symbols import Symbol, extents_of
 from eqsat.model.tensor import TensorType
 from eqsat.model.text import program_text
@@ -159,7 +159,7 @@ class Program(Printed):
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Program:
-        b = Builder(plain(str, data["name"]))
+        b = Builder(as_plain(str, data["name"]))
         symbols = tuple(restored(Symbol, s) for s in data.get("symbols", ()))
         known = extents_of(symbols)
         for n in of_today(data["nodes"], data.get("extents")):

@@ -33,7 +33,7 @@ def _value(hint: Any, data: Any) -> Any:
         return None
     hint = _without_none(hint)
     if hint in _PLAIN:
-        return plain(hint, data)
+        return as_plain(hint, data)
     if hasattr(hint, "from_json"):
         return hint.from_json(data)
     if isinstance(hint, type) and _fields(hint):
@@ -54,7 +54,7 @@ def _value(hint: Any, data: Any) -> Any:
     return tuple(map(_value, inner, data))
 
 
-def plain(hint: type[T], data: Any) -> Any:
+def as_plain(hint: type[T], data: Any) -> Any:
     """Text, a truth or a number of this type; TypeError if it is something else."""
     if not isinstance(data, _PLAIN[hint]) or (isinstance(data, bool) and hint is not bool):
         raise TypeError(f"{data!s:.60} is no {hint.__name__}")

@@ -121,7 +121,7 @@ def _write_aside(
 
 
 @dataclass(frozen=True)
-class Contents:
+class RunFiles:
     """What a folder holds: JSON text by key of FILES, deflated, weights, exported opaque calls.
 
     packed: the file of the weights as the schedule reads them, if they are there and sealed.
@@ -133,7 +133,7 @@ class Contents:
     packed: Path | None
 
 
-def read_folder(folder: Path) -> Contents:
+def read_folder(folder: Path) -> RunFiles:
     """The files of a run, each as it was written; EqsatError (E309, E504)."""
     if not (folder / FILES["manifest"]).is_file():
         raise fail(
@@ -156,7 +156,7 @@ def read_folder(folder: Path) -> Contents:
         packed = check_weights(folder, manifest)
     except OSError as e:
         raise fail("E309", f"`{folder}` cannot be read: {e.strerror or e}") from e
-    return Contents(texts, read_arrays(folder / WEIGHTS), opaque, packed)
+    return RunFiles(texts, read_arrays(folder / WEIGHTS), opaque, packed)
 
 
 def _opaque_files(folder: Path) -> list[str]:

@@ -174,9 +174,9 @@ def _check_stages(run: SavedRun, place: Path, texts: Mapping[str, bytes]) -> Non
     names = (*_CHECKED, *_INPUT) if "mesh_plan" in texts else _CHECKED
     read = {k: _read(place, k, texts[k]) for k in names if k in texts}
     whole = rederived.Stages(run.target, **read, schedule=run.schedule, judged=run.judged)
-    found = rederived.faults(whole)
+    found = rederived.stage_faults(whole)
     for path, body in run.bodies.items():
-        found += [f"{path}: {f}" for f in rederived.faults(rederived.stages_of(body))]
+        found += [f"{path}: {f}" for f in rederived.stage_faults(rederived.stages_of(body))]
     if found:
         told = f"`{place}` is not what eqsat makes of its e-graph: {'; '.join(found[:SHOWN])}"
         by = manifest["versions"].get("eqsat", "?")

@@ -48,7 +48,7 @@ def stages_of(run: Run) -> Stages:
     return Stages(**{f.name: getattr(run, f.name) for f in fields(Stages)})
 
 
-def faults(stages: Stages) -> list[str]:
+def stage_faults(stages: Stages) -> list[str]:
     """What they say that does not follow from the e-graph and the target; nothing if all does."""
     stage = "egraph"
     found: list[str] = []
@@ -63,7 +63,7 @@ def faults(stages: Stages) -> list[str]:
 def _found(run: Stages) -> Iterator[tuple[str, str]]:
     """(stage, fault) of each fault; what follows from a faulty stage is not looked at."""
     from eqsat.extract import check
-    from eqsat.schedule.rebuilt import differences
+    from eqsat.schedule.rebuilt import rebuilt_differences
     from eqsat.schedule.replanned import replanned_faults
 
     run.program.verify()
@@ -83,4 +83,4 @@ def _found(run: Stages) -> Iterator[tuple[str, str]]:
         yield from ((chosen, f) for f in illegal)
         if schedule is not None and not illegal:
             rest = run.egraph, selection, run.target
-            yield from ((made, f) for f in differences(schedule, *rest))
+            yield from ((made, f) for f in rebuilt_differences(schedule, *rest))

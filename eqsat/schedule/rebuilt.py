@@ -15,10 +15,10 @@ from eqsat.schedule.build import build
 from eqsat.schedule.inplace import with_donated
 
 LONGEST = 60  # characters of a value that is told
-SHOWN = 8  # differences that are told
+SHOWN = 8  # rebuilt_differences that are told
 
 
-def differences(
+def rebuilt_differences(
     schedule: Schedule, egraph: EGraph, selection: Selection, target: Target
 ) -> list[str]:
     """How a schedule differs from the one of its selection; nothing if it is that one.
