@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
-from eqsat.model.nest import Nest
+from eqsat.model.nest import Access, Nest
 from eqsat.plan.productcheck import depends, multiplied_sides, multiply_adds
 from eqsat.plan.rowblocks import RowBlocks, RowExtents
 from eqsat.plan.rowroles import RowRoles, read_by, row_roles_of
@@ -80,6 +80,12 @@ def _in_place(s: RowExtents) -> Iterator[str]:
 
 
 def _counts(s: RowExtents) -> Iterator[str]:
+    r, sizes = s.roles, s.nest.sizes
+    depth = sizes[r.first.depth] if r.first else 0
+    if (s.length, s.width, s.depth) != (sizes[r.along], sizes[r.wide], depth):
+        yield "rows have another length, width or depth than their loops"
+    if s.row_count != s.nest.points(r.single) or s.batch != s.nest.points(r.batch):
+        yield "there are other rows than points of their loops"
     p, rows = s.plan, s.nest.points(s.roles.single)
     full = s.full_blocks
     if full * p.rows + (p.blocks - full) * (p.rows - 1) != rows or not 0 < full <= p.blocks:
@@ -97,6 +103,11 @@ def _counts(s: RowExtents) -> Iterator[str]:
 def _lives(s: RowExtents) -> Iterator[str]:
     """What is kept along the rows is there until it is read last."""
     p, r, slots = s.plan, s.roles, dict(s.plan.slots)
+    for i in (*r.values, *r.scalars):
+        if r.level[i] < _known_from(r, s.nest.stages[i].arguments):
+            yield f"stage {i} is computed before what it reads"
+    if r.last_level < _known_from(r, r.arguments_read):
+        yield "the last contraction reads what is not there yet"
     busy: dict[int, int] = {}  # slot → the pass that reads it last
     made = sorted(slots, key=lambda i: (r.level[i], i != (r.first.stage if r.first else -1)))
     for i in made:
@@ -112,6 +123,13 @@ def _lives(s: RowExtents) -> Iterator[str]:
         yield "the last contraction reads another row than what is kept for it"
     if source is None and busy.get(p.weights_slot, -1) > r.last_level:
         yield "what the last contraction reads lies where another stage is still read"
+
+
+def _known_from(r: RowRoles, arguments: Iterable[Access | int]) -> int:
+    """The first pass in which all of these are there: a reduction behind that which makes it."""
+    known = [a for a in arguments if isinstance(a, int) and a in r.level]
+    return max((r.level[a] + bool(r.nest.stages[a].combine and a in r.scalars) for a in known),
+               default=0)  # fmt: skip
 
 
 def _scratch(s: RowExtents) -> Iterator[str]:

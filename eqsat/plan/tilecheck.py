@@ -166,6 +166,8 @@ def _one_tile(sizes: Blocking) -> Iterator[str]:
     p = sizes.plan
     if p.dot and (sizes.row_count != p.rows or p.outer_rows or p.outer_columns or p.k_blocks > 1):
         yield "sums along the reduction are of one tile"
+    if p.dot and (p.in_registers or p.windows or p.strips or p.vector_rows or any(p.copied)):
+        yield "sums along the reduction are in memory, of elements that lie where they are"
     if p.in_order and (sizes.tiles != 1 or sizes.row_count != 1 or p.k_blocks == 1):
         yield "columns in order are of one row, whose sums are in memory"
     if p.in_order and (len(p.reduced) != 1 or p.dot or p.batch or p.outer_columns or any(p.copied)):

@@ -86,8 +86,9 @@ def _written(nest: Nest, buffer: int, size: int) -> list[str]:
             continue
         if s.access.lookups:
             raise Undecided(f"%{buffer} is written where an index says")
-        loops = {*s.loops, *nest.stages[s.stage].loops}
-        if beyond := _named(s.access).union(*(named(b.strides) for b in s.bounds)) - loops:
+        loops, stage = {*s.loops}, nest.stages[s.stage]
+        needs = _named(s.access).union(*(named(b.strides) for b in s.bounds), stage.loops) - loops
+        if beyond := {i for i in needs if nest.sizes[i] > 1}:
             return [f"%{buffer} is written along loops {sorted(beyond)}, which its store has not"]
         bounds = (*nest.bounds, *s.bounds)
         try:
