@@ -6,7 +6,6 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,12 +13,11 @@ import numpy as np
 from eqsat.execute.agree import Difference, Subject, arrays_of, worst_difference
 from eqsat.execute.draw import drawn_weights, packed_as
 from eqsat.execute.witness import Witness
-from eqsat.model.diag import EqsatError, fail
+from eqsat.model.diag import EqsatError
 from eqsat.model.folders import cache_folder
 from eqsat.model.leaves import Leaf
 from eqsat.model.tensor import DTYPES, is_float
 from eqsat.ops.meaning.programs import element_dtype
-from eqsat.run.loading import load_folder
 
 if TYPE_CHECKING:
     from eqsat.run.run import Run
@@ -30,7 +28,7 @@ TEXT = '''"""Run what eqsat chose and what was written, on random arguments."""
 
 from pathlib import Path
 
-from eqsat.run.reproducing import reproduce
+from eqsat.run.reproduce import reproduce
 
 print(reproduce(Path(__file__).parent))
 '''
@@ -76,12 +74,13 @@ def _range(x: Array) -> tuple[float, float]:
 def _seed(run: Run, ranges: Ranges) -> tuple[int, bool]:
     """A seed that shows the difference, and whether there is one."""
     for seed in range(SEEDS):
-        if _difference(run, ranges, seed) is not None:
+        if difference_of(run, ranges, seed) is not None:
             return seed, True
     return 0, False
 
 
-def _difference(run: Run, ranges: Ranges, seed: int) -> Difference | None:
+def difference_of(run: Run, ranges: Ranges, seed: int) -> Difference | None:
+    """Of the answer to the program on random numbers in these ranges; None if there is none."""
     from eqsat.run.calling import built
 
     program = run.program
@@ -104,20 +103,3 @@ def _drawn(leaf: Leaf, between: tuple[float, float], rng: np.random.Generator) -
     else:
         found = rng.integers(int(low), int(high) + 1, t.shape)
     return packed_as(leaf, np.asarray(found).astype(element_dtype(t.dtype)))
-
-
-def reproduce(folder: Path) -> str:
-    """What `reproduce.py` of a folder prints. EqsatError E405 if it is no such folder."""
-    run = load_folder(folder)
-    try:
-        data = json.loads((folder / ARGUMENTS).read_text(encoding="utf-8"))
-        ranges, seed = [(float(a), float(b)) for a, b in data["ranges"]], int(data["seed"])
-    except (OSError, ValueError, KeyError, TypeError) as e:
-        raise fail("E405", f"`{folder}` has no arguments that reproduce anything: {e}") from e
-    found = _difference(run, ranges, seed)
-    if found is None:
-        return f"`{run.program.name}`: no difference"
-    return (
-        f"`{run.program.name}`: {found.where}: {found.said}; {found.error:.1e} of the largest"
-        f" element, {found.allowed:.1e} allowed; {found.share:.1%} of the elements"
-    )
