@@ -8,7 +8,7 @@ from eqsat.extract import extract
 from eqsat.extract.solve.problem import GOALS
 from eqsat.model.affine import dim
 from eqsat.model.attr import Attr
-from eqsat.model.egraph import EGraph, ENode
+from eqsat.model.egraph import EGraph, ENode, RuleStat
 from eqsat.model.expr import arg, call
 from eqsat.model.generic import Generic, Yield
 from eqsat.model.layout import Layout
@@ -55,9 +55,11 @@ class Graph:
         return self.add(op, Leaf(name, TensorType("f32", shape), index, key))
 
     def build(self, *roots: int) -> EGraph:
+        rule = RuleStat("by-hand", "graphs.py:1:1", "", 0, 0, 0.0)
         graph = EGraph(
-            tuple(self.nodes), tuple(self.types), roots, tuple(self.values), (), 1, "saturated", 0.0
-        )
+            tuple(self.nodes), tuple(self.types), roots, tuple(self.values), (rule,), 1,
+            "saturated", 0.0,
+        )  # fmt: skip
         graph.verify()
         return graph
 

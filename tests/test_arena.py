@@ -131,7 +131,9 @@ def test_a_saved_schedule_that_is_wrong_fails_its_verification(run, tmp_path) ->
     first = run.schedule.temporaries[0]
     short = [replace(b, last=b.last - 1) if b is first else b for b in run.schedule.buffers]
     wrong = replace(run, schedule=replace(run.schedule, buffers=tuple(short)), use=RunUse())
-    found = load(wrong.save(tmp_path / "kept")).verify()
+    with pytest.raises(EqsatError, match=r"E314.*`last` is"):
+        load(wrong.save(tmp_path / "kept"))
+    found = wrong.verify()
     assert (found.outcome, found.arena) == ("mismatch", "mismatch")
     assert found.reason.startswith("on one arena: dispatch"), found.reason
     assert found.to_json()["arena_reason"] == found.reason

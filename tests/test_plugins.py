@@ -57,7 +57,7 @@ def said(*words):
 
 for command in ("show", "explain", "rules", "compare"):
     words = [command, "kept", *["kept"] * (command == "compare")]
-    assert said(*words) == (0, ""), words
+    assert said(*words) == (0, ""), (words, said(*words))
 exit_code, message = said("run", "kept")
 assert exit_code == 2
 assert "error[E601]: no plug-in that is installed brings the op `roll`" in message

@@ -71,7 +71,7 @@ def test_a_better_baseline_is_the_answer() -> None:
     assert _never_worse(replace(session, baseline=None), worse, TIME) is worse
 
 
-def test_a_search_that_finds_nothing_in_time_gives_the_baseline_without_bounds() -> None:
+def test_a_search_that_finds_nothing_in_time_gives_the_baseline_and_what_none_avoids() -> None:
     run = run_of()
     assert run.baseline is not None
     assert run.egraph is not None
@@ -80,7 +80,8 @@ def test_a_search_that_finds_nothing_in_time_gives_the_baseline_without_bounds()
     assert _unbeaten(session, own, "unknown").candidates == 10**6
     found = _unbeaten(session, run.baseline, "unknown")
     assert found.stop == WALL
-    assert all(g.bound == 0 for _, g in found.goals)
+    assert all(g.bound == min(g.value, session.floors.get(n, 0)) for n, g in found.goals)
+    assert 0 < found.goal("time").bound <= found.goal("time").value
 
 
 @pytest.mark.parametrize(

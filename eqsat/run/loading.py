@@ -8,8 +8,9 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from eqsat.model.compiled import Compiled
 from eqsat.model.cycles import uncollected
@@ -25,6 +26,9 @@ from eqsat.run import artefact, rederived
 from eqsat.run.filenames import FILES
 from eqsat.run.run import Run, RunUse
 from eqsat.run.stages import READERS
+
+if TYPE_CHECKING:
+    from eqsat.model.executor import Executable
 
 _CHECKED = ("program", "canonical", "egraph", "selection")
 _INPUT = ("baseline", "baseline_schedule")  # executed where a plan for a mesh cuts it
@@ -78,7 +82,20 @@ class SavedSource(_Texts, Source):
 
 
 class SavedRun(_Texts, Run):
-    """A run read from its folder, of which `schedule` and `target` are read at once."""
+    """A run read from its folder, of which `schedule` and `target` are read at once.
+
+    unchecked: the plug-in that is not installed, without which a schedule cannot be made again and
+    compared: the run can be looked at, and does not execute.
+    """
+
+    unchecked: EqsatError | None = None
+
+    @cached_property
+    def executable(self) -> Executable:
+        """As of a run; EqsatError (E601) if a plug-in is missing."""
+        if self.unchecked is not None:
+            raise self.unchecked
+        return super().executable
 
     rules = _later()
     canonical = _later()
@@ -161,7 +178,12 @@ def load_folder(folder: str | Path) -> Run:
         with _readable(place):
             vars(run)["bodies"] = _bodies_from_json(_data(texts["bodies"]), run)
     with uncollected():
-        _check_stages(run, place, texts)
+        try:
+            _check_stages(run, place, texts)
+        except EqsatError as why:
+            if why.diagnostics[0].code != rederived.NO_PLUGIN:
+                raise
+            vars(run)["unchecked"] = why
     return run
 
 

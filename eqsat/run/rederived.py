@@ -22,6 +22,7 @@ STRANGE = (
     ArithmeticError, AssertionError, AttributeError, EqsatError, LookupError, RecursionError,
     TypeError, ValueError,
 )  # fmt: skip
+NO_PLUGIN = "E601"
 
 
 @dataclass(frozen=True)
@@ -49,13 +50,18 @@ def stages_of(run: Run) -> Stages:
 
 
 def stage_faults(stages: Stages) -> list[str]:
-    """What they say that does not follow from the e-graph and the target; nothing if all does."""
+    """What they say that does not follow from the e-graph and the target; nothing if all does.
+
+    EqsatError (E601) if that takes a plug-in that is not installed.
+    """
     stage = "egraph"
     found: list[str] = []
     try:
         for stage, fault in _found(stages):
             found.append(f"`{FILES[stage]}`: {fault}")
     except STRANGE as e:
+        if isinstance(e, EqsatError) and e.diagnostics[0].code == NO_PLUGIN:
+            raise
         found.append(f"a stage behind `{FILES[stage]}` makes no sense: {type(e).__name__}: {e}")
     return found
 
