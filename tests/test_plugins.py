@@ -60,7 +60,7 @@ for command in ("show", "explain", "rules", "compare"):
     assert said(*words) == (0, ""), (words, said(*words))
 exit_code, message = said("run", "kept")
 assert exit_code == 2
-assert "error[E601]: no plug-in that is installed brings the op `roll`" in message
+assert "error[E601]: no tile strategy named `square`" in message, message
 """
     python(code, None, folder)
 

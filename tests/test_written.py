@@ -131,8 +131,8 @@ def planted(monkeypatch: pytest.MonkeyPatch, change: Any) -> tried.Row:
     """The row of a function where what eqsat compiles is changed."""
     compiled = eqsat.Run.compile
 
-    def compile(run: Any) -> Any:
-        call = compiled(run)
+    def compile(run: Any, **options: Any) -> Any:
+        call = compiled(run, **options)
         return lambda *args: change(list(call(*args)))
 
     monkeypatch.setattr(eqsat.Run, "compile", compile)
