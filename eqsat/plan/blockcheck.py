@@ -58,7 +58,7 @@ def _loops(nest: Nest, r: RowRoles) -> Iterator[str]:
             yield f"keys depend on loops {sorted(extra)}, along which they are kept"
         if extra := queries - {*r.rows, r.first.depth}:
             yield f"queries depend on loops {sorted(extra)}"
-    for t in nest.stores:
+    for t in r.nest.stores:
         own = {r.wide} if t.stage in (r.last, *r.epilogue) else {r.along}
         own = set() if t.stage in r.scalars else own
         if set(t.loops) & wide != ({*r.rows} | own) & wide:
