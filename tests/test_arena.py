@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import jax
 import loops
 import numpy as np
 import pytest
@@ -254,3 +255,14 @@ def test_which_sibling_is_a_vector_does_not_hang_on_numbers() -> None:
                 settings=[*settings, f"limits.vector={limit}"],
             )  # fmt: skip
             assert len(run.schedule.dispatches) == dispatches, (lines, limit)
+
+
+def test_what_two_dispatches_compute_is_equal() -> None:
+    """A gradient of a maximum asks which elements equal it, and divides by their number."""
+
+    def largest(x: jax.Array) -> jax.Array:
+        return (x * jax.lax.rsqrt((x * x).mean(-1, keepdims=True) + 0.1)).max(-1).sum()
+
+    x = np.random.default_rng(0).standard_normal((1, 1, 4)).astype(np.float32)
+    found = eqsat.optimize(jax.grad(largest), x, target="avx512-xla").verify(samples=1)
+    assert (found.outcome, found.arena) == ("ok", "ok"), found.reason

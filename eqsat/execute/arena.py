@@ -4,8 +4,8 @@ What a schedule says of memory is taken at its word here: a dispatch sees the by
 it names and nothing else, its results are written at their offsets, and bytes are overwritten when
 no buffer holds them any more. So a wrong lifetime, offset or border is a fault or a wrong number.
 
-Values are computed as the float64 reference does, and rounded to their element types where they
-enter a buffer.
+Every op is computed as the float64 reference does, and its values are rounded to their element
+types: what two dispatches compute, each for itself, is equal, as a gradient of a maximum asks.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from eqsat.execute.work import WorkBudget, operations
 from eqsat.model.control import Control
 from eqsat.model.program import Node, Program
 from eqsat.model.schedule import Buffer, Dispatch, Schedule
-from eqsat.model.tensor import DTYPES, TensorType
+from eqsat.model.tensor import DTYPES, TensorType, is_float
 from eqsat.ops.meaning import scalar
 from eqsat.ops.meaning.control import evaluate_control
 from eqsat.ops.meaning.programs import bind_leaves, element_dtype, evaluate_node
@@ -32,6 +32,13 @@ POISON = 0xFF  # what bytes hold that nobody wrote: NaN in every wide float, -1 
 
 class ArenaFault(Exception):
     """What a dispatch does that its schedule's buffers do not allow, a sentence."""
+
+
+def _rounded(x: Array, t: TensorType) -> Array:
+    if not is_float(t.dtype):
+        return x
+    with np.errstate(all="ignore"):
+        return scalar.hold(np.asarray(x).astype(element_dtype(t.dtype)), t.dtype)
 
 
 class Arena:
@@ -89,7 +96,8 @@ class Arena:
         for i in self.schedule.inside(d):
             if i not in held and nodes[i].op not in ("input", "weight"):
                 scratch = memory and self._scratch(i, d, memory)
-                held[i] = self._evaluated(i, lambda o, i=i: self._viewed(o, held, i), scratch)
+                found = self._evaluated(i, lambda o, i=i: self._viewed(o, held, i), scratch)
+                held[i] = [_rounded(x, t) for x, t in zip(found, nodes[i].types, strict=True)]
         return [self._viewed(w, held, w)[0] for w in d.writes]
 
     def _viewed(
