@@ -137,12 +137,8 @@ class JaxExecutable:
         return tuple(self.buffer(held, r) for r in program.results)
 
     def buffer(self, held: Mapping[int, Any], node: int) -> Any:
-        """The value of a node that is held itself, or as another view of its bytes."""
-        if node in held:
-            return held[node]
-        program, base = self.schedule.program, self.schedule.buffer_of(node)
-        found = next(x for i, x in held.items() if self.schedule.buffer_of(i) == base)
-        return found.reshape(program.nodes[node].type.shape)
+        """As `held_view`, of its schedule."""
+        return held_view(self.schedule, held, node)
 
     def dispatch(self, number: int) -> Callable[..., tuple[Any, ...]]:
         """One dispatch as a function of the buffers it reads, in their order, giving those it
@@ -184,6 +180,15 @@ class JaxExecutable:
         if array.dtype != element_dtype(t.dtype):
             raise fail("E503", f"{what} element type {array.dtype}")
         return array
+
+
+def held_view(schedule: Schedule, held: Mapping[int, Any], node: int) -> Any:
+    """The value of a node that is held itself, or as another view of its bytes."""
+    if node in held:
+        return held[node]
+    base = schedule.buffer_of(node)
+    found = next(x for i, x in held.items() if schedule.buffer_of(i) == base)
+    return found.reshape(schedule.program.nodes[node].type.shape)
 
 
 def differentiate_as(call: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from eqsat.execute.executable import held_view
 from eqsat.model.executor import Executable
 from eqsat.model.schedule import Schedule
 
@@ -44,7 +45,7 @@ def steps(
         held |= jax.jit(lambda given, numbers=numbers: _run(executable, numbers, given))(given)
         for n in numbers:
             d = schedule.dispatches[n]
-            reads, writes = ([np.asarray(_of(schedule, held, i)) for i in side]
+            reads, writes = ([np.asarray(held_view(schedule, held, i)) for i in side]
                              for side in (d.reads, d.writes))  # fmt: skip
             yield DispatchRun(n, reads, writes)
         held = {i: x for i, x in held.items() if last.get(schedule.buffer_of(i), -1) > numbers[-1]}
@@ -79,17 +80,8 @@ def _run(
     made: dict[int, Any] = {}
     for n in numbers:
         d = schedule.dispatches[n]
-        reads = [_of(schedule, held, r) for r in d.reads]
+        reads = [held_view(schedule, held, r) for r in d.reads]
         found = lax.optimization_barrier(executable.dispatch(n)(*reads))
         own = dict(zip(d.writes, found, strict=True))
         held, made = held | own, made | own
     return made
-
-
-def _of(schedule: Schedule, held: Mapping[int, Any], node: int) -> Any:
-    """The value of a node that is held itself, or as another view of its bytes."""
-    if node in held:
-        return held[node]
-    base = schedule.buffer_of(node)
-    found = next(x for i, x in held.items() if schedule.buffer_of(i) == base)
-    return found.reshape(schedule.program.nodes[node].type.shape)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from eqsat.api import Run
-    from eqsat.model.schedule import Schedule
 
 
 def repeated(
@@ -54,6 +53,7 @@ def operand_arrays(run: Run, seed: int = 0) -> list[list[Any]]:
     import numpy as np
 
     from eqsat.execute.draw import drawn_weights, random_inputs
+    from eqsat.execute.executable import held_view
 
     executable, schedule = run.executable, run.schedule
     assert schedule is not None, "a run with an executable has a schedule"
@@ -63,16 +63,7 @@ def operand_arrays(run: Run, seed: int = 0) -> list[list[Any]]:
     held = dict(executable.packed) | dict(zip(schedule.program.inputs, inputs, strict=True))
     found = []
     for i, d in enumerate(schedule.dispatches):
-        reads = [_buffer(schedule, held, r) for r in d.reads]
+        reads = [held_view(schedule, held, r) for r in d.reads]
         found.append(reads)
         held.update(zip(d.writes, jax.jit(executable.dispatch(i))(*reads), strict=True))
     return found
-
-
-def _buffer(schedule: Schedule, held: dict[int, Any], node: int) -> Any:
-    """The value of a node that is held itself, or as another view of its bytes."""
-    if node in held:
-        return held[node]
-    base = schedule.buffer_of(node)
-    found = next(x for i, x in held.items() if schedule.buffer_of(i) == base)
-    return found.reshape(schedule.program.nodes[node].type.shape)
