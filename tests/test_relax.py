@@ -134,9 +134,11 @@ def test_an_answer_worth_the_cap_is_within_it_whatever_floating_point_adds() -> 
     kept = []
     for least, cap in tried:
         reduced = ((6 * cap - least) / 6, (6 * cap - least + 1) / 6)
-        kept.append(Relaxation(least * (1 / 6), reduced, (), 1).within(cap))
+        kept.append(Relaxation(math.nextafter(least / 6, math.inf), reduced, (), 1).within(cap))
     assert set(kept) == {(0,)}
-    assert any(least * (1 / 6) + (6 * cap - least) / 6 > cap for least, cap in tried)
+    assert any(
+        math.nextafter(least / 6, math.inf) + (6 * cap - least) / 6 > cap for least, cap in tried
+    )
 
 
 def test_parts_of_a_product_beside_parts_of_an_argument_have_an_answer() -> None:
