@@ -34,7 +34,7 @@ FREE = {
     "contraction": {
         "asking", "prefetch", "prefetch_turns", "chain", "k_block", "tile_block", "panel_block",
         "row_tiles", "vectors", "wide", "strips", "outer_rows", "reduced", "scratch_bytes",
-        "dot", "in_order", "in_registers",
+        "dot", "in_order", "in_registers", "shifted",
     },
     "rows": {"block", "kept", "vectors", "lanes", "scratch_bytes", "vector", "square"},
     "row_blocks": {"chunk", "dots", "slots", "streamed", "wide_vectors", "scratch_bytes"},

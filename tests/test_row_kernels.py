@@ -307,3 +307,21 @@ def test_what_kernels_of_rows_do_not_take():
         rows.plan(moved((4, 4), (1, 0), body=call("rem", arg(0), arg(0))), MACHINE)
     with pytest.raises(NoNest, match="`exp` of f64"):
         rows.plan(moved((4, 4), (1, 0), "f64", call("exp", arg(0))), MACHINE)
+
+
+@pytest.mark.parametrize("machine", [MACHINE, AVX2], ids=["avx512", "avx2"])
+@pytest.mark.parametrize("channels", [1, 7, 8, 15, 16, 17, 48, 64, 65])
+def test_pads_of_whole_vectors_are_not_loaded(channels, machine):
+    """A load whose mask is empty takes fifty times as long where its address is no memory."""
+    height, width, c = 4, 5, channels
+    inside = (Bound((1, 0, 0), -2, height - 3), Bound((0, 1, 0), -1, width - 2))
+    step = ((width - 2) * c, c, 1)
+    base = -2 * step[0] - step[1]
+    read = Access(0, "f32", step, base, inside, float("-inf"))
+    stage = Stage(1, (0, 1, 2), arg(0), (read,), "f32")
+    store = Store(Access(1, "f32", (width * c, c, 1)), 0, (0, 1, 2))
+    nest = Nest((height, width, c), (stage,), (store,))
+    plan = rows.plan(nest, machine)
+    check(nest, f"padded{c}", machine, plan=plan, sizes={0: (height - 3) * (width - 2) * c})
+    masked = "masked.load" in generate(nest, plan, machine, "padded").ir
+    assert masked == bool(c % plan.parts[0].lanes)

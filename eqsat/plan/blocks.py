@@ -11,13 +11,15 @@ from dataclasses import replace
 from eqsat.model.nest import Access, Nest
 from eqsat.model.plan import Machine
 from eqsat.plan import estimate
-from eqsat.plan.contraction import UNROLL, Blocking, Tiling, row_stride
+from eqsat.plan.contraction import UNROLL, Blocking, Tiling
 from eqsat.plan.cores import CHAIN, ITEMS_PER_CORE, LEAST_CORES, LEAST_ITEM, even_blocks
 from eqsat.plan.roles import ProductRoles, source_access
-from eqsat.plan.stages import access_loops, accesses_read, additions
+from eqsat.plan.stages import access_loops, accesses_read, additions, row_stride
 from eqsat.plan.strips import strip_blocks
 from eqsat.plan.windowblocks import window_blocks
 
+MOST_SHIFTS = 64  # points of the innermost reduction loop, which are written out
+SHIFTED_ROWS = 2  # more of them multiply a vector oftener than it takes to read it
 SPARE = 5  # registers beside sums and columns where short vectors take their rows from lanes
 STREAM_RUN = 1024  # columns of a row that are read in order at least
 IN_ORDER = ("f32", "bf16")  # elements of rows that are read whole
@@ -55,6 +57,8 @@ def blocked(
     one = split(nest, roles, one, machine)
     if streamed and _is_in_order(nest, roles, one):
         return replace(one, in_order=True)
+    if _may_shift(nest, roles, one, machine):
+        return replace(one, shifted=True)
     return _prefetching(nest, roles, one)
 
 
@@ -66,6 +70,21 @@ def _is_in_order(nest: Nest, roles: ProductRoles, one: Tiling) -> bool:
     is_one = one.k_blocks > 1 and nest.points(one.row_loops) * nest.points(one.outer_rows) == 1
     plain = not (any(one.copied) or one.windows or one.outer_columns or one.batch or one.extra)
     return is_one and plain and len(one.reduced) == 1 and b.strides[one.vector_loop] == 1
+
+
+def _may_shift(nest: Nest, roles: ProductRoles, one: Tiling, machine: Machine) -> bool:
+    """Whether columns overlap from point to point of the innermost reduction loop: vectors that
+    are read anew at each cross cache lines, and few rows share what that takes."""
+    b = (roles.factors[0] if one.swapped else roles.factors[1]).direct
+    if b is None or b.dtype != "f32" or one.copied[1] or one.vector_rows or not one.reduced:
+        return False
+    step, taps = b.strides[one.reduced[-1]], nest.sizes[one.reduced[-1]]
+    last = len(one.reduced) - 1
+    whole = (last or one.k_blocks == 1) and (one.chain[0] < last or one.chain[1] >= taps)
+    overlap = b.strides[one.vector_loop] == 1 and 0 < step < one.lanes and 1 < taps <= MOST_SHIFTS
+    has_room = one.wide == 1 and 2 * one.vectors + 3 < machine.registers
+    is_able = "avx512f" in machine.features and 4 * one.lanes == machine.vector_bytes == 64
+    return bool(overlap and has_room and is_able and whole) and one.rows <= SHIFTED_ROWS
 
 
 def panel_count(nest: Nest, one: Tiling) -> int:

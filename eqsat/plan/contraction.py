@@ -60,6 +60,8 @@ class Tiling(Plan):
     in_order: bool = False  # of one row: rows of B are read whole, `k_block` of them side by side
     windows: bool = False  # A is copied element by element, each once; see `plan.windows`
     strips: bool = False  # tiles follow each other down `outer_rows` and leave pads out
+    # columns at neighbouring points of the innermost reduction loop are shifted in registers
+    shifted: bool = False
     in_registers: bool = True  # the epilogue; else over the tile in memory
     # rows of the next panel that turns of the innermost loop ask for, so many turns (a power of
     # two) for the same; of panels copied from columns, columns: each of the turns for others
@@ -83,6 +85,7 @@ class Tiling(Plan):
             + (", strips beside pads" if self.strips else "")
             + (f", {self.fused} products at once" if self.fused > 1 else "")
             + (", columns in order" if self.in_order else "")
+            + (", columns shifted" if self.shifted else "")
             + f", {self.items} items, scratch {self.scratch_bytes} B"
         )
 
@@ -311,14 +314,20 @@ class Blocking:
         return found
 
     @cached_property
+    def written_out(self) -> int:
+        """Points of the innermost reduction loop that a tile's code has one after the other."""
+        points = self.nest.sizes[self.plan.reduced[-1]]
+        return points if self.plan.strips else min(points, UNROLL)
+
+    @cached_property
     def columns_read(self) -> tuple[int, int]:
-        """Places that a tile of vectors reads of A per point of the outer reduction loops, with
-        `rows` rows and one fewer."""
+        """Places that a tile of vectors reads of A at points that are written out, with `rows`
+        rows and one fewer."""
         p, a = self.plan, self.a_access
         if a is None or not p.reduced or not p.row_loops:
-            return p.rows, p.rows - 1
+            return p.rows * self.written_out, (p.rows - 1) * self.written_out
         steps = a.strides[p.row_loops[-1]], a.strides[p.reduced[-1]]
-        taps = self.nest.sizes[p.reduced[-1]]
+        taps = self.written_out
         full, short = (touched(steps, (rows, taps)) for rows in (p.rows, p.rows - 1))
         return full, short
 
@@ -384,16 +393,3 @@ class Blocking:
         ends = itertools.accumulate(-(-n // 64) * 64 for n in sizes)
         first, second, third = ends
         return 0, first, second, third
-
-
-def row_stride(nest: Nest, row_loops: tuple[int, ...], access: Access) -> int | None:
-    """Elements from row to row, if that is one number for all rows of `row_loops`."""
-    step, found = 1, None
-    for i in reversed(row_loops):
-        if nest.sizes[i] > 1:
-            if found is None:
-                found = access.strides[i]
-            elif access.strides[i] != found * step:
-                return None
-            step *= nest.sizes[i]
-    return found or 0

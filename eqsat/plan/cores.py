@@ -9,6 +9,7 @@ ITEMS_PER_CORE = 4  # work items at least, so that others take those of a core t
 LINE = 16  # f32 elements of a cache line
 LEAST_ITEM = 1 << 14  # vectors of multiply-adds that are worth a work item: some microseconds
 LEAST_APART = 1024  # bytes between rows that are worth streaming: not those of a panel
+OWN_CACHE = 1 << 20  # bytes that a core's own caches hold, where nothing has to be asked for
 ASKED_BYTES = 12 << 10  # of streams, between what is read and what is asked for
 NEAR = 4  # elements apart at most that are shuffled out of whole vectors, not read one by one
 LEAST_CORES = 2  # that plans think of, also where a target prices the work of one

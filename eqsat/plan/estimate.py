@@ -14,7 +14,7 @@ from eqsat.model.nest import Access
 from eqsat.model.plan import Machine, Work
 from eqsat.model.tensor import DTYPES
 from eqsat.plan import expressions
-from eqsat.plan.cores import CHAINS, PAGE_BYTES
+from eqsat.plan.cores import CHAINS, LINE, PAGE_BYTES
 from eqsat.plan.roles import ProductFactor, source_access
 from eqsat.plan.stages import accesses_read, additions, needed, stages_read
 
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 PREFETCHED = 16  # streams that the core's prefetchers follow
 # picoseconds of a unit of work, see `model.plan.Constants`; of a copy, per byte
 FMA, LOAD, SCALAR, STRIDED, PAGE, TILE, COPY = 125, 125, 100, 1000, 5000, 15000, 25
-GATHERED = 0.7  # additions per element of a panel that is read one by one, beside the copy
+FAR = 4  # elements that are read one by one in the time of one from the next cache
+SHIFTED = 0.3  # additions per vector that is shifted beside a multiply-add
+TURNED = 5  # shuffles per vector of a square that is transposed in registers
 # additions per vector of f32: to spread the elements, then to convert or shift them
 WIDENING = {"f32": 0, "i32": 0, "bf16": 1, "f16": 1, "i8": 1, "u8": 1, "i16": 1, "u16": 1}
 LEVELS = (4, 10, 25, 50)  # picoseconds per byte, innermost first: some 250 to 20 GB/s
@@ -81,9 +83,14 @@ def tiled_work(sizes: Blocking, machine: Machine, items: int) -> Work:
             made = across * of_b + from_a * of_a
             # what makes the factors fills the wait for a sum, too
             fma += products * max((rows + more) * across, CHAINS - made)
-            loads += products * (across + _loads_of_rows(sizes, rows) * from_a)
+            loads += products * (
+                _loads_of_columns(sizes, across) + _loads_of_rows(sizes, rows) * from_a
+            )
+            converted += SHIFTED * products * across * p.shifted
             converted += times * k * made
-            if not p.strips:  # where a core begins the next tile while it sums this one
+            if not (
+                p.vector_rows or p.shifted
+            ):  # where a core begins the next tile while it sums this one
                 tiles += times * (1 if _is_streamed(sizes) else p.k_blocks)
             vectors += times * rows * across
     epilogue, strided = _epilogue(sizes, vectors)
@@ -101,14 +108,25 @@ def tiled_work(sizes: Blocking, machine: Machine, items: int) -> Work:
     )
 
 
+def _loads_of_columns(sizes: Blocking, across: int) -> float:
+    """Loads of B per point of the reduction: what lies across two cache lines is loaded as two."""
+    p, b = sizes.plan, source_access(sizes.factors[1])
+    if b is None or p.copied[1] or not p.reduced or b.strides[p.vector_loop] != 1:
+        return across
+    step = abs(b.strides[p.reduced[-1]])
+    if p.shifted:
+        return (across + 1) / min(p.lanes // step, sizes.nest.sizes[p.reduced[-1]])
+    crossed = 0 < step < p.lanes and p.lanes * DTYPES[b.dtype][0] // 8 * 2 > 4 * LINE
+    return across * (2 if crossed else 1)
+
+
 def _loads_of_rows(sizes: Blocking, rows: int) -> float:
     """Loads per element of A that is multiplied: neighbouring rows' windows share vectors, which
-    stay in registers where the innermost loop is written out."""
+    stay in registers where points of the innermost loop are written out."""
     p = sizes.plan
-    if not p.strips:
+    if not (p.vector_rows and p.reduced and rows):
         return 1.0
-    read = sizes.columns_read[rows < p.rows]
-    return read / (rows * sizes.nest.sizes[p.reduced[-1]])
+    return sizes.columns_read[rows < p.rows] / (rows * sizes.written_out)
 
 
 def widening(factor: ProductFactor, inner: tuple[int, ...]) -> float:
@@ -156,8 +174,19 @@ def _epilogue(sizes: Blocking, vectors: float) -> tuple[float, float]:
     cost = additions(nest, sizes.roles.epilogue)
     ends = [a for s in stages for a in accesses_read(s.arguments)]
     ends += [s.access for s in nest.stores]
-    strided = sum(a.strides[p.vector_loop] not in (0, 1) for a in ends)
+    width = min(sizes.width, nest.sizes[p.vector_loop])
+    strided = sum(one_by_one(a, p.vector_loop, width) for a in ends)
     return times * (cost + len(ends)), times * p.lanes * strided
+
+
+def one_by_one(access: Access, loop: int, count: int) -> int:
+    """Elements that an element of vectors along a loop costs, none where these are read whole.
+
+    One whose line leaves the nearest cache before its neighbour is read takes as long as `FAR`.
+    """
+    if access.strides[loop] in (0, 1):
+        return 0
+    return FAR if aliased(row_bytes(access, loop), count) else 1
 
 
 def _partials(sizes: Blocking, vectors: float) -> float:
@@ -198,9 +227,11 @@ def _copies(sizes: Blocking) -> tuple[float, float, float]:
             prologue += elements / p.lanes * _body_cost(sizes, factor)
             if factor is b and sizes.sums_columns:
                 prologue += 3 * elements / p.lanes / p.fused
-            strided += elements * _strided(factor, along, p.reduced)
-            if factor is b:
-                prologue += elements * GATHERED * _gathers(sizes)
+            turned = factor is b and _is_turned(sizes)
+            if turned:
+                run = nest.sizes[innermost]
+                prologue += TURNED * elements / run * -(-run // p.lanes)
+            strided += elements * (_strided(factor, along) - turned)
     return copied, prologue, strided
 
 
@@ -229,27 +260,24 @@ def _body_cost(sizes: Blocking, factor: ProductFactor) -> float:
     )
 
 
-def _strided(factor: ProductFactor, along: int, reduced: tuple[int, ...]) -> float:
-    """Accesses per element that no vector serves; transposes in registers count a quarter."""
-    found = 0.0
-    for a in factor.accesses:
-        step = a.strides[along] if along >= 0 else 0
-        if step not in (0, 1):
-            turned = factor.direct is a and any(a.strides[i] == 1 for i in reduced)
-            found += 0.25 if turned else 1
-        elif any(x.strides[along] for x in a.indices):
-            found += 1
-    return found
+def _strided(factor: ProductFactor, along: int) -> int:
+    """Accesses that no vector along a loop serves."""
+    if along < 0:
+        return 0
+    looked_up = (any(x.strides[along] for x in a.indices) for a in factor.accesses)
+    return sum(
+        a.strides[along] not in (0, 1) or looks
+        for a, looks in zip(factor.accesses, looked_up, strict=True)
+    )
 
 
-def _gathers(sizes: Blocking) -> bool:
-    """Whether a copied panel is read element by element: along no loop that the copy walks it is
-    contiguous for a vector's length."""
+def _is_turned(sizes: Blocking) -> bool:
+    """Whether a copied panel is columns that lie along the innermost reduction loop: squares of
+    them are transposed in registers."""
     p, a = sizes.plan, sizes.factors[1].direct
     if a is None or a.strides[p.vector_loop] in (0, 1) or not p.reduced:
         return False
-    last = p.reduced[-1]
-    return a.strides[last] != 1 or sizes.nest.sizes[last] < p.lanes
+    return a.strides[p.reduced[-1]] == 1
 
 
 def _is_streamed(sizes: Blocking) -> bool:

@@ -19,6 +19,7 @@ from eqsat.model.nest import Access, Nest
 from eqsat.model.plan import Constants, Parts, Plan, Work
 from eqsat.model.target import Memory, Target
 from eqsat.model.tensor import DTYPES
+from eqsat.plan.cores import LINE
 
 Stream = tuple[float, float]  # bytes that have to stay cached for it, bytes fetched
 
@@ -77,8 +78,16 @@ def touched_bytes(nest: Nest) -> dict[int, float]:
     """Per buffer, reads before writes: bytes that its accesses touch, each counted once."""
     found: dict[int, float] = dict.fromkeys((*nest.reads, *nest.writes), 0.0)
     for a in _with_indices(nest.accesses):
-        found[a.buffer] = max(found[a.buffer], _elements(nest, a) * DTYPES[a.dtype][0] / 8)
+        found[a.buffer] = max(found[a.buffer], _lines_bytes(nest, a))
     return found
+
+
+def _lines_bytes(nest: Nest, a: Access) -> float:
+    """Bytes of what an access touches: whole cache lines, where no neighbours are read."""
+    steps = [abs(s) for s, n in zip(a.strides, nest.sizes, strict=True) if s and n > 1]
+    each = DTYPES[a.dtype][0] / 8
+    apart = 1.0 if a.lookups else min(steps, default=1)
+    return _elements(nest, a) * max(each, min(apart * each, 4 * LINE))
 
 
 def _with_indices(accesses: Iterable[Access]) -> Iterable[Access]:

@@ -141,7 +141,7 @@ def _copies(sizes: RowExtents) -> tuple[float, float, float]:
         prologue += elements / p.lanes * _body_cost(sizes.nest, factor)
         is_turned = factor.plain is not None and factor.plain.strides[along] == 1
         if roles.first is not None and factor is roles.first.keys and is_turned:
-            strided += 0.25 * elements  # transposed in registers
+            prologue += elements / p.lanes * estimate.TURNED
         strided += elements * sum(a.strides[along] not in (0, 1) for a in factor.accesses)
     return copied, prologue, strided
 

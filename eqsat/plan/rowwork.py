@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from eqsat.model.nest import Access, Nest
 from eqsat.model.plan import Work
 from eqsat.model.tensor import DTYPES
-from eqsat.plan import expressions
+from eqsat.plan import estimate, expressions
 from eqsat.plan.cores import NEAR, PAGE_BYTES
 from eqsat.plan.passes import Dependences, Sweep
 from eqsat.plan.stages import access_loops, accesses_read, additions, summed
@@ -83,8 +83,11 @@ def _pass_work(
         elif far and _is_near(a, along) and part.square < 0:
             loads += one * (2 * a.strides[along] - 1)  # and shuffles
         elif far:
-            strided += one * lanes
-            pages += one * lanes * _shares_sets(a, along, nest)
+            if _shares_sets(a, along, nest):
+                pages += one * lanes
+                strided += one * lanes
+            else:
+                strided += one * lanes * max(estimate.one_by_one(a, along, nest.sizes[along]), 1)
         else:
             loads += one
         arithmetic += one * 2 * _bounds_tested(a, along, part.vectors)

@@ -70,6 +70,19 @@ def summed(works: Iterable[Work]) -> Work:
     return reduce(both, works, Work(items=0))
 
 
+def row_stride(nest: Nest, row_loops: tuple[int, ...], access: Access) -> int | None:
+    """Elements from row to row, if that is one number for all rows of `row_loops`."""
+    step, found = 1, None
+    for i in reversed(row_loops):
+        if nest.sizes[i] > 1:
+            if found is None:
+                found = access.strides[i]
+            elif access.strides[i] != found * step:
+                return None
+            step *= nest.sizes[i]
+    return found or 0
+
+
 @dataclass(frozen=True)
 class Moved:
     """Parts of a nest over other loops; `stages`: new numbers, where they change."""

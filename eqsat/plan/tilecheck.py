@@ -9,9 +9,10 @@ from itertools import pairwise
 from eqsat.model.nest import Access, Bound, Nest
 from eqsat.model.tensor import DTYPES
 from eqsat.ops.nests.reached import named, span
-from eqsat.plan.contraction import Blocking, Tiling, row_stride
+from eqsat.plan.contraction import Blocking, Tiling
 from eqsat.plan.productcheck import depends, multiplied_sides, multiply_adds, pads_of
 from eqsat.plan.roles import product_roles_of
+from eqsat.plan.stages import row_stride
 
 
 def tiling_faults(nest: Nest, p: Tiling) -> Iterator[str]:
@@ -172,9 +173,27 @@ def _one_tile(sizes: Blocking) -> Iterator[str]:
         yield "columns in order are of one row, whose sums are in memory"
     if p.in_order and (len(p.reduced) != 1 or p.dot or p.batch or p.outer_columns or any(p.copied)):
         yield "columns in order are of one loop, and lie where they are"
+    yield from _shifted(sizes)
     a, b = (f.direct for f in sizes.factors)
     if p.in_order and not (a and b and a.dtype == "f32" and b.strides[p.vector_loop] == 1):
         yield "columns in order are no vectors, or the row is not of f32"
+
+
+def _shifted(sizes: Blocking) -> Iterator[str]:
+    """Columns that are shifted lie where they are, 16 to a vector, and a tile has all taps."""
+    p, b = sizes.plan, sizes.factors[1].direct
+    if not p.shifted:
+        return
+    if any((p.copied[1], p.vector_rows, p.dot, p.in_order, p.wide > 1, p.fused > 1, not p.reduced)):
+        yield "columns that are shifted are vectors in memory, of one loop"
+    elif b is None or b.dtype != "f32" or p.lanes != 16 or b.strides[p.vector_loop] != 1:
+        yield "columns that are shifted are no vectors of 16 f32"
+    elif not 0 < b.strides[p.reduced[-1]] < p.lanes:
+        yield "columns that are shifted do not overlap"
+    elif len(p.reduced) == 1 and (p.k_blocks > 1 or p.chain[1] < sizes.nest.sizes[p.reduced[0]]):
+        yield "columns that are shifted are cut along their taps"
+    elif p.chain[0] == len(p.reduced) - 1 and p.chain[1] < sizes.nest.sizes[p.reduced[-1]]:
+        yield "columns that are shifted are summed in parts"
 
 
 # ---- what is read where it lies ------------------------------------------------------------------

@@ -75,16 +75,13 @@ def _candidates(nest: Nest, roles: ProductRoles, machine: Machine) -> Iterator[T
 def _vector_loops(
     nest: Nest, a: ProductFactor, b: ProductFactor, columns: tuple[int, ...], batch: tuple[int, ...]
 ) -> list[int]:
-    """Loops along which vectors of B lie, or the result's do; of both factors if there are such."""
+    """Loops along which vectors of B lie, or the result's do; those of both factors along which A
+    lies are for vectors of both: B, such as the taps of every channel, may be copied."""
     unit = [i for i in columns if b.direct and b.direct.strides[i] == 1]
     written = [i for i in columns if any(s.access.strides[i] == 1 for s in nest.stores)]
     of_b = [i for i in columns if any(x.strides[i] == 1 for x in b.accesses)]
     found = list(dict.fromkeys([*unit, *written, *of_b]))
-    both = [
-        i
-        for i in batch
-        if b.direct and b.direct.strides[i] == 1 and any(x.strides[i] == 1 for x in a.accesses)
-    ]
+    both = [i for i in batch if b.direct and any(x.strides[i] == 1 for x in a.accesses)]
     return [*found, *both] or list(columns[-1:])
 
 
@@ -96,7 +93,7 @@ def _tiled(
     must_b = not _may_compute(nest, own, b) and _must_copy(nest, b, own, ())
     source = source_access(b)
     strided = source is None or source.strides[own.vector_loop] != 1
-    if own.vector_rows and (must_a or must_b or b.inline):
+    if own.vector_rows and (must_a or b.direct is None):
         return
     reduced = _reduction_order(nest, roles, a, b)
     for copy_a in (False, True):
@@ -157,8 +154,6 @@ def _windowed(
     in_groups = roles.dtype != "f32"
     must_b = _must_copy(nest, b, own, ()) or (b.direct and b.direct.strides[own.vector_loop] != 1)
     must_b = must_b or in_groups
-    if own.vector_rows and must_b:
-        return
     row_loops, outer = _rows(nest, a, rows, copied=False)
     one = replace(
         own,
@@ -170,7 +165,7 @@ def _windowed(
     orders = dict.fromkeys(_reduction_order(nest, roles, *x) for x in ((a, b), (b, a)))
     for n, w in _panels(nest, one, b, machine):
         for copy_b in (True,) if must_b else (False, True):
-            if w == 1 and (not own.vector_rows or not copy_b):
+            if w == 1 and (must_b or not own.vector_rows or not copy_b):
                 sized = replace(one, vectors=n, wide=w, copied=(False, copy_b))
                 for order in orders:
                     together = _groups(nest, a, b, found, order, machine) if in_groups else 1
@@ -186,6 +181,9 @@ def _strips(
     a, b = roles.factors[::-1] if own.swapped else roles.factors
     found = roles.coordinates[own.swapped]
     if not own.vector_rows or (len(rows) < 2 and found is None) or _must_copy(nest, b, own, ()):
+        return
+    assert b.direct is not None
+    if b.direct.strides[own.vector_loop] != 1:  # every tile would copy them again
         return
     row_loops, outer = _rows(nest, a, rows, copied=False)
     if found is not None and found.pads:
@@ -249,11 +247,12 @@ def _dots(
     order = _reduction_order(nest, roles, a, b)
     reduced = (*(i for i in order if i != both[0]), both[0])
     fitting = (n for n in (8, 4, 2, 1) if count * n + n + 2 <= machine.registers)
-    dot = next(fitting, 1)
-    is_long = nest.sizes[both[0]] * fetched_bytes(b) >= LONG_COLUMN
+    dot, column = next(fitting, 1), nest.sizes[both[0]] * fetched_bytes(b)
+    # as many lines from memory are on their way then; from a cache that is near they take its sets
+    is_far = column >= LONG_COLUMN and nest.points(b.loops) * fetched_bytes(b) > machine.caches[-1]
     one = replace(
         own,
-        dot=16 if count == 1 and dot == 8 and is_long else dot,
+        dot=16 if count == 1 and dot == 8 and is_far else dot,
         row_loops=rows,
         reduced=reduced,
         rows=count,
@@ -269,7 +268,8 @@ def _widths(rows: int, along: int, machine: Machine) -> list[int]:
     """Vectors of a panel: two or three where rows fill the registers, more where they do not."""
     if rows >= MANY_ROWS:
         return sorted({min(n, along) for n in (2, 3)})
-    fitting = [n for n in (1, 2, 3, 4, 6, 8, 12, 16, 24) if n <= along]
+    even = (-(-along // n) for n in range(1, 5))  # panels, none of which is short
+    fitting = [n for n in sorted({1, 2, 3, 4, 6, 8, 12, 16, 24, *even}) if n <= along]
     fitting = [n for n in fitting if (rows + 1) * n < machine.registers] or fitting[:1]
     return [n for n in fitting if rows * n >= CHAINS] or fitting[-1:]
 

@@ -9,7 +9,7 @@ from eqsat.execute.kernels.frame import F32, Frame, operands
 from eqsat.execute.kernels.ir import Code, Index, Mask
 from eqsat.execute.kernels.kinds import Value
 from eqsat.execute.kernels.tiles import argument_kinds
-from eqsat.plan.cores import ASKED_BYTES
+from eqsat.plan.cores import ASKED_BYTES, OWN_CACHE
 
 
 def write_dots(outer: Frame, rows: int, last: bool) -> Any:
@@ -69,10 +69,13 @@ class Dots:
     def _innermost(self, a: Value, b: Value, size: int, sums: list[Value]) -> list[Value]:
         code, lanes = self.code, self.frame.plan.lanes
         rows, (columns,) = operands(self.frame)
+        nest, sizes = self.frame.nest, self.frame.sizes
+        is_far = nest.points(sizes.factors[1].loops) * sizes.fetched_bytes[1] > OWN_CACHE
 
         def turn(i: Index, *sums: Value) -> list[Value]:
             x, y = rows.at(code, a, i), columns.at(code, b, i)
-            self._ask_ahead(y)
+            if is_far:
+                self._ask_ahead(y)
             return self._step(x, y, list(sums), None)
 
         whole = size // lanes * lanes
@@ -83,7 +86,7 @@ class Dots:
         return self._step(x, y, sums, size - whole)
 
     def _ask_ahead(self, b: Value) -> None:
-        """The same place some columns on: no prefetcher follows so few and short streams."""
+        """The same place some columns on: no prefetcher follows so few streams from end to end."""
         (columns,), sizes = operands(self.frame)[1], self.frame.sizes
         apart = int(ASKED_BYTES // (columns.vector * sizes.fetched_bytes[1]))
         for c in range(self.columns):

@@ -12,8 +12,7 @@ from eqsat.execute.kernels.ir import Index, Mask
 from eqsat.execute.kernels.kinds import I64, POINTER, TYPES, Value
 from eqsat.execute.kernels.points import Points
 from eqsat.model.nest import Access, Store
-from eqsat.plan.contraction import row_stride
-from eqsat.plan.stages import access_loops
+from eqsat.plan.stages import access_loops, row_stride
 
 Vector = tuple[int, int, int | None]
 SIDE = 16  # rows and lanes of what is transposed in registers

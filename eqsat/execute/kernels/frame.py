@@ -11,8 +11,9 @@ from eqsat.execute.kernels.ir import Code, Index, Mask
 from eqsat.execute.kernels.kinds import I64, POINTER, TYPES, Value, lanes_of
 from eqsat.execute.kernels.lanes import Lanes
 from eqsat.model.nest import Access, Nest
-from eqsat.plan.contraction import UNROLL, Blocking, Tiling, row_stride
+from eqsat.plan.contraction import UNROLL, Blocking, Tiling
 from eqsat.plan.roles import source_access
+from eqsat.plan.stages import row_stride
 
 F32 = TYPES["f32"]
 # point of the loop a panel is wide over, element in the panel, lanes if not all

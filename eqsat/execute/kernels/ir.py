@@ -241,6 +241,16 @@ class Code(IndexCode):
         kind = ll.FunctionType(POINTER, [POINTER])
         return self.builder.call(ll.InlineAsm(kind, "", "=r,0", side_effect=True), [pointer])
 
+    def shifted(self, first: Value, second: Value, by: int) -> Value:
+        """16 elements of 32 that two vectors of f32 hold, from the one numbered `by` on.
+
+        Written as the instruction: LLVM would make a load of what it knows to have been loaded, or
+        a permutation that takes its order from another register.
+        """
+        kind = ll.FunctionType(first.type, [first.type, first.type])
+        text = f"valignd $${by}, $1, $2, $0"
+        return self.builder.call(ll.InlineAsm(kind, text, "=v,v,v"), [first, second])
+
     def first_lanes(self, count: Index, lanes: int) -> Mask:
         """The mask of the first `count` lanes: None where all are, an int where it is known."""
         if isinstance(count, int):

@@ -45,6 +45,11 @@ def write_tile(outer: Frame, rows: int, last: bool, tile: int = 0) -> Any:
     return frame.code.function
 
 
+def _fewer(count: int, lanes: int) -> int | None:
+    """Lanes of a vector of which so many elements are there, if not all."""
+    return count if count < lanes else None
+
+
 @dataclass(frozen=True)
 class RegisterTile:
     frame: Frame
@@ -207,6 +212,9 @@ class RegisterTile:
             for i, tile in enumerate(apart):
                 sums = tile._step(a, b, sums, i)
             return sums
+        if self.frame.plan.shifted:
+            assert isinstance(size, int), "parts of shifted columns are whole loops"
+            return self._shifted(a, b[0], size, sums)
 
         def turn(i: Index, a: Value, *carried: Value) -> list[Value]:
             b, sums = self._apart(carried)
@@ -230,11 +238,41 @@ class RegisterTile:
         left = code.rem(size, UNROLL)
         return self._apart(code.loop(0, left, 1, self._carried(a, b, sums), single)[1:])[1]
 
+    def _shifted(self, a: Value, b: Value, size: int, sums: list[Value]) -> list[Value]:
+        """The innermost loop along neighbours of the vectors: these are shifted from tap to tap.
+
+        A vector that is read anew for each tap crosses a cache line nearly every time, which takes
+        twice as long as one that does not.
+        """
+        (x,), lanes = self.b, self.lanes
+        step, (_, start, left) = x.reduced[-1], self.vectors[-1]
+        width = start + (left or lanes)
+        together = -(-lanes // step)  # taps that begin in the first vector
+        for first in range(0, size, together):
+            taps = min(together, size - first)
+            ends = width + (taps - 1) * step
+            read = [
+                self._load(x, b, first * step + n, _fewer(ends - n, lanes))
+                for n in range(0, ends, lanes)
+            ]
+            for u in range(taps):
+                columns = [self._shift(read[j:], u * step) for j in range(len(self.vectors))]
+                sums = self._products(a, columns, sums, first + u)
+        return sums
+
+    def _shift(self, read: Sequence[Value], by: int) -> Value:
+        """The vector that begins so many elements behind the first one's start."""
+        behind = read[1] if len(read) > 1 else read[0]  # no lane of it is used
+        return self.code.shifted(read[0], behind, by) if by else read[0]
+
     def _step(self, a: Value, b: list[Value], sums: list[Value], u: int) -> list[Value]:
         """All multiply-adds at one point of the reduction, `u` points on."""
+        return self._products(a, [self._columns_of(b, v, u) for v in self.vectors], sums, u)
+
+    def _products(self, a: Value, columns: list[Value], sums: list[Value], u: int) -> list[Value]:
+        """The sums with the products of these columns, `u` points on."""
         code, plan = self.code, self.frame.plan
         a_point = u * (self.a.reduced[-1] if self.a.reduced else 0)
-        columns = [self._columns_of(b, v, u) for v in self.vectors]
         found = list(sums)
         if self._overlaps():
             a = code.opaque(a)

@@ -21,6 +21,7 @@ def compile_ir(text: str, cpu: str, features: str) -> bytes:
 
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
+    llvm.initialize_native_asmparser()  # of single instructions
     module = llvm.parse_assembly(text)
     module.verify()
     return target_machine(cpu, features).emit_object(module)
