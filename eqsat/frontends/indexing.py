@@ -112,15 +112,17 @@ def _places(ctx: Context, start: Tensor, width: int, room: int) -> Tensor:
 def dynamic_update_slice(ctx: Context, eqn: Any, xs: Sequence[Tensor]) -> Results:
     """Known starts: what is before, the update and what is after, side by side.
 
-    Others: a choice per element by its position, which lets layouts pass as any elementwise op.
+    Others: a choice per element by its position, which lets layouts pass as any elementwise op. So
+    is a known row beside these, as that of a layer: the choice is then of one value, the whole.
     """
     x, update, *starts = xs
     cut = [d for d, (s, n) in enumerate(zip(x.shape, update.shape, strict=True)) if n < s]
     if 0 in update.shape:
         return [x]
-    fixed = [d for d in cut if starts[d].is_constant]
     moving = [d for d in cut if not starts[d].is_constant]
-    return [_replaced(ctx, x, update, starts, fixed, moving)]
+    chosen = [d for d in cut if d in moving or (moving and update.shape[d] == 1)]
+    fixed = [d for d in cut if d not in chosen]
+    return [_replaced(ctx, x, update, starts, fixed, chosen)]
 
 
 def _replaced(
@@ -129,32 +131,37 @@ def _replaced(
     update: Tensor,
     starts: Sequence[Tensor],
     fixed: list[int],
-    moving: list[int],
+    chosen: list[int],
 ) -> Tensor:
     if not fixed:
-        return _chosen(ctx, x, update, starts, moving) if moving else update
+        return _chosen(ctx, x, update, starts, chosen) if chosen else update
     d, *rest = fixed
     width, room = update.shape[d], x.shape[d] - update.shape[d]
     at = min(max(int(starts[d].constant), 0), room)
     before, after = sliced_along(ctx, x, d, 0, at), sliced_along(ctx, x, d, at + width, x.shape[d])
     there = sliced_along(ctx, x, d, at, at + width)
     return concatenated(
-        ctx, [before, _replaced(ctx, there, update, starts, rest, moving), after], d
+        ctx, [before, _replaced(ctx, there, update, starts, rest, chosen), after], d
     )
 
 
 def _chosen(
-    ctx: Context, x: Tensor, update: Tensor, starts: Sequence[Tensor], moving: list[int]
+    ctx: Context, x: Tensor, update: Tensor, starts: Sequence[Tensor], chosen: list[int]
 ) -> Tensor:
-    """x, and the update where every moving dim's position is inside it."""
+    """x, and the update where the position in every one of these dims is inside it."""
     values, inside = [x, update], []
-    for d in moving:
+    for d in chosen:
         extent, width = x.shape[d], update.shape[d]
+        at = arg(len(values))
+        values.append(view(line(ctx, extent), x.shape, [dim(d)]))
+        if starts[d].is_constant:
+            inside.append(_within(at, const(min(max(int(starts[d].constant), 0), extent - 1)), 1))
+            continue
         start = clamped(ctx, starts[d], extent - width)
         if width > 1:
             values[1] = taken(ctx, values[1], _offsets(ctx, start, extent, width), d)
-        at, begin = arg(len(values)), arg(len(values) + 1)
-        values += [view(line(ctx, extent), x.shape, [dim(d)]), start]
+        begin = arg(len(values))
+        values.append(start)
         inside.append(_within(at, begin, width))
     body = call("select", _all(inside), arg(1), arg(0))
     return ctx.elementwise(body, values, x.shape, x.dtype)

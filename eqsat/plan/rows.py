@@ -17,7 +17,7 @@ from eqsat.model.plan import Machine, Plan, Work
 from eqsat.plan import estimate, expressions
 from eqsat.plan.passes import Dependences, RowSection, Sweep, dependences
 from eqsat.plan.rowwork import element_bytes, row_work, turned
-from eqsat.plan.stages import accesses_read, additions, stages_read, summed
+from eqsat.plan.stages import access_loops, accesses_read, additions, stages_read, summed
 
 ITEM_COST = 4_000  # additions of vectors that a work item is worth at least
 ITEMS = 64  # work items that are enough
@@ -88,8 +88,8 @@ def _text(p: Part) -> str:
 def plan(nest: Nest, machine: Machine) -> Rows:
     """Rows take every nest; NoNest where a function or an element type has no vector code."""
     expressions.check_bodies(nest)
-    if any(s.access.lookups for s in nest.stores):
-        raise NoNest("kernels write no element whose place is looked up")
+    if any(access_loops(x) for s in nest.stores for x in s.access.indices):
+        raise NoNest("kernels write no element whose place is looked up point by point")
     passes = dependences(nest)
     chosen = [_section(nest, passes, s, machine) for s in passes.sections]
     parts = tuple(c.part for c in chosen)
