@@ -38,7 +38,10 @@ def update_faults(whole: Nest, few: Nest, lines: Collection[int]) -> Iterator[st
         yield f"loops {own} have more than {MOST:,} places together"
         return
     new = [k for a, b in _pairs(whole, few) for k in b.lookups[len(a.lookups) :]]
-    numbers = sorted({x for k in new for x in k.arguments if not any(x.strides)}, key=str)
+    numbers = sorted({x for k in new for x in k.arguments}, key=str)
+    if any(x.strides[i] for x in numbers for i in own):
+        yield "where it begins depends on loops that became shorter"
+        return
     for values in _tried([whole.sizes[i] for i in own], len(numbers)):
         given = dict(zip(numbers, values, strict=True))
         if fault := _Places(whole, own, given, lines).fault(few):

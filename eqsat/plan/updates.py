@@ -22,7 +22,7 @@ from eqsat.plan.inplace import in_place, kept_where
 from eqsat.plan.stages import access_loops
 from eqsat.plan.updatecheck import update_faults
 
-Number = tuple[Expr, tuple[Access, ...]]  # an integer that is the same at all points
+Number = tuple[Expr, tuple[Access, ...]]  # an integer, and what it is computed from
 
 
 def nest_in_place(schedule: Schedule, dispatch: Dispatch) -> Nest:
@@ -109,7 +109,12 @@ def _spans(nest: Nest, lines: Collection[int], stage: int, condition: Expr) -> d
             width = _less(high.number, low.number)
             if width is not None and width > 0:
                 found.setdefault(low.loop, Span(width, low.number))
-    return found
+    return {k: s for k, s in found.items() if not _loops(s) & found.keys()}
+
+
+def _loops(span: Span) -> frozenset[int]:
+    """The loops that a start depends on."""
+    return frozenset().union(*map(access_loops, span.start[1]))
 
 
 def _all_of(nest: Nest, stage: int, e: Expr) -> Iterator[tuple[Expr, int]]:
@@ -144,7 +149,7 @@ def _terms(nest: Nest, lines: Collection[int], stage: int, e: Expr) -> Iterator[
 
 
 def _number(nest: Nest, stage: int, e: Expr) -> Number | None:
-    """An i32 that is the same at all points, over the accesses that it reads."""
+    """An i32 over the accesses that it reads."""
     arguments: list[Access] = []
     new: dict[int, Expr] = {}
     for i in e.operands():
@@ -158,7 +163,7 @@ def _number(nest: Nest, stage: int, e: Expr) -> Number | None:
             new[i] = cast(body.substitute(shifted), "i32")
             arguments += read
             continue
-        if access_loops(a) or a.bounds:
+        if a.bounds:
             return None
         new[i] = arg(len(arguments))
         arguments.append(a)
