@@ -151,7 +151,7 @@ def _section(nest: Nest, passes: Dependences, section: RowSection, machine: Mach
     groups = passes.groups(section)
     found = list(_candidates(nest, passes, section, groups, machine))
     if not found:
-        raise NoNest("kernels write no elements side by side whose places are looked up apart")
+        raise NoNest("kernels write no passes of a row whose places are looked up")
     return min(found, key=lambda c: estimate.cycles(c.work, machine))
 
 
@@ -164,8 +164,8 @@ def _candidates(
     outer = [i for i in section.outer if nest.sizes[i] > 1]
     looked_up = [x for i in section.stores for x in nest.stores[i].access.indices]
     tied = frozenset[int]().union(*map(access_loops, looked_up))
-    for v in (i for i in outer if i not in tied):
-        lanes = _lanes(nest.sizes[v], widest)
+    for v in outer:
+        lanes = 1 if v in tied else _lanes(nest.sizes[v], widest)
         squares = [-1, *(u for u in outer if u != v)] if pure and not looked_up else [-1]
         for u in squares:
             side = min(lanes, SQUARE) if u >= 0 else lanes

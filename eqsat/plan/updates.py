@@ -87,9 +87,10 @@ def updated(nest: Nest, lines: frozenset[int]) -> Nest:
 # ---- conditions ----------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class _Term:
-    """`line fn number` of a loop, the line's first place taken from the number."""
+    """`line + first fn number` of a loop."""
 
     loop: int
+    first: int
     fn: str
     number: Number
 
@@ -103,12 +104,12 @@ def _spans(nest: Nest, lines: Collection[int], stage: int, condition: Expr) -> d
     found: dict[int, Span] = {}
     for t in terms:
         if t.fn == "eq":
-            found.setdefault(t.loop, Span(1, t.number))
+            found.setdefault(t.loop, Span(1, _minus(t.number, t.first)))
     for low in (t for t in terms if t.fn == "ge"):
-        for high in (t for t in terms if t.fn == "lt" and t.loop == low.loop):
-            width = _less(high.number, low.number)
+        same = (t for t in terms if (t.fn, t.loop, t.first) == ("lt", low.loop, low.first))
+        for width in (_less(high.number, low.number) for high in same):
             if width is not None and width > 0:
-                found.setdefault(low.loop, Span(width, low.number))
+                found.setdefault(low.loop, Span(width, _minus(low.number, low.first)))
     return {k: s for k, s in found.items() if not _loops(s) & found.keys()}
 
 
@@ -145,7 +146,7 @@ def _terms(nest: Nest, lines: Collection[int], stage: int, e: Expr) -> Iterator[
         loops = [i for i, s in enumerate(a.strides) if s]
         number = _number(nest, stage, other)
         if len(loops) == 1 and a.strides[loops[0]] == 1 and a.dtype == "i32" and number:
-            yield _Term(loops[0], fn, _minus(number, a.base))
+            yield _Term(loops[0], a.base, fn, number)
 
 
 def _number(nest: Nest, stage: int, e: Expr) -> Number | None:
