@@ -178,6 +178,18 @@ def test_what_is_not_known_to_be_few_points_stays_whole() -> None:
         assert updated(other, LINES) is other
 
 
+def test_only_updates_are_in_place_of_what_is_computed() -> None:
+    """Also the second time: equal nests are remembered."""
+
+    def plain(x: Any, y: Any) -> Any:
+        return jnp.exp(x @ y) * 2.0 / (x @ y).sum(0)
+
+    for _ in range(2):
+        run = eqsat.optimize(plain, array(0, 40, 40), array(1, 40, 40), target="avx512")
+        assert run.schedule is not None
+        assert not run.schedule.in_place
+
+
 def test_the_check_knows_a_nest_that_leaves_points_out_or_moves_them() -> None:
     for width, by_row in itertools.product((1, 3), (False, True)):
         whole = chosen((3, 20, 8), width, by_row)

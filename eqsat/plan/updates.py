@@ -45,9 +45,8 @@ def few_of(nest: Nest, arguments: Collection[int], lines: frozenset[int]) -> Nes
     changes; None if all points may change."""
     for argument in arguments if len(nest.stores) == 1 else ():
         with suppress(NoNest):
-            whole = in_place(nest, argument, nest.writes[0])
-            few = updated(whole, lines)
-            if few is not whole:
+            few = few_points(in_place(nest, argument, nest.writes[0]), lines)
+            if few is not None:
                 return few
     return None
 
@@ -60,27 +59,31 @@ class Span:
     start: Number
 
 
-@lru_cache(maxsize=10_000)
 def updated(nest: Nest, lines: frozenset[int]) -> Nest:
     """The nest over the points that its one store in place may change; itself if that is all.
 
     lines: buffers that hold 0, 1, …
     """
-    if len(nest.stores) != 1:
-        return nest
-    found = kept_where(nest, nest.stores[0])
+    found = few_points(nest, lines)
+    return nest if found is None else found
+
+
+@lru_cache(maxsize=10_000)
+def few_points(nest: Nest, lines: frozenset[int]) -> Nest | None:
+    """As `updated`; None if all points may change."""
+    found = kept_where(nest, nest.stores[0]) if len(nest.stores) == 1 else None
     if found is None:
-        return nest
+        return None
     condition, _, holds = found
     if not holds:
-        return nest
+        return None
     spans = _spans(nest, lines, nest.stores[0].stage, condition)
     few = nest
     for loop, span in spans.items():
         if span.width < nest.sizes[loop] and not _is_bounded(nest, loop):
             few = _narrowed(few, loop, span)
     if few is nest or next(update_faults(nest, few, lines), ""):
-        return nest
+        return None
     return few
 
 

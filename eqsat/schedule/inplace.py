@@ -14,7 +14,7 @@ from eqsat.model.nest import NoNest
 from eqsat.model.schedule import Dispatch, Schedule
 from eqsat.ops.nests.nest import nest_of_dispatch
 from eqsat.plan.inplace import in_place
-from eqsat.plan.updates import lines_of, updated
+from eqsat.plan.updates import few_points, lines_of
 
 
 def with_in_place(schedule: Schedule, *, updates: bool = True) -> Schedule:
@@ -59,7 +59,7 @@ def _written_over(
             nest = in_place(nest_of_dispatch(schedule, writer), old, new)
         except NoNest:
             continue
-        is_update = updates and updated(nest, lines_of(schedule, writer.reads)) is not nest
+        is_update = updates and few_points(nest, lines_of(schedule, writer.reads)) is not None
         if is_update or (is_given and new in results):
             yield new
 
