@@ -145,7 +145,7 @@ def lower(
     if isinstance(attr, Control):
         ops = bodies(attr) if bodies else lambda p, xs: _body(p, xs, opaque)
         found = control(attr, operands, ops)
-        return found + [_unused(t) for t in attr.scratch_types]
+        return found + [unused(t) for t in attr.scratch_types]
     if isinstance(attr, Custom):
         return [_custom(attr, operands)]
     if op not in LOWERINGS:
@@ -154,7 +154,7 @@ def lower(
     return found if isinstance(found, list) else [found]
 
 
-def _unused(t: TensorType) -> Any:
+def unused(t: TensorType) -> Any:
     """What stands for the memory of a loop's temporaries: XLA has its own, and drops this."""
     import jax.numpy as jnp
 

@@ -15,10 +15,11 @@ from eqsat.execute.control import Evaluate
 from eqsat.execute.customcalls import CustomCallExecutable, batched
 from eqsat.execute.executable import JaxExecutable
 from eqsat.execute.kernels import jit
+from eqsat.execute.kernels.loops import loop_call
 from eqsat.execute.kernels.lying import ordered_kernels
 from eqsat.execute.kernels.runtime import KernelCall, calls, planned
 from eqsat.execute.kernels.tried import disagreement
-from eqsat.execute.lowering import Bodies
+from eqsat.execute.lowering import Bodies, lower, unused
 from eqsat.execute.ordered import ByBorder, run_in_orders
 from eqsat.model.control import Control
 from eqsat.model.diag import Diagnostic, EqsatWarning
@@ -55,7 +56,10 @@ class KernelsExecutable(CustomCallExecutable):
                 refused[i] = why
                 del made[i]
         for i, held in _loops(self.schedule):
-            refused[i] = _of_bodies(held, [self._inner[id(s)].refused for s in held.schedules])
+            try:
+                made[i], refused[i] = loop_call(self.schedule, i, machine), ""
+            except NoNest:  # XLA runs the loop, and calls what of its bodies is a kernel
+                refused[i] = _of_bodies(held, [self._inner[id(s)].refused for s in held.schedules])
         return made, {i: why for i, why in refused.items() if why}
 
     @cached_property
@@ -66,7 +70,7 @@ class KernelsExecutable(CustomCallExecutable):
 
     @property
     def bodies(self) -> Bodies:
-        """Bodies of loops and branches run dispatch by dispatch, inside of XLA's loop."""
+        """Bodies of what XLA loops over, dispatch by dispatch."""
 
         def bodies(held: Control) -> Evaluate:
             inner = {id(s.program): self._inner[id(s)] for s in held.schedules}
@@ -117,10 +121,13 @@ class KernelsExecutable(CustomCallExecutable):
 
         def dispatch(*reads: Any) -> tuple[Any, ...]:
             held = dict(zip(d.reads, reads, strict=True))
+            fills = (r for r in found.reads if r not in held)  # that a loop starts from
+            held |= {r: lower("fill", nodes[r].attr, (), {})[0] for r in fills}
             call = jax.ffi.ffi_call(found.target, avals, input_output_aliases=aliases)
             given = call(*(held[r] for r in found.reads))
             made = dict(zip(found.writes, given, strict=True))
-            return tuple(made[w] for w in d.writes)
+            # what stands for the memory of a loop's temporaries is never read
+            return tuple(made[w] if w in made else unused(nodes[w].type) for w in d.writes)
 
         dispatch.__name__ = f"dispatch{number}"
         return dispatch
