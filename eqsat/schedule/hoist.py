@@ -18,6 +18,7 @@ from eqsat.model.program import Builder, Program
 from eqsat.model.schedule import Buffer, Dispatch, Schedule
 from eqsat.model.tensor import TensorType
 from eqsat.ops.programs.stacked import NotStackable, stacked_attr
+from eqsat.schedule.inplace import with_state
 
 T = TypeVar("T")
 _KEY = "input"
@@ -86,14 +87,18 @@ class Inputs:
         return len(self.kept_consts) + self.made + self.carries + len(self.kept_slices) + i
 
 
-def with_fixed_weights(body: Program, fixed: Sequence[int]) -> Program:
-    """The body with these inputs as weights."""
+def with_fixed_weights(
+    body: Program, fixed: Sequence[int], state: Sequence[int] = ()
+) -> Program:
+    """The body with these inputs as weights. state: inputs that no later step reads."""
     nodes = list(body.nodes)
     for i in body.inputs:
         leaf = body.leaf(i)
         if leaf.index in fixed:
             known = replace(leaf, index=-1, key=f"{_KEY}{leaf.index}")
             nodes[i] = replace(nodes[i], op="weight", attr=known)
+        elif leaf.index in state:
+            nodes[i] = replace(nodes[i], attr=replace(leaf, donated=True))
     return replace(body, nodes=tuple(nodes))
 
 
@@ -107,9 +112,12 @@ def hoist(attr: Control, schedules: Sequence[Schedule], fixed: Sequence[int]) ->
     ahead = _Ahead(attr, inputs.first_slice)
     parts = [_Emptied(s, ahead) for s in schedules]
     inputs = replace(inputs, made=len(ahead.consts))
-    done = tuple(p.schedule(ahead, inputs) for p in parts)
     consts = len(inputs.kept_consts) + len(ahead.consts)
-    made = replace(attr, programs=(), consts=consts, schedules=done)
+    done = [p.schedule(ahead, inputs) for p in parts]
+    if attr.carries:
+        states = done[-1].program.inputs[consts : consts + attr.carries]
+        done[-1] = with_state(done[-1], states)
+    made = replace(attr, programs=(), consts=consts, schedules=tuple(done))
     return Hoisted(made, ahead.builder.build([*ahead.consts, *ahead.slices]), inputs)
 
 

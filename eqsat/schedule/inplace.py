@@ -6,7 +6,7 @@ from it then writes in its place, if nothing reads the old one later.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from eqsat.model.nest import NoNest
@@ -26,6 +26,18 @@ def with_donated(schedule: Schedule, arguments: Iterable[int]) -> Schedule:
         taken = {r for r, _ in pairs}
         found = (r for r in sorted(results - taken) if _fits(schedule, r, argument))
         pairs += [(r, argument) for r in list(found)[:1]]
+    return replace(schedule, in_place=tuple(pairs))
+
+
+def with_state(schedule: Schedule, states: Sequence[int]) -> Schedule:
+    """The body of a loop that writes its first results, the next values of these inputs of its
+    program, in place of them, where it can."""
+    results = [schedule.buffer_of(r) for r in schedule.program.results]
+    pairs = [
+        (r, argument)
+        for r, argument in zip(schedule.program.results, states, strict=False)
+        if results.count(r) == 1 and _fits(schedule, r, argument)
+    ]
     return replace(schedule, in_place=tuple(pairs))
 
 

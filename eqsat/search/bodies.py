@@ -230,7 +230,11 @@ class _Planner:
         self, attr: Control, known: Sequence[int]
     ) -> tuple[list[Sequence[Run]], Hoisted, list[Other]]:
         """The searches of the bodies; the op with their baselines; and with what each found."""
-        runs = [self._runs(with_fixed_weights(body, known)) for body in attr.bodies]
+        state = range(attr.consts, attr.consts + attr.carries)
+        *first, last = attr.bodies
+        bodies = [*(with_fixed_weights(b, known) for b in first),
+                  with_fixed_weights(last, known, state)]  # fmt: skip
+        runs = [self._runs(body) for body in bodies]
         whole = [found[0].baseline_schedule or found[0].schedule for found in runs]
         own = hoist(attr, [s for s in whole if s is not None], known)
         others = []

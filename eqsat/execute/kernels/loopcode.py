@@ -27,7 +27,8 @@ class Call:
 class Body:
     """inputs, results: their buffers, by node. sizes: bytes of the results. written: what its calls
     write. temporaries: buffer → offset in scratch of what of that is no result; fills: of constants,
-    with their bytes and how often these are repeated."""
+    with their bytes and how often these are repeated. in_place: (result, input whose bytes it has).
+    """
 
     inputs: tuple[int, ...]
     results: tuple[int, ...]
@@ -36,6 +37,7 @@ class Body:
     written: tuple[int, ...]
     temporaries: tuple[tuple[int, int], ...]
     fills: tuple[tuple[int, int, bytes, int], ...]
+    in_place: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,11 @@ class _Writer:
                 f"call void @llvm.memcpy.p0.p0.i64(ptr {to}, ptr {source}, i64 {nbytes}, i1 false)"
             )
 
+    def move(self, to: str, source: str, nbytes: int) -> None:
+        """A copy, of nothing where both are one place."""
+        same = self.new(f"icmp eq ptr {to}, {source}")
+        self.copy(to, source, self.new(f"select i1 {same}, i64 0, i64 {nbytes}"))
+
     # ---- parts -----------------------------------------------------------------------------------
     def begin(self) -> None:
         """Operands, results and scratch by name; constants are written."""
@@ -134,8 +141,17 @@ class _Writer:
         self.operands, self.results = given[: loop.operands], given[loop.operands :]
         self.homes = [self.at("%scratch", h) for h in loop.homes]
         self.own = self.at("%scratch", loop.called)
+        self.starts = [self.start(k, loop.bodies[-1]) for k in range(loop.carries)]
         for _, offset, pattern, count in (f for b in loop.bodies for f in b.fills):
             self.fill(self.at("%scratch", offset), pattern, count)
+
+    def start(self, state: int, body: Body) -> str:
+        """Where a state is in the first step; one that is written in place, in its result."""
+        begin, end = self.operands[self.loop.consts + state], self.results[state]
+        if body.results[state] not in dict(body.in_place):
+            return begin
+        self.move(end, begin, body.sizes[state])
+        return end
 
     def fill(self, to: str, pattern: bytes, count: int) -> None:
         bits = 8 * len(pattern)
@@ -158,6 +174,7 @@ class _Writer:
         """Run a body; where each of its results is. places: (result, where it may be written), the
         wanted ones first."""
         held = dict(zip(body.inputs, inputs, strict=True))
+        held |= {result: held[argument] for result, argument in body.in_place}
         for r, place in places:
             if body.results[r] in body.written:
                 held.setdefault(body.results[r], place)
@@ -244,11 +261,9 @@ class _Writer:
         before = self.block
         self.do("br label %step")
         self.label("step")
-        carried = self.operands[self.loop.consts : self.loop.consts + self.loop.carries]
-        self.phis = len(self.lines)
-        self.lines += ["", *("" for _ in carried)]
-        self.entered = before
-        return [f"%c{k}" for k in range(len(carried))]
+        self.phis, self.entered = len(self.lines), before
+        self.lines += [""] * (1 + self.loop.carries)
+        return [f"%c{k}" for k in range(self.loop.carries)]
 
     def turning(self, number: str) -> list[str]:
         """Per state where this step may write it: in results where the number is odd, else in
@@ -272,9 +287,9 @@ class _Writer:
 
     def back(self, count: str, following: Sequence[str], branch: str) -> None:
         """To the next step, if there is one: its number, and where it finds its states."""
-        begin = ["0", *self.operands[self.loop.consts :]]
+        begin = ["0", *self.starts]
         names = ["i64 %i", *(f"ptr %c{k}" for k in range(len(following)))]
-        for i, (name, b, a) in enumerate(zip(names, begin, [count, *following], strict=False)):
+        for i, (name, b, a) in enumerate(zip(names, begin, [count, *following], strict=True)):
             kind, own = name.split()
             values = f"[{b}, %{self.entered}], [{a}, %{self.block}]"
             self.lines[self.phis + i] = f"  {own} = phi {kind} {values}"
@@ -285,7 +300,5 @@ class _Writer:
         """The last states into their results."""
         sizes = self.loop.bodies[-1].sizes
         for to, source, n in zip(self.results, states, sizes, strict=False):
-            same = self.new(f"icmp eq ptr {to}, {source}")
-            size = self.new(f"select i1 {same}, i64 0, i64 {n}")
-            self.copy(to, source, size)
+            self.move(to, source, n)
         self.do("ret ptr null")

@@ -25,6 +25,7 @@ from eqsat.model.control import COND, WHILE, Control
 from eqsat.model.dispatch import Dispatch
 from eqsat.model.leaves import Fill
 from eqsat.model.nest import NoNest
+from eqsat.model.ops import VIEWS
 from eqsat.model.plan import Machine
 from eqsat.model.schedule import Schedule
 from eqsat.model.tensor import DTYPES
@@ -54,7 +55,16 @@ def loop_call(schedule: Schedule, number: int, machine: Machine) -> KernelCall:
     found = _planned_loop(schedule, number, machine)
     if why := _loaded(found, machine):
         raise NoNest(why)
-    return KernelCall(found.name, found.reads, found.writes)
+    return KernelCall(found.name, found.reads, found.writes, tuple(_aliases(found)))
+
+
+def _aliases(call: LoopCall) -> Iterator[tuple[int, int]]:
+    """Places of states that are written in place, among operands and among results."""
+    loop, body = call.loop, call.loop.bodies[-1]
+    for k, result in enumerate(body.results[: loop.carries]):
+        at = loop.consts + k
+        if result in dict(body.in_place) and call.reads.count(call.reads[at]) == 1:
+            yield at, k
 
 
 # ---- from schedules ------------------------------------------------------------------------------
@@ -64,7 +74,7 @@ def _planned_loop(schedule: Schedule, number: int, machine: Machine) -> LoopCall
     attr = nodes[node].attr
     assert isinstance(attr, Control)
     own = {i for i in schedule.inside(d) if i not in d.reads}
-    if any(nodes[i].op not in ("fill", "result", attr.op) for i in own):
+    if any(nodes[i].op not in (*VIEWS, "fill", "result", attr.op) for i in own):
         raise NoNest("it computes something beside a loop")
     reads = tuple(schedule.buffer_of(o) for o in nodes[node].operands)
     writes = _results(schedule, d, node, attr)
@@ -97,8 +107,6 @@ class _Body:
         self.schedule = schedule
         self.kernels: dict[str, PlannedDispatch] = {}
         self.loops: list[LoopCall] = []
-        if schedule.in_place:
-            raise NoNest("its state is written in place")
         self.calls = tuple(self._call(i, machine) for i in range(len(schedule.dispatches)))
         self.written = tuple(dict.fromkeys(w for d in schedule.dispatches for w in d.writes))
         program = schedule.program
@@ -154,6 +162,7 @@ class _Body:
             self.written,
             tuple(offsets.items()),
             tuple((b, at, *_pattern(nodes[b].attr)) for b, at in fills.items()),
+            self.schedule.in_place,
         )
 
 
@@ -171,7 +180,8 @@ def _laid_out(attr: Control, made: Sequence[_Body]) -> Loop:
     scratch. Temporaries of two bodies are never there at once."""
     is_cond = attr.op == COND
     states = [] if is_cond else made[-1].results[: attr.carries]
-    homes, end = _stacked([made[-1].nbytes(s) for s in states], 0)
+    kept = dict(made[-1].schedule.in_place)
+    homes, end = _stacked([0 if s in kept else made[-1].nbytes(s) for s in states], 0)
     fills = []
     for b in made:
         at, end = _stacked([b.nbytes(f) for f in b.fills], end)
