@@ -138,7 +138,8 @@ def lower(
 ) -> list[Any]:
     """The results of one op; `result` takes all results of its producer.
 
-    bodies: of a loop or branch; their ops one by one if it is not given. EqsatError E501 if an opaque op has no function.
+    bodies: of a loop or branch; their ops one by one if it is not given. EqsatError E501 if an
+    opaque op has no function.
     """
     if isinstance(attr, Opaque):
         return _opaque(attr, operands, opaque)

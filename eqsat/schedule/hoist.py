@@ -87,9 +87,7 @@ class Inputs:
         return len(self.kept_consts) + self.made + self.carries + len(self.kept_slices) + i
 
 
-def with_fixed_weights(
-    body: Program, fixed: Sequence[int], state: Sequence[int] = ()
-) -> Program:
+def with_fixed_weights(body: Program, fixed: Sequence[int], state: Sequence[int] = ()) -> Program:
     """The body with these inputs as weights. state: inputs that no later step reads."""
     nodes = list(body.nodes)
     for i in body.inputs:

@@ -25,9 +25,10 @@ class Call:
 
 @dataclass(frozen=True)
 class Body:
-    """inputs, results: their buffers, by node. sizes: bytes of the results. written: what its calls
-    write. temporaries: buffer → offset in scratch of what of that is no result; fills: of constants,
-    with their bytes and how often these are repeated. in_place: (result, input whose bytes it has).
+    """inputs, results: their buffers, by node. sizes: bytes of the results. written: by its calls.
+
+    temporaries: buffer → offset in scratch of what of that is no result; fills: of constants, with
+    their bytes and how often these are repeated. in_place: (result, input whose bytes it has).
     """
 
     inputs: tuple[int, ...]

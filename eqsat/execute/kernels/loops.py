@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from eqsat.execute.kernels import abi, cache, ffi, jit
@@ -52,7 +52,7 @@ class LoopCall:
 
 def loop_call(schedule: Schedule, number: int, machine: Machine) -> KernelCall:
     """The call of a dispatch that is a loop or branch; NoNest with the reason if it has none."""
-    found = _planned_loop(schedule, number, machine)
+    found = planned_loop(schedule, number, machine)
     if why := _loaded(found, machine):
         raise NoNest(why)
     return KernelCall(found.name, found.reads, found.writes, tuple(_aliases(found)))
@@ -68,7 +68,7 @@ def _aliases(call: LoopCall) -> Iterator[tuple[int, int]]:
 
 
 # ---- from schedules ------------------------------------------------------------------------------
-def _planned_loop(schedule: Schedule, number: int, machine: Machine) -> LoopCall:
+def planned_loop(schedule: Schedule, number: int, machine: Machine) -> LoopCall:
     d, nodes = schedule.dispatches[number], schedule.program.nodes
     (node,) = (m for m in d.members if isinstance(nodes[m].attr, Control))
     attr = nodes[node].attr
@@ -118,7 +118,7 @@ class _Body:
     def _call(self, number: int, machine: Machine) -> Call:
         schedule, d = self.schedule, self.schedule.dispatches[number]
         if schedule.control(d) is not None:
-            inner = _planned_loop(schedule, number, machine)
+            inner = planned_loop(schedule, number, machine)
             self.loops.append(inner)
             return Call(inner.name, (*inner.reads, *inner.writes))
         found = planned(schedule, number, machine)
