@@ -28,7 +28,8 @@ class Body:
     """inputs, results: their buffers, by node. sizes: bytes of the results. written: by its calls.
 
     temporaries: buffer → offset in scratch of what of that is no result; fills: of constants, with
-    their bytes and how often these are repeated. in_place: (result, input whose bytes it has).
+    their bytes and how often these are repeated. changed: inputs in whose place something is
+    written: states, each its own next value.
     """
 
     inputs: tuple[int, ...]
@@ -38,7 +39,7 @@ class Body:
     written: tuple[int, ...]
     temporaries: tuple[tuple[int, int], ...]
     fills: tuple[tuple[int, int, bytes, int], ...]
-    in_place: tuple[tuple[int, int], ...]
+    changed: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,7 @@ class _Writer:
     def start(self, state: int, body: Body) -> str:
         """Where a state is in the first step; one that is written in place, in its result."""
         begin, end = self.operands[self.loop.consts + state], self.results[state]
-        if body.results[state] not in dict(body.in_place):
+        if body.inputs[self.loop.consts + state] not in body.changed:
             return begin
         self.move(end, begin, body.sizes[state])
         return end
@@ -175,7 +176,6 @@ class _Writer:
         """Run a body; where each of its results is. places: (result, where it may be written), the
         wanted ones first."""
         held = dict(zip(body.inputs, inputs, strict=True))
-        held |= {result: held[argument] for result, argument in body.in_place}
         for r, place in places:
             if body.results[r] in body.written:
                 held.setdefault(body.results[r], place)

@@ -63,7 +63,7 @@ def _aliases(call: LoopCall) -> Iterator[tuple[int, int]]:
     loop, body = call.loop, call.loop.bodies[-1]
     for k, result in enumerate(body.results[: loop.carries]):
         at = loop.consts + k
-        if result in dict(body.in_place) and call.reads.count(call.reads[at]) == 1:
+        if result in body.changed and call.reads.count(call.reads[at]) == 1:
             yield at, k
 
 
@@ -107,27 +107,40 @@ class _Body:
         self.schedule = schedule
         self.kernels: dict[str, PlannedDispatch] = {}
         self.loops: list[LoopCall] = []
+        self.roots: dict[int, int] = {}
+        for new, old in sorted(schedule.in_place, key=lambda pair: self._written_at(pair[0])):
+            self.roots[new] = self.place(old)
         self.calls = tuple(self._call(i, machine) for i in range(len(schedule.dispatches)))
-        self.written = tuple(dict.fromkeys(w for d in schedule.dispatches for w in d.writes))
         program = schedule.program
         self.inputs = program.inputs
-        self.results = tuple(map(schedule.buffer_of, program.results))
+        self.results = tuple(map(self.place, program.results))
+        places = (self.place(w) for d in schedule.dispatches for w in d.writes)
+        self.written = tuple(p for p in dict.fromkeys(places) if p not in self.inputs)
+        self.changed = tuple(dict.fromkeys(r for r in self.roots.values() if r in self.inputs))
         self.fills = tuple(dict.fromkeys(self._constants()))
         self._check()
+
+    def _written_at(self, buffer: int) -> int:
+        return next(i for i, d in enumerate(self.schedule.dispatches) if buffer in d.writes)
+
+    def place(self, node: int) -> int:
+        """The buffer in whose place a value is: its own, or what it is written over."""
+        base = self.schedule.buffer_of(node)
+        return self.roots.get(base, base)
 
     def _call(self, number: int, machine: Machine) -> Call:
         schedule, d = self.schedule, self.schedule.dispatches[number]
         if schedule.control(d) is not None:
             inner = planned_loop(schedule, number, machine)
             self.loops.append(inner)
-            return Call(inner.name, (*inner.reads, *inner.writes))
+            return Call(inner.name, tuple(map(self.place, (*inner.reads, *inner.writes))))
         found = planned(schedule, number, machine)
         if open_ := undecided(schedule, d):
             raise NoNest(f"the check of a nest cannot decide: {open_[0]}")
         name = f"{kernel_name(found, machine)}_at"
         self.kernels[name] = found
         sides = (*found.nest.reads, *found.nest.writes)
-        return Call(name, tuple(found.nodes[b] for b in sides))
+        return Call(name, tuple(self.place(found.nodes[b]) for b in sides))
 
     def _constants(self) -> Iterator[int]:
         nodes = self.schedule.program.nodes
@@ -162,8 +175,17 @@ class _Body:
             self.written,
             tuple(offsets.items()),
             tuple((b, at, *_pattern(nodes[b].attr)) for b, at in fills.items()),
-            self.schedule.in_place,
+            self.changed,
         )
+
+
+def _require_own(attr: Control, made: Sequence[_Body]) -> None:
+    """NoNest if something is written over an input that is no earlier value of it."""
+    states = range(attr.consts, attr.consts + attr.carries)
+    for i, b in enumerate(made):
+        for at, c in ((b.inputs.index(c), c) for c in b.changed):
+            if i < len(made) - 1 or at not in states or b.results[states.index(at)] != c:
+                raise NoNest("a value is written over what is no earlier state of it")
 
 
 def _pattern(attr: object) -> tuple[bytes, int]:
@@ -178,10 +200,11 @@ def _pattern(attr: object) -> tuple[bytes, int]:
 def _laid_out(attr: Control, made: Sequence[_Body]) -> Loop:
     """Where everything is: second places of states, constants, temporaries, then the callees' own
     scratch. Temporaries of two bodies are never there at once."""
+    _require_own(attr, made)
     is_cond = attr.op == COND
     states = [] if is_cond else made[-1].results[: attr.carries]
-    kept = dict(made[-1].schedule.in_place)
-    homes, end = _stacked([0 if s in kept else made[-1].nbytes(s) for s in states], 0)
+    changed = made[-1].changed
+    homes, end = _stacked([0 if s in changed else made[-1].nbytes(s) for s in states], 0)
     fills = []
     for b in made:
         at, end = _stacked([b.nbytes(f) for f in b.fills], end)
@@ -222,7 +245,7 @@ def _temporaries(body: _Body, own: set[int], start: int) -> tuple[dict[int, int]
     schedule, last = body.schedule, dict[int, int]()
     first: dict[int, int] = {}
     for i, d in enumerate(schedule.dispatches):
-        for b in (*map(schedule.buffer_of, d.reads), *d.writes):
+        for b in map(body.place, (*d.reads, *d.writes)):
             first.setdefault(b, i)
             last[b] = i
     last |= dict.fromkeys(body.results, len(schedule.dispatches))
