@@ -55,16 +55,18 @@ def loop_call(schedule: Schedule, number: int, machine: Machine) -> KernelCall:
     found = planned_loop(schedule, number, machine)
     if why := _loaded(found, machine):
         raise NoNest(why)
-    return KernelCall(found.name, found.reads, found.writes, tuple(_aliases(found)))
+    aliases = tuple(_aliases(found, schedule))
+    return KernelCall(found.name, found.reads, found.writes, aliases)
 
 
-def _aliases(call: LoopCall) -> Iterator[tuple[int, int]]:
+def _aliases(call: LoopCall, schedule: Schedule) -> Iterator[tuple[int, int]]:
     """Places of states that are written in place, among operands and among results."""
-    loop, body = call.loop, call.loop.bodies[-1]
-    for k, result in enumerate(body.results[: loop.carries]):
-        at = loop.consts + k
-        if result in body.changed and call.reads.count(call.reads[at]) == 1:
-            yield at, k
+    loop, nodes = call.loop, schedule.program.nodes
+    for k, result in enumerate(loop.bodies[-1].results[: loop.carries]):
+        old, new = call.reads[loop.consts + k], call.writes[k]
+        is_alone = call.reads.count(old) == 1 and nodes[old].types[0] == nodes[new].types[0]
+        if result in loop.bodies[-1].changed and is_alone:
+            yield loop.consts + k, k
 
 
 # ---- from schedules ------------------------------------------------------------------------------
