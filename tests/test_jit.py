@@ -437,3 +437,18 @@ for device in jax.devices():
 """
     environment = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
     subprocess.run([sys.executable, "-c", code], check=True, env=os.environ | environment)
+
+
+def test_a_jitted_function_is_searched_as_the_function_that_it_was() -> None:
+    """Also where it is checked at its first call, and so is no function of JAX."""
+
+    def product(x: jax.Array) -> jax.Array:
+        return jnp.tanh(x @ x) * 2
+
+    x = jax.ShapeDtypeStruct((8, 8), "float32")
+    wanted = eqsat.optimize(product, x, target="avx512-xla").source.program
+    for check in ("first", "never"):
+        jitted = eqsat.jit(product, target="avx512-xla", check=check)
+        assert jitted.given is product
+        found = eqsat.optimize(jitted, x, target="avx512-xla").source.program
+        assert is_same(found, wanted)

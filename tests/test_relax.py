@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import replace
+from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from problems import every_answer, random_problem
 
+import eqsat
 from eqsat.extract.solve.cpsat import Effort, Request, solve
 from eqsat.extract.solve.goals import Search
 from eqsat.extract.solve.live import Claims, liveness
@@ -18,7 +21,7 @@ from eqsat.extract.solve.lp import solve_linear as solve_lp
 from eqsat.extract.solve.objective import Objective
 from eqsat.extract.solve.presolve import needs, presolve
 from eqsat.extract.solve.problem import GOALS, Answer, ExtractionProblem, Option
-from eqsat.extract.solve.relax import relaxation
+from eqsat.extract.solve.relax import Relaxation, relaxation
 from eqsat.extract.solve.supply import availabilities
 
 SEEDS = range(120)
@@ -121,6 +124,32 @@ def test_the_relaxation_bounds_every_answer_and_keeps_those_within_a_cap(seed: i
             assert relaxed.bound <= value
             assert value % relaxed.unit == 0
             assert set(relaxed.within(value)).issuperset(answer)
+
+
+def test_an_answer_worth_the_cap_is_within_it_whatever_floating_point_adds() -> None:
+    """Its bound and its reduced cost are fractions, whose sum may be rounded above the cap."""
+    tried = [
+        (least, cap) for least in range(32_965_850, 32_965_950) for cap in (5_532_680, 5_532_681)
+    ]
+    kept = []
+    for least, cap in tried:
+        reduced = ((6 * cap - least) / 6, (6 * cap - least + 1) / 6)
+        kept.append(Relaxation(math.nextafter(least / 6, math.inf), reduced, (), 1).within(cap))
+    assert set(kept) == {(0,)}
+    assert any(
+        math.nextafter(least / 6, math.inf) + (6 * cap - least) / 6 > cap for least, cap in tried
+    )
+
+
+def test_parts_of_a_product_beside_parts_of_an_argument_have_an_answer() -> None:
+    """What another answer equals was "proven" to be inadmissible."""
+
+    def function(a: Any, b: Any, c: Any) -> Any:
+        v, w, x, y = jnp.split(a @ b, 4, -1)
+        return v * w + x * y, *jnp.split(c, 3, -1)
+
+    arrays = [np.ones(s, np.float32) for s in ((33, 8), (8, 60), (8, 99))]
+    assert eqsat.optimize(function, *arrays, target="avx512-xla").selection.claim == "optimal"
 
 
 @pytest.mark.parametrize("seed", SEEDS)

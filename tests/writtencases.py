@@ -99,6 +99,12 @@ def softmax_of_slice(x: Any, w: Any) -> Any:
     return softmax(h[..., :2], -1), h
 
 
+def normed_by_query(x: Any, q: Any, w: Any) -> Any:
+    """Products of one vector with keys that differ from row to row, normed, under a product."""
+    found = q @ x
+    return (found * jax.lax.rsqrt(jnp.mean(found * found, 1, keepdims=True) + 1e-5)) @ w
+
+
 CASES: dict[str, tuple[Function, Shapes]] = {
     # nests of a whole result ran over the points of its slice
     "two slices": (two_slices, ((24, 32), (32, 48), (16, 32))),
@@ -129,6 +135,9 @@ CASES: dict[str, tuple[Function, Shapes]] = {
     "einsum over a stack": (
         lambda x, y, z: jnp.einsum("abc,eab->ae", jnp.stack([x * 2, y * 2], 2), z),
         ((3, 5), (3, 5), (4, 3, 5))),
+    # a row block took the queries for the keys, where the product names them first
+    "normed products of keys per row": (normed_by_query, ((15, 16, 3), (16,), (3, 60))),
+    "normed products of many keys": (normed_by_query, ((15, 16, 33), (16,), (33, 33))),
     # pieces of one buffer were blocks of different shapes (`pallas`)
     "roll of two rows": (lambda x: jnp.roll(x, -1, 1), ((3, 3, 2, 2),)),
     # a loop along two dims of a buffer has no block (`pallas`)

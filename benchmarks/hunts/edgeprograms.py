@@ -62,6 +62,7 @@ FORMS: dict[str, tuple[Form, ...]] = {
     ),
     "rows": (
         edgerows.elementwise,
+        edgerows.compared,
         edgerows.softmax,
         edgerows.norm,
         edgerows.reduced,

@@ -30,6 +30,17 @@ def elementwise(s: Sizes) -> str:
     )  # fmt: skip
 
 
+def compared(s: Sizes) -> str:
+    """All six comparisons, whose operands are equal, infinite or no number now and then."""
+    m, n = s.rows(), s.wide()
+    test = ("eq", "ne", "lt", "le", "gt", "ge")[s.of(*range(6))]
+    body = (f"select({test}(x0, x1), x2, 3.0)", f"{test}(mul(x0, x2), x1)")[s.of(0, 1)]
+    return lines(
+        leaf("odd_a", m, n), leaf("odd_b", n), leaf("c", m, n),
+        each("y", body, (m, n), "odd_a", "odd_b:d1", "c"), "return y",
+    )  # fmt: skip
+
+
 def softmax(s: Sizes) -> str:
     m, n = s.rows(), s.wide()
     along = s.coin()

@@ -198,11 +198,15 @@ def _wrong(program: Program, nest: Nest, chosen: Plan, machine: Machine) -> Row:
 
 
 def drawn(program: Program) -> list[Array]:
-    """As `random_inputs` draws, but bytes are any number of their type."""
+    """As `random_inputs` draws, but bytes are any number of their type; odd floats are any, too."""
     rng = np.random.default_rng(0)
     found, indices = random_inputs(program, rng), index_extents(program)
     for at, i in enumerate(program.inputs):
         x = found[at]
+        if program.leaf(i).name.startswith("odd"):
+            found[at] = rng.choice(
+                np.array([np.nan, np.inf, -np.inf, -0.0, 0.0, 1.5], x.dtype), x.shape
+            )
         if x.dtype.kind in "iu" and x.dtype.itemsize == 1 and i not in indices:
             held = np.iinfo(x.dtype)
             found[at] = rng.integers(held.min, held.max, x.shape, x.dtype, endpoint=True)

@@ -40,9 +40,10 @@ SETTINGS = (
 class Optimized(Protocol):
     """What `eqsat.jit` returns: a function of `jax.jit` (with its `lower`, `trace`, …).
 
-    checks: what calls that were checked have shown, in their order.
+    given: the function as it was. checks: what calls that were checked have shown, in their order.
     """
 
+    given: Callable[..., Any]
     runs: Mapping[Any, Run]
     checks: Sequence[FirstCall]
 
@@ -190,7 +191,7 @@ def _jitted(
             Wanted(check, race),
         )
         found = checked.switch.function
-    found.optimize, found.runs = searches.optimize, searches.runs
+    found.optimize, found.runs, found.given = searches.optimize, searches.runs, function
     return found
 
 

@@ -143,7 +143,8 @@ def row_roles_of(nest: Nest) -> RowRoles:
     if wide[0] not in other.loops:
         raise NoNest("the last contraction has a loop that neither factor depends on")
     nest = _unified(nest, rows, along[0])
-    first = _first(nest, [r for r in roots[:-1] if not _is_reduction(nest, r, rows, along[0])])
+    others = [r for r in roots[:-1] if not _is_reduction(nest, r, rows, along[0])]
+    first = _first(nest, others, along[0])
     if first is not None and set(nest.stages[first.stage].loops) - {*rows, along[0]}:
         raise NoNest("the first contraction has loops that the last one does not have")
     apart = other.loops | (first.keys.loops if first else set())
@@ -233,7 +234,8 @@ def _renamed(nest: Nest, loop: int, to: int) -> Nest:
     return replace(nest, stages=tuple(map(as_one.stage, nest.stages)), stores=stores)
 
 
-def _first(nest: Nest, roots: list[int]) -> First | None:
+def _first(nest: Nest, roots: list[int], along: int) -> First | None:
+    """The contraction that makes rows: queries are what does not lie along them."""
     if not roots:
         return None
     if len(roots) > 1:
@@ -245,20 +247,17 @@ def _first(nest: Nest, roots: list[int]) -> First | None:
     depth = [i for i in stage.reduced if nest.sizes[i] > 1]
     if len(depth) != 1:
         raise NoNest("the first contraction sums over more than one loop")
-    return First(roots[0], one, other, depth[0])
+    queries, keys = (other, one) if along in _loops(nest, one) else (one, other)
+    if along in _loops(nest, queries) or along not in _loops(nest, keys):
+        raise NoNest("the first contraction is no product of rows and of what lies along them")
+    return First(roots[0], queries, keys, depth[0])
 
 
 def _with_stages(r: RowRoles) -> RowRoles:
     """The stages along rows and of one per row that the last contraction or stores need."""
     nest = r.nest
-    first = r.first
-    if first is not None:
-        if r.along in _loops(nest, first.queries):
-            first = First(first.stage, first.keys, first.queries, first.depth)
-        if r.along in _loops(nest, first.queries) or r.along not in _loops(nest, first.keys):
-            raise NoNest("the first contraction is no product of rows and of what lies along them")
     ends = [*r.arguments_read, *(a for i in r.epilogue for a in nest.stages[i].arguments)]
-    outside = {r.last, *r.epilogue, *([first.stage] if first else [])}
+    outside = {r.last, *r.epilogue, *([r.first.stage] if r.first else [])}
     starts = [*stages_read(ends), *(s.stage for s in nest.stores)]
     inner = needed(nest, starts, outside.__contains__)
     inside, below = {*r.rows, r.along}, _below(nest)
@@ -275,7 +274,7 @@ def _with_stages(r: RowRoles) -> RowRoles:
             raise NoNest(f"%{nest.stages[t.stage].node} is along no row, and written")
     values = tuple(i for i in rows if r.along in nest.stages[i].loops)
     scalars = tuple(i for i in rows if r.along not in nest.stages[i].loops)
-    return _divided(replace(r, first=first, values=values, scalars=scalars))
+    return _divided(replace(r, values=values, scalars=scalars))
 
 
 def _divided(r: RowRoles) -> RowRoles:

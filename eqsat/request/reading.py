@@ -194,6 +194,7 @@ def trace_function(
 
     from eqsat.frontends.jaxpr import trace
 
+    function = getattr(function, "given", function)  # of what `eqsat.jit` returned
     given = _shapes_of(function, args, keywords, weights)
     traced = trace(function, *given, weights=weights, name=name)
     found = traced.flat_weights(args, dict(keywords))

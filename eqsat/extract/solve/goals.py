@@ -197,7 +197,7 @@ class Search:
         self, found: Minimum, stage: Restriction, asked: Objective, hint: Answer | None
     ) -> Minimum:
         """The last solve's outcome with the better of both answers and of both bounds."""
-        if found.status in ("optimal", "infeasible"):
+        if found.status == "optimal" or (found.status == "infeasible" and hint is None):
             return replace(found, stage=stage)
         best = self._better(asked.weights, found.answer, hint)
         if best is None:

@@ -20,6 +20,7 @@ from eqsat.extract.solve.problem import ExtractionProblem
 
 MEMORY = "memory"
 SUPPORT = 1e-6  # options the relaxation chooses by less are not part of its answer
+ROUNDING = 2.0**-50  # of a bound and a reduced cost, which are told in floating point
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,8 @@ class Relaxation:
 
     def within(self, cap: int) -> tuple[int, ...]:
         """Options that answers worth at most `cap` may hold."""
-        return tuple(i for i, r in enumerate(self.reduced) if self.least + r <= cap)
+        most = cap + ROUNDING * (abs(cap) + abs(self.least))
+        return tuple(i for i, r in enumerate(self.reduced) if self.least + r <= most)
 
 
 def relaxation(
