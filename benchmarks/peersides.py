@@ -19,7 +19,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +72,6 @@ def eqsat_side(job: Job) -> Loaded:
     import jax
 
     import eqsat
-    from eqsat.schedule.inplace import with_donated
 
     given = list(jax.device_put(job.inputs))
     first = eqsat.load(job.first / job.answer.name).executable
@@ -81,11 +80,6 @@ def eqsat_side(job: Job) -> Loaded:
     facts = {"version": eqsat.__version__, "base_mib": round(resident_mib(), 1)}
     run = eqsat.load(job.answer)
     state = json.loads(job.answer.with_suffix(".json").read_text(encoding="utf-8"))["state"]
-    schedule = run.schedule
-    assert schedule is not None, "an answer was saved"
-    if state:
-        schedule = with_donated(schedule, [schedule.program.inputs[i] for i, _ in state])
-        run = replace(run, schedule=schedule)
     executable = run.executable
     call = jax.jit(executable.run, donate_argnums=[1 + i for i, _ in state])
     step = _fed_back(lambda *xs: call(executable.packed, *xs), given, state)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, overload
 
@@ -17,8 +16,7 @@ from eqsat.api import DEFAULT_GOALS, DEFAULT_TARGET, Run, optimize
 from eqsat.entry.derivatives import in_reverse
 from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.target import Target
-from eqsat.ops.programs.weightnames import argument_numbers
-from eqsat.request.borders import PLAIN, labels_of
+from eqsat.request.borders import PLAIN
 from eqsat.request.orders import ALL, is_about_orders
 from eqsat.request.reading import shape_of
 
@@ -278,27 +276,10 @@ class Searches:
         with jax.ensure_compile_time_eval():  # the search may compute, e.g. to verify its answer
             given = {"keywords": kwargs, "donate": self.donate}
             run = optimize(self.function, *args, **given, **self.options)
-            run = _with_donated(run, self.donate)
         assert run.source.traced is not None
         if key is not None and not run.source.traced.captured:
             self.runs[key] = run
         return run
-
-
-def _with_donated(run: Run, names: Sequence[str]) -> Run:
-    """The run whose schedule writes in place of these arguments where it can.
-
-    EqsatError E324 for a name that is no argument.
-    """
-    from eqsat.schedule.inplace import with_donated
-
-    numbers = argument_numbers(run.program, names, labels_of(run.source), "donate")
-    if not numbers or run.schedule is None:
-        return run
-    inputs = [run.schedule.program.inputs[n] for n in numbers]
-    schedule = with_donated(run.schedule, inputs)
-    schedule.verify()
-    return replace(run, schedule=schedule)
 
 
 def _signature(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -178,8 +178,8 @@ class Buffers:
             )
         self.arena[:] = POISON
         self.bytes = {b.node: self._place(b) for b in schedule.buffers}
-        self.in_place = {argument: result for result, argument in schedule.in_place}
-        self.bytes |= {r: self.bytes[a] for a, r in self.in_place.items()}
+        self.in_place = {old: new for new, old in schedule.in_place}
+        self.bytes |= {n: self.bytes[owner] for n, owner in schedule.owners.items()}
         self.taken: set[int] = set()  # whose writer has begun
         self.written: set[int] = set()
         self.gone: set[int] = set()
@@ -206,7 +206,8 @@ class Buffers:
         for node, b in self.buffers.items():
             if b.last < step and b.role == "temporary" and node not in self.gone:
                 self.gone.add(node)
-                self.bytes[node][:] = POISON
+                if self.in_place.get(node) not in self.taken:
+                    self.bytes[node][:] = POISON
         for node in writes:
             self._claim(node)
 

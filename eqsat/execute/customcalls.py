@@ -55,13 +55,18 @@ def kernel_nest(schedule: Schedule, number: int) -> Nest:
     """The nest of a dispatch that may be a kernel; NoNest with the reason if none is made."""
     from eqsat.ops.nests.nest import nest_of_dispatch
 
+    refuse_no_nest(schedule, number)
+    return nest_of_dispatch(schedule, schedule.dispatches[number])
+
+
+def refuse_no_nest(schedule: Schedule, number: int) -> None:
+    """NoNest with the reason if a dispatch is no kernel whatever its ops are."""
     d = schedule.dispatches[number]
     if schedule.control(d) is not None:
         raise NoNest("XLA runs loops and branches")
     nodes = schedule.program.nodes
     if any(0 in nodes[i].types[0].shape for i in (*d.reads, *d.writes)):
         raise NoNest("one of its buffers is empty")
-    return nest_of_dispatch(schedule, d)
 
 
 def batched(

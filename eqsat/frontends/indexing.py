@@ -1,6 +1,6 @@
-"""Reads and writes at computed places: gather, dynamic_slice and dynamic_update_slice.
+"""Reads at computed places: gather and dynamic_slice.
 
-All become the op `gather`, which takes whole slices along one dim and clips its indices into
+Both become the op `gather`, which takes whole slices along one dim and clips its indices into
 range: several indexed dims are one after a collapse, and indices are sums of strides.
 """
 
@@ -16,7 +16,6 @@ import numpy as np
 from eqsat.frontends.known import known, progression
 from eqsat.frontends.values import Context, Tensor
 from eqsat.frontends.views import (
-    concatenated,
     reshaped,
     sliced,
     sliced_along,
@@ -109,70 +108,8 @@ def _places(ctx: Context, start: Tensor, width: int, room: int) -> Tensor:
     return ctx.elementwise(body, [begin, line(ctx, width)], (width,), "i32")
 
 
-def dynamic_update_slice(ctx: Context, eqn: Any, xs: Sequence[Tensor]) -> Results:
-    """Known starts: what is before, the update and what is after, side by side.
-
-    Others: a choice per element by its position, which lets layouts pass as any elementwise op.
-    """
-    x, update, *starts = xs
-    cut = [d for d, (s, n) in enumerate(zip(x.shape, update.shape, strict=True)) if n < s]
-    if 0 in update.shape:
-        return [x]
-    fixed = [d for d in cut if starts[d].is_constant]
-    moving = [d for d in cut if not starts[d].is_constant]
-    return [_replaced(ctx, x, update, starts, fixed, moving)]
-
-
-def _replaced(
-    ctx: Context,
-    x: Tensor,
-    update: Tensor,
-    starts: Sequence[Tensor],
-    fixed: list[int],
-    moving: list[int],
-) -> Tensor:
-    if not fixed:
-        return _chosen(ctx, x, update, starts, moving) if moving else update
-    d, *rest = fixed
-    width, room = update.shape[d], x.shape[d] - update.shape[d]
-    at = min(max(int(starts[d].constant), 0), room)
-    before, after = sliced_along(ctx, x, d, 0, at), sliced_along(ctx, x, d, at + width, x.shape[d])
-    there = sliced_along(ctx, x, d, at, at + width)
-    return concatenated(
-        ctx, [before, _replaced(ctx, there, update, starts, rest, moving), after], d
-    )
-
-
-def _chosen(
-    ctx: Context, x: Tensor, update: Tensor, starts: Sequence[Tensor], moving: list[int]
-) -> Tensor:
-    """x, and the update where every moving dim's position is inside it."""
-    values, inside = [x, update], []
-    for d in moving:
-        extent, width = x.shape[d], update.shape[d]
-        start = clamped(ctx, starts[d], extent - width)
-        if width > 1:
-            values[1] = taken(ctx, values[1], _offsets(ctx, start, extent, width), d)
-        at, begin = arg(len(values)), arg(len(values) + 1)
-        values += [view(line(ctx, extent), x.shape, [dim(d)]), start]
-        inside.append(_within(at, begin, width))
-    body = call("select", _all(inside), arg(1), arg(0))
-    return ctx.elementwise(body, values, x.shape, x.dtype)
-
-
-def _offsets(ctx: Context, start: Tensor, extent: int, width: int) -> Tensor:
-    """For each position of a dim which element of the update it takes, if it takes one."""
-    body = call("clamp", const(0), call("sub", arg(0), arg(1)), const(width - 1))
-    return ctx.elementwise(body, [line(ctx, extent), start], (extent,), "i32")
-
-
-def _within(at: Expr, begin: Expr, width: int) -> Expr:
-    if width == 1:
-        return call("eq", at, begin)
-    return call("and", call("ge", at, begin), call("lt", at, call("add", begin, const(width))))
-
-
-def _all(conditions: Sequence[Expr]) -> Expr:
+def all_of(conditions: Sequence[Expr]) -> Expr:
+    """Whether every condition holds."""
     found, *rest = conditions
     for c in rest:
         found = call("and", found, c)
@@ -310,15 +247,16 @@ def _filled(
         if i.checked and not _surely_inside(ctx, i, extent):
             index = arg(len(values))
             values.append(view(i.index, found.shape, images))
-            inside += _range(index, extent - i.width, i.index.dtype)
+            inside += in_range(index, extent - i.width, i.index.dtype)
     if not inside:
         return found
     fill = const(_fill_value(p["fill_value"], found.dtype))
-    body = call("select", _all(inside), arg(0), fill)
+    body = call("select", all_of(inside), arg(0), fill)
     return ctx.elementwise(body, values, found.shape, found.dtype)
 
 
-def _range(index: Expr, high: int, dtype: str) -> list[Expr]:
+def in_range(index: Expr, high: int, dtype: str) -> list[Expr]:
+    """Whether an index of this type is 0 … high: what of that is not certain."""
     found = [] if DTYPES[dtype][1] == "u" else [call("ge", index, const(0))]
     if high < integer_range(dtype)[1]:
         found.append(call("le", index, const(high)))

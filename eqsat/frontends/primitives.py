@@ -11,9 +11,10 @@ from functools import cache
 from typing import Any
 
 from eqsat.frontends.convolutions import conv_general_dilated
-from eqsat.frontends.indexing import dynamic_slice, dynamic_update_slice, gather, line
+from eqsat.frontends.indexing import dynamic_slice, gather, line
 from eqsat.frontends.running import extreme_place, running
 from eqsat.frontends.scalars import SAME_NAME, integer_power, power
+from eqsat.frontends.updates import dynamic_update_slice, scatter
 from eqsat.frontends.values import Context, Tensor, dtype_name
 from eqsat.frontends.views import (
     concatenated,
@@ -264,6 +265,11 @@ PRIMITIVES: dict[str, Lower] = (
         "dynamic_slice": dynamic_slice,
         "dynamic_update_slice": dynamic_update_slice,
         "gather": gather,
+        "scatter": scatter(""),
+        "scatter-add": scatter("add"),
+        "scatter-mul": scatter("mul"),
+        "scatter-min": scatter("min"),
+        "scatter-max": scatter("max"),
         "split": _split,
         "concatenate": _concatenate,
         "stack": _stack,

@@ -26,7 +26,7 @@ class Schedule(Printed):
     ahead: tuple[int, ...]  # nodes computed once, from weights only
     target: str
     originals: str = "dropped"  # of weights, once they are packed: dropped | held; or stored packed
-    in_place: tuple[tuple[int, int], ...] = ()  # (result, argument): one buffer has both
+    in_place: tuple[tuple[int, int], ...] = ()  # (written, operand): one buffer has both
     padded: tuple[tuple[int, int], ...] = ()  # (node, bytes) of those that memory pads
     narrowed: tuple[tuple[int, str], ...] = ()  # (node, type) of those kept in another type
 
@@ -56,17 +56,22 @@ class Schedule(Printed):
         self._verify_arena()
 
     def _verify_in_place(self) -> None:
-        """A donated argument is read by the writer of its result, and by none after that."""
-        for result, argument in self.in_place:
-            t = self.program.nodes[result].type
-            if self.program.nodes[argument].type != t or argument not in self.program.inputs:
-                raise ValueError(f"%{result} is no value in place of the argument %{argument}")
-            writers = [d.step for d in self.dispatches if result in d.writes]
-            late = [
-                d.step for d in self.dispatches if argument in d.reads and result not in d.writes
-            ]
-            if len(writers) != 1 or any(step >= writers[0] for step in late):
-                raise ValueError(f"%{argument} is read after %{result} was written in its place")
+        """What is written over is read by its writer, by none after that, and is no result."""
+        results = {self.buffer_of(r) for r in self.program.results}
+        computed = {w for d in self.dispatches for w in d.writes}
+        sides = list(zip(*self.in_place, strict=True)) or [(), ()]
+        if any(len(set(side)) < len(side) for side in sides):
+            raise ValueError("a value is written over twice, or in place of two")
+        for new, old in self.in_place:
+            same = self.program.nodes[old].type == self.program.nodes[new].type
+            if not same or old in results or old not in computed | {*self.program.inputs}:
+                raise ValueError(f"%{new} is no value in place of %{old}")
+            writers = [d for d in self.dispatches if new in d.writes]
+            late = [d.step for d in self.dispatches if old in d.reads and new not in d.writes]
+            if len(writers) != 1 or any(step >= writers[0].step for step in late):
+                raise ValueError(f"%{old} is read after %{new} was written in its place")
+            if old not in writers[0].reads:
+                raise ValueError(f"%{new} is written in place of %{old}, which is not read for it")
 
     def _verify_arena(self) -> None:
         """Every pair of placed temporaries, as it is written; none may be left out."""
@@ -98,8 +103,29 @@ class Schedule(Printed):
         return self.program.nodes[node].type.nbytes if found is None else found
 
     @cached_property
+    def owners(self) -> dict[int, int]:
+        """Of values that lie in bytes that others have, too: whose bytes these are.
+
+        An argument's, else those of a result, else of the first of them.
+        """
+        before, found = dict(self.in_place), dict[int, int]()
+        results = {self.buffer_of(r) for r in self.program.results}
+        for last in before.keys() - {old for _, old in self.in_place}:
+            chain = [last]
+            while chain[-1] in before:
+                chain.append(before[chain[-1]])
+            first = chain[-1]
+            is_result = first not in self.program.inputs and last in results
+            found |= dict.fromkeys(chain, last if is_result else first)
+        return found
+
+    @cached_property
     def temporaries(self) -> tuple[Buffer, ...]:
-        return tuple(b for b in self.buffers if b.role == "temporary")
+        """Those that have bytes of their own."""
+        own = self.owners
+        return tuple(
+            b for b in self.buffers if b.role == "temporary" and own.get(b.node, b.node) == b.node
+        )
 
     @cached_property
     def arena_bytes(self) -> int | None:
@@ -126,9 +152,7 @@ class Schedule(Printed):
     def placed(self, offsets: Sequence[int]) -> Schedule:
         """With these offsets for its temporaries, in their order; ValueError if they overlap."""
         at = dict(zip((b.node for b in self.temporaries), offsets, strict=True))
-        buffers = tuple(
-            replace(b, offset=at[b.node]) if b.role == "temporary" else b for b in self.buffers
-        )
+        buffers = tuple(replace(b, offset=at[b.node]) if b.node in at else b for b in self.buffers)
         found = replace(self, buffers=buffers)
         found._verify_arena()
         return found
@@ -140,17 +164,18 @@ class Schedule(Printed):
 
     @cached_property
     def peak_bytes(self) -> int:
-        """Arguments + results + weights + temporaries at the worst step.
+        """Arguments + results + weights + temporaries at the worst step, bytes of several once.
 
-        Also of what is in place: that is known once an answer is chosen, see `donated_bytes`.
+        What is in place is known once an answer is chosen: the search counts it apart.
         """
-        fixed = sum(b.nbytes for b in self.buffers if b.role != "temporary")
+        kept = [b for b in self.buffers if b.role != "temporary"]
+        fixed = sum(b.nbytes for b in kept if self.owners.get(b.node, b.node) == b.node)
         return fixed + self.arena_bound
 
     @cached_property
     def donated_bytes(self) -> int:
-        """Bytes of results that lie where arguments lay: so many fewer are needed."""
-        return sum(self.nbytes(r) for r, _ in self.in_place)
+        """Bytes of values that lie where others lay."""
+        return sum(self.nbytes(new) for new, _ in self.in_place)
 
     @cached_property
     def time_ps(self) -> int:

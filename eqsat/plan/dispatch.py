@@ -17,6 +17,7 @@ from eqsat.plan.narrowed import narrowed_types
 from eqsat.plan.plancheck import plan_faults
 from eqsat.plan.planner import plan
 from eqsat.plan.price import Rates, price, rates
+from eqsat.plan.updates import few_of
 
 
 @lru_cache(maxsize=50_000)
@@ -31,6 +32,22 @@ def _plan(nest: Nest, machine: Machine) -> Plan | str:
 
 
 @dataclass(frozen=True)
+class KnownReads:
+    """What is known of buffers that a dispatch reads, besides that they are weights.
+
+    donated: arguments that the caller reads no more. dying: values that nothing reads once their
+    next state is there. lines: weights that hold 0, 1, …
+    """
+
+    donated: tuple[int, ...] = ()
+    dying: tuple[int, ...] = ()
+    lines: frozenset[int] = frozenset()
+
+
+NOTHING = KnownReads()
+
+
+@dataclass(frozen=True)
 class Planner:
     """Plans the dispatches of one program for one target.
 
@@ -41,16 +58,26 @@ class Planner:
     working_set: int
 
     def __call__(
-        self, nest: Nest, weights: Collection[int], donated: Collection[int] = ()
+        self, nest: Nest, weights: Collection[int], known: KnownReads = NOTHING
     ) -> tuple[Plan, Parts]:
-        """weights: buffers that follow from weights alone; donated: those of arguments that the
-        caller reads no more. NoNest if there is no plan."""
+        """weights: buffers that follow from weights alone. NoNest if there is no plan.
+
+        Where a result may lie in the bytes of what is read no more, and few of its points change,
+        that is priced: the plan is of the nest over these.
+        """
         number = _numbers(nest)
         alike, chosen = plan_alike(nest, self.target.machine)
+        kept = {number[w] for w in weights if w in number}
+        gone = [number[b] for b in (*known.donated, *known.dying) if b in number]
+        lines = frozenset(number[b] for b in known.lines if b in number)
+        few = few_of(alike, gone, lines) if gone and lines else None
+        if few is not None:
+            fewer = _plan(few, self.target.machine)
+            if not isinstance(fewer, str):
+                return fewer, price(few, fewer, self._rates, kept, self.working_set)
         if isinstance(chosen, str):
             raise NoNest(chosen)
-        kept = {number[w] for w in weights if w in number}
-        given = [number[b] for b in donated if b in number]
+        given = [number[b] for b in known.donated if b in number]
         still = kept_in_place(alike, given) if given else frozenset[int]()
         return chosen, price(alike, chosen, self._rates, kept, self.working_set, still)
 

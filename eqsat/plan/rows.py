@@ -17,7 +17,7 @@ from eqsat.model.plan import Machine, Plan, Work
 from eqsat.plan import estimate, expressions
 from eqsat.plan.passes import Dependences, RowSection, Sweep, dependences
 from eqsat.plan.rowwork import element_bytes, row_work, turned
-from eqsat.plan.stages import accesses_read, additions, stages_read, summed
+from eqsat.plan.stages import access_loops, accesses_read, additions, stages_read, summed
 
 ITEM_COST = 4_000  # additions of vectors that a work item is worth at least
 ITEMS = 64  # work items that are enough
@@ -88,8 +88,6 @@ def _text(p: Part) -> str:
 def plan(nest: Nest, machine: Machine) -> Rows:
     """Rows take every nest; NoNest where a function or an element type has no vector code."""
     expressions.check_bodies(nest)
-    if any(s.access.lookups for s in nest.stores):
-        raise NoNest("kernels write no element whose place is looked up")
     passes = dependences(nest)
     chosen = [_section(nest, passes, s, machine) for s in passes.sections]
     parts = tuple(c.part for c in chosen)
@@ -152,6 +150,8 @@ class _Choice(NamedTuple):
 def _section(nest: Nest, passes: Dependences, section: RowSection, machine: Machine) -> _Choice:
     groups = passes.groups(section)
     found = list(_candidates(nest, passes, section, groups, machine))
+    if not found:
+        raise NoNest("kernels write no passes of a row whose places are looked up")
     return min(found, key=lambda c: estimate.cycles(c.work, machine))
 
 
@@ -162,14 +162,16 @@ def _candidates(
     kept = _kept(nest, passes, groups)
     pure = all(not g.inner and not g.reduced for g in groups)
     outer = [i for i in section.outer if nest.sizes[i] > 1]
+    looked_up = [x for i in section.stores for x in nest.stores[i].access.indices]
+    tied = frozenset[int]().union(*map(access_loops, looked_up))
     for v in outer:
-        lanes = _lanes(nest.sizes[v], widest)
-        squares = [-1, *(u for u in outer if u != v)] if pure else [-1]
+        lanes = 1 if v in tied else _lanes(nest.sizes[v], widest)
+        squares = [-1, *(u for u in outer if u != v)] if pure and not looked_up else [-1]
         for u in squares:
             side = min(lanes, SQUARE) if u >= 0 else lanes
             if u < 0 or (side == min(widest, SQUARE) and _squares(nest, v, u)):
                 yield _made(nest, passes, section, groups, machine, kept, v, side, u)
-    if not pure or not outer:
+    if (not pure or not outer) and not tied:
         yield _made(nest, passes, section, groups, machine, kept, -1, widest, -1)
 
 

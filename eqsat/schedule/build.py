@@ -21,8 +21,10 @@ from eqsat.model.target import HELD, Target
 from eqsat.model.unionfind import union_find
 from eqsat.ops.contractions.roles import kind
 from eqsat.plan.dispatch import class_bytes, weight_classes
+from eqsat.plan.dying import dying_buffers, line_buffers
 from eqsat.plan.narrowed import narrowed_types
 from eqsat.schedule.devices import with_devices
+from eqsat.schedule.inplace import with_in_place
 from eqsat.schedule.plans import with_plans
 
 
@@ -31,7 +33,8 @@ def build(egraph: EGraph, selection: Selection, target: Target) -> Schedule:
 
     EqsatError E902 (our bug) if its time or peak differs from what the search promised.
     """
-    schedule = _Writer(egraph, selection, target).write()
+    writer = _Writer(egraph, selection, target)
+    schedule = writer.write()
     promised = dict(selection.goals)
     found = {
         "time": schedule.time_ps,
@@ -47,7 +50,8 @@ def build(egraph: EGraph, selection: Selection, target: Target) -> Schedule:
                 f"the schedule's {name} is {value}, the search promised {promised[name].value}",
                 exit_code=4,
             )
-    return schedule
+    schedule = with_in_place(schedule, updates=target.is_planned)
+    return with_plans(schedule, egraph, target, writer.kept, writer.dying)
 
 
 class _Writer:
@@ -79,11 +83,10 @@ class _Writer:
         ahead_nodes = tuple(i for i in ahead if program.nodes[i].op != "weight")
         rest = self.target.name, self.target.originals
         padded = tuple(self._padded())
-        schedule = Schedule(
+        return Schedule(
             program, dispatches, buffers, ahead_nodes, *rest, padded=padded,
             narrowed=tuple(self._narrowed()),
         )  # fmt: skip
-        return with_plans(schedule, self.egraph, self.target, self.kept)
 
     # ---- values -----------------------------------------------------------------------------
     @cached_property
@@ -155,6 +158,13 @@ class _Writer:
         if n.op in SAME_BYTES:
             self.owner.setdefault(node, self._base(operands[0]))
         return node
+
+    @cached_property
+    def dying(self) -> frozenset[int]:
+        """Nodes that nothing reads once their next state is there, as prices have it."""
+        lines = line_buffers(self.egraph, self.buffer)
+        found = dying_buffers(self.egraph, self.buffer, lines)
+        return frozenset(i for i, c in self.classes.items() if self.buffer[c] in found)
 
     # ---- phases -----------------------------------------------------------------------------
     def _inputs(self) -> None:

@@ -17,8 +17,8 @@ from eqsat.model.target import Target
 from eqsat.model.text import with_names
 from eqsat.ops.contractions.roles import kind
 from eqsat.ops.generics.access import is_cheap, widens
-from eqsat.ops.nests.nest import nest_of_dispatch
 from eqsat.plan.plancheck import plan_faults
+from eqsat.plan.updates import nest_in_place
 from eqsat.schedule.devices import by_device, device_faults
 from eqsat.schedule.fused import OneDispatch
 from eqsat.schedule.lives import life_faults, number_faults
@@ -85,7 +85,7 @@ def _plan_faults(schedule: Schedule) -> list[str]:
     for i, d in enumerate(schedule.dispatches):
         try:
             plan = d.plan
-            faults = [] if plan is None else plan_faults(nest_of_dispatch(schedule, d), plan)
+            faults = [] if plan is None else plan_faults(nest_in_place(schedule, d), plan)
             found += [f"dispatch {i} ({d.ops}) has a plan, and {fault}" for fault in faults]
         except NoNest as why:
             found.append(f"dispatch {i} ({d.ops}) has a plan and no nest: {why}")

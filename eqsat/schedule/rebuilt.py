@@ -12,7 +12,6 @@ from eqsat.model.schedule import Buffer, Schedule
 from eqsat.model.selection import Selection
 from eqsat.model.target import Target
 from eqsat.schedule.build import build
-from eqsat.schedule.inplace import with_donated
 
 LONGEST = 60  # characters of a value that is told
 SHOWN = 8  # rebuilt_differences that are told
@@ -23,13 +22,12 @@ def rebuilt_differences(
 ) -> list[str]:
     """How a schedule differs from the one of its selection; nothing if it is that one.
 
-    Offsets of temporaries are any that do not overlap; arguments may be donated.
+    Offsets of temporaries are any that do not overlap.
     """
     try:
         made = build(egraph, selection, target)
     except EqsatError as error:
         return [d.message for d in error.diagnostics]
-    made = with_donated(made, [argument for _, argument in schedule.in_place])
     found = [
         *_records("dispatch", schedule.dispatches, made.dispatches),
         *_records("buffer", [_unplaced(b) for b in schedule.buffers], made.buffers),
@@ -40,7 +38,7 @@ def rebuilt_differences(
 
 
 def _order_faults(schedule: Schedule) -> list[str]:
-    """What offsets and donated arguments break."""
+    """What offsets break."""
     try:
         schedule.verify()
     except ValueError as error:

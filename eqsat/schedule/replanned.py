@@ -8,8 +8,8 @@ from eqsat.model.nest import NoNest
 from eqsat.model.plan import Plan
 from eqsat.model.schedule import Dispatch, Schedule
 from eqsat.model.target import Target
-from eqsat.ops.nests.nest import nest_of_dispatch
 from eqsat.plan.dispatch import plan_alike
+from eqsat.plan.updates import nest_in_place
 
 
 def replanned_faults(schedule: Schedule, target: Target) -> Iterator[str]:
@@ -52,6 +52,6 @@ def _planned(schedule: Schedule, d: Dispatch, target: Target) -> Plan | str:
     if not target.is_planned:
         return f"`{target.name}` has no kernels"
     try:
-        return plan_alike(nest_of_dispatch(schedule, d), target.machine)[1]
+        return plan_alike(nest_in_place(schedule, d), target.machine)[1]
     except NoNest as why:
         return str(why)

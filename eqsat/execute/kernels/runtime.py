@@ -11,15 +11,15 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from eqsat.execute.customcalls import kernel_nest
+from eqsat.execute.customcalls import refuse_no_nest
 from eqsat.execute.kernels import abi, cache, ffi, jit
 from eqsat.execute.kernels.compiler import CannotCompile
 from eqsat.model.nest import Nest, NoNest, as_data, refused_by_check
 from eqsat.model.plan import Machine, Plan
 from eqsat.model.schedule import Schedule
-from eqsat.plan.inplace import in_place
 from eqsat.plan.plancheck import plan_faults
 from eqsat.plan.planner import plan
+from eqsat.plan.updates import nest_in_place
 
 WORKER_PS = 3_000_000  # that a thread should have to do: to hand it over and join takes one
 
@@ -52,10 +52,9 @@ def planned(schedule: Schedule, number: int, machine: Machine) -> PlannedDispatc
 
     Raises NoNest with the reason where it is no kernel.
     """
-    d, nest = schedule.dispatches[number], kernel_nest(schedule, number)
-    for result, argument in schedule.in_place:
-        if result in d.writes:
-            nest = in_place(nest, argument, result)
+    refuse_no_nest(schedule, number)
+    d = schedule.dispatches[number]
+    nest = nest_in_place(schedule, d)
     chosen = d.plan or plan(nest, machine)
     if fault := next(plan_faults(nest, chosen), ""):
         raise NoNest(refused_by_check(f"{chosen.kind} plan", fault, nest))

@@ -9,7 +9,7 @@ others read in part only, and bodies that a plan may move, share or put off.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -17,7 +17,7 @@ import numpy as np
 
 from eqsat.extract.candidates.costs import Costs
 from eqsat.extract.candidates.planned import PlanPrices
-from eqsat.extract.candidates.space import Space
+from eqsat.extract.candidates.space import MOVING, Space
 from eqsat.extract.ragged import Ints, Mask, Ragged
 from eqsat.model.devices import PS_PER_SECOND
 from eqsat.model.generic import Generic
@@ -62,7 +62,8 @@ class PlanFloors:
         compute = self._compute_ps(members, parts, writes)
         moved = self._moved_ps(parts, writes)
         exposed = (1 - self._constants.overlap) * np.minimum(compute, moved)
-        planned = np.maximum(compute, moved) + exposed
+        few = members.any(self.facts.is_update[members.index])
+        planned = np.where(few, 0.0, np.maximum(compute, moved) + exposed)
         plain = self._plain_ps(members, reads, writes)
         found = np.floor(np.minimum(planned, plain) * (1 - ROUNDING)).astype(np.int64)
         return found + self.target.launch_ps
@@ -176,6 +177,10 @@ class FloorFacts:
         generics = [_single(n.attr) for n in self.nodes]
         self.is_product = np.array([g is not None and g.body.fn == "mul" for g in generics])
         self.is_product &= ~self.is_contraction
+        # of what an update in place chooses, it may compute and read a few points
+        found = space.updates if space.donated or space.dying else frozenset[int]()
+        self.is_update = np.isin(np.arange(len(self.nodes)), sorted(found))
+        self.is_in_part = np.isin(np.arange(len(self.nodes)), sorted(_below(space, found)))
         types = [space.type(b) for b in range(len(space.buffer))]
         self.element_bytes = np.array([element_bytes(t.dtype) for t in types])
         sizes = np.array([t.size for t in types], dtype=float)
@@ -187,10 +192,10 @@ class FloorFacts:
         self.fills = frozenset(fills)
 
     def _maybe_in_place(self, types: Sequence[TensorType]) -> frozenset[int]:
-        """Donated arguments and what may be written in their place: prices may leave them out."""
-        donated = self.space.donated
-        alike = {types[b] for b in donated}
-        return frozenset(b for b, t in enumerate(types) if t in alike) if donated else donated
+        """What is donated or dies, and what may lie in its place: prices may leave that out."""
+        gone = self.space.donated | self.space.dying
+        alike = {types[b] for b in gone}
+        return frozenset(b for b, t in enumerate(types) if t in alike) if gone else gone
 
     def _unpadded(self, sizes: Floats) -> Floats:
         """Per buffer the least of its value's layouts: a nest may leave padding out."""
@@ -218,6 +223,7 @@ class FloorFacts:
         contraction = points * min(c.fma_ps, 2 * c.scalar_ps) / self._products_at_once()
         self.contraction_ps = np.where(self.is_contraction & is_known, contraction, 0.0)
         self.sum_ps = np.where(self.is_root & ~self.is_contraction & is_known, sums, 0.0)
+        body = np.where(self.is_in_part, 0.0, body)
         self.product_ps = np.where(self.is_product, body, 0.0)
         self.body_ps = np.where(is_plain, body, 0.0)
         runs = enumerate(self.costs.iterations)
@@ -260,6 +266,8 @@ class FloorFacts:
     def _reads_whole(self, node: int) -> tuple[bool, ...]:
         n, size = self.nodes[node], self.space.type
         generic = _single(n.attr)
+        if self.is_in_part[node]:
+            return (False,) * len(n.children)
         if generic is not None:
             used = frozenset(generic.body.operands())
             return tuple(i in used and _is_all(generic, i) for i in range(len(n.children)))
@@ -304,6 +312,21 @@ class FloorFacts:
                 found.append(m)
             whole |= {b for b, w in zip(space.operands[m], self.whole[m], strict=True) if w}
         return found, [b for b in reads if b in whole]
+
+
+def _below(space: Space, nodes: Collection[int]) -> set[int]:
+    """These nodes, and those without a sum that compute for them, in one dispatch or others."""
+    found, left = set(nodes), list(nodes)
+    makers: dict[int, list[int]] = {}
+    for i, b in ((i, b) for i, made in enumerate(space.made) for b in made) if nodes else ():
+        makers.setdefault(b, []).append(i)
+    while left:
+        for b in space.operands[left.pop()]:
+            for i in makers.get(b, ()):
+                if i not in found and space.kinds[i] in ("elementwise", *MOVING, "move"):
+                    found.add(i)
+                    left.append(i)
+    return found
 
 
 def _single(attr: object) -> Generic | None:

@@ -18,7 +18,7 @@ from eqsat.model.ops import SAME_BYTES
 from eqsat.model.plan import Parts
 from eqsat.model.target import Target
 from eqsat.ops.nests.nest import Member, nest_of
-from eqsat.plan.dispatch import Planner, planner_of
+from eqsat.plan.dispatch import KnownReads, Planner, planner_of
 
 Structure = tuple[int, ...]
 
@@ -61,8 +61,17 @@ class PlanPrices:
         """The parts of the price of the dispatch's plan; NoNest if it has none."""
         buffer = self.space.buffer
         weights = [r for r in reads if buffer[r] in self.weights]
-        donated = [r for r in reads if buffer[r] in self.space.donated]
-        return self._planner(self.nest(members, reads, writes), weights, donated)[1]
+        nest = self.nest(members, reads, writes)
+        return self._planner(nest, weights, self._known_of(reads))[1]
+
+    def _known_of(self, reads: Sequence[int]) -> KnownReads:
+        """What may be written in place, and which of them count."""
+        space, buffer = self.space, self.space.buffer
+        donated, dying, lines = (
+            [r for r in reads if buffer[r] in found]
+            for found in (space.donated, space.dying, space.lines)
+        )
+        return KnownReads(tuple(donated), tuple(dying), frozenset(lines))
 
     @cached_property
     def _known(self) -> dict[Structure, int | None]:
@@ -95,12 +104,12 @@ class PlanPrices:
         """Ops, what they read of each other and of the outside, and what is written."""
         space, types = self.space, self._types
         buffer, operands, ids = space.buffer, space.operands, space.alike
-        weights, donated = self.weights, space.donated
+        marks = self.weights, space.donated, space.dying, space.lines
         local: dict[int, int] = {}
         key: list[int] = []
         for r in reads:
             local[buffer[r]] = len(local)
-            key += (types[r], buffer[r] in weights, buffer[r] in donated)
+            key += (types[r], *[buffer[r] in m for m in marks])
         key.append(-1)
         for m in members:
             key.append(ids[m])

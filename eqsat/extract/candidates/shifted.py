@@ -203,7 +203,7 @@ class Shifted:
         """The properties of a buffer besides its producers; types are those of its image."""
         pool, target = self.pool, self.pool.legality.target
         held = (pool.held, pool.fills, pool.resident, pool.optional)
-        held += (self._from_weights, self.space.donated)
+        held += (self._from_weights, self.space.donated, self.space.dying, self.space.lines)
         device = pool.legality.devices.classes[buffer] if target.devices else ""
         return (*[buffer in h for h in held], device, self.space.sizes[buffer])
 

@@ -17,6 +17,7 @@ from eqsat.model.tensor import TensorType
 from eqsat.model.unionfind import union_find
 from eqsat.ops.contractions.roles import kind
 from eqsat.plan.dispatch import class_bytes, weight_classes
+from eqsat.plan.dying import dying_buffers, line_buffers, update_nodes
 
 # a moment of the execution: program position, depth behind it, value (a tie-break), sub-level
 Moment = tuple[int, int, int, int]
@@ -82,6 +83,22 @@ class Space:
         """Buffers of arguments that the caller reads no more."""
         leaves = (n for n in self.egraph.nodes if n.op == "input")
         return frozenset(self.buffer[n.eclass] for n in leaves if is_donated(n.attr))
+
+    @cached_property
+    def lines(self) -> frozenset[int]:
+        """Buffers of weights that hold 0, 1, …"""
+        return line_buffers(self.egraph, self.buffer)
+
+    @cached_property
+    def updates(self) -> frozenset[int]:
+        """Nodes that choose by position between a value and what is new of it."""
+        found = {id(n) for n, _ in update_nodes(self.egraph, self.buffer, self.lines)}
+        return frozenset(i for i, n in enumerate(self.egraph.nodes) if id(n) in found)
+
+    @cached_property
+    def dying(self) -> frozenset[int]:
+        """Buffers of which an update makes the next state, and that nothing reads after that."""
+        return dying_buffers(self.egraph, self.buffer, self.lines)
 
     @cached_property
     def value(self) -> tuple[int, ...]:
