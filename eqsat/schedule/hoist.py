@@ -7,7 +7,7 @@ instead: a const as it is, the slices of a stack all at once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeVar
@@ -204,9 +204,24 @@ class _Emptied:
         buffers = [Buffer(p, b.type(p).nbytes, "argument", 0, last) for p in packed]
         left = [x for x in self.old.buffers if x.node not in self.gone]
         buffers += [replace(x, node=new[x.node]) for x in left]
-        in_place = tuple((new[result], new[old]) for result, old in self.old.in_place)
+        in_place = tuple((new[result], new[old]) for result, old in self._in_place(ahead.attr))
         target = self.old.target
         return Schedule(changed, dispatches, tuple(buffers), (), target, in_place=in_place)
+
+    def _in_place(self, attr: Control) -> Iterator[tuple[int, int]]:
+        """What is written over another value: over a state only what leads to its own next one."""
+        program, after = self.old.program, {old: new for new, old in self.old.in_place}
+        states = [self.old.buffer_of(r) for r in program.results[: attr.carries]]
+        for old, new in after.items():
+            last = new
+            while last in after:
+                last = after[last]
+            own = program.nodes[old].op != "input" or (
+                states.count(last) == 1
+                and states.index(last) == program.leaf(old).index - attr.consts
+            )
+            if own:
+                yield new, old
 
     def _dispatch(
         self, d: Dispatch, program: Program, new: dict[int, int], packed: Sequence[int]
