@@ -24,7 +24,6 @@ from eqsat.model.schedule import Schedule
 from eqsat.ops.meaning.programs import evaluate_program
 from eqsat.plan import rows
 from eqsat.plan.inplace import in_place, kept_in_place
-from eqsat.schedule.inplace import with_donated
 
 MACHINES = {"avx512": AVX512, "avx2": AVX2}
 HERE, NEW, OLD, RESULT = 0, 1, 2, 9  # buffers
@@ -144,8 +143,8 @@ def test_a_program_says_what_is_donated_in_its_file():
 # ---- schedules -----------------------------------------------------------------------------------
 
 
-def scheduled(f, *args):
-    run = eqsat.optimize(f, *args, target="avx512")
+def scheduled(f, *args, donate=()):
+    run = eqsat.optimize(f, *args, target="avx512", donate=donate)
     assert run.schedule is not None
     return run, run.schedule
 
@@ -157,13 +156,13 @@ def test_what_is_read_later_is_not_overwritten():
         return x + y, x @ y.T
 
     x = jnp.zeros((40, 40))
-    _, s = scheduled(f, x, x)
+    _, s = scheduled(f, x, x, donate=["x"])
     (argument, _) = s.program.inputs
     (added,) = (r for r in s.program.results if argument in _writer(s, r).reads
                 and "contraction" not in _writer(s, r).ops)  # fmt: skip
     readers = [d.step for d in s.dispatches if argument in d.reads]
     is_last = _writer(s, added).step == max(readers)
-    assert bool(with_donated(s, [argument]).in_place) == is_last
+    assert bool(s.in_place) == is_last
     if not is_last:
         with pytest.raises(ValueError, match="was written in its place"):
             replace(s, in_place=((added, argument),)).verify()
@@ -180,13 +179,15 @@ def test_the_arena_has_one_buffer_for_both_and_notices_a_late_read():
 
     x = np.random.default_rng(0).standard_normal((40, 40)).astype(np.float32)
     run, s = scheduled(f, x, x)
+    assert not s.in_place
     first, second = s.program.inputs
     (added,) = (r for r in s.program.results if second in _writer(s, r).reads)
     wrong = replace(s, in_place=((added, first),))
     with pytest.raises(ArenaFault, match="was written in its place"):
         Arena(wrong, {})([x, x], run.weights)
-    right = with_donated(s, s.program.inputs)
-    assert right.in_place == ((added, second),)
+    run, right = scheduled(f, x, x, donate=["x", "y"])
+    ((added, old),) = right.in_place
+    assert (added in right.program.results, old) == (True, right.program.inputs[1])
     right.verify()
     found = Arena(right, {})([x, x], run.weights)
     want = evaluate_program(run.program, [x, x], run.weights)

@@ -390,7 +390,7 @@ KEPT = {
     "sort": (jnp.sort, ["sort"]),
     "two sorted": (lambda x: lax.sort((x, -x), num_keys=1), ["sort"]),
     "top k": (lambda x: lax.top_k(x, 2), ["top_k"]),
-    "scatter": (lambda x: x.at[0].set(1.0), ["scatter"]),
+    "scatter": (lambda x: x.at[np.array([0, 0])].set(x[:2]), ["scatter"]),
     "added": (lambda x: x.at[np.array([0, 0])].add(x[:2]), ["scatter-add"]),
     "bits": (lambda x: lax.bitcast_convert_type(x, np.int32), ["bitcast_convert_type"]),
     "lgamma": (lambda x: lax.lgamma(x * x + 1), ["lgamma"]),

@@ -206,7 +206,7 @@ class Buffers:
         for node, b in self.buffers.items():
             if b.last < step and b.role == "temporary" and node not in self.gone:
                 self.gone.add(node)
-                if self.in_place.get(node) not in self.taken:
+                if node not in self.in_place:  # else what was written over it is there
                     self.bytes[node][:] = POISON
         for node in writes:
             self._claim(node)

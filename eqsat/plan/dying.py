@@ -22,28 +22,27 @@ def line_buffers(egraph: EGraph, buffer: Sequence[int]) -> frozenset[int]:
     return frozenset(buffer[c] for c, leaf in leaves if isinstance(leaf, Leaf) and is_iota(leaf))
 
 
-def update_nodes(
-    egraph: EGraph, buffer: Sequence[int], lines: frozenset[int]
-) -> list[tuple[ENode, int]]:
-    """Nodes that choose by position between a value and what is new of it, and that value."""
+def update_nodes(egraph: EGraph) -> list[tuple[int, int]]:
+    """Nodes that choose between a value and what is new of it, and that value.
+
+    Whether by position is not asked: the condition may be a value of its own.
+    """
     found = []
-    for n in egraph.nodes:
+    for i, n in enumerate(egraph.nodes):
         g = n.attr
         if not isinstance(g, Generic) or len(g.yields) != 1 or g.body.fn != "select":
-            continue
-        if lines.isdisjoint(buffer[c] for c in n.children) or g.reductions:
             continue
         kept = g.body.args[2]
         if kept.fn == "arg" and g.maps[kept.value] == identity(g.rank):
             old = n.children[kept.value]
-            if egraph.types[old] == egraph.types[n.eclass]:
-                found.append((n, old))
+            if egraph.types[old] == egraph.types[n.eclass] and not g.reductions:
+                found.append((i, old))
     return found
 
 
 def dying_buffers(egraph: EGraph, buffer: Sequence[int], lines: frozenset[int]) -> frozenset[int]:
     """Buffers of computed values that an update may overwrite."""
-    updates = update_nodes(egraph, buffer, lines) if lines else []
+    updates = [(egraph.nodes[i], old) for i, old in update_nodes(egraph)] if lines else []
     if not updates:
         return frozenset()
     kept = {buffer[n.eclass] for n in egraph.nodes if n.op in LEAVES}

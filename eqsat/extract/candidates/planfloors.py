@@ -178,9 +178,9 @@ class FloorFacts:
         self.is_product = np.array([g is not None and g.body.fn == "mul" for g in generics])
         self.is_product &= ~self.is_contraction
         # of what an update in place chooses, it may compute and read a few points
-        found = space.updates if space.donated or space.dying else frozenset[int]()
-        self.is_update = np.isin(np.arange(len(self.nodes)), sorted(found))
-        self.is_in_part = np.isin(np.arange(len(self.nodes)), sorted(_below(space, found)))
+        every = np.arange(len(self.nodes))
+        self.is_update = np.isin(every, sorted(space.updates))
+        self.is_in_part = np.isin(every, sorted(_below(space, space.updates)))
         types = [space.type(b) for b in range(len(space.buffer))]
         self.element_bytes = np.array([element_bytes(t.dtype) for t in types])
         sizes = np.array([t.size for t in types], dtype=float)

@@ -91,9 +91,10 @@ class Space:
 
     @cached_property
     def updates(self) -> frozenset[int]:
-        """Nodes that choose by position between a value and what is new of it."""
-        found = {id(n) for n, _ in update_nodes(self.egraph, self.buffer, self.lines)}
-        return frozenset(i for i, n in enumerate(self.egraph.nodes) if id(n) in found)
+        """Nodes that may write a few elements in place of others."""
+        if not self.lines or not (self.donated or self.dying):
+            return frozenset()
+        return frozenset(i for i, _ in update_nodes(self.egraph))
 
     @cached_property
     def dying(self) -> frozenset[int]:
