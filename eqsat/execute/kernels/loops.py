@@ -64,13 +64,15 @@ def _aliases(call: LoopCall, schedule: Schedule) -> Iterator[tuple[int, int]]:
     loop, nodes = call.loop, schedule.program.nodes
     for k, result in enumerate(loop.bodies[-1].results[: loop.carries]):
         old, new = call.reads[loop.consts + k], call.writes[k]
-        is_alone = call.reads.count(old) == 1 and nodes[old].types[0] == nodes[new].types[0]
-        if result in loop.bodies[-1].changed and is_alone:
+        is_alone = call.reads.count(old) == 1 and nodes[old].op != "fill"
+        is_same = nodes[old].types[0] == nodes[new].types[0]
+        if result in loop.bodies[-1].changed and is_alone and is_same:
             yield loop.consts + k, k
 
 
 # ---- from schedules ------------------------------------------------------------------------------
 def planned_loop(schedule: Schedule, number: int, machine: Machine) -> LoopCall:
+    """A dispatch that is a loop or branch, with plans for what it calls; NoNest if one has none."""
     d, nodes = schedule.dispatches[number], schedule.program.nodes
     (node,) = (m for m in d.members if isinstance(nodes[m].attr, Control))
     attr = nodes[node].attr
@@ -183,10 +185,11 @@ class _Body:
 
 def _require_own(attr: Control, made: Sequence[_Body]) -> None:
     """NoNest if something is written over an input that is no earlier value of it."""
-    states = range(attr.consts, attr.consts + attr.carries)
-    for i, b in enumerate(made):
-        for at, c in ((b.inputs.index(c), c) for c in b.changed):
-            if i < len(made) - 1 or at not in states or b.results[states.index(at)] != c:
+    for b in made:
+        inputs, results = b.inputs[attr.consts :], b.results[: attr.carries]
+        for c in b.changed:
+            own = [k for k, r in enumerate(results) if r == c]
+            if b is not made[-1] or len(own) != 1 or c != inputs[own[0]]:
                 raise NoNest("a value is written over what is no earlier state of it")
 
 
