@@ -10,6 +10,7 @@ from typing import Any
 from eqsat.model.attr import loop_order, loop_order_text
 from eqsat.model.control import Control
 from eqsat.model.dispatch import Buffer, Dispatch
+from eqsat.model.inplace import in_place_fault, owners_of
 from eqsat.model.ops import CONVERSIONS, VIEWS
 from eqsat.model.printed import Printed
 from eqsat.model.program import Program
@@ -52,26 +53,9 @@ class Schedule(Printed):
                 if not live[r].first <= d.step <= live[r].last:
                     raise ValueError(f"dispatch {i} reads %{r} after its buffer is gone")
             ready.update(d.members)
-        self._verify_in_place()
+        if fault := in_place_fault(self.program, self.dispatches, self.in_place):
+            raise ValueError(fault)
         self._verify_arena()
-
-    def _verify_in_place(self) -> None:
-        """What is written over is read by its writer, by none after that, and is no result."""
-        results = {self.buffer_of(r) for r in self.program.results}
-        computed = {w for d in self.dispatches for w in d.writes}
-        sides = list(zip(*self.in_place, strict=True)) or [(), ()]
-        if any(len(set(side)) < len(side) for side in sides):
-            raise ValueError("a value is written over twice, or in place of two")
-        for new, old in self.in_place:
-            same = self.program.nodes[old].type == self.program.nodes[new].type
-            if not same or old in results or old not in computed | {*self.program.inputs}:
-                raise ValueError(f"%{new} is no value in place of %{old}")
-            writers = [d for d in self.dispatches if new in d.writes]
-            late = [d.step for d in self.dispatches if old in d.reads and new not in d.writes]
-            if len(writers) != 1 or any(step >= writers[0].step for step in late):
-                raise ValueError(f"%{old} is read after %{new} was written in its place")
-            if old not in writers[0].reads:
-                raise ValueError(f"%{new} is written in place of %{old}, which is not read for it")
 
     def _verify_arena(self) -> None:
         """Every pair of placed temporaries, as it is written; none may be left out."""
@@ -104,20 +88,8 @@ class Schedule(Printed):
 
     @cached_property
     def owners(self) -> dict[int, int]:
-        """Of values that lie in bytes that others have, too: whose bytes these are.
-
-        An argument's, else those of a result, else of the first of them.
-        """
-        before, found = dict(self.in_place), dict[int, int]()
-        results = {self.buffer_of(r) for r in self.program.results}
-        for last in before.keys() - {old for _, old in self.in_place}:
-            chain = [last]
-            while chain[-1] in before:
-                chain.append(before[chain[-1]])
-            first = chain[-1]
-            is_result = first not in self.program.inputs and last in results
-            found |= dict.fromkeys(chain, last if is_result else first)
-        return found
+        """Of values that lie in bytes that others have, too: whose bytes these are."""
+        return owners_of(self.program, self.in_place)
 
     @cached_property
     def temporaries(self) -> tuple[Buffer, ...]:

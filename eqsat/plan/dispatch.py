@@ -35,8 +35,8 @@ def _plan(nest: Nest, machine: Machine) -> Plan | str:
 class KnownReads:
     """What is known of buffers that a dispatch reads, besides that they are weights.
 
-    donated: arguments that the caller reads no more. dying: values that nothing reads once their
-    next state is there. lines: weights that hold 0, 1, …
+    donated: arguments that the caller reads no more. dying: values, such arguments among them,
+    that nothing reads once their next state is there. lines: weights that hold 0, 1, …
     """
 
     donated: tuple[int, ...] = ()
@@ -68,7 +68,7 @@ class Planner:
         number = _numbers(nest)
         alike, chosen = plan_alike(nest, self.target.machine)
         kept = {number[w] for w in weights if w in number}
-        gone = [number[b] for b in (*known.donated, *known.dying) if b in number]
+        gone = [number[b] for b in known.dying if b in number]
         lines = frozenset(number[b] for b in known.lines if b in number)
         few = few_of(alike, gone, lines) if gone and lines else None
         if few is not None:

@@ -92,7 +92,7 @@ class Space:
     @cached_property
     def updates(self) -> frozenset[int]:
         """Nodes that may write a few elements in place of others."""
-        if not self.lines or not (self.donated or self.dying):
+        if not self.dying:
             return frozenset()
         return frozenset(i for i, _ in update_nodes(self.egraph))
 
