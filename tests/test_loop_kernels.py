@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -18,6 +19,7 @@ from eqsat.execute.kernels import jit
 from eqsat.execute.kernels.executor import KernelsExecutable
 from eqsat.execute.kernels.loops import planned_loop
 from eqsat.model.nest import NoNest
+from eqsat.plan.updates import nest_in_place
 
 TARGETS = ("avx512", "avx512-vnni", "avx2")
 RUNNABLE = [t for t in TARGETS if not jit.why_not(read_target(t).machine)]
@@ -170,17 +172,29 @@ def test_a_recurrent_layer_is_right_with_all_rules(target: str) -> None:
     assert "while(" not in text
 
 
-def test_a_state_in_place_is_no_copy() -> None:
-    args = (real(1, 4, 3, 17), real(2, 17, 17))
-    run = searched(in_place, *args)
-    schedule = run.need_schedule()
-    (number,) = loops_of(run)
+def test_of_a_cache_in_a_loop_one_row_is_written() -> None:
+    """Where it lies: of a state of which a row is new that row, and no more."""
+
+    def remembered(x: Any, cache: Any) -> Any:
+        def step(state: Any, t: Any) -> Any:
+            kept, i = state
+            kept = lax.dynamic_update_index_in_dim(kept, t, i, 0)
+            return (kept, i + 1), jnp.tanh(kept @ t)
+
+        return lax.scan(step, (cache, jnp.int32(3)), x)
+
+    args = (real(1, 9, 48), real(2, 64, 48))
+    run = searched(remembered, *args)
+    compare(run, remembered, args)
+    schedule, (number,) = run.need_schedule(), loops_of(run)
     (body,) = schedule.control(schedule.dispatches[number]).schedules
-    state = body.program.inputs
-    assert {argument for _, argument in body.in_place} & set(state)
+    cache = body.program.inputs[-3]
+    (new,) = [new for new, old in body.in_place if old == cache]
+    (writer,) = [d for d in body.dispatches if new in d.writes]
+    assert math.prod(nest_in_place(body, writer).sizes) == 48
     found = planned_loop(schedule, number, run.target.machine)
-    assert run.executable.calls[number].aliases
-    assert set(found.loop.bodies[0].changed) <= set(found.loop.bodies[0].results)
+    assert cache in found.loop.bodies[0].changed
+    assert (found.loop.consts, 0) in run.executable.calls[number].aliases
 
 
 def test_what_xla_loops_over_calls_the_kernels_of_its_bodies() -> None:
