@@ -138,6 +138,9 @@ CASES: dict[str, tuple[Function, Shapes]] = {
     # a row block took the queries for the keys, where the product names them first
     "normed products of keys per row": (normed_by_query, ((15, 16, 3), (16,), (3, 60))),
     "normed products of many keys": (normed_by_query, ((15, 16, 33), (16,), (33, 33))),
+    # a table that is unpacked in another shape than it is gathered from
+    "rows of a product by number": (
+        lambda x, w: jnp.take(x @ w, jnp.array([1, 0]), axis=2), ((2, 2, 2), (2, 2))),
     # pieces of one buffer were blocks of different shapes (`pallas`)
     "roll of two rows": (lambda x: jnp.roll(x, -1, 1), ((3, 3, 2, 2),)),
     # a loop along two dims of a buffer has no block (`pallas`)

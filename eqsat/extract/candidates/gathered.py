@@ -76,15 +76,18 @@ class Gathered:
     def _part(self, gather: int, maker: int | None) -> tuple[int, Fraction]:
         """The buffer a gather takes rows of, and how much of it.
 
-        A table that is unpacked for it is read in blocks.
+        A table that is unpacked for it is read in blocks, unless it is unpacked in another shape.
         """
         space, nodes = self.space, self.space.egraph.nodes
         n, table = nodes[gather], nodes[gather].children[0]
+        share = Fraction(space.nbytes(n.eclass), space.nbytes(table) or 1)
         if maker is None or nodes[maker].op != "unpack":
-            return space.buffer[table], Fraction(space.nbytes(n.eclass), space.nbytes(table) or 1)
+            return space.buffer[table], share
         layout, (packed,) = nodes[maker].attr, nodes[maker].children
         assert isinstance(n.attr, Move)
         assert isinstance(layout, Layout)
+        if layout.source != space.type(table).shape:
+            return space.buffer[packed], share
         axis = int(n.attr.args[0])
         tile = dict(zip(layout.pos, layout.tiles, strict=True)).get(axis, 1)
         blocks = cdiv(layout.source[axis], tile)
