@@ -120,3 +120,10 @@ def test_a_sentence_names_what_is_wrong(name: str):
     found = {d.code: d.message for d in e.value.diagnostics}
     assert message in found.get(code, str(found))
     assert all(d.span is not None for d in e.value.diagnostics)
+
+
+def test_what_only_hands_on_is_searched_in_no_time():
+    """A branch without an op, or a whole program of that kind: there is nothing to leave out."""
+    run = eqsat.optimize(lambda x, y: (y, x), X, X[0], target="avx2", time_limit=0.0)
+    assert run.selection is not None and run.selection.cuts == ()
+    assert not run.need_schedule().dispatches

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any
 
-from eqsat.execute.lowering import OpaqueFunction, evaluate
+from eqsat.execute.lowering import Bodies, OpaqueFunction, evaluate
 from eqsat.execute.weights import pack_weights
 from eqsat.model.diag import fail
 from eqsat.model.schedule import Schedule
@@ -149,11 +149,16 @@ class JaxExecutable:
 
         def dispatch(*reads: Any) -> tuple[Any, ...]:
             known = dict(zip(d.reads, reads, strict=True))
-            values = evaluate(schedule.program, nodes, known, opaque)
+            values = evaluate(schedule.program, nodes, known, opaque, self.bodies)
             return tuple(values[w][0] for w in d.writes)
 
         dispatch.__name__ = f"dispatch{number}"
         return dispatch
+
+    @property
+    def bodies(self) -> Bodies | None:
+        """How bodies of loops and branches are traced; None: their ops one by one."""
+        return None
 
     def typed(self, inputs: Sequence[Any], plain: Collection[int] = ()) -> list[Any]:
         """The program's inputs as JAX arrays; those of these numbers have their plain shapes.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from eqsat.execute.control import control
+from eqsat.execute.control import Evaluate, control
 from eqsat.execute.convolution import Pad, Pads
 from eqsat.execute.loops import generic
 from eqsat.execute.operands import cast_factors
@@ -25,6 +25,7 @@ from eqsat.ops.op import broken_op
 from eqsat.ops.registry import op_record
 
 OpaqueFunction = Callable[..., Sequence[Any]]
+Bodies = Callable[[Control], Evaluate]  # how the bodies of a loop or branch are traced
 
 
 def lax_pack(layout: Layout, x: Any) -> Any:
@@ -129,17 +130,23 @@ LOWERINGS: dict[str, Callable[..., Any]] = {
 
 
 def lower(
-    op: str, attr: Attr, operands: Sequence[Any], opaque: Mapping[str, OpaqueFunction]
+    op: str,
+    attr: Attr,
+    operands: Sequence[Any],
+    opaque: Mapping[str, OpaqueFunction],
+    bodies: Bodies | None = None,
 ) -> list[Any]:
     """The results of one op; `result` takes all results of its producer.
 
-    EqsatError E501 if an opaque op has no function.
+    bodies: of a loop or branch; their ops one by one if it is not given. EqsatError E501 if an
+    opaque op has no function.
     """
     if isinstance(attr, Opaque):
         return _opaque(attr, operands, opaque)
     if isinstance(attr, Control):
-        found = control(attr, operands, lambda p, xs: _body(p, xs, opaque))
-        return found + [_unused(t) for t in attr.scratch_types]
+        ops = bodies(attr) if bodies else lambda p, xs: _body(p, xs, opaque)
+        found = control(attr, operands, ops)
+        return found + [unused(t) for t in attr.scratch_types]
     if isinstance(attr, Custom):
         return [_custom(attr, operands)]
     if op not in LOWERINGS:
@@ -148,7 +155,7 @@ def lower(
     return found if isinstance(found, list) else [found]
 
 
-def _unused(t: TensorType) -> Any:
+def unused(t: TensorType) -> Any:
     """What stands for the memory of a loop's temporaries: XLA has its own, and drops this."""
     import jax.numpy as jnp
 
@@ -202,8 +209,12 @@ def evaluate(
     nodes: Iterable[int],
     known: Mapping[int, Any],
     opaque: Mapping[str, OpaqueFunction],
+    bodies: Bodies | None = None,
 ) -> dict[int, list[Any]]:
-    """Results of `nodes` (ascending); `known` holds the single results of nodes already there."""
+    """Results of `nodes` (ascending); `known` holds the single results of nodes already there.
+
+    bodies: as in `lower`.
+    """
     values: dict[int, list[Any]] = {i: [x] for i, x in known.items()}
     for i in nodes:
         if i in values:
@@ -214,7 +225,7 @@ def evaluate(
             products = _products(program, n.operands)
             values[i] = generic(n.attr, read, _pads(program, n.operands, values), products)
         else:
-            values[i] = lower(n.op, n.attr, read, opaque)
+            values[i] = lower(n.op, n.attr, read, opaque, bodies)
     return values
 
 

@@ -179,6 +179,20 @@ class Control(Attr):
         return max(1, sum(s.kernels for s in self.schedules))
 
     @cached_property
+    def is_planned(self) -> bool:
+        """Whether every dispatch of its bodies has a plan, or is such a loop."""
+        inner = [(d, s.control(d)) for s in self.schedules for d in s.dispatches]
+        return all(d.plan is not None if c is None else c.is_planned for d, c in inner)
+
+    @cached_property
+    def sliced(self) -> tuple[TensorType, ...]:
+        """What one step of a scan reads of stacks, and writes of them."""
+        if self.op != SCAN:
+            return ()
+        last = self.bodies[-1]
+        return input_types(last)[self.consts + self.carries :] + result_types(last)[self.carries :]
+
+    @cached_property
     def carried_bytes(self) -> int:
         """Bytes of the state that goes from step to step."""
         state = input_types(self.bodies[-1])[self.consts : self.consts + self.carries]

@@ -7,7 +7,7 @@ instead: a const as it is, the slices of a stack all at once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeVar
@@ -20,6 +20,7 @@ from eqsat.model.tensor import TensorType
 from eqsat.ops.programs.stacked import NotStackable, stacked_attr
 
 T = TypeVar("T")
+Fixed = Mapping[int, str]  # inputs that weights give → what is known of these: a key, or nothing
 _KEY = "input"
 
 
@@ -86,29 +87,31 @@ class Inputs:
         return len(self.kept_consts) + self.made + self.carries + len(self.kept_slices) + i
 
 
-def with_fixed_weights(body: Program, fixed: Sequence[int]) -> Program:
-    """The body with these inputs as weights."""
+def with_fixed_weights(body: Program, fixed: Fixed, state: Sequence[int] = ()) -> Program:
+    """The body with these inputs as weights. state: inputs that no later step reads."""
     nodes = list(body.nodes)
     for i in body.inputs:
         leaf = body.leaf(i)
         if leaf.index in fixed:
-            known = replace(leaf, index=-1, key=f"{_KEY}{leaf.index}")
+            known = replace(leaf, index=-1, key=fixed[leaf.index] or f"{_KEY}{leaf.index}")
             nodes[i] = replace(nodes[i], op="weight", attr=known)
+        elif leaf.index in state:
+            nodes[i] = replace(nodes[i], attr=replace(leaf, donated=True))
     return replace(body, nodes=tuple(nodes))
 
 
-def hoist(attr: Control, schedules: Sequence[Schedule], fixed: Sequence[int]) -> Hoisted:
+def hoist(attr: Control, schedules: Sequence[Schedule], fixed: Fixed) -> Hoisted:
     """The loop with schedules of its `with_weights` bodies, without their weights.
 
     NotStackable if something is computed from stacked weights that has no form for whole stacks.
     """
     total = len(attr.bodies[0].inputs)
     inputs = Inputs(attr.consts, attr.carries, total, frozenset(fixed))
-    ahead = _Ahead(attr, inputs.first_slice)
+    ahead = _Ahead(attr, inputs.first_slice, fixed)
     parts = [_Emptied(s, ahead) for s in schedules]
     inputs = replace(inputs, made=len(ahead.consts))
-    done = tuple(p.schedule(ahead, inputs) for p in parts)
     consts = len(inputs.kept_consts) + len(ahead.consts)
+    done = tuple(p.schedule(ahead, inputs) for p in parts)
     made = replace(attr, programs=(), consts=consts, schedules=done)
     return Hoisted(made, ahead.builder.build([*ahead.consts, *ahead.slices]), inputs)
 
@@ -119,6 +122,7 @@ class _Ahead:
 
     attr: Control
     first_slice: int
+    fixed: Fixed
     builder: Builder = field(default_factory=lambda: Builder("ahead"))
     consts: list[int] = field(default_factory=list)
     slices: list[int] = field(default_factory=list)
@@ -137,10 +141,20 @@ class _Ahead:
         consts = [self.builder.type(n) for n in self.consts]
         return consts, [t.with_shape(t.shape[1:]) for t in slices]
 
+    def key(self, const: int) -> str:
+        """The key of a const that is a weight as it came in, where bodies are to know it."""
+        attr = self.builder.nodes[const].attr
+        return self.fixed[attr.index] if isinstance(attr, Leaf) else ""
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        """Key of a weight of a body → the input it stands for."""
+        return {key or f"{_KEY}{k}": k for k, key in self.fixed.items()}
+
     def _copy(self, program: Program, node: int) -> tuple[int, bool]:
         n = program.nodes[node]
         if isinstance(n.attr, Leaf):
-            number = int(n.attr.key.removeprefix(_KEY))
+            number = self._numbers[n.attr.key]
             is_stack = number >= self.first_slice
             shape = (self.attr.length, *n.type.shape) if is_stack else n.type.shape
             leaf = Leaf(n.attr.name, n.type.with_shape(shape), index=number)
@@ -169,7 +183,10 @@ class _Emptied:
         program = self.old.program
         b = Builder(program.name)
         consts, slices = ahead.types()
-        made = {(False, i): _input(b, f"packed{i}", t, inputs.const(i)) for i, t in _count(consts)}
+        made = {
+            (False, i): _input(b, f"packed{i}", t, inputs.const(i), ahead.key(ahead.consts[i]))
+            for i, t in _count(consts)
+        }
         made |= {(True, i): _input(b, f"slice{i}", t, inputs.slice(i)) for i, t in _count(slices)}
         new = {i: made[at] for i, at in self.place.items()}
         for i, n in enumerate(program.nodes):
@@ -187,7 +204,24 @@ class _Emptied:
         buffers = [Buffer(p, b.type(p).nbytes, "argument", 0, last) for p in packed]
         left = [x for x in self.old.buffers if x.node not in self.gone]
         buffers += [replace(x, node=new[x.node]) for x in left]
-        return Schedule(changed, dispatches, tuple(buffers), (), self.old.target)
+        in_place = tuple((new[result], new[old]) for result, old in self._in_place(ahead.attr))
+        target = self.old.target
+        return Schedule(changed, dispatches, tuple(buffers), (), target, in_place=in_place)
+
+    def _in_place(self, attr: Control) -> Iterator[tuple[int, int]]:
+        """What is written over another value: over a state only what leads to its own next one."""
+        program, after = self.old.program, {old: new for new, old in self.old.in_place}
+        states = [self.old.buffer_of(r) for r in program.results[: attr.carries]]
+        for old, new in after.items():
+            last = new
+            while last in after:
+                last = after[last]
+            own = program.nodes[old].op != "input" or (
+                states.count(last) == 1
+                and states.index(last) == program.leaf(old).index - attr.consts
+            )
+            if own:
+                yield new, old
 
     def _dispatch(
         self, d: Dispatch, program: Program, new: dict[int, int], packed: Sequence[int]
@@ -203,8 +237,8 @@ def _count(types: Sequence[TensorType]) -> list[tuple[int, TensorType]]:
     return list(enumerate(types))
 
 
-def _input(b: Builder, name: str, t: TensorType, index: int) -> int:
-    return b.append("input", (), Leaf(name, t, index=index))
+def _input(b: Builder, name: str, t: TensorType, index: int, key: str = "") -> int:
+    return b.append("input", (), Leaf(name, t, index=index, key=key))
 
 
 __all__ = ["Hoisted", "NotStackable", "hoist", "with_fixed_weights"]

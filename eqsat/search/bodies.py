@@ -25,6 +25,7 @@ from eqsat.model.layout import Layout
 from eqsat.model.leaves import Fill, Leaf
 from eqsat.model.origin import NO_ORIGIN
 from eqsat.model.program import Builder, Program
+from eqsat.ops.meaning.iotas import is_iota
 from eqsat.ops.programs.loopforms import loop_forms
 from eqsat.ops.spelling.chains import canonical
 from eqsat.schedule.carried import carried_layouts, packed_type, with_packed_state
@@ -211,26 +212,40 @@ class _Planner:
         first = int(attr.op == COND)
         index, given = operands[:first], operands[first:]
         carried = range(attr.consts, attr.consts + attr.carries)
-        known = [k for k in range(len(given)) if fixed[first + k] and k not in carried]
+        known = {
+            k: self._line(given[k]) if k < attr.consts else ""
+            for k in range(len(given))
+            if fixed[first + k] and k not in carried
+        }
         try:
             runs, own, others = self._searched(attr, known)
         except NotStackable:  # what is made of slices of weights is made in every step
-            runs, own, others = self._searched(attr, [k for k in known if k < attr.consts])
+            known = {k: key for k, key in known.items() if k < attr.consts}
+            runs, own, others = self._searched(attr, known)
         made = self._ahead(own.ahead, given)
         node = self.builder.add(attr.op, (*index, *own.operands(given, made)), own.attr)
         different = [other for other in others if other.loop.attr != own.attr]
-        different += self._packed(attr, own, runs)
+        different += self._packed(attr, known, runs)
         if node not in self.sites:
             as_it_is = Other(own, tuple(found[0] for found in runs))
             home = node if home is None else home
             self.sites[node] = Site(node, home, as_it_is, attr, index, given, tuple(different))
         return self._first(own.attr, node)
 
+    def _line(self, node: int) -> str:
+        """The key of a weight that holds 0, 1, …: with it a body knows what is written in place."""
+        attr = self.builder.nodes[node].attr
+        return attr.key if isinstance(attr, Leaf) and is_iota(attr) else ""
+
     def _searched(
-        self, attr: Control, known: Sequence[int]
+        self, attr: Control, known: Mapping[int, str]
     ) -> tuple[list[Sequence[Run]], Hoisted, list[Other]]:
         """The searches of the bodies; the op with their baselines; and with what each found."""
-        runs = [self._runs(with_fixed_weights(body, known)) for body in attr.bodies]
+        state = range(attr.consts, attr.consts + attr.carries)
+        *first, last = attr.bodies
+        bodies = [*(with_fixed_weights(b, known) for b in first),
+                  with_fixed_weights(last, known, state)]  # fmt: skip
+        runs = [self._runs(body) for body in bodies]
         whole = [found[0].baseline_schedule or found[0].schedule for found in runs]
         own = hoist(attr, [s for s in whole if s is not None], known)
         others = []
@@ -239,12 +254,14 @@ class _Planner:
             others.append(Other(hoist(attr, schedules, known), each))
         return runs, own, others
 
-    def _packed(self, attr: Control, own: Hoisted, runs: Sequence[Sequence[Run]]) -> list[Other]:
+    def _packed(
+        self, attr: Control, known: Mapping[int, str], runs: Sequence[Sequence[Run]]
+    ) -> list[Other]:
         """The loop with its state kept packed, if the search of its body packs it in each step."""
         body = runs[-1][0].schedule
         if not attr.carries or body is None:
             return []
-        known, found = sorted(own.inputs.fixed), []
+        found = []
         for layouts in carried_layouts(attr, body):
             _, _, others = self._searched(with_packed_state(attr, layouts), known)
             found += [replace(other, packed=layouts) for other in others]

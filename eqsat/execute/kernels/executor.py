@@ -7,16 +7,21 @@ values between dispatches, so its temporaries are the schedule's.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, cached_property
 from typing import Any
 
+from eqsat.execute.control import Evaluate
 from eqsat.execute.customcalls import CustomCallExecutable, batched
+from eqsat.execute.executable import JaxExecutable
 from eqsat.execute.kernels import jit
+from eqsat.execute.kernels.loops import loop_call
 from eqsat.execute.kernels.lying import ordered_kernels
 from eqsat.execute.kernels.runtime import KernelCall, calls, planned
 from eqsat.execute.kernels.tried import disagreement
+from eqsat.execute.lowering import Bodies, lower, unused
 from eqsat.execute.ordered import ByBorder, run_in_orders
+from eqsat.model.control import Control
 from eqsat.model.diag import Diagnostic, EqsatWarning
 from eqsat.model.executor import BUILT_IN, Executor
 from eqsat.model.nest import NoNest
@@ -50,7 +55,28 @@ class KernelsExecutable(CustomCallExecutable):
             if why := self._why_not(i, made[i]):
                 refused[i] = why
                 del made[i]
-        return made, refused
+        for i, held in _loops(self.schedule):
+            try:
+                made[i], refused[i] = loop_call(self.schedule, i, machine), ""
+            except NoNest:  # XLA runs the loop, and calls what of its bodies is a kernel
+                refused[i] = _of_bodies(held, [self._inner[id(s)].refused for s in held.schedules])
+        return made, {i: why for i, why in refused.items() if why}
+
+    @cached_property
+    def _inner(self) -> dict[int, KernelsExecutable]:
+        """Per schedule of a body, by its `id`: it as kernels."""
+        inside = (s for _, held in _loops(self.schedule) for s in held.schedules)
+        return {id(s): KernelsExecutable(s, self.opaque, {}, self.target) for s in inside}
+
+    @property
+    def bodies(self) -> Bodies:
+        """Bodies of what XLA loops over, dispatch by dispatch."""
+
+        def bodies(held: Control) -> Evaluate:
+            inner = {id(s.program): self._inner[id(s)] for s in held.schedules}
+            return lambda program, inputs: list(JaxExecutable.run(inner[id(program)], {}, *inputs))
+
+        return bodies
 
     def _why_not(self, number: int, found: KernelCall) -> str:
         """Of a nest that its check cannot decide: whether the kernel differs from its ops."""
@@ -95,10 +121,13 @@ class KernelsExecutable(CustomCallExecutable):
 
         def dispatch(*reads: Any) -> tuple[Any, ...]:
             held = dict(zip(d.reads, reads, strict=True))
+            fills = (r for r in found.reads if r not in held)  # that a loop starts from
+            held |= {r: lower("fill", nodes[r].attr, (), {})[0] for r in fills}
             call = jax.ffi.ffi_call(found.target, avals, input_output_aliases=aliases)
             given = call(*(held[r] for r in found.reads))
             made = dict(zip(found.writes, given, strict=True))
-            return tuple(made[w] for w in d.writes)
+            # what stands for the memory of a loop's temporaries is never read
+            return tuple(made[w] if w in made else unused(nodes[w].type) for w in d.writes)
 
         dispatch.__name__ = f"dispatch{number}"
         return dispatch
@@ -115,7 +144,26 @@ def declined(schedule: Schedule, target: Target) -> dict[int, str]:
             planned(schedule, i, machine)
         except NoNest as why:
             found[i] = str(why)
-    return found
+    for i, held in _loops(schedule):
+        found[i] = _of_bodies(held, [declined(s, target) for s in held.schedules])
+    return {i: why for i, why in found.items() if why}
+
+
+def _loops(schedule: Schedule) -> list[tuple[int, Control]]:
+    """Dispatches that are loops and branches whose bodies are scheduled."""
+    found = ((i, schedule.control(d)) for i, d in enumerate(schedule.dispatches))
+    return [(i, held) for i, held in found if held is not None and held.schedules]
+
+
+def _of_bodies(held: Control, refused: Sequence[Mapping[int, str]]) -> str:
+    """What of the bodies of a loop or branch is no kernel; empty if all is."""
+    found = [
+        f"{label}, dispatch {i}: {why}"
+        for label, reasons in zip(held.labels, refused, strict=True)
+        for i, why in sorted(reasons.items())
+    ]
+    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    return f"XLA runs {found[0]}{more}" if found else ""
 
 
 def _other_platform() -> str:

@@ -25,26 +25,89 @@ def handler(
     workers: threads that are worth it at most, the caller among them.
     """
     count = reads + writes
+    tasks = _tasks(items, scratch_bytes, workers)
+    body = f"""{_buffers(abi, reads, writes)}
+  %err = call ptr @{RUN}(ptr %frame, ptr @{kernel}_invoke, ptr %p, i64 {count}, {tasks})
+  ret ptr %err"""
+    return _DECLARED + _invoke(kernel, count) + _handler(abi, kernel, count, body)
+
+
+def loop_handler(abi: Abi, loop: str, reads: int, writes: int, scratch_bytes: int) -> str:
+    """IR of `@<loop>_ffi`, beside `ptr @<loop>(frame, pointers, scratch)`, which gives an error."""
+    count = reads + writes
+    tasks = _tasks(1, scratch_bytes, 1)
+    body = f"""{_buffers(abi, reads, writes)}
+{put("s.frame", "ptr %frame", "p", 8 * count)}
+{put("s.error", "ptr null", "p", 8 * count + 8)}
+  %err = call ptr @{RUN}(ptr %frame, ptr @{loop}_invoke, ptr %p, i64 {count}, {tasks})
+  %own = load ptr, ptr %s.error, align 8
+  %fine = icmp eq ptr %err, null
+  %found = select i1 %fine, ptr %own, ptr %err
+  ret ptr %found"""
+    return f"""{_DECLARED}
+define internal void @{loop}_invoke(i64 %lo, i64 %hi, ptr %p, ptr %scratch) {{
+{get("frame", "p", 8 * count, "ptr")}
+  %e = call ptr @{loop}(ptr %frame, ptr %p, ptr %scratch)
+{put("s.error", "ptr %e", "p", 8 * count + 8)}
+  ret void
+}}
+{_handler(abi, loop, count + 2, body)}"""
+
+
+def step(kernel: str, count: int, items: int, scratch_bytes: int, workers: int) -> str:
+    """IR of `ptr @<kernel>_at(frame, pointers, scratch)`, beside the definition of `@<kernel>`.
+
+    All items, from `count` pointers; it ends when they are done. Gives an error of XLA's or null.
+    """
+    if min(workers, items) > 1 and items <= jobs.MOST_ITEMS:
+        tasks = _tasks(items, scratch_bytes, workers, in_loop=True)
+        call = f"""  %err = call ptr @{RUN}(ptr %frame, ptr @{kernel}_invoke, ptr %p, i64 {count}, {tasks})
+  ret ptr %err"""  # noqa: E501
+    else:
+        call = f"""  call void @{kernel}_invoke(i64 0, i64 {items}, ptr %p, ptr %scratch)
+  ret ptr null"""
+    return f"""{_DECLARED}{_invoke(kernel, count)}
+define ptr @{kernel}_at(ptr %frame, ptr %p, ptr %scratch) {{
+{call}
+}}
+"""
+
+
+_DECLARED = f"\ndeclare ptr @{RUN}(ptr, ptr, ptr, i64, i64, i64, i64, i64)\n"
+
+
+def _tasks(items: int, scratch_bytes: int, workers: int, in_loop: bool = False) -> str:
+    """The last arguments of the runtime: items, scratch, how many workers, and how they work.
+
+    In a loop they are woken for little, as they stay for the next job.
+    """
     most = min(workers, items, jobs.MOST_WORKERS) if items <= jobs.MOST_ITEMS else 1
-    wakes = int(workers >= jobs.WAKE_WORKERS)
-    loads = [_buffer(abi, i, i, "args") for i in range(reads)]
-    loads += [_buffer(abi, reads + i, i, "rets") for i in range(writes)]
+    how = 1 + jobs.STAYS if in_loop else int(workers >= jobs.WAKE_WORKERS)
+    return f"i64 {items}, i64 {scratch_bytes}, i64 {most}, i64 {how}"
+
+
+def _invoke(kernel: str, count: int) -> str:
+    """IR of `@<kernel>_invoke(lo, hi, pointers, scratch)`."""
     pointers = "".join(f", ptr %q{i}" for i in range(count))
-    invoked = "\n".join(
+    loads = "\n".join(
         f"  %a{i} = getelementptr ptr, ptr %p, i64 {i}\n  %q{i} = load ptr, ptr %a{i}, align 8"
         for i in range(count)
     )
-    stage = abi.at("CallFrame", "stage")
-    return f"""
-declare ptr @{RUN}(ptr, ptr, ptr, i64, i64, i64, i64, i64)
-define internal void @{kernel}_invoke(i64 %lo, i64 %hi, ptr %p, ptr %scratch) {{
-{invoked}
+    return f"""define internal void @{kernel}_invoke(i64 %lo, i64 %hi, ptr %p, ptr %scratch) {{
+{loads}
   call void @{kernel}(i64 %lo, i64 %hi{pointers}, ptr %scratch)
   ret void
 }}
-define ptr @{kernel}_ffi(ptr %frame) {{
+"""
+
+
+def _handler(abi: Abi, name: str, slots: int, body: str) -> str:
+    """IR of `@<name>_ffi`: `body` is what it does once XLA executes it, with `%p` of so many."""
+    stage = abi.at("CallFrame", "stage")
+    return f"""
+define ptr @{name}_ffi(ptr %frame) {{
 entry:
-  %p = alloca [{max(count, 1)} x ptr], align 8
+  %p = alloca [{max(slots, 1)} x ptr], align 8
 {get("e", "frame", abi.at("CallFrame", "extension_start"), "ptr")}
   %plain = icmp eq ptr %e, null
   br i1 %plain, label %staged, label %metadata
@@ -59,11 +122,9 @@ staged:
 other:
   ret ptr null
 execute:
-{chr(10).join(loads)}
-  %err = call ptr @{RUN}(ptr %frame, ptr @{kernel}_invoke, ptr %p, i64 {count}, i64 {items}, i64 {scratch_bytes}, i64 {most}, i64 {wakes})
-  ret ptr %err
+{body}
 }}
-"""  # noqa: E501
+"""
 
 
 def _metadata(abi: Abi) -> str:
@@ -75,6 +136,12 @@ def _metadata(abi: Abi) -> str:
         (abi.at("Metadata", "traits"), 0),
     ]
     return "\n".join(put(f"md.{i}", f"i32 {v}", "md", at) for i, (at, v) in enumerate(values))
+
+
+def _buffers(abi: Abi, reads: int, writes: int) -> str:
+    loads = [_buffer(abi, i, i, "args") for i in range(reads)]
+    loads += [_buffer(abi, reads + i, i, "rets") for i in range(writes)]
+    return "\n".join(loads)
 
 
 def _buffer(abi: Abi, slot: int, i: int, side: str) -> str:
@@ -240,7 +307,9 @@ ready:
   %single = icmp sle i64 %most, 1
   br i1 %single, label %alone, label %several
 several:
-  %wakes = icmp ne i64 %worth, 0
+  %low = and i64 %worth, 1
+  %wakes = icmp ne i64 %low, 0
+  %stays = icmp uge i64 %worth, {jobs.STAYS}
   br i1 %wakes, label %ask, label %awake
 awake:
   %waits = call i1 @anyone()
@@ -260,7 +329,7 @@ decide:
   %one = icmp sle i64 %workers, 1
   br i1 %one, label %alone, label %split
 split:
-  %did = call i1 @parallel(ptr %frame, ptr %invoke, ptr %p, i64 %count, i64 %items, i64 %bytes, i64 %workers, i1 %wakes, ptr %scratch)
+  %did = call i1 @parallel(ptr %frame, ptr %invoke, ptr %p, i64 %count, i64 %items, i64 %bytes, i64 %workers, i1 %wakes, i1 %stays, ptr %scratch)
   br i1 %did, label %out, label %alone
 alone:
   call void %invoke(i64 0, i64 %items, ptr %p, ptr %scratch)

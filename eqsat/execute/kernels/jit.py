@@ -127,6 +127,14 @@ def load_modules(modules: Mapping[str, Module], machine: Machine) -> dict[str, i
     return {name: failed[k] if k in failed else _loaded[k] for name, k in keys.items()}
 
 
+def define(modules: Mapping[str, Module], machine: Machine) -> None:
+    """Functions that other objects call by their names; CannotCompile if one cannot be compiled."""
+    for name, found in load_modules(modules, machine).items():
+        if isinstance(found, CannotCompile):
+            raise found
+        _symbols[name] = found
+
+
 def _key(name: str, content: str, machine: Machine) -> str:
     """What an object is kept by: everything that its code depends on."""
     cpu, _, architecture = host()

@@ -23,6 +23,7 @@ DONE, REFERENCES, MEETING, OWNERS = 0, 8, 16, 24
 INVOKE, ITEMS, SCRATCH, WORKERS, API, FUTURE, POINTERS, CALLER = 64, 72, 80, 88, 96, 104, 112, 120
 PARTS, PART_SHIFT = 128, 7
 WAKE_WORKERS = 13  # that a dispatch is worth from which on sleeping threads are woken for it
+STAYS = 2  # beside 1, "wake them": whoever runs a job goes on only when it is done
 MOST_WORKERS = 64  # those who have a part are bits of one word
 MOST_ITEMS = 2**31 - 1  # a part is two 32-bit numbers in one word: its first item and its end
 
@@ -237,7 +238,7 @@ end:
 def parallel(abi: Abi) -> str:
     """False if there is no memory for a job: nothing is done then."""
     return f"""
-define internal i1 @parallel(ptr %frame, ptr %invoke, ptr %p, i64 %count, i64 %items, i64 %bytes, i64 %workers, i1 %wakes, ptr %scratch) {{
+define internal i1 @parallel(ptr %frame, ptr %invoke, ptr %p, i64 %count, i64 %items, i64 %bytes, i64 %workers, i1 %wakes, i1 %stays, ptr %scratch) {{
 entry:
 {room(abi, "ThreadPool_Schedule")}
 {get("api", "frame", abi.at("CallFrame", "api"), "ptr")}
@@ -311,7 +312,7 @@ go:
   %last = call i1 @work(ptr %job, ptr %scratch)
   br i1 %last, label %out, label %wait
 wait:
-  call void @join(ptr %frame, ptr %job)
+  call void @join(ptr %frame, ptr %job, i1 %stays)
   br label %out
 out:
   call void @drop(ptr %job, i64 1)
@@ -324,7 +325,7 @@ def join(abi: Abi, pause: str) -> str:
     declared, call = (f"declare void {pause}", f"  call void {pause}") if pause else ("", "")
     return f"""
 {declared}
-define internal void @join(ptr %frame, ptr %job) {{
+define internal void @join(ptr %frame, ptr %job, i1 %stays) {{
 entry:
 {room(abi, "Future_Create")}
 {get("items", "job", ITEMS, "i64")}
@@ -347,7 +348,9 @@ pass:
   %time = call i64 @clock()
   %past = sub i64 %time, %begin
   %early = icmp slt i64 %past, {bound}
-  br i1 %early, label %longer, label %promise
+  br i1 %early, label %longer, label %late
+late:
+  br i1 %stays, label %yield, label %promise
 longer:
   br label %look
 promise:

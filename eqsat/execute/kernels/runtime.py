@@ -23,7 +23,7 @@ from eqsat.plan.updates import nest_in_place
 
 WORKER_PS = 3_000_000  # that a thread should have to do: to hand it over and join takes one
 
-_lock = threading.Lock()
+_lock = threading.RLock()
 _registered: dict[str, str] = {}  # name of a kernel → why XLA cannot call it; empty: it can
 
 
@@ -85,7 +85,7 @@ def calls(schedule: Schedule, machine: Machine) -> tuple[dict[int, KernelCall], 
             found[i] = planned(schedule, i, machine)
         except NoNest as why:
             refused[i] = str(why)
-    names = {i: _name(p, machine) for i, p in found.items()}
+    names = {i: kernel_name(p, machine) for i, p in found.items()}
     reasons = _register({names[i]: p for i, p in found.items()}, machine)
     refused |= {i: reasons[names[i]] for i in found if reasons[names[i]]}
     made = {
@@ -106,7 +106,7 @@ def _aliases(nest: Nest) -> tuple[tuple[int, int], ...]:
     return tuple((nest.reads.index(a), nest.writes.index(r)) for a, r in found)
 
 
-def _name(p: PlannedDispatch, machine: Machine) -> str:
+def kernel_name(p: PlannedDispatch, machine: Machine) -> str:
     """What a kernel is called, by everything that it is made from."""
     parts = json.dumps([as_data(p.nest), p.plan.to_json(), as_data(machine), p.workers])
     return f"eqsat_{p.plan.kind}_{hashlib.sha256(parts.encode()).hexdigest()[:24]}"
@@ -114,8 +114,6 @@ def _name(p: PlannedDispatch, machine: Machine) -> str:
 
 def _register(kernels: Mapping[str, PlannedDispatch], machine: Machine) -> dict[str, str]:
     """Make these kernels known to XLA by their names; name → why that failed, or nothing."""
-    import jax.ffi
-
     with _lock:
         new = {name: p for name, p in kernels.items() if name not in _registered}
         modules = {f"{name}_ffi": _module(name, p, machine) for name, p in new.items()}
@@ -125,15 +123,18 @@ def _register(kernels: Mapping[str, PlannedDispatch], machine: Machine) -> dict[
             loaded = jit.load_modules(modules, machine)
         except CannotCompile as error:
             loaded = dict.fromkeys(modules, error)
-        for name in new:
-            address = loaded[f"{name}_ffi"]
-            if isinstance(address, CannotCompile):
-                _registered[name] = str(address)
-                continue
+        return {name: register(name, loaded.get(f"{name}_ffi", 0)) for name in kernels}
+
+
+def register(name: str, address: int | CannotCompile) -> str:
+    """Tell XLA where a handler is, once; why it cannot be called, or nothing."""
+    import jax.ffi
+
+    with _lock:
+        if name not in _registered and isinstance(address, int):
             capsule = jax.ffi.pycapsule(address)
             jax.ffi.register_ffi_target(name, capsule, platform="cpu", api_version=1)
-            _registered[name] = ""
-        return {name: _registered[name] for name in kernels}
+        return _registered.setdefault(name, "" if isinstance(address, int) else str(address))
 
 
 def _module(name: str, p: PlannedDispatch, machine: Machine) -> jit.Module:

@@ -162,7 +162,8 @@ class Choices:
         """The same, with a word about groups behind any op that there was no time for."""
         nodes = sum(map(len, self.variants.pool.producers.values()))
         known = [c for c in self.cuts if (c.what, c.by) != ("groups", TIME_LIMIT)]
-        return replace(self, cuts=(*known, Cut("groups", nodes, TIME_LIMIT)))
+        more = [Cut("groups", nodes, TIME_LIMIT)] if nodes else []  # no op: nothing to cut
+        return replace(self, cuts=(*known, *more))
 
     def ordered(self, places: Timetable | None = None) -> Assembly:
         """The problem under an order, or under the program's."""

@@ -299,11 +299,20 @@ class Costs(NodePrices):
         }
 
     def _bodies_ps(self, attr: Control) -> int:
-        """The dispatches of the bodies as often as they run, and copies of what is handed on."""
+        """The dispatches of the bodies as often as they run, and copies of what is handed on.
+
+        Where kernels run them, slices are read and written where they lie, and states are handed on
+        by address: only XLA copies them.
+        """
+        if self.target.is_planned and attr.is_planned:
+            return attr.total([s.time_ps for s in attr.schedules], self.target.trips)
         per_body = [
             s.time_ps + sum(2 * self.traffic_ps(t.nbytes) for t in copied)
             for s, copied in zip(attr.schedules, attr.copied, strict=True)
         ]
+        if self.target.is_planned:
+            copies = (self.target.launch_ps + 2 * self.traffic_ps(t.nbytes) for t in attr.sliced)
+            per_body[-1] += sum(copies)
         return attr.total(per_body, self.target.trips)
 
     def _transfer_ps(self, node: int) -> int:
