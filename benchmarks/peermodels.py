@@ -8,6 +8,7 @@ stands for the code, rules and targets that found it. `first` has a sum of four 
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import sys
 import time
@@ -78,10 +79,14 @@ class Model:
         """Arguments that a call uses up, and which result takes its place in the next call."""
         return getattr(self._module, f"{self.function}_state", {})
 
+    @property
+    def natural(self) -> Callable[..., Any] | None:
+        """What makes the ONNX model that a person would export: flat weights and inputs to it."""
+        return getattr(self._module, f"{self.function}_natural", None)
+
     def state_of(self, closed: bool) -> list[tuple[int, int]]:
         """The same by number of the argument, of those that are no weights if `closed`."""
-        names = self.call.__code__.co_varnames
-        given = [n for n, w in zip(names, self._is_weight, strict=False) if not (closed and w)]
+        given = [n for n, w in zip(self.names, self._is_weight, strict=True) if not (closed and w)]
         return [(given.index(name), result) for name, result in self.state.items()]
 
     @property
@@ -109,10 +114,14 @@ class Model:
                 sys.path.insert(0, str(folder))
         return import_module(self.module)
 
+    @property
+    def names(self) -> list[str]:
+        """Of the arguments, in order."""
+        return list(inspect.signature(self.call).parameters)
+
     @cached_property
     def _is_weight(self) -> list[bool]:
-        code = self.call.__code__
-        return [n in self.weights for n in code.co_varnames[: code.co_argcount]]
+        return [n in self.weights for n in self.names]
 
 
 QUANTISED = ("default", "algebra/quantised")  # products of bytes, as runtimes fuse QDQ
@@ -137,6 +146,16 @@ MODELS = {
     "quantised_bottleneck": Model("quantised", "quantised_bottleneck", 3.0, QUANTISED),
     "train": Model("train", "step", 1.1),
 }
+_PLACES = {
+    "peernets": "conv3d deeplab densenet inception resnext traincnn vgg16 yolo",
+    "peerquantised": "q18",
+    "peerattention": "conformer decode8 mixer t5enc vit wavenet",
+    "peerloops": "dlrm fir gnn gru kmeans lstm8 mamba nerf stencil",
+}
+FURTHER = {  # those of `peerfurther`, in that module's manner
+    name: Model(module, name, 1.0) for module, names in _PLACES.items() for name in names.split()
+}
+ALL = MODELS | FURTHER
 
 
 def drawn(shape: Any, rng: np.random.Generator, is_weight: bool) -> Any:
