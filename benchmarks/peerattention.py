@@ -27,12 +27,13 @@ def rms(x: Any, w: Any) -> Any:
     return x * lax.rsqrt((x**2).mean(-1, keepdims=True) + 1e-6) * w(x.shape[-1])
 
 
-def attention(q: Any, k: Any, v: Any, heads: int, scale: float, bias: Any = 0.0) -> Any:
+def attention(q: Any, k: Any, v: Any, heads: int, scale: float, bias: Any = None) -> Any:
     """Of [batch, places, width], to all places."""
     split = (x.reshape(*x.shape[:2], heads, -1).transpose(0, 2, 1, 3) for x in (q, k, v))
     a, b, c = split
-    scores = jax.nn.softmax(scale * (a @ b.swapaxes(2, 3)) + bias, axis=-1)
-    return (scores @ c).transpose(0, 2, 1, 3).reshape(q.shape)
+    scores = scale * (a @ b.swapaxes(2, 3))
+    shares = jax.nn.softmax(scores if bias is None else scores + bias, axis=-1)
+    return (shares @ c).transpose(0, 2, 1, 3).reshape(q.shape)
 
 
 def own_attention(x: Any, w: Any, heads: int) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -10,6 +11,7 @@ import numpy as np
 from jax import lax
 from peerattention import dense
 from peerweights import model
+from peerwritten import Array, Written
 
 
 # ---- loops ---------------------------------------------------------------------------------------
@@ -27,6 +29,21 @@ def gru(x: Any, w: Any) -> Any:
     return lax.scan(step, jnp.zeros((1, 512)), rows)[1]
 
 
+def gru_natural(ops: Written, xs: Sequence[str], weights: Sequence[Array]) -> list[str]:
+    """The op `GRU`, whose gates are in the order z, r, n."""
+    order = [1, 0, 2]
+    w, b, u, shift = (_gates(x, order) for x in weights)
+    y = ops("GRU", xs[0], w[None], u[None], np.concatenate([b, shift])[None],
+            hidden_size=512, linear_before_reset=1)  # fmt: skip
+    return [ops("Squeeze", y, np.array([1]))]
+
+
+def _gates(x: Array, order: Sequence[int]) -> Array:
+    """Parts of the last dim in another order, matrices [out, in]."""
+    parts = np.split(x, len(order), -1)
+    return np.concatenate([parts[i] for i in order], -1).T
+
+
 @model((64, 8, 256))
 def lstm8(x: Any, w: Any) -> Any:
     """An LSTM (Hochreiter & Schmidhuber 1997) of 256, batch 8; all its products are in the loop."""
@@ -40,6 +57,14 @@ def lstm8(x: Any, w: Any) -> Any:
         return (h, c), h
 
     return lax.scan(step, (jnp.zeros((8, 256)),) * 2, x)[1]
+
+
+def lstm8_natural(ops: Written, xs: Sequence[str], weights: Sequence[Array]) -> list[str]:
+    """The op `LSTM`, whose gates are in the order i, o, f, g."""
+    u, v, shift = (_gates(x, [0, 3, 1, 2]) for x in weights)
+    both = np.concatenate([shift, np.zeros_like(shift)])[None]
+    y = ops("LSTM", xs[0], u[None], v[None], both, hidden_size=256)
+    return [ops("Squeeze", y, np.array([1]))]
 
 
 @model((128, 256))
@@ -75,6 +100,21 @@ def kmeans(x: Any, centres: Any) -> Any:
     return centres
 
 
+def kmeans_natural(ops: Written, xs: Sequence[str], weights: Sequence[Array]) -> list[str]:
+    x, centres = xs
+    far = ops("ReduceSumSquare", x, np.array([1]))
+    for _ in range(2):
+        near = ops("MatMul", x, ops("Transpose", centres, perm=[1, 0]))
+        away = ops("Sub", far, ops("Mul", near, np.float32(2)))
+        away = ops("Add", away, ops("ReduceSumSquare", centres, np.array([1]), keepdims=0))
+        which = ops("ArgMin", away, axis=1, keepdims=0)
+        hot = ops("OneHot", which, np.array([64]), np.array([0, 1], "f4"))
+        total = ops("MatMul", ops("Transpose", hot, perm=[1, 0]), x)
+        count = ops("Unsqueeze", ops("ReduceSum", hot, np.array([0]), keepdims=0), np.array([1]))
+        centres = ops("Div", total, ops("Add", count, np.float32(1e-6)))
+    return [centres]
+
+
 @model((128, 13), np.random.default_rng(2).integers(0, 2000, (128, 8)).astype("i4"))
 def dlrm(numbers: Any, ids: Any, w: Any) -> Any:
     """DLRM (Naumov et al. 2019): eight tables, products of all pairs, two stacks of layers."""
@@ -101,6 +141,11 @@ def gnn(x: Any, to: Any, of: Any, w: Any) -> Any:
     for _ in range(2):
         x = jax.nn.relu(jax.ops.segment_sum(dense(x, w, 64)[of], to, 1024))
     return x
+
+
+gnn_ops = {  # operands: what is added to, places [edges, 1], rows
+    "scatter-add": lambda ops, xs, _: [ops("ScatterND", *xs, reduction="add")]
+}
 
 
 def waves(x: Any, count: int) -> Any:

@@ -12,7 +12,7 @@ import inspect
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
@@ -54,7 +54,7 @@ class Model:
         examples = getattr(self._module, f"{self.function}_example")()
         return tuple(
             jax.tree_util.tree_map(lambda s, w=w: drawn(s, rng, w), e)
-            for e, w in zip(examples, self._is_weight, strict=True)
+            for e, w in zip(examples, self.is_weight, strict=True)
         )
 
     def take_values(self) -> tuple[Any, ...]:
@@ -66,12 +66,12 @@ class Model:
     @property
     def inputs(self) -> list[Any]:
         """The arguments that are no weights."""
-        return [v for v, w in zip(self.values, self._is_weight, strict=True) if not w]
+        return [v for v, w in zip(self.values, self.is_weight, strict=True) if not w]
 
     def closed(self, *inputs: Any) -> Any:
         """The function of its inputs alone."""
         left = iter(inputs)
-        pairs = zip(self.values, self._is_weight, strict=True)
+        pairs = zip(self.values, self.is_weight, strict=True)
         return self.call(*(v if w else next(left) for v, w in pairs))
 
     @property
@@ -80,13 +80,18 @@ class Model:
         return getattr(self._module, f"{self.function}_state", {})
 
     @property
+    def ops(self) -> Mapping[str, Any]:
+        """ONNX for what an export leaves to the domain `eqsat`, as `peerwritten` has it."""
+        return getattr(self._module, f"{self.function}_ops", {})
+
+    @property
     def natural(self) -> Callable[..., Any] | None:
-        """What makes the ONNX model that a person would export: flat weights and inputs to it."""
+        """What writes the ONNX model that a person would export, as `peerwritten` has it."""
         return getattr(self._module, f"{self.function}_natural", None)
 
     def state_of(self, closed: bool) -> list[tuple[int, int]]:
         """The same by number of the argument, of those that are no weights if `closed`."""
-        given = [n for n, w in zip(self.names, self._is_weight, strict=True) if not (closed and w)]
+        given = [n for n, w in zip(self.names, self.is_weight, strict=True) if not (closed and w)]
         return [(given.index(name), result) for name, result in self.state.items()]
 
     @property
@@ -120,7 +125,8 @@ class Model:
         return list(inspect.signature(self.call).parameters)
 
     @cached_property
-    def _is_weight(self) -> list[bool]:
+    def is_weight(self) -> list[bool]:
+        """Whether each argument is a weight, or a tree of them."""
         return [n in self.weights for n in self.names]
 
 
@@ -196,7 +202,7 @@ def prepare(name: str, folder: Path, target: str, time_limit: float) -> dict[str
     answer = folder / f"answer-{target}-{code_key()}"
     facts = answer.with_suffix(".json")
     if not facts.exists():
-        model = MODELS[name]
+        model = ALL[name]
         begin = time.process_time()
         run = eqsat.optimize(
             model.closed, *model.inputs, target=target, time_limit=time_limit, rules=model.rules,
@@ -253,10 +259,27 @@ def _write_files(run: Any, model: Model, folder: Path) -> None:
     if not (folder / "model.onnx").exists():
         beside = run.program.weight_bytes >= RESOURCES
         place = "resources" if beside else "auto"
-        run.export("onnx", folder / "model.onnx", of="program", weights=place)
-        raise_file(folder / "model.onnx")
+        run.export("onnx", folder / "model.onnx", of="program", weights=place, partial=True)
+        raise_file(folder / "model.onnx", model.ops)
+    if model.natural is not None and not (folder / "natural.onnx").exists():
+        _write_natural(model, flat, folder / "natural.onnx")
     if not (folder / "wanted.npz").exists():
         np.savez(folder / "wanted.npz", *_reference(run, flat))
+
+
+def _write_natural(model: Model, inputs: Sequence[Array], path: Path) -> None:
+    """The model that was written by hand."""
+    import jax
+    import onnx
+    from peerwritten import model_of
+
+    flat = jax.tree_util.tree_leaves
+    pairs = zip(model.values, model.is_weight, strict=True)
+    weights = [np.asarray(x) for v, w in pairs if w for x in flat(v)]
+    results = flat(jax.eval_shape(model.closed, *model.inputs))
+    made = model_of(model.natural, inputs, weights, results)
+    onnx.checker.check_model(made, full_check=True)
+    onnx.save(made, str(path))
 
 
 def _forget_others(run: Any, folder: Path) -> None:
@@ -266,7 +289,7 @@ def _forget_others(run: Any, folder: Path) -> None:
     mark = folder / "program.sha256"
     if mark.exists() and mark.read_text(encoding="ascii") == told:
         return
-    for pattern in ("model.*", "*.npz", "*.vmfb"):
+    for pattern in ("model.*", "natural.*", "*.npz", "*.vmfb"):
         for path in folder.glob(pattern):
             path.unlink()
     mark.write_text(told, encoding="ascii")

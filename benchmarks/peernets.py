@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from peerweights import model
+from peerwritten import Written
 
 RELU = jax.nn.relu
 
@@ -183,3 +184,16 @@ def traincnn(images: Any, labels: Any, first: Any, second: Any, last: Any) -> An
     filters = first, second, last
     value, slopes = jax.value_and_grad(loss)(filters)
     return value, *(f - 0.1 * g for f, g in zip(filters, slopes, strict=True))
+
+
+def _to_the_largest(ops: Written, xs: Sequence[str], shapes: Sequence[Sequence[int]]) -> list[str]:
+    """What comes back through maxima of 2 x 2 goes to where they were, as `MaxPool` tells."""
+    slopes, image = xs
+    _, places = ops.several("MaxPool", 2, image, kernel_shape=[2, 2], strides=[2, 2])
+    line, shape = np.array([-1]), np.array(shapes[1])
+    zeros = ops("ConstantOfShape", np.array([shape.prod()]))
+    given = (ops("Reshape", x, line) for x in (places, slopes))
+    return [ops("Reshape", ops("ScatterElements", zeros, *given), shape)]
+
+
+traincnn_ops = {"select_and_scatter_add": _to_the_largest}

@@ -110,17 +110,17 @@ def _fed_back(
 
 def jax_side(job: Job) -> Loaded:
     """`jax.jit` of the function as it is written, weights as arguments where it takes them."""
-    from peermodels import MODELS
+    from peermodels import ALL
 
-    model = MODELS[job.model]
+    model = ALL[job.model]
     return _jitted(model.call, model.take_values, model.state_of(closed=False))
 
 
 def jax_closed_side(job: Job) -> Loaded:
     """`jax.jit` of the function of its inputs alone: weights are constants of what XLA compiles."""
-    from peermodels import MODELS
+    from peermodels import ALL
 
-    model = MODELS[job.model]
+    model = ALL[job.model]
     return _jitted(model.closed, lambda: tuple(model.inputs), model.state_of(closed=True))
 
 
@@ -129,13 +129,13 @@ def jax_nhwc_side(job: Job) -> Loaded:
     from importlib.util import module_from_spec, spec_from_file_location
 
     import numpy as np
-    from peermodels import MODELS, ROOT
+    from peermodels import ALL, ROOT
 
     spec = spec_from_file_location("by_hand", ROOT / "benchmarks" / "resnet50.py")
     assert spec is not None and spec.loader is not None
     by_hand = module_from_spec(spec)  # its name is that of the program, too
     spec.loader.exec_module(by_hand)
-    model = MODELS[job.model]
+    model = ALL[job.model]
 
     def values() -> tuple[Any, ...]:
         image, params = model.take_values()

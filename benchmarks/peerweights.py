@@ -51,7 +51,7 @@ def _of_a_list(function: Function) -> Function:
         def take(*shape: int) -> Any:
             found = next(left)
             assert found.shape == shape, (function.__name__, found.shape, shape)
-            return found
+            return jnp.asarray(found)
 
         return function(*inputs, take)
 

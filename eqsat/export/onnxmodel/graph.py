@@ -66,6 +66,7 @@ class Graph:
         self.prefix = prefix  # of all names that are made here
         self.nodes: list[GraphNode] = []
         self.constants: dict[str, tuple[Array, TensorType]] = {}
+        self.undefined: list[Value] = []  # results of ops of the domain `eqsat`
         self.origin = ""  # of the nodes that are added from now on
         self.precision = NONE  # of the products among them
         self._known: dict[tuple[str, Shape, bytes], Value] = {}
@@ -114,7 +115,9 @@ class Graph:
 
     def call(self, op: str, inputs: Sequence[Value], types: Sequence[TensorType]) -> list[Value]:
         """An op of the domain `eqsat`, for what ONNX has no op for."""
-        return self.several(op, inputs, types, {}, "eqsat")
+        found = self.several(op, inputs, types, {}, "eqsat")
+        self.undefined += found
+        return found
 
     def several(
         self, op: str, inputs: Sequence[Value | None], types: Sequence[TensorType],

@@ -159,6 +159,7 @@ class _Model(PlanWriter[Value]):
             [_info(onnx, v) for v in inputs],
             [_info(onnx, v) for v in self.named],
             [_tensor(onnx, *c, external) for c in constants],
+            value_info=[_info(onnx, v) for v in self.graph.undefined],
         )
         used = {t.dtype for p in every_program(program) for n in p.nodes for t in n.types}
         newer = [_NEWER[t] for t in used if t in _NEWER]
