@@ -105,13 +105,13 @@ def kmeans_natural(ops: Written, xs: Sequence[str], weights: Sequence[Array]) ->
     far = ops("ReduceSumSquare", x, np.array([1]))
     for _ in range(2):
         near = ops("MatMul", x, ops("Transpose", centres, perm=[1, 0]))
-        away = ops("Sub", far, ops("Mul", near, np.float32(2)))
+        away = ops("Sub", far, ops("Mul", near, np.array(2, "f4")))
         away = ops("Add", away, ops("ReduceSumSquare", centres, np.array([1]), keepdims=0))
         which = ops("ArgMin", away, axis=1, keepdims=0)
         hot = ops("OneHot", which, np.array([64]), np.array([0, 1], "f4"))
         total = ops("MatMul", ops("Transpose", hot, perm=[1, 0]), x)
         count = ops("Unsqueeze", ops("ReduceSum", hot, np.array([0]), keepdims=0), np.array([1]))
-        centres = ops("Div", total, ops("Add", count, np.float32(1e-6)))
+        centres = ops("Div", total, ops("Add", count, np.array(1e-6, "f4")))
     return [centres]
 
 

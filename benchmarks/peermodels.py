@@ -262,12 +262,14 @@ def _write_files(run: Any, model: Model, folder: Path) -> None:
         run.export("onnx", folder / "model.onnx", of="program", weights=place, partial=True)
         raise_file(folder / "model.onnx", model.ops)
     if model.natural is not None and not (folder / "natural.onnx").exists():
-        _write_natural(model, flat, folder / "natural.onnx")
+        _write_natural(model, model.natural, flat, folder / "natural.onnx")
     if not (folder / "wanted.npz").exists():
         np.savez(folder / "wanted.npz", *_reference(run, flat))
 
 
-def _write_natural(model: Model, inputs: Sequence[Array], path: Path) -> None:
+def _write_natural(
+    model: Model, write: Callable[..., Any], inputs: Sequence[Array], path: Path
+) -> None:
     """The model that was written by hand."""
     import jax
     import onnx
@@ -277,7 +279,7 @@ def _write_natural(model: Model, inputs: Sequence[Array], path: Path) -> None:
     pairs = zip(model.values, model.is_weight, strict=True)
     weights = [np.asarray(x) for v, w in pairs if w for x in flat(v)]
     results = flat(jax.eval_shape(model.closed, *model.inputs))
-    made = model_of(model.natural, inputs, weights, results)
+    made = model_of(write, inputs, weights, results)
     onnx.checker.check_model(made, full_check=True)
     onnx.save(made, str(path))
 

@@ -24,7 +24,7 @@ def conv(
     sizes = (size,) * rank if isinstance(size, int) else tuple(size)
     filters = w(out, x.shape[1] // groups, *sizes)
     y = lax.conv_general_dilated(
-        x, filters, (stride,) * rank, [(dilation * (s // 2),) * 2 for s in sizes],
+        x, filters, (stride,) * rank, [(p, p) for p in (dilation * (s // 2) for s in sizes)],
         rhs_dilation=(dilation,) * rank, feature_group_count=groups,
     )  # fmt: skip
     return act(y + w(out).reshape(-1, *(1,) * rank))

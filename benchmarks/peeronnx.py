@@ -211,7 +211,8 @@ def channels_first(graph: Graph, node: Any) -> None:
         column = graph.add_constant(given.reshape(-1, *(1,) * rank))
         total = graph.fresh(graph.shapes[back.input[0]])
         made = helper.make_node(node.op_type, [back.input[0], column], [total])
-        last = helper.make_node("Transpose", [total], list(node.output), perm=[0, 2, 3, 1])
+        perm = attribute(back, "perm")
+        last = helper.make_node("Transpose", [total], list(node.output), perm=perm)
         graph.replace(node, made, last)
         return
 

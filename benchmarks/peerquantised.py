@@ -11,7 +11,6 @@ import numpy as np
 from jax import lax
 from peernets import largest
 from peerweights import model
-from quantised import dequantise, round_trip
 
 SIGNED, POSITIVE = (0.04, 128), (0.03, 0)  # scale and zero point, of any values and behind a ReLU
 
@@ -38,7 +37,14 @@ def layers() -> list[Any]:
 
 
 def rounded(x: Any, kind: tuple[float, int]) -> Any:
-    return round_trip(x, *kind, dtype=jnp.uint8)
+    """To u8 and back."""
+    scale, zero = kind
+    whole = jnp.clip(jnp.round(x / scale) + zero, 0, 255).astype(jnp.uint8)
+    return (whole.astype(jnp.int32) - zero).astype(jnp.float32) * scale
+
+
+def dequantised(whole: Any, scale: Any) -> Any:
+    return jnp.asarray(whole).astype(jnp.float32) * scale
 
 
 @model((1, 3, 224, 224))
@@ -50,7 +56,7 @@ def q18(x: Any) -> Any:
         filters, scale, bias = next(left)
         pad = filters.shape[2] // 2
         y = lax.conv_general_dilated(
-            x, dequantise(filters, scale[:, None, None, None]), (stride,) * 2, [(pad, pad)] * 2
+            x, dequantised(filters, scale[:, None, None, None]), (stride,) * 2, [(pad, pad)] * 2
         )
         return y + bias[:, None, None]
 
@@ -65,4 +71,4 @@ def q18(x: Any) -> Any:
             x = rounded(jax.nn.relu(x + y), POSITIVE)
     x = rounded(x.mean((2, 3)), POSITIVE)
     matrix, scale, bias = next(left)
-    return rounded(x @ dequantise(matrix, scale[:, None]).T + bias, SIGNED)
+    return rounded(x @ dequantised(matrix, scale[:, None]).T + bias, SIGNED)

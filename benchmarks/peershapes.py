@@ -116,6 +116,7 @@ def _uncut(graph: Graph, name: str) -> str | None:
         known = [i for i in node.input if graph.number(i) is not None]
         return next((i for i in node.input if i not in known), None) if known else None
     below, more = (graph.by_output.get(i) for i in node.input[:2])
-    is_below = below is not None and below.op_type == "Less" and below.input[0] == node.input[2]
+    if below is None or below.op_type != "Less" or graph.number(below.input[1]) != 0:
+        return None
     is_more = more is not None and more.op_type == "Add" and node.input[2] in more.input
-    return node.input[2] if is_below and is_more and graph.number(below.input[1]) == 0 else None
+    return node.input[2] if is_more and below.input[0] == node.input[2] else None

@@ -25,6 +25,7 @@ from typing import Any
 
 MIB = 2**20
 STACK = "--iree-llvmcpu-stack-allocation-limit=262144"  # bytes; the default refuses fused norms
+NATURAL = "natural.onnx"  # the model as a person would export it, where that is another one
 Results = Callable[[], Any]
 
 
@@ -160,7 +161,7 @@ def _jitted(
     return Loaded(step, jax.tree_util.tree_leaves, jax.block_until_ready, facts)
 
 
-def onnxruntime_side(job: Job) -> Loaded:
+def onnxruntime_side(job: Job, file: str = "model.onnx") -> Loaded:
     import numpy as np
     import onnxruntime
 
@@ -175,12 +176,12 @@ def onnxruntime_side(job: Job) -> Loaded:
 
     session_of(job.first / "model.onnx").run(None, {"x": np.ones(4, np.float32)})
     facts = {"version": onnxruntime.__version__, "base_mib": round(resident_mib(), 1)}
-    session = session_of(job.folder / "model.onnx")
+    session = session_of(job.folder / file)
     given = dict(zip([i.name for i in session.get_inputs()], job.inputs, strict=True))
     return Loaded(lambda: session.run(None, given), list, facts=facts)
 
 
-def openvino_side(job: Job) -> Loaded:
+def openvino_side(job: Job, file: str = "model.onnx") -> Loaded:
     """f32 throughout: on CPUs with bf16 units its default is bf16."""
     import numpy as np
     import openvino  # pyright: ignore[reportMissingImports]
@@ -194,7 +195,7 @@ def openvino_side(job: Job) -> Loaded:
     first.create_infer_request().infer([np.ones(4, np.float32)])
     del first
     facts = {"version": openvino.__version__.split("-")[0], "base_mib": round(resident_mib(), 1)}
-    compiled = core.compile_model(str(job.folder / "model.onnx"), "CPU", options)
+    compiled = core.compile_model(str(job.folder / file), "CPU", options)
     request = compiled.create_infer_request()
     for port, x in zip(compiled.inputs, job.inputs, strict=True):
         request.set_tensor(port, openvino.Tensor(x, shared_memory=False))
@@ -278,6 +279,8 @@ SIDES: dict[str, Callable[[Job], Loaded]] = {
     "jax_nhwc": jax_nhwc_side,
     "onnxruntime": onnxruntime_side,
     "openvino": openvino_side,
+    "onnxruntime_natural": lambda job: onnxruntime_side(job, NATURAL),
+    "openvino_natural": lambda job: openvino_side(job, NATURAL),
     "torch": torch_side,
     "iree_o1": iree_side("O1", False),
     "iree_o3": iree_side("O3", False),
