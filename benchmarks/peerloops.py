@@ -11,7 +11,7 @@ import numpy as np
 from jax import lax
 from peerattention import dense
 from peerweights import model
-from peerwritten import Array, Written
+from peerwritten import INT64, Array, Written
 
 
 # ---- loops ---------------------------------------------------------------------------------------
@@ -143,9 +143,14 @@ def gnn(x: Any, to: Any, of: Any, w: Any) -> Any:
     return x
 
 
-gnn_ops = {  # operands: what is added to, places [edges, 1], rows
-    "scatter-add": lambda ops, xs, _: [ops("ScatterND", *xs, reduction="add")]
-}
+def _added(ops: Written, xs: Sequence[str], shapes: Any) -> list[str]:
+    """Rows that are added to places [edges, 1] of a matrix."""
+    into, places, rows = xs
+    wide = ops("Cast", places, to=INT64)
+    return [ops("ScatterND", into, wide, rows, reduction="add")]
+
+
+gnn_ops = {"scatter-add": _added}
 
 
 def waves(x: Any, count: int) -> Any:

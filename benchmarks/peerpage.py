@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from peerfurther import HELD
-from peermodels import ALL, FURTHER, MODELS
+from peermodels import ALL, FURTHER
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "peers.md"
 README = PAGE.parent.parent / "README.md"
@@ -34,8 +34,8 @@ Row = Mapping[str, Any]
 def page(text: str, found: Mapping[str, Any]) -> str:
     """The page with the tables of these models as they are now."""
     first, more = (
-        {**found, "models": {m: r for m, r in found["models"].items() if m in known}}
-        for known in (MODELS, FURTHER)
+        {**found, "models": {m: r for m, r in found["models"].items() if (m in FURTHER) == is_more}}
+        for is_more in (False, True)
     )
     if first["models"]:
         counts = sorted({int(t) for rows in first["models"].values() for t in rows})

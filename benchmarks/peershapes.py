@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from onnx import helper
-from peergraph import Graph
+from peergraph import Graph, attribute
 
 
 def same_size(graph: Graph, node: Any) -> None:
@@ -94,29 +94,33 @@ def repeated(graph: Graph, node: Any) -> None:
 
 
 def indices(graph: Graph, node: Any) -> None:
-    """Indices of a `Gather` that are counted from the end or cut to its range, as they came.
+    """Indices of a `Gather` that are counted from the end and cut to its range, as they came.
 
     ONNX counts negative ones from the end itself; a person's export cuts none.
     """
     if node.op_type != "Gather" or graph.value(node.input[1]) is not None:
         return
-    name = node.input[1]
-    while (inner := _uncut(graph, name)) is not None:
-        name = inner
-    node.input[1] = name
+    name, size = node.input[1], graph.shapes[node.input[0]][attribute(node, "axis", 0)]
+    for op, limit in (("Max", 0), ("Min", size - 1)):
+        cut = graph.by_output.get(name)
+        if cut is None or cut.op_type != op or graph.number(cut.input[1]) != limit:
+            return
+        name = cut.input[0]
+    node.input[1] = _counted(graph, name, size)
 
 
-def _uncut(graph: Graph, name: str) -> str | None:
-    node = graph.by_output.get(name)
-    if node is None or node.op_type not in ("Min", "Max", "Cast", "Where"):
-        return None
-    if node.op_type == "Cast":
-        return node.input[0]
-    if node.op_type != "Where":
-        known = [i for i in node.input if graph.number(i) is not None]
-        return next((i for i in node.input if i not in known), None) if known else None
+def _counted(graph: Graph, name: str, size: int) -> str:
+    """i, where these are i or, below zero, i + size."""
+    cast = graph.by_output.get(name)
+    source = cast.input[0] if cast is not None and cast.op_type == "Cast" else name
+    node = graph.by_output.get(source)
+    if node is None or node.op_type != "Where":
+        return name if source in graph.floats else source
     below, more = (graph.by_output.get(i) for i in node.input[:2])
-    if below is None or below.op_type != "Less" or graph.number(below.input[1]) != 0:
-        return None
-    is_more = more is not None and more.op_type == "Add" and node.input[2] in more.input
-    return node.input[2] if is_more and below.input[0] == node.input[2] else None
+    own = node.input[2]
+    is_below = below is not None and below.op_type == "Less" and list(below.input[:1]) == [own]
+    is_more = more is not None and more.op_type == "Add" and list(more.input[:1]) == [own]
+    if below is None or more is None or not is_below or not is_more:
+        return source
+    is_so = graph.number(below.input[1]) == 0 and graph.number(more.input[1]) == size
+    return own if is_so else source

@@ -11,6 +11,7 @@ from onnx import helper, numpy_helper
 from peergraph import Graph
 
 OPSET, IR_VERSION = 21, 10
+INT64 = onnx.TensorProto.INT64
 Array = np.ndarray[Any, Any]
 
 
