@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -10,6 +11,7 @@ import numpy as np
 from jax import lax
 from peernets import conv
 from peerweights import model
+from peerwritten import INT64, Array, Written
 
 
 def dense(x: Any, w: Any, out: int) -> Any:
@@ -125,6 +127,43 @@ def decode8(x: Any, cache: Any, at: Any, w: Any) -> Any:
         y = rms(x, w)
         x = x + (jax.nn.silu(y @ w(512, 1408)) * (y @ w(512, 1408))) @ w(1408, 512)
     return rms(x, w), cache
+
+
+def decode8_natural(ops: Written, xs: Sequence[str], weights: Sequence[Array]) -> list[str]:
+    """What is new goes into the cache by `ScatterND`, as of `cache[layer, :, :, :, at] = new`."""
+    x, cache, at = xs
+    left = iter(weights)
+    place = ops("Mul", ops("Cast", at, to=INT64), np.array([0, 0, 0, 0, 1]))
+    seen = ops("LessOrEqual", np.arange(512, dtype="i4"), at)
+
+    def root(x: str) -> str:
+        square = ops("ReduceMean", ops("Pow", x, np.array(2, "f4")), np.array([-1]), keepdims=1)
+        root = ops("Sqrt", ops("Add", square, np.array(1e-6, "f4")))
+        return ops("Mul", ops("Div", x, root), next(left))
+
+    def into(x: str, *shape: int) -> str:
+        return ops("Reshape", x, np.array(shape))
+
+    def product(x: str) -> str:
+        return ops("MatMul", x, next(left))
+
+    for layer in range(4):
+        y = root(x)
+        q = into(product(y), 8, 4, 2, 64)
+        new = ops("Concat", *(into(product(y), 1, 8, 4, 64) for _ in range(2)), axis=0)
+        grid = np.stack(np.indices((1, 2, 8, 4, 1)), -1).reshape(2, 8, 4, 5)
+        grid[..., 0] = layer
+        cache = ops("ScatterND", cache, ops("Add", grid, place), new)
+        keys, values = (ops("GatherND", cache, np.array([layer, i])) for i in range(2))
+        scores = ops("MatMul", q, ops("Transpose", keys, perm=[0, 1, 3, 2]))
+        scores = ops("Mul", scores, np.array(1 / 8, "f4"))
+        shares = ops("Softmax", ops("Where", seen, scores, np.array(-1e9, "f4")), axis=-1)
+        x = ops("Add", x, product(into(ops("MatMul", shares, values), 8, 512)))
+        y = root(x)
+        gate, up = product(y), product(y)
+        y = ops("Mul", ops("Mul", gate, ops("Sigmoid", gate)), up)
+        x = ops("Add", x, product(y))
+    return [root(x), cache]
 
 
 # ---- sound ---------------------------------------------------------------------------------------

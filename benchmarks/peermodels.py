@@ -23,6 +23,7 @@ import numpy as np
 
 ROOT = Path(__file__).resolve().parent.parent
 FAN_OF_FILTERS = 3  # dims from which on a weight is a filter, [out, in, ...]
+NO_MODELS = ("peers", "peerpage", "peersides", "peertorch", "peerfurther")  # how models are timed
 RESOURCES = 64 * 2**20  # bytes of weights from which on they lie beside the ONNX model
 Array = np.ndarray[Any, Any]
 
@@ -185,12 +186,13 @@ def drawn(shape: Any, rng: np.random.Generator, is_weight: bool) -> Any:
 
 
 def code_key() -> str:
-    """Of everything an answer depends on: the code, the rules, the targets."""
+    """Of everything an answer or a file depends on: the code, the rules, the targets, models."""
     found = hashlib.sha256()
-    for folder in ("eqsat", "rules", "targets"):
-        for path in sorted((ROOT / folder).rglob("*")):
-            if path.is_file() and path.parent.name != "__pycache__":
-                found.update(f"{path.relative_to(ROOT)}\n".encode() + path.read_bytes())
+    paths = [p for f in ("eqsat", "rules", "targets") for p in sorted((ROOT / f).rglob("*"))]
+    paths += [p for p in sorted((ROOT / "benchmarks").glob("peer*.py")) if p.stem not in NO_MODELS]
+    for path in paths:
+        if path.is_file() and path.parent.name != "__pycache__":
+            found.update(f"{path.relative_to(ROOT)}\n".encode() + path.read_bytes())
     return found.hexdigest()[:12]
 
 
@@ -256,12 +258,10 @@ def _write_files(run: Any, model: Model, folder: Path) -> None:
     if not (folder / "model.mlirbc").exists():
         exported = export.export(jax.jit(model.closed), platforms=["cpu"])(*model.inputs)
         (folder / "model.mlirbc").write_bytes(exported.mlir_module_serialized)
-    if not (folder / "model.onnx").exists():
-        beside = run.program.weight_bytes >= RESOURCES
-        place = "resources" if beside else "auto"
-        run.export("onnx", folder / "model.onnx", of="program", weights=place, partial=True)
-        raise_file(folder / "model.onnx", model.ops)
-    if model.natural is not None and not (folder / "natural.onnx").exists():
+    place = "resources" if run.program.weight_bytes >= RESOURCES else "auto"
+    run.export("onnx", folder / "model.onnx", of="program", weights=place, partial=True)
+    raise_file(folder / "model.onnx", model.ops)
+    if model.natural is not None:
         _write_natural(model, model.natural, flat, folder / "natural.onnx")
     if not (folder / "wanted.npz").exists():
         np.savez(folder / "wanted.npz", *_reference(run, flat))
