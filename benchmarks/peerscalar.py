@@ -11,7 +11,7 @@ from onnx import helper
 from peergraph import Array, Graph, attribute
 
 FOLDED: dict[str, Callable[..., Any]] = {
-    "Add": np.add, "Div": np.divide, "Expand": lambda x, s: x + np.zeros(s, x.dtype),
+    "Add": np.add, "Div": np.divide, "Exp": np.exp, "Expand": lambda x, s: x + np.zeros(s, x.dtype),
     "Identity": lambda x: x, "Max": np.maximum, "Min": np.minimum, "Mul": np.multiply,
     "Neg": np.negative, "Reciprocal": np.reciprocal, "Reshape": lambda x, s: x.reshape(s),
     "Sqrt": np.sqrt, "Sub": np.subtract,
@@ -19,7 +19,7 @@ FOLDED: dict[str, Callable[..., Any]] = {
 LINE = np.linspace(-6, 6, 49, dtype=np.float32)  # where functions of one value are compared
 SCALAR: dict[str, Callable[..., Any]] = FOLDED | {
     "Erf": np.vectorize(erf, otypes=[np.float32]), "Tanh": np.tanh,
-    "Sigmoid": lambda x: 1 / (1 + np.exp(-x)), "Exp": np.exp, "Pow": np.power,
+    "Sigmoid": lambda x: 1 / (1 + np.exp(-x)), "Pow": np.power,
     "Round": np.round, "IsNaN": np.isnan, "Where": np.where, "Clip": np.clip,
     "Relu": lambda x: np.maximum(x, 0),
     "Greater": np.greater, "GreaterOrEqual": np.greater_equal, "Less": np.less,
