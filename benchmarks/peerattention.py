@@ -151,7 +151,7 @@ def decode8_natural(ops: Written, xs: Sequence[str], weights: Sequence[Array]) -
         y = root(x)
         q = into(product(y), 8, 4, 2, 64)
         new = ops("Concat", *(into(product(y), 1, 8, 4, 64) for _ in range(2)), axis=0)
-        grid = np.stack(np.indices((1, 2, 8, 4, 1)), -1).reshape(2, 8, 4, 5)
+        grid = np.moveaxis(np.indices((1, 2, 8, 4, 1)), 0, -1).reshape(2, 8, 4, 5)
         grid[..., 0] = layer
         cache = ops("ScatterND", cache, ops("Add", grid, place), new)
         keys, values = (ops("GatherND", cache, np.array([layer, i])) for i in range(2))
