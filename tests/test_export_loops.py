@@ -65,6 +65,28 @@ def nested(x: Any, w: Any) -> Any:
     return lax.scan(step, x[0], x)
 
 
+def flags(x: Any, h: Any) -> Any:
+    """Carried values of other types, one of them passed on as it is; a result of no operand."""
+
+    def step(state: Any, row: Any) -> Any:
+        even, count, kept = state
+        return (~even, count + 1, kept), (even, count, row, kept, jnp.ones(2))
+
+    return lax.scan(step, (jnp.array(True), jnp.int8(125), h), x)
+
+
+def until(x: Any, h: Any) -> Any:
+    """A while loop in each step of a loop."""
+
+    def step(h: Any, row: Any) -> Any:
+        count, y = lax.while_loop(
+            lambda s: (s[1].sum() < 10) & (s[0] < 5), lambda s: (s[0] + 1, s[1] + row), (0, h)
+        )
+        return y * 0.1, count
+
+    return lax.scan(step, h, x)
+
+
 # function, shapes of its arguments, the ops of control it must become
 CASES: dict[str, tuple[Callable[..., Any], list[tuple[tuple[int, ...], str]], set[str]]] = {
     "scan": (lambda x, h: lax.scan(decayed, h, x), [((6, 4), F32), ((4,), F32)], {"Scan"}),
@@ -79,6 +101,8 @@ CASES: dict[str, tuple[Callable[..., Any], list[tuple[tuple[int, ...], str]], se
     "gru": (cell, [((5, 2, 3), F32), ((3, 12), F32), ((4, 12), F32)], {"Scan"}),
     "while": (newton, [((5,), F32), ((), I32)], {"Loop"}),
     "branches": (switched, [((), I32), ((3,), F32)], {"If"}),
+    "flags": (flags, [((5, 4), F32), ((4,), F32)], {"Scan"}),
+    "until": (until, [((3, 4), F32), ((4,), F32)], {"Scan", "Loop"}),
     "nested": (nested, [((4, 3), F32), ((3, 3), F32)], {"Scan", "If"}),
 }  # fmt: skip
 
