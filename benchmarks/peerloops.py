@@ -143,6 +143,16 @@ def gnn(x: Any, to: Any, of: Any, w: Any) -> Any:
     return x
 
 
+def gnn_natural(ops: Written, xs: Sequence[str], weights: Sequence[Array]) -> list[str]:
+    x, to, of = xs
+    places = ops("Unsqueeze", ops("Cast", to, to=INT64), np.array([1]))
+    for w, b in zip(weights[::2], weights[1::2], strict=True):
+        rows = ops("Gather", ops("Add", ops("MatMul", x, w), b), of)
+        zeros = np.zeros((1024, 64), "f4")
+        x = ops("Relu", ops("ScatterND", zeros, places, rows, reduction="add"))
+    return [x]
+
+
 def _added(ops: Written, xs: Sequence[str], shapes: Any) -> list[str]:
     """Rows that are added to places [edges, 1] of a matrix."""
     into, places, rows = xs

@@ -148,7 +148,7 @@ def test_a_model_is_given_the_weights_it_asks_for_and_gives_back_its_state() -> 
         jax.eval_shape(model.call, x, cache, at, weights[1:])
 
 
-@pytest.mark.parametrize("name", ["gru", "lstm8", "kmeans"])
+@pytest.mark.parametrize("name", ["gru", "lstm8", "kmeans", "gnn"])
 def test_a_file_written_by_hand_computes_the_model(name: str) -> None:
     model = peermodels.FURTHER[name]
     assert model.natural is not None
