@@ -1,6 +1,6 @@
 # `make` alone prints this help. Everything runs in .venv, made from any Python 3.11 or newer.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check suite slow store questions rules known mutants strangers fuzz never-worse never-slower arena nests edges plan-mutants joint scale limits bench clock peers algebra sets kernels prices accelerators pages pictures models docs format clean
+.PHONY: help demo test check suite slow store questions rules known mutants strangers fuzz never-worse never-slower arena nests edges plan-mutants joint scale limits bench clock peers peers-further algebra sets kernels prices accelerators pages pictures models docs format clean
 
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
 	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' \
@@ -97,6 +97,9 @@ never-slower: $(DEMO) ## eqsat.jit against jax.jit on 36 programs nobody tuned t
 
 peers: $(TEST) $(PEERS)/.installed ## eqsat, jax.jit, onnxruntime, OpenVINO, IREE and torch.compile on sixteen models; JSON, docs/peers.md (hours)
 	$(BIN)/python benchmarks/peers.py --threads 1 2 --page --out results/peers.json
+
+peers-further: $(TEST) $(PEERS)/.installed ## eqsat, jax.jit, onnxruntime and OpenVINO on 24 further models, one core, each searched for 60 s; docs/peers.md (40 minutes; goes on where it was stopped)
+	$(BIN)/python benchmarks/peers.py --models further --sides eqsat jax jax_closed onnxruntime openvino --target auto --time-limit 60 --page --resume --out results/further.json
 
 algebra: $(DEMO) ## 115 pairs of equal programs, one with less work: is it found from the other? JSON (five minutes)
 	$(BIN)/python benchmarks/algebra.py

@@ -23,7 +23,7 @@ class Graph:
         self.by_output = {n.output[0]: n for n in self.nodes}
         self.constants = {t.name: t for t in model.graph.initializer}
         self.values: dict[str, Array] = {}
-        self.readers = Counter(i for n in self.nodes for i in n.input)
+        self.readers = Counter(i for n in self.nodes for i in read_by(n))
         self.floats: set[str] = set()  # values of f32
         self.filters: set[str] = set()  # matrices that were filters of 1x1
         # constants that are integers times scales, both of the constant's shape
@@ -91,8 +91,8 @@ class Graph:
         results = [o.name for o in self.source.graph.output]
         needed, kept = set(results), []
         for n in reversed(self.nodes):
-            if n.output[0] in needed:
-                needed.update(n.input)
+            if needed & set(n.output):
+                needed.update(read_by(n))
                 kept.append(n)
         held = [
             self.constants[k] if k in self.constants else numpy_helper.from_array(self.values[k], k)
@@ -105,6 +105,12 @@ class Graph:
         found.graph.node.extend(reversed(kept))
         found.graph.initializer.extend(held)
         return found
+
+
+def read_by(node: Any) -> list[str]:
+    """Names that a node reads, those that graphs inside of it read too."""
+    inner = [i for a in node.attribute for n in a.g.node for i in read_by(n)]
+    return [*node.input, *inner]
 
 
 def without_data(model: Any) -> Any:
@@ -120,6 +126,7 @@ def without_data(model: Any) -> Any:
     found.graph.initializer.extend(small)
     found.graph.input.extend(model.graph.input)
     found.graph.output.extend(model.graph.output)
+    found.graph.value_info.extend(model.graph.value_info)
     for t in large:
         found.graph.value_info.append(
             helper.make_tensor_value_info(t.name, t.data_type, list(t.dims))

@@ -8,10 +8,11 @@ stands for the code, rules and targets that found it. `first` has a sum of four 
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
@@ -22,6 +23,7 @@ import numpy as np
 
 ROOT = Path(__file__).resolve().parent.parent
 FAN_OF_FILTERS = 3  # dims from which on a weight is a filter, [out, in, ...]
+NO_MODELS = ("peers", "peerpage", "peersides", "peertorch", "peerfurther")  # how models are timed
 RESOURCES = 64 * 2**20  # bytes of weights from which on they lie beside the ONNX model
 Array = np.ndarray[Any, Any]
 
@@ -53,7 +55,7 @@ class Model:
         examples = getattr(self._module, f"{self.function}_example")()
         return tuple(
             jax.tree_util.tree_map(lambda s, w=w: drawn(s, rng, w), e)
-            for e, w in zip(examples, self._is_weight, strict=True)
+            for e, w in zip(examples, self.is_weight, strict=True)
         )
 
     def take_values(self) -> tuple[Any, ...]:
@@ -65,12 +67,12 @@ class Model:
     @property
     def inputs(self) -> list[Any]:
         """The arguments that are no weights."""
-        return [v for v, w in zip(self.values, self._is_weight, strict=True) if not w]
+        return [v for v, w in zip(self.values, self.is_weight, strict=True) if not w]
 
     def closed(self, *inputs: Any) -> Any:
         """The function of its inputs alone."""
         left = iter(inputs)
-        pairs = zip(self.values, self._is_weight, strict=True)
+        pairs = zip(self.values, self.is_weight, strict=True)
         return self.call(*(v if w else next(left) for v, w in pairs))
 
     @property
@@ -78,10 +80,19 @@ class Model:
         """Arguments that a call uses up, and which result takes its place in the next call."""
         return getattr(self._module, f"{self.function}_state", {})
 
+    @property
+    def ops(self) -> Mapping[str, Any]:
+        """ONNX for what an export leaves to the domain `eqsat`, as `peerwritten` has it."""
+        return getattr(self._module, f"{self.function}_ops", {})
+
+    @property
+    def natural(self) -> Callable[..., Any] | None:
+        """What writes the ONNX model that a person would export, as `peerwritten` has it."""
+        return getattr(self._module, f"{self.function}_natural", None)
+
     def state_of(self, closed: bool) -> list[tuple[int, int]]:
         """The same by number of the argument, of those that are no weights if `closed`."""
-        names = self.call.__code__.co_varnames
-        given = [n for n, w in zip(names, self._is_weight, strict=False) if not (closed and w)]
+        given = [n for n, w in zip(self.names, self.is_weight, strict=True) if not (closed and w)]
         return [(given.index(name), result) for name, result in self.state.items()]
 
     @property
@@ -109,10 +120,15 @@ class Model:
                 sys.path.insert(0, str(folder))
         return import_module(self.module)
 
+    @property
+    def names(self) -> list[str]:
+        """Of the arguments, in order."""
+        return list(inspect.signature(self.call).parameters)
+
     @cached_property
-    def _is_weight(self) -> list[bool]:
-        code = self.call.__code__
-        return [n in self.weights for n in code.co_varnames[: code.co_argcount]]
+    def is_weight(self) -> list[bool]:
+        """Whether each argument is a weight, or a tree of them."""
+        return [n in self.weights for n in self.names]
 
 
 QUANTISED = ("default", "algebra/quantised")  # products of bytes, as runtimes fuse QDQ
@@ -137,6 +153,16 @@ MODELS = {
     "quantised_bottleneck": Model("quantised", "quantised_bottleneck", 3.0, QUANTISED),
     "train": Model("train", "step", 1.1),
 }
+_PLACES = {
+    "peernets": "conv3d deeplab densenet inception resnext traincnn vgg16 yolo",
+    "peerquantised": "q18",
+    "peerattention": "conformer decode8 mixer t5enc vit wavenet",
+    "peerloops": "dlrm fir gnn gru kmeans lstm8 mamba nerf stencil",
+}
+FURTHER = {  # those of `peerfurther`, in that module's manner
+    name: Model(module, name, 1.0) for module, names in _PLACES.items() for name in names.split()
+}
+ALL = MODELS | FURTHER
 
 
 def drawn(shape: Any, rng: np.random.Generator, is_weight: bool) -> Any:
@@ -160,12 +186,13 @@ def drawn(shape: Any, rng: np.random.Generator, is_weight: bool) -> Any:
 
 
 def code_key() -> str:
-    """Of everything an answer depends on: the code, the rules, the targets."""
+    """Of everything an answer or a file depends on: the code, the rules, the targets, models."""
     found = hashlib.sha256()
-    for folder in ("eqsat", "rules", "targets"):
-        for path in sorted((ROOT / folder).rglob("*")):
-            if path.is_file() and path.parent.name != "__pycache__":
-                found.update(f"{path.relative_to(ROOT)}\n".encode() + path.read_bytes())
+    paths = [p for f in ("eqsat", "rules", "targets") for p in sorted((ROOT / f).rglob("*"))]
+    paths += [p for p in sorted((ROOT / "benchmarks").glob("peer*.py")) if p.stem not in NO_MODELS]
+    for path in paths:
+        if path.is_file() and path.parent.name != "__pycache__":
+            found.update(f"{path.relative_to(ROOT)}\n".encode() + path.read_bytes())
     return found.hexdigest()[:12]
 
 
@@ -177,7 +204,7 @@ def prepare(name: str, folder: Path, target: str, time_limit: float) -> dict[str
     answer = folder / f"answer-{target}-{code_key()}"
     facts = answer.with_suffix(".json")
     if not facts.exists():
-        model = MODELS[name]
+        model = ALL[name]
         begin = time.process_time()
         run = eqsat.optimize(
             model.closed, *model.inputs, target=target, time_limit=time_limit, rules=model.rules,
@@ -231,13 +258,30 @@ def _write_files(run: Any, model: Model, folder: Path) -> None:
     if not (folder / "model.mlirbc").exists():
         exported = export.export(jax.jit(model.closed), platforms=["cpu"])(*model.inputs)
         (folder / "model.mlirbc").write_bytes(exported.mlir_module_serialized)
-    if not (folder / "model.onnx").exists():
-        beside = run.program.weight_bytes >= RESOURCES
-        place = "resources" if beside else "auto"
-        run.export("onnx", folder / "model.onnx", of="program", weights=place)
-        raise_file(folder / "model.onnx")
+    place = "resources" if run.program.weight_bytes >= RESOURCES else "auto"
+    run.export("onnx", folder / "model.onnx", of="program", weights=place, partial=True)
+    raise_file(folder / "model.onnx", model.ops)
+    if model.natural is not None:
+        _write_natural(model, model.natural, flat, folder / "natural.onnx")
     if not (folder / "wanted.npz").exists():
         np.savez(folder / "wanted.npz", *_reference(run, flat))
+
+
+def _write_natural(
+    model: Model, write: Callable[..., Any], inputs: Sequence[Array], path: Path
+) -> None:
+    """The model that was written by hand."""
+    import jax
+    import onnx
+    from peerwritten import model_of
+
+    flat = jax.tree_util.tree_leaves
+    pairs = zip(model.values, model.is_weight, strict=True)
+    weights = [np.asarray(x) for v, w in pairs if w for x in flat(v)]
+    results = flat(jax.eval_shape(model.closed, *model.inputs))
+    made = model_of(write, inputs, weights, results)
+    onnx.checker.check_model(made, full_check=True)
+    onnx.save(made, str(path))
 
 
 def _forget_others(run: Any, folder: Path) -> None:
@@ -247,7 +291,7 @@ def _forget_others(run: Any, folder: Path) -> None:
     mark = folder / "program.sha256"
     if mark.exists() and mark.read_text(encoding="ascii") == told:
         return
-    for pattern in ("model.*", "*.npz", "*.vmfb"):
+    for pattern in ("model.*", "natural.*", "*.npz", "*.vmfb"):
         for path in folder.glob(pattern):
             path.unlink()
     mark.write_text(told, encoding="ascii")

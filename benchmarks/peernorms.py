@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from onnx import helper
-from peergraph import Graph, attribute
+from peergraph import Graph
 
 
 def softmax(graph: Graph, node: Any) -> None:
@@ -121,14 +121,41 @@ def _centred(graph: Graph, name: str) -> str | None:
 
 def mean(graph: Graph, node: Any) -> None:
     """A sum over its number of terms."""
-    total = graph.by_output.get(node.input[0]) if node.op_type == "Div" else None
-    if total is None or total.op_type != "ReduceSum":
+    total = graph.made_by(node.input[0], "ReduceSum") if node.op_type == "Div" else None
+    if total is None:
         return
-    shape = graph.shapes[total.input[0]]
-    if graph.number(node.input[1]) == prod(shape[a] for a in graph.numbers(total.input[1])):
-        keep = attribute(total, "keepdims", 1)
+    shape, axes = graph.shapes[total.input[0]], graph.numbers(total.input[1])
+    kept = tuple(1 if d in axes else s for d, s in enumerate(shape))
+    dropped = tuple(s for d, s in enumerate(shape) if d not in axes)
+    keep = {kept: 1, dropped: 0}.get(graph.shapes[node.output[0]])
+    if keep is not None and graph.number(node.input[1]) == prod(shape[a] for a in axes):
         made = helper.make_node("ReduceMean", total.input, list(node.output), keepdims=keep)
         graph.replace(node, made)
+
+
+def root_norm(graph: Graph, node: Any) -> None:
+    """x over the root of its mean square over the last dim, in the ops that runtimes fuse."""
+    for root, x in (node.input, reversed(node.input)) if node.op_type == "Mul" else ():
+        inverse = graph.made_by(root, "Reciprocal")
+        deviation = inverse and graph.made_by(inverse.input[0], "Sqrt")
+        moved = deviation and graph.made_by(deviation.input[0], "Add")
+        square = graph.by_output.get(_mean_of(graph, moved.input[0]) or "") if moved else None
+        epsilon = graph.number(moved.input[1]) if moved else None
+        if square is None or square.op_type != "Mul" or {*square.input} != {x} or epsilon is None:
+            continue
+        shape = graph.shapes[x]
+        names = [graph.fresh(s) for s in (shape, *((*shape[:-1], 1),) * 3)]
+        two, small = (graph.add_constant(np.array(v, np.float32)) for v in (2, epsilon))
+        last = graph.add_constant(np.array([-1]))
+        graph.replace(
+            node,
+            helper.make_node("Pow", [x, two], names[:1]),
+            helper.make_node("ReduceMean", [names[0], last], names[1:2], keepdims=1),
+            helper.make_node("Add", [names[1], small], names[2:3]),
+            helper.make_node("Sqrt", [names[2]], names[3:4]),
+            helper.make_node("Div", [x, names[3]], list(node.output)),
+        )
+        return
 
 
 def _mean_of(graph: Graph, name: str) -> str | None:

@@ -16,9 +16,11 @@ import numpy as np
 import onnx
 from onnx import helper
 from peergraph import Graph, attribute
-from peernorms import keras_norm, layer_norm, mean, scaled_norm, softmax
+from peernorms import keras_norm, layer_norm, mean, root_norm, scaled_norm, softmax
 from peerqdq import integers_of, quantise, quantised_bias, quantised_weight
-from peerscalar import FOLDED, function
+from peerscalar import FOLDED, function, leaky
+from peershapes import batched, indices, later, repeated, same_size
+from peerwritten import Ops, with_ops
 
 SHARED = 2**18  # elements of a constant that is not copied for one of its readers
 BESIDE = 64 * 2**20  # bytes of constants from which on they lie in a file of their own
@@ -37,9 +39,12 @@ def raise_ops(model: Any) -> Any:
     return graph.model()
 
 
-def raise_file(path: Path) -> None:
-    """Raise the ops of a model file in its place; large constants beside it in `NAME.data`."""
-    model = raise_ops(onnx.load(str(path)))
+def raise_file(path: Path, ops: Ops) -> None:
+    """Raise the ops of a model file in its place; large constants beside it in `NAME.data`.
+
+    ops: what stands for those that the export leaves to the domain `eqsat`.
+    """
+    model = raise_ops(with_ops(onnx.load(str(path)), ops))
     size = sum(len(t.raw_data) for t in model.graph.initializer)
     beside = path.with_name(f"{path.name}.data")
     beside.unlink(missing_ok=True)
@@ -68,7 +73,7 @@ def fold(graph: Graph, node: Any) -> None:
     name = node.output[0]
     if (integers := integers_of(graph, node)) is not None:
         graph.integers[name] = integers
-    is_filter = found.ndim == 2 and graph.shapes[node.input[0]][2:] == (1, 1)
+    is_filter = found.ndim == 2 and graph.shapes[node.input[0]][2:] in ((1,), (1, 1), (1, 1, 1))
     was_last = found.ndim == 2 and graph.shapes[node.input[0]][:2] == (1, 1)
     if node.input[0] in graph.filters or is_filter or (was_last and arrays[0].ndim == 4):
         graph.filters.add(name)
@@ -146,18 +151,20 @@ def window(graph: Graph, node: Any) -> None:
 
 
 def pointwise(graph: Graph, node: Any) -> None:
-    """A product with what was a filter of 1x1, as the convolution it was; NCHW or NHWC."""
+    """A product with what was a filter of one place, as the convolution it was."""
     if node.op_type != "MatMul" or node.input[1] not in graph.filters:
         return
     matrix = graph.value(node.input[1])
     shape = graph.shapes[node.input[0]]
-    if matrix is None or len(shape) != 4 or prod(shape[1:3]) == 1:
+    rank = len(shape) - 2
+    if matrix is None or rank not in (1, 2, 3) or prod(shape[1:-1]) == 1:
         return
-    back, forth = [0, 2, 3, 1], [0, 3, 1, 2]
-    weight = graph.add_moved(node.input[1], lambda x: x.T[:, :, None, None])
-    first = graph.fresh([shape[0], shape[3], *shape[1:3]])
-    total = graph.fresh([shape[0], matrix.shape[1], *shape[1:3]])
-    conv = helper.make_node("Conv", [first, weight], [total], kernel_shape=[1, 1], strides=[1, 1])
+    ones = [1] * rank
+    back, forth = [0, *range(2, rank + 2), 1], [0, rank + 1, *range(1, rank + 1)]
+    weight = graph.add_moved(node.input[1], lambda x: x.T.reshape(*x.T.shape, *ones))
+    first = graph.fresh([shape[0], shape[-1], *shape[1:-1]])
+    total = graph.fresh([shape[0], matrix.shape[1], *shape[1:-1]])
+    conv = helper.make_node("Conv", [first, weight], [total], kernel_shape=ones, strides=ones)
     graph.replace(
         node,
         helper.make_node("Transpose", [node.input[0]], [first], perm=forth),
@@ -196,14 +203,16 @@ def channels_first(graph: Graph, node: Any) -> None:
         if back is None or given is None or back.op_type != "Transpose":
             continue
         shape = graph.shapes[x]
-        if attribute(back, "perm") != [0, 2, 3, 1] or given.size != shape[-1] > 1:
+        rank = len(shape) - 2
+        if attribute(back, "perm") != [0, *range(2, rank + 2), 1] or given.size != shape[-1] > 1:
             continue
         if given.shape[-1] != shape[-1]:
             continue
-        column = graph.add_constant(given.reshape(-1, 1, 1))
+        column = graph.add_constant(given.reshape(-1, *(1,) * rank))
         total = graph.fresh(graph.shapes[back.input[0]])
         made = helper.make_node(node.op_type, [back.input[0], column], [total])
-        last = helper.make_node("Transpose", [total], list(node.output), perm=[0, 2, 3, 1])
+        perm = attribute(back, "perm")
+        last = helper.make_node("Transpose", [total], list(node.output), perm=perm)
         graph.replace(node, made, last)
         return
 
@@ -260,8 +269,8 @@ def strides(graph: Graph, node: Any) -> None:
 
 
 STEPS = (
-    fold, reshape, same, reshape, same, relu, layer_norm, scaled_norm, scaled_norm, keras_norm,
-    function,
+    fold, indices, repeated, same_size, same, reshape, same, batched, later, later, reshape, same,
+    relu, layer_norm, scaled_norm, scaled_norm, keras_norm, root_norm, function, leaky,
     pointwise, moved_pads, transpose, same, channels_first, channels_first, transpose, same, window,
     strides, softmax, quantise, quantised_weight, quantised_bias, mean, rows,
 )  # fmt: skip

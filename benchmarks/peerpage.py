@@ -12,13 +12,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from peermodels import MODELS
+from peerfurther import HELD
+from peermodels import ALL, FURTHER
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "peers.md"
 README = PAGE.parent.parent / "README.md"
 BEGIN, END = "<!-- figures -->\n", "<!-- end of figures -->\n"
 OTHERS = "<!-- figures of others -->\n", "<!-- end of figures of others -->\n"
+MORE = "<!-- figures of further models -->\n", "<!-- end of figures of further models -->\n"
 FIRST = "<!-- peers -->\n", "<!-- end of peers -->\n"
+NOT_TIMED = "not timed yet"
 AHEAD, LEVEL, BEHIND, WRONG = "ahead", "within the noise", "behind", "wrong numbers"
 RATIO = re.compile(r"([\d.]+) \([\d.]+–([\d.]+)\)")
 COLUMNS = {
@@ -29,11 +32,21 @@ Row = Mapping[str, Any]
 
 
 def page(text: str, found: Mapping[str, Any]) -> str:
-    """The page with its tables as they are now."""
-    begin, end = text.index(BEGIN) + len(BEGIN), text.index(END)
-    counts = sorted({int(t) for rows in found["models"].values() for t in rows})
-    parts = [about(found), *(table(found, threads) for threads in counts)]
-    return text[:begin] + "\n" + "\n".join(parts) + text[end:]
+    """The page with the tables of these models as they are now."""
+    first, more = (
+        {**found, "models": {m: r for m, r in found["models"].items() if (m in FURTHER) == is_more}}
+        for is_more in (False, True)
+    )
+    if first["models"]:
+        counts = sorted({int(t) for rows in first["models"].values() for t in rows})
+        parts = [about(first), *(table(first, threads) for threads in counts)]
+        text = _with(text, (BEGIN, END), "\n" + "\n".join(parts))
+    return _with(text, MORE, further(more)) if more["models"] else text
+
+
+def _with(text: str, marks: tuple[str, str], inside: str) -> str:
+    begin, end = marks
+    return text[: text.index(begin) + len(begin)] + inside + text[text.index(end) :]
 
 
 def about(found: Mapping[str, Any]) -> str:
@@ -61,6 +74,50 @@ def table(found: Mapping[str, Any], threads: int) -> str:
     return f"### {title}\n\n" + "\n".join(lines) + "\n"
 
 
+# ---- further models ------------------------------------------------------------------------------
+def further(found: Mapping[str, Any]) -> str:
+    """All further models on one thread, losses first, those that were not timed last."""
+    rows = {m: r["1"] for m, r in found["models"].items() if "1" in r}
+    used = [k for k in COLUMNS if any(k in r["sides"] for r in rows.values())]
+    heads = ["model", *(COLUMNS[k] for k in used), "of `jax.jit`", "of the best", "half", "timed"]
+    lines = [_line(heads), _line(["---"] * len(heads))]
+    for m in sorted(rows, key=lambda m: _standing(rows[m])):
+        shown = [m, *_times(rows[m], used), *_of_others(rows[m])]
+        lines.append(_line([*shown, _half(m), f"{rows[m]['date']}, {rows[m]['commit']}"]))
+    for m in (m for m in FURTHER if m not in rows):
+        lines.append(_line([m, *["–"] * (len(used) + 2), _half(m), NOT_TIMED]))
+    return "\n" + (about(found) + "\n" if rows else "") + "\n".join(lines) + "\n"
+
+
+def _half(model: str) -> str:
+    return "held" if model in HELD else "open"
+
+
+def _standing(row: Row) -> float:
+    """The ratio to the best other side; 0 where eqsat has no figure."""
+    return row["ratios"].get(best_peer(row), [0.0])[0]
+
+
+def _times(row: Row, used: Sequence[str]) -> list[str]:
+    """Milliseconds, the best other side's in bold; ʰ is a file that was written by hand."""
+    sides, best = row["sides"], best_peer(row)
+    found = []
+    for k in used:
+        mark = " ʰ" if k in sides and sides[k]["setting"].endswith("_natural") else ""
+        text = f"{sides[k]['ms']:.3g}" if k in sides else "–"
+        found.append((f"**{text}**" if k == best else text) + mark)
+    return found
+
+
+def _of_others(row: Row) -> list[str]:
+    """Ratios to the better of both `jax.jit` and to the best other side."""
+    jax = min((k for k in ("jax", "jax_closed") if k in row["sides"]),
+              key=lambda k: row["sides"][k]["ms"], default="")  # fmt: skip
+    ratios = [_ratio(row["ratios"].get(k)) for k in (jax, best_peer(row))]
+    return ratios if "eqsat" in row["sides"] else [ratios[0], WRONG]
+
+
+# ---- what tables share ---------------------------------------------------------------------------
 def cells(row: Row, used: Sequence[str]) -> list[str]:
     """A row's milliseconds, ratios with their intervals, and MiB beside the best peer's."""
     sides, best = row["sides"], best_peer(row)
@@ -86,7 +143,7 @@ def _ratio(interval: Sequence[float] | None) -> str:
     if interval is None:
         return "–"
     middle, low, high = interval
-    return f"{middle:.2f} ({low:.2f}–{high:.2f}){' ✓' if low > 1 else ''}"
+    return f"{middle:.2f} ({low:.2f}–{high:.2f}){' ✓' if low > 1 else ' ✗' if high < 1 else ''}"
 
 
 def _line(cells: Sequence[str]) -> str:
@@ -100,6 +157,9 @@ def first_page(text: str) -> str:
     columns = [(t.split("\n", 1)[0].lower(), standing(t)) for t in tables]
     others = standing(_between(text, OTHERS))
     columns.append((f"{sum(map(len, others.values()))} models nobody tuned to", others))
+    more = standing(_between(text, MORE))
+    if any(more.values()):
+        columns.append((f"{sum(map(len, more.values()))} further models", more))
     heads = ["", *(name for name, _ in columns)]
     lines = [_line(heads), _line(["---"] * len(heads))]
     for word in (AHEAD, LEVEL, BEHIND, WRONG):
@@ -114,6 +174,8 @@ def standing(table: str) -> dict[str, list[tuple[str, float]]]:
     rows = [[c.strip() for c in r.split("|")[1:-1]] for r in table.splitlines() if r[:1] == "|"]
     at = rows[0].index("of the best")
     for row in rows[2:]:
+        if row[-1] == NOT_TIMED:
+            continue
         ratio = RATIO.match(row[at])
         middle, high = (float(ratio[1]), float(ratio[2])) if ratio else (0.0, 0.0)
         word = AHEAD if "✓" in row[at] else BEHIND if high < 1 else LEVEL
@@ -148,7 +210,7 @@ def merged(files: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     for found in files:
         for model, threads in found["models"].items():
             rows.setdefault(model, {}).update(threads)
-    order = [m for m in MODELS if m in rows]
+    order = [m for m in ALL if m in rows]
     return dict(files[-1]) | {"models": {m: rows[m] for m in order}}
 
 

@@ -1,11 +1,13 @@
 """eqsat beside `jax.jit`, onnxruntime, OpenVINO, IREE and torch.compile, call by call; JSON.
 
     make peers    or    python benchmarks/peers.py [--models NAME …] [--sides NAME …] [--threads N]
+    make peers-further    the 24 models of `peerfurther.py`, one core; goes on where it was stopped
 
 Every side is a process of its own on the same cores. It reads the program and weights that eqsat
 exports, is compared with a float64 reference, and then runs batches of calls when it is told, so
-that all sides are timed in turn, round by round. IREE and JAX have several settings; each loads
-alone first, and the quickest goes into the rounds. Ratios are of process time on one thread and of
+that all sides are timed in turn, round by round. IREE has several settings, and onnxruntime and
+OpenVINO have two files where one was written by hand; each loads alone first, and the quickest goes
+into the rounds. Ratios are of process time on one thread and of
 wall time on more; a win is a lower bound of the 95 % interval above 1.
 """
 
@@ -28,7 +30,9 @@ from pathlib import Path
 from typing import Any
 
 import peerpage
-from peermodels import MODELS, ROOT, prepare
+from peerfurther import HELD, OPEN
+from peermodels import FURTHER, MODELS, ROOT, prepare
+from peersides import NATURAL
 
 from eqsat.execute.timing import interval
 
@@ -39,18 +43,19 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "jax": ("jax",),
     "jax_closed": ("jax_closed",),
     "jax_nhwc": ("jax_nhwc",),
-    "onnxruntime": ("onnxruntime",),
-    "openvino": ("openvino",),
+    "onnxruntime": ("onnxruntime", "onnxruntime_natural"),
+    "openvino": ("openvino", "openvino_natural"),
     "iree": ("iree_o1", "iree_o3", "iree_o1_tiled", "iree_o3_tiled"),
     "torch": ("torch",),
 }
+GROUPS = {"page": tuple(MODELS), "further": tuple(FURTHER), "open": OPEN, "held": HELD}
 ONLY = {"jax_nhwc": ("resnet50",)}  # sides that know these models alone
 BATCH_SECONDS, ROUNDS_SECONDS = 0.02, 25.0
 LEAST_ROUNDS, MOST_ROUNDS = 30, 40
 LOAD_SECONDS = 900.0  # of one side, compiling included
 ERROR = 1e-3  # relative to the largest element; above it a side computes something else
 # a value halfway between two steps may round to either
-TIES = {"conv_qdq": 2 / 127, "quantised_mlp": 2 / 255, "quantised_bottleneck": 2 / 255}
+TIES = {"q18": 0.05, "conv_qdq": 2 / 127, "quantised_mlp": 2 / 255, "quantised_bottleneck": 2 / 255}
 
 
 @dataclass
@@ -133,11 +138,18 @@ def start(name: str, model: str, answer: str, s: Settings) -> Side:
     return side
 
 
+def has(name: str, model: str, s: Settings) -> bool:
+    """Whether a side knows the model."""
+    if name.endswith("_natural") and not (s.folder / model / NATURAL).exists():
+        return False
+    return model in ONLY.get(name, (model,))
+
+
 def quickest(family: str, model: str, answer: str, s: Settings) -> tuple[Side | None, Any]:
     """The quickest of a family, running, and what each of them said."""
     best, said = None, {}
     for name in FAMILIES[family]:
-        if model not in ONLY.get(name, (model,)):
+        if not has(name, model, s):
             continue
         side = start(name, model, answer, s)
         said[name] = side.about
@@ -212,7 +224,20 @@ def measure(model: str, names: Sequence[str], s: Settings) -> dict[str, Any]:
         row = {"setting": side.name, "ms": round(statistics.median(batches) * 1e3, 4)}
         found["sides"][k] = row | side.about | memory[k] | {"rounds": len(batches)}
     found["ratios"] = ratios(seconds, clock)
+    found |= {"date": time.strftime("%Y-%m-%d %H:%M"), "commit": commit()}
     found["others"] = said
+    return found
+
+
+def checked(model: str, names: Sequence[str], s: Settings) -> dict[str, Any]:
+    """Every setting of every side: its error, or why it failed; no times."""
+    facts = prepare(model, s.folder / model, s.target, s.time_limit)
+    found = {}
+    for name in (name for family in names for name in FAMILIES[family] if has(name, model, s)):
+        side = start(name, model, facts["folder"], s)
+        found[name] = side.about.get("failed", side.about.get("error"))
+        if "failed" not in side.about:
+            side.end()
     return found
 
 
@@ -230,7 +255,7 @@ def ratios(seconds: Mapping[str, Any], clock: str) -> dict[str, list[float]]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--models", nargs="*", default=list(MODELS))
+    parser.add_argument("--models", nargs="*", default=["page"], help=f"or {', '.join(GROUPS)}")
     parser.add_argument("--sides", nargs="*", default=list(FAMILIES))
     parser.add_argument("--threads", nargs="*", type=int, default=[1])
     parser.add_argument("--core", type=int, help="the first core; the first allowed one")
@@ -240,11 +265,14 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, default=ROOT / "results" / "peers")
     parser.add_argument("--lock", type=Path, help="a file to lock while rounds are timed")
     parser.add_argument("--realtime", type=int, default=0, help="priority while rounds are timed")
+    parser.add_argument("--check", action="store_true", help="errors of every side, no times")
     parser.add_argument("--page", action="store_true", help="write the tables of docs/peers.md")
     parser.add_argument("--out", type=Path, help="write the JSON there, model by model")
+    parser.add_argument("--resume", action="store_true", help="leave out what is in --out")
     options = parser.parse_args()
     allowed = sorted(os.sched_getaffinity(0))
-    found: dict[str, Any] = about(options.target)
+    found = earlier(options.out if options.resume else None) or about(options.target)
+    models = [m for name in options.models for m in GROUPS.get(name, (name,))]
     for threads in options.threads:
         cores = [c for c in allowed if options.core is None or c >= options.core][:threads]
         if len(cores) < threads:
@@ -253,16 +281,31 @@ def main() -> int:
             options.folder, options.python, options.target, options.time_limit, tuple(cores),
             options.lock, options.realtime,
         )  # fmt: skip
-        for model in options.models:
-            found["models"].setdefault(model, {})[str(threads)] = measure(model, options.sides, s)
+        for model in models:
+            done = found["models"].setdefault(model, {})
+            if options.resume and str(threads) in done:
+                continue
+            row = (checked if options.check else measure)(model, options.sides, s)
+            done[str(threads)] = row
             if options.out:
                 options.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-            row = found["models"][model][str(threads)]
-            print(model, threads, json.dumps(row["ratios"]), file=sys.stderr)
+            print(model, threads, json.dumps(row.get("ratios", row)), file=sys.stderr)
     if options.page:
         peerpage.write(found)
     print(json.dumps(found, indent=1))
     return 0
+
+
+def earlier(path: Path | None) -> dict[str, Any] | None:
+    """What was measured before."""
+    has_any = path is not None and path.exists()
+    return json.loads(path.read_text(encoding="utf-8")) if path and has_any else None
+
+
+def commit() -> str:
+    """What is checked out, with a `+` where files differ from it."""
+    asked = ["git", "-C", str(ROOT), "describe", "--always", "--dirty=+"]
+    return subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def about(target: str) -> dict[str, Any]:

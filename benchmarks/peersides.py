@@ -25,6 +25,7 @@ from typing import Any
 
 MIB = 2**20
 STACK = "--iree-llvmcpu-stack-allocation-limit=262144"  # bytes; the default refuses fused norms
+NATURAL = "natural.onnx"  # the model as a person would export it, where that is another one
 Results = Callable[[], Any]
 
 
@@ -104,17 +105,17 @@ def _fed_back(
 
 def jax_side(job: Job) -> Loaded:
     """`jax.jit` of the function as it is written, weights as arguments where it takes them."""
-    from peermodels import MODELS
+    from peermodels import ALL
 
-    model = MODELS[job.model]
+    model = ALL[job.model]
     return _jitted(model.call, model.take_values, model.state_of(closed=False))
 
 
 def jax_closed_side(job: Job) -> Loaded:
     """`jax.jit` of the function of its inputs alone: weights are constants of what XLA compiles."""
-    from peermodels import MODELS
+    from peermodels import ALL
 
-    model = MODELS[job.model]
+    model = ALL[job.model]
     return _jitted(model.closed, lambda: tuple(model.inputs), model.state_of(closed=True))
 
 
@@ -123,13 +124,13 @@ def jax_nhwc_side(job: Job) -> Loaded:
     from importlib.util import module_from_spec, spec_from_file_location
 
     import numpy as np
-    from peermodels import MODELS, ROOT
+    from peermodels import ALL, ROOT
 
     spec = spec_from_file_location("by_hand", ROOT / "benchmarks" / "resnet50.py")
     assert spec is not None and spec.loader is not None
     by_hand = module_from_spec(spec)  # its name is that of the program, too
     spec.loader.exec_module(by_hand)
-    model = MODELS[job.model]
+    model = ALL[job.model]
 
     def values() -> tuple[Any, ...]:
         image, params = model.take_values()
@@ -154,7 +155,7 @@ def _jitted(
     return Loaded(step, jax.tree_util.tree_leaves, jax.block_until_ready, facts)
 
 
-def onnxruntime_side(job: Job) -> Loaded:
+def onnxruntime_side(job: Job, file: str = "model.onnx") -> Loaded:
     import numpy as np
     import onnxruntime
 
@@ -169,12 +170,12 @@ def onnxruntime_side(job: Job) -> Loaded:
 
     session_of(job.first / "model.onnx").run(None, {"x": np.ones(4, np.float32)})
     facts = {"version": onnxruntime.__version__, "base_mib": round(resident_mib(), 1)}
-    session = session_of(job.folder / "model.onnx")
+    session = session_of(job.folder / file)
     given = dict(zip([i.name for i in session.get_inputs()], job.inputs, strict=True))
     return Loaded(lambda: session.run(None, given), list, facts=facts)
 
 
-def openvino_side(job: Job) -> Loaded:
+def openvino_side(job: Job, file: str = "model.onnx") -> Loaded:
     """f32 throughout: on CPUs with bf16 units its default is bf16."""
     import numpy as np
     import openvino  # pyright: ignore[reportMissingImports]
@@ -188,7 +189,7 @@ def openvino_side(job: Job) -> Loaded:
     first.create_infer_request().infer([np.ones(4, np.float32)])
     del first
     facts = {"version": openvino.__version__.split("-")[0], "base_mib": round(resident_mib(), 1)}
-    compiled = core.compile_model(str(job.folder / "model.onnx"), "CPU", options)
+    compiled = core.compile_model(str(job.folder / file), "CPU", options)
     request = compiled.create_infer_request()
     for port, x in zip(compiled.inputs, job.inputs, strict=True):
         request.set_tensor(port, openvino.Tensor(x, shared_memory=False))
@@ -272,6 +273,8 @@ SIDES: dict[str, Callable[[Job], Loaded]] = {
     "jax_nhwc": jax_nhwc_side,
     "onnxruntime": onnxruntime_side,
     "openvino": openvino_side,
+    "onnxruntime_natural": lambda job: onnxruntime_side(job, NATURAL),
+    "openvino_natural": lambda job: openvino_side(job, NATURAL),
     "torch": torch_side,
     "iree_o1": iree_side("O1", False),
     "iree_o3": iree_side("O3", False),

@@ -183,7 +183,8 @@ PLAIN: dict[str, Function] = {
     "Log": torch.log, "MatMul": torch.matmul, "Max": torch.maximum, "Min": torch.minimum,
     "Mul": torch.mul, "Neg": torch.neg, "Not": torch.logical_not, "Or": torch.logical_or,
     "Pow": torch.pow, "Reciprocal": torch.reciprocal, "Relu": F.relu, "Round": torch.round,
-    "Sigmoid": torch.sigmoid, "Sign": torch.sign, "Sin": torch.sin, "Sqrt": torch.sqrt,
+    "Sigmoid": torch.sigmoid, "Sign": torch.sign, "Sin": torch.sin, "Softplus": F.softplus,
+    "Sqrt": torch.sqrt,
     "Sub": torch.sub, "Tanh": torch.tanh, "Where": torch.where, "Xor": torch.logical_xor,
 }  # fmt: skip
 OPS: dict[str, Function] = {name: _plain(f) for name, f in PLAIN.items()} | {
@@ -197,6 +198,7 @@ OPS: dict[str, Function] = {name: _plain(f) for name, f in PLAIN.items()} | {
     "Gather": _gather,
     "Gelu": _gelu,
     "LayerNormalization": _layer_norm,
+    "LeakyRelu": lambda xs, numbers, attributes: F.leaky_relu(xs[0], attributes["alpha"]),
     "MaxPool": _pool("max"),
     "Pad": _pad,
     "QuantizeLinear": _quantise,

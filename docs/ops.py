@@ -38,8 +38,9 @@ ABSENT: dict[str, dict[str, str]] = {
     "MLIR": dict.fromkeys(("input", "weight"), "argument or constant")
     | {"result": "by name", "opaque": "refused"}
     | dict.fromkeys(CONTROL, "scf"),
-    "ONNX": dict.fromkeys(("input", "weight"), "argument or constant") | {"result": "by name"}
-    | dict.fromkeys(("opaque", *CONTROL), "refused"),
+    "ONNX": dict.fromkeys(("input", "weight"), "argument or constant")
+    | {"result": "by name", "opaque": "refused"}
+    | {"scan": "Scan or Loop", "while_loop": "Loop", "cond": "If"},
     "made by": dict.fromkeys(("retype", "relax"), "rules") | {"transfer": "placement"},
 }  # fmt: skip
 _CONSTANTS = {"scan": "SCAN", "while_loop": "WHILE", "cond": "COND"}

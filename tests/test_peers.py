@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 import subprocess
 import sys
@@ -18,7 +19,9 @@ import peermodels
 import peerpage
 import peers
 import pytest
+from peerfurther import HELD, OPEN
 from peeronnx import raise_ops
+from peerwritten import model_of, with_ops
 
 import eqsat
 
@@ -52,6 +55,22 @@ def pooled(x: Any) -> Any:
     return jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, window, (1, 1, 2, 2), pads)
 
 
+def attended(x: Any) -> Any:
+    """[batch, head, place, size], of which a row sees the places before it."""
+    scores = jnp.einsum("bhqd,bhkd->bhqk", x, x) * 0.5 + np.triu(np.full((5, 5), -1e9, "f4"), 1)
+    return jnp.einsum("bhqk,bhkd->bhqd", jax.nn.softmax(scores, axis=-1), x)
+
+
+def along(x: Any) -> Any:
+    """A layer over a line, with a bias per channel."""
+    return jax.lax.conv_general_dilated(x, LINE, (1,), "SAME") + ROW[:6, None]
+
+
+def root_normed(x: Any) -> Any:
+    return x * jax.lax.rsqrt((x**2).mean(-1, keepdims=True) + 1e-6)
+
+
+LINE = real(6, 4, 1)
 W1, W3, LAST, ROW = real(6, 4, 1, 1), real(6, 4, 3, 3), real(1, 1, 4, 6), real(8)
 IMAGE, PLACES, TABLE = (1, 4, 9, 9), (1, 9, 9, 4), (5, 8)
 # what is written, the shape of its argument, the ops that must come of it
@@ -69,6 +88,16 @@ CASES: dict[str, tuple[Any, tuple[int, ...], set[str]]] = {
     "gelu by tanh": (jax.nn.gelu, TABLE, {"Gelu"}),
     "hard swish": (jax.nn.hard_swish, TABLE, {"HardSwish"}),
     "rounded": (lambda x: jnp.maximum(x, 1), (5,), {"Max"}),
+    "along a line": (along, (1, 4, 9), {"Conv", "Add"}),
+    "leaky": (lambda x: jax.nn.leaky_relu(x, 0.1), TABLE, {"LeakyRelu"}),
+    "softplus": (jax.nn.softplus, TABLE, {"Softplus"}),
+    "repeated": (lambda x: jnp.repeat(jnp.repeat(x, 2, 2), 3, 3), IMAGE, {"Resize"}),
+    "root norm": (
+        lambda x: root_normed(x) * ROW, TABLE, {"Pow", "ReduceMean", "Add", "Sqrt", "Div", "Mul"},
+    ),
+    "attention": (
+        attended, (2, 3, 5, 8), {"MatMul", "Mul", "Add", "Softmax", "Transpose"},
+    ),
 }  # fmt: skip
 
 
@@ -87,6 +116,115 @@ def test_exports_are_raised_to_the_ops_that_runtimes_fuse(name: str) -> None:
     np.testing.assert_allclose(found[0], function(x), rtol=1e-4, atol=1e-5)
 
 
+def test_rows_of_a_table_are_a_gather_wherever_they_are_counted_from() -> None:
+    at = np.array([[0, 7, -1], [-8, 3, 2]], "i4")
+    model = raise_ops(exported(lambda i: jnp.asarray(ROW)[i], at))
+    assert {n.op_type for n in model.graph.node} - {"Identity"} == {"Gather"}
+    (found,) = onnx_oracle.run(model.SerializeToString(), [at])
+    np.testing.assert_array_equal(found, ROW[at])
+    cut = raise_ops(exported(lambda i: jnp.asarray(ROW)[jnp.clip(i, 0, 5)], at))
+    assert {"Min", "Max"} <= {n.op_type for n in cut.graph.node}
+    (found,) = onnx_oracle.run(cut.SerializeToString(), [at])
+    np.testing.assert_array_equal(found, ROW[np.clip(at, 0, 5)])
+
+
+# ---- further models ------------------------------------------------------------------------------
+def test_half_of_the_further_models_is_held_as_it_was_drawn() -> None:
+    names = sorted(peermodels.FURTHER)
+    assert sorted(random.Random(35).sample(names, 12)) == list(HELD)
+    assert sorted((*HELD, *OPEN)) == names and len(names) == 24
+    assert not peermodels.FURTHER.keys() & peermodels.MODELS.keys()
+
+
+def test_a_model_is_given_the_weights_it_asks_for_and_gives_back_its_state() -> None:
+    model = peermodels.FURTHER["decode8"]
+    x, cache, at, weights = model.program.decode8_example()
+    assert (model.names, model.weights) == (["x", "cache", "at", "w"], ("w",))
+    assert len(weights) == 4 * 9 + 1 and weights[1].shape == (512, 512)
+    y, after = jax.eval_shape(model.call, x, cache, at, weights)
+    assert (y.shape, after.shape, model.state) == (x.shape, cache.shape, {"cache": 1})
+    assert model.state_of(closed=True) == model.state_of(closed=False) == [(1, 1)]
+    with pytest.raises(AssertionError, match="decode8"):
+        jax.eval_shape(model.call, x, cache, at, weights[1:])
+
+
+@pytest.mark.parametrize("name", ["gru", "lstm8", "kmeans", "gnn"])
+def test_a_file_written_by_hand_computes_the_model(name: str) -> None:
+    model = peermodels.FURTHER[name]
+    assert model.natural is not None
+    weights = jax.tree_util.tree_leaves(model.values[len(model.inputs) :])
+    wanted = jax.tree_util.tree_leaves(jax.jit(model.closed)(*model.inputs))
+    made = model_of(model.natural, model.inputs, weights, wanted)
+    found = onnx_oracle.run(made.SerializeToString(), model.inputs)
+    for x, y in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["gnn", "traincnn"])
+def test_what_eqsat_keeps_whole_has_ops_for_peers(name: str) -> None:
+    model = peermodels.FURTHER[name]
+    run = eqsat.optimize(model.closed, *model.inputs, target="reference", stop_after="program")
+    data = run.export("onnx", of="program", partial=True).data
+    made = raise_ops(with_ops(onnx.load_from_string(data), model.ops))
+    assert not {n.domain for n in made.graph.node} - {""}
+    found = onnx_oracle.run(made.SerializeToString(), model.inputs)
+    wanted = jax.tree_util.tree_leaves(jax.jit(model.closed)(*model.inputs))
+    for x, y in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-3, atol=1e-5)
+
+
+def test_further_models_are_listed_losses_first_and_those_that_were_not_timed_last() -> None:
+    def row(ms: float, setting: str = "onnxruntime") -> Any:
+        sides = {
+            "eqsat": {"ms": 1.0, "version": "1", "setting": "eqsat"},
+            "jax": {"ms": 3.0, "version": "1", "setting": "jax"},
+            "jax_closed": {"ms": 2.0, "version": "1", "setting": "jax_closed"},
+            "onnxruntime": {"ms": ms, "version": "1", "setting": setting},
+        }
+        ratios = {k: [s["ms"], s["ms"] * 0.99, s["ms"] * 1.01] for k, s in sides.items()}
+        return {"sides": sides, "ratios": ratios, "date": "D", "commit": "C"}
+
+    models = {"gru": {"1": row(1.5)}, "fir": {"1": row(0.5, "onnxruntime_natural")}}
+    wrong = row(1.5)
+    del wrong["sides"]["eqsat"]
+    found = {"machine": "M", "date": "D", "target": "T", "models": models | {"yolo": {"1": wrong}}}
+    found["models"]["yolo"]["1"]["ratios"] = {}
+    page = f"a{peerpage.BEGIN}{peerpage.END}{peerpage.MORE[0]}old\n{peerpage.MORE[1]}b\n"
+    lines = peerpage.page(page, found).splitlines()
+    shown = [line.split(" | ")[0] for line in lines if line.startswith("| ")][2:]
+    assert shown[:3] == ["| yolo", "| fir", "| gru"] and len(shown) == 24
+    assert "| fir | 1 | 3 | 2 | **0.5** ʰ | 2.00 (1.98–2.02) ✓ | 0.50 (0.49–0.51) ✗ | open |" in (
+        "\n".join(lines)
+    )
+    standing = peerpage.standing("\n".join(lines))
+    assert standing["wrong numbers"] == [("yolo", 0.0)] and standing["behind"] == [("fir", 0.5)]
+    assert sum(map(len, standing.values())) == 3
+
+
+def test_a_measurement_goes_on_where_it_was_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def measure(model: str, names: Any, settings: Any) -> Any:
+        asked.append(model)
+        if model == "nerf":
+            raise KeyboardInterrupt
+        return {"ratios": {}}
+
+    monkeypatch.setattr(peers, "measure", measure)
+    out = tmp_path / "found.json"
+    more = ["--models", "fir", "nerf", "open", "--out", str(out), "--resume"]
+    monkeypatch.setattr(sys, "argv", ["peers.py", *more])
+    with pytest.raises(KeyboardInterrupt):
+        peers.main()
+    monkeypatch.setattr(peers, "measure", lambda m, *_: asked.append(m) or {"ratios": {}})
+    assert peers.main() == 0
+    assert asked[:3] == ["fir", "nerf", "nerf"] and sorted(asked[2:]) == sorted({*OPEN} - {"fir"})
+    assert set(json.loads(out.read_text(encoding="utf-8"))["models"]) == {*OPEN}
+
+
+# ---- bytes ---------------------------------------------------------------------------------------
 def test_rounding_to_bytes_becomes_qdq_and_stays_exact() -> None:
     x = np.concatenate([real(64) * 3, np.float32([-99, 99, 0.015625, -0.015625, 0])])
     model = raise_ops(exported(lambda x: quantised(x) * 1, x))

@@ -160,11 +160,3 @@ def test_what_no_program_says_is_refused_with_its_place(
     (found,) = error.value.diagnostics
     assert (found.code, said in found.message) == (code, True), found.message
     assert found.span is not None
-
-
-def test_onnx_says_that_eqsat_does_not_write_loops(tmp_path: Path) -> None:
-    run = eqsat.optimize(running, STACK, STATE, target="reference", time_limit=20)
-    with pytest.raises(EqsatError, match="E380") as error:
-        run.export("onnx", tmp_path / "loop.onnx")
-    assert "ONNX has no op" not in str(error.value)
-    assert "loops and branches are not written in this format" in str(error.value)

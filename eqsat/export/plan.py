@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.export.ahead import OpaqueFunction, ahead_arrays, weight_array
+from eqsat.model.control import Control
 from eqsat.model.leaves import Leaf
 from eqsat.model.program import Node, Program
 from eqsat.model.schedule import Schedule
@@ -132,6 +133,13 @@ def plan_schedule(
     made_now = [i for i in constants if program.nodes[i].op != "weight"]
     arrays = ahead_arrays(program, made_now, weights, opaque) if made_now else {}
     return _plan(program, [g for g in groups if g.nodes], leaves, weights, arrays, arguments)
+
+
+def body_plan(attr: Control, number: int) -> Plan:
+    """A body of a loop or branch, as it was searched or as it is."""
+    if attr.schedules:
+        return plan_schedule(attr.schedules[number], {}, {}, arguments=False)
+    return plan_program(attr.programs[number], {}, arguments=False)
 
 
 def _read_ahead(schedule: Schedule, ahead: set[int]) -> list[int]:

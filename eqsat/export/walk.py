@@ -9,7 +9,6 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from eqsat.export.plan import Group, Inexpressible, Missing, Plan
-from eqsat.model.control import Control
 from eqsat.model.foreign import Opaque
 from eqsat.model.generic import Result
 from eqsat.model.program import Node
@@ -68,8 +67,6 @@ class PlanWriter(ABC, Generic[V]):
         """What writes this op; Inexpressible if nothing does."""
         if node.op in self.writers:
             return self.writers[node.op]
-        if isinstance(node.attr, Control):
-            raise Inexpressible("loops and branches are not written in this format, but in mlir")
         if isinstance(node.attr, Opaque):
             raise Inexpressible(f"a JAX primitive kept whole (`{node.attr.primitive}`)")
         raise Inexpressible(self.lacks if node.op in builtin_ops() else "an op of a plug-in")

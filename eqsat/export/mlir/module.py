@@ -12,7 +12,7 @@ from eqsat.export.mlir.control import write_control
 from eqsat.export.mlir.expressions import Body
 from eqsat.export.mlir.ops import WRITERS
 from eqsat.export.mlir.writer import Value, Writer
-from eqsat.export.plan import Exported, Group, Plan, identifier, plan_program, plan_schedule
+from eqsat.export.plan import Exported, Group, Plan, body_plan, identifier
 from eqsat.export.walk import PlanWriter, foreign_name
 from eqsat.model.affine import dim
 from eqsat.model.control import Control
@@ -126,12 +126,8 @@ class _Function(PlanWriter[str]):
         """A body of a loop or branch as a private function; its symbol."""
         attr = self.plan.program.nodes[i].attr
         assert isinstance(attr, Control)
-        if attr.schedules:
-            plan = plan_schedule(attr.schedules[number], {}, {}, arguments=False)
-        else:
-            plan = plan_program(attr.programs[number], {}, arguments=False)
         name = f"{self.name}.{attr.labels[number]}.{i}"
-        made = _Function(plan, "constants", name, "private ")
+        made = _Function(body_plan(attr, number), "constants", name, "private ")
         made.write()
         self.declared += [*made.declared, *made.lines()]
         self.missing += made.missing

@@ -6,7 +6,7 @@ Movement that would move nothing adds no node. Shapes are static.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,7 +36,10 @@ class Value:
 
 @dataclass(frozen=True)
 class GraphNode:
-    """One ONNX op; attributes are ints, floats, texts or tuples of ints. An input "" is none."""
+    """One ONNX op; attributes are ints, floats, texts, tuples of ints or a `Subgraph`.
+
+    An input "" is none.
+    """
 
     op: str
     inputs: tuple[str, ...]
@@ -47,16 +50,46 @@ class GraphNode:
     precision: str = NONE  # that the program asks for; ONNX itself has none
 
 
+@dataclass(frozen=True)
+class Subgraph:
+    """A graph inside of an op; its nodes may read the values around it."""
+
+    nodes: tuple[GraphNode, ...]
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+
+
 class Graph:
     """Nodes in order, and constants by name."""
 
-    def __init__(self) -> None:
+    def __init__(self, prefix: str = "") -> None:
+        self.prefix = prefix  # of all names that are made here
         self.nodes: list[GraphNode] = []
         self.constants: dict[str, tuple[Array, TensorType]] = {}
+        self.undefined: list[Value] = []  # results of ops of the domain `eqsat`
         self.origin = ""  # of the nodes that are added from now on
         self.precision = NONE  # of the products among them
         self._known: dict[tuple[str, Shape, bytes], Value] = {}
         self._made: dict[Any, Value] = {}
+        self._inside = 0  # graphs and arguments that were begun
+
+    # ---- graphs inside of ops ------------------------------------------------------------------
+    def inside(self) -> Graph:
+        """A graph for an op of this one; constants of both are kept in one place."""
+        self._inside += 1
+        found = Graph(f"{self.prefix}g{self._inside}.")
+        found.constants, found._known = self.constants, self._known
+        return found
+
+    def given(self, t: TensorType) -> Value:
+        """One more argument of a graph inside of an op."""
+        self._inside += 1
+        return Value(f"{self.prefix}x{self._inside}", t.dtype, t.shape)
+
+    def closed(self, inputs: Sequence[Value], results: Sequence[Value]) -> Subgraph:
+        """The finished graph; each result has a node of its own, as runtimes want it."""
+        outputs = [self.rename(v, f"{self.prefix}r{n}") for n, v in enumerate(results)]
+        return Subgraph(tuple(self.nodes), tuple(inputs), tuple(outputs))
 
     # ---- nodes ---------------------------------------------------------------------------------
     def add(
@@ -67,7 +100,7 @@ class Graph:
         precision = self.precision if op in PRODUCTS else NONE
         key = (op, names, tuple(sorted(attrs.items())), precision)
         if key not in self._made:
-            value = Value(f"v{len(self.nodes)}", dtype, tuple(shape))
+            value = Value(f"{self.prefix}v{len(self.nodes)}", dtype, tuple(shape))
             self.nodes.append(
                 GraphNode(op, names, (value.name,), key[2], self.origin, "", precision)
             )
@@ -82,10 +115,19 @@ class Graph:
 
     def call(self, op: str, inputs: Sequence[Value], types: Sequence[TensorType]) -> list[Value]:
         """An op of the domain `eqsat`, for what ONNX has no op for."""
-        first = f"v{len(self.nodes)}"
+        found = self.several(op, inputs, types, {}, "eqsat")
+        self.undefined += found
+        return found
+
+    def several(
+        self, op: str, inputs: Sequence[Value | None], types: Sequence[TensorType],
+        attrs: Mapping[str, Any], domain: str = "",
+    ) -> list[Value]:  # fmt: skip
+        """A node with an output of each of these types; an input None is left out."""
+        first = f"{self.prefix}v{len(self.nodes)}"
         outputs = [Value(f"{first}.{i}", t.dtype, t.shape) for i, t in enumerate(types)]
-        names = tuple(v.name for v in inputs), tuple(v.name for v in outputs)
-        self.nodes.append(GraphNode(op, *names, (), self.origin, "eqsat"))
+        names = tuple(v.name if v else "" for v in inputs), tuple(v.name for v in outputs)
+        self.nodes.append(GraphNode(op, *names, tuple(attrs.items()), self.origin, domain))
         return outputs
 
     def rename(self, v: Value, name: str) -> Value:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from eqsat.export.ahead import little_endian
-from eqsat.export.onnxmodel.graph import Graph, GraphNode, Value
+from eqsat.export.onnxmodel.control import Write, write_control
+from eqsat.export.onnxmodel.graph import Graph, GraphNode, Subgraph, Value
 from eqsat.export.onnxmodel.ops import WRITERS
-from eqsat.export.plan import Exported, Group, Plan
+from eqsat.export.plan import Exported, Group, Plan, body_plan
 from eqsat.export.walk import PlanWriter, foreign_name
+from eqsat.model.control import Control, every_program
 from eqsat.model.diag import fail
 from eqsat.model.generic import Generic
 from eqsat.model.precision import DEFAULT, NONE
@@ -49,7 +51,7 @@ def write_model(plan: Plan, *, external: str = "", force_external: bool = False)
     beside = _External(external) if external and (force_external or total > LARGE) else None
     data = made.serialized(beside)
     files = (("", data),) if beside is None else (("", data), (external, beside.bytes()))
-    return Exported(files, len(plan.order), tuple(made.missing))
+    return Exported(files, made.ops, tuple(made.missing))
 
 
 @dataclass
@@ -75,10 +77,14 @@ class _Model(PlanWriter[Value]):
     writers = WRITERS
     lacks = "ONNX has no op that does this"
 
-    def __init__(self, plan: Plan):
+    def __init__(
+        self, plan: Plan, graph: Graph | None = None, given: Sequence[Value] | None = None
+    ):
         super().__init__(plan)
-        self.graph = Graph()
+        self.graph = graph or Graph()
+        self.given = given  # the arguments of a body; a model has its own
         self.names = self._free_names()
+        self.ops = len(plan.order)
         self.named: list[Value] = []  # the results, by the names that the model gives them
 
     def write(self) -> None:
@@ -89,16 +95,19 @@ class _Model(PlanWriter[Value]):
 
     def _free_names(self) -> dict[int, str]:
         """The plan's names, changed where the graph makes names of that form itself."""
-        own = re.compile(r"(v\d+(\.\d+)?|c\d+|result\d+)\Z")
+        own = re.compile(r"(v\d+(\.\d+)?|c\d+|result\d+|g\d+\..*)\Z", re.DOTALL)
         return {i: f"{n}_" if own.match(n) else n for i, n in self.plan.names.items()}
 
     def argument(self, number: int, node: int) -> Value:
+        if self.given is not None:
+            return self.given[number]
         t = self.plan.program.nodes[node].types[0]
         return Value(self.names[node], t.dtype, t.shape)
 
     def constant(self, number: int, node: int, array: Array) -> Value:
         t = self.plan.program.nodes[node].types[0]
-        return self.graph.constant(array, t.dtype, self.names[node])
+        name = self.names[node] if self.given is None else ""  # those of bodies may be equal
+        return self.graph.constant(array, t.dtype, name)
 
     def begin(self, group: Group) -> None:
         """Nothing: every node says what group it is of."""
@@ -114,10 +123,23 @@ class _Model(PlanWriter[Value]):
         self.graph.forget(before)
 
     def written(self, i: int, node: Node, xs: Sequence[Value]) -> list[Value]:
-        made = self.writer_of(node)(self.graph, node.attr, *xs)
+        if isinstance(node.attr, Control):
+            made = write_control(self.graph, node.attr, xs, self._body_writer(node.attr))
+        else:
+            made = self.writer_of(node)(self.graph, node.attr, *xs)
         found = made if isinstance(made, list) else [made]
         assert [v.type for v in found] == list(node.types), (i, node.op, found, node.types)
         return found
+
+    def _body_writer(self, attr: Control) -> Write:
+        def write(graph: Graph, number: int, given: Sequence[Value]) -> list[Value]:
+            body = _Model(body_plan(attr, number), graph, given)
+            body.walk()
+            self.missing += body.missing
+            self.ops += body.ops
+            return body.results
+
+        return write
 
     def called(self, i: int, node: Node, xs: Sequence[Value]) -> list[Value]:
         return self.graph.call(foreign_name(node), list(xs), node.types)
@@ -129,7 +151,7 @@ class _Model(PlanWriter[Value]):
         helper = onnx.helper
         program = self.plan.program
         inputs = [self.values[i][0] for i in self.plan.arguments]
-        read = {name for n in self.graph.nodes for name in n.inputs}
+        read = {name for n in _every(self.graph.nodes) for name in n.inputs}
         constants = [(k, *c) for k, c in self.graph.constants.items() if k in read]
         graph = helper.make_graph(
             [_proto(onnx, n, number) for number, n in enumerate(self.graph.nodes)],
@@ -137,17 +159,27 @@ class _Model(PlanWriter[Value]):
             [_info(onnx, v) for v in inputs],
             [_info(onnx, v) for v in self.named],
             [_tensor(onnx, *c, external) for c in constants],
+            value_info=[_info(onnx, v) for v in self.graph.undefined],
         )
-        used = {t.dtype for n in program.nodes for t in n.types}
+        used = {t.dtype for p in every_program(program) for n in p.nodes for t in n.types}
         newer = [_NEWER[t] for t in used if t in _NEWER]
         opset, ir_version = max([(OPSET, IR_VERSION), *newer])
         opsets = [helper.make_opsetid("", opset)]
-        if any(n.domain for n in self.graph.nodes):
+        if any(n.domain for n in _every(self.graph.nodes)):
             opsets.append(helper.make_opsetid("eqsat", 1))
         model = helper.make_model(
             graph, opset_imports=opsets, ir_version=ir_version, producer_name="eqsat"
         )
         return model.SerializeToString(deterministic=True)
+
+
+def _every(nodes: Iterable[GraphNode]) -> Iterator[GraphNode]:
+    """All nodes, those of graphs inside of ops too."""
+    for n in nodes:
+        yield n
+        for _, value in n.attributes:
+            if isinstance(value, Subgraph):
+                yield from _every(value.nodes)
 
 
 def _onnx() -> Any:
@@ -170,13 +202,24 @@ def _info(onnx: Any, v: Value) -> Any:
     return onnx.helper.make_tensor_value_info(v.name, _element(onnx, v.dtype), list(v.shape))
 
 
-def _proto(onnx: Any, n: GraphNode, number: int) -> Any:
+def _inner(onnx: Any, g: Subgraph, name: str) -> Any:
+    return onnx.helper.make_graph(
+        [_proto(onnx, n, number, f"{name}.") for number, n in enumerate(g.nodes)],
+        name,
+        [_info(onnx, v) for v in g.inputs],
+        [_info(onnx, v) for v in g.outputs],
+    )
+
+
+def _proto(onnx: Any, n: GraphNode, number: int, prefix: str = "") -> Any:
+    name = f"{prefix}n{number}"
     attrs: dict[str, Any] = {k: list(v) if isinstance(v, tuple) else v for k, v in n.attributes}
+    for key, value in n.attributes:
+        if isinstance(value, Subgraph):
+            attrs[key] = _inner(onnx, value, f"{name}.{key}")
     if n.op == "Cast":
         attrs["to"] = _element(onnx, attrs["to"])
-    node = onnx.helper.make_node(
-        n.op, n.inputs, n.outputs, name=f"n{number}", domain=n.domain, **attrs
-    )
+    node = onnx.helper.make_node(n.op, n.inputs, n.outputs, name=name, domain=n.domain, **attrs)
     node.doc_string = n.origin
     if n.precision not in (NONE, DEFAULT):
         node.metadata_props.add(key="eqsat.precision", value=n.precision)
