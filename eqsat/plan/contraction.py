@@ -16,13 +16,15 @@ from eqsat.model.expr import arg, cast
 from eqsat.model.nest import Access, Bound, Nest
 from eqsat.model.plan import Plan
 from eqsat.model.tensor import DTYPES
-from eqsat.plan.cores import ASKED_BYTES, LINE
+from eqsat.plan.cores import ASKED_BYTES, CHAINS, LINE
 from eqsat.plan.pads import rows_within, share_within, touched
 from eqsat.plan.roles import InlineBody, ProductFactor, ProductRoles, fetched_bytes
 from eqsat.plan.stages import access_loops
 from eqsat.plan.windows import WindowCopy
 
 WORTH_SKIPPING = 64  # products at one point of a reduction loop that are worth a test of pads
+WORTH_APART = 0.88  # share of the rows that are no pads, below which tiles get code for each tap
+MOST_KINDS = 8  # of such tiles, each of which is code of its own
 UNROLL = 4  # points of the innermost reduction loop a turn
 
 
@@ -59,7 +61,7 @@ class Tiling(Plan):
     copied: tuple[bool, bool] = (False, False)  # blocks of A, panels of B
     in_order: bool = False  # of one row: rows of B are read whole, `k_block` of them side by side
     windows: bool = False  # A is copied element by element, each once; see `plan.windows`
-    strips: bool = False  # tiles follow each other down `outer_rows` and leave pads out
+    strips: bool = False  # A is read where it lies, and pads are left out
     in_registers: bool = True  # the epilogue; else over the tile in memory
     # rows of the next panel that turns of the innermost loop ask for, so many turns (a power of
     # two) for the same; of panels copied from columns, columns: each of the turns for others
@@ -70,6 +72,11 @@ class Tiling(Plan):
     row_tiles: int = 1  # of one point of `outer_rows`
     panels: int = 1
     k_blocks: int = 1
+
+    @property
+    def goes_down(self) -> bool:
+        """Whether tiles follow each other down `outer_rows`, as they read most of it again."""
+        return self.strips and self.vector_rows
 
     def to_text(self) -> str:
         vector = f"i{self.vector_loop} by {self.lanes}"
@@ -309,6 +316,30 @@ class Blocking:
             if b := self._along_rows(level):
                 found *= share_within(b, k, self.plan.row_loops[0], self.nest)
         return found
+
+    @property
+    def is_worth_strips(self) -> bool:
+        """Whether tiles of rows that are beside pads leave out much, and there are few kinds."""
+        levels = [i for i in range(1, len(self.plan.reduced)) if self._along_rows(i)]
+        if len(levels) != 1 or len(self.tile_kinds) > MOST_KINDS:
+            return False
+        taken = [end - first for n, first, end in self._rows_by_tap(levels[0])]
+        whole = self.row_count * self.nest.sizes[self.plan.reduced[levels[0]]]
+        return sum(taken) <= WORTH_APART * whole
+
+    def waiting(self, across: int) -> float:
+        """How many times longer sums of the rows beside pads take, as few of them wait for each
+        other: of `across` vectors a row."""
+        if not self.plan.strips or self.plan.vector_rows:
+            return 1.0
+        level = next(i for i in range(1, len(self.plan.reduced)) if self._along_rows(i))
+        sums = [across * (end - first) for _, first, end in self._rows_by_tap(level)]
+        return sum(max(n, CHAINS) for n in sums if n) / max(sum(sums), 1)
+
+    def _rows_by_tap(self, level: int) -> list[tuple[int, int, int]]:
+        """(tap, first, end) of the rows of every tile at every point of a reduction loop."""
+        tiles = range(self.plan.row_tiles)
+        return [(k, *x) for t in tiles for k, x in enumerate(self.beside_pads(level, t))]
 
     @cached_property
     def columns_read(self) -> tuple[int, int]:

@@ -80,10 +80,10 @@ def tiled_work(sizes: Blocking, machine: Machine, items: int) -> Work:
             from_a = rows * (across if p.vector_rows else 1)
             made = across * of_b + from_a * of_a
             # what makes the factors fills the wait for a sum, too
-            fma += products * max((rows + more) * across, CHAINS - made)
+            fma += products * max((rows + more) * across, CHAINS - made) * sizes.waiting(across)
             loads += products * (across + _loads_of_rows(sizes, rows) * from_a)
             converted += times * k * made
-            if not p.strips:  # where a core begins the next tile while it sums this one
+            if not p.goes_down:  # where a core begins the next tile while it sums this one
                 tiles += times * (1 if _is_streamed(sizes) else p.k_blocks)
             vectors += times * rows * across
     epilogue, strided = _epilogue(sizes, vectors)
@@ -105,7 +105,7 @@ def _loads_of_rows(sizes: Blocking, rows: int) -> float:
     """Loads per element of A that is multiplied: neighbouring rows' windows share vectors, which
     stay in registers where the innermost loop is written out."""
     p = sizes.plan
-    if not p.strips:
+    if not p.goes_down:
         return 1.0
     read = sizes.columns_read[rows < p.rows]
     return read / (rows * sizes.nest.sizes[p.reduced[-1]])

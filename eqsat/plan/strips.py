@@ -1,8 +1,9 @@
-"""Strips: tiles of two factors that are vectors, one below the other: depthwise convolutions.
+"""Strips: tiles that read rows where they lie and leave pads out, not copied: a tile knows which of
+its rows are beside them.
 
-A tile reads most of what the tile above it has read, so a strip of few columns and panels stays in
-the nearest cache where whole rows of an image do not. Pads are left out, not copied: a tile knows
-which of its rows are beside them.
+Of two factors that are vectors, depthwise convolutions, tiles follow one below the other: each
+reads most of what the one above it has read, so a strip of few columns and panels stays in the
+nearest cache where whole rows of an image do not.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from eqsat.plan.windows import Coordinates, holder_of
 MOST_TAPS = 16  # of the innermost reduction loop, which is written out
 
 
-def pads_order(
+def padded_loops(
     roles: ProductRoles, found: Coordinates, rows: tuple[int, ...], outer: tuple[int, ...]
-) -> tuple[int, ...] | None:
-    """Reduction loops, outermost that which has pads with the outer rows, innermost that with the
-    rows; None if A is more than an access with pads, or these depend on other loops."""
+) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """Reduction loops that have pads with the outer rows, and those with the rows; None if A is
+    more than an access with pads, or these depend on other loops."""
     holder = holder_of(found.inside, found.factor)
     if not isinstance(holder, Access) or holder.dtype != "f32":
         return None
@@ -39,7 +40,7 @@ def pads_order(
         if b.strides[row] <= 0 or b.strides[inner[0]] <= 0:
             return None
     first, last = (tuple(own[i] for i in x if i in own) for x in (outer, rows))
-    return (*first, *(i for i in roles.reduced if i not in own.values()), *last)
+    return first, last
 
 
 def strip_blocks(nest: Nest, roles: ProductRoles, one: Tiling, machine: Machine) -> Tiling:
