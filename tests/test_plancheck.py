@@ -44,7 +44,7 @@ HELD = {
         "lanes", "rows", "items", "panels", "k_blocks", "copied", "fused", "swapped",
         "vector_loop", "vector_rows", "row_loops", "outer_columns", "batch", "windows",
     },
-    "rows": {"items", "numbered", "outer", "passes"},
+    "rows": {"items", "numbered", "outer", "passes", "inside"},
     "row_blocks": {"items", "blocks", "rows", "lanes", "vectors", "columns_copied", "weights_slot"},
 }  # fmt: skip
 
@@ -78,7 +78,9 @@ def _plans(plan: Plan) -> Iterator[tuple[str, Plan]]:
     if isinstance(plan, Rows):
         for i, part in enumerate(plan.parts):
             for name in part._fields:
-                if name != "passes":
+                if name == "inside":
+                    yield from _insides(plan, i)
+                elif name != "passes":
                     for x in changed(getattr(part, name)):
                         new = part._replace(**{name: x})
                         yield (
@@ -97,6 +99,16 @@ def _plans(plan: Plan) -> Iterator[tuple[str, Plan]]:
         if f.name not in ("work", "parts"):
             for x in changed(getattr(plan, f.name)):
                 yield f.name, replace(plan, **{f.name: x})
+
+
+def _insides(plan: Rows, i: int) -> Iterator[tuple[str, Plan]]:
+    """Parts of which more, or what is not tested, is said to lie inside."""
+    part = plan.parts[i]
+    for name in ("rows", "low", "high") if part.inside else ():
+        values = [getattr(part.inside, name)[1:]] if name == "rows" else []
+        for x in values or changed(getattr(part.inside, name)):
+            new = part._replace(inside=part.inside._replace(**{name: x}))
+            yield "inside", replace(plan, parts=(*plan.parts[:i], new, *plan.parts[i + 1 :]))
 
 
 # ---- nests ---------------------------------------------------------------------------------------

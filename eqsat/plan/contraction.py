@@ -16,15 +16,13 @@ from eqsat.model.expr import arg, cast
 from eqsat.model.nest import Access, Bound, Nest
 from eqsat.model.plan import Plan
 from eqsat.model.tensor import DTYPES
-from eqsat.plan.cores import ASKED_BYTES, CHAINS, LINE
+from eqsat.plan.cores import ASKED_BYTES, LINE
 from eqsat.plan.pads import rows_within, share_within, touched
 from eqsat.plan.roles import InlineBody, ProductFactor, ProductRoles, fetched_bytes
 from eqsat.plan.stages import access_loops
 from eqsat.plan.windows import WindowCopy
 
 WORTH_SKIPPING = 64  # products at one point of a reduction loop that are worth a test of pads
-WORTH_APART = 0.88  # share of the rows that are no pads, below which tiles get code for each tap
-MOST_KINDS = 8  # of such tiles, each of which is code of its own
 UNROLL = 4  # points of the innermost reduction loop a turn
 
 
@@ -317,30 +315,6 @@ class Blocking:
                 found *= share_within(b, k, self.plan.row_loops[0], self.nest)
         return found
 
-    @property
-    def is_worth_strips(self) -> bool:
-        """Whether tiles of rows that are beside pads leave out much, and there are few kinds."""
-        levels = [i for i in range(1, len(self.plan.reduced)) if self._along_rows(i)]
-        if len(levels) != 1 or len(self.tile_kinds) > MOST_KINDS:
-            return False
-        taken = [end - first for n, first, end in self._rows_by_tap(levels[0])]
-        whole = self.row_count * self.nest.sizes[self.plan.reduced[levels[0]]]
-        return sum(taken) <= WORTH_APART * whole
-
-    def waiting(self, across: int) -> float:
-        """How many times longer sums of the rows beside pads take, as few of them wait for each
-        other: of `across` vectors a row."""
-        if not self.plan.strips or self.plan.vector_rows:
-            return 1.0
-        level = next(i for i in range(1, len(self.plan.reduced)) if self._along_rows(i))
-        sums = [across * (end - first) for _, first, end in self._rows_by_tap(level)]
-        return sum(max(n, CHAINS) for n in sums if n) / max(sum(sums), 1)
-
-    def _rows_by_tap(self, level: int) -> list[tuple[int, int, int]]:
-        """(tap, first, end) of the rows of every tile at every point of a reduction loop."""
-        tiles = range(self.plan.row_tiles)
-        return [(k, *x) for t in tiles for k, x in enumerate(self.beside_pads(level, t))]
-
     @cached_property
     def columns_read(self) -> tuple[int, int]:
         """Places that a tile of vectors reads of A per point of the outer reduction loops, with
@@ -352,17 +326,6 @@ class Blocking:
         taps = self.nest.sizes[p.reduced[-1]]
         full, short = (touched(steps, (rows, taps)) for rows in (p.rows, p.rows - 1))
         return full, short
-
-    @cached_property
-    def strip_bytes(self) -> float:
-        """Of a panel, what a tile of a strip and the one below it read and write."""
-        p, a = self.plan, self.a_access
-        down = 0
-        if a is not None and p.outer_rows and len(p.reduced) > 1:
-            steps = a.strides[p.outer_rows[-1]], a.strides[p.reduced[0]]
-            down = touched(steps, (2, self.nest.sizes[p.reduced[0]]))
-        read = self.columns_read[0] * max(down, 1)
-        return 4.0 * p.vectors * p.lanes * (read + 2 * p.rows)
 
     @cached_property
     def block_loop(self) -> int:

@@ -17,6 +17,7 @@ from eqsat.plan import expressions
 from eqsat.plan.cores import CHAINS, PAGE_BYTES
 from eqsat.plan.roles import ProductFactor, source_access
 from eqsat.plan.stages import accesses_read, additions, needed, stages_read
+from eqsat.plan.strips import waiting
 
 if TYPE_CHECKING:
     from eqsat.plan.contraction import Blocking
@@ -80,7 +81,7 @@ def tiled_work(sizes: Blocking, machine: Machine, items: int) -> Work:
             from_a = rows * (across if p.vector_rows else 1)
             made = across * of_b + from_a * of_a
             # what makes the factors fills the wait for a sum, too
-            fma += products * max((rows + more) * across, CHAINS - made) * sizes.waiting(across)
+            fma += products * max((rows + more) * across, CHAINS - made) * waiting(sizes, across)
             loads += products * (across + _loads_of_rows(sizes, rows) * from_a)
             converted += times * k * made
             if not p.goes_down:  # where a core begins the next tile while it sums this one

@@ -36,7 +36,7 @@ class Interior(NamedTuple):
 def interior(
     nest: Nest, passes: Dependences, groups: Sequence[Sweep], part: Part
 ) -> Interior | None:
-    """The interior of a part whose lanes are rows; None if there is little, or nothing is tested."""
+    """The interior of a part whose lanes are rows; None if there is little or nothing to test."""
     if part.vector < 0 or part.square >= 0:
         return None
     inner = {i for q in part.passes for i in (*q.inner, *q.reduced)}

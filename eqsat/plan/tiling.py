@@ -24,7 +24,7 @@ from eqsat.plan.roles import (
     source_access,
 )
 from eqsat.plan.stages import access_loops
-from eqsat.plan.strips import MOST_TAPS, padded_loops
+from eqsat.plan.strips import MOST_TAPS, leaves_much_out, padded_loops
 from eqsat.plan.windows import Coordinates
 
 MOST_DOT_ROWS = 12  # rows of sums along the reduction: 16 registers hold them and what they read
@@ -240,7 +240,7 @@ def _apart_from_pads(
     )
     for n, w in _panels(nest, one, b, machine):
         made = blocked(nest, roles, replace(one, vectors=n, wide=w), machine)
-        if Blocking(nest, made, roles).is_worth_strips:
+        if leaves_much_out(Blocking(nest, made, roles)):
             yield made
 
 
