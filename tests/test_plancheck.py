@@ -76,29 +76,33 @@ def _refuses(nest: Nest, plan: Plan) -> bool:
 def _plans(plan: Plan) -> Iterator[tuple[str, Plan]]:
     """Plans that differ in one number, and in what."""
     if isinstance(plan, Rows):
-        for i, part in enumerate(plan.parts):
-            for name in part._fields:
-                if name == "inside":
-                    yield from _insides(plan, i)
-                elif name != "passes":
-                    for x in changed(getattr(part, name)):
-                        new = part._replace(**{name: x})
-                        yield (
-                            name,
-                            replace(plan, parts=(*plan.parts[:i], new, *plan.parts[i + 1 :])),
-                        )
-            for q in range(len(part.passes)):
-                for name in ("stages", "stores", "inner", "reduced"):
-                    for x in changed(getattr(part.passes[q], name)):
-                        new = part.passes[q]._replace(**{name: x})
-                        passes = (*part.passes[:q], new, *part.passes[q + 1 :])
-                        new = part._replace(passes=passes)
-                        parts = (*plan.parts[:i], new, *plan.parts[i + 1 :])
-                        yield "passes", replace(plan, parts=parts)
+        yield from _row_plans(plan)
     for f in fields(plan):
         if f.name not in ("work", "parts"):
             for x in changed(getattr(plan, f.name)):
                 yield f.name, replace(plan, **{f.name: x})
+
+
+def _row_plans(plan: Rows) -> Iterator[tuple[str, Plan]]:
+    """Plans that differ in one number of a part or pass, and in what."""
+    for i, part in enumerate(plan.parts):
+        yield from _insides(plan, i)
+        for name in part._fields:
+            if name not in ("passes", "inside"):
+                for x in changed(getattr(part, name)):
+                    new = part._replace(**{name: x})
+                    yield (
+                        name,
+                        replace(plan, parts=(*plan.parts[:i], new, *plan.parts[i + 1 :])),
+                    )
+        for q in range(len(part.passes)):
+            for name in ("stages", "stores", "inner", "reduced"):
+                for x in changed(getattr(part.passes[q], name)):
+                    new = part.passes[q]._replace(**{name: x})
+                    passes = (*part.passes[:q], new, *part.passes[q + 1 :])
+                    new = part._replace(passes=passes)
+                    parts = (*plan.parts[:i], new, *plan.parts[i + 1 :])
+                    yield "passes", replace(plan, parts=parts)
 
 
 def _insides(plan: Rows, i: int) -> Iterator[tuple[str, Plan]]:

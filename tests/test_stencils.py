@@ -72,14 +72,14 @@ def _summed(text: str, x: np.ndarray) -> np.ndarray:
     return np.sum([x[a:b:k] for a, _, b, _, k, _ in numbers], axis=0)
 
 
-def jacobi(x: jax.Array, steps: int = 10, mode: Any = "constant") -> jax.Array:
+def jacobi(x: jax.Array, steps: int = 10, mode: Any = "constant") -> Any:
     for _ in range(steps):
         p = jnp.pad(x, 1, mode=mode)
         x = 0.25 * (p[:-2, 1:-1] + p[2:, 1:-1] + p[1:-1, :-2] + p[1:-1, 2:])
     return x
 
 
-def stepped(x: np.ndarray, steps: int, mode: str) -> np.ndarray:
+def stepped(x: np.ndarray, steps: int, mode: Any) -> np.ndarray:
     for _ in range(steps):
         p = np.pad(x.astype(np.float64), 1, mode=mode)
         x = 0.25 * (p[:-2, 1:-1] + p[2:, 1:-1] + p[1:-1, :-2] + p[1:-1, 2:])

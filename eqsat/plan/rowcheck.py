@@ -113,11 +113,8 @@ def _inside(nest: Nest, part: Part) -> Iterator[str]:
         yield "rows that are not side by side have an inside"
         return
     size, lanes = nest.sizes[part.vector], part.lanes
-    if (
-        not 0 <= own.low <= own.high <= size
-        or own.low % lanes
-        or own.high % lanes * (size - own.high)
-    ):
+    is_whole = own.low % lanes == 0 and (own.high % lanes == 0 or own.high == size)
+    if not (is_whole and 0 <= own.low <= own.high <= size):
         yield f"its inside {own.low}:{own.high} is not of whole vectors"
     rows = {i for i in part.outer if i != part.vector}
     for b in own.bounds:
