@@ -108,11 +108,13 @@ def _row_plans(plan: Rows) -> Iterator[tuple[str, Plan]]:
 def _insides(plan: Rows, i: int) -> Iterator[tuple[str, Plan]]:
     """Parts of which more, or what is not tested, is said to lie inside."""
     part = plan.parts[i]
-    for name in ("rows", "low", "high") if part.inside else ():
-        values = [getattr(part.inside, name)[1:]] if name == "rows" else []
-        for x in values or changed(getattr(part.inside, name)):
-            new = part._replace(inside=part.inside._replace(**{name: x}))
-            yield "inside", replace(plan, parts=(*plan.parts[:i], new, *plan.parts[i + 1 :]))
+    if (own := part.inside) is None:
+        return
+    others = [own._replace(rows=own.rows[1:])] if own.rows else []
+    others += [own._replace(low=x) for x in changed(own.low)]
+    for x in [*others, *(own._replace(high=x) for x in changed(own.high))]:
+        new = part._replace(inside=x)
+        yield "inside", replace(plan, parts=(*plan.parts[:i], new, *plan.parts[i + 1 :]))
 
 
 # ---- nests ---------------------------------------------------------------------------------------

@@ -109,7 +109,7 @@ def _inside(nest: Nest, part: Part) -> Iterator[str]:
     """What is not tested inside holds there."""
     if (own := part.inside) is None:
         return
-    if part.vector < 0 or part.square >= 0:
+    if part.vector not in part.outer or part.square >= 0:
         yield "rows that are not side by side have an inside"
         return
     size, lanes = nest.sizes[part.vector], part.lanes
