@@ -82,10 +82,10 @@ SHAPES = {
         n=2, h=9, w=23, channels=33, features=17, dilation=12, low=12, high=12
     ),
     "dilated, one side": Convolution(
-        h=10, w=30, channels=12, features=24, dilation=10, low=20, high=0
+        h=10, w=30, channels=18, features=24, dilation=10, low=20, high=0
     ),
     "dilated, channels first": Convolution(
-        h=12, w=26, channels=7, features=33, dilation=7, low=7, high=7, images="NCHW"
+        h=12, w=26, channels=17, features=33, dilation=7, low=7, high=7, images="NCHW"
     ),
     "dilated, sums in blocks": Convolution(
         h=8, w=14, channels=300, features=33, dilation=5, low=5, high=5

@@ -6,7 +6,7 @@ the first whole vector behind one border to the last in front of the other.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, NamedTuple
@@ -70,21 +70,23 @@ def without_bounds(nest: Nest, bounds: Iterable[Bound]) -> Nest:
     def left(own: tuple[Bound, ...]) -> tuple[Bound, ...]:
         return tuple(b for b in own if b not in gone)
 
-    def access(a: Access | int) -> Access | int:
-        if isinstance(a, int) or gone.isdisjoint(a.bounds):
-            return a
-        own = left(a.bounds)
-        return replace(a, bounds=own, fill=a.fill if own else None)
-
     def stage(s: Stage) -> Stage:
-        return replace(s, arguments=tuple(map(access, s.arguments)), bounds=left(s.bounds))
+        found = (a if isinstance(a, int) else untested(a, gone) for a in s.arguments)
+        return replace(s, arguments=tuple(found), bounds=left(s.bounds))
 
     stores = tuple(
-        replace(s, access=replace(s.access, bounds=left(s.access.bounds)), bounds=left(s.bounds))
-        for s in nest.stores
+        replace(s, access=untested(s.access, gone), bounds=left(s.bounds)) for s in nest.stores
     )
     return replace(nest, stages=tuple(map(stage, nest.stages)), stores=stores,
                    bounds=left(nest.bounds))  # fmt: skip
+
+
+def untested(a: Access, bounds: Collection[Bound]) -> Access:
+    """The access where these bounds hold."""
+    if not any(b in bounds for b in a.bounds):
+        return a
+    own = tuple(b for b in a.bounds if b not in bounds)
+    return replace(a, bounds=own, fill=a.fill if own else None)
 
 
 def share_held(b: Bound, nest: Nest) -> float:

@@ -10,7 +10,7 @@ from eqsat.model.plan import Work
 from eqsat.model.tensor import DTYPES
 from eqsat.plan import expressions
 from eqsat.plan.cores import NEAR, PAGE_BYTES
-from eqsat.plan.interior import share_inside
+from eqsat.plan.interior import share_inside, untested
 from eqsat.plan.passes import Dependences, Sweep
 from eqsat.plan.stages import access_loops, accesses_read, additions, summed
 
@@ -72,10 +72,13 @@ def _pass_work(
     ends = [a for i in moving for a in accesses_read(nest.stages[i].arguments)]
     ends += [nest.stores[i].access for i in group.stores]
     loads = strided = pages = 0.0
-    beside = 1 - share_inside(nest, part)
+    beside, seen = 1 - share_inside(nest, part), set[Access]()
     square = turned(nest, part.vector, part.square) if part.square >= 0 else []
     for a in dict.fromkeys(ends):
         one = points if access_loops(a) & set(loops) or part.vector >= 0 else rows
+        inside = untested(a, part.inside.bounds) if part.inside else a
+        one *= beside if inside in seen else 1  # inside it is one element
+        seen.add(inside)
         far = along >= 0 and (
             a.strides[along] not in (0, 1) or any(along in access_loops(x) for x in a.indices)
         )

@@ -20,6 +20,7 @@ from eqsat.plan.stages import access_loops
 from eqsat.plan.windows import Coordinates, holder_of
 
 MOST_TAPS = 16  # of the innermost reduction loop, which is written out
+LEAST_PRODUCTS = 16  # of a tap, that are worth a loop of their own
 MOST_KINDS = 8  # of tiles, by the rows that are pads
 WORTH_APART = 0.88  # of the rows at all taps, which are no pads: more are copied with their pads
 

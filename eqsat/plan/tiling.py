@@ -24,7 +24,7 @@ from eqsat.plan.roles import (
     source_access,
 )
 from eqsat.plan.stages import access_loops
-from eqsat.plan.strips import MOST_TAPS, leaves_much_out, padded_loops
+from eqsat.plan.strips import LEAST_PRODUCTS, MOST_TAPS, leaves_much_out, padded_loops
 from eqsat.plan.windows import Coordinates
 
 MOST_DOT_ROWS = 12  # rows of sums along the reduction: 16 registers hold them and what they read
@@ -228,7 +228,7 @@ def _apart_from_pads(
         return
     taps = tuple(i for loops in padded for i in loops)
     inner = tuple(i for i in _reduction_order(nest, roles, a, b) if i not in taps)
-    if not inner or nest.sizes[taps[-1]] > MOST_TAPS:
+    if nest.points(inner) < LEAST_PRODUCTS or nest.sizes[taps[-1]] > MOST_TAPS:
         return
     one = replace(
         own,
