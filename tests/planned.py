@@ -20,10 +20,16 @@ from eqsat.plan import dispatch
 NHWC = ("NHWC", "HWIO", "NHWC")
 
 
-def _convolved(x: jax.Array, w: jax.Array, groups: int = 1) -> jax.Array:
+def _convolved(x: jax.Array, w: jax.Array, groups: int = 1, rate: int = 1) -> jax.Array:
     return jax.lax.conv_general_dilated(
-        x, w, (1, 1), "SAME", dimension_numbers=NHWC, feature_group_count=groups
-    )
+        x, w, (1, 1), "SAME", rhs_dilation=(rate, rate), dimension_numbers=NHWC,
+        feature_group_count=groups,
+    )  # fmt: skip
+
+
+def _stepped(x: jax.Array) -> jax.Array:
+    p = jnp.pad(x, 1)
+    return p[:-2, 1:-1] + p[2:, 1:-1] + p[1:-1, :-2] + p[1:-1, 2:]
 
 
 def _gated(x: jax.Array, w: jax.Array, d: jax.Array) -> jax.Array:
@@ -58,6 +64,8 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         lambda x, w: jnp.dot(x, w, preferred_element_type=jnp.int32), (_i(20, 70), _i(70, 50)),
     ),
     "vector": (lambda x, w: x @ w.T, (_f(1, 300), _f(1000, 300))),
+    "stencil": (_stepped, (_f(21, 150),)),
+    "dilated": (lambda x, w: _convolved(x, w, rate=6), (_f(1, 13, 14, 24), _f(3, 3, 24, 40))),
     "parts": (lambda x, y: jnp.concatenate([x * 2, y + 1], 1), (_f(20, 30), _f(20, 50))),
 }  # fmt: skip
 

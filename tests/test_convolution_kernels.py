@@ -75,6 +75,21 @@ SHAPES = {
     "many channels, dilated": Convolution(
         h=12, w=9, channels=65, features=16, k=5, dilation=2, low=4, high=3
     ),
+    "dilated far": Convolution(
+        h=13, w=14, channels=20, features=40, dilation=6, low=6, high=6
+    ),
+    "dilated beyond": Convolution(
+        n=2, h=9, w=23, channels=33, features=17, dilation=12, low=12, high=12
+    ),
+    "dilated, one side": Convolution(
+        h=10, w=30, channels=18, features=24, dilation=10, low=20, high=0
+    ),
+    "dilated, channels first": Convolution(
+        h=12, w=26, channels=17, features=33, dilation=7, low=7, high=7, images="NCHW"
+    ),
+    "dilated, sums in blocks": Convolution(
+        h=8, w=14, channels=300, features=33, dilation=5, low=5, high=5
+    ),
     "sums in blocks": Convolution(h=6, w=5, channels=300, features=17),
     "sums in blocks, uneven rows": Convolution(h=3, w=17, channels=300, features=33),
     "pads alone": Convolution(h=4, w=5, channels=68, features=33, low=4, high=5),
@@ -108,6 +123,19 @@ def test_any_convolution(name, machine):
     found, expected = run(shape, MACHINES[machine], x, w), shape.expected(x, w)
     bound = 4 * np.finfo(np.float32).eps * max(products(shape), 4) ** 0.5
     assert np.abs(found - expected).max() <= bound * max(np.abs(expected).max(), 1)
+
+
+@pytest.mark.parametrize("name", [n for n in SHAPES if n.startswith("dilated ")])
+def test_far_taps_beyond_the_image_are_left_out(name):
+    shape = SHAPES[name]
+    chosen = plan(shape.nest(), AVX512)
+    assert chosen.strips and not chosen.windows and chosen.copied == (False, False)
+    x, w = shape.operands(np.random.default_rng(0))
+    expected = shape.expected(x, w)
+    w[0, 0] = np.inf  # a tap that is beyond the image for the first pixel
+    found = run(shape, AVX512, x, w)
+    assert np.isfinite(found[0, 0, 0]).all()
+    assert np.abs(found[0, 0, 0] - expected[0, 0, 0]).max() < 1e-4 * np.abs(expected).max()
 
 
 STRIPS = [

@@ -301,3 +301,19 @@ def test_the_export_is_in_that_order_and_read_back_as_the_same_function(
     (mine,) = evaluate_program(parse_program(BY_MAP), given, {})
     (theirs,) = evaluate_program(again, given, {})
     np.testing.assert_array_equal(mine, theirs)
+
+
+def test_a_value_read_twice_is_asked_for_every_reader() -> None:
+    """What a concat reads as it is, its slice of the same value reads by no identity."""
+    run = searched(
+        """program p
+        input x: f32[24, 16]
+        input y: f32[16, 48]
+        z = matmul(x, y)
+        first = slice(z, start=[0, 0], limit=[1, 48], stride=[1, 1])
+        last = slice(z, start=[23, 0], limit=[24, 48], stride=[1, 1])
+        return concat(first, z, last, axis=0)""",
+        IDENTITY,
+        target="avx2",
+    )
+    assert run.schedule is not None and faults(run.schedule, run.target) == []

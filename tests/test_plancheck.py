@@ -44,7 +44,7 @@ HELD = {
         "lanes", "rows", "items", "panels", "k_blocks", "copied", "fused", "swapped",
         "vector_loop", "vector_rows", "row_loops", "outer_columns", "batch", "windows",
     },
-    "rows": {"items", "numbered", "outer", "passes"},
+    "rows": {"items", "numbered", "outer", "passes", "inside"},
     "row_blocks": {"items", "blocks", "rows", "lanes", "vectors", "columns_copied", "weights_slot"},
 }  # fmt: skip
 
@@ -76,27 +76,45 @@ def _refuses(nest: Nest, plan: Plan) -> bool:
 def _plans(plan: Plan) -> Iterator[tuple[str, Plan]]:
     """Plans that differ in one number, and in what."""
     if isinstance(plan, Rows):
-        for i, part in enumerate(plan.parts):
-            for name in part._fields:
-                if name != "passes":
-                    for x in changed(getattr(part, name)):
-                        new = part._replace(**{name: x})
-                        yield (
-                            name,
-                            replace(plan, parts=(*plan.parts[:i], new, *plan.parts[i + 1 :])),
-                        )
-            for q in range(len(part.passes)):
-                for name in ("stages", "stores", "inner", "reduced"):
-                    for x in changed(getattr(part.passes[q], name)):
-                        new = part.passes[q]._replace(**{name: x})
-                        passes = (*part.passes[:q], new, *part.passes[q + 1 :])
-                        new = part._replace(passes=passes)
-                        parts = (*plan.parts[:i], new, *plan.parts[i + 1 :])
-                        yield "passes", replace(plan, parts=parts)
+        yield from _row_plans(plan)
     for f in fields(plan):
         if f.name not in ("work", "parts"):
             for x in changed(getattr(plan, f.name)):
                 yield f.name, replace(plan, **{f.name: x})
+
+
+def _row_plans(plan: Rows) -> Iterator[tuple[str, Plan]]:
+    """Plans that differ in one number of a part or pass, and in what."""
+    for i, part in enumerate(plan.parts):
+        yield from _insides(plan, i)
+        for name in part._fields:
+            if name not in ("passes", "inside"):
+                for x in changed(getattr(part, name)):
+                    new = part._replace(**{name: x})
+                    yield (
+                        name,
+                        replace(plan, parts=(*plan.parts[:i], new, *plan.parts[i + 1 :])),
+                    )
+        for q in range(len(part.passes)):
+            for name in ("stages", "stores", "inner", "reduced"):
+                for x in changed(getattr(part.passes[q], name)):
+                    new = part.passes[q]._replace(**{name: x})
+                    passes = (*part.passes[:q], new, *part.passes[q + 1 :])
+                    new = part._replace(passes=passes)
+                    parts = (*plan.parts[:i], new, *plan.parts[i + 1 :])
+                    yield "passes", replace(plan, parts=parts)
+
+
+def _insides(plan: Rows, i: int) -> Iterator[tuple[str, Plan]]:
+    """Parts of which more, or what is not tested, is said to lie inside."""
+    part = plan.parts[i]
+    if (own := part.inside) is None:
+        return
+    others = [own._replace(rows=own.rows[1:])] if own.rows else []
+    others += [own._replace(low=x) for x in changed(own.low)]
+    for x in [*others, *(own._replace(high=x) for x in changed(own.high))]:
+        new = part._replace(inside=x)
+        yield "inside", replace(plan, parts=(*plan.parts[:i], new, *plan.parts[i + 1 :]))
 
 
 # ---- nests ---------------------------------------------------------------------------------------

@@ -44,7 +44,7 @@ def blocked(
     sizes = Blocking(nest, one, roles)
     if one.windows:
         return window_blocks(nest, roles, one, machine)
-    if one.strips:
+    if one.goes_down:
         return strip_blocks(nest, roles, one, machine)
     l2 = machine.caches[:2][-1]
     # to copy panels again for another block of rows costs more than rows that leave the cache

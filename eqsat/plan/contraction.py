@@ -59,7 +59,7 @@ class Tiling(Plan):
     copied: tuple[bool, bool] = (False, False)  # blocks of A, panels of B
     in_order: bool = False  # of one row: rows of B are read whole, `k_block` of them side by side
     windows: bool = False  # A is copied element by element, each once; see `plan.windows`
-    strips: bool = False  # tiles follow each other down `outer_rows` and leave pads out
+    strips: bool = False  # A is read where it lies, and pads are left out
     # columns at neighbouring points of the innermost reduction loop are shifted in registers
     shifted: bool = False
     in_registers: bool = True  # the epilogue; else over the tile in memory
@@ -72,6 +72,11 @@ class Tiling(Plan):
     row_tiles: int = 1  # of one point of `outer_rows`
     panels: int = 1
     k_blocks: int = 1
+
+    @property
+    def goes_down(self) -> bool:
+        """Whether tiles follow each other down `outer_rows`, as they read most of it again."""
+        return self.strips and self.vector_rows
 
     def to_text(self) -> str:
         vector = f"i{self.vector_loop} by {self.lanes}"
@@ -330,17 +335,6 @@ class Blocking:
         taps = self.written_out
         full, short = (touched(steps, (rows, taps)) for rows in (p.rows, p.rows - 1))
         return full, short
-
-    @cached_property
-    def strip_bytes(self) -> float:
-        """Of a panel, what a tile of a strip and the one below it read and write."""
-        p, a = self.plan, self.a_access
-        down = 0
-        if a is not None and p.outer_rows and len(p.reduced) > 1:
-            steps = a.strides[p.outer_rows[-1]], a.strides[p.reduced[0]]
-            down = touched(steps, (2, self.nest.sizes[p.reduced[0]]))
-        read = self.columns_read[0] * max(down, 1)
-        return 4.0 * p.vectors * p.lanes * (read + 2 * p.rows)
 
     @cached_property
     def block_loop(self) -> int:

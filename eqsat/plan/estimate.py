@@ -17,6 +17,7 @@ from eqsat.plan import expressions
 from eqsat.plan.cores import CHAINS, LINE, PAGE_BYTES
 from eqsat.plan.roles import ProductFactor, source_access
 from eqsat.plan.stages import accesses_read, additions, needed, stages_read
+from eqsat.plan.strips import waiting
 
 if TYPE_CHECKING:
     from eqsat.plan.contraction import Blocking
@@ -82,15 +83,14 @@ def tiled_work(sizes: Blocking, machine: Machine, items: int) -> Work:
             from_a = rows * (across if p.vector_rows else 1)
             made = across * of_b + from_a * of_a
             # what makes the factors fills the wait for a sum, too
-            fma += products * max((rows + more) * across, CHAINS - made)
+            fma += products * max((rows + more) * across, CHAINS - made) * waiting(sizes, across)
             loads += products * (
                 _loads_of_columns(sizes, across) + _loads_of_rows(sizes, rows) * from_a
             )
             converted += SHIFTED * products * across * p.shifted
             converted += times * k * made
-            if not (
-                p.vector_rows or p.shifted
-            ):  # where a core begins the next tile while it sums this one
+            # where a core begins the next tile while it sums this one
+            if not (p.vector_rows or p.shifted):
                 tiles += times * (1 if _is_streamed(sizes) else p.k_blocks)
             vectors += times * rows * across
     epilogue, strided = _epilogue(sizes, vectors)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from eqsat.model.nest import Nest
+from eqsat.model.nest import Bound, Nest
 from eqsat.model.tensor import DTYPES
 from eqsat.plan.passes import dependences
 from eqsat.plan.rows import Part, Pass, Rows, scratch_of, square_slots
@@ -29,6 +29,7 @@ def row_faults(nest: Nest, plan: Rows) -> Iterator[str]:
     for part in plan.parts:
         yield from _outer(nest, part)
         yield from _order(nest, part)
+        yield from _inside(nest, part)
         for q in part.passes:
             yield from _pass(nest, part, q)
         yield from _scratch(nest, part, plan.scratch_bytes)
@@ -102,6 +103,32 @@ def _sums_read(nest: Nest, arguments: Sequence[object]) -> set[int]:
             s = nest.stages[a]
             found |= {a} if s.combine else _sums_read(nest, s.arguments)
     return found
+
+
+def _inside(nest: Nest, part: Part) -> Iterator[str]:
+    """What is not tested inside holds there."""
+    if (own := part.inside) is None:
+        return
+    if part.vector not in part.outer or part.square >= 0:
+        yield "rows that are not side by side have an inside"
+        return
+    size, lanes = nest.sizes[part.vector], part.lanes
+    is_whole = own.low % lanes == 0 and (own.high % lanes == 0 or own.high == size)
+    if not (is_whole and 0 <= own.low <= own.high <= size):
+        yield f"its inside {own.low}:{own.high} is not of whole vectors"
+    rows = {i for i in part.outer if i != part.vector}
+    for b in own.bounds:
+        fixed = tuple(s if i in rows else 0 for i, s in enumerate(b.strides))
+        tests = [t for t in own.rows if t.strides == fixed] if any(fixed) else [Bound(fixed, 0, 1)]
+        ends = [
+            sorted((s * own.low, s * (own.high - 1)) if i == part.vector else (0, s * (n - 1)))
+            for i, (s, n) in enumerate(zip(b.strides, nest.sizes, strict=True))
+            if i not in rows
+        ]
+        least, most = (b.base + sum(e[k] for e in ends) for k in (0, 1))
+        # where a test holds, the rows' part of the index is -t.base … t.extent - t.base - 1
+        if all(least < t.base or most + t.extent - t.base > b.extent for t in tests):
+            yield f"a bound of extent {b.extent} is not tested, and fails somewhere inside"
 
 
 def _scratch(nest: Nest, part: Part, nbytes: int) -> Iterator[str]:

@@ -15,6 +15,7 @@ from typing import ClassVar, NamedTuple
 from eqsat.model.nest import Access, Nest, NoNest
 from eqsat.model.plan import Machine, Plan, Work
 from eqsat.plan import estimate, expressions
+from eqsat.plan.interior import Interior, interior
 from eqsat.plan.passes import Dependences, RowSection, Sweep, dependences
 from eqsat.plan.rowwork import element_bytes, row_work, turned
 from eqsat.plan.stages import access_loops, accesses_read, additions, stages_read, summed
@@ -46,7 +47,8 @@ class Part(NamedTuple):
 
     outer: its loops, outermost first, the vector loop, if it is one, last. The first `numbered` of
     them are numbered by work items, the last of these in blocks of `block` points. square: the
-    loop with which the vector loop is transposed in squares, -1: none.
+    loop with which the vector loop is transposed in squares, -1: none. inside: where rows are away
+    from all borders.
     """
 
     passes: tuple[Pass, ...]
@@ -59,6 +61,7 @@ class Part(NamedTuple):
     vectors: int
     square: int
     kept: tuple[int, ...]
+    inside: Interior | None = None
 
 
 @dataclass(frozen=True)
@@ -82,7 +85,8 @@ def _text(p: Part) -> str:
         f"i{q.vector} by {q.lanes}" if q.vector >= 0 else "rows" for q in p.passes if p.vector < 0
     )
     inner = f"passes along {passes}" if passes else f"{len(p.passes)} passes"
-    return f"outer loops {outer}, {vector}{square}{inner}{kept}"
+    inside = f", inside {p.inside.low}:{p.inside.high}" if p.inside else ""
+    return f"outer loops {outer}, {vector}{square}{inner}{kept}{inside}"
 
 
 def plan(nest: Nest, machine: Machine) -> Rows:
@@ -239,6 +243,7 @@ def _made(
     if vector >= 0 and square < 0 and (light or any(g.reduced for g in groups)):
         vectors = _side_by_side(nest.sizes[vector], lanes)
     part = Part(tuple(made), outer, 0, 1, 1, vector, lanes, vectors, square, kept)
+    part = part._replace(inside=interior(nest, passes, groups, part))
     done = row_work(nest, passes, groups, part)
     registers = _vectors_of_lanes(nest, lanes if vector >= 0 else widest_lanes(part), machine)
     done = replace(done, scalar=done.scalar * registers)

@@ -10,6 +10,7 @@ from eqsat.model.plan import Work
 from eqsat.model.tensor import DTYPES
 from eqsat.plan import estimate, expressions
 from eqsat.plan.cores import NEAR, PAGE_BYTES
+from eqsat.plan.interior import share_inside, untested
 from eqsat.plan.passes import Dependences, Sweep
 from eqsat.plan.stages import access_loops, accesses_read, additions, summed
 
@@ -71,9 +72,13 @@ def _pass_work(
     ends = [a for i in moving for a in accesses_read(nest.stages[i].arguments)]
     ends += [nest.stores[i].access for i in group.stores]
     loads = strided = pages = 0.0
+    beside, seen = 1 - share_inside(nest, part), set[Access]()
     square = turned(nest, part.vector, part.square) if part.square >= 0 else []
     for a in dict.fromkeys(ends):
         one = points if access_loops(a) & set(loops) or part.vector >= 0 else rows
+        inside = untested(a, part.inside.bounds) if part.inside else a
+        one *= beside if inside in seen else 1  # inside it is one element
+        seen.add(inside)
         far = along >= 0 and (
             a.strides[along] not in (0, 1) or any(along in access_loops(x) for x in a.indices)
         )
@@ -90,7 +95,7 @@ def _pass_work(
                 strided += one * lanes * max(estimate.one_by_one(a, along, nest.sizes[along]), 1)
         else:
             loads += one
-        arithmetic += one * 2 * _bounds_tested(a, along, part.vectors)
+        arithmetic += one * 2 * _bounds_tested(a, along, part, beside)
         for k in a.lookups:
             own = frozenset[int]().union(*(access_loops(x) for x in k.arguments))
             steady = nest.points(i for i in part.outer if i != part.vector)
@@ -103,10 +108,16 @@ def _pass_work(
     return Work(loads=loads, scalar=arithmetic, strided=strided, pages=pages)
 
 
-def _bounds_tested(a: Access, along: int, vectors: int) -> float:
-    """Bounds per vector; those that all lanes share are tested once for neighbouring vectors."""
-    shared = sum(along < 0 or not b.strides[along] for b in a.bounds)
-    return len(a.bounds) - shared + shared / vectors
+def _bounds_tested(a: Access, along: int, part: Part, beside: float) -> float:
+    """Bounds per vector; those that all lanes share are tested once for neighbouring vectors.
+
+    beside: the share of vectors that are not inside.
+    """
+    found, inside = 0.0, part.inside.bounds if part.inside else ()
+    for b in a.bounds:
+        shared = along < 0 or not b.strides[along]
+        found += (1 / part.vectors if shared else 1) * (beside if b in inside else 1)
+    return found
 
 
 def _shares_sets(a: Access, along: int, nest: Nest) -> bool:

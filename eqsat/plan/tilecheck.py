@@ -259,6 +259,9 @@ def _pads(sizes: Blocking, root: int) -> Iterator[str]:
             own = [b for b in zeros if found and named(b.strides) == {p.row_loops[0], loop}]
             if found and not _is_beside(nest, p, own, loop, _first(p, sizes, tile), rows, found):
                 yield f"tile {tile} takes other rows along loop {loop} than those beside pads"
+            is_cut = p.k_blocks > 1 if level == 0 else p.chain[0] == level
+            if found and p.strips and is_cut and min(p.k_block, p.chain[1]) < len(found):
+                yield f"parts of the sum cut loop {loop}, whose pads are left out point by point"
             left -= {*own}
     if left:
         yield f"pads of its rows are read where they lie: {len(left)} bounds are not looked at"

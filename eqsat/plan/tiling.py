@@ -24,7 +24,7 @@ from eqsat.plan.roles import (
     source_access,
 )
 from eqsat.plan.stages import access_loops
-from eqsat.plan.strips import MOST_TAPS, pads_order
+from eqsat.plan.strips import LEAST_PRODUCTS, MOST_TAPS, leaves_much_out, padded_loops
 from eqsat.plan.windows import Coordinates
 
 MOST_DOT_ROWS = 12  # rows of sums along the reduction: 16 registers hold them and what they read
@@ -69,6 +69,7 @@ def _candidates(nest: Nest, roles: ProductRoles, machine: Machine) -> Iterator[T
             yield from _fused(nest, roles, own, rows, machine)
             yield from _windowed(nest, roles, own, rows, machine)
             yield from _strips(nest, roles, own, rows, machine)
+            yield from _apart_from_pads(nest, roles, own, rows, machine)
             yield from _dots(nest, roles, own, rows, machine)
 
 
@@ -187,7 +188,10 @@ def _strips(
         return
     row_loops, outer = _rows(nest, a, rows, copied=False)
     if found is not None and found.pads:
-        order = pads_order(roles, found, row_loops, outer[-1:])
+        padded = padded_loops(roles, found, row_loops, outer[-1:])
+        first, last = padded or ((), ())
+        order = (*first, *(i for i in roles.reduced if i not in (*first, *last)), *last)
+        order = order if padded else None
     else:
         is_plain = a.plain and a.plain.dtype == "f32" and not _must_copy(nest, a, own, rows)
         order = _reduction_order(nest, roles, a, b) if is_plain else None
@@ -204,6 +208,38 @@ def _strips(
     along = -(-nest.sizes[own.vector_loop] // own.lanes)
     for n in range(1, min(2, along) + 1):
         yield blocked(nest, roles, replace(one, vectors=n), machine)
+
+
+def _apart_from_pads(
+    nest: Nest, roles: ProductRoles, own: Tiling, rows: tuple[int, ...], machine: Machine
+) -> Iterator[Tiling]:
+    """Rows where they lie beside so many pads that to leave these out is worth code for each tap:
+    windows of dilated convolutions, which are as large as the image."""
+    a, b = roles.factors[::-1] if own.swapped else roles.factors
+    found = roles.coordinates[own.swapped]
+    if own.vector_rows or found is None or not found.pads or roles.dtype != "f32":
+        return
+    row_loops, outer = _rows(nest, a, rows, copied=False)
+    padded = padded_loops(roles, found, row_loops, outer[-1:])
+    strided = b.direct is None or b.direct.strides[own.vector_loop] != 1
+    if not padded or not all(padded) or strided or _must_copy(nest, b, own, ()):
+        return
+    taps = tuple(i for loops in padded for i in loops)
+    inner = tuple(i for i in _reduction_order(nest, roles, a, b) if i not in taps)
+    if nest.points(inner) < LEAST_PRODUCTS or nest.sizes[taps[-1]] > MOST_TAPS:
+        return
+    one = replace(
+        own,
+        row_loops=row_loops,
+        outer_rows=outer[-1:],
+        batch=(*own.batch, *outer[:-1]),
+        reduced=(*taps, *inner),
+        strips=True,
+    )
+    for n, w in _panels(nest, one, b, machine):
+        made = blocked(nest, roles, replace(one, vectors=n, wide=w), machine)
+        if leaves_much_out(Blocking(nest, made, roles)):
+            yield made
 
 
 def _groups(

@@ -76,7 +76,7 @@ class CacheBlocks:
             def all_panels(tiles: tuple[Index, Index]) -> None:
                 code.loop(*panels, 1, [], lambda n: self._panel(frame, tiles, panels, n, k, count))
 
-            if p.strips:
+            if p.goes_down:
                 code.loop(*tiles, 1, [], lambda t: all_panels((t, code.add(t, 1))))
             else:
                 all_panels(tiles)
@@ -220,7 +220,7 @@ class CacheBlocks:
         """The frame at a tile's outer rows, the number of the tile there, its first row."""
         p, code = frame.plan, frame.code
         sizes = [frame.nest.sizes[i] for i in p.outer_rows]
-        if p.strips:
+        if p.goes_down:
             number, *outer = code.digits(t, [p.row_tiles, *sizes])
         else:
             *outer, number = code.digits(t, [*sizes, p.row_tiles])

@@ -8,7 +8,8 @@ what is kept lies in scratch.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from eqsat.execute.kernels.ir import Index, Mask
@@ -19,6 +20,7 @@ from eqsat.execute.kernels.rowpoints import RowCode
 from eqsat.execute.kernels.squares import Squares
 from eqsat.model.nest import Lookup, Nest
 from eqsat.model.plan import Machine
+from eqsat.plan.interior import without_bounds
 from eqsat.plan.passes import dependences
 from eqsat.plan.rows import Part, Rows
 from eqsat.plan.stages import access_loops
@@ -90,21 +92,63 @@ class PartCode:
             )
 
     def _vectors(self, at: At, start: Index, stop: Index) -> None:
-        """Rows side by side: several vectors of them, single ones, and those of the tail."""
+        """Rows side by side; those that are beside no border without its tests."""
+        code, inside, found = self.head.code, self.part.inside, self._found(at)
+        if inside is None:
+            self._run(at, start, stop, found, self.part.vectors)
+            return
+        row = Points(code, self.section.nest, self.section.reads).holds(inside.rows, at)
+        low = code.max(code.min(inside.low, stop), start)
+        high = code.max(code.min(inside.high, stop), low)
+        low, high = (self._choice(row, x, stop) for x in (low, high))
+        has_tail = inside.high == self.section.nest.sizes[self.part.vector]
+        self._interior._run(at, low, high, found, self.part.vectors, has_tail)
+        beside = self.part.vectors if inside.low == 0 else 1
+
+        def side(behind: Index) -> None:
+            first = code.compare("==", behind, 0)
+            ends = self._choice(first, start, high), self._choice(first, low, stop)
+            self._run(at, *ends, found, beside)
+
+        code.loop(0, 2, 1, [], side)
+
+    def _choice(self, condition: Any, a: Index, b: Index) -> Index:
+        if isinstance(condition, bool):
+            return a if condition else b
+        code = self.head.code
+        return code.select(condition, code.index(a), code.index(b))
+
+    @cached_property
+    def _interior(self) -> PartCode:
+        """The same part where it is beside no border."""
+        s, inside = self.section, self.part.inside
+        assert inside is not None
+        nest = without_bounds(s.nest, inside.bounds)
+        return replace(self, section=replace(s, nest=nest, passes=dependences(nest)))
+
+    def _run(
+        self,
+        at: At,
+        start: Index,
+        stop: Index,
+        found: Mapping[Lookup, Index],
+        most: int,
+        has_tail: bool = True,
+    ) -> None:
+        """Rows from one to another: several vectors of them, single ones, and those of the tail."""
         code, part = self.head.code, self.part
         loop, lanes = part.vector, part.lanes
         count = code.sub(stop, start)
-        found = self._found(at)
 
         def rows(i: Index, mask: Mask, vectors: int) -> None:
             self._row(_moved(at, loop, i), mask, vectors, found)
 
-        for vectors in sorted({part.vectors, 1}, reverse=True):
+        for vectors in sorted({most, 1}, reverse=True):
             step = lanes * vectors
             end = code.add(start, code.mul(code.div(count, step), step))
             code.loop(start, end, step, [], lambda i, n=vectors: rows(i, None, n))
             count, start = code.sub(stop, end), end
-        if self.section.nest.sizes[loop] % lanes == 0:
+        if not has_tail or self.section.nest.sizes[loop] % lanes == 0:
             return
         mask = code.first_lanes(count, lanes)
         self._when(code.compare(">", count, 0), lambda: rows(start, mask, 1))

@@ -79,7 +79,7 @@ class RegisterTile:
         p, sizes = self.frame.plan, self.frame.sizes
         if p.k_blocks == 1:
             self.asks.at_start()
-        if p.strips:
+        if p.goes_down:
             self.asks.below(self.a_start)
         zero = [self.code.zero(self.frame.sum_kind, self.lanes)] * (self.rows * len(self.vectors))
         level, points = p.chain
@@ -131,7 +131,8 @@ class RegisterTile:
             if not apart:
                 code.loop(0, size, 1, [], lambda i: inner(self, i))
             for i, tile in enumerate(apart):
-                inner(tile, i)
+                if tile.own[0] < tile.own[1]:
+                    inner(tile, i)
             return
         even = isinstance(size, int) and size % length == 0
         zero = [code.zero(self.frame.sum_kind, self.lanes)] * (self.rows * len(self.vectors))
@@ -181,8 +182,9 @@ class RegisterTile:
 
         apart = self._by_pads(level) if size == self.frame.nest.sizes[reduced[level]] else []
         for i, tile in enumerate(apart):
-            there = self._moved(level, a, b, i)
-            sums = tile._chain(level + 1, *there, self._size(level + 1), sums)
+            if tile.own[0] < tile.own[1]:
+                there = self._moved(level, a, b, i)
+                sums = tile._chain(level + 1, *there, self._size(level + 1), sums)
         if apart:
             return sums
 

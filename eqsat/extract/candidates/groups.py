@@ -173,7 +173,7 @@ class Grower(Redundant):
             roots,
             state.met,
         )
-        if self._reads_in_step and not self._reads_held_well(grown, node):
+        if self._reads_in_step and not self._reads_known_well(grown, node):
             return None
         return self._recheck(grown) if seen.is_met else grown
 
@@ -207,8 +207,10 @@ class Grower(Redundant):
                 readers[below] = readers.get(below, ()) + seen
         return _NodeReads(reads, readers, queue, views, is_met)
 
-    def _reads_held_well(self, state: Grown, node: int) -> bool:
-        return all([self._is_read_well(state, b) for _, b, _ in self.sides[node][0]])
+    def _reads_known_well(self, state: Grown, node: int) -> bool:
+        """Whether a new node may read so what is held, or what others were found to read."""
+        own = self.space.operands[node]
+        return all([self._is_read_well(state, b) for b in own if b in state.reads])
 
     def _shown(self, inside: Mapping[int, int], buffer: int) -> list[int]:
         """A buffer and, if a view inside makes it, those it is seen through down to: all are read.

@@ -30,6 +30,7 @@ from eqsat.ops.spelling.equalsums import without_equal_sums
 from eqsat.ops.spelling.normal import normal
 from eqsat.ops.spelling.parts import shared
 from eqsat.ops.spelling.squeeze import drop_unit_dims
+from eqsat.ops.spelling.stencils import as_stencils
 from eqsat.ops.spelling.trips import with_trips
 from eqsat.ops.spelling.unread import without_waste
 from eqsat.ops.spelling.updates import without_read_backs
@@ -68,7 +69,8 @@ def _cut(program: Program) -> Program:
 def _settled(program: Program) -> Program:
     """Merged and spelled in turns: a merged body may be smaller, and less to read may be merged."""
     while True:
-        found = normal(through_views(without_nested_reductions(merge_elementwise(shared(program)))))
+        merged = as_stencils(merge_elementwise(shared(program)))
+        found = normal(through_views(without_nested_reductions(merged)))
         if found == program:
             return found
         program = found
