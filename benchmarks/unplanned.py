@@ -4,8 +4,8 @@
 
 Paired and interleaved by process time, as `clock.py`: the answer and the input program by the
 target's own executor, and `jax.jit` of the function. An answer that is its input is not timed. Per
-program the dispatches that have no plan, with the reason. FILE: what `eqsat optimize` takes, timed as well. Exit code 1 if an answer is
-slower than its input by more than 3 %, and not by the noise.
+program the dispatches that have no plan, with the reason. FILE: what `eqsat optimize` takes, timed
+as well. Exit code 1 if an answer is slower than its input by more than 3 %, and not by the noise.
 """
 
 from __future__ import annotations

@@ -205,7 +205,7 @@ def packed_beside_parts(s: Sizes) -> str:
 
 
 def panels_beside_the_whole(s: Sizes) -> str:
-    """A product in panels, the last one open; each is finished and a result, and so is the whole."""
+    """A product in panels, the last one open, that are a result; and so is the whole."""
     m, n, k = s.rows(), s.wide(), s.sums()
     tile = s.of(4, s.lanes // 2, s.lanes, 2 * s.lanes)
     panels = -(-n // tile)

@@ -129,9 +129,7 @@ def _planned(r: KernelsRecord) -> Kernels:
     constants = Constants(
         r.fma, r.load, r.scalar, r.strided, r.page, r.tile, r.copy_rate, r.overlap
     )
-    return Kernels(
-        r.vector, r.registers, tuple(r.features), constants, r.cores, r.source, r.xla_op
-    )
+    return Kernels(r.vector, r.registers, tuple(r.features), constants, r.cores, r.source, r.xla_op)
 
 
 def kernels_text(k: Kernels) -> dict[str, Any]:
