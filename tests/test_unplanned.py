@@ -74,7 +74,7 @@ def test_ops_without_a_plan_take_as_long_as_each_by_itself(name: str) -> None:
     assert not has_plan(space, target, s, r, y) and has_plan(space, target, e)
     together = time_ps(space, target, e, s, r, y)
     apart = [time_ps(space, target, m) for m in (e, s, y)]
-    assert together >= sum(apart)
+    assert together > sum(apart)
     more = eqsat.optimize(parse_program(CUT), target=target).selection
     assert more is not None and more.goal("time").value <= together
     one_by_one = Costs(space, target).one_by_one

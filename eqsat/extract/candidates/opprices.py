@@ -2,8 +2,8 @@
 
 Each op reads its operands and writes its result in memory, and is started by itself: what XLA fuses
 is no credit that a choice may rest on. Nor is what XLA might do quicker than a kernel: alone the op
-would be that kernel. So no dispatch without a plan takes less than its ops as dispatches of their
-own, and it is chosen where one of them has no plan either.
+would be that kernel. So every dispatch without a plan takes longer than its ops as dispatches of
+their own, if these have plans, and as long if they have none.
 """
 
 from __future__ import annotations
@@ -74,15 +74,15 @@ class OpPrices:
     def _op_ps(self, node: int) -> int:
         known = self._known
         if node not in known:
-            known[node] = max(self.least_ps[node], self._kernel_ps(node))
+            known[node] = max(self.least_ps[node], self._no_quicker_ps(node))
         return known[node]
 
     @cached_property
     def _known(self) -> dict[int, int]:
         return {}
 
-    def _kernel_ps(self, node: int) -> int:
-        """The node as a dispatch of its own, if it has a plan; else 0."""
+    def _no_quicker_ps(self, node: int) -> int:
+        """A start more than the node as a dispatch of its own, if it has a plan; else 0."""
         costs, space = self.costs, self.costs.space
         if space.kinds[node] in FREE:
             return 0
@@ -91,4 +91,5 @@ class OpPrices:
         reads = tuple(c for b, c in sides.items() if b not in self._fills)
         members = (*filled, node, *space.views_of(node))
         prices = space.remembered(PlanPrices, costs.target)
-        return prices.time_ps(members, reads, space.outputs[node]) or 0
+        alone_ps = prices.time_ps(members, reads, space.outputs[node])
+        return 0 if alone_ps is None else self.start_ps + alone_ps
