@@ -1,6 +1,6 @@
 # `make` alone prints this help. Everything runs in .venv, made from any Python 3.11 or newer.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check suite slow store questions rules known mutants strangers fuzz never-worse never-slower arena nests edges plan-mutants joint scale limits bench clock peers peers-further algebra sets kernels prices accelerators pages pictures models docs format clean
+.PHONY: help demo test check suite slow store questions rules known mutants strangers fuzz never-worse never-slower unplanned arena nests edges plan-mutants joint scale limits bench clock peers peers-further algebra sets kernels prices accelerators pages pictures models docs format clean
 
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
 	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' \
@@ -94,6 +94,9 @@ clock: $(DEMO) ## eqsat.jit against jax.jit, call by call, on twenty programs an
 never-slower: $(DEMO) ## eqsat.jit against jax.jit on 36 programs nobody tuned to, one core; what first calls cost and catch; JSON (ten minutes)
 	$(BIN)/python benchmarks/neverslower.py
 	$(BIN)/python benchmarks/firstcall.py --checks --cores 1
+
+unplanned: $(DEMO) ## answers against their inputs and jax.jit on 46 programs that kernels may have no plan for, one core; JSON (five minutes)
+	$(BIN)/python benchmarks/unplanned.py
 
 peers: $(TEST) $(PEERS)/.installed ## eqsat, jax.jit, onnxruntime, OpenVINO, IREE and torch.compile on sixteen models; JSON, docs/peers.md (hours)
 	$(BIN)/python benchmarks/peers.py --threads 1 2 --page --out results/peers.json

@@ -91,3 +91,27 @@ def regrouped(s: Sizes) -> str:
         leaf("x", a * b, c), f"r = reshape(x, shape=[{a}, {b}, {c}])", turned("t", "r", 1, 0, 2),
         f"y = reshape(t, shape=[{b}, {a * c}])", "return y",
     )  # fmt: skip
+
+
+def repeated_and_padded(s: Sizes) -> str:
+    """Every element of some rows several times, along rows, columns or both, in a frame."""
+    m, n, a, b = s.rows(), s.narrow(), s.of(1, 2, 3), s.of(1, 2, 4)
+    low, high = (s.of(0, 1, 2), s.of(1, 3, 0)), (s.of(0, 1), s.of(1, 2, 5))
+    body = ("x0", "max(x0, 0.0)", "exp(x0)")[s.of(0, 1, 2)]
+    return lines(
+        leaf("x", m, n), each("e", body, (m, n), "x"), each("r", "x0", (m, a, n, b), "e:d0, d2"),
+        f"q = reshape(r, shape=[{m * a}, {n * b}])", padded("y", "q", low, high, "2.5"),
+        written(s, "y"),
+    )  # fmt: skip
+
+
+def pixels_shuffled(s: Sizes) -> str:
+    """Channels become pixels, in a frame; twice as large as a picture that is added."""
+    h, w, r = s.of(1, 2, 5), s.narrow(), s.of(2, 3)
+    low, high = (s.of(0, 1, 2), s.of(1, 2, 0)), (s.of(0, 1), s.of(1, 3))
+    return lines(
+        leaf("x", r, r, h, w), leaf("p", h * r, w * r), turned("t", "x", 2, 0, 3, 1),
+        f"q = reshape(t, shape=[{h * r}, {w * r}])",
+        each("e", "add(x0, x1)", (h * r, w * r), "q", "p"), padded("y", "e", low, high),
+        written(s, "y"),
+    )  # fmt: skip

@@ -204,6 +204,22 @@ def packed_beside_parts(s: Sizes) -> str:
     )  # fmt: skip
 
 
+def panels_beside_the_whole(s: Sizes) -> str:
+    """A product in panels, the last one open, that are a result; and so is the whole."""
+    m, n, k = s.rows(), s.wide(), s.sums()
+    tile = s.of(4, s.lanes // 2, s.lanes, 2 * s.lanes)
+    panels = -(-n // tile)
+    return lines(
+        leaf("x", m, k), leaf("v", panels, k, tile),
+        f"h = generic(x, v, loops=[{m}, {panels}, {tile}, {k}],"
+        " maps=[[d0, d3], [d1, d3, d2]], body=mul(x0, x1), combine=add, rank=3)",
+        f"y = unpack(h, pos=[1], tiles=[{tile}], outer=[0, 1], pad=any, shape=[{m}, {n}])"
+        f" : f32[{m}, {n}]",
+        each("z", "max(x0, 0.0)", (m, panels, tile), "h"),
+        "return z, y" if s.coin() else "return y, z",
+    )  # fmt: skip
+
+
 def slices_of_packed(s: Sizes) -> str:
     """Columns of a product in panels, from two places, one by the other."""
     m, n, k = s.rows(), s.wide() + 1, s.sums()

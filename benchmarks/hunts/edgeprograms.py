@@ -29,6 +29,7 @@ FORMS: dict[str, tuple[Form, ...]] = {
         edgeproducts.edges_of_a_result,
         edgeproducts.packed,
         edgeproducts.packed_beside_parts,
+        edgeproducts.panels_beside_the_whole,
         edgeproducts.slices_of_packed,
         edgeproducts.unrelated,
     ),
@@ -91,6 +92,8 @@ FORMS: dict[str, tuple[Form, ...]] = {
         edgecopies.gathered_copy,
         edgecopies.broadcast_copy,
         edgecopies.regrouped,
+        edgecopies.repeated_and_padded,
+        edgecopies.pixels_shuffled,
     ),
 }
 KINDS = tuple(FORMS)

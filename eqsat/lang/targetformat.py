@@ -222,6 +222,9 @@ class KernelsRecord(Record):
     overlap: Annotated[float, AfterValidator(_hidden)] = Field(
         default=1.0, description="share of the shorter of compute and traffic that is hidden"
     )
+    xla_op: Time = Field(
+        default=0, description="the start of an op that XLA runs, where a dispatch has no plan"
+    )
     source: Annotated[str, Field(min_length=1)] = Field(
         description="where the constants come from, and the machine they are of"
     )

@@ -129,7 +129,7 @@ def _planned(r: KernelsRecord) -> Kernels:
     constants = Constants(
         r.fma, r.load, r.scalar, r.strided, r.page, r.tile, r.copy_rate, r.overlap
     )
-    return Kernels(r.vector, r.registers, tuple(r.features), constants, r.cores, r.source)
+    return Kernels(r.vector, r.registers, tuple(r.features), constants, r.cores, r.source, r.xla_op)
 
 
 def kernels_text(k: Kernels) -> dict[str, Any]:
@@ -142,7 +142,8 @@ def kernels_text(k: Kernels) -> dict[str, Any]:
     return {
         "vector": f"{k.vector_bytes} B", "registers": k.registers, "features": list(k.features),
         "cores": k.cores, **{name: f"{ps:.9f} ps" for name, ps in times.items()},
-        "copy": f"{c.copy_rate:.3f} B/s", "overlap": c.overlap, "source": k.source,
+        "copy": f"{c.copy_rate:.3f} B/s", "overlap": c.overlap,
+        "xla_op": f"{k.xla_op_ps} ps", "source": k.source,
     }  # fmt: skip
 
 

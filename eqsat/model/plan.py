@@ -84,7 +84,10 @@ class Constants:
 
 @dataclass(frozen=True)
 class Kernels:
-    """`kernels:` of a target: what a planner knows of the machine, and the plan's constants."""
+    """`kernels:` of a target: what a planner knows of the machine, and the plan's constants.
+
+    xla_op_ps: the start of an op that XLA runs, where a dispatch has no plan.
+    """
 
     vector_bytes: int
     registers: int
@@ -92,6 +95,7 @@ class Kernels:
     constants: Constants
     cores: int = 1
     source: str = ""  # where the constants come from, and the machine they are of
+    xla_op_ps: int = 0
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from eqsat.extract.candidates.devices import Devices
 from eqsat.extract.candidates.gathered import Gathered
 from eqsat.extract.candidates.legality import Legality
 from eqsat.extract.candidates.nodeprices import NodePrices
+from eqsat.extract.candidates.opprices import OpPrices
 from eqsat.extract.candidates.pipelines import Way, cut, needs_pipeline
 from eqsat.extract.candidates.planned import PlanPrices
 from eqsat.extract.candidates.space import MOVING
@@ -34,8 +35,8 @@ UNASKED = -1  # instead of a time that only the plan of a dispatch tells
 class Costs(NodePrices):
     """Prices of the nodes and groups of one e-graph on one target.
 
-    On a target with kernels a dispatch costs what its plan does (`planned`); one without a plan,
-    and all of them on other targets, are priced by a roofline.
+    On a target with kernels a dispatch costs what its plan does (`planned`), and one without a plan
+    what XLA takes for its ops one by one (`opprices`). On other targets a roofline prices it.
     """
 
     # ---- several devices ---------------------------------------------------------------------
@@ -58,6 +59,11 @@ class Costs(NodePrices):
     @cached_property
     def _planned(self) -> PlanPrices | None:
         return self.space.remembered(PlanPrices, self.target) if self.target.is_planned else None
+
+    @cached_property
+    def one_by_one(self) -> OpPrices:
+        """Prices of what has no plan."""
+        return OpPrices(self)
 
     @cached_property
     def _work(self) -> tuple[tuple[int, float] | None, ...]:
@@ -172,7 +178,7 @@ class Costs(NodePrices):
         """Picoseconds that no dispatch in which a node's body runs so often goes below.
 
         A plan may hide or share any arithmetic but that of contractions, whose multiply-adds fill
-        vectors at best; what has no plan is priced by the rates.
+        vectors at best; what has no plan is no quicker than its ops by themselves.
         """
         if not self.target.is_planned:
             return self.compute_ps(node, runs)
@@ -270,23 +276,6 @@ class Costs(NodePrices):
                 if behind in made and (m in calls or made[behind] in calls):
                     held[behind] = self.class_ps[c]
         return sum(held.values())
-
-    def _unkept_ps(self, members: tuple[int, ...]) -> int:
-        """What a dispatch costs more that was to be a kernel and is none.
-
-        Its contractions and reductions are XLA ops of their own: what they read of other members,
-        and what these read of them, lies in memory.
-        """
-        space, is_root = self.space, self._legality.is_root
-        made = {b: m for m in members for b in space.made[m]}
-        held: dict[int, int] = {}
-        roots = 0
-        for m in members:
-            roots += is_root(m)
-            for b, c in zip(space.operands[m], space.egraph.nodes[m].children, strict=True):
-                if b in made and (is_root(m) or is_root(made[b])):
-                    held[b] = 2 * self.class_ps[c]
-        return sum(held.values()) + max(0, roots - 1) * self.target.launch_ps
 
     @cached_property
     def _control_ps(self) -> dict[int, int]:
@@ -393,17 +382,13 @@ class Costs(NodePrices):
         if known is not None:
             return known, 0
         if self._planned is not None:
-            reads = tuple(reads)
             time_ps = self._planned.time_ps(members, reads, writes)
-            if time_ps is not None:
-                return time_ps, 0
+            return self.one_by_one.dispatch_ps(members) if time_ps is None else time_ps, 0
         busy = [m for m in members if self._work[m] is not None]
         if busy:
             runs = self.runs(members) if runs is None else runs
             compute = self._least_ps(members, busy, runs, pipeline)
         traffic = self._reads_ps(members, reads, writes) + sum([class_ps[c] for c in writes])
-        if self._planned is not None:
-            traffic += self._unkept_ps(members)
         handed = self._handed_ps(members)
         if handed:  # both sides of it are traffic; behind the calls' arithmetic only theirs hides
             traffic += 2 * handed

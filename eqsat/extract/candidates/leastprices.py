@@ -56,7 +56,8 @@ class LeastPrices:
         facts = self._floors.facts
         is_certain = all(self._dense[b] for b in self.space.made[node])
         planned = self._planned_ps[node] if is_certain else 0.0
-        return min(planned, float(facts.plain_ps[node]))
+        by_itself = int(facts.op_ps[node]) - self.costs.one_by_one.start_ps
+        return min(planned, max(0.0, float(by_itself)))
 
     def read_ps(self, buffer: int) -> float:
         """To read a buffer that is there from the start, all of it."""

@@ -63,10 +63,10 @@ class PlanFloors:
         moved = self._moved_ps(parts, writes)
         exposed = (1 - self._constants.overlap) * np.minimum(compute, moved)
         few = members.any(self.facts.is_update[members.index])
-        planned = np.where(few, 0.0, np.maximum(compute, moved) + exposed)
-        plain = self._plain_ps(members, reads, writes)
-        found = np.floor(np.minimum(planned, plain) * (1 - ROUNDING)).astype(np.int64)
-        return found + self.target.launch_ps
+        planned = np.where(few, 0.0, np.maximum(compute, moved) + exposed) * (1 - ROUNDING)
+        launch_ps = self.target.launch_ps
+        one_by_one = np.maximum(members.sums(self.facts.op_ps[members.index]), launch_ps)
+        return np.minimum(np.floor(planned).astype(np.int64) + launch_ps, one_by_one)
 
     # ---- a plan ----------------------------------------------------------------------------------
     def _compute_ps(self, members: Ragged, parts: _CertainParts, writes: Ragged) -> Floats:
@@ -106,16 +106,6 @@ class PlanFloors:
         at = np.searchsorted([m.size_bytes for m in levels], between)
         ps = np.array([PS_PER_SECOND / m.bandwidth for m in levels])
         return ps[np.minimum(at, len(levels) - 1)]
-
-    def _plain_ps(self, members: Ragged, reads: Ragged, writes: Ragged) -> Floats:
-        """What it costs at the least without a plan; see `Costs.price`."""
-        facts, index = self.facts, members.index
-        class_ps = np.array(self.facts.costs.class_ps, dtype=float)
-        gathers = members.any(facts.is_gather[index])
-        traffic = np.where(gathers, 0.0, _sums(reads, class_ps[reads.index]))
-        traffic = traffic + _sums(writes, class_ps[writes.index])
-        relayout = _sums(members, facts.relayout_ps[index])
-        return np.maximum(traffic, _sums(members, facts.plain_ps[index])) + relayout
 
     # ---- what is certain -------------------------------------------------------------------------
     @cached_property
@@ -173,7 +163,6 @@ class FloorFacts:
         self.is_contraction = np.array([k == "contraction" for k in kinds])
         self.is_root = self.is_contraction | np.array([k == "reduction" for k in kinds])
         self.is_concat = np.array([n.op == "concat" for n in self.nodes])
-        self.is_gather = np.array([n.op == "gather" for n in self.nodes])
         generics = [_single(n.attr) for n in self.nodes]
         self.is_product = np.array([g is not None and g.body.fn == "mul" for g in generics])
         self.is_product &= ~self.is_contraction
@@ -209,7 +198,7 @@ class FloorFacts:
 
         share: per buffer, what of it is no padding.
         """
-        target, c = self.costs.target, self.constants
+        c = self.constants
         points = np.array(self.costs.iterations, dtype=float)
         for i, (made, operands) in enumerate(
             zip(self.space.made, self.space.operands, strict=True)
@@ -226,10 +215,7 @@ class FloorFacts:
         body = np.where(self.is_in_part, 0.0, body)
         self.product_ps = np.where(self.is_product, body, 0.0)
         self.body_ps = np.where(is_plain, body, 0.0)
-        runs = enumerate(self.costs.iterations)
-        plain = [0.0 if target.pipelines else self.costs.compute_ps(i, n) for i, n in runs]
-        self.plain_ps = np.array(plain)
-        self.relayout_ps = np.array(self.costs.relayout_ps, dtype=float)
+        self.op_ps = np.array(self.costs.one_by_one.least_ps, dtype=np.int64)
 
     def _products_at_once(self) -> Floats:
         """Per node: points that one multiply-add may stand for: several, of integers."""

@@ -135,12 +135,24 @@ class Loops:
             cut = next((t for t in low if self._can_cut(*t, tile)), None)
             if cut is None:
                 raise Uneven
-            self._cut(cut[0], tile // cut[1])
+            loop, stride = cut
+            if start >= stride and self._only_writes(loop):
+                self._begin_below(loop, start // stride, tile // stride)
+            else:
+                self._cut(loop, tile // stride)
             index = self.now(index)
 
     def _can_cut(self, loop: int, stride: int, tile: int) -> bool:
         inside = 0 < stride < tile and tile % stride == 0
         return inside and self.sizes[loop] * stride > tile and loop not in self.lookups
+
+    def _begin_below(self, loop: int, count: int, by: int) -> None:
+        """Let a loop of a result count from so far below 0 that a cut begins with a whole tile.
+
+        As behind a pad: rows 2 i + 1 and 2 i + 2 of the result are 2 i and 2 i + 1 of the operand.
+        """
+        longer = self.new(-(-(self.sizes[loop] + count) // by) * by)
+        self.became[loop] = affine_sum([(longer, 1)], -count)
 
     def _cut(self, loop: int, by: int) -> None:
         size, contracted = self.sizes[loop], loop in self.contracted
@@ -155,13 +167,13 @@ class Loops:
 
         is_value: it is a value of the nest that is read there, not a buffer.
         """
-        size, uneven = len(self.sizes), len(self.uneven)
+        size, uneven = len(self.sizes), list(self.uneven)
         became, contracted = dict(self.became), set(self.contracted)
         equated = all(self._equate(a, b, is_value) for a, b in zip(new, old, strict=True))
-        if equated and self._are_kept():
+        if equated and (self._are_kept() or self._are_kept_by_stores()):
             return True
-        del self.sizes[size:], self.uneven[uneven:]
-        self.became, self.contracted = became, contracted
+        del self.sizes[size:]
+        self.became, self.contracted, self.uneven = became, contracted, uneven
         return False
 
     def _equate(self, a: Affine, b: Affine, is_value: bool) -> bool:
@@ -242,6 +254,18 @@ class Loops:
             if not self._holds(u, index := self.now(_loop(u)))
         ]
         return all(self._is_kept(g, cut) for g in self.groups)
+
+    def _are_kept_by_stores(self) -> bool:
+        """`_are_kept`, if what ends within a tile because a result does is tested at its store.
+
+        So a product may be written as it is and in panels, whose last one has open lanes.
+        """
+        written = [i for g in self.groups if not g.reduces for i in g.indices]
+        named = loops_named(written)
+        while further := loops_named([self.became[d] for d in named & self.became.keys()]) - named:
+            named |= further
+        self.uneven = [u for u in self.uneven if u not in named]
+        return self._are_kept()
 
     def _holds(self, loop: int, index: Affine) -> bool:
         low, high = self.span(index)
