@@ -14,7 +14,7 @@ def inexact_rules(run: Finished) -> dict[str, str]:
     if run.egraph is None or run.selection is None:
         return {}
     bounds = {r.name: r.bound for r in run.rules.rules if r.bound}
-    if bounds:
+    if run.rules.reorders_sums:
         bounds |= dict.fromkeys(ADDED_OTHERWISE, "roundings")
     used = rules_in_result(run.egraph, run.selection)
     found = {name: bound for name, bound in bounds.items() if used.get(name)}

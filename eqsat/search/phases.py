@@ -19,7 +19,7 @@ from eqsat.report.log import log_phase
 from eqsat.request.source import Source
 from eqsat.run import Run
 from eqsat.run.seconds import timed
-from eqsat.search.facts import is_inexact, unstated_equalities
+from eqsat.search.facts import unstated_equalities
 from eqsat.search.schedules import PLACING_SECONDS, with_schedules
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def _with_bodies(run: Run, deadline: float) -> tuple[Run, Bodies | None]:
             run.seconds[name] = (run.seconds.get(name) or 0.0) + took
         return runs
 
-    bodies = search_bodies(run.canonical, search, is_inexact(run.rules))
+    bodies = search_bodies(run.canonical, search, run.rules.reorders_sums)
     # a family's bodies are searched at the sizes it is priced at, so the whole is, too
     return replace(run, canonical=bodies.canonical, bodies=bodies.runs, family=None), bodies
 

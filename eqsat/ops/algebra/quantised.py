@@ -18,7 +18,7 @@ from eqsat.model.expr import Expr, arg, call, cast, const, literal
 from eqsat.model.generic import Generic, Yield
 from eqsat.model.movement import Move
 from eqsat.model.precision import NONE, SIGNIFICAND
-from eqsat.model.tensor import DTYPES, is_float
+from eqsat.model.tensor import DTYPES, SHORT, is_float
 from eqsat.ops.algebra.linear import REALS, factors, times
 from eqsat.ops.contractions.roles import contraction_roles
 from eqsat.ops.declare import attr_functions
@@ -26,7 +26,6 @@ from eqsat.ops.generics.canonical import canonical_generic, compose_maps, identi
 from eqsat.ops.meaning.scalar import constant_value, hold, integer_range, result_dtype, typing
 from eqsat.ops.movement.moves import pad_of, pad_value
 
-SHORT = frozenset({"i8", "u8", "i16"})
 Operand = tuple[Map, Shape, str]  # how it is read, its shape and element type
 
 

@@ -30,6 +30,7 @@ from eqsat.ops.spelling.equalsums import without_equal_sums
 from eqsat.ops.spelling.normal import normal
 from eqsat.ops.spelling.parts import shared
 from eqsat.ops.spelling.squeeze import drop_unit_dims
+from eqsat.ops.spelling.storedbytes import BYTES, moved_as_bytes
 from eqsat.ops.spelling.trips import with_trips
 from eqsat.ops.spelling.unread import without_waste
 from eqsat.ops.spelling.updates import without_read_backs
@@ -68,7 +69,8 @@ def _cut(program: Program) -> Program:
 def _settled(program: Program) -> Program:
     """Merged and spelled in turns: a merged body may be smaller, and less to read may be merged."""
     while True:
-        found = normal(through_views(without_nested_reductions(merge_elementwise(shared(program)))))
+        merged = without_nested_reductions(merge_elementwise(shared(program)))
+        found = normal(through_views(moved_as_bytes(merged)))
         if found == program:
             return found
         program = found
@@ -174,7 +176,7 @@ def _part(program: Program, n: Node, parts: Mapping[int, _Chain], *, keeps_narro
         p = parts.get(o) if program.uses[o] == 1 else None
         found: Sequence[Operand] = [(o, m)]
         fits = p is not None and _is_mergeable(p, g, m, operands, operations)
-        if p is not None and fits and not (keeps_narrow and _narrows(program, p)):
+        if p is not None and fits and not (keeps_narrow and _narrows(program, p, g)):
             operands -= len(p.reads) - 1
             operations += p.operations
             taken[j] = p
@@ -205,10 +207,16 @@ def _is_mergeable(part: _Chain, g: Generic, m: Map, operands: int, operations: i
     return tuple(g.sizes[d] for d in loops if d is not None) == p.sizes
 
 
-def _narrows(program: Program, part: _Chain) -> bool:
-    """A cast to a narrower type stays: its result is the smaller thing to leave in memory."""
+def _narrows(program: Program, part: _Chain, reader: Generic) -> bool:
+    """A cast to a narrower type stays: its result is the smaller thing to leave in memory.
+
+    So do bytes that were computed of several values, in front of what widens them.
+    """
     widest = max(DTYPES[program.nodes[o].type.dtype][0] for o, _ in part.reads)
-    return DTYPES[part.generic.yields[0].dtype][0] < widest
+    dtype = part.generic.yields[0].dtype
+    if len(part.reads) > 1 and dtype in BYTES:
+        widest = max(widest, DTYPES[reader.yields[0].dtype][0])
+    return DTYPES[dtype][0] < widest
 
 
 def _kept(
