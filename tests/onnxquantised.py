@@ -1,5 +1,5 @@
-"""Networks as `quantize_static` of onnxruntime writes them, by hand: u8 activations with zero points,
-i8 weights per channel, i32 biases, and a pair of QuantizeLinear and DequantizeLinear around every op.
+"""Networks as `quantize_static` of onnxruntime writes them, by hand: u8 activations with zero
+points, i8 weights per channel, i32 biases, QuantizeLinear and DequantizeLinear around every op.
 
 A ReLU is the lower end of the bytes behind it, as there, and a max pool keeps the scale it reads.
 """

@@ -19,6 +19,7 @@ from eqsat.plan.contraction import Blocking
 from eqsat.plan.planner import plan
 from eqsat.plan.ranges import narrowest, range_of
 from eqsat.plan.roles import product_roles_of
+from eqsat.plan.tilecheck import tiling_faults
 
 VNNI = replace(AVX512, features=(*AVX512.features, "avx512vnni"))
 MACHINES = {"vnni": VNNI, "avx512": AVX512, "avx2": AVX2}
@@ -156,7 +157,7 @@ def convolved_integers(x, w, stride):
 @pytest.mark.parametrize("channels", [8, 6])  # in whole groups, and not
 def test_convolution_of_bytes_pads_with_zeros(channels):
     nest = convolution_of_bytes(7, channels, 20, 2, ("i8", "i8"))
-    assert plan(nest, VNNI).fused == (4 if channels % 4 == 0 else 1)
+    assert plan(nest, VNNI).fused == 4
     rng = np.random.default_rng(0)
     x, w = drawn(rng, (7, 7, channels), "i8"), drawn(rng, (3, 3, channels, 20), "i8")
     assert (run(nest, VNNI, [x, w], (4, 4, 20)) == convolved_integers(x, w, 2)).all()
@@ -187,6 +188,55 @@ def test_windows_of_bytes(machine, size, channels, features, stride, dtypes, zer
     out = (size - 1) // stride + 1
     expected = convolved_integers(x.astype(np.int32) - (zero or 0), w, stride)
     assert (run(nest, own, [x, w], (out, out, features)) == expected).all()
+
+
+def image_of_planes(size, channels, features, window, stride, dtypes):
+    """The convolution of an image [c, h, w] with filters [f, c, kh, kw] to [f, h, w]."""
+    nest = convolution(size, channels, features, window, stride=stride)
+    (stage,), (store,) = nest.stages, nest.stores
+    x, w = stage.arguments
+    out, taps = nest.sizes[0], window * window
+    along = (stride * size, stride, 0, size, 1, size * size)
+    start = -(window // 2) * (size + 1)
+    x = replace(x, dtype=dtypes[0], strides=along, base=start, fill=0)
+    w = replace(w, dtype=dtypes[1], strides=(0, 0, channels * taps, window, 1, taps))
+    body = call("mul", cast(arg(0), "i32"), cast(arg(1), "i32"))
+    stage = replace(stage, body=body, arguments=(x, w), dtype="i32")
+    written = replace(store.access, dtype="i32", strides=(out, 1, out * out, 0, 0, 0))
+    return replace(nest, stages=(stage,), stores=(replace(store, access=written),))
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize(
+    ("size", "channels", "features", "window", "stride", "dtypes"),
+    [
+        (30, 3, 40, 7, 2, ("u8", "i8")),  # a stem: groups of four taps, of seven
+        (15, 2, 48, 7, 1, ("i8", "i8")),  # pads are 128 in the copy
+        (17, 4, 16, 3, 1, ("i8", "u8")),  # three taps, and columns that are unsigned
+        (16, 1, 20, 3, 2, ("u8", "i8")),
+    ],
+)
+def test_runs_of_taps_end_within_a_group(machine, size, channels, features, window, stride, dtypes):
+    """What follows a run in the window is multiplied by 0."""
+    own = MACHINES[machine]
+    nest = image_of_planes(size, channels, features, window, stride, dtypes)
+    chosen = plan(nest, own)
+    assert chosen.windows and chosen.fused > 1 and window % chosen.fused
+    assert not list(tiling_faults(nest, chosen))
+    rng = np.random.default_rng(0)
+    x = drawn(rng, (channels, size, size), dtypes[0])
+    w = drawn(rng, (features, channels, window, window), dtypes[1])
+    half, out = window // 2, nest.sizes[0]
+    padded = np.pad(x.astype(np.int32), ((0, 0), (half, half), (half, half)))
+    views = np.lib.stride_tricks.sliding_window_view(padded, (window, window), axis=(1, 2))
+    expected = np.einsum("chwkl,fckl->fhw", views[:, ::stride, ::stride], w.astype(np.int32))
+    assert (run(nest, own, [x, w], (features, out, out)) == expected).all()
+
+
+def test_a_run_that_ends_within_a_group_is_none_of_copied_rows():
+    nest = image_of_planes(30, 3, 40, 7, 2, ("u8", "i8"))
+    wrong = replace(plan(nest, VNNI), windows=False, copied=(True, True))
+    assert any("do not divide" in fault for fault in tiling_faults(nest, wrong))
 
 
 @pytest.mark.parametrize("stride", [1, 2])

@@ -149,7 +149,9 @@ WRONG = {
 
 
 def read_alone(folder, op, types, given, initializers):
-    x, y = (onnx.helper.make_tensor_value_info(n, t, [4, 6]) for n, t in zip("xy", types))
+    x, y = (
+        onnx.helper.make_tensor_value_info(n, t, [4, 6]) for n, t in zip("xy", types, strict=True)
+    )
     node = onnx.helper.make_node(op, given, ["y"], name="/q")
     graph = onnx.helper.make_graph([node], "g", [x], [y], initializers)
     opsets = [onnx.helper.make_opsetid("", 17)]
@@ -167,7 +169,7 @@ def test_a_scale_or_zero_point_that_does_not_fit_is_told(case, tmp_path):
 
 def test_a_zero_point_of_another_type_than_what_is_dequantised(tmp_path):
     types = onnx.TensorProto.INT8, onnx.TensorProto.FLOAT
-    with pytest.raises(EqsatError, match="E368.*zero point of type uint8 for int8"):
+    with pytest.raises(EqsatError, match=r"E368.*zero point of type uint8 for int8"):
         read_alone(tmp_path, "DequantizeLinear", types, ["x", "s", "z"], [SCALE, ZERO])
 
 

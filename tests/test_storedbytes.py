@@ -26,7 +26,8 @@ def each(name: str, x: str, body: str, shape: tuple[int, ...]) -> str:
 def settled(p: Program, *given: np.ndarray) -> Program:
     """The program in its canonical form, which computes the same bits."""
     found = canonical(p)
-    for a, b in zip(evaluate_program(p, given, {}), evaluate_program(found, given, {}), strict=True):
+    before, after = (evaluate_program(q, given, {}) for q in (p, found))
+    for a, b in zip(before, after, strict=True):
         assert np.array_equal(a, b) and np.array_equal(np.signbit(a), np.signbit(b))
     return found
 
@@ -63,7 +64,8 @@ def test_a_pad_that_no_byte_gives_stays(value: str) -> None:
     assert ("pad", "f32") in ops(canonical(p))
 
 
-POOL = "m = generic(z, loops=[8, 8, 3, 3], maps=[[2*d0 + d2, 2*d1 + d3]], body=x0, combine=max, rank=2)"
+WINDOWS = "loops=[8, 8, 3, 3], maps=[[2*d0 + d2, 2*d1 + d3]]"
+POOL = f"m = generic(z, {WINDOWS}, body=x0, combine=max, rank=2)"
 
 
 def pooled(low: int, body: str = WIDE, combine: str = "max") -> Program:

@@ -217,10 +217,8 @@ def _groups(
     machine: Machine,
 ) -> int:
     """Products of a group whose elements of A follow each other in a window; 0: there are none."""
-    together = products_at_once(nest, a, b, reduced, machine)
-    if together == 1 or nest.sizes[reduced[-1]] % together or not _lie_along(found, reduced[-1]):
-        return 0
-    return together if found.strides[-1][reduced[-1]] == 1 else 0
+    together = products_at_once(nest, a, b, reduced, machine, in_windows=True)
+    return together if together > 1 and found.strides[-1][reduced[-1]] == 1 else 0
 
 
 def _lie_along(found: Coordinates, loop: int) -> bool:

@@ -39,7 +39,7 @@ class Coordinates:
     def pads(self) -> tuple[Bound, ...]:
         """Bounds over the loops of the nest, beyond each of which the factor is 0."""
         holder = holder_of(self.inside, self.factor)
-        if holder is None or holder.fill:
+        if holder is None or holder.fill is None or holder.fill != 0:
             return ()
         return tuple(self._over_loops(b) for b in holder.bounds)
 

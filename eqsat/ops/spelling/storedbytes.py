@@ -152,9 +152,14 @@ def _without_round_trips(b: Builder, operands: tuple[int, ...], g: Generic) -> i
 
 
 def _function(b: Builder, i: int) -> tuple[Generic, int] | None:
-    """A value as a function of the bytes of another one, as these lie."""
+    """A value as a function of the bytes of another one, as these lie.
+
+    None of quotients: executors may multiply by the reciprocal.
+    """
     g = b.nodes[i].attr
     if not isinstance(g, Generic) or not is_byte_function(g) or g.maps[0] != identity(g.rank):
+        return None
+    if any(e.fn == "div" for e in g.body.walk()):
         return None
     return (g, b.nodes[i].operands[0]) if g.shapes[0] == g.result_shape else None
 
@@ -230,7 +235,8 @@ def _pooled(b: Builder, operands: tuple[int, ...], g: Generic) -> int | None:
     f, x = found
     if isinstance(pad, Move) and is_padded:
         last = literal(neutral(g.combine, f.dtypes[0]))
-        x = b.add("pad", (x,), pad_of(pad.sources[0], *pad.args[:2], last))
+        low, high, _ = pad.args
+        x = b.add("pad", (x,), pad_of(pad.sources[0], low, high, last))
     y = Yield(arg(0), f.dtypes[0], g.combine)
     reads = [(x, g.maps[0])]
     return _applied(b, f, generic_node(b, g.sizes, range(g.rank), reads, [y], precision=NONE))

@@ -51,7 +51,8 @@ def _check(c: OnnxCall, dtype: np.dtype[Any]) -> None:
         if zero.dtype != dtype:
             raise c.error("E368", f"has a zero point of type {zero.dtype} for {dtype}")
         if zero.shape != c.shape(1) and zero.array.size != 1:
-            raise c.error("E368", f"has zero points {list(zero.shape)} for scales {list(c.shape(1))}")
+            scales = list(c.shape(1))
+            raise c.error("E368", f"has zero points {list(zero.shape)} for scales {scales}")
     scale = c.held(1)
     if not scale.known or scale.dtype.kind != "f":
         return
