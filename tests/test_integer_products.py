@@ -233,6 +233,40 @@ def test_runs_of_taps_end_within_a_group(machine, size, channels, features, wind
     assert (run(nest, own, [x, w], (features, out, out)) == expected).all()
 
 
+def depthwise_of_bytes(size, channels, stride, is_padded):
+    """An image [h, w, c] of u8 with filters [3, 3, c] of i8, one per channel."""
+    nest = convolution(size, 1, channels, 3, stride=stride)
+    (stage,), (store,) = nest.stages, nest.stores
+    x, w = stage.arguments
+    row = (size + 2 * (not is_padded)) * channels
+    along = (stride * row, stride * channels, 1, row, channels, 0)
+    x = replace(x, dtype="u8", strides=along, base=-(row + channels), fill=0)
+    x = x if is_padded else replace(x, base=0, bounds=(), fill=None)
+    w = replace(w, dtype="i8", strides=(0, 0, 1, 3 * channels, channels, 0))
+    body = call("mul", cast(arg(0), "i32"), cast(arg(1), "i32"))
+    stage = replace(stage, body=body, arguments=(x, w), dtype="i32")
+    written = replace(store.access, dtype="i32")
+    return replace(nest, stages=(stage,), stores=(replace(store, access=written),))
+
+
+@pytest.mark.parametrize("machine", ["vnni", "avx2"])
+@pytest.mark.parametrize("is_padded", [True, False])
+@pytest.mark.parametrize(("size", "channels", "stride"), [(9, 21, 1), (11, 33, 2), (6, 16, 1)])
+def test_depthwise_of_bytes_is_read_where_it_lies(machine, is_padded, size, channels, stride):
+    """Pads of zeros are left out; bytes that are there are widened as they are read."""
+    own = MACHINES[machine]
+    nest = depthwise_of_bytes(size, channels, stride, is_padded)
+    chosen = plan(nest, own)
+    assert chosen.strips
+    rng = np.random.default_rng(0)
+    given = size if is_padded else size + 2
+    x, w = drawn(rng, (given, given, channels), "u8"), drawn(rng, (3, 3, channels), "i8")
+    padded = np.pad(x.astype(np.int32), [(1, 1), (1, 1), (0, 0)] if is_padded else [(0, 0)] * 3)
+    views = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(0, 1))
+    expected = np.einsum("hwckl,klc->hwc", views[::stride, ::stride], w.astype(np.int32))
+    assert (run(nest, own, [x, w], expected.shape) == expected).all()
+
+
 def test_a_run_that_ends_within_a_group_is_none_of_copied_rows():
     nest = image_of_planes(30, 3, 40, 7, 2, ("u8", "i8"))
     wrong = replace(plan(nest, VNNI), windows=False, copied=(True, True))

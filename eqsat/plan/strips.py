@@ -26,7 +26,7 @@ def pads_order(
     """Reduction loops, outermost that which has pads with the outer rows, innermost that with the
     rows; None if A is more than an access with pads, or these depend on other loops."""
     holder = holder_of(found.inside, found.factor)
-    if not isinstance(holder, Access) or holder.dtype != "f32":
+    if not isinstance(holder, Access) or not is_walked(roles, holder):
         return None
     own: dict[int, int] = {}  # loop of rows -> of the reduction
     for b in found.pads:
@@ -40,6 +40,11 @@ def pads_order(
             return None
     first, last = (tuple(own[i] for i in x if i in own) for x in (outer, rows))
     return (*first, *(i for i in roles.reduced if i not in own.values()), *last)
+
+
+def is_walked(roles: ProductRoles, a: Access | None) -> bool:
+    """Whether tiles of a strip read these elements where they lie: f32, or what i32 widens."""
+    return a is not None and (a.dtype == "f32" or roles.dtype == "i32")
 
 
 def strip_blocks(nest: Nest, roles: ProductRoles, one: Tiling, machine: Machine) -> Tiling:

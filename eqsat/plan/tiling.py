@@ -24,7 +24,7 @@ from eqsat.plan.roles import (
     source_access,
 )
 from eqsat.plan.stages import access_loops
-from eqsat.plan.strips import MOST_TAPS, pads_order
+from eqsat.plan.strips import MOST_TAPS, is_walked, pads_order
 from eqsat.plan.windows import Coordinates
 
 MOST_DOT_ROWS = 12  # rows of sums along the reduction: 16 registers hold them and what they read
@@ -191,7 +191,7 @@ def _strips(
     if found is not None and found.pads:
         order = pads_order(roles, found, row_loops, outer[-1:])
     else:
-        is_plain = a.plain and a.plain.dtype == "f32" and not _must_copy(nest, a, own, rows)
+        is_plain = is_walked(roles, a.direct) and not _must_copy(nest, a, own, rows)
         order = _reduction_order(nest, roles, a, b) if is_plain else None
     if not order or nest.points(order) > CHAIN or nest.sizes[order[-1]] > MOST_TAPS:
         return
