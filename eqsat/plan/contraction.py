@@ -314,7 +314,7 @@ class Blocking:
 
     @cached_property
     def columns_read(self) -> tuple[int, int]:
-        """Places of A that a tile reads per outer point of the sum, of `rows` rows, of one fewer."""
+        """Places of A that a tile reads per outer point of the sum: of all rows, of one fewer."""
         p, a = self.plan, self.a_access
         if a is None or not p.reduced or not p.row_loops:
             return p.rows, p.rows - 1
