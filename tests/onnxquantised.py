@@ -87,15 +87,17 @@ class Quantised:
         return self.w.model(given, [value("logits", FLOAT, 1, classes)])
 
 
-def resnet(width: int = 64, size: int = 224, classes: int = 1000, stages: int = 4) -> ModelProto:
-    """ResNet-18 of this width, or its first stages."""
+def resnet(
+    width: int = 64, size: int = 224, classes: int = 1000, stages: int = 4, blocks: int = 2
+) -> ModelProto:
+    """ResNet-18 of this width, or its first stages and blocks."""
     g = Quantised()
     x = g.conv(g.round_trip("input", *WIDE), (3, width), 7, 2, of=WIDE)
     x = g.w.op("MaxPool", g.at("pool"), x, kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4)
     x = g.round_trip(x, *POSITIVE)
     channels = width
     for stage in range(stages):
-        for stride in (2 if stage else 1, 1):
-            x = g.block(x, (channels, width << stage), stride)
+        for block in range(blocks):
+            x = g.block(x, (channels, width << stage), 1 if block or not stage else 2)
             channels = width << stage
     return g.model(g.head(x, channels, classes), size, classes)

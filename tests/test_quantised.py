@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import onnx
 import onnxmodels
+import onnxquantised
 import pytest
 
 import eqsat
@@ -97,6 +98,40 @@ def test_layers_of_an_exporter_multiply_bytes(tmp_path):
     products = [n.attr for n in run.schedule.program.nodes if is_product(n.attr)]
     assert len(products) == 2
     assert all(set(g.dtypes) == {"u8", "i8"} for g in products)
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory):
+    """A stem with a pool, a block that steps, and a head, as onnxruntime quantises them."""
+    file = tmp_path_factory.mktemp("quantised") / "net.onnx"
+    onnx.save(onnxquantised.resnet(16, 22, classes=10, stages=2, blocks=1), str(file))
+    return str(file)
+
+
+def test_between_products_of_a_network_are_bytes(network):
+    """Before any search: moves and pools are of u8, and f32 is what a product reads or gives."""
+    program = eqsat.optimize(network, stop_after="program").canonical
+    wide = {i for i, n in enumerate(program.nodes) if n.type.dtype == "f32"}
+    assert not [n for i, n in enumerate(program.nodes) if i in wide and n.op in ("pad", "reshape")]
+    pools = [n for n in program.nodes if isinstance(n.attr, Generic) and n.attr.combine == "max"]
+    assert [n.type.dtype for n in pools] == ["u8"]
+    readers = [n for n in program.nodes if wide & {*n.operands}]
+    assert all(is_product(n.attr) or n.type.dtype in ("u8", "f32") for n in readers)
+    sums = [n for n in readers if not is_product(n.attr) and n.type.dtype == "f32"]
+    assert [n.op for n in sums] == ["transpose"]  # of the weight of the head
+
+
+def test_a_network_computes_what_it_says(network):
+    run = eqsat.optimize(network, target="avx512-vnni", time_limit=30)
+    products = [n.attr for n in run.schedule.program.nodes if is_product(n.attr)]
+    assert len(products) == 7 and all(set(g.dtypes) == {"u8", "i8"} for g in products)
+    assert run.verify(samples=1).ok
+
+
+def test_where_xla_computes_integers_one_by_one_products_stay_in_f32():
+    function, given, _ = two_layers(0, jnp.int8)
+    run = eqsat.optimize(function, *given, target="avx512-xla", rules=RULES, stop_after="egraph")
+    assert {n.attr.dtypes for n in run.egraph.nodes if is_product(n.attr)} == {("f32", "f32")}
 
 
 def is_product(attr):

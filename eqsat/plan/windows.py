@@ -50,8 +50,12 @@ class Coordinates:
 
 
 def holder_of(inside: Nest, factor: ProductFactor) -> Access | Stage | None:
-    """The access or stage whose value the factor is, also where its bounds do not hold."""
-    found = factor.arguments[factor.body.value] if factor.body.fn == "arg" else None
+    """The access or stage whose value the factor is, also where its bounds do not hold; as wide as
+    the sums, or cast to that."""
+    body = factor.body
+    while body.fn == "cast":
+        (body,) = body.args
+    found = factor.arguments[body.value] if body.fn == "arg" else None
     holder = inside.stages[found] if isinstance(found, int) else found
     if isinstance(holder, Stage) and len(holder.arguments) != 1:  # it has another value there
         return None
