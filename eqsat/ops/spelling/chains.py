@@ -20,13 +20,14 @@ from eqsat.model.expr import Expr, arg
 from eqsat.model.generic import Generic
 from eqsat.model.limits import MOST_OPERANDS
 from eqsat.model.program import Builder, Node, Program, is_same, prune
-from eqsat.model.tensor import DTYPES
+from eqsat.model.tensor import DTYPES, SHORT
 from eqsat.ops.algebra.reductions import without_nested_reductions
 from eqsat.ops.contractions.roles import contraction_roles
 from eqsat.ops.generics.canonical import Operand, compose_maps, generic_node
 from eqsat.ops.generics.interchange import without_orders
 from eqsat.ops.meaning.scalar import FUNCTIONS
 from eqsat.ops.spelling.equalsums import without_equal_sums
+from eqsat.ops.spelling.integerproducts import integer_products
 from eqsat.ops.spelling.normal import normal
 from eqsat.ops.spelling.parts import shared
 from eqsat.ops.spelling.squeeze import drop_unit_dims
@@ -48,6 +49,15 @@ def canonical(program: Program) -> Program:
     with uncollected():
         found = _settled(without_equal_sums(_cut(_spelled(program.numbered()))))
         return with_trips(found.numbered())
+
+
+def with_integer_products(program: Program) -> Program:
+    """A canonical program with products of dequantised numbers as those of integers, merged."""
+    if not any(n.types[0].dtype in SHORT for n in program.nodes):
+        return program
+    with uncollected():
+        found = integer_products(program)
+        return program if is_same(found, program) else with_trips(_settled(found).numbered())
 
 
 def leaves_work_out(program: Program) -> bool:
