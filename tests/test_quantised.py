@@ -120,7 +120,7 @@ def test_between_products_of_a_network_are_bytes(network):
     readers = [n for n in program.nodes if wide & {*n.operands}]
     assert all(is_product(n.attr) or n.type.dtype in ("u8", "f32") for n in readers)
     sums = [n for n in readers if not is_product(n.attr) and n.type.dtype == "f32"]
-    assert [n.op for n in sums] == ["transpose", "reshape"]  # of the head's weight, of the result
+    assert [n.op for n in sums] == ["transpose"]  # of the weight of the head
 
 
 def test_a_network_computes_what_it_says(network):
