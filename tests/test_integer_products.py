@@ -15,10 +15,12 @@ from eqsat.execute.kernels.kernel import generate
 from eqsat.model.expr import arg, call, cast, const
 from eqsat.model.nest import Access, Bound, Nest, Stage, Store
 from eqsat.ops.meaning.scalar import evaluate_body
+from eqsat.plan import tiling
 from eqsat.plan.contraction import Blocking
 from eqsat.plan.planner import plan
 from eqsat.plan.ranges import narrowest, range_of
 from eqsat.plan.roles import product_roles_of
+from eqsat.plan.tilecheck import tiling_faults
 
 VNNI = replace(AVX512, features=(*AVX512.features, "avx512vnni"))
 MACHINES = {"vnni": VNNI, "avx512": AVX512, "avx2": AVX2}
@@ -33,10 +35,10 @@ def drawn(rng, shape, dtype):
     return np.where(ends == 0, held.min, np.where(ends == 1, held.max, x)).astype(TYPES[dtype])
 
 
-def run(nest, machine, inputs, shape, dtype="i32"):
+def run(nest, machine, inputs, shape, dtype="i32", chosen=None):
     if jit.why_not(machine):
         pytest.skip(jit.why_not(machine))
-    kernel = generate(nest, plan(nest, machine), machine, "kernel")
+    kernel = generate(nest, chosen or plan(nest, machine), machine, "kernel")
     (found,) = guarded.run(kernel, machine, inputs, [(shape, TYPES[dtype])])
     return found
 
@@ -156,7 +158,7 @@ def convolved_integers(x, w, stride):
 @pytest.mark.parametrize("channels", [8, 6])  # in whole groups, and not
 def test_convolution_of_bytes_pads_with_zeros(channels):
     nest = convolution_of_bytes(7, channels, 20, 2, ("i8", "i8"))
-    assert plan(nest, VNNI).fused == (4 if channels % 4 == 0 else 1)
+    assert plan(nest, VNNI).fused == 4
     rng = np.random.default_rng(0)
     x, w = drawn(rng, (7, 7, channels), "i8"), drawn(rng, (3, 3, channels, 20), "i8")
     assert (run(nest, VNNI, [x, w], (4, 4, 20)) == convolved_integers(x, w, 2)).all()
@@ -187,6 +189,92 @@ def test_windows_of_bytes(machine, size, channels, features, stride, dtypes, zer
     out = (size - 1) // stride + 1
     expected = convolved_integers(x.astype(np.int32) - (zero or 0), w, stride)
     assert (run(nest, own, [x, w], (out, out, features)) == expected).all()
+
+
+def image_of_planes(size, channels, features, window, stride, dtypes):
+    """The convolution of an image [c, h, w] with filters [f, c, kh, kw] to [f, h, w]."""
+    nest = convolution(size, channels, features, window, stride=stride)
+    (stage,), (store,) = nest.stages, nest.stores
+    x, w = stage.arguments
+    out, taps = nest.sizes[0], window * window
+    along = (stride * size, stride, 0, size, 1, size * size)
+    start = -(window // 2) * (size + 1)
+    x = replace(x, dtype=dtypes[0], strides=along, base=start, fill=0)
+    w = replace(w, dtype=dtypes[1], strides=(0, 0, channels * taps, window, 1, taps))
+    body = call("mul", cast(arg(0), "i32"), cast(arg(1), "i32"))
+    stage = replace(stage, body=body, arguments=(x, w), dtype="i32")
+    written = replace(store.access, dtype="i32", strides=(out, 1, out * out, 0, 0, 0))
+    return replace(nest, stages=(stage,), stores=(replace(store, access=written),))
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize(
+    ("size", "channels", "features", "window", "stride", "dtypes"),
+    [
+        (30, 3, 40, 7, 2, ("u8", "i8")),  # a stem: groups of four taps, of seven
+        (24, 3, 40, 7, 1, ("i8", "i8")),  # pads are 128 in the copy
+        (17, 4, 16, 3, 1, ("i8", "u8")),  # three taps, and columns that are unsigned
+        (16, 1, 20, 3, 2, ("u8", "i8")),
+    ],
+)
+def test_runs_of_taps_end_within_a_group(machine, size, channels, features, window, stride, dtypes):
+    """What follows a run in the window is multiplied by 0."""
+    own = MACHINES[machine]
+    nest = image_of_planes(size, channels, features, window, stride, dtypes)
+    roles = product_roles_of(nest)
+    every = tiling._candidates(nest, roles, own)  # of small images others may be quicker
+    chosen = next(c for c in every if c.windows and c.fused > 1 and window % c.fused)
+    chosen = tiling._finished(nest, roles, chosen, own)
+    assert not list(tiling_faults(nest, chosen))
+    rng = np.random.default_rng(0)
+    x = drawn(rng, (channels, size, size), dtypes[0])
+    w = drawn(rng, (features, channels, window, window), dtypes[1])
+    half, out = window // 2, nest.sizes[0]
+    padded = np.pad(x.astype(np.int32), ((0, 0), (half, half), (half, half)))
+    views = np.lib.stride_tricks.sliding_window_view(padded, (window, window), axis=(1, 2))
+    expected = np.einsum("chwkl,fckl->fhw", views[:, ::stride, ::stride], w.astype(np.int32))
+    assert (run(nest, own, [x, w], (features, out, out), chosen=chosen) == expected).all()
+
+
+def depthwise_of_bytes(size, channels, stride, is_padded):
+    """An image [h, w, c] of u8 with filters [3, 3, c] of i8, one per channel."""
+    nest = convolution(size, 1, channels, 3, stride=stride)
+    (stage,), (store,) = nest.stages, nest.stores
+    x, w = stage.arguments
+    row = (size + 2 * (not is_padded)) * channels
+    along = (stride * row, stride * channels, 1, row, channels, 0)
+    x = replace(x, dtype="u8", strides=along, base=-(row + channels), fill=0)
+    x = x if is_padded else replace(x, base=0, bounds=(), fill=None)
+    w = replace(w, dtype="i8", strides=(0, 0, 1, 3 * channels, channels, 0))
+    body = call("mul", cast(arg(0), "i32"), cast(arg(1), "i32"))
+    stage = replace(stage, body=body, arguments=(x, w), dtype="i32")
+    written = replace(store.access, dtype="i32")
+    return replace(nest, stages=(stage,), stores=(replace(store, access=written),))
+
+
+@pytest.mark.parametrize("machine", ["vnni", "avx2"])
+@pytest.mark.parametrize("is_padded", [True, False])
+@pytest.mark.parametrize(("size", "channels", "stride"), [(9, 21, 1), (11, 33, 2), (6, 16, 1)])
+def test_depthwise_of_bytes_is_read_where_it_lies(machine, is_padded, size, channels, stride):
+    """Pads of zeros are left out; bytes that are there are widened as they are read."""
+    own = MACHINES[machine]
+    nest = depthwise_of_bytes(size, channels, stride, is_padded)
+    chosen = plan(nest, own)
+    assert chosen.strips
+    rng = np.random.default_rng(0)
+    given = size if is_padded else size + 2
+    x, w = drawn(rng, (given, given, channels), "u8"), drawn(rng, (3, 3, channels), "i8")
+    padded = np.pad(x.astype(np.int32), [(1, 1), (1, 1), (0, 0)] if is_padded else [(0, 0)] * 3)
+    views = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(0, 1))
+    expected = np.einsum("hwckl,klc->hwc", views[::stride, ::stride], w.astype(np.int32))
+    assert (run(nest, own, [x, w], expected.shape) == expected).all()
+
+
+def test_a_run_that_ends_within_a_group_is_none_of_copied_rows():
+    nest = image_of_planes(30, 3, 40, 7, 2, ("u8", "i8"))
+    assert plan(nest, VNNI).windows  # which is quicker for a stem
+    wrong = replace(plan(nest, VNNI), windows=False, copied=(True, True))
+    assert any("do not divide" in fault for fault in tiling_faults(nest, wrong))
 
 
 @pytest.mark.parametrize("stride", [1, 2])

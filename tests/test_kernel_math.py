@@ -259,6 +259,17 @@ def test_conversions_are_those_of_xla():
         assert fine.all(), (kinds[a], kinds[b], x[~fine][:4], got[~fine][:4], want[~fine][:4])
 
 
+@pytest.mark.parametrize(("target", "low", "high"), [("u8", 0.0, 255.0), ("i8", -128.0, 127.0)])
+def test_what_is_clipped_to_the_ends_of_a_type_is_what_the_cast_gives(target, low, high):
+    x = np.concatenate([SPECIAL, np.linspace(-300, 300, 99, dtype=F32)])
+    limits = [(low, high), (low - 1, high + 1), (low + 3, high), (low, high - 3), (-0.0, high)]
+    bodies = [cast(call("min", call("max", arg(0), const(a)), const(b)), target) for a, b in limits]
+    found = evaluated(f"clipped{target}", bodies, [x], [target] * len(bodies))
+    for (a, b), got in zip(limits, found, strict=True):
+        with np.errstate(invalid="ignore"):
+            assert (got == hold(np.minimum(np.maximum(x, F32(a)), F32(b)), target)).all(), (a, b)
+
+
 @pytest.mark.parametrize("target", ["i8", "u16", "i32", "u32", "i64", "u64"])
 def test_numbers_of_f64_become_the_nearest_end_of_integers(target):
     ends = [float(np.iinfo(element_dtype(target)).max), float(np.iinfo(element_dtype(target)).min)]

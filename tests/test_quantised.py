@@ -5,14 +5,17 @@ import jax.numpy as jnp
 import numpy as np
 import onnx
 import onnxmodels
+import onnxquantised
 import pytest
 
 import eqsat
+from eqsat.model.diag import EqsatError
 from eqsat.model.generic import Generic
 from eqsat.ops.contractions.roles import contraction_roles
 from eqsat.ops.meaning.programs import evaluate_program
+from eqsat.report.rounding import inexact_rules
 
-RULES = ["default", "algebra/quantised"]
+RULES = ["default"]
 
 
 def quantised(x, scale, zero, dtype):
@@ -98,6 +101,42 @@ def test_layers_of_an_exporter_multiply_bytes(tmp_path):
     assert all(set(g.dtypes) == {"u8", "i8"} for g in products)
 
 
+@pytest.fixture(scope="module")
+def network(tmp_path_factory):
+    """A stem with a pool, a block that steps, and a head, as onnxruntime quantises them."""
+    file = tmp_path_factory.mktemp("quantised") / "net.onnx"
+    onnx.save(onnxquantised.resnet(16, 22, classes=10, stages=2, blocks=1), str(file))
+    return str(file)
+
+
+def test_between_products_of_a_network_are_bytes(network):
+    """Before any search: moves and pools are of u8, and f32 is what a product reads or gives."""
+    program = eqsat.optimize(network, stop_after="program").canonical
+    nodes = [(i, n) for i, n in enumerate(program.nodes) if n.op not in ("input", "weight")]
+    wide = {i for i, n in nodes if n.type.dtype == "f32"}
+    assert not [n for i, n in nodes if i in wide and n.op in ("pad", "reshape")]
+    pools = [n for n in program.nodes if isinstance(n.attr, Generic) and n.attr.combine == "max"]
+    assert [n.type.dtype for n in pools] == ["u8"]
+    readers = [n for n in program.nodes if wide & {*n.operands}]
+    assert all(is_product(n.attr) or n.type.dtype in ("u8", "f32") for n in readers)
+    sums = [n for n in readers if not is_product(n.attr) and n.type.dtype == "f32"]
+    assert [n.op for n in sums] == ["transpose"]  # of the weight of the head
+
+
+def test_a_network_computes_what_it_says(network):
+    run = eqsat.optimize(network, target="avx512-vnni", time_limit=30)
+    products = [n.attr for n in run.schedule.program.nodes if is_product(n.attr)]
+    assert len(products) == 7 and all(set(g.dtypes) == {"u8", "i8"} for g in products)
+    assert "multiply-integers" in inexact_rules(run)  # though most are before the search
+    assert run.verify(samples=1).ok
+
+
+def test_where_xla_computes_integers_one_by_one_products_stay_in_f32():
+    function, given, _ = two_layers(0, jnp.int8)
+    run = eqsat.optimize(function, *given, target="avx512-xla", rules=RULES, stop_after="egraph")
+    assert {n.attr.dtypes for n in run.egraph.nodes if is_product(n.attr)} == {("f32", "f32")}
+
+
 def is_product(attr):
     return isinstance(attr, Generic) and contraction_roles(attr) is not None
 
@@ -114,5 +153,65 @@ def test_a_sum_that_may_leave_i32_stays_in_f32():
         found = {n.attr.yields[0].dtype for n in run.egraph.nodes if is_product(n.attr)}
         return found
 
-    assert types(131_071) == {"f32", "i32"}
+    assert types(131_071) == {"i32"}
     assert types(131_072) == {"f32"}
+
+
+# ---- what does not fit ---------------------------------------------------------------------------
+def holding(name, array):
+    return onnx.numpy_helper.from_array(np.asarray(array), name)
+
+
+def beyond(name, number):
+    """A byte of the file's integers that is none."""
+    made = onnx.TensorProto(name=name, data_type=onnx.TensorProto.UINT8)
+    made.int32_data.append(number)
+    return made
+
+
+SCALE, ZERO = holding("s", np.float32(0.1)), holding("z", np.uint8(3))
+WRONG = {
+    "no scale": (["x", "", "z"], [ZERO], "E362"),
+    "a scale that nothing gives": (["x", "s", "z"], [ZERO], "E362.*reads `s`"),
+    "a zero point beyond its type": (["x", "s", "z"], [SCALE, beyond("z", 300)], "E363.*fit uint8"),
+    "below": (["x", "s", "z"], [SCALE, beyond("z", -1)], "E363.*fit uint8"),
+    "of 32 bits": (["x", "s", "z"], [SCALE, holding("z", np.int32(300))], "E368.*type int32"),
+    "a float": (["x", "s", "z"], [SCALE, holding("z", np.float32(3))], "E368.*type float32"),
+    "a scale of 0": (["x", "s", "z"], [holding("s", np.float32(0)), ZERO], "E368.*scale of 0"),
+    "no number": (["x", "s", "z"], [holding("s", np.float32("nan")), ZERO], "E368.*scale of nan"),
+    "unlike numbers": (
+        ["x", "s", "z"], [holding("s", np.ones(6, "f4")), holding("z", np.ones(5, "u1"))],
+        r"E368.*zero points \[5\] for scales \[6\]",
+    ),
+}  # fmt: skip
+
+
+def read_alone(folder, op, types, given, initializers):
+    x, y = (
+        onnx.helper.make_tensor_value_info(n, t, [4, 6]) for n, t in zip("xy", types, strict=True)
+    )
+    node = onnx.helper.make_node(op, given, ["y"], name="/q")
+    graph = onnx.helper.make_graph([node], "g", [x], [y], initializers)
+    opsets = [onnx.helper.make_opsetid("", 17)]
+    onnx.save(onnx.helper.make_model(graph, opset_imports=opsets), str(folder / "bad.onnx"))
+    return eqsat.optimize(str(folder / "bad.onnx"), stop_after="program")
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_scale_or_zero_point_that_does_not_fit_is_told(case, tmp_path):
+    given, initializers, told = WRONG[case]
+    types = onnx.TensorProto.FLOAT, onnx.TensorProto.UINT8
+    with pytest.raises(EqsatError, match=told):
+        read_alone(tmp_path, "QuantizeLinear", types, given, initializers)
+
+
+def test_a_zero_point_of_another_type_than_what_is_dequantised(tmp_path):
+    types = onnx.TensorProto.INT8, onnx.TensorProto.FLOAT
+    with pytest.raises(EqsatError, match=r"E368.*zero point of type uint8 for int8"):
+        read_alone(tmp_path, "DequantizeLinear", types, ["x", "s", "z"], [SCALE, ZERO])
+
+
+def test_weights_of_a_channel_of_zeros_have_a_scale_of_zero(tmp_path):
+    types = onnx.TensorProto.INT8, onnx.TensorProto.FLOAT
+    scales = [holding("s", np.zeros(6, "f4"))]
+    read_alone(tmp_path, "DequantizeLinear", types, ["x", "s"], scales)

@@ -30,14 +30,15 @@ def check_examples(ruleset: RuleSet) -> list[Diagnostic]:
 
 
 def example_target() -> Target:
-    """The reference machine, where producers and readers have to execute their loops alike.
+    """The reference machine, with kernels, whose producers and readers execute their loops alike.
 
     So what a rule asks of a target holds there.
     """
     from eqsat.lang.targets import load_target
 
     machine = load_target("reference")
-    return replace(machine, fusion=replace(machine.fusion, index_relation="identity"))
+    fusion = replace(machine.fusion, index_relation="identity")
+    return replace(machine, executor="kernels", fusion=fusion)
 
 
 def all_examples(ruleset: RuleSet) -> Iterator[tuple[Rule, Example]]:

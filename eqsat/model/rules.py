@@ -141,6 +141,7 @@ class Example:
 
 # how far apart floats take the sides of a rule that is tagged `inexact` (`hunt.bounds`)
 ROUNDINGS, FINITE = "roundings", "finite"
+INTEGERS = "integers"  # the tag of rules that round otherwise as they sum integers, exactly
 
 
 @dataclass(frozen=True)
@@ -229,6 +230,11 @@ class RuleSet:
     def everything(self) -> tuple[Rule | SpreadRule, ...]:
         """Rewrites, then spreads."""
         return (*self.rules, *self.spreads)
+
+    @property
+    def reorders_sums(self) -> bool:
+        """Whether sums of floats may be taken in another order."""
+        return any("inexact" in r.tags and INTEGERS not in r.tags for r in self.rules)
 
     @property
     def start(self) -> frozenset[str]:

@@ -40,6 +40,7 @@ DTYPES: dict[str, tuple[int, str]] = {
 NO_NAN = frozenset({"f6e2m3fn", "f6e3m2fn", "f4e2m1fn"})
 NO_ZERO = frozenset({"f8e8m0fnu"})
 NO_INFINITY = NO_NAN | NO_ZERO | {"f8e4m3fn", "f8e4m3fnuz", "f8e5m2fnuz"}
+SHORT = frozenset({"i8", "u8", "i16"})  # of which products are summed in 32 bits
 KIND_NAMES = {"f": "floating", "i": "a signed integer", "u": "an unsigned integer", "b": "bool"}
 
 _TYPE = re.compile(r"^\s*([a-z][a-z0-9]*)\s*\[([^\]]*)\]\s*$")

@@ -17,6 +17,7 @@ from eqsat.model.nest import Access, Bound, Nest
 from eqsat.model.plan import Plan
 from eqsat.model.tensor import DTYPES
 from eqsat.plan.cores import ASKED_BYTES, LINE
+from eqsat.plan.fused import in_groups
 from eqsat.plan.pads import rows_within, share_within, touched
 from eqsat.plan.roles import InlineBody, ProductFactor, ProductRoles, fetched_bytes
 from eqsat.plan.stages import access_loops
@@ -192,6 +193,10 @@ class Blocking:
         """Points of the reduction in a block."""
         return self.plan.k_block * self.inner_k
 
+    def run_points(self, loops: tuple[int, ...]) -> int:
+        """Points of the last reduction loops as panels hold them: of windows in whole groups."""
+        return in_groups(self.nest, loops, self.plan.fused if self.plan.windows else 1)
+
     @cached_property
     def copied_dtype(self) -> str:
         """Element type of copies in scratch: that of the sums, or what is multiplied in groups."""
@@ -204,20 +209,19 @@ class Blocking:
 
     @cached_property
     def is_biased(self) -> bool:
-        """Whether rows of i8 are copied with 128 added, as four products at once take one factor
-        unsigned."""
+        """Whether rows of i8 are copied with 128 added: four products take one factor unsigned."""
         return self.plan.fused == 4 and {f.narrow for f in self.factors} == {"i8"}
 
     @cached_property
     def sums_columns(self) -> bool:
-        """Whether copies of panels add up their columns, for what is taken off biased rows: tiles
-        that leave out points of the reduction add them up themselves."""
+        """Whether copies of panels add up their columns: tiles that leave points out do that."""
         return self.is_biased and not self.skipping
 
     @cached_property
     def panel_elements(self) -> int:
         """Of a copied panel, whole groups."""
-        return -(-self.block_k // self.plan.fused) * self.plan.fused * self.panel_row
+        rows = self.plan.k_block * self.run_points(self.plan.reduced[1:])
+        return -(-rows // self.plan.fused) * self.plan.fused * self.panel_row
 
     @cached_property
     def a_row(self) -> int:
@@ -246,8 +250,7 @@ class Blocking:
 
     @cached_property
     def skipping(self) -> tuple[Bound, ...]:
-        """Bounds that tell for a whole tile at which points of the outermost reduction loop it
-        reads pads alone: nothing is multiplied there."""
+        """Bounds that tell at which points of the outermost sum a whole tile reads pads alone."""
         p = self.plan
         if not p.reduced or not (p.strips or (p.windows and self.inner_k >= WORTH_SKIPPING)):
             return ()
@@ -262,8 +265,7 @@ class Blocking:
         return found.pads if found else ()
 
     def beside_pads(self, level: int, tile: int = 0) -> list[tuple[int, int]]:
-        """Of every point of a reduction loop the rows of a tile that are no pads, as (first, end);
-        empty where that makes no difference."""
+        """Per point of a reduction loop a tile's rows that are no pads, as (first, end), if any."""
         b = self._along_rows(level)
         if b is None:
             return []

@@ -66,7 +66,7 @@ def tiled_work(sizes: Blocking, machine: Machine, items: int) -> Work:
     p, nest = sizes.plan, sizes.nest
     if p.dot:
         return _dots(sizes, items)
-    k = -(-nest.points(p.reduced) // p.fused)
+    k = -(-sizes.run_points(p.reduced) // p.fused)
     points = nest.points(p.batch) * nest.points(p.outer_rows)
     more = int(sizes.is_biased and not sizes.sums_columns)  # columns are added up, too
     columns = nest.points(p.outer_columns) // p.wide

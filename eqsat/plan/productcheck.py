@@ -58,7 +58,9 @@ def _loops(a: Access) -> set[int]:
 
 
 def zeros_beyond(nest: Nest, arguments: list[Argument], body: Expr) -> list[Bound]:
-    """Bounds beyond which a factor that is but one value is 0."""
+    """Bounds beyond which a factor that is but one value, or its cast, is 0."""
+    while body.fn == "cast":
+        (body,) = body.args
     if body.fn != "arg" or len(arguments) != 1:
         return []
     (a,) = arguments

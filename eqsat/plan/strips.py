@@ -31,7 +31,7 @@ def padded_loops(
     """Reduction loops that have pads with the outer rows, and those with the rows; None if A is
     more than an access with pads, or these depend on other loops."""
     holder = holder_of(found.inside, found.factor)
-    if not isinstance(holder, Access) or holder.dtype != "f32":
+    if not isinstance(holder, Access) or not is_walked(roles, holder):
         return None
     own: dict[int, int] = {}  # loop of rows -> of the reduction
     for b in found.pads:
@@ -71,6 +71,11 @@ def _rows_of_taps(sizes: Blocking) -> list[int]:
     level = next((i for i in levels if sizes.beside_pads(i)), 0)
     tiles = range(sizes.plan.row_tiles if level else 0)
     return [end - first for t in tiles for first, end in sizes.beside_pads(level, t)]
+
+
+def is_walked(roles: ProductRoles, a: Access | None) -> bool:
+    """Whether tiles of a strip read these elements where they lie: f32, or what i32 widens."""
+    return a is not None and (a.dtype == "f32" or roles.dtype == "i32")
 
 
 def strip_blocks(nest: Nest, roles: ProductRoles, one: Tiling, machine: Machine) -> Tiling:

@@ -149,7 +149,7 @@ def _sums(sizes: Blocking) -> Iterator[str]:
         yield "a block of the reduction is not all inner points"
     if p.fused > 1:
         own = nest.sizes[p.reduced[-1]] if p.reduced else 1
-        if len(p.reduced) > 1 and own % p.fused:
+        if len(p.reduced) > 1 and own % p.fused and not p.windows:
             yield f"groups of {p.fused} products do not divide {own} points"
         if sum(sizes.in_scratch) < 2:
             yield "groups of products are not copied"
@@ -301,7 +301,11 @@ def _scratch(sizes: Blocking) -> Iterator[str]:
     points = p.k_block * sizes.nest.points(p.reduced[1:])
     a = p.tile_block * p.rows * points if p.copied[0] else 0
     a = math.prod(sizes.window.extents) if p.windows else a
-    b = -(-points // p.fused) * p.fused * p.vectors * p.lanes if p.copied[1] else 0
+    rows = points
+    if p.windows and len(p.reduced) > 1:  # every run along the innermost loop in whole groups
+        last = sizes.nest.sizes[p.reduced[-1]]
+        rows = points // last * (-(-last // p.fused) * p.fused)
+    b = -(-rows // p.fused) * p.fused * p.vectors * p.lanes if p.copied[1] else 0
     tiles = p.tile_block * p.panel_block if p.k_blocks > 1 else 1
     kept = p.k_blocks > 1 or not p.in_registers
     sums = tiles * p.rows * p.vectors * p.lanes if kept else 0

@@ -24,7 +24,13 @@ from eqsat.plan.roles import (
     source_access,
 )
 from eqsat.plan.stages import access_loops
-from eqsat.plan.strips import LEAST_PRODUCTS, MOST_TAPS, leaves_much_out, padded_loops
+from eqsat.plan.strips import (
+    LEAST_PRODUCTS,
+    MOST_TAPS,
+    is_walked,
+    leaves_much_out,
+    padded_loops,
+)
 from eqsat.plan.windows import Coordinates
 
 MOST_DOT_ROWS = 12  # rows of sums along the reduction: 16 registers hold them and what they read
@@ -193,7 +199,7 @@ def _strips(
         order = (*first, *(i for i in roles.reduced if i not in (*first, *last)), *last)
         order = order if padded else None
     else:
-        is_plain = a.plain and a.plain.dtype == "f32" and not _must_copy(nest, a, own, rows)
+        is_plain = is_walked(roles, a.direct) and not _must_copy(nest, a, own, rows)
         order = _reduction_order(nest, roles, a, b) if is_plain else None
     if not order or nest.points(order) > CHAIN or nest.sizes[order[-1]] > MOST_TAPS:
         return
@@ -251,10 +257,8 @@ def _groups(
     machine: Machine,
 ) -> int:
     """Products of a group whose elements of A follow each other in a window; 0: there are none."""
-    together = products_at_once(nest, a, b, reduced, machine)
-    if together == 1 or nest.sizes[reduced[-1]] % together or not _lie_along(found, reduced[-1]):
-        return 0
-    return together if found.strides[-1][reduced[-1]] == 1 else 0
+    together = products_at_once(nest, a, b, reduced, machine, in_windows=True)
+    return together if together > 1 and found.strides[-1][reduced[-1]] == 1 else 0
 
 
 def _lie_along(found: Coordinates, loop: int) -> bool:

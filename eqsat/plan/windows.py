@@ -39,7 +39,7 @@ class Coordinates:
     def pads(self) -> tuple[Bound, ...]:
         """Bounds over the loops of the nest, beyond each of which the factor is 0."""
         holder = holder_of(self.inside, self.factor)
-        if holder is None or holder.fill:
+        if holder is None or holder.fill is None or holder.fill != 0:
             return ()
         return tuple(self._over_loops(b) for b in holder.bounds)
 
@@ -50,8 +50,12 @@ class Coordinates:
 
 
 def holder_of(inside: Nest, factor: ProductFactor) -> Access | Stage | None:
-    """The access or stage whose value the factor is, also where its bounds do not hold."""
-    found = factor.arguments[factor.body.value] if factor.body.fn == "arg" else None
+    """The access or stage whose value the factor is, also where its bounds do not hold; as wide as
+    the sums, or cast to that."""
+    body = factor.body
+    while body.fn == "cast":
+        (body,) = body.args
+    found = factor.arguments[body.value] if body.fn == "arg" else None
     holder = inside.stages[found] if isinstance(found, int) else found
     if isinstance(holder, Stage) and len(holder.arguments) != 1:  # it has another value there
         return None

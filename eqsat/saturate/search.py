@@ -20,6 +20,7 @@ from eqsat.model.program import Program
 from eqsat.model.rules import RuleSet
 from eqsat.model.symbols import sizes_of
 from eqsat.model.target import Target
+from eqsat.ops.algebra.quantised import sums_integers
 from eqsat.ops.contractions.encodings import encoding_tiles
 from eqsat.ops.generics.interchange import index_relation
 from eqsat.ops.programs.binding import bind_attr
@@ -61,7 +62,10 @@ class Tally:
 
 def target_facts(target: Target) -> dict[str, Callable[..., Any]]:
     """The functions that tell facts of a target and take no arguments."""
-    return {"target.index_relation": partial(index_relation, target)}
+    return {
+        "target.index_relation": partial(index_relation, target),
+        "target.sums_integers": partial(sums_integers, target),
+    }
 
 
 def _priced(sizes: Mapping[str, int], function: Callable[..., Any]) -> Callable[..., Any]:

@@ -28,7 +28,7 @@ def unstated_equalities(
         return len(program.nodes) + sum(len(facts.nodes) for facts in known)
 
     known = list(loops)
-    alike = like_parts(program, first(), is_inexact(rules))
+    alike = like_parts(program, first(), rules.reorders_sums)
     known += [] if alike is None else [alike]
     many, shared = weights_of_one(program, first()), shared_weights(program, first())
     blocks = find_blocks(program) if many is not None or shared is not None else None
@@ -40,8 +40,3 @@ def unstated_equalities(
     if shared is not None and (blocks is None or not blocks.carried):
         known.append(shared)
     return tuple(known)
-
-
-def is_inexact(rules: RuleSet) -> bool:
-    """Whether sums of floats may be taken in another order."""
-    return any("inexact" in r.tags for r in rules.rules)

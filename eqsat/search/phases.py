@@ -19,7 +19,7 @@ from eqsat.report.log import log_phase
 from eqsat.request.source import Source
 from eqsat.run import Run
 from eqsat.run.seconds import timed
-from eqsat.search.facts import is_inexact, unstated_equalities
+from eqsat.search.facts import unstated_equalities
 from eqsat.search.schedules import PLACING_SECONDS, with_schedules
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def searched(run: Run, stop_after: str | None, stop: Stop | None, deadline: floa
     """Every stage up to `stop_after`; all together end at the deadline (of time.monotonic())."""
     if stop_after == "program":
         return run
-    run, bodies = _with_bodies(run, deadline)
+    run, bodies = _with_bodies(_of_integers(run), deadline)
     phase("saturate")
     with timed(run.seconds, "saturate"):
         run = saturated(run, bodies, deadline)
@@ -55,6 +55,17 @@ def searched(run: Run, stop_after: str | None, stop: Stop | None, deadline: floa
         run = with_schedules(run, min(PLACING_SECONDS, (deadline - time.monotonic()) / 2))
     log_phase(run, "schedule")
     return run if run.target.mesh is None else _cut(run, deadline)
+
+
+def _of_integers(run: Run) -> Run:
+    """With products of integers from the start, where rules and target would make them anyway."""
+    from eqsat.ops.algebra.quantised import sums_integers
+    from eqsat.ops.spelling.chains import with_integer_products
+
+    asked = {r.name for r in run.rules.rules} >= {"multiply-integers", "multiply-shifted-integers"}
+    if not asked or run.family is not None or not sums_integers(run.target):
+        return run
+    return replace(run, canonical=with_integer_products(run.canonical))
 
 
 def _cut(run: Run, deadline: float) -> Run:
@@ -149,7 +160,7 @@ def _with_bodies(run: Run, deadline: float) -> tuple[Run, Bodies | None]:
             run.seconds[name] = (run.seconds.get(name) or 0.0) + took
         return runs
 
-    bodies = search_bodies(run.canonical, search, is_inexact(run.rules))
+    bodies = search_bodies(run.canonical, search, run.rules.reorders_sums)
     # a family's bodies are searched at the sizes it is priced at, so the whole is, too
     return replace(run, canonical=bodies.canonical, bodies=bodies.runs, family=None), bodies
 

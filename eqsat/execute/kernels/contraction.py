@@ -315,7 +315,7 @@ class CacheBlocks:
             place = code.affine(source.base, source.strides, here.at)
             return code.at(self.a, frame.copied_kind, place)
         offset = code.affine(source.base, source.strides, here.at)
-        return code.at(frame.reads[source.buffer], frame.source_kind(0), offset)
+        return code.at(frame.reads[source.buffer], TYPES[source.dtype], offset)
 
     def _in_window(self, frame: Frame, first: Index) -> dict[int, Index]:
         """Indices of the loops of which a window is a part, from its first points on."""

@@ -77,7 +77,7 @@ def _over_reduction(
         if not inner:
             innermost(here, to, start, size)
             return
-        width = nest.points(inner) * step
+        width = frame.sizes.run_points(inner) * step
 
         def turn(i: Index) -> None:
             moved = here.moved({loop: code.add(start, i)})

@@ -163,8 +163,8 @@ def converted(code: Code, x: Value, dtype: str, wanted: str) -> Value:
 def operands(frame: Frame) -> tuple[Steps, list[Steps]]:
     """Of the rows' factor and of what the columns' is made of: as an access steps, or as its copy
     in scratch."""
-    p, s, nest = frame.plan, frame.sizes, frame.nest
-    linear = tuple(nest.points(p.reduced[i + 1 :]) for i in range(len(p.reduced)))
+    p, s = frame.plan, frame.sizes
+    linear = tuple(s.run_points(p.reduced[i + 1 :]) for i in range(len(p.reduced)))
     own, sums = s.copied_dtype, s.roles.dtype
     rows = Steps(s.a_row, 0, 0, linear, own, sums) if p.copied[0] else _stepping(s, s.a_access)
     if p.copied[1]:

@@ -22,7 +22,7 @@ from eqsat.execute.kernels.lanes import F32, Lanes
 from eqsat.model.expr import BottomUp, Expr
 from eqsat.model.nest import NoNest
 from eqsat.model.tensor import DTYPES, is_float
-from eqsat.ops.meaning.scalar import FUNCTIONS, hold
+from eqsat.ops.meaning.scalar import FUNCTIONS, hold, integer_range, typing
 
 # bound of every approximated f32 function, in units in the last place
 ULPS: Mapping[str, float] = approximations.ULPS | wide.ULPS
@@ -62,10 +62,20 @@ class Lowering:
         dtype: str = "f32",
     ):
         self.code, self.lanes, self.leaves, self.dtype = code, lanes, leaves, dtype
-        self._value: BottomUp[Expr, Typed] = BottomUp(self._step)
+        self._types = typing([x.dtype or dtype for x in leaves])
+        self._value: BottomUp[Expr, Typed] = BottomUp(self._step, self._parts)
 
     def __call__(self, bodies: Sequence[Expr]) -> list[Typed]:
         return [self._value(body) for body in bodies]
+
+    def _parts(self, e: Expr) -> Sequence[Expr]:
+        """A float that becomes an integer need not be brought between its ends: the cast does."""
+        if e.fn != "cast" or DTYPES.get(e.value, (0, ""))[1] not in "iu":
+            return e.args
+        (x,), (low, high) = e.args, integer_range(e.value)
+        while _clips_beyond(x, low, high) and self._types(x.args[0]) in FLOAT_LANES:
+            x = x.args[0]
+        return (x,)
 
     def _step(self, e: Expr, values: Sequence[Typed]) -> Typed:
         if e.fn == "arg":
@@ -104,6 +114,15 @@ class Lowering:
         return found if found.dtype == "bool" else lane_cast(self.code, self.lanes, found, dtype)
 
 
+def _clips_beyond(e: Expr, low: int, high: int) -> bool:
+    """Whether it is no more, or no less, than a number that is not between two ends."""
+    if e.fn not in ("min", "max") or e.args[1].fn != "const" or e.args[0].fn == "const":
+        return False
+    limit = e.args[1].value
+    return limit >= high if e.fn == "min" else limit <= low
+
+
+FLOAT_LANES = ("f32", "f64")
 ELEMENTS: dict[str, Any] = {"bool": ll.IntType(1)} | casts.ELEMENTS
 
 

@@ -18,7 +18,8 @@ from eqsat.model.expr import Expr, arg, call, cast, const, literal
 from eqsat.model.generic import Generic, Yield
 from eqsat.model.movement import Move
 from eqsat.model.precision import NONE, SIGNIFICAND
-from eqsat.model.tensor import DTYPES, is_float
+from eqsat.model.target import Target
+from eqsat.model.tensor import DTYPES, SHORT, is_float
 from eqsat.ops.algebra.linear import REALS, factors, times
 from eqsat.ops.contractions.roles import contraction_roles
 from eqsat.ops.declare import attr_functions
@@ -26,7 +27,6 @@ from eqsat.ops.generics.canonical import canonical_generic, compose_maps, identi
 from eqsat.ops.meaning.scalar import constant_value, hold, integer_range, result_dtype, typing
 from eqsat.ops.movement.moves import pad_of, pad_value
 
-SHORT = frozenset({"i8", "u8", "i16"})
 Operand = tuple[Map, Shape, str]  # how it is read, its shape and element type
 
 
@@ -246,6 +246,20 @@ def pad_integers(g: Generic, pad: Move) -> PaddedOperand | None:
     return PaddedOperand(move, sig)
 
 
+# ---- machines ----------------------------------------------------------------------------------
+def sums_integers(target: Target) -> bool:
+    """Whether products of integers are no slower than those of floats on every device: in kernels,
+    on GPUs and on TPUs. XLA computes them one by one on CPUs."""
+    machines = [t for _, t in target.devices] or [target]
+    return all(t.executor != "xla" or t.units or t.native_tiles for t in machines)
+
+
+def _any_target() -> bool:
+    """Whether products of integers are no slower on the target than those of floats."""
+    return True
+
+
 FUNCTIONS = attr_functions(
-    is_dequantisation, integer_product, shifted_integer_product, pad_integers
-)
+    is_dequantisation, integer_product, shifted_integer_product, pad_integers,
+    ("target.sums_integers", _any_target),
+)  # fmt: skip

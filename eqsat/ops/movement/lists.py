@@ -92,6 +92,7 @@ FUNCTIONS |= {
     "wasted": _fact("wasted", "of this value of the input program less than nine tenths are read"),
     "defined": _fact("defined", "of the input program, and no lane of it may hold anything"),
     "counts": _fact("counts", "a weight of the input program that holds 0, 1, 2 …"),
+    "short": _fact("short", "a value of the input program of integers of 8 or 16 bits"),
     "is_contraction": AttrFunction(
         ("sig",), "bool", "a sum of products with m, n or k loops", _is_contraction
     ),

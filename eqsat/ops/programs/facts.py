@@ -18,6 +18,7 @@ from eqsat.model.leaves import Leaf
 from eqsat.model.program import Node, Program
 from eqsat.model.region import Region, whole_region
 from eqsat.model.symbols import sizes_of
+from eqsat.model.tensor import SHORT
 from eqsat.ops.meaning.iotas import is_iota
 from eqsat.ops.op import Reads
 from eqsat.ops.programs.binding import bind_program
@@ -135,8 +136,15 @@ def counts(program: Program) -> tuple[bool, ...]:
     )
 
 
+# ---- short ---------------------------------------------------------------------------------------
+def short(program: Program) -> tuple[bool, ...]:
+    """Which values hold integers of 8 or 16 bits."""
+    return tuple(len(n.types) == 1 and n.type.dtype in SHORT for n in program.nodes)
+
+
 FACTS: Mapping[str, Callable[[Program], tuple[bool, ...]]] = {
     "wasted": wasted,
     "defined": defined,
     "counts": counts,
+    "short": short,
 }

@@ -20,17 +20,19 @@ from eqsat.model.expr import Expr, arg
 from eqsat.model.generic import Generic
 from eqsat.model.limits import MOST_OPERANDS
 from eqsat.model.program import Builder, Node, Program, is_same, prune
-from eqsat.model.tensor import DTYPES
+from eqsat.model.tensor import DTYPES, SHORT
 from eqsat.ops.algebra.reductions import without_nested_reductions
 from eqsat.ops.contractions.roles import contraction_roles
 from eqsat.ops.generics.canonical import Operand, compose_maps, generic_node
 from eqsat.ops.generics.interchange import without_orders
 from eqsat.ops.meaning.scalar import FUNCTIONS
 from eqsat.ops.spelling.equalsums import without_equal_sums
+from eqsat.ops.spelling.integerproducts import integer_products
 from eqsat.ops.spelling.normal import normal
 from eqsat.ops.spelling.parts import shared
 from eqsat.ops.spelling.squeeze import drop_unit_dims
 from eqsat.ops.spelling.stencils import as_stencils
+from eqsat.ops.spelling.storedbytes import BYTES, moved_as_bytes
 from eqsat.ops.spelling.trips import with_trips
 from eqsat.ops.spelling.unread import without_waste
 from eqsat.ops.spelling.updates import without_read_backs
@@ -48,6 +50,15 @@ def canonical(program: Program) -> Program:
     with uncollected():
         found = _settled(without_equal_sums(_cut(_spelled(program.numbered()))))
         return with_trips(found.numbered())
+
+
+def with_integer_products(program: Program) -> Program:
+    """A canonical program with products of dequantised numbers as those of integers, merged."""
+    if not any(n.types[0].dtype in SHORT for n in program.nodes):
+        return program
+    with uncollected():
+        found = integer_products(program)
+        return program if is_same(found, program) else with_trips(_settled(found).numbered())
 
 
 def leaves_work_out(program: Program) -> bool:
@@ -70,7 +81,7 @@ def _settled(program: Program) -> Program:
     """Merged and spelled in turns: a merged body may be smaller, and less to read may be merged."""
     while True:
         merged = as_stencils(merge_elementwise(shared(program)))
-        found = normal(through_views(without_nested_reductions(merged)))
+        found = normal(through_views(moved_as_bytes(without_nested_reductions(merged))))
         if found == program:
             return found
         program = found
@@ -176,7 +187,7 @@ def _part(program: Program, n: Node, parts: Mapping[int, _Chain], *, keeps_narro
         p = parts.get(o) if program.uses[o] == 1 else None
         found: Sequence[Operand] = [(o, m)]
         fits = p is not None and _is_mergeable(p, g, m, operands, operations)
-        if p is not None and fits and not (keeps_narrow and _narrows(program, p)):
+        if p is not None and fits and not (keeps_narrow and _narrows(program, p, g)):
             operands -= len(p.reads) - 1
             operations += p.operations
             taken[j] = p
@@ -207,10 +218,16 @@ def _is_mergeable(part: _Chain, g: Generic, m: Map, operands: int, operations: i
     return tuple(g.sizes[d] for d in loops if d is not None) == p.sizes
 
 
-def _narrows(program: Program, part: _Chain) -> bool:
-    """A cast to a narrower type stays: its result is the smaller thing to leave in memory."""
+def _narrows(program: Program, part: _Chain, reader: Generic) -> bool:
+    """A cast to a narrower type stays: its result is the smaller thing to leave in memory.
+
+    So do bytes that were computed of several values, in front of what widens them.
+    """
     widest = max(DTYPES[program.nodes[o].type.dtype][0] for o, _ in part.reads)
-    return DTYPES[part.generic.yields[0].dtype][0] < widest
+    dtype = part.generic.yields[0].dtype
+    if len(part.reads) > 1 and dtype in BYTES:
+        widest = max(widest, DTYPES[reader.yields[0].dtype][0])
+    return DTYPES[dtype][0] < widest
 
 
 def _kept(

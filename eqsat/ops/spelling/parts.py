@@ -17,6 +17,7 @@ from eqsat.model.program import Builder, Node, Program, prune
 from eqsat.ops.algebra.linear import replaced
 from eqsat.ops.generics.canonical import Operand, generic_node, identity
 from eqsat.ops.meaning.scalar import FUNCTIONS, result_dtype
+from eqsat.ops.spelling.storedbytes import is_byte_function
 
 Known = dict[tuple[str, str], tuple[int, Shape]]  # form and type -> the value, its shape
 
@@ -33,7 +34,7 @@ def shared(program: Program) -> Program:
             new[i] = b.move(n, operands)
             continue
         new[i] = _written(b, n, operands, g, known)
-        if g.rank == len(g.sizes) and g.body.args:
+        if g.rank == len(g.sizes) and g.body.args and not is_byte_function(g):
             key = _form(g, operands, g.body), g.yields[0].dtype
             known.setdefault(key, (new[i], g.result_shape))
     return prune(b.build([new[r] for r in program.results], program.symbols))

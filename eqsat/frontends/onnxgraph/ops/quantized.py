@@ -43,9 +43,31 @@ def _zero_point(c: OnnxCall) -> Any | None:
     return _spread(c, c.shape(0), c[2])
 
 
+def _check(c: OnnxCall, dtype: np.dtype[Any]) -> None:
+    """EqsatError E368 of a zero point that is no number of the quantised type, or a scale that is
+    no number: what is divided by it would be none either."""
+    if c.has(2):
+        zero = c.held(2)
+        if zero.dtype != dtype:
+            raise c.error("E368", f"has a zero point of type {zero.dtype} for {dtype}")
+        if zero.shape != c.shape(1) and zero.array.size != 1:
+            scales = list(c.shape(1))
+            raise c.error("E368", f"has zero points {list(zero.shape)} for scales {scales}")
+    scale = c.held(1)
+    if not scale.known or scale.dtype.kind != "f":
+        return
+    divides = c.node.op == "QuantizeLinear"
+    wrong = scale.array[~np.isfinite(scale.array) | (divides & (scale.array == 0))]
+    if wrong.size:
+        raise c.error("E368", f"has a scale of {wrong.flat[0]}")
+
+
 @operator("QuantizeLinear", newest=28)
 def quantize_linear(c: OnnxCall) -> Any:
     dtype = _quantized_type(c)
+    if not _is_quantized(dtype):
+        raise c.error("E368", f"has a zero point of type {dtype}, which is none to quantise to")
+    _check(c, dtype)
     zero = _zero_point(c)
     scale, x = _spread(c, c.shape(0), c[1]), c[0]
     if x.dtype.kind == "i":
@@ -60,6 +82,11 @@ def _quantized_type(c: OnnxCall) -> np.dtype[Any]:
     if not number:
         return np.dtype(np.uint8)
     return element_dtype(stored_type(number, c.node.label).name)
+
+
+def _is_quantized(dtype: np.dtype[Any]) -> bool:
+    is_short = dtype.kind in "iu" and dtype.itemsize <= 2
+    return is_short or dtype.name in ("int4", "uint4", *SMALL_FLOATS)
 
 
 def quantised_range(dtype: np.dtype[Any]) -> tuple[int, int]:
@@ -85,6 +112,7 @@ def quantized(c: OnnxCall, x: Any, scale: Any, zero: Any | None, dtype: np.dtype
 
 @operator("DequantizeLinear", newest=28)
 def dequantize_linear(c: OnnxCall) -> Any:
+    _check(c, c.dtype(0))
     scale = _spread(c, c.shape(0), c[1])
     number = int(c.attribute("output_dtype", 0))
     dtype = element_dtype(stored_type(number, c.node.label).name) if number else scale.dtype
