@@ -18,8 +18,8 @@ help: ## print this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | \
 	  while IFS='|' read -r name text; do printf '%-18s %s\n' "$$name" "$$text"; done
 
-demo: $(DEMO) ## install into .venv, run experiments/quickstart.yaml, print its table and its pages
-	@$(BIN)/eqsat experiment experiments/quickstart.yaml
+demo: $(DEMO) ## install into .venv, run experiments/quickstart.yaml on this machine's target, print its table and its pages
+	@$(BIN)/eqsat experiment experiments/quickstart.yaml --target auto
 	@$(BIN)/eqsat report results/eqsat -o results/demo.html --quiet >/dev/null
 	@echo "table: file://$(CURDIR)/results/quickstart.html"
 	@echo "graph: file://$(CURDIR)/results/demo.html"

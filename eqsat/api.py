@@ -96,7 +96,7 @@ def optimize(
     * example_args, keywords: arrays or `jax.ShapeDtypeStruct`.
     * rules, without: rule sets by name or file, and rules, sets or tags that are left out.
     * target: by name, file or value. `auto` is the target of this machine: the one that `eqsat
-      calibrate` wrote, otherwise a shipped one for the features of its CPU.
+      calibrate` wrote, otherwise a shipped one for its CPU, scaled by what is measured here once.
     * devices: a map of several devices, by name, file or value, instead of a target.
     * mesh: devices along axes, in place of those of the target's mesh (`"data=4,model=2"`); the
       target knows their links. On a mesh `memory` in `budget` is of each device.

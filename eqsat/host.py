@@ -5,11 +5,18 @@ from __future__ import annotations
 import os
 import platform
 import re
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 CPUINFO = Path("/proc/cpuinfo")
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+USUAL = (
+    ("l1", 32 << 10),
+    ("l2", 1 << 20),
+    ("l3", 32 << 20),
+)  # caches where the system does not tell
+LARGEST_PROBE = 256 << 20  # bytes of a buffer that memory is measured with
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 ARM, X86 = ("aarch64", "arm64"), ("x86_64", "amd64")
 # features that kernels may use: the system's word -> LLVM's
@@ -84,6 +91,24 @@ def memory_bytes() -> int:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
         return 0
+
+
+@dataclass(frozen=True)
+class MemoryLevel:
+    """A memory level; probed_bytes is the size of the buffer that is measured in it."""
+
+    name: str
+    size_bytes: int
+    probed_bytes: int
+
+
+def memory_levels(folder: Path = CACHES, first: int = 2) -> list[MemoryLevel]:
+    """Caches from level `first` on, and memory; usual sizes where they are unknown."""
+    every = sorted(caches(folder).items()) or list(USUAL)
+    found = [c for c in every if int(c[0][1:]) >= first] or [every[-1]]
+    last = found[-1][1]
+    memory = MemoryLevel("dram", max(memory_bytes(), 4 * last), min(4 * last, LARGEST_PROBE))
+    return [*(MemoryLevel(name, size, size // 2) for name, size in found), memory]
 
 
 def cores() -> int:

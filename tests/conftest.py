@@ -1,4 +1,4 @@
-"""Tests remember hunts in a folder of theirs, know no targets of the user's, and race nothing.
+"""Tests have folders of their own, know no targets of the user's, race and measure nothing.
 
 What a race keeps depends on the machine; tests of races switch them on.
 """
@@ -15,10 +15,12 @@ from eqsat.execute import race
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in ("EQSAT_CACHE", "EQSAT_CONFIG")}
+    folders = ("EQSAT_CACHE", "EQSAT_CONFIG")
+    before = {name: os.environ.get(name) for name in (*folders, "EQSAT_MEASURE")}
     race.SECONDS = 0.0
-    for name in before:
+    for name in folders:
         os.environ[name] = str(tmp_path_factory.mktemp(name.lower()))
+    os.environ["EQSAT_MEASURE"] = "never"  # `auto` is a shipped target, whatever runs the tests
     yield
     for name, value in before.items():
         if value is None:

@@ -14,7 +14,7 @@ import eqsat
 from eqsat import host
 from eqsat.cli import run
 from eqsat.lab import calibrate as lab
-from eqsat.lab.calibrate import kernels
+from eqsat.lab.calibrate import kernelprograms, kernels
 from eqsat.lab.calibrate.kernelprograms import probed_programs
 from eqsat.lab.calibrate.kernels import KernelCalibration, RunTimer, calibrate_kernels
 from eqsat.lab.calibrate.probes import Probe
@@ -77,6 +77,12 @@ def test_programs_of_probes_have_distinct_names_and_the_shapes_they_say():
         assert np.shape(got) == (*sizes[:-2], sizes[-1])
 
 
+def test_every_probe_that_is_no_kernel_can_be_run_and_has_a_price():
+    """An opaque op has neither a function, in a program alone, nor a price."""
+    for source in kernelprograms._by_xla():
+        assert "opaque" not in {n.op for n in source.make().nodes}, source.name
+
+
 def test_a_dispatch_is_run_as_often_as_asked():
     """XLA may take what has no side effects out of a loop, if it is the same in every turn."""
     runs = []
@@ -120,6 +126,18 @@ def test_short_runs_are_repeated_until_they_can_be_measured():
     first = len(asked)
     timer(probe)
     assert len(asked) == first + 2
+
+
+def test_runs_take_longer_than_a_call_without_any():
+    """E420 of a pass over 48 MB: three runs took less than what a call by itself varies by."""
+    now, asked = [0.0], []
+
+    def call(count: int) -> None:
+        asked.append(count)
+        now[0] += 3e-2 + count * 4e-3
+
+    assert RunTimer(clock=lambda: now[0])(Probe("p", 1, lambda: call)) == pytest.approx(4e-3)
+    assert max(asked) * 4e-3 > 3 * 3e-2
 
 
 # ---- the command -----------------------------------------------------------------------------

@@ -229,6 +229,17 @@ def test_a_row_may_run_on_a_map_of_devices(tmp_path):
     assert both["dispatches"] > one["dispatches"]
 
 
+def test_another_target_takes_the_place_of_the_only_one(tmp_path):
+    path = tmp_path / "one.yaml"
+    path.write_text("experiment: one\ndoc: d\nprograms: two_packs\ntargets: reference\n")
+    found = eqsat.Experiment.read(path).on("no-data-tiling").plan.cells
+    assert [(c.name, c.target) for c in found] == [("two_packs@no-data-tiling", "no-data-tiling")]
+    with pytest.raises(EqsatError, match="E200"):
+        eqsat.Experiment.read(path).on("no-data-tilin")
+    with pytest.raises(EqsatError, match=r"E263.*rows of 2 targets"):
+        eqsat.Experiment.read(written(tmp_path)).on("reference")
+
+
 @pytest.mark.parametrize(
     ("line", "code"),
     [

@@ -102,6 +102,9 @@ def test_weights_come_from_where_all_of_them_are():
     assert traffic[0] == pytest.approx(8 * traffic[1], rel=0.01)
 
 
+ENDS = ((0, (1, 0)), (1, (0, 1)))  # of a concat: its loop is the only one
+
+
 def test_touched_bytes_count_rows_of_a_gather_and_windows_once():
     body = arg(0)
     rows = Access(
@@ -112,6 +115,16 @@ def test_touched_bytes_count_rows_of_a_gather_and_windows_once():
     window = Access(0, "f32", (1, 1))
     slide = Nest((62, 3), (Stage(2, (0,), body, (window,), "f32", "add", (1,)),), ())
     assert touched_bytes(slide) == {0: 64 * 4}
+
+
+def test_all_parts_of_a_result_are_touched():
+    """A concat of two rows: it was priced as if it wrote one of them."""
+    stages = [Stage(2 + i, (i,), arg(0), (Access(i, "f32", one),), "f32") for i, one in ENDS]
+    stores = [Store(Access(9, "f32", one, base=64 * i), i, (i,)) for i, one in ENDS]
+    both = Nest((64, 32), tuple(stages), tuple(stores))
+    assert touched_bytes(both) == {0: 64 * 4, 1: 32 * 4, 9: 96 * 4}
+    alike = replace(both, stores=(stores[0], replace(stores[0], stage=0)))
+    assert touched_bytes(alike)[9] == 64 * 4, "the same loops: the same elements, as far as known"
 
 
 def test_cores_share_work_items():

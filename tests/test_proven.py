@@ -14,7 +14,6 @@ import eqsat
 from eqsat.entry.whatif import without_rules
 from eqsat.judging.foreign import foreign_run
 from eqsat.judging.judge import judge
-from eqsat.lab.calibrate.file import measured_on
 from eqsat.lab.pivot import pivot_text
 from eqsat.lab.resultpage import results_page
 from eqsat.lab.results import CellResult, Results
@@ -22,6 +21,7 @@ from eqsat.lab.store.record import record_of
 from eqsat.lang.experiments import Cell
 from eqsat.lang.settings import override
 from eqsat.lang.targets import read_target
+from eqsat.lang.targettext import measured_on
 from eqsat.model.selection import GoalRequest
 from eqsat.model.target import Target
 from eqsat.report.mesh import front_table, mesh_claim

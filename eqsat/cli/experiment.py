@@ -47,6 +47,10 @@ def experiment(
             "--screen", help="Run rows of `ablate:` only if the rule they leave out matched."
         ),
     ] = False,
+    target: Annotated[
+        str,
+        typer.Option("--target", help="This target in place of the experiment's only one."),
+    ] = "",
     pivot: Annotated[
         str,
         typer.Option(
@@ -83,7 +87,7 @@ def experiment(
         from eqsat.run.artefact import check_writable
 
         check_writable(out)
-        plan = Experiment.read(file)
+        plan = Experiment.read(file).on(target) if target else Experiment.read(file)
         board.rows = len(row or plan.plan.cells)
         with board.live():
             results = plan.run(

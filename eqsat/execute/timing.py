@@ -71,6 +71,16 @@ def seconds_per_call(call: Callable[[], Any]) -> float:
     return min(batch(call, count)[0] for _ in range(5)) / count
 
 
+def step_of(clock: Callable[[], float], seconds: float = 0.02) -> float:
+    """The least by which a clock moves on; 0 if it stands still for so long."""
+    steps, begin, last = list[float](), time.perf_counter(), clock()
+    while len(steps) < 20 and time.perf_counter() - begin < seconds:
+        if (now := clock()) != last:
+            steps.append(now - last)
+            last = now
+    return min(steps, default=0.0)
+
+
 def interval(ratios: Sequence[float]) -> tuple[float, float, float]:
     """(median, lower, upper): the 95 % interval of the median by order statistics."""
     ordered, n = sorted(ratios), len(ratios)

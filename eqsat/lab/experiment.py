@@ -50,6 +50,26 @@ class Experiment:
 
         return cls(load_experiment(path))
 
+    def on(self, target: str) -> Experiment:
+        """The same on another target, in place of its only one. EqsatError E200, E263."""
+        from eqsat.lang.targets import find_target
+
+        find_target(target)
+        old = {c.target for c in self.plan.cells}
+        if len(old) > 1:
+            what = f"on `{target}` alone rows of {len(old)} targets would be the same"
+            raise fail("E263", what, help="write an experiment with one target")
+        cells = [
+            replace(
+                c,
+                target=target,
+                on_devices=False,
+                name=c.name.replace(f"@{c.target}", f"@{target}"),
+            )
+            for c in self.plan.cells
+        ]
+        return Experiment(replace(self.plan, cells=tuple(cells)))
+
     def run(
         self,
         store: str | Path | None = None,

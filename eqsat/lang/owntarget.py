@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 from eqsat import host
+from eqsat.lang.scaled import Load, scaled
+from eqsat.lang.targettext import differences
 from eqsat.model.diag import Diagnostic, EqsatWarning
 from eqsat.model.target import MeasuredOn, Target
 from eqsat.plugins import find_names
@@ -24,13 +26,15 @@ SHIPPED = (
 )
 FALLBACK = "reference"
 CALIBRATE = "`eqsat calibrate` measures this machine"
+SCALED = "scaled by figures measured here, which `eqsat calibrate` refines"
 Folders = Iterable[str | Path]
 
 
-def own_target(folders: Folders, load: Callable[[str, Folders], Target]) -> tuple[str, str]:
-    """The name of this machine's target, and why: `host` if it was calibrated here, else by CPU.
+def own_target(folders: Folders, load: Load) -> tuple[str, str]:
+    """The name or file of this machine's target, and why.
 
-    load: reads a target by name.
+    `host` if it was calibrated here, else the shipped one for its CPU, scaled by what is measured
+    here at first use. load: reads a target by name.
     """
     other = ""
     if HOST in find_names("targets", ".yaml", folders):
@@ -41,7 +45,11 @@ def own_target(folders: Folders, load: Callable[[str, Folders], Target]) -> tupl
             return HOST, "it was calibrated on this machine"
         other = f"`{HOST}` was calibrated on another machine ({measured.processor}); "
     name, why = shipped()
-    return name, f"{other}{why}; {CALIBRATE}"
+    found = scaled(load(name, folders), load)
+    if found.path is None:
+        said = f"; {found.said}" if found.said else ""
+        return name, f"{other}{why}{said}; {CALIBRATE}"
+    return str(found.path), f"{other}{why}; {found.said}{SCALED}"
 
 
 def shipped() -> tuple[str, str]:
@@ -51,17 +59,6 @@ def shipped() -> tuple[str, str]:
         if has.issuperset(needed):
             return name, f"this CPU has {needed[0]}"
     return FALLBACK, "no shipped target is for this CPU"
-
-
-def differences(measured: MeasuredOn) -> list[str]:
-    """In what this machine is not the one measured: processor, features, caches, cores."""
-    here = {
-        "processor": host.processor(),
-        "features": host.features(),
-        "caches": tuple(host.caches().values()),
-        "cores": host.cores(),
-    }
-    return [key for key, value in here.items() if getattr(measured, key) != value]
 
 
 def warn_if_elsewhere(target: Target) -> None:

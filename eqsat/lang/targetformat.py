@@ -259,6 +259,9 @@ class MeasuredOnRecord(Record):
     caches: list[Size] = Field(default=[], description="nearest first")
     cores: Annotated[int, Field(ge=1)] = 1
     versions: dict[str, str] = Field(default={}, description="of eqsat and what ran the programs")
+    figures: Annotated[int, Field(ge=0)] = Field(
+        default=0, description="how many were measured, if all others are scaled by them"
+    )
 
 
 class AxisLinkRecord(Record):

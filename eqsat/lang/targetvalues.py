@@ -84,7 +84,7 @@ def _measured_on(r: MeasuredOnRecord | None) -> MeasuredOn | None:
     if r is None:
         return None
     features, caches = tuple(sorted(r.features)), tuple(r.caches)
-    return MeasuredOn(r.processor, features, caches, r.cores, tuple(r.versions.items()))
+    return MeasuredOn(r.processor, features, caches, r.cores, tuple(r.versions.items()), r.figures)
 
 
 def _padding(r: TargetRecord) -> Padding | None:

@@ -179,6 +179,7 @@ class MeasuredOn:
     caches: tuple[int, ...] = ()  # bytes, nearest first
     cores: int = 1
     versions: tuple[tuple[str, str], ...] = ()  # of eqsat and of what ran the programs
+    figures: int = 0  # how many were measured, if all others are scaled by them; 0: all were
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from eqsat.model.plan import Constants, Parts, Plan, Work
 from eqsat.model.target import Memory, Target
 from eqsat.model.tensor import DTYPES
 from eqsat.plan.cores import LINE
+from eqsat.plan.several import parts_of
 
 Stream = tuple[float, float]  # bytes that have to stay cached for it, bytes fetched
 
@@ -79,6 +80,19 @@ def touched_bytes(nest: Nest) -> dict[int, float]:
     found: dict[int, float] = dict.fromkeys((*nest.reads, *nest.writes), 0.0)
     for a in _with_indices(nest.accesses):
         found[a.buffer] = max(found[a.buffer], _lines_bytes(nest, a))
+    if len(nest.stores) > 1:
+        found |= {b: max(found[b], n) for b, n in _written_bytes(nest).items()}
+    return found
+
+
+def _written_bytes(nest: Nest) -> dict[int, float]:
+    """Per buffer that is written: the bytes of all parts that share no loops, as concats have."""
+    found: dict[int, float] = dict.fromkeys(nest.writes, 0.0)
+    for part in parts_of(nest):
+        one: dict[int, float] = {}
+        for a in (s.access for s in part.stores):
+            one[a.buffer] = max(one.get(a.buffer, 0.0), _lines_bytes(part, a))
+        found = {b: n + one.get(b, 0.0) for b, n in found.items()}
     return found
 
 

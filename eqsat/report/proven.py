@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from eqsat.lang.owntarget import differences
+from eqsat.lang.targettext import differences
 from eqsat.model.selection import GoalRequest, Selection
 from eqsat.model.target import Target
 
@@ -38,18 +38,26 @@ def is_best(selection: Selection, goals: Sequence[GoalRequest]) -> bool:
 
 
 def by_figures(target: Target, goals: Iterable[GoalRequest]) -> str:
-    """What is said behind a proof: ` for figures not measured here`; "" if they were.
+    """What is said behind a proof: ` for figures not measured here`; "" if all of them were.
 
-    Also "" where no time is proven: bytes and counts of dispatches follow from no measured figure.
+    ` for 5 figures measured here` where these scale all others. Also "" where no time is proven:
+    bytes and counts of dispatches follow from no measured figure.
     """
-    is_timed = any(g.name == "time" for g in goals)
-    return f" {ELSEWHERE}" if is_timed and not is_measured_here(target) else ""
+    if not any(g.name == "time" for g in goals):
+        return ""
+    if not is_measured_here(target):
+        return f" {ELSEWHERE}"
+    count = max(t.measured_on.figures if t.measured_on else 0 for t in _parts(target))
+    return f" for {count} figures measured here" if count else ""
 
 
 def is_measured_here(target: Target) -> bool:
-    """Whether `eqsat calibrate` measured all of a target's figures on this machine."""
-    parts = (target, *(t for _, t in target.devices))
-    return all(_is_measured_here(t) for t in parts)
+    """Whether a target's figures were measured on this machine, all or those that scale all."""
+    return all(_is_measured_here(t) for t in _parts(target))
+
+
+def _parts(target: Target) -> tuple[Target, ...]:
+    return (target, *(t for _, t in target.devices))
 
 
 def _is_measured_here(target: Target) -> bool:

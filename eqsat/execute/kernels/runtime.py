@@ -149,3 +149,8 @@ def _module(name: str, p: PlannedDispatch, machine: Machine) -> jit.Module:
         return k.ir + ffi.handler(known, name, reads, writes, k.items, k.scratch_bytes, p.workers)
 
     return jit.Module(f"{name} {known} {cache.own_code()}", write)
+
+
+def made_callable(name: str, p: PlannedDispatch, machine: Machine) -> str:
+    """Make one kernel known to XLA by this name; why that failed, or nothing."""
+    return _register({name: p}, machine)[name]

@@ -11,8 +11,9 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Any
+from typing import Any, Protocol
 
+from eqsat.lang.targettext import FIELDS
 from eqsat.model.plan import Work
 from eqsat.plan.price import Rates, Stream, priced_parts
 
@@ -20,8 +21,17 @@ HELD_BACK = 0.02  # residual of a constant that becomes e times as large, as a r
 LARGE = 0.1  # relative error from which on a residual counts linearly: a disturbed measurement
 STEP = 0.02  # of a logarithm, for derivatives
 FARTHEST = math.log(30)  # of a constant from its start
+LEAST_SHARE = 0.8  # predicted over measured that is near
 APART = 1.05  # times that differ by less are not to be ordered
-FIELDS = ("fma_ps", "load_ps", "scalar_ps", "strided_ps", "page_ps", "tile_ps", "copy_rate")
+
+
+class Measured(Protocol):
+    """A dispatch and what it took; dispatches of a group are to be ordered."""
+
+    @property
+    def group(self) -> str: ...
+    @property
+    def time_ps(self) -> float: ...
 
 
 @dataclass(frozen=True)
@@ -44,6 +54,7 @@ class Quality:
     kendall_tau: float
     ordered: int  # pairs of one group, further apart than `APART`, that are ordered right
     pairs: int
+    near: float = 0.0  # share that is predicted within `LEAST_SHARE` and its inverse
 
     def to_json(self) -> dict[str, Any]:
         return vars(self)
@@ -88,7 +99,7 @@ def predict(o: Observed, rates: Rates) -> float:
     return float(priced_parts(o.work, rates, o.first).time_ps)
 
 
-def quality(observed: Sequence[Observed], predicted: Sequence[float]) -> Quality:
+def quality(observed: Sequence[Measured], predicted: Sequence[float]) -> Quality:
     """How far these predictions are from what was measured, and how well they order it."""
     from scipy.stats import kendalltau
 
@@ -98,16 +109,20 @@ def quality(observed: Sequence[Observed], predicted: Sequence[float]) -> Quality
     right = [(measured[i] > measured[j]) == (predicted[i] > predicted[j]) for i, j in pairs]
     tau: Any = kendalltau(measured, predicted)[0] if len(measured) > 1 else 1.0
     at_90 = errors[min(len(errors) - 1, int(0.9 * len(errors)))]
+    near = [
+        LEAST_SHARE <= p / m <= 1 / LEAST_SHARE for p, m in zip(predicted, measured, strict=True)
+    ]
     return Quality(
         round(statistics.median(errors), 4),
         round(at_90, 4),
         round(float(tau), 4),
         sum(right),
         len(pairs),
+        round(sum(near) / len(near), 4),
     )
 
 
-def _pairs(observed: Sequence[Observed]) -> Iterator[tuple[int, int]]:
+def _pairs(observed: Sequence[Measured]) -> Iterator[tuple[int, int]]:
     """Dispatches of one group whose times differ."""
     for i, j in combinations(range(len(observed)), 2):
         a, b = observed[i], observed[j]

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from eqsat import host
+from eqsat.host import MemoryLevel
 from eqsat.lab.calibrate import machine, shapes
-from eqsat.lab.calibrate.file import measured_on, three_digits, versions
-from eqsat.lab.calibrate.machine import MemoryLevel
 from eqsat.lab.calibrate.probes import Probe, probes
 from eqsat.lab.calibrate.shapes import Regime
-from eqsat.lab.calibrate.timer import CoreTimer, Progress, Sample, Timer, timed_rounds
+from eqsat.lab.calibrate.timer import CoreTimer, Progress, Sample, Timer, check_clock, timed_rounds
+from eqsat.lang.targettext import measured_on, three_digits, versions
 from eqsat.model.target import Target
 
 ROUNDS, QUICK_ROUNDS = 9, 3
@@ -132,9 +132,10 @@ def calibrate(
     a probe, in place of the process clock. EqsatError (E420) if the clock is too coarse.
     """
     if timer is None:
+        check_clock()
         machine.use_one_core()
         timer = CoreTimer()
-    found = list(machine.memory_levels() if levels is None else levels)
+    found = list(host.memory_levels() if levels is None else levels)
     rounds = QUICK_ROUNDS if quick else ROUNDS
     measured = timed_rounds(probes(found), rounds, timer, progress)
     return Calibration(

@@ -38,6 +38,7 @@ PRODUCTS = (
 TURNED = ((128, 384, 384), (256, 512, 256))  # whose first factor lies with its rows innermost
 BATCHES = ((12, 128, 32, 128), (12, 128, 128, 32), (4, 64, 64, 64))  # batch, m, k, n
 PANEL = 32
+Function = Callable[..., Any]
 # elements of one operand of passes that stream
 STREAMED = (1 << 11, 1 << 13, 1 << 15, 1 << 17, 1 << 19, 1 << 21, 3 << 21)
 
@@ -53,7 +54,17 @@ class ProbedProgram:
 
 def probed_programs() -> tuple[ProbedProgram, ...]:
     """All of them, in one order."""
-    return (*_products(), *_batches(), *_streams(), *_rows(), *_moves())
+    return (
+        *_products(),
+        *_batches(),
+        *_streams(),
+        *_rows(),
+        *_moves(),
+        *_windows(),
+        *_pools(),
+        *_pads(),
+        *_by_xla(),
+    )
 
 
 # ---- contractions ----------------------------------------------------------------------------
@@ -198,6 +209,148 @@ def _moves() -> Iterator[ProbedProgram]:
         ids = jax.ShapeDtypeStruct((128,), "int32")
         yield traced("gather", gathered, (rows, width), ids)
         yield traced("gather and add", gathered_sum, (rows, width), ids, (128, width))
+
+
+# ---- windows: convolutions, pools, pads ------------------------------------------------------
+# channels, filters, rows and columns of an image, window, stride
+CONVOLVED = (
+    (64, 64, 28, 3, 1),
+    (128, 128, 14, 3, 1),
+    (32, 64, 28, 3, 2),
+    (3, 32, 56, 7, 2),
+    (96, 128, 28, 1, 1),
+)
+BY_CHANNEL = ((96, 28, 3, 1), (64, 28, 5, 2), (192, 14, 3, 1))
+ALONG_TIME = ((200, 128, 31), (400, 64, 7))  # steps, channels, taps of a depthwise convolution
+POOLED = ((64, 56, 3, 2), (128, 28, 2, 2))
+PADDED = ((64, 28), (16, 112))
+NHWC, NCHW = ("NHWC", "HWIO", "NHWC"), ("NCHW", "OIHW", "NCHW")
+
+
+def convolved(numbers: tuple[str, str, str], stride: int = 1, groups: int = 1) -> Function:
+    """A convolution in this order of dims; the result has as many places as strides fit."""
+    import jax
+
+    def convolve(x: Any, w: Any) -> Any:
+        strides = (stride,) * (x.ndim - 2)
+        return jax.lax.conv_general_dilated(
+            x, w, strides, "SAME", dimension_numbers=numbers, feature_group_count=groups
+        )
+
+    return convolve
+
+
+def image(numbers: tuple[str, str, str], channels: int, size: int) -> tuple[int, ...]:
+    """The shape of one square image."""
+    return (1, channels, size, size) if numbers is NCHW else (1, size, size, channels)
+
+
+def filters(numbers: tuple[str, str, str], k: int, c: int, window: int) -> tuple[int, ...]:
+    """The shape of square filters."""
+    return (k, c, window, window) if numbers is NCHW else (window, window, c, k)
+
+
+def _windows() -> Iterator[ProbedProgram]:
+    for c, k, size, window, stride in CONVOLVED:
+        for n in (NHWC, NCHW):
+            shapes = image(n, c, size), filters(n, k, c, window)
+            yield traced(f"{n[0]} {k} x {window}x{window}", convolved(n, stride), *shapes)
+    for c, size, window, stride in BY_CHANNEL:
+        for n in (NHWC, NCHW):
+            shapes = image(n, c, size), filters(n, c, 1, window)
+            name = f"{n[0]} by channel {window}x{window}"
+            yield traced(name, convolved(n, stride, c), *shapes)
+    for steps, c, taps in ALONG_TIME:
+        numbers = ("NWC", "WIO", "NWC")
+        shapes = (1, steps, c), (taps, 1, c)
+        yield traced(f"NWC by channel {taps}", convolved(numbers, 1, c), *shapes)
+
+
+def pooled(numbers: tuple[str, str, str], window: int, stride: int, mean: bool) -> Function:
+    """The largest, or the mean, of each window."""
+    import jax
+    from jax import numpy as jnp
+
+    def sides(n: int) -> tuple[int, ...]:
+        return (1, 1, n, n) if numbers is NCHW else (1, n, n, 1)
+
+    def pool(x: Any) -> Any:
+        first, join = (0.0, jax.lax.add) if mean else (-jnp.inf, jax.lax.max)
+        found = jax.lax.reduce_window(x, first, join, sides(window), sides(stride), "VALID")
+        return found / window**2 if mean else found
+
+    return pool
+
+
+def _pools() -> Iterator[ProbedProgram]:
+    for c, size, window, stride in POOLED:
+        for n in (NHWC, NCHW):
+            for mean in (False, True):
+                name = f"{n[0]} {'mean' if mean else 'largest'} of {window}x{window}"
+                yield traced(name, pooled(n, window, stride, mean), image(n, c, size))
+        yield _pool_of_panels(c, size, window, stride)
+
+
+def _pool_of_panels(c: int, size: int, window: int, stride: int) -> ProbedProgram:
+    """An image whose channels lie in panels, as a convolution leaves it."""
+    made, group = (size - window) // stride + 1, f"panels {c}x{size}x{size} {window}x{window}"
+    plain = f"pos=[1], tiles=[{PANEL}], outer=[0, 1, 2, 3], shape=[1, {c}, {size}, {size}]"
+    maps = f"[[d0, d1, {stride}*d2 + d4, {stride}*d3 + d5]]"
+    loops = f"[1, {c}, {made}, {made}, {window}, {window}]"
+    return _text(
+        f"largest of {group}",
+        group,
+        f"input x: f32[1, {c // PANEL}, {size}, {size}, {PANEL}]",
+        f"p = unpack(x, {plain}) : f32[1, {c}, {size}, {size}]",
+        f"y = generic(p, loops={loops}, maps={maps}, body=x0, combine=max, rank=4)",
+        "return y",
+    )
+
+
+def _pads() -> Iterator[ProbedProgram]:
+    from jax import numpy as jnp
+
+    for c, size in PADDED:
+        for n in (NHWC, NCHW):
+            around = [(0, 0) if letter in "NC" else (1, 1) for letter in n[0]]
+            for mode in ("constant", "edge"):
+                name = f"{n[0]} pad {mode}"
+                yield traced(name, lambda x, a=around, m=mode: jnp.pad(x, a, m), image(n, c, size))
+
+
+# ---- what XLA runs, and loops ----------------------------------------------------------------
+def _by_xla() -> Iterator[ProbedProgram]:
+    """What has no plan, and loops; nothing is fitted to them. Opaque ops have no price at all."""
+    import jax
+    from jax import numpy as jnp
+
+    def recurrent(xs: Any, w: Any) -> Any:
+        def step(h: Any, x: Any) -> tuple[Any, Any]:
+            h = jnp.tanh(x + h @ w)
+            return h, h
+
+        return jax.lax.scan(step, jnp.zeros_like(xs[0]), xs)[1]
+
+    def decayed(xs: Any) -> Any:
+        def step(s: Any, x: Any) -> tuple[Any, Any]:
+            s = 0.9 * s + 0.1 * x
+            return s, s
+
+        return jax.lax.scan(step, jnp.zeros_like(xs[0]), xs)[1]
+
+    def shuffled(x: Any) -> Any:
+        b, h, w, c = x.shape
+        return jnp.tanh(x).reshape(b, h, w, 4, c // 4).swapaxes(3, 4).reshape(b, h, w, c)
+
+    def newton(x: Any) -> Any:
+        return jax.lax.fori_loop(0, 20, lambda _, y: 0.5 * (y + x / y), x)
+
+    yield traced("shuffle", shuffled, (1, 28, 28, 64))
+    yield traced("cumulative sum", lambda x: jnp.cumsum(x, 1), (64, 512))
+    for steps, batch, width in ((32, 8, 128), (16, 1, 256)):
+        yield traced("recurrent", recurrent, (steps, batch, width), (width, width))
+    yield traced("decayed", decayed, (64, 256))
+    yield traced("newton", newton, (64, 256))
 
 
 # ---- sources ---------------------------------------------------------------------------------

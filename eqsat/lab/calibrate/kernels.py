@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from eqsat.api import Run, optimize
-from eqsat.lab.calibrate.file import folded_lines, measured_on, three_digits, versions
-from eqsat.lab.calibrate.fit import FIELDS, Fit, Observed, Quality, fit
+from eqsat.execute.kernels.scale import here
+from eqsat.lab.calibrate.fit import Fit, Observed, Quality, fit
 from eqsat.lab.calibrate.kernelprograms import ProbedProgram, probed_programs
-from eqsat.lab.calibrate.machine import memory_levels
 from eqsat.lab.calibrate.probes import Call, Probe
-from eqsat.lab.calibrate.timer import LEAST, CoreTimer, Progress, Sample, Timer, part, timed_rounds
+from eqsat.lab.calibrate.timer import (
+    CoreTimer,
+    Progress,
+    Sample,
+    Timer,
+    check_clock,
+    part,
+    timed_rounds,
+)
 from eqsat.lab.dispatches import operand_arrays, repeated
+from eqsat.lang.targettext import (
+    constant_lines,
+    folded_lines,
+    measured_on,
+    memory_lines,
+    versions,
+)
 from eqsat.model.diag import fail
 from eqsat.model.rules import RuleSet
 from eqsat.model.target import Memory, Target
@@ -22,27 +36,38 @@ from eqsat.plan.price import first_fetches, rates
 
 ROUNDS, QUICK_ROUNDS = 15, 5
 NO_RULES = RuleSet("none", "", ())
-LEAST_RUNS, MOST_RUNS = 3, 20_000  # of a dispatch in one measurement
+OVER = 3  # times what a call takes without any run
 LEAST_SAMPLES = 40  # a fit of fewer dispatches says little
-KEYS = {"copy_rate": "copy"}  # of `kernels:`, where they are not the constants' names without _ps
+
+
+@dataclass(frozen=True)
+class Priced:
+    """A dispatch on the clock beside what its target says of it; why: it is no kernel."""
+
+    name: str
+    group: str
+    predicted_ps: float
+    time_ps: float
+    why: str = ""
 
 
 @dataclass(frozen=True)
 class KernelCalibration:
     """The fitted constants of a target, with all that they come from.
 
-    base: the target that is extended. declined: dispatches that ran as no kernel, with the reason.
+    base: the target that is extended. others: dispatches that XLA runs, loops among them, with what
+    the base says of them.
     """
 
     base: Target
     samples: dict[str, Sample]  # seconds of a run of each dispatch
     observed: tuple[Observed, ...]
+    others: tuple[Priced, ...]
     fit: Fit
     memory: tuple[Memory, ...]
     rounds: int
     processor: str
     versions: dict[str, str]
-    declined: dict[str, str]
 
     def lines(self) -> list[str]:
         """Every dispatch measured and predicted without its shape, the constants, their errors."""
@@ -50,7 +75,9 @@ class KernelCalibration:
         found = [head, "", f"  {'dispatch':34} {'measured us':>12} {'predicted us':>13}"]
         for o, ps in zip(self.observed, self.fit.unseen_ps, strict=True):
             found.append(f"  {o.name:34} {o.time_ps / 1e6:12.2f} {ps / 1e6:13.2f}")
-        found += [f"  {name:34} no kernel: {why}" for name, why in self.declined.items()]
+        for p in self.others:
+            found.append(f"  {p.name:34} {p.time_ps / 1e6:12.2f} {p.predicted_ps / 1e6:13.2f}")
+            found.append(f"    no kernel: {p.why}")
         return [*found, "", *self._memory(), *self._kernels()]
 
     def to_json(self) -> dict[str, Any]:
@@ -73,7 +100,15 @@ class KernelCalibration:
                 }
                 for o, all_ps, unseen_ps in listed
             ],
-            "declined": self.declined,
+            "no_kernels": [
+                {
+                    "name": p.name,
+                    "measured_us": round(p.time_ps / 1e6, 3),
+                    "predicted_us": round(p.predicted_ps / 1e6, 3),
+                    "why": p.why,
+                }
+                for p in self.others
+            ],
             "constants": vars(self.fit.rates.constants),
             "bandwidths": {m.name: m.bandwidth for m in self.fit.rates.memory},
             "launch_ps": self.fit.rates.launch_ps,
@@ -103,27 +138,15 @@ class KernelCalibration:
         return [*head, "source: >-", *folded_lines(source), *measured_on(self.versions)]
 
     def _memory(self) -> list[str]:
-        rates = ((m, three_digits(m.bandwidth / 1e9)) for m in self.fit.rates.memory)
-        lines = [
-            f"  - {{name: {m.name}, size: {m.size_bytes} B, bandwidth: {rate} GB/s}}"
-            for m, rate in rates
-        ]
-        return ["memory:", *lines, f"launch: {self.fit.rates.launch_ps} ps"]
+        return memory_lines(self.fit.rates.memory, self.fit.rates.launch_ps)
 
     def _kernels(self) -> list[str]:
-        c = self.fit.rates.constants
-        lines = ["kernels:"]
-        for field in FIELDS:
-            key, value = KEYS.get(field, field.removesuffix("_ps")), getattr(c, field)
-            scale, unit = (1, "ps") if field.endswith("_ps") else (1e9, "GB/s")
-            lines.append(f"  {key}: {three_digits(value / scale)} {unit}")
-        lines.append(f"  overlap: {three_digits(c.overlap)}")
         groups = len({o.group for o in self.observed})
         told = (
             f"Fitted by eqsat calibrate to {len(self.observed)} dispatches of {groups} shapes. "
             f"{quality_text(self.fit.unseen)}"
         )
-        return [*lines, "  source: >-", *folded_lines(told, "    ")]
+        return constant_lines(self.fit.rates.constants, told)
 
 
 def quality_text(q: Quality) -> str:
@@ -163,69 +186,61 @@ def calibrate_kernels(
     from eqsat.lab.calibrate import machine
 
     if timer is None:
+        check_clock()
         machine.use_one_core()
         timer = RunTimer()
-    start = replace(base, memory=_levels(base))
-    made, declined = _dispatches(programs or probed_programs(), start, part(progress, 0.0, 0.4))
-    if programs is None and len(made) < LEAST_SAMPLES:
-        why = next(iter(declined.values()), "")
-        message = f"only {len(made)} of {len(made) + len(declined)} dispatches run as kernels here"
+    start = here(base)
+    made = _dispatches(programs or probed_programs(), start, part(progress, 0.0, 0.4))
+    planned = [m.unmeasured for m in made if m.unmeasured is not None]
+    if programs is None and len(planned) < LEAST_SAMPLES:
+        why = next((m.priced.why for m in made if m.unmeasured is None), "")
+        message = f"only {len(planned)} of {len(made)} dispatches run as kernels here"
         raise fail("E425", f"{message}: {why}", help="`--executor xla` measures XLA's own ops")
     rounds = QUICK_ROUNDS if quick else ROUNDS
     probes = [m.probe for m in made]
     samples = timed_rounds(probes, rounds, timer, part(progress, 0.4, 0.8))
-    observed = tuple(m.observed(samples[m.probe.name].median) for m in made)
+    observed = [replace(o, time_ps=samples[o.name].median * 1e12) for o in planned]
+    others = [m.timed(samples) for m in made if m.unmeasured is None]
     show = part(progress, 0.8, 1.0)
     found = fit(observed, rates(start), lambda share: show("fitting", share))
     return KernelCalibration(
         start,
         samples,
-        observed,
+        tuple(observed),
+        tuple(others),
         found,
         start.memory,
         rounds,
         host.processor(),
         versions(),
-        declined,
     )
 
 
-def observe(
-    programs: Sequence[ProbedProgram], target: Target, rounds: int
-) -> tuple[tuple[Observed, ...], dict[str, str]]:
-    """The dispatches of programs timed here on one core, and why others run as no kernels.
+def observe(programs: Sequence[ProbedProgram], target: Target, rounds: int) -> tuple[Priced, ...]:
+    """The dispatches of programs timed here on one core, beside what the target says of them.
 
     Medians of interleaved rounds of process time; nothing is fitted.
     """
-    made, declined = _dispatches(programs, target, lambda *_: None)
+    made = _dispatches(programs, target, lambda *_: None)
     samples = timed_rounds([m.probe for m in made], rounds, RunTimer(), lambda *_: None)
-    return tuple(m.observed(samples[m.probe.name].median) for m in made), declined
+    return tuple(m.timed(samples) for m in made)
 
 
+@dataclass
 class RunTimer(CoreTimer):
     """Seconds of one run of a probe that is `repeated`: a call of it is as many runs as asked.
 
-    What a call takes without any run, its own copies of operands among it, is taken off.
+    What a call takes without any run, its own copies of operands among it, is taken off; runs take
+    longer than that, since it varies.
     """
 
-    def __call__(self, probe: Probe) -> float:
-        if probe.name not in self.calls:
-            call = probe.build()
-            self.calls[probe.name] = call, self._count(call)
-        call, count = self.calls[probe.name]
-        return (self._seconds(call, count) - self._seconds(call, 0)) / count
+    fewest: int = 3
 
-    def _count(self, call: Call) -> int:
-        """How many runs take long enough to be measured; disturbed tries do not count."""
-        call(1)
-        count = LEAST_RUNS
-        while count < MOST_RUNS:
-            took = min(self._seconds(call, count) - self._seconds(call, 0) for _ in range(3))
-            if took >= LEAST:
-                break
-            more = 1.2 * LEAST / max(took, 1e-7)  # a disturbed call tells nothing of a hundred
-            count = min(MOST_RUNS, round(count * min(max(more, 2), 8)))
-        return count
+    def took(self, call: Call, count: int) -> float:
+        return self._seconds(call, count) - self._seconds(call, 0)
+
+    def enough(self, call: Call) -> float:
+        return max(self._least, OVER * min(self._seconds(call, 0) for _ in range(3)))
 
     def _seconds(self, call: Call, count: int) -> float:
         begin = self.clock()
@@ -236,52 +251,54 @@ class RunTimer(CoreTimer):
 # ---- what is measured ------------------------------------------------------------------------
 @dataclass(frozen=True)
 class _Made:
-    """A dispatch that runs as a kernel; of what is observed its time is not known yet."""
+    """A dispatch whose time is not known yet. unmeasured: what a fit needs of it, of a kernel."""
 
     probe: Probe
-    unmeasured: Observed
+    priced: Priced
+    unmeasured: Observed | None
 
-    def observed(self, seconds: float) -> Observed:
-        return replace(self.unmeasured, time_ps=seconds * 1e12)
+    def timed(self, samples: Mapping[str, Sample]) -> Priced:
+        return replace(self.priced, time_ps=samples[self.probe.name].median * 1e12)
 
 
 def _dispatches(
     programs: Sequence[ProbedProgram], target: Target, progress: Progress
-) -> tuple[list[_Made], dict[str, str]]:
-    """The dispatches of all programs that are kernels, and those that are not with the reason."""
+) -> list[_Made]:
+    """The dispatches of all programs, as they stand."""
     made: list[_Made] = []
-    declined: dict[str, str] = {}
     for i, source in enumerate(programs):
         progress(f"planning {source.name}", i / len(programs))
         run = optimize(source.make(), target=target, rules=NO_RULES, goals=("dispatches", "time"))
-        assert run.schedule is not None, "a program as it stands is admissible"
-        refused = dict(run.execution.declined)
-        for number, d in enumerate(run.schedule.dispatches):
-            name = f"{source.name} {number}" if len(run.schedule.dispatches) > 1 else source.name
-            if number in refused or d.plan is None:
-                declined[name] = refused.get(number, d.no_plan)
-                continue
-            probe = Probe(name, 1, _Build(run, number))
+        made += _made(source, run)
+    return made
+
+
+def _made(source: ProbedProgram, run: Run) -> Iterator[_Made]:
+    assert run.schedule is not None, "a program as it stands is admissible"
+    refused = dict(run.execution.declined)
+    for number, d in enumerate(run.schedule.dispatches):
+        name = f"{source.name} {number}" if len(run.schedule.dispatches) > 1 else source.name
+        is_kernel = number not in refused and d.plan is not None
+        why = "" if is_kernel else refused.get(number) or d.no_plan
+        unmeasured = None
+        if is_kernel and d.plan is not None:
             first = first_fetches(nest_of_dispatch(run.schedule, d))
-            made.append(_Made(probe, Observed(name, source.group, d.plan.work, first, 0.0)))
-    return made, declined
+            unmeasured = Observed(name, source.group, d.plan.work, first, 0.0)
+        probe = Probe(name, 1, _Build(run, number, not is_kernel))
+        yield _Made(probe, Priced(name, source.group, d.time_ps, 0.0, why), unmeasured)
 
 
 @dataclass(frozen=True)
 class _Build:
-    """Compiles one dispatch of a run on random operands; a call takes the number of runs."""
+    """Compiles one dispatch of a run on random operands; a call takes the number of runs.
+
+    every: see `repeated`.
+    """
 
     run: Run
     number: int
+    every: bool
 
     def __call__(self) -> Call:
         reads = operand_arrays(self.run)[self.number]
-        return repeated(self.run.executable.dispatch(self.number), reads)
-
-
-def _levels(base: Target) -> tuple[Memory, ...]:
-    """This machine's memory; bandwidths to begin from are those of the base."""
-    known = {m.name: m.bandwidth for m in base.memory}
-    slowest = base.memory[-1].bandwidth
-    found = memory_levels(first=1)
-    return tuple(Memory(v.name, v.size_bytes, known.get(v.name, slowest)) for v in found)
+        return repeated(self.run.executable.dispatch(self.number), reads, self.every)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from eqsat.host import MemoryLevel
 from eqsat.lab.calibrate import shapes
-from eqsat.lab.calibrate.machine import MemoryLevel
 from eqsat.model.generic import Generic
 
 Call = Callable[..., Any]

@@ -6,11 +6,14 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
+from eqsat.execute.timing import step_of
 from eqsat.lab.calibrate.probes import Call, Probe
-from eqsat.model.diag import fail
+from eqsat.model.diag import EqsatError, fail
 
-LEAST = 2e-3  # seconds of one measurement; shorter calls are repeated
+LEAST, STEPS = 2e-3, 50  # seconds, or steps of the clock, of one measurement of repeated calls
+MOST, DOUBLINGS = 20_000, 3  # calls in one measurement, and tries of one that shows no time
 Timer = Callable[[Probe], float]  # seconds of one call
 Progress = Callable[[str, float], None]  # what is done now, and the share that is done
 
@@ -35,24 +38,58 @@ class CoreTimer:
 
     clock: Callable[[], float] = time.process_time
     calls: dict[str, tuple[Call, int]] = field(default_factory=dict)
+    fewest: int = 1  # calls in one measurement
 
     def __call__(self, probe: Probe) -> float:
+        """Seconds of one call; 0 where the clock shows none, however often it is called."""
         if probe.name not in self.calls:
-            self.calls[probe.name] = self._warm(probe.build())
-        call, repeats = self.calls[probe.name]
+            call = probe.build()
+            self.calls[probe.name] = call, self._count(call)
+        call, count = self.calls[probe.name]
+        for _ in range(DOUBLINGS):
+            if (found := self.took(call, count)) > 0:
+                return found / count
+            count *= 2  # the clock was disturbed, or is coarser than it looked
+            self.calls[probe.name] = call, count
+        return 0.0
+
+    def took(self, call: Call, count: int) -> float:
+        """Seconds of so many calls."""
         call()  # what the probe before left to free, and what is not in the caches
         begin = self.clock()
-        for _ in range(repeats):
+        for _ in range(count):
             call()
-        return (self.clock() - begin) / repeats
+        return self.clock() - begin
 
-    def _warm(self, call: Call) -> tuple[Call, int]:
-        """Run it twice, and find how often it has to run to be measured."""
-        call()
-        begin = self.clock()
-        call()
-        once = max(self.clock() - begin, 1e-6)
-        return call, max(1, round(LEAST / once))
+    def enough(self, call: Call) -> float:
+        """Seconds that calls have to take to be measured."""
+        return self._least
+
+    @cached_property
+    def _least(self) -> float:
+        return max(LEAST, STEPS * step_of(self.clock))
+
+    def _count(self, call: Call) -> int:
+        """How many calls take long enough; disturbed tries do not count."""
+        self.took(call, 1)
+        count, enough = self.fewest, self.enough(call)
+        while count < MOST:
+            took = min(self.took(call, count) for _ in range(3))
+            if took >= enough:
+                break
+            more = 1.2 * enough / max(took, 1e-7)  # a disturbed try tells nothing of a hundred
+            count = min(MOST, round(count * min(max(more, 2), 8)))
+        return count
+
+
+def check_clock(clock: Callable[[], float] = time.process_time) -> None:
+    """EqsatError (E420) if the clock stands still: nothing could be measured for hours."""
+    if not step_of(clock, 1.0):
+        raise _dead("the process clock of this machine stands still")
+
+
+def _dead(what: str) -> EqsatError:
+    return fail("E420", what, help="calibrate on a machine that counts a process's time")
 
 
 def timed_rounds(
@@ -67,6 +104,5 @@ def timed_rounds(
             seconds[p.name].append(timer(p))
     stuck = [name for name, found in seconds.items() if statistics.median(found) <= 0]
     if stuck:
-        what = f"the clock of this machine shows no time for `{stuck[0]}`"
-        raise fail("E420", what, help="calibrate on a machine with a finer process clock")
+        raise _dead(f"the process clock stood still while `{stuck[0]}` ran again and again")
     return {k: Sample(statistics.median(v), min(v), max(v)) for k, v in seconds.items()}
