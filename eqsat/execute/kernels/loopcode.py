@@ -71,7 +71,7 @@ class Loop:
 
 def loop_ir(name: str, loop: Loop) -> str:
     """The definition of `@name`, and declarations of what it calls."""
-    w = _Writer(loop)
+    w = _LoopWriter(loop)
     w.begin()
     if loop.op == COND:
         w.branches()
@@ -91,7 +91,7 @@ entry:
 
 
 @dataclass
-class _Writer:
+class _LoopWriter:
     loop: Loop
     lines: list[str] = field(default_factory=list)
     block: str = "entry"
