@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any
 
-from eqsat.execute.lowering import Bodies, OpaqueFunction, evaluate
+from eqsat.execute.lowering import OpaqueFunction, TracedBodies, evaluate
 from eqsat.execute.weights import pack_weights
 from eqsat.model.diag import fail
 from eqsat.model.schedule import Schedule
@@ -156,7 +156,7 @@ class JaxExecutable:
         return dispatch
 
     @property
-    def bodies(self) -> Bodies | None:
+    def bodies(self) -> TracedBodies | None:
         """How bodies of loops and branches are traced; None: their ops one by one."""
         return None
 

@@ -25,7 +25,7 @@ from eqsat.ops.op import broken_op
 from eqsat.ops.registry import op_record
 
 OpaqueFunction = Callable[..., Sequence[Any]]
-Bodies = Callable[[Control], Evaluate]  # how the bodies of a loop or branch are traced
+TracedBodies = Callable[[Control], Evaluate]  # how the bodies of a loop or branch are traced
 
 
 def lax_pack(layout: Layout, x: Any) -> Any:
@@ -134,7 +134,7 @@ def lower(
     attr: Attr,
     operands: Sequence[Any],
     opaque: Mapping[str, OpaqueFunction],
-    bodies: Bodies | None = None,
+    bodies: TracedBodies | None = None,
 ) -> list[Any]:
     """The results of one op; `result` takes all results of its producer.
 
@@ -209,7 +209,7 @@ def evaluate(
     nodes: Iterable[int],
     known: Mapping[int, Any],
     opaque: Mapping[str, OpaqueFunction],
-    bodies: Bodies | None = None,
+    bodies: TracedBodies | None = None,
 ) -> dict[int, list[Any]]:
     """Results of `nodes` (ascending); `known` holds the single results of nodes already there.
 

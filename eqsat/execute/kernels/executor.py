@@ -19,7 +19,7 @@ from eqsat.execute.kernels.loops import loop_call
 from eqsat.execute.kernels.lying import ordered_kernels
 from eqsat.execute.kernels.runtime import KernelCall, calls, planned
 from eqsat.execute.kernels.tried import disagreement
-from eqsat.execute.lowering import Bodies, lower, unused
+from eqsat.execute.lowering import TracedBodies, lower, unused
 from eqsat.execute.ordered import ByBorder, run_in_orders
 from eqsat.model.control import Control
 from eqsat.model.diag import Diagnostic, EqsatWarning
@@ -69,7 +69,7 @@ class KernelsExecutable(CustomCallExecutable):
         return {id(s): KernelsExecutable(s, self.opaque, {}, self.target) for s in inside}
 
     @property
-    def bodies(self) -> Bodies:
+    def bodies(self) -> TracedBodies:
         """Bodies of what XLA loops over, dispatch by dispatch."""
 
         def bodies(held: Control) -> Evaluate:

@@ -54,7 +54,7 @@ define internal void @{loop}_invoke(i64 %lo, i64 %hi, ptr %p, ptr %scratch) {{
 {_handler(abi, loop, count + 2, body)}"""
 
 
-def step(kernel: str, count: int, items: int, scratch_bytes: int, workers: int) -> str:
+def loop_step(kernel: str, count: int, items: int, scratch_bytes: int, workers: int) -> str:
     """IR of `ptr @<kernel>_at(frame, pointers, scratch)`, beside the definition of `@<kernel>`.
 
     All items, from `count` pointers; it ends when they are done. Gives an error of XLA's or null.

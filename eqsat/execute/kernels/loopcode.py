@@ -16,7 +16,7 @@ from eqsat.model.control import COND, SCAN
 
 
 @dataclass(frozen=True)
-class Call:
+class StepCall:
     """callee: a function as above; buffers: what it reads and what it writes, by node."""
 
     callee: str
@@ -24,7 +24,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Body:
+class LoopBody:
     """inputs, results: their buffers, by node. sizes: bytes of the results. written: by its calls.
 
     temporaries: buffer → offset in scratch of what of that is no result; fills: of constants, with
@@ -35,7 +35,7 @@ class Body:
     inputs: tuple[int, ...]
     results: tuple[int, ...]
     sizes: tuple[int, ...]
-    calls: tuple[Call, ...]
+    calls: tuple[StepCall, ...]
     written: tuple[int, ...]
     temporaries: tuple[tuple[int, int], ...]
     fills: tuple[tuple[int, int, bytes, int], ...]
@@ -55,7 +55,7 @@ class Loop:
     length: int
     reverse: bool
     slices: tuple[int, ...]  # bytes of one, per stack that is read
-    bodies: tuple[Body, ...]
+    bodies: tuple[LoopBody, ...]
     homes: tuple[int, ...]
     called: int
     scratch_bytes: int
@@ -71,7 +71,7 @@ class Loop:
 
 def loop_ir(name: str, loop: Loop) -> str:
     """The definition of `@name`, and declarations of what it calls."""
-    w = _Writer(loop)
+    w = _LoopWriter(loop)
     w.begin()
     if loop.op == COND:
         w.branches()
@@ -91,7 +91,7 @@ entry:
 
 
 @dataclass
-class _Writer:
+class _LoopWriter:
     loop: Loop
     lines: list[str] = field(default_factory=list)
     block: str = "entry"
@@ -134,7 +134,7 @@ class _Writer:
     def begin(self) -> None:
         """Operands, results and scratch by name; constants are written."""
         loop = self.loop
-        most = max(len(c.buffers) for b in loop.bodies for c in b.calls or [Call("", ())])
+        most = max(len(c.buffers) for b in loop.bodies for c in b.calls or [StepCall("", ())])
         self.do(f"%a = alloca [{max(1, most)} x ptr], align 8")
         given = [
             self.new(f"load ptr, ptr {self.at('%p', 8 * i)}, align 8")
@@ -147,7 +147,7 @@ class _Writer:
         for _, offset, pattern, count in (f for b in loop.bodies for f in b.fills):
             self.fill(self.at("%scratch", offset), pattern, count)
 
-    def start(self, state: int, body: Body) -> str:
+    def start(self, state: int, body: LoopBody) -> str:
         """Where a state is in the first step; one that is written in place, in its result."""
         begin, end = self.operands[self.loop.consts + state], self.results[state]
         if body.inputs[self.loop.consts + state] not in body.changed:
@@ -171,7 +171,7 @@ class _Writer:
         self.label(done)
 
     def body(
-        self, body: Body, inputs: Sequence[str], places: Sequence[tuple[int, str]]
+        self, body: LoopBody, inputs: Sequence[str], places: Sequence[tuple[int, str]]
     ) -> list[str]:
         """Run a body; where each of its results is. places: (result, where it may be written), the
         wanted ones first."""

@@ -13,7 +13,7 @@ from functools import partial
 
 from eqsat.execute.kernels import abi, cache, ffi, jit
 from eqsat.execute.kernels.compiler import CannotCompile
-from eqsat.execute.kernels.loopcode import Body, Call, Loop, loop_ir
+from eqsat.execute.kernels.loopcode import Loop, LoopBody, StepCall, loop_ir
 from eqsat.execute.kernels.runtime import (
     KernelCall,
     PlannedDispatch,
@@ -132,19 +132,19 @@ class _Body:
         base = self.schedule.buffer_of(node)
         return self.roots.get(base, base)
 
-    def _call(self, number: int, machine: Machine) -> Call:
+    def _call(self, number: int, machine: Machine) -> StepCall:
         schedule, d = self.schedule, self.schedule.dispatches[number]
         if schedule.control(d) is not None:
             inner = planned_loop(schedule, number, machine)
             self.loops.append(inner)
-            return Call(inner.name, tuple(map(self.place, (*inner.reads, *inner.writes))))
+            return StepCall(inner.name, tuple(map(self.place, (*inner.reads, *inner.writes))))
         found = planned(schedule, number, machine)
         if open_ := undecided(schedule, d):
             raise NoNest(f"the check of a nest cannot decide: {open_[0]}")
         name = f"{kernel_name(found, machine)}_at"
         self.kernels[name] = found
         sides = (*found.nest.reads, *found.nest.writes)
-        return Call(name, tuple(self.place(found.nodes[b]) for b in sides))
+        return StepCall(name, tuple(self.place(found.nodes[b]) for b in sides))
 
     def _constants(self) -> Iterator[int]:
         nodes = self.schedule.program.nodes
@@ -169,9 +169,9 @@ class _Body:
         plans = [p.plan.scratch_bytes for p in self.kernels.values()]
         return max([0, *plans, *(x.loop.scratch_bytes for x in self.loops)])
 
-    def body(self, offsets: Mapping[int, int], fills: Mapping[int, int]) -> Body:
+    def body(self, offsets: Mapping[int, int], fills: Mapping[int, int]) -> LoopBody:
         nodes = self.schedule.program.nodes
-        return Body(
+        return LoopBody(
             self.inputs,
             self.results,
             tuple(map(self.nbytes, self.results)),
@@ -307,6 +307,6 @@ def _step(name: str, p: PlannedDispatch, machine: Machine) -> jit.Module:
         kernel = name.removesuffix("_at")
         k = generate(p.nest, p.plan, machine, kernel)
         count = len(k.reads) + len(k.writes)
-        return k.ir + ffi.step(kernel, count, k.items, k.scratch_bytes, p.workers)
+        return k.ir + ffi.loop_step(kernel, count, k.items, k.scratch_bytes, p.workers)
 
     return jit.Module(f"{name} {cache.own_code()}", write)
