@@ -339,7 +339,7 @@ def machine(name: str, is_scaled: bool) -> Target:
     if not is_scaled:
         return found
     here = scale.here(found)
-    return scale.scaled(here, scale.measure(here))
+    return scale.scaled_target(here, scale.measure(here))
 
 
 if __name__ == "__main__":

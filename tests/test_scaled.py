@@ -17,7 +17,7 @@ import eqsat
 from eqsat import host
 from eqsat.execute.kernels import jit, scale
 from eqsat.execute.kernels.alone import alone
-from eqsat.execute.kernels.scale import Figures, Timed, here, scaled
+from eqsat.execute.kernels.scale import RateFigures, TimedProbe, here, scaled_target
 from eqsat.lang import scaled as kept
 from eqsat.lang.programs import parse_program
 from eqsat.lang.targets import find_target, load_target, read_target
@@ -34,14 +34,14 @@ MEASURED = kept._measured
 PROGRAM = "program p\ninput x: f32[4]\ny = relu(x)\nreturn y\n"
 
 
-def timed(text: str, truth: Rates) -> Timed:
+def timed(text: str, truth: Rates) -> TimedProbe:
     """A kernel that takes what these rates say."""
     k = alone("k", parse_program(text), BASE.machine)
     parts = priced_parts(k.plan.work, replace(truth, launch_ps=0), first_fetches(k.nest))
-    return Timed(k, parts.time_ps)
+    return TimedProbe(k, parts.time_ps)
 
 
-def figures(target: Target, slower: float, bandwidths: dict[str, float]) -> Figures:
+def figures(target: Target, slower: float, bandwidths: dict[str, float]) -> RateFigures:
     """Of a machine whose cores and levels of memory are this much slower than the target's."""
     truth = rates(target)
     names = ("fma_ps", "load_ps", "scalar_ps", "strided_ps", "page_ps", "tile_ps")
@@ -56,12 +56,12 @@ def figures(target: Target, slower: float, bandwidths: dict[str, float]) -> Figu
     }
     texts = {name: k.program.to_text() for name, k in streams.items()}
     made = {name: timed(text, truth) for name, text in texts.items()}
-    return Figures(timed(scale._product(machine), truth), made, 40_000)
+    return RateFigures(timed(scale._product(machine), truth), made, 40_000)
 
 
 # ---- the figures -----------------------------------------------------------------------------
 def test_a_target_is_scaled_to_what_was_measured():
-    found = scaled(BASE, figures(BASE, 0.4, {"l2": 0.5, "l3": 2.0, "dram": 0.8}))
+    found = scaled_target(BASE, figures(BASE, 0.4, {"l2": 0.5, "l3": 2.0, "dram": 0.8}))
     assert found.kernels is not None and BASE.kernels is not None
     now, before = found.kernels.constants, BASE.kernels.constants
     assert now.fma_ps == pytest.approx(0.4 * before.fma_ps, rel=0.01)
@@ -76,13 +76,13 @@ def test_a_target_is_scaled_to_what_was_measured():
 
 
 def test_what_is_measured_as_predicted_stays_as_it_is():
-    found = scaled(BASE, figures(BASE, 1.0, {}))
+    found = scaled_target(BASE, figures(BASE, 1.0, {}))
     assert found.kernels is not None and BASE.kernels is not None
     assert found.kernels.constants.fma_ps == pytest.approx(BASE.kernels.constants.fma_ps, rel=0.01)
 
 
 def test_the_file_says_what_was_measured_and_what_follows_from_it():
-    target = scaled(here(BASE), figures(here(BASE), 2.0, {}))
+    target = scaled_target(here(BASE), figures(here(BASE), 2.0, {}))
     found = read_target(scaled_text("avx512", target, 5), "here.yaml")
     assert (found.name, found.tiles) == ("avx512-here", BASE.tiles)
     assert found.kernels is not None and target.kernels is not None

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from eqsat import host
-from eqsat.lang.scaled import Load, scaled
+from eqsat.lang.scaled import Load, scaled_here
 from eqsat.lang.targettext import differences
 from eqsat.model.diag import Diagnostic, EqsatWarning
 from eqsat.model.target import MeasuredOn, Target
@@ -45,7 +45,7 @@ def own_target(folders: Folders, load: Load) -> tuple[str, str]:
             return HOST, "it was calibrated on this machine"
         other = f"`{HOST}` was calibrated on another machine ({measured.processor}); "
     name, why = shipped()
-    found = scaled(load(name, folders), load)
+    found = scaled_here(load(name, folders), load)
     if found.path is None:
         said = f"; {found.said}" if found.said else ""
         return name, f"{other}{why}{said}; {CALIBRATE}"

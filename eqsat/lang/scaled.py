@@ -50,7 +50,7 @@ class _NotMeasured(Exception):
     """Why there are no figures, in a sentence."""
 
 
-def scaled(base: Target, load: Load) -> Scaled:
+def scaled_here(base: Target, load: Load) -> Scaled:
     """The file of this target as it is on this machine. EqsatError (E271) for an odd `VARIABLE`.
 
     load: reads a target file.

@@ -52,7 +52,7 @@ def few_of(nest: Nest, arguments: Collection[int], lines: frozenset[int]) -> Nes
 
 
 @dataclass(frozen=True)
-class Span:
+class FewPoints:
     """Places of a loop: so many from a start on; the loop's own `base` of them comes first."""
 
     width: int
@@ -101,22 +101,22 @@ class _Term:
 _TURNED = {"eq": "eq", "ge": "le", "le": "ge", "lt": "gt", "gt": "lt"}
 
 
-def _spans(nest: Nest, lines: Collection[int], stage: int, condition: Expr) -> dict[int, Span]:
+def _spans(nest: Nest, lines: Collection[int], stage: int, condition: Expr) -> dict[int, FewPoints]:
     """Per loop the places outside of which the condition fails, where it says so."""
     terms = [t for e, s in _all_of(nest, stage, condition) for t in _terms(nest, lines, s, e)]
-    found: dict[int, Span] = {}
+    found: dict[int, FewPoints] = {}
     for t in terms:
         if t.fn == "eq":
-            found.setdefault(t.loop, Span(1, _minus(t.number, t.first)))
+            found.setdefault(t.loop, FewPoints(1, _minus(t.number, t.first)))
     for low in (t for t in terms if t.fn == "ge"):
         same = (t for t in terms if (t.fn, t.loop, t.first) == ("lt", low.loop, low.first))
         for width in (_less(high.number, low.number) for high in same):
             if width is not None and width > 0:
-                found.setdefault(low.loop, Span(width, _minus(low.number, low.first)))
+                found.setdefault(low.loop, FewPoints(width, _minus(low.number, low.first)))
     return {k: s for k, s in found.items() if not _loops(s) & found.keys()}
 
 
-def _loops(span: Span) -> frozenset[int]:
+def _loops(span: FewPoints) -> frozenset[int]:
     """The loops that a start depends on."""
     return frozenset().union(*map(access_loops, span.start[1]))
 
@@ -210,7 +210,7 @@ def _accesses(nest: Nest) -> Iterator[Access]:
         left += a.indices
 
 
-def _narrowed(nest: Nest, loop: int, span: Span) -> Nest:
+def _narrowed(nest: Nest, loop: int, span: FewPoints) -> Nest:
     """The nest with these places of a loop alone."""
     size = nest.sizes[loop]
     body, arguments = span.start

@@ -40,7 +40,7 @@ Clock = Callable[[], float]
 
 
 @dataclass(frozen=True)
-class Timed:
+class TimedProbe:
     """A kernel, and what it took."""
 
     kernel: Alone
@@ -53,11 +53,11 @@ class Timed:
 
 
 @dataclass(frozen=True)
-class Figures:
+class RateFigures:
     """What was measured. streams: by the level of memory that holds their buffers."""
 
-    product: Timed
-    streams: Mapping[str, Timed]
+    product: TimedProbe
+    streams: Mapping[str, TimedProbe]
     launch_ps: int
 
     @property
@@ -66,7 +66,7 @@ class Figures:
         return 2 + len(self.streams)
 
 
-def scaled(target: Target, figures: Figures) -> Target:
+def scaled_target(target: Target, figures: RateFigures) -> Target:
     """The target with these figures, and with all others as they follow from them."""
     start = replace(rates(target), launch_ps=0)
     found = start
@@ -88,7 +88,7 @@ def scaled(target: Target, figures: Figures) -> Target:
     )
 
 
-def _solved(start: Rates, timed: Timed, scale: Callable[[Rates, float], Rates]) -> Rates:
+def _solved(start: Rates, timed: TimedProbe, scale: Callable[[Rates, float], Rates]) -> Rates:
     """The rates made slower by the factor with which they predict what was measured."""
     low, high = 1 / FARTHEST, FARTHEST
     for _ in range(HALVINGS):
@@ -114,7 +114,7 @@ def _with_bandwidth(r: Rates, slower: float, name: str) -> Rates:
 
 
 # ---- what is measured ------------------------------------------------------------------------
-def measure(target: Target, clock: Clock | None = None) -> Figures:
+def measure(target: Target, clock: Clock | None = None) -> RateFigures:
     """Time a few kernels of this target. NoNest or CannotCompile if they cannot run here.
 
     EqsatError (E420) if no clock moves.
@@ -126,9 +126,9 @@ def measure(target: Target, clock: Clock | None = None) -> Figures:
     made = {k.name: k for k in (product, *streams.values())}
     at = addresses(list(made.values()), machine)
     seconds = _seconds({name: runs(k, at[name]) for name, k in made.items()}, now)
-    return Figures(
-        Timed(product, seconds[product.name] * 1e12),
-        {name: Timed(k, seconds[k.name] * 1e12) for name, k in streams.items()},
+    return RateFigures(
+        TimedProbe(product, seconds[product.name] * 1e12),
+        {name: TimedProbe(k, seconds[k.name] * 1e12) for name, k in streams.items()},
         max(1, round(_start(machine, now) * 1e12)),
     )
 
@@ -252,7 +252,7 @@ def _nothing(count: int) -> None:
     """What is taken off a call of a chain: the other chain's is."""
 
 
-def main(name: str) -> int:
+def print_figures(name: str) -> int:
     """Print the file of the scaled target; 1 with a sentence on the standard error if there is
     none."""
     os.environ["JAX_PLATFORMS"] = "cpu"
@@ -263,7 +263,7 @@ def main(name: str) -> int:
             raise CannotCompile(why)
         jit.start_runtime()
         figures = measure(target)
-        print(scaled_text(base.name, scaled(target, figures), figures.count), end="")
+        print(scaled_text(base.name, scaled_target(target, figures), figures.count), end="")
     except (CannotCompile, EqsatError, NoNest) as e:
         print(e, file=sys.stderr)
         return 1
@@ -271,4 +271,4 @@ def main(name: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(print_figures(sys.argv[1]))

@@ -25,7 +25,7 @@ LEAST_SHARE = 0.8  # predicted over measured that is near
 APART = 1.05  # times that differ by less are not to be ordered
 
 
-class Measured(Protocol):
+class ObservedTime(Protocol):
     """A dispatch and what it took; dispatches of a group are to be ordered."""
 
     @property
@@ -99,7 +99,7 @@ def predict(o: Observed, rates: Rates) -> float:
     return float(priced_parts(o.work, rates, o.first).time_ps)
 
 
-def quality(observed: Sequence[Measured], predicted: Sequence[float]) -> Quality:
+def quality(observed: Sequence[ObservedTime], predicted: Sequence[float]) -> Quality:
     """How far these predictions are from what was measured, and how well they order it."""
     from scipy.stats import kendalltau
 
@@ -122,7 +122,7 @@ def quality(observed: Sequence[Measured], predicted: Sequence[float]) -> Quality
     )
 
 
-def _pairs(observed: Sequence[Measured]) -> Iterator[tuple[int, int]]:
+def _pairs(observed: Sequence[ObservedTime]) -> Iterator[tuple[int, int]]:
     """Dispatches of one group whose times differ."""
     for i, j in combinations(range(len(observed)), 2):
         a, b = observed[i], observed[j]
