@@ -22,6 +22,7 @@ import eqsat
 from eqsat.execute import agree, beside, memory, race
 from eqsat.execute.agree import Subject, worst_difference
 from eqsat.execute.beside import FirstCall
+from eqsat.execute.compare import dominated
 from eqsat.execute.customcalls import CustomCallExecutable
 from eqsat.execute.firstcalls import CALM, MORE
 from eqsat.execute.xla import XlaExecutable
@@ -533,3 +534,16 @@ def test_pages_and_names_of_the_package_stay(tmp_path: Path):
     fast(X)
     fast.clear_cache()
     same(fast(X), turned(X))
+
+
+def test_counts_of_ties_that_round_otherwise_may_differ_by_chance() -> None:
+    def off(count: int, by: float = 1.0) -> np.ndarray:
+        return np.where(np.arange(1000) < count, by, 0.0)
+
+    none = np.zeros(1000)
+    assert dominated(off(217), off(202), none)
+    assert not dominated(off(217, 2.1), off(202), none)
+    assert not dominated(off(270), off(202), none)
+    assert dominated(off(20), off(20), none)
+    assert not dominated(off(21), off(20), none)  # so few say nothing
+    assert not dominated(off(1), off(0), none)

@@ -8,6 +8,8 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 MOST_NOISE = 0.25  # of the largest element; a bound beyond that says nothing
+MANY = 25  # elements that are off, of which a count says how many others may be
+CHANCE = 2.0  # standard deviations by which two such counts may differ
 LEEWAY = 2.0  # two errors of one distribution differ by that, where the noise does not tell it
 
 
@@ -59,8 +61,14 @@ def dominated(found: Array, own: Array, explained: Array) -> bool:
     """Whether errors that rounding does not explain are as few and small as the input program's.
 
     Rank by rank, so that one element that is far off excuses one element, and no block of them;
-    those that rounding explains excuse nothing.
+    those that rounding explains excuse nothing. Where many are off, as where a chain of quantised
+    layers rounds ties otherwise, two counts differ by chance; the further ones are as small as the
+    smallest of the input program's.
     """
     mine = np.sort(found[found > explained], axis=None)[::-1]
     theirs = np.sort(own[own > explained], axis=None)[::-1]
-    return len(mine) <= len(theirs) and bool((mine <= LEEWAY * theirs[: len(mine)]).all())
+    further = len(mine) - len(theirs)
+    if further > 0 and (len(theirs) < MANY or further > CHANCE * (2 * len(theirs)) ** 0.5):
+        return False
+    allowed = np.append(theirs, np.full(max(further, 0), theirs[-1:].max(initial=0.0)))
+    return bool((mine <= LEEWAY * allowed[: len(mine)]).all())
