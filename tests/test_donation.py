@@ -175,7 +175,7 @@ def _writer(s, node):
 def test_the_arena_has_one_buffer_for_both_and_notices_a_late_read():
     def f(x, y):
         z = x + y
-        return z, jnp.cumsum(z, 0) @ x
+        return z, z @ x
 
     x = np.random.default_rng(0).standard_normal((40, 40)).astype(np.float32)
     run, s = scheduled(f, x, x)

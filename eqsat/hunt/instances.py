@@ -160,7 +160,8 @@ def target_functions(rng: Random, tiles: tuple[Tile, ...]) -> dict[str, Callable
         if function.result == "tiles":
             found[name] = _answer(tiles, channels)
         elif function.result in ("int", "bool"):
-            value = rng.randint(1, 8) if function.result == "int" else rng.random() < 0.5
+            own = Random(f"{name} {tiles}")  # so a further function changes no other draw
+            value = own.randint(1, 8) if function.result == "int" else own.random() < 0.5
             found[name] = lambda *_, value=value: value
     return found
 

@@ -14,9 +14,10 @@ from eqsat.model.diag import EqsatError
 from eqsat.model.generic import Result
 from eqsat.model.program import Program
 from eqsat.model.rules import Apply, Rule, Splat, Term, Var
-from eqsat.saturate.rows import splat_name
+from eqsat.saturate.rows import is_moot, splat_name
 
 MOST = 40  # matches per rule
+TARGETS = 20  # draws of what a target answers, until the rule may apply there
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,7 @@ def _instance(rule: Rule, program: Program, m: _Found, rng: Random) -> Instance:
     several = {n: tuple(type_of[i] for i in found) for n, found in m.splats.items()}
     arity = tuple(sorted((n, len(found)) for n, found in m.splats.items()))
     uses = (*((name, rng.choice((1, MANY))) for name in m.nodes), *all_facts(rule))
-    functions = target_functions(rng, random_tiles(rng))
+    drawn = (target_functions(rng, random_tiles(rng)) for _ in range(TARGETS))
+    functions = next((f for f in drawn if not is_moot(rule, f)), {})
     tensors = tuple({**single, **several}.items())
     return Instance(rule, arity, m.attrs, tensors, uses, functions)

@@ -10,6 +10,7 @@ left is written once, with the body of all it took in. So a chain of any length 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -225,7 +226,8 @@ def _narrows(program: Program, part: _Chain, reader: Generic) -> bool:
     """
     widest = max(DTYPES[program.nodes[o].type.dtype][0] for o, _ in part.reads)
     dtype = part.generic.yields[0].dtype
-    if len(part.reads) > 1 and dtype in BYTES:
+    whole = math.prod(part.generic.result_shape)
+    if sum(program.nodes[o].type.size >= whole for o, _ in part.reads) > 1 and dtype in BYTES:
         widest = max(widest, DTYPES[reader.yields[0].dtype][0])
     return DTYPES[dtype][0] < widest
 
