@@ -109,7 +109,10 @@ def requests() -> list[list[Lifetime]]:
     return [*map(lifetimes, ABOVE_THEIR_LOAD), *few]
 
 
-@pytest.mark.parametrize("buffers", requests())
+@pytest.mark.parametrize(
+    "buffers",
+    [pytest.param(b, marks=[pytest.mark.slow] if n == 0 else []) for n, b in enumerate(requests())],
+)
 def test_brute_force_agrees(buffers: list[Lifetime]):
     found = place(buffers)
     assert is_legal(buffers, found.offsets)

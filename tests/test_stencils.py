@@ -100,7 +100,7 @@ def test_ten_steps_are_ten_dispatches_and_proven() -> None:
 @pytest.mark.parametrize("mode", ["edge", "reflect"])
 def test_pads_that_repeat_the_image(mode: str) -> None:
     x = np.random.default_rng(0).standard_normal((20, 35)).astype(F32)
-    run = eqsat.optimize(lambda x: jacobi(x, 1, mode), x, target="avx512", time_limit=20)
+    run = eqsat.optimize(lambda x: jacobi(x, 1, mode), x, target="avx512", time_limit=4)
     assert np.abs(run.compile()(x) - stepped(x, 1, mode)).max() < 1e-6
 
 
