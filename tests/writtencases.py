@@ -141,6 +141,10 @@ CASES: dict[str, tuple[Function, Shapes]] = {
     # a table that is unpacked in another shape than it is gathered from
     "rows of a product by number": (
         lambda x, w: jnp.take(x @ w, jnp.array([1, 0]), axis=2), ((2, 2, 2), (2, 2))),
+    # the only place there is, and an index beyond it
+    "an update beyond one place": (
+        lambda x, y: x.at[(jnp.abs(y[0, :1]) < 0).astype(jnp.int32) + 1].add(y),
+        ((1, 2), (1, 2))),
     # pieces of one buffer were blocks of different shapes (`pallas`)
     "roll of two rows": (lambda x: jnp.roll(x, -1, 1), ((3, 3, 2, 2),)),
     # a loop along two dims of a buffer has no block (`pallas`)

@@ -205,7 +205,7 @@ def _window(
             starts[d] = Tensor((), "i32", constant=min(max(one, 0), room))
             if mode != "CLIP" and not 0 <= one <= room:
                 inside.append((spread(column), in_range(arg(0), room, column.dtype)))
-        elif mode != "CLIP" and width == 1 and column.dtype == "i32":
+        elif mode != "CLIP" and width == 1 and room and column.dtype == "i32":
             starts[d] = spread(column)  # one that is out of range is no place
         else:
             starts[d] = spread(clamped(ctx, column, room))
