@@ -109,7 +109,7 @@ def test_a_changed_rule_set_or_version_changes_a_stamp(monkeypatch: pytest.Monke
 
 def test_an_edited_table_is_found_out() -> None:
     edited = PAGE.replace("17.1 us", "11.3 us")
-    assert "table" in stamps.staleness(QUESTION, KEPT[QUESTION], edited)
+    assert stamps.staleness(QUESTION, KEPT[QUESTION], edited) == ["table"]
 
 
 def test_a_declared_one_says_why_on_the_page() -> None:

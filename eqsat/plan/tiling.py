@@ -203,17 +203,20 @@ def _strips(
         order = _reduction_order(nest, roles, a, b) if is_plain else None
     if not order or nest.points(order) > CHAIN or nest.sizes[order[-1]] > MOST_TAPS:
         return
-    one = replace(
-        own,
-        row_loops=row_loops,
-        outer_rows=outer[-1:],
-        batch=(*own.batch, *outer[:-1]),
-        reduced=order,
-        strips=True,
-    )
+    one = _beside_pads(own, row_loops, outer, order)
     along = -(-nest.sizes[own.vector_loop] // own.lanes)
     for n in range(1, min(2, along) + 1):
         yield blocked(nest, roles, replace(one, vectors=n), machine)
+
+
+def _beside_pads(
+    own: Tiling, rows: tuple[int, ...], outer: tuple[int, ...], reduced: tuple[int, ...]
+) -> Tiling:
+    """Rows that are read where they lie, so that pads can be left out."""
+    batch = (*own.batch, *outer[:-1])
+    return replace(
+        own, row_loops=rows, outer_rows=outer[-1:], batch=batch, reduced=reduced, strips=True
+    )
 
 
 def _apart_from_pads(
@@ -234,14 +237,7 @@ def _apart_from_pads(
     inner = tuple(i for i in _reduction_order(nest, roles, a, b) if i not in taps)
     if nest.points(inner) < LEAST_PRODUCTS or nest.sizes[taps[-1]] > MOST_TAPS:
         return
-    one = replace(
-        own,
-        row_loops=row_loops,
-        outer_rows=outer[-1:],
-        batch=(*own.batch, *outer[:-1]),
-        reduced=(*taps, *inner),
-        strips=True,
-    )
+    one = _beside_pads(own, row_loops, outer, (*taps, *inner))
     for n, w in _panels(nest, one, b, machine):
         made = blocked(nest, roles, replace(one, vectors=n, wide=w), machine)
         if leaves_much_out(Blocking(nest, made, roles)):
