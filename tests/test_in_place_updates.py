@@ -22,6 +22,7 @@ from eqsat.execute.arena import Arena, ArenaFault
 from eqsat.execute.kernels import jit
 from eqsat.execute.kernels.kernel import generate
 from eqsat.extract import extract
+from eqsat.extract.candidates.planned import PlanPrices
 from eqsat.extract.candidates.space import Space
 from eqsat.frontends.jaxpr import trace
 from eqsat.lang.rulesets import load_rulesets
@@ -385,6 +386,26 @@ def test_no_update_in_place_is_below_its_floor(name: str) -> None:
     best, baseline = extract(egraph, target, (GoalRequest("time"),))
     assert baseline is not None
     assert floors_of(egraph, target)["time"] <= best.goal("time").value
+
+
+def test_a_part_of_the_next_state_that_is_not_in_place_is_written_whole() -> None:
+    given = array(2, 2, 3, 200, 24), array(3, 3, 24), np.int32(3)
+    space = Space(graph_for(stacked, "cache", *given)[1])
+    prices, nodes = PlanPrices(space, load_target("avx512")), space.egraph.nodes
+    parts = [
+        (update, cut)
+        for cut, n in enumerate(nodes)
+        for update in space.updates
+        if n.op == "slice" and n.children[0] == nodes[update].eclass
+    ]
+    assert parts
+    for update, cut in parts:
+        state, part = nodes[update].eclass, nodes[cut].eclass
+        alone = prices.time_ps((cut,), (state,), (part,))
+        fused = prices.time_ps((update, cut), nodes[update].children, (part,))
+        assert alone is not None and fused is not None and fused >= alone
+        in_place = prices.time_ps((update,), nodes[update].children, (state,))
+        assert in_place is not None and in_place < alone
 
 
 def test_what_is_read_with_its_next_state_does_not_die() -> None:

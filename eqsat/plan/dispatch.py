@@ -36,7 +36,8 @@ class KnownReads:
     """What is known of buffers that a dispatch reads, besides that they are weights.
 
     donated: arguments that the caller reads no more. dying: values, such arguments among them,
-    that nothing reads once their next state is there. lines: weights that hold 0, 1, …
+    that nothing reads once their next state is there, and whose type a result has. lines: weights
+    that hold 0, 1, …
     """
 
     donated: tuple[int, ...] = ()

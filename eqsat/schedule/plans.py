@@ -37,9 +37,10 @@ def with_plans(
         if d.device not in planners:
             return d
         nodes, planner = schedule.program.nodes, planners[d.device]
+        made = {nodes[w].type for w in d.writes}
         known = KnownReads(
             tuple(r for r in d.reads if is_donated(nodes[r].attr)),
-            tuple(r for r in d.reads if r in dying),
+            tuple(r for r in d.reads if r in dying and nodes[r].type in made),
             lines_of(schedule, d.reads),
         )
         try:

@@ -62,15 +62,17 @@ class PlanPrices:
         buffer = self.space.buffer
         weights = [r for r in reads if buffer[r] in self.weights]
         nest = self.nest(members, reads, writes)
-        return self._planner(nest, weights, self._known_of(reads))[1]
+        return self._planner(nest, weights, self._known_of(reads, writes))[1]
 
-    def _known_of(self, reads: Sequence[int]) -> KnownReads:
+    def _known_of(self, reads: Sequence[int], writes: Sequence[int]) -> KnownReads:
         """What may be written in place, and which of them count."""
-        space, buffer = self.space, self.space.buffer
+        space, buffer, types = self.space, self.space.buffer, self.space.egraph.types
+        made = {types[w] for w in writes}
         donated, dying, lines = (
             [r for r in reads if buffer[r] in found]
             for found in (space.donated, space.dying, space.lines)
         )
+        dying = [r for r in dying if types[r] in made]
         return KnownReads(tuple(donated), tuple(dying), frozenset(lines))
 
     @cached_property
