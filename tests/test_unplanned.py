@@ -164,6 +164,21 @@ def test_a_sum_is_not_cut_below_its_first_row() -> None:
         nest_of_dispatch(schedule, d)
 
 
+def test_only_the_first_digit_of_a_result_begins_below_it() -> None:
+    """Elements of 6 to 32 of a row lie side by side: one more on the left is the row above's."""
+    text = """program parts
+    input x: f32[5, 3, 16]
+    input z: f32[135, 1]
+    u = unpack(x, pos=[1], tiles=[16], outer=[0, 1], pad=any, shape=[5, 33]) : f32[5, 33]
+    s = slice(u, start=[0, 6], limit=[5, 33])
+    r = reshape(s, shape=[135, 1])
+    y = concat(r, z, axis=1)
+    return y"""
+    schedule, d = one_dispatch(text)
+    with pytest.raises(NoNest, match="cuts loops that others cut in another way"):
+        nest_of_dispatch(schedule, d)
+
+
 @pytest.mark.parametrize("name", sorted(machines()))
 def test_plans_of_such_nests_are_made(name: str) -> None:
     """What they compute is tried by `benchmarks/edges.py`, at every edge of their sizes."""

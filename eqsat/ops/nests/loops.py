@@ -230,12 +230,12 @@ class Loops:
         """Whether a loop numbers elements of a result, and no reduction depends on it.
 
         Such a loop may count from below 0, as where a result is a slice of another one's value:
-        nothing is written outside of it.
+        nothing is written outside of it. Of a number with several digits that is the first one.
         """
-        named = [(g.reduces, loops_named((*self.all_now(g.point), *self.all_now(g.indices))))
-                 for g in self.groups]  # fmt: skip
-        found = [reduces for reduces, names in named if loop in names]
-        return bool(found) and not any(found)
+        groups = [(g.reduces, self.all_now((*g.point, *g.indices))) for g in self.groups]
+        found = [(reduces, i) for reduces, at in groups for i in at if loop in loops_named([i])]
+        leads = all(max(i.terms, key=lambda t: t[1])[0] == loop for _, i in found)
+        return bool(found) and leads and not any(reduces for reduces, _ in found)
 
     def is_number(self, index: Affine) -> bool:
         """Whether an index counts from 0 up, each number once: its loops are digits of it."""
