@@ -161,6 +161,10 @@ def _mismatch(m: Any) -> None:
     initializer(m).raw_data = b"\0" * 8
 
 
+def _other_type(m: Any) -> None:
+    initializer(m).data_type = 6  # int32, of as many bytes
+
+
 CHANGES: dict[str, tuple[Callable[[Any], None], str]] = {
     "opset 12": (_opset(12), r"E361.*uses opset 12; opsets 13 to"),
     "opset 99": (_opset(99), r"E361.*uses opset 99"),
@@ -192,6 +196,7 @@ CHANGES: dict[str, tuple[Callable[[Any], None], str]] = {
     "custom domain": (_operator("Relu", "my.ops"), r"E365.*my\.ops\.Relu.*`my\.ops`"),
     "attribute": (_attribute("alhpa", 1.0), r"E362.*attribute `alhpa`"),
     "shapes": (_mismatch, r"E368.*`/Add` \(Add\).*float32\[2, 3\], float32\[2\]"),
+    "types": (_other_type, r"E368.*`/Add` \(Add\) has operands of float32 and int32"),
 }
 
 

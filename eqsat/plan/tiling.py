@@ -240,8 +240,16 @@ def _apart_from_pads(
     one = _beside_pads(own, row_loops, outer, (*taps, *inner))
     for n, w in _panels(nest, one, b, machine):
         made = blocked(nest, roles, replace(one, vectors=n, wide=w), machine)
-        if leaves_much_out(Blocking(nest, made, roles)):
+        sizes = Blocking(nest, made, roles)
+        if leaves_much_out(sizes) and not _cuts_taps(sizes, len(taps)):
             yield made
+
+
+def _cuts_taps(sizes: Blocking, taps: int) -> bool:
+    """Whether sums are cut in parts within taps, each of which has code of its own."""
+    p, extents = sizes.plan, [sizes.nest.sizes[i] for i in sizes.plan.reduced]
+    level, part = p.chain
+    return (p.k_blocks > 1 and p.k_block < extents[0]) or (level < taps and part < extents[level])
 
 
 def _groups(

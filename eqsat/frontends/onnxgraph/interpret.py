@@ -84,7 +84,7 @@ class Interpreter:
         record = OPERATORS.get((node.domain, node.op))
         if record is None:
             return self._standard_body(node, operands)
-        self._check_version(node, record)
+        self._check_version(node, record, operands)
         self._check_attributes(node)
         call = OnnxCall(
             node, operands, self._opset(node), _namespace(record, operands), _Runner(self, env)
@@ -97,7 +97,9 @@ class Interpreter:
             raise node.error("E361", "is of a domain whose opset the model does not import")
         return opsets.get(node.domain, 1)
 
-    def _check_version(self, node: OnnxNode, record: Operator) -> None:
+    def _check_version(
+        self, node: OnnxNode, record: Operator, operands: Sequence[Held | None]
+    ) -> None:
         if node.domain:
             return
         standard = proto.operator_schema(node.domain, node.op, self._opset(node))
@@ -111,6 +113,7 @@ class Interpreter:
             )
         if len(node.inputs) < standard.min_input or len(node.inputs) > standard.max_input:
             raise node.error("E362", f"has {len(node.inputs)} operands, not as many as it takes")
+        _check_types(node, operands, standard)
 
     def _check_attributes(self, node: OnnxNode) -> None:
         """Every attribute is one the standard knows, and of its type."""
@@ -176,6 +179,20 @@ class Interpreter:
             self.opsets = before
         named = dict(zip([o for o in body.outputs if o], found, strict=True))
         return [named.get(o) for o in body.outputs]
+
+
+def _check_types(node: OnnxNode, operands: Sequence[Held | None], standard: Any) -> None:
+    """Operands of one type variable of the standard have one type; 64 bits are held in 32."""
+    found: dict[str, str] = {}
+    for i, held in enumerate(operands):
+        formal = standard.inputs[min(i, len(standard.inputs) - 1)]
+        if held is None or not formal.is_homogeneous:
+            continue
+        own = held.dtype.name.replace("64", "32")
+        known = found.setdefault(formal.type_str, own)
+        if known != own:
+            what = f"has operands of {known} and {own}, which have to be of one type"
+            raise node.error("E368", what, help="put a Cast before one of them")
 
 
 @dataclass(frozen=True)
