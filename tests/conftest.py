@@ -1,7 +1,7 @@
 """Tests have folders of their own, know no targets of the user's, race nothing, measure briefly.
 
 What a race keeps depends on the machine; tests of races switch them on. What is measured is held
-against no number, so few and short rounds are enough.
+against no number, so few and short rounds are enough. Rules that tests bring are hunted briefly.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from eqsat.execute import race, timing
+from eqsat.hunt import firstuse
 
 
 def pytest_collection_finish() -> None:
@@ -27,6 +28,7 @@ def _own_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     before = {name: os.environ.get(name) for name in (*folders, "EQSAT_MEASURE")}
     race.SECONDS = 0.0
     timing.SECONDS, timing.BATCH_SECONDS = 0.0, 0.0005
+    firstuse.INSTANCES = 40  # of rules that tests bring
     for name in folders:
         os.environ[name] = str(tmp_path_factory.mktemp(name.lower()))
     os.environ["EQSAT_MEASURE"] = "never"  # `auto` is a shipped target, whatever runs the tests

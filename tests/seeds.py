@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 
-def seeds(often: int, all_of_them: int) -> list[Any]:
+def seeds(often: int, all_of_them: int | Sequence[int]) -> list[Any]:
     """Parameters of a test: the first `often` seeds, and the further ones marked as slow."""
-    late = [pytest.param(n, marks=pytest.mark.slow) for n in range(often, all_of_them)]
-    return [*range(often), *late]
+    known = range(all_of_them) if isinstance(all_of_them, int) else all_of_them
+    return [*known[:often], *(pytest.param(n, marks=pytest.mark.slow) for n in known[often:])]
