@@ -29,10 +29,10 @@ test: $(TEST) ## everything CI runs: check, and beside it all tests
 	@$(MAKE) --no-print-directory -j 2 check suite
 
 suite: $(TEST) ## all tests but those of `make slow`, with what XLA compiles left unoptimised by LLVM
-	XLA_FLAGS="$$XLA_FLAGS --xla_backend_optimization_level=0" $(BIN)/python -m pytest -q -n $(JOBS) -W error -m "not slow"
+	XLA_FLAGS="$$XLA_FLAGS --xla_backend_optimization_level=0" $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal -W error -m "not slow"
 
 slow: $(TEST) ## the few tests that take ten seconds and more each
-	$(BIN)/python -m pytest -q -n $(JOBS) -W error -m slow
+	$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal -W error -m slow
 
 check: $(TEST) ## lint, format, types and import borders
 	$(BIN)/ruff check .

@@ -1,16 +1,25 @@
-"""Tests have folders of their own, know no targets of the user's, race and measure nothing.
+"""Tests have folders of their own, know no targets of the user's, race nothing, measure briefly.
 
-What a race keeps depends on the machine; tests of races switch them on.
+What a race keeps depends on the machine; tests of races switch them on. What is measured is held
+against no number, so few and short rounds are enough. Rules that tests bring are hunted briefly.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 
 import pytest
 
-from eqsat.execute import race
+from eqsat.execute import race, timing
+from eqsat.hunt import firstuse
+
+
+def pytest_collection_finish() -> None:
+    """What is there by now stays, and the collector of cycles, which JAX hooks into, runs less."""
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -18,6 +27,8 @@ def _own_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     folders = ("EQSAT_CACHE", "EQSAT_CONFIG")
     before = {name: os.environ.get(name) for name in (*folders, "EQSAT_MEASURE")}
     race.SECONDS = 0.0
+    timing.SECONDS, timing.BATCH_SECONDS = 0.0, 0.0005
+    firstuse.INSTANCES = 40  # of rules that tests bring
     for name in folders:
         os.environ[name] = str(tmp_path_factory.mktemp(name.lower()))
     os.environ["EQSAT_MEASURE"] = "never"  # `auto` is a shipped target, whatever runs the tests

@@ -51,6 +51,7 @@ def _fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("EQSAT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(remembered, "_done", {})
     monkeypatch.setattr(firstuse, "_warned", set())
+    monkeypatch.setattr(firstuse, "INSTANCES", 200)
 
 
 def rules(*texts: str) -> RuleSet:

@@ -26,7 +26,7 @@ from eqsat.model.rules import Rule
 from eqsat.ops.movement.tiling import make_layout
 
 RULES = {r.name: r for r in eqsat.rules("default").rules}
-SHARE = 9  # every so manieth mutant of every rule is judged here; `make rules` judges all of them
+SHARE = 15  # every so manieth mutant of every rule is judged here; `make rules` judges all of them
 
 
 def read(rewrite: str, to: str, *more: str) -> Rule:

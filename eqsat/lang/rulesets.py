@@ -47,18 +47,12 @@ def find_rules(
 def load_ruleset(name: str | Path, folders: Folders = ()) -> RuleSet:
     """A rule set by name or path, with the rules of its imports first.
 
-    EqsatError holds all problems of the first file that has any, in reading order. A set whose
-    files did not change is read once per process: reading takes longer than most searches.
+    EqsatError holds all problems of the first file that has any, in reading order. A file that
+    did not change, nor one that it imports, is read once per process, whoever imports it: reading
+    takes longer than most searches.
     """
     folders = tuple(folders)
-    path = find_rules(str(name), folders)
-    key = (path.resolve(), Path.cwd(), search_path("rules", folders))
-    stamps, ruleset = _READ.get(key, ({}, None))
-    if ruleset is None or any(_stamp(p) != known for p, known in stamps.items()):
-        loader = _Loader(folders)
-        ruleset = loader.load(path, None)
-        _READ[key] = ({p: _stamp(p) for p in loader.loaded}, ruleset)
-    return ruleset
+    return _Loader(folders).load(find_rules(str(name), folders), None)
 
 
 Stamp = tuple[int, int]  # when a file was written, in ns, and its size
@@ -99,7 +93,8 @@ class _Loader:
 
     def __init__(self, folders: tuple[str | Path, ...]):
         self.folders = folders
-        self.loaded: dict[Path, RuleSet] = {}
+        self.place = (Path.cwd(), search_path("rules", folders))
+        self.stamps: dict[Path, dict[Path, Stamp | None]] = {}  # of each file and its imports
 
     @cached_property
     def names(self) -> dict[str, Path]:
@@ -110,9 +105,14 @@ class _Loader:
         if path in above:
             chain = " → ".join(p.stem for p in (*above[above.index(path) :], path))
             raise fail("E008", f"rule sets import each other: {chain}", span)
-        if path not in self.loaded:
-            self.loaded[path] = self.read(load_yaml(_shown(path)), (*above, path))
-        return self.loaded[path]
+        stamps, ruleset = _READ.get((path, *self.place), ({}, None))
+        if ruleset is None or any(_stamp(p) != known for p, known in stamps.items()):
+            stamps = self.stamps[path] = {path: _stamp(path)}
+            ruleset = self.read(load_yaml(_shown(path)), (*above, path))
+            _READ[path, *self.place] = stamps, ruleset
+        for importing in above:
+            self.stamps[importing].update(stamps)
+        return ruleset
 
     def read(self, source: YamlSource, above: tuple[Path, ...]) -> RuleSet:
         record, problems = read_record(RuleSetRecord, source)

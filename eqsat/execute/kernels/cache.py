@@ -26,8 +26,10 @@ from eqsat.model.folders import (
 MAGIC = b"eqsat object 1\n"
 LARGEST_BYTES = 256 * 2**20  # of all files; the ones used longest ago are deleted beyond it
 KEPT_SHARE = 0.75  # of them that stay then
+LOOKED_SHARE = 1 / 64  # of them that a process writes before it looks at their sizes again
 _OTHERWISE = "kernels are compiled in each process, and not kept"
 _BELOW = ("model", "ops", "plan")  # folders of code that kernels are written with
+_written: dict[Path, int] = {}  # bytes in a folder since this process looked at it
 
 
 def folder() -> Path:
@@ -74,7 +76,7 @@ def write_objects(objects: dict[str, bytes]) -> bool:
             return False
         for name, payload in objects.items():
             _write(_path(name), MAGIC + hashlib.sha256(payload).digest() + payload)
-        _shrink()
+        _shrink_now_and_then(sum(map(len, objects.values())))
     except OSError:
         return False
     return True
@@ -102,6 +104,16 @@ def _write(path: Path, data: bytes) -> None:
         Path(aside).replace(path)
     finally:
         Path(aside).unlink(missing_ok=True)
+
+
+def _shrink_now_and_then(more: int) -> None:
+    """A look at every file with each new one would take a time that grows with their number."""
+    place = folder()
+    written = _written.get(place)
+    _written[place] = 0 if written is None else written + more
+    if written is None or written + more >= LOOKED_SHARE * LARGEST_BYTES:
+        _written[place] = 0
+        _shrink()
 
 
 def _shrink() -> None:
