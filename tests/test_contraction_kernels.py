@@ -13,6 +13,8 @@ from contracted import (
     NEON,
     PRODUCT,
     RESULT,
+    A,
+    B,
     beside,
     convolution,
     convolved,
@@ -237,6 +239,43 @@ def test_tiles_of_a_block_ask_for_the_whole_next_panel(m, k, n, form):
         assert chosen.prefetch_turns * UNROLL == LINE  # a line of k, then the next one
         columns = chosen.tile_block * chosen.prefetch * chosen.prefetch_turns
         assert columns >= chosen.vectors * chosen.lanes
+
+
+def prefetches(kernel: Kernel) -> int:
+    """How many the first tile's code has."""
+    tile = next(f for f in kernel.ir.split("define ") if ".tile" in f.split("(")[0])
+    return len(re.findall(r"call void @\S*llvm.prefetch", tile))
+
+
+@pytest.mark.parametrize(
+    ("machine", "m", "k", "panels", "width", "lines"),
+    [
+        ("avx512", 1, 70, 3, 32, 1),
+        ("avx512", 1, 70, 4, 32, 2),  # two panels side by side
+        ("avx2", 1, 33, 5, 16, 1),
+        ("avx2", 2, 16, 2, 32, 1),
+        ("avx512", 3, 65, 4, 32, 2),
+        ("avx512", 4, 70, 3, 32, 8),
+        ("avx2", 9, 64, 3, 32, 4),
+    ],
+)
+def test_few_rows_ask_for_one_line_of_a_run_each_turn(machine, m, k, panels, width, lines):
+    """Their own loads run ahead; more rows multiply a line for longer than it takes to come."""
+    x = Access(A, "f32", (k, 0, 0, 1))
+    y = Access(B, "f32", (0, k * width, 1, width))
+    stage = Stage(3, (0, 1, 2), PRODUCT, (x, y), "f32", "add", (3,))
+    written = Access(RESULT, "f32", (panels * width, width, 1, 0))
+    nest = Nest((m, panels, width, k), (stage,), (Store(written, 0, (0, 1, 2)),))
+    chosen = plan(nest, MACHINES[machine])
+    kernel = kernel_of(nest, chosen, MACHINES[machine])
+    others = generate(nest, replace(chosen, prefetch=0), MACHINES[machine], "kernel")
+    assert prefetches(kernel) - prefetches(others) == lines
+    left, right, _ = operands(np.random.default_rng(m), m, k, panels * width)
+    columns = right.reshape(k, panels, width).transpose(1, 0, 2).copy()
+    found = guarded.run(
+        kernel, MACHINES[machine], [left, columns], [((m, panels * width), np.float32)]
+    )
+    close(found[0], left.astype(np.float64) @ right, k)
 
 
 def test_rows_of_a_tile_are_balanced():

@@ -51,6 +51,23 @@ def test_a_panel_of_n_packs_the_right_operand_and_nothing_else(rhs: str):
     assert swap_loops(matmul(rhs, n=48), PANEL) is None
 
 
+@pytest.mark.parametrize(("n", "panels"), [(64, 2), (70, 3), (7, 1)])
+def test_a_panel_of_n_packs_a_matrix_that_is_multiplied_by_a_vector(n: int, panels: int):
+    """However the product is spelled: the matrix may be its first factor."""
+    for text in ("a, x, maps=[[d1, d0], [d1]]", "x, a, maps=[[d1], [d1, d0]]"):
+        program = parse_program(f"""program p
+    input a: f32[96, {n}]
+    input x: f32[96]
+    y = generic({text}, loops=[{n}, 96], body=mul(x0, x1), combine=add)
+    return y""")
+        (attr,) = (node.attr for node in program.nodes if isinstance(node.attr, Generic))
+        ways = [w for w in (pack_loops(attr, PANEL), swap_loops(attr, PANEL)) if w is not None]
+        (found,) = ways
+        (matrix,) = (layout for layout in found.operands if layout is not None)
+        assert matrix.packed_shape == (panels, 96, 32)
+        assert found.result.packed_shape == (panels, 32)
+
+
 def test_operands_that_no_kernel_streams_are_not_read_as_they_lie():
     g = matmul()
     streamed = make_layout((96, 64), (1,), (32,), (1, 0), ("-",))

@@ -22,6 +22,7 @@ from eqsat.plan.stages import accesses_read, row_stride
 
 FEW_ROWS = 4  # of a tile: their elements are columns' worth and come in order
 FAR_ROWS = 64 << 10  # bytes of rows from which on they are not in the nearest cache
+AHEAD_ROWS = 3  # of all tiles at most: a line is multiplied quicker than it comes
 
 
 @dataclass(frozen=True)
@@ -137,6 +138,22 @@ class Asks:
         for r in range(0, self.rows, turns):
             code.prefetch(self.a.at(code, pointer, r * self.a.row), level=2)
 
+    @cached_property
+    def _starts_of_runs(self) -> list[int]:
+        """Where the runs of a panel begin, in elements, if few rows multiply it as it comes.
+
+        Then a core's own loads are many lines ahead, and asks take the place of these. One line of
+        each run a turn is enough: prefetchers bring those behind it.
+        """
+        p, s = self.frame.plan, self.frame.sizes
+        b = s.factors[1].direct
+        if b is None or b.dtype != "f32" or p.copied[1] or p.windows or p.k_blocks > 1:
+            return []
+        in_runs = len(p.reduced) == 1 and b.strides[p.reduced[0]] == s.width
+        if not in_runs or b.strides[p.vector_loop] != 1 or s.tiles > 1 or p.rows > AHEAD_ROWS:
+            return []
+        return [self.frame.across(b, (u, 0, None)) for u in range(p.wide)]
+
     def next_panel(self, turn: Index, ahead: Value) -> None:
         """Of the loop that asks, this turn's part of the tile's share of the next panel."""
         code, p = self.frame.code, self.frame.plan
@@ -147,6 +164,10 @@ class Asks:
         pointer = code.at(ahead, kind, start)
         # one or two tiles reach the next panel late, and rows that share sets fill the first cache
         level = 2 if p.k_blocks > 1 or p.tile_block <= 2 else 1
+        for run in self._starts_of_runs:
+            code.prefetch(code.at(pointer, kind, run), level=level)
+        if self._starts_of_runs:
+            return
         line = self.frame.sizes.line
         lines = 1 if p.copied[1] else -(-len(self.vectors) * p.lanes // line)
         for i in range(p.prefetch):

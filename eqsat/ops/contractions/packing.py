@@ -109,21 +109,23 @@ def swap_loops(g: Generic, tile: Tile) -> PackedLoops | None:
     """Pack by the tile with m and n exchanged: mmt4d(B, A) is mmt4d(A, B) transposed twice.
 
     A kernel for 8x16 tiles also serves 16x8 ones. Only where the exchanged tile pads the result
-    less (a narrow n), or every contraction would have every tile twice. A panel, and a tile whose
-    kernel asks for an order, are what they say.
+    less (a narrow n), or every contraction would have every tile twice. A panel serves so where
+    it cuts nothing otherwise: a matrix times a vector. A tile whose kernel asks for an order is
+    what it says.
     """
     m, n, k = tile.extents
-    is_bound = tile.vnni > 1 or "c" in dict(tile.sizes) or tile.panel or tile.lhs or tile.rhs
+    is_bound = tile.vnni > 1 or "c" in dict(tile.sizes) or tile.lhs or tile.rhs
     plan = None if is_bound else _plan(g, tile)
-    if plan is None or m == n:
+    if plan is None or m == n or (tile.panel and _innermost(g, plan)):
         return None
     extents = {"m": n, "n": m, "k": k}
-    order = tuple({"m": "n", "n": "m"}.get(r, r) for r in tile.order)
+    exchanged = tuple({"m": "n", "n": "m"}.get(r, r) for r in tile.order)
+    order = plan.order if tile.panel else exchanged
     roles = plan.roles
     rank = _ranks(roles.batch, roles.n, roles.m, roles.k)
     swapped = _Packing(roles, extents, order, rank, tile)
     cuts = _innermost(g, swapped)
-    if _padded_size(g, cuts) >= _padded_size(g, _innermost(g, plan)):
+    if not tile.panel and _padded_size(g, cuts) >= _padded_size(g, _innermost(g, plan)):
         return None
     return _packed(g, swapped, cuts)
 
