@@ -117,7 +117,7 @@ def qbert(x: Any) -> Any:
     q, k, v = (apart(linear(x, width)) for _ in range(3))
     scores = rounded(q @ k.transpose(0, 2, 1) * (width // heads) ** -0.5, SIGNED)
     mixed = rounded(rounded(jax.nn.softmax(scores), SHARE) @ v, SIGNED)
-    mixed = mixed.transpose(1, 0, 2).reshape(rows, width)
+    mixed = rounded(mixed.transpose(1, 0, 2).reshape(rows, width), SIGNED)
     x = normed(rounded(x + linear(mixed, width), SIGNED))
     inner = rounded(jax.nn.gelu(linear(x, 4 * width), approximate=False), SIGNED)
     return normed(rounded(x + linear(inner, width), SIGNED))
