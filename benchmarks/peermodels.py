@@ -162,7 +162,8 @@ _PLACES = {
 FURTHER = {  # those of `peerfurther`, in that module's manner
     name: Model(module, name, 1.0) for module, names in _PLACES.items() for name in names.split()
 }
-ALL = MODELS | FURTHER
+BESIDE = {name: Model("peerquantised", name, 1.0) for name in ("qmobilenet", "qbert")}  # no page
+ALL = MODELS | FURTHER | BESIDE
 
 
 def drawn(shape: Any, rng: np.random.Generator, is_weight: bool) -> Any:

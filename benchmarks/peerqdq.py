@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from onnx import helper
-from peergraph import Array, Graph
+from onnx import TensorProto, helper
+from peergraph import Array, Graph, attribute
 from peerscalar import FOLDED, LINE, leaves, line_of
 
 STEPS_TO_LEAF = 18  # ops of a rounding to bytes and back
@@ -29,15 +29,18 @@ def quantise(graph: Graph, node: Any) -> None:
         if above is not None and above.op_type in ("Round", "Cast"):
             continue
         found = line_of(graph, node.output[0], leaf, {}, line)
-        zero = None if found is None else _zero_point(found, line, scale)
+        zero = None if found is None else _zero_point(graph, node, found, line, scale)
         if zero is not None:
             _write_quantised(graph, node, leaf, scale, zero)
             return
 
 
-def _zero_point(found: Array, line: Array, scale: np.float32) -> Array | None:
+def _zero_point(
+    graph: Graph, node: Any, found: Array, line: Array, scale: np.float32
+) -> Array | None:
     """The zero point, of the type it is rounded to; None if it is not rounded to bytes."""
-    for dtype in (np.int8, np.uint8):
+    signed = _is_signed(graph, node)
+    for dtype in (np.int8, np.uint8) if signed else (np.uint8, np.int8):
         ends = np.iinfo(dtype)
         zero = int(ends.min - np.round(found.min() / scale))
         if not ends.min <= zero <= ends.max:
@@ -46,6 +49,17 @@ def _zero_point(found: Array, line: Array, scale: np.float32) -> Array | None:
         if np.array_equal(found, wanted.astype(np.float32)):
             return np.asarray(zero, dtype)
     return None
+
+
+def _is_signed(graph: Graph, node: Any) -> bool:
+    """Whether the nearest cast to bytes above a node is not to u8."""
+    above = [node]
+    for n in above:
+        to = attribute(n, "to") if n.op_type == "Cast" else None
+        if to in (TensorProto.UINT8, TensorProto.INT8) or len(above) > STEPS_TO_LEAF:
+            return to != TensorProto.UINT8
+        above += [graph.by_output[i] for i in n.input if i in graph.by_output]
+    return True
 
 
 def _write_quantised(graph: Graph, node: Any, leaf: str, scale: np.float32, zero: Array) -> None:

@@ -74,12 +74,14 @@ def line_of(graph: Graph, name: str, leaf: str, known: dict[str, Any], line: Arr
     if name not in known:
         known[name] = None
         node = graph.by_output.get(name)
-        xs = [] if node is None else [line_of(graph, i, leaf, known, line) for i in node.input]
-        if node is not None and all(x is not None for x in xs):
+        if node is None or node.op_type not in (*SCALAR, "Cast") or node.op_type == "Reshape":
+            return None
+        xs = [line_of(graph, i, leaf, known, line) for i in node.input]
+        if all(x is not None for x in xs):
             if node.op_type == "Cast":  # beyond i8 only what is clipped before
                 to = helper.tensor_dtype_to_np_dtype(attribute(node, "to"))
                 known[name] = xs[0].astype(to)
-            elif node.op_type in SCALAR and node.op_type != "Reshape":
+            else:
                 with np.errstate(all="ignore"):
                     known[name] = SCALAR[node.op_type](*xs)
     return known[name]

@@ -107,6 +107,34 @@ def test_panels_ask_for_the_next_one(m, k, dtypes):
     assert (run(nest, VNNI, [x, packed], (m, 96)) == product(x, y)).all()
 
 
+@pytest.mark.parametrize(("channels", "stride", "dtypes"), [
+    (8, 1, ("u8", "i8")), (6, 2, ("i8", "i8")), (3, 1, ("u8", "i8"))
+])  # fmt: skip
+def test_windows_ask_for_the_next_panel(channels, stride, dtypes):
+    """Filters [f / 32, 3, 3, channels, 32], as they are packed, in groups that may be short."""
+    nest = convolution_of_bytes(9, channels, 96, stride, dtypes)
+    (stage,), (store,) = nest.stages, nest.stores
+    x, w = stage.arguments
+    steps = (9 * channels * 32, 1, 3 * channels * 32, channels * 32, 32)
+    apart = lambda s: (*s[:2], 0, *s[2:])  # noqa: E731
+    bounds = tuple(replace(b, strides=apart(b.strides)) for b in x.bounds)
+    x = replace(x, strides=apart(x.strides), bounds=bounds)
+    stage = replace(stage, arguments=(x, replace(w, strides=(0, 0, *steps))), loops=(0, 1, 2, 3))
+    out = nest.sizes[0]
+    written = replace(store.access, strides=(out * 96, 96, 32, 1, 0, 0, 0))
+    nest = Nest(
+        (out, out, 3, 32, *nest.sizes[3:]), (replace(stage, reduced=(4, 5, 6)),),
+        (replace(store, access=written, loops=(0, 1, 2, 3)),),
+    )  # fmt: skip
+    chosen = plan(nest, VNNI)
+    assert chosen.windows and chosen.fused == 4 and chosen.prefetch
+    rng = np.random.default_rng(0)
+    x, w = drawn(rng, (9, 9, channels), dtypes[0]), drawn(rng, (3, 3, channels, 96), dtypes[1])
+    packed = np.ascontiguousarray(w.reshape(3, 3, channels, 3, 32).transpose(3, 0, 1, 2, 4))
+    found = run(nest, VNNI, [x, packed], (out, out, 96))
+    assert (found == convolved_integers(x, w, stride)).all()
+
+
 def test_groups_are_as_large_as_the_machine_and_the_types_permit():
     def together(machine, *dtypes):
         return plan(matmul(64, 128, 96, dtypes=(*dtypes, "i32")), machine).fused

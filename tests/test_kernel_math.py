@@ -270,6 +270,26 @@ def test_what_is_clipped_to_the_ends_of_a_type_is_what_the_cast_gives(target, lo
             assert (got == hold(np.minimum(np.maximum(x, F32(a)), F32(b)), target)).all(), (a, b)
 
 
+@pytest.mark.parametrize("machine", [MACHINE, AVX2])
+@pytest.mark.parametrize("target", ["i8", "u8", "i16", "u16"])
+def test_what_is_rounded_and_stored_short_is_rounded_to_even(target, machine):
+    """As QuantizeLinear: ties, zero points that are odd, ends, what is no number."""
+    ends = np.iinfo(element_dtype(target))
+    x = np.concatenate([SPECIAL, np.arange(-300, 300, 0.25, F32), F32([-65600.5, 65500.5, 70001])])
+    with np.errstate(over="ignore"):
+        x = np.concatenate([x, np.nextafter(x, F32(np.inf)), np.nextafter(x, F32(-np.inf))])
+    zeros = [0, 1, -3, 128, 127, ends.max, ends.min]
+    whole = [call("add", call("round_even", arg(0)), const(float(z))) for z in zeros]
+    clip = lambda e: call("min", call("max", e, const(float(ends.min))), const(float(ends.max)))  # noqa: E731
+    bodies = [cast(clip(e) if i % 2 else e, target) for i, e in enumerate(whole)]
+    name = f"nearest{target}{machine.vector_bytes}"
+    found = evaluated(name, bodies, [x], [target] * len(bodies), machine)
+    for z, got in zip(zeros, found, strict=True):
+        with np.errstate(invalid="ignore", over="ignore"):
+            want = hold(np.round(x) + F32(z), target)
+        assert (got == want).all(), (z, x[got != want][:4], got[got != want][:4])
+
+
 @pytest.mark.parametrize("target", ["i8", "u16", "i32", "u32", "i64", "u64"])
 def test_numbers_of_f64_become_the_nearest_end_of_integers(target):
     ends = [float(np.iinfo(element_dtype(target)).max), float(np.iinfo(element_dtype(target)).min)]

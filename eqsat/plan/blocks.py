@@ -43,7 +43,7 @@ def blocked(
     one = replace(one, in_registers=_light(nest, roles, one))
     sizes = Blocking(nest, one, roles)
     if one.windows:
-        return window_blocks(nest, roles, one, machine)
+        return _prefetching(nest, roles, window_blocks(nest, roles, one, machine))
     if one.goes_down:
         return strip_blocks(nest, roles, one, machine)
     l2 = machine.caches[:2][-1]
@@ -211,7 +211,9 @@ def _prefetching(nest: Nest, roles: ProductRoles, one: Tiling) -> Tiling:
     if b is None or one.panels == 1:
         return one
     if one.fused > 1:
-        return replace(one, prefetch=1) if _follows_itself(one, b) else one
+        return replace(one, prefetch=1) if _follows_itself(nest, one, b) else one
+    if one.windows:
+        return one
     level = _asking_level(one, b)
     if level is None:
         return one
@@ -233,12 +235,16 @@ def _prefetching(nest: Nest, roles: ProductRoles, one: Tiling) -> Tiling:
     return one
 
 
-def _follows_itself(one: Tiling, b: Access) -> bool:
+def _follows_itself(nest: Nest, one: Tiling, b: Access) -> bool:
     """Whether a panel of B is one run in memory, which turns ask for piece by piece."""
-    if len(one.reduced) != 1 or one.k_blocks > 1 or one.windows or one.wide > 1:
+    if one.k_blocks > 1 or one.wide > 1 or b.strides[one.vector_loop] != 1:
         return False
-    row = one.vectors * one.lanes
-    return b.strides[one.vector_loop] == 1 and b.strides[one.reduced[0]] == row
+    run = one.vectors * one.lanes
+    for loop in sorted(one.reduced, key=lambda i: b.strides[i]):
+        if nest.sizes[loop] > 1 and b.strides[loop] != run:
+            return False
+        run *= nest.sizes[loop]
+    return True
 
 
 def _asking_level(one: Tiling, b: Access) -> int | None:

@@ -65,7 +65,8 @@ def _of_integers(run: Run) -> Run:
     asked = {r.name for r in run.rules.rules} >= {"multiply-integers", "multiply-shifted-integers"}
     if not asked or run.family is not None or not sums_integers(run.target):
         return run
-    return replace(run, canonical=with_integer_products(run.canonical))
+    is_planned = run.target.executor == "kernels"
+    return replace(run, canonical=with_integer_products(run.canonical, differences=is_planned))
 
 
 def _cut(run: Run, deadline: float) -> Run:

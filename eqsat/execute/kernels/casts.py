@@ -71,6 +71,23 @@ def _to_integer(v: Lanes, x: Value, kind: str, element: Any) -> Value:
     return own.select(own.test(">=", x, own.c(end)), last, found)
 
 
+def lane_nearest(v: Lanes, x: Value, zero: int, target: str) -> Value:
+    """round_even(x) + zero as a short integer, saturated, NaN as 0: one addition rounds to what the
+    last bits of the sum then are, as 1.5 · 2^23 and more has none behind the point."""
+    b, bits = v.code.builder, ELEMENTS[target].width
+    low, high = (0, 2**bits - 1) if target[0] == "u" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+    if low:
+        x = v.select(v.test("==", x, x), x, v.c(-zero))
+    least, most = v.c(low - zero), v.c(high - zero)
+    x = v.select(v.test(">", x, least), x, least)  # NaN is the least
+    x = v.select(v.test("<", x, most), x, most)
+    even = zero if zero % 2 == 0 else 0  # an odd one would turn ties
+    whole = v.bits(v.add(x, v.c(1.5 * 2**23 + even)))
+    return b.trunc(
+        whole if even == zero else v.plus(whole, zero), vector(ELEMENTS[target], v.lanes)
+    )
+
+
 def _lane(x: Value) -> Any:
     return x.type.element if isinstance(x.type, ll.VectorType) else x.type
 

@@ -183,9 +183,10 @@ def first_row(frame: Frame, t: Index) -> Index:
 
 def ahead_start(frame: Frame, done: Index) -> Index:
     """Where the part of the next panel begins for which a tile asks, `done` tiles being before."""
-    p, code = frame.plan, frame.code
+    p, s, code = frame.plan, frame.sizes, frame.code
     if p.fused > 1:
-        return code.mul(done, -(-p.k_block // p.fused) * ahead_piece(frame))
+        turns = s.run_points(p.reduced) if p.windows else -(-s.block_k // p.fused) * p.fused
+        return code.mul(done, turns // p.fused * ahead_piece(frame))
     _, across, along = ahead_steps(frame)
     if not p.copied[1]:
         points = frame.nest.sizes[p.reduced[p.asking]] if p.asking else p.k_block

@@ -84,11 +84,12 @@ class FusedSums:
         row = together * self.frame.sizes.panel_row
         nest, reduced = self.frame.nest, p.reduced
 
-        def turn(i: Index, a: Value, b: Value, *sums: Value) -> list[Value]:
-            self._ask_ahead(i)
+        def turn(_: Index, a: Value, b: Value, ahead: Value, *sums: Value) -> list[Value]:
             found = self._step(a, b, sums[:number])
             found += self._columns_of(b, sums[number:])
-            return [code.at(a, kind, together), code.at(b, kind, row), *found]
+            return [
+                code.at(a, kind, together), code.at(b, kind, row), self._asked(ahead), *found
+            ]  # fmt: skip
 
         def groups(points: Index, carried: Sequence[Value]) -> list[Value]:
             turns = code.div(code.add(points, together - 1), together)
@@ -105,11 +106,11 @@ class FusedSums:
 
             return code.loop(0, size, 1, carried, point)
 
-        start = [a, b, *[zero] * (number + taken_off)]
+        start = [a, b, self.ahead, *[zero] * (number + taken_off)]
         if p.windows:
-            sums = level(0, count, start)[2:]
+            sums = level(0, count, start)[3:]
         else:
-            sums = groups(code.mul(count, self.frame.sizes.inner_k), start)[2:]
+            sums = groups(code.mul(count, self.frame.sizes.inner_k), start)[3:]
         if not sizes.is_biased:
             return sums
         more = sums[number:] or [
@@ -118,15 +119,16 @@ class FusedSums:
         ]
         return [code.builder.sub(x, more[i % len(more)]) for i, x in enumerate(sums[:number])]
 
-    def _ask_ahead(self, turn: Index) -> None:
-        """Ask for a piece of the next panel, which copies it from the second cache then."""
+    def _asked(self, ahead: Value) -> Value:
+        """Ask for a piece of the next panel, which copies it from the second cache then; the place
+        of the piece that the next turn asks for."""
         code, frame = self.frame.code, self.frame
         if not frame.plan.prefetch:
-            return
+            return ahead
         piece, kind = ahead_piece(frame), frame.source_kind(1)
-        start = code.at(self.ahead, kind, code.mul(turn, piece))
         for at in range(0, piece, frame.sizes.line):
-            code.prefetch(code.at(start, kind, at), level=2)
+            code.prefetch(code.at(ahead, kind, at), level=2)
+        return code.at(ahead, kind, piece)
 
     def _step(self, a: Value, b: Value, sums: Sequence[Value]) -> list[Value]:
         """The products of one group."""

@@ -69,13 +69,31 @@ class Lowering:
         return [self._value(body) for body in bodies]
 
     def _parts(self, e: Expr) -> Sequence[Expr]:
-        """A float that becomes an integer need not be brought between its ends: the cast does."""
+        """A float that becomes an integer need not be brought between its ends: the cast does; nor
+        be rounded before."""
         if e.fn != "cast" or DTYPES.get(e.value, (0, ""))[1] not in "iu":
             return e.args
+        x = self._unclipped(e)
+        found = self._nearest(e, x)
+        return (x,) if found is None else (found[0],)
+
+    def _unclipped(self, e: Expr) -> Expr:
+        """What a cast makes an integer of, without what the cast does anyhow."""
         (x,), (low, high) = e.args, integer_range(e.value)
         while _clips_beyond(x, low, high) and self._types(x.args[0]) in FLOAT_LANES:
             x = x.args[0]
-        return (x,)
+        return x
+
+    def _nearest(self, e: Expr, x: Expr) -> tuple[Expr, int] | None:
+        """y and z where a short integer is round_even(y) + z, as QuantizeLinear has it."""
+        if DTYPES[e.value][0] > SHORT_BITS:
+            return None
+        zero = 0
+        if x.fn == "add" and x.args[1].fn == "const" and abs(x.args[1].value) < 1 << SHORT_BITS:
+            x, zero = x.args[0], x.args[1].value
+        if x.fn != "round_even" or zero != int(zero) or self._types(x.args[0]) != "f32":
+            return None
+        return x.args[0], int(zero)
 
     def _step(self, e: Expr, values: Sequence[Typed]) -> Typed:
         if e.fn == "arg":
@@ -83,7 +101,13 @@ class Lowering:
         if e.fn == "const":
             return Typed(e.value, "bool" if isinstance(e.value, bool) else None)
         if e.fn == "cast":
-            return lane_cast(self.code, self.lanes, values[0], e.value)
+            is_integer = DTYPES.get(e.value, (0, ""))[1] in "iu"
+            found = self._nearest(e, self._unclipped(e)) if is_integer else None
+            if found is None:
+                return lane_cast(self.code, self.lanes, values[0], e.value)
+            x = lane_cast(self.code, self.lanes, values[0], "f32").value
+            v = Lanes(self.code, self.lanes)
+            return Typed(casts.lane_nearest(v, x, found[1], e.value), e.value)
         return self._call(e.fn, values)
 
     def _call(self, fn: str, values: Sequence[Typed]) -> Typed:
@@ -123,6 +147,7 @@ def _clips_beyond(e: Expr, low: int, high: int) -> bool:
 
 
 FLOAT_LANES = ("f32", "f64")
+SHORT_BITS = 16  # of integers to which floats are rounded by an addition
 ELEMENTS: dict[str, Any] = {"bool": ll.IntType(1)} | casts.ELEMENTS
 
 

@@ -168,26 +168,47 @@ def shifted_integer_product(
     return None if scaled is None else ShiftedProduct(_product(h, side, x, w), sums, scaled)
 
 
-def _both(
+def difference_product(
     h: Generic, side: int, e: Generic, d: Generic, i: int
+) -> IntegerProduct | None:
+    """Σ s (x - z) · t (w - y) = s t Σ (x - z) (w - y), as `integer_product` for zero points of w or
+    of both. Of bytes without a sign one alone suffices: less 128 they are bytes with one.
+    """
+    x, w = _both(h, side, e, d, i, differences=True)
+    if x is None or w is None or not (w.zero or (x.zero and x.dtype == w.dtype == "u8")):
+        return None
+    scaled = _scaled(h, side, x, w, arg(0), ())
+    return None if scaled is None else IntegerProduct(_product(h, side, x, w, True), scaled)
+
+
+def _both(
+    h: Generic, side: int, e: Generic, d: Generic, i: int, *, differences: bool = False
 ) -> tuple[_Dequantised | None, _Dequantised | None]:
     """What both operands of h are, if h sums products of them whose integers fit i32."""
     y = h.yields[0]
     if contraction_roles(h) is None or h.tile or y.dtype != "f32" or set(h.dtypes) != {"f32"}:
         return None, None
     x, w = (_dequantised(e, 0), _dequantised(d, i)) if len(e.maps) == 1 else (None, None)
-    if x is None or w is None or w.zero:
+    if x is None or w is None or (w.zero and not differences):
         return None, None
     terms = math.prod(h.sizes[loop] for loop in h.reductions)
     fits = terms * x.largest * w.largest < 2**31
     return (x, w) if fits else (None, None)
 
 
-def _product(h: Generic, side: int, x: _Dequantised, w: _Dequantised) -> Generic:
-    """The same contraction of the integers."""
+def _product(
+    h: Generic, side: int, x: _Dequantised, w: _Dequantised, differences: bool = False
+) -> Generic:
+    """The same contraction of the integers, or of what they are less their zero points."""
     pair = (x, w) if side == 0 else (w, x)
     maps = [compose_maps(o.g.maps[o.operand], m) for o, m in zip(pair, h.maps, strict=True)]
-    y = Yield(call("mul", cast(arg(0), "i32"), cast(arg(1), "i32")), "i32", h.combine)
+    a, b = (cast(arg(n), "i32") for n in (0, 1))
+    if differences:
+        a, b = (
+            call("sub", e, const(o.zero)) if o.zero else e
+            for e, o in zip((a, b), pair, strict=True)
+        )
+    y = Yield(call("mul", a, b), "i32", h.combine)
     shapes, dtypes = [o.shape for o in pair], [o.dtype for o in pair]
     return canonical_generic(h.sizes, range(h.rank), maps, shapes, [y], (), dtypes, precision=NONE)
 

@@ -53,12 +53,12 @@ def canonical(program: Program) -> Program:
         return with_trips(found.numbered())
 
 
-def with_integer_products(program: Program) -> Program:
+def with_integer_products(program: Program, *, differences: bool = False) -> Program:
     """A canonical program with products of dequantised numbers as those of integers, merged."""
     if not any(n.types[0].dtype in SHORT for n in program.nodes):
         return program
     with uncollected():
-        found = integer_products(program)
+        found = integer_products(program, differences=differences)
         return program if is_same(found, program) else with_trips(_settled(found).numbered())
 
 
@@ -222,12 +222,12 @@ def _is_mergeable(part: _Chain, g: Generic, m: Map, operands: int, operations: i
 def _narrows(program: Program, part: _Chain, reader: Generic) -> bool:
     """A cast to a narrower type stays: its result is the smaller thing to leave in memory.
 
-    So do bytes that were computed of several values, in front of what widens them.
+    So do bytes in front of what widens them: products read these, and not what they were.
     """
     widest = max(DTYPES[program.nodes[o].type.dtype][0] for o, _ in part.reads)
     dtype = part.generic.yields[0].dtype
     whole = math.prod(part.generic.result_shape)
-    if sum(program.nodes[o].type.size >= whole for o, _ in part.reads) > 1 and dtype in BYTES:
+    if dtype in BYTES and any(program.nodes[o].type.size >= whole for o, _ in part.reads):
         widest = max(widest, DTYPES[reader.yields[0].dtype][0])
     return DTYPES[dtype][0] < widest
 

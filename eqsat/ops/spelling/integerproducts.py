@@ -9,31 +9,41 @@ from __future__ import annotations
 
 from eqsat.model.generic import Generic
 from eqsat.model.program import Builder, Program, prune
-from eqsat.ops.algebra.quantised import integer_product, shifted_integer_product
+from eqsat.ops.algebra.quantised import (
+    difference_product,
+    integer_product,
+    shifted_integer_product,
+)
 from eqsat.ops.contractions.roles import contraction_roles
 
 
-def integer_products(program: Program) -> Program:
-    """The program with every product of dequantised numbers as one of integers, and its scales."""
+def integer_products(program: Program, *, differences: bool = False) -> Program:
+    """The program with every product of dequantised numbers as one of integers, and its scales.
+
+    differences: also of what integers are less their zero points, which kernels multiply as bytes.
+    """
     b = Builder(program.name)
     new: dict[int, int] = {}
     for i, n in b.following(program, new):
         operands = tuple([new[o] for o in n.operands])
         found = None
         if isinstance(n.attr, Generic) and len(operands) == 2 and contraction_roles(n.attr):
-            found = _of_integers(b, n.attr, operands)
+            found = _of_integers(b, n.attr, operands, differences)
         new[i] = b.move(n, operands) if found is None else found
     return prune(b.build([new[r] for r in program.results], program.symbols))
 
 
-def _of_integers(b: Builder, h: Generic, operands: tuple[int, ...]) -> int | None:
+def _of_integers(
+    b: Builder, h: Generic, operands: tuple[int, ...], differences: bool
+) -> int | None:
     for side in (0, 1):
         given, other = b.nodes[operands[side]], b.nodes[operands[1 - side]]
         e, d = given.attr, other.attr
         if not isinstance(e, Generic) or not isinstance(d, Generic):
             return None
         for i in range(len(d.maps)):
-            found = _scaled(b, h, side, (e, *given.operands), (d, *other.operands), i)
+            pair = (e, *given.operands), (d, *other.operands)
+            found = _scaled(b, h, side, *pair, i, differences)
             if found is not None:
                 return found
     return None
@@ -41,12 +51,14 @@ def _of_integers(b: Builder, h: Generic, operands: tuple[int, ...]) -> int | Non
 
 def _scaled(
     b: Builder, h: Generic, side: int, one: tuple[Generic, *tuple[int, ...]],
-    two: tuple[Generic, *tuple[int, ...]], i: int,
+    two: tuple[Generic, *tuple[int, ...]], i: int, differences: bool,
 ) -> int | None:  # fmt: skip
     """The product of what `one` dequantises and of operand i of `two`, times both scales."""
     (e, *xs), (d, *ws) = one, two
     rest = [*ws[:i], *ws[i + 1 :]]
     plain = integer_product(h, side, e, d, i)
+    if plain is None and differences:
+        plain = difference_product(h, side, e, d, i)
     if plain is not None:
         pair = (xs[0], ws[i]) if side == 0 else (ws[i], xs[0])
         total = b.add("generic", pair, plain.product)
