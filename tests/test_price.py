@@ -22,7 +22,7 @@ from eqsat.plan.price import first_fetches, price, priced_parts, rates, touched_
 TARGETS = Path(__file__).parent.parent / "targets"
 CPU = load_target(TARGETS / "avx512.yaml")
 RATES = rates(CPU)
-COUNTS = ("fma", "loads", "scalar", "strided", "pages", "tiles", "copied")
+COUNTS = ("fma", "loads", "scalar", "strided", "pages", "tiles", "loops", "copied")
 
 
 class Pass(NamedTuple):
@@ -61,7 +61,7 @@ def test_more_of_any_work_takes_longer(count: str):
     assert a.time_ps < b.time_ps and a.time_ps > CPU.launch_ps
     twice = 2 * (a.time_ps - CPU.launch_ps)
     assert b.time_ps - CPU.launch_ps == pytest.approx(twice, abs=1)  # times are whole picoseconds
-    whole = Work(*[1e4] * 6, items=1, copied=1e4, streams=((1e6, 1e4),))
+    whole = Work(*[1e4] * 6, items=1, copied=1e4, streams=((1e6, 1e4),), loops=1e4)
     more = replace(whole, **{count: getattr(whole, count) * 2})
     assert priced_parts(more, RATES, ()).time_ps >= priced_parts(whole, RATES, ()).time_ps
 

@@ -9,15 +9,18 @@ from eqsat.model.nest import Access, Nest
 from eqsat.model.plan import Work
 from eqsat.model.tensor import DTYPES
 from eqsat.plan import estimate, expressions
-from eqsat.plan.cores import NEAR, PAGE_BYTES
+from eqsat.plan.cores import NEAR, OWN_CACHE, PAGE_BYTES
 from eqsat.plan.interior import share_inside, untested
 from eqsat.plan.passes import Dependences, Sweep
-from eqsat.plan.stages import access_loops, accesses_read, additions, summed
+from eqsat.plan.price import touched_bytes
+from eqsat.plan.stages import access_loops, accesses_read, additions, combining, summed
 
 if TYPE_CHECKING:
     from eqsat.plan.rows import Part, Pass
 
 WAYS = 8  # lines of a set of the nearest cache
+SHUFFLE = 1  # additions, of a vector that is made of two
+AT_ONCE = 3  # additions of single numbers that take as long as one of vectors
 
 
 def element_bytes(dtype: str) -> int:
@@ -39,7 +42,8 @@ def row_work(nest: Nest, passes: Dependences, groups: list[Sweep], part: Part) -
     rows = nest.points(i for i in part.outer if i != part.vector)
     if part.vector >= 0:
         rows *= -(-nest.sizes[part.vector] // part.lanes)
-    done: list[Work] = []
+    sections = 2 if part.inside else 1  # of a row: what is inside, and what is not
+    done = [Work(loops=sections * nest.points(part.outer[:-1]))]
     kept: set[int] = set()  # what earlier passes left in scratch
     for g, q in zip(groups, part.passes, strict=True):
         done.append(_pass_work(nest, passes, g, q, part, rows, kept))
@@ -65,13 +69,14 @@ def _pass_work(
     ]
     moving = [i for i in stages if i not in steady]
     arithmetic = points * additions(nest, moving) + rows * additions(nest, steady)
-    arithmetic += points * len(group.stages)
+    combined = combining(nest, group.stages)
+    arithmetic += points * combined
     if q.reduced and q.vector in q.reduced:
         results = rows * nest.points(q.inner)
-        arithmetic += results * len(group.stages) * 2 * lanes.bit_length()
+        arithmetic += results * combined * 2 * lanes.bit_length()
     ends = [a for i in moving for a in accesses_read(nest.stages[i].arguments)]
     ends += [nest.stores[i].access for i in group.stores]
-    loads = strided = pages = 0.0
+    loads = strided = pages = rows_apart = 0.0
     beside, seen = 1 - share_inside(nest, part), set[Access]()
     square = turned(nest, part.vector, part.square) if part.square >= 0 else []
     for a in dict.fromkeys(ends):
@@ -86,7 +91,9 @@ def _pass_work(
             loads += one * (2 + lanes.bit_length())
             pages += one * (4 * abs(a.strides[along]) >= PAGE_BYTES)
         elif far and _is_near(a, along) and part.square < 0:
-            loads += one * (2 * a.strides[along] - 1)  # and shuffles
+            vectors = abs(a.strides[along])
+            loads += one * vectors
+            arithmetic += one * SHUFFLE * max(vectors - 1, 1)
         elif far:
             if _shares_sets(a, along, nest):
                 pages += one * lanes
@@ -101,11 +108,14 @@ def _pass_work(
             steady = nest.points(i for i in part.outer if i != part.vector)
             times = one * (lanes if far else 1) if own & {*loops, part.vector} else steady
             loads += times * len(k.arguments)
-            arithmetic += times * expressions.additions_of(k.body)
+            arithmetic += times * expressions.additions_of(k.body) / (AT_ONCE if far else 1)
         step = [abs(a.strides[i]) for i in loops[-1:] if i != along]
-        pages += one / part.vectors * (bool(step) and 4 * step[0] >= PAGE_BYTES)
+        rows_apart += one / part.vectors * (bool(step) and 4 * step[0] >= PAGE_BYTES)
+    if rows_apart and sum(touched_bytes(nest).values()) > OWN_CACHE:
+        pages += rows_apart  # nearer, what no prefetcher follows is there before it is needed
     loads += points * len(kept & set(passes.evaluated(group)))
-    return Work(loads=loads, scalar=arithmetic, strided=strided, pages=pages)
+    begun = rows / part.vectors if loops else 0
+    return Work(loads=loads, scalar=arithmetic, strided=strided, pages=pages, loops=begun)
 
 
 def _bounds_tested(a: Access, along: int, part: Part, beside: float) -> float:
@@ -128,12 +138,13 @@ def _shares_sets(a: Access, along: int, nest: Nest) -> bool:
     """
     step = element_bytes(a.dtype) * abs(a.strides[along])
     apart = math.gcd(step, PAGE_BYTES)
-    return apart >= PAGE_BYTES // 2 and nest.sizes[along] > WAYS * (PAGE_BYTES // apart)
+    return step > 0 and apart >= PAGE_BYTES // 2 and nest.sizes[along] > WAYS * (PAGE_BYTES // apart)
 
 
 def _is_near(a: Access, along: int) -> bool:
     """Whether whole vectors are read for elements that lie apart."""
-    return 1 < a.strides[along] <= NEAR and not any(along in access_loops(x) for x in a.indices)
+    near = a.strides[along] == -1 or 1 < a.strides[along] <= NEAR
+    return near and not any(along in access_loops(x) for x in a.indices)
 
 
 def _again(
