@@ -11,6 +11,7 @@ import pytest
 
 from eqsat.lang.settings import override
 from eqsat.lang.targets import load_target
+from eqsat.model.devices import PS_PER_SECOND
 from eqsat.model.diag import EqsatError
 from eqsat.model.expr import arg, call
 from eqsat.model.nest import Access, Lookup, Nest, Stage, Store
@@ -22,7 +23,7 @@ from eqsat.plan.price import first_fetches, price, priced_parts, rates, touched_
 TARGETS = Path(__file__).parent.parent / "targets"
 CPU = load_target(TARGETS / "avx512.yaml")
 RATES = rates(CPU)
-COUNTS = ("fma", "loads", "scalar", "strided", "pages", "tiles", "copied")
+COUNTS = ("fma", "loads", "scalar", "strided", "pages", "tiles", "loops", "copied")
 
 
 class Pass(NamedTuple):
@@ -61,7 +62,7 @@ def test_more_of_any_work_takes_longer(count: str):
     assert a.time_ps < b.time_ps and a.time_ps > CPU.launch_ps
     twice = 2 * (a.time_ps - CPU.launch_ps)
     assert b.time_ps - CPU.launch_ps == pytest.approx(twice, abs=1)  # times are whole picoseconds
-    whole = Work(*[1e4] * 6, items=1, copied=1e4, streams=((1e6, 1e4),))
+    whole = Work(*[1e4] * 6, items=1, copied=1e4, streams=((1e6, 1e4),), loops=1e4)
     more = replace(whole, **{count: getattr(whole, count) * 2})
     assert priced_parts(more, RATES, ()).time_ps >= priced_parts(whole, RATES, ()).time_ps
 
@@ -86,6 +87,26 @@ def test_bytes_come_from_the_level_that_holds_what_lies_between():
     found = [dict(priced_parts(Work(), RATES, ((s, 1e6),)).traffic_ps) for s in sizes]
     assert [list(f) for f in found] == [["l1"], ["l2"], ["l3"], ["dram"]]
     assert priced_parts(Work(streams=((2**24, 1e6),)), RATES, ()).bound == "l3"
+
+
+def test_a_cache_is_left_little_by_little():
+    """No element more makes a pass a third slower; beyond, all comes from the next level."""
+    l2 = next(m for m in CPU.memory if m.name == "l2").size_bytes
+    shares = (0.7, 0.75, 1.0, 1.25, 1.5, 1.6)
+    times = [priced_parts(Work(), RATES, ((s * l2, 1e6),)).time_ps for s in shares]
+    assert times[0] == times[1] < times[2] < times[3] < times[4] == times[5]
+    both = dict(priced_parts(Work(), RATES, ((1.125 * l2, 1e6),)).traffic_ps)
+    alone = {m.name: 1e6 * PS_PER_SECOND / m.bandwidth for m in CPU.memory}
+    assert both == {name: round(alone[name] / 2) for name in ("l2", "l3")}
+
+
+def test_arithmetic_and_loads_issue_beside_each_other():
+    c = RATES.constants
+    work = Work(fma=1e4, scalar=1e4, loads=1e4)
+    found = priced_parts(work, RATES, ()).compute_ps
+    assert found == round(1e4 * max(c.fma_ps + c.scalar_ps, c.load_ps))
+    more = priced_parts(replace(work, loads=1e5), RATES, ()).compute_ps
+    assert more == round(1e5 * c.load_ps)
 
 
 def test_weights_come_from_where_all_of_them_are():

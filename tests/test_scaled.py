@@ -21,7 +21,7 @@ from eqsat.execute.kernels.scale import RateFigures, TimedProbe, here, scaled_ta
 from eqsat.lang import scaled as kept
 from eqsat.lang.programs import parse_program
 from eqsat.lang.targets import find_target, load_target, read_target
-from eqsat.lang.targettext import scaled_text
+from eqsat.lang.targettext import TIMES, scaled_text
 from eqsat.model.diag import EqsatError, EqsatWarning
 from eqsat.model.selection import GoalRequest
 from eqsat.model.target import Target
@@ -44,8 +44,7 @@ def timed(text: str, truth: Rates) -> TimedProbe:
 def figures(target: Target, slower: float, bandwidths: dict[str, float]) -> RateFigures:
     """Of a machine whose cores and levels of memory are this much slower than the target's."""
     truth = rates(target)
-    names = ("fma_ps", "load_ps", "scalar_ps", "strided_ps", "page_ps", "tile_ps")
-    constants = replace(truth.constants, **{n: getattr(truth.constants, n) * slower for n in names})
+    constants = replace(truth.constants, **{n: getattr(truth.constants, n) * slower for n in TIMES})
     memory = tuple(
         replace(m, bandwidth=m.bandwidth / bandwidths.get(m.name, slower)) for m in truth.memory
     )
@@ -72,6 +71,8 @@ def test_a_target_is_scaled_to_what_was_measured():
         assert m.bandwidth == pytest.approx(was.bandwidth / factor, rel=0.02)
     assert dict(found.rates)["f32"] == pytest.approx(dict(BASE.rates)["f32"] / 0.4, rel=0.01)
     assert found.launch_ps == 40_000
+    assert now.loop_ps == pytest.approx(0.4 * before.loop_ps, rel=0.01)
+    assert found.kernels.xla_op_ps == round(BASE.kernels.xla_op_ps * 40_000 / BASE.launch_ps)
     assert found.machine == BASE.machine, "what runs does not depend on what was measured"
 
 
@@ -89,6 +90,7 @@ def test_the_file_says_what_was_measured_and_what_follows_from_it():
     assert found.kernels.constants.load_ps == pytest.approx(
         target.kernels.constants.load_ps, rel=0.01
     )
+    assert found.kernels.xla_op_ps == target.kernels.xla_op_ps
     assert found.measured_on is not None and found.measured_on.figures == 5
     assert [m.size_bytes for m in found.memory][:-1] == list(host.caches().values())
     assert "5 figures measured at first use" in found.source

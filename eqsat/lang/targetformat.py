@@ -216,6 +216,7 @@ class KernelsRecord(Record):
     strided: Positive = Field(description="an element that is read or written by itself")
     page: Positive = Field(description="a row that lies a page from the one before")
     tile: Positive = Field(description="the start of a register tile")
+    loop: Time = Field(default=0, description="the start of an innermost loop of rows")
     copy_rate: Annotated[Bandwidth, AfterValidator(_positive)] = Field(
         alias="copy", description="of copies to scratch, read and written"
     )

@@ -12,7 +12,8 @@ from eqsat.model.target import MeasuredOn, Memory, Target
 
 WIDTH = 96
 # constants of plans, and the keys of `kernels:` that are not their names without _ps
-FIELDS = ("fma_ps", "load_ps", "scalar_ps", "strided_ps", "page_ps", "tile_ps", "copy_rate")
+TIMES = ("fma_ps", "load_ps", "scalar_ps", "strided_ps", "page_ps", "tile_ps", "loop_ps")
+FIELDS = (*TIMES, "copy_rate")
 KEYS = {"copy_rate": "copy"}
 
 
@@ -72,20 +73,21 @@ def memory_lines(memory: Sequence[Memory], launch_ps: int) -> list[str]:
     return ["memory:", *lines, f"launch: {launch_ps} ps"]
 
 
-def constant_lines(c: Constants, source: str) -> list[str]:
-    """The lines of a target file with the constants of its kernels."""
+def constant_lines(c: Constants, xla_op_ps: int, source: str) -> list[str]:
+    """The lines of a target file with the constants of its kernels, and the start of other ops."""
     lines = ["kernels:"]
     for field in FIELDS:
         key, value = KEYS.get(field, field.removesuffix("_ps")), getattr(c, field)
         scale, unit = (1, "ps") if field.endswith("_ps") else (1e9, "GB/s")
         lines.append(f"  {key}: {three_digits(value / scale)} {unit}")
-    lines.append(f"  overlap: {three_digits(c.overlap)}")
+    lines += [f"  overlap: {three_digits(c.overlap)}", f"  xla_op: {xla_op_ps} ps"]
     return [*lines, "  source: >-", *folded_lines(source, "    ")]
 
 
 def scaled_text(base: str, target: Target, figures: int) -> str:
     """A file that extends a shipped target with its figures as they are scaled here."""
-    assert target.kernels is not None, "what is scaled has kernels"
+    k = target.kernels
+    assert k is not None, "what is scaled has kernels"
     told = ", ".join(f"{k} {v}" for k, v in versions().items())
     source = (
         f"{figures} figures measured at first use on one core of {host.processor()}; {told}; the "
@@ -104,4 +106,4 @@ def scaled_text(base: str, target: Target, figures: int) -> str:
     ]
     if target.relayout is not None:
         lines.append(f"relayout: {three_digits(target.relayout / 1e9)} GB/s")
-    return "\n".join([*lines, *constant_lines(target.kernels.constants, source)]) + "\n"
+    return "\n".join([*lines, *constant_lines(k.constants, k.xla_op_ps, source)]) + "\n"

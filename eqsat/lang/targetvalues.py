@@ -127,7 +127,7 @@ def _kernels(r: TargetRecord) -> tuple[tuple[str, tuple[UntiledKernel, ...]], ..
 
 def _planned(r: KernelsRecord) -> Kernels:
     constants = Constants(
-        r.fma, r.load, r.scalar, r.strided, r.page, r.tile, r.copy_rate, r.overlap
+        r.fma, r.load, r.scalar, r.strided, r.page, r.tile, r.copy_rate, r.overlap, r.loop
     )
     return Kernels(r.vector, r.registers, tuple(r.features), constants, r.cores, r.source, r.xla_op)
 
@@ -137,7 +137,7 @@ def kernels_text(k: Kernels) -> dict[str, Any]:
     c = k.constants
     times = {
         "fma": c.fma_ps, "load": c.load_ps, "scalar": c.scalar_ps, "strided": c.strided_ps,
-        "page": c.page_ps, "tile": c.tile_ps,
+        "page": c.page_ps, "tile": c.tile_ps, "loop": c.loop_ps,
     }  # fmt: skip
     return {
         "vector": f"{k.vector_bytes} B", "registers": k.registers, "features": list(k.features),

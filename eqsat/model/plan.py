@@ -44,7 +44,7 @@ class Work:
     it is fetched past the nearest cache: no prefetcher follows them, and their lines fall into few
     sets of a cache; rows that lie closer count as parts of one; and elements read or written one
     by one whose lines leave the caches so before the next row comes to them. tiles: register tiles
-    begun. items: work items. copied: bytes copied to scratch.
+    begun. loops: innermost loops of rows begun. items: work items. copied: bytes copied to scratch.
 
     streams: what is fetched into the nearest cache *again*: (bytes that have to stay cached between
     two uses for it to come from there, bytes fetched). It comes from the nearest level of memory
@@ -61,13 +61,14 @@ class Work:
     items: int = 1
     copied: float = 0
     streams: tuple[tuple[float, float], ...] = ()
+    loops: float = 0
 
 
 @dataclass(frozen=True)
 class Constants:
     """The time of a unit of each kind of `Work` on one core, in picoseconds.
 
-    Loads issue beside multiply-adds, so the longer of the two counts; all else adds. copy_rate:
+    Loads issue beside arithmetic, so the longer of the two counts; all else adds. copy_rate:
     bytes per second, read and written. overlap: share of the shorter of compute and traffic that
     hides behind the longer. The bandwidths of memory and the cost of a launch are the target's.
     """
@@ -80,6 +81,7 @@ class Constants:
     tile_ps: float
     copy_rate: float
     overlap: float = 1.0
+    loop_ps: float = 0.0
 
 
 @dataclass(frozen=True)

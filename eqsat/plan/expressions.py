@@ -30,39 +30,53 @@ BOOLS = _ORDERED | {"and", "or", "xor", "not"}
 COSTS = {
     "div": 3,
     "clamp": 2,
-    "sqrt": 7,
-    "rsqrt": 14,
-    "exp": 12,
+    "sqrt": 9,
+    "rsqrt": 15,
+    "exp": 11,
     "exp2": 9,
-    "expm1": 14,
+    "expm1": 12,
     "log": 17,
-    "log1p": 34,
+    "log1p": 28,
     "logistic": 15,
     "tanh": 12,
-    "erf": 14,
-    "erfc": 38,
-    "erf_inv": 75,
-    "sin": 20,
-    "cos": 20,
-    "tan": 32,
-    "pow": 210,
-    "cbrt": 120,
-    "sinh": 75,
-    "cosh": 56,
-    "asin": 118,
-    "acos": 118,
-    "atan": 74,
-    "atan2": 96,
-    "asinh": 82,
-    "acosh": 75,
-    "atanh": 78,
+    "erf": 15,
+    "erfc": 28,
+    "erf_inv": 50,
+    "sin": 18,
+    "cos": 18,
+    "tan": 26,
+    "pow": 124,
+    "cbrt": 88,
+    "sinh": 55,
+    "cosh": 42,
+    "asin": 86,
+    "acos": 86,
+    "atan": 62,
+    "atan2": 78,
+    "asinh": 66,
+    "acosh": 59,
+    "atanh": 63,
 }
+
+
+ORDERED_COST, COMBINED_COST = 4, 2  # of max and min, NaN being one; where zeros are not ordered
 
 
 @lru_cache(maxsize=10_000)
 def additions_of(body: Expr) -> int:
     """Additions of one evaluation; operands and constants are free."""
-    return sum(COSTS.get(e.fn, 1) for e in body.walk() if e.fn not in ("arg", "const"))
+    return sum(_cost(e) for e in body.walk() if e.fn not in ("arg", "const"))
+
+
+def _cost(e: Expr) -> int:
+    if e.fn in ("max", "min") and all(a.fn != "const" for a in e.args):
+        return ORDERED_COST
+    return COSTS.get(e.fn, 1)
+
+
+def additions_of_combining(how: str, dtype: str) -> float:
+    """Additions that combining one more value of a reduction takes."""
+    return COMBINED_COST if how in ("max", "min") and DTYPES[dtype][1] == "f" else 1
 
 
 def check_bodies(nest: Nest) -> None:

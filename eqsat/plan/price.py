@@ -1,7 +1,7 @@
 """What a plan costs: its work and its nest's buffers, by the constants and memory of a target.
 
-    compute = max(fma, loads) + bodies + strided elements + pages + register tiles
-    traffic = first fetches + fetches again, each at the nearest level that holds what lies between
+    compute = max(multiply-adds + bodies, loads) + strided elements + pages + tiles + loops
+    traffic = first fetches + fetches again, each at the nearest levels that hold what lies between
     time    = the longer + (1 - overlap) · the shorter + copies to scratch + launch
 
 The roofline of Williams, Waterman and Patterson (CACM 2009) with a sum per level of memory, and
@@ -22,6 +22,7 @@ from eqsat.model.tensor import DTYPES
 from eqsat.plan.cores import LINE
 from eqsat.plan.several import parts_of
 
+FULL, GONE = 0.75, 1.5  # of a cache: it holds all that is used again, and nothing
 Stream = tuple[float, float]  # bytes that have to stay cached for it, bytes fetched
 
 
@@ -122,8 +123,9 @@ def priced_parts(work: Work, rates: Rates, first: Sequence[Stream]) -> Parts:
     """The parts of the time of this work; `first`: see `first_fetches`."""
     c = rates.constants
     arithmetic = work.fma * c.fma_ps
-    compute = max(arithmetic, work.loads * c.load_ps) + work.scalar * c.scalar_ps
+    compute = max(arithmetic + work.scalar * c.scalar_ps, work.loads * c.load_ps)
     compute += work.strided * c.strided_ps + work.pages * c.page_ps + work.tiles * c.tile_ps
+    compute += work.loops * c.loop_ps
     share = _longest_share(work.items, rates.cores)
     compute *= share
     relayout = share * work.copied * PS_PER_SECOND / c.copy_rate
@@ -150,6 +152,17 @@ def _traffic(memory: Sequence[Memory], streams: Iterable[Stream]) -> dict[str, f
     """Picoseconds per level that something comes from, nearest first."""
     found = dict.fromkeys((m.name for m in memory), 0.0)
     for between, nbytes in streams:
-        level = next((m for m in memory if m.size_bytes >= between), memory[-1])
-        found[level.name] += nbytes * PS_PER_SECOND / level.bandwidth
+        left = nbytes
+        for m in memory[:-1]:
+            here = left * (1 - beyond(between / m.size_bytes))
+            found[m.name] += here * PS_PER_SECOND / m.bandwidth
+            left -= here
+            if not left:
+                break
+        found[memory[-1].name] += left * PS_PER_SECOND / memory[-1].bandwidth
     return {name: ps for name, ps in found.items() if ps}
+
+
+def beyond(share: float) -> float:
+    """Of what lies between two uses, as a share of a cache: how much of it that does not hold."""
+    return min(max((share - FULL) / (GONE - FULL), 0.0), 1.0)

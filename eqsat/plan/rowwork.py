@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from eqsat.model.expr import Expr
 from eqsat.model.nest import Access, Nest
 from eqsat.model.plan import Work
 from eqsat.model.tensor import DTYPES
 from eqsat.plan import estimate, expressions
-from eqsat.plan.cores import NEAR, PAGE_BYTES
+from eqsat.plan.cores import NEAR, OWN_CACHE, PAGE_BYTES
+from eqsat.plan.inplace import kept_where
 from eqsat.plan.interior import share_inside, untested
 from eqsat.plan.passes import Dependences, Sweep
-from eqsat.plan.stages import access_loops, accesses_read, additions, summed
+from eqsat.plan.price import touched_bytes
+from eqsat.plan.stages import access_loops, accesses_read, additions, combining, summed
 
 if TYPE_CHECKING:
     from eqsat.plan.rows import Part, Pass
 
 WAYS = 8  # lines of a set of the nearest cache
+SHUFFLE = 1  # additions, of a vector that is made of two
+AT_ONCE = 3  # additions of single numbers that take as long as one of vectors
 
 
 def element_bytes(dtype: str) -> int:
@@ -39,7 +45,8 @@ def row_work(nest: Nest, passes: Dependences, groups: list[Sweep], part: Part) -
     rows = nest.points(i for i in part.outer if i != part.vector)
     if part.vector >= 0:
         rows *= -(-nest.sizes[part.vector] // part.lanes)
-    done: list[Work] = []
+    sections = 2 if part.inside else 1  # of a row: what is inside, and what is not
+    done = [Work(loops=sections * nest.points(part.outer[:-1]))]
     kept: set[int] = set()  # what earlier passes left in scratch
     for g, q in zip(groups, part.passes, strict=True):
         done.append(_pass_work(nest, passes, g, q, part, rows, kept))
@@ -53,7 +60,6 @@ def _pass_work(
 ) -> Work:
     loops = (*q.inner, *q.reduced)
     lanes = part.lanes if part.vector >= 0 else q.lanes
-    along = part.vector if part.vector >= 0 else q.vector
     points = rows
     for i in loops:
         points *= -(-nest.sizes[i] // q.lanes) if i == q.vector else nest.sizes[i]
@@ -64,48 +70,90 @@ def _pass_work(
         if loops and i not in group.stages and not set(nest.stages[i].loops) & set(loops)
     ]
     moving = [i for i in stages if i not in steady]
-    arithmetic = points * additions(nest, moving) + rows * additions(nest, steady)
-    arithmetic += points * len(group.stages)
+    combined = combining(nest, group.stages)
+    arithmetic = points * (_bodies(nest, moving) + combined) + rows * additions(nest, steady)
     if q.reduced and q.vector in q.reduced:
         results = rows * nest.points(q.inner)
-        arithmetic += results * len(group.stages) * 2 * lanes.bit_length()
-    ends = [a for i in moving for a in accesses_read(nest.stages[i].arguments)]
-    ends += [nest.stores[i].access for i in group.stores]
-    loads = strided = pages = 0.0
+        arithmetic += results * combined * 2 * lanes.bit_length()
+    loads, strided, pages = points * len(kept & set(passes.evaluated(group))), 0.0, 0.0
     beside, seen = 1 - share_inside(nest, part), set[Access]()
-    square = turned(nest, part.vector, part.square) if part.square >= 0 else []
-    for a in dict.fromkeys(ends):
-        one = points if access_loops(a) & set(loops) or part.vector >= 0 else rows
+    begun = nest.points(i for i in part.outer if i != part.vector)
+    for a in _ends(nest, moving, group.stores):
+        one = begun if not loops and part.vector not in access_loops(a) else rows
+        one = points if access_loops(a) & set(loops) else one  # else it stays in a register
         inside = untested(a, part.inside.bounds) if part.inside else a
         one *= beside if inside in seen else 1  # inside it is one element
         seen.add(inside)
-        far = along >= 0 and (
-            a.strides[along] not in (0, 1) or any(along in access_loops(x) for x in a.indices)
-        )
-        if far and a in square:
-            loads += one * (2 + lanes.bit_length())
-            pages += one * (4 * abs(a.strides[along]) >= PAGE_BYTES)
-        elif far and _is_near(a, along) and part.square < 0:
-            loads += one * (2 * a.strides[along] - 1)  # and shuffles
-        elif far:
-            if _shares_sets(a, along, nest):
-                pages += one * lanes
-                strided += one * lanes
-            else:
-                strided += one * lanes * max(estimate.one_by_one(a, along, nest.sizes[along]), 1)
-        else:
-            loads += one
-        arithmetic += one * 2 * _bounds_tested(a, along, part, beside)
-        for k in a.lookups:
-            own = frozenset[int]().union(*(access_loops(x) for x in k.arguments))
-            steady = nest.points(i for i in part.outer if i != part.vector)
-            times = one * (lanes if far else 1) if own & {*loops, part.vector} else steady
-            loads += times * len(k.arguments)
-            arithmetic += times * expressions.additions_of(k.body)
-        step = [abs(a.strides[i]) for i in loops[-1:] if i != along]
-        pages += one / part.vectors * (bool(step) and 4 * step[0] >= PAGE_BYTES)
-    loads += points * len(kept & set(passes.evaluated(group)))
-    return Work(loads=loads, scalar=arithmetic, strided=strided, pages=pages)
+        more = _access_work(nest, a, q, part, one, begun, beside)
+        loads, arithmetic = loads + more[0], arithmetic + more[1]
+        strided, pages = strided + more[2], pages + more[3]
+    loops_begun = rows / part.vectors if loops else 0
+    return Work(loads=loads, scalar=arithmetic, strided=strided, pages=pages, loops=loops_begun)
+
+
+def _access_work(
+    nest: Nest, a: Access, q: Pass, part: Part, one: float, begun: float, beside: float
+) -> tuple[float, float, float, float]:
+    """Loads, additions, single elements and pages of so many vectors of an access.
+
+    begun: rows; what a place depends on that is looked up is computed anew for each, if it stays
+    along a row. beside: see `_bounds_tested`.
+    """
+    loops = (*q.inner, *q.reduced)
+    lanes = part.lanes if part.vector >= 0 else q.lanes
+    along = part.vector if part.vector >= 0 else q.vector
+    arithmetic = one * 2 * _bounds_tested(a, along, part, beside)
+    loads = strided = pages = 0.0
+    far = along >= 0 and (
+        a.strides[along] not in (0, 1) or any(along in access_loops(x) for x in a.indices)
+    )
+    if far and part.square >= 0 and a in turned(nest, part.vector, part.square):
+        loads += one * (2 + lanes.bit_length())
+        pages += one * (4 * abs(a.strides[along]) >= PAGE_BYTES)
+    elif far and _is_near(a, along) and part.square < 0:
+        vectors = abs(a.strides[along])
+        loads += one * vectors
+        arithmetic += one * SHUFFLE * max(vectors - 1, 1)
+    elif far and _shares_sets(a, along, nest):
+        pages += one * lanes
+        strided += one * lanes
+    elif far:
+        strided += one * lanes * max(estimate.one_by_one(a, along, nest.sizes[along]), 1)
+    else:
+        loads += one
+    for k in a.lookups:
+        own = frozenset[int]().union(*(access_loops(x) for x in k.arguments))
+        times = one * (lanes if far else 1) if own & {*loops, part.vector} else begun
+        loads += times * len(k.arguments)
+        arithmetic += times * expressions.additions_of(k.body) / (AT_ONCE if far else 1)
+    step = [abs(a.strides[i]) for i in loops[-1:] if i != along]
+    if step and 4 * step[0] >= PAGE_BYTES and sum(touched_bytes(nest).values()) > OWN_CACHE:
+        pages += one / part.vectors  # nearer, what no prefetcher follows is there in time
+    return loads, arithmetic, strided, pages
+
+
+def _bodies(nest: Nest, stages: Sequence[int]) -> float:
+    """Additions of one point. In place a condition is tested for all lanes at once, and only what
+    changes is computed."""
+    changed = _changed(nest)
+    values = [changed.get(i, nest.stages[i].body) for i in stages]
+    return sum(expressions.additions_of(v) for v in values) + len(changed.keys() & set(stages))
+
+
+def _ends(nest: Nest, stages: Sequence[int], stores: Sequence[int]) -> Iterable[Access]:
+    """What a point of these stages reads and writes, each once."""
+    changed, found = _changed(nest), dict[Access, None]()
+    for i in stages:
+        s = nest.stages[i]
+        used = changed[i].operands() if i in changed else range(len(s.arguments))
+        found |= dict.fromkeys(accesses_read(s.arguments[n] for n in used))
+    return found | dict.fromkeys(nest.stores[i].access for i in stores)
+
+
+def _changed(nest: Nest) -> dict[int, Expr]:
+    """Per stage that is written in place where a condition holds: what is written there."""
+    found = ((s.stage, kept_where(nest, s)) for s in nest.stores if s.in_place >= 0)
+    return {i: where[1] for i, where in found if where is not None}
 
 
 def _bounds_tested(a: Access, along: int, part: Part, beside: float) -> float:
@@ -128,12 +176,15 @@ def _shares_sets(a: Access, along: int, nest: Nest) -> bool:
     """
     step = element_bytes(a.dtype) * abs(a.strides[along])
     apart = math.gcd(step, PAGE_BYTES)
-    return apart >= PAGE_BYTES // 2 and nest.sizes[along] > WAYS * (PAGE_BYTES // apart)
+    return (
+        step > 0 and apart >= PAGE_BYTES // 2 and nest.sizes[along] > WAYS * (PAGE_BYTES // apart)
+    )
 
 
 def _is_near(a: Access, along: int) -> bool:
     """Whether whole vectors are read for elements that lie apart."""
-    return 1 < a.strides[along] <= NEAR and not any(along in access_loops(x) for x in a.indices)
+    near = a.strides[along] == -1 or 1 < a.strides[along] <= NEAR
+    return near and not any(along in access_loops(x) for x in a.indices)
 
 
 def _again(

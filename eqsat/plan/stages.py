@@ -61,6 +61,12 @@ def additions(nest: Nest, stages: Iterable[int]) -> float:
     return sum(expressions.additions_of(nest.stages[i].body) for i in stages)
 
 
+def combining(nest: Nest, stages: Iterable[int]) -> float:
+    """Additions of vectors that it takes to combine one more point of each of these reductions."""
+    own = [nest.stages[i] for i in stages]
+    return sum(expressions.additions_of_combining(s.combine, s.dtype) for s in own)
+
+
 def summed(works: Iterable[Work]) -> Work:
     """What several pieces of work are together."""
 

@@ -23,10 +23,10 @@ from eqsat.execute.kernels.compiler import CannotCompile
 from eqsat.execute.timing import step_of
 from eqsat.lang.programs import parse_program
 from eqsat.lang.targets import load_target
-from eqsat.lang.targettext import scaled_text
+from eqsat.lang.targettext import TIMES, scaled_text
 from eqsat.model.diag import EqsatError, fail
 from eqsat.model.nest import NoNest
-from eqsat.model.plan import Constants, Machine
+from eqsat.model.plan import Constants, Kernels, Machine
 from eqsat.model.target import Memory, Target
 from eqsat.plan.price import Rates, first_fetches, priced_parts, rates
 
@@ -84,8 +84,14 @@ def scaled_target(target: Target, figures: RateFigures) -> Target:
         launch_ps=figures.launch_ps,
         rates=tuple((k, v / slower) for k, v in target.rates),
         relayout=target.relayout and target.relayout * copies,
-        kernels=replace(target.kernels, constants=constants),
+        kernels=started(replace(target.kernels, constants=constants), target, figures.launch_ps),
     )
+
+
+def started(kernels: Kernels, target: Target, launch_ps: int) -> Kernels:
+    """With the start of an op of XLA as many times its own as that of a dispatch is."""
+    slower = launch_ps / max(target.launch_ps, 1)
+    return replace(kernels, xla_op_ps=round(kernels.xla_op_ps * slower))
 
 
 def _solved(start: Rates, timed: TimedProbe, scale: Callable[[Rates, float], Rates]) -> Rates:
@@ -103,8 +109,7 @@ def _solved(start: Rates, timed: TimedProbe, scale: Callable[[Rates, float], Rat
 def _with_speed(r: Rates, slower: float) -> Rates:
     """All that a core does in registers and the nearest cache."""
     c = r.constants
-    names = ("fma_ps", "load_ps", "scalar_ps", "strided_ps", "page_ps", "tile_ps")
-    constants: Constants = replace(c, **{n: getattr(c, n) * slower for n in names})
+    constants: Constants = replace(c, **{n: getattr(c, n) * slower for n in TIMES})
     return _with_bandwidth(replace(r, constants=constants), slower, r.memory[0].name)
 
 

@@ -27,6 +27,7 @@ from eqsat.model.tensor import DTYPES, TensorType
 from eqsat.ops.nests.nest import MOST_PIECES
 from eqsat.plan import expressions
 from eqsat.plan.fused import most_at_once
+from eqsat.plan.price import FULL, GONE
 from eqsat.plan.rowwork import element_bytes
 
 Floats = np.ndarray
@@ -90,8 +91,10 @@ class PlanFloors:
         written = _sums(writes, facts.elements[writes.index])
         store = np.minimum(np.minimum(c.scalar_ps, c.load_ps) / lanes, c.strided_ps)
         ends = np.minimum(c.load_ps / lanes, c.strided_ps) * (written + parts.read_elements)
-        ends = np.where(in_tiles, store * written, ends)
-        return (vector_ps / lanes + np.where(in_rows, 0.0, ends)) / machine.cores
+        ends = np.where(in_rows, 0.0, np.where(in_tiles, store * written, ends))
+        arithmetic = vector_ps / lanes  # beside which rows are read and written
+        both = np.where(in_tiles, arithmetic + ends, np.maximum(arithmetic, ends))
+        return both / machine.cores
 
     def _moved_ps(self, parts: _CertainParts, writes: Ragged) -> Floats:
         """Every byte once, from the nearest level that holds what the dispatch touches."""
@@ -102,10 +105,12 @@ class PlanFloors:
 
     def byte_ps(self, between: Floats) -> Floats:
         """Picoseconds to fetch a byte, if so many bytes have to stay cached for it."""
-        levels = self.target.memory
-        at = np.searchsorted([m.size_bytes for m in levels], between)
-        ps = np.array([PS_PER_SECOND / m.bandwidth for m in levels])
-        return ps[np.minimum(at, len(levels) - 1)]
+        *caches, last = self.target.memory
+        found = np.full(len(between), PS_PER_SECOND / last.bandwidth)
+        for m in reversed(caches):
+            gone = np.clip((between / m.size_bytes - FULL) / (GONE - FULL), 0, 1)
+            found = gone * found + (1 - gone) * PS_PER_SECOND / m.bandwidth
+        return found
 
     # ---- what is certain -------------------------------------------------------------------------
     @cached_property

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from eqsat.api import Run, optimize
-from eqsat.execute.kernels.scale import here
+from eqsat.execute.kernels.scale import here, started
 from eqsat.lab.calibrate.fit import Fit, Observed, Quality, fit
 from eqsat.lab.calibrate.kernelprograms import ProbedProgram, probed_programs
 from eqsat.lab.calibrate.probes import Call, Probe
@@ -146,7 +146,9 @@ class KernelCalibration:
             f"Fitted by eqsat calibrate to {len(self.observed)} dispatches of {groups} shapes. "
             f"{quality_text(self.fit.unseen)}"
         )
-        return constant_lines(self.fit.rates.constants, told)
+        assert self.base.kernels is not None, "it is calibrated"
+        xla = started(self.base.kernels, self.base, self.fit.rates.launch_ps).xla_op_ps
+        return constant_lines(self.fit.rates.constants, xla, told)
 
 
 def quality_text(q: Quality) -> str:
