@@ -11,6 +11,8 @@ starts from these as well as from the program itself, so rules apply to the part
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -25,6 +27,7 @@ from eqsat.model.layout import Layout
 from eqsat.model.leaves import Fill, Leaf
 from eqsat.model.origin import NO_ORIGIN
 from eqsat.model.program import Builder, Program
+from eqsat.model.selection import Cut
 from eqsat.ops.meaning.iotas import is_iota
 from eqsat.ops.programs.loopforms import loop_forms
 from eqsat.ops.spelling.chains import canonical
@@ -102,11 +105,41 @@ class Bodies:
                 found |= {f"{home}/{k}": r for k, r in zip(labels, form.runs, strict=True)}
         return found
 
+    def proven_in(self, selection: Selection) -> Selection:
+        """The selection with what is not proven of the bodies, whose found values it was priced by.
+
+        Any program takes at least the bounds of its bodies, so at least the whole's bound times the
+        least share that a body's bound has of its value.
+        """
+        within = [f.selection for f in self._searches if f.selection is not None]
+        goals, cuts = [], Counter[tuple[str, str]]()
+        for name, g in selection.goals:
+            gap = max((dict(w.goals)[name].gap for w in within if name in dict(w.goals)), default=0)
+            bound = g if not gap else replace(g, bound=math.floor(g.bound * (1 - gap)), proof="")
+            goals.append((name, bound))
+        for c in (c for s in (selection, *within) for c in s.cuts):
+            cuts[c.what, c.by] += c.count
+        stops = [s.stop for s in (selection, *within)]
+        done = ("optimal", "gap")
+        stop = next((s for s in stops if s not in done), "gap" if "gap" in stops else stops[0])
+        return replace(
+            selection,
+            goals=tuple(goals),
+            cuts=tuple(Cut(what, count, by) for (what, by), count in cuts.items()),
+            stop=stop,
+            candidates=sum(s.candidates for s in (selection, *within)),
+        )
+
+    @property
+    def _searches(self) -> list[Run]:
+        """All searches of bodies, in every form of a loop, each once."""
+        found = [r for s in self.sites for form in (s.own, *s.others) for r in form.runs]
+        return list({id(r): r for r in found}.values())
+
     def counted_in(self, egraph: EGraph) -> EGraph:
         """With the work of the bodies' searches counted beside that of the whole."""
         rules = {r.name: r for r in egraph.rules}
-        searched = [r for s in self.sites for form in (s.own, *s.others) for r in form.runs]
-        for run in {id(r): r for r in searched}.values():
+        for run in self._searches:
             for r in run.egraph.rules if run.egraph is not None else ():
                 rules[r.name] = _sum(rules[r.name], r) if r.name in rules else r
         return replace(egraph, rules=tuple(rules.values()))

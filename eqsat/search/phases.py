@@ -120,7 +120,8 @@ def _extracted(run: Run, bodies: Bodies | None, stop: Stop | None, deadline: flo
         return replace(run, selection=selection, baseline=baseline)
     chosen = bodies.chosen(run.egraph, selection)
     base = baseline if bodies.has_baseline else None
-    return replace(run, selection=selection, baseline=base, bodies=chosen)
+    proven = bodies.proven_in(selection)
+    return replace(run, selection=proven, baseline=base, bodies=chosen)
 
 
 def at_sizes(run: Run, family: Family) -> Run:
