@@ -16,7 +16,9 @@ from eqsat.frontends.jaxpr import trace
 from eqsat.lang.programs import parse_program
 from eqsat.model.control import every_program
 from eqsat.model.diag import EqsatError
+from eqsat.model.selection import TIME_LIMIT, Cut, GoalResult, Selection
 from eqsat.ops.meaning.programs import evaluate_program
+from eqsat.search.bodies import Bodies, Other, Site
 
 
 @pytest.mark.slow
@@ -127,3 +129,23 @@ def test_what_only_hands_on_is_searched_in_no_time():
     run = eqsat.optimize(lambda x, y: (y, x), X, X[0], target="avx2", time_limit=0.0)
     assert run.selection is not None and run.selection.cuts == ()
     assert not run.need_schedule().dispatches
+
+
+def test_what_is_not_proven_of_a_body_is_not_proven_of_the_program():
+    run = eqsat.optimize(
+        lambda x: jax.lax.fori_loop(0, 8, lambda i, c: jax.numpy.tanh(c), x), X, target="avx512-xla"
+    )
+    whole = Selection((), (), (("time", GoalResult(800, 800, "search")),), "optimal", candidates=5)
+    hoisted: Any = None
+
+    def proven(bound: int, stop: str, cuts: tuple[Cut, ...]) -> Selection:
+        goals = (("time", GoalResult(100, bound)), ("memory", GoalResult(9, 9)))
+        body = replace(run, selection=Selection((), (), goals, stop, cuts=cuts, candidates=2))
+        site = Site(0, 0, Other(hoisted, (body,)), hoisted, (), (), ())
+        return Bodies(run.program, (), (site,), {}, True).proven_in(whole)
+
+    assert proven(100, "optimal", ()) == replace(whole, candidates=7)
+    cut = proven(40, "wall", (Cut("groups", 3, TIME_LIMIT),))
+    assert cut.goals == (("time", GoalResult(800, 320)),)
+    assert cut.claim == "best found of 7 candidates, 3 places cut"
+    assert proven(99, "gap", ()).claim == "gap"
