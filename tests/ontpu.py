@@ -1,6 +1,6 @@
 """What a TPU's compiler says where it is imported: for a process of its own, which prints JSON.
 
-    python tests/ontpu.py scratch|mesh|steps
+    python tests/ontpu.py [scratch] [mesh] [steps]
 
 JAX looks at libtpu as soon as it can be imported, and both write to stderr on a machine without a
 TPU, which the tests must not.
@@ -81,4 +81,5 @@ def chips(topology: str) -> list[Any]:
 
 if __name__ == "__main__":
     os.environ["JAX_PLATFORMS"] = "cpu"
-    print(json.dumps({"scratch": scratch, "mesh": mesh, "steps": steps}[sys.argv[1]]()))
+    questions = {"scratch": scratch, "mesh": mesh, "steps": steps}
+    print(json.dumps({question: questions[question]() for question in sys.argv[1:]}))

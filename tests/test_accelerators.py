@@ -67,9 +67,11 @@ def test_the_peak_of_a_program_that_vmem_does_not_hold_is_the_compilers():
     assert told.chosen.peak_bytes == told.predicted.peak_bytes == 822083584
 
 
-def said(question: str) -> Any:
-    """What `ontpu.py` prints."""
-    command = [sys.executable, Path(__file__).with_name("ontpu.py"), question]
+@pytest.fixture(scope="module")
+def said() -> Any:
+    """What `ontpu.py` prints: one process, as libtpu is slow to start."""
+    questions = ("scratch", "mesh", "steps")
+    command = [sys.executable, Path(__file__).with_name("ontpu.py"), *questions]
     env = accelerators.environment()
     done = subprocess.run(command, env=env, capture_output=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr.decode()[-2000:]
@@ -77,8 +79,8 @@ def said(question: str) -> Any:
 
 
 @needs_libtpu
-def test_vmem_of_pallas_kernels_is_predicted_to_the_byte():
-    kernels = said("scratch")
+def test_vmem_of_pallas_kernels_is_predicted_to_the_byte(said: Any):
+    kernels = said["scratch"]
     assert {k["admits"] for k in kernels} == {True, False}
     for kernel in kernels:
         stated = kernel["stated"]
@@ -90,16 +92,16 @@ def test_vmem_of_pallas_kernels_is_predicted_to_the_byte():
 
 
 @needs_libtpu
-def test_a_mesh_of_chips_runs_the_collectives_of_the_plan():
-    mesh = said("mesh")
+def test_a_mesh_of_chips_runs_the_collectives_of_the_plan(said: Any):
+    mesh = said["mesh"]
     assert mesh["compiled"] == mesh["plan"] == {"all-reduce": 1}
     assert mesh["plan_bytes"] == pytest.approx(mesh["stated_bytes"], rel=0.01)
 
 
 @needs_libtpu
-def test_a_kernel_that_takes_every_other_column_fits_into_vmem():
+def test_a_kernel_that_takes_every_other_column_fits_into_vmem(said: Any):
     """Split into pairs where they lie, in lanes, columns took several times its 16 MiB."""
-    assert said("steps") == ""
+    assert said["steps"] == ""
 
 
 # -- where its package is -------------------------------------------------------------------------

@@ -35,7 +35,7 @@ from eqsat.ops.generics.canonical import canonical_generic
 from eqsat.ops.meaning import scalar
 from eqsat.plugins import find_names
 
-SHARE = 40  # instances per rule here; `make rules` tries more
+SHARE = 24  # instances per rule here; `make rules` tries more
 SHIPPED: dict[str, Rule] = {
     r.name: r
     for name in find_names("rules", ".yaml")
