@@ -1,4 +1,4 @@
-"""Nets as onnxruntime's `quantize_static` writes them: u8 activations, i8 weights, QDQ at each op."""
+"""Nets as `quantize_static` of onnxruntime writes them: u8 activations, i8 weights, all QDQ."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Layers = Callable[..., tuple[Any, Any, Any]]
 
 
 def drawn() -> Layers:
-    """The next layer of a net: i8 filters of a shape, [out, ...], a scale and a bias per channel."""
+    """The next layer of a net: i8 filters of a shape, [out, ...], with a scale and bias each."""
     rng = np.random.default_rng(0)
 
     def layer(*shape: int) -> tuple[Any, Any, Any]:
