@@ -45,8 +45,9 @@ def dequantised(whole: Any, scale: Any) -> Any:
 def conv(x: Any, layer: Layers, out: int, size: int, stride: int = 1, groups: int = 1) -> Any:
     """A convolution of an image with a bias, padded alike on both sides."""
     filters, scale, bias = layer(out, x.shape[1] // groups, size, size)
+    pad = size // 2
     y = lax.conv_general_dilated(
-        x, dequantised(filters, scale[:, None, None, None]), (stride,) * 2, [(size // 2,) * 2] * 2,
+        x, dequantised(filters, scale[:, None, None, None]), (stride,) * 2, [(pad, pad)] * 2,
         feature_group_count=groups,
     )  # fmt: skip
     return y + bias[:, None, None]
