@@ -1,4 +1,4 @@
-"""Nets as onnxruntime's `quantize_static` writes them: u8 activations, i8 weights, QDQ at each op."""
+"""Nets as `quantize_static` of onnxruntime writes them: u8 activations, i8 weights, all QDQ."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Layers = Callable[..., tuple[Any, Any, Any]]
 
 
 def drawn() -> Layers:
-    """The next layer of a net: i8 filters of a shape, [out, ...], a scale and a bias per channel."""
+    """The next layer of a net: i8 filters of a shape, [out, ...], with a scale and bias each."""
     rng = np.random.default_rng(0)
 
     def layer(*shape: int) -> tuple[Any, Any, Any]:
@@ -45,8 +45,9 @@ def dequantised(whole: Any, scale: Any) -> Any:
 def conv(x: Any, layer: Layers, out: int, size: int, stride: int = 1, groups: int = 1) -> Any:
     """A convolution of an image with a bias, padded alike on both sides."""
     filters, scale, bias = layer(out, x.shape[1] // groups, size, size)
+    pad = size // 2
     y = lax.conv_general_dilated(
-        x, dequantised(filters, scale[:, None, None, None]), (stride,) * 2, [(size // 2,) * 2] * 2,
+        x, dequantised(filters, scale[:, None, None, None]), (stride,) * 2, [(pad, pad)] * 2,
         feature_group_count=groups,
     )  # fmt: skip
     return y + bias[:, None, None]

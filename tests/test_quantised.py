@@ -65,8 +65,32 @@ def convolution(zero, dtype):
     return function, (rng.standard_normal((1, 7, 8, 16)).astype("f4"),), 0.04
 
 
+def behind_a_function(zero, dtype):
+    """A layer that reads what was computed of one byte by many operations."""
+    rng = np.random.default_rng(0)
+    w, scale = integers(rng, 24, 16), rng.uniform(0.001, 0.002, 16).astype("f4")
+
+    def function(x):
+        y = round_trip(jax.nn.gelu(round_trip(x, 0.02, zero, dtype)), 0.03, zero, dtype)
+        return round_trip(y @ dequantised(w, scale), 0.05, zero, dtype)
+
+    return function, (rng.standard_normal((9, 24)).astype("f4"),), 0.05
+
+
+def two_activations(zero, dtype):
+    """Products of which both factors have a zero point, or one of bytes without a sign has."""
+
+    def function(x):
+        y = round_trip(x, 0.02, zero, dtype)
+        scores = round_trip(jnp.abs(y @ y.T), 0.1, 0, jnp.uint8)
+        return round_trip(scores @ y, 0.4, zero, dtype)
+
+    return function, (np.random.default_rng(0).standard_normal((9, 23)).astype("f4"),), 0.4
+
+
 CASES = {
     "layers, symmetric": (two_layers, 0, jnp.int8),
+    "layer behind a function": (behind_a_function, 128, jnp.uint8),
     "layers, zero point": (two_layers, 117, jnp.uint8),
     "convolution, zero point": (convolution, 117, jnp.uint8),
 }
@@ -85,6 +109,19 @@ def test_quantised_layers_multiply_bytes(case):
         assert set(g.dtypes) <= {"i8", "u8"}, g
     kept = [program.nodes[w].type for d in run.schedule.dispatches for w in d.writes]
     assert {t.dtype for t in kept[:-1]} <= {"i8", "u8", "i32"}
+    (wanted,) = evaluate_program(run.program, list(given), run.weights)
+    apart = np.abs(np.asarray(run.compile()(*given)) - wanted) / quantum
+    assert apart.max() < 1.001
+    assert np.mean(apart > 0.5) < 0.01
+
+
+@pytest.mark.parametrize(("zero", "dtype"), [(117, jnp.uint8), (128, jnp.uint8), (-3, jnp.int8)])
+def test_products_of_two_activations_are_of_bytes(zero, dtype):
+    function, given, quantum = two_activations(zero, dtype)
+    run = eqsat.optimize(function, *given, target="avx512-vnni", rules=RULES)
+    sums = [n.attr for n in run.schedule.program.nodes if getattr(n.attr, "reductions", ())]
+    assert len(sums) == 2 and all(set(g.dtypes) <= {"i8", "u8"} for g in sums)
+    assert all(d.plan.kind == "contraction" for d in run.schedule.dispatches if d.plan.work.fma)
     (wanted,) = evaluate_program(run.program, list(given), run.weights)
     apart = np.abs(np.asarray(run.compile()(*given)) - wanted) / quantum
     assert apart.max() < 1.001
