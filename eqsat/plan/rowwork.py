@@ -45,14 +45,22 @@ def row_work(nest: Nest, passes: Dependences, groups: list[Sweep], part: Part) -
     rows = nest.points(i for i in part.outer if i != part.vector)
     if part.vector >= 0:
         rows *= -(-nest.sizes[part.vector] // part.lanes)
-    sections = 2 if part.inside else 1  # of a row: what is inside, and what is not
-    done = [Work(loops=sections * nest.points(part.outer[:-1]))]
+    done = [Work(loops=_rows_begun(nest, part))]
     kept: set[int] = set()  # what earlier passes left in scratch
     for g, q in zip(groups, part.passes, strict=True):
         done.append(_pass_work(nest, passes, g, q, part, rows, kept))
         kept |= set(part.kept) & set(passes.evaluated(g))
     again = _again(nest, passes, groups, part)
     return summed([*done, Work(streams=again)])
+
+
+def _rows_begun(nest: Nest, part: Part) -> float:
+    """Innermost loops of rows: two where some of a row is inside; none of one whole turn."""
+    if part.inside:
+        return 2 * nest.points(part.outer[:-1])
+    size = nest.sizes[part.outer[-1]] if part.outer else 0
+    is_whole = size in (1, part.lanes * part.vectors)
+    return nest.points(part.outer[: -2 if is_whole else -1])
 
 
 def _pass_work(
@@ -74,7 +82,7 @@ def _pass_work(
     arithmetic = points * (_bodies(nest, moving) + combined) + rows * additions(nest, steady)
     if q.reduced and q.vector in q.reduced:
         results = rows * nest.points(q.inner)
-        arithmetic += results * combined * 2 * lanes.bit_length()
+        arithmetic += results * combined * lanes.bit_length()
     loads, strided, pages = points * len(kept & set(passes.evaluated(group))), 0.0, 0.0
     beside, seen = 1 - share_inside(nest, part), set[Access]()
     begun = nest.points(i for i in part.outer if i != part.vector)
@@ -87,7 +95,7 @@ def _pass_work(
         more = _access_work(nest, a, q, part, one, begun, beside)
         loads, arithmetic = loads + more[0], arithmetic + more[1]
         strided, pages = strided + more[2], pages + more[3]
-    loops_begun = rows / part.vectors if loops else 0
+    loops_begun = rows / part.vectors if points > rows else 0
     return Work(loads=loads, scalar=arithmetic, strided=strided, pages=pages, loops=loops_begun)
 
 
