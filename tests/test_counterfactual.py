@@ -149,14 +149,15 @@ def depends(c: Counterfactuals, members: tuple[int, ...], question: Question) ->
         made |= more
 
 
-# every answer of `tiles` is looked at for one goal only: that takes long
+# every answer of `tiles` is looked at for one goal only: that takes long, as do two more
 OF_ONE_GOAL = {("tiles", "memory")}
+LONG = {("several", "memory"), ("transposed_pack", "memory")}
 EVERY = [(n, g) for n in SMALL for g in ("time", "memory") if (n, g) not in OF_ONE_GOAL]
 
 
 @pytest.mark.parametrize(
     ("name", "goal"),
-    [pytest.param(*e, marks=[pytest.mark.slow] * (e[0] == "tiles")) for e in EVERY],
+    [pytest.param(*e, marks=[pytest.mark.slow] * (e in LONG or e[0] == "tiles")) for e in EVERY],
 )
 def test_every_price_of_a_program_is_exact(name: str, goal: str):
     run, c = opened(name, goals=(goal, *(g for g in GOALS if g != goal)))

@@ -291,6 +291,17 @@ def test_the_cache_is_bounded_and_keeps_what_was_used_last(
     assert {p.stem for p in own_cache.iterdir()} == {"k0", "k3", "k4"}
 
 
+def test_sizes_are_looked_at_first_and_then_now_and_then(
+    own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[int] = []
+    monkeypatch.setattr(cache, "_shrink", lambda: looks.append(len(list(own_cache.iterdir()))))
+    monkeypatch.setattr(cache, "LARGEST_BYTES", 1000 / cache.LOOKED_SHARE)
+    for i in range(1, 12):
+        cache.write_objects({f"k{i}": bytes(200)})
+    assert looks == [1, 6, 11]  # what the process did not write itself counts, too
+
+
 def test_two_writers_of_one_object(own_cache: Path) -> None:
     payload = bytes(50_000)
     threads = [

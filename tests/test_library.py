@@ -139,7 +139,10 @@ def test_the_program_computes_what_jax_computes(name: str) -> None:
         assert worst_error(np.asarray(a), b)[0] < 2e-5
 
 
-@pytest.mark.parametrize("name", ["gpt2_decode", "llama", "llama_decode", "stablelm", "unet"])
+LONG = pytest.param("stablelm", marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("name", ["gpt2_decode", "llama", "llama_decode", "unet", LONG])
 def test_the_search_keeps_the_meaning_and_is_no_worse(name: str) -> None:
     function, args = small_case(name, **({"layers": 1} if "gpt2" in name else {}))
     weights = (function.__code__.co_varnames[function.__code__.co_argcount - 1],)

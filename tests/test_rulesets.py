@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from eqsat.lang import rulesets
 from eqsat.lang.explain import explain
 from eqsat.lang.rule import parse_example
 from eqsat.lang.rulesets import find_rules, load_ruleset, load_rulesets, read_ruleset
@@ -170,6 +171,21 @@ def test_explain() -> None:
     assert "# " not in explain("E025")
     with pytest.raises(EqsatError, match="E268"):
         explain("E000")
+
+
+def test_a_file_is_read_once_whoever_imports_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    plain = rulesets.load_yaml
+    monkeypatch.setattr(rulesets, "load_yaml", lambda p: read.append(Path(p).stem) or plain(p))
+    (tmp_path / "inner.yaml").write_text("ruleset: inner\ndoc: d.\nrules: []\n")
+    for name in ("one", "two"):
+        text = f"ruleset: {name}\ndoc: d.\nimport: [inner]\nrules: []\n"
+        (tmp_path / f"{name}.yaml").write_text(text)
+    for name in ("one", "two", "inner", "one"):
+        assert load_ruleset(name, [tmp_path]).name == name
+    assert read == ["one", "inner", "two"]
 
 
 def test_a_set_is_read_again_when_one_of_its_files_changes(tmp_path: Path) -> None:

@@ -68,8 +68,18 @@ def test_a_graph_is_what_onnxruntime_computes(seed: int) -> None:
     assert row["outcome"] not in fuzz.FAILURES, f"{row}\n{asonnx.text(written)}"
 
 
-@pytest.mark.parametrize("machine", ["avx512-vnni", "avx2"])
-@pytest.mark.parametrize("name", list(CASES))
+# of those that are searched for seconds, narrower vectors are for `make slow`
+LONG = ("edges of a product", "queries, keys, values of 100", "mean and deviation")
+
+
+@pytest.mark.parametrize(
+    ("name", "machine"),
+    [
+        pytest.param(n, m, marks=[pytest.mark.slow] * (n in LONG and m == "avx2"))
+        for n in CASES
+        for m in ("avx512-vnni", "avx2")
+    ],
+)
 def test_what_was_wrong_is_right(name: str, machine: str) -> None:
     needs(machine)
     row = tried_in_jax(*case(name), machine)
