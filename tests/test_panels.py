@@ -16,6 +16,7 @@ from eqsat.model.innermost import innermost
 from eqsat.model.layout import Layout
 from eqsat.model.target import Tile, UntiledKernel
 from eqsat.ops.contractions.packing import (
+    PackedLoops,
     pack_loops,
     pack_loops_reading,
     pack_other_loops,
@@ -25,6 +26,13 @@ from eqsat.ops.movement.tiling import make_layout
 from eqsat.ops.targets.kernels import kernel_choices
 
 PANEL = Tile((("m", 1), ("n", 32), ("k", 1)), 1.0, panel=True)
+
+
+def _agrees(g: Generic, found: PackedLoops, rng: random.Random) -> None:
+    xs = operands(g, rng)
+    inside = [packed(a, x) for a, x in zip(found.operands, xs, strict=True)]
+    result = value("unpack", found.result, value("generic", found.sig, *inside))
+    assert (result == value("generic", g, *xs)).all()
 
 
 def matmul(rhs: str = "d2, d1", n: int = 64) -> Generic:
@@ -66,6 +74,7 @@ def test_a_panel_of_n_packs_a_matrix_that_is_multiplied_by_a_vector(n: int, pane
         (matrix,) = (layout for layout in found.operands if layout is not None)
         assert matrix.packed_shape == (panels, 96, 32)
         assert found.result.packed_shape == (panels, 32)
+        _agrees(attr, found, random.Random(n))
 
 
 def test_operands_that_no_kernel_streams_are_not_read_as_they_lie():
@@ -97,12 +106,9 @@ def test_panels_compute_the_same(seed: int):
     g, t = contraction(rng), Tile(tuple(sizes), 1.0, panel=True)
     if seed % 3 == 0:
         g, t = convolution(rng), Tile((("c", 1), ("k", rng.choice((2, 3)))), 1.0, panel=True)
-    for found in (pack_loops(g, t), *pack_other_loops(g, t)):
+    for found in (pack_loops(g, t), *pack_other_loops(g, t), swap_loops(g, t)):
         if found is not None:
-            xs = operands(g, rng)
-            inside = [packed(a, x) for a, x in zip(found.operands, xs, strict=True)]
-            result = value("unpack", found.result, value("generic", found.sig, *inside))
-            assert (result == value("generic", g, *xs)).all()
+            _agrees(g, found, rng)
 
 
 def test_a_panel_of_filters_leaves_the_image_and_the_result_as_they_are():
