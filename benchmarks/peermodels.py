@@ -162,7 +162,8 @@ _PLACES = {
 FURTHER = {  # those of `peerfurther`, in that module's manner
     name: Model(module, name, 1.0) for module, names in _PLACES.items() for name in names.split()
 }
-ALL = MODELS | FURTHER
+APART = {"deeplab_whole": Model("peernets", "deeplab_whole", 1.0)}  # on no page
+ALL = MODELS | FURTHER | APART
 
 
 def drawn(shape: Any, rng: np.random.Generator, is_weight: bool) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from eqsat.model.nest import Access, Nest
@@ -16,8 +15,6 @@ from eqsat.plan.stages import access_loops, accesses_read, additions, summed
 
 if TYPE_CHECKING:
     from eqsat.plan.rows import Part, Pass
-
-WAYS = 8  # lines of a set of the nearest cache
 
 
 def element_bytes(dtype: str) -> int:
@@ -88,11 +85,9 @@ def _pass_work(
         elif far and _is_near(a, along) and part.square < 0:
             loads += one * (2 * a.strides[along] - 1)  # and shuffles
         elif far:
-            if _shares_sets(a, along, nest):
-                pages += one * lanes
-                strided += one * lanes
-            else:
-                strided += one * lanes * max(estimate.one_by_one(a, along, nest.sizes[along]), 1)
+            each, far_each = estimate.one_by_one(a, along, nest.sizes[along])
+            strided += one * lanes * max(each, 1)
+            pages += one * lanes * far_each
         else:
             loads += one
         arithmetic += one * 2 * _bounds_tested(a, along, part, beside)
@@ -118,17 +113,6 @@ def _bounds_tested(a: Access, along: int, part: Part, beside: float) -> float:
         shared = along < 0 or not b.strides[along]
         found += (1 / part.vectors if shared else 1) * (beside if b in inside else 1)
     return found
-
-
-def _shares_sets(a: Access, along: int, nest: Nest) -> bool:
-    """Whether neighbours along the vectors lie in one or two sets of every cache.
-
-    A line then leaves them before the next row comes to it. 1,024 results in columns of 4,096 bytes
-    took 7.4 ns each, in columns of 4,000 bytes 0.9.
-    """
-    step = element_bytes(a.dtype) * abs(a.strides[along])
-    apart = math.gcd(step, PAGE_BYTES)
-    return apart >= PAGE_BYTES // 2 and nest.sizes[along] > WAYS * (PAGE_BYTES // apart)
 
 
 def _is_near(a: Access, along: int) -> bool:
