@@ -1,7 +1,8 @@
 """The executor `kernels`: each dispatch is one call of a generated kernel inside one `jax.jit`.
 
 What is no kernel, each with its reason, runs as XLA ops of that dispatch alone. XLA keeps the
-values between dispatches, so its temporaries are the schedule's.
+values between dispatches, so its temporaries are the schedule's; large ones are best kept from call
+to call, by one call of all kernels.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ class KernelsExecutable(CustomCallExecutable):
         return batched(kernels, as_ops)(dict(packed), list(inputs))
 
     def as_kernels(self, packed: dict[int, Any], inputs: list[Any]) -> tuple[Any, ...]:
-        """The results, by one call where large temporaries are best kept from call to call."""
+        """The results, by one call where temporaries are large."""
         if self._whole is None:
             return super().as_kernels(packed, inputs)
         program = self.schedule.program
