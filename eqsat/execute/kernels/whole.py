@@ -2,7 +2,7 @@
 
 XLA asks for the memory of temporaries in every call. The system gives what is large anew each time,
 and its first touch, page by page, takes longer than many a kernel. In one call they are scratch,
-which stays allocated.
+which stays allocated, in huge pages.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from eqsat.model.nest import NoNest
 from eqsat.model.plan import Machine
 from eqsat.model.schedule import Schedule
 
-LEAST_BYTES = 16 * 2**20  # of temporaries; malloc keeps less than that from call to call
+LEAST_BYTES = 4 * 2**20  # of temporaries; what is less stays in the caches and in malloc
 MOST_BYTES = 256 * 2**20  # that a process keeps
 
 
