@@ -162,7 +162,11 @@ _PLACES = {
 FURTHER = {  # those of `peerfurther`, in that module's manner
     name: Model(module, name, 1.0) for module, names in _PLACES.items() for name in names.split()
 }
-BESIDE = {name: Model("peerquantised", name, 1.0) for name in ("qmobilenet", "qbert")}  # no page
+BESIDE = {  # on no page
+    "qmobilenet": Model("peerquantised", "qmobilenet", 1.0),
+    "qbert": Model("peerquantised", "qbert", 1.0),
+    "deeplab_whole": Model("peernets", "deeplab_whole", 1.0),
+}
 ALL = MODELS | FURTHER | BESIDE
 
 

@@ -61,6 +61,34 @@ def deeplab(x: Any, w: Any) -> Any:
 
 
 @model((1, 3, 256, 256))
+def deeplab_whole(image: Any, w: Any) -> Any:
+    """DeepLab v3 (Chen et al. 2017) on MobileNetV2 (Sandler et al. 2018): 21 classes per pixel."""
+    x = conv(image, w, 32, 3, 2, act=jax.nn.relu6)
+    for t, out, blocks, stride, rate in _INVERTED:
+        for block in range(blocks):
+            y, wide = x, t * x.shape[1]
+            if t > 1:
+                y = conv(y, w, wide, 1, act=jax.nn.relu6)
+            step = 1 if block else stride
+            y = conv(y, w, wide, 3, step, groups=wide, dilation=rate, act=jax.nn.relu6)
+            y = conv(y, w, out, 1, act=lambda y: y)
+            x = x + y if block else y
+    size = x.shape[2:]
+    parts = [conv(x, w, 256, 1), *(conv(x, w, 256, dilation=d) for d in (6, 12, 18))]
+    whole = conv(x.mean((2, 3), keepdims=True), w, 256, 1)
+    parts.append(jnp.broadcast_to(whole, (1, 256, *size)))
+    y = conv(conv(jnp.concatenate(parts, 1), w, 256, 1), w, 21, 1, act=lambda y: y)
+    return jax.image.resize(y, (1, 21, *image.shape[2:]), "bilinear")
+
+
+# factor, width, blocks, stride and rate of each group of blocks, at a sixteenth of the image
+_INVERTED = (
+    (1, 16, 1, 1, 1), (6, 24, 2, 2, 1), (6, 32, 3, 2, 1), (6, 64, 4, 2, 1), (6, 96, 3, 1, 1),
+    (6, 160, 3, 1, 2), (6, 320, 1, 1, 2),
+)  # fmt: skip
+
+
+@model((1, 3, 256, 256))
 def yolo(x: Any, w: Any) -> Any:
     """A tiny YOLO v3 (Redmon & Farhadi 2018) with pools of three sizes; boxes at two scales."""
 

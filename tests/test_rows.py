@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import jax
 import pytest
 
 import eqsat
 from eqsat.lang.programs import parse_program
 from eqsat.model.nest import Access
-from eqsat.plan.rowwork import _shares_sets
+from eqsat.plan.estimate import FAR, one_by_one, shares_sets
 from eqsat.schedule import faults
 
 LOOPS = "loops=[12, 32], maps="
@@ -104,8 +102,21 @@ def test_the_legality_checker_knows_rows(body):
     ],
 )
 def test_columns_a_page_apart_share_sets_of_the_caches(size, step, is_shared):
-    nest = SimpleNamespace(sizes=(size, 16))
-    assert _shares_sets(Access(0, "f32", (step, 1)), 0, nest) is is_shared
+    assert shares_sets(4 * step, size) is is_shared
+
+
+@pytest.mark.parametrize(
+    ("step", "count", "want"),
+    [
+        (1, 40, (0, 0)),
+        (1000, 40, (1, 0)),
+        (256, 40, (FAR, 0)),
+        (256, 32, (1, 0)),
+        (1024, 9, (1, 1)),
+    ],
+)
+def test_elements_one_by_one_cost_what_their_lines_do(step, count, want):
+    assert one_by_one(Access(0, "f32", (step, 1)), 0, count) == want
 
 
 def test_a_softmax_of_columns_a_page_apart_is_no_scattered_write():

@@ -39,9 +39,13 @@ class CustomCallExecutable(JaxExecutable):
         """The function of packed weights and inputs, with its derivatives and batches."""
 
         def kernels(packed: dict[int, Any], inputs: list[Any]) -> tuple[Any, ...]:
-            return super(CustomCallExecutable, self).run(packed, *inputs)
+            return self.as_kernels(packed, inputs)
 
         return batched(kernels, self.as_ops)
+
+    def as_kernels(self, packed: dict[int, Any], inputs: list[Any]) -> tuple[Any, ...]:
+        """The results, dispatch by dispatch."""
+        return super().run(packed, *inputs)
 
     def as_ops(self, packed: dict[int, Any], inputs: list[Any]) -> tuple[Any, ...]:
         """The results as XLA ops, as the executor `xla` has them."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -21,7 +20,6 @@ from eqsat.plan.stages import access_loops, accesses_read, additions, combining,
 if TYPE_CHECKING:
     from eqsat.plan.rows import Part, Pass
 
-WAYS = 8  # lines of a set of the nearest cache
 SHUFFLE = 1  # additions, of a vector that is made of two
 AT_ONCE = 3  # additions of single numbers that take as long as one of vectors
 
@@ -122,11 +120,10 @@ def _access_work(
         vectors = abs(a.strides[along])
         loads += one * vectors
         arithmetic += one * SHUFFLE * max(vectors - 1, 1)
-    elif far and _shares_sets(a, along, nest):
-        pages += one * lanes
-        strided += one * lanes
     elif far:
-        strided += one * lanes * max(estimate.one_by_one(a, along, nest.sizes[along]), 1)
+        each, far_each = estimate.one_by_one(a, along, nest.sizes[along])
+        strided += one * lanes * max(each, 1)
+        pages += one * lanes * far_each
     else:
         loads += one
     for k in a.lookups:
@@ -174,19 +171,6 @@ def _bounds_tested(a: Access, along: int, part: Part, beside: float) -> float:
         shared = along < 0 or not b.strides[along]
         found += (1 / part.vectors if shared else 1) * (beside if b in inside else 1)
     return found
-
-
-def _shares_sets(a: Access, along: int, nest: Nest) -> bool:
-    """Whether neighbours along the vectors lie in one or two sets of every cache.
-
-    A line then leaves them before the next row comes to it. 1,024 results in columns of 4,096 bytes
-    took 7.4 ns each, in columns of 4,000 bytes 0.9.
-    """
-    step = element_bytes(a.dtype) * abs(a.strides[along])
-    apart = math.gcd(step, PAGE_BYTES)
-    return (
-        step > 0 and apart >= PAGE_BYTES // 2 and nest.sizes[along] > WAYS * (PAGE_BYTES // apart)
-    )
 
 
 def _is_near(a: Access, along: int) -> bool:

@@ -1,7 +1,8 @@
 """The executor `kernels`: each dispatch is one call of a generated kernel inside one `jax.jit`.
 
 What is no kernel, each with its reason, runs as XLA ops of that dispatch alone. XLA keeps the
-values between dispatches, so its temporaries are the schedule's.
+values between dispatches, so its temporaries are the schedule's; large ones are best kept from call
+to call, by one call of all kernels.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from eqsat.execute.kernels.loops import loop_call
 from eqsat.execute.kernels.lying import ordered_kernels
 from eqsat.execute.kernels.runtime import KernelCall, calls, planned
 from eqsat.execute.kernels.tried import disagreement
+from eqsat.execute.kernels.whole import whole_call
 from eqsat.execute.lowering import TracedBodies, lower, unused
 from eqsat.execute.ordered import ByBorder, run_in_orders
 from eqsat.model.control import Control
@@ -101,6 +103,26 @@ class KernelsExecutable(CustomCallExecutable):
 
         return batched(kernels, as_ops)(dict(packed), list(inputs))
 
+    def as_kernels(self, packed: dict[int, Any], inputs: list[Any]) -> tuple[Any, ...]:
+        """The results, by one call where temporaries are large."""
+        if self._whole is None:
+            return super().as_kernels(packed, inputs)
+        program = self.schedule.program
+        held = packed | dict(zip(program.inputs, inputs, strict=True))
+        reads = (self.buffer(held, r) for r in self._whole.reads)
+        return tuple(self._ffi(self._whole)(*reads))
+
+    @cached_property
+    def _whole(self) -> KernelCall | None:
+        """The schedule as one call."""
+        assert self.target is not None
+        if jit.why_not(self.target.machine) or _other_platform():
+            return None
+        try:
+            return whole_call(self.schedule, self.target.machine)
+        except NoNest:
+            return None
+
     def dispatch(self, number: int) -> Callable[..., tuple[Any, ...]]:
         """One dispatch as a function of the buffers it reads, in their order, giving those it
         writes; to be traced."""
@@ -110,20 +132,13 @@ class KernelsExecutable(CustomCallExecutable):
         return self._kernel(number, found)
 
     def _kernel(self, number: int, found: KernelCall) -> Callable[..., tuple[Any, ...]]:
-        import jax
-
-        from eqsat.ops.meaning.programs import element_dtype
-
         d, nodes = self.schedule.dispatches[number], self.schedule.program.nodes
-        types = [nodes[w].types[0] for w in found.writes]
-        avals = [jax.ShapeDtypeStruct(t.shape, element_dtype(t.dtype)) for t in types]
-        aliases = dict(found.aliases)
+        call = self._ffi(found)
 
         def dispatch(*reads: Any) -> tuple[Any, ...]:
             held = dict(zip(d.reads, reads, strict=True))
             fills = (r for r in found.reads if r not in held)  # that a loop starts from
             held |= {r: lower("fill", nodes[r].attr, (), {})[0] for r in fills}
-            call = jax.ffi.ffi_call(found.target, avals, input_output_aliases=aliases)
             given = call(*(held[r] for r in found.reads))
             made = dict(zip(found.writes, given, strict=True))
             # what stands for the memory of a loop's temporaries is never read
@@ -131,6 +146,16 @@ class KernelsExecutable(CustomCallExecutable):
 
         dispatch.__name__ = f"dispatch{number}"
         return dispatch
+
+    def _ffi(self, found: KernelCall) -> Callable[..., Any]:
+        """A call as a function of what it reads that gives what it writes."""
+        import jax
+
+        from eqsat.ops.meaning.programs import element_dtype
+
+        types = [self.schedule.program.nodes[w].types[0] for w in found.writes]
+        avals = [jax.ShapeDtypeStruct(t.shape, element_dtype(t.dtype)) for t in types]
+        return jax.ffi.ffi_call(found.target, avals, input_output_aliases=dict(found.aliases))
 
 
 def declined(schedule: Schedule, target: Target) -> dict[int, str]:

@@ -9,12 +9,15 @@ Several items are split over XLA's own thread pool: see `kernels.jobs`.
 
 from __future__ import annotations
 
+import sys
+
 from eqsat.execute.kernels import jobs, waiting
 from eqsat.execute.kernels.abi import Abi, arguments, get, put, room
 
 RUN = "eqsat_run"  # of the runtime, called by handlers
 SLOTS = 64  # blocks of scratch that are kept for later calls; a power of two
 SLOT_BYTES = 64  # a line of cache each, as cores write to their own all the time
+HUGE_PAGE = 2 * 2**20  # bytes, of which a block of scratch of that and more is made where it can be
 
 
 def handler(
@@ -192,9 +195,15 @@ def _scratch() -> str:
 
     A block begins with a line that holds its size; kernels get what follows. Cores look at slots of
     their own first, so that each gets the block that is in its caches. The first block that is
-    found is taken, and replaced if it is too small, so that blocks grow to what is needed.
+    found is taken, and replaced if it is too small, so that blocks grow to what is needed. Of large
+    ones Linux is asked for huge pages.
     """
+    declared, ask = "", ""
+    if sys.platform.startswith("linux"):
+        declared = "declare i32 @madvise(ptr, i64, i32)"
+        ask = "  %asked = call i32 @madvise(ptr %block, i64 %r3, i32 14)"
     return f"""
+{declared}
 define internal ptr @slot_at(i64 %core, i64 %i) {{
   %n = add i64 %core, %i
   %slot = and i64 %n, {SLOTS - 1}
@@ -227,13 +236,22 @@ small:
   call void @free(ptr %got)
   br label %new
 new:
-  %r0 = add i64 %bytes, 127
-  %r1 = and i64 %r0, -64
-  %block = call ptr @aligned_alloc(i64 64, i64 %r1)
+  %large = icmp uge i64 %bytes, {HUGE_PAGE}
+  %align = select i1 %large, i64 {HUGE_PAGE}, i64 64
+  %r0 = add i64 %bytes, 63
+  %r1 = add i64 %r0, %align
+  %whole = sub i64 0, %align
+  %r3 = and i64 %r1, %whole
+  %block = call ptr @aligned_alloc(i64 %align, i64 %r3)
   %failed = icmp eq ptr %block, null
-  br i1 %failed, label %out, label %sized
+  br i1 %failed, label %out, label %got_it
 out:
   ret ptr null
+got_it:
+  br i1 %large, label %huge, label %sized
+huge:
+{ask}
+  br label %sized
 sized:
   store i64 %bytes, ptr %block, align 8
   br label %have

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 
 from eqsat.model.control import COND, SCAN
 
+ONCE = "once"  # a body that runs once, of constants alone: a program
+
 
 @dataclass(frozen=True)
 class StepCall:
@@ -44,7 +46,8 @@ class LoopBody:
 
 @dataclass(frozen=True)
 class Loop:
-    """As `model.control.Control`. homes: per state the offset in scratch of a second place for it.
+    """As `model.control.Control`, or `ONCE`. homes: per state the offset in scratch of a second
+    place for it.
 
     called: offset in scratch of what is the callees' own.
     """
@@ -75,6 +78,8 @@ def loop_ir(name: str, loop: Loop) -> str:
     w.begin()
     if loop.op == COND:
         w.branches()
+    elif loop.op == ONCE:
+        w.once()
     elif loop.op == SCAN:
         w.scan()
     else:
@@ -196,7 +201,16 @@ class _LoopWriter:
         self.do(f"ret ptr {error}")
         self.label(on)
 
-    # ---- the three ops ---------------------------------------------------------------------------
+    # ---- the ops ---------------------------------------------------------------------------------
+    def once(self) -> None:
+        self.into_results(self.loop.bodies[0], self.operands)
+        self.do("ret ptr null")
+
+    def into_results(self, body: LoopBody, inputs: Sequence[str]) -> None:
+        found = self.body(body, inputs, list(enumerate(self.results)))
+        for to, source, nbytes in zip(self.results, found, body.sizes, strict=True):
+            self.copy(to, source, nbytes)
+
     def branches(self) -> None:
         """The branch of the index, which is clipped."""
         bodies = self.loop.bodies
@@ -208,9 +222,7 @@ class _LoopWriter:
         self.do(f"switch i32 {index}, label %{labels[-1]} [{cases}]")
         for body, label in zip(bodies, labels, strict=True):
             self.label(label)
-            found = self.body(body, self.operands[1:], list(enumerate(self.results)))
-            for to, source, nbytes in zip(self.results, found, body.sizes, strict=True):
-                self.copy(to, source, nbytes)
+            self.into_results(body, self.operands[1:])
             self.do(f"br label %{end}")
         self.label(end)
         self.do("ret ptr null")

@@ -53,7 +53,7 @@ class LoopCall:
 def loop_call(schedule: Schedule, number: int, machine: Machine) -> KernelCall:
     """The call of a dispatch that is a loop or branch; NoNest with the reason if it has none."""
     found = planned_loop(schedule, number, machine)
-    if why := _loaded(found, machine):
+    if why := loaded(found, machine):
         raise NoNest(why)
     aliases = tuple(_aliases(found, schedule))
     return KernelCall(found.name, found.reads, found.writes, aliases)
@@ -84,7 +84,7 @@ def planned_loop(schedule: Schedule, number: int, machine: Machine) -> LoopCall:
     writes = _results(schedule, d, node, attr)
     if any(0 in nodes[i].types[0].shape for i in (*reads, *writes)):
         raise NoNest("one of its buffers is empty")
-    made = [_Body(s, machine) for s in attr.schedules]
+    made = [Body(s, machine) for s in attr.schedules]
     loop = _laid_out(attr, made)
     kernels = {k: p for b in made for k, p in b.kernels.items()}
     text = f"{loop!r} {sorted(kernels)}"
@@ -104,10 +104,10 @@ def _results(schedule: Schedule, d: Dispatch, node: int, attr: Control) -> tuple
     return tuple(made[i] for i in range(count))
 
 
-class _Body:
-    """One body: its calls, and what they call."""
+class Body:
+    """One body: its calls, and what they call. weights: what it is given beside its inputs."""
 
-    def __init__(self, schedule: Schedule, machine: Machine):
+    def __init__(self, schedule: Schedule, machine: Machine, weights: tuple[int, ...] = ()):
         self.schedule = schedule
         self.kernels: dict[str, PlannedDispatch] = {}
         self.loops: list[LoopCall] = []
@@ -116,7 +116,7 @@ class _Body:
             self.roots[new] = self.place(old)
         self.calls = tuple(self._call(i, machine) for i in range(len(schedule.dispatches)))
         program = schedule.program
-        self.inputs = program.inputs
+        self.inputs = (*program.inputs, *weights)
         self.results = tuple(map(self.place, program.results))
         places = (self.place(w) for d in schedule.dispatches for w in d.writes)
         self.written = tuple(p for p in dict.fromkeys(places) if p not in self.inputs)
@@ -183,7 +183,7 @@ class _Body:
         )
 
 
-def _require_own(attr: Control, made: Sequence[_Body]) -> None:
+def _require_own(attr: Control, made: Sequence[Body]) -> None:
     """NoNest if something is written over an input that is no earlier value of it."""
     for b in made:
         inputs, results = b.inputs[attr.consts :], b.results[: attr.carries]
@@ -202,23 +202,23 @@ def _pattern(attr: object) -> tuple[bytes, int]:
     return one.tobytes(), attr.type.size
 
 
-def _laid_out(attr: Control, made: Sequence[_Body]) -> Loop:
+def _laid_out(attr: Control, made: Sequence[Body]) -> Loop:
     """Where everything is: second places of states, constants, temporaries, then the callees' own
     scratch. Temporaries of two bodies are never there at once."""
     _require_own(attr, made)
     is_cond = attr.op == COND
     states = [] if is_cond else made[-1].results[: attr.carries]
     changed = made[-1].changed
-    homes, end = _stacked([0 if s in changed else made[-1].nbytes(s) for s in states], 0)
+    homes, end = stacked([0 if s in changed else made[-1].nbytes(s) for s in states], 0)
     fills = []
     for b in made:
-        at, end = _stacked([b.nbytes(f) for f in b.fills], end)
+        at, end = stacked([b.nbytes(f) for f in b.fills], end)
         fills.append(dict(zip(b.fills, at, strict=True)))
     offsets, top = [], end
     for i, b in enumerate(made):
         placed_elsewhere = attr.op != WHILE or i > 0  # the results of a condition are temporaries
         own = {w for w in b.written if not (placed_elsewhere and w in b.results)}
-        found, last = _temporaries(b, own, end)
+        found, last = temporaries(b, own, end)
         offsets.append(found)
         top = max(top, last)
     bodies = tuple(b.body(o, f) for b, o, f in zip(made, offsets, fills, strict=True))
@@ -231,7 +231,7 @@ def _laid_out(attr: Control, made: Sequence[_Body]) -> Loop:
     )  # fmt: skip
 
 
-def _stacked(sizes: Sequence[int], start: int) -> tuple[list[int], int]:
+def stacked(sizes: Sequence[int], start: int) -> tuple[list[int], int]:
     """Offsets one behind the other, and where they end; whole lines of cache."""
     found = []
     for n in sizes:
@@ -244,7 +244,7 @@ def _lines(nbytes: int) -> int:
     return -(-nbytes // LINE) * LINE
 
 
-def _temporaries(body: _Body, own: set[int], start: int) -> tuple[dict[int, int], int]:
+def temporaries(body: Body, own: set[int], start: int) -> tuple[dict[int, int], int]:
     """Offsets of these buffers; two that are there at once share no byte. The largest first, each
     as low as it can be."""
     schedule, last = body.schedule, dict[int, int]()
@@ -271,7 +271,7 @@ def _temporaries(body: _Body, own: set[int], start: int) -> tuple[dict[int, int]
 
 
 # ---- into the process ----------------------------------------------------------------------------
-def _loaded(call: LoopCall, machine: Machine) -> str:
+def loaded(call: LoopCall, machine: Machine) -> str:
     """Make a loop known to XLA by its name; why that failed, or nothing."""
     known = abi.installed()
     try:
