@@ -23,6 +23,7 @@ SHIFTED_ROWS = 2  # more of them multiply a vector oftener than it takes to read
 SPARE = 5  # registers beside sums and columns where short vectors take their rows from lanes
 STREAM_RUN = 1024  # columns of a row that are read in order at least
 IN_ORDER = ("f32", "bf16")  # elements of rows that are read whole
+WINDOWED = 3 / 4  # of the second cache, that a panel may take beside rows of a window
 STREAMED = 16  # rows of B that are read side by side, each in order
 
 
@@ -115,7 +116,9 @@ def _reduction_blocks(
     inner = nest.points(one.reduced[1:])
     l2 = machine.caches[:2][-1]
     element = Blocking(nest, one, roles).copied_bytes
-    room = l2 // 4 // (element * one.vectors * one.lanes * inner)
+    # in windows a block more is a pass over the sums of all tiles, and a tile's rows are few
+    share = WINDOWED if one.windows else 1 / 4
+    room = int(share * l2) // (element * one.vectors * one.lanes * inner)
     room = min(room, max(1, _side_by_side(roles, one) // inner)) if streamed else room
     k_block = first
     if room < first:
@@ -130,6 +133,8 @@ def _reduction_blocks(
     points = nest.sizes[one.reduced[level]] if level else k_block
     while level and points * nest.sizes[one.reduced[level - 1]] <= CHAIN:
         points *= nest.sizes[one.reduced[level - 1]]
+        level -= 1
+    if level and 4 * points <= CHAIN:  # parts of so few points are several of the loop around them
         level -= 1
     own = k_block if level == 0 else nest.sizes[one.reduced[level]]
     inside = math.prod(nest.sizes[i] for i in one.reduced[level + 1 :])
