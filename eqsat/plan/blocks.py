@@ -23,7 +23,7 @@ SHIFTED_ROWS = 2  # more of them multiply a vector oftener than it takes to read
 SPARE = 5  # registers beside sums and columns where short vectors take their rows from lanes
 STREAM_RUN = 1024  # columns of a row that are read in order at least
 IN_ORDER = ("f32", "bf16")  # elements of rows that are read whole
-WINDOWED = 3 / 4  # of the second cache, that a panel may take beside rows of a window
+PANEL, WINDOWED = 1 / 4, 3 / 4  # of the second cache, that a panel may take; beside a window
 STREAMED = 16  # rows of B that are read side by side, each in order
 
 
@@ -40,11 +40,11 @@ def blocked(
     row_tiles = -(-count // most)
     panels = panel_count(nest, own)
     one = replace(own, rows=-(-count // row_tiles), row_tiles=row_tiles, panels=panels)
+    if one.windows:
+        return _beside_window(nest, roles, one, machine)
     one = _reduction_blocks(nest, roles, one, machine, streamed)
     one = replace(one, in_registers=_light(nest, roles, one))
     sizes = Blocking(nest, one, roles)
-    if one.windows:
-        return window_blocks(nest, roles, one, machine)
     if one.goes_down:
         return strip_blocks(nest, roles, one, machine)
     l2 = machine.caches[:2][-1]
@@ -61,6 +61,21 @@ def blocked(
     if _may_shift(nest, roles, one, machine):
         return replace(one, shifted=True)
     return _prefetching(nest, roles, one)
+
+
+def _beside_window(nest: Nest, roles: ProductRoles, one: Tiling, machine: Machine) -> Tiling:
+    """Panels over as much of the reduction as fits the second cache beside a window: every block
+    more is a pass over the sums of all tiles."""
+    l2 = machine.caches[:2][-1]
+    for share in (WINDOWED, PANEL):
+        cut = _reduction_blocks(nest, roles, one, machine, share=share)
+        found = replace(cut, in_registers=_light(nest, roles, cut))
+        found = window_blocks(nest, roles, found, machine)
+        sizes = Blocking(nest, found, roles)
+        panel = sizes.block_k * sizes.panel_row
+        if sizes.copied_bytes * (panel + sizes.window.elements) <= l2:
+            break
+    return found
 
 
 def _is_in_order(nest: Nest, roles: ProductRoles, one: Tiling) -> bool:
@@ -107,8 +122,9 @@ def _shares_sets(roles: ProductRoles, one: Tiling) -> bool:
 
 
 def _reduction_blocks(
-    nest: Nest, roles: ProductRoles, one: Tiling, machine: Machine, streamed: bool
-) -> Tiling:
+    nest: Nest, roles: ProductRoles, one: Tiling, machine: Machine, streamed: bool = False,
+    share: float = PANEL,
+) -> Tiling:  # fmt: skip
     """Blocks of the reduction for the caches, and the part of a block that registers sum."""
     if not one.reduced:
         return replace(one, k_block=1, k_blocks=1, chain=(0, 1))
@@ -116,8 +132,6 @@ def _reduction_blocks(
     inner = nest.points(one.reduced[1:])
     l2 = machine.caches[:2][-1]
     element = Blocking(nest, one, roles).copied_bytes
-    # in windows a block more is a pass over the sums of all tiles, and a tile's rows are few
-    share = WINDOWED if one.windows else 1 / 4
     room = int(share * l2) // (element * one.vectors * one.lanes * inner)
     room = min(room, max(1, _side_by_side(roles, one) // inner)) if streamed else room
     k_block = first
