@@ -304,13 +304,13 @@ def _pages(sizes: Blocking, machine: Machine) -> float:
         again = sizes.row_blocks if once or share < 1 else sizes.tiles  # of every block of rows
         found += k * p.panels * p.wide * again * min(share, 1) ** 2
         again = sizes.row_blocks if once else sizes.tiles
-        found += nest.points(p.batch) * p.panels * p.wide * again * _jumps(b, p.reduced, nest)
+        found += nest.points(p.batch) * p.panels * p.wide * again * jumps(b, p.reduced, nest)
     if a and not p.strips and row_bytes(a, p.reduced[-1]) >= PAGE_BYTES:
         found += k * sizes.tiles * (sizes.groups if p.copied[0] else p.panels)
     return found
 
 
-def _jumps(b: Access, reduced: tuple[int, ...], nest: Nest) -> float:
+def jumps(b: Access, reduced: tuple[int, ...], nest: Nest) -> float:
     """How often rows of vectors begin away from the last one of a turn of an outer reduction loop,
     as shares of pages; not what goes on where that one ends, as packed weights do."""
     each, found, inside = DTYPES[b.dtype][0] / 8, 0.0, 0
