@@ -18,6 +18,7 @@ from eqsat.model.nest import Access, Lookup, Nest, Stage, Store
 from eqsat.model.plan import Parts, Plan, Work
 from eqsat.model.schedule import Dispatch
 from eqsat.model.target import Target
+from eqsat.plan.estimate import jumps
 from eqsat.plan.price import first_fetches, price, priced_parts, rates, touched_bytes
 
 TARGETS = Path(__file__).parent.parent / "targets"
@@ -189,3 +190,13 @@ def test_a_target_says_what_plans_need():
 
 def test_the_counts_are_those_of_work():
     assert {*COUNTS, "items", "streams"} == {f.name for f in fields(Work)}
+
+
+def test_rows_of_another_page_are_counted_where_outer_sums_jump_to_them():
+    """Not where a panel goes on: weights as [kh, kw, c, 32], beside images as [c, h, w]."""
+    nest = Nest((64, 3, 3, 32), (), (), ())
+    image = Access(0, "f32", (226 * 226, 226, 1, 0), 0)
+    assert 63 <= jumps(image, (0, 1, 2), nest) <= 63 + 64 * 2 * 0.05
+    panel = Access(0, "f32", (32, 3 * 64 * 32, 64 * 32, 1), 0)
+    assert jumps(panel, (1, 2, 0), nest) < 0.01
+    assert jumps(replace(panel, strides=(32, 0, 0, 1)), (1, 2, 0), nest) == 8  # back to its start

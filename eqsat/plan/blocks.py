@@ -23,6 +23,7 @@ SHIFTED_ROWS = 2  # more of them multiply a vector oftener than it takes to read
 SPARE = 5  # registers beside sums and columns where short vectors take their rows from lanes
 STREAM_RUN = 1024  # columns of a row that are read in order at least
 IN_ORDER = ("f32", "bf16")  # elements of rows that are read whole
+PANEL, WINDOWED = 1 / 4, 3 / 4  # of the second cache, that a panel may take; beside a window
 STREAMED = 16  # rows of B that are read side by side, each in order
 
 
@@ -39,11 +40,11 @@ def blocked(
     row_tiles = -(-count // most)
     panels = panel_count(nest, own)
     one = replace(own, rows=-(-count // row_tiles), row_tiles=row_tiles, panels=panels)
+    if one.windows:
+        return _prefetching(nest, roles, _beside_window(nest, roles, one, machine))
     one = _reduction_blocks(nest, roles, one, machine, streamed)
     one = replace(one, in_registers=_light(nest, roles, one))
     sizes = Blocking(nest, one, roles)
-    if one.windows:
-        return _prefetching(nest, roles, window_blocks(nest, roles, one, machine))
     if one.goes_down:
         return strip_blocks(nest, roles, one, machine)
     l2 = machine.caches[:2][-1]
@@ -60,6 +61,21 @@ def blocked(
     if _may_shift(nest, roles, one, machine):
         return replace(one, shifted=True)
     return _prefetching(nest, roles, one)
+
+
+def _beside_window(nest: Nest, roles: ProductRoles, one: Tiling, machine: Machine) -> Tiling:
+    """Panels over as much of the reduction as fits the second cache beside a window: every block
+    more is a pass over the sums of all tiles."""
+    l2 = machine.caches[:2][-1]
+    for share in (WINDOWED, PANEL):
+        cut = _reduction_blocks(nest, roles, one, machine, share=share)
+        found = replace(cut, in_registers=_light(nest, roles, cut))
+        found = window_blocks(nest, roles, found, machine)
+        sizes = Blocking(nest, found, roles)
+        panel = sizes.block_k * sizes.panel_row
+        if sizes.copied_bytes * (panel + sizes.window.elements) <= l2:
+            break
+    return found
 
 
 def _is_in_order(nest: Nest, roles: ProductRoles, one: Tiling) -> bool:
@@ -106,8 +122,9 @@ def _shares_sets(roles: ProductRoles, one: Tiling) -> bool:
 
 
 def _reduction_blocks(
-    nest: Nest, roles: ProductRoles, one: Tiling, machine: Machine, streamed: bool
-) -> Tiling:
+    nest: Nest, roles: ProductRoles, one: Tiling, machine: Machine, streamed: bool = False,
+    share: float = PANEL,
+) -> Tiling:  # fmt: skip
     """Blocks of the reduction for the caches, and the part of a block that registers sum."""
     if not one.reduced:
         return replace(one, k_block=1, k_blocks=1, chain=(0, 1))
@@ -115,7 +132,7 @@ def _reduction_blocks(
     inner = nest.points(one.reduced[1:])
     l2 = machine.caches[:2][-1]
     element = Blocking(nest, one, roles).copied_bytes
-    room = l2 // 4 // (element * one.vectors * one.lanes * inner)
+    room = int(share * l2) // (element * one.vectors * one.lanes * inner)
     room = min(room, max(1, _side_by_side(roles, one) // inner)) if streamed else room
     k_block = first
     if room < first:
@@ -130,6 +147,8 @@ def _reduction_blocks(
     points = nest.sizes[one.reduced[level]] if level else k_block
     while level and points * nest.sizes[one.reduced[level - 1]] <= CHAIN:
         points *= nest.sizes[one.reduced[level - 1]]
+        level -= 1
+    if level and 4 * points <= CHAIN:  # parts of so few points are several of the loop around them
         level -= 1
     own = k_block if level == 0 else nest.sizes[one.reduced[level]]
     inside = math.prod(nest.sizes[i] for i in one.reduced[level + 1 :])

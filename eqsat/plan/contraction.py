@@ -24,6 +24,7 @@ from eqsat.plan.stages import access_loops
 from eqsat.plan.windows import WindowCopy
 
 WORTH_SKIPPING = 64  # products at one point of a reduction loop that are worth a test of pads
+FEW_TILES = 4  # along rows, whose pads are worth code for each of them
 UNROLL = 4  # points of the innermost reduction loop a turn
 
 
@@ -283,9 +284,9 @@ class Blocking:
         """Row tiles that are written alike, as (the tile behind the last, rows, the first tile)."""
         found: list[tuple[int, int, int]] = []
         known: list[Any] = []
-        levels = range(len(self.plan.reduced)) if self.plan.strips else ()
+        levels = [i for i in range(len(self.plan.reduced)) if self._along_rows(i)]
         starts = {0, min(self.full_tiles, self.plan.row_tiles - 1)}
-        for tile in range(self.plan.row_tiles) if self.plan.strips else sorted(starts):
+        for tile in range(self.plan.row_tiles) if levels else sorted(starts):
             first, end = self._rows_of(tile)
             kind = end - first, [self.beside_pads(level, tile) for level in levels]
             if not known or known[-1] != kind:
@@ -297,9 +298,10 @@ class Blocking:
     def _along_rows(self, level: int) -> Bound | None:
         p = self.plan
         if not p.strips:
-            if not p.windows or p.fused > 1 or not level or p.row_tiles > 1:
+            if not p.windows or p.fused > 1 or not level or p.row_tiles > FEW_TILES:
                 return None
-            if self.nest.points(p.reduced[level + 1 :]) < WORTH_SKIPPING:
+            is_cut = p.chain[0] == level and p.chain[1] < self.nest.sizes[p.reduced[level]]
+            if is_cut or self.nest.points(p.reduced[level + 1 :]) < WORTH_SKIPPING:
                 return None
         if len(p.row_loops) != 1:
             return None

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from eqsat.model.nest import Access
+from eqsat.model.nest import Access, Nest
 from eqsat.model.plan import Machine, Work
 from eqsat.model.tensor import DTYPES
 from eqsat.plan import expressions
@@ -326,11 +326,26 @@ def _pages(sizes: Blocking, machine: Machine) -> float:
     if b and not _is_streamed(sizes):
         share = row_bytes(b, p.reduced[-1]) / PAGE_BYTES
         kept = 4 * sizes.block_k * sizes.panel_row <= machine.caches[0] // 2
-        once = p.copied[1] or p.prefetch or kept or share < 1  # of every block of rows
-        again = sizes.row_blocks if once else sizes.tiles
+        once = p.copied[1] or p.prefetch or kept
+        again = sizes.row_blocks if once or share < 1 else sizes.tiles  # of every block of rows
         found += k * p.panels * p.wide * again * min(share, 1) ** 2
+        again = sizes.row_blocks if once else sizes.tiles
+        found += nest.points(p.batch) * p.panels * p.wide * again * jumps(b, p.reduced, nest)
     if a and not p.strips and row_bytes(a, p.reduced[-1]) >= PAGE_BYTES:
         found += k * sizes.tiles * (sizes.groups if p.copied[0] else p.panels)
+    return found
+
+
+def jumps(b: Access, reduced: tuple[int, ...], nest: Nest) -> float:
+    """How often rows of vectors begin away from the last one of a turn of an outer reduction loop,
+    as shares of pages; not what goes on where that one ends, as packed weights do."""
+    each, found, inside = DTYPES[b.dtype][0] / 8, 0.0, 0
+    for n in range(len(reduced) - 1, -1, -1):
+        step, size = b.strides[reduced[n]], nest.sizes[reduced[n]]
+        if n < len(reduced) - 1:
+            share = min(abs(step - inside) * each / PAGE_BYTES, 1) ** 2
+            found += nest.points(reduced[:n]) * (size - 1) * share
+        inside += step * (size - 1)
     return found
 
 

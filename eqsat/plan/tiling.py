@@ -169,7 +169,9 @@ def _windowed(
         batch=(*own.batch, *outer[:-1]),
         windows=True,
     )
-    orders = dict.fromkeys(_reduction_order(nest, roles, *x) for x in ((a, b), (b, a)))
+    orders = dict.fromkeys(
+        (*(_reduction_order(nest, roles, *x) for x in ((a, b), (b, a))), _order_of(roles, b, a))
+    )
     for n, w in _panels(nest, one, b, machine):
         for copy_b in (True,) if must_b else (False, True):
             if w == 1 and (must_b or not own.vector_rows or not copy_b):
@@ -349,15 +351,19 @@ def _reduction_order(
 ) -> tuple[int, ...]:
     """Reduction loops, those of longest strides outermost; the second factor's count first."""
 
-    def key(i: int) -> tuple[int, int]:
-        return (
-            -max((abs(x.strides[i]) for x in b.accesses), default=0),
-            -max((abs(x.strides[i]) for x in a.accesses), default=0),
-        )
-
     contiguous = [i for i in roles.reduced if any(x.strides[i] == 1 for x in a.accesses)]
     last = contiguous[:1] if a.direct is None else []
-    return (*sorted((i for i in roles.reduced if i not in last), key=key), *last)
+    return (*(i for i in _order_of(roles, b, a) if i not in last), *last)
+
+
+def _order_of(roles: ProductRoles, first: ProductFactor, second: ProductFactor) -> tuple[int, ...]:
+    """Reduction loops, those of longest strides outermost; the first factor's count first."""
+
+    def key(i: int) -> tuple[int, ...]:
+        factors = (first, second)
+        return tuple(-max((abs(x.strides[i]) for x in f.accesses), default=0) for f in factors)
+
+    return tuple(sorted(roles.reduced, key=key))
 
 
 def _rows(
