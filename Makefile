@@ -31,7 +31,7 @@ test: $(TEST) ## everything CI runs: check, and beside it all tests
 suite: $(TEST) ## all tests but those of `make slow`, with what XLA compiles left unoptimised by LLVM
 	XLA_FLAGS="$$XLA_FLAGS --xla_backend_optimization_level=0" $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal -W error -m "not slow"
 
-slow: $(TEST) ## the few tests that take ten seconds and more each
+slow: $(TEST) ## tests that take long, and the further seeds of hunts whose first ones are in `suite`
 	$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal -W error -m slow
 
 check: $(TEST) ## lint, format, types and import borders
