@@ -30,7 +30,7 @@ Array = np.ndarray[Any, Any]
 PART = 1 << 20  # elements that are looked at together, so that little memory is needed
 NUDGES = 6  # runs of the original on arguments moved by a unit in the last place
 PAIRS = 4  # of noisy evaluations in float64
-WORK = 5e10  # operations in float64, some five seconds
+WORK = 2e11  # operations in float64, some ten seconds
 
 
 @dataclass(frozen=True)
