@@ -53,7 +53,7 @@ class LoopCall:
 def loop_call(schedule: Schedule, number: int, machine: Machine) -> KernelCall:
     """The call of a dispatch that is a loop or branch; NoNest with the reason if it has none."""
     found = planned_loop(schedule, number, machine)
-    if why := loaded(found, machine):
+    if why := why_not_loaded(found, machine):
         raise NoNest(why)
     aliases = tuple(_aliases(found, schedule))
     return KernelCall(found.name, found.reads, found.writes, aliases)
@@ -84,7 +84,7 @@ def planned_loop(schedule: Schedule, number: int, machine: Machine) -> LoopCall:
     writes = _results(schedule, d, node, attr)
     if any(0 in nodes[i].types[0].shape for i in (*reads, *writes)):
         raise NoNest("one of its buffers is empty")
-    made = [Body(s, machine) for s in attr.schedules]
+    made = [KernelBody(s, machine) for s in attr.schedules]
     loop = _laid_out(attr, made)
     kernels = {k: p for b in made for k, p in b.kernels.items()}
     text = f"{loop!r} {sorted(kernels)}"
@@ -104,7 +104,7 @@ def _results(schedule: Schedule, d: Dispatch, node: int, attr: Control) -> tuple
     return tuple(made[i] for i in range(count))
 
 
-class Body:
+class KernelBody:
     """One body: its calls, and what they call. weights: what it is given beside its inputs."""
 
     def __init__(self, schedule: Schedule, machine: Machine, weights: tuple[int, ...] = ()):
@@ -183,7 +183,7 @@ class Body:
         )
 
 
-def _require_own(attr: Control, made: Sequence[Body]) -> None:
+def _require_own(attr: Control, made: Sequence[KernelBody]) -> None:
     """NoNest if something is written over an input that is no earlier value of it."""
     for b in made:
         inputs, results = b.inputs[attr.consts :], b.results[: attr.carries]
@@ -202,7 +202,7 @@ def _pattern(attr: object) -> tuple[bytes, int]:
     return one.tobytes(), attr.type.size
 
 
-def _laid_out(attr: Control, made: Sequence[Body]) -> Loop:
+def _laid_out(attr: Control, made: Sequence[KernelBody]) -> Loop:
     """Where everything is: second places of states, constants, temporaries, then the callees' own
     scratch. Temporaries of two bodies are never there at once."""
     _require_own(attr, made)
@@ -244,7 +244,7 @@ def _lines(nbytes: int) -> int:
     return -(-nbytes // LINE) * LINE
 
 
-def temporaries(body: Body, own: set[int], start: int) -> tuple[dict[int, int], int]:
+def temporaries(body: KernelBody, own: set[int], start: int) -> tuple[dict[int, int], int]:
     """Offsets of these buffers; two that are there at once share no byte. The largest first, each
     as low as it can be."""
     schedule, last = body.schedule, dict[int, int]()
@@ -271,7 +271,7 @@ def temporaries(body: Body, own: set[int], start: int) -> tuple[dict[int, int], 
 
 
 # ---- into the process ----------------------------------------------------------------------------
-def loaded(call: LoopCall, machine: Machine) -> str:
+def why_not_loaded(call: LoopCall, machine: Machine) -> str:
     """Make a loop known to XLA by its name; why that failed, or nothing."""
     known = abi.installed()
     try:

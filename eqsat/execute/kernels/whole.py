@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 
 from eqsat.execute.kernels.loopcode import ONCE, Loop
-from eqsat.execute.kernels.loops import Body, LoopCall, loaded, stacked, temporaries
+from eqsat.execute.kernels.loops import KernelBody, LoopCall, stacked, temporaries, why_not_loaded
 from eqsat.execute.kernels.runtime import KernelCall
 from eqsat.model.nest import NoNest
 from eqsat.model.plan import Machine
@@ -25,14 +25,14 @@ def whole_call(schedule: Schedule, machine: Machine) -> KernelCall:
     if not LEAST_BYTES <= schedule.arena_bound <= MOST_BYTES:
         raise NoNest("its temporaries are not of a size that is worth one call")
     found = _planned(schedule, machine)
-    if why := loaded(found, machine):
+    if why := why_not_loaded(found, machine):
         raise NoNest(why)
     return KernelCall(found.name, found.reads, found.writes)
 
 
 def _planned(schedule: Schedule, machine: Machine) -> LoopCall:
     """The call and what it calls; NoNest if a dispatch is no kernel."""
-    body = Body(schedule, machine, schedule.kept)
+    body = KernelBody(schedule, machine, schedule.kept)
     if body.changed:
         raise NoNest("it writes over an argument")
     nodes, results = schedule.program.nodes, schedule.program.results
@@ -44,7 +44,7 @@ def _planned(schedule: Schedule, machine: Machine) -> LoopCall:
     return LoopCall(name, loop, body.inputs, results, body.kernels, tuple(body.loops))
 
 
-def _laid_out(body: Body) -> Loop:
+def _laid_out(body: KernelBody) -> Loop:
     """Where everything is: constants, temporaries, then the kernels' own scratch."""
     starts, end = stacked([body.nbytes(f) for f in body.fills], 0)
     own = {w for w in body.written if w not in body.results}
