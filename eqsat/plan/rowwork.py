@@ -129,8 +129,9 @@ def _access_work(
     for k in a.lookups:
         own = frozenset[int]().union(*(access_loops(x) for x in k.arguments))
         times = one * (lanes if far else 1) if own & {*loops, part.vector} else begun
+        times /= 1 if far else part.vectors  # neighbouring vectors share the place
         loads += times * len(k.arguments)
-        arithmetic += times * expressions.additions_of(k.body) / (AT_ONCE if far else 1)
+        arithmetic += times * expressions.additions_of(k.body) / AT_ONCE
     step = [abs(a.strides[i]) for i in loops[-1:] if i != along]
     if step and 4 * step[0] >= PAGE_BYTES and sum(touched_bytes(nest).values()) > OWN_CACHE:
         pages += one / part.vectors  # nearer, what no prefetcher follows is there in time
