@@ -6,7 +6,6 @@ against no number, so few and short rounds are enough. Rules that tests bring ar
 
 from __future__ import annotations
 
-import gc
 import os
 from collections.abc import Iterator
 
@@ -14,12 +13,6 @@ import pytest
 
 from eqsat.execute import race, timing
 from eqsat.hunt import firstuse
-
-
-def pytest_collection_finish() -> None:
-    """What is there by now stays, and the collector of cycles, which JAX hooks into, runs less."""
-    gc.freeze()
-    gc.set_threshold(20_000, 20, 50)
 
 
 @pytest.fixture(scope="session", autouse=True)
