@@ -195,7 +195,7 @@ def test_weights_of_four_and_eight_bits_are_dequantised_inside_the_product(funct
     if jit.why_not(AVX512):
         pytest.skip(jit.why_not(AVX512))
     rng = np.random.default_rng(0)
-    k = 256
+    k = 512 if function is _by_shifts else 256
     rows = k // 2 if function is _by_shifts else k
     x = rng.standard_normal((1, k), np.float32)
     w = rng.integers(0, 256, (rows, 512)).astype(np.uint8)

@@ -171,9 +171,9 @@ def test_a_weight_that_is_turned_in_every_run_costs_the_same_everywhere():
     """What one dispatch writes and another reads as a weight is near to the one that writes it."""
     text = """program turned
 input x: f32[32, 48]
-input y: f32[1, 512]
+input y: f32[1, 768]
 weight w: f32[48, 32]
-weight v: f32[512, 512]
+weight v: f32[768, 768]
 t = transpose(w, perm=[1, 0])
 z = add(x, t)
 m = matmul(y, v)
