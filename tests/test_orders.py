@@ -234,7 +234,7 @@ def test_the_caller_sees_the_shapes_it_knows():
     np.testing.assert_allclose(jax.jit(call)(x, b), want, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(jax.vmap(call)(x[None], b[None])[0], want, rtol=1e-5, atol=1e-6)
     slope = jax.grad(lambda v: call(v, b).sum())(x)
-    np.testing.assert_allclose(slope, 1 - want.T**2, rtol=1e-4, atol=1e-4)
+    np.testing.assert_array_equal(slope, want.T > 0)
     (args, _), _ = call.formats(x, b=b)
     assert args[0].layout.major_to_minor == (1, 0)
     assert call.put(x, b=b)[1]["b"] is b
