@@ -16,7 +16,7 @@ from eqsat.model.nest import NoNest
 from eqsat.model.plan import Machine
 from eqsat.model.schedule import Schedule
 
-LEAST_BYTES = 4 * 2**20  # of temporaries; what is less stays in the caches and in malloc
+LEAST_BYTES = 2**18  # of temporaries; malloc gives from 128 KiB on back to the system
 MOST_BYTES = 256 * 2**20  # that a process keeps
 
 
