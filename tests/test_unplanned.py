@@ -6,6 +6,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from contracted import AVX512
 from hunts.edges import machines
 from test_nest import nest_of_text, one_dispatch
 
@@ -22,6 +23,8 @@ from eqsat.lang.targets import load_target
 from eqsat.model.nest import Nest, NoNest
 from eqsat.model.target import Target
 from eqsat.ops.nests.nest import nest_of_dispatch
+from eqsat.plan.contraction import Tiling
+from eqsat.plan.dispatch import plan_alike
 from eqsat.plan.planner import plan
 
 # rows of 12 are cut by 8: no loops are both, so the two ops together are no nest
@@ -190,3 +193,31 @@ def test_plans_of_such_nests_are_made(name: str) -> None:
     ):
         assert isinstance(nest, Nest) and plan(nest, machine).items > 0
         assert np.prod(nest.sizes) > 0
+
+
+DILATED = """program dilated
+input x: f32[{h}, {w}, {c}]
+input k: f32[{kh}, {kw}, {c}, 32]
+p = pad(x, low=[{low}, {left}, 0], high=[{high}, {right}, 0], value=0.0)
+y = generic(p, k, loops=[{oh}, {ow}, 32, {kh}, {kw}, {c}], \
+maps=[[d0 + {by}*d3, d1 + {by}*d4, d5], [d3, d4, d5, d2]], body=mul(x0, x1), combine=add, rank=3)
+return y
+"""
+
+
+@pytest.mark.parametrize("channels", [64, 256])
+def test_taps_of_which_each_leaves_out_other_rows_are_cut_apart_by_no_part_of_a_sum(
+    channels: int,
+) -> None:
+    """Sums over 64 channels are parts of several taps, which the check of plans refuses."""
+    text = DILATED.format(h=1, w=29, c=channels, kh=3, kw=5, low=4, high=1, left=8, right=0,
+                          oh=2, ow=29, by=2)  # fmt: skip
+    plan_of = plan_alike(nest_of_text(text), AVX512)[1]
+    assert not isinstance(plan_of, str), plan_of
+
+
+def test_a_window_as_large_as_its_image_leaves_out_its_pads() -> None:
+    text = DILATED.format(h=33, w=33, c=256, kh=3, kw=3, low=18, high=18, left=18, right=18,
+                          oh=33, ow=33, by=18)  # fmt: skip
+    plan_of = plan_alike(nest_of_text(text), AVX512)[1]
+    assert isinstance(plan_of, Tiling) and plan_of.strips

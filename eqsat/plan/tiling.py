@@ -243,15 +243,19 @@ def _apart_from_pads(
     for n, w in _panels(nest, one, b, machine):
         made = blocked(nest, roles, replace(one, vectors=n, wide=w), machine)
         sizes = Blocking(nest, made, roles)
-        if leaves_much_out(sizes) and not _cuts_taps(sizes, len(taps)):
+        if leaves_much_out(sizes) and not _cuts_taps(sizes):
             yield made
 
 
-def _cuts_taps(sizes: Blocking, taps: int) -> bool:
-    """Whether sums are cut in parts within taps, each of which has code of its own."""
-    p, extents = sizes.plan, [sizes.nest.sizes[i] for i in sizes.plan.reduced]
-    level, part = p.chain
-    return (p.k_blocks > 1 and p.k_block < extents[0]) or (level < taps and part < extents[level])
+def _cuts_taps(sizes: Blocking) -> bool:
+    """Whether sums are cut into parts along a loop of whose points each leaves out other rows."""
+    p = sizes.plan
+    cut = [p.k_blocks > 1, *(p.chain[0] == level for level in range(1, len(p.reduced)))]
+    return any(
+        min(p.k_block, p.chain[1]) < len(sizes.beside_pads(level, tile))
+        for level, is_cut in enumerate(cut)
+        for *_, tile in (sizes.tile_kinds if is_cut else ())
+    )
 
 
 def _groups(
