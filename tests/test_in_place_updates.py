@@ -244,7 +244,7 @@ HAZARDS: dict[str, tuple[Callable[[Any, Any, Any], Any], bool, int]] = {
     "the old value is a result": (lambda x, u, i: (write(x, u, i), x), True, 0),
     "read with the new value": (with_old, True, 0),
     "two of one value": (lambda x, u, i: (write(x, u, i), write(x, 2 * u, i + 1)), True, 1),
-    "the first of two is a result": (twice, True, 1),
+    "the first of two is a result": (twice, True, 0),  # both in one pass
     "new from old elements": (
         lambda x, u, i: write(x, lax.dynamic_slice(x, (0, i + 2, 0), (3, 1, 24)) * 2, i), True, 1,
     ),
