@@ -11,7 +11,6 @@ starts from these as well as from the program itself, so rules apply to the part
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -27,7 +26,7 @@ from eqsat.model.layout import Layout
 from eqsat.model.leaves import Fill, Leaf
 from eqsat.model.origin import NO_ORIGIN
 from eqsat.model.program import Builder, Program
-from eqsat.model.selection import Cut
+from eqsat.model.selection import Cut, GoalResult
 from eqsat.ops.meaning.iotas import is_iota
 from eqsat.ops.programs.loopforms import loop_forms
 from eqsat.ops.spelling.chains import canonical
@@ -112,11 +111,8 @@ class Bodies:
         least share that a body's bound has of its value.
         """
         within = [f.selection for f in self._searches if f.selection is not None]
-        goals, cuts = [], Counter[tuple[str, str]]()
-        for name, g in selection.goals:
-            gap = max((dict(w.goals)[name].gap for w in within if name in dict(w.goals)), default=0)
-            bound = g if not gap else replace(g, bound=math.floor(g.bound * (1 - gap)), proof="")
-            goals.append((name, bound))
+        cuts = Counter[tuple[str, str]]()
+        goals = tuple((name, _at_most(g, name, within)) for name, g in selection.goals)
         for c in (c for s in (selection, *within) for c in s.cuts):
             cuts[c.what, c.by] += c.count
         stops = [s.stop for s in (selection, *within)]
@@ -124,7 +120,7 @@ class Bodies:
         stop = next((s for s in stops if s not in done), "gap" if "gap" in stops else stops[0])
         return replace(
             selection,
-            goals=tuple(goals),
+            goals=goals,
             cuts=tuple(Cut(what, count, by) for (what, by), count in cuts.items()),
             stop=stop,
             candidates=sum(s.candidates for s in (selection, *within)),
@@ -143,6 +139,15 @@ class Bodies:
             for r in run.egraph.rules if run.egraph is not None else ():
                 rules[r.name] = _sum(rules[r.name], r) if r.name in rules else r
         return replace(egraph, rules=tuple(rules.values()))
+
+
+def _at_most(whole: GoalResult, name: str, within: Sequence[Selection]) -> GoalResult:
+    """A goal's result with its bound times the least share of bound and value among these."""
+    known = [g for w in within for n, g in w.goals if n == name and g.gap]
+    if not known:
+        return whole
+    bound = min(whole.bound * g.bound // g.value for g in known)
+    return replace(whole, bound=bound, proof="")
 
 
 def _sum(a: RuleStat, b: RuleStat) -> RuleStat:
