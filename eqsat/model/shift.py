@@ -9,8 +9,8 @@ block that differs costs copies and nothing else.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -33,6 +33,9 @@ class Shift:
 
     node: tuple[int, ...]
     eclass: tuple[int, ...]
+    # classes that an op of the longest run of blocks computes, and its block; how many blocks
+    block: Mapping[int, int] = field(default_factory=dict)
+    count: int = 0
 
     @cached_property
     def nodes(self) -> tuple[tuple[int, int], ...]:
@@ -168,6 +171,17 @@ class _Runs:
                     yield begin, at
                 begin = at + 1
 
+    @property
+    def longest(self) -> tuple[dict[int, int], int]:
+        """Per class that an op of the longest run computes its block; and how many there are."""
+        begin, end = max(self.runs, key=lambda r: (r[1] - r[0], -r[0]))
+        count = (end - begin) // self.period + 1
+        ops, nodes = self.program.ops, self.program.egraph.nodes
+        found: dict[int, int] = {}
+        for at in range(begin, begin + count * self.period):
+            found.setdefault(nodes[ops[at]].eclass, (at - begin) // self.period)
+        return found, count
+
     def moved(self) -> Iterator[tuple[int, int]]:
         """(class, the class one block later) of the ops of runs, and of leaves that they own."""
         program = self.program
@@ -213,7 +227,8 @@ class _Follower:
         self._add_leaves()
         self._separate()
         classes = tuple(self.images.get(c, -1) for c in range(len(self.egraph.types)))
-        return Shift(tuple(self._node(i, classes) for i in range(len(self.egraph.nodes))), classes)
+        nodes = tuple(self._node(i, classes) for i in range(len(self.egraph.nodes)))
+        return Shift(nodes, classes, *self.runs.longest)
 
     # ---- the program's values -------------------------------------------------------------------
     def _seed(self) -> None:

@@ -1,0 +1,289 @@
+"""The e-graph of a program of equal blocks with four of them, and its dispatches in all blocks.
+
+Blocks 0, 1, N - 2 and N - 1 are kept; block N - 2 reads what block 1 makes, and stands for all
+blocks from 2 on. That is the e-graph of the program with four blocks if blocks 1 to N - 2 are the
+same under the shift, node by node, and no node reaches further than to the next block. Both is
+checked here, so it does not matter how the e-graph was made.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from heapq import heapify, heappop, heappush
+
+from eqsat.model.egraph import EGraph
+from eqsat.model.ops import LEAVES
+from eqsat.model.selection import Group
+from eqsat.model.shift import Shift
+
+KEPT = 4  # blocks of the short program; as a level: behind all of them
+ONE, TWO = 1, 2  # of these, the two in the middle, which are alike
+NOWHERE = -1  # the level of what is in front of all blocks, or beside them
+
+
+@dataclass(frozen=True)
+class Rolled:
+    """The e-graph with four blocks, `short`, and what its nodes and classes are in `whole`.
+
+    `count`: blocks that block `TWO` stands for. `level`: per class of `short` its block, `NOWHERE`
+    or `KEPT`.
+    """
+
+    whole: EGraph
+    short: EGraph
+    nodes: tuple[int, ...]
+    classes: tuple[int, ...]
+    level: tuple[int, ...]
+    count: int
+
+    @property
+    def shift(self) -> Shift:
+        assert self.whole.shift is not None
+        return self.whole.shift
+
+    @cached_property
+    def high(self) -> tuple[int, ...]:
+        """Per node of `short`: the last block that it touches."""
+        level = self.level
+        return tuple(max(level[c] for c in (n.eclass, *n.children)) for n in self.short.nodes)
+
+    def last(self, members: Sequence[int]) -> int:
+        """The last block that a dispatch touches."""
+        return max([self.high[m] for m in members], default=NOWHERE)
+
+    def times(self, members: Sequence[int]) -> int:
+        """How often a dispatch is there in the whole program."""
+        return self.count if self.last(members) == TWO else 1
+
+    @cached_property
+    def class_times(self) -> tuple[int, ...]:
+        """Per class of `short`: how many of the whole program it stands for."""
+        return tuple(self.count if at == TWO else 1 for at in self.level)
+
+    # ---- one block later, within `short` ---------------------------------------------------------
+    @cached_property
+    def images(self) -> tuple[int, ...]:
+        """Per class of `short` the one a block later, -1 if there is none."""
+        return _images(self.classes, self.level, self.shift.eclass, self.count)
+
+    @cached_property
+    def node_images(self) -> tuple[int, ...]:
+        """Per node of `short` the one a block later, -1 if there is none."""
+        return _images(self.nodes, self.high, self.shift.node, self.count)
+
+    # ---- back to all blocks ----------------------------------------------------------------------
+    def unrolled(self, groups: Sequence[Group], buffer: Sequence[int]) -> tuple[Group, ...]:
+        """The groups of the whole program, each behind what it reads, else block by block.
+
+        Those whose last block is `TWO` are there in all blocks that it stands for. `buffer`: per
+        class of the whole program its buffer.
+        """
+        places = self._places(groups)
+        found = []
+        for g, place, step in zip(groups, places, range(len(groups)), strict=True):
+            if self.last(g.members) != TWO:
+                found.append(((place, 0, step), self._group(g, None)))
+                continue
+            for back in range(self.count):
+                found.append(((TWO, self.count - back, step), self._group(g, back)))
+        return _in_order(sorted(found, key=lambda f: f[0]), buffer)
+
+    def _places(self, groups: Sequence[Group]) -> list[int]:
+        """Per group its block; of what is in none that of the next one behind it."""
+        found: list[int] = []
+        place = KEPT
+        for g in reversed(groups):
+            last = self.last(g.members)
+            place = place if last == NOWHERE else last
+            found.append(place)
+        return found[::-1]
+
+    def _group(self, g: Group, back: int | None) -> Group:
+        """A group so many blocks in front of where it is; None: it is there once."""
+        members = tuple(self._moved(m, self.high[m], back, self._by_node) for m in g.members)
+        sides = ((self._moved(c, self.level[c], back, self._by_class) for c in side)
+                 for side in (g.reads, g.writes))  # fmt: skip
+        reads, writes = map(tuple, sides)
+        return replace(g, members=members, reads=reads, writes=writes)
+
+    def _moved(self, number: int, level: int, back: int | None, sides: _Sides) -> int:
+        known, later, earlier = sides
+        at = known[number]
+        if back is None or level == NOWHERE:
+            return at
+        ways, steps = (earlier, back) if level == TWO else (later, self.count - 1 - back)
+        for _ in range(steps):
+            at = ways[at]
+        return at
+
+    @cached_property
+    def _by_node(self) -> _Sides:
+        return self.nodes, self.shift.node, _earlier(self.shift.node)
+
+    @cached_property
+    def _by_class(self) -> _Sides:
+        return self.classes, self.shift.eclass, _earlier(self.shift.eclass)
+
+
+# what it is in the whole program, its image there, and of what it is the image
+_Sides = tuple[Sequence[int], Sequence[int], Mapping[int, int]]
+
+
+def _earlier(image: Sequence[int]) -> dict[int, int]:
+    return {j: i for i, j in enumerate(image) if 0 <= j != i}
+
+
+def _images(
+    known: Sequence[int], level: Sequence[int], image: Sequence[int], count: int
+) -> tuple[int, ...]:
+    number = {of: i for i, of in enumerate(known)}
+    found = []
+    for at, here in zip(known, level, strict=True):
+        for _ in range(count if here == ONE else 1):
+            at = image[at] if at >= 0 else -1
+        found.append(number.get(at, -1))
+    return tuple(found)
+
+
+def _in_order(
+    found: Sequence[tuple[tuple[int, int, int], Group]], buffer: Sequence[int]
+) -> tuple[Group, ...]:
+    """Each behind all it reads from, else in the order in which they are given."""
+    groups = [g for _, g in found]
+    writer = {buffer[w]: i for i, g in enumerate(groups) for w in g.writes}
+    needs = [{writer[b] for r in g.reads if (b := buffer[r]) in writer} for g in groups]
+    readers: list[list[int]] = [[] for _ in groups]
+    for i, need in enumerate(needs):
+        for j in need:
+            readers[j].append(i)
+    waiting = [i for i, need in enumerate(needs) if not need]
+    heapify(waiting)
+    listed: list[Group] = []
+    while waiting:
+        i = heappop(waiting)
+        listed.append(replace(groups[i], step=len(listed)))
+        for j in readers[i]:
+            needs[j].discard(i)
+            if not needs[j]:
+                heappush(waiting, j)
+    assert len(listed) == len(groups), "no block waits for a later one"
+    return tuple(listed)
+
+
+# ---- the short e-graph -----------------------------------------------------------------------
+def rolled(whole: EGraph) -> Rolled | None:
+    """The e-graph with four of its blocks; None if it has no five, or the inner ones differ."""
+    shift = whole.shift
+    if shift is None or shift.count <= KEPT:
+        return None
+    level = _levels(whole, shift)
+    high = [max(level[c] for c in (n.eclass, *n.children)) for n in whole.nodes]
+    if not _is_near(whole, level) or not _is_periodic(shift, level, high):
+        return None
+    return _short(whole, shift, level, high)
+
+
+def _levels(whole: EGraph, shift: Shift) -> list[int]:
+    """Per class the first block in which it may be computed; `shift.count`: behind all of them."""
+    own = _own_levels(whole, shift)
+    level = dict(own)
+    changed = True
+    while changed:
+        changed = False
+        for n in whole.nodes:
+            if n.eclass in own or not all(c in level for c in n.children):
+                continue
+            at = max([level[c] for c in n.children], default=NOWHERE)
+            if at < level.get(n.eclass, shift.count + 1):
+                level[n.eclass], changed = at, True
+    return [level.get(c, NOWHERE) for c in range(len(whole.types))]
+
+
+def _own_levels(whole: EGraph, shift: Shift) -> dict[int, int]:
+    """Of the program's values: where it computes them, or where alone it reads a leaf."""
+    found: dict[int, int] = {}
+    leaves = {n.eclass for n in whole.nodes if n.op in LEAVES}
+    last = max((i for i, c in enumerate(whole.values) if c in shift.block), default=-1)
+    for i, c in enumerate(whole.values):
+        if shift.eclass[c] == c:
+            found[c] = NOWHERE
+        elif c not in leaves:
+            found.setdefault(c, shift.block.get(c, shift.count if i > last else NOWHERE))
+    readers: dict[int, set[int]] = {}
+    for n in whole.nodes:
+        if n.rule == -1 and n.op not in LEAVES:
+            for c in leaves.intersection(n.children):
+                readers.setdefault(c, set()).add(found[n.eclass])
+    images = set(shift.eclass)
+    for c in leaves - found.keys():
+        moves = shift.eclass[c] >= 0 or c in images
+        blocks = readers.get(c, set())
+        found[c] = min(blocks) if moves and len(blocks) == 1 else NOWHERE
+    return found
+
+
+def _is_near(whole: EGraph, level: Sequence[int]) -> bool:
+    """Whether no node touches more than two blocks, one behind the other."""
+    for n in whole.nodes:
+        touched = [at for c in (n.eclass, *n.children) if (at := level[c]) != NOWHERE]
+        if touched and max(touched) - min(touched) > 1:
+            return False
+    return True
+
+
+def _is_periodic(shift: Shift, level: Sequence[int], high: Sequence[int]) -> bool:
+    """Whether blocks 1 to N - 2 are alike: the shift takes each to the next one, and to all of it.
+
+    So it does with the nodes that end in one of them, and with its classes.
+    """
+    return all(
+        _takes_all(image, at, shift.count)
+        for image, at in ((shift.node, high), (shift.eclass, level))
+    )
+
+
+def _takes_all(image: Sequence[int], level: Sequence[int], count: int) -> bool:
+    sizes = Counter(level)
+    if len({sizes[at] for at in range(1, count - 1)}) != 1:
+        return False
+    inner = (i for i, at in enumerate(level) if 1 <= at < count - 2)
+    return all(image[i] >= 0 and level[image[i]] == level[i] + 1 for i in inner)
+
+
+def _short(
+    whole: EGraph, shift: Shift, level: Sequence[int], high: Sequence[int]
+) -> Rolled:
+    """Without the nodes and classes of blocks 2 to N - 3."""
+    count = shift.count
+    is_out = range(2, count - 2)
+    nodes = [i for i, at in enumerate(high) if at not in is_out]
+    classes = [c for c, at in enumerate(level) if at not in is_out]
+    number = {c: i for i, c in enumerate(classes)}
+    earlier = _earlier(shift.eclass)
+    for c in (c for c, at in enumerate(level) if at == count - 3):  # what block N - 2 reads
+        first = c
+        for _ in range(count - 4):
+            first = earlier[first]
+        number.setdefault(c, number[first])
+    place = {i: k for k, i in enumerate(nodes)}
+    kept = []
+    for i in nodes:
+        n = whole.nodes[i]
+        children = tuple(number[c] for c in n.children)
+        source = place.get(n.source, -1)
+        kept.append(replace(n, children=children, eclass=number[n.eclass], source=source))
+    there = [i for i, c in enumerate(whole.values) if level[c] not in is_out]
+    short = replace(
+        whole,
+        nodes=tuple(kept),
+        types=tuple(whole.types[c] for c in classes),
+        roots=tuple(number[r] for r in whole.roots if level[r] not in is_out),
+        values=tuple(number[whole.values[i]] for i in there),
+        names=tuple(whole.names[i] for i in there) if whole.names else (),
+    )
+    inner = {count - 2: TWO, count - 1: TWO + 1, count: KEPT}
+    levels = tuple(inner.get(level[c], level[c]) for c in classes)
+    return Rolled(whole, short, tuple(nodes), tuple(classes), levels, count - 3)
