@@ -9,7 +9,7 @@ checked here, so it does not matter how the e-graph was made.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from heapq import heapify, heappop, heappush
@@ -126,6 +126,47 @@ class Rolled:
     @cached_property
     def _by_class(self) -> _Sides:
         return self.classes, self.shift.eclass, _earlier(self.shift.eclass)
+
+
+@dataclass(frozen=True)
+class Later:
+    """What is one block later, by number: -1 where there is nothing.
+
+    Exclusive numbers are those of nodes, then those of values.
+    """
+
+    node: tuple[int, ...]
+    buffer: tuple[int, ...]
+    value: tuple[int, ...]
+
+    @staticmethod
+    def of(rolled: Rolled, buffer: Sequence[int], value: Sequence[int]) -> Later:
+        """buffer, value: of each class of the short e-graph."""
+
+        def named(name: Sequence[int]) -> tuple[int, ...]:
+            return tuple(name[d] if d >= 0 else -1 for d in rolled.images)
+
+        return Later(rolled.node_images, named(buffer), named(value))
+
+    def number(self, exclusive: int) -> int:
+        """The exclusive number one block later."""
+        first = len(self.node)
+        if exclusive < first:
+            return self.node[exclusive]
+        found = self.value[exclusive - first]
+        return first + found if found >= 0 else -1
+
+    def key(
+        self, members: Iterable[int], *buffers: Iterable[int]
+    ) -> Hashable:
+        """What an option one block later has as its `own_key`."""
+        sides = (frozenset(self.buffer[b] for b in side) for side in buffers)
+        return (frozenset(self.node[m] for m in members), *sides)
+
+
+def own_key(members: Iterable[int], *buffers: Iterable[int]) -> Hashable:
+    """What an option is: its members, and sets of buffers that it reads, keeps and writes."""
+    return (frozenset(members), *map(frozenset, buffers))
 
 
 # what it is in the whole program, its image there, and of what it is the image

@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 
+from eqsat.extract.blocks import Rolled, rolled
 from eqsat.extract.contained import better_of, bounded_by, contained, may_be_beaten
 from eqsat.extract.diagnose import inadmissible
-from eqsat.extract.session import Session, prepare
+from eqsat.extract.session import Session, prepare, verify_selection
 from eqsat.extract.solve.goals import Search
-from eqsat.extract.solve.linear import moved_bytes
+from eqsat.extract.solve.linear import ASKED, OWN, moved_bytes
 from eqsat.extract.solve.requests import check_requests
+from eqsat.extract.whole import whole_selection
 from eqsat.model import progress
 from eqsat.model.egraph import EGraph
 from eqsat.model.selection import GoalRequest, GoalResult, Selection, short_of_time
@@ -59,20 +61,37 @@ def extract(
     """
     check_requests(goals)
     end = time.monotonic() + time_limit
+    equal = rolled(egraph) if _may_roll(target, goals) else None
+    if equal is not None:
+        egraph = equal.short
     smaller = contained(egraph)
     share = 1.0 if smaller is None else LARGER
-    found = _searched(egraph, target, goals, time_limit * share, seed, stop)
+    found = _searched(egraph, target, goals, time_limit * share, seed, stop, equal)
     if smaller is not None and _is_open(found, goals, stop):
         progress.phase("contained rules")
         with progress.heard(None):
             left = max(end - time.monotonic(), 0.0)
-            start = _searched(smaller, target, goals, left, seed, stop)
+            start = _searched(smaller, target, goals, left, seed, stop, equal)
         found = _with(found, start, goals)
     if found.selection is None:
         left = max(end - time.monotonic(), LEAST_SECONDS)
         assembly = found.session.assembly
         raise inadmissible(assembly, target, found.search, found.is_proven, left)
-    return found.selection, found.baseline
+    if equal is None:
+        return found.selection, found.baseline
+    linear = found.session.linear
+    own = found.baseline and whole_selection(equal, target, linear, found.baseline)
+    every = whole_selection(equal, target, linear, found.selection)
+    for selection in (own, every):
+        if selection is not None:
+            verify_selection(equal.whole, target, selection, linear)
+    return every, own
+
+
+def _may_roll(target: Target, goals: tuple[GoalRequest, ...]) -> bool:
+    """Whether equal blocks of a program may be searched once: sums, and bytes live at once."""
+    asked = {*(g.name for g in goals), *dict(target.budget)}
+    return asked <= {*OWN, *ASKED, "memory"} and not target.devices
 
 
 def _searched(
@@ -82,10 +101,12 @@ def _searched(
     time_limit: float,
     seed: int,
     stop: Stop | None,
+    equal: Rolled | None,
 ) -> Searched:
     start = time.monotonic()
     limit = time_limit * (1 - RESERVE)
-    session = prepare(egraph, target, goals, time_limit=limit, seed=seed, stop=stop)
+    asked = egraph, target, goals
+    session = prepare(*asked, time_limit=limit, seed=seed, stop=stop, rolled=equal)
     session, search, outcome = session.answer(goals, start + limit - time.monotonic())
     if outcome.answer is None:
         proven = outcome.status == "infeasible" and not session.assembly.cuts

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
+from eqsat.extract.blocks import Rolled
 from eqsat.extract.candidates.assemble import Assembly, Choices, choices
 from eqsat.extract.candidates.costs import Costs
 from eqsat.extract.candidates.floors import floors
@@ -173,6 +174,8 @@ class Session:
         """
         progress.phase("check")
         found = with_floors(selection_of(self.assembly, outcome, goals, seconds), self.floors)
+        if self.assembly.pool.space.rolled is not None:
+            return found  # what is checked is the selection of the whole program
         found = with_read_results(self.assembly, self.target, found, self.linear)
         limits = SearchLimits(deadline, self.seed, self.stop)
         found = with_equal_blocks(self.assembly, self.target, found, self.linear, limits)
@@ -193,12 +196,14 @@ def prepare(
     seed: int = 0,
     stop: Stop | None = None,
     whole: bool = False,
+    rolled: Rolled | None = None,
 ) -> Session:
     """Search the baseline, then assemble the problem of what may be better.
 
     `time_limit` (seconds) is that of the whole extraction. Where it is too short to state the whole
     problem, fewer candidates are looked for, and at the least those of the input program alone.
-    whole: leave nothing out, for questions about answers that are worse by the first goal.
+    whole: leave nothing out, for questions about answers that are worse by the first goal. rolled:
+    of which the e-graph is the short one.
     """
     end = time.monotonic() + time_limit
 
@@ -209,7 +214,7 @@ def prepare(
 
     linear = linear_goals(dict.fromkeys([*(g.name for g in goals), *dict(target.budget)]))
     progress.phase("baseline")
-    space, least = Space(egraph, target.padding), LEAST_OWN if target.budget else 0.0
+    space, least = Space(egraph, target.padding, rolled), LEAST_OWN if target.budget else 0.0
     own_enough = max(share(OWN_ENOUGH), time.monotonic() + least / 2)
     baseline_end = max(share(BASELINE), time.monotonic() + least)
     asked = frozenset((*(g.name for g in goals), *dict(target.budget)))

@@ -63,7 +63,9 @@ class Assembly:
 
     def _group(self, option: int, step: int) -> Group:
         writes, time_ps = self.problem.options[option].writes, self.problem.value("time", (option,))
-        return group_of(self.variants.costs, self.candidates[option], writes, time_ps, step)
+        rolled, candidate = self.pool.space.rolled, self.candidates[option]
+        time_ps //= 1 if rolled is None else rolled.times(candidate.members)
+        return group_of(self.variants.costs, candidate, writes, time_ps, step)
 
     def locate(self, groups: Sequence[Group]) -> tuple[Answer, ...]:
         """These groups as an answer of this problem; nothing if it does not hold them all."""

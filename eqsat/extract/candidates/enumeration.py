@@ -96,7 +96,7 @@ class _Enumeration:
     def __init__(self, pool: Pool, costs: Costs):
         self.pool, self.costs = pool, costs
         self.ways, self.alike = _Ways(pool, costs), Alike(pool.space)
-        shift = pool.space.egraph.shift
+        shift = None if pool.space.rolled else pool.space.egraph.shift
         self.book = Book(None if shift is None else Shifted(pool, shift))
         self.sources: dict[int, int] = {}  # first of ops that look alike -> the one looked at
         self.groups: dict[int, _Groups] = {}

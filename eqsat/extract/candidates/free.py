@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
+from eqsat.extract.blocks import ONE, TWO, own_key
 from eqsat.extract.candidates.alloptions import all_options
 from eqsat.extract.candidates.loading import kept_rows, originals_held
 from eqsat.extract.candidates.pool import Pool
+from eqsat.extract.candidates.space import Space
 from eqsat.extract.candidates.variants import Variant, Variants
 from eqsat.extract.solve.anyorder import AnyOrder, any_order
 from eqsat.extract.solve.presolve import presolve
-from eqsat.extract.solve.problem import ExtractionProblem, Option
+from eqsat.extract.solve.problem import ExtractionProblem, Option, Tie
 from eqsat.model.deadline import tick
 
 FREE = "free"  # what `Variants.stated` calls the problem without an order
@@ -69,8 +71,25 @@ def problem_of(
     used = {b for o in options for b in (*o.writes, *o.reads, *o.resident)} | set(made)
     nbytes = counted_bytes(pool)
     counted = {b: nbytes[b] for b in sorted(used)}
+    repeats = {b: n for b in counted if (n := space.times(b)) > 1}
     known = counted, tuple(made), fixed_bytes(pool), covers, linear
-    return ExtractionProblem(options, *known, kept=kept_rows(pool))
+    more = {"kept": kept_rows(pool), "tied": tied(space, kept), "repeats": repeats}
+    return ExtractionProblem(options, *known, **more)
+
+
+def tied(space: Space, kept: Sequence[Variant]) -> tuple[Tie, ...]:
+    """Options of the first of the middle blocks, and the same ones of the second."""
+    rolled = space.rolled
+    if rolled is None:
+        return ()
+    by: dict[Hashable, tuple[list[int], list[int]]] = {}
+    for i, v in enumerate(kept):
+        last, parts = rolled.last(v.candidate.members), (v.candidate.members, *v[3:6])
+        if last == ONE:
+            by.setdefault(space.later.key(*parts), ([], []))[0].append(i)
+        elif last == TWO:
+            by.setdefault(own_key(*parts), ([], []))[1].append(i)
+    return tuple((tuple(one), tuple(two)) for one, two in by.values())
 
 
 def covers_of(
@@ -96,8 +115,8 @@ def fixed_bytes(pool: Pool) -> int:
     space = pool.space
     made = [r for r in space.roots if r not in pool.held]
     held = [r for r in space.roots if r in pool.resident]
-    fixed = space.input_bytes + sum(space.nbytes(r) for r in (*held, *made))
-    return fixed + sum(space.nbytes(b) for b in originals_held(pool) if b not in held)
+    always = (*held, *made, *(b for b in originals_held(pool) if b not in held))
+    return space.input_bytes + sum(space.nbytes(b) * space.times(b) for b in always)
 
 
 def counted_bytes(pool: Pool) -> list[int]:

@@ -8,14 +8,16 @@ from typing import Any
 
 import numpy as np
 
+from eqsat.extract.blocks import own_key
 from eqsat.extract.candidates.dominance import undominated
 from eqsat.extract.candidates.free import counted_bytes, fixed_bytes
 from eqsat.extract.candidates.orbits import Orbits
 from eqsat.extract.candidates.plantimes import with_plan_times
+from eqsat.extract.candidates.space import Space
 from eqsat.extract.candidates.table import OptionTable
 from eqsat.extract.candidates.variants import Variant, Variants
 from eqsat.extract.ragged import Ints, Mask, Ragged, counted
-from eqsat.extract.solve.freetable import FreeTable, presolved
+from eqsat.extract.solve.freetable import BlockTable, FreeTable, presolved
 from eqsat.extract.solve.relax import Relaxation
 
 
@@ -75,7 +77,10 @@ class FreeOptions:
     def take(self, rows: Ints) -> FreeOptions:
         """These options; their columns are there once."""
         table = self.table.take(rows)
-        return FreeOptions(self.variants, table, replace(self.problem, **columns(table)))
+        blocks = self.problem.blocks
+        blocks = None if blocks is None else blocks.take(rows)
+        problem = replace(self.problem, **columns(table), blocks=blocks)
+        return FreeOptions(self.variants, table, problem)
 
     def within(self, relaxed: Relaxation, cap: int | None) -> FreeOptions:
         """Those of answers worth at most so much, by their relaxation."""
@@ -103,6 +108,12 @@ class FreeOptions:
         return np.array(counted_bytes(self.variants.pool), dtype=np.int64)
 
     @cached_property
+    def _kept(self) -> Ints:
+        """Per buffer: the same of a weight, with those that it stands for."""
+        times = np.array(list(map(self.variants.space.times, range(len(self._nbytes)))))
+        return self._nbytes * times
+
+    @cached_property
     def _touched(self) -> Ints:
         """Per option: temporaries it reads or writes; all are live when it runs."""
         nbytes, roots = self._nbytes.copy(), list(self.variants.space.roots)
@@ -114,7 +125,7 @@ class FreeOptions:
     def own_bytes(self) -> Ints:
         """Per option: peak bytes of every answer that holds it, at the least."""
         kept = self.table.resident
-        weights = kept.sums(self._nbytes[kept.index])
+        weights = kept.sums(self._kept[kept.index])
         return fixed_bytes(self.variants.pool) + self._touched + weights
 
     @cached_property
@@ -145,7 +156,7 @@ class FreeOptions:
         pairs, counts = counted(keys[order])
         nbytes = Ragged(np.concatenate([[0], np.cumsum(counts)]), kept.index[order])
         values = Ragged.grouped(pairs // span, pairs % span, len(self))
-        return values, nbytes.sums(self._nbytes[nbytes.index])
+        return values, nbytes.sums(self._kept[nbytes.index])
 
 
 def _surely_kept(ways: Ragged, weights: Ragged, nbytes: Ints, span: int) -> int:
@@ -175,7 +186,34 @@ def free_table(variants: Variants, table: OptionTable) -> FreeTable:
         served=np.array(sorted(frozenset().union(*pool.served.values())), dtype=np.int64),
         value_of=np.array(space.value, dtype=np.int64),
         is_source=_is_source(variants),
+        blocks=_blocks(space, table),
     )
+
+
+def _blocks(space: Space, table: OptionTable) -> BlockTable | None:
+    """Where they are among equal blocks; None if the e-graph stands for itself."""
+    rolled = space.rolled
+    if rolled is None:
+        return None
+    later = space.later
+    numbers = [later.number(n) for n in range(len(later.node) + len(later.value))]
+    of = [rolled.level, later.buffer, later.value, numbers]
+    arrays = [np.array(side, dtype=np.int64) for side in of]
+    return BlockTable(table.last, _option_images(space, table), *arrays, rolled.count)
+
+
+def _option_images(space: Space, table: OptionTable) -> Ints:
+    """Per option the row of the same option one block later."""
+    members = table.candidates.part(table.candidate).column("members")
+    sides = ([row.tolist() for row in of] for of in (members, *_borders(table)))
+    parts = list(zip(*sides, strict=True))
+    place = {own_key(*p): i for i, p in enumerate(parts)}
+    found = [place.get(space.later.key(*p), -1) for p in parts]
+    return np.array(found, dtype=np.int64)
+
+
+def _borders(table: OptionTable) -> tuple[Ragged, ...]:
+    return table.reads, table.resident, table.writes
 
 
 def columns(table: OptionTable) -> dict[str, Any]:

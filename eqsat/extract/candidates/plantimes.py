@@ -28,6 +28,7 @@ def with_plan_times(variants: Variants, table: OptionTable, rows: Ints) -> Optio
     rows = rows[~table.is_asked[rows]]
     owners, extras = table.candidate[rows], table.extras.take(rows)
     time_ps = asked_ps(variants.costs, table.candidates, owners, extras)
+    time_ps = time_ps * variants.space.times_in(table.last[rows])
     is_short = table.candidates.prices is not object
     if is_short and int(time_ps.max(initial=0)) * len(variants.space.buffer) >= LARGEST:
         raise OverflowError("times of dispatches")

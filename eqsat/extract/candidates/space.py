@@ -8,6 +8,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
+import numpy as np
+
+from eqsat.extract.blocks import TWO, Later, Rolled
+from eqsat.extract.ragged import Ints
 from eqsat.model.egraph import EGraph
 from eqsat.model.leaves import is_donated
 from eqsat.model.ops import CONVERSIONS, SAME_BYTES
@@ -36,6 +40,7 @@ class Space:
 
     egraph: EGraph
     padding: Padding | None = None  # of buffers on the target; None: nothing is padded
+    rolled: Rolled | None = None  # of which it is the short e-graph; None: it stands for itself
 
     @cached_property
     def _remembered(self) -> dict[Any, Any]:
@@ -59,6 +64,21 @@ class Space:
     def sizes(self) -> tuple[int, ...]:
         """Per class: its bytes (of its first result if it has several)."""
         return class_bytes(self.egraph, self.padding)
+
+    def times(self, eclass: int) -> int:
+        """How many classes of the whole program it stands for."""
+        return 1 if self.rolled is None else self.rolled.class_times[eclass]
+
+    def times_in(self, last: Ints) -> Ints:
+        """How often dispatches are there in the whole program, by the last block they touch."""
+        count = 1 if self.rolled is None else self.rolled.count
+        return np.where(last == TWO, count, 1)
+
+    @cached_property
+    def later(self) -> Later:
+        """What is one block later in the short e-graph."""
+        assert self.rolled is not None
+        return Later.of(self.rolled, self.buffer, self.value)
 
     def _same(self, ops: frozenset[str]) -> list[tuple[int, int]]:
         g = self.egraph
@@ -184,7 +204,8 @@ class Space:
     def input_bytes(self) -> int:
         """Bytes of all arguments, used or not."""
         nodes = self.egraph.nodes
-        return sum(self.nbytes(n.eclass) for n in nodes if n.op == "input")
+        inputs = (n.eclass for n in nodes if n.op == "input")
+        return sum(self.nbytes(c) * self.times(c) for c in inputs)
 
     @cached_property
     def roots(self) -> tuple[int, ...]:

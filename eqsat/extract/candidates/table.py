@@ -36,6 +36,7 @@ class OptionTable:
     computes: Ragged
     serves: Ragged
     is_conversion: Mask
+    last: Ints  # the last block that it touches
 
     def __len__(self) -> int:
         return len(self.candidate)

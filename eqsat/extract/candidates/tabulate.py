@@ -10,6 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
+from eqsat.extract.blocks import NOWHERE
 from eqsat.extract.candidates.costs import UNASKED
 from eqsat.extract.candidates.listed import CandidateTable, Listed
 from eqsat.extract.candidates.planfloors import PlanFloors
@@ -350,7 +351,15 @@ class _Tabulation:
                     group = self._group(c, extras[i].tolist(), int(time_ps[i]))
                     target = self.pool.legality.target
                     found[i, at] = added(name, goal, self.space.egraph, target, group)
-        return found, is_asked
+        return found * self.space.times_in(self._last[owners])[:, None], is_asked
+
+    @cached_property
+    def _last(self) -> Ints:
+        """Per candidate: the last block that it touches."""
+        rolled = self.space.rolled
+        if rolled is None:
+            return np.full(len(self.candidates), NOWHERE)
+        return np.array([rolled.last(m.tolist()) for m in self.members], dtype=np.int64)
 
     def _group(self, candidate: int, extra: list[int], time_ps: int):
         writes = (*self.sinks[candidate].tolist(), *extra)
@@ -391,6 +400,7 @@ class _Tabulation:
             self.computes.take(owners),
             self.serves.take(owners),
             self.is_conversion[owners],
+            self._last[owners],
         )
 
 

@@ -80,7 +80,7 @@ def graph_of(problem: ExtractionProblem, answer: Answer) -> DispatchGraph:
     resident = {b for o in options for b in o.resident}
     used = {b for o in options for b in (*o.reads, *o.writes)}
     nbytes = {b: 0 if b in problem.roots else problem.nbytes[b] for b in sorted(used)}
-    fixed = problem.fixed_bytes + sum(problem.nbytes[b] for b in resident)
+    fixed = problem.fixed_bytes + sum(map(problem.kept_bytes, resident))
     return DispatchGraph(
         tuple(o.reads for o in options), tuple(o.writes for o in options), nbytes, fixed
     )

@@ -74,7 +74,7 @@ class AnyOrder(ExtractionProblem):
         for w in self.watches:
             first = [self._live_at(i, w, chosen) for i in w.options if i in chosen]
             worst = max(worst, min(first, default=0))
-        return self.fixed_bytes + sum(self.nbytes[b] for b in resident) + worst
+        return self.fixed_bytes + sum(map(self.kept_bytes, resident)) + worst
 
     def _live_at(self, first: int, watch: FirstMaking, chosen: set[int]) -> int:
         return self.own_bytes(first) + sum(
@@ -91,7 +91,7 @@ class AnyOrder(ExtractionProblem):
         options = [self.options[i] for i in answer]
         written = {b for o in options for b in o.writes}
         needed = {*self.roots, *(b for o in options for b in o.reads)}
-        return self._is_disjoint(answer) and needed <= written
+        return self._is_disjoint(answer) and needed <= written and self._is_tied(answer)
 
     def restricted(self, kept: tuple[int, ...]) -> AnyOrder:
         """The problem with these options only, numbered by their place in `kept`."""

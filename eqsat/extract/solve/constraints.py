@@ -23,6 +23,7 @@ class Constraints(Protocol):
     def exactly_one(self, literals: Sequence[Any]) -> None: ...
     def some(self, literals: Sequence[Any]) -> None: ...
     def at_most(self, literals: Sequence[Any], most: int) -> None: ...
+    def as_many(self, ones: Sequence[Any], others: Sequence[Any]) -> None: ...
     def only_with(self, clique: Sequence[Any], literal: Any) -> None:
         """Of literals that exclude each other one is true only if the literal is."""
         ...
@@ -62,6 +63,9 @@ def state_choice(problem: ExtractionProblem, to: Constraints) -> None:
         to.at_most(x(group), 1)
     for among, most in problem.barred:
         to.at_most(x(among), most)
+    # equal blocks are alike: Σ x = Σ x of the same in the next block
+    for one, two in problem.tied:
+        to.as_many(x(one), x(two))
     # (C4) a read was written before: Σ x[claim] ≤ A, A ≤ Σ x[writers] + A[before]
     known: list[Any] = []
     for level in availabilities(problem):

@@ -92,6 +92,9 @@ class ChoiceModel:
         else:
             self.model.add(sum(literals) <= most)
 
+    def as_many(self, ones: Sequence[Any], others: Sequence[Any]) -> None:
+        self.model.add(sum(ones) == sum(others))
+
     def only_with(self, clique: Sequence[Any], literal: Any) -> None:
         self.model.add_at_most_one([*clique, literal.negated()])
 

@@ -51,7 +51,7 @@ class Fits:
             if o.resident not in known:
                 found = known[o.resident] = {}
                 for b in o.resident:
-                    found[p.value_of[b]] = found.get(p.value_of[b], 0) + p.nbytes[b]
+                    found[p.value_of[b]] = found.get(p.value_of[b], 0) + p.kept_bytes(b)
         return [known[o.resident] for o in p.options]
 
     @cached_property

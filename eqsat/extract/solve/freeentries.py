@@ -8,8 +8,8 @@ from eqsat.extract.ragged import Ints, Mask, Ragged, contains
 from eqsat.extract.solve.freetable import FreeTable
 
 
-def of_values(table: FreeTable) -> tuple[Ragged, Ragged]:
-    """Per value: options that may write its first layout, and those that read one.
+def of_values(table: FreeTable) -> tuple[Ints, Ragged, Ragged]:
+    """Values: options that may write the first layout of each, and those that read one.
 
     A value that is not there from the start is computed by the former. Without values nobody reads,
     and those of which the rows would say no more than those of their only layout.
@@ -25,7 +25,8 @@ def of_values(table: FreeTable) -> tuple[Ragged, Ragged]:
     first = is_made | table.is_source[values[written.index]]
     writers, readers = written.where(first).turned(len(sets)), read.turned(len(sets))
     kept = (readers.counts > 0) & ~_is_one_buffer(table, sets, writers.counts)
-    return writers.take(np.flatnonzero(kept)), readers.take(np.flatnonzero(kept))
+    left = np.flatnonzero(kept)
+    return values[left], writers.take(left), readers.take(left)
 
 
 def _sides(table: FreeTable, sets: Ragged) -> tuple[Ragged, Ragged]:

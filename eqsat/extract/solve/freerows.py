@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from eqsat.extract.blocks import TWO
 from eqsat.extract.ragged import Ints, Ragged, distinct
+from eqsat.extract.solve.blockrows import KeyedRows, summed_over_blocks
 from eqsat.extract.solve.freeentries import of_values
 from eqsat.extract.solve.freetable import FreeTable, NeedTable, needed_numbers
 from eqsat.extract.solve.lp import LinearProgram, RowTable, solve_linear
@@ -32,13 +34,21 @@ def free_relaxation(
     known = needed_numbers(table)
     rows, upper = _rows(table, known)
     limits = [(table.adds[:, linear.index(g)], cap) for g, cap in caps.items()]
-    blocks = [rows, *(_limit(of, cap) for of, cap in limits)]
+    blocks = [rows, *(_limit(_each(table, of), cap) for of, cap in limits)]
+    costs = _each(table, costs)
     unit = math.gcd(*np.unique(costs).tolist()) or 1
     goal = np.zeros(len(upper))
     goal[: len(table)] = costs / unit
     low = np.zeros(len(upper))
-    solved = solve_linear(LinearProgram(goal, RowTable.stacked(blocks), low, upper, not caps))
+    is_plain = not caps and table.blocks is None
+    solved = solve_linear(LinearProgram(goal, RowTable.stacked(blocks), low, upper, is_plain))
     return relaxation_of(solved, len(table), unit)
+
+
+def _each(table: FreeTable, adds: Ints) -> Ints:
+    """What an option adds in one of the blocks in which it is there."""
+    blocks = table.blocks
+    return adds if blocks is None else adds // np.where(blocks.last == TWO, blocks.count, 1)
 
 
 def _limit(of: Ints, cap: int) -> RowTable:
@@ -54,21 +64,32 @@ def _rows(table: FreeTable, known: NeedTable) -> tuple[RowTable, np.ndarray]:
 
     A level is how many of its writers are chosen: of a buffer one at most.
     """
-    found = [_sums(table.writers.take(table.roots), 1, 1)]
-    for of, values in ((table.computes, table.needed), (table.serves, table.served)):
-        found.append(_sums(of.turned(table.span).take(values), 1, math.inf))
+    found = [KeyedRows.of("root", table.roots, _sums(table.writers.take(table.roots), 1, 1))]
+    for name, of, values in (
+        ("needed", table.computes, table.needed),
+        ("served", table.serves, table.served),
+    ):
+        rows = _sums(of.turned(table.span).take(values), 1, math.inf)
+        found.append(KeyedRows.of(name, values, rows))
     found += _exclusions(table)
     tick()
-    count, upper = len(table), [np.ones(len(table))]
-    for of in (_of_buffers, of_values):
+    count, upper, owned = len(table), [np.ones(len(table))], []
+    for name, of in (("buffer", _of_buffers), ("value", of_values)):
         tick()
-        writers, claims, owner = _levels(table, known, *of(table))
+        owners, *sides = of(table)
+        writers, claims, owner, who = _levels(table, known, *sides)
         level = count + np.arange(len(writers))
-        found.append(_at_most(Ragged(np.arange(len(level) + 1), level), writers))
-        found.append(_at_most(claims, Ragged(np.arange(len(claims) + 1), level[owner])))
+        rows = _at_most(Ragged(np.arange(len(level) + 1), level), writers)
+        found.append(KeyedRows.of(f"{name} level", owners, rows))
+        rows = _at_most(claims, Ragged(np.arange(len(claims) + 1), level[owner]))
+        found.append(KeyedRows.of(f"{name} claim", owners[owner], rows, who))
         upper.append(np.maximum(writers.counts, 1) if of is of_values else np.ones(len(level)))
+        owned.append(owners)
         count += len(level)
-    return RowTable.stacked(found), np.concatenate(upper)
+    most = np.concatenate(upper)
+    if table.blocks is None:
+        return RowTable.stacked([rows.table for rows in found]), most
+    return summed_over_blocks(table.blocks, found, np.concatenate(owned), most)
 
 
 def _sums(terms: Ragged, low: float, high: float) -> RowTable:
@@ -87,26 +108,29 @@ def _at_most(plus: Ragged, minus: Ragged) -> RowTable:
     return RowTable(*sides, terms, signs[order])
 
 
-def _exclusions(table: FreeTable) -> list[RowTable]:
+def _exclusions(table: FreeTable) -> list[KeyedRows]:
     """Sets of options of which at most one is chosen."""
     numbers = distinct(table.exclusive.index)
     dense = Ragged(table.exclusive.start, np.searchsorted(numbers, table.exclusive.index))
     holders = dense.turned(len(numbers))
     is_root = np.zeros(table.span, dtype=bool)
     is_root[table.roots] = True
-    few = holders.take(np.flatnonzero(holders.counts > 1))
-    writers = table.writers.take(np.flatnonzero((table.writers.counts > 1) & ~is_root))
-    return [_sums(few, -math.inf, 1), _sums(writers, -math.inf, 1)]
+    several = np.flatnonzero(holders.counts > 1)
+    buffers = np.flatnonzero((table.writers.counts > 1) & ~is_root)
+    return [
+        KeyedRows.of("number", numbers[several], _sums(holders.take(several), -math.inf, 1)),
+        KeyedRows.of("written", buffers, _sums(table.writers.take(buffers), -math.inf, 1)),
+    ]
 
 
-# ---- levels: (writers, claims, whose claims they are) --------------------------------------------
-Levels = tuple[Ragged, Ragged, Ints]
+# ---- levels: (writers, claims, whose claims they are, who claims) --------------------------------
+Levels = tuple[Ragged, Ragged, Ints, Ints]
 
 
-def _of_buffers(table: FreeTable) -> tuple[Ragged, Ragged]:
-    """Per buffer somebody reads: who writes it, one of them at most, and who reads it."""
+def _of_buffers(table: FreeTable) -> tuple[Ints, Ragged, Ragged]:
+    """Buffers somebody reads: who writes each, one of them at most, and who reads it."""
     buffers = np.flatnonzero(table.readers.counts)
-    return table.writers.take(buffers), table.readers.take(buffers)
+    return buffers, table.writers.take(buffers), table.readers.take(buffers)
 
 
 def _levels(table: FreeTable, known: NeedTable, writers: Ragged, readers: Ragged) -> Levels:
@@ -114,7 +138,8 @@ def _levels(table: FreeTable, known: NeedTable, writers: Ragged, readers: Ragged
 
     Of readers that hold one number at most one is chosen.
 
-    None of them is chosen together with a writer that needs somebody else to hold it.
+    None of them is chosen together with a writer that needs somebody else to hold it. Who claims is
+    a number, or an option, as -1 - option.
     """
     owner, number, option = _holding(table, readers)
     span = int(table.exclusive.index.max(initial=0)) + 1
@@ -125,9 +150,9 @@ def _levels(table: FreeTable, known: NeedTable, writers: Ragged, readers: Ragged
     keys = np.concatenate([owner * span + number, pairs[more.rows]])
     claim = np.searchsorted(pairs, keys)
     claims = Ragged.grouped(claim, np.concatenate([option, more.index]), len(pairs))
-    claims, owners = _with_singles(table, readers, claims, of)
+    claims, owners, who = _with_singles(table, readers, claims, of, held)
     left = largest_claims(claims, owners, len(table))
-    return writers, claims.take(left), owners[left]
+    return writers, claims.take(left), owners[left], who[left]
 
 
 def _holding(table: FreeTable, readers: Ragged) -> tuple[Ints, Ints, Ints]:
@@ -137,12 +162,14 @@ def _holding(table: FreeTable, readers: Ragged) -> tuple[Ints, Ints, Ints]:
 
 
 def _with_singles(
-    table: FreeTable, readers: Ragged, claims: Ragged, owners: Ints
-) -> tuple[Ragged, Ints]:
+    table: FreeTable, readers: Ragged, claims: Ragged, owners: Ints, numbers: Ints
+) -> tuple[Ragged, Ints, Ints]:
     """And every reader that holds no number, alone."""
     alone = np.flatnonzero(table.exclusive.counts[readers.index] == 0)
-    singles = Ragged(np.arange(len(alone) + 1), readers.index[alone])
-    return Ragged.stacked([claims, singles]), np.concatenate([owners, readers.rows[alone]])
+    options = readers.index[alone]
+    singles = Ragged(np.arange(len(alone) + 1), options)
+    owners = np.concatenate([owners, readers.rows[alone]])
+    return Ragged.stacked([claims, singles]), owners, np.concatenate([numbers, -1 - options])
 
 
 def largest_claims(claims: Ragged, owners: Ints, options: int) -> Ints:

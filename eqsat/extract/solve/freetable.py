@@ -21,6 +21,28 @@ S = TypeVar("S")
 
 
 @dataclass(frozen=True)
+class BlockTable:
+    """Where options, buffers and values are, and what they are one block later; -1: nothing.
+
+    `count`: how often what is in block `TWO` is there in the whole program.
+    """
+
+    last: Ints  # per option: the last block that it touches
+    image: Ints  # per option: the same option one block later
+    level: Ints  # per buffer or value
+    buffer: Ints
+    value: Ints
+    number: Ints  # per exclusive number
+    count: int
+
+    def take(self, rows: Ints) -> BlockTable:
+        """Of these options."""
+        place = np.full(len(self.last) + 1, -1, dtype=np.int64)
+        place[rows] = np.arange(len(rows))
+        return replace(self, last=self.last[rows], image=place[self.image[rows]])
+
+
+@dataclass(frozen=True)
 class FreeTable:
     """Options as in an `AnyOrder` problem, row by row; buffers and values are below `span`."""
 
@@ -35,6 +57,7 @@ class FreeTable:
     served: Ints  # values that something in every answer serves
     value_of: Ints  # per buffer
     is_source: Mask  # per value: it is there from the start, in some layout
+    blocks: BlockTable | None = None  # of the short e-graph of a program of equal blocks
 
     def __len__(self) -> int:
         return len(self.reads)
@@ -63,6 +86,7 @@ class FreeTable:
             exclusive=self.exclusive.take(rows),
             computes=self.computes.take(rows),
             serves=self.serves.take(rows),
+            blocks=None if self.blocks is None else self.blocks.take(rows),
         )
 
 

@@ -74,9 +74,9 @@ def claims(problem: ExtractionProblem, options: Iterable[int], news: Iterable[in
 
 def kept_weights(problem: ExtractionProblem) -> tuple[tuple[int, Claims], ...]:
     """Bytes of every weight buffer, and the options that keep it if one of them is chosen."""
-    nbytes = problem.nbytes
+    nbytes = problem.kept_bytes
     keepers = problem.keepers.items()
-    return tuple((nbytes[b], claims(problem, k, k)) for b, k in keepers if nbytes[b])
+    return tuple((nbytes(b), claims(problem, k, k)) for b, k in keepers if nbytes(b))
 
 
 class _LiveRows:

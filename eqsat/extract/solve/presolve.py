@@ -104,6 +104,8 @@ def presolve(problem: ExtractionProblem) -> tuple[int, ...]:
     for _ in range(ROUNDS):
         small = problem.restricted(kept)
         found = _useful(small, needs(small))
+        alone = {i for one, two in small.tied if not (one and two) for i in (*one, *two)}
+        found = [i for i in found if i not in alone]
         if len(found) == len(kept):
             break
         kept = tuple(kept[i] for i in found)

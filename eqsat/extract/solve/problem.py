@@ -18,6 +18,7 @@ GOALS = ("time", "memory", "dispatches")
 KEPT = ("resident", "load_peak")  # bytes of weights: kept, and at the most while they are packed
 Answer = tuple[int, ...]  # chosen options, ascending
 Supply = tuple[tuple[int, ...], tuple[int, ...]]  # options, and readers that need one of them
+Tie = tuple[tuple[int, ...], tuple[int, ...]]  # options of one block, and of another
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,8 @@ class ExtractionProblem:
     barred: tuple[tuple[tuple[int, ...], int], ...] = ()  # (options, how many of them at most)
     # goals that are about bytes of weights, if asked for: the largest of these rows
     kept: dict[str, tuple[KeptRow, ...]] = field(default_factory=dict)
+    tied: tuple[Tie, ...] = ()  # options of equal blocks: as many of the one are chosen
+    repeats: dict[int, int] = field(default_factory=dict)  # weights that stand for so many
 
     @cached_property
     def supplies(self) -> tuple[Supply, ...]:
@@ -93,7 +96,11 @@ class ExtractionProblem:
     @property
     def most_bytes(self) -> int:
         """More than any answer needs."""
-        return self.fixed_bytes + sum(self.nbytes.values())
+        return self.fixed_bytes + sum(map(self.kept_bytes, self.nbytes))
+
+    def kept_bytes(self, buffer: int) -> int:
+        """Of a weight that stays in memory, with those it stands for."""
+        return self.nbytes[buffer] * self.repeats.get(buffer, 1)
 
     @cached_property
     def either(self) -> frozenset[int]:
@@ -126,7 +133,7 @@ class ExtractionProblem:
             live += change[step]
             worst = max(worst, live)
         resident = {b for i in answer for b in self.options[i].resident}
-        return self.fixed_bytes + sum(self.nbytes[b] for b in resident) + worst
+        return self.fixed_bytes + sum(map(self.kept_bytes, resident)) + worst
 
     def value(self, goal: str, answer: Answer) -> int:
         """What an answer is worth: picoseconds, bytes or a count."""
@@ -158,7 +165,15 @@ class ExtractionProblem:
         options = [self.options[i] for i in answer]
         at = {b: o.step for o in options for b in o.writes}
         late = any(at.get(b, o.step) >= o.step for o in options for b in o.reads)
-        return not late and all(r in at for r in self.roots) and self._has_forced(answer)
+        is_whole = all(r in at for r in self.roots) and self._is_tied(answer)
+        return not late and is_whole and self._has_forced(answer)
+
+    def _is_tied(self, answer: Answer) -> bool:
+        """Whether equal blocks are alike."""
+        return all(
+            len(set(one).intersection(answer)) == len(set(two).intersection(answer))
+            for one, two in self.tied
+        )
 
     def _is_disjoint(self, answer: Answer) -> bool:
         """Whether no buffer is there twice, and nothing is held twice that only one may hold."""
@@ -199,7 +214,14 @@ class ExtractionProblem:
         barred = tuple(
             (tuple(number[i] for i in among if i in number), most) for among, most in self.barred
         )
-        return replace(self, options=options, covers=covers, forced=forced, barred=barred)
+        tied = tuple(
+            (tuple(number[i] for i in one if i in number), tuple(number[i] for i in two if i in number))
+            for one, two in self.tied
+        )
+        tied = tuple(t for t in tied if t != ((), ()))
+        return replace(
+            self, options=options, covers=covers, forced=forced, barred=barred, tied=tied
+        )
 
 
 def by_number(sets: Iterable[tuple[int, Iterable[int]]]) -> dict[int, list[int]]:

@@ -113,6 +113,9 @@ class _Relaxed:
     def at_most(self, literals: Sequence[int], most: int) -> None:
         self.rows.add(-math.inf, most, literals)
 
+    def as_many(self, ones: Sequence[int], others: Sequence[int]) -> None:
+        self.rows.add(0, 0, ones, others)
+
     def only_with(self, clique: Sequence[int], literal: int) -> None:
         self.rows.add(-math.inf, 0, clique, [literal])
 

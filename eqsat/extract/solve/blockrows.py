@@ -1,0 +1,173 @@
+"""Rows of a relaxation of the short e-graph → rows that hold for sums over all equal blocks.
+
+A variable of block `TWO` becomes the sum S of those of all blocks from 2 to N - 2, `count` of them.
+The row of a thing k (a buffer, a value, a number) in block j of the whole program is
+
+    A · x_j + B · x_{j+1} >= c     (or <=, or =; with terms that belong to no block)
+
+for 1 <= j <= N - 2, and the short program has those of blocks 1 and N - 2, with x_2 in the one and
+x_{N-1} in the other. All of them added up are
+
+    A · x_1 + B · S  +  A · S + B · x_{N-1} >= (count + 1) · c
+
+so the two rows are added, the second with `count` times its side and its terms of no block. It is a
+sum of rows that every answer of the whole program keeps, however much its blocks differ, so what
+is bounded under it holds for all of them. A row of a thing of no block has all blocks in it: there S
+is put in place. A row that has no partner, as ends of a program may be irregular, is weakened: its
+terms of block `TWO` stay only where S, which is at least each of its summands, makes it no tighter.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from eqsat.extract.blocks import NOWHERE, ONE, TWO
+from eqsat.extract.ragged import Ints, Mask, Ragged, starts
+from eqsat.extract.solve.freetable import BlockTable
+from eqsat.extract.solve.lp import RowTable
+
+NOBODY = -(1 << 40)  # in place of who claims, in rows that are no claims
+BUFFERS = frozenset({"root", "written", "buffer level", "buffer claim"})
+Key = tuple[str, int, int]
+
+
+@dataclass(frozen=True)
+class KeyedRows:
+    """Rows, and what each is about: a buffer, value or number, and who claims it."""
+
+    name: str
+    about: Ints
+    who: Ints
+    table: RowTable
+
+    @staticmethod
+    def of(name: str, about: Ints, table: RowTable, who: Ints | None = None) -> KeyedRows:
+        return KeyedRows(name, about, np.full(len(about), NOBODY) if who is None else who, table)
+
+    def keys(self) -> Iterator[Key]:
+        for about, who in zip(self.about.tolist(), self.who.tolist(), strict=True):
+            yield self.name, about, who
+
+
+@dataclass(frozen=True)
+class _Later:
+    """What rows are about one block later."""
+
+    blocks: BlockTable
+
+    def key(self, key: Key) -> Key | None:
+        name, about, who = key
+        b = self.blocks
+        of = b.number if name == "number" else b.buffer if name in BUFFERS else b.value
+        there = int(of[about])
+        claims = who if who == NOBODY else int(b.number[who]) if who >= 0 else self._option(who)
+        return None if there < 0 or claims == -1 else (name, there, claims)
+
+    def _option(self, who: int) -> int:
+        found = int(self.blocks.image[-1 - who])
+        return -1 if found < 0 else -1 - found
+
+
+def summed_over_blocks(
+    blocks: BlockTable, rows: Sequence[KeyedRows], owned: Ints, most: np.ndarray
+) -> tuple[RowTable, np.ndarray]:
+    """The rows of the sums, and how large each variable may be.
+
+    Variables are the options, then a level for each buffer or value of `owned`.
+    """
+    level = np.concatenate([blocks.last, blocks.level[owned]])
+    table = RowTable.stacked([r.table for r in rows])
+    keys = [key for r in rows for key in r.keys()]
+    touches = [table.terms.any(level[table.terms.index] == at) for at in (ONE, TWO)]
+    pairs = _paired(keys, *touches, _Later(blocks))
+    sums = _Sums(table, level, blocks.count)
+    stays = ~touches[1]
+    stays[pairs.same] = True
+    parts = [_taken(table, np.flatnonzero(stays)), sums.added(pairs.first, pairs.second)]
+    parts += [sums.weakened(pairs.alone, side) for side in (-1.0, 1.0)]
+    return RowTable.stacked(parts), most * np.where(level == TWO, blocks.count, 1)
+
+
+@dataclass(frozen=True)
+class _Pairs:
+    """Rows that touch block `TWO`: those of things of no block, pairs (a first one of -1 is none),
+    and those without a partner."""
+
+    same: Ints
+    first: Ints
+    second: Ints
+    alone: Ints
+
+
+def _paired(keys: Sequence[Key], in_one: Mask, in_two: Mask, later: _Later) -> _Pairs:
+    number = {key: i for i, key in enumerate(keys)}
+    there = [later.key(key) for key in keys]
+    after = [-1 if key is None else number.get(key, -1) for key in there]
+    before = {j: i for i, j in enumerate(after) if j not in (-1, i)}
+    same, pairs, alone, done = [], [], [], set[int]()
+    touching = np.flatnonzero(in_two).tolist()
+    for i in touching:
+        j = after[i]
+        if j == i:
+            same.append(i)
+            done.add(i)
+        elif in_one[i] and j >= 0 and not in_one[j]:
+            pairs.append((i, j))
+            done |= {i, j}
+    for i in (i for i in touching if i not in done):
+        k = before.get(i, -1)
+        if not in_one[i] and k >= 0 and not in_two[k]:
+            pairs.append((-1, i))
+        else:
+            alone.append(i)
+    first, second = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+    return _Pairs(_ints(same), first, second, _ints(alone))
+
+
+def _ints(numbers: Sequence[int]) -> Ints:
+    return np.array(numbers, dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class _Sums:
+    """Rows added up over blocks; `level`: per variable its block."""
+
+    table: RowTable
+    level: Ints
+    count: int
+
+    def added(self, first: Ints, second: Ints) -> RowTable:
+        """Each first row and `count` times the sides and the terms of no block of the second."""
+        some = np.flatnonzero(first >= 0)
+        one, two = _taken(self.table, first[some]), _taken(self.table, second)
+        scale = np.where(self.level[two.terms.index] == NOWHERE, float(self.count), 1.0)
+        low, high = two.low * self.count, two.high * self.count
+        low[some] += one.low
+        high[some] += one.high
+        rows = np.concatenate([two.terms.rows, some[one.terms.rows]])
+        order = np.argsort(rows, kind="stable")
+        index = np.concatenate([two.terms.index, one.terms.index])[order]
+        value = np.concatenate([two.value * scale, one.value])[order]
+        counts = np.bincount(rows, minlength=len(second))
+        return RowTable(low, high, Ragged(starts(counts), index), value)
+
+    def weakened(self, rows: Ints, side: float) -> RowTable:
+        """The lower (-1) or upper (1) side of rows, without what the sums make tighter there."""
+        found = _taken(self.table, rows)
+        dropped = (self.level[found.terms.index] == TWO) & (found.value * side > 0)
+        kept = ~dropped
+        terms = found.terms.where(kept)
+        open_ = np.full(len(rows), math.inf)
+        low, high = (found.low, open_) if side < 0 else (-open_, found.high)
+        said = np.isfinite(low if side < 0 else high) & (terms.counts > 0)
+        return _taken(RowTable(low, high, terms, found.value[kept]), np.flatnonzero(said))
+
+
+def _taken(table: RowTable, rows: Ints) -> RowTable:
+    places = Ragged(table.terms.start, np.arange(len(table.terms.index))).take(rows)
+    terms = Ragged(places.start, table.terms.index[places.index])
+    return RowTable(table.low[rows], table.high[rows], terms, table.value[places.index])

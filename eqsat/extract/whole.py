@@ -1,0 +1,62 @@
+"""The answer for the short program of four blocks → the selection of the whole program."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from eqsat.extract.blocks import Rolled
+from eqsat.extract.candidates.legality import Legality
+from eqsat.extract.candidates.pool import Pool
+from eqsat.extract.candidates.space import Space
+from eqsat.extract.goalvalues import goal_values
+from eqsat.extract.order import DispatchGraph, best_order
+from eqsat.extract.solve.linear import TIE_BREAK
+from eqsat.model.goal import Goal
+from eqsat.model.selection import GoalResult, Group, Selection
+from eqsat.model.target import Target
+
+
+def whole_selection(
+    rolled: Rolled, target: Target, linear: Mapping[str, Goal], found: Selection
+) -> Selection:
+    """Its dispatches in all blocks; the values of the goals are computed anew, bounds stay.
+
+    Bounds of the short problem are those of the whole one (`solve.blockrows`). Where the order of
+    the short answer, repeated block by block, needs more bytes, a better one is looked for.
+    """
+    space = Space(rolled.whole, target.padding)
+    pool = Pool(Legality(space, target), False)
+    groups = rolled.unrolled(found.groups, space.buffer)
+    buffers = {space.buffer[r] for g in groups for r in g.reads} | set(space.roots)
+    buffers -= {space.buffer[w] for g in groups for w in g.writes}
+    ahead = pool.ahead_nodes(b for b in buffers if b in pool.resident)
+    made = replace(found, groups=groups, ahead=ahead)
+    values = goal_values(space, target, linear, made)
+    memory = found.goal("memory").value
+    if values["memory"] > memory:
+        other = replace(made, groups=_in_best_order(space, groups))
+        after = goal_values(space, target, linear, other)
+        if after["memory"] < values["memory"]:
+            made, values = other, after
+    goals = tuple(
+        (n, GoalResult(values[n], min(r.bound, values[n]), r.proof if r.bound >= values[n] else ""))
+        for n, r in found.goals
+        if n != TIE_BREAK
+    )
+    is_open = any(r.bound < r.value for _, r in goals) and found.stop == "optimal"
+    return replace(made, goals=goals, stop="gap" if is_open else found.stop)
+
+
+def _in_best_order(space: Space, groups: tuple[Group, ...]) -> tuple[Group, ...]:
+    """The same dispatches in the order of least peak."""
+    sides = (
+        tuple(tuple(sorted({space.buffer[c] for c in side})) for side in of)
+        for of in ([g.reads for g in groups], [g.writes for g in groups])
+    )
+    reads, writes = sides
+    used = {b for of in writes for b in of}
+    nbytes = {b: 0 if b in space.roots else space.sizes[b] for b in sorted(used)}
+    reads = tuple(tuple(b for b in of if b in used) for of in reads)
+    order = best_order(DispatchGraph(reads, writes, nbytes)).order
+    return tuple(replace(groups[i], step=n) for n, i in enumerate(order))
