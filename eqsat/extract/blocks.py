@@ -156,9 +156,7 @@ class Later:
         found = self.value[exclusive - first]
         return first + found if found >= 0 else -1
 
-    def key(
-        self, members: Iterable[int], *buffers: Iterable[int]
-    ) -> Hashable:
+    def key(self, members: Iterable[int], *buffers: Iterable[int]) -> Hashable:
         """What an option one block later has as its `own_key`."""
         sides = (frozenset(self.buffer[b] for b in side) for side in buffers)
         return (frozenset(self.node[m] for m in members), *sides)
@@ -294,9 +292,7 @@ def _takes_all(image: Sequence[int], level: Sequence[int], count: int) -> bool:
     return all(image[i] >= 0 and level[image[i]] == level[i] + 1 for i in inner)
 
 
-def _short(
-    whole: EGraph, shift: Shift, level: Sequence[int], high: Sequence[int]
-) -> Rolled:
+def _short(whole: EGraph, shift: Shift, level: Sequence[int], high: Sequence[int]) -> Rolled:
     """Without the nodes and classes of blocks 2 to N - 3."""
     count = shift.count
     is_out = range(2, count - 2)

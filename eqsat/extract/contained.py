@@ -56,7 +56,6 @@ def better_of(
         removed=whole.removed,
         cuts=whole.cuts,
         candidates=max(whole.candidates, part.candidates),
-        sinks=whole.sinks,
         seconds=whole.seconds + part.seconds,
     )
 

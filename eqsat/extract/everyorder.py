@@ -93,9 +93,10 @@ class EveryOrder:
                 Objective(weights, limits, self.among), start, end - time.monotonic()
             )
             if found.status == "infeasible":
-                return Least("proven", value or 0)
+                return Least("gap") if search.problem.tied else Least("proven", value or 0)
             self.last = found
-            bound = max(bound, found.bound)
+            if not search.problem.tied:  # else it bounds answers whose blocks are alike
+                bound = max(bound, found.bound)
             if value is not None and bound >= value:
                 return Least("proven", value, found.proof)
             if found.answer is None or (found.answer == start and found.status != "optimal"):

@@ -81,7 +81,9 @@ def narrow(
     enough = time.monotonic() + RELAXED * limits.seconds
     try:
         with uncollected():
-            found = narrowed(choices.variants, weights, budget, known, best.find, loose, enough)
+            later = [g.name for g in goals[1:]] if first.weight is None else []
+            sides = best.find, later, loose, enough
+            found = narrowed(choices.variants, weights, budget, known, *sides)
     except OutOfTime:
         if not best.options:
             raise

@@ -73,6 +73,9 @@ def extract(
             left = max(end - time.monotonic(), 0.0)
             start = _searched(smaller, target, goals, left, seed, stop, equal)
         found = _with(found, start, goals)
+    if found.selection is None and equal is not None and not _is_over(stop):
+        left = max(end - time.monotonic(), LEAST_SECONDS)
+        equal, found = None, _searched(equal.whole, target, goals, left, seed, stop, None)
     if found.selection is None:
         left = max(end - time.monotonic(), LEAST_SECONDS)
         assembly = found.session.assembly
@@ -80,18 +83,25 @@ def extract(
     if equal is None:
         return found.selection, found.baseline
     linear = found.session.linear
-    own = found.baseline and whole_selection(equal, target, linear, found.baseline)
-    every = whole_selection(equal, target, linear, found.selection)
+    own = found.baseline and whole_selection(equal, target, linear, goals, found.baseline)
+    every = whole_selection(equal, target, linear, goals, found.selection)
     for selection in (own, every):
         if selection is not None:
             verify_selection(equal.whole, target, selection, linear)
     return every, own
 
 
+def _is_over(stop: Stop | None) -> bool:
+    return stop is not None and stop.is_requested
+
+
 def _may_roll(target: Target, goals: tuple[GoalRequest, ...]) -> bool:
     """Whether equal blocks of a program may be searched once: sums, and bytes live at once."""
-    asked = {*(g.name for g in goals), *dict(target.budget)}
-    return asked <= {*OWN, *ASKED, "memory"} and not target.devices
+    names, sums = {g.name for g in goals}, {*OWN, *ASKED}
+    is_sum = (
+        goals[0].name in sums and goals[0].weight is None and sums >= dict(target.budget).keys()
+    )
+    return is_sum and names <= {*sums, "memory"} and not target.devices
 
 
 def _searched(
@@ -117,7 +127,7 @@ def _searched(
     status = outcome.status
     session, outcome = session.ordered(outcome, goals, start + limit - time.monotonic())
     seconds = time.monotonic() - start
-    found = session.selection(outcome, goals, seconds, start + time_limit)
+    found = session.selection(outcome, goals, seconds)
     step = SEARCH_TIME if status == WALL else ORDER_TIME
     return Searched(session, _timed_out(_never_worse(session, found, goals), step), search)
 
@@ -131,8 +141,7 @@ def _timed_out(found: Selection, step: str) -> Selection:
 
 def _is_open(found: Searched, goals: tuple[GoalRequest, ...], stop: Stop | None) -> bool:
     """Whether it is worth asking what fewer rules reach."""
-    asked = stop is not None and stop.is_requested
-    return not asked and not found.is_proven and may_be_beaten(found.selection, goals)
+    return not _is_over(stop) and not found.is_proven and may_be_beaten(found.selection, goals)
 
 
 def _with(found: Searched, part: Searched, goals: tuple[GoalRequest, ...]) -> Searched:
@@ -151,9 +160,7 @@ def _unbeaten(session: Session, baseline: Selection, status: str) -> Selection:
     goals = tuple((n, GoalResult(r.value, least[n])) for n, r in baseline.goals)
     stop, over = WALL if status == "unknown" else status, session.assembly
     looked_at = max(over.looked_at, baseline.candidates)  # its own are among them, cut or not
-    return replace(
-        baseline, goals=goals, stop=stop, cuts=over.cuts, candidates=looked_at, sinks=over.sinks
-    )
+    return replace(baseline, goals=goals, stop=stop, cuts=over.cuts, candidates=looked_at)
 
 
 def _never_worse(session: Session, found: Selection, goals: tuple[GoalRequest, ...]) -> Selection:
@@ -176,7 +183,7 @@ def _never_worse(session: Session, found: Selection, goals: tuple[GoalRequest, .
     own = ((n, bounded_by(r, known[n])) for n, r in baseline.goals)
     return replace(
         baseline, goals=tuple(own), stop=found.stop, removed=found.removed, cuts=found.cuts,
-        candidates=max(found.candidates, baseline.candidates), sinks=found.sinks,
+        candidates=max(found.candidates, baseline.candidates),
     )  # fmt: skip
 
 

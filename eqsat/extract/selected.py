@@ -20,7 +20,7 @@ def selection_of(
     groups = assembly.groups(outcome.answer)
     results = outcome.results(assembly.problem, goals)
     ahead, removed = assembly.ahead(groups), _largest(assembly.removed)
-    sides = removed, seconds, assembly.cuts, assembly.looked_at, assembly.sinks
+    sides = removed, seconds, assembly.cuts, assembly.looked_at
     return Selection(groups, ahead, results, outcome.status, *sides)
 
 

@@ -24,7 +24,6 @@ from eqsat.extract.solve.goals import Search
 from eqsat.extract.solve.linear import OWN, broken, linear_goals, value_stated
 from eqsat.extract.solve.outcome import Outcome
 from eqsat.extract.solve.problem import Answer
-from eqsat.extract.tiedblocks import with_equal_blocks
 from eqsat.extract.unread import with_read_results
 from eqsat.extract.withinbytes import WithinBytes
 from eqsat.model import progress
@@ -165,20 +164,16 @@ class Session:
         outcome: Outcome,
         goals: tuple[GoalRequest, ...],
         seconds: float = 0.0,
-        deadline: float = 0.0,
     ) -> Selection:
         """The outcome as a selection that passed the checker; EqsatError E90x if it does not.
 
-        What is written for nobody is left out. Equal blocks are made alike until `deadline` (of
-        time.monotonic()); without one they stay.
+        What is written for nobody is left out.
         """
         progress.phase("check")
         found = with_floors(selection_of(self.assembly, outcome, goals, seconds), self.floors)
         if self.assembly.pool.space.rolled is not None:
             return found  # what is checked is the selection of the whole program
         found = with_read_results(self.assembly, self.target, found, self.linear)
-        limits = SearchLimits(deadline, self.seed, self.stop)
-        found = with_equal_blocks(self.assembly, self.target, found, self.linear, limits)
         verify_selection(self.egraph, self.target, found, self.linear)
         return found
 
@@ -234,7 +229,7 @@ def prepare(
     progress.found(goals[0].name, bound=bounds.get(goals[0].name))
     try:
         with uncollected(), until(share(STATED), stop):
-            every = choices(pool, linear, known=found.variants.every, enough=share(ENOUGH))
+            every = choices(pool, linear, known=found.variants.candidates, enough=share(ENOUGH))
             progress.phase("relaxation")
             session = sides.session(every, baseline, share(STATED))
     except OutOfTime:
@@ -365,7 +360,7 @@ def _baseline(session: Session, goals: tuple[GoalRequest, ...], seconds: float) 
     if outcome.answer is None:
         return None
     session, outcome = session.ordered(outcome, strict, seconds + start - time.monotonic())
-    return session.selection(outcome, goals, time.monotonic() - start, start + seconds)
+    return session.selection(outcome, goals, time.monotonic() - start)
 
 
 def verify_selection(

@@ -9,20 +9,18 @@ be stated under an order.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Protocol, TypeVar
 
 import numpy as np
 
-from eqsat.extract.candidates.columns import Columns
 from eqsat.extract.candidates.free import unordered
 from eqsat.extract.candidates.freeoptions import FreeOptions
-from eqsat.extract.candidates.orbits import Orbits
+from eqsat.extract.candidates.tabulate import option_table
 from eqsat.extract.candidates.variants import Variant, Variants
 from eqsat.extract.lateplans import with_late_plans
-from eqsat.extract.ragged import Ints, distinct
+from eqsat.extract.ragged import distinct
 from eqsat.extract.solve.freerows import free_relaxation
 from eqsat.extract.solve.relax import MEMORY, Relaxation, relaxation
 from eqsat.model.deadline import OutOfTime, until
@@ -31,7 +29,7 @@ from eqsat.model.deadline import OutOfTime, until
 SPREADS = (0.0, 0.0005, 0.003, 0.02, 0.1)
 MOST = 20_000  # options that such a look may have: among more it takes longer than a relaxation
 Find = Callable[[tuple[Variant, ...]], int | None]
-F = TypeVar("F", FreeOptions, Columns)
+Relax = Callable[[FreeOptions], Relaxation | None]
 
 
 @dataclass(frozen=True)
@@ -41,7 +39,7 @@ class Survivors:
     They have no moments yet (`Timetable.moments`). No answer within the caps is worth less than
     `bound`. Without a `cap` no answer is known, and the options are all that some answer may need.
     Of goals in one weighted sum `alone` says what each is at least in any answer that keeps the
-    budgets, whatever the others.
+    budgets, whatever the others; of goals in order, what those behind are at least.
     """
 
     options: tuple[Variant, ...]
@@ -56,6 +54,7 @@ def narrowed(
     caps: Mapping[str, int],
     known: int | None,
     find: Find,
+    later: Collection[str] = (),
     loose: Callable[[int], int] = lambda value: value,
     enough: float = math.inf,
 ) -> Survivors | None:
@@ -70,14 +69,18 @@ def narrowed(
     look = _Look(find, known, loose)
     try:
         with until(enough):
-            return _narrowed(variants, weights, caps, look)
+            return _narrowed(variants, weights, caps, later, look)
     except OutOfTime:
         look.at_last()
         raise
 
 
 def _narrowed(
-    variants: Variants, weights: Mapping[str, int], caps: Mapping[str, int], look: _Look
+    variants: Variants,
+    weights: Mapping[str, int],
+    caps: Mapping[str, int],
+    later: Collection[str],
+    look: _Look,
 ) -> Survivors | None:
     """Sums over dispatches are relaxed first.
 
@@ -85,10 +88,8 @@ def _narrowed(
     if there is no time for them, it is left out.
     """
     sums = {g: w for g, w in weights.items() if g in variants.goals}
-    start = _first(variants, weights, look)
-    if start is None:
-        return None
-    free, bound = start
+    is_sum = len(weights) == 1 and weights.keys() <= variants.goals.keys()
+    free, bound = FreeOptions.made(variants, option_table(variants, floored=is_sum)), 0
     alone = _alone(free, weights) if len(weights) > 1 else {}
     if sums and (look.best is None or look.best > bound):
 
@@ -108,31 +109,21 @@ def _narrowed(
         relaxed = _of_all(free, weights, caps)
         if relaxed is not None:
             free, bound = look.beside(free, relaxed, bound)
+    if free.problem.blocks is not None:
+        alone |= _behind(free, weights, later, look.cap)
     return Survivors(free.objects(), bound, look.cap, alone)
 
 
-def _first(
-    variants: Variants, weights: Mapping[str, int], look: _Look
-) -> tuple[FreeOptions, int] | None:
-    """All options, or those that are left of them, and a bound; None: there is no answer.
-
-    Where blocks are equal, a goal that is a sum is relaxed once per block class first.
-    """
-    is_sum = len(weights) == 1 and weights.keys() <= variants.goals.keys()
-    orbits = Orbits.found(variants, floored=is_sum)
-    if not is_sum or not orbits.chains:
-        return FreeOptions.made(variants, orbits.listed()), 0
-    ((goal, weight),) = weights.items()
-
-    def relax(few: Columns) -> Relaxation | None:
-        return few.relaxation(goal, weight)
-
-    columns = with_late_plans(Columns.found(orbits).presolved(), look.noting(relax), look)
-    relaxed = None if columns is None else columns.relaxation(goal, weight)
-    if columns is None or relaxed is None:
-        return None
-    left, bound = look.beside(columns, relaxed, 0)
-    return left.options(np.arange(len(left))).undominated(), bound
+def _behind(
+    free: FreeOptions, weights: Mapping[str, int], later: Collection[str], cap: int | None
+) -> dict[str, int]:
+    """What goals behind the first one are at least, also where equal blocks differ."""
+    goals, found = tuple(free.variants.goals), dict[str, int]()
+    limits = {} if cap is None else {g: cap for g in weights}
+    for goal in (g for g in later if g in goals):
+        relaxed = free_relaxation(free.problem, goals, {goal: 1}, limits)
+        found |= {} if relaxed is None else {goal: relaxed.bound}
+    return found
 
 
 def _alone(free: FreeOptions, weights: Mapping[str, int]) -> dict[str, int]:
@@ -175,13 +166,6 @@ def _of_all(
     return None
 
 
-class _Options(Protocol):
-    @property
-    def single_ops(self) -> Ints: ...
-
-    def objects(self, rows: Ints) -> tuple[Variant, ...]: ...
-
-
 @dataclass
 class _Look:
     """The best answer known so far, and how others are found."""
@@ -189,14 +173,14 @@ class _Look:
     find: Find
     best: int | None
     loose: Callable[[int], int]
-    last: tuple[_Options, Relaxation] | None = None  # what was relaxed, and what came of it
+    last: tuple[FreeOptions, Relaxation] | None = None  # what was relaxed, and what came of it
 
     @property
     def cap(self) -> int | None:
         """What an answer may be worth; None if none is known."""
         return None if self.best is None else self.loose(self.best)
 
-    def beside(self, free: F, relaxed: Relaxation, bound: int) -> tuple[F, int]:
+    def beside(self, free: FreeOptions, relaxed: Relaxation, bound: int) -> tuple[FreeOptions, int]:
         """Options of answers that may be as good, and a proven lower bound of these.
 
         What is worth more than the cap that was known is not among the options any more.
@@ -206,10 +190,10 @@ class _Look:
         bound = max(bound, relaxed.bound if cap is None else min(relaxed.bound, cap))
         return free.within(relaxed, self.cap), bound
 
-    def noting(self, relax: Callable[[F], Relaxation | None]) -> Callable[[F], Relaxation | None]:
+    def noting(self, relax: Relax) -> Relax:
         """The same, keeping the last one for `at_last`, unless the deadline ended it."""
 
-        def relaxed(free: F) -> Relaxation | None:
+        def relaxed(free: FreeOptions) -> Relaxation | None:
             found = relax(free)
             if found is not None and found.support:
                 self.last = free, found
@@ -230,7 +214,7 @@ class _Look:
         if value is not None and (self.best is None or value < self.best):
             self.best = value
 
-    def near(self, free: _Options, relaxed: Relaxation) -> None:
+    def near(self, free: FreeOptions, relaxed: Relaxation) -> None:
         """Look for answers close to the bound, until one is as good as the options allow."""
         last = 0
         for spread in SPREADS:

@@ -13,12 +13,16 @@ from eqsat.extract.goalvalues import goal_values
 from eqsat.extract.order import DispatchGraph, best_order
 from eqsat.extract.solve.linear import TIE_BREAK
 from eqsat.model.goal import Goal
-from eqsat.model.selection import GoalResult, Group, Selection
+from eqsat.model.selection import GoalRequest, GoalResult, Group, Selection
 from eqsat.model.target import Target
 
 
 def whole_selection(
-    rolled: Rolled, target: Target, linear: Mapping[str, Goal], found: Selection
+    rolled: Rolled,
+    target: Target,
+    linear: Mapping[str, Goal],
+    goals: tuple[GoalRequest, ...],
+    found: Selection,
 ) -> Selection:
     """Its dispatches in all blocks; the values of the goals are computed anew, bounds stay.
 
@@ -39,13 +43,14 @@ def whole_selection(
         after = goal_values(space, target, linear, other)
         if after["memory"] < values["memory"]:
             made, values = other, after
-    goals = tuple(
+    results = tuple(
         (n, GoalResult(values[n], min(r.bound, values[n]), r.proof if r.bound >= values[n] else ""))
         for n, r in found.goals
         if n != TIE_BREAK
     )
-    is_open = any(r.bound < r.value for _, r in goals) and found.stop == "optimal"
-    return replace(made, goals=goals, stop="gap" if is_open else found.stop)
+    made = replace(made, goals=results)
+    is_open = any(made.goal(g.name).gap > 0 for g in goals if g.weight is None)
+    return replace(made, stop="gap" if is_open and found.stop == "optimal" else found.stop)
 
 
 def _in_best_order(space: Space, groups: tuple[Group, ...]) -> tuple[Group, ...]:

@@ -97,8 +97,6 @@ class Selection(Printed):
     interrupted | memory | greedy (nothing was searched). `cuts` say which candidates were left out:
     bounds also hold for those that the time limit left out, but not for those that a cap left out.
     `candidates`: the number of dispatches to choose from (0 in a run that did not count them).
-    `sinks`: at how many nodes groups were enumerated, and at how many they are copies from another
-    block.
     """
 
     groups: tuple[Group, ...]
@@ -109,7 +107,6 @@ class Selection(Printed):
     seconds: float = 0.0
     cuts: tuple[Cut, ...] = ()
     candidates: int = 0
-    sinks: tuple[int, int] = (0, 0)
 
     def verify(self) -> None:
         """ValueError if steps do not ascend, a bound passes its value, or a value is read unmade.
@@ -174,12 +171,11 @@ class Selection(Printed):
             "seconds": self.seconds,
             "cuts": [list(vars(c).values()) for c in self.cuts],
             "candidates": self.candidates,
-            "sinks": list(self.sinks),
         }
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Selection:
-        return restored(cls, {k: v for k, v in data.items() if k != "format"})
+        return restored(cls, {k: v for k, v in data.items() if k not in ("format", "sinks")})
 
     def to_text(self) -> str:
         lines = [f"{k}: value {g.value}, bound {g.bound}, gap {g.gap:.2%}" for k, g in self.goals]

@@ -58,7 +58,6 @@ def summary(run: Finished) -> dict[str, Any]:
         "stop": run.selection.stop if run.selection else None,
         "claim": run.selection.claim if run.selection else None,
         "candidates": run.selection.candidates if run.selection else None,
-        "sinks": _sinks(run),
         "cuts": [dict(vars(c)) for c in run.selection.cuts] if run.selection else None,
         "baseline": _baseline(run.baseline_schedule),
         "counts": _counts(run),
@@ -79,14 +78,6 @@ def summary(run: Finished) -> dict[str, Any]:
 def _compiled(run: Finished) -> dict[str, Any]:
     """Per device the object that `eqsat compile` prints; empty where none was asked about."""
     return {} if run.compiled is None else {t.device: t.summary() for t in run.compiled.told}
-
-
-def _sinks(run: Finished) -> dict[str, int] | None:
-    """Nodes behind which dispatches were enumerated, and copied from another block."""
-    if run.selection is None:
-        return None
-    direct, copied = run.selection.sinks
-    return {"direct": direct, "copied": copied}
 
 
 def _symbols(run: Finished) -> dict[str, Any]:

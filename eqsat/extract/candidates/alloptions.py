@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from eqsat.extract.candidates.dominance import undominated
-from eqsat.extract.candidates.listed import CandidateTable
-from eqsat.extract.candidates.plantimes import with_plan_times
-from eqsat.extract.candidates.table import OptionTable
-from eqsat.extract.candidates.tabulate import read_by_any, tabulated_of
+from eqsat.extract.candidates.tabulate import option_table
 from eqsat.extract.candidates.timetable import Timetable
 from eqsat.extract.candidates.variants import Variant, Variants
 
@@ -24,13 +18,8 @@ def all_options(variants: Variants) -> tuple[Variant, ...]:
     if variants.options is not None:
         return variants.options
     if ALL not in variants.stated:
-        every = CandidateTable(variants.candidates, variants.copies, object)
-        numbers, is_read = np.arange(len(every)), read_by_any(variants, every)
-        table = OptionTable.stacked(list(tabulated_of(variants, every, numbers, is_read)))
-        rows = np.arange(len(table))
-        table = with_plan_times(variants, table, rows)
-        kept = rows if variants.pool.keeps_all else undominated(table).kept
-        variants.stated[ALL] = table.variants(variants.space, kept.tolist())
+        table = option_table(variants, prices=object)
+        variants.stated[ALL] = table.variants(variants.space, range(len(table)))
     return variants.stated[ALL]
 
 

@@ -44,14 +44,7 @@ class Assembly:
     @property
     def looked_at(self) -> int:
         """How many candidates there are, whatever became of them."""
-        copies = self.variants.copies
-        return len(self.variants.candidates) + (0 if copies is None else len(copies.origin))
-
-    @property
-    def sinks(self) -> tuple[int, int]:
-        """Nodes behind which candidates were enumerated, and copied from another block."""
-        copies = self.variants.copies
-        return (0, 0) if copies is None else copies.sinks
+        return len(self.variants.candidates)
 
     def groups(self, answer: Answer) -> tuple[Group, ...]:
         """The chosen groups in execution order, steps renumbered from 0."""
@@ -156,8 +149,8 @@ class Choices:
     def single_ops(self) -> Choices:
         """Of dispatches of one op each alone: few, so their plans are soon made."""
         is_op = self.variants.space.is_op
-        few = tuple(c for c in self.variants.every if sum([is_op[m] for m in c.members]) <= 1)
-        return replace(self, variants=replace(self.variants, candidates=few, copies=None)).cut_short
+        few = tuple(c for c in self.variants.candidates if sum([is_op[m] for m in c.members]) <= 1)
+        return replace(self, variants=replace(self.variants, candidates=few)).cut_short
 
     @property
     def cut_short(self) -> Choices:
@@ -206,7 +199,7 @@ def choices(
     costs = pool.space.remembered(Costs, pool.legality.target)
     with until(enough):
         found = enumerated(pool, costs, known)
-    variants = Variants(pool, costs, found.candidates, goals, copies=found.copies)
+    variants = Variants(pool, costs, found.candidates, goals)
     return Choices(variants, found.removed, found.cuts)
 
 

@@ -35,7 +35,7 @@ def undominated(table: OptionTable) -> Pruned:
     that is left of each is kept, and what it dominates is dropped. Of a large one many go at once.
     """
     bucket = numbered_sets(table.writes)
-    of = table.candidates.origin[table.candidate]
+    of = table.candidate
     sizes = [table.candidates.columns[name].counts[of] for name in ("members", "reads")]
     needs = table.reads.counts + table.resident.counts + table.exclusive.counts
     goals = [_ranked(table.adds[:, k]) for k in range(table.adds.shape[1])]

@@ -14,13 +14,11 @@ from itertools import islice
 
 from eqsat.extract.candidates.alike import Alike
 from eqsat.extract.candidates.checks import Grown
-from eqsat.extract.candidates.copies import Book, Copies, SinkRun
 from eqsat.extract.candidates.costs import Costs
 from eqsat.extract.candidates.groups import Candidate, Grower
 from eqsat.extract.candidates.merge import Merger
-from eqsat.extract.candidates.mergecopies import add_merges
+from eqsat.extract.candidates.merging import merges
 from eqsat.extract.candidates.pool import Pool
-from eqsat.extract.candidates.shifted import Shifted
 from eqsat.extract.candidates.templates import Templates, templates, widened
 from eqsat.model.deadline import OutOfTime, tick, whatever_it_takes
 from eqsat.model.selection import CAP, TIME_LIMIT, Cut, Removed
@@ -31,20 +29,11 @@ FIRST = 4  # groups of every op that are looked for before all of any op, where 
 
 @dataclass(frozen=True)
 class Enumerated:
-    """Candidates, the groups that limits of the target removed, and what was not looked at.
-
-    Those behind ops that look alike in several blocks were found once; the others are `copies`.
-    """
+    """Candidates, the groups that limits of the target removed, and what was not looked at."""
 
     candidates: tuple[Candidate, ...]
-    copies: Copies
     removed: tuple[Removed, ...]
     cuts: tuple[Cut, ...]
-
-    @cached_property
-    def all(self) -> tuple[Candidate, ...]:
-        """With the copies, which come last."""
-        return (*self.candidates, *self.copies.of(self.candidates))
 
 
 def enumerated(pool: Pool, costs: Costs, known: Sequence[Candidate] = ()) -> Enumerated:
@@ -62,17 +51,16 @@ def enumerated(pool: Pool, costs: Costs, known: Sequence[Candidate] = ()) -> Enu
             work.reach(1)
     with suppress(OutOfTime):  # `found` takes what there is
         work.reach(FIRST)
-    book = work.found()
-    refused = work.ways.merged(book)
+    found = work.found()
+    merged, refused = work.ways.merged(found)
+    found += merged
     cuts = _cuts(work, refused)
-    found = Enumerated(tuple(book.direct), book.copies(work.sinks), (), cuts)
     if any(c.by == TIME_LIMIT for c in cuts):
-        # not among the copies, which would all have to be made: one of two equal ones goes later
-        there = {(c.members, c.reads, c.writes) for c in found.candidates}
-        missing = (c for c in known if (c.members, c.reads, c.writes) not in there)
-        found = replace(found, candidates=(*found.candidates, *missing))
-    crowded = book.crowded(pool.legality)
-    return replace(found, removed=(*pool.limited.values(), *work.capped, *refused, *crowded))
+        there = {(c.members, c.reads, c.writes) for c in found}
+        found += [c for c in known if (c.members, c.reads, c.writes) not in there]
+    crowded = {r.what: r for r in pool.legality.all_crowded}.values()
+    removed = (*pool.limited.values(), *work.capped, *refused, *crowded)
+    return Enumerated(tuple(found), removed, cuts)
 
 
 @dataclass
@@ -96,26 +84,10 @@ class _Enumeration:
     def __init__(self, pool: Pool, costs: Costs):
         self.pool, self.costs = pool, costs
         self.ways, self.alike = _Ways(pool, costs), Alike(pool.space)
-        shift = None if pool.space.rolled else pool.space.egraph.shift
-        self.book = Book(None if shift is None else Shifted(pool, shift))
-        self.sources: dict[int, int] = {}  # first of ops that look alike -> the one looked at
         self.groups: dict[int, _Groups] = {}
-        self.runs: dict[int, SinkRun] = {}  # as `sources`: what is behind the first that is reached
-        self.reads: dict[int, list[int]] = {}  # buffers that these read
+        self.sinks: dict[int, None] = {}
         self.capped: list[Removed] = []
-        self.full: dict[int, Removed] = {}
         self.cut: set[int] = set()  # ops behind which the deadline left groups out
-
-    @property
-    def sinks(self) -> tuple[int, int]:
-        """Ops behind which groups were enumerated, and those behind which they are copies."""
-        return len(self.runs), sum(len(run.blocks) for run in self.runs.values())
-
-    def _source(self, sink: int) -> tuple[int, int]:
-        """The op whose groups are looked for instead, and how many blocks later this one is."""
-        place = self.book.place(sink)
-        source = self.sources.setdefault(place.first, sink)
-        return source, place.block - self.book.place(source).block
 
     def _of(self, sink: int) -> _Groups:
         if sink not in self.groups:
@@ -125,6 +97,7 @@ class _Enumeration:
 
     def reach(self, most: int) -> None:
         """Look for so many groups behind every op that these groups lead to."""
+        buffer = self.pool.space.buffer
         done = set(self.pool.held)
         work = [r for r in self.pool.space.roots if r not in done]
         while work:
@@ -134,15 +107,14 @@ class _Enumeration:
             done.add(b)
             for sink in self.pool.producers.get(b, ()):
                 tick()
-                source, blocks = self._source(sink)
-                for state in self._of(source).first(most):
-                    work += set(self.book.buffers(state.reads, blocks)) - done
+                for state in self._of(sink).first(most):
+                    work += {buffer[r] for r in state.reads} - done
 
-    def found(self) -> Book:
+    def found(self) -> list[Candidate]:
         """Groups of every buffer some group reads, starting at the roots."""
         pool, space = self.pool, self.pool.space
+        found: list[Candidate] = []
         done: set[int] = set(pool.held)
-        started: set[int] = set()
         work = [r for r in space.roots if r not in done]
         while work:
             b = work.pop()
@@ -150,46 +122,21 @@ class _Enumeration:
                 continue
             done.add(b)
             if b in pool.fills:
-                self.book.add([_fill(pool, self.costs, pool.fills[b])])
-            for sink in (p for p in pool.producers.get(b, ()) if p not in started):
-                started.add(sink)
-                work += sorted(set(self._add(sink)) - done)
-        return self.book
-
-    def _add(self, sink: int) -> list[int]:
-        """Add the groups behind one op, or copies of them; the buffers they read."""
-        place = self.book.place(sink)
-        if place.first not in self.runs:
-            new = self._candidates(sink)
-            self.runs[place.first] = self.book.add(new, place.block)
-            buffer = self.pool.space.buffer
-            self.reads[place.first] = list(dict.fromkeys(buffer[r] for c in new for r in c.reads))
-            return self.reads[place.first]
-        blocks = place.block - self.runs[place.first].block
-        self.runs[place.first].blocks.append(blocks)
-        source, _ = self._source(sink)
-        if source in self.full:
-            self.capped.append(self._capped(sink, self.full[source]))
-        if source in self.cut:
-            self.cut.add(sink)
-        return self.book.buffers(self.reads[place.first], blocks)
+                found.append(_fill(pool, self.costs, pool.fills[b]))
+            for sink in (p for p in pool.producers.get(b, ()) if p not in self.sinks):
+                self.sinks[sink] = None
+                new = self._candidates(sink)
+                found += new
+                work += sorted({space.buffer[r] for c in new for r in c.reads} - done)
+        return found
 
     def _candidates(self, sink: int) -> list[Candidate]:
         """Those behind one op: all, the first of many, or those that were there in time."""
-        source, blocks = self._source(sink)
-        grower, _, _ = self.ways.of(source)
-        grown = self._grown(source)
-        if source in self.full:
-            self.capped.append(self._capped(sink, self.full[source]))
-        if source in self.cut:
-            self.cut.add(sink)
+        grower, _, _ = self.ways.of(sink)
+        grown = self._grown(sink)
         if grower.costs.target.is_planned:
             grown = self.alike.fewest(grown)
-        found = [grower.candidate(state, source) for state in grown]
-        return list(self.book.moved(found, blocks))
-
-    def _capped(self, sink: int, source: Removed) -> Removed:
-        return replace(source, what=f"groups of {self.pool.space.name(sink)}")
+        return [grower.candidate(state, sink) for state in grown]
 
     def _grown(self, sink: int) -> list[Grown]:
         _, own, makers = self.ways.of(sink)
@@ -199,7 +146,8 @@ class _Enumeration:
             tick()
             grown = list(groups.first(GROUPS_PER_NODE))
             if len(grown) >= GROUPS_PER_NODE:
-                self.full[sink] = Removed("", len(grown), GROUPS_PER_NODE, CAP, "")
+                what = f"groups of {self.pool.space.name(sink)}"
+                self.capped.append(Removed(what, len(grown), GROUPS_PER_NODE, CAP, ""))
                 grown += own.grown(sink)  # the baseline's are among them
             grown += widened(makers, grown, sink)
         except OutOfTime:
@@ -244,15 +192,14 @@ class _Ways:
             self._makers[device] = grower, own, templates(grower)
         return self._makers[device]
 
-    def merged(self, book: Book) -> list[Removed]:
-        """Add all legal merges of groups; what limits have refused."""
-        by: dict[str, list[int]] = {}
-        for i, c in enumerate(book.direct):
-            by.setdefault(self._device(c.members), []).append(i)
-        mergers = [(Merger(self.pool, self.costs.part(d), d), found) for d, found in by.items()]
-        for merger, found in mergers:
-            add_merges(merger, book, found)
-        return [r for m, _ in mergers for r in m.removed.values()]
+    def merged(self, found: Sequence[Candidate]) -> tuple[list[Candidate], list[Removed]]:
+        """All legal merges of groups, and what limits have refused."""
+        by: dict[str, list[Candidate]] = {}
+        for c in found:
+            by.setdefault(self._device(c.members), []).append(c)
+        mergers = {d: Merger(self.pool, self.costs.part(d), d) for d in by}
+        made = [m for d, merger in mergers.items() for m in merges(merger, by[d])]
+        return made, [r for merger in mergers.values() for r in merger.removed.values()]
 
 
 def _fill(pool: Pool, costs: Costs, node: int) -> Candidate:

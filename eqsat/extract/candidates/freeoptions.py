@@ -11,10 +11,10 @@ import numpy as np
 from eqsat.extract.blocks import own_key
 from eqsat.extract.candidates.dominance import undominated
 from eqsat.extract.candidates.free import counted_bytes, fixed_bytes
-from eqsat.extract.candidates.orbits import Orbits
 from eqsat.extract.candidates.plantimes import with_plan_times
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.candidates.table import OptionTable
+from eqsat.extract.candidates.tabulate import option_table
 from eqsat.extract.candidates.variants import Variant, Variants
 from eqsat.extract.ragged import Ints, Mask, Ragged, counted
 from eqsat.extract.solve.freetable import BlockTable, FreeTable, presolved
@@ -35,12 +35,12 @@ class FreeOptions:
 
         OverflowError if sums of their times are too large for arrays.
         """
-        return FreeOptions.made(variants, Orbits.found(variants).listed())
+        return FreeOptions.made(variants, option_table(variants))
 
     @staticmethod
     def floored(variants: Variants) -> FreeOptions:
-        """The same before any plan is made: see `Orbits.found`."""
-        return FreeOptions.made(variants, Orbits.found(variants, floored=True).listed())
+        """The same before any plan is made: see `option_table`."""
+        return FreeOptions.made(variants, option_table(variants, floored=True))
 
     @staticmethod
     def made(variants: Variants, table: OptionTable) -> FreeOptions:

@@ -1,11 +1,10 @@
-"""Candidates column by column: those that were enumerated, and their copies in other blocks."""
+"""Candidates column by column."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,81 +12,35 @@ from eqsat.extract.candidates.groups import Candidate
 from eqsat.extract.ragged import Ints, Ragged
 from eqsat.model.deadline import tick
 
-if TYPE_CHECKING:
-    from eqsat.extract.candidates.copies import Copies
-    from eqsat.extract.chains import Chains
-
-
-# of candidates, and of what they are
-PARTS = {"members": "node", "reads": "eclass", "writes": "eclass", "exposable": "eclass"}
+PARTS = ("members", "reads", "writes", "exposable")  # what candidates are, as numbers
 
 
 @dataclass(frozen=True)
 class CandidateTable:
-    """The direct candidates, then the copies; an object is made of a copy only where asked for."""
+    """What candidates are, row by row."""
 
-    direct: Sequence[Candidate]
-    copies: Copies | None = None
+    candidates: Sequence[Candidate]
     prices: type = np.int64  # of arrays: `object` where sums of prices may need more bits
 
     def __len__(self) -> int:
-        return len(self.direct) + len(self.blocks)
+        return len(self.candidates)
 
     def __getitem__(self, number: int) -> Candidate:
-        copy = number - len(self.direct)
-        if copy < 0 or self.copies is None or self.copies.shifted is None:
-            return self.direct[number]
-        images = self.copies.shifted.images(int(self.blocks[copy]))
-        return images.candidate(self.direct[self.copies.origin[copy]])
+        return self.candidates[number]
 
-    # ---- where they are ------------------------------------------------------------------------
-    @property
-    def blocks(self) -> Ints:
-        """Per copy: how many blocks later it is."""
-        return np.zeros(0, dtype=np.int64) if self.copies is None else self.copies.blocks
-
-    @cached_property
-    def origin(self) -> Ints:
-        """Per candidate: the direct one that it is, or is a copy of."""
-        own = np.arange(len(self.direct))
-        return own if self.copies is None else np.concatenate([own, self.copies.origin])
-
-    @cached_property
-    def later(self) -> Ints:
-        """Per candidate: how many blocks later than its origin it is."""
-        return np.concatenate([np.zeros(len(self.direct), dtype=np.int64), self.blocks])
-
-    @cached_property
-    def chains(self) -> dict[str, Chains]:
-        """By what they are of: node, eclass, buffer or value; none if there are no copies."""
-        shifted = None if self.copies is None else self.copies.shifted
-        return {} if shifted is None else shifted.chains
-
-    def image(self, of: str, numbers: Ints, candidates: Ints, *, back: bool = False) -> Ints:
-        """Numbers of a direct candidate's parts in the block of its copy, pair by pair.
-
-        `of`: node, eclass, buffer or value. back: the other way round. -1 where there is none.
-        """
-        if not self.chains:
-            return numbers
-        later = self.later[candidates]
-        return self.chains[of].at(numbers, -later if back else later)
-
-    # ---- columns -------------------------------------------------------------------------------
     @cached_property
     def columns(self) -> dict[str, Ragged]:
-        """Of the direct ones, by name (`PARTS`)."""
+        """By name (`PARTS`)."""
         tick()
-        return {name: Ragged.of([getattr(c, name) for c in self.direct]) for name in PARTS}
+        return {name: Ragged.of([getattr(c, name) for c in self.candidates]) for name in PARTS}
 
     @cached_property
     def time_ps(self) -> Ints:
-        """Per candidate; a copy takes as long."""
-        return np.array([c.time_ps for c in self.direct], dtype=self.prices)[self.origin]
+        return np.array([c.time_ps for c in self.candidates], dtype=self.prices)
 
     @cached_property
     def slack_ps(self) -> Ints:
-        return np.array([c.slack_ps for c in self.direct], dtype=self.prices)[self.origin]
+        return np.array([c.slack_ps for c in self.candidates], dtype=self.prices)
 
     def part(self, numbers: Ints) -> Listed:
         """These of them."""
@@ -107,26 +60,13 @@ class Listed:
     def __getitem__(self, number: int) -> Candidate:
         return self.whole[int(self.numbers[number])]
 
-    def image(self, of: str, numbers: Ints, candidates: Ints, *, back: bool = False) -> Ints:
-        """See `CandidateTable.image`."""
-        return self.whole.image(of, numbers, self.numbers[candidates], back=back)
-
     @property
     def prices(self) -> type:
         return self.whole.prices
 
-    @property
-    def origin(self) -> Ints:
-        """Per candidate: the direct one that it is, or is a copy of."""
-        return self.whole.origin[self.numbers]
-
     def column(self, name: str) -> Ragged:
         """Of each of them, by name (`PARTS`)."""
-        tick()
-        found = self.whole.columns[name].take(self.origin)
-        index = self.image(PARTS[name], found.index, found.rows)
-        assert index.min(initial=0) >= 0, "what is copied has an image"
-        return Ragged(found.start, index)
+        return self.whole.columns[name].take(self.numbers)
 
     @property
     def time_ps(self) -> Ints:

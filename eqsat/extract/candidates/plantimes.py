@@ -42,20 +42,14 @@ def with_plan_times(variants: Variants, table: OptionTable, rows: Ints) -> Optio
 def asked_ps(
     costs: Costs, candidates: CandidateTable | Listed, owners: Ints, extras: Ragged
 ) -> Ints:
-    """Picoseconds of each candidate's dispatch that also writes `extras`, by its plan.
-
-    A copy costs what its origin does, and equal dispatches are planned once.
-    """
-    there = candidates.image("buffer", extras.index, owners[extras.rows], back=True)
-    origin, known = candidates.origin[owners], dict[tuple[int, ...], int]()
+    """Picoseconds of each candidate's dispatch that also writes `extras`, by its plan."""
     found = np.empty(len(owners), dtype=candidates.prices)
-    for i in range(len(owners)):
+    known: dict[tuple[int, ...], int] = {}
+    for i, number in enumerate(owners.tolist()):
         tick()
-        number, own = int(owners[i]), extras[i].tolist()
-        first = there[extras.start[i] : extras.start[i + 1]].tolist()
-        key = (number, *own) if -1 in first else (int(origin[i]), *first)
+        key = (number, *extras[i].tolist())
         if key not in known:
             c = candidates[number]
-            known[key] = costs.of(c.members).wider_ps(c, own)
+            known[key] = costs.of(c.members).wider_ps(c, key[1:])
         found[i] = known[key]
     return found

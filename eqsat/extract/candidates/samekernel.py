@@ -21,17 +21,16 @@ from eqsat.model.generic import Generic
 SETS = ("reads", "resident", "writes", "exclusive", "computes")
 
 
-def one_of_each_kernel(space: Space, table: OptionTable, placed: OptionTable) -> Ints:
+def one_of_each_kernel(space: Space, table: OptionTable) -> Ints:
     """Rows to keep, ascending.
 
-    placed: the same rows with their sets relative to the block they are in, and what else has to be
-    equal among `adds`. Options of the input program stay, and so do those that have a time.
+    Options of the input program stay, and so do those that have a time.
     """
     listed = table.candidates.part(table.candidate)
     members = listed.column("members")
     bodies = _counted_bodies(space, members)
-    sides = [*(getattr(placed, name) for name in SETS), bodies]
-    sides += [_single(column) for column in placed.adds[:, OTHERS:].T]
+    sides = [*(getattr(table, name) for name in SETS), bodies]
+    sides += [_single(column) for column in table.adds[:, OTHERS:].T]
     kernel = numbered_sets(_joined(sides))
     is_own = np.array(space.is_own)[members.index]
     stays = members.all(is_own) | table.is_asked

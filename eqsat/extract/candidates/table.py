@@ -55,7 +55,7 @@ class OptionTable:
         members = self.candidates.columns["members"]
         is_op = np.array(space.is_op, dtype=np.int64)
         ops = members.sums(is_op[members.index])
-        return ops[self.candidates.origin[self.candidate]] <= 1
+        return ops[self.candidate] <= 1
 
     def variants(self, space: Space, rows: Iterable[int]) -> tuple[Variant, ...]:
         """These options as objects."""

@@ -5,62 +5,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cached_property
 
 import numpy as np
 
 from eqsat.extract.blocks import NOWHERE
 from eqsat.extract.candidates.costs import UNASKED
+from eqsat.extract.candidates.dominance import undominated
 from eqsat.extract.candidates.listed import CandidateTable, Listed
 from eqsat.extract.candidates.planfloors import PlanFloors
-from eqsat.extract.candidates.plantimes import asked_ps
+from eqsat.extract.candidates.plantimes import asked_ps, with_plan_times
+from eqsat.extract.candidates.samekernel import one_of_each_kernel
 from eqsat.extract.candidates.space import MOVING
 from eqsat.extract.candidates.table import OptionTable
 from eqsat.extract.candidates.variants import EXTRAS, Variants, group_of
 from eqsat.extract.ragged import Ints, Mask, Ragged, contains, counted
 from eqsat.extract.solve.linear import Dispatches, RelayoutBytes, Ties, Time, added, kernels
-from eqsat.model.cycles import give_back
 from eqsat.model.deadline import tick
 
 _LAZY = (Time, RelayoutBytes, Ties, Dispatches)  # goals that no dispatch's time adds to but its own
 PART = 50_000  # candidates whose options are all there at once
 
 
-def tabulated_of(
-    variants: Variants,
-    every: CandidateTable,
-    numbers: Ints,
-    is_read: Mask,
-    *,
-    size: int = PART,
-) -> Iterator[OptionTable]:
-    """The same of some candidates; there is one part at least."""
-    for begin in range(0, max(len(numbers), 1), size):
+def option_table(
+    variants: Variants, *, floored: bool = False, prices: type = np.int64
+) -> OptionTable:
+    """The options of all candidates that no other one dominates; OutOfTime.
+
+    floored: no plan is made. Times that take one are floors of it; such options dominate no others
+    and are not dominated yet. OverflowError if sums of times are too large for arrays.
+    """
+    pool, target = variants.pool, variants.pool.legality.target
+    found = _tabulated(variants, CandidateTable(variants.candidates, prices))
+    if target.is_planned and not pool.keeps_all and prices is not object:
+        found = found.take(one_of_each_kernel(variants.space, found))
+    if not floored or not all(t.is_planned for _, t in target.devices):
+        found = with_plan_times(variants, found, np.arange(len(found)))
+    if pool.keeps_all and prices is object:
+        return found
+    known, others = np.flatnonzero(found.is_asked), np.flatnonzero(~found.is_asked)
+    kept = undominated(found.take(known) if len(others) else found).kept
+    return found.take(np.sort(np.concatenate([known[kept], others])))
+
+
+def _tabulated(variants: Variants, every: CandidateTable) -> OptionTable:
+    """All options, part by part."""
+    is_read, parts = _read_by_any(variants, every), list[OptionTable]()
+    for begin in range(0, max(len(every), 1), PART):
         tick()
-        part = every.part(numbers[begin : begin + size])
-        table = _Tabulation(variants, part, is_read).table()
-        if len(numbers) > size:
-            give_back()
-        yield table
+        part = every.part(np.arange(begin, min(begin + PART, len(every))))
+        parts.append(_Tabulation(variants, part, is_read).table())
+    return OptionTable.stacked(parts)
 
 
-def read_by_any(variants: Variants, every: CandidateTable) -> Mask:
+def _read_by_any(variants: Variants, every: CandidateTable) -> Mask:
     """Per buffer, whether some candidate or the caller reads it."""
     buffer = np.array(variants.space.buffer, dtype=np.int64)
     found = np.zeros(len(buffer), dtype=bool)
     found[list(variants.space.roots)] = True
-    for blocks in np.unique(every.later).tolist():
-        tick()
-        there = np.zeros(len(every.direct), dtype=bool)
-        there[every.origin[every.later == blocks]] = True
-        read = np.zeros(len(buffer), dtype=bool)
-        reads = every.columns["reads"]
-        read[reads.index[there[reads.rows]]] = True
-        classes = np.flatnonzero(read)
-        if blocks:
-            classes = every.chains["eclass"].at(classes, blocks)
-        found[buffer[classes]] = True
+    found[buffer[every.columns["reads"].index]] = True
     return found
 
 

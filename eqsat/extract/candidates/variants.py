@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from eqsat.extract.candidates.costs import Costs
 from eqsat.extract.candidates.groups import Candidate
@@ -15,9 +15,6 @@ from eqsat.extract.solve.linear import moved_bytes, tie
 from eqsat.model.control import Control
 from eqsat.model.goal import Goal
 from eqsat.model.selection import Group
-
-if TYPE_CHECKING:
-    from eqsat.extract.candidates.copies import Copies
 
 EXTRAS = 2  # inner values a group may write beside its results, the program's results apart
 
@@ -59,7 +56,6 @@ class Variants:
     candidates: tuple[Candidate, ...]
     goals: Mapping[str, Goal]
     options: tuple[Variant, ...] | None = None  # if answers hold no others
-    copies: Copies | None = None  # of the candidates, in other blocks
 
     @cached_property
     def stated(self) -> dict[str, Any]:
@@ -69,12 +65,6 @@ class Variants:
     @cached_property
     def space(self) -> Space:
         return self.pool.space
-
-    @property
-    def every(self) -> tuple[Candidate, ...]:
-        """The candidates and their copies, as objects."""
-        more = () if self.copies is None else self.copies.of(self.candidates)
-        return (*self.candidates, *more)
 
     @cached_property
     def moved(self) -> tuple[int, ...]:

@@ -215,7 +215,10 @@ class ExtractionProblem:
             (tuple(number[i] for i in among if i in number), most) for among, most in self.barred
         )
         tied = tuple(
-            (tuple(number[i] for i in one if i in number), tuple(number[i] for i in two if i in number))
+            (
+                tuple(number[i] for i in one if i in number),
+                tuple(number[i] for i in two if i in number),
+            )
             for one, two in self.tied
         )
         tied = tuple(t for t in tied if t != ((), ()))
