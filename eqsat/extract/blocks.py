@@ -50,9 +50,26 @@ class Rolled:
         level = self.level
         return tuple(max(level[c] for c in (n.eclass, *n.children)) for n in self.short.nodes)
 
+    @cached_property
+    def low(self) -> tuple[int, ...]:
+        """Per node of `short`: the first block that it touches, `KEPT` if there is none."""
+        level = self.level
+        return tuple(
+            min([at for c in (n.eclass, *n.children) if (at := level[c]) != NOWHERE], default=KEPT)
+            for n in self.short.nodes
+        )
+
     def last(self, members: Sequence[int]) -> int:
         """The last block that a dispatch touches."""
         return max([self.high[m] for m in members], default=NOWHERE)
+
+    def is_near(self, members: Sequence[int]) -> bool:
+        """Whether a dispatch touches no more than two blocks, one behind the other.
+
+        Others have no image in each of the blocks, and are left out.
+        """
+        first = min([self.low[m] for m in members], default=KEPT)
+        return self.last(members) - first <= 1
 
     def times(self, members: Sequence[int]) -> int:
         """How often a dispatch is there in the whole program."""
@@ -181,9 +198,10 @@ def _images(
     number = {of: i for i, of in enumerate(known)}
     found = []
     for at, here in zip(known, level, strict=True):
+        there = at
         for _ in range(count if here == ONE else 1):
-            at = image[at] if at >= 0 else -1
-        found.append(number.get(at, -1))
+            there = image[there] if there >= 0 else -1
+        found.append(number.get(there, -1))
     return tuple(found)
 
 

@@ -75,7 +75,7 @@ class NodePrices:
 
     @cached_property
     def _working_set(self) -> int:
-        return bytes_between_uses(self.space.egraph, self.target)
+        return bytes_between_uses(self.space.whole, self.target)
 
     @cached_property
     def _shares(self) -> dict[tuple[int, ...], float]:

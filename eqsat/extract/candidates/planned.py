@@ -81,7 +81,7 @@ class PlanPrices:
 
     @cached_property
     def _planner(self) -> Planner:
-        return planner_of(self.space.egraph, self.target)
+        return planner_of(self.space.whole, self.target)
 
     @property
     def weights(self) -> frozenset[int]:

@@ -65,6 +65,11 @@ class Space:
         """Per class: its bytes (of its first result if it has several)."""
         return class_bytes(self.egraph, self.padding)
 
+    @property
+    def whole(self) -> EGraph:
+        """The e-graph of the whole program."""
+        return self.egraph if self.rolled is None else self.rolled.whole
+
     def times(self, eclass: int) -> int:
         """How many classes of the whole program it stands for."""
         return 1 if self.rolled is None else self.rolled.class_times[eclass]

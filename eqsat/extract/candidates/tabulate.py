@@ -131,9 +131,12 @@ class _Tabulation:
 
     @cached_property
     def is_possible(self) -> Mask:
-        """Per candidate: whether it reads nothing that it writes itself."""
+        """Per candidate: whether it reads nothing that it writes, nor touches distant blocks."""
         read = self.reads.pairs(self.classes)
-        return ~self.sinks.any(contains(read, self.sinks.pairs(self.classes)))
+        found = ~self.sinks.any(contains(read, self.sinks.pairs(self.classes)))
+        if (rolled := self.space.rolled) is not None:
+            found &= np.array([rolled.is_near(m.tolist()) for m in self.members], dtype=bool)
+        return found
 
     @cached_property
     def room(self) -> Ints:

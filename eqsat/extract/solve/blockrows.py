@@ -12,9 +12,10 @@ x_{N-1} in the other. All of them added up are
 
 so the two rows are added, the second with `count` times its side and its terms of no block. It is a
 sum of rows that every answer of the whole program keeps, however much its blocks differ, so what
-is bounded under it holds for all of them. A row of a thing of no block has all blocks in it: there S
-is put in place. A row that has no partner, as ends of a program may be irregular, is weakened: its
-terms of block `TWO` stay only where S, which is at least each of its summands, makes it no tighter.
+is bounded under it holds for all of them. A row of a thing of no block has all blocks in it: there
+S is put in place. A row that has no partner, as ends of a program may be irregular, is weakened:
+its terms of block `TWO` stay only where S, which is at least each of its summands, makes it no
+tighter.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class KeyedRows:
     def of(name: str, about: Ints, table: RowTable, who: Ints | None = None) -> KeyedRows:
         return KeyedRows(name, about, np.full(len(about), NOBODY) if who is None else who, table)
 
-    def keys(self) -> Iterator[Key]:
+    def __iter__(self) -> Iterator[Key]:
         for about, who in zip(self.about.tolist(), self.who.tolist(), strict=True):
             yield self.name, about, who
 
@@ -81,7 +82,7 @@ def summed_over_blocks(
     """
     level = np.concatenate([blocks.last, blocks.level[owned]])
     table = RowTable.stacked([r.table for r in rows])
-    keys = [key for r in rows for key in r.keys()]
+    keys = [key for r in rows for key in r]
     touches = [table.terms.any(level[table.terms.index] == at) for at in (ONE, TWO)]
     pairs = _paired(keys, *touches, _Later(blocks))
     sums = _Sums(table, level, blocks.count)

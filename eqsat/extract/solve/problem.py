@@ -214,14 +214,11 @@ class ExtractionProblem:
         barred = tuple(
             (tuple(number[i] for i in among if i in number), most) for among, most in self.barred
         )
-        tied = tuple(
-            (
-                tuple(number[i] for i in one if i in number),
-                tuple(number[i] for i in two if i in number),
-            )
-            for one, two in self.tied
+        sides = (
+            tuple(tuple(number[i] for i in side if i in number) for side in tie)
+            for tie in self.tied
         )
-        tied = tuple(t for t in tied if t != ((), ()))
+        tied = tuple((one, two) for one, two in sides if one or two)
         return replace(
             self, options=options, covers=covers, forced=forced, barred=barred, tied=tied
         )
