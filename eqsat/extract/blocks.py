@@ -101,11 +101,9 @@ class Rolled:
         places = self._places(groups)
         found = []
         for g, place, step in zip(groups, places, range(len(groups)), strict=True):
-            if self.last(g.members) != TWO:
-                found.append(((place, 0, step), self._group(g, None)))
-                continue
-            for back in range(self.count):
-                found.append(((TWO, self.count - back, step), self._group(g, back)))
+            for back in self.copies(g.members):
+                key = (place, 0, step) if back is None else (TWO, self.count - back, step)
+                found.append((key, self._group(g, back)))
         return _in_order(sorted(found, key=lambda f: f[0]), buffer)
 
     def _places(self, groups: Sequence[Group]) -> list[int]:
@@ -120,11 +118,20 @@ class Rolled:
 
     def _group(self, g: Group, back: int | None) -> Group:
         """A group so many blocks in front of where it is; None: it is there once."""
-        members = tuple(self._moved(m, self.high[m], back, self._by_node) for m in g.members)
-        sides = ((self._moved(c, self.level[c], back, self._by_class) for c in side)
-                 for side in (g.reads, g.writes))  # fmt: skip
-        reads, writes = map(tuple, sides)
-        return replace(g, members=members, reads=reads, writes=writes)
+        reads, writes = (self.classes_at(side, back) for side in (g.reads, g.writes))
+        return replace(g, members=self.nodes_at(g.members, back), reads=reads, writes=writes)
+
+    def copies(self, members: Sequence[int]) -> Sequence[int | None]:
+        """How many blocks in front of where it is a dispatch is there as well; None: it is once."""
+        return range(self.count) if self.last(members) == TWO else (None,)
+
+    def nodes_at(self, nodes: Iterable[int], back: int | None) -> tuple[int, ...]:
+        """Nodes of the whole program, of a dispatch so many blocks in front of where it is."""
+        return tuple(self._moved(n, self.high[n], back, self._by_node) for n in nodes)
+
+    def classes_at(self, classes: Iterable[int], back: int | None) -> tuple[int, ...]:
+        """As `nodes_at`."""
+        return tuple(self._moved(c, self.level[c], back, self._by_class) for c in classes)
 
     def _moved(self, number: int, level: int, back: int | None, sides: _Sides) -> int:
         known, later, earlier = sides

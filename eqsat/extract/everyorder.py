@@ -88,15 +88,16 @@ class EveryOrder:
                 limits[goal] = min(limits.get(goal, most), most)
         if weights == {MEMORY: 1} and value is not None and (told := self._told(value, caps)):
             return told
+        if search.problem.tied:  # a search would be about answers whose blocks are alike
+            return Least("gap")
         for n in range(ROUNDS):
             found = search.minimise(
                 Objective(weights, limits, self.among), start, end - time.monotonic()
             )
             if found.status == "infeasible":
-                return Least("gap") if search.problem.tied else Least("proven", value or 0)
+                return Least("proven", value or 0)
             self.last = found
-            if not search.problem.tied:  # else it bounds answers whose blocks are alike
-                bound = max(bound, found.bound)
+            bound = max(bound, found.bound)
             if value is not None and bound >= value:
                 return Least("proven", value, found.proof)
             if found.answer is None or (found.answer == start and found.status != "optimal"):

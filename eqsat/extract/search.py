@@ -12,7 +12,7 @@ from eqsat.extract.session import Session, prepare, verify_selection
 from eqsat.extract.solve.goals import Search
 from eqsat.extract.solve.linear import ASKED, OWN, moved_bytes
 from eqsat.extract.solve.requests import check_requests
-from eqsat.extract.whole import whole_selection
+from eqsat.extract.whole import whole_selection, whole_session
 from eqsat.model import progress
 from eqsat.model.egraph import EGraph
 from eqsat.model.selection import GoalRequest, GoalResult, Selection, short_of_time
@@ -82,13 +82,43 @@ def extract(
         raise inadmissible(assembly, target, found.search, found.is_proven, left)
     if equal is None:
         return found.selection, found.baseline
-    linear = found.session.linear
-    own = found.baseline and whole_selection(equal, target, linear, goals, found.baseline)
-    every = whole_selection(equal, target, linear, goals, found.selection)
+    return _unrolled(found, equal, goals, end, stop)
+
+
+def _unrolled(
+    found: Searched,
+    equal: Rolled,
+    goals: tuple[GoalRequest, ...],
+    end: float,
+    stop: Stop | None,
+) -> tuple[Selection, Selection | None]:
+    """The selection of the whole program, and its baseline.
+
+    Where not all is proven, blocks may differ from each other in what survives.
+    """
+    session, target = found.session, found.session.target
+    sides = equal, target, session.linear, goals
+    assert found.selection is not None
+    every = whole_selection(*sides, found.selection)
+    own = found.baseline and whole_selection(*sides, found.baseline)
+    if every.stop == "gap" and session.assembly.variants.options and not _is_over(stop):
+        known = whole_session(session, equal, every, own)
+        seconds = end - time.monotonic()
+        known, _, outcome = known.answer(goals, seconds)
+        if outcome.answer is not None:
+            known, outcome = known.ordered(outcome, goals, end - time.monotonic())
+            better = known.selection(outcome, goals, found.selection.seconds)
+            every = better if _is_better(better, every, goals) else every
     for selection in (own, every):
         if selection is not None:
-            verify_selection(equal.whole, target, selection, linear)
+            verify_selection(equal.whole, target, selection, session.linear)
     return every, own
+
+
+def _is_better(one: Selection, other: Selection, goals: tuple[GoalRequest, ...]) -> bool:
+    """Whether a selection is no worse by the goals in their order, or as good and proven further."""
+    values = [[s.goal(g.name).value for g in goals] for s in (one, other)]
+    return values[0] <= values[1]
 
 
 def _is_over(stop: Stop | None) -> bool:
