@@ -91,6 +91,8 @@ def narrow(
     if found is None or not best.groups:
         return None
     assembly, least = best.ordered(found.options), dict(found.alone)
+    if not assembly.locate(best.groups) and best.found_again(found.options):
+        assembly = best.ordered(found.options)
     if first.weight is None:
         least[first.name] = found.bound
         told = 0 if short_of_time(choices.cuts) else found.bound
@@ -148,6 +150,17 @@ class _Best:
         if is_asked and not is_settled and self._look(options, sums) in ("optimal", "infeasible"):
             self.settled.append(asked)
         return self.value if self.groups else None
+
+    def found_again(self, options: tuple[Variant, ...]) -> bool:
+        """Whether these, which hold answers as good as the best one, hold one that is found.
+
+        The best one itself, such as the baseline, may have layouts that are not among them.
+        """
+        self.groups, known = (), self.value
+        self._look(
+            options, {g: w for g, w in self.weights.items() if g in self.choices.variants.goals}
+        )
+        return bool(self.groups) and self.value <= known
 
     def _look(self, options: tuple[Variant, ...], sums: dict[str, int]) -> str:
         """How the look ended."""

@@ -116,7 +116,7 @@ def _unrolled(
 
 
 def _is_better(one: Selection, other: Selection, goals: tuple[GoalRequest, ...]) -> bool:
-    """Whether a selection is no worse by the goals in their order, or as good and proven further."""
+    """Whether a selection is no worse by the goals in their order."""
     values = [[s.goal(g.name).value for g in goals] for s in (one, other)]
     return values[0] <= values[1]
 

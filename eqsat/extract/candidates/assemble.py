@@ -67,6 +67,7 @@ class Assembly:
         for i, o in enumerate(options):
             at.setdefault(frozenset(o.writes), []).append(i)
         chosen: set[int] = set()
+        alike: set[int] = set()  # what is chosen in an equal block
         written: dict[int, int] = {}
         for g in groups:
             reads = {space.buffer[r] for r in g.reads}
@@ -84,8 +85,9 @@ class Assembly:
             if not in_time:  # perhaps nobody needs it: a better one does the same inside
                 continue
             same = [i for i in in_time if self.candidates[i].members == g.members]
-            best = min(same or in_time, key=lambda i: (options[i].adds, i))
+            best = min(same or in_time, key=lambda i: (i not in alike, options[i].adds, i))
             chosen.add(best)
+            alike.update(self.problem.partners.get(best, ()))
             written |= dict.fromkeys(options[best].writes, options[best].step)
         answer = tuple(sorted(chosen))
         return (self.problem.pruned(answer),) if self.problem.is_legal(answer) else ()

@@ -197,9 +197,15 @@ def _blocks(space: Space, table: OptionTable) -> BlockTable | None:
         return None
     later = space.later
     numbers = [later.number(n) for n in range(len(later.node) + len(later.value))]
-    of = [rolled.level, later.buffer, later.value, numbers]
-    arrays = [np.array(side, dtype=np.int64) for side in of]
-    return BlockTable(table.last, _option_images(space, table), *arrays, rolled.count)
+    return BlockTable(
+        table.last,
+        _option_images(space, table),
+        level=np.array(rolled.level, dtype=np.int64),
+        buffer=np.array(later.buffer, dtype=np.int64),
+        value=np.array(later.value, dtype=np.int64),
+        number=np.array(numbers, dtype=np.int64),
+        count=rolled.count,
+    )
 
 
 def _option_images(space: Space, table: OptionTable) -> Ints:

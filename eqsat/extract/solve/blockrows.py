@@ -83,10 +83,10 @@ def summed_over_blocks(
     level = np.concatenate([blocks.last, blocks.level[owned]])
     table = RowTable.stacked([r.table for r in rows])
     keys = [key for r in rows for key in r]
-    touches = [table.terms.any(level[table.terms.index] == at) for at in (ONE, TWO)]
-    pairs = _paired(keys, *touches, _Later(blocks))
+    in_one, in_two = (table.terms.any(level[table.terms.index] == at) for at in (ONE, TWO))
+    pairs = _paired(keys, in_one, in_two, _Later(blocks))
     sums = _Sums(table, level, blocks.count)
-    stays = ~touches[1]
+    stays = ~in_two
     stays[pairs.same] = True
     parts = [_taken(table, np.flatnonzero(stays)), sums.added(pairs.first, pairs.second)]
     parts += [sums.weakened(pairs.alone, side) for side in (-1.0, 1.0)]

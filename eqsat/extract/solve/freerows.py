@@ -40,8 +40,7 @@ def free_relaxation(
     goal = np.zeros(len(upper))
     goal[: len(table)] = costs / unit
     low = np.zeros(len(upper))
-    is_plain = not caps and table.blocks is None
-    solved = solve_linear(LinearProgram(goal, RowTable.stacked(blocks), low, upper, is_plain))
+    solved = solve_linear(LinearProgram(goal, RowTable.stacked(blocks), low, upper, not caps))
     return relaxation_of(solved, len(table), unit)
 
 

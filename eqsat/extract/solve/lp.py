@@ -90,7 +90,7 @@ class LinearProgram:
     rows: RowTable
     lower: np.ndarray
     upper: np.ndarray
-    is_plain: bool  # whole objective, rows of 0 and ±1, variables between 0 and 1
+    is_plain: bool  # objective, rows, and what variables are at most are small whole numbers
 
 
 @dataclass(frozen=True)

@@ -84,6 +84,12 @@ class ExtractionProblem:
         """Per weight: options that keep it, ascending."""
         return by_number((i, o.resident) for i, o in enumerate(self.options))
 
+    @cached_property
+    def partners(self) -> dict[int, tuple[int, ...]]:
+        """Per option of one of two equal blocks: the same of the other one."""
+        sides = [*self.tied, *((two, one) for one, two in self.tied)]
+        return {i: others for these, others in sides for i in these}
+
     def holders(self, options: Iterable[int]) -> dict[int, list[int]]:
         """Per exclusive number: those of the options that hold it."""
         return by_number((i, self.options[i].exclusive) for i in options)
