@@ -16,6 +16,7 @@ from eqsat.extract.candidates.alike import Alike
 from eqsat.extract.candidates.checks import Grown
 from eqsat.extract.candidates.costs import Costs
 from eqsat.extract.candidates.groups import Candidate, Grower
+from eqsat.extract.candidates.inblocks import with_images
 from eqsat.extract.candidates.merge import Merger
 from eqsat.extract.candidates.merging import merges
 from eqsat.extract.candidates.pool import Pool
@@ -53,7 +54,7 @@ def enumerated(pool: Pool, costs: Costs, known: Sequence[Candidate] = ()) -> Enu
         work.reach(FIRST)
     found = work.found()
     merged, refused = work.ways.merged(found)
-    found += merged
+    found = with_images(pool.space, found + merged)
     cuts = _cuts(work, refused)
     if any(c.by == TIME_LIMIT for c in cuts):
         there = {(c.members, c.reads, c.writes) for c in found}

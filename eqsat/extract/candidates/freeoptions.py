@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.extract.blocks import own_key
 from eqsat.extract.candidates.dominance import undominated
 from eqsat.extract.candidates.free import counted_bytes, fixed_bytes
+from eqsat.extract.candidates.inblocks import in_either, mirrored, option_images
 from eqsat.extract.candidates.plantimes import with_plan_times
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.candidates.table import OptionTable
@@ -65,7 +65,8 @@ class FreeOptions:
 
     def undominated(self) -> FreeOptions:
         """Without those that others dominate, and what no answer needs then."""
-        return self.take(undominated(self.table).kept).presolved()
+        kept, blocks = undominated(self.table).kept, self.problem.blocks
+        return self.take(kept if blocks is None else mirrored(kept, blocks.image)).presolved()
 
     def _with_times(self, rows: Ints) -> FreeOptions:
         table = with_plan_times(self.variants, self.table, rows)
@@ -88,7 +89,8 @@ class FreeOptions:
 
     def presolved(self) -> FreeOptions:
         """Without what no answer made of these can hold."""
-        return self.take(presolved(self.problem))
+        rows, blocks = presolved(self.problem), self.problem.blocks
+        return self.take(rows if blocks is None else in_either(rows, blocks.image))
 
     @property
     def single_ops(self) -> Ints:
@@ -199,27 +201,13 @@ def _blocks(space: Space, table: OptionTable) -> BlockTable | None:
     numbers = [later.number(n) for n in range(len(later.node) + len(later.value))]
     return BlockTable(
         table.last,
-        _option_images(space, table),
+        option_images(space, table),
         level=np.array(rolled.level, dtype=np.int64),
         buffer=np.array(later.buffer, dtype=np.int64),
         value=np.array(later.value, dtype=np.int64),
         number=np.array(numbers, dtype=np.int64),
         count=rolled.count,
     )
-
-
-def _option_images(space: Space, table: OptionTable) -> Ints:
-    """Per option the row of the same option one block later."""
-    members = table.candidates.part(table.candidate).column("members")
-    sides = ([row.tolist() for row in of] for of in (members, *_borders(table)))
-    parts = list(zip(*sides, strict=True))
-    place = {own_key(*p): i for i, p in enumerate(parts)}
-    found = [place.get(space.later.key(*p), -1) for p in parts]
-    return np.array(found, dtype=np.int64)
-
-
-def _borders(table: OptionTable) -> tuple[Ragged, ...]:
-    return table.reads, table.resident, table.writes
 
 
 def columns(table: OptionTable) -> dict[str, Any]:

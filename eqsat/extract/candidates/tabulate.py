@@ -13,6 +13,7 @@ import numpy as np
 from eqsat.extract.blocks import NOWHERE
 from eqsat.extract.candidates.costs import UNASKED
 from eqsat.extract.candidates.dominance import undominated
+from eqsat.extract.candidates.inblocks import mirrored, option_images
 from eqsat.extract.candidates.listed import CandidateTable, Listed
 from eqsat.extract.candidates.planfloors import PlanFloors
 from eqsat.extract.candidates.plantimes import asked_ps, with_plan_times
@@ -39,14 +40,21 @@ def option_table(
     pool, target = variants.pool, variants.pool.legality.target
     found = _tabulated(variants, CandidateTable(variants.candidates, prices))
     if target.is_planned and not pool.keeps_all and prices is not object:
-        found = found.take(one_of_each_kernel(variants.space, found))
+        found = _kept(variants, found, one_of_each_kernel(variants.space, found))
     if not floored or not all(t.is_planned for _, t in target.devices):
         found = with_plan_times(variants, found, np.arange(len(found)))
     if pool.keeps_all and prices is object:
         return found
     known, others = np.flatnonzero(found.is_asked), np.flatnonzero(~found.is_asked)
     kept = undominated(found.take(known) if len(others) else found).kept
-    return found.take(np.sort(np.concatenate([known[kept], others])))
+    return _kept(variants, found, np.concatenate([known[kept], others]))
+
+
+def _kept(variants: Variants, table: OptionTable, rows: Ints) -> OptionTable:
+    """These rows; of equal blocks the same ones in each."""
+    if variants.space.rolled is not None:
+        rows = mirrored(rows, option_images(variants.space, table))
+    return table.take(np.sort(rows))
 
 
 def _tabulated(variants: Variants, every: CandidateTable) -> OptionTable:
@@ -65,6 +73,10 @@ def _read_by_any(variants: Variants, every: CandidateTable) -> Mask:
     found = np.zeros(len(buffer), dtype=bool)
     found[list(variants.space.roots)] = True
     found[buffer[every.columns["reads"].index]] = True
+    if variants.space.rolled is not None:  # also what is read in the blocks that are left out
+        later = np.array(variants.space.later.buffer, dtype=np.int64)
+        there = later[np.flatnonzero(found)]
+        found[there[there >= 0]] = True
     return found
 
 

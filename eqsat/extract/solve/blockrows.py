@@ -33,6 +33,9 @@ from eqsat.extract.solve.lp import RowTable
 
 NOBODY = -(1 << 40)  # in place of who claims, in rows that are no claims
 BUFFERS = frozenset({"root", "written", "buffer level", "buffer claim"})
+CLAIMS = frozenset({"buffer claim", "value claim"})
+LEVELS = ("buffer level", "value level")
+UPPER = CLAIMS | {"number", "written"}  # at most so many: a row without options says nothing
 Key = tuple[str, int, int]
 
 
@@ -89,18 +92,42 @@ def summed_over_blocks(
     stays = ~in_two
     stays[pairs.same] = True
     parts = [_taken(table, np.flatnonzero(stays)), sums.added(pairs.first, pairs.second)]
+    parts.append(
+        sums.followed(pairs.open, _levels_behind(rows, keys, pairs.open, len(blocks.last), blocks))
+    )
     parts += [sums.weakened(pairs.alone, side) for side in (-1.0, 1.0)]
     return RowTable.stacked(parts), most * np.where(level == TWO, blocks.count, 1)
 
 
+def _levels_behind(
+    rows: Sequence[KeyedRows], keys: Sequence[Key], open_: Ints, options: int, blocks: BlockTable
+) -> Ints:
+    """Per claim: the level, one block later, of what it reads; -1 of what is no claim."""
+    owned = [
+        (r.name.split()[0], about) for r in rows if r.name in LEVELS for about in r.about.tolist()
+    ]
+    place = {key: options + i for i, key in enumerate(owned)}
+    found = []
+    for i in open_.tolist():
+        name, about, _ = keys[i]
+        kind = name.split()[0] if name in CLAIMS else ""
+        later = blocks.buffer if kind == "buffer" else blocks.value
+        found.append(place.get((kind, int(later[about])), -1) if kind else -1)
+    return _ints(found)
+
+
 @dataclass(frozen=True)
 class _Pairs:
-    """Rows that touch block `TWO`: those of things of no block, pairs (a first one of -1 is none),
-    and those without a partner."""
+    """Rows that touch block `TWO`.
+
+    `same`: of things of no block. Pairs, of which a first one of -1 is a row that says nothing;
+    `open`: those of which the second one says nothing; `alone`: those without a partner.
+    """
 
     same: Ints
     first: Ints
     second: Ints
+    open: Ints
     alone: Ints
 
 
@@ -109,7 +136,7 @@ def _paired(keys: Sequence[Key], in_one: Mask, in_two: Mask, later: _Later) -> _
     there = [later.key(key) for key in keys]
     after = [-1 if key is None else number.get(key, -1) for key in there]
     before = {j: i for i, j in enumerate(after) if j not in (-1, i)}
-    same, pairs, alone, done = [], [], [], set[int]()
+    same, pairs, open_, alone, done = [], [], [], [], set[int]()
     touching = np.flatnonzero(in_two).tolist()
     for i in touching:
         j = after[i]
@@ -120,13 +147,15 @@ def _paired(keys: Sequence[Key], in_one: Mask, in_two: Mask, later: _Later) -> _
             pairs.append((i, j))
             done |= {i, j}
     for i in (i for i in touching if i not in done):
-        k = before.get(i, -1)
-        if not in_one[i] and k >= 0 and not in_two[k]:
+        k, is_upper = before.get(i, -1), keys[i][0] in UPPER
+        if in_one[i] and after[i] < 0 and is_upper:
+            open_.append(i)
+        elif not in_one[i] and (not in_two[k] if k >= 0 else is_upper):
             pairs.append((-1, i))
         else:
             alone.append(i)
     first, second = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-    return _Pairs(_ints(same), first, second, _ints(alone))
+    return _Pairs(_ints(same), first, second, _ints(open_), _ints(alone))
 
 
 def _ints(numbers: Sequence[int]) -> Ints:
@@ -155,6 +184,21 @@ class _Sums:
         value = np.concatenate([two.value * scale, one.value])[order]
         counts = np.bincount(rows, minlength=len(second))
         return RowTable(low, high, Ragged(starts(counts), index), value)
+
+    def followed(self, rows: Ints, level: Ints) -> RowTable:
+        """Rows that nothing follows one block later but a level (-1: nor that), which is no less
+        than nothing."""
+        found = _taken(self.table, rows)
+        some = np.flatnonzero(level >= 0)
+        more = Ragged(np.zeros(len(rows) + 1, dtype=np.int64), level[:0])
+        if len(some):
+            more = Ragged.grouped(some, level[some], len(rows))
+        at = np.concatenate([found.terms.rows, more.rows])
+        order = np.argsort(at, kind="stable")
+        index = np.concatenate([found.terms.index, more.index])[order]
+        value = np.concatenate([found.value, np.full(len(more.index), -1.0)])[order]
+        low, high = (side * (self.count + 1) for side in (found.low, found.high))
+        return RowTable(low, high, Ragged(found.terms.start + more.start, index), value)
 
     def weakened(self, rows: Ints, side: float) -> RowTable:
         """The lower (-1) or upper (1) side of rows, without what the sums make tighter there."""

@@ -25,6 +25,9 @@ def of_values(table: FreeTable) -> tuple[Ints, Ragged, Ragged]:
     first = is_made | table.is_source[values[written.index]]
     writers, readers = written.where(first).turned(len(sets)), read.turned(len(sets))
     kept = (readers.counts > 0) & ~_is_one_buffer(table, sets, writers.counts)
+    if table.blocks is not None:  # the same value one block later as well
+        there = np.isin(values, table.blocks.value[values[kept]])
+        kept |= there
     left = np.flatnonzero(kept)
     return values[left], writers.take(left), readers.take(left)
 

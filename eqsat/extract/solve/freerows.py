@@ -114,8 +114,9 @@ def _exclusions(table: FreeTable) -> list[KeyedRows]:
     holders = dense.turned(len(numbers))
     is_root = np.zeros(table.span, dtype=bool)
     is_root[table.roots] = True
-    several = np.flatnonzero(holders.counts > 1)
-    buffers = np.flatnonzero((table.writers.counts > 1) & ~is_root)
+    least = 1 if table.blocks is None else 0  # rows of one option have partners of several
+    several = np.flatnonzero(holders.counts > least)
+    buffers = np.flatnonzero((table.writers.counts > least) & ~is_root)
     return [
         KeyedRows.of("number", numbers[several], _sums(holders.take(several), -math.inf, 1)),
         KeyedRows.of("written", buffers, _sums(table.writers.take(buffers), -math.inf, 1)),
@@ -128,7 +129,11 @@ Levels = tuple[Ragged, Ragged, Ints, Ints]
 
 def _of_buffers(table: FreeTable) -> tuple[Ints, Ragged, Ragged]:
     """Buffers somebody reads: who writes each, one of them at most, and who reads it."""
-    buffers = np.flatnonzero(table.readers.counts)
+    is_read = table.readers.counts > 0
+    if table.blocks is not None:  # the level of the same buffer one block later as well
+        later = table.blocks.buffer[is_read]
+        is_read[later[later >= 0]] = True
+    buffers = np.flatnonzero(is_read)
     return buffers, table.writers.take(buffers), table.readers.take(buffers)
 
 
