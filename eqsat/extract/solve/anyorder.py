@@ -93,6 +93,13 @@ class AnyOrder(ExtractionProblem):
         needed = {*self.roots, *(b for o in options for b in o.reads)}
         return self._is_disjoint(answer) and needed <= written
 
+    def without(self, barred: tuple[tuple[int, ...], int]) -> AnyOrder:
+        """With so many of some options at most; what is known of bytes stays."""
+        found = replace(self, barred=(*self.barred, barred))
+        known = ("supplies", "facts", "watches", "fits", "fitting", "proven")
+        found.__dict__.update((k, self.__dict__[k]) for k in known if k in self.__dict__)
+        return found
+
     def restricted(self, kept: tuple[int, ...]) -> AnyOrder:
         """The problem with these options only, numbered by their place in `kept`."""
         small = super().restricted(kept)

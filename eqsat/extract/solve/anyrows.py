@@ -21,7 +21,7 @@ TRIPLES = 20_000  # of them that are kept from running in a circle
 class AnyOrderRows:
     """`room` is at least what is live at the first dispatch of each item.
 
-    Where necessity does not tell which of two items comes first, a literal does.
+    Where necessity does not tell which of two items comes first, a literal may.
     """
 
     def __init__(self, model: ChoiceModel, problem: AnyOrder, unit: int, room: Any):
@@ -31,8 +31,9 @@ class AnyOrderRows:
         self._again: dict[tuple[int, ...], Any] = {}
         self._read: dict[tuple[int, ...], Any] = {}
 
-    def add(self) -> None:
-        self._orders()
+    def add(self, pairs: bool) -> None:
+        if pairs:
+            self._orders()
         watched: set[int] = set()
         for n, w in enumerate(self.problem.watches):
             self._watch(n, w)

@@ -312,7 +312,7 @@ class Search:
         known = hint is not None and all(i in number for i in hint)
         own = tuple(number[i] for i in hint) if hint is not None and known else None
         small = self.problem.restricted(kept)
-        request = Request(asked.weights, asked.caps, own)
+        request = Request(asked.weights, asked.caps, own, asked.pairs)
         seconds = max(end - time.monotonic(), 0.1)
         try:
             tick()
