@@ -29,7 +29,9 @@ ROUNDS = 12  # questions with something more barred, before a gap is left
 FEW = 24  # dispatches: an answer of more is not barred alone, there are too many like it
 MANY = 2_000  # options: with more, a peak is not searched for that is hardly less
 SOME = 200  # options: with fewer, every byte of a peak is proven
+FEW_PAIRS = 300  # items of which no order is known: with more, an answer without one comes first
 CLOSE = 10_000  # less by more than one part of so many
+LOOKS = 1  # for an answer among what fits into few bytes, in vain
 LONG = 2  # questions about the memory of more dispatches: each is a solve of its own
 Barred = tuple[tuple[int, ...], int]  # options, how many of them at most
 
@@ -121,7 +123,10 @@ class EveryOrder:
             kept = self._among(self.search.fitting(limits[MEMORY]))
             if kept or not self.search.problem.roots:
                 yield Objective(weights, {g: v for g, v in limits.items() if g != MEMORY}, kept)
-        yield Objective(weights, limits, self.among)
+        problem = self.free.problem
+        assert isinstance(problem, AnyOrder)
+        if len(problem.unordered) > FEW_PAIRS:
+            yield Objective(weights, limits, self.among)
         yield Objective(weights, limits, self.among, pairs=True)
 
     def _among(self, kept: tuple[int, ...]) -> tuple[int, ...]:
@@ -168,6 +173,11 @@ class EveryOrder:
             return False
         return len(self.free.problem.options) >= SOME and _is_close(told.bound, value)
 
+    @property
+    def is_reference(self) -> bool:
+        """Whether it is about a large input program alone, of whose peak nobody asks a proof."""
+        return self.free.pool.input_only and len(self.free.problem.options) >= SOME
+
     # ---- the least peak ----------------------------------------------------------------------
     def _fewest(self, value: int, caps: Mapping[str, int], end: float) -> Least:
         """What is said of a peak without rows of bytes; `open` if they have to be asked.
@@ -181,14 +191,15 @@ class EveryOrder:
         if Fewest(problem, problem, sums).is_least(value):
             return Least("proven", value)
         peak.none = peak.hard = problem.fits.least_bytes - 1
-        while not _is_close(peak.hard + 1, peak.value) and time.monotonic() < end:
+        while not (peak.is_settled or _is_close(peak.hard + 1, peak.value)):
+            if time.monotonic() > end:
+                break
             self._try(peak, sums, caps, end)
         least = -(-(peak.none + 1) // problem.byte_unit) * problem.byte_unit
         if peak.best is not None:
             return Least("better", least, best=peak.best)
         is_told = _is_close(least, value) and len(problem.options) >= MANY
-        is_baseline = self.free.pool.input_only and len(problem.options) >= SOME
-        return Least("gap" if is_told or is_baseline else "open", least)
+        return Least("gap" if is_told or self.is_reference else "open", least)
 
     def _try(self, peak: _Peak, sums: dict[str, int], caps: Mapping[str, int], end: float) -> None:
         """One cap more, the lowest first."""
@@ -198,9 +209,11 @@ class EveryOrder:
         if status == "infeasible" and self.search.problem.roots:
             peak.none = max(peak.none, cap)
         if best is not None and best.keeps(caps) and best.peak_bytes < peak.value:
+            peak.looks = 0
             peak.best, peak.value = best, best.peak_bytes
         if best is None or best.peak_bytes > cap:
             peak.hard = cap
+            peak.looks += status != "infeasible"
 
     def _look(
         self, kept: tuple[int, ...], sums: dict[str, int], cap: int, end: float
@@ -275,6 +288,11 @@ class _Peak:
     hard: int = 0
     best: Sequenced | None = None
     is_tried: bool = False
+    looks: int = 0  # without a better answer since the last one
+
+    @property
+    def is_settled(self) -> bool:
+        return self.looks >= LOOKS
 
     @property
     def cap(self) -> int:
