@@ -8,7 +8,7 @@ caps; what cannot is barred, and the question is asked again.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
 
@@ -17,6 +17,7 @@ from eqsat.extract.ordered import SearchLimits, Sequenced, in_best_order
 from eqsat.extract.solve.anyorder import AnyOrder
 from eqsat.extract.solve.fewest import Fewest
 from eqsat.extract.solve.goals import Search
+from eqsat.extract.solve.linear import TIE_BREAK
 from eqsat.extract.solve.objective import Objective
 from eqsat.extract.solve.outcome import Minimum
 from eqsat.extract.solve.problem import Answer, ExtractionProblem
@@ -27,7 +28,10 @@ MEMORY = "memory"  # the goal whose value depends on the order
 ROUNDS = 12  # questions with something more barred, before a gap is left
 FEW = 24  # dispatches: an answer of more is not barred alone, there are too many like it
 MANY = 2_000  # options: with more, a peak is not searched for that is hardly less
+SOME = 200  # options: with fewer, every byte of a peak is proven
+FEW_PAIRS = 300  # items of which no order is known: with more, an answer without one comes first
 CLOSE = 10_000  # less by more than one part of so many
+LOOKS = 1  # for an answer among what fits into few bytes, in vain
 LONG = 2  # questions about the memory of more dispatches: each is a solve of its own
 Barred = tuple[tuple[int, ...], int]  # options, how many of them at most
 
@@ -78,64 +82,160 @@ class EveryOrder:
 
         `known` is the answer that is worth `value`; without one any answer is better.
         """
-        end, bound, near = time.monotonic() + seconds, 0, None
-        search, limits, start = self.search, dict(caps), self._start(weights, known)
-        if start is None and value is not None and len(weights) == 1:
-            (goal,) = weights
-            limits[goal] = min(limits.get(goal, value), value - 1)
-        elif start is None and value is not None:
-            for goal, most in self._most(weights, value - 1).items():
-                limits[goal] = min(limits.get(goal, most), most)
-        if weights == {MEMORY: 1} and value is not None and (told := self._told(value, caps)):
-            return told
-        if search.problem.tied:  # a search would be about answers whose blocks are alike
-            return Least("gap")
+        end, told = time.monotonic() + seconds, Least("gap")
+        if weights == {MEMORY: 1} and value is not None:
+            told = self._fewest(value, caps, end)
+            if told.status != "open":
+                return told
+        if self.search.problem.tied:  # a search would be about answers whose blocks are alike
+            return replace(told, status="gap")
+        start, search = self._start(weights, known), self.search
+        for asked in self._questions(weights, self._limits(weights, caps, value, start)):
+            found, search = self._asked(search, asked, caps, value, start, end)
+            told = replace(found, bound=max(found.bound, told.bound), best=found.best or told.best)
+            if found.status in ("proven", "better") or self._is_enough(asked, value, told):
+                break
+        return told
+
+    def _limits(
+        self,
+        weights: dict[str, int],
+        caps: Mapping[str, int],
+        value: int | None,
+        start: Answer | None,
+    ) -> dict[str, int]:
+        """The caps, and what each goal is at most in answers that are worth less."""
+        limits = dict(caps)
+        if value is None or start is not None:
+            return limits
+        worth = value - 1
+        most = self._most(weights, worth) if len(weights) > 1 else dict.fromkeys(weights, worth)
+        return limits | {g: min(limits.get(g, n), n) for g, n in most.items()}
+
+    def _questions(self, weights: dict[str, int], limits: dict[str, int]) -> Iterator[Objective]:
+        """The same question, the cheapest way to put it first.
+
+        Options that do not fit are left out, so a sum rarely needs rows of bytes, and these still
+        more rarely an order of items of which necessity tells none.
+        """
+        if MEMORY not in {*weights, *limits}:
+            yield Objective(weights, limits, self.among)
+            return
+        if MEMORY not in weights:
+            kept = self._among(self.search.fitting(limits[MEMORY]))
+            if kept or not self.search.problem.roots:
+                yield Objective(weights, {g: v for g, v in limits.items() if g != MEMORY}, kept)
+        problem = self.free.problem
+        assert isinstance(problem, AnyOrder)
+        if len(problem.unordered) > FEW_PAIRS:
+            yield Objective(weights, limits, self.among)
+        yield Objective(weights, limits, self.among, pairs=True)
+
+    def _among(self, kept: tuple[int, ...]) -> tuple[int, ...]:
+        return kept if self.among is None else tuple(sorted({*kept}.intersection(self.among)))
+
+    def _asked(
+        self,
+        search: Search,
+        asked: Objective,
+        caps: Mapping[str, int],
+        value: int | None,
+        start: Answer | None,
+        end: float,
+    ) -> tuple[Least, Search]:
+        """The answer to one question, and the search with what is no better answer barred."""
+        bound, near, weights = 0, None, asked.weights
         for n in range(ROUNDS):
-            found = search.minimise(
-                Objective(weights, limits, self.among), start, end - time.monotonic()
-            )
+            found = search.minimise(asked, start, end - time.monotonic())
             if found.status == "infeasible":
-                return Least("proven", value or 0)
-            self.last = found
+                return Least("proven", value or 0), search
+            if value is None or start is not None:  # else what is worth as much is left out
+                self.last = found
             bound = max(bound, found.bound)
             if value is not None and bound >= value:
-                return Least("proven", value, found.proof)
+                return Least("proven", value, found.proof), search
             if found.answer is None or (found.answer == start and found.status != "optimal"):
-                return Least(found.status, bound)
+                return Least(found.status, bound), search
             best = in_best_order(self.free, found.answer)
             is_kept = best is not None and best.keeps(caps)
             if best and is_kept and (value is None or best.worth(weights) < value):
-                return Least("better", bound, found.proof, best)
+                return Least("better", bound, found.proof, best), search
             near = near or best
-            is_long = MEMORY in weights and len(found.answer) > FEW
             barred = self._barred(found.answer, best, weights, caps, value)
+            is_long = MEMORY in weights and len(found.answer) > FEW
             if barred is None or (is_long and n + 1 >= LONG):
                 break
-            more = (*search.problem.barred, barred)
-            search = replace(search, problem=replace(search.problem, barred=more))
-        return Least("gap", bound, best=near)
+            assert isinstance(search.problem, AnyOrder)
+            search = replace(search, problem=search.problem.without(barred))
+        return Least("gap", bound, best=near), search
 
-    def _told(self, value: int, caps: Mapping[str, int]) -> Least | None:
-        """What is said of a peak without a search."""
-        problem = self.search.problem
+    def _is_enough(self, asked: Objective, value: int | None, told: Least) -> bool:
+        """Whether a gap of a large program's peak is so small that nothing more is asked."""
+        if asked.weights != {MEMORY: 1} or value is None:
+            return False
+        return len(self.free.problem.options) >= SOME and _is_close(told.bound, value)
+
+    @property
+    def is_reference(self) -> bool:
+        """Whether it is about a large input program alone, of whose peak nobody asks a proof."""
+        return self.free.pool.input_only and len(self.free.problem.options) >= SOME
+
+    # ---- the least peak ----------------------------------------------------------------------
+    def _fewest(self, value: int, caps: Mapping[str, int], end: float) -> Least:
+        """What is said of a peak without rows of bytes; `open` if they have to be asked.
+
+        Caps between what is known to be too little and the known peak are tried: what fits into
+        them has no answer within the caps on sums, or one of which the best order is looked at.
+        """
+        problem, peak = self.free.problem, _Peak(value)
         assert isinstance(problem, AnyOrder)
         sums = {g: v for g, v in caps.items() if g in problem.linear}
         if Fewest(problem, problem, sums).is_least(value):
             return Least("proven", value)
-        least = self._close(value)
-        return Least("gap", least) if least else None
+        peak.none = peak.hard = problem.fits.least_bytes - 1
+        while not (peak.is_settled or _is_close(peak.hard + 1, peak.value)):
+            if time.monotonic() > end:
+                break
+            self._try(peak, sums, caps, end)
+        least = -(-(peak.none + 1) // problem.byte_unit) * problem.byte_unit
+        if peak.best is not None:
+            return Least("better", least, best=peak.best)
+        is_told = _is_close(least, value) and len(problem.options) >= MANY
+        return Least("gap" if is_told or self.is_reference else "open", least)
 
-    def _close(self, value: int) -> int:
-        """A proven lower bound, if a search could find a peak that is hardly less; else 0.
+    def _try(self, peak: _Peak, sums: dict[str, int], caps: Mapping[str, int], end: float) -> None:
+        """One cap more, the lowest first."""
+        cap = peak.cap
+        kept = self._among(self.search.fitting(cap))
+        status, best = self._look(kept, sums, cap, end) if kept else ("infeasible", None)
+        if status == "infeasible" and self._is_proof(kept):
+            peak.none = max(peak.none, cap)
+        if best is not None and best.keeps(caps) and best.peak_bytes < peak.value:
+            peak.looks = 0
+            peak.best, peak.value = best, best.peak_bytes
+        if best is None or best.peak_bytes > cap:
+            peak.hard = cap
+            peak.looks += status != "infeasible"
 
-        Whether a large program could do with a few bytes less takes longest of all to prove; of a
-        baseline nobody asks.
-        """
-        least, is_small = value - value // CLOSE, len(self.search.problem.options) < MANY
-        is_asked = is_small and not self.free.pool.input_only
-        if is_asked or not self.search.fitting(value - 1):
-            return 0
-        return 0 if self.search.fitting(least - 1) else least
+    def _is_proof(self, kept: tuple[int, ...]) -> bool:
+        """Whether no answer among these is none at all; a search is about alike equal blocks."""
+        return bool(self.search.problem.roots) and not (kept and self.search.problem.tied)
+
+    def _look(
+        self, kept: tuple[int, ...], sums: dict[str, int], cap: int, end: float
+    ) -> tuple[str, Sequenced | None]:
+        """How a look among these ended, and the answer of the least peak that it found."""
+        status, best = "", None
+        search = replace(self.search, is_look=True)
+        for goal in ("time", TIE_BREAK):
+            found = search.minimise(Objective({goal: 1}, sums, kept), None, end - time.monotonic())
+            status = status or found.status
+            there = None if found.answer is None else in_best_order(self.free, found.answer)
+            if there is not None and (best is None or there.peak_bytes < best.peak_bytes):
+                best = there
+            if best is None or best.peak_bytes <= cap:
+                break
+        return status, best
 
     def hold(self, cap: int) -> None:
         """The goal that was minimised last has this upper bound from now on."""
@@ -183,6 +283,33 @@ class EveryOrder:
         is_over = best.least_bytes > caps.get(MEMORY, best.least_bytes)
         is_proven = is_over or (value is not None and least >= value)
         return (answer, len(answer) - 1) if is_proven and len(answer) <= FEW else None
+
+
+@dataclass
+class _Peak:
+    """The least peak known, and caps: `none` is too little; nothing was found within `hard`."""
+
+    value: int
+    none: int = 0
+    hard: int = 0
+    best: Sequenced | None = None
+    is_tried: bool = False
+    looks: int = 0  # without a better answer since the last one
+
+    @property
+    def is_settled(self) -> bool:
+        return self.looks >= LOOKS
+
+    @property
+    def cap(self) -> int:
+        """What is tried next: first the least there may be."""
+        first, self.is_tried = not self.is_tried, True
+        return self.hard + 1 if first else (self.hard + self.value) // 2
+
+
+def _is_close(least: int, value: int) -> bool:
+    """Whether a peak is hardly less."""
+    return least >= value - value // CLOSE
 
 
 def circle(problem: ExtractionProblem, answer: Answer) -> Barred:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from eqsat.extract.candidates.assemble import Assembly
-from eqsat.extract.everyorder import CLOSE, MEMORY, EveryOrder, Least
+from eqsat.extract.everyorder import MEMORY, EveryOrder, Least
 from eqsat.extract.ordered import SearchLimits, Sequenced, in_best_order, under
 from eqsat.extract.solve.goals import Search
 from eqsat.extract.solve.inorder import OPEN
@@ -29,6 +29,7 @@ from eqsat.model.stopping import INTERRUPTED, OUT_OF_MEMORY
 
 ROUNDS = 3  # of a better order, then better dispatches
 ENOUGH = 0.5  # seconds; with less left the order of the chosen dispatches is all that is improved
+NEAR = 1_000  # parts of a peak: it is not searched under an order for less than one of them
 SHARE = 0.5  # of what is left, for what a goal is at least in any order
 
 
@@ -128,12 +129,12 @@ class _Joint:
                 break
             self._adopt(best, caps)
             if goal == MEMORY:
-                self._descend(caps, bound)
+                self._descend(caps, bound + value // NEAR)
             value = self.best.value(goal)
-            if value <= bound:
+            if value <= bound or (goal == MEMORY and self._every().is_reference):
                 break
-        if goal == MEMORY and self.outcome.status == OPEN and bound < value - value // CLOSE:
-            self._descend(caps, bound)
+        if goal == MEMORY and self.outcome.status == OPEN:
+            self._descend(caps, bound + value // NEAR)
             value = min(value, self.best.peak_bytes)
         self._note(goal, value, bound, proof, status)
         return value
@@ -232,7 +233,12 @@ class _Joint:
             self._descend(caps, self.assembly.problem.fixed_bytes)
 
     def _descend(self, caps: dict[str, int], least: int) -> None:
-        """Better dispatches under the better order, until nothing gets better."""
+        """Better dispatches under the better order, until nothing gets better.
+
+        Not if the peak is at most `least`, nor where its proof is asked by nobody.
+        """
+        if self.every is not None and self.every.is_reference:
+            return
         for _ in range(ROUNDS):
             whole = self.best
             if whole.peak_bytes <= least or not self._has_time():

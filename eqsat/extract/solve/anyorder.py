@@ -11,10 +11,13 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import ClassVar
 
+from eqsat.extract.bitsets import bits, mask
 from eqsat.extract.solve.firsts import first_entries
 from eqsat.extract.solve.fits import Fits
 from eqsat.extract.solve.problem import Answer, ExtractionProblem, Supply
 from eqsat.extract.solve.watch import FirstMaking, PeakFacts, watches
+
+PAIRS = 3_000  # of items in either order: with more, none gets a literal
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,21 @@ class AnyOrder(ExtractionProblem):
     def watches(self) -> tuple[FirstMaking, ...]:
         """Items every answer makes, with what is held meanwhile."""
         return watches(self)
+
+    @cached_property
+    def unordered(self) -> list[tuple[int, int]]:
+        """Pairs of watches of which necessity tells no order, both ways; not many too many."""
+        behind: list[list[int]] = [[] for _ in self.watches]
+        for n, w in enumerate(self.watches):
+            for u in bits(w.before):
+                behind[u].append(n)
+        everything, found = (1 << len(behind)) - 1, []
+        for n, w in enumerate(self.watches):
+            free = everything & ~(w.before | mask(behind[n]) | 1 << n)
+            found += [(n, other) for other in bits(free)]
+            if len(found) > PAIRS:
+                break
+        return found
 
     @cached_property
     def fits(self) -> Fits:
@@ -92,6 +110,13 @@ class AnyOrder(ExtractionProblem):
         written = {b for o in options for b in o.writes}
         needed = {*self.roots, *(b for o in options for b in o.reads)}
         return self._is_disjoint(answer) and needed <= written and self._is_tied(answer)
+
+    def without(self, barred: tuple[tuple[int, ...], int]) -> AnyOrder:
+        """With so many of some options at most; what is known of bytes stays."""
+        found = replace(self, barred=(*self.barred, barred))
+        known = ("supplies", "facts", "watches", "unordered", "fits", "fitting", "proven")
+        found.__dict__.update((k, self.__dict__[k]) for k in known if k in self.__dict__)
+        return found
 
     def restricted(self, kept: tuple[int, ...]) -> AnyOrder:
         """The problem with these options only, numbered by their place in `kept`."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from eqsat.extract.bitsets import bits, mask
-from eqsat.extract.solve.anyorder import AnyOrder
+from eqsat.extract.bitsets import bits
+from eqsat.extract.solve.anyorder import PAIRS, AnyOrder
 from eqsat.extract.solve.constraints import any_chosen
 from eqsat.extract.solve.live import claims
 from eqsat.extract.solve.watch import FirstMaking, HeldItem
@@ -14,14 +14,13 @@ from eqsat.model.deadline import tick
 if TYPE_CHECKING:
     from eqsat.extract.solve.cpsat import ChoiceModel
 
-PAIRS = 1_500  # pairs of items in either order that get a literal
 TRIPLES = 20_000  # of them that are kept from running in a circle
 
 
 class AnyOrderRows:
     """`room` is at least what is live at the first dispatch of each item.
 
-    Where necessity does not tell which of two items comes first, a literal does.
+    Where necessity does not tell which of two items comes first, a literal may.
     """
 
     def __init__(self, model: ChoiceModel, problem: AnyOrder, unit: int, room: Any):
@@ -31,8 +30,9 @@ class AnyOrderRows:
         self._again: dict[tuple[int, ...], Any] = {}
         self._read: dict[tuple[int, ...], Any] = {}
 
-    def add(self) -> None:
-        self._orders()
+    def add(self, pairs: bool) -> None:
+        if pairs:
+            self._orders()
         watched: set[int] = set()
         for n, w in enumerate(self.problem.watches):
             self._watch(n, w)
@@ -51,8 +51,8 @@ class AnyOrderRows:
     def _orders(self) -> None:
         """Literals for pairs in either order, and that they make an order with what is known."""
         watches, cp = self.problem.watches, self.model.model
-        free = self._unordered()
-        if len(free) > 2 * PAIRS:
+        free = self.problem.unordered
+        if len(free) > PAIRS:
             return
         self.first = {pair: cp.new_bool_var("") for pair in free}
         for (a, b), literal in self.first.items():
@@ -73,21 +73,6 @@ class AnyOrderRows:
                     cp.add_bool_or(
                         [literal.negated(), self.first[b, c].negated(), self.first[a, c]]
                     )
-
-    def _unordered(self) -> list[tuple[int, int]]:
-        """Pairs of items of which necessity tells no order, both ways round; not many too many."""
-        watches = self.problem.watches
-        behind: list[list[int]] = [[] for _ in watches]
-        for n, w in enumerate(watches):
-            for u in bits(w.before):
-                behind[u].append(n)
-        everything, found = (1 << len(watches)) - 1, []
-        for n, w in enumerate(watches):
-            free = everything & ~(w.before | mask(behind[n]) | 1 << n)
-            found += [(n, other) for other in bits(free)]
-            if len(found) > 2 * PAIRS:
-                break
-        return found
 
     # ---- one item ---------------------------------------------------------------------------
     def _watch(self, number: int, watch: FirstMaking) -> None:

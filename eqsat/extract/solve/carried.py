@@ -148,6 +148,7 @@ class _Families:
         self.work = WORK
         self.known: dict[int, int] = {}
         self.has_room: dict[int, bool] = {}
+        self.together: dict[tuple[Family, Family], Family] = {}
         self.of = [self._least([1 << n]) for n in range(len(question.nbytes))]
         self.changes = 0  # so far
         self.changed = [0] * len(self.of)  # per item: at which change its family became what it is
@@ -192,8 +193,19 @@ class _Families:
             if total == FREE:
                 total = family
             elif family not in (FREE, total):
-                total = self._least(a | b for a in total for b in family)
+                total = self._both(total, family)
         return total
+
+    def _both(self, one: Family, other: Family) -> Family:
+        """One set of each, together: where a set holds one of the other family, that is enough."""
+        key = (one, other)
+        if key not in self.together:
+            alone = [a for a in one if not _holds_any(a, other)]
+            apart = [b for b in other if not _holds_any(b, one)]
+            sets = {a | b for a in alone for b in apart}
+            sets.update(set(one).difference(alone), set(other).difference(apart))
+            self.together[key] = self._least(sets)
+        return self.together[key]
 
     def _read(self, reads: Reads) -> Family:
         """All that is read; stated again only if the family of an item has changed."""
@@ -244,6 +256,11 @@ class _Families:
     def _fits(self, maker: tuple[int, int], sets: Family) -> bool:
         room, touched = maker
         return any(self._nbytes(s & ~touched) <= room for s in sets)
+
+
+def _holds_any(items: int, family: Family) -> bool:
+    """Whether some set of the family is part of these items."""
+    return any(s & items == s for s in family)
 
 
 @dataclass

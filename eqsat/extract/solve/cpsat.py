@@ -52,15 +52,16 @@ class Request:
     weights: dict[str, int]
     caps: dict[str, int]
     hint: Answer | None = None
+    pairs: bool = False  # see `Objective`
 
 
 class ChoiceModel:
     """Variables and constraints of one problem; goals are added on request."""
 
-    def __init__(self, problem: ExtractionProblem):
+    def __init__(self, problem: ExtractionProblem, pairs: bool = False):
         from eqsat.extract import sat  # loads OR-Tools
 
-        self.problem = problem
+        self.problem, self.pairs = problem, pairs
         self.model = sat.CpModel()
         self.x = [self.model.new_bool_var(f"x{i}") for i in range(len(problem.options))]
         self._derived: list[tuple[Any, list[Sequence[Any]]]] = []  # a literal: all of (any of …)
@@ -160,7 +161,8 @@ class ChoiceModel:
         peak = self.model.new_int_var(low // unit, high // unit, goal)
         if isinstance(problem, AnyOrder):
             weights = sum(size // unit * v for size, v in kept_bytes(problem, self))
-            AnyOrderRows(self, problem, unit, peak - (weights + low // unit)).add()
+            rows = AnyOrderRows(self, problem, unit, peak - (weights + low // unit))
+            rows.add(self.pairs)
         else:
             state_peak(problem, self, peak, unit)
         return peak, unit
@@ -225,7 +227,7 @@ def solve(problem: ExtractionProblem, request: Request, effort: Effort) -> Solut
     """
     from eqsat.extract import sat
 
-    model = ChoiceModel(problem)
+    model = ChoiceModel(problem, request.pairs)
     for goal, limit in request.caps.items():
         model.cap(goal, limit)
     unit = model.minimise(request.weights)

@@ -46,7 +46,8 @@ class Fewest:
 
     def _is_least(self, value: int) -> bool:
         kept = fitting(self.free, value - 1)
-        if not kept or is_most(self.free, kept):
+        # a relaxation of equal blocks would be about answers in which these are alike
+        if not kept or self.free.tied or is_most(self.free, kept):
             return not kept and bool(self.free.roots)
         found = relaxation(self.free.restricted(kept), {MEMORY: 1}, self.caps)
         return found is not None and found.bound >= value

@@ -161,6 +161,8 @@ class Search:
 
     def _of_few(self, fewest: Fewest, asked: Objective, hint: Answer, end: float) -> Answer:
         """The better of the known answer and of those of options that fit into few bytes."""
+        if self._is_deferred:
+            return hint
         value = self.problem.peak_bytes(hint)
         few = () if fewest.is_least(value) else fewest.lowest(value)
         kept = few if asked.among is None else tuple(sorted({*few}.intersection(asked.among)))
@@ -173,7 +175,12 @@ class Search:
         """optimal, if it is plain that no answer needs less; open, if that is asked later."""
         if fewest.is_least(self.problem.peak_bytes(answer)):
             return "optimal"
-        return OPEN if self.defers and len(self.problem.options) > LARGE else ""
+        return OPEN if self._is_deferred else ""
+
+    @property
+    def _is_deferred(self) -> bool:
+        """Whether a good peak is looked for in any order only."""
+        return self.defers and len(self.problem.options) > LARGE
 
     # ---- what is left to search --------------------------------------------------------------
     def _is_enough(self, found: Minimum | None, kept: tuple[int, ...]) -> bool:
@@ -261,7 +268,7 @@ class Search:
             return Relaxation(0.0, nothing, (), small.byte_unit)
         limits = {g: v for g, v in asked.caps.items() if g in small.linear}
         more = {g: v for g, v in asked.caps.items() if g in small.kept}
-        more |= {MEMORY: asked.caps[MEMORY]} if MEMORY in self.budget else {}
+        more |= {g: v for g, v in asked.caps.items() if g == MEMORY and g in self.budget}
         found = relaxation(small, asked.weights, limits | more) if more else None
         # `None` is no proof where sums round
         return found or relaxation(small, asked.weights, limits)
@@ -312,7 +319,7 @@ class Search:
         known = hint is not None and all(i in number for i in hint)
         own = tuple(number[i] for i in hint) if hint is not None and known else None
         small = self.problem.restricted(kept)
-        request = Request(asked.weights, asked.caps, own)
+        request = Request(asked.weights, asked.caps, own, asked.pairs)
         seconds = max(end - time.monotonic(), 0.1)
         try:
             tick()

@@ -15,6 +15,8 @@ from eqsat.model.deadline import seconds_left, tick
 MARGIN = 1e-9  # of the terms that a bound is the sum of: what rounding may have lost
 DENOMINATOR = 60  # duals of 0/±1 rows are small fractions of the costs
 EXACT = 2.0**53  # whole numbers up to here are held in floating point
+DUAL = "use_dual_simplex: true"
+STEPS = 20  # of the dual simplex per row and variable: it may go round in a circle for ever
 LARGE = 10  # binary digits of a variable's upper bound for GLOP: of more it loses its way
 
 
@@ -105,7 +107,8 @@ class Solved:
 def solve_linear(program: LinearProgram) -> Solved | None:
     """The optimum by GLOP's dual simplex, with a safe bound; None if there is no solution.
 
-    If the deadline it is under ends it: no optimum, and the bound is the trivial one.
+    Where that goes round in a circle, by the primal one. If the deadline it is under ends it: no
+    optimum, and the bound is the trivial one.
     """
     from ortools.linear_solver.python import model_builder_helper as helper
 
@@ -121,19 +124,30 @@ def solve_linear(program: LinearProgram) -> Solved | None:
     model = helper.ModelBuilderHelper()
     scaled = matrix if (scale == 1.0).all() else matrix.multiply(scale).tocsr()
     model.fill_model_from_sparse_data(lower, upper, costs, low, high, scaled)
-    solver = helper.ModelSolverHelper("GLOP")
-    solver.set_solver_specific_parameters("use_dual_simplex: true")
-    tick()
-    seconds = seconds_left()
-    if seconds < math.inf:
-        solver.set_time_limit_in_seconds(max(seconds, 0.05))
-    solver.solve(model)
+    steps = STEPS * (len(low) + len(costs)) + 1000
+    solver = _solved(model, f"{DUAL} max_number_of_iterations: {steps}")
+    if solver.status() == helper.SolveStatus.NOT_SOLVED and seconds_left() > 0:
+        solver = _solved(model, "")
     if solver.status() == helper.SolveStatus.INFEASIBLE:
         return None
     if solver.status() != helper.SolveStatus.OPTIMAL:  # no answer: any multipliers will do
         return _bounded(program, matrix, np.zeros(len(low)), np.zeros(len(costs)))
     duals = np.asarray(solver.dual_values()) * size
     return _bounded(program, matrix, duals, np.asarray(solver.variable_values()) * scale)
+
+
+def _solved(model: Any, parameters: str) -> Any:
+    """GLOP's solver after it solved the model, or was ended by the deadline."""
+    from ortools.linear_solver.python import model_builder_helper as helper
+
+    solver = helper.ModelSolverHelper("GLOP")
+    solver.set_solver_specific_parameters(parameters)
+    tick()
+    seconds = seconds_left()
+    if seconds < math.inf:
+        solver.set_time_limit_in_seconds(max(seconds, 0.05))
+    solver.solve(model)
+    return solver
 
 
 def _scales(program: LinearProgram) -> np.ndarray:

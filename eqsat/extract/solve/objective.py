@@ -11,12 +11,14 @@ MEMORY = "memory"  # the goal that is no sum
 class Objective:
     """Minimise Σ weight · goal within caps.
 
-    `among`: options that answers within the caps hold, if that is known already.
+    `among`: options that answers within the caps hold, if that is known already. `pairs`: where
+    necessity does not tell which of two items comes first, a literal does (`anyrows`).
     """
 
     weights: dict[str, int]
     caps: dict[str, int]
     among: tuple[int, ...] | None = None
+    pairs: bool = False
 
     @property
     def is_peak(self) -> bool:
