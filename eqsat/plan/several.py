@@ -30,7 +30,7 @@ def plan(nest: Nest, machine: Machine, planner: Callable[[Nest, Machine], Plan])
     parts = parts_of(nest)
     if len(parts) < 2:
         raise NoNest("all stores share loops")
-    plans = tuple(planner(p, machine) for p in parts)
+    plans = tuple(planner(p.anonymous(), machine) for p in parts)
     return Several(
         items=sum(p.items for p in plans),
         scratch_bytes=max(p.scratch_bytes for p in plans),
