@@ -155,6 +155,13 @@ class Nest:
     stores: tuple[Store, ...]
     bounds: tuple[Bound, ...] = ()
 
+    def __hash__(self) -> int:
+        return self._hash  # nests are long, and looked up again and again
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.sizes, self.stages, self.stores, self.bounds))
+
     @cached_property
     def accesses(self) -> tuple[Access, ...]:
         """All reads in the order of the stages, then all writes; lookups' own reads not."""
