@@ -155,6 +155,13 @@ class Nest:
     stores: tuple[Store, ...]
     bounds: tuple[Bound, ...] = ()
 
+    def __hash__(self) -> int:
+        return self._hash  # nests are long, and looked up again and again
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.sizes, self.stages, self.stores, self.bounds))
+
     @cached_property
     def accesses(self) -> tuple[Access, ...]:
         """All reads in the order of the stages, then all writes; lookups' own reads not."""
@@ -173,6 +180,11 @@ class Nest:
         """Buffers written, in the order of the stores: the kernel's results."""
         return tuple(dict.fromkeys(s.access.buffer for s in self.stores))
 
+    @property
+    def buffers(self) -> tuple[int, ...]:
+        """All that is read, then what else is written."""
+        return tuple(dict.fromkeys((*self.reads, *self.writes)))
+
     def points(self, loops: Iterable[int]) -> int:
         """How many points these loops have, bounds aside."""
         return math.prod(self.sizes[i] for i in loops)
@@ -182,6 +194,10 @@ class Nest:
         stages = [s.renumbered(numbers) for s in self.stages]
         stores = [s.renumbered(numbers) for s in self.stores]
         return Nest(self.sizes, tuple(stages), tuple(stores), self.bounds)
+
+    def anonymous(self) -> Nest:
+        """The same nest with buffers numbered in their order, and members by -1."""
+        return self.renumbered(_Unnumbered({b: i for i, b in enumerate(self.buffers)}))
 
     def to_text(self) -> str:
         """Loops, then a line per stage and per store."""
@@ -205,6 +221,13 @@ class Nest:
         return "\n".join(lines) + "\n"
 
     __str__ = to_text
+
+
+class _Unnumbered(dict[int, int]):
+    """Numbers of buffers, and of members, whose names are left out."""
+
+    def __missing__(self, _: int) -> int:
+        return -1
 
 
 def _affine(strides: tuple[int, ...], base: int) -> str:

@@ -8,7 +8,7 @@ and the price of a dispatch is that of its plan: `Work` counts what the kernel d
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from eqsat.model.restore import restored
 
@@ -160,6 +160,12 @@ class Plan:
 
     def __init_subclass__(cls) -> None:
         _KINDS[cls.kind] = cls
+
+    def changed(self, **fields: Any) -> Self:
+        """The same plan with other fields: `dataclasses.replace`, which is slow for so many."""
+        made = object.__new__(type(self))
+        vars(made).update(vars(self), **fields)
+        return made
 
     def to_text(self) -> str:
         """One line, in the field's words: vector and row loop, register tile, blocks, scratch."""

@@ -6,7 +6,6 @@ What is tiled how is chosen by `plan.tiling`; here a choice gets its numbers.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 from eqsat.model.nest import Access, Nest
 from eqsat.model.plan import Machine
@@ -39,11 +38,11 @@ def blocked(
     most = max(1, free // per_row) if count > 1 else 1
     row_tiles = -(-count // most)
     panels = panel_count(nest, own)
-    one = replace(own, rows=-(-count // row_tiles), row_tiles=row_tiles, panels=panels)
+    one = own.changed(rows=-(-count // row_tiles), row_tiles=row_tiles, panels=panels)
     if one.windows:
         return _prefetching(nest, roles, _beside_window(nest, roles, one, machine))
     one = _reduction_blocks(nest, roles, one, machine, streamed)
-    one = replace(one, in_registers=_light(nest, roles, one))
+    one = one.changed(in_registers=_light(nest, roles, one))
     sizes = Blocking(nest, one, roles)
     if one.goes_down:
         return strip_blocks(nest, roles, one, machine)
@@ -54,12 +53,12 @@ def blocked(
     room = max(1.0, share / (element * one.rows * max(sizes.block_k, 1)))
     tile_block = -(-sizes.tiles // max(1, round(sizes.tiles / room)))
     panel_block = one.panels if one.copied[0] or streamed else 1
-    one = replace(one, tile_block=tile_block, panel_block=panel_block)
+    one = one.changed(tile_block=tile_block, panel_block=panel_block)
     one = split(nest, roles, one, machine)
     if streamed and _is_in_order(nest, roles, one):
-        return replace(one, in_order=True)
+        return one.changed(in_order=True)
     if _may_shift(nest, roles, one, machine):
-        return replace(one, shifted=True)
+        return one.changed(shifted=True)
     return _prefetching(nest, roles, one)
 
 
@@ -69,7 +68,7 @@ def _beside_window(nest: Nest, roles: ProductRoles, one: Tiling, machine: Machin
     l2 = machine.caches[:2][-1]
     for share in (WINDOWED, PANEL):
         cut = _reduction_blocks(nest, roles, one, machine, share=share)
-        found = replace(cut, in_registers=_light(nest, roles, cut))
+        found = cut.changed(in_registers=_light(nest, roles, cut))
         found = window_blocks(nest, roles, found, machine)
         sizes = Blocking(nest, found, roles)
         panel = sizes.block_k * sizes.panel_row
@@ -127,7 +126,7 @@ def _reduction_blocks(
 ) -> Tiling:  # fmt: skip
     """Blocks of the reduction for the caches, and the part of a block that registers sum."""
     if not one.reduced:
-        return replace(one, k_block=1, k_blocks=1, chain=(0, 1))
+        return one.changed(k_block=1, k_blocks=1, chain=(0, 1))
     first = nest.sizes[one.reduced[0]]
     inner = nest.points(one.reduced[1:])
     l2 = machine.caches[:2][-1]
@@ -139,10 +138,10 @@ def _reduction_blocks(
         blocks = -(-first // max(room, 1))
         k_block = _multiple(-(-first // blocks), UNROLL if inner == 1 else 1)
     if roles.dtype != "f32":  # exact however long
-        return replace(one, k_block=k_block, k_blocks=-(-first // k_block), chain=(0, k_block))
+        return one.changed(k_block=k_block, k_blocks=-(-first // k_block), chain=(0, k_block))
     groups = roles.batch and not one.vector_rows
     if one.windows and groups and first * inner <= CHAIN:  # XLA's sums are short there, too
-        return replace(one, k_block=k_block, k_blocks=-(-first // k_block), chain=(0, 1))
+        return one.changed(k_block=k_block, k_blocks=-(-first // k_block), chain=(0, 1))
     level = len(one.reduced) - 1
     points = nest.sizes[one.reduced[level]] if level else k_block
     while level and points * nest.sizes[one.reduced[level - 1]] <= CHAIN:
@@ -154,8 +153,8 @@ def _reduction_blocks(
     inside = math.prod(nest.sizes[i] for i in one.reduced[level + 1 :])
     parts = max(1, -(-own * inside // CHAIN))
     length = _multiple(-(-own // parts), UNROLL if level == len(one.reduced) - 1 else 1)
-    return replace(
-        one, k_block=k_block, k_blocks=-(-first // k_block), chain=(level, min(length, own))
+    return one.changed(
+        k_block=k_block, k_blocks=-(-first // k_block), chain=(level, min(length, own))
     )
 
 
@@ -203,11 +202,11 @@ def _several_items(nest: Nest, roles: ProductRoles, one: Tiling, machine: Machin
         groups = min(one.panels, -(-wanted // (cells * sizes.row_blocks)))
         if one.k_block <= STREAMED < one.k_block * one.k_blocks:  # in order, so not in short runs
             groups = min(groups, max(1, one.panels * sizes.panel_row // STREAM_RUN))
-        one = replace(one, panel_block=-(-one.panels // groups))
+        one = one.changed(panel_block=-(-one.panels // groups))
         sizes = Blocking(nest, one, roles)
     missing = -(-wanted // (cells * sizes.row_blocks * sizes.groups))
     if missing > 1 and not one.copied[1]:
-        one = replace(one, tile_block=max(1, -(-one.tile_block // missing)))
+        one = one.changed(tile_block=max(1, -(-one.tile_block // missing)))
     return one
 
 
@@ -216,10 +215,10 @@ def _evenly(nest: Nest, roles: ProductRoles, one: Tiling) -> Tiling:
     sizes, cells = Blocking(nest, one, roles), nest.points(one.batch)
     if not one.copied[1]:
         each = cells * sizes.groups
-        return replace(one, tile_block=even_blocks(sizes.tiles, one.tile_block, each))
+        return one.changed(tile_block=even_blocks(sizes.tiles, one.tile_block, each))
     if not one.copied[0]:
         each = cells * sizes.row_blocks
-        return replace(one, panel_block=even_blocks(one.panels, one.panel_block, each))
+        return one.changed(panel_block=even_blocks(one.panels, one.panel_block, each))
     return one
 
 
@@ -230,27 +229,27 @@ def _prefetching(nest: Nest, roles: ProductRoles, one: Tiling) -> Tiling:
     if b is None or one.panels == 1:
         return one
     if one.fused > 1:
-        return replace(one, prefetch=1) if _follows_itself(nest, one, b) else one
+        return one.changed(prefetch=1) if _follows_itself(nest, one, b) else one
     if one.windows:
         return one
     level = _asking_level(one, b)
     if level is None:
         return one
-    one = replace(one, asking=level)
+    one = one.changed(asking=level)
     if one.k_blocks > 1 and one.k_block > STREAMED:
         return one
     if nest.points(one.reduced) < 4 * UNROLL:
         return one
     if level < len(one.reduced) - 1:  # a row a turn
-        return replace(one, prefetch=1) if one.tile_block == 1 else one
+        return one.changed(prefetch=1) if one.tile_block == 1 else one
     short = one.lanes <= 4  # they leave no register for the number of a turn
     if b.strides[one.vector_loop] == 1:
         turns = 1 if short else 1 << max(one.tile_block // UNROLL, 1).bit_length() - 1
-        return replace(one, prefetch=-(-UNROLL // one.tile_block), prefetch_turns=turns)
+        return one.changed(prefetch=-(-UNROLL // one.tile_block), prefetch_turns=turns)
     if one.copied[1] and b.strides[one.reduced[-1]] == 1 and one.wide == 1 and not short:
         turns = Blocking(nest, one, roles).line // UNROLL
         columns = -(-one.vectors * one.lanes // (turns * one.tile_block))
-        return replace(one, prefetch=columns, prefetch_turns=turns)
+        return one.changed(prefetch=columns, prefetch_turns=turns)
     return one
 
 

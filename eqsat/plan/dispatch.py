@@ -66,7 +66,7 @@ class Planner:
         Where a result may lie in the bytes of what is read no more, and few of its points change,
         that is priced: the plan is of the nest over these.
         """
-        number = _numbers(nest)
+        number = {b: i for i, b in enumerate(nest.buffers)}
         alike, chosen = plan_alike(nest, self.target.machine)
         kept = {number[w] for w in weights if w in number}
         gone = [number[b] for b in known.dying if b in number]
@@ -89,20 +89,8 @@ class Planner:
 
 def plan_alike(nest: Nest, machine: Machine) -> tuple[Nest, Plan | str]:
     """A nest with its buffers numbered anew, and its plan, or why there is none."""
-    alike = nest.renumbered(_Unnumbered(_numbers(nest)))
+    alike = nest.anonymous()
     return alike, _plan(alike, machine)
-
-
-def _numbers(nest: Nest) -> dict[int, int]:
-    """A number for every buffer that it reads or writes, in their order."""
-    return {b: i for i, b in enumerate(dict.fromkeys((*nest.reads, *nest.writes)))}
-
-
-class _Unnumbered(dict[int, int]):
-    """Names of buffers; those of the members do not matter to a plan."""
-
-    def __missing__(self, _: int) -> int:
-        return -1
 
 
 def planner_of(egraph: EGraph, target: Target) -> Planner:

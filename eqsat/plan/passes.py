@@ -40,6 +40,9 @@ class Dependences:
 
     def __init__(self, nest: Nest):
         self.nest = nest
+        self._evaluated: dict[Sweep, tuple[int, ...]] = {}
+        self._accesses: dict[tuple[Sweep, frozenset[int]], tuple[Access, ...]] = {}
+        self._steps: dict[tuple[tuple[int, ...], int], tuple[int, int]] = {}
 
     @cached_property
     def needs(self) -> list[Loops]:
@@ -114,18 +117,39 @@ class Dependences:
         yield from group.stages
         yield from (self.nest.stores[i].stage for i in group.stores)
 
-    def evaluated(self, group: Sweep) -> list[int]:
+    def evaluated(self, group: Sweep) -> tuple[int, ...]:
         """Stages without a reduction that a pass needs, those it stores included, in order."""
+        if group not in self._evaluated:
+            self._evaluated[group] = self._evaluated_by(group)
+        return self._evaluated[group]
+
+    def _evaluated_by(self, group: Sweep) -> tuple[int, ...]:
         stages = self.nest.stages
         starts = [i for i in self.roots(group) if not stages[i].combine]
         starts += [a for i in group.stages for a in stages_read(stages[i].arguments)]
-        return needed(self.nest, starts, lambda i: bool(stages[i].combine))
+        return tuple(needed(self.nest, starts, lambda i: bool(stages[i].combine)))
 
-    def accesses(self, group: Sweep, kept: Iterable[int] = ()) -> list[Access]:
+    def accesses(self, group: Sweep, kept: Iterable[int] = ()) -> tuple[Access, ...]:
         """What a pass reads from buffers, each once; kept: stages that come from scratch."""
-        stages = [i for i in (*self.evaluated(group), *group.stages) if i not in set(kept)]
-        found = (accesses_read(self.nest.stages[i].arguments) for i in stages)
-        return list(dict.fromkeys(chain.from_iterable(found)))
+        key = group, frozenset(kept)
+        if key not in self._accesses:
+            stages = [i for i in (*self.evaluated(group), *group.stages) if i not in key[1]]
+            found = (accesses_read(self.nest.stages[i].arguments) for i in stages)
+            self._accesses[key] = tuple(dict.fromkeys(chain.from_iterable(found)))
+        return self._accesses[key]
+
+    def steps(self, stores: tuple[int, ...], loop: int) -> tuple[int, int]:
+        """How far a loop steps at most in what these stores write, and in what the nest reads."""
+        key = stores, loop
+        if key not in self._steps:
+            written = [abs(self.nest.stores[i].access.strides[loop]) for i in stores]
+            read = [abs(a.strides[loop]) for a in self._reads]
+            self._steps[key] = max(written, default=0), max(read, default=0)
+        return self._steps[key]
+
+    @cached_property
+    def _reads(self) -> list[Access]:
+        return [a for s in self.nest.stages for a in accesses_read(s.arguments)]
 
 
 @lru_cache(maxsize=16)  # planner, check and generator ask one after the other

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 
 from eqsat.model.nest import Nest, NoNest
 from eqsat.model.plan import Machine, Plan
@@ -18,7 +19,16 @@ def plan(nest: Nest, machine: Machine) -> Plan:
     Raises NoNest with the reasons of all kinds if none does.
     """
     if len(several.parts_of(nest)) > 1:
-        return several.plan(nest, machine, plan)
+        return several.plan(nest, machine, _of_part)
+    return _of_one(nest, machine)
+
+
+@lru_cache(maxsize=1_000)
+def _of_part(nest: Nest, machine: Machine) -> Plan:
+    return _of_one(nest, machine)
+
+
+def _of_one(nest: Nest, machine: Machine) -> Plan:
     reasons: list[str] = []
     for planner in PLANNERS:
         try:

@@ -11,8 +11,9 @@ with a constant for what hides behind the longer side. Every part grows with its
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from eqsat.model.devices import PS_PER_SECOND
 from eqsat.model.nest import Access, Nest
@@ -76,9 +77,10 @@ def first_fetches(
     )
 
 
-def touched_bytes(nest: Nest) -> dict[int, float]:
+@lru_cache(maxsize=1_000)
+def touched_bytes(nest: Nest) -> Mapping[int, float]:
     """Per buffer, reads before writes: bytes that its accesses touch, each counted once."""
-    found: dict[int, float] = dict.fromkeys((*nest.reads, *nest.writes), 0.0)
+    found: dict[int, float] = dict.fromkeys(nest.buffers, 0.0)
     for a in _with_indices(nest.accesses):
         found[a.buffer] = max(found[a.buffer], _lines_bytes(nest, a))
     if len(nest.stores) > 1:

@@ -18,7 +18,7 @@ from eqsat.plan import estimate, expressions
 from eqsat.plan.interior import Interior, interior
 from eqsat.plan.passes import Dependences, RowSection, Sweep, dependences
 from eqsat.plan.rowwork import element_bytes, row_work, turned
-from eqsat.plan.stages import access_loops, accesses_read, additions, stages_read, summed
+from eqsat.plan.stages import access_loops, additions, stages_read, summed
 
 ITEM_COST = 4_000  # additions of vectors that a work item is worth at least
 ITEMS = 64  # work items that are enough
@@ -232,7 +232,7 @@ def _made(
     lanes: int,
     square: int,
 ) -> _Choice:
-    outer = _ordered(nest, section, section.outer - {vector})
+    outer = _ordered(passes, section, section.outer - {vector})
     if square >= 0:
         outer = (*(i for i in outer if i != square), square)
     if vector >= 0:
@@ -258,26 +258,21 @@ def _side_by_side(size: int, lanes: int) -> int:
     return next(n for n in (VECTORS, 2, 1) if n == 1 or size % (n * lanes) == 0)
 
 
-def _ordered(nest: Nest, section: RowSection, loops: Iterable[int]) -> tuple[int, ...]:
+def _ordered(passes: Dependences, section: RowSection, loops: Iterable[int]) -> tuple[int, ...]:
     """Loops by how far they step in what is written, then in what is read; the farthest first."""
-    stores = [nest.stores[i].access for i in section.stores]
-    reads = [a for s in nest.stages for a in accesses_read(s.arguments)]
 
-    def step(i: int) -> tuple[int, int]:
-        return (
-            max((abs(a.strides[i]) for a in stores), default=0),
-            max((abs(a.strides[i]) for a in reads), default=0),
-        )
+    def key(i: int) -> tuple[int, int, int]:
+        written, read = passes.steps(section.stores, i)
+        return -written, -read, i
 
-    return tuple(sorted(loops, key=lambda i: (*(-x for x in step(i)), i)))
+    return tuple(sorted(loops, key=key))
 
 
 def _pass(
     nest: Nest, passes: Dependences, group: Sweep, kept: tuple[int, ...], vector: int, widest: int
 ) -> Pass:
     """The loops of a pass in order; with a vector loop of its own where lanes are no rows."""
-    reads = passes.accesses(group)
-    reads += [nest.stores[i].access for i in group.stores]
+    reads = [*passes.accesses(group), *(nest.stores[i].access for i in group.stores)]
 
     def order(loops: Iterable[int]) -> tuple[int, ...]:
         def step(i: int) -> int:

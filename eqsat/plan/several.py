@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, ClassVar
 
 from eqsat.model.nest import Nest, NoNest, Store
@@ -30,7 +31,7 @@ def plan(nest: Nest, machine: Machine, planner: Callable[[Nest, Machine], Plan])
     parts = parts_of(nest)
     if len(parts) < 2:
         raise NoNest("all stores share loops")
-    plans = tuple(planner(p, machine) for p in parts)
+    plans = tuple(planner(p.anonymous(), machine) for p in parts)
     return Several(
         items=sum(p.items for p in plans),
         scratch_bytes=max(p.scratch_bytes for p in plans),
@@ -39,6 +40,7 @@ def plan(nest: Nest, machine: Machine, planner: Callable[[Nest, Machine], Plan])
     )
 
 
+@lru_cache(maxsize=16)  # planner and price ask one after the other
 def parts_of(nest: Nest) -> tuple[Nest, ...]:
     """The nest cut into those whose stores share loops, each with its own loops alone."""
     groups: list[tuple[set[int], list[Store]]] = []

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields, replace
-from functools import reduce
+from dataclasses import dataclass, replace
 
 from eqsat.model.nest import Access, Bound, Nest, Stage, Store
 from eqsat.model.plan import Work
@@ -16,10 +15,10 @@ Strides = tuple[int, ...]
 
 def access_loops(a: Access | Bound) -> Loops:
     """Loops that an access or bound depends on, by its lookups and bounds too."""
-    found = {i for i, s in enumerate(a.strides) if s}
-    if isinstance(a, Access):
+    found = [i for i, s in enumerate(a.strides) if s]
+    if isinstance(a, Access) and (a.bounds or a.lookups):
         for x in (*a.bounds, *a.indices):
-            found |= access_loops(x)
+            found += access_loops(x)
     return frozenset(found)
 
 
@@ -70,10 +69,21 @@ def combining(nest: Nest, stages: Iterable[int]) -> float:
 def summed(works: Iterable[Work]) -> Work:
     """What several pieces of work are together."""
 
-    def both(one: Work, other: Work) -> Work:
-        return Work(*(getattr(one, f.name) + getattr(other, f.name) for f in fields(Work)))
-
-    return reduce(both, works, Work(items=0))
+    total = Work(items=0)
+    for w in works:
+        total = Work(
+            total.fma + w.fma,
+            total.loads + w.loads,
+            total.scalar + w.scalar,
+            total.strided + w.strided,
+            total.pages + w.pages,
+            total.tiles + w.tiles,
+            total.items + w.items,
+            total.copied + w.copied,
+            total.streams + w.streams,
+            total.loops + w.loops,
+        )
+    return total
 
 
 def row_stride(nest: Nest, row_loops: tuple[int, ...], access: Access) -> int | None:

@@ -8,8 +8,6 @@ nearest cache where whole rows of an image do not.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from eqsat.model.nest import Access, Nest
 from eqsat.model.plan import Machine
 from eqsat.plan.contraction import Blocking, Tiling
@@ -89,7 +87,7 @@ def strip_blocks(nest: Nest, roles: ProductRoles, one: Tiling, machine: Machine)
     cells = nest.points(one.batch) * one.row_tiles * -(-one.panels // panel_block)
     missing = -(-min(max(machine.cores, 2), max(worth, 1)) // cells)
     down = nest.points(one.outer_rows)
-    return replace(one, tile_block=-(-down // min(missing, down)), panel_block=panel_block)
+    return one.changed(tile_block=-(-down // min(missing, down)), panel_block=panel_block)
 
 
 def _strip_bytes(sizes: Blocking) -> float:

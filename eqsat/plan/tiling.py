@@ -7,7 +7,6 @@ and the caches. Candidates are few, so all are estimated.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from eqsat.model.nest import Nest, NoNest
 from eqsat.model.plan import Machine
@@ -55,7 +54,7 @@ def _finished(nest: Nest, roles: ProductRoles, c: Tiling, machine: Machine) -> T
     sizes = Blocking(nest, c, roles)
     items = nest.points(c.batch) * sizes.row_blocks * sizes.groups
     work = estimate.tiled_work(sizes, machine, items)
-    return replace(c, items=items, scratch_bytes=sizes.scratch[-1], work=work)
+    return c.changed(items=items, scratch_bytes=sizes.scratch[-1], work=work)
 
 
 def _candidates(nest: Nest, roles: ProductRoles, machine: Machine) -> Iterator[Tiling]:
@@ -64,8 +63,7 @@ def _candidates(nest: Nest, roles: ProductRoles, machine: Machine) -> Iterator[T
         rows, columns = roles.only[::-1] if swapped else roles.only
         base = Tiling(swapped=swapped, batch=roles.batch, extra=roles.extra, lanes=machine.lanes(4))
         for v in _vector_loops(nest, a, b, columns, roles.batch):
-            own = replace(
-                base,
+            own = base.changed(
                 vector_loop=v,
                 vector_rows=v in roles.batch,
                 batch=tuple(i for i in roles.batch if i != v),
@@ -110,18 +108,17 @@ def _tiled(
             if copy_a and not must_a and (own.vector_rows or not _may_copy(nest, a, rows)):
                 continue
             row_loops, outer = _rows(nest, a, rows, copy_a)
-            one = replace(
-                own,
+            one = own.changed(
                 row_loops=row_loops,
                 outer_rows=outer,
                 reduced=reduced,
                 copied=(copy_a, copy_b),
             )
             if _may_stream(nest, one, b):
-                narrow = replace(one, vectors=_streamed_vectors(nest, one, b))
+                narrow = one.changed(vectors=_streamed_vectors(nest, one, b))
                 yield blocked(nest, roles, narrow, machine, streamed=True)
                 continue
-            sized = [replace(one, vectors=n, wide=w) for n, w in _panels(nest, one, b, machine)]
+            sized = [one.changed(vectors=n, wide=w) for n, w in _panels(nest, one, b, machine)]
             yield from (blocked(nest, roles, x, machine) for x in sized)
 
 
@@ -135,8 +132,7 @@ def _fused(
     if roles.dtype != "i32" or own.vector_rows or together == 1:
         return
     row_loops, outer = _rows(nest, a, rows, copied=True)
-    one = replace(
-        own,
+    one = own.changed(
         row_loops=row_loops,
         outer_rows=outer,
         reduced=reduced,
@@ -144,7 +140,7 @@ def _fused(
         fused=together,
     )
     for n, w in _panels(nest, one, b, machine):
-        yield blocked(nest, roles, replace(one, vectors=n, wide=w), machine)
+        yield blocked(nest, roles, one.changed(vectors=n, wide=w), machine)
 
 
 def _windowed(
@@ -162,8 +158,7 @@ def _windowed(
     must_b = _must_copy(nest, b, own, ()) or (b.direct and b.direct.strides[own.vector_loop] != 1)
     must_b = must_b or in_groups
     row_loops, outer = _rows(nest, a, rows, copied=False)
-    one = replace(
-        own,
+    one = own.changed(
         row_loops=row_loops,
         outer_rows=outer[-1:],
         batch=(*own.batch, *outer[:-1]),
@@ -175,11 +170,11 @@ def _windowed(
     for n, w in _panels(nest, one, b, machine):
         for copy_b in (True,) if must_b else (False, True):
             if w == 1 and (must_b or not own.vector_rows or not copy_b):
-                sized = replace(one, vectors=n, wide=w, copied=(False, copy_b))
+                sized = one.changed(vectors=n, wide=w, copied=(False, copy_b))
                 for order in orders:
                     together = _groups(nest, a, b, found, order, machine) if in_groups else 1
                     if together:
-                        tiled = replace(sized, reduced=order, fused=together)
+                        tiled = sized.changed(reduced=order, fused=together)
                         yield blocked(nest, roles, tiled, machine)
 
 
@@ -208,7 +203,7 @@ def _strips(
     one = _beside_pads(own, row_loops, outer, order)
     along = -(-nest.sizes[own.vector_loop] // own.lanes)
     for n in range(1, min(2, along) + 1):
-        yield blocked(nest, roles, replace(one, vectors=n), machine)
+        yield blocked(nest, roles, one.changed(vectors=n), machine)
 
 
 def _beside_pads(
@@ -216,8 +211,8 @@ def _beside_pads(
 ) -> Tiling:
     """Rows that are read where they lie, so that pads can be left out."""
     batch = (*own.batch, *outer[:-1])
-    return replace(
-        own, row_loops=rows, outer_rows=outer[-1:], batch=batch, reduced=reduced, strips=True
+    return own.changed(
+        row_loops=rows, outer_rows=outer[-1:], batch=batch, reduced=reduced, strips=True
     )
 
 
@@ -241,7 +236,7 @@ def _apart_from_pads(
         return
     one = _beside_pads(own, row_loops, outer, (*taps, *inner))
     for n, w in _panels(nest, one, b, machine):
-        made = blocked(nest, roles, replace(one, vectors=n, wide=w), machine)
+        made = blocked(nest, roles, one.changed(vectors=n, wide=w), machine)
         sizes = Blocking(nest, made, roles)
         if leaves_much_out(sizes) and not _cuts_taps(sizes):
             yield made
@@ -300,8 +295,7 @@ def _dots(
     dot, column = next(fitting, 1), nest.sizes[both[0]] * fetched_bytes(b)
     # as many lines from memory are on their way then; from a cache that is near they take its sets
     is_far = column >= LONG_COLUMN and nest.points(b.loops) * fetched_bytes(b) > machine.caches[-1]
-    one = replace(
-        own,
+    one = own.changed(
         dot=16 if count == 1 and dot == 8 and is_far else dot,
         row_loops=rows,
         reduced=reduced,
@@ -310,7 +304,7 @@ def _dots(
         chain=(0, nest.sizes[reduced[0]]),
         in_registers=False,
     )
-    one = replace(one, panels=panel_count(nest, one))
+    one = one.changed(panels=panel_count(nest, one))
     yield split(nest, roles, one, machine)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import replace
 
 from eqsat.model.nest import Nest
 from eqsat.model.plan import Machine
@@ -23,7 +22,7 @@ def window_blocks(nest: Nest, roles: ProductRoles, one: Tiling, machine: Machine
 
     def of(points: int) -> Tiling:
         panel_block = 1 if one.vector_rows else one.panels
-        return replace(one, tile_block=points * each, panel_block=panel_block)
+        return one.changed(tile_block=points * each, panel_block=panel_block)
 
     def nbytes(points: int) -> int:
         sizes = Blocking(nest, of(points), roles)
@@ -39,5 +38,5 @@ def window_blocks(nest: Nest, roles: ProductRoles, one: Tiling, machine: Machine
     panels *= Blocking(nest, one, roles).copied_bytes
     if not one.vector_rows and one.panels >= missing and panels > nbytes(-(-most // blocks)):
         panel_block = even_blocks(one.panels, -(-one.panels // missing), cells * blocks)
-        return replace(of(-(-most // blocks)), panel_block=panel_block)
+        return of(-(-most // blocks)).changed(panel_block=panel_block)
     return of(even_blocks(most, -(-most // min(most, blocks * missing)), cells))

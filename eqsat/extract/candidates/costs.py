@@ -188,7 +188,8 @@ class Costs(NodePrices):
         machine, c = self.target.machine, self.target.kernels.constants
         dtype = self.space.type(self.space.egraph.nodes[node].children[0]).dtype
         lanes = machine.vector_bytes * 8 / DTYPES[dtype][0]
-        planned = runs / lanes * min(c.fma_ps, c.scalar_ps) / machine.cores
+        products = runs * self.beside_pads[node]
+        planned = products / lanes * min(c.fma_ps, c.scalar_ps) / machine.cores
         return min(planned, self.compute_ps(node, runs))
 
     def wider_ps(self, c: Candidate, extra: Sequence[int]) -> int:

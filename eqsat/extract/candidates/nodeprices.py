@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
 from eqsat.extract.candidates.fusionrules import iterations
-from eqsat.extract.candidates.space import Space
+from eqsat.extract.candidates.space import MOVING, Space
+from eqsat.model.attr import Attr
 from eqsat.model.devices import PS_PER_SECOND
 from eqsat.model.egraph import ENode
 from eqsat.model.foreign import Custom
 from eqsat.model.generic import Generic
 from eqsat.model.layout import Layout
+from eqsat.model.movement import Move
 from eqsat.model.precision import NONE
 from eqsat.model.target import Memory, Target
 from eqsat.ops.contractions.roles import contraction_roles
@@ -188,6 +191,50 @@ class NodePrices:
         precision = n.attr.precision if isinstance(n.attr, Generic) else NONE
         return self.target.rate(dtype, precision)
 
+    # ---- what is computed of a node -----------------------------------------------------------
+    @cached_property
+    def beside_pads(self) -> tuple[float, ...]:
+        """Per contraction the least share of its products that read no pad; of other nodes 1.
+
+        Plans of windows leave the others out.
+        """
+        nodes, kinds = self.space.egraph.nodes, self.space.kinds
+        if all(n.op != "pad" for n in nodes):
+            return (1.0,) * len(nodes)
+        every = range(len(nodes))
+        return tuple(self._beside_pads(i) if kinds[i] == "contraction" else 1.0 for i in every)
+
+    def _beside_pads(self, node: int) -> float:
+        nodes, value = self.space.egraph.nodes, self.space.value
+        g, lost = nodes[node].attr, 0.0
+        assert isinstance(g, Generic)
+        for operand, c in enumerate(nodes[node].children):
+            pads = [p for p in self.below([self.space.buffer[c]]) if nodes[p].op == "pad"]
+            own = [p for p in pads if nodes[p].eclass == c]
+            if pads and (not own or any(value[nodes[p].eclass] != value[c] for p in pads)):
+                return 0.0  # another op is between, or the pad of another value
+            lost += max((_of_pads(g, operand, nodes[p].attr) for p in own), default=0.0)
+        return max(0.0, 1.0 - lost)
+
+    def below(self, buffers: Iterable[int]) -> set[int]:
+        """The nodes without a sum that compute for these buffers, in one dispatch or others."""
+        found, left = set[int](), list(buffers)
+        while left:
+            for i in self._makers.get(left.pop(), ()):
+                if i not in found and self.space.kinds[i] in ("elementwise", *MOVING, "move"):
+                    found.add(i)
+                    left += self.space.operands[i]
+        return found
+
+    @cached_property
+    def _makers(self) -> dict[int, list[int]]:
+        """Per buffer: the nodes that make it."""
+        found: dict[int, list[int]] = {}
+        for i, made in enumerate(self.space.made):
+            for b in made:
+                found.setdefault(b, []).append(i)
+        return found
+
     @cached_property
     def iterations(self) -> tuple[int, ...]:
         """Per node: how often its body runs if it runs once."""
@@ -203,3 +250,17 @@ class NodePrices:
             case Custom():
                 return n.attr.operations
         return 0
+
+
+def _of_pads(g: Generic, operand: int, pad: Attr) -> float:
+    """The share of a contraction's products that read pads of an operand, at the most."""
+    assert isinstance(pad, Move)
+    (source,), (low, *_) = pad.sources, pad.args
+    lost = 0.0
+    for index, start, size, whole in zip(g.maps[operand], low, source, pad.shape, strict=True):
+        if size == whole:
+            continue
+        loops = [range(0, g.sizes[d] * s, s) for d, s in index.terms]
+        values = [index.constant + sum(at) for at in itertools.product(*loops)]
+        lost += sum(not start <= v < start + size for v in values) / max(len(values), 1)
+    return lost

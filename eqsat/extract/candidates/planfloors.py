@@ -9,7 +9,7 @@ others read in part only, and bodies that a plan may move, share or put off.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -17,7 +17,7 @@ import numpy as np
 
 from eqsat.extract.candidates.costs import Costs
 from eqsat.extract.candidates.planned import PlanPrices
-from eqsat.extract.candidates.space import MOVING, Space
+from eqsat.extract.candidates.space import Space
 from eqsat.extract.ragged import Ints, Mask, Ragged
 from eqsat.model.devices import PS_PER_SECOND
 from eqsat.model.generic import Generic
@@ -174,7 +174,9 @@ class FloorFacts:
         # of what an update in place chooses, it may compute and read a few points
         every = np.arange(len(self.nodes))
         self.is_update = np.isin(every, sorted(space.updates))
-        self.is_in_part = np.isin(every, sorted(_below(space, space.updates)))
+        written = [b for i in space.updates for b in space.operands[i]]
+        in_part = space.updates | self.costs.below(written)
+        self.is_in_part = np.isin(every, sorted(in_part))
         types = [space.type(b) for b in range(len(space.buffer))]
         self.element_bytes = np.array([element_bytes(t.dtype) for t in types])
         sizes = np.array([t.size for t in types], dtype=float)
@@ -215,6 +217,7 @@ class FloorFacts:
         is_plain = ~self.is_contraction & ~self.is_product
         is_known = np.array([g is not None for g in generics])
         contraction = points * min(c.fma_ps, 2 * c.scalar_ps) / self._products_at_once()
+        contraction *= np.array(self.costs.beside_pads)
         self.contraction_ps = np.where(self.is_contraction & is_known, contraction, 0.0)
         self.sum_ps = np.where(self.is_root & ~self.is_contraction & is_known, sums, 0.0)
         body = np.where(self.is_in_part, 0.0, body)
@@ -303,21 +306,6 @@ class FloorFacts:
                 found.append(m)
             whole |= {b for b, w in zip(space.operands[m], self.whole[m], strict=True) if w}
         return found, [b for b in reads if b in whole]
-
-
-def _below(space: Space, nodes: Collection[int]) -> set[int]:
-    """These nodes, and those without a sum that compute for them, in one dispatch or others."""
-    found, left = set(nodes), list(nodes)
-    makers: dict[int, list[int]] = {}
-    for i, b in ((i, b) for i, made in enumerate(space.made) for b in made) if nodes else ():
-        makers.setdefault(b, []).append(i)
-    while left:
-        for b in space.operands[left.pop()]:
-            for i in makers.get(b, ()):
-                if i not in found and space.kinds[i] in ("elementwise", *MOVING, "move"):
-                    found.add(i)
-                    left.append(i)
-    return found
 
 
 def _single(attr: object) -> Generic | None:

@@ -6,12 +6,12 @@ theirs. So a dispatch is named by its ops with numbers of its own, and is planne
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import count
 
 from eqsat.extract.candidates.space import Space
+from eqsat.model.attr import Attr
 from eqsat.model.movement import Reshape
 from eqsat.model.nest import Nest, NoNest
 from eqsat.model.ops import SAME_BYTES
@@ -59,21 +59,16 @@ class PlanPrices:
 
     def parts(self, members: Sequence[int], reads: Sequence[int], writes: Sequence[int]) -> Parts:
         """The parts of the price of the dispatch's plan; NoNest if it has none."""
-        buffer = self.space.buffer
-        weights = [r for r in reads if buffer[r] in self.weights]
-        nest = self.nest(members, reads, writes)
-        return self._planner(nest, weights, self._known_of(reads, writes))[1]
+        space, types = self.space, self.space.egraph.types
 
-    def _known_of(self, reads: Sequence[int], writes: Sequence[int]) -> KnownReads:
-        """What may be written in place, and which of them count."""
-        space, buffer, types = self.space, self.space.buffer, self.space.egraph.types
+        def places(buffers: frozenset[int]) -> tuple[int, ...]:
+            return tuple([i for i, r in enumerate(reads) if space.buffer[r] in buffers])
+
         made = {types[w] for w in writes}
-        donated, dying, lines = (
-            [r for r in reads if buffer[r] in found]
-            for found in (space.donated, space.dying, space.lines)
-        )
-        dying = [r for r in dying if types[r] in made]
-        return KnownReads(tuple(donated), tuple(dying), frozenset(lines))
+        dying = tuple([i for i in places(space.dying) if types[reads[i]] in made])
+        known = KnownReads(places(space.donated), dying, frozenset(places(space.lines)))
+        nest = self.nest(members, reads, writes)
+        return self._planner(nest, places(self.weights), known)[1]
 
     @cached_property
     def _known(self) -> dict[Structure, int | None]:
@@ -124,43 +119,41 @@ class PlanPrices:
 
     # ---- its ops -----------------------------------------------------------------------------
     def nest(self, members: Sequence[int], reads: Iterable[int], writes: Iterable[int]) -> Nest:
-        """The nest of a group; buffers are named by the classes they are read or made as.
+        """The nest of a group; what is read is named by its place in `reads`, the rest by others.
 
         NoNest if it is none.
         """
         space, egraph = self.space, self.space.egraph
         buffer, types, nodes = space.buffer, egraph.types, egraph.nodes
-        ops = [Member(r, "", nodes[members[0]].attr, (), types[r]) for r in reads]
-        outside = {o.number: o.number for o in ops}
-        inside: dict[int, int] = {}  # class -> number of the op it is computed by
-        views = count(len(types))
+        ops: list[Member] = []
+        read, made = dict[int, int](), dict[int, int]()  # class -> place of the op
+
+        def add(eclass: int, op: str, attr: Attr, operands: tuple[int, ...] = ()) -> int:
+            ops.append(Member(len(ops), op, attr, operands, types[eclass]))
+            return len(ops) - 1
 
         def seen(eclass: int) -> int:
             """A class, or another shape of its bytes as that class."""
-            for known in (inside, outside):
+            for known in (made, read):
                 if eclass in known:
                     return known[eclass]
-                for c in known:
+                for c, place in known.items():
                     if buffer[c] == buffer[eclass]:
                         attr = Reshape(space.type(c).shape, space.type(eclass).shape)
-                        ops.append(
-                            Member(view := next(views), "reshape", attr, (known[c],), types[eclass])
-                        )
-                        return view
+                        return add(eclass, "reshape", attr, (place,))
             raise KeyError(eclass)
 
+        for r in reads:
+            read[r] = add(r, "", nodes[members[0]].attr)
         for m in members:
             n = nodes[m]
-            operands = tuple([seen(c) for c in n.children])
-            ops.append(Member(n.eclass, n.op, n.attr, operands, types[n.eclass]))
-            inside[n.eclass] = n.eclass
+            made[n.eclass] = add(n.eclass, n.op, n.attr, tuple([seen(c) for c in n.children]))
         written = [seen(w) for w in writes]
-        at = {o.number: o for o in ops}
-        return nest_of(ops, outside, [_written(at, w) for w in written])
+        return nest_of(ops, read.values(), [_written(ops, w) for w in written])
 
 
-def _written(ops: Mapping[int, Member], number: int) -> int:
+def _written(ops: Sequence[Member], place: int) -> int:
     """The op that writes the buffer of a result, views looked through."""
-    while ops[number].op in SAME_BYTES:
-        (number,) = ops[number].operands
-    return number
+    while ops[place].op in SAME_BYTES:
+        (place,) = ops[place].operands
+    return place

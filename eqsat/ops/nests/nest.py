@@ -80,7 +80,7 @@ def nest_of(ops: Iterable[Member], reads: Iterable[int], writes: Iterable[int]) 
     numbers = [m.number for m in records]
     if isinstance(found, str):
         raise NoNest(re.sub(r"%(\d+)", lambda m: f"%{numbers[int(m[1])]}", found))
-    return found.renumbered(numbers)
+    return found if numbers == list(range(len(numbers))) else found.renumbered(numbers)
 
 
 def nest_of_dispatch(schedule: Schedule, dispatch: Dispatch) -> Nest:
