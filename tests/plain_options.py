@@ -21,14 +21,14 @@ from eqsat.model.deadline import tick
 def plain_options(variants: Variants) -> tuple[Variant, ...]:
     """The options without regard to when they run, found without arrays."""
     sides = variants.pool, variants.costs, variants.candidates, variants.goals
-    return _Plain(*sides, copies=variants.copies).timeless
+    return _Plain(*sides).timeless
 
 
 class _Plain(Variants):
     @cached_property
     def timeless(self) -> tuple[Variant, ...]:
         """The options without regard to when they run; each is at the begin."""
-        return tuple(v for c in self.every for v in self._of(c))
+        return tuple(v for c in self.candidates for v in self._of(c))
 
     def _of(self, c: Candidate) -> list[Variant]:
         tick()
@@ -96,7 +96,7 @@ class _Plain(Variants):
     def read(self) -> frozenset[int]:
         """Buffers some candidate or the caller reads."""
         space = self.pool.space
-        reads = {space.buffer[r] for c in self.every for r in c.reads}
+        reads = {space.buffer[r] for c in self.candidates for r in c.reads}
         return frozenset(reads | set(space.roots))
 
     def _extra_sets(

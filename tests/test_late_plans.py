@@ -73,7 +73,7 @@ def floored_of(program: Program, target: Target) -> FreeOptions:
     space = Space(saturate(merge_elementwise(program), rules, target))
     pool = Pool(Legality(space, target), False, frozenset(GOALS))
     costs = Costs(space, target)
-    found = enumerated(pool, costs).all
+    found = enumerated(pool, costs).candidates
     assert {c.time_ps for c in found} == {UNASKED}
     return FreeOptions.floored(Variants(pool, costs, found, linear_goals(GOALS)))
 

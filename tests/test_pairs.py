@@ -8,13 +8,13 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from eqsat.extract.candidates.families import _components
 from plain_options import plain_options, plain_undominated
 from scipy.sparse.csgraph import connected_components
 
 import eqsat
 from eqsat.extract.candidates.costs import Costs
 from eqsat.extract.candidates.enumeration import enumerated
-from eqsat.extract.candidates.families import _components
 from eqsat.extract.candidates.groups import Candidate, Grower
 from eqsat.extract.candidates.legality import Legality
 from eqsat.extract.candidates.merge import Merger

@@ -31,7 +31,7 @@ def options(
     """How many candidates there are, and what the undominated options do."""
     pool = Pool(Legality(space, target), False, frozenset(goals), keeps_all)
     costs, linear = Costs(space, target), linear_goals(goals)
-    found = enumerated(pool, costs).all
+    found = enumerated(pool, costs).candidates
     counts = [i for i, name in enumerate(linear) if name != TIE_BREAK]
     return len(found), {
         (v.writes, v.reads, v.resident, v.exclusive, tuple([v.adds[i] for i in counts]))

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 from functools import cache
 
-import numpy as np
 import pytest
 
-from eqsat.extract.candidates.columns import Columns
 from eqsat.extract.candidates.costs import Costs
-from eqsat.extract.candidates.listed import CandidateTable
-from eqsat.extract.candidates.orbits import Orbits
+from eqsat.extract.candidates.freeoptions import FreeOptions
 from eqsat.extract.candidates.samekernel import one_of_each_kernel
 from eqsat.extract.candidates.table import OptionTable
-from eqsat.extract.candidates.tabulate import read_by_any, tabulated_of
 from eqsat.extract.candidates.variants import Variants
 from eqsat.extract.lateplans import with_late_plans
+from eqsat.extract.solve.freerows import free_relaxation
 from eqsat.extract.solve.linear import linear_goals
 from eqsat.extract.solve.relax import Relaxation
 from eqsat.lang.programs import parse_program
 from eqsat.lang.rulesets import load_rulesets
 from eqsat.ops.spelling.chains import merge_elementwise
 from eqsat.saturate import saturate
-from tests.test_copies import candidates, small, text_of
+from tests.equal_layers import candidates, small, text_of
+from tests.tabulated import tabulated
 
 CASES = ("nothing differs", "a result of a middle layer")
 
@@ -35,15 +33,7 @@ def variants_of(case: str) -> Variants:
     pool, found = candidates(graph, target)
     costs = Costs(pool.space, target)
     goals = linear_goals(("time", "memory", "dispatches"))
-    return Variants(pool, costs, found.candidates, goals, copies=found.copies)
-
-
-def direct(variants: Variants) -> OptionTable:
-    """The options of all candidates that are no copies, without plans."""
-    every = CandidateTable(variants.candidates, variants.copies)
-    numbers = np.arange(len(variants.candidates))
-    parts = tabulated_of(variants, every, numbers, read_by_any(variants, every))
-    return OptionTable.stacked(list(parts))
+    return Variants(pool, costs, found.candidates, goals)
 
 
 def kernel(variants: Variants, table: OptionTable, row: int) -> tuple[object, ...]:
@@ -60,8 +50,8 @@ def kernel(variants: Variants, table: OptionTable, row: int) -> tuple[object, ..
 @pytest.mark.parametrize("case", CASES)
 def test_each_kernel_is_left_once(case: str):
     variants = variants_of(case)
-    table = direct(variants)
-    kept = one_of_each_kernel(variants.space, table, table)
+    table = tabulated(variants)
+    kept = one_of_each_kernel(variants.space, table)
     space = variants.space
 
     def is_own(row: int) -> bool:
@@ -76,12 +66,15 @@ def test_each_kernel_is_left_once(case: str):
     assert len(kept) < len(table)
 
 
+def relaxed_time(found: FreeOptions) -> Relaxation | None:
+    return free_relaxation(found.problem, tuple(found.variants.goals), {"time": 1})
+
+
 @pytest.mark.parametrize("case", CASES)
-def test_the_bound_by_block_class_is_that_of_all_plans(case: str):
+def test_the_bound_of_late_plans_is_that_of_all_plans(case: str):
     variants = variants_of(case)
-    floored = Columns.found(Orbits.found(variants, floored=True)).presolved()
-    every = Columns.found(Orbits.found(variants)).presolved()
-    exact = every.relaxation("time")
+    floored, every = FreeOptions.floored(variants), FreeOptions.of(variants)
+    exact = relaxed_time(every)
     assert not floored.is_asked.any() and every.is_asked.all() and exact is not None
 
     class Look:
@@ -89,17 +82,17 @@ def test_the_bound_by_block_class_is_that_of_all_plans(case: str):
 
         cap = exact.bound
 
-        def near(self, free: Columns, relaxed: Relaxation) -> None:
+        def near(self, free: FreeOptions, relaxed: Relaxation) -> None:
             assert relaxed.bound == exact.bound
 
     asked = list[int]()
 
-    def relax(few: Columns) -> Relaxation | None:
+    def relax(few: FreeOptions) -> Relaxation | None:
         asked.append(int(few.is_asked.sum()))
-        return few.relaxation("time")
+        return relaxed_time(few)
 
     few = with_late_plans(floored, relax, Look())
     assert few is not None and few.is_asked.all()
-    again = few.relaxation("time")
+    again = relaxed_time(few)
     assert again is not None and again.bound == exact.bound
     assert asked[0] == 0 and len(few) < len(floored)

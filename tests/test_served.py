@@ -41,7 +41,7 @@ def variants() -> Variants:
     egraph = saturate(parse_program(projections()), load_rulesets(["algebra/merge"]), target)
     space = Space(egraph)
     pool, costs = Pool(Legality(space, target), False), Costs(space, target)
-    return Variants(pool, costs, enumerated(pool, costs).all, OWN)
+    return Variants(pool, costs, enumerated(pool, costs).candidates, OWN)
 
 
 def test_a_product_that_may_be_cut_out_of_another_one_is_served_by_both():

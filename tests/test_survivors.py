@@ -34,7 +34,7 @@ def variants_of(target_name: str = "avx512-xla") -> Variants:
     program = merge_elementwise(spelled(ONE))
     space = Space(saturate(program, load_rulesets(["default"]), target))
     pool, costs = Pool(Legality(space, target), False), Costs(space, target)
-    return Variants(pool, costs, enumerated(pool, costs).all, OWN)
+    return Variants(pool, costs, enumerated(pool, costs).candidates, OWN)
 
 
 def least(problem: ExtractionProblem, weights: dict[str, int], caps: dict[str, int]) -> int:

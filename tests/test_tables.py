@@ -33,7 +33,6 @@ from eqsat.lang.targets import load_target
 from eqsat.model.program import Program
 from eqsat.ops.spelling.chains import merge_elementwise
 from eqsat.saturate import saturate
-from tests.test_copies import candidates, graph_of
 from tests.test_fuzz import Maker
 
 # a weight that may be turned in the run, read turned and as it is, and a result that others read
@@ -62,7 +61,7 @@ def variants_of(seed: int, name: str) -> Variants:
     space = Space(saturate(merge_elementwise(program), load_rulesets(["default"]), target))
     pool = Pool(Legality(space, target), False, frozenset(GOALS))
     costs = Costs(space, target)
-    return Variants(pool, costs, enumerated(pool, costs).all, linear_goals(GOALS))
+    return Variants(pool, costs, enumerated(pool, costs).candidates, linear_goals(GOALS))
 
 
 def objects(variants: Variants) -> tuple[Variant, ...]:
@@ -71,7 +70,7 @@ def objects(variants: Variants) -> tuple[Variant, ...]:
 
 
 def with_times(variants: Variants, size: int = 100) -> OptionTable:
-    table = OptionTable.stacked(list(tabulated(variants, size=size)))
+    table = tabulated(variants, size=size)
     return with_plan_times(variants, table, np.arange(len(table)))
 
 
@@ -81,25 +80,6 @@ def test_a_table_holds_the_options_of_every_candidate(case: tuple[int, str]):
     found = objects(variants)
     assert len(found) == len(set(found))
     assert set(found) == set(plain_options(variants))
-
-
-@pytest.mark.parametrize(
-    ("case", "name"),
-    [
-        ("nothing differs", "avx512-xla"),
-        ("a result of a middle layer", "avx512-xla"),
-        ("a value that is read behind", "iree-like"),
-        ("nothing differs", "avx512"),
-    ],
-)
-def test_a_table_holds_the_options_of_copies(case: str, name: str):
-    graph, target = graph_of(case, name)
-    pool, found = candidates(graph, target)
-    costs = Costs(pool.space, target)
-    variants = Variants(pool, costs, found.candidates, linear_goals(GOALS), copies=found.copies)
-    options = objects(variants)
-    assert len(found.copies) and len(options) > len(found.candidates)
-    assert set(options) == set(plain_options(variants))
 
 
 def test_some_weights_are_kept_or_made_in_the_run():
@@ -132,7 +112,7 @@ def test_what_is_dropped_is_dominated_by_what_is_kept(case: tuple[int, str]):
 
 @pytest.mark.parametrize("case", CASES)
 def test_large_buckets_keep_what_small_ones_do(case: tuple[int, str], monkeypatch):
-    table = OptionTable.stacked(list(tabulated(variants_of(*case))))
+    table = tabulated(variants_of(*case))
     found = undominated(table)
     monkeypatch.setattr(dominance, "LARGE", 3)
     again = undominated(table)

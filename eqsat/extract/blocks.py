@@ -245,7 +245,7 @@ def rolled(whole: EGraph) -> Rolled | None:
         return None
     level = _levels(whole, shift)
     high = [max(level[c] for c in (n.eclass, *n.children)) for n in whole.nodes]
-    if not _is_near(whole, level) or not _is_periodic(shift, level, high):
+    if not _is_near(whole, level) or not _is_periodic(whole, shift, level, high):
         return None
     return _short(whole, shift, level, high)
 
@@ -298,14 +298,16 @@ def _is_near(whole: EGraph, level: Sequence[int]) -> bool:
     return True
 
 
-def _is_periodic(shift: Shift, level: Sequence[int], high: Sequence[int]) -> bool:
+def _is_periodic(whole: EGraph, shift: Shift, level: Sequence[int], high: Sequence[int]) -> bool:
     """Whether blocks 1 to N - 2 are alike: the shift takes each to the next one, and to all of it.
 
-    So it does with the nodes that end in one of them, and with its classes.
+    So it does with the nodes that end in one of them, with its classes, and with its results.
     """
+    roots = frozenset(whole.roots)
+    results = [at if c in roots else NOWHERE for c, at in enumerate(level)]
     return all(
         _takes_all(image, at, shift.count)
-        for image, at in ((shift.node, high), (shift.eclass, level))
+        for image, at in ((shift.node, high), (shift.eclass, level), (shift.eclass, results))
     )
 
 

@@ -84,7 +84,7 @@ def whole_session(
     space = Space(rolled.whole, short.target.padding)
     whole = replace(pool, legality=Legality(space, short.target))
     known = short.assembly.variants
-    options = tuple(o for v in known.options or () for o in _options(whole, rolled, v))
+    options = tuple(o for v in known.options or () for o in unrolled_options(whole, rolled, v))
     candidates = tuple(dict.fromkeys(o.candidate for o in options))
     costs = space.remembered(Costs, short.target)
     variants = Variants(whole, costs, candidates, known.goals, options)
@@ -97,7 +97,7 @@ def whole_session(
     return Session(rolled.whole, short.target, short.linear, assembly, hints, own, *sides)
 
 
-def _options(pool: Pool, rolled: Rolled, option: Variant) -> Iterator[Variant]:
+def unrolled_options(pool: Pool, rolled: Rolled, option: Variant) -> Iterator[Variant]:
     """An option of the short problem in all blocks in which it is there."""
     c, space = option.candidate, pool.space
     times = rolled.times(c.members)

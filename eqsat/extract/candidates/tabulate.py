@@ -38,7 +38,7 @@ def option_table(
     and are not dominated yet. OverflowError if sums of times are too large for arrays.
     """
     pool, target = variants.pool, variants.pool.legality.target
-    found = _tabulated(variants, CandidateTable(variants.candidates, prices))
+    found = tabulated_of(variants, CandidateTable(variants.candidates, prices))
     if target.is_planned and not pool.keeps_all and prices is not object:
         found = _kept(variants, found, one_of_each_kernel(variants.space, found))
     if not floored or not all(t.is_planned for _, t in target.devices):
@@ -57,12 +57,12 @@ def _kept(variants: Variants, table: OptionTable, rows: Ints) -> OptionTable:
     return table.take(np.sort(rows))
 
 
-def _tabulated(variants: Variants, every: CandidateTable) -> OptionTable:
-    """All options, part by part."""
+def tabulated_of(variants: Variants, every: CandidateTable, *, size: int = PART) -> OptionTable:
+    """All options, of so many candidates at once."""
     is_read, parts = _read_by_any(variants, every), list[OptionTable]()
-    for begin in range(0, max(len(every), 1), PART):
+    for begin in range(0, max(len(every), 1), size):
         tick()
-        part = every.part(np.arange(begin, min(begin + PART, len(every))))
+        part = every.part(np.arange(begin, min(begin + size, len(every))))
         parts.append(_Tabulation(variants, part, is_read).table())
     return OptionTable.stacked(parts)
 
