@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
 
-from eqsat.extract.candidates.alike import Alike
 from eqsat.extract.candidates.checks import Grown
 from eqsat.extract.candidates.copies import Book, Copies, SinkRun
 from eqsat.extract.candidates.costs import Costs
@@ -95,7 +94,7 @@ class _Enumeration:
 
     def __init__(self, pool: Pool, costs: Costs):
         self.pool, self.costs = pool, costs
-        self.ways, self.alike = _Ways(pool, costs), Alike(pool.space)
+        self.ways = _Ways(pool, costs)
         shift = pool.space.egraph.shift
         self.book = Book(None if shift is None else Shifted(pool, shift))
         self.sources: dict[int, int] = {}  # first of ops that look alike -> the one looked at
@@ -184,7 +183,7 @@ class _Enumeration:
         if source in self.cut:
             self.cut.add(sink)
         if grower.costs.target.is_planned:
-            grown = self.alike.fewest(grown)
+            grown = grower.one_of_each(grown)
         found = [grower.candidate(state, source) for state in grown]
         return list(self.book.moved(found, blocks))
 
