@@ -1,4 +1,4 @@
-"""Borders: in come groups in the making, out come those of them that lead to something of their own.
+"""Borders: in come groups in the making, out come those that lead to something of their own.
 
 Inside of a dispatch a conversion is a way to read. So what a group can become is decided by what it
 computes and by its border: what it reads, what is still open and how that is used, and what it
@@ -242,9 +242,13 @@ class Borders(Checks):
         if kind in MOVING:
             return frozenset()
         bodies = n.attr.yields if isinstance(n.attr, Generic) else None
-        return frozenset([self._kernels.setdefault(
-            (n.op, bodies, self.space.computes((node,))), len(self._kernels)
-        )])
+        return frozenset(
+            [
+                self._kernels.setdefault(
+                    (n.op, bodies, self.space.computes((node,))), len(self._kernels)
+                )
+            ]
+        )
 
     @cached_property
     def _kernels(self) -> dict[Hashable, int]:
@@ -316,9 +320,7 @@ class Borders(Checks):
     def _wanted_of(self, buffers: Iterable[int], computed: Numbers) -> Numbers:
         """Of these buffers those of values that others need, too."""
         consumers, value = self.space.consumers, self.space.value
-        return frozenset(
-            [b for b in buffers if not consumers.get(value[b], _NOBODY) <= computed]
-        )
+        return frozenset([b for b in buffers if not consumers.get(value[b], _NOBODY) <= computed])
 
     def _useful(self, buffers: Iterable[int], computed: Numbers, written: Numbers) -> Numbers:
         """Of these buffers those that may be written for others; none, if only results may.
