@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 
 import eqsat
 from eqsat.extract.candidates.borders import Borders, Inner, Seen
 from eqsat.extract.candidates.costs import Costs
 from eqsat.extract.candidates.enumeration import Enumerated, enumerated
+from eqsat.extract.candidates.groups import Candidate
 from eqsat.extract.candidates.legality import Legality
 from eqsat.extract.candidates.merge import Merger
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
+from eqsat.extract.candidates.waits import Waits
 from eqsat.extract.search import extract
 from eqsat.lang.programs import parse_program
 from eqsat.lang.rulesets import load_rulesets
@@ -101,4 +105,24 @@ def test_merges_of_a_list_are_those_of_the_enumeration(of: str) -> None:
     found = enumerated(pool, costs).all
     single = [c for c in found if len(c.writes) == 1]
     made = Merger(pool, costs).merges(single)
-    assert made and sorted(made) == sorted(c for c in found if len(c.writes) > 1)
+
+    def what(merges: Iterable[Candidate]) -> list[tuple[list[int], ...]]:
+        return sorted((sorted(c.members), sorted(c.reads), sorted(c.writes)) for c in merges)
+
+    assert made and what(made) == what(c for c in found if len(c.writes) > 1)
+
+
+def test_no_group_reads_what_waits_for_something_that_it_alone_computes() -> None:
+    target = load_target("gfx942")
+    graph = saturated("norm", target)
+    costs = Costs(Space(graph), target)
+    pool = Pool(Legality(costs.space, target), input_only=True)
+    waits, value = Waits(pool), costs.space.value
+    found = enumerated(pool, costs).all
+    last = max(found, key=lambda c: c.members[-1])
+    computed = costs.space.computes(last.members)
+    assert not any(waits.for_itself(costs.space.computes(c.members), c.reads) for c in found)
+    first = min(found, key=lambda c: (len(c.members), c.members[-1]))
+    exclusive = costs.space.computes(first.members)
+    read = next(r for r in last.reads if value[r] not in exclusive and r not in pool.held)
+    assert computed and waits.for_itself(exclusive, [read])

@@ -21,6 +21,7 @@ from eqsat.extract.candidates.mergecopies import add_merges
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.shifted import Shifted
 from eqsat.extract.candidates.templates import Templates, templates, widened
+from eqsat.extract.candidates.waits import Waits
 from eqsat.model.deadline import OutOfTime, tick, whatever_it_takes
 from eqsat.model.selection import CAP, TIME_LIMIT, Cut, Removed
 
@@ -182,10 +183,19 @@ class _Enumeration:
             self.capped.append(self._capped(sink, self.full[source]))
         if source in self.cut:
             self.cut.add(sink)
+        grown = [s for s in grown if not self._waits_for_itself(s)]
         if grower.costs.target.is_planned:
             grown = grower.one_of_each(grown)
         found = [grower.candidate(state, source) for state in grown]
         return list(self.book.moved(found, blocks))
+
+    def _waits_for_itself(self, state: Grown) -> bool:
+        computed = self.pool.space.computes(state.inside.values())
+        return self.waits.for_itself(computed, state.reads)
+
+    @cached_property
+    def waits(self) -> Waits:
+        return Waits(self.pool)
 
     def _capped(self, sink: int, source: Removed) -> Removed:
         return replace(source, what=f"groups of {self.pool.space.name(sink)}")
