@@ -21,7 +21,6 @@ from eqsat.extract.candidates.mergecopies import add_merges
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.shifted import Shifted
 from eqsat.extract.candidates.templates import Templates, templates, widened
-from eqsat.extract.candidates.waits import Waits
 from eqsat.model.deadline import OutOfTime, tick, whatever_it_takes
 from eqsat.model.selection import CAP, TIME_LIMIT, Cut, Removed
 
@@ -183,25 +182,16 @@ class _Enumeration:
             self.capped.append(self._capped(sink, self.full[source]))
         if source in self.cut:
             self.cut.add(sink)
-        grown = [s for s in grown if not self._waits_for_itself(s)]
         if grower.costs.target.is_planned:
             grown = grower.one_of_each(grown)
         found = [grower.candidate(state, source) for state in grown]
         return list(self.book.moved(found, blocks))
 
-    def _waits_for_itself(self, state: Grown) -> bool:
-        computed = self.pool.space.computes(state.inside.values())
-        return self.waits.for_itself(computed, state.reads)
-
-    @cached_property
-    def waits(self) -> Waits:
-        return Waits(self.pool)
-
     def _capped(self, sink: int, source: Removed) -> Removed:
         return replace(source, what=f"groups of {self.pool.space.name(sink)}")
 
     def _grown(self, sink: int) -> list[Grown]:
-        _, own, makers = self.ways.of(sink)
+        grower, own, makers = self.ways.of(sink)
         groups = self._of(sink)
         grown = list(groups.taken)
         try:
@@ -210,7 +200,8 @@ class _Enumeration:
             if len(grown) >= GROUPS_PER_NODE:
                 self.full[sink] = Removed("", len(grown), GROUPS_PER_NODE, CAP, "")
                 grown += own.grown(sink)  # the baseline's are among them
-            grown += widened(makers, grown, sink)
+            wide = widened(makers, grown, sink)
+            grown += [s for s in wide if not grower.waits_for_itself(s)]
         except OutOfTime:
             self.cut.add(sink)
             grown = list(groups.taken)

@@ -13,6 +13,7 @@ from eqsat.extract.candidates.borders import Borders
 from eqsat.extract.candidates.checks import EMPTY, Above, Grown
 from eqsat.extract.candidates.space import order
 from eqsat.extract.candidates.uses import Reader
+from eqsat.extract.candidates.waits import Waits
 from eqsat.model.deadline import tick
 
 
@@ -75,11 +76,19 @@ class Grower(Borders):
                 if state.members > most:
                     continue
             found = self._decided(state, most, waiting)
-            if found is None or not self.fits(found, sink):
+            if found is None or not self.fits(found, sink) or self.waits_for_itself(found):
                 continue
             is_new = not self.projects or not self.is_dominated(found, sink, whole)
             if is_new or found.members <= self.small:
                 yield found
+
+    def waits_for_itself(self, state: Grown) -> bool:
+        """Whether it reads what can only be computed from something that it alone computes."""
+        return self.waits.for_itself(self.space.computes(state.inside.values()), state.reads)
+
+    @cached_property
+    def waits(self) -> Waits:
+        return Waits(self.pool)
 
     def _wait(self, waiting: list[_Next], state: Grown | None, most: int) -> None:
         if state is not None:
