@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from eqsat.api import Run, optimize
-from eqsat.extract.candidates.alike import Alike
+from eqsat.extract.candidates.borders import Borders
 from eqsat.extract.candidates.costs import Costs
 from eqsat.extract.candidates.floors import floors
 from eqsat.extract.candidates.groups import Grown
@@ -24,7 +24,6 @@ from eqsat.extract.candidates.legality import Legality
 from eqsat.extract.candidates.planned import PlanPrices
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
-from eqsat.extract.candidates.unfinished import Unfinished
 from eqsat.extract.check import check
 from eqsat.lang.programs import parse_program
 from eqsat.lang.targets import load_target
@@ -153,16 +152,16 @@ def test_conversions_inside_make_no_other_kernel(monkeypatch: pytest.MonkeyPatch
         return optimize(layer, jnp.zeros((24, 64)), target=AVX512, time_limit=30)
 
     few = searched()
-    every = Alike.fewest
+    every = Borders.one_of_each
     left_out: Counter[bool] = Counter()
 
-    def counted(self: Alike, states: Iterable[Grown]) -> list[Grown]:
+    def counted(self: Borders, states: Iterable[Grown]) -> list[Grown]:
         states = list(states)
         left_out[len(every(self, states)) < len(states)] += 1
         return states
 
-    monkeypatch.setattr(Alike, "fewest", counted)
-    monkeypatch.setattr(Unfinished, "may_ask", lambda checks: False)  # nor any left out early
+    monkeypatch.setattr(Borders, "one_of_each", counted)
+    monkeypatch.setattr(Borders, "projects", False)  # nor any left out early
     assert searched().selection.goal("time") == few.selection.goal("time")
     assert left_out[True]
 

@@ -268,6 +268,11 @@ class Checks(DevicePool):
         operands = len(state.reads) + len(self.space.outputs[sink])
         return state.members == 1 or (operands <= fusion.operands and state.roots <= fusion.roots)
 
+    def still_fits(self, state: Grown, sink: int) -> bool:
+        """`fits` of a group that fitted without one of its ops: no root, and it reads no other."""
+        operands = len(state.reads) + len(self.space.outputs[sink])
+        return operands <= self.legality.fusion.operands and not self._has_twice(state)
+
     def _reads_rows_too_often(self, state: Grown) -> bool:
         """Whether a reduction is computed again for a reader that is longer than its rows.
 

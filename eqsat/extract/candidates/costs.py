@@ -129,9 +129,9 @@ class Costs(NodePrices):
             return ""
         runs = self.runs(members)
         found = self._ways(members)
-        return min(found, key=lambda w: self._arithmetic_ps(members, runs, w)).name if found else ""
+        return min(found, key=lambda w: self.arithmetic_ps(members, runs, w)).name if found else ""
 
-    def _arithmetic_ps(
+    def arithmetic_ps(
         self, members: Iterable[int], runs: Mapping[int, int], way: Way | None
     ) -> float:
         """Picoseconds of all members' arithmetic, by one pipeline or each by its best.
@@ -156,7 +156,7 @@ class Costs(NodePrices):
         found: list[Way] = []
         if self.target.pipelines and not self._piped_nodes.isdisjoint(busy):
             found = [w for w in self._ways(members) if w.name == (pipeline or w.name)]
-        return min([self._arithmetic_ps(busy, runs, w) for w in found or (None,)])
+        return min([self.arithmetic_ps(busy, runs, w) for w in found or (None,)])
 
     @cached_property
     def _piped_nodes(self) -> frozenset[int]:

@@ -12,13 +12,11 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
 
-from eqsat.extract.candidates.alike import Alike
 from eqsat.extract.candidates.checks import Grown
 from eqsat.extract.candidates.costs import Costs
 from eqsat.extract.candidates.groups import Candidate, Grower
 from eqsat.extract.candidates.inblocks import with_images
 from eqsat.extract.candidates.merge import Merger
-from eqsat.extract.candidates.merging import merges
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.templates import Templates, templates, widened
 from eqsat.model.deadline import OutOfTime, tick, whatever_it_takes
@@ -84,7 +82,7 @@ class _Enumeration:
 
     def __init__(self, pool: Pool, costs: Costs):
         self.pool, self.costs = pool, costs
-        self.ways, self.alike = _Ways(pool, costs), Alike(pool.space)
+        self.ways = _Ways(pool, costs)
         self.groups: dict[int, _Groups] = {}
         self.sinks: dict[int, None] = {}
         self.capped: list[Removed] = []
@@ -136,11 +134,11 @@ class _Enumeration:
         grower, _, _ = self.ways.of(sink)
         grown = self._grown(sink)
         if grower.costs.target.is_planned:
-            grown = self.alike.fewest(grown)
+            grown = grower.one_of_each(grown)
         return [grower.candidate(state, sink) for state in grown]
 
     def _grown(self, sink: int) -> list[Grown]:
-        _, own, makers = self.ways.of(sink)
+        grower, own, makers = self.ways.of(sink)
         groups = self._of(sink)
         grown = list(groups.taken)
         try:
@@ -150,7 +148,8 @@ class _Enumeration:
                 what = f"groups of {self.pool.space.name(sink)}"
                 self.capped.append(Removed(what, len(grown), GROUPS_PER_NODE, CAP, ""))
                 grown += own.grown(sink)  # the baseline's are among them
-            grown += widened(makers, grown, sink)
+            wide = widened(makers, grown, sink)
+            grown += [s for s in wide if not grower.waits_for_itself(s)]
         except OutOfTime:
             self.cut.add(sink)
             grown = list(groups.taken)
@@ -199,7 +198,7 @@ class _Ways:
         for c in found:
             by.setdefault(self._device(c.members), []).append(c)
         mergers = {d: Merger(self.pool, self.costs.part(d), d) for d in by}
-        made = [m for d, merger in mergers.items() for m in merges(merger, by[d])]
+        made = [m for d, merger in mergers.items() for m in merger.merges(by[d])]
         return made, [r for merger in mergers.values() for r in merger.removed.values()]
 
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from heapq import heappop, heappush
+from itertools import count
 from typing import NamedTuple
 
-from eqsat.extract.candidates.alike import Alike
+from eqsat.extract.candidates.borders import Borders
 from eqsat.extract.candidates.checks import EMPTY, Above, Grown
-from eqsat.extract.candidates.redundant import Known, Larger, Redundant
 from eqsat.extract.candidates.space import order
-from eqsat.extract.candidates.unfinished import Unfinished
 from eqsat.extract.candidates.uses import Reader
+from eqsat.extract.candidates.waits import Waits
 from eqsat.model.deadline import tick
 
 
@@ -44,55 +45,63 @@ class _NodeReads(NamedTuple):
     is_met: bool
 
 
-class _Last(NamedTuple):
-    """A group to be made that is as large as it may be: a state, and what it computes inside."""
+class _Next(NamedTuple):
+    """A group in the making: those of few members come first, of these the ones of least work."""
 
+    members: int
+    work: float
+    number: int
     state: Grown
-    buffer: int
-    node: int
-    above: Above
-    larger: Larger | None
+    most: int  # members it may have
 
 
 @dataclass(frozen=True)
-class Grower(Redundant):
+class Grower(Borders):
     """Grows the groups that end at one node."""
 
     def grown(self, sink: int) -> Iterator[Grown]:
-        """All legal groups whose result is this node's, the node alone first.
+        """The groups whose result is this node's, the node alone first, those of few members first.
 
-        Of those as large as they may be none that is redundant; so they come last.
+        All legal ones, or those whose borders no other one dominates, and small ones.
         """
-        start, known = self.add(EMPTY, None, sink), self.known(sink)
-        seen = Unfinished(self, self.alike) if Unfinished.may_ask(self) else None
-        stack = [] if start is None else [start]
-        last: list[_Last] = []
-        while stack or last:
+        making, whole = self.seen(sink)
+        waiting: list[_Next] = []
+        self._wait(waiting, self.add(EMPTY, None, sink), self.most)
+        while waiting:
             tick()
-            state = stack.pop() if stack else self._made(last.pop(), known)
-            if seen is not None and state is not None and seen.is_known(state):
+            *_, state, most = heappop(waiting)
+            if self.projects and state.members < self.most:
+                if self.is_dominated(state, sink, making):
+                    most = min(most, self.small)
+                if state.members > most:
+                    continue
+            found = self._decided(state, most, waiting)
+            if found is None or not self.fits(found, sink) or self.waits_for_itself(found):
                 continue
-            whole = None if state is None else self._decided(state, sink, stack, last)
-            if whole is None or not self.fits(whole, sink):
-                continue
-            if not self.is_redundant(whole, sink, known):
-                yield whole
+            is_new = not self.projects or not self.is_dominated(found, sink, whole)
+            if is_new or found.members <= self.small:
+                yield found
+
+    def waits_for_itself(self, state: Grown) -> bool:
+        """Whether it reads what can only be computed from something that it alone computes."""
+        return self.waits.for_itself(self.space.computes(state.inside.values()), state.reads)
 
     @cached_property
-    def alike(self) -> Alike:
-        return Alike(self.space)
+    def waits(self) -> Waits:
+        return Waits(self.pool)
 
-    def _made(self, last: _Last, known: Known) -> Grown | None:
-        """A group as large as it may be; None if it is illegal or redundant."""
-        if last.larger is not None and self.is_in_vain(last.larger, last.node, known):
-            return None
-        return self.put(last.state, last.buffer, last.node, last.above)
+    def _wait(self, waiting: list[_Next], state: Grown | None, most: int) -> None:
+        if state is not None:
+            work, number = self.work(state.inside.values()), next(self._numbers)
+            heappush(waiting, _Next(state.members, work, number, state, most))
 
-    def _decided(
-        self, state: Grown, sink: int, stack: list[Grown], last: list[_Last]
-    ) -> Grown | None:
+    @cached_property
+    def _numbers(self) -> Iterator[int]:
+        return count()
+
+    def _decided(self, state: Grown, most: int, waiting: list[_Next]) -> Grown | None:
         """With everything that is open read; what computes one of it inside is for later."""
-        producers, relaxed, most = self.pool.producers, self.pool.relaxed, self._most
+        producers, relaxed = self.pool.producers, self.pool.relaxed
         reads, queue, is_full = dict(state.reads), state.queue, state.members >= most
         for at in range(state.at, len(queue)):
             b = queue[at]
@@ -101,13 +110,8 @@ class Grower(Redundant):
             if views or made:
                 before = state.reading(dict(reads), at - state.at)
                 above = self.above(before, b)
-                found = [self.put(before, b, n, above) for n in views]
-                if made and self.has_redundant and state.members + 1 >= most:
-                    larger = self.larger(before, sink, b)
-                    last += [_Last(before, b, n, above, larger) for n in made]
-                else:
-                    found += [self.put(before, b, n, above) for n in made]
-                stack += [s for s in found if s is not None]
+                for n in (*views, *made):
+                    self._wait(waiting, self.put(before, b, n, above), most)
             if not is_made or not self.may_read(state, b):
                 return None
             reads[b] = self._class_read(state, b)

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Sized
+from collections.abc import Iterator, Sequence, Sized
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
+from eqsat.extract.candidates.borders import SMALL
 from eqsat.extract.candidates.groups import Candidate
 from eqsat.extract.candidates.mergeprune import MergePrune
 from eqsat.extract.candidates.pairs import MergePairs, MergePart
 from eqsat.extract.candidates.pool import DevicePool
 from eqsat.extract.candidates.space import order
 from eqsat.extract.candidates.waits import Waits
-from eqsat.extract.ragged import Ints
-from eqsat.model.deadline import tick
+from eqsat.extract.ragged import Ints, distinct
+from eqsat.model.deadline import OutOfTime, tick
 from eqsat.model.selection import TIME_LIMIT, Removed
 
-SMALL = 3  # members of a group that may be merged with another
+AT_ONCE = 1 << 19  # pairs among which dominated ones are looked for
 
 Key = tuple[frozenset[int], tuple[int, ...]]  # nodes, classes written
 
@@ -69,6 +70,46 @@ class Merger(DevicePool):
                         seen = behind[seen]
                         found.setdefault(seen, (m, i))
         return found
+
+    # ---- all merges of some groups ---------------------------------------------------------------
+    def merges(self, grown: Sequence[Candidate]) -> list[Candidate]:
+        """All legal merges of two of these groups, but those that another one dominates."""
+        if not self.is_on:
+            return []
+        small = sorted(
+            filter(self.is_small, grown), key=lambda c: (len(c.members), c.members, c.reads)
+        )
+        parts, found = [self.part(c) for c in small], dict[Key, Candidate]()
+        prune = self.prune(parts)
+        try:
+            for one, two in self._paired(parts):
+                leaders = np.arange(len(one)) if prune is None else prune.leaders(one, two)
+                for n in np.flatnonzero(leaders == np.arange(len(one))).tolist():
+                    tick()
+                    self.merge(found, parts[one[n]], parts[two[n]])
+        except OutOfTime:
+            self.cut_short(found)
+        return list(found.values())
+
+    def _paired(self, parts: Sequence[MergePart]) -> Iterator[tuple[Ints, Ints]]:
+        """Pairs of parts that may merge, by what they share: many at once, and there each once."""
+        pairs = self.pairs(parts)
+        sides = (self.nodes_inside, self.around_node), (self.operands, self.around_operand)
+        for shared_by, around in sides:
+            waiting: list[Ints] = []
+            buckets: dict[int, list[int]] = {}
+            for n, p in enumerate(parts):
+                for key in shared_by(p.candidate):
+                    buckets.setdefault(key, []).append(n)
+            for key, bucket in sorted(buckets.items()):
+                tick()
+                one, two = around(pairs, bucket, key)
+                waiting.append(one * len(parts) + two)
+                if sum(map(len, waiting)) > AT_ONCE:
+                    yield _each_once(waiting, len(parts))
+                    waiting = []
+            if waiting:
+                yield _each_once(waiting, len(parts))
 
     @property
     def is_on(self) -> bool:
@@ -167,3 +208,8 @@ class Merger(DevicePool):
         exposable = tuple([c for c in shown if buffer[c] not in staged])
         price = self.costs.stated(members, reads, writes)
         return Candidate(members, reads, writes, exposable, *price)
+
+
+def _each_once(keys: Sequence[Ints], parts: int) -> tuple[Ints, Ints]:
+    found = distinct(np.concatenate(keys))
+    return found // parts, found % parts

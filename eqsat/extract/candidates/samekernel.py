@@ -1,9 +1,9 @@
 """Options that are one kernel: of each kind one is planned.
 
-Behind one op `Alike` leaves one group of each kind. But a buffer has as many ops that make it as
+Behind one op `Borders` leaves one group of each kind. But a buffer has as many ops that make it as
 layouts lead to it, and merges join what is behind several ops. So options are compared as well: of
 those that read and write the same buffers and compute the same values by the same bodies, that of
-fewest conversions stands for its kernel (`alike.py` says what is not claimed).
+fewest conversions stands for its kernel (`borders.py` says what is not claimed).
 """
 
 from __future__ import annotations

@@ -318,9 +318,24 @@ class Templates:
             reads = {b: c for b, c in state.reads.items() if b != buffer}
             base = state.reading(reads, -1)
             wider = self._closed(grower.put(base, buffer, p, above))
-            if wider is not None and grower.fits(wider, sink):
+            if wider is None:
+                continue
+            if self._ends_at(state, wider, p):
+                is_legal = grower.still_fits(wider, sink)
+            else:
+                is_legal = grower.fits(wider, sink)
+            if is_legal:
                 return wider
         return None
+
+    def _ends_at(self, state: Grown, wider: Grown, node: int) -> bool:
+        """Whether all that is new in a group is one op which reads nothing inside: no root reads
+        another one by it, and nothing runs more often."""
+        if self.grower.legality.roots[node] or wider.met != state.met:
+            return False
+        if len(wider.inside) != len(state.inside) + 1:
+            return False
+        return state.inside.keys().isdisjoint(self.grower.space.operands[node])
 
     def _ways(
         self, state: Grown, buffer: int, computed: frozenset[int], *, cloning: bool

@@ -264,6 +264,17 @@ class Uses:
 
     def is_along(self, maker: int, use: Use) -> bool:
         """Whether a user can be tiled with what it reads."""
+        key = maker, use
+        found = self._along.get(key)
+        if found is None:
+            found = self._along[key] = self._is_along(maker, use)
+        return found
+
+    @cached_property
+    def _along(self) -> dict[tuple[int, Use], bool]:
+        return {}
+
+    def _is_along(self, maker: int, use: Use) -> bool:
         along = ("elementwise", "conversion", "move")
         if self.fusion.output_reductions:  # blocks of the result are reduced as they are made
             along = (*along, "reduction")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -34,6 +34,17 @@ class Waits:
             if own:
                 found += [(i, j) for j, u in enumerate(values) if own & bits.get(u, 0)]
         return tuple(found)
+
+    def for_itself(self, computed: Iterable[int], reads: Iterable[int]) -> bool:
+        """Whether a dispatch that computes these values waits for itself by what it reads.
+
+        Every way to a value that it reads computes one of its own, which no other one may compute.
+        """
+        bits, before, value = self._bits, self._before, self.pool.space.value
+        own = 0
+        for v in computed:
+            own |= bits.get(v, 0)
+        return bool(own) and any([before.get(value[b], 0) & own for b in reads])
 
     @cached_property
     def _bits(self) -> dict[int, int]:

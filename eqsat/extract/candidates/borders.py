@@ -1,0 +1,363 @@
+"""Borders: in come groups in the making, out come those that lead to something of their own.
+
+Inside of a dispatch a conversion is a way to read. So what a group can become is decided by what it
+computes and by its border: what it reads, what is still open and how that is used, and what it
+writes. Of groups with one border those go on that no other one dominates: by arithmetic and what is
+laid out anew, by bytes converted, by members, by what no other dispatch may compute, and by what it
+may write for others. What extends the one extends the other, too, by the same nodes; so by
+induction every answer that is left out has one that is as good.
+
+Nodes that differ for some reader stay in the key (`_signs`): roots that pipelines look at, calls of
+a library, ops without a price of their own, and all nodes of a group with a gather, as it matters
+how its table is laid out. Two limits: where results may be merged, small groups all stay, as their
+merges are found by the nodes that they share (`small`). And on a target with kernels "dominates" is
+a heuristic: plans see strides, so the one of fewest conversions may have the slower plan
+(`docs/extraction.md`, "What is not claimed"); groups of the program's own nodes stay there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from eqsat.extract.candidates.checks import Checks, Grown
+from eqsat.extract.candidates.legality import Inside
+from eqsat.extract.candidates.space import MOVING, order
+from eqsat.extract.solve.linear import OTHERS, moved_bytes
+from eqsat.model.generic import Generic
+
+SMALL = 3  # members of a group that may be merged with another
+BLIND = frozenset({"time", "dispatches", *OTHERS})  # goals that do not ask what is converted
+COMPUTING = ("elementwise", "contraction", "reduction")
+_NOBODY = frozenset[int]()
+_NOT_TAKEN = math.inf, math.inf
+Numbers = frozenset[int]
+
+
+class Inner(NamedTuple):
+    """What groups of one border differ in."""
+
+    costs: tuple[float, ...]
+    held: Numbers  # what no other dispatch may compute
+    shown: Numbers  # buffers that may be written for others
+
+    def is_no_worse(self, other: Inner) -> bool:
+        return (
+            all([a <= b for a, b in zip(self.costs, other.costs, strict=True)])
+            and self.held <= other.held
+            and self.shown >= other.shown
+        )
+
+
+class Seen(dict[Hashable, list[Inner]]):
+    """Undominated groups by their borders."""
+
+    def has(self, border: Hashable, inner: Inner) -> bool:
+        """Whether a group of this border is no worse."""
+        return any([known.is_no_worse(inner) for known in self.get(border, ())])
+
+    def add(self, border: Hashable, inner: Inner) -> None:
+        known = self.setdefault(border, [])
+        known[:] = [k for k in known if not inner.is_no_worse(k)]
+        known.append(inner)
+
+
+@dataclass(frozen=True)
+class Borders(Checks):
+    """Tells groups of one pool by their borders."""
+
+    @cached_property
+    def _known(self) -> dict[Hashable, tuple[Seen, Seen]]:
+        return {}
+
+    def seen(self, sink: int) -> tuple[Seen, Seen]:
+        """Groups in the making, and whole ones, behind all ops that write the same."""
+        return self._known.setdefault(self.space.made[sink], (Seen(), Seen()))
+
+    @cached_property
+    def most(self) -> int:
+        """The members of a group that is no template."""
+        return self.legality.fusion.members
+
+    @cached_property
+    def small(self) -> int:
+        """So many members a group may have that stays whatever others there are."""
+        fusion = self.legality.fusion
+        return SMALL if fusion.multi_result and not self._is_planned else 0
+
+    @cached_property
+    def _is_planned(self) -> bool:
+        return self.costs.target.is_planned
+
+    @cached_property
+    def projects(self) -> bool:
+        """Whether groups are left out at all: not where worse answers are asked for, or what is
+        converted; of kernels only where which may join is a question of kinds alone."""
+        if self.pool.keeps_all:
+            return False
+        if self._is_planned:
+            return self._joins_any and not self.legality.target.pipelines
+        return self.pool.asked <= BLIND
+
+    @cached_property
+    def _joins_any(self) -> bool:
+        return self.legality.fusion.index_relation == "any"
+
+    def is_free(self, state: Grown) -> bool:
+        """Whether a group is told from others by its border and costs alone.
+
+        How a contraction reads rows of another root is a question of layouts.
+        """
+        nodes = state.inside.values()
+        if self._is_planned and all([self.space.is_own[n] for n in nodes]):
+            return False
+        if state.roots < 1 or not (self._is_planned or self.legality.row_blocks.is_on):
+            return True
+        roots = {n for n in nodes if self.legality.roots[n]}
+        return len(roots) < 2 or not any(map(self.legality.is_contraction, roots))
+
+    def is_dominated(self, state: Grown, sink: int, seen: Seen) -> bool:
+        """Whether another group leads to all that this one leads to; if not, it is known now."""
+        is_open = state.at < len(state.queue)
+        if (state.met and (is_open or self._is_planned)) or not self.is_free(state):
+            return False
+        border, inner = self._border(state), self._inner(state, sink)
+        if seen.has(border, inner):
+            return True
+        seen.add(border, inner)
+        return False
+
+    # ---- the border ----------------------------------------------------------------------------
+    def _border(self, state: Grown) -> Hashable:
+        inside, signs = state.inside.values(), self._signs
+        what = frozenset().union(*[signs[n] for n in inside])
+        open_ = state.queue[state.at :]
+        if self._may_widen(state):
+            open_ = (*open_, *[b for b in state.reads if b in self.pool.producers])
+        asked = frozenset([self._asked(state, b) for b in open_])
+        beside = None if self._gathers.isdisjoint(inside) else frozenset(inside)
+        return what, frozenset(state.reads), asked, self._roots(state), beside
+
+    @cached_property
+    def _gathers(self) -> frozenset[int]:
+        return frozenset() if self._is_planned else frozenset(self.costs.gathered.gathers)
+
+    def _may_widen(self, state: Grown) -> bool:
+        """Whether what a group reads may still be computed inside, in a template."""
+        if self._is_planned or state.members < self.most:
+            return False
+        return all([self._in_templates[n] for n in state.inside.values()])
+
+    @cached_property
+    def _in_templates(self) -> tuple[bool, ...]:
+        """Per node: whether a template may have it inside."""
+        legality, kinds = self.legality, self.space.kinds
+        return tuple(
+            legality.has_templates and (kind == "view" or legality.is_template_kind(n))
+            for n, kind in enumerate(kinds)
+        )
+
+    def _asked(self, state: Grown, buffer: int) -> Hashable:
+        """A buffer, with what is asked of an op that computes it inside."""
+        uses, above = self.legality.uses, self.above(state, buffer)
+        numbers = uses.numbers(state.readers, buffer)
+        turned = self.is_turned(state, above.readers)
+        how: Hashable = frozenset([uses.kind(uses[u]) for u in numbers])
+        if not self._is_planned:
+            joined = self.joining(buffer, numbers)
+            how = joined, self._along(state, numbers, joined)
+            if state.members + 1 < self.most:  # what is behind that may join, too
+                how = *how, frozenset(map(uses.meaning, numbers))
+        return buffer, above.runs, above.is_repeated, how, turned
+
+    def _along(self, state: Grown, numbers: Iterable[int], joined: Iterable[int]) -> Hashable:
+        """How pipelines would have a root read that may join, as far as its users decide it."""
+        legality = self.legality
+        if not legality.target.pipelines or not any([legality.roots[n] for n in joined]):
+            return None
+        users = {legality.uses[u].node for u in numbers}
+        return frozenset([legality.inside(n, state.readers).reading for n in users])
+
+    def _roots(self, state: Grown) -> Hashable:
+        """The roots where somebody looks at them, and whether they run more often than needed."""
+        if not state.roots:
+            return None
+        roots = {n for n in state.inside.values() if self.legality.roots[n]}
+        if self._is_planned:
+            return frozenset(roots)
+        signs, repeated = self._signs, state.repeated
+        return frozenset([(signs[n], n in repeated, state.runs[n]) for n in roots])
+
+    # ---- pipelines -----------------------------------------------------------------------------
+    def _piped(self, state: Grown) -> tuple[float, ...]:
+        """Per pipeline: scratch bytes and picoseconds of the roots inside; infinite if one of them
+        is not taken."""
+        pipelines, found = self.legality.target.pipelines, [0.0] * 2 * len(self._pipelines)
+        if not pipelines or not state.roots:
+            return tuple(found)
+        for n in {n for n in state.inside.values() if self.legality.roots[n]}:
+            root = self._root(n, self.legality.inside(n, state.readers).reading)
+            found = [a + b for a, b in zip(found, root, strict=True)]
+        return tuple(found)
+
+    @cached_property
+    def _pipelines(self) -> tuple[str, ...]:
+        return tuple([p.name for p in self.legality.target.pipelines])
+
+    def _root(self, root: int, reading: int) -> tuple[float, ...]:
+        key = root, reading
+        if key not in self._known_roots:
+            runs, ps = {root: self._iterations[root]}, self.costs.arithmetic_ps
+            ways = self.legality.ways([Inside(root, (), reading)])
+            by = {w.name: (w.scratch_bytes, ps((root,), runs, w)) for w in ways}
+            sides = [by.get(name, by.get("", _NOT_TAKEN)) for name in self._pipelines]
+            self._known_roots[key] = tuple([x for side in sides for x in side])
+        return self._known_roots[key]
+
+    @cached_property
+    def _known_roots(self) -> dict[tuple[int, int], tuple[float, ...]]:
+        return {}
+
+    # ---- nodes ---------------------------------------------------------------------------------
+    @cached_property
+    def _signs(self) -> tuple[frozenset[Hashable], ...]:
+        """Per node: what is different of groups with others in its place."""
+        of = self._kernel_of if self._is_planned else self._sign_of
+        return tuple(map(of, range(len(self.space.kinds))))
+
+    def _sign_of(self, node: int) -> frozenset[Hashable]:
+        kind = self.space.kinds[node]
+        if kind == "conversion" and not self._iterations[node]:
+            return frozenset()
+        if kind not in COMPUTING or kind in self.legality.fusion.calls:
+            return frozenset([("node", node)])
+        return frozenset([(kind, v) for v in self.space.computes((node,))])
+
+    def _kernel_of(self, node: int) -> frozenset[Hashable]:
+        n, kind = self.space.egraph.nodes[node], self.space.kinds[node]
+        if kind in MOVING:
+            return frozenset()
+        bodies = n.attr.yields if isinstance(n.attr, Generic) else None
+        return frozenset(
+            [
+                self._kernels.setdefault(
+                    (n.op, bodies, self.space.computes((node,))), len(self._kernels)
+                )
+            ]
+        )
+
+    @cached_property
+    def _kernels(self) -> dict[Hashable, int]:
+        return {}
+
+    # ---- what is inside ------------------------------------------------------------------------
+    def _inner(self, state: Grown, sink: int) -> Inner:
+        nodes = state.inside.values()
+        computed = self.space.computes(nodes)
+        held = self.legality.exclusive(nodes)
+        if self._is_planned:
+            costs = self.conversions(nodes), len(state.inside), state.members
+            return Inner(costs, held, self._wanted_of(state.inside, computed))
+        moved = sum([self._moved[n] for n in nodes])
+        written = frozenset([self.space.value[c] for c in self.space.outputs[sink]])
+        shown = self._useful(state.inside, computed, written)
+        costs = self._busy_ps(state), moved, state.members, *self._piped(state)
+        return Inner(costs, held, shown)
+
+    def work(self, nodes: Iterable[int]) -> float:
+        """By which groups of as many members are looked at: those that dominate others first."""
+        if self._is_planned:
+            return self.conversions(nodes)
+        own_ps = self._own_ps
+        return math.fsum([own_ps[n] for n in nodes])
+
+    def conversions(self, nodes: Iterable[int]) -> int:
+        """How many of these nodes convert."""
+        kinds = self.space.kinds
+        return sum([kinds[n] == "conversion" for n in nodes])
+
+    @cached_property
+    def _moved(self) -> tuple[int, ...]:
+        """Per node: bytes that it converts."""
+        egraph = self.space.egraph
+        return tuple(moved_bytes(egraph, n) for n in range(len(egraph.nodes)))
+
+    @cached_property
+    def _own_ps(self) -> tuple[float, ...]:
+        """Per node: picoseconds if it runs once: arithmetic, and what is laid out anew."""
+        costs = self.costs
+        return tuple(
+            costs.compute_ps(n, runs) + costs.relayout_ps[n]
+            for n, runs in enumerate(self._iterations)
+        )
+
+    def _busy_ps(self, state: Grown) -> float:
+        """Picoseconds of what is inside of a group, run as often as it is there."""
+        nodes, own, own_ps = {*state.inside.values()}, self._iterations, self._own_ps
+        busy = [n for n in nodes if own_ps[n] and n not in self._piped_nodes]
+        costs = self.costs
+        runs = costs.runs(order(self.space, nodes)) if state.met and busy else state.runs
+        return math.fsum(
+            [
+                own_ps[n]
+                if runs[n] == own[n]
+                else costs.compute_ps(n, runs[n]) + costs.relayout_ps[n]
+                for n in busy
+            ]
+        )
+
+    @cached_property
+    def _piped_nodes(self) -> frozenset[int]:
+        """Nodes that `_piped` prices."""
+        if not self.legality.target.pipelines:
+            return _NOBODY
+        return frozenset([n for n, is_root in enumerate(self.legality.roots) if is_root])
+
+    def _wanted_of(self, buffers: Iterable[int], computed: Numbers) -> Numbers:
+        """Of these buffers those of values that others need, too."""
+        consumers, value = self.space.consumers, self.space.value
+        return frozenset([b for b in buffers if not consumers.get(value[b], _NOBODY) <= computed])
+
+    def _useful(self, buffers: Iterable[int], computed: Numbers, written: Numbers) -> Numbers:
+        """Of these buffers those that may be written for others; none, if only results may.
+
+        A value that is written anyway is not written in more layouts than there are others that
+        need it.
+        """
+        if not self.legality.fusion.multi_result:
+            return _NOBODY
+        value = self.space.value
+        full = [v for v in written if self._others(v, computed) < 2]
+        found = self._wanted_of(buffers, computed)
+        return frozenset([b for b in found if value[b] not in full])
+
+    def _others(self, value: int, computed: Numbers) -> int:
+        """How many other values need one outside, and results of the program (see `variants`)."""
+        users = self.space.consumers.get(value, _NOBODY) - computed - {-1}
+        return len(users) + self._wanted.get(value, 0)
+
+    @cached_property
+    def _wanted(self) -> Counter[int]:
+        return Counter([self.space.value[r] for r in self.space.roots])
+
+    # ---- of whole groups one of each kernel -----------------------------------------------------
+    def one_of_each(self, states: Iterable[Grown]) -> list[Grown]:
+        """On a target with kernels: of groups behind one op that are one kernel the one of fewest
+        conversions, in their order; the program's own come first and all stay."""
+        kept: dict[Hashable, tuple[tuple[int, int], Grown]] = {}
+        own: list[Grown] = []
+        for s in states:
+            nodes = s.inside.values()
+            if all([self.space.is_own[n] for n in nodes]):
+                own.append(s)
+                continue
+            shown = self._wanted_of(s.inside, self.space.computes(nodes))
+            done = frozenset().union(*[self._signs[n] for n in nodes])
+            key, cost = (frozenset(s.reads), done, shown), (self.conversions(nodes), len(s.inside))
+            if key not in kept or cost < kept[key][0]:
+                kept[key] = cost, s
+        return own + [s for _, s in kept.values()]
