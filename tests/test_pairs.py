@@ -6,11 +6,8 @@ from dataclasses import replace
 from functools import cache
 from itertools import combinations
 
-import numpy as np
 import pytest
-from eqsat.extract.candidates.families import _components
 from plain_options import plain_options, plain_undominated
-from scipy.sparse.csgraph import connected_components
 
 import eqsat
 from eqsat.extract.candidates.costs import Costs
@@ -190,11 +187,3 @@ def test_an_answer_about_row_blocks_does_not_depend_on_what_was_asked_before():
             assert known.is_legal(makers, by_rows=by_rows) == fresh.is_legal(
                 makers, by_rows=by_rows
             )
-
-
-def test_components_are_those_that_scipy_finds():
-    rng = np.random.default_rng(0)
-    for density in (0.0, 0.01, 0.04, 0.1, 0.5) * 8:
-        joined = rng.random((40, 40)) < density
-        joined |= joined.T | np.eye(40, dtype=bool)
-        assert (_components(joined) == connected_components(joined, directed=False)[1]).all()
