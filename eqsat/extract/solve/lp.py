@@ -17,6 +17,7 @@ DENOMINATOR = 60  # duals of 0/±1 rows are small fractions of the costs
 EXACT = 2.0**53  # whole numbers up to here are held in floating point
 DUAL = "use_dual_simplex: true"
 STEPS = 20  # of the dual simplex per row and variable: it may go round in a circle for ever
+LEAST_STEPS = 1_000
 LARGE = 10  # binary digits of a variable's upper bound for GLOP: of more it loses its way
 
 
@@ -124,7 +125,7 @@ def solve_linear(program: LinearProgram) -> Solved | None:
     model = helper.ModelBuilderHelper()
     scaled = matrix if (scale == 1.0).all() else matrix.multiply(scale).tocsr()
     model.fill_model_from_sparse_data(lower, upper, costs, low, high, scaled)
-    steps = STEPS * (len(low) + len(costs)) + 1000
+    steps = STEPS * (len(low) + len(costs)) + LEAST_STEPS
     solver = _solved(model, f"{DUAL} max_number_of_iterations: {steps}")
     if solver.status() == helper.SolveStatus.NOT_SOLVED and seconds_left() > 0:
         solver = _solved(model, "")

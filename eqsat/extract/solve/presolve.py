@@ -83,18 +83,25 @@ def made_before(problem: ExtractionProblem, own: Sequence[int], everything: int)
     """
     held = dict.fromkeys(problem.writers, everything)
     before = [everything] * len(own)
-    changed = True
-    while changed:
-        changed = False
-        for i, o in enumerate(problem.options):
+    waiting = bytearray(b"\1") * len(own)  # options of which a read has changed
+    i = waiting.find(1)
+    while i >= 0:
+        waiting[i] = 0
+        option, new = problem.options[i], 0
+        for b in option.reads:
+            new |= held.get(b, everything)
+        before[i] = new
+        given = new | own[i]
+        for b in option.writes:
+            if held[b] & ~given:
+                held[b] &= given
+                for h in problem.readers.get(b, ()):
+                    waiting[h] = 1
+        following = waiting.find(1, i + 1)
+        if following < 0:
             tick()
-            new = 0
-            for b in o.reads:
-                new |= held.get(b, everything)
-            if new != before[i]:
-                before[i], changed = new, True
-            for b in o.writes:
-                held[b] &= new | own[i]
+            following = waiting.find(1)
+        i = following
     return before
 
 
