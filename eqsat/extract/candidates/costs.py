@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from eqsat.extract.candidates.devices import Devices
 from eqsat.extract.candidates.gathered import Gathered
 from eqsat.extract.candidates.legality import Legality
 from eqsat.extract.candidates.nodeprices import NodePrices
@@ -38,23 +37,6 @@ class Costs(NodePrices):
     On a target with kernels a dispatch costs what its plan does (`planned`), and one without a plan
     what XLA takes for its ops one by one (`opprices`). On other targets a roofline prices it.
     """
-
-    # ---- several devices ---------------------------------------------------------------------
-    @cached_property
-    def _parts(self) -> dict[str, Costs]:
-        return {device: Costs(self.space, target) for device, target in self.target.devices}
-
-    @cached_property
-    def devices(self) -> Devices:
-        return Devices(self.space, self.target)
-
-    def part(self, device: str) -> Costs:
-        """The prices on one device; these if there is only one."""
-        return self._parts[device] if self._parts else self
-
-    def of(self, members: Iterable[int]) -> Costs:
-        """The prices on the device that runs these nodes."""
-        return self._parts[self.devices.of(members)] if self._parts else self
 
     @cached_property
     def _planned(self) -> PlanPrices | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Self
 
 from eqsat.extract.candidates.space import Space
 from eqsat.model.devices import Transfer
@@ -87,3 +88,28 @@ class Devices:
             tiles = {t.extents for g in generics for t in tiles_of(target, g)}
             found[device] = frozenset(tiles | {(n, m, k) for m, n, k in tiles})
         return found
+
+
+@dataclass(frozen=True)
+class PerDevice:
+    """What is known of one e-graph on a target, or on each of the devices that it is made of."""
+
+    space: Space
+    target: Target
+
+    @cached_property
+    def devices(self) -> Devices:
+        """The device that computes a node, if the target is made of several devices."""
+        return Devices(self.space, self.target)
+
+    @cached_property
+    def _parts(self) -> dict[str, Self]:
+        return {device: type(self)(self.space, target) for device, target in self.target.devices}
+
+    def part(self, device: str) -> Self:
+        """The same of one device; this if there is only one."""
+        return self._parts[device] if self._parts else self
+
+    def of(self, members: Iterable[int]) -> Self:
+        """The same of the device that runs these nodes."""
+        return self._parts[self.devices.of(members)] if self._parts else self

@@ -7,18 +7,16 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Self
 
-from eqsat.extract.candidates.devices import Devices
+from eqsat.extract.candidates.devices import PerDevice
 from eqsat.extract.candidates.rowblocks import RowBlockRules
-from eqsat.extract.candidates.space import Space
 from eqsat.extract.candidates.uses import Uses
 from eqsat.model.affine import map_loops
 from eqsat.model.egraph import ENode
 from eqsat.model.foreign import Custom
 from eqsat.model.generic import Generic
 from eqsat.model.movement import Move
-from eqsat.model.target import Fusion, Target
+from eqsat.model.target import Fusion
 from eqsat.model.tensor import cdiv
 
 
@@ -36,32 +34,12 @@ def iterations(node: ENode) -> int:
 
 
 @dataclass(frozen=True)
-class FusionRules:
+class FusionRules(PerDevice):
     """The target's rules of fusion for the nodes of one e-graph."""
-
-    space: Space
-    target: Target
 
     @property
     def fusion(self) -> Fusion:
         return self.target.fusion
-
-    @cached_property
-    def devices(self) -> Devices:
-        """The device that computes a node, if the target is made of several devices."""
-        return Devices(self.space, self.target)
-
-    @cached_property
-    def _parts(self) -> dict[str, Self]:
-        return {device: type(self)(self.space, target) for device, target in self.target.devices}
-
-    def part(self, device: str) -> Self:
-        """The rules of one device; these if there is only one."""
-        return self._parts[device] if self._parts else self
-
-    def of(self, members: Iterable[int]) -> Self:
-        """The rules of the device that runs these nodes."""
-        return self._parts[self.devices.of(members)] if self._parts else self
 
     @cached_property
     def uses(self) -> Uses:

@@ -94,11 +94,12 @@ class LeastPrices:
         allowed = np.array([self.pool.allows(i) for i in range(len(facts.nodes))])
         roots = int((facts.is_root & allowed).sum())
         multiplies = bool(((facts.is_contraction | facts.is_product) & allowed).any())
-        own = facts.contraction_ps.copy()
+        contractions, sums, products, bodies = facts.point_ps
+        own = contractions.copy()
         if roots < 2 or not multiplies:  # else a dispatch may keep rows
-            own += facts.sum_ps + facts.body_ps
+            own += sums + bodies
         if not roots or not multiplies:  # else a product may be a factor
-            own += facts.product_ps
+            own += products
         made = [b for nodes in self.space.made for b in nodes]
         narrowest = int(facts.element_bytes[made].min(initial=4))
         lanes = max(machine.lanes(4), machine.vector_bytes // narrowest)

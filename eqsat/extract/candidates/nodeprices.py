@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
+from eqsat.extract.candidates.devices import PerDevice
 from eqsat.extract.candidates.fusionrules import iterations
-from eqsat.extract.candidates.space import MOVING, Space
+from eqsat.extract.candidates.space import MOVING
 from eqsat.model.attr import Attr
 from eqsat.model.devices import PS_PER_SECOND
 from eqsat.model.egraph import ENode
@@ -18,7 +19,7 @@ from eqsat.model.generic import Generic
 from eqsat.model.layout import Layout
 from eqsat.model.movement import Move
 from eqsat.model.precision import NONE
-from eqsat.model.target import Memory, Target
+from eqsat.model.target import Memory
 from eqsat.ops.contractions.roles import contraction_roles
 from eqsat.ops.meaning.scalar import cost_all
 from eqsat.ops.targets.kernels import RESULT, KernelChoice, kernel_choices
@@ -28,11 +29,8 @@ from eqsat.plan.dispatch import bytes_between_uses
 
 
 @dataclass(frozen=True)
-class NodePrices:
+class NodePrices(PerDevice):
     """Of the nodes and classes of one e-graph on one target."""
-
-    space: Space
-    target: Target
 
     @cached_property
     def _traffic(self) -> dict[tuple[int, int], int]:

@@ -12,6 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -119,34 +120,28 @@ class PlanFloors:
 
     def _parts(self, members: Ragged, reads: Ragged, writes: Ragged) -> _CertainParts:
         facts, index = self.facts, members.index
-        is_run = ~facts.is_one_of(self._planned.weights)
-        whole = members.all(facts.is_solid[index])
         # what a concat cuts, the price counts by its largest piece
         share = np.where(members.any(facts.is_concat[index]), 1 / MOST_PIECES, 1.0)
-        found = _CertainParts(
-            _sums(members, facts.contraction_ps[index]),
-            _sums(members, facts.sum_ps[index]),
-            _sums(members, facts.product_ps[index]),
-            _sums(members, facts.body_ps[index]),
-            _sums(reads, facts.elements[reads.index]),
-            share * _sums(reads, (facts.nbytes * is_run)[reads.index]),
-            share * _sums(reads, (facts.nbytes * ~is_run)[reads.index]),
-            share,
-        )
-        for i in np.flatnonzero(~whole).tolist():
+        computed = np.array([_sums(members, ps[index]) for ps in facts.point_ps])
+        fetched = np.array([_sums(reads, of[reads.index]) for of in self._fetched])
+        for i in np.flatnonzero(~members.all(facts.is_solid[index])).tolist():
             nodes, read = facts.certain(members[i].tolist(), reads[i].tolist(), writes[i].tolist())
-            found.contractions[i] = facts.contraction_ps[nodes].sum()
-            found.sums[i] = facts.sum_ps[nodes].sum()
-            found.products[i] = facts.product_ps[nodes].sum()
-            found.bodies[i] = facts.body_ps[nodes].sum()
-            found.read_elements[i] = facts.elements[read].sum()
-            found.run_bytes[i] = share[i] * facts.nbytes[read][is_run[read]].sum()
-            found.weight_bytes[i] = share[i] * facts.nbytes[read][~is_run[read]].sum()
-        return found
+            computed[:, i] = facts.point_ps[:, nodes].sum(axis=1)
+            fetched[:, i] = self._fetched[:, read].sum(axis=1)
+        contractions, sums, products, bodies = computed
+        elements, run, weights = fetched
+        return _CertainParts(
+            contractions, sums, products, bodies, elements, share * run, share * weights, share
+        )
+
+    @cached_property
+    def _fetched(self) -> Floats:
+        """Per buffer: its elements, its bytes if they are of the run, and if they are weights."""
+        facts, is_weight = self.facts, self.facts.is_one_of(self._planned.weights)
+        return np.array([facts.elements, facts.nbytes * ~is_weight, facts.nbytes * is_weight])
 
 
-@dataclass(frozen=True)
-class _CertainParts:
+class _CertainParts(NamedTuple):
     """Per dispatch, of what is certain: picoseconds by points of bodies, not by vectors."""
 
     contractions: Floats
@@ -201,7 +196,7 @@ class FloorFacts:
         return least[value]
 
     def _price(self, generics: Sequence[Generic | None], share: Floats) -> None:
-        """Picoseconds of all points of a node, one by one, by what they are.
+        """Picoseconds of all points of a node, one by one, by what they are (see `_CertainParts`).
 
         share: per buffer, what of it is no padding.
         """
@@ -218,11 +213,15 @@ class FloorFacts:
         is_known = np.array([g is not None for g in generics])
         contraction = points * min(c.fma_ps, 2 * c.scalar_ps) / self._products_at_once()
         contraction *= np.array(self.costs.beside_pads)
-        self.contraction_ps = np.where(self.is_contraction & is_known, contraction, 0.0)
-        self.sum_ps = np.where(self.is_root & ~self.is_contraction & is_known, sums, 0.0)
         body = np.where(self.is_in_part, 0.0, body)
-        self.product_ps = np.where(self.is_product, body, 0.0)
-        self.body_ps = np.where(is_plain, body, 0.0)
+        self.point_ps = np.array(
+            [
+                np.where(self.is_contraction & is_known, contraction, 0.0),
+                np.where(self.is_root & ~self.is_contraction & is_known, sums, 0.0),
+                np.where(self.is_product, body, 0.0),
+                np.where(is_plain, body, 0.0),
+            ]
+        )
         self.op_ps = np.array(self.costs.one_by_one.least_ps, dtype=np.int64)
 
     def _products_at_once(self) -> Floats:
