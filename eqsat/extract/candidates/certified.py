@@ -85,6 +85,7 @@ class Certified:
         owned = [v.pool.legality.exclusive((n,)) for n in range(len(space.kinds))]
         computed = [space.computes((n,)) for n in range(len(space.kinds))]
         served = [v.pool.served.get(n, frozenset()) for n in range(len(space.kinds))]
+        behind, nobody = v.pool.behind, frozenset[int]()
         number, part = self._numbers, self._parts
 
         def is_alike(n: int, j: int) -> bool:
@@ -96,6 +97,10 @@ class Certified:
                 and {number[x] for x in owned[n]} == owned[j]
                 and {image.value[x] for x in computed[n]} == computed[j]
                 and {image.value[x] for x in served[n]} == served[j]
+                and all(
+                    {image.value[u] for u in behind[x]} == behind.get(image.value[x], nobody)
+                    for x in served[n]
+                )
                 and all(self._is_owed_alike(x - len(space.kinds)) for x in owned[n])
                 and (not v.has_loops or _kernels(v, n) == _kernels(v, j))
             )
