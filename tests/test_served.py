@@ -5,9 +5,12 @@ from __future__ import annotations
 from functools import cache
 
 from eqsat.extract.candidates.costs import Costs
+from eqsat.extract.candidates.cover import served_by
 from eqsat.extract.candidates.enumeration import enumerated
 from eqsat.extract.candidates.free import free_problem, unordered
+from eqsat.extract.candidates.freeoptions import FreeOptions
 from eqsat.extract.candidates.legality import Legality
+from eqsat.extract.candidates.orbits import Orbits
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.candidates.variants import Variants
@@ -68,3 +71,26 @@ def test_the_bound_counts_a_shared_product_as_a_whole():
     assert found.bound == best
     left = unordered(variants(), found.options)
     assert least(left, {"time": 1}, {}) == best
+
+
+def test_an_option_serves_what_it_writes_not_what_else_is_cut_out_of_its_product():
+    """Of a product with three weights side by side a dispatch may compute one part alone."""
+    v = variants()
+    space, alone = v.space, 0
+    for option in FreeOptions.made(v, Orbits.found(v).listed()).objects():
+        written = {space.value[b] for b in option.writes}
+        found = served_by(v.pool, option.candidate.members, written)
+        held = {x for m in option.candidate.members for x in v.pool.served.get(m, ())}
+        assert found <= held
+        inside = space.computes(option.candidate.members)
+        assert found == {x for x in held if x in inside or written & v.pool.behind[x]}
+        alone += found < held and len(found) == 1
+    assert alone
+
+
+def test_tables_say_of_options_what_is_said_of_each_alone():
+    v = variants()
+    table = FreeOptions.made(v, Orbits.found(v).listed())
+    for option, row in zip(table.objects(), table.problem.serves, strict=True):
+        written = [v.space.value[b] for b in option.writes]
+        assert set(row.tolist()) == served_by(v.pool, option.candidate.members, written)

@@ -105,6 +105,23 @@ def served_values(pool: Pool) -> dict[int, frozenset[int]]:
     return {node: frozenset(values) for node, values in found.items()}
 
 
+def served_by(pool: Pool, members: Iterable[int], written: Iterable[int]) -> frozenset[int]:
+    """Needed values that an option serves: it has a node for them, and they stay or come out.
+
+    Where a dispatch is cut out of a larger product, only what it writes need be computed, at its
+    price; so a product of which other values are cut counts for those alone. Every answer has an
+    option that serves a needed v: the one that computes v does if the node lies in it. If not, it
+    reads a value that stands in place of v. What writes that one is asked in the same way, and so
+    on; so the last one writes such a value (`values_behind`), and holds the node.
+
+    written: values that it writes.
+    """
+    nobody, shown, members = frozenset[int](), frozenset(written), tuple(members)
+    computed = pool.space.computes(members)
+    held = frozenset().union(*(pool.served.get(m, nobody) for m in members))
+    return frozenset(v for v in held if v in computed or not shown.isdisjoint(pool.behind[v]))
+
+
 def values_behind(pool: Pool) -> dict[int, frozenset[int]]:
     """Per value computed at run time: itself, and those that stand in its place (see above)."""
     below = _replaced(pool)

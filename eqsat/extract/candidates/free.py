@@ -6,6 +6,7 @@ from collections.abc import Hashable, Sequence
 
 from eqsat.extract.blocks import ONE, TWO, own_key
 from eqsat.extract.candidates.alloptions import all_options
+from eqsat.extract.candidates.cover import served_by
 from eqsat.extract.candidates.loading import kept_rows, originals_held
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
@@ -95,17 +96,17 @@ def tied(space: Space, kept: Sequence[Variant]) -> tuple[Tie, ...]:
 def covers_of(
     pool: Pool, needed: tuple[int, ...], kept: Sequence[Variant]
 ) -> tuple[tuple[int, ...], ...]:
-    """Per needed value: the options that compute it; then those that serve one (`Pool.served`)."""
+    """Per needed value: the options that compute it; then those that serve one (`served_by`)."""
     computing, serving = dict[int, list[int]](), dict[int, list[int]]()
-    served, nobody = pool.served, frozenset[int]()
+    value = pool.space.value
     for n, v in enumerate(kept):
         tick()
         members = v.candidate.members
-        for value in pool.space.computes(members):
-            computing.setdefault(value, []).append(n)
-        for value in frozenset().union(*(served.get(m, nobody) for m in members)):
-            serving.setdefault(value, []).append(n)
-    behind = sorted(frozenset().union(*served.values()))
+        for made in pool.space.computes(members):
+            computing.setdefault(made, []).append(n)
+        for other in served_by(pool, members, [value[b] for b in v.writes]):
+            serving.setdefault(other, []).append(n)
+    behind = sorted(frozenset().union(*pool.served.values()))
     parts = ((computing, needed), (serving, behind))
     return tuple(tuple(options.get(v, ())) for options, values in parts for v in values)
 

@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from eqsat.extract.candidates.cover import values_behind
 from eqsat.model.devices import PS_PER_SECOND
 from eqsat.model.selection import GoalRequest
 from eqsat.model.target import DROPPED, HELD
@@ -106,8 +105,7 @@ def _users(pool: Pool) -> dict[int, set[int]]:
                 twice.setdefault((min(made), s), set()).add(o)
     for (_, s), layouts in twice.items():
         found[s].update([AGAIN] if len(layouts) > 1 else [])
-    behind = values_behind(pool)
-    return {s: _at_once(users, behind) for s, users in found.items()}
+    return {s: _at_once(users, pool.behind) for s, users in found.items()}
 
 
 def _at_once(users: set[int], behind: Mapping[int, frozenset[int]]) -> set[int]:

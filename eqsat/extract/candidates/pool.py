@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from eqsat.extract.candidates.costs import Costs
-from eqsat.extract.candidates.cover import derivations, needed_values, served_values
+from eqsat.extract.candidates.cover import derivations, needed_values, served_values, values_behind
 from eqsat.extract.candidates.idle import Idle, converts_for_free
 from eqsat.extract.candidates.legality import Legality
 from eqsat.extract.candidates.life import found_optional
@@ -208,6 +208,11 @@ class Pool:
     def served(self) -> dict[int, frozenset[int]]:
         """Per node: needed values of which every answer holds one of the nodes that serve it."""
         return served_values(self)
+
+    @cached_property
+    def behind(self) -> dict[int, frozenset[int]]:
+        """Per value computed at run time: itself, and those that stand in its place."""
+        return values_behind(self)
 
     @cached_property
     def held(self) -> frozenset[int]:

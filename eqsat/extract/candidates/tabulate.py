@@ -21,7 +21,7 @@ from eqsat.extract.candidates.samekernel import one_of_each_kernel
 from eqsat.extract.candidates.space import MOVING
 from eqsat.extract.candidates.table import OptionTable
 from eqsat.extract.candidates.variants import EXTRAS, Variants, group_of
-from eqsat.extract.ragged import Ints, Mask, Ragged, contains, counted
+from eqsat.extract.ragged import Ints, Mask, Ragged, contains, counted, distinct
 from eqsat.extract.solve.linear import Dispatches, RelayoutBytes, Ties, Time, added, kernels
 from eqsat.model.deadline import tick
 
@@ -126,10 +126,17 @@ class _Tabulation:
     def computes(self) -> Ragged:
         return self.by_node(lambda n: self.space.computes((n,)))
 
-    @cached_property
-    def serves(self) -> Ragged:
-        nobody = frozenset[int]()
-        return self.by_node(lambda n: self.pool.served.get(n, nobody))
+    def _serves(self, owners: Ints, writes: Ragged) -> Ragged:
+        """Per option of these candidates: the values it serves (`cover.served_by`)."""
+        nobody, behind = frozenset[int](), self.pool.behind
+        held = self.by_node(lambda n: self.pool.served.get(n, nobody)).take(owners)
+        if not len(held.index):
+            return held
+        stays = contains(self._computed, owners[held.rows] * self.classes + held.index)
+        others = Ragged.of([behind.get(v, nobody) for v in range(self.classes)]).take(held.index)
+        written = distinct(writes.mapped(self.value).pairs(self.classes))
+        comes_out = contains(written, held.rows[others.rows] * self.classes + others.index)
+        return held.where(stays | others.any(comes_out))
 
     @cached_property
     def _computed(self) -> Ints:
@@ -405,7 +412,7 @@ class _Tabulation:
         tick()
         adds, is_asked = self._adds(owners, extras)
         option, reads, resident = self._sides(owners)
-        owners = owners[option]
+        owners, writes = owners[option], writes.take(option)
         return OptionTable(
             self.candidates.whole,
             self.candidates.numbers[owners],
@@ -413,11 +420,11 @@ class _Tabulation:
             is_asked[option],
             reads,
             resident,
-            writes.take(option),
+            writes,
             extras.take(option),
             self.exclusive.take(owners),
             self.computes.take(owners),
-            self.serves.take(owners),
+            self._serves(owners, writes),
             self.is_conversion[owners],
             self._last[owners],
         )
