@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from eqsat.extract.candidates.assemble import Assembly, Choices
 from eqsat.extract.candidates.variants import Variant
 from eqsat.extract.narrowbytes import Unkept, fitting_options
-from eqsat.extract.ordered import SearchLimits, greedily, in_best_order
+from eqsat.extract.ordered import SearchLimits, Sequenced, greedily, in_best_order
 from eqsat.extract.solve.objective import Objective
 from eqsat.extract.solve.problem import Answer
 from eqsat.extract.solve.relax import MEMORY
@@ -25,7 +25,6 @@ from eqsat.model.cycles import uncollected
 from eqsat.model.deadline import OutOfTime, whatever_it_takes
 from eqsat.model.selection import GoalRequest, Group, Selection, short_of_time
 
-SHARE = 0.25  # of the time there is, for one look for a first answer
 RELAXED = 0.75  # of it for relaxations; then an answer near the last one is looked for
 
 
@@ -49,6 +48,7 @@ def narrow(
     budget: Mapping[str, int],
     limits: SearchLimits,
     baseline: Selection | None = None,
+    start: Sequenced | None = None,
 ) -> Narrowed | None:
     """The problem without what no answer as good as the best known one holds, if that is known.
 
@@ -77,6 +77,8 @@ def narrow(
     best = _Best(choices, weights, budget, limits)
     if baseline is not None:
         best.offer(sum(w * reference[g] for g, w in weights.items()), baseline.groups)
+    if start is not None:
+        best.offer(start.worth(weights), start.groups)
     known = best.value if best.groups else None
     enough = time.monotonic() + RELAXED * limits.seconds
     try:
@@ -167,8 +169,8 @@ class _Best:
         assembly = self.choices.among(options).ordered()
         hints = greedily(assembly, next(iter(sums)))
         search = replace(self.limits.search(assembly, self.budget, *hints), is_look=True)
-        seconds = self.limits.seconds * SHARE
-        found = search.tried(Objective(sums, dict(self.budget)), None, seconds)
+        asked = Objective(sums, dict(self.budget))
+        found = search.tried(asked, None, self.limits.seconds)
         best = None if found.answer is None else in_best_order(assembly, found.answer)
         if best is not None:
             self.is_looked_for = True

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from eqsat.extract.blocks import Rolled, rolled
 from eqsat.extract.contained import better_of, bounded_by, contained, may_be_beaten
 from eqsat.extract.diagnose import inadmissible
+from eqsat.extract.ordered import Sequenced
 from eqsat.extract.session import Session, prepare, verify_selection
 from eqsat.extract.solve.goals import Search
 from eqsat.extract.solve.linear import ASKED, OWN, moved_bytes
@@ -150,7 +151,7 @@ def _searched(
     session, search, outcome = session.answer(goals, start + limit - time.monotonic())
     if outcome.answer is None:
         proven = outcome.status == "infeasible" and not session.assembly.cuts
-        own = None if proven else session.fallback
+        own = None if proven else session.started(goals)
         known = None if own is None else _unbeaten(session, own, outcome.status)
         known = known and _timed_out(known, SEARCH_TIME)
         return Searched(session, known, search, proven)
@@ -199,6 +200,9 @@ def _never_worse(session: Session, found: Selection, goals: tuple[GoalRequest, .
     Or if it is as good by every goal: then there is nothing to rewrite for, unless it packs and
     unpacks more. Bounds are of all candidates, its own among them.
     """
+    if session.start is not None and _is_behind(session.start, found, goals[0]):
+        start = session.started(goals)
+        return found if start is None else _bounded_as(start, found)
     baseline = session.fallback
     if baseline is None:
         return found
@@ -209,11 +213,20 @@ def _never_worse(session: Session, found: Selection, goals: tuple[GoalRequest, .
             return found
     elif _packed_bytes(session.egraph, found) < _packed_bytes(session.egraph, baseline):
         return found
-    known = dict(found.goals)
-    own = ((n, bounded_by(r, known[n])) for n, r in baseline.goals)
+    return _bounded_as(baseline, found)
+
+
+def _is_behind(start: Sequenced, found: Selection, first: GoalRequest) -> bool:
+    return first.weight is None and start.value(first.name) < found.goal(first.name).value
+
+
+def _bounded_as(known: Selection, found: Selection) -> Selection:
+    """A known answer with the bounds, and all that is told, of a search that found no better."""
+    bounds = dict(found.goals)
+    goals = tuple((n, bounded_by(r, bounds[n])) for n, r in known.goals)
     return replace(
-        baseline, goals=tuple(own), stop=found.stop, removed=found.removed, cuts=found.cuts,
-        candidates=max(found.candidates, baseline.candidates),
+        known, goals=goals, stop=found.stop, removed=found.removed, cuts=found.cuts,
+        candidates=max(found.candidates, known.candidates),
     )  # fmt: skip
 
 

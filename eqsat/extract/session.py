@@ -11,17 +11,20 @@ from eqsat.extract.blocks import Rolled
 from eqsat.extract.candidates.assemble import Assembly, Choices, choices
 from eqsat.extract.candidates.costs import Costs
 from eqsat.extract.candidates.floors import floors
+from eqsat.extract.candidates.groups import Candidate
 from eqsat.extract.candidates.legality import Legality
 from eqsat.extract.candidates.life import small_bytes
+from eqsat.extract.candidates.packing import packing
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.check import check
 from eqsat.extract.joint import with_best_order, within_budget
 from eqsat.extract.narrow import narrow
-from eqsat.extract.ordered import SearchLimits, greedily, under
+from eqsat.extract.ordered import SearchLimits, Sequenced, greedily, under
 from eqsat.extract.selected import selection_of, with_floors
 from eqsat.extract.solve.goals import Search
 from eqsat.extract.solve.linear import OWN, broken, linear_goals, value_stated
+from eqsat.extract.solve.objective import MEMORY
 from eqsat.extract.solve.outcome import Outcome
 from eqsat.extract.solve.problem import Answer
 from eqsat.extract.unread import with_read_results
@@ -39,7 +42,7 @@ from eqsat.model.selection import (
     Group,
     Selection,
 )
-from eqsat.model.stopping import OUT_OF_MEMORY, Stop
+from eqsat.model.stopping import OUT_OF_MEMORY, WALL, Stop
 from eqsat.model.target import Target
 
 # shares of the time that is left: for the input program's candidates; and for its search
@@ -49,6 +52,7 @@ OWN_ENOUGH, BASELINE = 0.15, 0.3
 LEAST_OWN = 2.0
 # seconds for floors at least: without them a search that is cut proves nothing
 LEAST_FLOORS = 1.0
+PACKED = 0.6  # for the baseline's dispatches in other layouts
 # then for all candidates (stating the problem takes about as long again); until it is stated
 ENOUGH, STATED = 0.5, 0.85
 LATER = 0.25  # at most, of the search's time: for what holds in every order
@@ -78,6 +82,7 @@ class Session:
     least: Mapping[str, tuple[int, str]] = field(default_factory=dict)
     is_refused: bool = False
     within: WithinBytes | None = None
+    start: Sequenced | None = None  # an answer that is better than the baseline by the first goal
 
     @property
     def reference(self) -> dict[str, int] | None:
@@ -92,6 +97,13 @@ class Session:
         if own is None or any(nodes[m].subsumed for g in own.groups for m in g.members):
             return None
         return own
+
+    def started(self, goals: tuple[GoalRequest, ...]) -> Selection | None:
+        """The answer that was there before the search, or else the fallback; nothing is proven."""
+        if self.start is None:
+            return self.fallback
+        whole = replace(self, assembly=replace(self.start.assembly, cuts=self.assembly.cuts))
+        return whole.selection(Outcome(WALL, self.start.answer), goals)
 
     def search(self, seconds: float, budget: Mapping[str, int] | None = None) -> Search:
         """A search under the target's budget, or another one; it ends after so many seconds."""
@@ -227,17 +239,20 @@ def prepare(
     progress.phase("candidates")
     bounds = _floors(pool, max(share(ENOUGH), time.monotonic() + LEAST_FLOORS), stop)
     progress.found(goals[0].name, bound=bounds.get(goals[0].name))
+    known, start = found.variants.candidates, None
+    if baseline is not None and not whole:
+        known, start = sides.packed(pool, known, baseline, share(PACKED))
     try:
         with uncollected(), until(share(STATED), stop):
-            every = choices(pool, linear, known=found.variants.candidates, enough=share(ENOUGH))
+            every = choices(pool, linear, known=known, enough=share(ENOUGH))
             progress.phase("relaxation")
-            session = sides.session(every, baseline, share(STATED))
+            session = sides.session(every, baseline, share(STATED), start)
     except OutOfTime:
         session = _with_own(own)
-    if baseline is not None:
-        hints = session.hints + session.assembly.locate(baseline.groups)
+    for groups in [s.groups for s in (baseline, start) if s is not None]:
+        hints = session.hints + session.assembly.locate(groups)
         session = replace(session, hints=tuple(dict.fromkeys(hints)))
-    return replace(session, floors=bounds)
+    return replace(session, floors=bounds, start=start)
 
 
 def baseline_of(
@@ -283,7 +298,40 @@ class _Asked:
     stop: Stop | None
     whole: bool
 
-    def session(self, found: Choices, baseline: Selection | None, deadline: float) -> Session:
+    def packed(
+        self, pool: Pool, known: tuple[Candidate, ...], baseline: Selection, deadline: float
+    ) -> tuple[tuple[Candidate, ...], Sequenced | None]:
+        """Candidates in a few layouts beside the known ones, and the best answer among them.
+
+        None if that is no better than the baseline, or not there in time.
+        """
+        if MEMORY in {self.goals[0].name, *dict(self.target.budget)}:
+            return known, None
+        strict = replace(self, goals=_strict(self.goals[:1]))
+        try:
+            with uncollected(), until(deadline, self.stop), progress.heard(None):
+                few = packing(pool, self.linear, known, baseline.groups)
+                if few is None:
+                    return known, None
+                session = strict.session(few, baseline, deadline)
+        except OutOfTime:
+            return known, None
+        first = self.goals[0].name
+        found = [Sequenced(session.assembly, a) for a in session.hints]
+        found = [s for s in found if s.keeps(dict(self.target.budget))]
+        best = min(found, key=lambda s: s.value(first), default=None)
+        if best is None or best.value(first) >= baseline.goal(first).value:
+            return known, None
+        progress.found(first, best.value(first))
+        return few.variants.candidates, best
+
+    def session(
+        self,
+        found: Choices,
+        baseline: Selection | None,
+        deadline: float,
+        start: Sequenced | None = None,
+    ) -> Session:
         """Of what may be no worse than the best known answer; OutOfTime."""
         limits = SearchLimits(deadline, self.seed, self.stop)
         budget = dict(self.target.budget)
@@ -293,7 +341,7 @@ class _Asked:
             return replace(self._session(within.every.free, (), baseline), within=within)
         if not self.whole and found.fits_arrays:
             with suppress(OverflowError):
-                small = narrow(found, self.goals, budget, limits, baseline)
+                small = narrow(found, self.goals, budget, limits, baseline, start)
         if small is None:
             return self._of(found.ordered(), baseline)
         session = self._session(small.assembly, small.hints, baseline)

@@ -30,6 +30,7 @@ class Pool:
     asked: frozenset[str] = frozenset()  # names of the goals and budgets
     keeps_all: bool = False
     small_bytes: int = 0
+    only: frozenset[int] | None = None  # nodes, if it is about few of them
 
     @property
     def space(self) -> Space:
@@ -37,6 +38,8 @@ class Pool:
 
     def allows(self, node: int) -> bool:
         n = self.space.egraph.nodes[node]
+        if self.only is not None and node not in self.only:
+            return False
         return n.rule == -1 if self.input_only else not n.subsumed
 
     @cached_property

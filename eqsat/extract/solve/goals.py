@@ -47,7 +47,7 @@ class Search:
     least: Mapping[str, tuple[int, str]] = field(default_factory=dict)
     free: Callable[[], AnyOrder] | None = None  # states the same choice without an order
     defers: bool = False  # what is hard about memory is left to the question in any order
-    is_look: bool = False  # a good answer will do
+    is_look: bool = False  # a good answer will do: it ends after so much work, not by a clock
 
     def run(
         self,
@@ -118,7 +118,7 @@ class Search:
         if self._is_enough(found, kept):
             return Minimum(OPEN, hint, stage.bound, stage=stage)
         if found is None or found.status != "optimal" or kept != looked_at:  # else just now
-            found = self._solve(kept, asked, hint, end)
+            found = self._solve(kept, asked, hint, end, NEAR_WORK if self.is_look else None)
         return self._settled(found, stage, asked, hint)
 
     def tried(self, asked: Objective, start: Answer | None, seconds: float) -> Minimum:

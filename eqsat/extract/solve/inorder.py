@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from eqsat.extract.solve.linear import TIE_BREAK
@@ -61,7 +62,8 @@ def _tidied(
     """An answer of the same worth that converts least, if that can be proven in time."""
     exact = caps | {r.name: search.problem.value(r.name, answer) for r in requests}
     left = max(search.deadline - time.monotonic(), 0.1)
-    found = search.minimise(Objective({TIE_BREAK: 1}, exact, among), answer, left)
+    look = replace(search, is_look=True)
+    found = look.minimise(Objective({TIE_BREAK: 1}, exact, among), answer, left)
     return found.answer if found.status == "optimal" and found.answer is not None else answer
 
 

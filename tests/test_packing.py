@@ -1,0 +1,72 @@
+"""An answer better than the input program is there before the search, if one pass can see it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import eqsat
+from eqsat.extract import session
+from eqsat.extract.search import extract
+from eqsat.lang.rulesets import load_rulesets
+from eqsat.lang.targets import load_target
+from eqsat.model.deadline import OutOfTime
+from eqsat.model.egraph import EGraph
+from eqsat.model.selection import GoalRequest
+from eqsat.ops.spelling.chains import canonical
+from eqsat.saturate import saturate
+
+TIME, MEMORY = GoalRequest("time"), GoalRequest("memory")
+TARGET = load_target("avx512")
+
+
+@pytest.fixture(scope="module")
+def layer() -> EGraph:
+    """Of a layer whose products are faster on packed weights."""
+    read = eqsat.read("experiments/programs/encoder.py")
+    return saturate(canonical(read.program), load_rulesets(["default"]), TARGET)
+
+
+@pytest.fixture
+def ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time is over before anything is known of all candidates."""
+
+    def choices(pool: Any, *args: Any, known: Any = (), **options: Any) -> Any:
+        if known:
+            raise OutOfTime
+        return found(pool, *args, known=known, **options)
+
+    found = session.choices
+    monkeypatch.setattr(session, "choices", choices)
+
+
+@pytest.mark.usefixtures("ended")
+def test_it_is_the_answer_where_time_ends(layer: EGraph) -> None:
+    selection, baseline = extract(layer, TARGET, (TIME, MEMORY))
+    assert baseline is not None
+    assert selection.goal("time").value < baseline.goal("time").value
+    assert selection.groups != baseline.groups
+    assert selection.goal("time").bound <= selection.goal("time").value
+    assert selection.stop == "candidate time"
+
+
+def test_the_search_starts_from_it(layer: EGraph) -> None:
+    found = session.prepare(layer, TARGET, (TIME,))
+    assert found.start is not None and found.baseline is not None
+    assert found.start.value("time") < found.baseline.goal("time").value
+    problem = found.assembly.problem
+    assert min(problem.value("time", a) for a in found.hints) <= found.start.value("time")
+
+
+@pytest.mark.parametrize("goals", [(MEMORY, TIME)])
+def test_it_is_about_sums(layer: EGraph, goals: tuple[GoalRequest, ...]) -> None:
+    assert session.prepare(layer, TARGET, goals).start is None
+
+
+def test_nothing_is_packed_where_that_is_no_faster() -> None:
+    target = load_target("reference")
+    read = eqsat.read("experiments/programs/three_readers.eqs")
+    graph = saturate(canonical(read.program), load_rulesets(["default"]), target)
+    found = session.prepare(graph, target, (TIME,))
+    assert found.start is None and found.baseline is not None
