@@ -101,6 +101,8 @@ def searched(cell: Cell, source: eqsat.Source, known: Row, options: argparse.Nam
         return row | {"cpu": round(time.process_time() - cpu, 2)}
     except TooSlow:
         return row | {"slow": options.kill}
+    except Exception as error:  # a search that breaks is a finding, and the others go on
+        return row | {"faults": [f"{type(error).__name__}: {error}"]}
     cpu = time.process_time() - cpu
     return row | _told(run, goals) | {"cpu": round(cpu, 2)}
 
@@ -173,12 +175,11 @@ def write(path: Path, rows: dict[Cell, Row]) -> None:
 # ---- comparing -----------------------------------------------------------------------------------
 def outcome(was: Row, now: Row) -> str:
     """What became of one search: one of OUTCOMES; by the first goal that differs."""
-    if "faults" in now:
-        return "faulty"
-    if "slow" in now:
-        return "same" if "slow" in was else "slow"
-    if "slow" in was:
-        return "better"
+    for kind, word in (("faults", "faulty"), ("slow", "slow")):
+        if kind in now:
+            return "same" if kind in was else word
+        if kind in was:
+            return "better"
     if "refused" in was or "refused" in now:
         return _of_refusals(was, now)
     proven = was["cuts"] == 0 == now["cuts"]
@@ -227,9 +228,10 @@ def line(was: Row, now: Row, outcome: str) -> str:
 
 def _shown(row: Row) -> str:
     if "goals" not in row:
-        return "slow" if "slow" in row else f"refused{' (proven)' * row['proven']}"
+        ending = f"refused{' (proven)' * row.get('proven', False)}" if "refused" in row else "slow"
+        return "".join(row.get("faults", [ending])[:1])
     values = (f"{v}{'' if v <= b else f' (>= {b})'}" for v, b in row["goals"].values())
-    return ", ".join(values) + f" {row['stop']}" + "".join(row.get("faults", ())[:1])
+    return ", ".join((*values, row["stop"], *row.get("faults", ())[:1]))
 
 
 def report(rows: list[tuple[Row, Row]]) -> Row:
