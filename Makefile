@@ -1,6 +1,6 @@
 # `make` alone prints this help. Everything runs in .venv, made from any Python 3.11 or newer.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check suite slow store questions rules known mutants strangers fuzz never-worse never-slower unplanned arena nests edges plan-mutants joint scale limits bench clock peers peers-further algebra sets kernels prices accelerators pages pictures models docs format clean
+.PHONY: help demo test check suite slow store questions rules known mutants strangers fuzz never-worse never-slower unplanned arena nests edges plan-mutants joint scale optima limits bench clock peers peers-further algebra sets kernels prices accelerators pages pictures models docs format clean
 
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
 	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' \
@@ -80,6 +80,9 @@ joint: $(DEMO) ## time, memory and dispatches together, up to 24 layers and ResN
 
 scale: $(DEMO) ## whole models: CPU seconds, wall, memory and gaps of each search, a process each; JSON (an hour)
 	$(BIN)/python benchmarks/scale.py
+
+optima: $(DEMO) ## searches of chosen programs, targets and goals against benchmarks/optima.json: no proven value may be worse; JSON (25 minutes)
+	$(BIN)/python benchmarks/optima.py
 
 limits: $(DEMO) ## every program on every target at a limit of five seconds: back within seven; JSON (half an hour)
 	$(BIN)/python benchmarks/limits.py

@@ -1,17 +1,21 @@
-"""The optima of every program of the library on every shipped target, of two versions of eqsat.
+"""The optima of chosen programs, targets and goals, beside those that an older eqsat found.
 
-    python benchmarks/optima.py collect LOG [--only NAME …] [--targets T …] [--limit S] [--kill S]
-    python benchmarks/optima.py compare OLD NEW [--out FILE]
+    python benchmarks/optima.py [--small] [--only NAME …] [--targets T …] [--goals G …]
+                                [--table FILE] [--new FILE] [--cpu S] [--limit S] [--kill S]
+    python benchmarks/optima.py --fill …    # search what the table lacks, and write it there
 
-`collect` adds a line to LOG for every search that is not in it yet: value and bound of every goal
-as integers (ps, bytes, counts), why the search stopped, how many candidates were left out. Which
-version is searched is decided by PYTHONPATH, so the same script collects from any checkout. A
-search that is not back at `--kill` is kept as `slow`.
+A cell is a program, a target and goals; `budget` are all goals with the memory 10 % of its
+temporaries below what the answer without a budget takes (the table keeps that number). The table
+has for each cell `goals` (value and bound of each, as integers: ps, bytes, counts), `stop`, `cuts`
+(candidates left out), `cpu` (process seconds); or `refused`, with `proven`; or `slow`, if it was
+not back after `--kill` seconds. A search is asked to stop after `--cpu` seconds of the process, so
+that a busy machine changes little, and every answer is checked again.
 
-`compare` reads two logs and prints one JSON object: a row per search that both have, and what
-became of it. A search is `same` if every goal is, else `better` or `worse` by the first goal that
-differs. Where both sides proved that goal and all before it, over all candidates, its values have
-to be equal: `wrong` if they are not. Exit code 1 if a search is worse or wrong.
+Without `--fill` each cell is searched (or taken from `--new`, which keeps what was searched) and
+compared: a line per cell on stderr, one JSON object on stdout. A cell is judged by the first goal
+that differs: `better`, `worse`, or `wrong` if both sides proved it over all candidates; `looser`
+if all values are the same and one is no longer proven. Exit code 1 if a cell is wrong, refused,
+slow or faulty, or worse than what the table calls proven.
 """
 
 from __future__ import annotations
@@ -20,160 +24,264 @@ import argparse
 import json
 import signal
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from limits import LIBRARY, TARGETS
+from layers import program
 
 import eqsat
+from eqsat.extract.check import check
 from eqsat.model.diag import EqsatError
+from eqsat.model.stopping import Stop
 
-# the small ones first, so that a run that is cut short has most of the table
-ORDER = (
-    "transposed_pack", "permuted_consumer", "residual", "folded_batch", "two_packs", "padded_chain",
-    "three_readers", "quantized_matmul", "conv_qdq_residual", "mlp.py:mlp_784", "mlp.py:mlp_1024",
-    "bottlenecks", "encoder", "stablecode.py:stable_code_block",
-    "stablelm", "llama", "llama.py:llama_64", "sdxl.py:residual", "unet", "resnet50",
-    "sdxl.py:transformer", "train.py:step", "llama.py:llama_4", "gpt2.py:gpt2_decode", "minilm",
-    "gpt2.py:gpt2", "bert", "swin", "deep", "deep.py:mixed", "llama.py:llama2_7b",
+TABLE = Path(__file__).parent / "optima.json"
+JOINT, BUDGET = "time,memory,dispatches", "budget"
+LESS = 0.1  # of the temporaries' part of the peak
+TINY = ("transposed_pack", "three_readers", "two_packs", "residual", "folded_batch")
+QUICK = (*TINY, "padded_chain", "permuted_consumer", "quantized_matmul", "lookup.py:lookup")
+MAIN = ("reference", "avx512-xla", "avx512", "tpu-v5e", "gfx942", "iree-like")
+OTHERS = (
+    "avx512-vnni", "avx2", "avx512-conv2d", "arm64", "riscv64", "no-data-tiling", "vmvx-like",
+    "separate-conversions", "sm_80",
 )  # fmt: skip
-NAMES = (*ORDER, *(n for n in LIBRARY if n not in ORDER))
-OUTCOMES = ("same", "better", "worse", "wrong", "refused", "slow")
-
+Cell = tuple[str, str, str]  # program, target, goals
 Row = dict[str, Any]
+SMALL: tuple[Cell, ...] = (
+    *((p, t, JOINT) for p in QUICK for t in MAIN),
+    *((p, t, g) for p in TINY for t in MAIN for g in ("time", "memory", BUDGET)),
+    *((p, t, JOINT) for p in ("transposed_pack", "three_readers") for t in OTHERS),
+)
+OUTCOMES = ("same", "looser", "better", "worse", "wrong", "refused", "slow", "faulty")
 
 
+def cells() -> tuple[Cell, ...]:
+    """The small ones first, so that a run that is cut short has most of the table."""
+    four, two = ("time", "memory", JOINT, BUDGET), ("time", JOINT)
+    layers = [("encoder-1", t, g) for t in MAIN for g in four]
+    blocks = [("bottlenecks", t, g) for t in ("avx512-xla", "avx512", "gfx942") for g in four]
+    blocks += [("bottlenecks", t, "time") for t in ("reference", "tpu-v5e")]
+    others = [(p, t, JOINT) for p in ("encoder-1", "bottlenecks") for t in OTHERS]
+    nets = [(p, "avx512-xla", g) for p in ("unet", "minilm", "encoder-6") for g in two]
+    nets += [("encoder-6", "avx512-xla", g) for g in ("memory", BUDGET)]
+    nets += [(p, t, "time") for p in ("unet", "minilm") for t in ("reference", "iree-like")]
+    nets += [(p, t, JOINT) for p in ("encoder-6", "minilm") for t in ("avx512", "tpu-v5e")]
+    nets += [("encoder-24", t, JOINT) for t in ("avx512-xla", "reference")]
+    whole = ("resnet50", "bert", "gpt2.py:gpt2", "gpt2.py:gpt2_decode", "llama-4")
+    return (*SMALL, *layers, *blocks, *others, *nets, *((p, "avx512-xla", JOINT) for p in whole))
+
+
+# ---- searching -----------------------------------------------------------------------------------
 class TooSlow(BaseException):
     """Not an Exception: nobody on the way may take it for an answer."""
 
 
-def collect(options: argparse.Namespace) -> int:
-    """Search what the log does not have yet."""
+def searched(cell: Cell, source: eqsat.Source, known: Row, options: argparse.Namespace) -> Row:
+    """One search; `known` has the budget, if the table knows one."""
+    name, target, goals = cell
+    row: Row = {"program": name, "target": target, "asked": goals}
+    budget = None
+    if goals == BUDGET:
+        budget = known.get("budget") or _less(source, target, options)
+        row["budget"], goals = budget, JOINT
+    cpu = time.process_time()
+    try:
+        with _ended(options) as stop:
+            run = eqsat.optimize(
+                source, target=target, goals=tuple(goals.split(",")), stop=stop,
+                time_limit=options.limit, budget={} if budget is None else {"memory": budget},
+            )  # fmt: skip
+    except EqsatError as error:
+        first = error.diagnostics[0]
+        row |= {"refused": first.code, "proven": "(proven)" in first.message}
+        return row | {"cpu": round(time.process_time() - cpu, 2)}
+    except TooSlow:
+        return row | {"slow": options.kill}
+    except Exception as error:  # a search that breaks is a finding, and the others go on
+        return row | {"faults": [f"{type(error).__name__}: {error}"]}
+    cpu = time.process_time() - cpu
+    return row | _told(run, goals) | {"cpu": round(cpu, 2)}
+
+
+def _told(run: eqsat.Run, goals: str) -> Row:
+    assert run.selection is not None
+    assert run.egraph is not None
+    s, found = run.selection, dict(run.selection.goals)
+    row: Row = {"goals": {g: [found[g].value, found[g].bound] for g in goals.split(",")}}
+    row |= {"stop": s.stop, "cuts": sum(c.count for c in s.cuts)}
+    faults = check(run.egraph, run.target, s)
+    return row | ({"faults": faults} if faults else {})
+
+
+def _less(source: eqsat.Source, target: str, options: argparse.Namespace) -> int:
+    """The budget of a program, from its answer without one."""
+    with _ended(options) as stop:
+        s = eqsat.optimize(
+            source, target=target, goals=JOINT.split(","), time_limit=options.limit, stop=stop
+        ).summary()
+    return int(s["goals"]["peak_bytes"]["value"] - LESS * s["bytes"]["arena_bytes"])
+
+
+@contextmanager
+def _ended(options: argparse.Namespace) -> Iterator[Stop]:
+    """Something that stops a search after seconds of the process, and leaves it after a clock's."""
+    stop, done = Stop(), threading.Event()
+    end = time.process_time() + options.cpu
+
+    def watch() -> None:
+        while not done.wait(0.1):
+            if time.process_time() > end:
+                return stop.request()
 
     def ring(*_: object) -> None:
         raise TooSlow
 
     signal.signal(signal.SIGALRM, ring)
-    known = {(r["program"], r["target"]) for r in _logged(options.log)}
-    for name in options.only:
-        missing = [t for t in options.targets if (name, t) not in known]
-        source = eqsat.read(name) if missing else None
-        for target in missing:
-            assert source is not None
-            row = {"program": name, "target": target} | _asked(source, target, options)
-            with options.log.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(row) + "\n")
-            print(json.dumps(row), file=sys.stderr, flush=True)
-    return 0
-
-
-def _asked(source: eqsat.Source, target: str, options: argparse.Namespace) -> Row:
-    """One search; what it cost is process time, as the machine may be busy."""
-    begin = time.process_time()
     signal.setitimer(signal.ITIMER_REAL, options.kill)
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
     try:
-        run = eqsat.optimize(source, target=target, time_limit=options.limit)
-    except EqsatError as error:
-        return {"refused": [d.code for d in error.diagnostics]}
-    except TooSlow:
-        return {"slow": options.kill}
+        yield stop
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-    assert run.selection is not None
-    s = run.selection
-    return {
-        "goals": {k: [g.value, g.bound] for k, g in s.goals},
-        "stop": s.stop,
-        "cuts": sum(c.count for c in s.cuts),
-        "nodes": run.summary()["egraph"]["nodes"],
-        "cpu": round(time.process_time() - begin, 2),
-    }
+        done.set()
+        thread.join()
 
 
-def _logged(log: Path) -> list[Row]:
-    if not log.exists():
-        return []
-    return [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+# ---- the table -----------------------------------------------------------------------------------
+def cell_of(row: Row) -> Cell:
+    return row["program"], row["target"], row["asked"]
 
 
-def compare(options: argparse.Namespace) -> int:
-    """Print the table; 1 if a search is worse or wrong."""
-    old, new = (
-        {(r["program"], r["target"]): r for r in _logged(log)} for log in (options.old, options.new)
-    )
-    rows = list(_compared(old, new))
-    counts = Counter(r["outcome"] for r in rows)
-    for r in rows:
-        if r["outcome"] in ("worse", "wrong", "refused", "slow"):
-            print(json.dumps(r), file=sys.stderr)
-    cpu = {k: round(sum(r["cpu"][k] for r in rows if r["cpu"]), 1) for k in ("old", "new")}
-    found = {
-        "format": 1, "searches": len(rows), "only_old": len(old.keys() - new.keys()),
-        "outcomes": {k: counts[k] for k in OUTCOMES}, "cpu_seconds": cpu, "rows": rows,
-    }  # fmt: skip
-    text = json.dumps(found, indent=1) + "\n"
-    if options.out:
-        options.out.write_text(text, encoding="utf-8")
-    else:
-        sys.stdout.write(text)
-    return int(bool(counts["worse"] or counts["wrong"]))
+def read(path: Path | None) -> dict[Cell, Row]:
+    if path is None or not path.exists():
+        return {}
+    rows = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    return {cell_of(r): r for r in rows}
 
 
-def _compared(old: dict[tuple[str, str], Row], new: dict[tuple[str, str], Row]) -> Iterator[Row]:
-    for key, was in old.items():
-        if key in new:
-            now = new[key]
-            has_cpu = "cpu" in was and "cpu" in now
-            yield {
-                "program": key[0], "target": key[1], "outcome": outcome(was, now),
-                "old": _told(was), "new": _told(now),
-                "cpu": {"old": was["cpu"], "new": now["cpu"]} if has_cpu else None,
-            }  # fmt: skip
+def write(path: Path, rows: dict[Cell, Row]) -> None:
+    """A line per cell, in the order of `cells`, so that differences can be read."""
+    place = {c: i for i, c in enumerate(cells())}
+    order = sorted(rows, key=lambda c: (place.get(c, len(place)), c))
+    lines = ",\n".join(json.dumps(rows[c]) for c in order)
+    path.write_text(f'{{"format": 1, "cells": [\n{lines}\n]}}\n', encoding="utf-8")
 
 
+# ---- comparing -----------------------------------------------------------------------------------
 def outcome(was: Row, now: Row) -> str:
     """What became of one search: one of OUTCOMES; by the first goal that differs."""
-    if "goals" not in was and "goals" not in now:
-        return "slow" if "slow" in (was | now) else "same" if was == now else "refused"
-    if "goals" not in was:
-        return "better" if "slow" in was else "refused"
-    if "goals" not in now:
-        return "slow" if "slow" in now else "refused"
+    for kind, word in (("faults", "faulty"), ("slow", "slow")):
+        if kind in now:
+            return "same" if kind in was else word
+        if kind in was:
+            return "better"
+    if "refused" in was or "refused" in now:
+        return _of_refusals(was, now)
     proven = was["cuts"] == 0 == now["cuts"]
+    loose = False
     for goal, (before, least_before) in was["goals"].items():
         after, least = now["goals"][goal]
+        loose |= before <= least_before and after > least
         proven &= before <= least_before and after <= least
         if before != after:
             if proven:
                 return "wrong"
             return "better" if after < before else "worse"
-    return "same"
+    return "looser" if loose else "same"
 
 
-def _told(row: Row) -> Row:
-    return {k: v for k, v in row.items() if k not in ("program", "target")}
+def _of_refusals(was: Row, now: Row) -> str:
+    if "refused" in was and "refused" in now:
+        return "looser" if was["proven"] and not now["proven"] else "same"
+    refusal = was if "refused" in was else now
+    if refusal["proven"]:
+        return "wrong"
+    return "better" if "refused" in was else "refused"
+
+
+def holds(was: Row, now: Row, outcome: str) -> bool:
+    """Whether the table permits it: worse only than what was not proven up to that goal."""
+    if outcome != "worse":
+        return outcome in ("same", "looser", "better")
+    for goal, (before, least) in was["goals"].items():
+        if before > least:
+            return True
+        if now["goals"][goal][0] != before:
+            return False
+    return True
+
+
+def line(was: Row, now: Row, outcome: str) -> str:
+    """For people."""
+    head = f"{outcome:7} {now['program']:20} {now['target']:20} {now['asked']:22}"
+    cpu = " ".join(f"{r.get('cpu', '-'):>6}" for r in (was, now))
+    if outcome == "same":
+        return f"{head} {cpu}"
+    shown = [_shown(r) for r in (was, now)]
+    return f"{head} {cpu}  {shown[0]} -> {shown[1]}"
+
+
+def _shown(row: Row) -> str:
+    if "goals" not in row:
+        ending = f"refused{' (proven)' * row.get('proven', False)}" if "refused" in row else "slow"
+        return "".join(row.get("faults", [ending])[:1])
+    values = (f"{v}{'' if v <= b else f' (>= {b})'}" for v, b in row["goals"].values())
+    return ", ".join((*values, row["stop"], *row.get("faults", ())[:1]))
+
+
+def report(rows: list[tuple[Row, Row]]) -> Row:
+    """Counts, CPU seconds of cells that both have, and each cell that is not the same."""
+    judged = [(was, now, outcome(was, now)) for was, now in rows]
+    counts = Counter(o for *_, o in judged)
+    both = [(w["cpu"], n["cpu"]) for w, n in rows if "cpu" in w and "cpu" in n]
+    return {
+        "format": 1, "cells": len(rows), "outcomes": {k: counts[k] for k in OUTCOMES},
+        "cpu": {"old": round(sum(w for w, _ in both), 1), "new": round(sum(n for _, n in both), 1)},
+        "broken": [list(cell_of(w)) for w, n, o in judged if not holds(w, n, o)],
+        "differences": [{"outcome": o, "old": w, "new": n} for w, n, o in judged if o != "same"],
+    }  # fmt: skip
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parts = parser.add_subparsers(required=True)
-    one = parts.add_parser("collect", help="search, and add a line per search to a log")
-    one.add_argument("log", type=Path)
-    one.add_argument("--only", nargs="+", default=list(NAMES), metavar="NAME")
-    one.add_argument("--targets", nargs="+", default=list(TARGETS), metavar="TARGET")
-    one.add_argument("--limit", type=float, default=60.0, help="seconds of each search")
-    one.add_argument("--kill", type=float, default=300.0, help="seconds after which it is left")
-    one.set_defaults(part=collect)
-    two = parts.add_parser("compare", help="compare two logs; JSON")
-    two.add_argument("old", type=Path)
-    two.add_argument("new", type=Path)
-    two.add_argument("--out", type=Path, help="write the JSON there instead of printing it")
-    two.set_defaults(part=compare)
+    parser.add_argument("--fill", action="store_true", help="add what the table lacks")
+    parser.add_argument("--small", action="store_true", help="small programs only (a minute)")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="programs")
+    parser.add_argument("--targets", nargs="+", metavar="TARGET")
+    parser.add_argument("--goals", nargs="+", metavar="G", help=f"time, memory, {JOINT}, {BUDGET}")
+    parser.add_argument("--table", type=Path, default=TABLE, help="what was found before")
+    parser.add_argument("--new", type=Path, help="where what is found now is kept")
+    parser.add_argument("--cpu", type=float, default=60.0, help="process seconds of each search")
+    parser.add_argument("--limit", type=float, default=1200.0, help="seconds of each search")
+    parser.add_argument("--kill", type=float, default=1500.0, help="seconds after which it is left")
     options = parser.parse_args()
-    return options.part(options)
+    table, new = read(options.table), read(options.new)
+    kept, file = (table, options.table) if options.fill else (new, options.new)
+    wanted = [
+        c for c in (SMALL if options.small else cells())
+        if c[0] in (options.only or (c[0],)) and c[1] in (options.targets or (c[1],))
+        and c[2] in (options.goals or (c[2],)) and (options.fill or c in table)
+    ]  # fmt: skip
+    sources: dict[str, eqsat.Source] = {}
+    for c in wanted:
+        if c not in kept:
+            if c[0] not in sources:
+                sources = {c[0]: program(c[0])}
+            kept[c] = searched(c, sources[c[0]], table.get(c, {}), options)
+            if file is not None:
+                write(file, kept)
+        was = table[c]
+        print(line(was, kept[c], outcome(was, kept[c])), file=sys.stderr, flush=True)
+    if options.fill:
+        return 0
+    found = report([(table[c], new[c]) for c in wanted])
+    print(json.dumps(found, indent=1))
+    return int(bool(found["broken"]))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
-"""What benchmarks/scale.py and benchmarks/optima.py say of searches."""
+"""What benchmarks/scale.py, optima.py and cores.py say of searches."""
 
 from __future__ import annotations
 
+from argparse import Namespace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +11,9 @@ from library import benchmark
 
 import eqsat
 
-scale, optima = benchmark("scale"), benchmark("optima")
+scale, optima, cores = benchmark("scale"), benchmark("optima"), benchmark("cores")
+OPTIONS = Namespace(cpu=30.0, limit=60.0, kill=120.0)
+REFUSED = {"refused": "E410", "proven": True}
 
 
 @pytest.mark.parametrize("part", scale.PARTS)
@@ -61,13 +65,100 @@ def found(*goals: tuple[int, int], cuts: int = 0) -> dict[str, Any]:
         (found((5, 5), (3, 3)), found((5, 5), (2, 2)), "wrong"),
         (found((5, 5), cuts=1), found((4, 4)), "better"),
         (found((5, 4), (3, 3)), found((5, 5), (2, 2)), "better"),
-        ({"refused": ["E410"]}, {"refused": ["E410"]}, "same"),
-        ({"refused": ["E410"]}, found((1, 1)), "refused"),
+        (found((5, 5), (3, 3)), found((5, 5), (3, 2)), "looser"),
+        (REFUSED, REFUSED, "same"),
+        (REFUSED, REFUSED | {"proven": False}, "looser"),
+        (REFUSED, found((1, 1)), "wrong"),
+        (REFUSED | {"proven": False}, found((1, 1)), "better"),
+        (found((1, 1)), REFUSED | {"proven": False}, "refused"),
         (found((1, 1)), {"slow": 9.0}, "slow"),
         ({"slow": 9.0}, found((1, 1)), "better"),
+        (found((1, 1)), found((1, 1)) | {"faults": ["a"]}, "faulty"),
+        ({"faults": ["a"]}, found((1, 1)), "better"),
     ],
 )
 def test_two_answers_are_compared_by_the_first_goal_that_differs(
     was: dict[str, Any], now: dict[str, Any], outcome: str
 ) -> None:
     assert optima.outcome(was, now) == outcome
+
+
+def test_only_what_was_not_proven_may_get_worse() -> None:
+    assert not optima.holds(found((5, 5), (3, 3)), found((5, 4), (4, 3)), "worse")
+    assert optima.holds(found((5, 5), (3, 2)), found((5, 5), (4, 2)), "worse")
+    assert not optima.holds(found((5, 5), (3, 2)), found((6, 5), (3, 2)), "worse")
+    assert not optima.holds(found((5, 5)), found((4, 4)), "wrong")
+    rows = [(row | {"program": "a", "target": "b", "asked": "time"}) for row in (
+        found((5, 5)), found((6, 6), cuts=1), found((5, 5)) | {"cpu": 2.0})]  # fmt: skip
+    report = optima.report([(rows[0], rows[1]), (rows[2], rows[2])])
+    assert (report["outcomes"]["worse"], report["outcomes"]["same"]) == (1, 1)
+    assert report["broken"] == [["a", "b", "time"]]
+    assert report["cpu"] == {"old": 2.0, "new": 2.0}
+    was, now = rows[0] | {"stop": "optimal"}, rows[1] | {"stop": "cut"}
+    assert optima.line(was, now, "worse").endswith("5, optimal -> 6, cut")
+
+
+def test_the_table_has_each_cell_and_is_read_as_it_was_written(tmp_path: Path) -> None:
+    table = optima.read(optima.TABLE)
+    assert set(table) == set(optima.cells())
+    assert set(optima.SMALL) < set(table)
+    optima.write(tmp_path / "again.json", table)
+    assert (tmp_path / "again.json").read_text() == optima.TABLE.read_text()
+
+
+@pytest.mark.parametrize("asked", ["time", optima.BUDGET])
+def test_a_cell_is_searched_as_the_table_says(asked: str) -> None:
+    cell = ("three_readers", "reference", asked)
+    was = optima.read(optima.TABLE)[cell]
+    now = optima.searched(cell, eqsat.read("three_readers"), was, OPTIONS)
+    assert optima.outcome(was, now) == "same"
+    assert optima.searched(cell, eqsat.read("three_readers"), {}, OPTIONS) | {"cpu": 0} == now | {
+        "cpu": 0
+    }
+
+
+def test_a_search_that_breaks_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise KeyError("c")
+
+    monkeypatch.setattr(optima.eqsat, "optimize", broken)
+    row = optima.searched(("a", "b", "time"), None, {}, OPTIONS)
+    assert row["faults"] == ["KeyError: 'c'"]
+    assert optima.outcome(found((1, 1)), row) == "faulty"
+
+
+def test_random_programs_are_traced_whatever_their_shapes() -> None:
+    shapes = set()
+    for seed in range(40):
+        spec = cores.drawn(seed)
+        assert len(cores.source_of(spec).program.results) == len(spec["results"])
+        shapes.add(spec["shape"])
+    assert shapes == set(cores.SHAPES)
+
+
+class Made:
+    """A side that answers worse if a program has both a product and an exponential."""
+
+    def __init__(self, worse: bool) -> None:
+        self.worse, self.asked = worse, 0
+
+    def ask(self, spec: Any, targets: list[str], goals: list[str]) -> list[dict[str, Any]]:
+        self.asked += 1
+        slow = self.worse and {"dot", "exp"} <= {op for op, *_ in spec["steps"]}
+        row = {"program": "", "target": targets[0], "asked": goals[0]}
+        return [row | found((6 if slow else 5, 5), cuts=1)]
+
+    def end(self) -> None:
+        pass
+
+
+def test_a_difference_is_made_smaller_and_a_program_without_one_is_none() -> None:
+    seed = next(
+        s for s in range(99) if {"dot", "exp"} <= {op for op, *_ in cores.drawn(s)["steps"]}
+    )
+    best = cores.reproducer(Made(False), Made(True), seed, "reference", "time")
+    assert best["outcome"] == "worse"
+    assert best["program"].count("; v") == 2
+    assert "dot(" in best["program"]
+    assert "exp(" in best["program"]
+    assert cores.reproducer(Made(False), Made(False), seed, "reference", "time") is None
