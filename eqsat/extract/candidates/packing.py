@@ -40,7 +40,7 @@ def packing(
         return None
     found = choices(replace(pool, only=nodes), goals)
     kept = {_computed(pool, g.members) for g in groups}
-    is_op, every = pool.space.is_op, dict.fromkeys((*found.variants.every, *known))
+    is_op, every = pool.space.is_op, dict.fromkeys((*found.variants.candidates, *known))
     few = [
         c
         for c in every
