@@ -8,10 +8,10 @@ from functools import cached_property
 
 from eqsat.extract.candidates.costs import Costs
 from eqsat.extract.candidates.cover import derivations, needed_values, served_values
+from eqsat.extract.candidates.idle import GOALS, Idle, converts_for_free
 from eqsat.extract.candidates.legality import Legality
 from eqsat.extract.candidates.life import found_optional
 from eqsat.extract.candidates.space import Space
-from eqsat.extract.candidates.twins import without_twins
 from eqsat.model.control import CONTROL
 from eqsat.model.selection import Removed
 
@@ -78,9 +78,12 @@ class Pool:
 
     @cached_property
     def producers(self) -> dict[int, tuple[int, ...]]:
-        """Per buffer: the nodes that compute it at run time, by number; of twins one."""
+        """Per buffer: the nodes that compute it at run time, by number."""
         every = self._every_producer
-        return every if self.input_only or self.keeps_all else without_twins(self, every)
+        if self.input_only or self.keeps_all or not self.asked <= GOALS:
+            return every
+        nodes = {n for ns in every.values() for n in ns}
+        return Idle(self, every).producers if converts_for_free(self, nodes) else every
 
     @cached_property
     def _every_producer(self) -> dict[int, tuple[int, ...]]:
