@@ -7,8 +7,9 @@ more arithmetic, as the ops are no slower. What a dispatch writes is read as it 
 layout is *idle* unless it is the program's own, is there from the start, a result asks for it, it
 has fewer bytes, or an op has no node without it, or a slower one.
 
-Merges of groups that share nothing but a conversion need that one in any layout: `merge` asks for
-what is `around` it.
+Two parts of a dispatch that share nothing but a conversion share, in own layouts, what that one
+read. So `converts_for_free` asks that `siblings` makes these one dispatch, too, by the same limits,
+or that no dispatch has such parts; and that nothing in a conversion has a price.
 """
 
 from __future__ import annotations
@@ -21,19 +22,27 @@ from typing import TYPE_CHECKING
 
 from eqsat.extract.candidates.costs import Costs
 from eqsat.extract.candidates.space import MOVING
+from eqsat.extract.solve.linear import ASKED, OTHERS
 from eqsat.model.generic import Generic
 
 if TYPE_CHECKING:
     from eqsat.extract.candidates.pool import Pool
 
+GOALS = frozenset({"time", "dispatches", *ASKED, *OTHERS})  # a plug-in goal may look at layouts
 Producers = dict[int, tuple[int, ...]]  # per buffer: nodes that compute it
 
 
 def converts_for_free(pool: Pool, nodes: Iterable[int]) -> bool:
-    """Whether conversions inside of a dispatch take no time, and any dispatch may repeat one."""
+    """Whether conversions inside of a dispatch change nothing, and any dispatch may repeat one."""
     target, legality, kinds = pool.legality.target, pool.legality, pool.space.kinds
-    if target.is_planned or target.relayout is not None or target.pipelines or target.devices:
+    fusion = target.fusion
+    priced = target.is_planned or target.relayout or target.pipelines or target.devices
+    if priced or target.padding or "identity" in (fusion.index_relation, fusion.result_relation):
         return False
+    if fusion.multi_result and not fusion.siblings:
+        return False  # parts that share a conversion may be one dispatch, those of one operand not
+    if fusion.siblings and target.limits.vector_bytes is not None:
+        return False  # readers of one operand have a limit, those of one conversion have none
     return all(legality.is_cloneable(n) for n in nodes if kinds[n] == "conversion")
 
 

@@ -8,11 +8,10 @@ from functools import cached_property
 
 from eqsat.extract.candidates.costs import Costs
 from eqsat.extract.candidates.cover import derivations, needed_values, served_values, values_behind
-from eqsat.extract.candidates.idle import Idle, converts_for_free
+from eqsat.extract.candidates.idle import GOALS, Idle, converts_for_free
 from eqsat.extract.candidates.legality import Legality
 from eqsat.extract.candidates.life import found_optional
 from eqsat.extract.candidates.space import Space
-from eqsat.extract.candidates.twins import GOALS, without_twins
 from eqsat.model.control import CONTROL
 from eqsat.model.selection import Removed
 
@@ -82,19 +81,12 @@ class Pool:
 
     @cached_property
     def producers(self) -> dict[int, tuple[int, ...]]:
-        """Per buffer: the nodes that compute it at run time, by number; of twins one."""
+        """Per buffer: the nodes that compute it at run time, by number."""
         every = self._every_producer
-        if self.input_only or self.keeps_all:
+        if self.input_only or self.keeps_all or not self.asked <= GOALS:
             return every
-        return without_twins(self, every) if self.idle is None else self.idle.producers
-
-    @cached_property
-    def idle(self) -> Idle | None:
-        """Which layouts cannot matter; None where all may."""
-        every = self._every_producer
         nodes = {n for ns in every.values() for n in ns}
-        is_asked = self.input_only or self.keeps_all or not self.asked <= GOALS
-        return None if is_asked or not converts_for_free(self, nodes) else Idle(self, every)
+        return Idle(self, every).producers if converts_for_free(self, nodes) else every
 
     @cached_property
     def _every_producer(self) -> dict[int, tuple[int, ...]]:
