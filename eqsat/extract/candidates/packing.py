@@ -46,7 +46,7 @@ def packing(
         for c in every
         if sum([is_op[m] for m in c.members]) <= 1 or _computed(pool, c.members) in kept
     ]
-    return replace(found, variants=replace(found.variants, candidates=tuple(few), copies=None))
+    return replace(found, variants=replace(found.variants, candidates=tuple(few)))
 
 
 def _computed(pool: Pool, members: Iterable[int]) -> frozenset[int]:
