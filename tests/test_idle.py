@@ -68,7 +68,7 @@ def test_answers_without_idle_layouts_are_as_good(
 
 @pytest.mark.parametrize(
     "setting",
-    ["relayout=1 GB/s", "fusion.siblings=false", "limits.vector=32 KiB", "fusion.clone=[]"],
+    ["relayout=1 GB/s", "fusion.siblings=false", "limits.vector=32 KiB"],
 )
 def test_all_layouts_stay_where_a_conversion_inside_has_a_price_or_decides(
     monkeypatch: pytest.MonkeyPatch, setting: str

@@ -227,7 +227,8 @@ def prepare(
     asked = frozenset((*(g.name for g in goals), *dict(target.budget)))
     small = 0 if whole else small_bytes(target, goals)
     sides = _Asked(egraph, target, linear, goals, seed, stop, whole)
-    pool = Pool(Legality(space, target), False, asked, small_bytes=small)
+    quick = goals[0] == GoalRequest("time") and "memory" not in dict(target.budget)
+    pool = Pool(Legality(space, target), False, asked, small_bytes=small, is_time_first=quick)
     with uncollected():
         found = choices(replace(pool, input_only=True), linear, enough=own_enough)
     own, baseline = _input_only(sides, found, baseline_end)

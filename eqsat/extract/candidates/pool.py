@@ -22,6 +22,7 @@ class Pool:
 
     keeps_all: with groups that are in no best answer, for questions about worse ones.
     small_bytes: buffers made from weights of at most so many bytes are there in every answer.
+    is_time_first: the best time is wanted, whatever else follows (`idle`).
     """
 
     legality: Legality
@@ -30,6 +31,7 @@ class Pool:
     keeps_all: bool = False
     small_bytes: int = 0
     only: frozenset[int] | None = None  # nodes, if it is about few of them
+    is_time_first: bool = False
 
     @property
     def space(self) -> Space:
@@ -83,7 +85,7 @@ class Pool:
     def producers(self) -> dict[int, tuple[int, ...]]:
         """Per buffer: the nodes that compute it at run time, by number."""
         every = self._every_producer
-        if self.input_only or self.keeps_all or not self.asked <= GOALS:
+        if self.input_only or self.keeps_all or not (self.is_time_first and self.asked <= GOALS):
             return every
         nodes = {n for ns in every.values() for n in ns}
         return Idle(self, every).producers if converts_for_free(self, nodes) else every
