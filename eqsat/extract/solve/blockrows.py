@@ -58,7 +58,7 @@ class KeyedRows:
 
 
 @dataclass(frozen=True)
-class _Later:
+class _BlockLater:
     """What rows are about one block later."""
 
     blocks: BlockTable
@@ -87,7 +87,7 @@ def summed_over_blocks(
     table = RowTable.stacked([r.table for r in rows])
     keys = [key for r in rows for key in r]
     in_one, in_two = (table.terms.any(level[table.terms.index] == at) for at in (ONE, TWO))
-    pairs = _paired(keys, in_one, in_two, _Later(blocks))
+    pairs = _paired(keys, in_one, in_two, _BlockLater(blocks))
     sums = _Sums(table, level, blocks.count)
     stays = ~in_two
     stays[pairs.same] = True
@@ -131,7 +131,7 @@ class _Pairs:
     alone: Ints
 
 
-def _paired(keys: Sequence[Key], in_one: Mask, in_two: Mask, later: _Later) -> _Pairs:
+def _paired(keys: Sequence[Key], in_one: Mask, in_two: Mask, later: _BlockLater) -> _Pairs:
     number = {key: i for i, key in enumerate(keys)}
     there = [later.key(key) for key in keys]
     after = [-1 if key is None else number.get(key, -1) for key in there]
