@@ -81,7 +81,7 @@ def test_what_is_left_out_is_in_no_best_answer(
     monkeypatch.setattr(Borders, "projects", False)
     many, best = every(graph, target), extract(graph, target, goals, time_limit=60)[0]
     assert dict(found.goals)["time"] == dict(best.goals)["time"]
-    assert len(few.all) <= len(many.all)
+    assert len(few.candidates) <= len(many.candidates)
 
 
 def test_a_group_is_dominated_by_one_that_costs_holds_and_hides_no_more() -> None:

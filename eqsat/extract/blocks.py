@@ -76,6 +76,12 @@ class Rolled:
         return self.count if self.last(members) == TWO else 1
 
     @cached_property
+    def size(self) -> int:
+        """How many ops of the program a block has."""
+        pairs = zip(self.short.nodes, self.high, strict=True)
+        return sum(n.rule == -1 and n.op not in LEAVES and at == TWO for n, at in pairs)
+
+    @cached_property
     def class_times(self) -> tuple[int, ...]:
         """Per class of `short`: how many of the whole program it stands for."""
         return tuple(self.count if at == TWO else 1 for at in self.level)

@@ -63,6 +63,8 @@ def extract(
     check_requests(goals)
     end = time.monotonic() + time_limit
     equal = rolled(egraph) if _may_roll(target, goals) else None
+    if equal is not None and equal.size <= target.fusion.members:
+        equal = None  # a dispatch may hold several blocks
     if equal is not None:
         egraph = equal.short
     smaller = contained(egraph)
@@ -109,6 +111,7 @@ def _unrolled(
         if outcome.answer is not None:
             known, outcome = known.ordered(outcome, goals, end - time.monotonic())
             better = known.selection(outcome, goals, found.selection.seconds)
+            better = replace(better, candidates=every.candidates)
             every = better if _is_better(better, every, goals) else every
     for selection in (own, every):
         if selection is not None:
@@ -142,7 +145,7 @@ def _searched(
     time_limit: float,
     seed: int,
     stop: Stop | None,
-    equal: Rolled | None,
+    equal: Rolled | None = None,
 ) -> Searched:
     start = time.monotonic()
     limit = time_limit * (1 - RESERVE)

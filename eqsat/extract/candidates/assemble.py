@@ -44,7 +44,8 @@ class Assembly:
     @property
     def looked_at(self) -> int:
         """How many candidates there are, whatever became of them."""
-        return len(self.variants.candidates)
+        rolled, found = self.pool.space.rolled, self.variants.candidates
+        return len(found) if rolled is None else sum(rolled.times(c.members) for c in found)
 
     def groups(self, answer: Answer) -> tuple[Group, ...]:
         """The chosen groups in execution order, steps renumbered from 0."""

@@ -52,7 +52,9 @@ def enumerated(pool: Pool, costs: Costs, known: Sequence[Candidate] = ()) -> Enu
         work.reach(FIRST)
     found = work.found()
     merged, refused = work.ways.merged(found)
-    found = with_images(pool.space, found + merged)
+    # what waits for itself may be part of a merge, or of a template, that computes what it reads
+    left = [c for c in found if not work.waits_for_itself(c)]
+    found = with_images(pool.space, left + merged)
     cuts = _cuts(work, refused)
     if any(c.by == TIME_LIMIT for c in cuts):
         there = {(c.members, c.reads, c.writes) for c in found}
@@ -128,6 +130,11 @@ class _Enumeration:
                 found += new
                 work += sorted({space.buffer[r] for c in new for r in c.reads} - done)
         return found
+
+    def waits_for_itself(self, c: Candidate) -> bool:
+        """Whether it reads what can only be computed from something that it alone computes."""
+        waits = self.ways.of(c.members[-1])[0].waits
+        return waits.for_itself(self.pool.space.computes(c.members), c.reads)
 
     def _candidates(self, sink: int) -> list[Candidate]:
         """Those behind one op: all, the first of many, or those that were there in time."""

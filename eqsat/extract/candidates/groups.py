@@ -76,7 +76,7 @@ class Grower(Borders):
                 if state.members > most:
                     continue
             found = self._decided(state, most, waiting)
-            if found is None or not self.fits(found, sink) or self.waits_for_itself(found):
+            if found is None or not self.fits(found, sink):
                 continue
             is_new = not self.projects or not self.is_dominated(found, sink, whole)
             if is_new or found.members <= self.small:

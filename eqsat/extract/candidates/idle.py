@@ -55,9 +55,23 @@ class Idle:
 
     @cached_property
     def producers(self) -> Producers:
-        """Per buffer: the nodes that compute it, without those that touch an idle layout."""
+        """Per buffer: the nodes that compute it, without those that touch an idle layout.
+
+        All of them where the results could not be made without: rules that replace nodes leave ops
+        with packed forms alone.
+        """
         found = {b: tuple([n for n in ns if n in self.kept]) for b, ns in self.every.items()}
-        return {b: ns for b, ns in found.items() if ns}
+        found = {b: ns for b, ns in found.items() if ns}
+        return found if self._makes_results(found) else self.every
+
+    def _makes_results(self, producers: Producers) -> bool:
+        pool, space = self.pool, self.pool.space
+        there = {*self._there, *pool.fills, *pool.relaxed}
+        left = {n for ns in producers.values() for n in ns}
+        while ready := {n for n in left if there.issuperset(space.operands[n])}:
+            there.update(*[space.made[n] for n in ready])
+            left -= ready
+        return there.issuperset(space.roots)
 
     @cached_property
     def kept(self) -> frozenset[int]:
