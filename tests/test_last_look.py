@@ -70,6 +70,6 @@ def test_dispatches_of_one_op_are_an_answer_and_a_cut(found: Choices) -> None:
     few = found.single_ops()
     assert short_of_time(few.cuts)
     is_op = few.variants.space.is_op
-    assert all(sum(is_op[m] for m in c.members) <= 1 for c in few.variants.every)
-    assert 0 < len(few.variants.every) < len(found.variants.every)
+    assert all(sum(is_op[m] for m in c.members) <= 1 for c in few.variants.candidates)
+    assert 0 < len(few.variants.candidates) < len(found.variants.candidates)
     assert greedily(few.ordered(), "time")

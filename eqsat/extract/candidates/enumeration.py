@@ -53,7 +53,9 @@ def enumerated(pool: Pool, costs: Costs, known: Sequence[Candidate] = ()) -> Enu
     found = work.found()
     merged, refused = work.ways.merged(found)
     # what waits for itself may be part of a merge, or of a template, that computes what it reads
-    left = [c for c in found if not work.waits_for_itself(c)]
+    left = found
+    with suppress(OutOfTime):
+        left = [c for c in found if not work.waits_for_itself(c)]
     found = with_images(pool.space, left + merged)
     cuts = _cuts(work, refused)
     if any(c.by == TIME_LIMIT for c in cuts):
