@@ -64,7 +64,7 @@ def test_without_a_known_answer_one_is_looked_for_near_the_bound():
         seen.append(len(options))
         return None if len(seen) < 2 else 10**12
 
-    found = narrowed(variants, {"time": 1}, {}, None, find, lambda value: 2 * value)
+    found = narrowed(variants, {"time": 1}, {}, None, find, loose=lambda value: 2 * value)
     assert found is not None and found.cap == 2 * 10**12
     assert len(seen) > 1
 

@@ -1,9 +1,8 @@
-"""Memory of phases that build large records: no search for cycles, and nothing kept behind."""
+"""Memory of phases that build large records: no search for cycles."""
 
 from __future__ import annotations
 
 import gc
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -21,16 +20,3 @@ def uncollected() -> Iterator[None]:
     finally:
         if was:
             gc.enable()
-
-
-def give_back() -> None:
-    """Return free memory to the system, where the C library can.
-
-    Large arrays that were freed leave it in pieces between others, which no other use fits.
-    """
-    if sys.platform == "linux":
-        import ctypes
-
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's, and no other's
-        if trim is not None:
-            trim(0)

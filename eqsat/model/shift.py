@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from eqsat.model.ops import LEAVES
@@ -36,30 +35,6 @@ class Shift:
     # classes that an op of the longest run of blocks computes, and its block; how many blocks
     block: Mapping[int, int] = field(default_factory=dict)
     count: int = 0
-
-    @cached_property
-    def nodes(self) -> tuple[tuple[int, int], ...]:
-        """Per node (block class, block): the first of its chain of images, and how far it is."""
-        return chained(self.node)
-
-    @cached_property
-    def classes(self) -> tuple[tuple[int, int], ...]:
-        """Per class (block class, block), as `nodes`."""
-        return chained(self.eclass)
-
-
-def chained(image: Sequence[int]) -> tuple[tuple[int, int], ...]:
-    """Per element the head of its chain of images, and its distance from it."""
-    found = [(i, 0) for i in range(len(image))]
-    later = {j for i, j in enumerate(image) if j >= 0 and j != i}
-    for head in range(len(image)):
-        if head in later:
-            continue
-        at, block = head, 0
-        while 0 <= image[at] != at:
-            at, block = image[at], block + 1
-            found[at] = head, block
-    return tuple(found)
 
 
 def periods(ops: Sequence[Hashable], fewest: int) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -85,24 +85,6 @@ class Legality(Ownership):
         """What `crowds` has refused so far, by name."""
         return {}
 
-    @cached_property
-    def _crowding(self) -> dict[str, tuple[tuple[Inside, ...], Way]]:
-        """What `crowded` is about, by name."""
-        return {}
-
-    def crowded_at(self, image: Sequence[int]) -> Iterator[Removed]:
-        """What `crowds` has refused so far, of the images of its nodes (-1: there is none)."""
-        for part in (self, *self._parts.values()):
-            for roots, way in part._crowding.values():
-                moved = [
-                    Inside(image[r.root], tuple([image[u] for u in r.users]), r.reading)
-                    for r in roots
-                ]
-                if all(n >= 0 for r in moved for n in (r.root, *r.users)):
-                    removed = part._too_large(moved, way)
-                    if removed is not None:
-                        yield removed
-
     def inside(self, root: int, readers: Readers) -> Inside:
         """A root among those who read it inside, directly or behind elementwise ops."""
         links = list(self.uses.links(readers, root))
@@ -176,7 +158,6 @@ class Legality(Ownership):
         for w in found:
             if not self.fits(w) and (removed := self._too_large(asked, w)):
                 self.crowded.setdefault(removed.what, removed)
-                self._crowding.setdefault(removed.what, (asked, w))
         return not any(map(self.fits, found))
 
     def _over(self, limit_name: str, nbytes: int, what: str, node: int) -> Removed | None:

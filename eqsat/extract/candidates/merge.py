@@ -33,11 +33,6 @@ class Merger(DevicePool):
         """What the vector limit removed while merging, largest per name."""
         return {}
 
-    @cached_property
-    def refused(self) -> dict[str, int]:
-        """Of these, by name: the node it is about."""
-        return {}
-
     def cut_short(self, found: Sized) -> None:
         """The deadline has left merges out."""
         self.removed["merges"] = Removed("merges", len(found), len(found), TIME_LIMIT, "")
@@ -171,7 +166,6 @@ class Merger(DevicePool):
             known = self.removed.get(unfused[1].what)
             if known is None or known.bytes < unfused[1].bytes:
                 self.removed[unfused[1].what] = unfused[1]
-                self.refused[unfused[1].what] = unfused[0]
         return False
 
     def merge(self, found: dict[Key, Candidate], a: MergePart, b: MergePart) -> Key | None:

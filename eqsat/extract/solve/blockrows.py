@@ -196,7 +196,8 @@ class _Sums:
         at = np.concatenate([found.terms.rows, more.rows])
         order = np.argsort(at, kind="stable")
         index = np.concatenate([found.terms.index, more.index])[order]
-        value = np.concatenate([found.value, np.full(len(more.index), -1.0)])[order]
+        scale = np.where(self.level[found.terms.index] == NOWHERE, self.count + 1.0, 1.0)
+        value = np.concatenate([found.value * scale, np.full(len(more.index), -1.0)])[order]
         low, high = (side * (self.count + 1) for side in (found.low, found.high))
         return RowTable(low, high, Ragged(found.terms.start + more.start, index), value)
 
