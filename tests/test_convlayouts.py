@@ -11,8 +11,8 @@ import pytest
 from jax import lax
 
 import eqsat
-from eqsat.extract.candidates.costs import Costs
 from eqsat.extract.candidates.space import Space
+from eqsat.extract.dispatch.prices import Costs
 from eqsat.lab.calibrate.samples import bottleneck, deep
 from eqsat.lab.calibrate.shapes import in_dim_order, mnk_product, nchw_conv
 from eqsat.lang.programs import parse_program

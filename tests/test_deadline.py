@@ -12,11 +12,11 @@ from graphs import ALL, chain, diamond, reference
 
 import eqsat
 from eqsat.extract import check, extract
-from eqsat.extract.candidates.costs import Costs
-from eqsat.extract.candidates.floors import floors
-from eqsat.extract.candidates.legality import Legality
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
+from eqsat.extract.dispatch.floors import floors
+from eqsat.extract.dispatch.legality import Legality
+from eqsat.extract.dispatch.prices import Costs
 from eqsat.model import deadline
 from eqsat.model.deadline import OutOfTime, seconds_left, tick, until, whatever_it_takes
 from eqsat.model.egraph import EGraph

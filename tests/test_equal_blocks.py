@@ -14,11 +14,11 @@ from eqsat.extract.blocks import ONE, TWO, Rolled, rolled
 from eqsat.extract.candidates.assemble import choices
 from eqsat.extract.candidates.free import unordered
 from eqsat.extract.candidates.freeoptions import FreeOptions
-from eqsat.extract.candidates.legality import Legality
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.candidates.variants import Variants
 from eqsat.extract.check import check
+from eqsat.extract.dispatch.legality import Legality
 from eqsat.extract.solve.freerows import free_relaxation
 from eqsat.extract.solve.linear import linear_goals
 from eqsat.extract.whole import unrolled_options

@@ -11,12 +11,12 @@ import pytest
 
 import eqsat
 from eqsat.extract import extract
-from eqsat.extract.candidates.costs import Costs
-from eqsat.extract.candidates.floors import floors
-from eqsat.extract.candidates.leastwork import PricedWay, PricedWays, least_ps, needed_of
-from eqsat.extract.candidates.legality import Legality
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
+from eqsat.extract.dispatch.floors import floors
+from eqsat.extract.dispatch.leastwork import PricedWay, PricedWays, least_ps, needed_of
+from eqsat.extract.dispatch.legality import Legality
+from eqsat.extract.dispatch.prices import Costs
 from eqsat.lang.programs import parse_program
 from eqsat.lang.rulesets import load_rulesets
 from eqsat.lang.targets import load_target

@@ -22,8 +22,8 @@ from eqsat.execute.arena import Arena, ArenaFault
 from eqsat.execute.kernels import jit
 from eqsat.execute.kernels.kernel import generate
 from eqsat.extract import extract
-from eqsat.extract.candidates.planned import PlanPrices
 from eqsat.extract.candidates.space import Space
+from eqsat.extract.dispatch.plans import PlanPrices
 from eqsat.frontends.jaxpr import trace
 from eqsat.lang.rulesets import load_rulesets
 from eqsat.lang.targets import load_target

@@ -7,9 +7,9 @@ import time
 import pytest
 
 from eqsat.extract.candidates.assemble import Choices, choices
-from eqsat.extract.candidates.legality import Legality
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
+from eqsat.extract.dispatch.legality import Legality
 from eqsat.extract.narrow import Narrowed, narrow
 from eqsat.extract.ordered import SearchLimits, greedily
 from eqsat.lang.rulesets import load_rulesets

@@ -10,7 +10,7 @@ import pytest
 from contractions import contraction, until_applies
 
 import eqsat
-from eqsat.extract.candidates.pipelines import ALONG, APART, NOT_READ, cut, root_bytes
+from eqsat.extract.dispatch.pipelines import ALONG, APART, NOT_READ, cut, root_bytes
 from eqsat.lang.programs import parse_program
 from eqsat.lang.settings import override
 from eqsat.lang.targets import load_target

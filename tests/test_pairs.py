@@ -10,15 +10,15 @@ import pytest
 from plain_options import plain_options, plain_undominated
 
 import eqsat
-from eqsat.extract.candidates.costs import Costs
 from eqsat.extract.candidates.enumeration import enumerated
 from eqsat.extract.candidates.groups import Candidate, Grower
-from eqsat.extract.candidates.legality import Legality
 from eqsat.extract.candidates.merge import Merger
 from eqsat.extract.candidates.pairs import MergePart
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space, order
 from eqsat.extract.candidates.variants import Variants
+from eqsat.extract.dispatch.legality import Legality
+from eqsat.extract.dispatch.prices import Costs
 from eqsat.extract.solve.linear import linear_goals
 from eqsat.lang.programs import parse_program
 

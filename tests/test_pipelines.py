@@ -14,10 +14,10 @@ import pytest
 from contractions import contraction, convolution, until_applies
 
 import eqsat
-from eqsat.extract.candidates.costs import Costs
-from eqsat.extract.candidates.pipelines import NOT_READ, cut, root_bytes
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.check import check
+from eqsat.extract.dispatch.pipelines import NOT_READ, cut, root_bytes
+from eqsat.extract.dispatch.prices import Costs
 from eqsat.lang.programs import parse_program
 from eqsat.lang.settings import override
 from eqsat.lang.targets import load_target, read_target

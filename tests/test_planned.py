@@ -17,14 +17,14 @@ import pytest
 
 from eqsat.api import Run, optimize
 from eqsat.extract.candidates.borders import Borders
-from eqsat.extract.candidates.costs import Costs
-from eqsat.extract.candidates.floors import floors
 from eqsat.extract.candidates.groups import Grown
-from eqsat.extract.candidates.legality import Legality
-from eqsat.extract.candidates.planned import PlanPrices
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.check import check
+from eqsat.extract.dispatch.floors import floors
+from eqsat.extract.dispatch.legality import Legality
+from eqsat.extract.dispatch.plans import PlanPrices
+from eqsat.extract.dispatch.prices import Costs
 from eqsat.lang.programs import parse_program
 from eqsat.lang.targets import load_target
 from eqsat.model.diag import EqsatError

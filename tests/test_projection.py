@@ -8,14 +8,14 @@ import pytest
 
 import eqsat
 from eqsat.extract.candidates.borders import Borders, Inner, Seen
-from eqsat.extract.candidates.costs import Costs
 from eqsat.extract.candidates.enumeration import Enumerated, enumerated
 from eqsat.extract.candidates.groups import Candidate
-from eqsat.extract.candidates.legality import Legality
 from eqsat.extract.candidates.merge import Merger
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.candidates.waits import Waits
+from eqsat.extract.dispatch.legality import Legality
+from eqsat.extract.dispatch.prices import Costs
 from eqsat.extract.search import extract
 from eqsat.lang.programs import parse_program
 from eqsat.lang.rulesets import load_rulesets

@@ -6,11 +6,11 @@ from functools import cache
 
 import pytest
 
-from eqsat.extract.candidates.costs import Costs
 from eqsat.extract.candidates.freeoptions import FreeOptions
 from eqsat.extract.candidates.samekernel import one_of_each_kernel
 from eqsat.extract.candidates.table import OptionTable
 from eqsat.extract.candidates.variants import Variants
+from eqsat.extract.dispatch.prices import Costs
 from eqsat.extract.lateplans import with_late_plans
 from eqsat.extract.solve.freerows import free_relaxation
 from eqsat.extract.solve.linear import linear_goals

@@ -19,9 +19,9 @@ from contractions import contraction, convolution, until_applies
 
 import eqsat
 from eqsat.cli.app import run as command
-from eqsat.extract.candidates.legality import Legality
-from eqsat.extract.candidates.pipelines import ALONG, APART, NOT_READ, cut, root_bytes
 from eqsat.extract.check import check
+from eqsat.extract.dispatch.legality import Legality
+from eqsat.extract.dispatch.pipelines import ALONG, APART, NOT_READ, cut, root_bytes
 from eqsat.lang.programs import parse_program
 from eqsat.lang.settings import override
 from eqsat.lang.targets import load_target

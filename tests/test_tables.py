@@ -11,17 +11,17 @@ from plain_options import plain_options, plain_undominated
 from tabulated import tabulated
 
 from eqsat.extract.candidates import dominance
-from eqsat.extract.candidates.costs import Costs
 from eqsat.extract.candidates.dominance import undominated
 from eqsat.extract.candidates.enumeration import enumerated
 from eqsat.extract.candidates.free import unordered
 from eqsat.extract.candidates.freeoptions import FreeOptions
-from eqsat.extract.candidates.legality import Legality
 from eqsat.extract.candidates.plantimes import with_plan_times
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.candidates.table import OptionTable
 from eqsat.extract.candidates.variants import Variant, Variants
+from eqsat.extract.dispatch.legality import Legality
+from eqsat.extract.dispatch.prices import Costs
 from eqsat.extract.ragged import Ragged, distinct
 from eqsat.extract.solve.freerows import free_relaxation
 from eqsat.extract.solve.linear import linear_goals

@@ -13,8 +13,8 @@ import eqsat
 from eqsat.entry.together import Together
 from eqsat.execute.weights import content_key
 from eqsat.extract import check
-from eqsat.extract.candidates.devices import Devices
 from eqsat.extract.candidates.space import Space
+from eqsat.extract.dispatch.rules import Devices
 from eqsat.model.diag import EqsatError
 from eqsat.model.target import Target, Tile
 from eqsat.ops.programs.placement import ANYWHERE

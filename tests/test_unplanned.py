@@ -11,10 +11,10 @@ from hunts.edges import machines
 from test_nest import nest_of_text, one_dispatch
 
 import eqsat
-from eqsat.extract.candidates.costs import Costs
-from eqsat.extract.candidates.planfloors import PlanFloors
-from eqsat.extract.candidates.planned import PlanPrices
 from eqsat.extract.candidates.space import Space
+from eqsat.extract.dispatch.planfloors import PlanFloors
+from eqsat.extract.dispatch.plans import PlanPrices
+from eqsat.extract.dispatch.prices import Costs
 from eqsat.extract.given import graph_of_program
 from eqsat.extract.ragged import Ragged
 from eqsat.lang.programs import parse_program

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 
 from eqsat.extract.candidates.assemble import Assembly, choices
-from eqsat.extract.candidates.legality import Legality
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.diagnose import inadmissible
+from eqsat.extract.dispatch.legality import Legality
 from eqsat.extract.ordered import SearchLimits, Sequenced, greedily, in_best_order
 from eqsat.extract.selected import selection_of
 from eqsat.extract.session import baseline_of, verify_selection

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
 
-from eqsat.extract.candidates.costs import Costs
-from eqsat.extract.candidates.fusionrules import iterations
-from eqsat.extract.candidates.legality import Legality
 from eqsat.extract.candidates.space import Space
-from eqsat.extract.candidates.uses import Use
+from eqsat.extract.dispatch.legality import Legality
+from eqsat.extract.dispatch.prices import Costs
+from eqsat.extract.dispatch.rules import iterations
+from eqsat.extract.dispatch.uses import Use
 from eqsat.model.selection import Group, Selection
 from eqsat.model.target import Target
 from eqsat.ops.programs.placement import ANYWHERE

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from eqsat.extract.candidates.costs import Costs
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.check import Checker
+from eqsat.extract.dispatch.prices import Costs
 from eqsat.extract.solve.linear import TIE_BREAK, linear_goals, value_stated
 from eqsat.model.cut import CutProgram
 from eqsat.model.egraph import EGraph, ENode

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from eqsat.extract.candidates.devices import Devices
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.check import check
+from eqsat.extract.dispatch.rules import Devices
 from eqsat.extract.given import priced_selection
 from eqsat.model.diag import fail
 from eqsat.model.egraph import EGraph, ENode

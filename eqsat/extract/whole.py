@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from eqsat.extract.blocks import Rolled
 from eqsat.extract.candidates.assemble import Choices
-from eqsat.extract.candidates.costs import Costs
-from eqsat.extract.candidates.legality import Legality
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.candidates.variants import Variant, Variants
+from eqsat.extract.dispatch.legality import Legality
+from eqsat.extract.dispatch.prices import Costs
 from eqsat.extract.goalvalues import goal_values
 from eqsat.extract.order import DispatchGraph, best_order
 from eqsat.extract.session import Session

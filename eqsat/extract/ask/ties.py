@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from eqsat.extract.candidates.assemble import Assembly
-from eqsat.extract.candidates.costs import Costs
+from eqsat.extract.dispatch.prices import Costs
 from eqsat.extract.ordered import in_best_order
 from eqsat.extract.solve.problem import Answer
 from eqsat.model.price import BYTES, COMPUTE, SPELLING, SUMS, UNPACKED, Tied

@@ -25,8 +25,8 @@ from functools import cached_property
 from typing import NamedTuple
 
 from eqsat.extract.candidates.checks import Checks, Grown
-from eqsat.extract.candidates.legality import Inside
 from eqsat.extract.candidates.space import MOVING, order
+from eqsat.extract.dispatch.legality import Inside
 from eqsat.extract.solve.linear import OTHERS, moved_bytes
 from eqsat.model.generic import Generic
 

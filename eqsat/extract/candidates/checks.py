@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from eqsat.extract.candidates.costs import Costs
 from eqsat.extract.candidates.pool import DevicePool
-from eqsat.extract.candidates.uses import Reader
+from eqsat.extract.dispatch.prices import Costs
+from eqsat.extract.dispatch.uses import Reader
 from eqsat.model.movement import Move
 
 

@@ -13,12 +13,12 @@ from functools import cached_property
 from itertools import islice
 
 from eqsat.extract.candidates.checks import Grown
-from eqsat.extract.candidates.costs import Costs
 from eqsat.extract.candidates.groups import Candidate, Grower
 from eqsat.extract.candidates.inblocks import with_images
 from eqsat.extract.candidates.merge import Merger
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.templates import Templates, templates, widened
+from eqsat.extract.dispatch.prices import Costs
 from eqsat.model.deadline import OutOfTime, tick, whatever_it_takes
 from eqsat.model.selection import CAP, TIME_LIMIT, Cut, Removed
 

@@ -12,8 +12,8 @@ from typing import NamedTuple
 from eqsat.extract.candidates.borders import Borders
 from eqsat.extract.candidates.checks import EMPTY, Above, Grown
 from eqsat.extract.candidates.space import order
-from eqsat.extract.candidates.uses import Reader
 from eqsat.extract.candidates.waits import Waits
+from eqsat.extract.dispatch.uses import Reader
 from eqsat.model.deadline import tick
 
 

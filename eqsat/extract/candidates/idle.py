@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from eqsat.extract.candidates.costs import Costs
 from eqsat.extract.candidates.space import MOVING
+from eqsat.extract.dispatch.prices import Costs
 from eqsat.extract.solve.linear import ASKED, OTHERS
 from eqsat.model.generic import Generic
 

@@ -15,10 +15,10 @@ from functools import cached_property
 from heapq import heapify, heappop, heappush
 
 from eqsat.extract.candidates.assemble import Choices, choices
-from eqsat.extract.candidates.costs import Costs
 from eqsat.extract.candidates.groups import Candidate
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import MOVING
+from eqsat.extract.dispatch.prices import Costs
 from eqsat.model.deadline import tick
 from eqsat.model.goal import Goal
 from eqsat.model.selection import Group

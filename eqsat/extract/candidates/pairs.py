@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eqsat.extract.candidates.groups import Candidate
-from eqsat.extract.candidates.legality import Legality
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.candidates.waits import Waits
+from eqsat.extract.dispatch.legality import Legality
 from eqsat.model.deadline import tick
 
 CELLS = 1 << 20  # of a block of pairs that is looked at at once

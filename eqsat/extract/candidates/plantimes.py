@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from eqsat.extract.candidates.costs import Costs
 from eqsat.extract.candidates.listed import CandidateTable, Listed
 from eqsat.extract.candidates.table import OptionTable
+from eqsat.extract.dispatch.prices import Costs
 from eqsat.extract.ragged import Ints, Ragged
 from eqsat.extract.solve.linear import Time
 from eqsat.model.deadline import tick

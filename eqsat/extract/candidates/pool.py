@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from eqsat.extract.candidates.costs import Costs
 from eqsat.extract.candidates.cover import derivations, needed_values, served_values, values_behind
 from eqsat.extract.candidates.idle import GOALS, Idle, converts_for_free
-from eqsat.extract.candidates.legality import Legality
 from eqsat.extract.candidates.life import found_optional
 from eqsat.extract.candidates.space import Space
+from eqsat.extract.dispatch.legality import Legality
+from eqsat.extract.dispatch.prices import Costs
 from eqsat.model.control import CONTROL
 from eqsat.model.selection import Removed
 

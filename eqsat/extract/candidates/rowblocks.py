@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from eqsat.extract.candidates.uses import Use
+from eqsat.extract.dispatch.uses import Use
 from eqsat.model.tensor import DTYPES, cdiv
 from eqsat.ops.generics.access import Index, LaneAccess, index_loops, joined, seen_as
 
 if TYPE_CHECKING:
-    from eqsat.extract.candidates.fusionrules import FusionRules
+    from eqsat.extract.dispatch.rules import FusionRules
 
 Makers = Mapping[int, int]  # buffer -> the node that computes it inside, views included
 Reads = Mapping[int, list[tuple[int, Use]]]  # per root: roots whose results it reads, and how

@@ -9,13 +9,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from eqsat.extract.candidates.gathered import Gathered
-from eqsat.extract.candidates.legality import Legality
-from eqsat.extract.candidates.nodeprices import NodePrices
-from eqsat.extract.candidates.opprices import OpPrices
-from eqsat.extract.candidates.pipelines import Way, cut, needs_pipeline
-from eqsat.extract.candidates.planned import PlanPrices
 from eqsat.extract.candidates.space import MOVING
+from eqsat.extract.dispatch.legality import Legality
+from eqsat.extract.dispatch.nodes import Gathered, NodePrices
+from eqsat.extract.dispatch.pipelines import Way, cut, needs_pipeline
+from eqsat.extract.dispatch.plans import OpPrices, PlanPrices
 from eqsat.model.control import Control
 from eqsat.model.devices import PS_PER_SECOND, Transfer
 from eqsat.model.generic import Generic

@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from eqsat.extract.candidates.costs import Costs
-from eqsat.extract.candidates.planned import PlanPrices
 from eqsat.extract.candidates.space import Space
+from eqsat.extract.dispatch.plans import PlanPrices
+from eqsat.extract.dispatch.prices import Costs
 from eqsat.extract.ragged import Ints, Mask, Ragged
 from eqsat.model.devices import PS_PER_SECOND
 from eqsat.model.generic import Generic
