@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from functools import cache
 
-from eqsat.extract.candidates.orbits import Orbits
-
 from eqsat.extract.candidates.cover import served_by
 from eqsat.extract.candidates.enumeration import enumerated
 from eqsat.extract.candidates.free import free_problem, unordered
@@ -78,7 +76,7 @@ def test_an_option_serves_what_it_writes_not_what_else_is_cut_out_of_its_product
     """Of a product with three weights side by side a dispatch may compute one part alone."""
     v = variants()
     space, alone = v.space, 0
-    for option in FreeOptions.made(v, Orbits.found(v).listed()).objects():
+    for option in FreeOptions.of(v).objects():
         written = {space.value[b] for b in option.writes}
         found = served_by(v.pool, option.candidate.members, written)
         held = {x for m in option.candidate.members for x in v.pool.served.get(m, ())}
@@ -91,7 +89,7 @@ def test_an_option_serves_what_it_writes_not_what_else_is_cut_out_of_its_product
 
 def test_tables_say_of_options_what_is_said_of_each_alone():
     v = variants()
-    table = FreeOptions.made(v, Orbits.found(v).listed())
+    table = FreeOptions.of(v)
     for option, row in zip(table.objects(), table.problem.serves, strict=True):
         written = [v.space.value[b] for b in option.writes]
         assert set(row.tolist()) == served_by(v.pool, option.candidate.members, written)
