@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from eqsat.extract import extract
-from eqsat.extract.solve.problem import GOALS
+from eqsat.extract.choice.columns import GOALS
 from eqsat.model.affine import dim
 from eqsat.model.attr import Attr
 from eqsat.model.egraph import EGraph, ENode, RuleStat

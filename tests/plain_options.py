@@ -12,9 +12,9 @@ from eqsat.extract.candidates.dominance import OTHERS
 from eqsat.extract.candidates.groups import Candidate
 from eqsat.extract.candidates.space import Moment
 from eqsat.extract.candidates.timetable import BEGIN
-from eqsat.extract.candidates.variants import EXTRAS, Variant, Variants, group_of
+from eqsat.extract.candidates.sources import EXTRAS, Variant, Variants, group_of
 from eqsat.extract.dispatch.prices import UNASKED
-from eqsat.extract.solve.linear import Dispatches, RelayoutBytes, Ties, Time, added, kernels
+from eqsat.extract.choice.linear import Dispatches, RelayoutBytes, Ties, Time, added, kernels
 from eqsat.model.deadline import tick
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from eqsat.extract.candidates.listed import CandidateTable
 from eqsat.extract.candidates.table import OptionTable
 from eqsat.extract.candidates.tabulate import PART, tabulated_of
-from eqsat.extract.candidates.variants import Variants
+from eqsat.extract.candidates.sources import Variants
 
 
 def tabulated(variants: Variants, *, size: int = PART) -> OptionTable:

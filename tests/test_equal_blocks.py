@@ -16,11 +16,11 @@ from eqsat.extract.candidates.free import unordered
 from eqsat.extract.candidates.freeoptions import FreeOptions
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
-from eqsat.extract.candidates.variants import Variants
+from eqsat.extract.candidates.sources import Variants
 from eqsat.extract.check import check
 from eqsat.extract.dispatch.legality import Legality
 from eqsat.extract.solve.freerows import free_relaxation
-from eqsat.extract.solve.linear import linear_goals
+from eqsat.extract.choice.linear import linear_goals
 from eqsat.extract.whole import unrolled_options
 from eqsat.lang.programs import parse_program
 from eqsat.model.egraph import EGraph

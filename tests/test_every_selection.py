@@ -13,7 +13,7 @@ from everyselection import Values, every_value
 from graphs import FUSIONS, GRAPHS, Graph, elementwise, reference
 
 from eqsat.extract import extract
-from eqsat.extract.solve.problem import GOALS
+from eqsat.extract.choice.columns import GOALS
 from eqsat.model.diag import EqsatError
 from eqsat.model.egraph import EGraph
 from eqsat.model.expr import arg, call

@@ -29,7 +29,7 @@ from eqsat.extract.candidates.assemble import assemble
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.solve.cpsat import Effort, Request, solve
 from eqsat.extract.solve.greedy import greedy
-from eqsat.extract.solve.problem import GOALS
+from eqsat.extract.choice.columns import GOALS
 from eqsat.extract.solve.relax import relaxation
 from eqsat.model.diag import EqsatError
 from eqsat.model.selection import GoalRequest, Selection

@@ -14,13 +14,13 @@ from eqsat.extract.candidates.freeoptions import FreeOptions
 from eqsat.extract.candidates.groups import Candidate
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
-from eqsat.extract.candidates.variants import Variants
+from eqsat.extract.candidates.sources import Variants
 from eqsat.extract.dispatch.legality import Legality
 from eqsat.extract.dispatch.prices import UNASKED, Costs
 from eqsat.extract.lateplans import LEAST, with_late_plans
 from eqsat.extract.ragged import Ints
 from eqsat.extract.solve.freerows import free_relaxation
-from eqsat.extract.solve.linear import linear_goals
+from eqsat.extract.choice.linear import linear_goals
 from eqsat.extract.solve.relax import Relaxation
 from eqsat.extract.survivors import narrowed
 from eqsat.lang.programs import parse_program

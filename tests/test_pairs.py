@@ -16,10 +16,10 @@ from eqsat.extract.candidates.merge import Merger
 from eqsat.extract.candidates.pairs import MergePart
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space, order
-from eqsat.extract.candidates.variants import Variants
+from eqsat.extract.candidates.sources import Variants
 from eqsat.extract.dispatch.legality import Legality
 from eqsat.extract.dispatch.prices import Costs
-from eqsat.extract.solve.linear import linear_goals
+from eqsat.extract.choice.linear import linear_goals
 from eqsat.lang.programs import parse_program
 
 TEXT = """program blocks

@@ -16,11 +16,11 @@ import eqsat
 from eqsat.extract.solve.cpsat import Effort, Request, solve
 from eqsat.extract.solve.goals import Search
 from eqsat.extract.solve.live import Claims, liveness
-from eqsat.extract.solve.lp import LinearProgram, RowList
-from eqsat.extract.solve.lp import solve_linear as solve_lp
+from eqsat.extract.choice.lp import LinearProgram, RowList
+from eqsat.extract.choice.lp import solve_linear as solve_lp
 from eqsat.extract.solve.objective import Objective
 from eqsat.extract.solve.presolve import needs, presolve
-from eqsat.extract.solve.problem import GOALS, Answer, ExtractionProblem, Option
+from eqsat.extract.choice.columns import GOALS, Answer, ExtractionProblem, Option
 from eqsat.extract.solve.relax import Relaxation, relaxation
 from eqsat.extract.solve.supply import availabilities
 
@@ -170,8 +170,8 @@ def test_where_the_dual_simplex_does_not_end_the_primal_one_does(
 ) -> None:
     problems = [problem_of(seed) for seed in range(20)]
     known = [relaxation(p, {"time": 1}) for p in problems]
-    monkeypatch.setattr("eqsat.extract.solve.lp.STEPS", 0)
-    monkeypatch.setattr("eqsat.extract.solve.lp.LEAST_STEPS", 0)
+    monkeypatch.setattr("eqsat.extract.choice.lp.STEPS", 0)
+    monkeypatch.setattr("eqsat.extract.choice.lp.LEAST_STEPS", 0)
     found = [relaxation(p, {"time": 1}) for p in problems]
     assert [r and r.bound for r in found] == [r and r.bound for r in known]
 

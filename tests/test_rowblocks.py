@@ -12,7 +12,7 @@ import pytest
 from library import module
 
 import eqsat
-from eqsat.extract.candidates.variants import group_of
+from eqsat.extract.candidates.sources import group_of
 from eqsat.extract.check import Checker
 from eqsat.extract.session import prepare
 from eqsat.lang.programs import parse_program

@@ -9,11 +9,11 @@ import pytest
 from eqsat.extract.candidates.freeoptions import FreeOptions
 from eqsat.extract.candidates.samekernel import one_of_each_kernel
 from eqsat.extract.candidates.table import OptionTable
-from eqsat.extract.candidates.variants import Variants
+from eqsat.extract.candidates.sources import Variants
 from eqsat.extract.dispatch.prices import Costs
 from eqsat.extract.lateplans import with_late_plans
 from eqsat.extract.solve.freerows import free_relaxation
-from eqsat.extract.solve.linear import linear_goals
+from eqsat.extract.choice.linear import linear_goals
 from eqsat.extract.solve.relax import Relaxation
 from eqsat.lang.programs import parse_program
 from eqsat.lang.rulesets import load_rulesets

@@ -10,10 +10,10 @@ from eqsat.extract.candidates.free import free_problem, unordered
 from eqsat.extract.candidates.freeoptions import FreeOptions
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
-from eqsat.extract.candidates.variants import Variants
+from eqsat.extract.candidates.sources import Variants
 from eqsat.extract.dispatch.legality import Legality
 from eqsat.extract.dispatch.prices import Costs
-from eqsat.extract.solve.linear import OWN
+from eqsat.extract.choice.linear import OWN
 from eqsat.extract.survivors import narrowed
 from eqsat.lang.programs import parse_program
 from eqsat.lang.rulesets import load_rulesets

@@ -11,11 +11,11 @@ from eqsat.extract.candidates.enumeration import enumerated
 from eqsat.extract.candidates.free import free_problem, unordered
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
-from eqsat.extract.candidates.variants import Variants
+from eqsat.extract.candidates.sources import Variants
 from eqsat.extract.dispatch.legality import Legality
 from eqsat.extract.dispatch.prices import Costs
 from eqsat.extract.solve.goals import Search
-from eqsat.extract.solve.linear import OWN
+from eqsat.extract.choice.linear import OWN
 from eqsat.extract.solve.objective import Objective
 from eqsat.extract.solve.problem import ExtractionProblem
 from eqsat.extract.survivors import narrowed

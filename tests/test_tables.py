@@ -19,12 +19,12 @@ from eqsat.extract.candidates.plantimes import with_plan_times
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.candidates.table import OptionTable
-from eqsat.extract.candidates.variants import Variant, Variants
+from eqsat.extract.candidates.sources import Variant, Variants
 from eqsat.extract.dispatch.legality import Legality
 from eqsat.extract.dispatch.prices import Costs
 from eqsat.extract.ragged import Ragged, distinct
 from eqsat.extract.solve.freerows import free_relaxation
-from eqsat.extract.solve.linear import linear_goals
+from eqsat.extract.choice.linear import linear_goals
 from eqsat.extract.solve.presolve import presolve
 from eqsat.extract.solve.relax import relaxation
 from eqsat.lang.programs import parse_program

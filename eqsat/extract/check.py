@@ -13,7 +13,7 @@ from functools import cached_property
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.checkedgroups import CheckedGroups
 from eqsat.extract.checkedweights import CheckedWeights
-from eqsat.extract.solve.linear import TIE_BREAK, linear_goals, value_stated
+from eqsat.extract.choice.linear import TIE_BREAK, linear_goals, value_stated
 from eqsat.model.egraph import EGraph
 from eqsat.model.selection import CAP, GREEDY, TIME_LIMIT, Selection
 from eqsat.model.stopping import (

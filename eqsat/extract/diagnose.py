@@ -5,12 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 from eqsat.extract.candidates.assemble import Assembly
 from eqsat.extract.conflict import Budgets, Need
-from eqsat.extract.everyorder import EveryOrder
-from eqsat.extract.ordered import SearchLimits
-from eqsat.extract.solve.goals import Search
+from eqsat.extract.session import Session
 from eqsat.model.deadline import OutOfTime, until
 from eqsat.model.diag import EqsatError, fail
 from eqsat.model.selection import CAP, RESULT_RELATION, TIME_LIMIT, Removed, short_of_time
@@ -50,27 +49,25 @@ def _reasons(assembly: Assembly, target: Target) -> list[str]:
     return found
 
 
-def inadmissible(
-    assembly: Assembly, target: Target, search: Search, proven: bool, seconds: float = SECONDS
-) -> EqsatError:
+def inadmissible(session: Session, proven: bool, seconds: float = SECONDS) -> EqsatError:
     """The E410 error; it says whether this is proven or unknown at the time limit.
 
     seconds: how long it may look for what the budgets would have to be.
     """
-    deadline = time.monotonic() + min(seconds, SECONDS)
+    seconds, assembly, target = min(seconds, SECONDS), session.assembly, session.target
+    budget = dict(target.budget)
     sentences: list[str] | None = []
-    with suppress(OutOfTime), until(deadline):
-        if search.budget:
-            limits = SearchLimits(deadline, search.seed, search.stop)
-            every = EveryOrder.of(assembly, {}, limits)
-            sentences = _sentences(Budgets(assembly, every, search.budget, deadline))
-    lines = [_budget(target, goal, limit) for goal, limit in search.budget.items()]
+    if budget:
+        asked = replace(session, least={}).questions(seconds)
+        with suppress(OutOfTime), until(time.monotonic() + seconds):
+            sentences = _sentences(Budgets(asked, budget))
+    lines = [_budget(target, goal, limit) for goal, limit in budget.items()]
     causes = [*lines, *(sentences or ()), *_reasons(assembly, target)]
     head = "no choice is admissible (proven)" if proven else "nothing admissible found in time"
     is_cut = short_of_time(assembly.cuts)
     if is_cut:
         head += ": candidates were left out for want of time"
-    elif not search.budget:
+    elif not budget:
         head += ": some result cannot be computed on this target"
     elif sentences is None:
         head += ": some result cannot be computed on this target, whatever the budgets"

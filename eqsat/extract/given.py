@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.check import Checker
+from eqsat.extract.choice.linear import TIE_BREAK, linear_goals, value_stated
 from eqsat.extract.dispatch.prices import Costs
-from eqsat.extract.solve.linear import TIE_BREAK, linear_goals, value_stated
 from eqsat.model.cut import CutProgram
 from eqsat.model.egraph import EGraph, ENode
 from eqsat.model.program import Program

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.check import Checker
-from eqsat.extract.solve.linear import TIE_BREAK, value_stated
+from eqsat.extract.choice.linear import TIE_BREAK, value_stated
 from eqsat.model.goal import Goal
 from eqsat.model.selection import Selection
 from eqsat.model.target import Target

@@ -1,43 +1,74 @@
-"""What the relaxation without an order rules out is never stated under one.
+"""What the first goal rules out is never searched: a few columns of a hundred are left.
 
-The first goal is minimised without an order: its relaxation bounds every answer in every order, and
-the options near that bound hold an answer that is good. Whatever lifts the bound above that answer
-is in no better one. What is left, a few options of a hundred, is the problem from then on.
+The relaxation of the first goal, or of the weighted sum, bounds every answer in every order, and
+the columns near that bound hold an answer that is good. Whatever lifts the bound above that answer
+is in no better one. Where times need a plan, floors of them stand for these at first: that stays a
+relaxation, so what it rules out is ruled out; plans are made of what it chooses, and it is asked
+again. Once all that it chooses have plans, its bound is as tight as with all plans.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from eqsat.extract.candidates.assemble import Assembly, Choices
-from eqsat.extract.candidates.variants import Variant
-from eqsat.extract.narrowbytes import Unkept, fitting_options
-from eqsat.extract.ordered import SearchLimits, Sequenced, greedily, in_best_order
-from eqsat.extract.solve.objective import Objective
-from eqsat.extract.solve.problem import Answer
-from eqsat.extract.solve.relax import MEMORY
-from eqsat.extract.solve.requests import limit, weigh
-from eqsat.extract.survivors import narrowed
+import numpy as np
+
+from eqsat.extract.candidates.assemble import Assembly, Choices, cut_short
+from eqsat.extract.candidates.plantimes import with_plan_times
+from eqsat.extract.candidates.tabulate import undominated_columns
+from eqsat.extract.choice.columns import MEMORY, Answer, Choice
+from eqsat.extract.choice.must import presolved
+from eqsat.extract.choice.relax import Relaxation, relaxation
+from eqsat.extract.choice.requests import limit, weigh
+from eqsat.extract.least import Questions, SearchLimits
+from eqsat.extract.ragged import Ints, distinct
 from eqsat.model import progress
-from eqsat.model.cycles import uncollected
-from eqsat.model.deadline import OutOfTime, whatever_it_takes
+from eqsat.model.deadline import OutOfTime, until, whatever_it_takes
 from eqsat.model.selection import GoalRequest, Group, Selection, short_of_time
 
-RELAXED = 0.75  # of it for relaxations; then an answer near the last one is looked for
+# how far above the bound an answer is looked for, one after another, until one is as good
+SPREADS = (0.0, 0.0005, 0.003, 0.02, 0.1)
+MOST = 20_000  # columns that such a look may have: among more it takes longer than a relaxation
+RELAXED = 0.75  # of the time for relaxations; then an answer near the last one is looked for
+LEAST = 64  # plans between two relaxations
+PART = 8  # or this part of those that are not made
+MANY, PART_OF_MANY = 20_000, 3  # of more columns, a relaxation takes as long as thousands of plans
+
+
+@dataclass(frozen=True)
+class Known:
+    """An answer, as groups in their order, and what it is worth by every goal."""
+
+    values: Mapping[str, int]
+    groups: Sequence[Group]
+
+    @staticmethod
+    def of(assembly: Assembly, answer: Answer) -> Known:
+        return Known(assembly.choice.values(answer), assembly.groups(answer))
+
+    @staticmethod
+    def selected(selection: Selection) -> Known:
+        return Known({n: r.value for n, r in selection.goals}, selection.groups)
+
+    def keeps(self, caps: Mapping[str, int]) -> bool:
+        return all(self.values.get(g, cap) <= cap for g, cap in caps.items())
+
+    def worth(self, weights: Mapping[str, int]) -> int:
+        return sum(w * self.values[g] for g, w in weights.items())
 
 
 @dataclass(frozen=True)
 class Narrowed:
-    """The options that answers no worse than the best known one hold, under its order.
+    """The columns that answers no worse than the best known one hold; that one, if they hold it.
 
-    `hints` is that answer. `least` has per goal a proven lower bound in any order, and what proves
-    it. is_refused: no answer keeps the budgets, in any order; the problem is without one.
+    `least` has per goal a proven lower bound in any order, and what proves it. is_refused: no
+    answer keeps the budgets, in any order, which is proven; the choice is then without them.
     """
 
     assembly: Assembly
-    hints: tuple[Answer, ...]
+    best: Answer | None
     least: Mapping[str, tuple[int, str]] = field(default_factory=dict)
     is_refused: bool = False
 
@@ -47,143 +78,280 @@ def narrow(
     goals: tuple[GoalRequest, ...],
     budget: Mapping[str, int],
     limits: SearchLimits,
-    baseline: Selection | None = None,
-    start: Sequenced | None = None,
-) -> Narrowed | None:
-    """The problem without what no answer as good as the best known one holds, if that is known.
+    known: Sequence[Known] = (),
+) -> Narrowed:
+    """The choice without what no answer as good as the best known one holds.
 
-    Answers are compared by the first goal, within its tolerance, or by the weighted sum. None where
-    the first goal is about kept weights, where such a budget comes with one of memory, and for
-    weights where there is no baseline to weigh by. OutOfTime if there is no time to state the
-    problem without an order.
+    Answers are compared by the first goal, within its tolerance, or by the weighted sum. known: the
+    baseline first, if there is one. OutOfTime if there is no time for one relaxation.
     """
-    first, sums = goals[0], choices.variants.goals.keys()
-    if (
-        first.weight is None
-        and MEMORY in {first.name, *budget}
-        and budget.keys() <= {MEMORY, *sums}
-    ):
-        return _narrow_bytes(choices, goals, budget, limits, baseline)
-    reference = {} if baseline is None else {n: r.value for n, r in baseline.goals}
-    weights = {first.name: 1} if first.weight is None else weigh(goals, reference)
-    if first.weight is not None and baseline is None:
-        return None
-    if sums.isdisjoint(weights) or MEMORY in budget:
-        return None
-
-    def loose(value: int) -> int:
-        return value if first.weight is not None else limit(first, value, reference)
-
-    best = _Best(choices, weights, budget, limits)
-    if baseline is not None:
-        best.offer(sum(w * reference[g] for g, w in weights.items()), baseline.groups)
-    if start is not None:
-        best.offer(start.worth(weights), start.groups)
-    known = best.value if best.groups else None
-    enough = time.monotonic() + RELAXED * limits.seconds
-    try:
-        with uncollected():
-            later = [g.name for g in goals[1:]] if first.weight is None else []
-            sides = best.find, later, loose, enough
-            found = narrowed(choices.variants, weights, budget, known, *sides)
-    except OutOfTime:
-        if not best.options:
-            raise
-        return best.alone()
-    if found is None or not best.groups:
-        return None
-    assembly, least = best.ordered(found.options), dict(found.alone)
-    if not assembly.locate(best.groups) and best.found_again(found.options):
-        assembly = best.ordered(found.options)
+    first, sums = goals[0], choices.sources.goals.keys()
+    reference = known[0].values if known else {}
     if first.weight is None:
-        least[first.name] = found.bound
-        told = 0 if short_of_time(choices.cuts) else found.bound
-        progress.found(first.name, best.value, told)
-    proven = {g: (bound, "relaxation") for g, bound in least.items()}
-    hints = assembly.locate(best.groups)
-    return Narrowed(assembly, hints, proven) if hints else None
+        weights = {first.name: 1}
+    else:
+        weights = weigh(goals, dict(reference)) if known else {}
+    if MEMORY in {first.name, *budget} and first.weight is None:
+        return _by_bytes(choices, first, budget, limits, known)
+    if sums.isdisjoint(weights) or MEMORY in budget:
+        return _all_of(choices, known, budget)
+    narrowing = _Narrowing(choices.assembled(floored=True), goals, weights, budget, limits)
+    narrowing.reference = reference
+    for k in known:
+        narrowing.offer(k)
+    return narrowing.narrowed()
 
 
-def _narrow_bytes(
+def _all_of(choices: Choices, known: Sequence[Known], budget: Mapping[str, int]) -> Narrowed:
+    """Every column, where the first goal rules out none."""
+    assembly = choices.assembled()
+    there = [assembly.locate(k.groups) for k in known if k.keeps(budget)]
+    return Narrowed(assembly, next((a for a in there if a is not None), None))
+
+
+def _by_bytes(
     choices: Choices,
-    goals: tuple[GoalRequest, ...],
+    first: GoalRequest,
     budget: Mapping[str, int],
     limits: SearchLimits,
-    baseline: Selection | None,
-) -> Narrowed | None:
-    """The same, by memory: first, or under a budget of it."""
-    found = fitting_options(choices, goals, budget, limits, baseline)
-    if found is None:
-        return None
-    if isinstance(found, Unkept):
-        return Narrowed(found.assembly, (), is_refused=True)
-    assembly = choices.among(found.options).under(found.best.groups)
-    return Narrowed(assembly, assembly.locate(found.best.groups), found.least)
+    known: Sequence[Known],
+) -> Narrowed:
+    """With memory first, or under a budget of it: what fits into the bytes of a known answer."""
+    assembly = choices.assembled(floored=True)
+    kept = [k for k in known if k.keeps(budget)]
+    best = min(kept, key=lambda k: k.values[first.name], default=None)
+    most = budget.get(MEMORY)
+    if best is not None and first.name == MEMORY:
+        reference = known[0].values
+        most = min(limit(first, best.values[MEMORY], reference), most or best.values[MEMORY])
+    choice = assembly.choice
+    if most is not None:
+        own = choice.facts.fixed_bytes + choice.touched_bytes + choice.weight_bytes
+        choice = choice.take(np.flatnonzero(own <= most))
+        choice = choice.take(presolved(choice))
+    choice = _planned(assembly, choice)
+    small = replace(assembly, choice=choice)
+    if best is not None and (there := small.locate(best.groups)) is not None:
+        return Narrowed(small, there)
+    asked = Questions(choice, limits, small.under)
+    found = asked.least({"time": 1}, budget, is_look=True, seconds=limits.seconds / 2)
+    return Narrowed(small, found.best, is_refused=found.status == "infeasible")
+
+
+def _planned(assembly: Assembly, choice: Choice) -> Choice:
+    """With the times of all columns, and without those that are dominated then."""
+    if choice.is_asked.all():
+        return choice
+    choice = with_plan_times(assembly.sources, choice, np.arange(len(choice)))
+    return undominated_columns(assembly.sources, choice)
 
 
 @dataclass
-class _Best:
-    """The best answer by some goals, as groups in an order of theirs."""
+class _Narrowing:
+    """The best answer so far, and the columns that are left."""
 
-    choices: Choices
+    assembly: Assembly
+    goals: tuple[GoalRequest, ...]
     weights: dict[str, int]
     budget: Mapping[str, int]
     limits: SearchLimits
-    value: int = 0
-    groups: Sequence[Group] = ()
-    is_looked_for: bool = False
-    options: tuple[Variant, ...] = ()  # among which the answer was found, if it was
-    settled: list[frozenset[Hashable]] = field(default_factory=list)  # that hold nothing better
+    reference: Mapping[str, int] = field(default_factory=dict)
+    best: Known | None = None
+    last: tuple[Choice, Relaxation] | None = None  # what was relaxed, and what came of it
+    settled: list[frozenset[int]] = field(default_factory=list)  # keys that hold nothing better
 
-    def offer(self, value: int, groups: Sequence[Group], options: tuple[Variant, ...] = ()) -> None:
-        if not self.groups or value < self.value:
-            self.value, self.groups, self.options = value, groups, options
+    @property
+    def choice(self) -> Choice:
+        return self.assembly.choice
 
-    def find(self, options: tuple[Variant, ...]) -> int | None:
-        """What the best answer is worth, after a look among these in the program's order.
+    @property
+    def sums(self) -> dict[str, int]:
+        """Of the weights, those of sums over dispatches."""
+        return {g: w for g, w in self.weights.items() if g in self.choice.facts.linear}
 
-        That is a quick one, for sums over dispatches. What memory adds does not come closer to its
-        bound by further looks of this kind, so one is enough there.
+    @property
+    def caps(self) -> dict[str, int]:
+        return {g: v for g, v in self.budget.items() if g in self.choice.facts.linear}
+
+    @property
+    def value(self) -> int | None:
+        return None if self.best is None else self.best.worth(self.weights)
+
+    @property
+    def cap(self) -> int | None:
+        """What an answer may be worth, for the goals behind; None if no answer is known."""
+        value, first = self.value, self.goals[0]
+        if value is None or first.weight is not None:
+            return value
+        return limit(first, value, self.reference)
+
+    def offer(self, known: Known) -> None:
+        value = self.value
+        if known.keeps(self.budget) and (value is None or known.worth(self.weights) < value):
+            self.best = known
+
+    # ---- relaxations ---------------------------------------------------------------------------
+    def narrowed(self) -> Narrowed:
+        alone = self._alone()
+        bound = self._within_time()
+        if bound is None:
+            return self._among_the_last() if self.last else Narrowed(self.assembly, None)
+        first, least = self.goals[0], dict(alone)
+        if first.weight is None:
+            told = 0 if short_of_time(self.assembly.cuts) else bound
+            progress.found(first.name, self.value, told)
+            least[first.name] = bound
+            least |= self._behind()
+        best = None if self.best is None else self._located()
+        return Narrowed(self.assembly, best, {g: (b, "relaxation") for g, b in least.items()})
+
+    def _within_time(self) -> int | None:
+        """The bound of all answers; None if the time for relaxations was over before.
+
+        Then an answer was looked for near the last one; OutOfTime if there was none.
         """
-        sums = {g: w for g, w in self.weights.items() if g in self.choices.variants.goals}
-        asked = frozenset([(v.candidate.members, v.candidate.reads, v.writes) for v in options])
-        is_settled = any(asked <= known for known in self.settled)
-        is_asked = not self.is_looked_for or len(sums) == len(self.weights)
-        if is_asked and not is_settled and self._look(options, sums) in ("optimal", "infeasible"):
-            self.settled.append(asked)
-        return self.value if self.groups else None
+        try:
+            with until(time.monotonic() + RELAXED * self.limits.seconds):
+                return self._relaxed()
+        except OutOfTime:
+            if not self._look_at_last():
+                raise
+            return None
 
-    def found_again(self, options: tuple[Variant, ...]) -> bool:
-        """Whether these, which hold answers as good as the best one, hold one that is found.
+    def _relaxed(self) -> int:
+        while not self.choice.is_asked.all():
+            relaxed = self._relax()
+            if relaxed is None:
+                self._set(_planned(self.assembly, self.choice))
+                return 0
+            rows = self._next(relaxed)
+            if not len(rows):
+                self._look_near(relaxed)
+                self._keep(relaxed)
+                self._set(_planned(self.assembly, self.choice))
+                break
+            self._set(with_plan_times(self.assembly.sources, self.choice, rows))
+            self._keep(relaxed)
+        relaxed = self._relax()
+        if relaxed is None:
+            return 0
+        cap = self.cap
+        self._look_near(relaxed)
+        bound = relaxed.bound if cap is None else min(relaxed.bound, cap)
+        self._keep(relaxed)
+        self._set(self.choice.take(presolved(self.choice)))
+        return bound
+
+    def _set(self, choice: Choice) -> None:
+        self.assembly = replace(self.assembly, choice=choice)
+
+    def _keep(self, relaxed: Relaxation) -> None:
+        """What is worth more than the cap is not among the columns any more."""
+        if self.cap is not None:
+            self._set(self.choice.take(relaxed.within(self.cap)))
+
+    def _relax(self) -> Relaxation | None:
+        """Of the sums; memory and kept weights add no less than what is always there."""
+        found = relaxation(self.choice, self.sums, self.caps)
+        if found is None:
+            return None
+        rest = {g: w for g, w in self.weights.items() if g not in self.sums}
+        found = found.plus(sum(w * self.choice.floor(g) for g, w in rest.items()))
+        if len(found.support):
+            self.last = self.choice, found
+        return found
+
+    def _next(self, relaxed: Relaxation) -> Ints:
+        """What the relaxation chooses without knowing its plan, and what it nearly chose."""
+        chosen = np.zeros(len(self.choice), dtype=bool)
+        chosen[relaxed.support] = True
+        left = np.flatnonzero(~self.choice.is_asked)
+        if not chosen[left].any():
+            return left[:0]
+        order = np.lexsort((relaxed.reduced[left], ~chosen[left]))
+        part = PART_OF_MANY if len(self.choice) > MANY else PART
+        return left[order[: max(LEAST, int(chosen[left].sum()), len(left) // part)]]
+
+    def _alone(self) -> dict[str, int]:
+        """Of goals in one weighted sum: what each is at least, whatever the others."""
+        if self.goals[0].weight is None:
+            return {}
+        found = {g: relaxation(self.choice, {g: 1}) for g in self.sums}
+        return {g: r.bound for g, r in found.items() if r is not None}
+
+    def _behind(self) -> dict[str, int]:
+        """What goals behind the first one are at least, also where equal blocks differ."""
+        if self.choice.facts.blocks is None:
+            return {}
+        caps = {} if self.cap is None else {g: self.cap for g in self.weights}
+        later = [g.name for g in self.goals[1:] if g.name in self.choice.facts.linear]
+        found = {g: relaxation(self.choice, {g: 1}, caps) for g in later}
+        return {g: r.bound for g, r in found.items() if r is not None}
+
+    # ---- looks ---------------------------------------------------------------------------------
+    def _look_near(self, relaxed: Relaxation) -> None:
+        """Look for answers close to the bound, until one is as good as the columns allow."""
+        last = 0
+        for spread in SPREADS:
+            cap = int(relaxed.bound * (1 + spread))
+            if self.value is not None and self.value <= cap:
+                break
+            near = relaxed.within(cap)
+            if len(near) > MOST:
+                break
+            if len(near) > last:
+                last = len(near)
+                self._look(self.choice, near)
+
+    def _look(self, choice: Choice, rows: Ints) -> None:
+        """For the best answer among these by the sums, with the times of their plans."""
+        keys = frozenset(choice.key[rows].tolist())
+        if any(keys <= known for known in self.settled):
+            return
+        few = with_plan_times(self.assembly.sources, choice, rows).take(rows)
+        small = replace(self.assembly, choice=few)
+        asked = Questions(few, self.limits, small.under, orders=MEMORY in self.weights)
+        best = None if self.best is None else small.locate(self.best.groups)
+        found = asked.least(self.sums, self.caps, best=best, is_look=True)
+        if found.status in ("optimal", "infeasible"):
+            self.settled.append(keys)
+        if found.best is not None:
+            self.offer(Known.of(small, found.best))
+
+    def _look_at_last(self) -> bool:
+        """Near the last relaxation, where there is no time for another one; whether there was one.
+
+        Dispatches of one op each are looked at as well, so that there is an answer.
+        """
+        if self.last is None:
+            return False
+        choice, relaxed = self.last
+        ops = replace(self.assembly, choice=choice).single_ops
+        self._look(choice, distinct(np.concatenate([relaxed.within(relaxed.bound), ops])))
+        return self.best is not None
+
+    def _among_the_last(self) -> Narrowed:
+        """What the best answer is made of, and nothing else: there was no time for more."""
+        assert self.best is not None
+        with whatever_it_takes():
+            cuts = cut_short(self.assembly.pool, self.assembly.cuts)
+            whole = replace(self.assembly, cuts=cuts)
+            there = whole.locate(self.best.groups)
+            if there is None:
+                return Narrowed(whole.take(np.arange(0)), None)
+            rows = np.sort(np.array(there.columns, dtype=np.int64))
+            choice = with_plan_times(whole.sources, whole.choice, rows).take(rows)
+            few = replace(whole, choice=choice)
+            return Narrowed(few, few.locate(self.best.groups))
+
+    def _located(self) -> Answer | None:
+        """The best answer in what is left, or one that is as good.
 
         The best one itself, such as the baseline, may have layouts that are not among them.
         """
-        self.groups, known = (), self.value
-        self._look(
-            options, {g: w for g, w in self.weights.items() if g in self.choices.variants.goals}
-        )
-        return bool(self.groups) and self.value <= known
-
-    def _look(self, options: tuple[Variant, ...], sums: dict[str, int]) -> str:
-        """How the look ended."""
-        assembly = self.choices.among(options).ordered()
-        hints = greedily(assembly, next(iter(sums)))
-        search = replace(self.limits.search(assembly, self.budget, *hints), is_look=True)
-        asked = Objective(sums, dict(self.budget))
-        found = search.tried(asked, None, self.limits.seconds)
-        best = None if found.answer is None else in_best_order(assembly, found.answer)
-        if best is not None:
-            self.is_looked_for = True
-            self.offer(best.worth(self.weights), best.groups, options)
-        return found.status
-
-    def ordered(self, options: tuple[Variant, ...]) -> Assembly:
-        """These under the order of the best answer."""
-        return self.choices.among(options).under(self.groups)
-
-    def alone(self) -> Narrowed:
-        """What the best answer was found among, and nothing else."""
-        choices = self.choices.cut_short.among(self.options)
-        with whatever_it_takes(), uncollected():
-            assembly = choices.under(self.groups)
-            return Narrowed(assembly, assembly.locate(self.groups))
+        assert self.best is not None
+        there = self.assembly.locate(self.best.groups)
+        if there is not None:
+            return there
+        asked = Questions(self.choice, self.limits, self.assembly.under)
+        return asked.least(self.sums, self.caps, is_look=True).best

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
+from itertools import chain, pairwise
 
 import numpy as np
 
@@ -60,6 +60,12 @@ class Ragged:
     def rows(self) -> Ints:
         """Per number: its row."""
         return np.repeat(np.arange(len(self)), self.counts)
+
+    @cached_property
+    def tuples(self) -> list[tuple[int, ...]]:
+        """Row by row, for walks over a few of them."""
+        start, index = self.start.tolist(), self.index.tolist()
+        return [tuple(index[a:b]) for a, b in pairwise(start)]
 
     def __getitem__(self, row: int) -> Ints:
         return self.index[self.start[row] : self.start[row + 1]]

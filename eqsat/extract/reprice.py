@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.check import Checker, check
-from eqsat.extract.solve.linear import TIE_BREAK, linear_goals, value_stated
+from eqsat.extract.choice.linear import TIE_BREAK, linear_goals, value_stated
 from eqsat.model.diag import fail
 from eqsat.model.egraph import EGraph
 from eqsat.model.selection import GoalResult, Group, Selection

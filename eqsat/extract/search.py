@@ -6,18 +6,18 @@ import time
 from dataclasses import dataclass, replace
 
 from eqsat.extract.blocks import Rolled, rolled
+from eqsat.extract.candidates.assemble import Assembly
+from eqsat.extract.choice.columns import Answer
+from eqsat.extract.choice.linear import ASKED, OWN, moved_bytes
+from eqsat.extract.choice.requests import check_requests
 from eqsat.extract.contained import better_of, bounded_by, contained, may_be_beaten
 from eqsat.extract.diagnose import inadmissible
-from eqsat.extract.ordered import Sequenced
 from eqsat.extract.session import Session, prepare, verify_selection
-from eqsat.extract.solve.goals import Search
-from eqsat.extract.solve.linear import ASKED, OWN, moved_bytes
-from eqsat.extract.solve.requests import check_requests
 from eqsat.extract.whole import whole_selection, whole_session
 from eqsat.model import progress
 from eqsat.model.egraph import EGraph
 from eqsat.model.selection import GoalRequest, GoalResult, Selection, short_of_time
-from eqsat.model.stopping import CANDIDATE_TIME, ORDER_TIME, SEARCH_TIME, WALL, Stop
+from eqsat.model.stopping import CANDIDATE_TIME, SEARCH_TIME, WALL, Stop
 from eqsat.model.target import Target
 
 PACKS = frozenset({"pack", "unpack", "retype"})
@@ -32,7 +32,6 @@ class Searched:
 
     session: Session
     selection: Selection | None
-    search: Search
     is_proven: bool = False
 
     @property
@@ -81,8 +80,7 @@ def extract(
         equal, found = None, _searched(equal.whole, target, goals, left, seed, stop, None)
     if found.selection is None:
         left = max(end - time.monotonic(), LEAST_SECONDS)
-        assembly = found.session.assembly
-        raise inadmissible(assembly, target, found.search, found.is_proven, left)
+        raise inadmissible(found.session, found.is_proven, left)
     if equal is None:
         return found.selection, found.baseline
     return _unrolled(found, equal, goals, end, stop)
@@ -104,12 +102,10 @@ def _unrolled(
     assert found.selection is not None
     every = whole_selection(*sides, found.selection)
     own = found.baseline and whole_selection(*sides, found.baseline)
-    if every.stop == "gap" and session.assembly.variants.options and not _is_over(stop):
+    if every.stop == "gap" and len(session.assembly.choice) and not _is_over(stop):
         known = whole_session(session, equal, every, own)
-        seconds = end - time.monotonic()
-        known, _, outcome = known.answer(goals, seconds)
+        outcome = known.answer(goals, end - time.monotonic())
         if outcome.answer is not None:
-            known, outcome = known.ordered(outcome, goals, end - time.monotonic())
             better = known.selection(outcome, goals, found.selection.seconds)
             better = replace(better, candidates=every.candidates)
             every = better if _is_better(better, every, goals) else every
@@ -151,26 +147,21 @@ def _searched(
     limit = time_limit * (1 - RESERVE)
     asked = egraph, target, goals
     session = prepare(*asked, time_limit=limit, seed=seed, stop=stop, rolled=equal)
-    session, search, outcome = session.answer(goals, start + limit - time.monotonic())
+    outcome = session.answer(goals, start + limit - time.monotonic())
     if outcome.answer is None:
         proven = outcome.status == "infeasible" and not session.assembly.cuts
         own = None if proven else session.started(goals)
         known = None if own is None else _unbeaten(session, own, outcome.status)
-        known = known and _timed_out(known, SEARCH_TIME)
-        return Searched(session, known, search, proven)
-    status = outcome.status
-    session, outcome = session.ordered(outcome, goals, start + limit - time.monotonic())
-    seconds = time.monotonic() - start
-    found = session.selection(outcome, goals, seconds)
-    step = SEARCH_TIME if status == WALL else ORDER_TIME
-    return Searched(session, _timed_out(_never_worse(session, found, goals), step), search)
+        return Searched(session, known and _timed_out(known), proven)
+    found = session.selection(outcome, goals, time.monotonic() - start)
+    return Searched(session, _timed_out(_never_worse(session, found, goals)))
 
 
-def _timed_out(found: Selection, step: str) -> Selection:
+def _timed_out(found: Selection) -> Selection:
     """Where time ended a step of the search its word says which, the first one if several."""
     if found.stop != WALL:
         return found
-    return replace(found, stop=CANDIDATE_TIME if short_of_time(found.cuts) else step)
+    return replace(found, stop=CANDIDATE_TIME if short_of_time(found.cuts) else SEARCH_TIME)
 
 
 def _is_open(found: Searched, goals: tuple[GoalRequest, ...], stop: Stop | None) -> bool:
@@ -219,8 +210,10 @@ def _never_worse(session: Session, found: Selection, goals: tuple[GoalRequest, .
     return _bounded_as(baseline, found)
 
 
-def _is_behind(start: Sequenced, found: Selection, first: GoalRequest) -> bool:
-    return first.weight is None and start.value(first.name) < found.goal(first.name).value
+def _is_behind(start: tuple[Assembly, Answer], found: Selection, first: GoalRequest) -> bool:
+    assembly, answer = start
+    value = assembly.choice.value(first.name, answer)
+    return first.weight is None and value < found.goal(first.name).value
 
 
 def _bounded_as(known: Selection, found: Selection) -> Selection:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from eqsat.extract.candidates.assemble import Assembly
-from eqsat.extract.solve.outcome import Outcome
+from eqsat.extract.goals import Outcome
 from eqsat.model.selection import GoalRequest, GoalResult, Removed, Selection, short_of_time
 
 REMOVED_KEPT = 256  # largest of the groups that a limit removed: for messages and `explain`
@@ -18,7 +18,7 @@ def selection_of(
     """The chosen groups with the value and the bound of every goal; not checked."""
     assert outcome.answer is not None
     groups = assembly.groups(outcome.answer)
-    results = outcome.results(assembly.problem, goals)
+    results = outcome.results(assembly.choice, goals)
     ahead, removed = assembly.ahead(groups), _largest(assembly.removed)
     sides = removed, seconds, assembly.cuts, assembly.looked_at
     return Selection(groups, ahead, results, outcome.status, *sides)

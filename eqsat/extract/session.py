@@ -1,4 +1,4 @@
-"""One extraction that can be asked many questions: its problem, the known answers, the baseline."""
+"""One extraction that can be asked many questions: its choice, the known answers, the baseline."""
 
 from __future__ import annotations
 
@@ -15,34 +15,26 @@ from eqsat.extract.candidates.packing import packing
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.check import check
+from eqsat.extract.choice.columns import MEMORY, Answer
+from eqsat.extract.choice.greedy import plain
+from eqsat.extract.choice.linear import OWN, broken, linear_goals, value_stated
 from eqsat.extract.dispatch.floors import floors
 from eqsat.extract.dispatch.legality import Legality
 from eqsat.extract.dispatch.prices import Costs
-from eqsat.extract.joint import with_best_order, within_budget
-from eqsat.extract.narrow import narrow
-from eqsat.extract.ordered import SearchLimits, Sequenced, greedily, under
+from eqsat.extract.goals import Outcome, minimise
+from eqsat.extract.least import Questions, SearchLimits
+from eqsat.extract.memory.bestorder import in_order
+from eqsat.extract.narrow import Known, Narrowed, narrow
 from eqsat.extract.selected import selection_of, with_floors
-from eqsat.extract.solve.goals import Search
-from eqsat.extract.solve.linear import OWN, broken, linear_goals, value_stated
-from eqsat.extract.solve.objective import MEMORY
-from eqsat.extract.solve.outcome import Outcome
-from eqsat.extract.solve.problem import Answer
 from eqsat.extract.unread import with_read_results
-from eqsat.extract.withinbytes import WithinBytes
 from eqsat.model import progress
 from eqsat.model.cycles import uncollected
 from eqsat.model.deadline import OutOfTime, until
 from eqsat.model.diag import fail
 from eqsat.model.egraph import EGraph
 from eqsat.model.goal import Goal
-from eqsat.model.selection import (
-    TIME_LIMIT,
-    Cut,
-    GoalRequest,
-    Group,
-    Selection,
-)
-from eqsat.model.stopping import OUT_OF_MEMORY, WALL, Stop
+from eqsat.model.selection import TIME_LIMIT, Cut, GoalRequest, Selection
+from eqsat.model.stopping import WALL, Stop
 from eqsat.model.target import Target
 
 # shares of the time that is left: for the input program's candidates; and for its search
@@ -53,39 +45,37 @@ LEAST_OWN = 2.0
 # seconds for floors at least: without them a search that is cut proves nothing
 LEAST_FLOORS = 1.0
 PACKED = 0.6  # for the baseline's dispatches in other layouts
-# then for all candidates (stating the problem takes about as long again); until it is stated
+# then for all candidates (stating the choice takes about as long again); until it is stated
 ENOUGH, STATED = 0.5, 0.85
-LATER = 0.25  # at most, of the search's time: for what holds in every order
+SOME = 200  # columns of an input program: with more, nobody asks a proof of its peak
 
 
 @dataclass(frozen=True)
 class Session:
-    """The assembled problem of an e-graph on a target; searches share it.
+    """The choice of an e-graph on a target; searches share it.
 
-    `hints` are legal answers known without a search, the baseline's among them; `reference` holds
-    the baseline's value per goal, None if the input program is not admissible. `least`: what goals
-    are at least in any order, and what proves it; known where only the options are left that hold
-    an answer no worse than the best hint by the first goal (`narrow`). is_refused: no answer keeps
-    the budgets, which is proven in every order. within: if nothing was left out, the question it is
-    part of, for others about the same options.
+    `best` is the best answer known without a search, of those that keep the budgets. `least`: what
+    goals are at least in any order, and what proves it; known where only the columns are left that
+    hold an answer no worse than the best one by the first goal (`narrow`). is_refused: no answer
+    keeps the budgets, which is proven in every order.
     """
 
     egraph: EGraph
     target: Target
     linear: Mapping[str, Goal]
     assembly: Assembly
-    hints: tuple[Answer, ...]
+    best: Answer | None
     baseline: Selection | None
     seed: int
     stop: Stop | None = None  # who may end its searches early
     floors: Mapping[str, int] = field(default_factory=dict)  # bounds that hold whatever was cut
     least: Mapping[str, tuple[int, str]] = field(default_factory=dict)
     is_refused: bool = False
-    within: WithinBytes | None = None
-    start: Sequenced | None = None  # an answer that is better than the baseline by the first goal
+    start: tuple[Assembly, Answer] | None = None  # better than the baseline by the first goal
 
     @property
     def reference(self) -> dict[str, int] | None:
+        """The baseline's value per goal; None if the input program is not admissible."""
         if self.baseline is None:
             return None
         return {n: r.value for n, r in self.baseline.goals}
@@ -102,74 +92,26 @@ class Session:
         """The answer that was there before the search, or else the fallback; nothing is proven."""
         if self.start is None:
             return self.fallback
-        whole = replace(self, assembly=replace(self.start.assembly, cuts=self.assembly.cuts))
-        return whole.selection(Outcome(WALL, self.start.answer), goals)
+        assembly, answer = self.start
+        whole = replace(self, assembly=replace(assembly, cuts=self.assembly.cuts))
+        return whole.selection(Outcome(WALL, answer), goals)
 
-    def search(self, seconds: float, budget: Mapping[str, int] | None = None) -> Search:
-        """A search under the target's budget, or another one; it ends after so many seconds."""
-        kept = dict(self.target.budget) if budget is None else dict(budget)
-        deadline = time.monotonic() + seconds
-        known = self.assembly.problem, kept, deadline, self.seed, self.hints
-        return Search(*known, stop=self.stop, least=self.least, free=self.assembly.free)
-
-    def ordered(
-        self,
-        outcome: Outcome,
-        goals: tuple[GoalRequest, ...],
-        seconds: float,
-    ) -> tuple[Session, Outcome]:
-        """The outcome with the order chosen as well, and the session under that order."""
-        progress.phase("order")
+    def questions(self, seconds: float) -> Questions:
+        """Questions about its choice, for so many seconds."""
         limits = SearchLimits(time.monotonic() + seconds, self.seed, self.stop)
-        known = () if self.baseline is None else self.baseline.groups
-        sides = self.reference, dict(self.target.budget), limits, known, self.least
-        try:
-            with until(limits.deadline, self.stop):
-                assembly, better = with_best_order(self.assembly, goals, outcome, *sides)
-        except (MemoryError, OutOfTime) as e:  # the answer stays; what no order beats is not known
-            status = OUT_OF_MEMORY if isinstance(e, MemoryError) else limits.ended
-            return self, replace(outcome, status=status, bounds={}, proofs={})
-        return replace(self, assembly=assembly, hints=(), least={}), better
+        quick = self.assembly.pool.input_only and len(self.assembly.choice) >= SOME
+        choice = self.assembly.choice
+        return Questions(choice, limits, self.assembly.under, quick=quick, known=self.least)
 
-    def answer(
-        self, goals: tuple[GoalRequest, ...], seconds: float
-    ) -> tuple[Session, Search, Outcome]:
-        """The goals minimised, under another order if the program's keeps no budget.
-
-        Some time is left for `ordered`: without it nothing is proven.
-        """
-        progress.phase("search")
-        end = time.monotonic() + seconds
-        later = min(seconds * LATER, 4 * self.assembly.seconds + 1)
-        search = replace(self.search(seconds - later), defers=True)
-        refused = Outcome("infeasible") if self.is_refused else None
-        outcome = refused or search.run(goals, self.reference)
-        if refused or outcome.answer is not None:
-            return self, search, outcome
-        status, session = self.in_some_order(goals, end - time.monotonic())
-        if status != "feasible":
-            return session, search, replace(outcome, status=status)
-        search = replace(session.search(end - later - time.monotonic()), defers=True)
-        return session, search, search.run(goals, self.reference)
-
-    def in_some_order(self, goals: tuple[GoalRequest, ...], seconds: float) -> tuple[str, Session]:
-        """(feasible | infeasible | unknown, the session under an order that keeps the budgets).
-
-        For budgets the program's order does not keep; `infeasible` holds in every order.
-        """
-        limits = SearchLimits(time.monotonic() + seconds, self.seed, self.stop)
-        budget = dict(self.target.budget)
-        try:
-            with until(limits.deadline, self.stop), progress.heard(None):
-                status, found = within_budget(self.assembly, goals, budget, limits)
-        except OutOfTime:
-            return "unknown", self
-        if found is None:
-            return status, self
-        whole = found
-        with suppress(OutOfTime), until(limits.deadline, self.stop):
-            whole = under(self.assembly, found.groups) or found
-        return status, replace(self, assembly=whole.assembly, hints=(whole.answer,))
+    def answer(self, goals: tuple[GoalRequest, ...], seconds: float) -> Outcome:
+        """The goals minimised within the target's budget, in any order."""
+        if self.is_refused:
+            return Outcome("infeasible")
+        budget, is_cut = dict(self.target.budget), bool(self.assembly.cuts)
+        asked = self.questions(seconds)
+        asked.orders = MEMORY in {*budget, *(g.name for g in goals)}
+        sides = {"reference": self.reference, "best": self.best, "is_cut": is_cut}
+        return minimise(asked, goals, budget, **sides)
 
     def selection(
         self,
@@ -183,15 +125,11 @@ class Session:
         """
         progress.phase("check")
         found = with_floors(selection_of(self.assembly, outcome, goals, seconds), self.floors)
-        if self.assembly.pool.space.rolled is not None:
+        if self.assembly.space.rolled is not None:
             return found  # what is checked is the selection of the whole program
         found = with_read_results(self.assembly, self.target, found, self.linear)
         verify_selection(self.egraph, self.target, found, self.linear)
         return found
-
-    def locate(self, groups: tuple[Group, ...]) -> tuple[Answer, ...]:
-        """These groups as an answer of the problem; nothing if it does not hold them all."""
-        return self.assembly.locate(groups)
 
 
 def prepare(
@@ -240,7 +178,7 @@ def prepare(
     progress.phase("candidates")
     bounds = _floors(pool, max(share(ENOUGH), time.monotonic() + LEAST_FLOORS), stop)
     progress.found(goals[0].name, bound=bounds.get(goals[0].name))
-    known, start = found.variants.candidates, None
+    known, start = tuple(found.sources.candidates.candidates), None
     if baseline is not None and not whole:
         known, start = sides.packed(pool, known, baseline, share(PACKED))
     try:
@@ -250,9 +188,6 @@ def prepare(
             session = sides.session(every, baseline, share(STATED), start)
     except OutOfTime:
         session = _with_own(own)
-    for groups in [s.groups for s in (baseline, start) if s is not None]:
-        hints = session.hints + session.assembly.locate(groups)
-        session = replace(session, hints=tuple(dict.fromkeys(hints)))
     return replace(session, floors=bounds, start=start)
 
 
@@ -301,7 +236,7 @@ class _Asked:
 
     def packed(
         self, pool: Pool, known: tuple[Candidate, ...], baseline: Selection, deadline: float
-    ) -> tuple[tuple[Candidate, ...], Sequenced | None]:
+    ) -> tuple[tuple[Candidate, ...], tuple[Assembly, Answer] | None]:
         """Candidates in a few layouts beside the known ones, and the best answer among them.
 
         None if that is no better than the baseline, or not there in time.
@@ -317,36 +252,34 @@ class _Asked:
                 session = strict.session(few, baseline, deadline)
         except OutOfTime:
             return known, None
-        first = self.goals[0].name
-        found = [Sequenced(session.assembly, a) for a in session.hints]
-        found = [s for s in found if s.keeps(dict(self.target.budget))]
-        best = min(found, key=lambda s: s.value(first), default=None)
-        if best is None or best.value(first) >= baseline.goal(first).value:
+        first, best = self.goals[0].name, session.best
+        if best is None or not session.assembly.choice.keeps(best, dict(self.target.budget)):
             return known, None
-        progress.found(first, best.value(first))
-        return few.variants.candidates, best
+        value = session.assembly.choice.value(first, best)
+        if value >= baseline.goal(first).value:
+            return known, None
+        progress.found(first, value)
+        return tuple(few.sources.candidates.candidates), (session.assembly, best)
 
     def session(
         self,
         found: Choices,
         baseline: Selection | None,
         deadline: float,
-        start: Sequenced | None = None,
+        start: tuple[Assembly, Answer] | None = None,
     ) -> Session:
-        """Of what may be no worse than the best known answer; OutOfTime."""
-        limits = SearchLimits(deadline, self.seed, self.stop)
-        budget = dict(self.target.budget)
-        small = None
-        if self.whole and found.fits_arrays:
-            within = WithinBytes(found, limits)
-            return replace(self._session(within.every.free, (), baseline), within=within)
-        if not self.whole and found.fits_arrays:
-            with suppress(OverflowError):
-                small = narrow(found, self.goals, budget, limits, baseline, start)
-        if small is None:
-            return self._of(found.ordered(), baseline)
-        session = self._session(small.assembly, small.hints, baseline)
-        return replace(session, least=small.least, is_refused=small.is_refused)
+        """With a choice among those that answers no worse than the best known one hold.
+
+        OutOfTime if not even one relaxation ends in time.
+        """
+        limits, budget = SearchLimits(deadline, self.seed, self.stop), dict(self.target.budget)
+        if self.whole:
+            assembly = found.assembled()
+            best = None if baseline is None else assembly.locate(baseline.groups)
+            return self._session(Narrowed(assembly, best), baseline)
+        known = [] if baseline is None else [Known.selected(baseline)]
+        known += [] if start is None else [Known.of(*start)]
+        return self._session(narrow(found, self.goals, budget, limits, known), baseline)
 
     def own(self, found: Choices, deadline: float) -> Session:
         """Of the input program, for which there is time whatever the deadline.
@@ -360,26 +293,22 @@ class _Asked:
             with suppress(OutOfTime), until(end, self.stop):
                 return strict.session(found, None, end)
         if not self.target.budget:  # which single ops may not keep
-            own = self._of_some(found.single_ops(), deadline)
-            if own.hints:
+            own = self._plain(found.single_ops())
+            if own.best is not None:
                 return own
-        return self._of_some(found, deadline)
+        return self._plain(found)
 
-    def _of_some(self, found: Choices, deadline: float) -> Session:
-        with uncollected():
-            assembly = found.ordered()
-        with until(deadline, self.stop):
-            return self._of(assembly, None)
+    def _plain(self, found: Choices) -> Session:
+        """With an answer of one op per dispatch, which takes no search."""
+        assembly = found.assembled()
+        found_plain = plain(assembly.choice, assembly.single_ops)
+        best = None if found_plain is None else in_order(assembly.choice, found_plain)
+        return self._session(Narrowed(assembly, best), None)
 
-    def _of(self, assembly: Assembly, baseline: Selection | None) -> Session:
-        hints = greedily(assembly, self.goals[0].name)
-        return self._session(assembly, hints, baseline)
-
-    def _session(
-        self, assembly: Assembly, hints: tuple[Answer, ...], baseline: Selection | None
-    ) -> Session:
-        known = assembly, hints, baseline, self.seed, self.stop
-        return Session(self.egraph, self.target, self.linear, *known)
+    def _session(self, found: Narrowed, baseline: Selection | None) -> Session:
+        known = found.assembly, found.best, baseline, self.seed, self.stop
+        session = Session(self.egraph, self.target, self.linear, *known)
+        return replace(session, least=found.least, is_refused=found.is_refused)
 
 
 def _strict(goals: tuple[GoalRequest, ...]) -> tuple[GoalRequest, ...]:
@@ -404,11 +333,9 @@ def _with_own(session: Session) -> Session:
 def _baseline(session: Session, goals: tuple[GoalRequest, ...], seconds: float) -> Selection | None:
     """The input program's own nodes with the best legal fusion; None if that is inadmissible."""
     start = time.monotonic()
-    strict = _strict(goals)
-    session, _, outcome = session.answer(strict, seconds)
+    outcome = session.answer(_strict(goals), seconds)
     if outcome.answer is None:
         return None
-    session, outcome = session.ordered(outcome, strict, seconds + start - time.monotonic())
     return session.selection(outcome, goals, time.monotonic() - start)
 
 

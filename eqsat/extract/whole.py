@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
-from eqsat.extract.blocks import Rolled
-from eqsat.extract.candidates.assemble import Choices
+import numpy as np
+
+from eqsat.extract.blocks import NOWHERE, Rolled
+from eqsat.extract.candidates.assemble import Assembly
+from eqsat.extract.candidates.cover import served_by
+from eqsat.extract.candidates.groups import Candidate
+from eqsat.extract.candidates.listed import CandidateTable
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
-from eqsat.extract.candidates.variants import Variant, Variants
+from eqsat.extract.candidates.tabulate import facts_of
+from eqsat.extract.choice.linear import TIE_BREAK
 from eqsat.extract.dispatch.legality import Legality
 from eqsat.extract.dispatch.prices import Costs
 from eqsat.extract.goalvalues import goal_values
-from eqsat.extract.order import DispatchGraph, best_order
+from eqsat.extract.memory.bestorder import best_order
+from eqsat.extract.memory.dispatchgraph import DispatchGraph
+from eqsat.extract.ragged import Ragged
 from eqsat.extract.session import Session
-from eqsat.extract.solve.linear import TIE_BREAK
 from eqsat.model.goal import Goal
 from eqsat.model.selection import GoalRequest, GoalResult, Group, Selection
 from eqsat.model.target import Target
@@ -83,36 +90,50 @@ def whole_session(
     pool = short.assembly.pool
     space = Space(rolled.whole, short.target.padding)
     whole = replace(pool, legality=Legality(space, short.target))
-    known = short.assembly.variants
-    options = tuple(o for v in known.options or () for o in unrolled_options(whole, rolled, v))
-    candidates = tuple(dict.fromkeys(o.candidate for o in options))
-    costs = space.remembered(Costs, short.target)
-    variants = Variants(whole, costs, candidates, known.goals, options)
-    choices = Choices(variants, short.assembly.removed, short.assembly.cuts)
-    assembly = choices.under(found.groups)
+    assembly = unrolled_assembly(short.assembly, whole, rolled)
     first = found.goals[0]
     least = {n: (r.bound, r.proof or "relaxation") for n, r in found.goals if n == first[0]}
-    hints = assembly.locate(found.groups)
+    best = assembly.locate(found.groups)
     sides = short.seed, short.stop, short.floors, least
-    return Session(rolled.whole, short.target, short.linear, assembly, hints, own, *sides)
+    return Session(rolled.whole, short.target, short.linear, assembly, best, own, *sides)
 
 
-def unrolled_options(pool: Pool, rolled: Rolled, option: Variant) -> Iterator[Variant]:
-    """An option of the short problem in all blocks in which it is there."""
-    c, space = option.candidate, pool.space
-    times = rolled.times(c.members)
-    for back in rolled.copies(c.members):
-        parts = (rolled.classes_at(side, back) for side in (c.reads, c.writes, c.exposable))
-        reads, writes, exposable = parts
-        members = rolled.nodes_at(c.members, back)
-        moved = c._replace(members=members, reads=reads, writes=writes, exposable=exposable)
-        sides = (rolled.classes_at(side, back) for side in option[3:6])
-        read, kept, written = (tuple(space.buffer[b] for b in side) for side in sides)
-        yield option._replace(
-            candidate=moved,
-            adds=tuple(a // times for a in option.adds),
-            reads=frozenset(read),
-            resident=frozenset(kept),
-            writes=written,
-            exclusive=pool.legality.exclusive(members),
-        )
+def unrolled_assembly(short: Assembly, pool: Pool, rolled: Rolled) -> Assembly:
+    """The columns of the short program, in all blocks in which they are there."""
+    choice, space = short.choice, pool.space
+    sides = {n: list[tuple[int, ...]]() for n in ("reads", "resident", "writes", "extras")}
+    candidates, adds, exclusive, of = list[Candidate](), list[list[int]](), list[list[int]](), []
+    for i in range(len(choice)):
+        c = short.candidate(i)
+        times = rolled.times(c.members)
+        for back in rolled.copies(c.members):
+            members = rolled.nodes_at(c.members, back)
+            parts = (rolled.classes_at(side, back) for side in (c.reads, c.writes, c.exposable))
+            reads, writes, exposable = parts
+            moved = c._replace(members=members, reads=reads, writes=writes, exposable=exposable)
+            candidates.append(moved)
+            adds.append([a // times for a in choice.adds[i].tolist()])
+            exclusive.append(sorted(pool.legality.exclusive(members)))
+            of.append(i)
+            for name, found in sides.items():
+                there = rolled.classes_at(getattr(choice, name).tuples[i], back)
+                found.append(tuple(sorted({space.buffer[b] for b in there})))
+    sources = replace(
+        short.sources, pool=pool, candidates=CandidateTable(candidates),
+        costs=space.remembered(Costs, pool.legality.target),
+    )  # fmt: skip
+    rows, count = np.array(of, dtype=np.int64), len(of)
+    computes = [tuple(sorted(space.computes(c.members))) for c in candidates]
+    columns = {name: Ragged.of(found) for name, found in sides.items()}
+    values = [{space.value[b] for b in w} for w in sides["writes"]]
+    serves = [
+        sorted(served_by(pool, c.members, w)) for c, w in zip(candidates, values, strict=True)
+    ]
+    whole = replace(
+        choice.take(rows), facts=facts_of(pool, choice.facts.linear), **columns,
+        adds=np.array(adds, dtype=choice.adds.dtype).reshape(count, -1),
+        exclusive=Ragged.of(exclusive), computes=Ragged.of(computes), serves=Ragged.of(serves),
+        candidate=np.arange(count), last=np.full(count, NOWHERE),
+        key=np.arange(count), image=np.full(count, -1),
+    )  # fmt: skip
+    return replace(short, sources=sources, choice=whole)

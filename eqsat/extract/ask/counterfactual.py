@@ -11,13 +11,13 @@ from functools import cached_property
 from eqsat.extract.ask.ties import TiedAnswers
 from eqsat.extract.candidates.assemble import Assembly, assemble
 from eqsat.extract.candidates.space import Space
+from eqsat.extract.choice.linear import linear_goals
+from eqsat.extract.choice.requests import weigh
 from eqsat.extract.solve.goals import Search
-from eqsat.extract.solve.linear import linear_goals
 from eqsat.extract.solve.objective import Objective
 from eqsat.extract.solve.outcome import Minimum, floor
 from eqsat.extract.solve.problem import Answer, ExtractionProblem
 from eqsat.extract.solve.relax import Relaxation, relaxation
-from eqsat.extract.solve.requests import weigh
 from eqsat.model.deadline import OutOfTime
 from eqsat.model.egraph import EGraph
 from eqsat.model.price import AT_LEAST, EXACT, NOT_ADMISSIBLE, WEIGHTED, Price, Question

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from eqsat.extract.ask.counterfactual import Counterfactuals, counterfactuals
+from eqsat.extract.choice.linear import linear_goals
 from eqsat.extract.ordered import in_best_order
 from eqsat.extract.selected import selection_of
 from eqsat.extract.session import verify_selection
-from eqsat.extract.solve.linear import linear_goals
 from eqsat.extract.solve.outcome import Outcome
 from eqsat.model.deadline import OutOfTime, until
 from eqsat.model.egraph import EGraph

@@ -6,9 +6,9 @@ import time
 from collections.abc import Iterator, Sequence
 
 from eqsat.extract.ask.counterfactual import Counterfactuals, counterfactuals
+from eqsat.extract.choice.linear import linear_goals
 from eqsat.extract.selected import selection_of, with_floors
 from eqsat.extract.session import verify_selection
-from eqsat.extract.solve.linear import linear_goals
 from eqsat.extract.solve.outcome import Outcome
 from eqsat.extract.solve.problem import Answer
 from eqsat.model.deadline import OutOfTime, until

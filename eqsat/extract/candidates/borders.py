@@ -26,8 +26,8 @@ from typing import NamedTuple
 
 from eqsat.extract.candidates.checks import Checks, Grown
 from eqsat.extract.candidates.space import MOVING, order
+from eqsat.extract.choice.linear import OTHERS, moved_bytes
 from eqsat.extract.dispatch.legality import Inside
-from eqsat.extract.solve.linear import OTHERS, moved_bytes
 from eqsat.model.generic import Generic
 
 SMALL = 3  # members of a group that may be merged with another

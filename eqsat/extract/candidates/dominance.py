@@ -1,4 +1,4 @@
-"""Options of a table that cannot be part of any best answer, whatever its order."""
+"""Columns that cannot be part of any best answer, whatever its order."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from eqsat.extract.bitsets import WORD
-from eqsat.extract.candidates.table import OptionTable
+from eqsat.extract.candidates.listed import CandidateTable
+from eqsat.extract.choice.columns import Choice
+from eqsat.extract.choice.linear import OWN, TIE_BREAK
 from eqsat.extract.ragged import Ints, Mask, Ragged, counted, distinct, numbered_sets, starts
-from eqsat.extract.solve.linear import OWN, TIE_BREAK
 from eqsat.model.deadline import tick
 
 OTHERS = [*OWN].index(TIE_BREAK) + 1  # time comes first, and ties do not make a dispatch better
-PAIRS = 4_000_000  # of options and words that are compared at once
-LARGE = 64  # options of a bucket that is looked at alone, and so many of its first at once
+PAIRS = 4_000_000  # of columns and words that are compared at once
+LARGE = 64  # columns of a bucket that is looked at alone, and so many of its first at once
 
 
 @dataclass(frozen=True)
@@ -27,16 +28,16 @@ class Pruned:
     by: Ints
 
 
-def undominated(table: OptionTable) -> Pruned:
-    """Drop an option if another writes the same, needs and blocks no more, and is as good.
+def undominated(table: Choice, candidates: CandidateTable) -> Pruned:
+    """Drop a column if another writes the same, needs and blocks no more, and is as good.
 
-    In the order in which a bucket's options are looked at an earlier one is as fast, and of equals
-    the one of fewest needs, reads and ops is kept. Small buckets go on at once: the first option
+    In the order in which a bucket's columns are looked at an earlier one is as fast, and of equals
+    the one of fewest needs, reads and ops is kept. Small buckets go on at once: the first column
     that is left of each is kept, and what it dominates is dropped. Of a large one many go at once.
     """
     bucket = numbered_sets(table.writes)
     of = table.candidate
-    sizes = [table.candidates.columns[name].counts[of] for name in ("members", "reads")]
+    sizes = [candidates.columns[name].counts[of] for name in ("members", "reads")]
     needs = table.reads.counts + table.resident.counts + table.exclusive.counts
     goals = [_ranked(table.adds[:, k]) for k in range(table.adds.shape[1])]
     order = np.lexsort((*sizes, needs, *goals[::-1], bucket))
@@ -70,7 +71,7 @@ def _batches(bucket: Ints) -> Iterator[tuple[int, int]]:
 
 
 def bits_of(parts: Sequence[Ragged], bucket: Ints) -> Ints:
-    """Per option what it needs, of each kind, as bits of words; numbered by bucket."""
+    """Per column what it needs, of each kind, as bits of words; numbered by bucket."""
     span = 1 + max(int(p.index.max(initial=0)) for p in parts)
     option = np.concatenate([p.rows for p in parts])
     item = np.concatenate([p.index + k * span for k, p in enumerate(parts)])
@@ -92,7 +93,7 @@ def bits_of(parts: Sequence[Ragged], bucket: Ints) -> Ints:
 
 @dataclass(frozen=True)
 class Looked:
-    """Options in the order in which they are looked at, bucket by bucket.
+    """Columns in the order in which they are looked at, bucket by bucket.
 
     What it yields are places: kept, dropped, and by which one each of those was.
     """
@@ -110,7 +111,7 @@ class Looked:
             yield from self._in_blocks(np.arange(first[at], first[at + 1]))
 
     def _in_rounds(self, left: Ints) -> Iterator[tuple[Ints, Ints, Ints]]:
-        """All buckets at once, by the first option that is left of each."""
+        """All buckets at once, by the first column that is left of each."""
         while len(left):
             tick()
             _, counts = counted(self.bucket[left])
@@ -124,7 +125,7 @@ class Looked:
             left = left[~worse & ~is_first]
 
     def _in_blocks(self, left: Ints) -> Iterator[tuple[Ints, Ints, Ints]]:
-        """One bucket, by so many options at once: those no earlier one dominates are kept."""
+        """One bucket, by so many columns at once: those no earlier one dominates are kept."""
         while len(left):
             tick()
             first, rest = left[:LARGE], left[LARGE:]

@@ -21,8 +21,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from eqsat.extract.candidates.space import MOVING
+from eqsat.extract.choice.linear import ASKED, OTHERS
 from eqsat.extract.dispatch.prices import Costs
-from eqsat.extract.solve.linear import ASKED, OTHERS
 from eqsat.model.generic import Generic
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ import numpy as np
 from eqsat.extract.blocks import ONE, TWO, own_key
 from eqsat.extract.candidates.groups import Candidate
 from eqsat.extract.candidates.space import Space
-from eqsat.extract.candidates.table import OptionTable
-from eqsat.extract.ragged import Ints, Mask
+from eqsat.extract.ragged import Ints, Ragged
 
 
 def with_images(space: Space, found: Sequence[Candidate]) -> list[Candidate]:
@@ -55,17 +54,18 @@ def _image(c: Candidate, node: Sequence[int], eclass: Sequence[int]) -> Candidat
     return c._replace(members=members, reads=reads, writes=writes, exposable=shown)
 
 
-def option_images(space: Space, table: OptionTable) -> Ints:
-    """Per option the row of the same option one block later; -1 if there is none."""
-    found = np.full(len(table), -1, dtype=np.int64)
-    inner = np.flatnonzero((table.last == ONE) | (table.last == TWO))
-    few = table.take(inner)
-    members = few.candidates.part(few.candidate).column("members")
-    sides = ([row.tolist() for row in of] for of in (members, few.reads, few.resident, few.writes))
+def column_images(space: Space, members: Ragged, buffers: Sequence[Ragged], last: Ints) -> Ints:
+    """Per column the row of the same column one block later; -1 if there is none.
+
+    buffers: those that a column reads, keeps and writes. last: the last block that it touches.
+    """
+    found = np.full(len(last), -1, dtype=np.int64)
+    inner = np.flatnonzero((last == ONE) | (last == TWO))
+    sides = (of.take(inner).tuples for of in (members, *buffers))
     parts = list(zip(*sides, strict=True))
     place = {own_key(*p): i for p, i in zip(parts, inner.tolist(), strict=True)}
     for p, i in zip(parts, inner.tolist(), strict=True):
-        if table.last[i] == ONE:
+        if last[i] == ONE:
             found[i] = place.get(space.later.key(*p), -1)
     return found
 
@@ -76,15 +76,4 @@ def mirrored(kept: Ints, image: Ints) -> Ints:
     mask[kept] = True
     first = np.flatnonzero(image >= 0)
     mask[image[first]] = mask[first]
-    return np.flatnonzero(mask)
-
-
-def in_either(kept: Ints, image: Ints) -> Ints:
-    """Rows that are kept, ascending, and the same ones of the other block."""
-    mask: Mask = np.zeros(len(image), dtype=bool)
-    mask[kept] = True
-    first = np.flatnonzero(image >= 0)
-    both = mask[first] | mask[image[first]]
-    mask[first] |= both
-    mask[image[first]] |= both
     return np.flatnonzero(mask)

@@ -28,6 +28,11 @@ class CandidateTable:
     def __getitem__(self, number: int) -> Candidate:
         return self.candidates[number]
 
+    @property
+    def of_any_size(self) -> CandidateTable:
+        """With Python's own numbers as prices."""
+        return CandidateTable(self.candidates, object)
+
     @cached_property
     def columns(self) -> dict[str, Ragged]:
         """By name (`PARTS`)."""

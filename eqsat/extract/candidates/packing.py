@@ -16,6 +16,7 @@ from heapq import heapify, heappop, heappush
 
 from eqsat.extract.candidates.assemble import Choices, choices
 from eqsat.extract.candidates.groups import Candidate
+from eqsat.extract.candidates.listed import CandidateTable
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import MOVING
 from eqsat.extract.dispatch.prices import Costs
@@ -40,13 +41,14 @@ def packing(
         return None
     found = choices(replace(pool, only=nodes), goals)
     kept = {_computed(pool, g.members) for g in groups}
-    is_op, every = pool.space.is_op, dict.fromkeys((*found.variants.candidates, *known))
+    is_op, every = pool.space.is_op, dict.fromkeys((*found.sources.candidates.candidates, *known))
     few = [
         c
         for c in every
         if sum([is_op[m] for m in c.members]) <= 1 or _computed(pool, c.members) in kept
     ]
-    return replace(found, variants=replace(found.variants, candidates=tuple(few)))
+    sources = replace(found.sources, candidates=CandidateTable(tuple(few)))
+    return replace(found, sources=sources)
 
 
 def _computed(pool: Pool, members: Iterable[int]) -> frozenset[int]:

@@ -1,4 +1,4 @@
-"""Times of options that need a plan, computed where an option may be in the answer."""
+"""Times of columns that need a plan, computed where a column may be in the answer."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from eqsat.extract.candidates.listed import CandidateTable, Listed
-from eqsat.extract.candidates.table import OptionTable
+from eqsat.extract.choice.columns import Choice
+from eqsat.extract.choice.linear import Time
 from eqsat.extract.dispatch.prices import Costs
 from eqsat.extract.ragged import Ints, Ragged
-from eqsat.extract.solve.linear import Time
 from eqsat.model.deadline import tick
 
 if TYPE_CHECKING:
-    from eqsat.extract.candidates.variants import Variants
+    from eqsat.extract.candidates.sources import Sources
 
 LARGEST = 2**62  # of a sum in an array of 64 bits, with some room
 
 
-def with_plan_times(variants: Variants, table: OptionTable, rows: Ints) -> OptionTable:
-    """The same options with the times of these.
+def with_plan_times(sources: Sources, choice: Choice, rows: Ints) -> Choice:
+    """The same columns with the times of these.
 
     OverflowError if sums of them are too large for arrays.
     """
-    rows = rows[~table.is_asked[rows]]
-    owners, extras = table.candidate[rows], table.extras.take(rows)
-    time_ps = asked_ps(variants.costs, table.candidates, owners, extras)
-    time_ps = time_ps * variants.space.times_in(table.last[rows])
-    is_short = table.candidates.prices is not object
-    if is_short and int(time_ps.max(initial=0)) * len(variants.space.buffer) >= LARGEST:
+    rows = rows[~choice.is_asked[rows]]
+    owners, extras = choice.candidate[rows], choice.extras.take(rows)
+    time_ps = asked_ps(sources.costs, sources.candidates, owners, extras)
+    time_ps = time_ps * sources.space.times_in(choice.last[rows])
+    is_short = choice.adds.dtype != object
+    if is_short and int(time_ps.max(initial=0)) * len(sources.space.buffer) >= LARGEST:
         raise OverflowError("times of dispatches")
-    adds, is_asked = table.adds.copy(), table.is_asked.copy()
+    adds, is_asked = choice.adds.copy(), choice.is_asked.copy()
     is_asked[rows] = True
-    for at in (i for i, g in enumerate(variants.goals.values()) if isinstance(g, Time)):
+    for at in (i for i, g in enumerate(sources.goals.values()) if isinstance(g, Time)):
         adds[rows, at] = time_ps
-    return replace(table, adds=adds, is_asked=is_asked)
+    return replace(choice, adds=adds, is_asked=is_asked)
 
 
 def asked_ps(

@@ -1,7 +1,7 @@
-"""Options that are one kernel: of each kind one is planned.
+"""Columns that are one kernel: of each kind one is planned.
 
 Behind one op `Borders` leaves one group of each kind. But a buffer has as many ops that make it as
-layouts lead to it, and merges join what is behind several ops. So options are compared as well: of
+layouts lead to it, and merges join what is behind several ops. So columns are compared as well: of
 those that read and write the same buffers and compute the same values by the same bodies, that of
 fewest conversions stands for its kernel (`borders.py` says what is not claimed).
 """
@@ -13,21 +13,21 @@ from collections.abc import Hashable
 import numpy as np
 
 from eqsat.extract.candidates.dominance import OTHERS
+from eqsat.extract.candidates.listed import CandidateTable
 from eqsat.extract.candidates.space import MOVING, Space
-from eqsat.extract.candidates.table import OptionTable
+from eqsat.extract.choice.columns import Choice
 from eqsat.extract.ragged import Ints, Ragged, numbered_sets
 from eqsat.model.generic import Generic
 
 SETS = ("reads", "resident", "writes", "exclusive", "computes")
 
 
-def one_of_each_kernel(space: Space, table: OptionTable) -> Ints:
+def one_of_each_kernel(space: Space, table: Choice, candidates: CandidateTable) -> Ints:
     """Rows to keep, ascending.
 
-    Options of the input program stay, and so do those that have a time.
+    Columns of the input program stay, and so do those that have a time.
     """
-    listed = table.candidates.part(table.candidate)
-    members = listed.column("members")
+    members = candidates.columns["members"].take(table.candidate)
     bodies = _counted_bodies(space, members)
     sides = [*(getattr(table, name) for name in SETS), bodies]
     sides += [_single(column) for column in table.adds[:, OTHERS:].T]
@@ -43,7 +43,7 @@ def one_of_each_kernel(space: Space, table: OptionTable) -> Ints:
 
 
 def _counted_bodies(space: Space, members: Ragged) -> Ragged:
-    """Per option: what its members compute, with how often it has computed that before."""
+    """Per column: what its members compute, with how often it has computed that before."""
     numbers: dict[Hashable, int] = {}
     of = np.array(
         [
@@ -69,7 +69,7 @@ def _body(op: str, attr: object) -> Hashable:
 
 
 def _single(column: Ints) -> Ragged:
-    """A row of one number per option: equal for equal values."""
+    """A row of one number per column: equal for equal values."""
     _, number = np.unique(column, return_inverse=True)
     return Ragged(np.arange(len(column) + 1), number.astype(np.int64))
 

@@ -1,5 +1,7 @@
-"""The table of the options of candidates, column by column instead of option by option.
+"""The columns of candidates: one for each set of values that a candidate may write.
 
+What is written besides the results of a candidate, which weights it keeps in memory and which it
+reads from the run, and what it adds to the goals, for all candidates at once.
 `tests/plain_options.py` says the same of one candidate after another.
 """
 
@@ -7,74 +9,140 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from eqsat.extract.blocks import NOWHERE
 from eqsat.extract.candidates.dominance import undominated
-from eqsat.extract.candidates.inblocks import mirrored, option_images
+from eqsat.extract.candidates.inblocks import column_images, mirrored
 from eqsat.extract.candidates.listed import CandidateTable, Listed
+from eqsat.extract.candidates.loading import kept_rows, originals_held
 from eqsat.extract.candidates.plantimes import asked_ps, with_plan_times
+from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.samekernel import one_of_each_kernel
+from eqsat.extract.candidates.sources import EXTRAS, Sources, group_of
 from eqsat.extract.candidates.space import MOVING
-from eqsat.extract.candidates.table import OptionTable
-from eqsat.extract.candidates.variants import EXTRAS, Variants, group_of
+from eqsat.extract.choice.columns import Blocks, Choice, Facts
+from eqsat.extract.choice.linear import Dispatches, RelayoutBytes, Ties, Time, added, kernels
+from eqsat.extract.choice.must import presolved
 from eqsat.extract.dispatch.planfloors import PlanFloors
 from eqsat.extract.dispatch.prices import UNASKED
 from eqsat.extract.ragged import Ints, Mask, Ragged, contains, counted, distinct
-from eqsat.extract.solve.linear import Dispatches, RelayoutBytes, Ties, Time, added, kernels
 from eqsat.model.deadline import tick
 
 _LAZY = (Time, RelayoutBytes, Ties, Dispatches)  # goals that no dispatch's time adds to but its own
-PART = 50_000  # candidates whose options are all there at once
+PART = 50_000  # candidates whose columns are all there at once
 
 
-def option_table(
-    variants: Variants, *, floored: bool = False, prices: type = np.int64
-) -> OptionTable:
-    """The options of all candidates that no other one dominates; OutOfTime.
+def choice_of(sources: Sources, *, floored: bool = False) -> Choice:
+    """The columns of all candidates that some answer may need; OutOfTime.
 
-    floored: no plan is made. Times that take one are floors of it; such options dominate no others
+    floored: no plan is made. Times that take one are floors of it; such columns dominate no others
     and are not dominated yet. OverflowError if sums of times are too large for arrays.
     """
-    pool, target = variants.pool, variants.pool.legality.target
-    found = tabulated_of(variants, CandidateTable(variants.candidates, prices))
-    if target.is_planned and not pool.keeps_all and prices is not object:
-        found = _kept(variants, found, one_of_each_kernel(variants.space, found))
+    pool, target = sources.pool, sources.pool.legality.target
+    found = _tabulated(sources)
+    if target.is_planned and not pool.keeps_all:
+        found = _kept(found, one_of_each_kernel(sources.space, found, sources.candidates))
     if not floored or not all(t.is_planned for _, t in target.devices):
-        found = with_plan_times(variants, found, np.arange(len(found)))
-    if pool.keeps_all and prices is object:
-        return found
-    known, others = np.flatnonzero(found.is_asked), np.flatnonzero(~found.is_asked)
-    kept = undominated(found.take(known) if len(others) else found).kept
-    return _kept(variants, found, np.concatenate([known[kept], others]))
+        found = with_plan_times(sources, found, np.arange(len(found)))
+    if not pool.keeps_all:
+        known, others = np.flatnonzero(found.is_asked), np.flatnonzero(~found.is_asked)
+        kept = undominated(found.take(known) if len(others) else found, sources.candidates).kept
+        found = _kept(found, np.concatenate([known[kept], others]))
+    return found.take(presolved(found))
 
 
-def _kept(variants: Variants, table: OptionTable, rows: Ints) -> OptionTable:
+def undominated_columns(sources: Sources, choice: Choice) -> Choice:
+    """Without those that others dominate, and what no answer needs then."""
+    kept = undominated(choice, sources.candidates).kept
+    found = _kept(choice, kept)
+    return found.take(presolved(found))
+
+
+def _kept(choice: Choice, rows: Ints) -> Choice:
     """These rows; of equal blocks the same ones in each."""
-    if variants.space.rolled is not None:
-        rows = mirrored(rows, option_images(variants.space, table))
-    return table.take(np.sort(rows))
+    if choice.facts.blocks is not None:
+        rows = mirrored(rows, choice.image_row)
+    return choice.take(np.sort(rows))
 
 
-def tabulated_of(variants: Variants, every: CandidateTable, *, size: int = PART) -> OptionTable:
-    """All options, of so many candidates at once."""
-    is_read, parts = _read_by_any(variants, every), list[OptionTable]()
-    for begin in range(0, max(len(every), 1), size):
+def _tabulated(sources: Sources) -> Choice:
+    """All columns, of so many candidates at once."""
+    every = sources.candidates
+    is_read, parts = _read_by_any(sources, every), list[dict[str, Any]]()
+    for begin in range(0, max(len(every), 1), PART):
         tick()
-        part = every.part(np.arange(begin, min(begin + size, len(every))))
-        parts.append(_Tabulation(variants, part, is_read).table())
-    return OptionTable.stacked(parts)
+        part = every.part(np.arange(begin, min(begin + PART, len(every))))
+        parts.append(_Tabulation(sources, part, is_read).columns())
+
+    def whole(name: str) -> Any:
+        found = [p[name] for p in parts]
+        return Ragged.stacked(found) if isinstance(found[0], Ragged) else np.concatenate(found)
+
+    columns = {name: whole(name) for name in parts[0]}
+    if sources.space.rolled is None:
+        image = np.full(len(columns["candidate"]), -1)
+    else:
+        members = every.columns["members"].take(columns["candidate"])
+        sides = columns["reads"], columns["resident"], columns["writes"]
+        image = column_images(sources.space, members, sides, columns["last"])
+    facts = facts_of(sources.pool, tuple(sources.goals))
+    return Choice(facts, key=np.arange(len(image)), image=image, **columns)
 
 
-def _read_by_any(variants: Variants, every: CandidateTable) -> Mask:
+def facts_of(pool: Pool, linear: tuple[str, ...]) -> Facts:
+    """What every answer owes, whatever the candidates."""
+    space = pool.space
+    made = [r for r in space.roots if r not in pool.held]
+    held = [r for r in space.roots if r in pool.resident]
+    originals = originals_held(pool)
+    always = (*held, *made, *(b for b in originals if b not in held))
+    nbytes = np.array(space.sizes, dtype=np.int64)
+    nbytes[[*originals, *held]] = 0
+    source = np.zeros(len(space.buffer), dtype=bool)
+    source[[v for v in set(space.value) if space.is_source(v)]] = True
+    source[[space.value[b] for b in pool.held | pool.resident]] = True
+    return Facts(
+        linear,
+        nbytes,
+        space.input_bytes + sum(space.nbytes(b) * space.times(b) for b in always),
+        roots=np.array(made, dtype=np.int64),
+        needed=np.array(pool.needed, dtype=np.int64),
+        served=np.array(sorted(frozenset().union(*pool.served.values())), dtype=np.int64),
+        value_of=np.array(space.value, dtype=np.int64),
+        is_source=source,
+        times=np.array([space.times(c) for c in range(len(space.buffer))], dtype=np.int64),
+        kept=kept_rows(pool),
+        blocks=_blocks(pool),
+    )
+
+
+def _blocks(pool: Pool) -> Blocks | None:
+    """Where buffers and values are among equal blocks; None: the e-graph stands for itself."""
+    rolled = pool.space.rolled
+    if rolled is None:
+        return None
+    later = pool.space.later
+    numbers = [later.number(n) for n in range(len(later.node) + len(later.value))]
+    return Blocks(
+        level=np.array(rolled.level, dtype=np.int64),
+        buffer=np.array(later.buffer, dtype=np.int64),
+        value=np.array(later.value, dtype=np.int64),
+        number=np.array(numbers, dtype=np.int64),
+        count=rolled.count,
+    )
+
+
+def _read_by_any(sources: Sources, every: CandidateTable) -> Mask:
     """Per buffer, whether some candidate or the caller reads it."""
-    buffer = np.array(variants.space.buffer, dtype=np.int64)
+    buffer = np.array(sources.space.buffer, dtype=np.int64)
     found = np.zeros(len(buffer), dtype=bool)
-    found[list(variants.space.roots)] = True
+    found[list(sources.space.roots)] = True
     found[buffer[every.columns["reads"].index]] = True
-    if variants.space.rolled is not None:  # also what is read in the blocks that are left out
-        later = np.array(variants.space.later.buffer, dtype=np.int64)
+    if sources.space.rolled is not None:  # also what is read in the blocks that are left out
+        later = np.array(sources.space.later.buffer, dtype=np.int64)
         there = later[np.flatnonzero(found)]
         found[there[there >= 0]] = True
     return found
@@ -86,9 +154,9 @@ class _Tabulation:
     `is_read`: per buffer, whether some candidate or the caller reads it.
     """
 
-    def __init__(self, variants: Variants, candidates: Listed, is_read: Mask):
-        self.variants, self.pool = variants, variants.pool
-        self.space, self.costs = variants.space, variants.costs
+    def __init__(self, sources: Sources, candidates: Listed, is_read: Mask):
+        self.sources, self.pool = sources, sources.pool
+        self.space, self.costs = sources.space, sources.costs
         self.candidates, self.is_read = candidates, is_read
         self.members = self.candidates.column("members")
         self.buffer = np.array(self.space.buffer, dtype=np.int64)
@@ -267,7 +335,7 @@ class _Tabulation:
         of_value = self.exclusive.where(self.exclusive.index >= first)
         owned = Ragged(of_value.start, of_value.index - first)
         outside: list[list[int]] = [[] for _ in range(self.classes)]
-        for v, users in self.variants.outside.items():
+        for v, users in self.sources.outside.items():
             if v in self.space.positions:
                 outside[v] = [u if u >= 0 else self.classes for u in users]
         users = Ragged.of(outside).take(owned.index)
@@ -325,7 +393,7 @@ class _Tabulation:
         is_known = np.ones(len(owners), dtype=bool)
         if self.costs.target.is_planned or self.pool.legality.target.devices:
             is_known = (stated != UNASKED) & ~is_wider
-            if all(type(g) in _LAZY for g in self.variants.goals.values()):
+            if all(type(g) in _LAZY for g in self.sources.goals.values()):
                 return np.where(is_known, stated, self._floor_ps(owners, extras)), is_known
             rows = np.flatnonzero(~is_known)
             stated[rows] = asked_ps(self.costs, self.candidates, owners[rows], extras.take(rows))
@@ -359,16 +427,16 @@ class _Tabulation:
         return [(name, np.flatnonzero(where == i)) for i, name in enumerate(names)]
 
     def _adds(self, owners: Ints, extras: Ragged) -> tuple[Ints, Mask]:
-        sides = len(owners), len(self.variants.goals)
+        sides = len(owners), len(self.sources.goals)
         found = np.empty(sides, dtype=self.candidates.prices)
         time_ps, is_asked = self._time_ps(owners, extras)
-        for at, (name, goal) in enumerate(self.variants.goals.items()):
+        for at, (name, goal) in enumerate(self.sources.goals.items()):
             if isinstance(goal, Time):
                 found[:, at] = time_ps
             elif type(goal) is RelayoutBytes:
-                found[:, at] = self._summed(self.variants.moved)[owners]
+                found[:, at] = self._summed(self.sources.moved)[owners]
             elif type(goal) is Ties:
-                found[:, at] = self._summed(self.variants.tied)[owners]
+                found[:, at] = self._summed(self.sources.tied)[owners]
             elif type(goal) is Dispatches:
                 found[:, at] = self._dispatches[owners]
             else:
@@ -397,13 +465,14 @@ class _Tabulation:
 
     @cached_property
     def _dispatches(self) -> Ints:
-        if not self.variants.has_loops:
+        if not self.sources.has_loops:
             return np.ones(len(self.candidates), dtype=np.int64)
         egraph = self.space.egraph
         return np.array([kernels(egraph, m.tolist()) for m in self.members], dtype=np.int64)
 
     # ---- all of it -----------------------------------------------------------------------------
-    def table(self) -> OptionTable:
+    def columns(self) -> dict[str, Any]:
+        """By the names of the fields of a `Choice`."""
         owners, extras = self._extra_sets
         tick()
         writes = self.sinks.take(owners).joined(extras).distinct()
@@ -411,23 +480,22 @@ class _Tabulation:
         owners, extras, writes = owners[paid], extras.take(paid), writes.take(paid)
         tick()
         adds, is_asked = self._adds(owners, extras)
-        option, reads, resident = self._sides(owners)
-        owners, writes = owners[option], writes.take(option)
-        return OptionTable(
-            self.candidates.whole,
-            self.candidates.numbers[owners],
-            adds[option],
-            is_asked[option],
-            reads,
-            resident,
-            writes,
-            extras.take(option),
-            self.exclusive.take(owners),
-            self.computes.take(owners),
-            self._serves(owners, writes),
-            self.is_conversion[owners],
-            self._last[owners],
-        )
+        column, reads, resident = self._sides(owners)
+        owners, writes = owners[column], writes.take(column)
+        return {
+            "adds": adds[column],
+            "reads": reads,
+            "resident": resident,
+            "writes": writes,
+            "exclusive": self.exclusive.take(owners),
+            "computes": self.computes.take(owners),
+            "serves": self._serves(owners, writes),
+            "candidate": self.candidates.numbers[owners],
+            "extras": extras.take(column),
+            "is_asked": is_asked[column],
+            "is_conversion": self.is_conversion[owners],
+            "last": self._last[owners],
+        }
 
 
 def _couples(rows: Ragged) -> tuple[Ints, Ints]:

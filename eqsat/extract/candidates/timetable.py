@@ -1,4 +1,4 @@
-"""When values may be computed and converted: in the program's order, or in that of an answer."""
+"""When values may be computed and converted, in the order of an answer."""
 
 from __future__ import annotations
 
@@ -67,11 +67,6 @@ class Timetable:
         value = self.space.value[buffer]
         ways = (*self.computed.get(value, ())[:1], *self.converted.get(value, ())[:1])
         return min(ways, default=NEVER)
-
-
-def program_timetable(space: Space, held: frozenset[int]) -> Timetable:
-    """Values where the input program has them; others right after all they need."""
-    return _timetable(space, held, space.positions)
 
 
 def _timetable(

@@ -1,0 +1,1 @@
+"""The choice of dispatches as an integer program: columns, rows, relaxation, solver."""

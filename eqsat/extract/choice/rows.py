@@ -1,0 +1,265 @@
+"""The rows of a choice, stated once: for its linear relaxation, and for CP-SAT.
+
+Variables are x[j], whether column j is chosen, and *levels*: y[b], how many of the columns that
+write buffer b are chosen (one at most), and z[v], how many of those that write the first layout of
+value v. With W(b), R(b) the columns that write and read b, N(n) those that hold exclusive number n:
+
+    (1) root        Σ x[W(r)] = 1                       each root r
+    (2) needed      Σ x[columns that compute v] ≥ 1     each value v that every answer computes
+        served      Σ x[columns that serve v] ≥ 1       (`candidates.cover`)
+    (3) number      Σ x[N(n)] ≤ 1                       each exclusive number n
+        written     Σ x[W(b)] ≤ 1                       each buffer b
+    (4) level       y[b] ≤ Σ x[W(b)]                    each buffer b that is read
+        claim       Σ x[R(b) ∩ N(n)] + Σ x[w ∈ W(b): w needs somebody else to hold n] ≤ y[b]
+    (5) the same for z[v]: what writes a layout of v, reads none and computes v, if v is not there
+        from the start; and for each set of layouts of v that are converted into each other
+    (6) either      x[j] + x[w] ≤ 1                     weight that j keeps, w makes in the run
+    (7) barred      Σ x[some] ≤ most                    what was found to be no answer
+    (8) forced      see `_forced`; alike: see `_alike`
+
+(4) is what makes the relaxation tight. Of the readers that hold one number at most one is chosen,
+and it is never chosen with a writer that needs somebody else to hold that number (`must.py`); so
+such a set as a whole is at most the level. (5) keeps layouts from being converted in a circle: of
+any set of buffers somebody writes the first one and reads none of them, after the cuts of
+arborescences (Edmonds 1967). Other circles are cut where they occur (`circles.py`). Under an order
+a level is that of the writers of earlier steps, one for each set of them, and (5) is left out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from eqsat.extract.blocks import ONE, TWO
+from eqsat.extract.choice.columns import Choice
+from eqsat.extract.choice.must import Must, needed_numbers
+from eqsat.extract.choice.table import KeyedRows, at_most, sums
+from eqsat.extract.ragged import Ints, Mask, Ragged, contains, distinct
+from eqsat.model.deadline import tick
+
+SETS = 20_000  # columns: of more, sets of layouts get no rows of their own
+
+
+def choice_rows(choice: Choice) -> tuple[list[KeyedRows], Ints, Ints]:
+    """(rows (1) to (5), what each level is of, how many levels' writers there may be).
+
+    Variables are the columns, then the levels in the order in which they are returned.
+    """
+    facts, known = choice.facts, needed_numbers(choice)
+    found = [KeyedRows.of("root", facts.roots, sums(choice.writers.take(facts.roots), 1, 1))]
+    for name, of, values in (
+        ("needed", choice.computes, facts.needed),
+        ("served", choice.serves, facts.served),
+    ):
+        rows = sums(of.turned(facts.span).take(values), 1, math.inf)
+        found.append(KeyedRows.of(name, values, rows))
+    found += _exclusions(choice)
+    count, most, owned = len(choice), [], []
+    for name, owners, writers, readers in _levels(choice):
+        tick()
+        claims, owner, who = _claims(choice, known, writers, readers)
+        level = count + np.arange(len(writers))
+        rows = at_most(Ragged(np.arange(len(level) + 1), level), writers)
+        found.append(KeyedRows.of(f"{name} level", owners, rows))
+        rows = at_most(claims, Ragged(np.arange(len(claims) + 1), level[owner]))
+        found.append(KeyedRows.of(f"{name} claim", owners[owner], rows, who))
+        is_many = name == "value"
+        most.append(np.maximum(writers.counts, 1) if is_many else np.ones(len(level), np.int64))
+        owned.append(owners)
+        count += len(level)
+    return found, np.concatenate(owned), np.concatenate(most)
+
+
+def _none(count: int) -> Ints:
+    return np.full(count, -1, dtype=np.int64)
+
+
+def _exclusions(choice: Choice) -> list[KeyedRows]:
+    """(3): sets of columns of which at most one is chosen."""
+    numbers = distinct(choice.exclusive.index)
+    dense = Ragged(choice.exclusive.start, np.searchsorted(numbers, choice.exclusive.index))
+    holders = dense.turned(len(numbers))
+    least = 1 if choice.facts.blocks is None else 0  # rows of one column have partners of several
+    several = np.flatnonzero(holders.counts > least)
+    buffers = np.flatnonzero((choice.writers.counts > least) & ~choice.facts.is_root)
+    return [
+        KeyedRows.of("number", numbers[several], sums(holders.take(several), -math.inf, 1)),
+        KeyedRows.of("written", buffers, sums(choice.writers.take(buffers), -math.inf, 1)),
+    ]
+
+
+# ---- levels: (name, what each is of, writers, readers) -------------------------------------------
+Levels = tuple[str, Ints, Ragged, Ragged]
+
+
+def _levels(choice: Choice) -> Iterator[Levels]:
+    if choice.step is not None:
+        yield _of_steps(choice, choice.step)
+        return
+    yield _of_buffers(choice)
+    yield _of_values(choice)
+    if choice.facts.blocks is None and len(choice) <= SETS:
+        yield _of_sets(choice)
+
+
+def _of_buffers(choice: Choice) -> Levels:
+    """Buffers somebody reads: who writes each, one of them at most, and who reads it."""
+    is_read, blocks = choice.readers.counts > 0, choice.facts.blocks
+    if blocks is not None:  # the level of the same buffer one block later as well
+        later = blocks.buffer[is_read]
+        is_read[later[later >= 0]] = True
+    buffers = np.flatnonzero(is_read)
+    return "buffer", buffers, choice.writers.take(buffers), choice.readers.take(buffers)
+
+
+def _of_steps(choice: Choice, step: Ints) -> Levels:
+    """The same per buffer and set of earlier writers, for the readers that see just these."""
+    owners, writers, readers = list[int](), list[Ints](), list[Ints]()
+    for b in np.flatnonzero(choice.readers.counts > 0).tolist():
+        every, read = choice.writers[b], choice.readers[b]
+        order = np.argsort(step[every], kind="stable")
+        every = every[order]
+        earlier = np.searchsorted(step[every], step[read])  # writers before each reader
+        for count in np.unique(earlier).tolist():
+            owners.append(b)
+            writers.append(every[:count])
+            readers.append(read[earlier <= count])
+    return "buffer", np.array(owners, dtype=np.int64), _stacked(writers), _stacked(readers)
+
+
+def _stacked(rows: list[Ints]) -> Ragged:
+    return Ragged.of([tuple(r.tolist()) for r in rows])
+
+
+def _of_values(choice: Choice) -> Levels:
+    """(5): values somebody reads a layout of, and who may write the first layout of each.
+
+    Without those of which the rows would say no more than those of their only layout.
+    """
+    facts, span = choice.facts, choice.facts.span
+    used = np.flatnonzero(choice.readers.counts + choice.writers.counts)
+    whole = Ragged.grouped(facts.value_of[used], used, span)
+    values = np.flatnonzero(whole.counts)
+    sets = whole.take(values)
+    written, read = _sides(choice, sets)
+    computed = values[written.index] + written.rows * span
+    is_made = contains(choice.computes.pairs(span), computed)
+    first = is_made | facts.is_source[values[written.index]]
+    writers, readers = written.where(first).turned(len(sets)), read.turned(len(sets))
+    kept = (readers.counts > 0) & ~_is_one_buffer(choice, sets, writers.counts)
+    if facts.blocks is not None:  # the same value one block later as well
+        kept |= np.isin(values, facts.blocks.value[values[kept]])
+    left = np.flatnonzero(kept)
+    return "value", values[left], writers.take(left), readers.take(left)
+
+
+def _of_sets(choice: Choice) -> Levels:
+    """(5): the layouts of a value that are converted into each other."""
+    sets = Ragged.of(_converted(choice))
+    written, read = _sides(choice, sets)
+    return "value", _none(len(sets)), written.turned(len(sets)), read.turned(len(sets))
+
+
+def _converted(choice: Choice) -> list[tuple[int, ...]]:
+    """Sets of two layouts or more, each converted into each other one in a few steps."""
+    from scipy.sparse import csr_matrix
+    from scipy.sparse.csgraph import connected_components
+
+    facts, span = choice.facts, choice.facts.span
+    pairs = choice.reads.rows, choice.reads.index
+    both = choice.writes.take(pairs[0])
+    read = pairs[1][both.rows]
+    same = facts.value_of[read] == facts.value_of[both.index]
+    ways = (np.ones(int(same.sum())), (read[same], both.index[same]))
+    _, label = connected_components(csr_matrix(ways, shape=(span, span)), connection="strong")
+    found = Ragged.grouped(label, np.arange(span), span)
+    return [tuple(row.tolist()) for row in found.take(np.flatnonzero(found.counts > 1))]
+
+
+def _sides(choice: Choice, sets: Ragged) -> tuple[Ragged, Ragged]:
+    """Per column: the sets of which it writes a buffer and reads none, and those it reads."""
+    of_buffer, count = sets.turned(choice.facts.span), max(len(sets), 1)
+    read = choice.reads.spread(of_buffer).distinct()
+    written = choice.writes.spread(of_buffer).distinct()
+    return written.where(~contains(read.pairs(count), written.pairs(count))), read
+
+
+def _is_one_buffer(choice: Choice, sets: Ragged, writers: Ints) -> Mask:
+    """Per set: whether it is one layout, and all who write that are among so many writers."""
+    only = sets.index[sets.start[:-1]]
+    return (sets.counts == 1) & (choice.writers.counts[only] == writers)
+
+
+# ---- claims --------------------------------------------------------------------------------------
+def _claims(
+    choice: Choice, known: Must, writers: Ragged, readers: Ragged
+) -> tuple[Ragged, Ints, Ints]:
+    """(columns of which one is chosen at most, the level that is at least that, who claims it).
+
+    Who claims it is an exclusive number, or a column as -1 - column.
+    """
+    held = choice.exclusive.take(readers.index)
+    owner, number, column = readers.rows[held.rows], held.index, readers.index[held.rows]
+    span = int(choice.exclusive.index.max(initial=0)) + 1
+    pairs = distinct(owner * span + number)
+    of, number_of = pairs // span, pairs % span
+    others = writers.take(of)
+    more = others.where(known.ask(others.index, number_of[others.rows]))
+    keys = np.concatenate([owner * span + number, pairs[more.rows]])
+    claims = np.searchsorted(pairs, keys)
+    found = Ragged.grouped(claims, np.concatenate([column, more.index]), len(pairs))
+    alone = np.flatnonzero(choice.exclusive.counts[readers.index] == 0)
+    single = readers.index[alone]
+    found = Ragged.stacked([found, Ragged(np.arange(len(alone) + 1), single)])
+    owners = np.concatenate([of, readers.rows[alone]])
+    left = largest_claims(found, owners, len(choice))
+    return found.take(left), owners[left], np.concatenate([number_of, -1 - single])[left]
+
+
+def largest_claims(claims: Ragged, owners: Ints, columns: int) -> Ints:
+    """Claims that no other one of the same owner contains, ascending."""
+    from scipy.sparse import csr_matrix
+
+    if not len(claims):
+        return np.arange(0)
+    keys = owners[claims.rows] * columns + claims.index
+    places = distinct(keys)
+    parts = np.ones(len(keys), dtype=np.int32), np.searchsorted(places, keys), claims.start
+    matrix = csr_matrix(parts, shape=(len(claims), len(places)))
+    tick()
+    common = (matrix @ matrix.T).tocoo()
+    i, j, sizes = common.row, common.col, claims.counts
+    larger = (sizes[j] > sizes[i]) | ((sizes[j] == sizes[i]) & (j < i))
+    gone = i[(common.data == sizes[i]) & larger]
+    kept = np.ones(len(claims), dtype=bool)
+    kept[gone] = False
+    return np.flatnonzero(kept)
+
+
+def cliques_of(choice: Choice, columns: Ints) -> list[Ints]:
+    """Sets of these columns of which at most one is chosen, that hold all of them together."""
+    held = choice.exclusive.take(columns)
+    sets = Ragged.sets(held.index, columns[held.rows], int(held.index.max(initial=-1)) + 1)
+    sets = sets.take(np.flatnonzero(sets.counts))
+    alone = columns[held.counts == 0]
+    sets = Ragged.stacked([sets, Ragged(np.arange(len(alone) + 1), alone)])
+    owner = np.zeros(len(sets), dtype=np.int64)
+    return list(sets.take(largest_claims(sets, owner, len(choice))))
+
+
+# ---- equal blocks --------------------------------------------------------------------------------
+def alike_rows(choice: Choice) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """(8) As many of the one as of the other: columns of the equal blocks in the middle.
+
+    Not in a relaxation, which is about all blocks, however much they differ (`blockrows`).
+    """
+    if choice.facts.blocks is None:
+        return []
+    by: dict[int, tuple[list[int], list[int]]] = {}
+    for i in np.flatnonzero(choice.last == ONE).tolist():
+        by.setdefault(int(choice.image[i]), ([], []))[0].append(i)
+    for i in np.flatnonzero(choice.last == TWO).tolist():
+        by.setdefault(int(choice.key[i]), ([], []))[1].append(i)
+    return [(tuple(one), tuple(other)) for one, other in by.values()]

@@ -1,0 +1,221 @@
+"""One question about a choice as variables and rows: what the LP and CP-SAT both are given.
+
+Further variables are literals (0 or 1) and amounts (bytes in units). A literal that stands for
+"one of these is chosen" is as small as its rows let it be, so its value follows from the columns.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from eqsat.extract.blocks import TWO
+from eqsat.extract.choice.blockrows import summed_over_blocks
+from eqsat.extract.choice.columns import Choice
+from eqsat.extract.choice.kept import unit_of
+from eqsat.extract.choice.rows import alike_rows, choice_rows, cliques_of
+from eqsat.extract.choice.table import RowList, RowTable
+from eqsat.extract.ragged import Ints
+from eqsat.model.deadline import tick
+
+Terms = list[tuple[int, int]]  # (variable, coefficient)
+
+
+class Statement:
+    """Variables 0 to n - 1 are the columns, then the levels of `rows`, then all others.
+
+    is_summed: of equal blocks the sums (`blockrows`), for a bound that holds for all of them.
+    `upper` is what a variable is at most; those of `amounts` are no literals. `weighed` rows
+    Σ coefficient · variable <= most have whole coefficients of any size.
+    """
+
+    def __init__(self, choice: Choice, *, is_summed: bool = False):
+        self.choice, self.is_summed = choice, is_summed and choice.facts.blocks is not None
+        rows, owned, most = choice_rows(choice)
+        ones = np.ones(len(choice), dtype=np.int64)
+        if self.is_summed:
+            table, upper = summed_over_blocks(choice, rows, owned, np.concatenate([ones, most]))
+            self._base, self.upper = table, upper.tolist()
+        else:
+            self._base = RowTable.stacked([r.table for r in rows])
+            self.upper = [1] * (len(choice) + len(owned))
+        self.levels = len(self.upper)
+        self.rows = RowList()
+        self.amounts: set[int] = set()
+        self.weighed: list[tuple[Terms, int]] = []
+        self._any: dict[bytes, int] = {}
+        self._amount_of: dict[str, tuple[int, int]] = {}
+        if not self.is_summed:
+            self._more()
+
+    def _more(self) -> None:
+        """Rows (6) to (8)."""
+        choice = self.choice
+        for some, most in choice.barred:
+            self.rows.add(-math.inf, most, some)
+        for one, other in alike_rows(choice):
+            self.rows.add(0, 0, one, other)
+        for b in choice.either.tolist():
+            written = self.any_of(choice.writers[b])
+            for j in choice.keepers[b].tolist():
+                self.rows.add(-math.inf, 1, [j, written])
+        if choice.forced is not None:
+            self._forced()
+
+    def _forced(self) -> None:
+        """(8) One of the forced columns is chosen and serves a root.
+
+        Without the second half it would be added where it is not needed, and its price would be
+        that of useless work. A buffer has one writer, which comes before all its readers, so
+        following "somebody reads it" from the forced column ends at a root.
+        """
+        choice, is_root = self.choice, self.choice.facts.is_root
+        assert choice.forced is not None
+        written = np.flatnonzero((choice.writers.counts > 0) & ~is_root)
+        read = {b: self.only_if_any(choice.readers[b].tolist()) for b in written.tolist()}
+        for j, writes in enumerate(choice.writes.tuples):
+            if not is_root[list(writes)].any():
+                self.rows.add(-math.inf, 0, [j], [read[b] for b in writes])
+        ways: list[int] = []
+        for j, buffers in choice.forced:
+            if is_root[list(buffers)].any():
+                ways.append(j)
+                continue
+            way = self.only_if_any([read[b] for b in buffers])
+            self.rows.add(-math.inf, 0, [way], [j])
+            ways.append(way)
+        self.some(ways)
+
+    # ---- literals ------------------------------------------------------------------------------
+    def literal(self) -> int:
+        self.upper.append(1)
+        return len(self.upper) - 1
+
+    def some(self, literals: Iterable[int], negated: Sequence[int] = ()) -> None:
+        """One of these is true, or one of those is false."""
+        self.rows.add(1 - len(negated), math.inf, literals, negated)
+
+    def only_if_any(self, literals: Sequence[int]) -> int:
+        """A literal that may be true only if one of these is."""
+        if len(literals) == 1:
+            return literals[0]
+        found = self.literal()
+        self.rows.add(-math.inf, 0, [found], literals)
+        return found
+
+    def any_of(self, columns: Ints, later: int | None = None) -> int:
+        """A literal that is true if one of these columns is chosen, or if `later` is."""
+        if later is None and len(columns) == 1:
+            return int(columns[0])
+        key = columns.tobytes()
+        if later is None and key in self._any:
+            return self._any[key]
+        found = self.true_with([c.tolist() for c in cliques_of(self.choice, columns)], later)
+        if later is None:
+            self._any[key] = found
+        return found
+
+    def true_with(self, cliques: Iterable[Sequence[int]], later: int | None = None) -> int:
+        """The same for sets of literals of which at most one is true."""
+        tick()
+        found = self.literal()
+        for clique in cliques if later is None else ([later], *cliques):
+            self.rows.add(-math.inf, 0, clique, [found])
+        return found
+
+    def both(self, one: int, clique: Sequence[int]) -> int:
+        """A literal that is true if `one` is, and one of others that exclude each other."""
+        found = self.literal()
+        self.rows.add(-math.inf, 1, [one, *clique], [found])
+        return found
+
+    # ---- amounts -------------------------------------------------------------------------------
+    def amount(self, name: str, most: int, unit: int) -> int:
+        """A number of units, for a goal that is no sum over columns."""
+        found = self.literal()
+        self.upper[found] = most // unit
+        self.amounts.add(found)
+        self._amount_of[name] = found, unit
+        return found
+
+    def bound(self, terms: Terms, base: int, most: int, unit: int) -> None:
+        """base + Σ size · literal <= the amount `most`, which counts in units."""
+        own = [(v, size // unit) for v, size in terms if size]
+        self.weighed.append(([*own, (most, -1)], -(base // unit)))
+
+    def kept(self, goal: str, cap: int | None) -> None:
+        """The bytes of weights at each moment of loading, as a goal."""
+        rows = self.choice.facts.kept[goal]
+        unit, most = unit_of(rows), max(r.most for r in rows)
+        largest = self.amount(goal, most if cap is None else min(cap, most), unit)
+        for row in rows:
+            terms: Terms = []
+            for nbytes, any_of in row.terms:
+                keepers = np.unique(self.choice.keepers.take(np.array(any_of)).index)
+                if len(keepers):
+                    terms.append((self.any_of(keepers), nbytes))
+            self.bound(terms, row.base, largest, unit)
+
+    def kept_weights(self) -> Terms:
+        """A literal and bytes of every weight that columns keep in memory."""
+        choice = self.choice
+        kept = np.flatnonzero((choice.keepers.counts > 0) & (choice.facts.kept_bytes > 0))
+        nbytes = choice.facts.kept_bytes
+        return [(self.any_of(choice.keepers[b]), int(nbytes[b])) for b in kept.tolist()]
+
+    def terms(self, goal: str) -> Terms:
+        """A goal in the variables: each of a sum, or units of an amount."""
+        if goal in self._amount_of:
+            return [self._amount_of[goal]]
+        adds = self.choice.coefficients(goal)
+        if self.is_summed:  # what it adds in one of the blocks in which it is there
+            blocks = self.choice.facts.blocks
+            assert blocks is not None
+            adds = adds // np.where(self.choice.last == TWO, blocks.count, 1)
+        return [(i, a) for i, a in enumerate(adds.tolist()) if a]
+
+    def cap(self, goal: str, limit: int) -> None:
+        """Goal <= limit."""
+        terms = self.terms(goal)
+        unit = math.gcd(*(c for _, c in terms)) or 1
+        self.weighed.append(([(v, c // unit) for v, c in terms], limit // unit))
+
+    def objective(self, weights: Mapping[str, int]) -> tuple[Terms, int]:
+        """Σ weight · goal, divided by the unit that comes with it."""
+        added: dict[int, int] = {}
+        for goal, weight in weights.items():
+            for v, c in self.terms(goal):
+                added[v] = added.get(v, 0) + weight * c
+        unit = math.gcd(*added.values()) or 1
+        return [(v, c // unit) for v, c in added.items()], unit
+
+    # ---- as arrays -----------------------------------------------------------------------------
+    @cached_property
+    def table(self) -> RowTable:
+        """All rows but those that are weighed."""
+        return RowTable.stacked([self._base, self.rows.table()])
+
+    def smallest(self, columns: Sequence[int]) -> dict[int, int]:
+        """The literals' values if these columns are chosen: as small as rows let them be.
+
+        Of those literals that rows say to be as large as something.
+        """
+        size, table = len(self.upper), self.table
+        found = np.zeros(size)
+        found[list(columns)] = 1
+        below: Any = table.matrix(size).tocsc()
+        matrix = table.matrix(size)
+        told = dict(enumerate(found[: len(self.choice)].astype(int).tolist()))
+        for v in range(len(self.choice), size):
+            span = slice(below.indptr[v], below.indptr[v + 1])
+            rows = below.indices[span][(below.data[span] < 0)]
+            rows = rows[np.isfinite(table.high[rows])]
+            if v in self.amounts or not len(rows):
+                continue
+            found[v] = max(0.0, float((matrix[rows] @ found - table.high[rows]).max()))
+            told[v] = int(found[v])
+        return told

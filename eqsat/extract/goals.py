@@ -1,0 +1,144 @@
+"""Goals of one search: in order of priority or as one weighted sum; a value and a bound of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from eqsat.extract.choice.columns import MEMORY, Answer, Choice
+from eqsat.extract.choice.linear import TIE_BREAK
+from eqsat.extract.choice.requests import limit, weigh
+from eqsat.extract.least import Least, Questions
+from eqsat.extract.memory.bestorder import in_best_order
+from eqsat.extract.ragged import Ints
+from eqsat.model import progress
+from eqsat.model.selection import GoalRequest, GoalResult
+
+SHARE = 0.7  # of what is left, for one goal, if there are others behind it
+DONE = ("optimal", "gap")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The best answer found; `status` as that of the question that ended worst."""
+
+    status: str
+    answer: Answer | None = None
+    bounds: dict[str, int] = field(default_factory=dict)
+    proofs: dict[str, str] = field(default_factory=dict)  # per goal whose bound is met
+
+    def results(
+        self, choice: Choice, requests: tuple[GoalRequest, ...]
+    ) -> tuple[tuple[str, GoalResult], ...]:
+        """All goals, requested ones first; those not asked for have the trivial bound."""
+        assert self.answer is not None
+        values = choice.values(self.answer)
+        names = dict.fromkeys([*(r.name for r in requests), *values])
+        found = []
+        for n in names:
+            bound = min(self.bounds.get(n, choice.floor(n)), values[n])
+            proof = self.proofs.get(n, "") if bound == values[n] else ""
+            found.append((n, GoalResult(values[n], bound, proof)))
+        return tuple(found)
+
+
+def minimise(
+    asked: Questions,
+    requests: tuple[GoalRequest, ...],
+    budget: Mapping[str, int],
+    *,
+    reference: Mapping[str, int] | None = None,
+    best: Answer | None = None,
+    is_cut: bool = False,
+) -> Outcome:
+    """The goals minimised within the budget.
+
+    reference: the baseline's values, if there are any. best: a known answer that keeps the budget.
+    is_cut: candidates were left out, so no bound is reported while the search runs.
+    """
+    if requests[0].weight is not None:
+        return _by_weights(asked, requests, budget, reference, best)
+    return _by_priority(asked, requests, budget, reference or {}, best, is_cut)
+
+
+def _by_priority(
+    asked: Questions,
+    requests: tuple[GoalRequest, ...],
+    budget: Mapping[str, int],
+    reference: Mapping[str, int],
+    best: Answer | None,
+    is_cut: bool,
+) -> Outcome:
+    """One goal after another, each held at its value, or within its tolerance, from then on."""
+    bounds, proofs, caps = dict[str, int](), dict[str, str](), dict(budget)
+    among: Ints | None = None
+    status = "optimal"
+    for n, r in enumerate(requests):
+        progress.phase("order" if r.name == MEMORY else "search")
+        share = asked.limits.seconds * (SHARE if n + 1 < len(requests) else 1.0)
+        found = asked.least({r.name: 1}, caps, among=among, best=best, seconds=share)
+        if found.best is None:
+            return Outcome(_worst(status, "unknown" if found.status == "gap" else found.status))
+        best = found.best
+        value = asked.choice.value(r.name, best)
+        bounds[r.name], proofs[r.name] = max(found.bound, asked.choice.floor(r.name)), found.proof
+        status = _worst(status, found.status if found.bound < value else "optimal")
+        progress.found(r.name, value, 0 if is_cut else found.bound)
+        most = limit(r, value, reference)
+        caps[r.name] = min(most, caps.get(r.name, most))
+        within = found.within(caps[r.name])
+        among = among if within is None else within
+    if status in DONE and best is not None:
+        best = _tidied(asked, best, requests, caps, among)
+    return Outcome(status, best and _ordered(asked, best), bounds, proofs)
+
+
+def _worst(one: str, other: str) -> str:
+    """Why a search ended that asked two questions: a proof of both, a gap, or what cut it short."""
+    return other if one == "optimal" or (one == "gap" and other not in DONE) else one
+
+
+def _ordered(asked: Questions, answer: Answer) -> Answer:
+    """In the order of least peak, which no question may have been about."""
+    found = in_best_order(asked.choice, answer.columns)
+    return answer if found is None or found.peak_bytes >= answer.peak_bytes else found
+
+
+def _tidied(
+    asked: Questions,
+    answer: Answer,
+    requests: tuple[GoalRequest, ...],
+    caps: Mapping[str, int],
+    among: Ints | None,
+) -> Answer:
+    """An answer of the same worth that converts least, if that can be proven in time."""
+    exact = dict(caps) | {r.name: asked.choice.value(r.name, answer) for r in requests}
+    found = asked.least({TIE_BREAK: 1}, exact, among=among, best=answer, is_look=True)
+    return found.best if found.status == "optimal" and found.best is not None else answer
+
+
+def _by_weights(
+    asked: Questions,
+    requests: tuple[GoalRequest, ...],
+    budget: Mapping[str, int],
+    reference: Mapping[str, int] | None,
+    best: Answer | None,
+) -> Outcome:
+    """The weighted sum, by the reference's values if there are any; it alone is proven.
+
+    Each goal's own bound is that of its relaxation, or what is known of it whatever the others.
+    """
+    progress.phase("search")
+    names = [r.name for r in requests]
+    if reference is None:
+        first = asked.least({names[0]: 1}, budget, best=best, is_look=True).best
+        reference = {} if first is None else asked.choice.values(first)
+        best = first or best
+    found: Least = asked.least(weigh(requests, dict(reference)), budget, best=best)
+    if found.best is None:
+        return Outcome("unknown" if found.status == "gap" else found.status)
+    value = asked.choice.worth(found.best, weigh(requests, dict(reference)))
+    status = "optimal" if found.bound >= value else found.status
+    known = {n: asked.known[n][0] if n in asked.known else asked.least_alone(n) for n in names}
+    best = _ordered(asked, found.best)
+    return Outcome(status, best, known, dict.fromkeys(names, found.proof))

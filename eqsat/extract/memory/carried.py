@@ -1,0 +1,373 @@
+"""What must be carried over the moment an item is first made, as sets of items.
+
+At that moment the answer's dispatches fall into those before, the maker itself, and the later ones.
+What a later one reads is carried over the moment, or touched by the maker, or made again later,
+from what is carried in its turn. So there is a family of least sets of items that are enough for
+all that always comes later; an answer carries one of them, in whatever layouts. A maker, or a later
+option, with which no set leaves room is in no answer. Moments that look the same, as those of equal
+layers do, are solved once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from eqsat.extract.bitsets import bits, mask, sum_bits
+from eqsat.extract.memory.items import Items
+from eqsat.model.deadline import tick
+
+HORIZON = 32  # later items that are asked for
+MOST = 64  # sets of a family; if there are more, none is asked for
+DEPTH = 3  # times an item is made from others that are made again: what is beyond costs nothing
+WORK = 20_000  # sets that are looked at for one question, before it is given up
+Family = tuple[int, ...]  # least sets of items, as bits
+FREE: Family = (0,)  # nothing needs to be carried
+Reads = tuple[int, ...]  # items
+Way = tuple[int, Reads]  # items an option makes, as bits, and what it reads
+FOR_NOTHING: list[Reads] = [()]  # ways to make an item that nothing is asked for
+
+
+@dataclass(frozen=True)
+class Room:
+    """Bytes there are for temporaries, and who makes which items from which.
+
+    `needs`: per option, bytes of its own while it runs.
+    """
+
+    facts: Items
+    nbytes: int
+    needs: list[int]
+    known: dict[_Question, tuple[tuple[bool, ...], tuple[bool, ...]]] = field(default_factory=dict)
+
+    @cached_property
+    def once(self) -> int:
+        """Items that one chosen option makes, and no other, as bits."""
+        return sum_bits(self.facts.bit[n] for n in self.facts.once)
+
+    @cached_property
+    def makers(self) -> dict[int, tuple[Way, ...]]:
+        """Per item: ways to make it."""
+        return self._ways(self.facts.made)
+
+    @cached_property
+    def providers(self) -> dict[int, tuple[Way, ...]]:
+        """Per item: ways to make it and write it."""
+        facts = self.facts
+        return self._ways([m & w for m, w in zip(facts.made, facts.written, strict=True)])
+
+    def _ways(self, items: list[set[int]]) -> dict[int, tuple[Way, ...]]:
+        found: dict[int, dict[Way, None]] = {}
+        for i, made in enumerate(items):
+            way = self.facts.made_bits[i], tuple(sorted(self.facts.reads[i]))
+            for n in made:
+                found.setdefault(n, {})[way] = None
+        return {n: tuple(w) for n, w in found.items()}
+
+    @cached_property
+    def kinds(self) -> list[tuple[frozenset[int], int]]:
+        """Items that options read, and those that read just these, as bits."""
+        found: dict[frozenset[int], list[int]] = {}
+        for i, reads in enumerate(self.facts.reads):
+            found.setdefault(frozenset(reads), []).append(i)
+        return [(reads, mask(options)) for reads, options in found.items()]
+
+    @cached_property
+    def reading(self) -> dict[int, list[int]]:
+        """Per item: the numbers of the kinds that read it."""
+        found: dict[int, list[int]] = {}
+        for k, (reads, _) in enumerate(self.kinds):
+            for n in reads:
+                found.setdefault(n, []).append(k)
+        return found
+
+    def after(self, item: int) -> int:
+        """Options that run after an item is made, whenever they do, as bits."""
+        at = self.facts.bit[item].bit_length() - 1
+        column = self._before[:, at >> 3] >> (at & 7) & 1
+        return int.from_bytes(np.packbits(column, bitorder="little").tobytes(), "little")
+
+    @cached_property
+    def _before(self) -> np.ndarray:
+        """Items made before an option, a row of bytes each."""
+        width = (len(self.facts.bit) + 7) // 8
+        rows = b"".join(b.to_bytes(width, "little") for b in self.facts.before)
+        return np.frombuffer(rows, dtype=np.uint8).reshape(-1, width)
+
+    @cached_property
+    def following(self) -> dict[int, list[int]]:
+        """Per needed item: those that come after it, or with it, the nearest first."""
+        facts, found = self.facts, dict[int, list[int]]()
+        place = {bit.bit_length() - 1: n for n, bit in facts.bit.items()}
+        for n in sorted(facts.needed, key=lambda n: (facts.need[n].bit_count(), n)):
+            for v in bits(facts.need[n]):
+                if place[v] != n:
+                    found.setdefault(place[v], []).append(n)
+        return found
+
+
+@dataclass(frozen=True)
+class _Question:
+    """Makers and later options of one moment, items numbered from 0: equal ones have one answer.
+
+    `ways`: per item, what is read where it is made again later. `needed`: the same for each item
+    that is made later whatever is chosen. `makers`: bytes left beside what a maker touches, and
+    that, as bits. `later`: what later options read.
+    """
+
+    nbytes: tuple[int, ...]
+    ways: tuple[tuple[Reads, ...], ...]
+    needed: tuple[tuple[Reads, ...], ...]
+    makers: tuple[tuple[int, int], ...]
+    later: tuple[Reads, ...]
+
+    def answer(self) -> tuple[tuple[bool, ...], tuple[bool, ...]]:
+        """Which makers, and which later options, leave room for what has to be carried."""
+        try:
+            return _Families(self).answer()
+        except _TooMuch:
+            return (True,) * len(self.makers), (True,) * len(self.later)
+
+
+class _TooMuch(Exception):
+    """More sets than there is time for."""
+
+
+class _Families:
+    """Least sets of items that are enough, per item and for all that is needed."""
+
+    def __init__(self, question: _Question):
+        self.question = question
+        self.most = max(room for room, _ in question.makers)
+        self.free = sum_bits(touched for _, touched in question.makers)
+        self.work = WORK
+        self.known: dict[int, int] = {}
+        self.has_room: dict[int, bool] = {}
+        self.together: dict[tuple[Family, Family], Family] = {}
+        self.of = [self._least([1 << n]) for n in range(len(question.nbytes))]
+        self.changes = 0  # so far
+        self.changed = [0] * len(self.of)  # per item: at which change its family became what it is
+        self.sets: dict[Reads, tuple[int, Family]] = {}  # what was enough, and after which change
+
+    def _nbytes(self, items: int) -> int:
+        if items not in self.known:
+            self.known[items] = sum(self.question.nbytes[n] for n in bits(items))
+        return self.known[items]
+
+    def _has_room(self, items: int) -> bool:
+        """Whether the maker with the most room leaves enough, whatever of it makers touch."""
+        known = self.has_room.get(items)
+        if known is None:
+            known = self.has_room[items] = self._nbytes(items & ~self.free) <= self.most
+        return known
+
+    def _least(self, sets: Iterable[int]) -> Family:
+        """Those for which there is room, and that contain no other one."""
+        unique = set(sets)
+        self.work -= len(unique)
+        if self.work < 0:
+            raise _TooMuch
+        kept: list[int] = []
+        fitting = [s for s in unique if self._has_room(s)]
+        if len(fitting) < 2:
+            return tuple(fitting)
+        for s in sorted(sorted(fitting), key=int.bit_count):
+            for k in kept:
+                if k & s == k:
+                    break
+            else:
+                if len(kept) == MOST:
+                    return FREE
+                kept.append(s)
+        return tuple(kept)
+
+    def _all_of(self, families: Iterable[Family]) -> Family:
+        """One set of each, together."""
+        total = FREE
+        for family in families:
+            if total == FREE:
+                total = family
+            elif family not in (FREE, total):
+                total = self._both(total, family)
+        return total
+
+    def _both(self, one: Family, other: Family) -> Family:
+        """One set of each, together: where a set holds one of the other family, that is enough."""
+        key = (one, other)
+        if key not in self.together:
+            alone = [a for a in one if not _holds_any(a, other)]
+            apart = [b for b in other if not _holds_any(b, one)]
+            sets = {a | b for a in alone for b in apart}
+            sets.update(set(one).difference(alone), set(other).difference(apart))
+            self.together[key] = self._least(sets)
+        return self.together[key]
+
+    def _read(self, reads: Reads) -> Family:
+        """All that is read; stated again only if the family of an item has changed."""
+        last = max((self.changed[n] for n in reads), default=0)
+        stated, family = self.sets.get(reads, (-1, FREE))
+        if stated < last:
+            family = self._all_of(self.of[n] for n in reads)
+            self.sets[reads] = self.changes, family
+        return family
+
+    def _made(self, ways: Iterable[Reads]) -> set[int]:
+        return {s for reads in ways for s in self._read(reads)}
+
+    def answer(self) -> tuple[tuple[bool, ...], tuple[bool, ...]]:
+        question = self.question
+        self._settle()
+        total = FREE
+        for ways in question.needed:
+            total = self._all_of((total, self._least(self._made(ways))))
+        makers = tuple(self._fits(m, total) for m in question.makers)
+        fitting = [m for m, fits in zip(question.makers, makers, strict=True) if fits]
+        later = tuple(
+            any(self._fits(m, sets) for m in fitting)
+            for sets in (self._all_of((total, self._read(r))) for r in question.later)
+        )
+        return makers, later
+
+    def _settle(self) -> None:
+        """The least fixpoint over the ways to make an item again: nothing is made from itself."""
+        read_by: list[list[int]] = [[] for _ in self.of]
+        for n, ways in enumerate(self.question.ways):
+            for m in {m for reads in ways for m in reads}:
+                read_by[m].append(n)
+        waiting = [bool(ways) for ways in self.question.ways]
+        while any(waiting):
+            tick()
+            for n, ways in enumerate(self.question.ways):
+                if not waiting[n]:
+                    continue
+                waiting[n] = False
+                new = self._least({*self.of[n], *self._made(ways)})
+                if new != self.of[n]:
+                    self.changes += 1
+                    self.of[n], self.changed[n] = new, self.changes
+                    for h in read_by[n]:
+                        waiting[h] = True
+
+    def _fits(self, maker: tuple[int, int], sets: Family) -> bool:
+        room, touched = maker
+        return any(self._nbytes(s & ~touched) <= room for s in sets)
+
+
+def _holds_any(items: int, family: Family) -> bool:
+    """Whether some set of the family is part of these items."""
+    return any(s & items == s for s in family)
+
+
+@dataclass
+class Moment:
+    """The first making of a needed item, in answers that keep to the room.
+
+    `makers` are those it is about: if not `is_whole`, there are others, and only makers may be
+    found to be in no answer.
+    """
+
+    room: Room
+    item: int
+    makers: tuple[int, ...]
+    is_whole: bool
+
+    @property
+    def facts(self) -> Items:
+        return self.room.facts
+
+    @cached_property
+    def _not_later(self) -> int:
+        """Items of which no maker runs later."""
+        return self.facts.need[self.item] & self.room.once
+
+    def _later_ways(self, ways: Iterable[Way]) -> list[Reads]:
+        return list(dict.fromkeys(reads for made, reads in ways if not made & self._not_later))
+
+    @cached_property
+    def _needed(self) -> list[list[Reads]]:
+        """Ways to make the nearest items that are made later whatever is chosen."""
+        made = set[int]().union(*(self.facts.made[i] for i in self.makers))
+        items = [z for z in self.room.following.get(self.item, ()) if z not in made]
+        return [self._later_ways(self.room.makers[z]) for z in items[:HORIZON]]
+
+    @cached_property
+    def _ways(self) -> dict[int, list[Reads]]:
+        """Per item that may be asked for: ways to make it again, later.
+
+        To go further back does not exclude more, and moments would not look the same.
+        """
+        waiting = {n for ways in self._needed for reads in ways for n in reads}
+        found: dict[int, list[Reads]] = {}
+        for _ in range(DEPTH):
+            for n in waiting:
+                found[n] = self._later_ways(self.room.providers.get(n, ()))
+            waiting = {m for n in waiting for reads in found[n] for m in reads} - found.keys()
+        return dict(sorted((found | dict.fromkeys(waiting, FOR_NOTHING)).items()))
+
+    @cached_property
+    def _number(self) -> dict[int, int]:
+        return {n: k for k, n in enumerate(self._ways)}
+
+    def _numbered(self, reads: Iterable[int]) -> Reads:
+        return tuple(self._number[n] for n in sorted(reads))
+
+    @cached_property
+    def _alike(self) -> dict[tuple[int, int], int]:
+        """Makers, as bits, by the bytes left beside what they touch, and that, as bits."""
+        found: dict[tuple[int, int], int] = {}
+        for i in self.makers:
+            touched = sum(1 << self._number[n] for n in self.facts.touched[i] & self._number.keys())
+            key = self.room.nbytes - self.room.needs[i], touched
+            found[key] = found.get(key, 0) | 1 << i
+        return found
+
+    @cached_property
+    def _later(self) -> dict[Reads, int]:
+        """Options that run later, if they are chosen, as bits, by what they read of all this."""
+        if not self.is_whole:
+            return {}
+        later, kinds = self.room.after(self.item), self.room.kinds
+        found: dict[Reads, int] = {}
+        reading = chain.from_iterable(self.room.reading.get(n, ()) for n in self._ways)
+        for k in dict.fromkeys(reading):
+            reads, options = kinds[k]
+            if options & later:
+                key = self._numbered(reads & self._number.keys())
+                found[key] = found.get(key, 0) | options & later
+        return found
+
+    def _question(self) -> _Question:
+        def numbered(ways: Iterable[Reads]) -> tuple[Reads, ...]:
+            return tuple(sorted(self._numbered(reads) for reads in ways))
+
+        return _Question(
+            tuple(self.facts.nbytes.get(n, 0) for n in self._ways),
+            tuple(numbered(ways) for ways in self._ways.values()),
+            tuple(sorted({numbered(ways) for ways in self._needed})),
+            tuple(self._alike),
+            tuple(self._later),
+        )
+
+    def excluded(self) -> set[int]:
+        """Options that no answer holds for which there is room; all, if there is no answer."""
+        question, known = self._question(), self.room.known
+        if question not in known:
+            known[question] = question.answer()
+        makers, later = known[question]
+        if self.is_whole and not any(makers):
+            return set(range(len(self.facts.made)))
+        found = _without(self._later, later)
+        if self.item in self.facts.once:  # else it may be made there again
+            found |= _without(self._alike, makers)
+        return found
+
+
+def _without(groups: Mapping[Any, int], fits: tuple[bool, ...]) -> set[int]:
+    """Options of the groups for which there is no room."""
+    pairs = zip(groups.values(), fits, strict=True)
+    return {i for options, is_kept in pairs if not is_kept for i in bits(options)}

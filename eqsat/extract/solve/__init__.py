@@ -1,1 +1,0 @@
-"""ExtractionProblem → the best answer, its bounds and proofs; integers only, no e-graph."""
