@@ -162,8 +162,7 @@ def pareto(
 def _nothing(session: Any, proven: bool) -> Exception:
     from eqsat.extract.diagnose import inadmissible
 
-    search = session.search(10.0)
-    return inadmissible(session.assembly, session.target, search, proven)
+    return inadmissible(session, proven)
 
 
 def _point(run: Run, selection: Selection, number: int, others: tuple[str, ...]) -> Run:

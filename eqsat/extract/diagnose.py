@@ -59,6 +59,7 @@ def inadmissible(session: Session, proven: bool, seconds: float = SECONDS) -> Eq
     sentences: list[str] | None = []
     if budget:
         asked = replace(session, least={}).questions(seconds)
+        asked.own = session.own_columns
         with suppress(OutOfTime), until(time.monotonic() + seconds):
             sentences = _sentences(Budgets(asked, budget))
     lines = [_budget(target, goal, limit) for goal, limit in budget.items()]

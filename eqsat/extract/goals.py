@@ -88,7 +88,7 @@ def _by_priority(
         caps[r.name] = min(most, caps.get(r.name, most))
         within = found.within(caps[r.name])
         among = among if within is None else within
-    if status in DONE and best is not None:
+    if status in DONE and best is not None and not asked.quick:
         best = _tidied(asked, best, requests, caps, among)
     return Outcome(status, best and _ordered(asked, best), bounds, proofs)
 

@@ -110,7 +110,8 @@ class Questions:
     under: the choice under the order of an answer, and which column each of its columns is.
     orders: whether bytes are asked about, so that each answer gets the order of least peak. known:
     per goal a bound in any order that is known already, and what proved it. quick: of a large input
-    program, of whose peak nobody asks a proof.
+    program, of whose peak nobody asks a proof. own: columns of the input program, where the fewest
+    bytes that anything fits into are asked for, whatever they cost (`leastpeak`).
     """
 
     choice: Choice
@@ -119,6 +120,7 @@ class Questions:
     orders: bool = True
     quick: bool = False
     known: Mapping[str, tuple[int, str]] = field(default_factory=dict)
+    own: Ints | None = None
     cuts: list[Barred] = field(default_factory=list)  # circles
     alone: dict[str, Relaxation | None] = field(default_factory=dict)
     answers: list[Answer] = field(default_factory=list)  # all that were found
@@ -154,7 +156,7 @@ class Questions:
         """
         end = self.limits.deadline if seconds is None else time.monotonic() + seconds
         places = self.every if among is None else among
-        asked = _Asked(self, weights, dict(caps), min(end, self.limits.deadline), is_look)
+        asked = Asked(self, weights, dict(caps), min(end, self.limits.deadline), is_look)
         try:
             with until(asked.end, self.limits.stop):
                 tick()
@@ -198,7 +200,7 @@ class Questions:
 
 
 @dataclass
-class _Asked:
+class Asked:
     """One question; `bound` and `best` are what is known so far."""
 
     of: Questions
@@ -253,7 +255,7 @@ class _Asked:
             if self.weights[goal] == 1 and goal in self.of.known:
                 self.raise_to(*self.of.known[goal])
                 if self.is_met:
-                    return self._told("optimal", places)
+                    return self.told("optimal", places)
         if self.caps.get(MEMORY, OPEN) < OPEN:
             if self.of.fits.excludes(self.caps[MEMORY]):
                 return Least("infeasible")
@@ -264,7 +266,7 @@ class _Asked:
             return peak(self, places)
         return self._sum(places) if MEMORY not in self.weights else self._mixed(places)
 
-    def _told(self, status: str, places: Ints | None, stage: Stage | None = None) -> Least:
+    def told(self, status: str, places: Ints | None, stage: Stage | None = None) -> Least:
         if self.is_met:
             status = "optimal"
         bound = min(self.bound, self.value)
@@ -284,8 +286,8 @@ class _Asked:
         if status == "gap" and self.over is not None and not self.is_met:
             status = self._with_bytes(stage)
         if status == "infeasible":
-            return Least("infeasible") if self.best is None else self._told("optimal", None, stage)
-        return self._told(status, None, stage)
+            return Least("infeasible") if self.best is None else self.told("optimal", None, stage)
+        return self.told(status, None, stage)
 
     def stage(self, places: Ints) -> Stage | None:
         """What is left within the caps; None if that is nothing, which is proven.
@@ -537,7 +539,7 @@ class _Asked:
             self.descend(places)
         if status == "infeasible" and self.best is not None:
             status = "optimal"
-        return self._told(status if status != "better" else "gap", None, stage)
+        return self.told(status if status != "better" else "gap", None, stage)
 
     # ---- under the order of the best answer ----------------------------------------------------
     def descend(self, places: Ints, rounds: int = 3, least: int = 0) -> None:

@@ -16,11 +16,12 @@ import numpy as np
 from eqsat.extract.choice.columns import MEMORY, Answer
 from eqsat.extract.choice.linear import TIE_BREAK
 from eqsat.extract.choice.relax import relaxation
+from eqsat.extract.memory.fits import Fits, least_fitting
 from eqsat.extract.memory.peakrows import InAnyOrder
 from eqsat.extract.ragged import Ints
 
 if TYPE_CHECKING:
-    from eqsat.extract.least import Least, _Asked
+    from eqsat.extract.least import Asked, Least
 
 MANY = 2_000  # columns: with more, a peak is not searched for that is hardly less
 SOME = 200  # columns: with fewer, every byte of a peak is proven
@@ -30,7 +31,7 @@ LOOKS = 1  # for an answer among what fits into few bytes, in vain
 ROUNDS = 3  # of a better answer, then better columns under its order
 
 
-def peak(asked: _Asked, places: Ints) -> Least:
+def peak(asked: Asked, places: Ints) -> Least:
     """The least peak within the caps, of answers made of these columns."""
 
     of = asked.of
@@ -39,6 +40,8 @@ def peak(asked: _Asked, places: Ints) -> Least:
         if first.best is None:
             return first
         asked.offer(first.best)
+    if of.quick:
+        return asked.told("gap", places)
     asked.raise_to(of.fits.least_bytes, "search")
     unit = of.choice.byte_unit
     status = "gap"
@@ -47,12 +50,11 @@ def peak(asked: _Asked, places: Ints) -> Least:
         status, is_better = _settled(asked, places, unit)
         if not is_better or asked.is_met:
             break
-        if not of.quick:
-            asked.descend(places, least=asked.bound + asked.value // NEAR)
+        asked.descend(places, least=asked.bound + asked.value // NEAR)
     return _told(asked, status, places)
 
 
-def _told(asked: _Asked, status: str, places: Ints) -> Least:
+def _told(asked: Asked, status: str, places: Ints) -> Least:
     from eqsat.extract.least import Least
 
     if asked.is_met:
@@ -62,15 +64,17 @@ def _told(asked: _Asked, status: str, places: Ints) -> Least:
     return Least(status, min(asked.bound, value), "search", asked.best, kept)
 
 
-def _settled(asked: _Asked, places: Ints, unit: int) -> tuple[str, bool]:
+def _settled(asked: Asked, places: Ints, unit: int) -> tuple[str, bool]:
     """How the question ended, and whether there is a better answer."""
     of, before = asked.of, asked.best
     if _is_least(asked):
         asked.raise_to(asked.value, "search")
         return "optimal", False
-    if not of.quick:
-        asked.descend(places, least=asked.bound + asked.value // NEAR)
-    hunt = _Hunt(none=of.fits.least_bytes - 1, hard=of.fits.least_bytes - 1)
+    asked.descend(places, least=asked.bound + asked.value // NEAR)
+    low = of.fits.least_bytes
+    if of.own is not None:
+        low = max(low, _fewest(asked, places) or 0)
+    hunt = _Hunt(none=low - 1, hard=low - 1)
     while not (hunt.is_settled or _is_close(hunt.hard + 1, asked.value)):
         if time.monotonic() > asked.end:
             break
@@ -79,7 +83,7 @@ def _settled(asked: _Asked, places: Ints, unit: int) -> tuple[str, bool]:
     if asked.best is not before or asked.is_met:
         return "gap", asked.best is not before
     is_told = _is_close(asked.bound, asked.value) and len(of.choice) >= SOME
-    if is_told or of.quick or not asked.proves or asked.is_look or len(places) >= MANY:
+    if is_told or not asked.proves or asked.is_look or len(places) >= MANY:
         return "gap", False
     status = asked.with_rows(places, asked.value - unit)
     if status == "infeasible":
@@ -89,7 +93,19 @@ def _settled(asked: _Asked, places: Ints, unit: int) -> tuple[str, bool]:
     )
 
 
-def _is_least(asked: _Asked) -> bool:
+def _fewest(asked: Asked, places: Ints) -> int | None:
+    """The fewest bytes that anything fits into, less than what is known; None: nothing does.
+
+    What the input program's own columns fit into is tried first.
+    """
+    choice, own = asked.of.choice, asked.of.own
+    assert own is not None
+    few = choice.take(np.intersect1d(places, own))
+    guess = least_fitting(Fits(few), few.most_bytes) if few.has_writers else None
+    return least_fitting(Fits(choice.take(places)), asked.value, guess)
+
+
+def _is_least(asked: Asked) -> bool:
     """Whether it is plain that no answer needs less, in any order."""
     fits, value = asked.of.fits, asked.value
     kept = fits.within(value - 1)
@@ -98,13 +114,13 @@ def _is_least(asked: _Asked) -> bool:
     # a relaxation of equal blocks would be about answers in which these are alike
     if not asked.proves or fits.is_most(kept):
         return False
-    small = type(fits)(asked.of.choice.take(kept))
+    small = Fits(asked.of.choice.take(kept))
     rows = InAnyOrder(small.facts, asked.caps, is_short=True)
     found = relaxation(small.choice, {MEMORY: 1}, asked.sums, rows)
     return found is not None and found.bound >= value
 
 
-def _try(asked: _Asked, hunt: _Hunt, places: Ints) -> None:
+def _try(asked: Asked, hunt: _Hunt, places: Ints) -> None:
     """One cap more, the lowest first."""
     value, cap = asked.value, hunt.next_cap(asked.value)
     kept = np.intersect1d(places, asked.of.fits.within(cap))
@@ -119,7 +135,7 @@ def _try(asked: _Asked, hunt: _Hunt, places: Ints) -> None:
         hunt.looks += status != "infeasible"
 
 
-def _look(asked: _Asked, kept: Ints, cap: int) -> tuple[str, Answer | None]:
+def _look(asked: Asked, kept: Ints, cap: int) -> tuple[str, Answer | None]:
     """How a look among these ended, and the answer of the least peak that it found."""
     status, best = "", None
     for goal in ("time", TIE_BREAK):

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from eqsat.extract.blocks import Rolled
 from eqsat.extract.candidates.assemble import Assembly, Choices, choices
 from eqsat.extract.candidates.groups import Candidate
@@ -25,6 +27,7 @@ from eqsat.extract.goals import Outcome, minimise
 from eqsat.extract.least import Questions, SearchLimits
 from eqsat.extract.memory.bestorder import in_order
 from eqsat.extract.narrow import Known, Narrowed, narrow
+from eqsat.extract.ragged import Ints
 from eqsat.extract.selected import selection_of, with_floors
 from eqsat.extract.unread import with_read_results
 from eqsat.model import progress
@@ -95,6 +98,13 @@ class Session:
         assembly, answer = self.start
         whole = replace(self, assembly=replace(assembly, cuts=self.assembly.cuts))
         return whole.selection(Outcome(WALL, answer), goals)
+
+    @property
+    def own_columns(self) -> Ints:
+        """Those of the input program's own nodes."""
+        members = self.assembly.sources.candidates.columns["members"]
+        own = members.all(np.array(self.assembly.space.is_own)[members.index])
+        return np.flatnonzero(own[self.assembly.choice.candidate])
 
     def questions(self, seconds: float) -> Questions:
         """Questions about its choice, for so many seconds."""

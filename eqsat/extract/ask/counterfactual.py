@@ -1,4 +1,4 @@
-"""What rejected choices would cost: each forced into the same problem, the first goal minimised."""
+"""What rejected choices would cost: each forced into the same choice, the first goal minimised."""
 
 from __future__ import annotations
 
@@ -8,16 +8,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+import numpy as np
+
 from eqsat.extract.ask.ties import TiedAnswers
-from eqsat.extract.candidates.assemble import Assembly, assemble
+from eqsat.extract.candidates.assemble import Assembly, choices
+from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
+from eqsat.extract.choice.columns import MEMORY, Answer, Choice, Forced
+from eqsat.extract.choice.legal import is_legal
 from eqsat.extract.choice.linear import linear_goals
+from eqsat.extract.choice.relax import Relaxation, relaxation
 from eqsat.extract.choice.requests import weigh
-from eqsat.extract.solve.goals import Search
-from eqsat.extract.solve.objective import Objective
-from eqsat.extract.solve.outcome import Minimum, floor
-from eqsat.extract.solve.problem import Answer, ExtractionProblem
-from eqsat.extract.solve.relax import Relaxation, relaxation
+from eqsat.extract.dispatch.legality import Legality
+from eqsat.extract.least import Least, Questions, SearchLimits
+from eqsat.extract.ragged import Ints, Mask
 from eqsat.model.deadline import OutOfTime
 from eqsat.model.egraph import EGraph
 from eqsat.model.price import AT_LEAST, EXACT, NOT_ADMISSIBLE, WEIGHTED, Price, Question
@@ -29,35 +33,32 @@ ROUND_SECONDS = (0.8, 4.0, math.inf)
 MORE = 4  # times as long for going without a choice, which everybody is told
 ASKING = 0.9  # of the time, at most; in the rest orders of what ties are looked for
 CHANGES = "changes"  # dispatches that the chosen program has not, as a goal
-# how far above its bound a price is looked for first: the options that can be there are few
+# how far above its bound a price is looked for first: the columns that can be there are few
 SPREADS = (0.002, 0.02, 0.2)
-Forced = tuple[tuple[int, tuple[int, ...]], ...]
 
 
 @dataclass(frozen=True)
 class Task:
-    """A question as a problem; `relaxed` says what each option adds at least to the bound."""
+    """A question as a choice; `relaxed` says what each column adds at least to the bound."""
 
-    problem: ExtractionProblem
-    allowed: tuple[int, ...]  # options that are left
+    choice: Choice
+    allowed: Ints  # columns that are left
     relaxed: Relaxation | None
     least: int  # a bound of what is minimised
 
-    def options(self, cap: int | None, rest: int) -> tuple[int, ...]:
-        """Options of answers worth at most `cap`, of which goals that are no sums take `rest`."""
+    def columns(self, cap: int | None, rest: int) -> Ints:
+        """Those of answers worth at most `cap`, of which goals that are no sums take `rest`."""
         if cap is None or self.relaxed is None:
             return self.allowed
-        near = set(self.relaxed.within(cap - rest))
-        return tuple(i for i in self.allowed if i in near)
+        return np.intersect1d(self.allowed, self.relaxed.within(cap - rest))
 
 
 @dataclass
 class Counterfactuals:
     """Questions about one finished selection.
 
-    The problem is that of the search with its dominated options: a choice that is worse than others
-    is often in these only. Caps are the budgets. Where memory is a goal or has a cap, prices hold
-    for the order of execution that was chosen.
+    The choice is that of the search with its dominated columns: a choice that is worse than others
+    is often in these only. Caps are the budgets, and prices hold in any order.
     """
 
     assembly: Assembly
@@ -69,8 +70,8 @@ class Counterfactuals:
     answers: list[Answer] = field(default_factory=list)  # known; questions start from them
 
     @property
-    def problem(self) -> ExtractionProblem:
-        return self.assembly.problem
+    def choice(self) -> Choice:
+        return self.assembly.choice
 
     @property
     def goal(self) -> str:
@@ -80,7 +81,7 @@ class Counterfactuals:
     @property
     def has_sum(self) -> bool:
         """Whether prices are of one goal, and that is a sum over dispatches."""
-        return self.goal in self.problem.linear
+        return self.goal in self.choice.facts.linear
 
     @cached_property
     def weights(self) -> dict[str, int]:
@@ -90,15 +91,15 @@ class Counterfactuals:
 
     @cached_property
     def _relaxed(self) -> Relaxation | None:
-        linear = {g: w for g, w in self.weights.items() if g in self.problem.linear}
-        caps = {g: v for g, v in self.budget.items() if g in self.problem.linear}
-        return relaxation(self.problem, linear, caps) if linear else None
+        linear = {g: w for g, w in self.weights.items() if g in self.choice.facts.linear}
+        caps = {g: v for g, v in self.budget.items() if g in self.choice.facts.linear}
+        return relaxation(self.choice, linear, caps) if linear else None
 
     @cached_property
     def _rest(self) -> int:
         """What goals that are no sums add at least."""
-        others = {g: w for g, w in self.weights.items() if g not in self.problem.linear}
-        return sum(w * floor(self.problem, g) for g, w in others.items())
+        others = {g: w for g, w in self.weights.items() if g not in self.choice.facts.linear}
+        return sum(w * self.choice.floor(g) for g, w in others.items())
 
     def prices(self, questions: Sequence[Question], seconds: float) -> list[Price]:
         """One price per question; those the relaxation says are cheapest are solved first.
@@ -143,7 +144,7 @@ class Counterfactuals:
 
     def _price(self, task: Task, seconds: float) -> Price:
         """Look among answers that tie, then near the bound, then among all that may be better."""
-        if task.problem.forced == ():
+        if task.choice.forced == ():
             return Price(self.goal, NOT_ADMISSIBLE)
         end = time.monotonic() + seconds
         least, best = task.least, self.known(task)
@@ -157,7 +158,7 @@ class Counterfactuals:
             found = self.solve(task, tied, seconds, nearest=True)
             if found.status == "infeasible":
                 least = tied + 1
-            elif found.answer is not None:
+            elif found.best is not None:
                 best = tied
         for spread in (*SPREADS, None) if task.relaxed else (None,):
             left = end - time.monotonic()
@@ -170,8 +171,8 @@ class Counterfactuals:
             if found.status == "infeasible" and cap is None:
                 return Price(self.goal, NOT_ADMISSIBLE)
             least = max(least, _reached(found, cap))
-            if found.answer is not None:
-                value = self.problem.worth(found.answer, self.weights)
+            if found.best is not None:
+                value = self._worth(found.best)
                 best = value if best is None else min(best, value)
         return self._told(least, best)
 
@@ -189,53 +190,57 @@ class Counterfactuals:
     def best_making(self, task: Task) -> Answer | None:
         """The best known answer that makes the choice, with the fewest other dispatches."""
 
-        def key(a: Answer) -> tuple[int, int, Answer]:
-            return self._worth(a), self.ties.distance(a), a
+        def key(a: Answer) -> tuple[int, int, tuple[int, ...]]:
+            return self._worth(a), self.ties.distance(a), a.columns
 
         return min(self._making(task), key=key, default=None)
 
     def _making(self, task: Task) -> list[Answer]:
         """Known answers that make the choice, and keep the budgets."""
-        left = set(task.allowed)
-        legal = (a for a in self.answers if left.issuperset(a) and task.problem.is_legal(a))
-        return [a for a in legal if self.problem.keeps(a, self.budget)]
+        left = set(task.allowed.tolist())
+        legal = (
+            a for a in self.answers
+            if left.issuperset(a.columns) and is_legal(task.choice, a.columns)
+        )  # fmt: skip
+        return [a for a in legal if self.choice.keeps(a, self.budget)]
 
     def _worth(self, answer: Answer) -> int:
-        return self.problem.worth(answer, self.weights)
+        return self.choice.worth(answer, self.weights)
 
-    def solve(
-        self, task: Task, cap: int | None, seconds: float, *, nearest: bool = False
-    ) -> Minimum:
-        """The best answer among the options that may be worth at most `cap`.
+    def solve(self, task: Task, cap: int | None, seconds: float, *, nearest: bool = False) -> Least:
+        """The best answer among the columns that may be worth at most `cap`.
 
         nearest: of those that are worth so little, the one with the fewest other dispatches.
         """
-        kept = task.options(cap, self._rest)
-        small = task.problem.restricted(kept)
+        kept = task.columns(cap, self._rest)
+        small = task.choice.take(kept)
         if small.forced == ():
-            return Minimum("infeasible")
-        number = {i: n for n, i in enumerate(kept)}
-        here = (tuple(number[i] for i in a) for a in self.answers if all(i in number for i in a))
-        hints = tuple(a for a in here if small.is_legal(a))
-        deadline = time.monotonic() + seconds
-        asked = Objective(self.weights, self.budget)
+            return Least("infeasible")
+        weights, caps = self.weights, dict(self.budget)
         if nearest and cap is not None:
-            small = _counting(small, [i not in self._own for i in kept])
+            small = _counting(small, ~np.isin(kept, self.own))
             (goal,) = self.weights
-            caps = self.budget | {goal: min(cap, self.budget.get(goal, cap))}
-            asked = Objective({CHANGES: 1}, caps)
-        search = Search(small, self.budget, deadline, self.seed, hints)
-        found = search.minimise(asked, None, seconds)
-        if found.answer is None:
+            caps[goal] = min(cap, caps.get(goal, cap))
+            weights = {CHANGES: 1}
+        limits = SearchLimits(time.monotonic() + seconds, self.seed)
+        few = replace(self.assembly, choice=small)
+        asks_bytes = MEMORY in {*self.budget, *(g.name for g in self.goals)}
+        asked = Questions(small, limits, few.under, orders=asks_bytes)
+        hints = (h for a in self.answers if (h := a.among(kept)) is not None)
+        legal = [h for h in hints if is_legal(small, h.columns) and small.keeps(h, caps)]
+        best = min(legal, key=lambda a: small.worth(a, weights), default=None)
+        found = asked.least(weights, caps, best=best, seconds=seconds)
+        if found.best is None:
             return found
-        answer = tuple(kept[i] for i in found.answer)
+        answer = found.best.at(kept)
         self.answers.append(answer)
-        return replace(found, answer=answer)
+        return replace(found, best=answer)
 
     @cached_property
-    def _own(self) -> frozenset[int]:
-        """Options of the chosen program."""
-        return frozenset(i for a in self.assembly.locate(self.chosen.groups) for i in a)
+    def own(self) -> Ints:
+        """Columns of the chosen program."""
+        found = self.assembly.locate(self.chosen.groups)
+        return np.array([] if found is None else sorted(found.columns), dtype=np.int64)
 
     @cached_property
     def _chosen_worth(self) -> int:
@@ -247,12 +252,12 @@ class Counterfactuals:
             return (value - chosen) * 1_000_000 // max(chosen, 1)
         return value - chosen
 
-    # ---- questions as problems ---------------------------------------------------------------
+    # ---- questions as choices ------------------------------------------------------------------
     def task(self, question: Question) -> Task:
-        every = tuple(range(len(self.problem.options)))
+        every = np.arange(len(self.choice))
         if question.kind == "without":
             allowed = self._without(question.subject)
-            return Task(self.problem, allowed, self._relaxed, self._least(self._relaxed))
+            return Task(self.choice, allowed, self._relaxed, self._least(self._relaxed))
         ways = {
             "node": self._with_node,
             "written": self._written,
@@ -260,24 +265,24 @@ class Counterfactuals:
             "resident": self._resident,
         }
         forced = ways[question.kind](question.subject)
-        lifted = self._relaxed and _lifted(self._relaxed, forced)
-        problem = replace(self.problem, forced=forced)
-        return Task(problem, every, lifted, self._least(lifted))
+        columns = np.array([i for i, _ in forced], dtype=np.int64)
+        lifted = self._relaxed and self._relaxed.forcing(np.unique(columns))
+        return Task(replace(self.choice, forced=forced), every, lifted, self._least(lifted))
 
     def _least(self, relaxed: Relaxation | None) -> int:
         """No choice makes better what the search has proven."""
         proven = 0 if self.goal == WEIGHTED else self.chosen.goal(self.goal).bound
         return proven if relaxed is None else max(proven, relaxed.bound + self._rest)
 
-    def _without(self, node: int) -> tuple[int, ...]:
-        """Options that do not compute an e-node, or do not read what it gives ahead of time."""
+    def _without(self, node: int) -> Ints:
+        """Columns that do not compute an e-node, or do not read what it gives ahead of time."""
         pool = self.assembly.pool
         buffers = {pool.space.buffer[c] for c in pool.space.outputs[node]}
-        kept = buffers if pool.is_ahead_node(node) else set[int]()
-        both = enumerate(zip(self.assembly.candidates, self.problem.options, strict=True))
-        return tuple(
-            i for i, (c, o) in both if node not in c.members and kept.isdisjoint(o.resident)
-        )
+        gone = np.zeros(len(self.choice), dtype=bool)
+        gone[list(self._holders.get(node, ()))] = True
+        for b in buffers if pool.is_ahead_node(node) else ():
+            gone[self.choice.keepers[b]] = True
+        return np.flatnonzero(~gone)
 
     def _with_node(self, node: int) -> Forced:
         found = []
@@ -288,22 +293,21 @@ class Counterfactuals:
         return tuple(found)
 
     def _written(self, eclass: int) -> Forced:
-        b = self.assembly.pool.space.buffer[eclass]
-        return tuple((i, (b,)) for i in self.problem.writers.get(b, ()))
+        b = self.assembly.space.buffer[eclass]
+        return tuple((i, (b,)) for i in self.choice.writers[b].tolist())
 
     def _resident(self, eclass: int) -> Forced:
-        b = self.assembly.pool.space.buffer[eclass]
-        return tuple((i, self.problem.options[i].writes) for i in self.problem.keepers.get(b, ()))
+        b = self.assembly.space.buffer[eclass]
+        return tuple((i, self.choice.writes.tuples[i]) for i in self.choice.keepers[b].tolist())
 
     def _inside(self, eclass: int) -> Forced:
-        space = self.assembly.pool.space
+        space = self.assembly.space
         value = space.value[eclass]
         found = []
-        for i, (c, o) in enumerate(
-            zip(self.assembly.candidates, self.problem.options, strict=True)
-        ):
-            makers = frozenset(m for m in c.members if value in space.computes((m,)))
-            if not makers or any(space.value[b] == value for b in o.writes):
+        for i, writes in enumerate(self.choice.writes.tuples):
+            members = self.assembly.candidate(i).members
+            makers = frozenset(m for m in members if value in space.computes((m,)))
+            if not makers or any(space.value[b] == value for b in writes):
                 continue
             served = self._served(i, makers)
             if served:
@@ -312,46 +316,35 @@ class Counterfactuals:
 
     @cached_property
     def _holders(self) -> dict[int, list[int]]:
-        """Per e-node: the options that compute it."""
+        """Per e-node: the columns that compute it."""
         found: dict[int, list[int]] = {}
-        for i, c in enumerate(self.assembly.candidates):
-            for m in c.members:
+        for i in range(len(self.choice)):
+            for m in self.assembly.candidate(i).members:
                 found.setdefault(m, []).append(i)
         return found
 
-    def _served(self, option: int, nodes: frozenset[int]) -> tuple[int, ...]:
-        """What an option writes that depends on these members."""
-        space = self.assembly.pool.space
+    def _served(self, column: int, nodes: frozenset[int]) -> tuple[int, ...]:
+        """What a column writes that depends on these members."""
+        space = self.assembly.space
         touched: set[int] = set()
-        for m in self.assembly.candidates[option].members:
+        for m in self.assembly.candidate(column).members:
             if m in nodes or not touched.isdisjoint(space.operands[m]):
                 touched.update(space.buffer[c] for c in space.outputs[m])
-        return tuple(b for b in self.problem.options[option].writes if b in touched)
+        return tuple(b for b in self.choice.writes.tuples[column] if b in touched)
 
 
-def _counting(problem: ExtractionProblem, is_other: Sequence[bool]) -> ExtractionProblem:
-    """The problem with a goal that counts options of this kind."""
-    both = zip(problem.options, is_other, strict=True)
-    options = tuple(replace(o, adds=(*o.adds, int(other))) for o, other in both)
-    return replace(problem, options=options, linear=(*problem.linear, CHANGES))
+def _counting(choice: Choice, is_other: Mask) -> Choice:
+    """The choice with a goal that counts columns of this kind."""
+    adds = np.concatenate([choice.adds, is_other[:, None].astype(choice.adds.dtype)], axis=1)
+    facts = replace(choice.facts, linear=(*choice.facts.linear, CHANGES))
+    return replace(choice, facts=facts, adds=adds)
 
 
-def _reached(found: Minimum, cap: int | None) -> int:
+def _reached(found: Least, cap: int | None) -> int:
     """The bound a solve proves that looked at all answers worth at most `cap`."""
     if cap is None:
         return found.bound
     return cap + 1 if found.status == "infeasible" else min(found.bound, cap + 1)
-
-
-def _lifted(r: Relaxation, forced: Forced) -> Relaxation:
-    """The relaxation's bound with the cheapest forced option in, on top of any other one.
-
-    Every chosen option adds at least its reduced cost to the bound; so does a forced one.
-    """
-    among = {i for i, _ in forced}
-    least = min((r.reduced[i] for i in among), default=0.0)
-    reduced = tuple(x - least if i in among else x for i, x in enumerate(r.reduced))
-    return replace(r, least=r.least + least, reduced=reduced)
 
 
 def counterfactuals(
@@ -364,20 +357,17 @@ def counterfactuals(
     *,
     enough: float = math.inf,
 ) -> Counterfactuals:
-    """What is needed to price choices of a run; assembles its problem once.
+    """What is needed to price choices of a run; assembles its choice once.
 
     enough: when (of time.monotonic()) no further candidates are looked for. OutOfTime if the
-    deadline it is under leaves no time to state the problem.
+    deadline it is under leaves no time to state the choice.
     """
     asked = dict.fromkeys([*(g.name for g in goals), *dict(target.budget)])
-    sides = Space(egraph, target.padding), target, False, linear_goals(asked)
-    assembly = assemble(*sides, keep_all=True, enough=enough, asked=frozenset(asked))
-    budget = dict(target.budget)
-    first = goals if goals[0].weight is not None else goals[:1]
-    if "memory" in {*budget, *(g.name for g in first)}:
-        assembly = assembly.reordered(chosen.groups)
+    legality = Legality(Space(egraph, target.padding), target)
+    pool = Pool(legality, False, frozenset(asked), keeps_all=True)
+    assembly = choices(pool, linear_goals(asked), enough=enough).assembled()
     reference = {n: r.value for n, r in (baseline or chosen).goals}
-    if not assembly.locate(chosen.groups):  # it runs in an order of its own
-        assembly = assembly.reordered(chosen.groups)
-    known = list(assembly.locate(chosen.groups))
-    return Counterfactuals(assembly, budget, goals, chosen, reference, seed, known)
+    located = assembly.locate(chosen.groups)
+    known = [] if located is None else [located]
+    sides = assembly, dict(target.budget), goals, chosen, reference, seed, known
+    return Counterfactuals(*sides)

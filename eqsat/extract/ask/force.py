@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 
 from eqsat.extract.ask.counterfactual import Counterfactuals, counterfactuals
 from eqsat.extract.choice.linear import linear_goals
-from eqsat.extract.ordered import in_best_order
+from eqsat.extract.goals import Outcome
+from eqsat.extract.memory.bestorder import in_best_order
 from eqsat.extract.selected import selection_of
 from eqsat.extract.session import verify_selection
-from eqsat.extract.solve.outcome import Outcome
 from eqsat.model.deadline import OutOfTime, until
 from eqsat.model.egraph import EGraph
 from eqsat.model.price import AT_LEAST, Price, Question
@@ -72,9 +72,8 @@ def _program(found: Counterfactuals, question: Question, price: Price) -> Select
     if answer is None:
         return None
     space = found.assembly.pool.space
-    ordered = in_best_order(found.assembly, answer)
-    assert ordered is not None, "this problem has an order"
-    made = selection_of(ordered.assembly, Outcome("gap", ordered.answer, {}), found.goals, 0.0)
+    ordered = in_best_order(found.choice, answer.columns)
+    made = selection_of(found.assembly, Outcome("gap", ordered), found.goals, 0.0)
     if found.assembly.cuts:
         made = replace(made, stop="cut")
     asked = dict.fromkeys([*(g.name for g in found.goals), *found.budget])

@@ -6,11 +6,11 @@ import time
 from collections.abc import Iterator, Sequence
 
 from eqsat.extract.ask.counterfactual import Counterfactuals, counterfactuals
+from eqsat.extract.choice.columns import Answer
 from eqsat.extract.choice.linear import linear_goals
+from eqsat.extract.goals import Outcome
 from eqsat.extract.selected import selection_of, with_floors
 from eqsat.extract.session import verify_selection
-from eqsat.extract.solve.outcome import Outcome
-from eqsat.extract.solve.problem import Answer
 from eqsat.model.deadline import OutOfTime, until
 from eqsat.model.egraph import EGraph
 from eqsat.model.price import Question
@@ -68,17 +68,18 @@ def near_optimal(
 
 def _answers(found: Counterfactuals, tolerance: float, most: int, end: float) -> list[Answer]:
     """Answers within the tolerance, the chosen one not among them."""
-    own = set(found.assembly.locate(found.chosen.groups))
+    own = frozenset(found.own.tolist())
     best = sum(w * found.chosen.goal(g).value for g, w in found.weights.items())
     cap = int(best * (1 + tolerance))
 
     def near() -> list[Answer]:
-        every = (tuple(sorted(a)) for a in found.answers)
-        kept = [
-            a for a in dict.fromkeys(every)
-            if found.problem.worth(a, found.weights) <= cap and found.problem.keeps(a, found.budget)
+        every = {frozenset(a.columns): a for a in found.answers}
+        choice = found.choice
+        return [
+            a for columns, a in every.items()
+            if columns != own
+            and choice.worth(a, found.weights) <= cap and choice.keeps(a, found.budget)
         ]  # fmt: skip
-        return [a for a in kept if a not in {tuple(sorted(o)) for o in own}]
 
     tasks = [found.task(q) for q in _questions(found)]
     for task in sorted((t for t in tasks if t.least <= cap), key=lambda t: t.least):
@@ -86,7 +87,7 @@ def _answers(found: Counterfactuals, tolerance: float, most: int, end: float) ->
         if left <= 0 or len(near()) >= most:
             break
         worth = found.known(task)
-        if task.problem.forced == () or (worth is not None and worth <= cap):
+        if task.choice.forced == () or (worth is not None and worth <= cap):
             continue
         try:
             found.solve(task, cap, SHARE * left)
@@ -115,19 +116,20 @@ def _different(found: Counterfactuals, answers: Sequence[Answer], count: int) ->
     """So many of these, each the farthest from the chosen one and those before; the best first."""
 
     def worth(a: Answer) -> int:
-        return found.problem.worth(a, found.weights)
+        return found.choice.worth(a, found.weights)
 
     def distance(a: Answer, b: Answer) -> float:
-        return len(set(a) ^ set(b)) / max(len(set(a) | set(b)), 1)
+        one, other = set(a.columns), set(b.columns)
+        return len(one ^ other) / max(len(one | other), 1)
 
-    taken = list(found.assembly.locate(found.chosen.groups)) or [()]
-    rest = sorted(answers, key=lambda a: (worth(a), a))
+    taken = [Answer(tuple(found.own.tolist()), 0)]
+    rest = sorted(answers, key=lambda a: (worth(a), a.columns))
     picked: list[Answer] = []
     while rest and len(picked) < count:
         one = max(rest, key=lambda a: min(distance(a, t) for t in (*taken, *picked)))
         rest.remove(one)
         picked.append(one)
-    return sorted(picked, key=lambda a: (worth(a), a))
+    return sorted(picked, key=lambda a: (worth(a), a.columns))
 
 
 def _selection(found: Counterfactuals, answer: Answer) -> Selection:

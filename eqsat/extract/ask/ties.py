@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from eqsat.extract.candidates.assemble import Assembly
+from eqsat.extract.choice.columns import Answer
 from eqsat.extract.dispatch.prices import Costs
-from eqsat.extract.ordered import in_best_order
-from eqsat.extract.solve.problem import Answer
+from eqsat.extract.memory.bestorder import in_best_order
 from eqsat.model.price import BYTES, COMPUTE, SPELLING, SUMS, UNPACKED, Tied
 from eqsat.model.selection import Group, Selection
 
@@ -19,7 +19,7 @@ Vector = tuple[int, ...]
 
 @dataclass(frozen=True)
 class TiedAnswers:
-    """Answers of one problem beside the chosen selection; `later`: goals behind the first one."""
+    """Answers of one choice beside the chosen selection; `later`: goals behind the first one."""
 
     assembly: Assembly
     chosen: Selection
@@ -27,7 +27,7 @@ class TiedAnswers:
 
     def tie(self, answers: Sequence[Answer]) -> Tied:
         """What answers of equal value have to say, of which there is one at least."""
-        nearest = min(answers, key=lambda a: (self.distance(a), a))
+        nearest = min(answers, key=lambda a: (self.distance(a), a.columns))
         why = self.why(nearest)
         if why == SPELLING:  # so all that goals are about is the same
             return Tied(why)
@@ -45,9 +45,10 @@ class TiedAnswers:
     def values(self, answer: Answer) -> Vector:
         """The later goals in the best order found for these dispatches."""
         if answer not in self._values:
-            found = in_best_order(self.assembly, answer)
-            assert found is not None, "this problem has an order"
-            self._values[answer] = tuple(found.value(g) for g in self.later)
+            choice = self.assembly.choice
+            found = in_best_order(choice, answer.columns)
+            assert found is not None, "an answer has an order"
+            self._values[answer] = tuple(choice.value(g, found) for g in self.later)
         return self._values[answer]
 
     # ---- why they tie ------------------------------------------------------------------------
