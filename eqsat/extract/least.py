@@ -73,7 +73,7 @@ class Least:
 
     status: optimal (`best` is worth no more) | infeasible (no answer keeps the caps, proven) | gap
     (all was searched) | why the search ended before. `places`: columns that answers within the caps
-    hold; `relaxed` is of these.
+    hold that are worth at most `most`; `relaxed` is of these.
     """
 
     status: str
@@ -82,12 +82,13 @@ class Least:
     best: Answer | None = None
     places: Ints | None = None
     relaxed: Relaxation | None = None
+    most: int = OPEN
 
     def within(self, cap: int) -> Ints | None:
         """Columns that answers worth at most so much hold; None: nothing is known."""
-        if self.relaxed is None or self.places is None:
-            return self.places
-        return self.places[self.relaxed.within(cap)]
+        if self.places is None or cap > self.most:
+            return None
+        return self.places if self.relaxed is None else self.places[self.relaxed.within(cap)]
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,7 @@ class Stage:
     places: Ints  # in the numbers of the whole choice
     choice: Choice
     relaxed: Relaxation
+    most: int = OPEN  # what answers are worth that these columns hold
 
     @property
     def bound(self) -> int:
@@ -271,8 +273,10 @@ class Asked:
             status = "optimal"
         bound = min(self.bound, self.value)
         proof = self.proof if self.is_met else "search"
-        relaxed = None if stage is None else stage.relaxed
-        return Least(status, bound, proof, self.best, stage.places if stage else places, relaxed)
+        if stage is None:
+            return Least(status, bound, proof, self.best, places)
+        sides = stage.places, stage.relaxed, stage.most
+        return Least(status, bound, proof, self.best, *sides)
 
     def _sum(self, places: Ints) -> Least:
         stage = self.stage(places)
@@ -306,7 +310,7 @@ class Asked:
             after = self._relaxed(kept) if len(kept) else None
             if after is None:
                 break  # nothing better than the best answer is left: the last solve shows it
-            stage = after
+            stage = replace(after, most=self.value)
         return stage
 
     def _relaxed(self, places: Ints) -> Stage | None:

@@ -70,7 +70,7 @@ def _told(asked: Asked, status: str, places: Ints) -> Least:
         status = "optimal"
     value = asked.value
     kept = np.intersect1d(places, asked.of.fits.within(value))
-    return Least(status, min(asked.bound, value), "search", asked.best, kept)
+    return Least(status, min(asked.bound, value), "search", asked.best, kept, most=value)
 
 
 def _settled(asked: Asked, places: Ints, unit: int) -> tuple[str, bool]:
