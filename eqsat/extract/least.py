@@ -126,6 +126,7 @@ class Questions:
     cuts: list[Barred] = field(default_factory=list)  # circles
     alone: dict[str, Relaxation | None] = field(default_factory=dict)
     answers: list[Answer] = field(default_factory=list)  # all that were found
+    some_fits: dict[bytes, Fits] = field(default_factory=dict)  # of columns, by their places
 
     @cached_property
     def fits(self) -> Fits:
@@ -134,6 +135,18 @@ class Questions:
     @cached_property
     def every(self) -> Ints:
         return np.arange(len(self.choice))
+
+    def fits_among(self, places: Ints) -> Fits:
+        """What must-analysis says of the bytes of these columns alone."""
+        key = places.tobytes()
+        if key not in self.some_fits:
+            whole = len(places) == len(self.choice)
+            self.some_fits[key] = self.fits if whole else Fits(self.choice.take(places))
+        return self.some_fits[key]
+
+    def fitting(self, places: Ints, cap: int) -> Ints:
+        """Of these the columns that answers of at most `cap` bytes may hold; none: no answer."""
+        return places[self.fits_among(places).within(cap)]
 
     @property
     def is_about_alike(self) -> bool:
@@ -259,9 +272,9 @@ class Asked:
                 if self.is_met:
                     return self.told("optimal", places)
         if self.caps.get(MEMORY, OPEN) < OPEN:
-            if self.of.fits.excludes(self.caps[MEMORY]):
+            if self.of.fits_among(places).excludes(self.caps[MEMORY]):
                 return Least("infeasible")
-            places = np.intersect1d(places, self.of.fits.within(self.caps[MEMORY]))
+            places = self.of.fitting(places, self.caps[MEMORY])
         if self.weights == {MEMORY: 1}:
             from eqsat.extract.leastpeak import peak
 
