@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from handwritten import MACHINE, rows, sum_kernel
+from runnable import needs_kernels
 from test_execute import whole
 from test_kernel_runtime import registered
 
@@ -22,7 +23,7 @@ from eqsat.frontends.jaxpr import trace
 from eqsat.model.diag import EqsatWarning
 
 TARGET = read_target("avx2")
-pytestmark = pytest.mark.skipif(bool(jit.why_not(MACHINE)), reason=jit.why_not(MACHINE))
+pytestmark = needs_kernels(MACHINE)
 
 
 @pytest.fixture
