@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from runnable import WIDEST
 
 import eqsat
 from eqsat import host
@@ -25,7 +26,7 @@ from eqsat.ops.meaning.programs import evaluate_program
 
 EVERY = {s.name: s for s in probed_programs()}
 SMALL = tuple(EVERY[n] for n in ("25x64x130 kn", "25x64x130 nk", "128x512x10 panels bias"))
-BASE = load_target("avx512")
+BASE = load_target(WIDEST)
 
 
 def invented(probe: Probe) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from runnable import or_as_ops
 
 import eqsat
 from eqsat.extract import check
@@ -11,6 +12,7 @@ from eqsat.model.diag import EqsatError
 LIMITED = ["fusion.members=3"]
 
 
+@or_as_ops("avx512")
 @pytest.mark.parametrize(
     ("program", "target"),
     [

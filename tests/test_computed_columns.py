@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from contracted import AVX2, AVX512, matmul
 from hunts import guarded
+from runnable import needs
 
 import eqsat
-from eqsat.execute.kernels import jit
 from eqsat.execute.kernels.kernel import generate
 from eqsat.model.expr import arg, call, cast, const
 from eqsat.model.nest import Access, Nest, Stage, Store
@@ -60,8 +60,7 @@ def halves(m, blocks, half, n):
 
 
 def run(nest, machine, values, shape):
-    if jit.why_not(machine):
-        pytest.skip(jit.why_not(machine))
+    needs(machine)
     kernel = generate(nest, plan(nest, machine), machine, "kernel")
     inputs = [values[b] for b in nest.reads]
     (found,) = guarded.run(kernel, machine, inputs, [(shape, np.float32)])
@@ -153,8 +152,7 @@ def test_one_scale_a_column():
 
 @pytest.mark.parametrize("m", [1, 150])  # computed in registers, and copied
 def test_eight_threads_make_the_same_bits(m):
-    if jit.why_not(AVX512):
-        pytest.skip(jit.why_not(AVX512))
+    needs(AVX512)
     own = replace(AVX512, cores=8)
     nest, values = dequantised(m, 16, 32, 1030), drawn(m, 16, 32, 1030)
     kernel = generate(nest, plan(nest, own), own, "kernel")
@@ -192,8 +190,7 @@ def _of_bytes(x, w, scale):
 
 @pytest.mark.parametrize("function", [_by_shifts, _of_bytes])
 def test_weights_of_four_and_eight_bits_are_dequantised_inside_the_product(function):
-    if jit.why_not(AVX512):
-        pytest.skip(jit.why_not(AVX512))
+    needs(AVX512)
     rng = np.random.default_rng(0)
     k = 512 if function is _by_shifts else 256
     rows = k // 2 if function is _by_shifts else k

@@ -23,8 +23,8 @@ from contracted import (
 )
 from hunts import guarded
 from rownests import check
+from runnable import needs
 
-from eqsat.execute.kernels import jit
 from eqsat.execute.kernels.kernel import Kernel, generate
 from eqsat.model.expr import arg, call, cast
 from eqsat.model.nest import Access, Bound, Nest, Stage, Store
@@ -46,8 +46,7 @@ def run(nest, machine, inputs, shape):
 
 def kernel_of(nest: Nest, chosen: Plan, machine: Machine) -> Kernel:
     """The kernel of a plan, where this machine can run it."""
-    if jit.why_not(machine):
-        pytest.skip(jit.why_not(machine))
+    needs(machine)
     return generate(nest, chosen, machine, "kernel")
 
 
@@ -343,8 +342,7 @@ def test_a_part_of_the_columns_is_a_result_of_its_own(machine, m, at, count):
     other = Store(Access(8, "f32", (count, 1, 0), -at), 1, (0, 1), (inside,))
     nest = replace(both, stages=(*both.stages, added), stores=(*both.stores, plain, other))
     known = MACHINES[machine]
-    if jit.why_not(known):
-        pytest.skip(jit.why_not(known))
+    needs(known)
     sizes = {7: m * count, 8: m * count, RESULT: m * n}
     chosen = check(nest, "parts", known, sizes=sizes, plan=plan(nest, known))
     assert chosen.kind == "contraction"
@@ -360,8 +358,7 @@ def test_few_rows_that_are_computed_are_copied_where_columns_stream(machine, m, 
     body = call("mul", call("add", arg(0), arg(2)), arg(1))
     nest = replace(plain, stages=(replace(stage, body=body, arguments=(*stage.arguments, shift)),))
     known = MACHINES[machine]
-    if jit.why_not(known):
-        pytest.skip(jit.why_not(known))
+    needs(known)
     chosen = check(nest, "streamed", known, plan=plan(nest, known))
     assert chosen.copied == (True, False)
     assert chosen.k_block <= STREAMED < k

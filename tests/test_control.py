@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hunts.worst import worst_error
 from loops import FORCED, FUNCTIONS, ROWS, STACK, U, W, X, array, ops, search
+from runnable import WIDEST
 
 import eqsat
 from eqsat.frontends.jaxpr import trace
@@ -380,7 +381,7 @@ def test_jit_grad_and_vmap():
     assert np.allclose(got, [loss(W, b) for b in batch], rtol=1e-5)
 
 
-@pytest.mark.parametrize("target", ["avx512", "avx512-xla"])
+@pytest.mark.parametrize("target", [WIDEST, "avx512-xla"])
 def test_a_loop_whose_bodies_have_temporaries_runs_dispatch_by_dispatch(target: str):
     def loop(xs: Any, w: Any, u: Any) -> Any:
         step = lambda h, x: (jnp.tanh(jnp.tanh(x @ w + h @ u) @ u) @ w, h)  # noqa: E731

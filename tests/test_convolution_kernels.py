@@ -8,8 +8,8 @@ import pytest
 from contracted import AVX2, AVX512
 from convolutions import Convolution
 from hunts import guarded
+from runnable import needs
 
-from eqsat.execute.kernels import jit
 from eqsat.execute.kernels.kernel import generate
 from eqsat.model.plan import Plan
 from eqsat.plan.contraction import Blocking
@@ -119,8 +119,7 @@ SHAPES = {
 
 
 def run(shape, machine, x, w):
-    if jit.why_not(machine):
-        pytest.skip(jit.why_not(machine))
+    needs(machine)
     nest = shape.nest()
     kernel = generate(nest, plan(nest, machine), machine, "kernel")
     (found,) = guarded.run(kernel, machine, [x, w], [(shape.shape, np.float32)])

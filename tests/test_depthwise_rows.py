@@ -11,8 +11,8 @@ pytest.importorskip("llvmlite")
 
 from contracted import AVX2, AVX512
 from rownests import check
+from runnable import needs
 
-from eqsat.execute.kernels import jit
 from eqsat.model.expr import arg, call
 from eqsat.model.nest import Access, Bound, Nest, Stage, Store
 from eqsat.model.plan import Plan
@@ -39,8 +39,7 @@ def convolved(channels, length, taps, step, *, image="ct", result="ct", low=None
 
 
 def run(nest, machine, chosen=None, **options):
-    if why := jit.why_not(MACHINES[machine]):
-        pytest.skip(why)
+    needs(MACHINES[machine])
     chosen = chosen or plan(nest, MACHINES[machine])
     assert list(plan_faults(nest, chosen)) == []
     name = f"depthwise{abs(hash(nest))}"

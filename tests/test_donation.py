@@ -11,10 +11,10 @@ import pytest
 from contracted import AVX2, AVX512
 from hunts import guarded
 from rownests import flat
+from runnable import WIDEST, needs
 
 import eqsat
 from eqsat.execute.arena import Arena, ArenaFault
-from eqsat.execute.kernels import jit
 from eqsat.execute.kernels.kernel import generate
 from eqsat.model.diag import EqsatError
 from eqsat.model.expr import arg, call
@@ -43,7 +43,7 @@ def arguments(tokens=20):
 
 
 # ---- JAX -----------------------------------------------------------------------------------------
-@pytest.mark.parametrize("target", ["avx512", "avx512-xla"])
+@pytest.mark.parametrize("target", [WIDEST, "avx512-xla"])
 def test_a_donated_cache_is_gone_and_its_bytes_hold_the_next_one(target):
     step = eqsat.jit(appended, target=target, donate=["cache"])
     cache, row = arguments()
@@ -77,7 +77,7 @@ def test_weights_may_come_with_a_call_that_donates():
     def step(state, w):
         return state * 0.5 + jnp.tanh(w).sum()
 
-    f = eqsat.jit(step, target="avx512", weights=["w"], donate=["state"])
+    f = eqsat.jit(step, target=WIDEST, weights=["w"], donate=["state"])
     state, w = jnp.ones((64, 64)) + 0.0, jnp.ones((8, 8))
     want = np.asarray(state) * 0.5 + np.tanh(np.ones((8, 8), np.float32)).sum()
     after = f(state, w)
@@ -121,7 +121,7 @@ def test_the_search_counts_on_donated_arguments():
     want = one_token(*given)
     times = []
     for donate in ((), ("keys", "values")):
-        step = eqsat.jit(one_token, target="avx512", donate=donate)
+        step = eqsat.jit(one_token, target=WIDEST, donate=donate)
         run = step.optimize(*given)
         assert run.schedule is not None
         assert len(run.schedule.in_place) == len(donate) or not donate
@@ -217,8 +217,7 @@ SELECTED = call("select", arg(0), arg(1), arg(2))
 @pytest.mark.parametrize("by", ["row", "element"])
 def test_only_what_changes_is_written(machine, sizes, turned, by):
     """The rest of the buffer keeps what it had, whatever a condition depends on; NaN is a value."""
-    if jit.why_not(MACHINES[machine]):
-        pytest.skip(jit.why_not(MACHINES[machine]))
+    needs(MACHINES[machine])
     body = call("select", arg(0), arg(2), arg(1)) if turned else SELECTED
     nest = chosen(sizes, body, (0, 1, 0) if by == "row" else flat(sizes))
     nest = in_place(nest, OLD, RESULT)

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from contracted import AVX2, AVX512, convolution, matmul
 from hunts import guarded
+from runnable import needs
 
 import eqsat
-from eqsat.execute.kernels import jit
 from eqsat.execute.kernels.kernel import generate
 from eqsat.model.expr import arg, call, cast, const
 from eqsat.model.nest import Access, Bound, Nest, Stage, Store
@@ -36,8 +36,7 @@ def drawn(rng, shape, dtype):
 
 
 def run(nest, machine, inputs, shape, dtype="i32", chosen=None):
-    if jit.why_not(machine):
-        pytest.skip(jit.why_not(machine))
+    needs(machine)
     kernel = generate(nest, chosen or plan(nest, machine), machine, "kernel")
     (found,) = guarded.run(kernel, machine, inputs, [(shape, TYPES[dtype])])
     return found
@@ -45,8 +44,7 @@ def run(nest, machine, inputs, shape, dtype="i32", chosen=None):
 
 @pytest.mark.parametrize("machine", MACHINES)
 def test_eight_threads_make_the_same_bits(machine):
-    if jit.why_not(MACHINES[machine]):
-        pytest.skip(jit.why_not(MACHINES[machine]))
+    needs(MACHINES[machine])
     own = replace(MACHINES[machine], cores=8)  # so that there are items for all
     nest = matmul(150, 130, 75, dtypes=("i8", "i8", "i32"))
     kernel = generate(nest, plan(nest, own), own, "kernel")
@@ -328,8 +326,7 @@ def test_windows_of_bytes_without_pads_are_copied_once(stride):
 
 
 def test_eight_threads_convolve_bytes():
-    if jit.why_not(VNNI):
-        pytest.skip(jit.why_not(VNNI))
+    needs(VNNI)
     own = replace(VNNI, cores=8)
     nest = convolution_of_bytes(28, 64, 160, 1, ("i8", "i8"))
     kernel = generate(nest, plan(nest, own), own, "kernel")
@@ -434,8 +431,7 @@ def test_ranges_are_those_of_all_values():
 
 def test_a_quantised_convolution_is_one_dispatch():
     """Pads, sums of bytes, bias and requantising; exactly what XLA computes."""
-    if jit.why_not(VNNI):
-        pytest.skip(jit.why_not(VNNI))
+    needs(VNNI)
     rng = np.random.default_rng(0)
     x, w = drawn(rng, (1, 14, 14, 32), "i8"), drawn(rng, (3, 3, 32, 48), "i8")
     bias = rng.integers(-100, 100, 48).astype(np.int32)

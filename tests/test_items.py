@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from contracted import AVX512, convolution, matmul
 from rowblocked import computed, drawn
+from runnable import needs
 
-from eqsat.execute.kernels import jit
 from eqsat.lang.programs import parse_program
 from eqsat.model.nest import Nest
 from eqsat.plan.cores import MANY_ITEMS, even_blocks
@@ -40,8 +40,7 @@ def test_blocks_are_a_little_smaller_at_most(each: int) -> None:
 
 @pytest.mark.parametrize(("rows", "width", "items"), [(300, 256, 2), (301, 192, 2), (13, 37, 1)])
 def test_rows_that_share_a_factor_are_two_items(rows: int, width: int, items: int) -> None:
-    if jit.why_not(AVX512):
-        pytest.skip(jit.why_not(AVX512))
+    needs(AVX512)
     program = parse_program(norm(rows, width))
     (found,), (expected,), chosen = computed(program, drawn(program))
     assert chosen.items == items

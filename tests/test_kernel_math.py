@@ -13,6 +13,7 @@ import scipy.special
 from handwritten import Written
 from hunts import guarded
 from jax import lax
+from runnable import needs_kernels
 
 from eqsat.execute.kernels import abi, casts, ffi, jit
 from eqsat.execute.kernels import math as vectors
@@ -28,7 +29,7 @@ AVX2 = Machine(32, 16, (32 << 10, 1 << 20), 1, ("avx2", "fma"))
 WIDE = ("avx512f", "avx512vl", "avx512bw", "avx512dq")
 AVX512 = Machine(64, 32, (32 << 10, 1 << 20), 1, WIDE)
 MACHINE = AVX2 if jit.why_not(AVX512) else AVX512
-pytestmark = pytest.mark.skipif(bool(jit.why_not(MACHINE)), reason=jit.why_not(MACHINE))
+pytestmark = needs_kernels(MACHINE)
 
 F32 = np.float32
 LARGEST = float(np.finfo(F32).max)

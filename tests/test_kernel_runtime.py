@@ -17,11 +17,12 @@ import numpy as np
 import pytest
 from handwritten import MACHINE, Written, rows, sum_kernel
 from hunts import guarded
+from runnable import needs_kernels
 
 from eqsat.execute.kernels import abi, cache, compiler, ffi, jit
 from eqsat.model.plan import Machine
 
-pytestmark = pytest.mark.skipif(bool(jit.why_not(MACHINE)), reason=jit.why_not(MACHINE))
+pytestmark = needs_kernels(MACHINE)
 
 
 # writes for every item the first one of the range that it was done with

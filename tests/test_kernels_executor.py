@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from handwritten import MACHINE, rows, sum_kernel
+from runnable import needs_kernels
 from test_execute import whole
 from test_kernel_runtime import registered
 
@@ -22,7 +23,7 @@ from eqsat.frontends.jaxpr import trace
 from eqsat.model.diag import EqsatWarning
 
 TARGET = read_target("avx2")
-pytestmark = pytest.mark.skipif(bool(jit.why_not(MACHINE)), reason=jit.why_not(MACHINE))
+pytestmark = needs_kernels(MACHINE)
 
 
 @pytest.fixture
@@ -72,7 +73,9 @@ def test_without_the_instructions_every_dispatch_runs_as_ops(
     schedule = whole(program)
     assert executor.declined(schedule, TARGET)[0].startswith("this CPU has no avx2, fma")
     executor._warn.cache_clear()
-    with pytest.warns(EqsatWarning, match="no kernels run here: this CPU has no avx2"):
+    with pytest.warns(
+        EqsatWarning, match=r"^warning\[E510\]: no kernels run here: this CPU has no avx2"
+    ):
         np.testing.assert_array_equal(KernelsExecutable(schedule, {}, {}, TARGET)(x, y)[0], x + y)
     with warnings.catch_warnings():  # once
         warnings.simplefilter("error")

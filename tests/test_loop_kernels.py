@@ -12,17 +12,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from runnable import why_not
 
 import eqsat
-from eqsat.api import target as read_target
-from eqsat.execute.kernels import jit
 from eqsat.execute.kernels.executor import KernelsExecutable
 from eqsat.execute.kernels.loops import planned_loop
 from eqsat.model.nest import NoNest
 from eqsat.plan.updates import nest_in_place
 
 TARGETS = ("avx512", "avx512-vnni", "avx2")
-RUNNABLE = [t for t in TARGETS if not jit.why_not(read_target(t).machine)]
+RUNNABLE = [t for t in TARGETS if not why_not(t)]
 RULES = "layout/fill"  # what a loop computes stays as it is written here
 pytestmark = pytest.mark.skipif(not RUNNABLE, reason="no kernels run here")
 

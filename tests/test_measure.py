@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from runnable import WIDEST
 
 import eqsat
 from eqsat.cli import run as command
@@ -21,7 +22,7 @@ from eqsat.model.measured import Measured
 
 W = np.random.default_rng(0).standard_normal((64, 96)).astype("f4")
 X = np.random.default_rng(1).standard_normal((32, 64)).astype("f4")
-OPTIONS: dict[str, Any] = {"target": "avx512", "time_limit": 10}
+OPTIONS: dict[str, Any] = {"target": WIDEST, "time_limit": 10}
 
 
 def layer(x: Any) -> Any:
@@ -117,7 +118,7 @@ def test_the_command_tells_what_it_measured(
     clock({"input by XLA": 0.25})
     path = tmp_path / "p.eqs"
     path.write_text("program p\ninput x: f32[8, 8]\ny = relu(x)\nz = matmul(y, x)\nreturn z\n")
-    asked = ["optimize", str(path), "--target", "avx512", "--measure", "3", "-q"]
+    asked = ["optimize", str(path), "--target", WIDEST, "--measure", "3", "-q"]
     assert command(asked) == 0
     out = capsys.readouterr().out
     assert "in 30 interleaved rounds" in out

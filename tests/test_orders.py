@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.experimental.layout import Format, Layout
+from runnable import WIDEST
 from typer.testing import CliRunner
 
 import eqsat
@@ -25,7 +26,7 @@ from eqsat.request.orders import read_orders
 from eqsat.request.source import Source
 
 X, B = Border("input", 0), Border("input", 1)
-KERNELS, BY_XLA = "avx512", "avx512-xla"
+KERNELS, BY_XLA = WIDEST, "avx512-xla"
 
 
 def turned(x, b):

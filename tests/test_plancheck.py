@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hunts.nestmeaning import evaluate
 from planned import FUNCTIONS, changed, checked, planned
+from runnable import WIDEST
 
 import eqsat
 from eqsat.execute.kernels import executor, tried
@@ -234,7 +235,7 @@ def test_what_is_not_decided_is_executed_against_its_ops_before_it_is_used(
     monkeypatch: pytest.MonkeyPatch,
 ):
     x = np.random.default_rng(0).standard_normal((8, 9)).astype(np.float32)
-    run = eqsat.optimize(lambda x: jnp.tanh(x) * 2 + 1, x, target="avx512")
+    run = eqsat.optimize(lambda x: jnp.tanh(x) * 2 + 1, x, target=WIDEST)
     asked: list[int] = []
 
     def wrong(schedule: Schedule, number: int, sides: tried.Sides) -> str:

@@ -7,6 +7,7 @@ import onnx
 import onnxmodels
 import onnxquantised
 import pytest
+from runnable import or_as_ops
 
 import eqsat
 from eqsat.model.diag import EqsatError
@@ -96,6 +97,7 @@ CASES = {
 }
 
 
+@or_as_ops("avx512-vnni")
 @pytest.mark.parametrize("case", CASES)
 def test_quantised_layers_multiply_bytes(case):
     """All products are of i8 or u8, no f32 is between two of them, and only ties may differ."""
@@ -115,6 +117,7 @@ def test_quantised_layers_multiply_bytes(case):
     assert np.mean(apart > 0.5) < 0.01
 
 
+@or_as_ops("avx512-vnni")
 @pytest.mark.parametrize(("zero", "dtype"), [(117, jnp.uint8), (128, jnp.uint8), (-3, jnp.int8)])
 def test_products_of_two_activations_are_of_bytes(zero, dtype):
     function, given, quantum = two_activations(zero, dtype)
@@ -160,6 +163,7 @@ def test_between_products_of_a_network_are_bytes(network):
     assert [n.op for n in sums] == ["transpose"]  # of the weight of the head
 
 
+@or_as_ops("avx512-vnni")
 def test_a_network_computes_what_it_says(network):
     run = eqsat.optimize(network, target="avx512-vnni", time_limit=30)
     products = [n.attr for n in run.schedule.program.nodes if is_product(n.attr)]

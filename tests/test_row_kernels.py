@@ -16,17 +16,17 @@ from rownests import (
     reduced,
     softmax,
 )
+from runnable import needs_kernels
 from test_kernel_math import AVX2, MACHINE
 from test_nest import nest_of_text
 
-from eqsat.execute.kernels import jit
 from eqsat.execute.kernels.kernel import generate
 from eqsat.model.expr import arg, call, cast, const
 from eqsat.model.nest import Access, Bound, Lookup, Nest, NoNest, Stage, Store
 from eqsat.model.plan import Plan
 from eqsat.plan import rows
 
-pytestmark = pytest.mark.skipif(bool(jit.why_not(MACHINE)), reason=jit.why_not(MACHINE))
+pytestmark = needs_kernels(MACHINE)
 
 
 @pytest.fixture(autouse=True)

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from contracted import AVX2, AVX512, NEON
 from rowblocked import attention, computed, drawn, nest_of_program
+from runnable import needs
 from test_contraction_kernels import assembly, fused, inner_loop
 
-from eqsat.execute.kernels import jit
 from eqsat.execute.kernels.kernel import generate
 from eqsat.execute.kernels.products import UNROLL
 from eqsat.lang.programs import parse_program
@@ -49,8 +49,7 @@ return y, n
 
 def check(text, machine, inputs=None):
     machine = MACHINES[machine]
-    if jit.why_not(machine):
-        pytest.skip(jit.why_not(machine))
+    needs(machine)
     program = parse_program(text)
     found, expected, _ = computed(program, inputs or drawn(program), machine)
     for a, b in zip(found, expected, strict=True):

@@ -14,6 +14,7 @@ from hunts.largefaults import change, schedule_faults
 from hunts.networks import network
 from hunts.programs import Maker
 from illconditioned import f32
+from runnable import WIDEST
 
 import eqsat
 from eqsat.execute.draw import drawn_weights, random_inputs
@@ -181,7 +182,7 @@ def test_no_fault_in_a_schedule_is_called_ok(run: eqsat.Run):
 
 def test_weights_that_were_packed_wrong_are_found():
     w = np.random.default_rng(0).standard_normal((64, 48)).astype("f4")
-    run = eqsat.optimize(lambda x: x @ w, f32(32, 64), target="avx512")
+    run = eqsat.optimize(lambda x: x @ w, f32(32, 64), target=WIDEST)
     assert run.verify(work_limit=1).ok
     run.executable.packed = {i: -x for i, x in run.executable.packed.items()}
     found = run.verify(work_limit=1)

@@ -12,10 +12,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from runnable import needs_kernels
 
 import eqsat
 from eqsat import host
-from eqsat.execute.kernels import jit, scale
+from eqsat.execute.kernels import scale
 from eqsat.execute.kernels.alone import alone
 from eqsat.execute.kernels.scale import RateFigures, TimedProbe, here, scaled_target
 from eqsat.lang import scaled as kept
@@ -271,7 +272,7 @@ def test_a_coarse_process_clock_is_replaced_by_that_of_the_wall(monkeypatch: pyt
     assert scale.finest_clock() is time.perf_counter
 
 
-@pytest.mark.skipif(bool(jit.why_not(load_target("avx2").machine)), reason="no kernels run here")
+@needs_kernels("avx2")
 def test_this_machine_is_measured_by_a_process_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

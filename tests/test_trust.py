@@ -25,6 +25,7 @@ import strangers
 import sweepwork
 from jax.extend.mlir import serialize_portable_artifact
 from jax.interpreters import mlir
+from runnable import WIDEST
 
 import eqsat
 from eqsat.cli import run as command
@@ -60,7 +61,7 @@ def loop(x: Any) -> Any:
 @pytest.fixture(scope="module")
 def runs() -> dict[str, eqsat.Run]:
     shape = jax.ShapeDtypeStruct((24, 48), "float32")
-    asked = {"time_limit": 20, "target": "avx512"}
+    asked = {"time_limit": 20, "target": WIDEST}
     return {
         "layers": eqsat.optimize(layers, shape, W, weights=("w",), **asked),
         "loop": eqsat.optimize(loop, shape, **asked),

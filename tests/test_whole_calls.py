@@ -10,16 +10,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from runnable import why_not
 
 import eqsat
 from eqsat.api import target as read_target
 from eqsat.execute.customcalls import CustomCallExecutable
-from eqsat.execute.kernels import jit, whole
+from eqsat.execute.kernels import whole
 from eqsat.execute.kernels.executor import KernelsExecutable
 from eqsat.model.nest import NoNest
 
 TARGETS = ("avx512", "avx512-vnni", "avx2")
-RUNNABLE = [t for t in TARGETS if not jit.why_not(read_target(t).machine)]
+RUNNABLE = [t for t in TARGETS if not why_not(t)]
 RULES = "layout/fill"  # what is computed stays as it is written here
 pytestmark = pytest.mark.skipif(not RUNNABLE, reason="no kernels run here")
 SIZES = (1, 15, 16, 17, 40)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -20,12 +19,11 @@ from hunts.smallest import smallest
 from hunts.tried import ALARM, MACHINES, SHAPE, VARIES, WRONG, tried_in_jax, tried_in_onnx
 from hunts.writer import Writer
 from hunts.written import Argument, Line, Written
+from runnable import needs
 from seeds import seeds
 from writtencases import CASES
 
 import eqsat
-from eqsat.api import target as read_target
-from eqsat.execute.kernels import jit
 
 JAX, ONNX = fuzz.LANGUAGES["jax"], fuzz.LANGUAGES["onnx"]
 EXAMPLE = Written(
@@ -36,24 +34,18 @@ EXAMPLE = Written(
 )  # fmt: skip
 
 
-def needs(machine: str) -> None:
+def skip_without(machine: str) -> None:
     """Skip where the kernels of a machine cannot run."""
     target, settings = MACHINES[machine]
-    if not settings and (why := cannot_run(target)):
-        pytest.skip(why)
-
-
-@cache
-def cannot_run(target: str) -> str:
-    found = read_target(target)
-    return jit.why_not(found.machine) if found.executor == "kernels" else ""
+    if not settings:
+        needs(target)
 
 
 # ---- what it finds -------------------------------------------------------------------------------
 @pytest.mark.parametrize("seed", seeds(40, 100))
 def test_a_function_is_what_jax_computes(seed: int) -> None:
     machine = list(MACHINES)[seed % len(MACHINES)]
-    needs(machine)
+    skip_without(machine)
     written = fuzz.function(seed, machine)
     row = tried_in_jax(asjax.function(written), written.arrays, machine, written.weights)
     assert row["outcome"] not in fuzz.FAILURES, f"{row}\n{asjax.source(written)}"
@@ -62,7 +54,7 @@ def test_a_function_is_what_jax_computes(seed: int) -> None:
 @pytest.mark.parametrize("seed", seeds(12, 24))
 def test_a_graph_is_what_onnxruntime_computes(seed: int) -> None:
     machine = fuzz.CPUS[seed % len(fuzz.CPUS)]
-    needs(machine)
+    skip_without(machine)
     written = fuzz.function(seed, machine, ONNX)
     row = tried_in_onnx(asonnx.model(written).SerializeToString(), machine)
     assert row["outcome"] not in fuzz.FAILURES, f"{row}\n{asonnx.text(written)}"
@@ -81,7 +73,7 @@ LONG = ("edges of a product", "queries, keys, values of 100", "mean and deviatio
     ],
 )
 def test_what_was_wrong_is_right(name: str, machine: str) -> None:
-    needs(machine)
+    skip_without(machine)
     row = tried_in_jax(*case(name), machine)
     assert row["outcome"] == "ok", row
 

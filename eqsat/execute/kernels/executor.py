@@ -203,7 +203,8 @@ def _other_platform() -> str:
 def _warn(why: str) -> None:
     """Once per reason: the program runs, but not as it was planned."""
     message = f"no kernels run here: {why}; every dispatch runs as XLA ops"
-    warnings.warn(EqsatWarning(Diagnostic("E510", message)), stacklevel=2)
+    d = Diagnostic("E510", message, severity="warning")
+    warnings.warn(EqsatWarning(d), stacklevel=2)
 
 
 KERNELS = Executor(

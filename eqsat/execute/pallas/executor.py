@@ -89,7 +89,8 @@ def _warn(refused: int, dispatches: int, why: str) -> None:
     message = (
         f"{refused} of {dispatches} dispatches are no Pallas kernels and run as XLA ops: {why}"
     )
-    warnings.warn(EqsatWarning(Diagnostic("E510", message)), stacklevel=2)
+    d = Diagnostic("E510", message, severity="warning")
+    warnings.warn(EqsatWarning(d), stacklevel=2)
 
 
 PALLAS = Executor(
