@@ -50,8 +50,17 @@ def peak(asked: Asked, places: Ints) -> Least:
         status, is_better = _settled(asked, places, unit)
         if not is_better or asked.is_met:
             break
-        asked.descend(places, least=asked.bound + asked.value // NEAR)
+        _descend(asked, places)
     return _told(asked, status, places)
+
+
+def _descend(asked: Asked, places: Ints) -> None:
+    """Better columns under the order of the best answer, if few are left that fit."""
+    kept = np.intersect1d(places, asked.of.fits.within(asked.value - 1))
+    assert asked.best is not None
+    if len(kept) <= MANY:
+        near = np.union1d(kept, asked.best.columns)
+        asked.descend(near, least=asked.bound + asked.value // NEAR)
 
 
 def _told(asked: Asked, status: str, places: Ints) -> Least:
@@ -71,6 +80,7 @@ def _settled(asked: Asked, places: Ints, unit: int) -> tuple[str, bool]:
         asked.raise_to(asked.value, "search")
         return "optimal", False
     asked.descend(places, least=asked.bound + asked.value // NEAR)
+    _descend(asked, places)
     low = of.fits.least_bytes
     if of.own is not None:
         low = max(low, _fewest(asked, places) or 0)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from eqsat.extract.blocks import Rolled, rolled
 from eqsat.extract.candidates.assemble import Assembly
-from eqsat.extract.choice.columns import Answer
+from eqsat.extract.choice.columns import MEMORY, Answer
 from eqsat.extract.choice.linear import ASKED, OWN, moved_bytes
 from eqsat.extract.choice.requests import check_requests
 from eqsat.extract.contained import better_of, bounded_by, contained, may_be_beaten
@@ -127,11 +127,9 @@ def _is_over(stop: Stop | None) -> bool:
 
 def _may_roll(target: Target, goals: tuple[GoalRequest, ...]) -> bool:
     """Whether equal blocks of a program may be searched once: sums, and bytes live at once."""
-    names, sums = {g.name for g in goals}, {*OWN, *ASKED}
-    is_sum = (
-        goals[0].name in sums and goals[0].weight is None and sums >= dict(target.budget).keys()
-    )
-    return is_sum and names <= {*sums, "memory"} and not target.devices
+    known = {*OWN, *ASKED, MEMORY}
+    names = {g.name for g in goals} | dict(target.budget).keys()
+    return names <= known and goals[0].weight is None and not target.devices
 
 
 def _searched(

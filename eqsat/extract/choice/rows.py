@@ -238,15 +238,22 @@ def largest_claims(claims: Ragged, owners: Ints, columns: int) -> Ints:
     return np.flatnonzero(kept)
 
 
-def cliques_of(choice: Choice, columns: Ints) -> list[Ints]:
+def cliques_of(choice: Choice, columns: Ints) -> list[tuple[int, ...]]:
     """Sets of these columns of which at most one is chosen, that hold all of them together."""
-    held = choice.exclusive.take(columns)
-    sets = Ragged.sets(held.index, columns[held.rows], int(held.index.max(initial=-1)) + 1)
-    sets = sets.take(np.flatnonzero(sets.counts))
-    alone = columns[held.counts == 0]
-    sets = Ragged.stacked([sets, Ragged(np.arange(len(alone) + 1), alone)])
-    owner = np.zeros(len(sets), dtype=np.int64)
-    return list(sets.take(largest_claims(sets, owner, len(choice))))
+    holders: dict[int, list[int]] = {}
+    held, some = choice.exclusive.tuples, columns.tolist()
+    for i in some:
+        for n in held[i]:
+            holders.setdefault(n, []).append(i)
+    found: list[frozenset[int]] = []
+    kept: list[tuple[int, ...]] = []
+    for clique in sorted({tuple(h) for h in holders.values()}, key=lambda c: (-len(c), c)):
+        tick()
+        members = frozenset(clique)
+        if not any(members <= other for other in found):
+            found.append(members)
+            kept.append(clique)
+    return [*kept, *((i,) for i in some if not held[i])]
 
 
 # ---- equal blocks --------------------------------------------------------------------------------

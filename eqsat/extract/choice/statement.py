@@ -114,7 +114,7 @@ class Statement:
         key = columns.tobytes()
         if later is None and key in self._any:
             return self._any[key]
-        found = self.true_with([c.tolist() for c in cliques_of(self.choice, columns)], later)
+        found = self.true_with(cliques_of(self.choice, columns), later)
         if later is None:
             self._any[key] = found
         return found
