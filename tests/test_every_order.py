@@ -22,6 +22,7 @@ from eqsat.lang.settings import override
 from eqsat.lang.targets import load_target
 from eqsat.model.program import Builder, Program
 from eqsat.model.selection import GoalRequest, Selection
+from eqsat.model.stopping import SEARCH_TIME
 from eqsat.ops.spelling.chains import merge_elementwise
 from eqsat.saturate import saturate
 from tests.test_fuzz import SETTINGS, Maker
