@@ -165,9 +165,11 @@ FUSIONS = {
 }
 
 
-def assembled(graph: EGraph, target: Target, *, keeps_all: bool = False) -> Assembly:
+def assembled(
+    graph: EGraph, target: Target, *, input_only: bool = False, keeps_all: bool = False
+) -> Assembly:
     """The choice of all candidates, whatever is known."""
-    pool = Pool(Legality(Space(graph), target), False, keeps_all=keeps_all)
+    pool = Pool(Legality(Space(graph), target), input_only, keeps_all=keeps_all)
     return choices(pool).assembled()
 
 
