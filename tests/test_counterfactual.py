@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from graphs import assembled
-from problems import Columns, every_answer, questions, random_choice, serves
+from problems import Columns, every_answer, random_choice, serves
+from problems import questions as questions_of
 from problems import value as value_of
 
 import eqsat
@@ -35,7 +36,7 @@ def test_a_forced_column_has_the_price_that_brute_force_finds(seed: int):
     some = rng.sample(range(len(choice)), min(2, len(choice)))
     forced = tuple((i, (rng.choice(choice.writes.tuples[i]),)) for i in sorted(some))
     asked, goal = replace(choice, forced=forced), rng.choice(GOALS)
-    found = questions(asked).least({goal: 1}, {})
+    found = questions_of(asked).least({goal: 1}, {})
     want = [a for a in every_answer(choice) if serves(asked, a)]
     assert set(want) == every_answer(asked)
     if not want:

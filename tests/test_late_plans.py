@@ -11,7 +11,7 @@ import pytest
 from problems import questions
 from tabulated import sources_in
 
-from eqsat.extract.candidates.assemble import Choices
+from eqsat.extract.candidates.assemble import Assembly, Choices
 from eqsat.extract.candidates.groups import Candidate
 from eqsat.extract.candidates.plantimes import with_plan_times
 from eqsat.extract.candidates.sources import Sources
@@ -21,7 +21,7 @@ from eqsat.extract.choice.columns import Choice
 from eqsat.extract.choice.relax import relaxation
 from eqsat.extract.dispatch.prices import UNASKED, Costs
 from eqsat.extract.least import SearchLimits
-from eqsat.extract.narrow import LEAST, Narrowed, narrow
+from eqsat.extract.narrow import LEAST, Known, Narrowed, narrow
 from eqsat.extract.ragged import Ints
 from eqsat.lang.programs import parse_program
 from eqsat.lang.rulesets import load_rulesets
@@ -100,10 +100,10 @@ def test_no_plan_is_below_its_floor(case: tuple[int, str]):
     assert np.median(floors / times) > 0.12
 
 
-def narrowed(sources: Sources) -> Narrowed:
-    """By time, whatever the other goals; from no answer."""
+def narrowed(sources: Sources, *known: Known) -> Narrowed:
+    """By time, whatever the other goals."""
     limits = SearchLimits(time.monotonic() + 300, 0)
-    return narrow(Choices(sources, (), ()), (GoalRequest("time"),), {}, limits)
+    return narrow(Choices(sources, (), ()), (GoalRequest("time"),), {}, limits, known)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -113,7 +113,7 @@ def test_the_bound_is_that_of_all_plans(case: tuple[int, str]):
     relaxed, found = relaxation(every, {"time": 1}), narrowed(sources(*case))
     assert relaxed is not None and every.is_asked.all()
     few = found.assembly.choice
-    assert few.is_asked.all() and len(few) <= len(every)
+    assert few.is_asked.all() and len(few) <= len(choice_of(sources(*case), floored=True))
     assert found.least["time"] == (relaxed.bound, "relaxation")
     best = questions(every).least({"time": 1}, {})
     assert best.status == "optimal" and found.best is not None
@@ -123,16 +123,19 @@ def test_the_bound_is_that_of_all_plans(case: tuple[int, str]):
 
 def test_plans_of_few_columns_are_made(monkeypatch: pytest.MonkeyPatch):
     some = sources_of(parse_program(PARTS), load_target("avx512"))
-    floored = choice_of(some, floored=True)
-    made: list[Candidate] = []
+    floored, every = choice_of(some, floored=True), choice_of(some)
+    best = questions(every).least({"time": 1}, {}).best
+    assert best is not None
+    known = Known.of(Assembly(some, every, (), ()), best)
+    made: set[tuple[Candidate, tuple[int, ...]]] = set()
     wider_ps = Costs.wider_ps
 
     def counted(self: Costs, c: Candidate, extra: Sequence[int]) -> int:
-        made.append(c)
+        made.add((c, tuple(extra)))
         return wider_ps(self, c, extra)
 
     monkeypatch.setattr(Costs, "wider_ps", counted)
-    found = narrowed(some).assembly
+    found = narrowed(some, known).assembly
     assert LEAST < len(made) < len(floored) * 4 // 5
     choice = found.choice
     for column, written in enumerate(choice.writes.tuples):

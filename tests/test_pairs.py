@@ -144,11 +144,9 @@ def test_merges_that_are_not_made_are_in_no_undominated_option():
     told = [
         {
             (frozenset(v.writes), v.adds, v.reads, v.resident, v.exclusive)
-            for v in plain_undominated(
-                plain_options(Sources(pool, costs, CandidateTable(c), goals))
-            )
+            for v in plain_undominated(plain_options(sources))
         }
-        for c in (candidates, every)
+        for sources in (Sources(pool, costs, CandidateTable(c), goals) for c in (candidates, every))
     ]
     assert set(candidates) < set(every)
     assert told[0] == told[1]

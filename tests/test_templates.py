@@ -18,6 +18,8 @@ from graphs import (
 )
 
 from eqsat.extract import check
+from eqsat.extract.candidates.assemble import Assembly
+from eqsat.extract.candidates.groups import Candidate
 from eqsat.model.affine import dim
 from eqsat.model.egraph import EGraph
 from eqsat.model.expr import arg, call
@@ -40,19 +42,21 @@ def long_epilogue(ops: int, *used_twice: int) -> EGraph:
     return g.build(y, *results)
 
 
+def candidates(assembly: Assembly) -> tuple[Candidate, ...]:
+    return assembly.sources.candidates.candidates
+
+
 def sizes(graph: EGraph, target: Target) -> set[int]:
     """How many ops the candidates have."""
     assembly = assembled(graph, target, keeps_all=True)
     is_op = assembly.pool.space.is_op
-    return {sum(is_op[m] for m in c.members) for c in assembly.sources.candidates.candidates}
+    return {sum(is_op[m] for m in c.members) for c in candidates(assembly)}
 
 
 def largest_at(graph: EGraph, target: Target, node: int) -> int:
     """The most ops of a candidate whose result is this node's."""
     assembly = assembled(graph, target, keeps_all=True)
-    return max(
-        len(c.members) for c in assembly.sources.candidates.candidates if c.members[-1] == node
-    )
+    return max(len(c.members) for c in candidates(assembly) if c.members[-1] == node)
 
 
 def test_a_contraction_takes_its_whole_epilogue_into_one_dispatch():
@@ -109,11 +113,7 @@ def test_a_template_holds_one_contraction(roots: int):
     target = reference(Fusion(members=3, template=32, roots=roots))
     assembly = assembled(graph, target, keeps_all=True)
     legality, is_op = assembly.pool.legality, assembly.pool.space.is_op
-    large = [
-        c.members
-        for c in assembly.sources.candidates.candidates
-        if sum(is_op[m] for m in c.members) > 3
-    ]
+    large = [c.members for c in candidates(assembly) if sum(is_op[m] for m in c.members) > 3]
     assert {sum(map(legality.is_root, members)) for members in large} == {1}
     assert max(map(len, large)) == 8  # one matmul and all that is elementwise
 
@@ -158,10 +158,7 @@ def test_all_candidates_of_the_program_are_candidates_of_its_egraph():
     g.also(back, "generic", elementwise((32, 64), 1, "tanh"), first)
     target = reference(Fusion(members=2, template=32))
     own, every = (
-        {
-            c.members
-            for c in assembled(g.build(root), target, input_only=only).sources.candidates.candidates
-        }
+        {c.members for c in candidates(assembled(g.build(root), target, input_only=only))}
         for only in (True, False)
     )
     assert (1, 2, 3, 4, 5, 6) in own
@@ -240,7 +237,7 @@ def test_every_candidate_has_the_price_of_its_members():
     target = reference(Fusion(clone=("all",)), rates=(("f32", 1e6),))
     assembly = assembled(graph, target, keeps_all=True)
     costs = assembly.sources.costs
-    found = assembly.sources.candidates.candidates
+    found = candidates(assembly)
     assert any(len(c.members) == 3 for c in found)
     assert [c.time_ps for c in found] == [
         costs.group_ps(c.members, c.reads, c.writes) for c in found
@@ -290,7 +287,7 @@ def test_what_a_view_inside_shows_is_read_by_all_who_read_the_view():
     fusion = Fusion(join=tuple(every.items()))
     assembly = assembled(graph, reference(fusion), keeps_all=True)
     pack, relax, contraction, exp, add = range(2, 7)
-    found = {frozenset(c.members) for c in assembly.sources.candidates.candidates}
+    found = {frozenset(c.members) for c in candidates(assembly)}
     assert frozenset((relax, contraction, exp, add)) in found
     assert frozenset((pack, relax, exp, add)) in found
     assert not any({pack, contraction} <= members for members in found)
