@@ -13,6 +13,7 @@ from eqsat.extract.memory.bestorder import in_best_order
 from eqsat.extract.ragged import Ints
 from eqsat.model import progress
 from eqsat.model.selection import GoalRequest, GoalResult
+from eqsat.model.stopping import WALL
 
 SHARE = 0.7  # of what is left, for one goal, if there are others behind it
 DONE = ("optimal", "gap")
@@ -26,6 +27,7 @@ class Outcome:
     answer: Answer | None = None
     bounds: dict[str, int] = field(default_factory=dict)
     proofs: dict[str, str] = field(default_factory=dict)  # per goal whose bound is met
+    late: str = ""  # the first goal whose question time ended
 
     def results(
         self, choice: Choice, requests: tuple[GoalRequest, ...]
@@ -72,7 +74,7 @@ def _by_priority(
     """One goal after another, each held at its value, or within its tolerance, from then on."""
     bounds, proofs, caps = dict[str, int](), dict[str, str](), dict(budget)
     among: Ints | None = None
-    status = "optimal"
+    status, late = "optimal", ""
     for n, r in enumerate(requests):
         progress.phase("order" if r.name == MEMORY else "search")
         share = asked.limits.seconds * (SHARE if n + 1 < len(requests) else 1.0)
@@ -83,6 +85,7 @@ def _by_priority(
         value = asked.choice.value(r.name, best)
         bounds[r.name], proofs[r.name] = max(found.bound, asked.choice.floor(r.name)), found.proof
         status = _worst(status, found.status if found.bound < value else "optimal")
+        late = late or (r.name if status == WALL else "")
         progress.found(r.name, value, 0 if is_cut else found.bound)
         most = limit(r, value, reference)
         caps[r.name] = min(most, caps.get(r.name, most))
@@ -90,7 +93,7 @@ def _by_priority(
         among = among if within is None else within
     if status in DONE and best is not None and not asked.quick:
         best = _tidied(asked, best, requests, caps, among)
-    return Outcome(status, best and _ordered(asked, best), bounds, proofs)
+    return Outcome(status, best and _ordered(asked, best), bounds, proofs, late)
 
 
 def _worst(one: str, other: str) -> str:

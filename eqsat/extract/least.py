@@ -73,7 +73,7 @@ class Least:
 
     status: optimal (`best` is worth no more) | infeasible (no answer keeps the caps, proven) | gap
     (all was searched) | why the search ended before. `places`: columns that answers within the caps
-    hold; `relaxed` is of these.
+    hold that are worth at most `most`; `relaxed` is of these.
     """
 
     status: str
@@ -82,12 +82,13 @@ class Least:
     best: Answer | None = None
     places: Ints | None = None
     relaxed: Relaxation | None = None
+    most: int = OPEN
 
     def within(self, cap: int) -> Ints | None:
         """Columns that answers worth at most so much hold; None: nothing is known."""
-        if self.relaxed is None or self.places is None:
-            return self.places
-        return self.places[self.relaxed.within(cap)]
+        if self.places is None or cap > self.most:
+            return None
+        return self.places if self.relaxed is None else self.places[self.relaxed.within(cap)]
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,7 @@ class Stage:
     places: Ints  # in the numbers of the whole choice
     choice: Choice
     relaxed: Relaxation
+    most: int = OPEN  # what answers are worth that these columns hold
 
     @property
     def bound(self) -> int:
@@ -124,6 +126,7 @@ class Questions:
     cuts: list[Barred] = field(default_factory=list)  # circles
     alone: dict[str, Relaxation | None] = field(default_factory=dict)
     answers: list[Answer] = field(default_factory=list)  # all that were found
+    some_fits: dict[bytes, Fits] = field(default_factory=dict)  # of columns, by their places
 
     @cached_property
     def fits(self) -> Fits:
@@ -132,6 +135,18 @@ class Questions:
     @cached_property
     def every(self) -> Ints:
         return np.arange(len(self.choice))
+
+    def fits_among(self, places: Ints) -> Fits:
+        """What must-analysis says of the bytes of these columns alone."""
+        key = places.tobytes()
+        if key not in self.some_fits:
+            whole = len(places) == len(self.choice)
+            self.some_fits[key] = self.fits if whole else Fits(self.choice.take(places))
+        return self.some_fits[key]
+
+    def fitting(self, places: Ints, cap: int) -> Ints:
+        """Of these the columns that answers of at most `cap` bytes may hold; none: no answer."""
+        return places[self.fits_among(places).within(cap)]
 
     @property
     def is_about_alike(self) -> bool:
@@ -257,9 +272,9 @@ class Asked:
                 if self.is_met:
                     return self.told("optimal", places)
         if self.caps.get(MEMORY, OPEN) < OPEN:
-            if self.of.fits.excludes(self.caps[MEMORY]):
+            if self.of.fits_among(places).excludes(self.caps[MEMORY]):
                 return Least("infeasible")
-            places = np.intersect1d(places, self.of.fits.within(self.caps[MEMORY]))
+            places = self.of.fitting(places, self.caps[MEMORY])
         if self.weights == {MEMORY: 1}:
             from eqsat.extract.leastpeak import peak
 
@@ -271,8 +286,10 @@ class Asked:
             status = "optimal"
         bound = min(self.bound, self.value)
         proof = self.proof if self.is_met else "search"
-        relaxed = None if stage is None else stage.relaxed
-        return Least(status, bound, proof, self.best, stage.places if stage else places, relaxed)
+        if stage is None:
+            return Least(status, bound, proof, self.best, places)
+        sides = stage.places, stage.relaxed, stage.most
+        return Least(status, bound, proof, self.best, *sides)
 
     def _sum(self, places: Ints) -> Least:
         stage = self.stage(places)
@@ -306,7 +323,7 @@ class Asked:
             after = self._relaxed(kept) if len(kept) else None
             if after is None:
                 break  # nothing better than the best answer is left: the last solve shows it
-            stage = after
+            stage = replace(after, most=self.value)
         return stage
 
     def _relaxed(self, places: Ints) -> Stage | None:

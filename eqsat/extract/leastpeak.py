@@ -8,17 +8,19 @@ little and the known peak are tried: the fastest of what fits into one is put in
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from eqsat.extract.choice.columns import MEMORY, Answer
 from eqsat.extract.choice.linear import TIE_BREAK
+from eqsat.extract.choice.must import presolved
 from eqsat.extract.choice.relax import relaxation
 from eqsat.extract.memory.fits import Fits, least_fitting
 from eqsat.extract.memory.peakrows import InAnyOrder
 from eqsat.extract.ragged import Ints
+from eqsat.model.stopping import INTERRUPTED, WALL
 
 if TYPE_CHECKING:
     from eqsat.extract.least import Asked, Least
@@ -33,7 +35,6 @@ ROUNDS = 3  # of a better answer, then better columns under its order
 
 def peak(asked: Asked, places: Ints) -> Least:
     """The least peak within the caps, of answers made of these columns."""
-
     of = asked.of
     if asked.best is None:
         first = of.least({"time": 1}, asked.caps, among=places, is_look=asked.is_look)
@@ -42,123 +43,120 @@ def peak(asked: Asked, places: Ints) -> Least:
         asked.offer(first.best)
     if of.quick:
         return asked.told("gap", places)
-    asked.raise_to(of.fits.least_bytes, "search")
-    unit = of.choice.byte_unit
-    status = "gap"
-    for _ in range(ROUNDS):
+    places = places[presolved(of.choice.take(places))]
+    question = _Peak(asked, places, of.fits_among(places))
+    status = question.settled()
+    kept = places[question.fits.within(asked.value)]
+    return replace(asked.told(status, kept), proof="search", most=asked.value)
+
+
+@dataclass
+class _Peak:
+    """The question about these columns; `fits` is of them alone."""
+
+    asked: Asked
+    places: Ints
+    fits: Fits
+
+    def settled(self) -> str:
+        """How the question ended; what is found is the best answer of `asked`."""
+        asked, status = self.asked, "gap"
+        low = self.fits.least_bytes
+        asked.raise_to(low, "search")
+        for n in range(ROUNDS):
+            value = asked.value
+            if self._is_least():
+                asked.raise_to(value, "search")
+                break
+            if n == 0 and asked.of.own is not None:
+                low = max(low, self._fewest() or 0)
+            self._hunt(low)
+            if not asked.is_met:
+                self._descend()
+            if asked.value == value or asked.is_met:
+                break
+        if not asked.is_met and self._may_ask_rows():
+            status = asked.with_rows(self.places, asked.value - self.fits.choice.byte_unit)
+            if status == "infeasible":
+                asked.raise_to(asked.value, "search")
+        return status if status in ("optimal", WALL, INTERRUPTED) else "gap"
+
+    def _may_ask_rows(self) -> bool:
+        """Whether rows of bytes are worth it: of a small choice, or one that is not nearly told."""
+        asked = self.asked
+        is_told = _is_close(asked.bound, asked.value) and len(asked.of.choice) >= SOME
+        return asked.proves and not (is_told or asked.is_look or len(self.places) >= MANY)
+
+    def _fewest(self) -> int | None:
+        """The fewest bytes that anything fits into; what the input program's own columns fit into
+        is tried first."""
+        own_columns = self.asked.of.own
+        assert own_columns is not None
+        own = np.flatnonzero(np.isin(self.places, own_columns))
+        few = self.fits.choice.take(own)
+        guess = least_fitting(Fits(few), few.most_bytes) if few.has_writers else None
+        return least_fitting(self.fits, self.asked.value, guess)
+
+    def _is_least(self) -> bool:
+        """Whether it is plain that no answer needs less, in any order."""
+        kept = self.fits.within(self.asked.value - 1)
+        if not len(kept):
+            return len(self.fits.choice.facts.roots) > 0
+        # a relaxation of equal blocks would be about answers in which these are alike
+        if not self.asked.proves or self.fits.is_most(kept):
+            return False
+        small = Fits(self.fits.choice.take(kept))
+        rows = InAnyOrder(small.facts, self.asked.caps, is_short=True)
+        found = relaxation(small.choice, {MEMORY: 1}, self.asked.sums, rows)
+        return found is not None and found.bound >= self.asked.value
+
+    def _descend(self) -> None:
+        """Better columns under the order of the best answer, if few are left that fit."""
+        asked = self.asked
+        kept = self.places[self.fits.within(asked.value - 1)]
         assert asked.best is not None
-        status, is_better = _settled(asked, places, unit)
-        if not is_better or asked.is_met:
-            break
-        _descend(asked, places)
-    return _told(asked, status, places)
+        if len(kept) <= MANY:
+            near = np.union1d(kept, asked.best.columns)
+            asked.descend(near, least=asked.bound + asked.value // NEAR)
 
+    def _hunt(self, low: int) -> None:
+        """Caps between what is known to be too little and the best peak."""
+        asked, unit = self.asked, self.fits.choice.byte_unit
+        hunt = _Hunt(none=low - 1, hard=low - 1)
+        while not (hunt.is_settled or _is_close(hunt.hard + 1, asked.value)):
+            if time.monotonic() > asked.end:
+                break
+            self._try(hunt)
+        asked.raise_to(-(-(hunt.none + 1) // unit) * unit, "search")
 
-def _descend(asked: Asked, places: Ints) -> None:
-    """Better columns under the order of the best answer, if few are left that fit."""
-    kept = np.intersect1d(places, asked.of.fits.within(asked.value - 1))
-    assert asked.best is not None
-    if len(kept) <= MANY:
-        near = np.union1d(kept, asked.best.columns)
-        asked.descend(near, least=asked.bound + asked.value // NEAR)
+    def _try(self, hunt: _Hunt) -> None:
+        """One cap more, the lowest first."""
+        asked = self.asked
+        value, cap = asked.value, hunt.next_cap(asked.value)
+        kept = self.places[self.fits.within(cap)]
+        status, best = self._look(kept, cap) if len(kept) else ("infeasible", None)
+        if status == "infeasible" and (not len(kept) or asked.proves):
+            hunt.none = max(hunt.none, cap)
+        asked.offer(best)
+        if asked.value < value:
+            hunt.looks = 0
+        if best is None or best.peak_bytes > cap:
+            hunt.hard = cap
+            hunt.looks += status != "infeasible"
 
-
-def _told(asked: Asked, status: str, places: Ints) -> Least:
-    from eqsat.extract.least import Least
-
-    if asked.is_met:
-        status = "optimal"
-    value = asked.value
-    kept = np.intersect1d(places, asked.of.fits.within(value))
-    return Least(status, min(asked.bound, value), "search", asked.best, kept)
-
-
-def _settled(asked: Asked, places: Ints, unit: int) -> tuple[str, bool]:
-    """How the question ended, and whether there is a better answer."""
-    of, before = asked.of, asked.best
-    if _is_least(asked):
-        asked.raise_to(asked.value, "search")
-        return "optimal", False
-    asked.descend(places, least=asked.bound + asked.value // NEAR)
-    _descend(asked, places)
-    low = of.fits.least_bytes
-    if of.own is not None:
-        low = max(low, _fewest(asked, places) or 0)
-    hunt = _Hunt(none=low - 1, hard=low - 1)
-    while not (hunt.is_settled or _is_close(hunt.hard + 1, asked.value)):
-        if time.monotonic() > asked.end:
-            break
-        _try(asked, hunt, places)
-    asked.raise_to(-(-(hunt.none + 1) // unit) * unit, "search")
-    if asked.best is not before or asked.is_met:
-        return "gap", asked.best is not before
-    is_told = _is_close(asked.bound, asked.value) and len(of.choice) >= SOME
-    if is_told or not asked.proves or asked.is_look or len(places) >= MANY:
-        return "gap", False
-    status = asked.with_rows(places, asked.value - unit)
-    if status == "infeasible":
-        asked.raise_to(asked.value, "search")
-    return ("optimal" if asked.is_met else "gap" if status == "better" else status), (
-        asked.best is not before
-    )
-
-
-def _fewest(asked: Asked, places: Ints) -> int | None:
-    """The fewest bytes that anything fits into, less than what is known; None: nothing does.
-
-    What the input program's own columns fit into is tried first.
-    """
-    choice, own = asked.of.choice, asked.of.own
-    assert own is not None
-    few = choice.take(np.intersect1d(places, own))
-    guess = least_fitting(Fits(few), few.most_bytes) if few.has_writers else None
-    return least_fitting(Fits(choice.take(places)), asked.value, guess)
-
-
-def _is_least(asked: Asked) -> bool:
-    """Whether it is plain that no answer needs less, in any order."""
-    fits, value = asked.of.fits, asked.value
-    kept = fits.within(value - 1)
-    if not len(kept):
-        return len(asked.of.choice.facts.roots) > 0
-    # a relaxation of equal blocks would be about answers in which these are alike
-    if not asked.proves or fits.is_most(kept):
-        return False
-    small = Fits(asked.of.choice.take(kept))
-    rows = InAnyOrder(small.facts, asked.caps, is_short=True)
-    found = relaxation(small.choice, {MEMORY: 1}, asked.sums, rows)
-    return found is not None and found.bound >= value
-
-
-def _try(asked: Asked, hunt: _Hunt, places: Ints) -> None:
-    """One cap more, the lowest first."""
-    value, cap = asked.value, hunt.next_cap(asked.value)
-    kept = np.intersect1d(places, asked.of.fits.within(cap))
-    status, best = _look(asked, kept, cap) if len(kept) else ("infeasible", None)
-    if status == "infeasible" and (not len(kept) or asked.proves):
-        hunt.none = max(hunt.none, cap)
-    asked.offer(best)
-    if asked.value < value:
-        hunt.looks = 0
-    if best is None or best.peak_bytes > cap:
-        hunt.hard = cap
-        hunt.looks += status != "infeasible"
-
-
-def _look(asked: Asked, kept: Ints, cap: int) -> tuple[str, Answer | None]:
-    """How a look among these ended, and the answer of the least peak that it found."""
-    status, best = "", None
-    for goal in ("time", TIE_BREAK):
-        found = asked.of.least(
-            {goal: 1}, asked.sums, among=kept, seconds=asked.seconds, is_look=True
-        )
-        status = status or found.status
-        there = found.best
-        if there is not None and (best is None or there.peak_bytes < best.peak_bytes):
-            best = there
-        if best is None or best.peak_bytes <= cap:
-            break
-    return status, best
+    def _look(self, kept: Ints, cap: int) -> tuple[str, Answer | None]:
+        """How a look among these ended, and the answer of the least peak that it found."""
+        asked, status, best = self.asked, "", None
+        for goal in ("time", TIE_BREAK):
+            sides = {"among": kept, "seconds": asked.seconds, "is_look": True}
+            found = asked.of.least({goal: 1}, asked.sums, **sides)
+            status = status or found.status
+            there = found.best
+            if there is not None and (best is None or there.peak_bytes < best.peak_bytes):
+                best = there
+            if best is None or best.peak_bytes <= cap:
+                break
+        return status, best
 
 
 @dataclass

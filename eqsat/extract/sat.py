@@ -7,7 +7,7 @@ more than half of what a small search has to load. The names are those of that m
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from ortools.sat.python import cp_model_helper as compiled
@@ -85,17 +85,6 @@ class CpModel:
         objective.offset = flat.offset
 
 
-class _Watch(compiled.SolutionCallback):
-    """Hears of solutions; the name of its method is OR-Tools' own."""
-
-    def __init__(self, told: Callable[[float], None]):
-        super().__init__()
-        self.told = told
-
-    def OnSolutionCallback(self) -> None:
-        self.told(self.ObjectiveValue())
-
-
 class CpSolver:
     """Solves models; `parameters` say how, and what was found stays until the next solve."""
 
@@ -105,23 +94,15 @@ class CpSolver:
         self._search: Any = None
         self._response: Any = None
 
-    def solve(self, model: CpModel, told: Callable[[float], None] | None = None) -> Any:
-        """Solve a model: its status, OPTIMAL for one.
-
-        told: called with the value of each solution as it is found, by a thread of the solver.
-        """
+    def solve(self, model: CpModel) -> Any:
+        """Solve a model: its status, OPTIMAL for one."""
         search = compiled.SolveWrapper()
         search.set_parameters(self.parameters)
-        watch = None if told is None else _Watch(told)
-        if watch is not None:
-            search.add_solution_callback(watch)
         with self._lock:
             self._search = search
         try:
             self._response = search.solve(model.proto)
         finally:
-            if watch is not None:
-                search.clear_solution_callback(watch)
             with self._lock:
                 self._search = None
         return self._response.status

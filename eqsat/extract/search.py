@@ -17,7 +17,7 @@ from eqsat.extract.whole import whole_selection, whole_session
 from eqsat.model import progress
 from eqsat.model.egraph import EGraph
 from eqsat.model.selection import GoalRequest, GoalResult, Selection, short_of_time
-from eqsat.model.stopping import CANDIDATE_TIME, SEARCH_TIME, WALL, Stop
+from eqsat.model.stopping import CANDIDATE_TIME, ORDER_TIME, SEARCH_TIME, WALL, Stop
 from eqsat.model.target import Target
 
 PACKS = frozenset({"pack", "unpack", "retype"})
@@ -150,16 +150,17 @@ def _searched(
         proven = outcome.status == "infeasible" and not session.assembly.cuts
         own = None if proven else session.started(goals)
         known = None if own is None else _unbeaten(session, own, outcome.status)
-        return Searched(session, known and _timed_out(known), proven)
+        return Searched(session, known and _timed_out(known, SEARCH_TIME), proven)
     found = session.selection(outcome, goals, time.monotonic() - start)
-    return Searched(session, _timed_out(_never_worse(session, found, goals)))
+    step = ORDER_TIME if outcome.late == MEMORY else SEARCH_TIME
+    return Searched(session, _timed_out(_never_worse(session, found, goals), step))
 
 
-def _timed_out(found: Selection) -> Selection:
+def _timed_out(found: Selection, step: str) -> Selection:
     """Where time ended a step of the search its word says which, the first one if several."""
     if found.stop != WALL:
         return found
-    return replace(found, stop=CANDIDATE_TIME if short_of_time(found.cuts) else SEARCH_TIME)
+    return replace(found, stop=CANDIDATE_TIME if short_of_time(found.cuts) else step)
 
 
 def _is_open(found: Searched, goals: tuple[GoalRequest, ...], stop: Stop | None) -> bool:

@@ -164,18 +164,26 @@ def _of_sets(choice: Choice) -> Levels:
 
 def _converted(choice: Choice) -> list[tuple[int, ...]]:
     """Sets of two layouts or more, each converted into each other one in a few steps."""
-    from scipy.sparse import csr_matrix
-    from scipy.sparse.csgraph import connected_components
+    value = choice.facts.value_of
+    both = choice.writes.take(choice.reads.rows)
+    read = choice.reads.index[both.rows]
+    same = (value[read] == value[both.index]) & (read != both.index)
+    ways: dict[int, set[int]] = {}
+    for a, b in zip(read[same].tolist(), both.index[same].tolist(), strict=True):
+        ways.setdefault(a, set()).add(b)
+    reached = {a: _reached(ways, a) for a in ways}
+    found = (tuple(sorted(b for b in reached[a] if a in reached.get(b, ()))) for a in ways)
+    return sorted({s for s in found if len(s) > 1})
 
-    facts, span = choice.facts, choice.facts.span
-    pairs = choice.reads.rows, choice.reads.index
-    both = choice.writes.take(pairs[0])
-    read = pairs[1][both.rows]
-    same = facts.value_of[read] == facts.value_of[both.index]
-    ways = (np.ones(int(same.sum())), (read[same], both.index[same]))
-    _, label = connected_components(csr_matrix(ways, shape=(span, span)), connection="strong")
-    found = Ragged.grouped(label, np.arange(span), span)
-    return [tuple(row.tolist()) for row in found.take(np.flatnonzero(found.counts > 1))]
+
+def _reached(ways: dict[int, set[int]], layout: int) -> set[int]:
+    found: set[int] = set()
+    waiting = [layout]
+    while waiting:
+        news = ways.get(waiting.pop(), set()) - found
+        found |= news
+        waiting += news
+    return found
 
 
 def _sides(choice: Choice, sets: Ragged) -> tuple[Ragged, Ragged]:

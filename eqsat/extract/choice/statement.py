@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -19,7 +18,7 @@ from eqsat.extract.choice.columns import Choice
 from eqsat.extract.choice.kept import unit_of
 from eqsat.extract.choice.rows import alike_rows, choice_rows, cliques_of
 from eqsat.extract.choice.table import RowList, RowTable
-from eqsat.extract.ragged import Ints
+from eqsat.extract.ragged import Ints, Ragged
 from eqsat.model.deadline import tick
 
 Terms = list[tuple[int, int]]  # (variable, coefficient)
@@ -108,20 +107,17 @@ class Statement:
         self.rows.add(-math.inf, 0, [found], literals)
         return found
 
-    def any_of(self, columns: Ints, later: int | None = None) -> int:
-        """A literal that is true if one of these columns is chosen, or if `later` is."""
-        if later is None and len(columns) == 1:
+    def any_of(self, columns: Ints) -> int:
+        """A literal that is true if one of these columns is chosen."""
+        if len(columns) == 1:
             return int(columns[0])
         key = columns.tobytes()
-        if later is None and key in self._any:
-            return self._any[key]
-        found = self.true_with(cliques_of(self.choice, columns), later)
-        if later is None:
-            self._any[key] = found
-        return found
+        if key not in self._any:
+            self._any[key] = self.true_with(cliques_of(self.choice, columns))
+        return self._any[key]
 
     def true_with(self, cliques: Iterable[Sequence[int]], later: int | None = None) -> int:
-        """The same for sets of literals of which at most one is true."""
+        """A literal that is true with any of these, of each of which at most one is, or `later`."""
         tick()
         found = self.literal()
         for clique in cliques if later is None else ([later], *cliques):
@@ -206,17 +202,23 @@ class Statement:
         Of those literals that rows say to be as large as something.
         """
         size, table = len(self.upper), self.table
-        found = np.zeros(size)
-        found[list(columns)] = 1
-        below: Any = table.matrix(size).tocsc()
-        matrix = table.matrix(size)
-        told = dict(enumerate(found[: len(self.choice)].astype(int).tolist()))
+        found = [0.0] * size
+        for i in columns:
+            found[i] = 1.0
+        told = dict.fromkeys(range(len(self.choice)), 0) | dict.fromkeys(columns, 1)
+        owned = (table.value < 0) & np.isfinite(table.high)[table.terms.rows]
+        owned &= table.terms.index >= len(self.choice)
+        rows_of = Ragged.grouped(table.terms.index[owned], table.terms.rows[owned], size).tuples
+        terms, value = table.terms.tuples, table.value.tolist()
+        start, high = table.terms.start.tolist(), table.high.tolist()
         for v in range(len(self.choice), size):
-            span = slice(below.indptr[v], below.indptr[v + 1])
-            rows = below.indices[span][(below.data[span] < 0)]
-            rows = rows[np.isfinite(table.high[rows])]
-            if v in self.amounts or not len(rows):
+            if v in self.amounts or not rows_of[v]:
                 continue
-            found[v] = max(0.0, float((matrix[rows] @ found - table.high[rows]).max()))
+            for r in rows_of[v]:
+                rest = sum(
+                    c * found[u]
+                    for c, u in zip(value[start[r] : start[r + 1]], terms[r], strict=True)
+                )
+                found[v] = max(found[v], rest - high[r])
             told[v] = int(found[v])
         return told

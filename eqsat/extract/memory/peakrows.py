@@ -10,6 +10,7 @@ import numpy as np
 
 from eqsat.extract.bitsets import bits, mask
 from eqsat.extract.choice.columns import MEMORY
+from eqsat.extract.choice.rows import cliques_of
 from eqsat.extract.choice.statement import Statement, Terms
 from eqsat.extract.memory.items import FirstMaking, HeldItem, Items
 from eqsat.extract.ragged import Ints
@@ -98,7 +99,11 @@ class _Live:
         later: int | None = None
         for step in np.unique(self.step[readers])[::-1].tolist():
             tick()
-            later = found[step] = self.told.any_of(readers[self.step[readers] >= step], later)
+            seen = readers[self.step[readers] >= step]
+            news = set(readers[self.step[readers] == step].tolist())
+            cliques = cliques_of(self.told.choice, seen)
+            later = self.told.true_with([c for c in cliques if not news.isdisjoint(c)], later)
+            found[step] = later
         return found
 
 
