@@ -14,6 +14,8 @@ import pytest
 import eqsat
 from eqsat.cli import run
 from eqsat.extract import extract, least
+from eqsat.extract.goals import Outcome
+from eqsat.extract.session import Session
 from eqsat.model.stopping import Stop
 
 pytestmark = pytest.mark.skipif(
@@ -124,15 +126,16 @@ def test_out_of_memory_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
 
 
 def test_out_of_memory_in_the_solver_keeps_what_is_known(monkeypatch: pytest.MonkeyPatch):
-    solve = least.solve
-
-    def full(told: Any, weights: Any, effort: Any, hint: Any = None) -> Any:
-        if hint is None:  # no answer is known yet
-            return solve(told, weights, effort)
+    def full(*_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(least, "solve", full)
-    monkeypatch.setattr(least.Asked, "is_met", property(lambda _: False))
+    def ends(self: Session, *asked: Any) -> Outcome:
+        monkeypatch.setattr(least, "solve", full)
+        monkeypatch.setattr(least.Asked, "raise_to", lambda *_: None)
+        return answer(self, *asked)
+
+    answer = Session.answer
+    monkeypatch.setattr(Session, "answer", ends)
     found = eqsat.optimize(eqsat.read("two_packs"), target="avx512-xla")
     assert found.selection is not None
     assert found.schedule is not None
