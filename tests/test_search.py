@@ -15,7 +15,7 @@ from eqsat.extract.goals import Outcome
 from eqsat.extract.search import _never_worse, _unbeaten, extract
 from eqsat.extract.session import Session, prepare
 from eqsat.model.selection import TIME_LIMIT, Cut, GoalRequest, GoalResult, Selection
-from eqsat.model.stopping import CANDIDATE_TIME, SEARCH_TIME, WALL
+from eqsat.model.stopping import CANDIDATE_TIME, ORDER_TIME, SEARCH_TIME, WALL
 from eqsat.model.target import Fusion
 
 TIME = (GoalRequest("time"),)
@@ -84,22 +84,23 @@ def test_a_search_that_finds_nothing_in_time_gives_the_baseline_and_what_none_av
 
 
 @pytest.mark.parametrize(
-    ("answered", "cuts", "word"),
+    ("answered", "late", "cuts", "word"),
     [
-        (WALL, (), SEARCH_TIME),
-        (WALL, (Cut("groups", 3, TIME_LIMIT),), CANDIDATE_TIME),
-        ("optimal", (), "optimal"),
+        (WALL, "time", (), SEARCH_TIME),
+        (WALL, "memory", (), ORDER_TIME),
+        (WALL, "memory", (Cut("groups", 3, TIME_LIMIT),), CANDIDATE_TIME),
+        ("optimal", "", (), "optimal"),
     ],
 )
 def test_a_search_that_time_ends_says_which_step_it_was(
-    answered: str, cuts: tuple[Cut, ...], word: str, monkeypatch: pytest.MonkeyPatch
+    answered: str, late: str, cuts: tuple[Cut, ...], word: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = run_of()
     assert run.egraph is not None
     answer, selection = Session.answer, Session.selection
 
     def ends(self: Session, *asked: Any) -> Outcome:
-        return replace(answer(self, *asked), status=answered)
+        return replace(answer(self, *asked), status=answered, late=late)
 
     def cut(self: Session, *asked: Any) -> Selection:
         return replace(selection(self, *asked), cuts=cuts)
