@@ -113,7 +113,7 @@ class Questions:
     orders: whether bytes are asked about, so that each answer gets the order of least peak. known:
     per goal a bound in any order that is known already, and what proved it. quick: of a large input
     program, of whose peak nobody asks a proof. own: columns of the input program, where the fewest
-    bytes that anything fits into are asked for, whatever they cost (`leastpeak`).
+    bytes that anything fits into are asked for, whatever they cost (`leastpeak`). given: a relaxation of what is asked that is known already.
     """
 
     choice: Choice
@@ -123,6 +123,7 @@ class Questions:
     quick: bool = False
     known: Mapping[str, tuple[int, str]] = field(default_factory=dict)
     own: Ints | None = None
+    given: Relaxation | None = None
     cuts: list[Barred] = field(default_factory=list)  # circles
     alone: dict[str, Relaxation | None] = field(default_factory=dict)
     answers: list[Answer] = field(default_factory=list)  # all that were found
@@ -332,6 +333,8 @@ class Asked:
         places, small = places[useful], small.take(useful)
         if not small.has_writers:
             return None
+        if self.of.given is not None:
+            return Stage(places, small, self.of.given.among(places))
         found = relaxation(small, self.weights, self.sums)
         if found is None and self.sums:  # no proof where sums round
             found = relaxation(small, self.weights)
@@ -378,8 +381,9 @@ class Asked:
 
         Each with the cap that all answers worth no more than that are made of these columns.
         """
-        yield -1, stage.relaxed.support
         last = len(stage.relaxed.support)
+        if last or not len(stage.choice):
+            yield -1, stage.relaxed.support
         for spread in SPREADS:
             cap = int(stage.bound * (1 + spread))
             near = stage.relaxed.within(cap)

@@ -217,15 +217,16 @@ class Counterfactuals:
         if small.forced == ():
             return Least("infeasible")
         weights, caps = self.weights, dict(self.budget)
+        given = task.relaxed and task.relaxed.plus(self._rest).among(kept)
         if nearest and cap is not None:
             small = _counting(small, ~np.isin(kept, self.own))
             (goal,) = self.weights
             caps[goal] = min(cap, caps.get(goal, cap))
-            weights = {CHANGES: 1}
+            weights, given = {CHANGES: 1}, None
         limits = SearchLimits(time.monotonic() + seconds, self.seed)
         few = replace(self.assembly, choice=small)
         asks_bytes = MEMORY in {*self.budget, *(g.name for g in self.goals)}
-        asked = Questions(small, limits, few.under, orders=asks_bytes)
+        asked = Questions(small, limits, few.under, orders=asks_bytes, given=given)
         hints = (h for a in self.answers if (h := a.among(kept)) is not None)
         legal = [h for h in hints if is_legal(small, h.columns) and small.keeps(h, caps)]
         best = min(legal, key=lambda a: small.worth(a, weights), default=None)

@@ -94,16 +94,17 @@ def rounds(choice: Choice, possible: Mask) -> tuple[Ints, Ints]:
     return column, buffer
 
 
-def presolved(choice: Choice) -> Ints:
+def presolved(choice: Choice, *, in_both: bool = True) -> Ints:
     """Columns that some answer may need, ascending; nobody misses the others.
 
-    Of equal blocks a column stays where either of the same two does: it is about both.
+    in_both: of equal blocks a column stays where either of the same two does, as rows of sums over
+    blocks are about both.
     """
     kept = np.arange(len(choice))
     for _ in range(ROUNDS):
         small = choice.take(kept)
         found = _useful(small, ~needed_numbers(small).contradicts)
-        if choice.facts.blocks is not None:
+        if in_both and choice.facts.blocks is not None:
             found = in_either(found, small.image_row)
         if len(found) == len(kept):
             break

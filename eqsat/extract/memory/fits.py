@@ -187,7 +187,7 @@ class Fits:
             found = fits._within(cap)
             if len(found) < before:
                 small = fits.choice.take(found)
-                useful = presolved(small)
+                useful = presolved(small, in_both=False)
                 kept, fits = kept[found[useful]], Fits(small.take(useful))
             if not fits.choice.has_writers:
                 return kept[:0]
