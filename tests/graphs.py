@@ -5,7 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from eqsat.extract import extract
+from eqsat.extract.candidates.assemble import Assembly, choices
+from eqsat.extract.candidates.pool import Pool
+from eqsat.extract.candidates.space import Space
 from eqsat.extract.choice.columns import GOALS
+from eqsat.extract.dispatch.legality import Legality
 from eqsat.model.affine import dim
 from eqsat.model.attr import Attr
 from eqsat.model.egraph import EGraph, ENode, RuleStat
@@ -159,6 +163,14 @@ FUSIONS = {
     "clone": Fusion(members=3, clone=("all",)),
     "siblings": Fusion(members=4, multi_result=True, siblings=True),
 }
+
+
+def assembled(
+    graph: EGraph, target: Target, *, input_only: bool = False, keeps_all: bool = False
+) -> Assembly:
+    """The choice of all candidates, whatever is known."""
+    pool = Pool(Legality(Space(graph), target), input_only, keeps_all=keeps_all)
+    return choices(pool).assembled()
 
 
 def run(graph: EGraph, target: Target, *goals: GoalRequest) -> Selection:

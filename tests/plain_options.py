@@ -1,4 +1,4 @@
-"""The options of every candidate, one after the other: tests compare tables with them."""
+"""The columns of every candidate, one after the other: tests compare tables with them."""
 
 from __future__ import annotations
 
@@ -7,28 +7,61 @@ from collections.abc import Mapping
 from functools import cached_property
 from itertools import combinations
 from operator import le
+from typing import NamedTuple
 
 from eqsat.extract.candidates.dominance import OTHERS
 from eqsat.extract.candidates.groups import Candidate
-from eqsat.extract.candidates.space import Moment
-from eqsat.extract.candidates.timetable import BEGIN
-from eqsat.extract.candidates.sources import EXTRAS, Variant, Variants, group_of
-from eqsat.extract.dispatch.prices import UNASKED
+from eqsat.extract.candidates.sources import EXTRAS, Sources, group_of
+from eqsat.extract.choice.columns import Choice
 from eqsat.extract.choice.linear import Dispatches, RelayoutBytes, Ties, Time, added, kernels
+from eqsat.extract.dispatch.prices import UNASKED
 from eqsat.model.deadline import tick
 
 
-def plain_options(variants: Variants) -> tuple[Variant, ...]:
-    """The options without regard to when they run, found without arrays."""
-    sides = variants.pool, variants.costs, variants.candidates, variants.goals
-    return _Plain(*sides).timeless
+class Variant(NamedTuple):
+    """A candidate with the buffers it writes."""
+
+    candidate: Candidate
+    adds: tuple[int, ...]  # to each goal that is a sum
+    reads: frozenset[int]  # those that are not there from the start
+    resident: frozenset[int]
+    writes: tuple[int, ...]
+    exclusive: frozenset[int]
+    is_conversion: bool
+
+    @property
+    def key(self) -> tuple[tuple[int, ...], ...]:
+        """A total order by what it is."""
+        return self.writes, self.candidate.members, self.candidate.reads
 
 
-class _Plain(Variants):
-    @cached_property
-    def timeless(self) -> tuple[Variant, ...]:
-        """The options without regard to when they run; each is at the begin."""
-        return tuple(v for c in self.candidates for v in self._of(c))
+def listed(sources: Sources, choice: Choice) -> list[Variant]:
+    """The columns of a choice one by one."""
+    sides = (choice.reads, choice.resident, choice.writes, choice.exclusive)
+    parts = zip(*(s.tuples for s in sides), strict=True)
+    return [
+        Variant(
+            sources.candidates[int(choice.candidate[i])],
+            tuple(choice.adds[i].tolist()),
+            frozenset(reads),
+            frozenset(kept),
+            tuple(sorted(writes)),
+            frozenset(held),
+            bool(choice.is_conversion[i]),
+        )
+        for i, (reads, kept, writes, held) in enumerate(parts)
+    ]
+
+
+def plain_options(sources: Sources) -> list[Variant]:
+    """What candidates may write, found without arrays."""
+    return _Plain(sources.pool, sources.costs, sources.candidates, sources.goals).every
+
+
+class _Plain(Sources):
+    @property
+    def every(self) -> list[Variant]:
+        return [v for c in self.candidates.candidates for v in self._of(c)]
 
     def _of(self, c: Candidate) -> list[Variant]:
         tick()
@@ -48,7 +81,9 @@ class _Plain(Variants):
             if owed and not owed <= {space.value[b] for b in writes}:
                 continue
             adds = self._adds(c, writes, self._time_ps(c, extra), fixed)
-            found += [Variant(c, BEGIN, adds, *s, writes, exclusive, convert) for s in sides]
+            found += [
+                Variant(c, adds, *s, tuple(sorted(writes)), exclusive, convert) for s in sides
+            ]
         return found
 
     def _sides(self, reads: frozenset[int]) -> list[tuple[frozenset[int], frozenset[int]]]:
@@ -96,7 +131,7 @@ class _Plain(Variants):
     def read(self) -> frozenset[int]:
         """Buffers some candidate or the caller reads."""
         space = self.pool.space
-        reads = {space.buffer[r] for c in self.candidates for r in c.reads}
+        reads = {space.buffer[r] for c in self.candidates.candidates for r in c.reads}
         return frozenset(reads | set(space.roots))
 
     def _extra_sets(
@@ -153,10 +188,10 @@ class _Plain(Variants):
 
 
 def plain_undominated(variants: list[Variant]) -> list[Variant]:
-    """Drop an option if another at its moment writes the same, reads no more, and is as good."""
-    buckets: dict[tuple[Moment, frozenset[int]], list[Variant]] = {}
+    """Drop an option if another one writes the same, reads no more, and is as good."""
+    buckets: dict[frozenset[int], list[Variant]] = {}
     for v in variants:
-        buckets.setdefault((v.moment, frozenset(v.writes)), []).append(v)
+        buckets.setdefault(frozenset(v.writes), []).append(v)
     found = []
     for bucket in buckets.values():
         tick()
@@ -165,7 +200,7 @@ def plain_undominated(variants: list[Variant]) -> list[Variant]:
 
 
 def _best(bucket: list[Variant]) -> list[Variant]:
-    """Of options that write the same at one moment: those no other one dominates.
+    """Of options that write the same: those no other one dominates.
 
     One dominates another if it needs no more, blocks no more and costs no more. Needs are bits of
     one number here, and in the order of this list an earlier one is known to be as fast; of equals

@@ -1,25 +1,111 @@
-"""Random extraction problems, small enough to try every answer (for the tests of the search)."""
+"""Random choices, small enough to try every answer (for the tests of the search).
+
+What an answer is and what it is worth is told here without the product's rows and checks.
+"""
 
 from __future__ import annotations
 
+import math
 import random
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from graphlib import CycleError, TopologicalSorter
+from typing import NamedTuple
 
-from eqsat.extract.solve.problem import Answer, ExtractionProblem, Option
+import numpy as np
+
+from eqsat.extract.choice.columns import MEMORY, Answer, Choice, Facts
+from eqsat.extract.choice.cpsat import Effort, Solution, solve
+from eqsat.extract.choice.linear import OWN
+from eqsat.extract.choice.relax import Relaxation, relaxation
+from eqsat.extract.choice.statement import Statement
+from eqsat.extract.least import Questions, SearchLimits
+from eqsat.extract.memory.bestorder import best_order
+from eqsat.extract.memory.dispatchgraph import graph_of
+from eqsat.extract.memory.items import Items
+from eqsat.extract.memory.peakrows import InAnyOrder, under_an_order
+from eqsat.extract.ragged import Ints, Ragged
 
 Values = tuple[int, ...]
+Columns = tuple[int, ...]  # of an answer, ascending
+EFFORT = Effort(seconds=20.0, seed=0)
 
 
-def random_problem(seed: int) -> ExtractionProblem:
-    """Buffers in layers, each with a few writers of the layers before; some write two."""
+class Column(NamedTuple):
+    """A column as it is listed; `computes` are what it writes if nothing else is said."""
+
+    adds: Values
+    reads: Values
+    writes: Values
+    exclusive: Values = ()
+    resident: Values = ()
+    computes: Values | None = None
+    step: int = 0
+
+
+def choice_of(
+    columns: Sequence[Column],
+    nbytes: Mapping[int, int],
+    roots: Iterable[int],
+    fixed_bytes: int = 0,
+    *,
+    value_of: Mapping[int, int] | None = None,
+    linear: tuple[str, ...] = tuple(OWN),
+    is_ordered: bool = False,
+) -> Choice:
+    """Buffers and values are numbered alike; values of weights are there from the start."""
+    value_of = dict(value_of or {})
+    held = {b for c in columns for b in c.resident}
+    span = 1 + max([*nbytes, *value_of.values(), *(v for c in columns for v in c.computes or ())])
+    values = np.array([value_of.get(b, b) for b in range(span)], dtype=np.int64)
+    source = np.zeros(span, dtype=bool)
+    source[[values[b] for b in held]] = True
+    none = np.arange(0)
+    facts = Facts(
+        linear,
+        np.array([nbytes.get(b, 0) for b in range(span)], dtype=np.int64),
+        fixed_bytes,
+        roots=np.array(sorted(roots), dtype=np.int64),
+        needed=none,
+        served=none,
+        value_of=values,
+        is_source=source,
+        times=np.ones(span, dtype=np.int64),
+    )
+    count = len(columns)
+    return Choice(
+        facts,
+        np.array([c.adds for c in columns]).reshape(count, len(linear)),
+        reads=Ragged.of([c.reads for c in columns]),
+        resident=Ragged.of([c.resident for c in columns]),
+        writes=Ragged.of([c.writes for c in columns]),
+        exclusive=Ragged.of([c.exclusive for c in columns]),
+        computes=Ragged.of([c.writes if c.computes is None else c.computes for c in columns]),
+        serves=Ragged.of([()] * count),
+        candidate=np.arange(count),
+        extras=Ragged.of([()] * count),
+        is_asked=np.ones(count, dtype=bool),
+        is_conversion=np.zeros(count, dtype=bool),
+        last=np.full(count, -1),
+        key=np.arange(count),
+        image=np.full(count, -1),
+        step=np.array([c.step for c in columns]) if is_ordered else None,
+    )
+
+
+def random_choice(seed: int, *, is_ordered: bool = True, some_held: bool = False) -> Choice:
+    """Buffers in layers, each with a few writers of the layers before; some write two.
+
+    Weight 6 may be made in the run as well. some_held: most columns hold exclusive numbers.
+    """
     rng = random.Random(seed)
     buffers = list(range(rng.randint(2, 6)))
-    weights = [100, 101]
-    step = {b: 2 * b for b in buffers}
-    options: list[Option] = []
+    weights = [6, 7]
+    columns: list[Column] = []
     for b in buffers:
         for _ in range(rng.randint(1, 3)):
-            reads = tuple(sorted(rng.sample(buffers[:b], rng.randint(0, min(b, 2)))))
+            reads = rng.sample(buffers[:b], rng.randint(0, min(b, 2)))
             writes = [b]
             if rng.random() < 0.3 and b:
                 extra = rng.choice(buffers[:b])
@@ -27,33 +113,183 @@ def random_problem(seed: int) -> ExtractionProblem:
                     writes.append(extra)
             resident = tuple(w for w in weights if rng.random() < 0.2)
             exclusive = (rng.randint(0, 9),) if rng.random() < 0.2 else ()
-            late = rng.randint(0, 1)
+            if some_held:
+                exclusive = tuple(sorted(rng.sample(range(5), rng.choice((0, 1, 1, 2)))))
             adds = (rng.randint(1, 20), rng.randint(0, 3), 1)
-            writes = tuple(sorted(writes))
-            options.append(Option(step[b] + late, adds, reads, resident, writes, exclusive))
-    options.sort(key=lambda o: (o.step, o.writes, o.reads, o.adds))
-    roots = tuple(sorted(rng.sample(buffers, rng.randint(1, min(2, len(buffers))))))
+            if rng.random() < 0.15 and 6 not in resident:
+                reads.append(6)
+            sides = tuple(sorted(reads)), tuple(sorted(writes)), exclusive, resident
+            columns.append(Column(adds, *sides, step=2 * b + 1 + rng.randint(0, 1)))
+    if rng.random() < 0.5:
+        columns.append(Column((rng.randint(1, 5), 0, 1), (), (6,), step=0))
+    columns.sort(key=lambda c: (c.step, c.writes, c.reads, c.adds))
+    roots = rng.sample(buffers, rng.randint(1, min(2, len(buffers))))
     nbytes = {b: rng.choice((4, 8, 64, 100)) for b in (*buffers, *weights)}
-    return ExtractionProblem(tuple(options), nbytes, roots, 16, ())
+    return choice_of(columns, nbytes, roots, 16, is_ordered=is_ordered)
 
 
-def every_answer(problem: ExtractionProblem) -> set[Answer]:
-    """All legal answers without useless options, by trying every writer of what is needed."""
-    found: set[Answer] = set()
+# ---- every answer --------------------------------------------------------------------------------
+def every_answer(choice: Choice) -> set[Columns]:
+    """All legal answers without useless columns, by trying every writer of what is needed."""
+    writers, roots = choice.writers.tuples, set(choice.facts.roots.tolist())
+    reads, writes = choice.reads.tuples, choice.writes.tuples
+    found: set[Columns] = set()
+    seen: set[frozenset[int]] = set()
 
     def extend(chosen: frozenset[int]) -> None:
-        written = {b for i in chosen for b in problem.options[i].writes}
-        reads = {b for i in chosen for b in problem.options[i].reads}
-        missing = sorted((reads | set(problem.roots)) - written)
-        if not missing:
-            if problem.is_legal(tuple(sorted(chosen))):
-                found.add(problem.pruned(tuple(sorted(chosen))))
+        if chosen in seen:
             return
-        for w in problem.writers.get(missing[0], []):
+        seen.add(chosen)
+        written = [b for i in chosen for b in writes[i]]
+        held = [n for i in chosen for n in choice.exclusive.tuples[i]]
+        if len(set(written)) < len(written) or len(set(held)) < len(held):
+            return
+        missing = sorted(({b for i in chosen for b in reads[i]} | roots).difference(written))
+        if not missing:
+            found.add(tuple(sorted(useful(choice, chosen))))
+            return
+        for w in writers[missing[0]]:
             extend(chosen | {w})
 
     extend(frozenset())
-    return {a for a in found if problem.is_legal(a)}
+    return {a for a in found if keeps_the_rules(choice, a)}
+
+
+def useful(choice: Choice, chosen: Iterable[int]) -> set[int]:
+    """Those of the chosen columns that a root is made from."""
+    writer = {b: i for i in chosen for b in choice.writes.tuples[i]}
+    found, waiting = set[int](), [writer[r] for r in choice.facts.roots.tolist()]
+    while waiting:
+        i = waiting.pop()
+        if i not in found:
+            found.add(i)
+            waiting += [writer[b] for b in choice.reads.tuples[i]]
+    return found
+
+
+def keeps_the_rules(choice: Choice, columns: Sequence[int]) -> bool:
+    """What is read or a result is written, once and before; nothing is held twice."""
+    counts = Counter(b for i in columns for b in choice.writes.tuples[i])
+    held = Counter(n for i in columns for n in choice.exclusive.tuples[i])
+    needed = {b for i in columns for b in choice.reads.tuples[i]} | set(choice.facts.roots.tolist())
+    kept = {b for i in columns for b in choice.resident.tuples[i]}
+    is_once = all(n == 1 for n in (*counts.values(), *held.values()))
+    return (
+        is_once and needed <= counts.keys() and kept.isdisjoint(counts)
+        and has_order(choice, columns) and serves(choice, columns)
+    )  # fmt: skip
+
+
+def has_order(choice: Choice, columns: Sequence[int]) -> bool:
+    """Whether they do not wait for each other; under an order whether they keep it."""
+    writer = {b: i for i in columns for b in choice.writes.tuples[i]}
+    before = {i: {writer[b] for b in choice.reads.tuples[i] if b in writer} for i in columns}
+    if choice.step is not None:
+        return all(choice.step[w] < choice.step[i] for i, some in before.items() for w in some)
+    try:
+        TopologicalSorter(before).prepare()
+    except CycleError:
+        return False
+    return True
+
+
+def serves(choice: Choice, columns: Sequence[int]) -> bool:
+    """Whether one of the forced columns is chosen, and a buffer of it read or a result."""
+    if choice.forced is None:
+        return True
+    wanted = {b for i in columns for b in choice.reads.tuples[i]} | set(choice.facts.roots.tolist())
+    return any(i in columns and wanted & set(buffers) for i, buffers in choice.forced)
+
+
+# ---- what answers are worth ----------------------------------------------------------------------
+def peak(choice: Choice, columns: Columns) -> int:
+    """Bytes of the worst step; without steps that of the best order there is."""
+    if choice.step is None:
+        best = best_order(graph_of(choice, columns))  # `test_order` has it by brute force
+        assert best.is_proven
+        return best.peak_bytes
+    step, roots = choice.step.tolist(), set(choice.facts.roots.tolist())
+    first = {b: step[i] for i in columns for b in choice.writes.tuples[i]}
+    last = dict(first)
+    for i in columns:
+        for b in choice.reads.tuples[i]:
+            last[b] = max(last[b], step[i])
+    nbytes = choice.facts.nbytes.tolist()
+    worst = max(
+        sum(nbytes[b] for b in first.keys() - roots if first[b] <= now <= last[b])
+        for now in {0, *first.values()}
+    )
+    kept = {b for i in columns for b in choice.resident.tuples[i]}
+    return choice.facts.fixed_bytes + sum(nbytes[b] for b in kept) + worst
+
+
+def value(choice: Choice, goal: str, columns: Columns) -> int:
+    if goal == MEMORY:
+        return peak(choice, columns)
+    at = choice.facts.linear.index(goal)
+    return sum(int(choice.adds[i, at]) for i in columns)
+
+
+def worth(choice: Choice, weights: Mapping[str, int], columns: Columns) -> int:
+    return sum(w * value(choice, g, columns) for g, w in weights.items())
+
+
+# ---- the product, asked --------------------------------------------------------------------------
+def stated(choice: Choice, weights: Mapping[str, int], caps: Mapping[str, int]) -> Statement:
+    """The question as rows, those of bytes among them where they are asked about."""
+    told = Statement(choice)
+    if MEMORY in {*weights, *caps}:
+        bytes_of(choice, caps)(told)
+    for goal, cap in caps.items():
+        told.cap(goal, cap)
+    return told
+
+
+def bytes_of(
+    choice: Choice, caps: Mapping[str, int], *, pairs: bool = False
+) -> Callable[[Statement], None]:
+    """Rows of bytes: exact under an order, else a lower bound."""
+    if choice.step is not None:
+        return lambda told: under_an_order(told, caps)
+    return InAnyOrder(Items(choice), caps, pairs=pairs)
+
+
+def solved(
+    choice: Choice, weights: Mapping[str, int], caps: Mapping[str, int] | None = None
+) -> Solution:
+    """By one solve, without cuts."""
+    return solve(stated(choice, weights, caps or {}), weights, EFFORT)
+
+
+def relaxed(
+    choice: Choice, weights: Mapping[str, int], caps: Mapping[str, int] | None = None
+) -> Relaxation | None:
+    return relaxation(choice, weights, caps, bytes_of(choice, caps or {}))
+
+
+def questions(choice: Choice, seconds: float = math.inf) -> Questions:
+    """About a choice without an order."""
+    return Questions(choice, SearchLimits(seconds, 0), lambda answer: under(choice, answer))
+
+
+def under(choice: Choice, answer: Answer) -> tuple[Choice, Ints]:
+    """Each column once, behind the last of the answer's that writes what it reads."""
+    place = {i: n + 1 for n, i in enumerate(answer.columns)}
+    at = {b: place[i] for i in answer.columns for b in choice.writes.tuples[i]}
+    steps = np.array(
+        [
+            place.get(i, 1 + max([at.get(b, 0) for b in reads], default=0))
+            for i, reads in enumerate(choice.reads.tuples)
+        ]
+    )
+    order = np.argsort(steps, kind="stable")
+    return replace(choice.take(order), step=steps[order]), order
+
+
+def sets_of(count: int) -> Iterator[Columns]:
+    """Every set of so many columns."""
+    for bits in range(1 << count):
+        yield tuple(i for i in range(count) if bits >> i & 1)
 
 
 def best_of(values: Iterable[Values]) -> set[Values]:

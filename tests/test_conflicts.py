@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 
 import eqsat
 from eqsat.extract.conflict import Budgets
-from eqsat.extract.everyorder import EveryOrder
-from eqsat.extract.ordered import SearchLimits
 from eqsat.extract.session import prepare
 from eqsat.lang.programs import load_program
 from eqsat.model.diag import EqsatError
@@ -81,7 +77,7 @@ def test_without_time_nothing_is_claimed(tied: Program):
     run = eqsat.optimize(tied, target="avx512-xla", settings=FORCED, stop_after="egraph")
     assert run.egraph is not None
     session = prepare(run.egraph, run.target, (GoalRequest("time"),))
-    every = EveryOrder.of(session.assembly, {}, SearchLimits(math.inf, 0))
-    budgets = Budgets(session.assembly, every, {"memory": 1 << 40, "time": 1 << 40}, 0.0)
+    budgets = Budgets(session.questions(0.0), {"memory": 1 << 40, "time": 1 << 40})
+    assert not any(need.is_exact for need in budgets.alone.values() if need is not None)
     assert budgets.impossible == []
     assert budgets.conflict() == ()

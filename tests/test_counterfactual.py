@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import random
-import time
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from problems import every_answer, random_problem
+from graphs import assembled
+from problems import Columns, every_answer, random_choice, serves
+from problems import questions as questions_of
+from problems import value as value_of
 
 import eqsat
 from eqsat.extract.ask.counterfactual import Counterfactuals, counterfactuals
-from eqsat.extract.candidates.assemble import assemble
-from eqsat.extract.candidates.space import Space
-from eqsat.extract.solve.goals import Search
-from eqsat.extract.solve.objective import Objective
-from eqsat.extract.solve.problem import Answer, ExtractionProblem
+from eqsat.extract.memory.bestorder import in_best_order
 from eqsat.lang.programs import parse_program
 from eqsat.model.price import (
     AT_LEAST,
@@ -31,30 +29,23 @@ from eqsat.model.price import (
 GOALS = ("time", "memory", "dispatches")
 
 
-def serves(problem: ExtractionProblem, answer: Answer, forced) -> bool:
-    """Whether one of the forced options is chosen, and a buffer of it read or a result."""
-    reads = {b for i in answer for b in problem.options[i].reads} | set(problem.roots)
-    return any(i in answer and reads & set(buffers) for i, buffers in forced)
-
-
 @pytest.mark.parametrize("seed", range(30))
-def test_a_forced_option_has_the_price_that_brute_force_finds(seed: int):
-    problem = random_problem(seed)
+def test_a_forced_column_has_the_price_that_brute_force_finds(seed: int):
+    choice = random_choice(seed, is_ordered=False)
     rng = random.Random(seed)
-    some = rng.sample(range(len(problem.options)), min(2, len(problem.options)))
-    forced = tuple((i, (rng.choice(problem.options[i].writes),)) for i in sorted(some))
-    asked = replace(problem, forced=forced)
-    goal = rng.choice(GOALS)
-    search = Search(asked, {}, time.monotonic() + 10, 0)
-    found = search.minimise(Objective({goal: 1}, {}), None, 10)
-    want = [a for a in every_answer(problem) if serves(problem, a, forced)]
+    some = rng.sample(range(len(choice)), min(2, len(choice)))
+    forced = tuple((i, (rng.choice(choice.writes.tuples[i]),)) for i in sorted(some))
+    asked, goal = replace(choice, forced=forced), rng.choice(GOALS)
+    found = questions_of(asked).least({goal: 1}, {})
+    want = [a for a in every_answer(choice) if serves(asked, a)]
+    assert set(want) == every_answer(asked)
     if not want:
         assert found.status == "infeasible"
         return
     assert found.status == "optimal"
-    assert found.answer is not None
-    assert serves(problem, found.answer, forced)
-    assert problem.value(goal, found.answer) == min(problem.value(goal, a) for a in want)
+    assert found.best is not None
+    assert serves(asked, found.best.columns)
+    assert choice.value(goal, found.best) == min(value_of(choice, goal, a) for a in want)
 
 
 SMALL = {
@@ -77,6 +68,16 @@ d = generic(b, loops=[64, 64], maps=[[d0, d1]], body=tanh(x0))
 return c, d
 """
 SEEN: dict[str, tuple[eqsat.Run, Counterfactuals]] = {}
+
+WORTH: dict[tuple[int, str, Columns], int] = {}
+
+
+def value(c: Counterfactuals, goal: str, answer: Columns) -> int:
+    """Of memory that of the best order; `SEEN` keeps the choices apart."""
+    key = id(c.choice), goal, answer
+    if key not in WORTH:
+        WORTH[key] = value_of(c.choice, goal, answer)
+    return WORTH[key]
 
 
 def opened(name: str, **request: Any) -> tuple[eqsat.Run, Counterfactuals]:
@@ -102,14 +103,14 @@ def questions(run: eqsat.Run) -> list[Question]:
     return asked + [Question(kind, c) for kind in ("written", "inside") for c in classes]
 
 
-def makes(c: Counterfactuals, answer: Answer, question: Question) -> bool:
+def makes(c: Counterfactuals, answer: Columns, question: Question) -> bool:
     """Whether an answer makes the choice; by its groups, not by what the search builds on."""
-    space, options = c.assembly.pool.space, c.problem.options
-    read = {b for i in answer for b in options[i].reads} | set(space.roots)
+    space, reads, writes = c.assembly.space, c.choice.reads.tuples, c.choice.writes.tuples
+    read = {b for i in answer for b in reads[i]} | set(space.roots)
     for i in answer:
-        members = c.assembly.candidates[i].members
+        members = c.assembly.candidate(i).members
         seen = depends(c, members, question)
-        useful = read.intersection(options[i].writes)
+        useful = read.intersection(writes[i])
         if question.kind == "without":
             if question.subject in members:
                 return False
@@ -121,10 +122,10 @@ def makes(c: Counterfactuals, answer: Answer, question: Question) -> bool:
     return question.kind == "without"
 
 
-def written(c: Counterfactuals, option: int, eclass: int) -> bool:
-    """Whether an option writes the value of a class, in whatever layout."""
-    value = c.assembly.pool.space.value
-    return any(value[b] == value[eclass] for b in c.problem.options[option].writes)
+def written(c: Counterfactuals, column: int, eclass: int) -> bool:
+    """Whether a column writes the value of a class, in whatever layout."""
+    value = c.assembly.space.value
+    return any(value[b] == value[eclass] for b in c.choice.writes.tuples[column])
 
 
 def depends(c: Counterfactuals, members: tuple[int, ...], question: Question) -> set[int]:
@@ -162,13 +163,13 @@ EVERY = [(n, g) for n in SMALL for g in ("time", "memory") if (n, g) not in OF_O
 def test_every_price_of_a_program_is_exact(name: str, goal: str):
     run, c = opened(name, goals=(goal, *(g for g in GOALS if g != goal)))
     assert run.selection
-    answers = every_answer(c.problem)
+    answers = every_answer(c.choice)
     chosen = run.selection.goal(goal).value
-    assert min(c.problem.value(goal, a) for a in answers) == chosen
+    assert min(value(c, goal, a) for a in answers) == chosen
     asked = [q for q in questions(run) if not c.assembly.pool.is_ahead_node(q.subject)]
     for question, price in zip(asked, c.prices(asked, 30.0), strict=True):
         made = [a for a in answers if makes(c, a, question)]
-        best = min((c.problem.value(goal, a) for a in made), default=None)
+        best = min((value(c, goal, a) for a in made), default=None)
         want = (NOT_ADMISSIBLE, None) if best is None else (EXACT, best - chosen)
         assert (price.status, price.delta) == want, question
     assert {q.kind for q in asked} == {"node", "without", "written", "inside"}
@@ -179,7 +180,7 @@ def test_what_ties_has_a_reason_and_the_price_of_later_goals(name: str):
     run, c = opened(name, goals=("time", "memory", "dispatches"))
     assert run.selection
     chosen = {g: run.selection.goal(g).value for g in GOALS}
-    answers = [a for a in every_answer(c.problem) if c.problem.value("time", a) == chosen["time"]]
+    answers = [a for a in every_answer(c.choice) if value(c, "time", a) == chosen["time"]]
     asked = [q for q in questions(run) if not c.assembly.pool.is_ahead_node(q.subject)]
     for question, price in zip(asked, c.prices(asked, 30.0), strict=True):
         assert (price.tie is not None) == (price.delta == 0), question
@@ -188,7 +189,7 @@ def test_what_ties_has_a_reason_and_the_price_of_later_goals(name: str):
         assert price.tie.why in WHYS
         made = [a for a in answers if makes(c, a, question)]
         assert made
-        best = min(c.ties.values(a) for a in made)
+        best = min(c.ties.values(in_best_order(c.choice, a)) for a in made)
         later = dict(zip(GOALS[1:], best, strict=True))
         least = next((g for g, v in later.items() if v != chosen[g]), "")
         if not least:  # else what is known is an upper bound
@@ -215,10 +216,10 @@ def test_without_time_a_price_is_a_bound_that_holds():
 def test_prices_of_weighted_goals_are_shares_of_the_sum():
     run, c = opened("keep", goals=("time:1", "memory:3"))
     assert c.goal == WEIGHTED
-    answers = every_answer(c.problem)
+    answers = every_answer(c.choice)
 
-    def worth(answer: Answer) -> int:
-        return sum(w * c.problem.value(g, answer) for g, w in c.weights.items())
+    def worth(answer: Columns) -> int:
+        return sum(w * value(c, g, answer) for g, w in c.weights.items())
 
     assert run.selection
     chosen = sum(w * run.selection.goal(g).value for g, w in c.weights.items())
@@ -237,11 +238,11 @@ def test_prices_keep_the_budgets():
     budget = {"memory": least.selection.goal("memory").value}
     run, c = opened("several", budget=budget)
     assert run.selection
-    answers = [a for a in every_answer(c.problem) if c.problem.peak_bytes(a) <= budget["memory"]]
+    answers = [a for a in every_answer(c.choice) if value(c, "memory", a) <= budget["memory"]]
     asked = questions(run)
     for question, price in zip(asked, c.prices(asked, 30.0), strict=True):
         made = [a for a in answers if makes(c, a, question)]
-        best = min((c.problem.value("time", a) for a in made), default=None)
+        best = min((value(c, "time", a) for a in made), default=None)
         chosen = run.selection.goal("time").value
         want = (NOT_ADMISSIBLE, None) if best is None else (EXACT, best - chosen)
         assert (price.status, price.delta) == want, question
@@ -250,5 +251,4 @@ def test_prices_keep_the_budgets():
 def test_a_question_is_asked_of_dominated_dispatches_as_well():
     run, c = opened("several")
     assert run.egraph
-    free = assemble(Space(run.egraph), run.target, input_only=False)
-    assert len(c.problem.options) > len(free.problem.options)
+    assert len(c.choice) > len(assembled(run.egraph, run.target).choice)

@@ -7,21 +7,21 @@ from functools import cache
 
 import numpy as np
 import pytest
+from problems import questions
 
 import eqsat
 from eqsat.extract import search
 from eqsat.extract.blocks import ONE, TWO, Rolled, rolled
 from eqsat.extract.candidates.assemble import choices
-from eqsat.extract.candidates.free import unordered
-from eqsat.extract.candidates.freeoptions import FreeOptions
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
-from eqsat.extract.candidates.sources import Variants
 from eqsat.extract.check import check
-from eqsat.extract.dispatch.legality import Legality
-from eqsat.extract.solve.freerows import free_relaxation
+from eqsat.extract.choice.columns import Choice
+from eqsat.extract.choice.legal import is_legal
 from eqsat.extract.choice.linear import linear_goals
-from eqsat.extract.whole import unrolled_options
+from eqsat.extract.choice.relax import relaxation
+from eqsat.extract.dispatch.legality import Legality
+from eqsat.extract.whole import unrolled_assembly
 from eqsat.lang.programs import parse_program
 from eqsat.model.egraph import EGraph
 from eqsat.model.selection import GoalRequest, Selection
@@ -29,7 +29,6 @@ from eqsat.model.target import Target
 from eqsat.ops.spelling.chains import merge_elementwise
 from eqsat.saturate import saturate
 from tests.equal_layers import CASES, LAYER, RULES, TARGETS, graph_of, small
-from tests.test_survivors import least
 
 REPEATING = ("nothing differs", "a result of every layer", "a weight of all but one")
 GOALS = ("time", "memory", "dispatches")
@@ -129,18 +128,15 @@ def test_a_budget_that_nothing_keeps_is_refused_by_all_layers():
 
 
 # ---- the bound -----------------------------------------------------------------------------------
-def priced(found: FreeOptions, seed: int) -> FreeOptions:
-    """Each option at a price of its own, which its images share."""
-    blocks = found.problem.blocks
-    assert blocks is not None
+def priced(found: Choice, seed: int) -> Choice:
+    """Each column at a price of its own, which its images share."""
+    assert found.facts.blocks is not None
     price = np.random.default_rng(seed).integers(1, 1000, len(found))
-    for i in np.flatnonzero(blocks.image >= 0).tolist():
-        price[blocks.image[i]] = price[i]
-    times = np.where(blocks.last == TWO, blocks.count, 1)
-    adds = found.table.adds.copy()
-    adds[:, 0] = price * times
-    table = replace(found.table, adds=adds)
-    return replace(found, table=table, problem=replace(found.problem, adds=adds))
+    first = np.flatnonzero(found.image_row >= 0)
+    price[found.image_row[first]] = price[first]
+    adds = found.adds.copy()
+    adds[:, 0] = price * np.where(found.last == TWO, found.facts.blocks.count, 1)
+    return replace(found, adds=adds)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -151,12 +147,15 @@ def test_the_bound_holds_where_blocks_differ(seed: int, target: str):
     roll = short_of(graph)
     space = Space(roll.short, there.padding, roll)
     pool = Pool(Legality(space, there), False, frozenset(GOALS))
-    variants = choices(pool, linear_goals(GOALS)).variants
-    found = priced(FreeOptions.of(variants), seed)
-    relaxed = free_relaxation(found.problem, tuple(variants.goals), {"time": 1})
+    short = choices(pool, linear_goals(GOALS)).assembled()
+    short = replace(short, choice=priced(short.choice, seed))
+    relaxed = relaxation(short.choice, {"time": 1})
     assert relaxed is not None
     whole = replace(pool, legality=Legality(Space(graph, there.padding), there))
-    options = [o for v in found.objects() for o in unrolled_options(whole, roll, v)]
-    every = Variants(whole, variants.costs, (), variants.goals, tuple(options))
-    best = least(unordered(every, options), {"time": 1}, {})
-    assert 0 < relaxed.bound <= best
+    every = unrolled_assembly(short, whole, roll).choice
+    best = questions(every).least({"time": 1}, {})
+    assert best.status == "optimal"
+    assert 0 < relaxed.bound <= best.bound
+    alike = questions(short.choice).least({"time": 1}, {})
+    assert alike.best is not None and is_legal(short.choice, alike.best.columns)
+    assert short.choice.value("time", alike.best) >= best.bound

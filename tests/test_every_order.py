@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-import math
 import random
 from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import pytest
+from problems import Column, choice_of, questions
 
 import eqsat
-from eqsat.extract import extract
-from eqsat.extract.everyorder import circle
-from eqsat.extract.order import best_order, graph_of
-from eqsat.extract.solve.anyorder import any_order
-from eqsat.extract.solve.goals import Search
-from eqsat.extract.solve.objective import Objective
-from eqsat.extract.solve.problem import ExtractionProblem, Option
+from eqsat.extract import extract, least
+from eqsat.extract.choice.circles import circle
+from eqsat.extract.choice.legal import is_legal
+from eqsat.extract.memory.bestorder import best_order, in_best_order
+from eqsat.extract.memory.dispatchgraph import graph_of
 from eqsat.lang.programs import parse_program
 from eqsat.lang.rulesets import load_rulesets
 from eqsat.lang.settings import override
 from eqsat.lang.targets import load_target
 from eqsat.model.program import Builder, Program
 from eqsat.model.selection import GoalRequest, Selection
-from eqsat.model.stopping import ORDER_TIME
+from eqsat.model.stopping import SEARCH_TIME
 from eqsat.ops.spelling.chains import merge_elementwise
 from eqsat.saturate import saturate
 from tests.test_fuzz import SETTINGS, Maker
@@ -118,42 +118,49 @@ def test_shuffled_programs_have_the_same_values(seed: int, first: str):
     assert len(proven) == 2 and proven[0] == proven[1]
 
 
-def test_dispatches_that_wait_for_each_other_are_barred_as_a_kind():
-    def option(adds: int, reads: tuple[int, ...], writes: tuple[int, ...]) -> Option:
-        return Option(0, (adds, 0, 1), reads, (), writes, ())
+def test_dispatches_that_wait_for_each_other_are_cut_as_a_kind():
+    def column(time: int, reads: tuple[int, ...], writes: tuple[int, ...]) -> Column:
+        return Column((time, 0, 1), reads, writes)
 
-    options = (
-        option(1, (1,), (0,)),  # two ways to make 0 from 1
-        option(2, (1,), (0,)),
-        option(1, (0,), (1,)),
-        option(3, (0,), (1, 2)),
-        option(50, (), (0,)),
+    columns = (
+        column(1, (1,), (0,)),  # two ways to make 0 from 1
+        column(2, (1,), (0,)),
+        column(1, (0,), (1,)),
+        column(3, (0,), (1, 2)),
+        column(50, (), (0,)),
     )
-    nbytes = dict.fromkeys(range(3), 8)
-    steps = ExtractionProblem(options, nbytes, (0, 1), 0, ())
-    computes = tuple(o.writes for o in options)
-    problem = any_order(steps, computes, {b: b for b in nbytes}, frozenset())
-    assert problem.is_legal((0, 2))  # but for the order
+    choice = choice_of(columns, dict.fromkeys(range(3), 8), (0, 1))
+    assert is_legal(choice, (0, 2))  # but for the order
     with pytest.raises(ValueError, match="wait for each other"):
-        best_order(graph_of(problem, (0, 2)))
-    barred = circle(problem, (0, 2))
+        best_order(graph_of(choice, (0, 2)))
+    assert in_best_order(choice, (0, 2)) is None
+    assert circle(choice, (2, 4)) is None
+    barred = circle(choice, (0, 2))
+    assert barred is not None
     assert sorted(barred[0]) == [0, 1, 2, 3] and barred[1] == 1
-    for kept in (problem, problem.restricted(tuple(range(5)))):
-        search = Search(replace(kept, barred=(barred,)), {}, math.inf, 0)
-        found = search.minimise(Objective({"time": 1}, {}), None, 5.0)
-        assert (found.status, found.answer, found.bound) == ("optimal", (2, 4), 51)
-    assert replace(problem, barred=(barred,)).restricted((2, 3, 4)).barred == (((0, 1), 1),)
+    cut = replace(choice, barred=(barred,))
+    for some in (choice, cut):
+        found = questions(some).least({"time": 1}, {})
+        assert found.best is not None
+        assert (found.status, found.best.columns, found.bound) == ("optimal", (4, 2), 51)
+    assert cut.take(np.array([2, 3, 4])).barred == (((0, 1), 1),)
+    assert cut.take(np.array([2, 4])).barred == ()
 
 
 def test_without_time_for_other_orders_only_the_first_goal_is_proven(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    from eqsat.extract import joint
+    answered = least.Questions.least
 
-    monkeypatch.setattr(joint, "ENOUGH", math.inf)
+    def ended(self: least.Questions, weights: dict[str, int], *sides: Any, **more: Any):
+        if weights == {"time": 1}:
+            return answered(self, weights, *sides, **more)
+        return least.Least("wall", best=more["best"])
+
+    monkeypatch.setattr(least.Questions, "least", ended)
     goals = tuple(GoalRequest(n) for n in ("time", "dispatches"))
     found = searched(spelled(ONE), 0, goals)
-    assert found.stop == ORDER_TIME
+    assert found.stop == SEARCH_TIME
     time_ps, dispatches = found.goal("time"), found.goal("dispatches")
     assert time_ps.bound == time_ps.value and time_ps.proof == "relaxation"
     assert 0 < dispatches.bound < dispatches.value and dispatches.proof == ""

@@ -14,6 +14,7 @@ from graphs import (
     MEMORY,
     TIME,
     Graph,
+    assembled,
     chain,
     diamond,
     elementwise,
@@ -22,15 +23,14 @@ from graphs import (
     transposed_pack,
     weighted_matmul,
 )
-from problems import every_answer
+from problems import every_answer, questions, solved, under, value
 
 from eqsat.extract import extract, session
-from eqsat.extract.candidates.assemble import assemble
-from eqsat.extract.candidates.space import Space
-from eqsat.extract.solve.cpsat import Effort, Request, solve
-from eqsat.extract.solve.greedy import greedy
 from eqsat.extract.choice.columns import GOALS
-from eqsat.extract.solve.relax import relaxation
+from eqsat.extract.choice.greedy import greedy
+from eqsat.extract.choice.legal import is_legal
+from eqsat.extract.choice.relax import relaxation
+from eqsat.extract.memory.bestorder import in_best_order
 from eqsat.model.diag import EqsatError
 from eqsat.model.selection import GoalRequest, Selection
 from eqsat.model.target import DispatchLimits, Fusion, Tile
@@ -38,50 +38,67 @@ from eqsat.model.target import DispatchLimits, Fusion, Tile
 
 @pytest.mark.parametrize("fusion", FUSIONS)
 @pytest.mark.parametrize("graph", GRAPHS)
-def test_the_solver_agrees_with_brute_force(graph: str, fusion: str):
-    problem = assemble(Space(GRAPHS[graph]()), reference(FUSIONS[fusion]), False).problem
-    answers = every_answer(problem)
-    assert answers
+def test_questions_agree_with_brute_force(graph: str, fusion: str):
+    choice = assembled(GRAPHS[graph](), reference(FUSIONS[fusion])).choice
+    worth = {a: {g: value(choice, g, a) for g in GOALS} for a in every_answer(choice)}
+    assert worth
     for goal in GOALS:
-        least = min(problem.value(goal, a) for a in answers)
-        solved = solve(problem, Request({goal: 1}, {}), Effort(20, 0))
-        assert (solved.status, solved.value, solved.bound) == ("optimal", least, least)
+        least = min(w[goal] for w in worth.values())
+        found = questions(choice).least({goal: 1}, {})
+        assert found.best is not None
+        assert (found.status, found.bound) == ("optimal", least)
+        assert choice.value(goal, found.best) == least
     for first, second in itertools.permutations(GOALS, 2):
-        best = min(problem.value(first, a) for a in answers)
-        tied = [a for a in answers if problem.value(first, a) == best]
-        least = min(problem.value(second, a) for a in tied)
-        solved = solve(problem, Request({second: 1}, {first: best}), Effort(20, 0))
-        assert solved.value == least
+        best = min(w[first] for w in worth.values())
+        least = min(w[second] for w in worth.values() if w[first] == best)
+        found = questions(choice).least({second: 1}, {first: best})
+        assert found.best is not None
+        assert choice.value(second, found.best) == found.bound == least
+
+
+@pytest.mark.parametrize("fusion", FUSIONS)
+@pytest.mark.parametrize("graph", GRAPHS)
+def test_the_solver_agrees_with_brute_force_under_an_order(graph: str, fusion: str):
+    """That of the fastest answer, in its best order."""
+    assembly = assembled(GRAPHS[graph](), reference(FUSIONS[fusion]))
+    choice = assembly.choice
+    fastest = min(every_answer(choice), key=lambda a: (value(choice, "time", a), a))
+    answer = in_best_order(choice, fastest)
+    assert answer is not None
+    for ordered, of in (assembly.under(answer), under(choice, answer)):
+        answers = every_answer(ordered)
+        there = {tuple(sorted(of[list(a)].tolist())) for a in answers}
+        assert fastest in there and there <= every_answer(choice)
+        for goal in GOALS:
+            least = min(value(ordered, goal, a) for a in answers)
+            found = solved(ordered, {goal: 1})
+            assert (found.status, found.bound) == ("optimal", least)
+            assert value(ordered, goal, found.columns) == least
 
 
 @pytest.mark.parametrize("fusion", FUSIONS)
 @pytest.mark.parametrize("graph", GRAPHS)
 def test_the_relaxation_bounds_every_answer_and_keeps_the_best(graph: str, fusion: str):
-    problem = assemble(Space(GRAPHS[graph]()), reference(FUSIONS[fusion]), False).problem
-    answers = every_answer(problem)
+    choice = assembled(GRAPHS[graph](), reference(FUSIONS[fusion])).choice
+    answers = every_answer(choice)
     for goal in ("time", "dispatches"):
-        relaxed = relaxation(problem, {goal: 1})
+        relaxed = relaxation(choice, {goal: 1})
         assert relaxed is not None
-        least = min(problem.value(goal, a) for a in answers)
+        least = min(value(choice, goal, a) for a in answers)
         assert relaxed.bound <= least
-        for cap in {problem.value(goal, a) for a in answers}:
-            kept = set(relaxed.within(cap))
-            assert all(kept.issuperset(a) for a in answers if problem.value(goal, a) <= cap)
+        for cap in {value(choice, goal, a) for a in answers}:
+            kept = set(relaxed.within(cap).tolist())
+            assert all(kept.issuperset(a) for a in answers if value(choice, goal, a) <= cap)
 
 
 @pytest.mark.parametrize("fusion", FUSIONS)
 @pytest.mark.parametrize("graph", GRAPHS)
 def test_greedy_answers_are_legal_and_there_is_one(graph: str, fusion: str):
-    assembly = assemble(Space(GRAPHS[graph]()), reference(FUSIONS[fusion]), False)
-    kinds = assembly.pool.space.kinds
-    singles = frozenset(
-        i
-        for i, c in enumerate(assembly.candidates)
-        if sum(kinds[m] not in ("leaf", "view") for m in c.members) == 1
-    )
-    answers = greedy(assembly.problem, singles, "time")
+    assembly = assembled(GRAPHS[graph](), reference(FUSIONS[fusion]))
+    answers = greedy(assembly.choice, assembly.single_ops, "time")
     assert answers
-    assert all(assembly.problem.is_legal(a) for a in answers)
+    assert all(is_legal(assembly.choice, a) for a in answers)
+    assert all(in_best_order(assembly.choice, a) is not None for a in answers)
 
 
 def test_ahead_weights_are_packed_once_and_stay_in_memory():
@@ -148,15 +165,15 @@ def test_weighted_goals_weigh_against_the_baseline():
     goals = (GoalRequest("time", 1.0), GoalRequest("dispatches", 1.0))
     found, baseline = extract(diamond(), reference(Fusion(members=2)), goals)
     assert baseline is not None
-    problem = assemble(Space(diamond()), reference(Fusion(members=2)), False).problem
+    choice = assembled(diamond(), reference(Fusion(members=2))).choice
 
     def worth(time: int, dispatches: int) -> float:
         t, d = baseline.goal("time").value, baseline.goal("dispatches").value
         return time / t + dispatches / d
 
     best = min(
-        worth(problem.value("time", a), problem.value("dispatches", a))
-        for a in every_answer(problem)
+        worth(value(choice, "time", a), value(choice, "dispatches", a))
+        for a in every_answer(choice)
     )
     assert worth(found.goal("time").value, found.goal("dispatches").value) == pytest.approx(best)
 
@@ -227,7 +244,7 @@ def test_a_budget_that_the_input_keeps_is_kept_however_short_the_time(
 
 
 def test_the_input_is_an_answer_however_short_the_time(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(session, "greedily", lambda *_: ())  # as where it gets stuck
+    monkeypatch.setattr(session, "plain", lambda *_: None)  # as where it gets stuck
     monkeypatch.setattr(session, "LEAST_OWN", 60.0)  # it ends by its proof
     found, baseline = extract(diamond(), reference(), ALL, time_limit=0.0)
     assert baseline is not None and found.goal("time").value <= baseline.goal("time").value

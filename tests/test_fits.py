@@ -1,23 +1,28 @@
-"""Options cut by bytes, in any order: what is cut is in no answer that fits, by brute force."""
+"""Columns cut by bytes, in any order: what is cut is in no answer that fits, by brute force."""
 
 from __future__ import annotations
 
-import math
 import random
-from dataclasses import fields, replace
 
 import pytest
-from problems import every_answer
+from problems import (
+    Column,
+    Columns,
+    bytes_of,
+    choice_of,
+    every_answer,
+    peak,
+    questions,
+    value,
+)
 
-from eqsat.extract.order import best_order, graph_of
+from eqsat.extract.choice.columns import Answer, Choice
+from eqsat.extract.choice.cpsat import Effort, solve
+from eqsat.extract.choice.statement import Statement
+from eqsat.extract.memory.bestorder import in_best_order
+from eqsat.extract.memory.fits import Fits, least_fitting
+from eqsat.extract.memory.items import Items
 from eqsat.extract.session import prepare
-from eqsat.extract.solve.anyorder import AnyOrder, any_order
-from eqsat.extract.solve.cpsat import Effort, Request, solve
-from eqsat.extract.solve.fewest import Fewest
-from eqsat.extract.solve.fits import Fits, fitting, least_fitting
-from eqsat.extract.solve.goals import Search
-from eqsat.extract.solve.objective import Objective
-from eqsat.extract.solve.problem import Answer, ExtractionProblem, Option
 from eqsat.lang.rulesets import load_rulesets
 from eqsat.lang.targets import load_target
 from eqsat.model.selection import GoalRequest
@@ -28,22 +33,21 @@ from tests.test_fuzz import Maker
 SIZES = (4, 8, 64, 100)
 
 
-def free_problem(seed: int) -> AnyOrder:
+def free_choice(seed: int) -> Choice:
     """A few values in one or two layouts each; some are computed inside of others' dispatches."""
     rng = random.Random(seed)
     values = range(rng.randint(3, 5))
     layouts = {v: [10 * v + k for k in range(rng.choice((1, 1, 2)))] for v in values}
     once = {v: rng.random() < 0.6 for v in values}
-    weights = [1000, 1001, 1010]
-    options: list[Option] = []
-    computes: list[tuple[int, ...]] = []
+    weights = [60, 61, 70]
+    columns: list[Column] = []
 
     def add(reads: set[int], writes: set[int], computed: set[int]) -> None:
         resident = tuple(sorted(rng.sample(weights, rng.choice((0, 0, 1, 1, 2)))))
-        held = tuple(sorted(100 + v for v in computed if once[v]))
+        held = tuple(sorted(v for v in computed if once[v]))
         adds = (rng.randint(1, 20), rng.randint(0, 3), 1)
-        options.append(Option(0, adds, tuple(sorted(reads)), resident, tuple(sorted(writes)), held))
-        computes.append(tuple(sorted(computed)))
+        sides = tuple(sorted(reads)), tuple(sorted(writes)), held, resident
+        columns.append(Column(adds, *sides, tuple(sorted(computed))))
 
     for v in values:
         for _ in range(rng.randint(1, 2)):
@@ -58,170 +62,217 @@ def free_problem(seed: int) -> AnyOrder:
             for b in layouts[v]:
                 if a != b:
                     add({a}, {b}, set())
-    last = [layouts[values[-1]][0]]
     nbytes = {b: rng.choice(SIZES) for v in values for b in layouts[v]}
     nbytes |= {w: rng.choice(SIZES) for w in weights}
-    value_of = {b: b // 10 for b in nbytes}
-    problem = ExtractionProblem(tuple(options), nbytes, tuple(last), 16, ())
-    return any_order(problem, tuple(computes), value_of, frozenset({100, 101}))
+    last = layouts[values[-1]][0]
+    return choice_of(columns, nbytes, (last,), 16, value_of={b: b // 10 for b in nbytes})
 
 
-def peaks(problem: AnyOrder) -> dict[Answer, int]:
-    """Per answer that has an order: its peak in the best one."""
-    found = {}
-    for a in every_answer(problem):
-        try:
-            best = best_order(graph_of(problem, a))
-        except ValueError:
-            continue
-        assert best.is_proven
-        found[a] = best.peak_bytes
-    return found
+def peaks(choice: Choice) -> dict[Columns, int]:
+    """Per answer: its peak in the best order."""
+    return {a: peak(choice, a) for a in every_answer(choice)}
 
 
 @pytest.mark.parametrize("part", range(3))
-def test_no_option_of_an_answer_that_fits_is_cut(part: int):
+def test_no_column_of_an_answer_that_fits_is_cut(part: int):
     proven = cut = asked = 0
     for seed in range(2400 + part * 60, 2460 + part * 60):
-        problem = free_problem(seed)
-        known = peaks(problem)
+        choice = free_choice(seed)
+        known = peaks(choice)
         if not known:
             continue
-        least = min(known.values())
-        assert Fits(problem).least_bytes <= least, seed
+        least, fits = min(known.values()), Fits(choice)
+        assert fits.least_bytes <= least, seed
         asked += 1
-        proven += not fitting(problem, least - 1)
+        proven += fits.excludes(least - 1)
         for cap in sorted(set(known.values())):
-            kept = set(fitting(problem, cap))
-            assert all(kept.issuperset(a) for a, peak in known.items() if peak <= cap), (seed, cap)
-            cut += len(problem.options) - len(kept)
+            kept = set(fits.within(cap).tolist())
+            assert all(kept.issuperset(a) for a, n in known.items() if n <= cap), (seed, cap)
+            cut += len(choice) - len(kept)
     assert asked > 40
     assert proven > asked / 2
     assert cut > asked
 
 
-def test_what_is_plainly_least_is_least_and_few_options_hold_what_fits():
-    plain = few = asked = 0
-    for seed in range(2600, 2680):
-        problem = free_problem(seed)
-        known = peaks(problem)
-        for time in sorted({problem.value("time", a) for a in known}):
-            within = [p for a, p in known.items() if problem.value("time", a) <= time]
-            told, value = Fewest(problem, problem, {"time": time}), min(within)
-            assert not told.is_least(value + 1), (seed, time)
+def answer_of(choice: Choice, columns: Columns) -> Answer:
+    found = in_best_order(choice, columns)
+    assert found is not None
+    return found
+
+
+def test_the_least_peak_within_a_time_is_that_of_brute_force():
+    """From the worst answer that is known, and from none."""
+    asked = proven = 0
+    for seed in range(2600, 2612):
+        choice = free_choice(seed)
+        known = peaks(choice)
+        for cap in sorted({value(choice, "time", a) for a in known})[:2]:
+            within = {a: n for a, n in known.items() if value(choice, "time", a) <= cap}
+            worst = answer_of(choice, max(within, key=lambda a: (within[a], a)))
+            for best in (None, worst):
+                found = questions(choice).least({"memory": 1}, {"time": cap}, best=best)
+                assert found.best is not None
+                assert found.bound <= min(within.values()) <= found.best.peak_bytes, (seed, cap)
+                assert set(found.best.columns) in map(set, within)
+                proven += found.status == "optimal" and found.best.peak_bytes == found.bound
+                assert found.status != "optimal" or found.best.peak_bytes == found.bound
+                asked += 1
+    assert asked > 25
+    assert proven > 0.9 * asked
+
+
+@pytest.mark.parametrize("goal", ["time", "dispatches"])
+def test_the_least_sum_within_bytes_is_that_of_brute_force(goal: str):
+    asked = proven = 0
+    for seed in range(2640, 2660):
+        choice = free_choice(seed)
+        known = peaks(choice)
+        for cap in sorted(set(known.values()))[:3]:
+            least = min(value(choice, goal, a) for a, n in known.items() if n <= cap)
+            found = questions(choice).least({goal: 1}, {"memory": cap})
+            assert found.bound <= least, (seed, cap)
+            if found.best is not None:
+                assert choice.value(goal, found.best) >= least and found.best.peak_bytes <= cap
+            proven += found.status == "optimal" and found.bound == least
+            assert found.status in ("optimal", "gap")
             asked += 1
-            plain += told.is_least(value)
-            lowest = set(told.lowest(value + 1))
-            few += bool(lowest)
-            assert lowest < set(range(len(problem.options)))
-            assert set(told.within(value)) == set(fitting(problem, value))
-    assert asked > 100
-    assert plain > asked / 3
-    assert few
+    assert asked > 30
+    assert proven > 0.9 * asked
 
 
-def far_behind(steps: int) -> AnyOrder:
+def test_a_weighted_sum_with_memory_is_that_of_brute_force():
+    weights, asked, proven = {"time": 7, "memory": 1}, 0, 0
+    for seed in range(2680, 2700):
+        choice = free_choice(seed)
+        known = {a: 7 * value(choice, "time", a) + n for a, n in peaks(choice).items()}
+        if not known:
+            continue
+        found, least = questions(choice).least(weights, {}), min(known.values())
+        assert found.best is not None
+        assert found.bound <= least <= choice.worth(found.best, weights), seed
+        proven += found.status == "optimal" and found.bound == least
+        asked += 1
+    assert asked > 12
+    assert proven > 0.9 * asked
+
+
+def far_behind(steps: int) -> Choice:
     """x is read before the largest moment and behind it; made again, it takes a chain of steps."""
     x, large, larger, result = steps - 1, steps, steps + 1, steps + 2
-    chain = [Option(0, (1, 0, 1), (n - 1,) if n else (), (), (n,), ()) for n in range(steps)]
-    again = [
-        Option(0, (1, 0, 1), (n - 1 + 100,) if n else (), (), (n + 100,), ()) for n in range(steps)
-    ]
+
+    def column(reads: tuple[int, ...], write: int, *exclusive: int) -> Column:
+        return Column((1, 0, 1), reads, (write,), exclusive, (), (write % 100,))
+
+    chain = [column((n - 1,) if n else (), n) for n in range(steps)]
+    again = [column((n - 1 + 100,) if n else (), n + 100) for n in range(steps)]
     once = [
-        Option(0, (1, 0, 1), (x,), (), (large,), (large,)),
-        Option(0, (1, 0, 1), (large,), (), (larger,), (larger,)),
-        Option(0, (1, 0, 1), (larger, x), (), (result,), (result,)),
-        Option(0, (1, 0, 1), (larger, x + 100), (), (result,), (result,)),
+        column((x,), large, large),
+        column((large,), larger, larger),
+        column((x, larger), result, result),
+        column((larger, x + 100), result, result),
     ]
-    options = (*chain, *again, *once)
     nbytes = {n: 8 for n in range(steps + 3)} | {n + 100: 8 for n in range(steps)}
     nbytes |= {large: 500, larger: 500}
-    problem = ExtractionProblem(options, nbytes, (result,), 0, ())
-    value = {n: n % 100 for n in nbytes}
-    computes = tuple((value[o.writes[0]],) for o in options)
-    return any_order(problem, computes, value, frozenset())
+    return choice_of(
+        (*chain, *again, *once), nbytes, (result,), value_of={n: n % 100 for n in nbytes}
+    )
 
 
 @pytest.mark.parametrize("steps", [2, 3, 5, 7])
 def test_what_is_made_again_from_far_behind_need_not_be_carried(steps: int):
-    problem = far_behind(steps)
-    assert min(peaks(problem).values()) == 1_000
-    assert fitting(problem, 1_000)
-    assert not fitting(problem, 999)
+    choice = far_behind(steps)
+    assert min(peaks(choice).values()) == 1_000
+    assert len(Fits(choice).within(1_000))
+    assert not len(Fits(choice).within(999))
 
 
-def chain(carried: int) -> AnyOrder:
+def chain(carried: int) -> Choice:
     """x is read by the first and by the last of three; made again, it is read from a larger y."""
 
-    def option(reads: tuple[int, ...], write: int, *exclusive: int) -> Option:
-        return Option(0, (1, 0, 1), reads, (), (write,), exclusive)
+    def column(reads: tuple[int, ...], write: int, *exclusive: int, computes=None) -> Column:
+        return Column((1, 0, 1), reads, (write,), exclusive, (), computes)
 
     y, x, a, b, c = range(5)
-    options = (
-        option((), y, y),
-        option((y,), x),
-        option((x,), a, a),
-        option((a,), b, b),
-        option((b, x), c, c),
-        option((b, y), c, c),
+    columns = (
+        column((), y, y),
+        column((y,), x),
+        column((x,), a, a),
+        column((a,), b, b),
+        column((x, b), c, c),
+        column((y, b), c, c, computes=(x, c)),
     )
-    nbytes = {y: 2 * carried, x: carried, a: 100, b: 100, c: 100}
-    problem = ExtractionProblem(options, nbytes, (c,), 0, ())
-    computes = ((y,), (x,), (a,), (b,), (c,), (x, c))
-    return any_order(problem, computes, {n: n for n in range(5)}, frozenset())
+    return choice_of(columns, {y: 2 * carried, x: carried, a: 100, b: 100, c: 100}, (c,))
 
 
 def test_what_is_carried_is_one_of_several_items():
-    problem = chain(16)
+    choice = chain(16)
+    fits = Fits(choice)
     # no single item is carried in every answer: x may be made again, from y
-    assert Fits(problem).least_bytes == 200
-    assert min(peaks(problem).values()) == 216
-    assert fitting(problem, 215) == ()
-    assert fitting(problem, 216) == (0, 1, 2, 3, 4)
-    assert fitting(problem, 232) == (0, 1, 2, 3, 4, 5)
-    assert least_fitting(problem, 1_000) == 216
-    assert least_fitting(problem, 216) == 216
-    assert least_fitting(problem, 215) is None
+    assert fits.least_bytes == 200
+    assert min(peaks(choice).values()) == 216
+    assert fits.within(215).tolist() == []
+    assert fits.within(216).tolist() == [0, 1, 2, 3, 4]
+    assert fits.within(232).tolist() == [0, 1, 2, 3, 4, 5]
+    assert least_fitting(fits, 1_000) == 216
+    assert least_fitting(fits, 216) == 216
+    assert least_fitting(fits, 215) is None
 
 
 @pytest.mark.parametrize("pairs", [False, True])
 def test_peaks_are_bounded_with_and_without_the_order_of_items(pairs: bool):
-    """Literals for pairs may lift the bound, and bars keep what is known of bytes."""
+    """Literals for pairs may lift the bound."""
     met = asked = 0
     for seed in range(2700, 2730):
-        problem = free_problem(seed)
-        known = peaks(problem)
+        choice = free_choice(seed)
+        known = peaks(choice)
         if known:
-            request = Request({"memory": 1}, {}, pairs=pairs)
-            bound = solve(problem, request, Effort(10.0, 0)).bound
+            told = Statement(choice)
+            bytes_of(choice, {}, pairs=pairs)(told)
+            bound = solve(told, {"memory": 1}, Effort(10.0, 0)).bound
             assert bound <= min(known.values()), seed
-            assert problem.without(((0, 1), 1)).watches is problem.watches
             asked, met = asked + 1, met + (bound == min(known.values()))
     assert met > asked / 2
 
 
-def test_a_search_without_an_order_asks_what_fits():
-    search = Search(chain(16), {}, math.inf, 0)
-    below = search.minimise(Objective({"memory": 1}, {"memory": 215}), None, 10.0)
-    assert below.status == "infeasible"
-    least = search.minimise(Objective({"time": 1}, {"memory": 216}), None, 10.0)
-    assert least.stage is not None
-    assert least.stage.kept == (0, 1, 2, 3, 4)
+def test_a_question_is_asked_of_what_fits():
+    asked = questions(chain(16))
+    assert asked.least({"memory": 1}, {"memory": 215}).status == "infeasible"
+    least = asked.least({"time": 1}, {"memory": 216})
+    assert least.status == "optimal" and least.places is not None
+    assert least.places.tolist() == [0, 1, 2, 3, 4]
 
 
 def test_memory_that_no_order_gets_below_is_not_searched_for(monkeypatch: pytest.MonkeyPatch):
-    free, steps = chain(16), (0, 1, 2, 3, 4, 4)
-    known = {f.name: getattr(free, f.name) for f in fields(ExtractionProblem)}
-    known["options"] = tuple(replace(o, step=s) for o, s in zip(free.options, steps, strict=True))
-    problem, answer = ExtractionProblem(**known), (0, 1, 2, 3, 4)
-    assert problem.peak_bytes(answer) == 216
-    for name in ("relaxation", "solve"):
-        monkeypatch.setattr(
-            f"eqsat.extract.solve.goals.{name}", lambda *_: pytest.fail("was asked")
-        )
-    search = Search(problem, {}, math.inf, 0, (answer,), free=lambda: free)
-    found = search.minimise(Objective({"memory": 1}, {"time": 5}), None, 10.0)
-    assert (found.status, found.answer, found.bound) == ("optimal", answer, 216)
+    choice = chain(16)
+    answer = answer_of(choice, (0, 1, 2, 3, 4))
+    assert answer.peak_bytes == 216
+    for name in ("least.relaxation", "least.solve", "leastpeak.relaxation"):
+        monkeypatch.setattr(f"eqsat.extract.{name}", lambda *_: pytest.fail("was asked"))
+    found = questions(choice).least({"memory": 1}, {"time": 5}, best=answer)
+    assert (found.status, found.best, found.bound) == ("optimal", answer, 216)
+
+
+def test_what_necessity_says_of_items_holds_in_every_order():
+    """Items that every answer makes are made by all, and behind what is said to come before."""
+    asked = 0
+    for seed in range(2730, 2760):
+        choice = free_choice(seed)
+        items = Items(choice)
+        for answer in peaks(choice):
+            found = answer_of(choice, answer)
+            first: dict[int, int] = {}
+            for n, i in enumerate(found.columns):
+                for item in items.made[i]:
+                    first.setdefault(item, n)
+            assert first.keys() >= set(items.needed), seed
+            for n, watch in zip(items.needed, items.watches, strict=True):
+                assert set(watch.options) & set(answer)
+                makers = [i for i in answer if n in items.made[i]]
+                assert len(makers) == 1 or not watch.is_once
+                for k, other in enumerate(items.needed):
+                    assert not watch.is_after(k) or first[other] <= first[n], (seed, answer)
+                    asked += watch.is_after(k)
+    assert asked > 100
 
 
 @pytest.mark.parametrize("seed", [4, 11])
@@ -233,10 +284,8 @@ def test_memory_first_finds_among_what_fits_what_it_finds_among_all(seed: int, w
     found, sizes = [], []
     for whole in (False, True):
         session = prepare(egraph, target, goals, whole=whole)
-        sizes.append(len(set(session.assembly.candidates)))  # not once per moment of an order
-        session, _, outcome = session.answer(goals, 20.0)
-        session, outcome = session.ordered(outcome, goals, 20.0)
-        selection = session.selection(outcome, goals)
+        sizes.append(len(session.assembly.choice))
+        selection = session.selection(session.answer(goals, 20.0), goals)
         found.append((selection.stop, selection.goals))
     assert found[0] == found[1]
     assert sizes[0] <= sizes[1]

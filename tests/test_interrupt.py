@@ -7,12 +7,15 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import eqsat
 from eqsat.cli import run
-from eqsat.extract import extract
+from eqsat.extract import extract, least
+from eqsat.extract.goals import Outcome
+from eqsat.extract.session import Session
 from eqsat.model.stopping import Stop
 
 pytestmark = pytest.mark.skipif(
@@ -123,11 +126,16 @@ def test_out_of_memory_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
 
 
 def test_out_of_memory_in_the_solver_keeps_what_is_known(monkeypatch: pytest.MonkeyPatch):
-    def full(*_: object, **__: object) -> None:
+    def full(*_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("eqsat.extract.solve.goals.solve", full)
-    monkeypatch.setattr("eqsat.extract.solve.goals.Search._is_met", lambda *_: False)
+    def ends(self: Session, *asked: Any) -> Outcome:
+        monkeypatch.setattr(least, "solve", full)
+        monkeypatch.setattr(least.Asked, "raise_to", lambda *_: None)
+        return answer(self, *asked)
+
+    answer = Session.answer
+    monkeypatch.setattr(Session, "answer", ends)
     found = eqsat.optimize(eqsat.read("two_packs"), target="avx512-xla")
     assert found.selection is not None
     assert found.schedule is not None

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from graphs import chain, diamond, reference
+from problems import Column, choice_of, questions, solved
 
 from eqsat.extract import extract
-from eqsat.extract.solve.cpsat import Effort, Request, solve
-from eqsat.extract.solve.problem import ExtractionProblem, Option
 from eqsat.model.selection import GoalRequest
 from eqsat.model.target import Fusion, Memory
 
@@ -33,12 +32,11 @@ def test_the_solver_tells_exact_values() -> None:
     """Two ways to write a buffer, one picosecond apart."""
     day = (1 << 56) + 1
 
-    def option(time_ps: int) -> Option:
-        return Option(0, (time_ps, 0, 1, 0), (), (), (0,), ())
-
+    columns = [Column((time_ps, 0, 1, 0), (), (0,)) for time_ps in (day + 1, day)]
     linear = ("time", "ties", "dispatches", "relayout")
-    problem = ExtractionProblem((option(day + 1), option(day)), {0: 4}, (0,), 0, ((0, 1),), linear)
-    found = solve(problem, Request({"time": 1}, {}), Effort(10.0, 0))
-    assert found.status == "optimal"
-    assert found.answer == (1,)
-    assert found.value == found.bound == day
+    choice = choice_of(columns, {0: 4}, (0,), linear=linear)
+    found = solved(choice, {"time": 1})
+    assert (found.status, found.columns, found.bound) == ("optimal", (1,), day)
+    best = questions(choice).least({"time": 1}, {})
+    assert best.best is not None
+    assert (best.status, best.best.columns, best.bound) == ("optimal", (1,), day)

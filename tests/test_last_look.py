@@ -9,9 +9,11 @@ import pytest
 from eqsat.extract.candidates.assemble import Choices, choices
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
+from eqsat.extract.choice.greedy import plain
+from eqsat.extract.choice.legal import is_legal
 from eqsat.extract.dispatch.legality import Legality
+from eqsat.extract.least import SearchLimits
 from eqsat.extract.narrow import Narrowed, narrow
-from eqsat.extract.ordered import SearchLimits, greedily
 from eqsat.lang.rulesets import load_rulesets
 from eqsat.lang.targets import load_target
 from eqsat.model.deadline import OutOfTime
@@ -38,9 +40,9 @@ def narrowed(found: Choices) -> Narrowed | None:
 
 
 def best_value(narrowed: Narrowed) -> int:
-    problem = narrowed.assembly.problem
-    assert narrowed.hints and all(problem.is_legal(a) for a in narrowed.hints)
-    return min(problem.value("time", a) for a in narrowed.hints)
+    choice, best = narrowed.assembly.choice, narrowed.best
+    assert best is not None and is_legal(choice, best.columns)
+    return choice.value("time", best)
 
 
 def test_an_answer_near_the_last_one_is_kept(found: Choices, ticks: dict[str, int]) -> None:  # noqa: F811
@@ -61,15 +63,21 @@ def test_an_answer_near_the_last_one_is_kept(found: Choices, ticks: dict[str, in
         assert not part.least and not part.is_refused
         values.append(best_value(part))
     assert values and min(values) >= bound
-    alone = found.single_ops().ordered()
-    (plain, *_) = greedily(alone, "time")
-    assert min(values) < alone.problem.value("time", plain)
+    alone = found.single_ops().assembled()
+    assert min(values) < alone.choice.total("time", columns_of_one_op(found))
+
+
+def columns_of_one_op(found: Choices) -> tuple[int, ...]:
+    alone = found.single_ops().assembled()
+    columns = plain(alone.choice, alone.single_ops)
+    assert columns is not None
+    return columns
 
 
 def test_dispatches_of_one_op_are_an_answer_and_a_cut(found: Choices) -> None:
     few = found.single_ops()
     assert short_of_time(few.cuts)
-    is_op = few.variants.space.is_op
-    assert all(sum(is_op[m] for m in c.members) <= 1 for c in few.variants.candidates)
-    assert 0 < len(few.variants.candidates) < len(found.variants.candidates)
-    assert greedily(few.ordered(), "time")
+    is_op, candidates = few.sources.space.is_op, few.sources.candidates.candidates
+    assert all(sum(is_op[m] for m in c.members) <= 1 for c in candidates)
+    assert 0 < len(candidates) < len(found.sources.candidates)
+    assert columns_of_one_op(found)

@@ -2,37 +2,37 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import cache
 
 import numpy as np
 import pytest
+from problems import questions
+from tabulated import sources_in
 
-from eqsat.extract.candidates.enumeration import enumerated
-from eqsat.extract.candidates.freeoptions import FreeOptions
+from eqsat.extract.candidates.assemble import Assembly, Choices
 from eqsat.extract.candidates.groups import Candidate
-from eqsat.extract.candidates.pool import Pool
+from eqsat.extract.candidates.plantimes import with_plan_times
+from eqsat.extract.candidates.sources import Sources
 from eqsat.extract.candidates.space import Space
-from eqsat.extract.candidates.sources import Variants
-from eqsat.extract.dispatch.legality import Legality
+from eqsat.extract.candidates.tabulate import choice_of
+from eqsat.extract.choice.columns import Choice
+from eqsat.extract.choice.relax import relaxation
 from eqsat.extract.dispatch.prices import UNASKED, Costs
-from eqsat.extract.lateplans import LEAST, with_late_plans
+from eqsat.extract.least import SearchLimits
+from eqsat.extract.narrow import LEAST, Known, Narrowed, narrow
 from eqsat.extract.ragged import Ints
-from eqsat.extract.solve.freerows import free_relaxation
-from eqsat.extract.choice.linear import linear_goals
-from eqsat.extract.solve.relax import Relaxation
-from eqsat.extract.survivors import narrowed
 from eqsat.lang.programs import parse_program
 from eqsat.lang.rulesets import load_rulesets
 from eqsat.lang.targets import load_target
 from eqsat.model.program import Program
+from eqsat.model.selection import GoalRequest
 from eqsat.model.target import Target
 from eqsat.ops.spelling.chains import merge_elementwise
 from eqsat.saturate import saturate
 from tests.test_fuzz import Maker
 
-GOALS = ("time", "memory", "dispatches")
 # rows of a table, parts of tensors, a softmax between two products, padding: what floors leave out
 PARTS = """program m
 input x: f32[64, 50]
@@ -63,89 +63,83 @@ CASES = [(seed, name) for seed in (-1, 3, 4, 8) for name in ("avx512", "avx2")]
 
 
 @cache
-def floored(seed: int, name: str) -> FreeOptions:
+def sources(seed: int, name: str) -> Sources:
     program = parse_program(PARTS) if seed < 0 else Maker(seed).program(6)
-    return floored_of(program, load_target(name))
+    return sources_of(program, load_target(name))
 
 
-def floored_of(program: Program, target: Target) -> FreeOptions:
+def sources_of(program: Program, target: Target) -> Sources:
     rules = load_rulesets(["default"]).without("algebra")  # parts are not cut
     space = Space(saturate(merge_elementwise(program), rules, target))
-    pool = Pool(Legality(space, target), False, frozenset(GOALS))
-    costs = Costs(space, target)
-    found = enumerated(pool, costs).candidates
-    assert {c.time_ps for c in found} == {UNASKED}
-    return FreeOptions.floored(Variants(pool, costs, found, linear_goals(GOALS)))
+    found = sources_in(space, target)
+    assert {c.time_ps for c in found.candidates.candidates} == {UNASKED}
+    return found
+
+
+def with_all(sources: Sources, floored: Choice) -> Choice:
+    """The same columns with the times of all plans."""
+    known = with_plan_times(sources, floored, np.arange(len(floored)))
+    assert known.is_asked.all() and len(known) == len(floored)
+    return known
 
 
 def floored_times(program: Program, target: Target) -> tuple[Ints, Ints]:
-    """Per option of a program: its floor, and its time."""
-    free = floored_of(program, target)
-    known = free.asked(np.arange(len(free)))
-    assert known.is_asked.all() and len(known) == len(free)
-    return free.problem.adds[:, 0], known.problem.adds[:, 0]
+    """Per column of a program: its floor, and its time."""
+    found = sources_of(program, target)
+    floored = choice_of(found, floored=True)
+    return floored.adds[:, 0], with_all(found, floored).adds[:, 0]
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_no_plan_is_below_its_floor(case: tuple[int, str]):
-    free = floored(*case)
-    assert not free.is_asked.any()
-    known = free.asked(np.arange(len(free)))
-    assert known.is_asked.all() and len(known) == len(free)
-    floors, times = free.problem.adds[:, 0], known.problem.adds[:, 0]
+    floored = choice_of(sources(*case), floored=True)
+    assert not floored.is_asked.any()
+    floors, times = floored.adds[:, 0], with_all(sources(*case), floored).adds[:, 0]
     assert (floors <= times).all()
     # floors of plans; some dispatches have none, and cost passes
     assert np.median(floors / times) > 0.12
 
 
-@dataclass
-class Look:
-    """Finds nothing."""
-
-    cap: int | None = None
-    bounds: list[int] = field(default_factory=list)
-
-    def near(self, free: FreeOptions, relaxed: Relaxation) -> None:
-        assert free.is_asked[list(relaxed.support)].all()
-        self.bounds.append(relaxed.bound)
+def narrowed(sources: Sources, *known: Known) -> Narrowed:
+    """By time, whatever the other goals."""
+    limits = SearchLimits(time.monotonic() + 300, 0)
+    return narrow(Choices(sources, (), ()), (GoalRequest("time"),), {}, limits, known)
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_bound_is_that_of_all_plans(case: tuple[int, str]):
-    free = floored(*case)
-    goals = tuple(free.variants.goals)
-
-    def relax(free: FreeOptions):
-        return free_relaxation(free.problem, goals, {"time": 1})
-
-    every, seen = relax(free.asked()), Look()
-    few = with_late_plans(free, relax, seen)
-    assert every is not None and few is not None and few.is_asked.all()
-    again = relax(few)
-    assert again is not None and again.bound == every.bound
-    assert set(seen.bounds) <= {every.bound}
-    assert seen.bounds or len(free) <= 2 * LEAST  # of so few all plans are made
+    """And what is left out for a floor is in no best answer."""
+    every = choice_of(sources(*case))
+    relaxed, found = relaxation(every, {"time": 1}), narrowed(sources(*case))
+    assert relaxed is not None and every.is_asked.all()
+    few = found.assembly.choice
+    assert few.is_asked.all() and len(few) <= len(choice_of(sources(*case), floored=True))
+    assert found.least["time"] == (relaxed.bound, "relaxation")
+    best = questions(every).least({"time": 1}, {})
+    assert best.status == "optimal" and found.best is not None
+    again = questions(few).least({"time": 1}, {}, best=found.best)
+    assert (again.status, again.bound) == ("optimal", best.bound)
 
 
-def test_plans_of_few_options_are_made(monkeypatch: pytest.MonkeyPatch):
-    free = floored(-1, "avx512")
-    relaxed = free_relaxation(free.asked().problem, tuple(free.variants.goals), {"time": 1})
-    assert relaxed is not None
-    made: list[Candidate] = []
+def test_plans_of_few_columns_are_made(monkeypatch: pytest.MonkeyPatch):
+    some = sources_of(parse_program(PARTS), load_target("avx512"))
+    floored, every = choice_of(some, floored=True), choice_of(some)
+    best = questions(every).least({"time": 1}, {}).best
+    assert best is not None
+    known = Known.of(Assembly(some, every, (), ()), best)
+    made: set[tuple[Candidate, tuple[int, ...]]] = set()
     wider_ps = Costs.wider_ps
 
     def counted(self: Costs, c: Candidate, extra: Sequence[int]) -> int:
-        made.append(c)
+        made.add((c, tuple(extra)))
         return wider_ps(self, c, extra)
 
     monkeypatch.setattr(Costs, "wider_ps", counted)
-    best = relaxed.bound + relaxed.bound // 50
-    found = narrowed(free.variants, {"time": 1}, {}, best, lambda options: None)
-    assert found is not None and found.cap == best
-    assert relaxed.bound <= found.bound <= best
-    assert 0 < len(made) < len(free) * 4 // 5
-    costs = free.variants.costs
-    for v in found.options:
-        writes = tuple(w for w in v.candidate.exposable if w in v.writes)
-        every = (*writes, *v.candidate.writes)
-        assert v.adds[0] == costs.group_ps(v.candidate.members, v.candidate.reads, every)
+    found = narrowed(some, known).assembly
+    assert LEAST < len(made) < len(floored) * 4 // 5
+    choice = found.choice
+    for column, written in enumerate(choice.writes.tuples):
+        c = found.candidate(column)
+        writes = tuple(w for w in c.exposable if some.space.buffer[w] in written)
+        every = (*writes, *c.writes)
+        assert choice.adds[column, 0] == some.costs.group_ps(c.members, c.reads, every)

@@ -10,7 +10,8 @@ import pytest
 from eqsat.extract import check, extract
 from eqsat.extract import session as sessions
 from eqsat.extract.ask.pareto import front_of
-from eqsat.extract.candidates.alloptions import all_options
+from eqsat.extract.candidates.assemble import Choices
+from eqsat.extract.narrow import _all_of
 from eqsat.extract.session import prepare
 from eqsat.lang.rulesets import load_rulesets
 from eqsat.lang.targets import load_target
@@ -52,12 +53,13 @@ def test_a_whole_search_finds_the_same_values(name: str, monkeypatch: pytest.Mon
     few, baseline = extract(egraph, target, goals)
     assert check(egraph, target, few) == []
     small = prepare(egraph, target, goals)
-    monkeypatch.setattr(sessions, "narrow", lambda *_: None)
+    monkeypatch.setattr(
+        sessions, "narrow", lambda found, _, most, __, known: _all_of(found, known, most)
+    )
     whole, other = extract(egraph, target, goals)
     every = prepare(egraph, target, goals)
-    few_options, options = (all_options(s.assembly.variants) for s in (small, every))
-    assert len(few_options) < len(options)
-    assert small.hints and not every.least
+    assert len(small.assembly.choice) < len(every.assembly.choice)
+    assert small.best is not None and not every.least
     assert few.stop == whole.stop == "optimal"
     assert (baseline is None) == (other is None)
     weights = [g.weight or 0 for g in goals]
@@ -89,15 +91,18 @@ def test_a_budget_of_bytes_is_kept_or_refused_with_the_least_there_is():
         extract(egraph, less, (TIME, MEMORY))
 
 
-def test_a_front_is_the_same_with_rows_of_bytes_and_without():
+def test_the_ends_of_a_front_are_what_is_found_by_priority():
     egraph, target = asked(())
     session = prepare(egraph, target, (TIME, MEMORY, COUNT), whole=True)
     names = ("time", "memory", "dispatches")
-    few, points = front_of(session, names, points=8, seconds=60.0)
-    rows, _ = front_of(replace(session, within=None), names, points=8, seconds=60.0)
-    assert few.complete and rows.complete
-    assert few.found == rows.found
+    front, points = front_of(session, names, points=8, seconds=60.0)
+    assert front.complete
     assert all(check(egraph, target, p) == [] for p in points)
+    values = [t.values for t in front.found]
+    for k, first in enumerate((TIME, MEMORY, COUNT)):
+        best, _ = extract(egraph, target, (first,))
+        assert best.stop == "optimal"
+        assert best.goal(names[k]).value == min(v[k] for v in values)
 
 
 def worth(found, goals, baseline) -> float:
@@ -107,4 +112,6 @@ def worth(found, goals, baseline) -> float:
 def test_nothing_is_left_out_for_questions_about_worse_answers():
     egraph, target = asked(())
     whole = prepare(egraph, target, (TIME, MEMORY), whole=True)
-    assert whole.assembly.variants.options is None and not whole.least
+    assert not whole.least and not whole.is_refused
+    some = Choices(whole.assembly.sources, (), ()).assembled()
+    assert len(whole.assembly.choice) == len(some.choice)

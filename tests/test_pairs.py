@@ -12,14 +12,15 @@ from plain_options import plain_options, plain_undominated
 import eqsat
 from eqsat.extract.candidates.enumeration import enumerated
 from eqsat.extract.candidates.groups import Candidate, Grower
+from eqsat.extract.candidates.listed import CandidateTable
 from eqsat.extract.candidates.merge import Merger
 from eqsat.extract.candidates.pairs import MergePart
 from eqsat.extract.candidates.pool import Pool
+from eqsat.extract.candidates.sources import Sources
 from eqsat.extract.candidates.space import Space, order
-from eqsat.extract.candidates.sources import Variants
+from eqsat.extract.choice.linear import linear_goals
 from eqsat.extract.dispatch.legality import Legality
 from eqsat.extract.dispatch.prices import Costs
-from eqsat.extract.choice.linear import linear_goals
 from eqsat.lang.programs import parse_program
 
 TEXT = """program blocks
@@ -143,9 +144,9 @@ def test_merges_that_are_not_made_are_in_no_undominated_option():
     told = [
         {
             (frozenset(v.writes), v.adds, v.reads, v.resident, v.exclusive)
-            for v in plain_undominated(list(plain_options(Variants(pool, costs, c, goals))))
+            for v in plain_undominated(plain_options(sources))
         }
-        for c in (candidates, every)
+        for sources in (Sources(pool, costs, CandidateTable(c), goals) for c in (candidates, every))
     ]
     assert set(candidates) < set(every)
     assert told[0] == told[1]

@@ -1,20 +1,20 @@
-"""Groups and nodes that are left out as others do the same: no undominated option is lost."""
+"""Groups and nodes that are left out as others do the same: no undominated column is lost."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import replace
 
 import pytest
+from plain_options import listed
+from tabulated import sources_in
 
 import eqsat
-from eqsat.extract.candidates.enumeration import enumerated
-from eqsat.extract.candidates.freeoptions import FreeOptions
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
-from eqsat.extract.candidates.sources import Variants
+from eqsat.extract.candidates.tabulate import choice_of
+from eqsat.extract.choice.linear import TIE_BREAK
 from eqsat.extract.dispatch.legality import Legality
-from eqsat.extract.dispatch.prices import Costs
-from eqsat.extract.choice.linear import TIE_BREAK, linear_goals
 from eqsat.lang.rulesets import load_rulesets
 from eqsat.lang.targets import load_target
 from eqsat.model.target import Target
@@ -25,17 +25,16 @@ from tests.test_fuzz import Maker
 GOALS = ("time", "memory", "dispatches")
 
 
-def options(
+def columns(
     space: Space, target: Target, *, keeps_all: bool, goals: tuple[str, ...] = GOALS
 ) -> tuple[int, set[Hashable]]:
-    """How many candidates there are, and what the undominated options do."""
-    pool = Pool(Legality(space, target), False, frozenset(goals), keeps_all)
-    costs, linear = Costs(space, target), linear_goals(goals)
-    found = enumerated(pool, costs).candidates
-    counts = [i for i, name in enumerate(linear) if name != TIE_BREAK]
-    return len(found), {
+    """How many candidates there are, and what the undominated columns do."""
+    found = sources_in(space, target, goals, keeps_all=keeps_all)
+    few = replace(found, pool=replace(found.pool, keeps_all=False))
+    counts = [i for i, name in enumerate(found.goals) if name != TIE_BREAK]
+    return len(found.candidates), {
         (v.writes, v.reads, v.resident, v.exclusive, tuple([v.adds[i] for i in counts]))
-        for v in FreeOptions.of(Variants(pool, costs, found, linear)).objects()
+        for v in listed(few, choice_of(few))
     }
 
 
@@ -50,8 +49,8 @@ def space_of(seed: int, target: Target) -> Space:
 def test_what_is_left_out_is_dominated(seed: int, name: str, goals: tuple[str, ...]) -> None:
     target = load_target(name)
     space = space_of(seed, target)
-    every, wanted = options(space, target, keeps_all=True, goals=goals)
-    count, found = options(space, target, keeps_all=False, goals=goals)
+    every, wanted = columns(space, target, keeps_all=True, goals=goals)
+    count, found = columns(space, target, keeps_all=False, goals=goals)
     assert count <= every
     assert found == wanted
 
@@ -59,8 +58,8 @@ def test_what_is_left_out_is_dominated(seed: int, name: str, goals: tuple[str, .
 def test_layouts_of_one_value_multiply_nothing() -> None:
     target = load_target("reference")
     space = space_of(13, target)
-    every, wanted = options(space, target, keeps_all=True)
-    count, found = options(space, target, keeps_all=False)
+    every, wanted = columns(space, target, keeps_all=True)
+    count, found = columns(space, target, keeps_all=False)
     assert count * 20 < every
     assert found == wanted
 
@@ -82,6 +81,6 @@ def test_what_may_become_a_template_stays() -> None:
     found = eqsat.read("experiments/programs/permuted_consumer.eqs").program
     target = load_target("arm64")
     space = Space(saturate(merge_elementwise(found), load_rulesets(["default"]), target))
-    _, wanted = options(space, target, keeps_all=True)
-    _, kept = options(space, target, keeps_all=False)
+    _, wanted = columns(space, target, keeps_all=True)
+    _, kept = columns(space, target, keeps_all=False)
     assert kept == wanted

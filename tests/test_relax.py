@@ -4,126 +4,155 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import replace
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from problems import every_answer, random_problem
+from problems import (
+    Column,
+    Columns,
+    choice_of,
+    every_answer,
+    peak,
+    questions,
+    random_choice,
+    relaxed,
+    solved,
+    stated,
+    value,
+    worth,
+)
 
 import eqsat
-from eqsat.extract.solve.cpsat import Effort, Request, solve
-from eqsat.extract.solve.goals import Search
-from eqsat.extract.solve.live import Claims, liveness
-from eqsat.extract.choice.lp import LinearProgram, RowList
+from eqsat.extract.choice.columns import GOALS, Choice
+from eqsat.extract.choice.legal import is_legal
+from eqsat.extract.choice.lp import LinearProgram
 from eqsat.extract.choice.lp import solve_linear as solve_lp
-from eqsat.extract.solve.objective import Objective
-from eqsat.extract.solve.presolve import needs, presolve
-from eqsat.extract.choice.columns import GOALS, Answer, ExtractionProblem, Option
-from eqsat.extract.solve.relax import Relaxation, relaxation
-from eqsat.extract.solve.supply import availabilities
+from eqsat.extract.choice.must import needed_numbers, presolved
+from eqsat.extract.choice.relax import Relaxation, relaxation
+from eqsat.extract.choice.statement import Statement
+from eqsat.extract.choice.table import RowList, RowTable
+from eqsat.extract.ragged import Ragged
 
-SEEDS = range(120)
-
-
-def problem_of(seed: int) -> ExtractionProblem:
-    """A random problem in which most options hold exclusive numbers."""
-    rng = random.Random(-1 - seed)
-    problem = random_problem(seed)
-    options = tuple(
-        replace(o, exclusive=tuple(sorted(rng.sample(range(5), rng.choice((0, 1, 1, 2))))))
-        for o in problem.options
-    )
-    return replace(problem, options=options)
+SEEDS = range(80)
+ORDERED = pytest.mark.parametrize("is_ordered", [True, False])
 
 
-def answers_of(problem: ExtractionProblem) -> list[Answer]:
-    return sorted(every_answer(problem))
+def choice_at(seed: int, is_ordered: bool = True) -> Choice:
+    """A random choice in which most columns hold exclusive numbers."""
+    return random_choice(seed, is_ordered=is_ordered, some_held=True)
 
 
-def test_most_problems_have_several_answers() -> None:
+def answers_of(choice: Choice) -> list[Columns]:
+    return sorted(every_answer(choice))
+
+
+@ORDERED
+def test_most_choices_have_several_answers(is_ordered: bool) -> None:
     """Or what holds in every answer would hold in none."""
-    counts = [len(answers_of(p)) for p in map(problem_of, SEEDS)]
+    counts = [len(answers_of(choice_at(seed, is_ordered))) for seed in SEEDS]
     assert sum(n > 1 for n in counts) > len(SEEDS) / 2
 
 
+@ORDERED
 @pytest.mark.parametrize("seed", SEEDS)
-def test_presolve_keeps_every_answer(seed: int) -> None:
-    problem = problem_of(seed)
-    kept = set(presolve(problem))
-    assert all(kept.issuperset(a) for a in answers_of(problem))
+def test_presolve_keeps_every_answer(seed: int, is_ordered: bool) -> None:
+    choice = choice_at(seed, is_ordered)
+    kept = set(presolved(choice).tolist())
+    assert all(kept.issuperset(a) for a in answers_of(choice))
 
 
 def test_presolve_takes_something_away() -> None:
-    gone = [len(p.options) - len(presolve(p)) for p in map(problem_of, SEEDS)]
+    choices = [choice_at(seed) for seed in SEEDS]
+    gone = [len(c) - len(presolved(c)) for c in choices]
     assert sum(n > 0 for n in gone) > len(SEEDS) / 4
 
 
-def test_an_option_that_contradicts_its_operand_is_impossible() -> None:
+def test_a_column_that_contradicts_its_operand_is_impossible() -> None:
     """Both makers of buffer 0 hold number 7, and so does its reader."""
     adds = (1, 0, 1)
-    makers = (Option(0, adds, (), (), (0,), (7,)), Option(1, adds, (), (), (0,), (7, 8)))
-    readers = (Option(2, adds, (0,), (), (1,), (7,)), Option(2, adds, (0,), (), (1,), ()))
-    problem = ExtractionProblem((*makers, *readers), {0: 4, 1: 4}, (1,), 0, ())
-    assert needs(problem).impossible == {2}
-    assert presolve(problem) == (0, 1, 3)
+    makers = (Column(adds, (), (0,), (7,)), Column(adds, (), (0,), (7, 8), step=1))
+    readers = (Column(adds, (0,), (1,), (7,), step=2), Column(adds, (0,), (1,), step=2))
+    choice = choice_of((*makers, *readers), {0: 4, 1: 4}, (1,))
+    assert needed_numbers(choice).contradicts.tolist() == [False, False, True, False]
+    assert presolved(choice).tolist() == [0, 1, 3]
 
 
+@ORDERED
 @pytest.mark.parametrize("seed", SEEDS)
-def test_claims_hold_in_every_answer(seed: int) -> None:
-    problem = problem_of(seed)
-    known = availabilities(problem)
-    for answer in answers_of(problem):
-        chosen = set(answer)
-        there: list[bool] = []
-        for level in known:
-            before = level.before is not None and there[level.before]
-            there.append(before or not chosen.isdisjoint(level.writers))
-            assert all(len(chosen & set(c)) <= there[-1] for c in level.claims)
+def test_legal_is_what_keeps_the_rules(seed: int, is_ordered: bool) -> None:
+    choice = choice_at(seed, is_ordered)
+    assert all(is_legal(choice, a) for a in answers_of(choice))
+    rng = random.Random(seed)
+    for _ in range(50):
+        some = sorted(rng.sample(range(len(choice)), rng.randint(0, len(choice))))
+        rows = np.array(some, dtype=np.int64)
+        there, held, kept, reads = (
+            getattr(choice, name).take(rows).index.tolist()
+            for name in ("writes", "exclusive", "resident", "reads")
+        )
+        want = (
+            len(set(there)) == len(there)
+            and len(set(held)) == len(held)
+            and {*reads, *choice.facts.roots.tolist()} <= set(there)
+            and not set(kept) & set(there)
+        )
+        assert is_legal(choice, some) == want
 
 
-def true_if(claims: Claims, chosen: set[int]) -> bool:
-    counts = [len(chosen & set(c)) for c in claims]
-    assert all(n <= 1 for n in counts), "options of a claim exclude each other"
-    return any(counts)
+def point(told: Statement, answer: Columns) -> np.ndarray:
+    """The variables of an answer, as small as rows let them be; amounts are not among them."""
+    found = np.zeros(len(told.upper))
+    for v, size in told.smallest(answer).items():
+        found[v] = size
+    return found
+
+
+@ORDERED
+@pytest.mark.parametrize("seed", SEEDS)
+def test_rows_hold_in_every_answer(seed: int, is_ordered: bool) -> None:
+    choice = choice_at(seed, is_ordered)
+    told = Statement(choice)
+    matrix = told.table.matrix(len(told.upper))
+    for answer in answers_of(choice):
+        x = point(told, answer)
+        assert (x <= told.upper).all()
+        assert (matrix @ x <= told.table.high).all() and (matrix @ x >= told.table.low).all()
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_rows_of_liveness_are_the_peak_bytes(seed: int) -> None:
-    problem = problem_of(seed)
-    known = liveness(problem)
-    for answer in answers_of(problem):
-        chosen = set(answer)
-        reads: list[bool] = []
-        for r in known.reads:
-            reads.append(true_if(r.claims, chosen) or (r.later is not None and reads[r.later]))
-        spans = [reads[s.read] and not chosen.isdisjoint(s.writers) for s in known.spans]
-        live = [
-            row.base
-            + sum(n for n, i in row.written if i in chosen)
-            + sum(n for n, k in row.read if reads[k])
-            + sum(n for n, k in row.spans if spans[k])
-            for row in known.rows
+    choice = choice_at(seed)
+    told = stated(choice, {"memory": 1}, {})
+    ((amount, unit),) = told.terms("memory")
+    assert amount in told.amounts
+    for answer in answers_of(choice):
+        x = point(told, answer)
+        needs = [
+            sum(c * x[v] for v, c in terms if v != amount) - most for terms, most in told.weighed
         ]
-        weights = sum(n for n, claims in known.weights if true_if(claims, chosen))
-        assert problem.fixed_bytes + weights + max(live, default=0) == problem.peak_bytes(answer)
+        assert all((amount, -1) in terms for terms, _ in told.weighed)
+        assert max(needs) * unit == peak(choice, answer)
 
 
+@ORDERED
 @pytest.mark.parametrize("seed", SEEDS)
-def test_the_relaxation_bounds_every_answer_and_keeps_those_within_a_cap(seed: int) -> None:
-    problem = problem_of(seed)
-    answers = answers_of(problem)
+def test_the_relaxation_bounds_every_answer_and_keeps_those_within_a_cap(
+    seed: int, is_ordered: bool
+) -> None:
+    choice = choice_at(seed, is_ordered)
+    answers = answers_of(choice)
     for weights in ({"time": 1}, {"dispatches": 1}, {"memory": 1}, {"time": 3, "memory": 2}):
-        worth = {a: sum(w * problem.value(g, a) for g, w in weights.items()) for a in answers}
-        relaxed = relaxation(problem, weights)
-        assert relaxed is not None or not answers
-        if relaxed is None:
+        found = relaxed(choice, weights)
+        assert found is not None or not answers
+        if found is None:
             continue
-        for answer, value in worth.items():
-            assert relaxed.bound <= value
-            assert value % relaxed.unit == 0
-            assert set(relaxed.within(value)).issuperset(answer)
+        for answer in answers:
+            known = worth(choice, weights, answer)
+            assert found.bound <= known
+            assert known % found.unit == 0
+            assert set(found.within(known).tolist()).issuperset(answer)
 
 
 def test_an_answer_worth_the_cap_is_within_it_whatever_floating_point_adds() -> None:
@@ -133,8 +162,9 @@ def test_an_answer_worth_the_cap_is_within_it_whatever_floating_point_adds() -> 
     ]
     kept = []
     for least, cap in tried:
-        reduced = ((6 * cap - least) / 6, (6 * cap - least + 1) / 6)
-        kept.append(Relaxation(math.nextafter(least / 6, math.inf), reduced, (), 1).within(cap))
+        reduced = np.array([(6 * cap - least) / 6, (6 * cap - least + 1) / 6])
+        found = Relaxation(math.nextafter(least / 6, math.inf), reduced, np.arange(0), 1)
+        kept.append(tuple(found.within(cap).tolist()))
     assert set(kept) == {(0,)}
     assert any(
         math.nextafter(least / 6, math.inf) + (6 * cap - least) / 6 > cap for least, cap in tried
@@ -152,64 +182,83 @@ def test_parts_of_a_product_beside_parts_of_an_argument_have_an_answer() -> None
     assert eqsat.optimize(function, *arrays, target="avx512-xla").selection.claim == "optimal"
 
 
+@ORDERED
 @pytest.mark.parametrize("seed", SEEDS)
-def test_caps_are_part_of_the_relaxation(seed: int) -> None:
-    tries = (problem_of(seed + 1000 * n) for n in range(100))
-    problem = next(p for p in tries if answers_of(p))
-    answers, rng = answers_of(problem), random.Random(seed)
+def test_caps_are_part_of_the_relaxation(seed: int, is_ordered: bool) -> None:
+    tries = (choice_at(seed + 1000 * n, is_ordered) for n in range(100))
+    choice = next(c for c in tries if answers_of(c))
+    answers, rng = answers_of(choice), random.Random(seed)
     for goal, other in (("time", "memory"), ("memory", "time"), ("dispatches", "time")):
-        cap = problem.value(other, rng.choice(answers))
-        relaxed = relaxation(problem, {goal: 1}, {other: cap})
-        assert relaxed is not None, "the answer the cap is from keeps it"
-        kept = [problem.value(goal, a) for a in answers if problem.value(other, a) <= cap]
-        assert relaxed.bound <= min(kept)
+        cap = value(choice, other, rng.choice(answers))
+        found = relaxed(choice, {goal: 1}, {other: cap})
+        assert found is not None, "the answer the cap is from keeps it"
+        kept = [value(choice, goal, a) for a in answers if value(choice, other, a) <= cap]
+        assert found.bound <= min(kept)
 
 
 def test_where_the_dual_simplex_does_not_end_the_primal_one_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    problems = [problem_of(seed) for seed in range(20)]
-    known = [relaxation(p, {"time": 1}) for p in problems]
+    choices = [choice_at(seed) for seed in range(20)]
+    known = [relaxation(c, {"time": 1}) for c in choices]
     monkeypatch.setattr("eqsat.extract.choice.lp.STEPS", 0)
     monkeypatch.setattr("eqsat.extract.choice.lp.LEAST_STEPS", 0)
-    found = [relaxation(p, {"time": 1}) for p in problems]
+    found = [relaxation(c, {"time": 1}) for c in choices]
     assert [r and r.bound for r in found] == [r and r.bound for r in known]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_search_and_solver_agree_with_every_answer(seed: int) -> None:
-    problem = problem_of(seed)
-    answers = answers_of(problem)
+def test_the_solver_agrees_with_every_answer_of_an_order(seed: int) -> None:
+    choice = choice_at(seed)
+    answers = answers_of(choice)
     for goal in GOALS:
-        least = min((problem.value(goal, a) for a in answers), default=None)
-        solved = solve(problem, Request({goal: 1}, {}), Effort(20, 0))
-        found = Search(problem, {}, math.inf, 0).minimise(Objective({goal: 1}, {}), None, 20)
+        least = min((value(choice, goal, a) for a in answers), default=None)
+        found = solved(choice, {goal: 1})
         if least is None:
-            assert solved.status == found.status == "infeasible"
+            assert found.status == "infeasible"
             continue
-        assert (solved.status, solved.value) == ("optimal", least)
-        assert found.answer is not None
-        assert (found.status, problem.value(goal, found.answer)) == ("optimal", least)
-        assert found.bound == least
+        assert (found.status, found.bound) == ("optimal", least)
+        assert value(choice, goal, found.columns) == least
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_questions_agree_with_every_answer_in_any_order(seed: int) -> None:
+    choice = choice_at(seed, is_ordered=False)
+    answers = answers_of(choice)
+    for goal in GOALS:
+        least = min((value(choice, goal, a) for a in answers), default=None)
+        found = questions(choice).least({goal: 1}, {})
+        if least is None:
+            assert found.status == "infeasible"
+            continue
+        assert found.best is not None
+        assert set(found.best.columns) in map(set, answers)
+        assert choice.value(goal, found.best) == value(choice, goal, found.best.columns) == least
+        assert found.bound <= least
+        assert (found.status, found.bound) == ("optimal", least) or goal == "memory"
 
 
 def test_a_budget_below_the_bound_needs_no_solver(monkeypatch: pytest.MonkeyPatch) -> None:
-    problem = problem_of(3)
-    least = relaxation(problem, {"memory": 1})
-    assert least is not None
-    monkeypatch.setattr("eqsat.extract.solve.goals.solve", None)
-    budget = {"memory": least.bound - 1}
-    found = Search(problem, budget, math.inf, 0).minimise(Objective({"time": 1}, budget), None, 20)
+    choice = choice_at(3, is_ordered=False)
+    asked = questions(choice)
+    monkeypatch.setattr("eqsat.extract.least.solve", None)
+    found = asked.least({"time": 1}, {"memory": asked.fits.least_bytes - 1})
     assert found.status == "infeasible"
+    least = relaxation(choice, {"time": 1})
+    assert least is not None
+    assert asked.least({"time": 1}, {"time": least.bound - 1}).status == "infeasible"
 
 
+@ORDERED
 @pytest.mark.parametrize("seed", range(40))
-def test_bounds_hold_for_any_multipliers(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bounds_hold_for_any_multipliers(
+    seed: int, is_ordered: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Multipliers of the LP solver are only ever a hint."""
-    problem = problem_of(seed)
-    answers = answers_of(problem)
+    choice = choice_at(seed, is_ordered)
+    answers = answers_of(choice)
     rng = np.random.default_rng(seed)
-    from eqsat.extract.solve import lp
+    from eqsat.extract.choice import lp
 
     bounded = lp._bounded
 
@@ -218,11 +267,11 @@ def test_bounds_hold_for_any_multipliers(seed: int, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(lp, "_bounded", disturbed)
     for goal in GOALS:
-        relaxed = relaxation(problem, {goal: 1})
-        for answer in answers if relaxed is not None else ():
-            value = problem.value(goal, answer)
-            assert relaxed.bound <= value
-            assert set(relaxed.within(value)).issuperset(answer)
+        found = relaxed(choice, {goal: 1})
+        for answer in answers if found is not None else ():
+            known = value(choice, goal, answer)
+            assert found.bound <= known
+            assert set(found.within(known).tolist()).issuperset(answer)
 
 
 def test_an_integral_optimum_is_met_exactly() -> None:
@@ -230,11 +279,11 @@ def test_an_integral_optimum_is_met_exactly() -> None:
     rows = RowList()
     rows.add(1, math.inf, [0, 1])
     rows.add(-math.inf, 0, [0], [1])
-    solved = solve_lp(
+    found = solve_lp(
         LinearProgram(np.array([1.0, 3.0]), rows.table(), np.zeros(2), np.ones(2), is_plain=True)
     )
-    assert solved is not None
-    assert solved.least == 2.0
+    assert found is not None
+    assert found.least == 2.0
     rows.add(3, math.inf, [0, 1])
     assert (
         solve_lp(LinearProgram(np.zeros(2), rows.table(), np.zeros(2), np.ones(2), is_plain=True))
@@ -248,19 +297,19 @@ def test_multipliers_that_are_no_small_fractions_lose_nothing() -> None:
     for first in range(count):
         rows.add(1, math.inf, sorted((first + n) % count for n in range(beside)))
     sides = np.ones(count), rows.table(), np.zeros(count), np.ones(count)
-    solved = solve_lp(LinearProgram(*sides, is_plain=True))
-    assert solved is not None
-    assert 11.4 < solved.least <= 80 / 7
-    assert (solved.reduced >= 0).all()
+    found = solve_lp(LinearProgram(*sides, is_plain=True))
+    assert found is not None
+    assert 11.4 < found.least <= 80 / 7
+    assert (found.reduced >= 0).all()
 
 
 @pytest.mark.parametrize("large", [1.0, 2.0**30, 3e11])
 def test_a_variable_of_any_size_is_counted_as_it_is(large: float) -> None:
-    rows = RowList()
-    rows.add(1, math.inf, [0, 1])
-    rows.weigh(-math.inf, 0, [(0, large / 2), (1, large / 4), (2, -1.0)])
+    sides = np.array([1, -math.inf]), np.array([math.inf, 0])
+    weights = np.array([1.0, 1.0, large / 2, large / 4, -1.0])
+    rows = RowTable(*sides, Ragged.of([(0, 1), (0, 1, 2)]), weights)
     objective, upper = np.array([0.0, 0.0, 1.0]), np.array([1.0, 1.0, large])
-    solved = solve_lp(LinearProgram(objective, rows.table(), np.zeros(3), upper, is_plain=False))
-    assert solved is not None
-    assert solved.values == pytest.approx([0, 1, large / 4])
-    assert large / 4 * (1 - 1e-8) <= solved.least <= large / 4
+    found = solve_lp(LinearProgram(objective, rows, np.zeros(3), upper, is_plain=False))
+    assert found is not None
+    assert found.values == pytest.approx([0, 1, large / 4])
+    assert large / 4 * (1 - 1e-8) <= found.least <= large / 4

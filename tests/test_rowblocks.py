@@ -157,11 +157,11 @@ def test_every_candidate_passes_the_checker():
     run = eqsat.optimize(attention, *arguments, target="avx512", stop_after="egraph")
     assert run.egraph is not None
     session = prepare(run.egraph, run.target, run.goals)
-    space, variants = session.assembly.pool.space, session.assembly.variants
+    space, sources = session.assembly.space, session.assembly.sources
     assert session.baseline is not None
-    assert len(variants.candidates) > 100
-    for c in variants.candidates:
-        group = group_of(variants.costs, c, [space.buffer[w] for w in c.writes], 0)
+    assert len(sources.candidates) > 100
+    for c in sources.candidates.candidates:
+        group = group_of(sources.costs, c, [space.buffer[w] for w in c.writes], 0)
         selection = replace(session.baseline, groups=(group,))
         wrong = Checker(space, run.target, selection).all_group_faults()
         assert not [f for f in wrong if " ps, not 0" not in f]  # no price is stated

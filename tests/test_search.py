@@ -11,12 +11,11 @@ from hunts.searches import search
 
 import eqsat
 from eqsat.extract.candidates import enumeration
+from eqsat.extract.goals import Outcome
 from eqsat.extract.search import _never_worse, _unbeaten, extract
 from eqsat.extract.session import Session, prepare
-from eqsat.extract.solve.goals import Search
-from eqsat.extract.solve.outcome import Outcome
-from eqsat.model.selection import GoalRequest, GoalResult
-from eqsat.model.stopping import ORDER_TIME, SEARCH_TIME, WALL
+from eqsat.model.selection import TIME_LIMIT, Cut, GoalRequest, GoalResult, Selection
+from eqsat.model.stopping import CANDIDATE_TIME, ORDER_TIME, SEARCH_TIME, WALL
 from eqsat.model.target import Fusion
 
 TIME = (GoalRequest("time"),)
@@ -85,28 +84,31 @@ def test_a_search_that_finds_nothing_in_time_gives_the_baseline_and_what_none_av
 
 
 @pytest.mark.parametrize(
-    ("answered", "ordered", "word"),
-    [(WALL, WALL, SEARCH_TIME), ("optimal", WALL, ORDER_TIME), (WALL, "optimal", "optimal")],
+    ("answered", "late", "cuts", "word"),
+    [
+        (WALL, "time", (), SEARCH_TIME),
+        (WALL, "memory", (), ORDER_TIME),
+        (WALL, "memory", (Cut("groups", 3, TIME_LIMIT),), CANDIDATE_TIME),
+        ("optimal", "", (), "optimal"),
+    ],
 )
 def test_a_search_that_time_ends_says_which_step_it_was(
-    answered: str, ordered: str, word: str, monkeypatch: pytest.MonkeyPatch
+    answered: str, late: str, cuts: tuple[Cut, ...], word: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = run_of()
     assert run.egraph is not None
-    answer, order = Session.answer, Session.ordered
+    answer, selection = Session.answer, Session.selection
 
-    def ends_searching(self: Session, *asked: Any) -> tuple[Session, Search, Outcome]:
-        session, search, outcome = answer(self, *asked)
-        return session, search, replace(outcome, status=answered)
+    def ends(self: Session, *asked: Any) -> Outcome:
+        return replace(answer(self, *asked), status=answered, late=late)
 
-    def ends_ordering(self: Session, *asked: Any) -> tuple[Session, Outcome]:
-        session, outcome = order(self, *asked)
-        return session, replace(outcome, status=ordered)
+    def cut(self: Session, *asked: Any) -> Selection:
+        return replace(selection(self, *asked), cuts=cuts)
 
-    monkeypatch.setattr(Session, "answer", ends_searching)
-    monkeypatch.setattr(Session, "ordered", ends_ordering)
-    selection, _ = extract(run.egraph, run.target, TIME)
-    assert selection.stop == word
+    monkeypatch.setattr(Session, "answer", ends)
+    monkeypatch.setattr(Session, "selection", cut)
+    found, _ = extract(run.egraph, run.target, TIME)
+    assert found.stop == word
 
 
 def test_without_time_there_is_an_answer_and_its_bound() -> None:

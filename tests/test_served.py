@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from functools import cache
 
+from problems import questions
+from tabulated import sources_of
+
+from eqsat.extract.candidates.assemble import Choices
 from eqsat.extract.candidates.cover import served_by
-from eqsat.extract.candidates.enumeration import enumerated
-from eqsat.extract.candidates.free import free_problem, unordered
-from eqsat.extract.candidates.freeoptions import FreeOptions
-from eqsat.extract.candidates.pool import Pool
-from eqsat.extract.candidates.space import Space
-from eqsat.extract.candidates.sources import Variants
-from eqsat.extract.dispatch.legality import Legality
-from eqsat.extract.dispatch.prices import Costs
-from eqsat.extract.choice.linear import OWN
-from eqsat.extract.survivors import narrowed
+from eqsat.extract.candidates.sources import Sources
+from eqsat.extract.candidates.tabulate import choice_of
+from eqsat.extract.least import SearchLimits
+from eqsat.extract.narrow import narrow
 from eqsat.lang.programs import parse_program
-from eqsat.lang.rulesets import load_rulesets
 from eqsat.lang.targets import load_target
-from eqsat.saturate import saturate
-from tests.test_survivors import least
+from eqsat.model.selection import GoalRequest
 
 SIDES = ("q", "k", "v")
 
@@ -38,16 +35,13 @@ def projections() -> str:
 
 
 @cache
-def variants() -> Variants:
+def sources() -> Sources:
     target = load_target("avx512-xla")
-    egraph = saturate(parse_program(projections()), load_rulesets(["algebra/merge"]), target)
-    space = Space(egraph)
-    pool, costs = Pool(Legality(space, target), False), Costs(space, target)
-    return Variants(pool, costs, enumerated(pool, costs).candidates, OWN)
+    return sources_of(parse_program(projections()), target, (), "algebra/merge")
 
 
 def test_a_product_that_may_be_cut_out_of_another_one_is_served_by_both():
-    pool = variants().pool
+    pool = sources().pool
     nodes, kinds = pool.space.egraph.nodes, pool.space.kinds
     products = {i for i, k in enumerate(kinds) if k == "contraction"}
     assert pool.served.keys() == products
@@ -59,37 +53,32 @@ def test_a_product_that_may_be_cut_out_of_another_one_is_served_by_both():
 
 
 def test_weights_of_alternatives_are_not_made_in_every_run():
-    assert not variants().pool.optional
+    assert not sources().pool.optional
 
 
 def test_the_bound_counts_a_shared_product_as_a_whole():
-    _, free = free_problem(variants())
-    best = least(free, {"time": 1}, {})
-    found = narrowed(variants(), {"time": 1}, {}, best, lambda _: None)
-    assert found is not None
-    assert found.bound == best
-    left = unordered(variants(), found.options)
-    assert least(left, {"time": 1}, {}) == best
+    best = questions(choice_of(sources())).least({"time": 1}, {})
+    assert best.status == "optimal" and best.proof == "relaxation"
+    limits = SearchLimits(time.monotonic() + 60, 0)
+    found = narrow(Choices(sources(), (), ()), (GoalRequest("time"),), {}, limits)
+    assert found.least["time"] == (best.bound, "relaxation")
+    left = questions(found.assembly.choice).least({"time": 1}, {})
+    assert (left.status, left.bound) == ("optimal", best.bound)
 
 
-def test_an_option_serves_what_it_writes_not_what_else_is_cut_out_of_its_product():
+def test_a_column_serves_what_it_writes_not_what_else_is_cut_out_of_its_product():
     """Of a product with three weights side by side a dispatch may compute one part alone."""
-    v = variants()
-    space, alone = v.space, 0
-    for option in FreeOptions.of(v).objects():
-        written = {space.value[b] for b in option.writes}
-        found = served_by(v.pool, option.candidate.members, written)
-        held = {x for m in option.candidate.members for x in v.pool.served.get(m, ())}
+    some, alone = sources(), 0
+    choice, space = choice_of(some), some.space
+    for column, writes in enumerate(choice.writes.tuples):
+        members = some.candidates[int(choice.candidate[column])].members
+        written = {space.value[b] for b in writes}
+        found = served_by(some.pool, members, written)
+        assert set(choice.serves.tuples[column]) == found
+        held = {x for m in members for x in some.pool.served.get(m, ())}
         assert found <= held
-        inside = space.computes(option.candidate.members)
-        assert found == {x for x in held if x in inside or written & v.pool.behind[x]}
+        inside = space.computes(members)
+        assert found == {x for x in held if x in inside or written & some.pool.behind[x]}
         alone += found < held and len(found) == 1
     assert alone
-
-
-def test_tables_say_of_options_what_is_said_of_each_alone():
-    v = variants()
-    table = FreeOptions.of(v)
-    for option, row in zip(table.objects(), table.problem.serves, strict=True):
-        written = [v.space.value[b] for b in option.writes]
-        assert set(row.tolist()) == served_by(v.pool, option.candidate.members, written)
+    assert set(choice.facts.served.tolist()) == set().union(*some.pool.served.values())

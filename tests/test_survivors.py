@@ -1,4 +1,4 @@
-"""What the relaxation without an order leaves: a true bound, and every option of a best answer."""
+"""What the first goal leaves: a true bound, and every column of a best answer."""
 
 from __future__ import annotations
 
@@ -6,68 +6,81 @@ import time
 from functools import cache
 
 import pytest
+from problems import questions
+from tabulated import sources_of
 
-from eqsat.extract.candidates.enumeration import enumerated
-from eqsat.extract.candidates.free import free_problem, unordered
-from eqsat.extract.candidates.pool import Pool
-from eqsat.extract.candidates.space import Space
-from eqsat.extract.candidates.sources import Variants
-from eqsat.extract.dispatch.legality import Legality
-from eqsat.extract.dispatch.prices import Costs
-from eqsat.extract.solve.goals import Search
-from eqsat.extract.choice.linear import OWN
-from eqsat.extract.solve.objective import Objective
-from eqsat.extract.solve.problem import ExtractionProblem
-from eqsat.extract.survivors import narrowed
-from eqsat.lang.rulesets import load_rulesets
-from eqsat.lang.targets import load_target
-from eqsat.ops.spelling.chains import merge_elementwise
-from eqsat.saturate import saturate
+from eqsat.extract.candidates.assemble import Assembly, Choices
+from eqsat.extract.choice.columns import Answer, Choice
+from eqsat.extract.choice.greedy import plain
+from eqsat.extract.choice.requests import weigh
+from eqsat.extract.least import SearchLimits
+from eqsat.extract.memory.bestorder import in_best_order
+from eqsat.extract.narrow import Known, Narrowed, narrow
+from eqsat.model.selection import GoalRequest
 from tests.test_every_order import ONE, spelled
 
-WEIGHTS = [{"time": 1}, {"dispatches": 1}, {"memory": 1}, {"time": 3, "memory": 1}]
+TIME, MEMORY, COUNT = (GoalRequest(n) for n in ("time", "memory", "dispatches"))
+ASKED = [(TIME,), (COUNT,), (MEMORY,), (GoalRequest("time", 3.0), GoalRequest("memory", 1.0))]
 
 
 @cache
-def variants_of(target_name: str = "avx512-xla") -> Variants:
-    target = load_target(target_name)
-    program = merge_elementwise(spelled(ONE))
-    space = Space(saturate(program, load_rulesets(["default"]), target))
-    pool, costs = Pool(Legality(space, target), False), Costs(space, target)
-    return Variants(pool, costs, enumerated(pool, costs).candidates, OWN)
+def found(target: str = "avx512-xla") -> tuple[Choices, Assembly]:
+    choices = Choices(sources_of(spelled(ONE), target), (), ())
+    return choices, choices.assembled()
 
 
-def least(problem: ExtractionProblem, weights: dict[str, int], caps: dict[str, int]) -> int:
-    """What the best answer without an order is worth."""
-    search = Search(problem, caps, time.monotonic() + 60, 0)
-    found = search.minimise(Objective(weights, caps), None, 60)
-    assert found.status == "optimal" and found.answer is not None
-    return problem.worth(found.answer, weights)
+def narrowed(
+    goals: tuple[GoalRequest, ...], budget: dict[str, int], known: list[Known]
+) -> Narrowed:
+    return narrow(found()[0], goals, budget, SearchLimits(time.monotonic() + 60, 0), known)
 
 
-@pytest.mark.parametrize("weights", WEIGHTS)
-def test_survivors_hold_a_best_answer_and_nothing_is_below_the_bound(weights: dict[str, int]):
-    variants = variants_of()
-    kept, free = free_problem(variants)
-    best = least(free, weights, {})
-    found = narrowed(variants, weights, {}, best, lambda _: None)
-    assert found is not None and found.bound <= best == found.cap
-    assert len(found.options) < len(kept)
-    assert least(unordered(variants, found.options), weights, {}) == best
+def least(choice: Choice, weights: dict[str, int], best: Answer | None = None) -> int:
+    """What the best answer in any order is worth."""
+    asked = questions(choice, time.monotonic() + 60).least(weights, {}, best=best)
+    assert asked.status == "optimal" and asked.best is not None
+    return choice.worth(asked.best, weights)
+
+
+@pytest.mark.parametrize("goals", ASKED)
+def test_what_is_left_holds_a_best_answer_and_nothing_is_below_the_bound(
+    goals: tuple[GoalRequest, ...],
+):
+    whole = found()[1]
+    columns = plain(whole.choice, whole.single_ops)
+    assert columns is not None
+    answer = in_best_order(whole.choice, columns)
+    assert answer is not None
+    known = Known.of(whole, answer)
+    is_weighted = goals[0].weight is not None
+    weights = weigh(goals, dict(known.values)) if is_weighted else {goals[0].name: 1}
+    found_best = questions(whole.choice).least(weights, {}).best
+    assert found_best is not None
+    both = [known, Known.of(whole, found_best)]
+    best, left = least(whole.choice, weights), narrowed(goals, {}, both)
+    few = left.assembly.choice
+    assert len(few) < len(whole.choice) or is_weighted
+    assert least(few, weights, left.best) == best
+    for goal, (bound, _) in left.least.items():
+        assert bound <= (best if not is_weighted else least(whole.choice, {goal: 1}))
+    assert left.best is None or few.worth(left.best, weights) >= best
 
 
 def test_without_a_known_answer_one_is_looked_for_near_the_bound():
-    variants = variants_of()
-    seen = []
-
-    def find(options):
-        seen.append(len(options))
-        return None if len(seen) < 2 else 10**12
-
-    found = narrowed(variants, {"time": 1}, {}, None, find, loose=lambda value: 2 * value)
-    assert found is not None and found.cap == 2 * 10**12
-    assert len(seen) > 1
+    best = least(found()[1].choice, {"time": 1})
+    strict = narrowed((TIME,), {}, [])
+    loose = narrowed((GoalRequest("time", within=1.0),), {}, [])
+    for left in (strict, loose):
+        assert left.best is not None
+        assert left.assembly.choice.value("time", left.best) >= best
+        assert left.least["time"][0] <= best
+    assert len(strict.assembly.choice) < len(loose.assembly.choice)
 
 
 def test_what_no_answer_keeps_is_told():
-    assert narrowed(variants_of(), {"time": 1}, {"dispatches": 1}, None, lambda _: None) is None
+    left = narrowed((TIME,), {"dispatches": 1}, [])
+    assert left.best is None
+    asked = questions(left.assembly.choice).least({"time": 1}, {"dispatches": 1})
+    assert asked.status == "infeasible"
+    by_bytes = narrowed((TIME,), {"memory": 1_000}, [])
+    assert by_bytes.is_refused and len(by_bytes.assembly.choice)

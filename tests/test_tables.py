@@ -1,4 +1,4 @@
-"""Options as tables say the same as options one by one, on programs of every kind."""
+"""Columns as arrays say the same as columns one by one, on programs of every kind."""
 
 from __future__ import annotations
 
@@ -7,32 +7,18 @@ from functools import cache
 
 import numpy as np
 import pytest
-from plain_options import plain_options, plain_undominated
-from tabulated import tabulated
+from plain_options import Variant, listed, plain_options, plain_undominated
+from tabulated import sources_of, tabulated, with_times
 
-from eqsat.extract.candidates import dominance
+from eqsat.extract.candidates import dominance, tabulate
 from eqsat.extract.candidates.dominance import undominated
-from eqsat.extract.candidates.enumeration import enumerated
-from eqsat.extract.candidates.free import unordered
-from eqsat.extract.candidates.freeoptions import FreeOptions
-from eqsat.extract.candidates.plantimes import with_plan_times
-from eqsat.extract.candidates.pool import Pool
-from eqsat.extract.candidates.space import Space
-from eqsat.extract.candidates.table import OptionTable
-from eqsat.extract.candidates.sources import Variant, Variants
-from eqsat.extract.dispatch.legality import Legality
-from eqsat.extract.dispatch.prices import Costs
+from eqsat.extract.candidates.sources import Sources
+from eqsat.extract.candidates.tabulate import choice_of
+from eqsat.extract.choice.must import presolved
+from eqsat.extract.choice.relax import relaxation
 from eqsat.extract.ragged import Ragged, distinct
-from eqsat.extract.solve.freerows import free_relaxation
-from eqsat.extract.choice.linear import linear_goals
-from eqsat.extract.solve.presolve import presolve
-from eqsat.extract.solve.relax import relaxation
 from eqsat.lang.programs import parse_program
-from eqsat.lang.rulesets import load_rulesets
-from eqsat.lang.targets import load_target
 from eqsat.model.program import Program
-from eqsat.ops.spelling.chains import merge_elementwise
-from eqsat.saturate import saturate
 from tests.test_fuzz import Maker
 
 # a weight that may be turned in the run, read turned and as it is, and a result that others read
@@ -55,37 +41,26 @@ CASES += [(-1, "reference"), (-1, "avx512")]
 
 
 @cache
-def variants_of(seed: int, name: str) -> Variants:
+def sources(seed: int, name: str) -> Sources:
     program: Program = parse_program(TWICE) if seed < 0 else Maker(seed).program(6)
-    target = load_target(name)
-    space = Space(saturate(merge_elementwise(program), load_rulesets(["default"]), target))
-    pool = Pool(Legality(space, target), False, frozenset(GOALS))
-    costs = Costs(space, target)
-    return Variants(pool, costs, enumerated(pool, costs).candidates, linear_goals(GOALS))
-
-
-def objects(variants: Variants) -> tuple[Variant, ...]:
-    table = with_times(variants)
-    return table.variants(variants.space, range(len(table)))
-
-
-def with_times(variants: Variants, size: int = 100) -> OptionTable:
-    table = tabulated(variants, size=size)
-    return with_plan_times(variants, table, np.arange(len(table)))
+    return sources_of(program, name, GOALS)
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_table_holds_the_options_of_every_candidate(case: tuple[int, str]):
-    variants = variants_of(*case)
-    found = objects(variants)
+def test_a_choice_holds_the_columns_of_every_candidate(
+    case: tuple[int, str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(tabulate, "PART", 100)
+    found = listed(sources(*case), with_times(sources(*case)))
     assert len(found) == len(set(found))
-    assert set(found) == set(plain_options(variants))
+    assert set(found) == set(plain_options(sources(*case)))
 
 
 def test_some_weights_are_kept_or_made_in_the_run():
-    optional = variants_of(-1, "reference").pool.optional
-    assert any(optional & v.resident for v in objects(variants_of(-1, "reference")))
-    assert any(optional & v.reads for v in objects(variants_of(-1, "reference")))
+    some = sources(-1, "reference")
+    optional, every = some.pool.optional, listed(some, tabulated(some))
+    assert any(optional & v.resident for v in every)
+    assert any(optional & v.reads for v in every)
 
 
 def is_no_worse(a: Variant, b: Variant) -> bool:
@@ -100,52 +75,49 @@ def is_no_worse(a: Variant, b: Variant) -> bool:
 
 @pytest.mark.parametrize("case", CASES)
 def test_what_is_dropped_is_dominated_by_what_is_kept(case: tuple[int, str]):
-    variants = variants_of(*case)
-    options = objects(variants)
-    found = undominated(with_times(variants))
-    assert sorted([*found.kept.tolist(), *found.dropped.tolist()]) == list(range(len(options)))
+    some = sources(*case)
+    table = with_times(some)
+    columns, found = listed(some, table), undominated(table, some.candidates)
+    assert sorted([*found.kept.tolist(), *found.dropped.tolist()]) == list(range(len(columns)))
     assert set(found.by.tolist()) <= set(found.kept.tolist())
     pairs = zip(found.by.tolist(), found.dropped.tolist(), strict=True)
-    assert all(is_no_worse(options[i], options[k]) for i, k in pairs)
-    assert len(found.kept) <= len(plain_undominated(list(options)))
+    assert all(is_no_worse(columns[i], columns[k]) for i, k in pairs)
+    assert len(found.kept) <= len(plain_undominated(list(columns)))
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_large_buckets_keep_what_small_ones_do(case: tuple[int, str], monkeypatch):
-    table = tabulated(variants_of(*case))
-    found = undominated(table)
+    some = sources(*case)
+    table = tabulated(some)
+    found = undominated(table, some.candidates)
     monkeypatch.setattr(dominance, "LARGE", 3)
-    again = undominated(table)
+    again = undominated(table, some.candidates)
     assert again.kept.tolist() == found.kept.tolist()
     pairs = [dict(zip(p.dropped.tolist(), p.by.tolist(), strict=True)) for p in (found, again)]
     assert pairs[0] == pairs[1]
 
 
-def kinds(options: Sequence[Variant]) -> set[tuple[object, ...]]:
-    return {(v.candidate.members, v.writes, v.reads, v.resident) for v in options}
+def kinds(columns: Sequence[Variant]) -> set[tuple[object, ...]]:
+    return {(v.candidate.members, v.writes, v.reads, v.resident) for v in columns}
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_relaxation_is_as_tight_as_that_of_objects(case: tuple[int, str]):
-    variants = variants_of(*case)
-    table = with_times(variants, 50_000)
-    kept = undominated(table).kept
-    plain = table.variants(variants.space, kept.tolist())
-    problem = unordered(variants, plain)
-    useful = presolve(problem)
-    free = FreeOptions.of(variants)
-    assert kinds(free.objects()) <= kinds([plain[i] for i in useful])
+def test_the_bound_of_what_is_left_is_that_of_all_columns(case: tuple[int, str]):
+    """Dominated columns, and those that nobody needs, are in no better answer."""
+    some = sources(*case)
+    table, choice = with_times(some), choice_of(some)
+    undropped = table.take(undominated(table, some.candidates).kept)
+    assert kinds(listed(some, choice)) <= kinds(listed(some, undropped))
+    every = table.take(presolved(table))
+    assert len(choice) <= len(every) <= len(table)
     for weights in ({"time": 1}, {"time": 2, "dispatches": 3}):
-        known = relaxation(problem.restricted(useful), weights)
-        found = free_relaxation(free.problem, tuple(variants.goals), weights)
+        known, found = relaxation(every, weights), relaxation(choice, weights)
         assert known is not None and found is not None
         assert found.bound == known.bound
-        most = free.problem.adds[:, 0].sum()
-        capped = free_relaxation(free.problem, tuple(variants.goals), weights, {"time": most})
+        most = int(choice.adds[:, 0].sum())
+        capped = relaxation(choice, weights, {"time": most})
         assert capped is not None and capped.bound <= known.bound
-    assert (
-        free_relaxation(free.problem, tuple(variants.goals), {"dispatches": 1}, {"time": 0}) is None
-    )
+    assert relaxation(choice, {"dispatches": 1}, {"time": 0}) is None
 
 
 def test_rows_of_any_length():

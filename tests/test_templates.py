@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from graphs import (
     Graph,
+    assembled,
     chain,
     elementwise,
     layout,
@@ -17,8 +18,8 @@ from graphs import (
 )
 
 from eqsat.extract import check
-from eqsat.extract.candidates.assemble import assemble
-from eqsat.extract.candidates.space import Space
+from eqsat.extract.candidates.assemble import Assembly
+from eqsat.extract.candidates.groups import Candidate
 from eqsat.model.affine import dim
 from eqsat.model.egraph import EGraph
 from eqsat.model.expr import arg, call
@@ -41,17 +42,21 @@ def long_epilogue(ops: int, *used_twice: int) -> EGraph:
     return g.build(y, *results)
 
 
+def candidates(assembly: Assembly) -> tuple[Candidate, ...]:
+    return assembly.sources.candidates.candidates
+
+
 def sizes(graph: EGraph, target: Target) -> set[int]:
     """How many ops the candidates have."""
-    assembly = assemble(Space(graph), target, False, keep_all=True)
+    assembly = assembled(graph, target, keeps_all=True)
     is_op = assembly.pool.space.is_op
-    return {sum(is_op[m] for m in c.members) for c in assembly.variants.candidates}
+    return {sum(is_op[m] for m in c.members) for c in candidates(assembly)}
 
 
 def largest_at(graph: EGraph, target: Target, node: int) -> int:
     """The most ops of a candidate whose result is this node's."""
-    assembly = assemble(Space(graph), target, False, keep_all=True)
-    return max(len(c.members) for c in assembly.variants.candidates if c.members[-1] == node)
+    assembly = assembled(graph, target, keeps_all=True)
+    return max(len(c.members) for c in candidates(assembly) if c.members[-1] == node)
 
 
 def test_a_contraction_takes_its_whole_epilogue_into_one_dispatch():
@@ -106,11 +111,9 @@ def test_a_template_holds_one_contraction(roots: int):
         z = g.add("generic", elementwise((32, 32), 1, "tanh"), z)
     graph = g.build(g.add("generic", elementwise((32, 32), 2), y, z))
     target = reference(Fusion(members=3, template=32, roots=roots))
-    assembly = assemble(Space(graph), target, False, keep_all=True)
+    assembly = assembled(graph, target, keeps_all=True)
     legality, is_op = assembly.pool.legality, assembly.pool.space.is_op
-    large = [
-        c.members for c in assembly.variants.candidates if sum(is_op[m] for m in c.members) > 3
-    ]
+    large = [c.members for c in candidates(assembly) if sum(is_op[m] for m in c.members) > 3]
     assert {sum(map(legality.is_root, members)) for members in large} == {1}
     assert max(map(len, large)) == 8  # one matmul and all that is elementwise
 
@@ -155,7 +158,7 @@ def test_all_candidates_of_the_program_are_candidates_of_its_egraph():
     g.also(back, "generic", elementwise((32, 64), 1, "tanh"), first)
     target = reference(Fusion(members=2, template=32))
     own, every = (
-        {c.members for c in assemble(Space(g.build(root)), target, only).variants.candidates}
+        {c.members for c in candidates(assembled(g.build(root), target, input_only=only))}
         for only in (True, False)
     )
     assert (1, 2, 3, 4, 5, 6) in own
@@ -232,9 +235,9 @@ def test_every_candidate_has_the_price_of_its_members():
     r = g.add("generic", total, wide, e)
     graph = g.build(g.add("generic", elementwise((32,), 2), e, r))
     target = reference(Fusion(clone=("all",)), rates=(("f32", 1e6),))
-    assembly = assemble(Space(graph), target, False, keep_all=True)
-    costs = assembly.variants.costs
-    found = assembly.variants.candidates
+    assembly = assembled(graph, target, keeps_all=True)
+    costs = assembly.sources.costs
+    found = candidates(assembly)
     assert any(len(c.members) == 3 for c in found)
     assert [c.time_ps for c in found] == [
         costs.group_ps(c.members, c.reads, c.writes) for c in found
@@ -282,9 +285,9 @@ def test_what_a_view_inside_shows_is_read_by_all_who_read_the_view():
     every = dict(Fusion().join)
     every["conversion"] = tuple(k for k in every["conversion"] if k != "contraction")
     fusion = Fusion(join=tuple(every.items()))
-    assembly = assemble(Space(graph), reference(fusion), False, keep_all=True)
+    assembly = assembled(graph, reference(fusion), keeps_all=True)
     pack, relax, contraction, exp, add = range(2, 7)
-    found = {frozenset(c.members) for c in assembly.variants.candidates}
+    found = {frozenset(c.members) for c in candidates(assembly)}
     assert frozenset((relax, contraction, exp, add)) in found
     assert frozenset((pack, relax, exp, add)) in found
     assert not any({pack, contraction} <= members for members in found)

@@ -135,7 +135,10 @@ def _by_bytes(
         return Narrowed(small, there)
     asked = Questions(choice, limits, small.under)
     found = asked.least({"time": 1}, budget, is_look=True, seconds=limits.seconds / 2)
-    return Narrowed(small, found.best, is_refused=found.status == "infeasible")
+    if found.status == "infeasible":
+        whole = replace(assembly, choice=_planned(assembly, assembly.choice))
+        return Narrowed(whole, None, is_refused=True)
+    return Narrowed(small, found.best)
 
 
 def _planned(assembly: Assembly, choice: Choice) -> Choice:

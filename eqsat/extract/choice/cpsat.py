@@ -78,6 +78,8 @@ def solve(
     chosen = tuple(i for i, v in enumerate(columns) if solver.boolean_value(v))
     if status == sat.OPTIMAL and solver.objective_value < EXACT:
         bound = round(solver.objective_value) * unit
+    elif status == sat.OPTIMAL and weights.keys() <= set(told.choice.facts.linear):
+        bound = sum(w * told.choice.total(g, chosen) for g, w in weights.items())
     return Solution("optimal" if status == sat.OPTIMAL else "feasible", chosen, bound)
 
 

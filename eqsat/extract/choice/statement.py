@@ -84,8 +84,9 @@ class Statement:
             if is_root[list(buffers)].any():
                 ways.append(j)
                 continue
-            way = self.only_if_any([read[b] for b in buffers])
+            way = self.literal()
             self.rows.add(-math.inf, 0, [way], [j])
+            self.rows.add(-math.inf, 0, [way], [read[b] for b in buffers])
             ways.append(way)
         self.some(ways)
 
