@@ -12,7 +12,7 @@ from typing import NamedTuple
 from eqsat.extract.candidates.dominance import OTHERS
 from eqsat.extract.candidates.groups import Candidate
 from eqsat.extract.candidates.sources import EXTRAS, Sources, group_of
-from eqsat.extract.choice.columns import Choice
+from eqsat.extract.choice.columns import Columns
 from eqsat.extract.choice.linear import Dispatches, RelayoutBytes, Ties, Time, added, kernels
 from eqsat.extract.dispatch.prices import UNASKED
 from eqsat.model.deadline import tick
@@ -35,7 +35,7 @@ class Variant(NamedTuple):
         return self.writes, self.candidate.members, self.candidate.reads
 
 
-def listed(sources: Sources, choice: Choice) -> list[Variant]:
+def listed(sources: Sources, choice: Columns) -> list[Variant]:
     """The columns of a choice one by one."""
     sides = (choice.reads, choice.resident, choice.writes, choice.exclusive)
     parts = zip(*(s.tuples for s in sides), strict=True)

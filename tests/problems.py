@@ -15,20 +15,20 @@ from typing import NamedTuple
 
 import numpy as np
 
-from eqsat.extract.choice.columns import MEMORY, Answer, Choice, Facts
+from eqsat.extract.choice.columns import MEMORY, Answer, ChoiceFacts, Columns
 from eqsat.extract.choice.cpsat import Effort, Solution, solve
 from eqsat.extract.choice.linear import OWN
 from eqsat.extract.choice.relax import Relaxation, relaxation
 from eqsat.extract.choice.statement import Statement
-from eqsat.extract.least import Questions, SearchLimits
+from eqsat.extract.least import Minimiser, SearchLimits
 from eqsat.extract.memory.bestorder import best_order
 from eqsat.extract.memory.dispatchgraph import graph_of
-from eqsat.extract.memory.items import Items
+from eqsat.extract.memory.items import MemoryItems
 from eqsat.extract.memory.peakrows import InAnyOrder, under_an_order
 from eqsat.extract.ragged import Ints, Ragged
 
 Values = tuple[int, ...]
-Columns = tuple[int, ...]  # of an answer, ascending
+Chosen = tuple[int, ...]  # of an answer, ascending
 EFFORT = Effort(seconds=20.0, seed=0)
 
 
@@ -53,7 +53,7 @@ def choice_of(
     value_of: Mapping[int, int] | None = None,
     linear: tuple[str, ...] = tuple(OWN),
     is_ordered: bool = False,
-) -> Choice:
+) -> Columns:
     """Buffers and values are numbered alike; values of weights are there from the start."""
     value_of = dict(value_of or {})
     held = {b for c in columns for b in c.resident}
@@ -62,7 +62,7 @@ def choice_of(
     source = np.zeros(span, dtype=bool)
     source[[values[b] for b in held]] = True
     none = np.arange(0)
-    facts = Facts(
+    facts = ChoiceFacts(
         linear,
         np.array([nbytes.get(b, 0) for b in range(span)], dtype=np.int64),
         fixed_bytes,
@@ -74,7 +74,7 @@ def choice_of(
         times=np.ones(span, dtype=np.int64),
     )
     count = len(columns)
-    return Choice(
+    return Columns(
         facts,
         np.array([c.adds for c in columns]).reshape(count, len(linear)),
         reads=Ragged.of([c.reads for c in columns]),
@@ -94,7 +94,7 @@ def choice_of(
     )
 
 
-def random_choice(seed: int, *, is_ordered: bool = True, some_held: bool = False) -> Choice:
+def random_choice(seed: int, *, is_ordered: bool = True, some_held: bool = False) -> Columns:
     """Buffers in layers, each with a few writers of the layers before; some write two.
 
     Weight 6 may be made in the run as well. some_held: most columns hold exclusive numbers.
@@ -129,11 +129,11 @@ def random_choice(seed: int, *, is_ordered: bool = True, some_held: bool = False
 
 
 # ---- every answer --------------------------------------------------------------------------------
-def every_answer(choice: Choice) -> set[Columns]:
+def every_answer(choice: Columns) -> set[Chosen]:
     """All legal answers without useless columns, by trying every writer of what is needed."""
     writers, roots = choice.writers.tuples, set(choice.facts.roots.tolist())
     reads, writes = choice.reads.tuples, choice.writes.tuples
-    found: set[Columns] = set()
+    found: set[Chosen] = set()
     seen: set[frozenset[int]] = set()
 
     def extend(chosen: frozenset[int]) -> None:
@@ -155,7 +155,7 @@ def every_answer(choice: Choice) -> set[Columns]:
     return {a for a in found if keeps_the_rules(choice, a)}
 
 
-def useful(choice: Choice, chosen: Iterable[int]) -> set[int]:
+def useful(choice: Columns, chosen: Iterable[int]) -> set[int]:
     """Those of the chosen columns that a root is made from."""
     writer = {b: i for i in chosen for b in choice.writes.tuples[i]}
     found, waiting = set[int](), [writer[r] for r in choice.facts.roots.tolist()]
@@ -167,7 +167,7 @@ def useful(choice: Choice, chosen: Iterable[int]) -> set[int]:
     return found
 
 
-def keeps_the_rules(choice: Choice, columns: Sequence[int]) -> bool:
+def keeps_the_rules(choice: Columns, columns: Sequence[int]) -> bool:
     """What is read or a result is written, once and before; nothing is held twice."""
     counts = Counter(b for i in columns for b in choice.writes.tuples[i])
     held = Counter(n for i in columns for n in choice.exclusive.tuples[i])
@@ -180,7 +180,7 @@ def keeps_the_rules(choice: Choice, columns: Sequence[int]) -> bool:
     )  # fmt: skip
 
 
-def has_order(choice: Choice, columns: Sequence[int]) -> bool:
+def has_order(choice: Columns, columns: Sequence[int]) -> bool:
     """Whether they do not wait for each other; under an order whether they keep it."""
     writer = {b: i for i in columns for b in choice.writes.tuples[i]}
     before = {i: {writer[b] for b in choice.reads.tuples[i] if b in writer} for i in columns}
@@ -193,7 +193,7 @@ def has_order(choice: Choice, columns: Sequence[int]) -> bool:
     return True
 
 
-def serves(choice: Choice, columns: Sequence[int]) -> bool:
+def serves(choice: Columns, columns: Sequence[int]) -> bool:
     """Whether one of the forced columns is chosen, and a buffer of it read or a result."""
     if choice.forced is None:
         return True
@@ -202,7 +202,7 @@ def serves(choice: Choice, columns: Sequence[int]) -> bool:
 
 
 # ---- what answers are worth ----------------------------------------------------------------------
-def peak(choice: Choice, columns: Columns) -> int:
+def peak(choice: Columns, columns: Chosen) -> int:
     """Bytes of the worst step; without steps that of the best order there is."""
     if choice.step is None:
         best = best_order(graph_of(choice, columns))  # `test_order` has it by brute force
@@ -223,19 +223,19 @@ def peak(choice: Choice, columns: Columns) -> int:
     return choice.facts.fixed_bytes + sum(nbytes[b] for b in kept) + worst
 
 
-def value(choice: Choice, goal: str, columns: Columns) -> int:
+def value(choice: Columns, goal: str, columns: Chosen) -> int:
     if goal == MEMORY:
         return peak(choice, columns)
     at = choice.facts.linear.index(goal)
     return sum(int(choice.adds[i, at]) for i in columns)
 
 
-def worth(choice: Choice, weights: Mapping[str, int], columns: Columns) -> int:
+def worth(choice: Columns, weights: Mapping[str, int], columns: Chosen) -> int:
     return sum(w * value(choice, g, columns) for g, w in weights.items())
 
 
 # ---- the product, asked --------------------------------------------------------------------------
-def stated(choice: Choice, weights: Mapping[str, int], caps: Mapping[str, int]) -> Statement:
+def stated(choice: Columns, weights: Mapping[str, int], caps: Mapping[str, int]) -> Statement:
     """The question as rows, those of bytes among them where they are asked about."""
     told = Statement(choice)
     if MEMORY in {*weights, *caps}:
@@ -246,33 +246,33 @@ def stated(choice: Choice, weights: Mapping[str, int], caps: Mapping[str, int]) 
 
 
 def bytes_of(
-    choice: Choice, caps: Mapping[str, int], *, pairs: bool = False
+    choice: Columns, caps: Mapping[str, int], *, pairs: bool = False
 ) -> Callable[[Statement], None]:
     """Rows of bytes: exact under an order, else a lower bound."""
     if choice.step is not None:
         return lambda told: under_an_order(told, caps)
-    return InAnyOrder(Items(choice), caps, pairs=pairs)
+    return InAnyOrder(MemoryItems(choice), caps, pairs=pairs)
 
 
 def solved(
-    choice: Choice, weights: Mapping[str, int], caps: Mapping[str, int] | None = None
+    choice: Columns, weights: Mapping[str, int], caps: Mapping[str, int] | None = None
 ) -> Solution:
     """By one solve, without cuts."""
     return solve(stated(choice, weights, caps or {}), weights, EFFORT)
 
 
 def relaxed(
-    choice: Choice, weights: Mapping[str, int], caps: Mapping[str, int] | None = None
+    choice: Columns, weights: Mapping[str, int], caps: Mapping[str, int] | None = None
 ) -> Relaxation | None:
     return relaxation(choice, weights, caps, bytes_of(choice, caps or {}))
 
 
-def questions(choice: Choice, seconds: float = math.inf) -> Questions:
+def questions(choice: Columns, seconds: float = math.inf) -> Minimiser:
     """About a choice without an order."""
-    return Questions(choice, SearchLimits(seconds, 0), lambda answer: under(choice, answer))
+    return Minimiser(choice, SearchLimits(seconds, 0), lambda answer: under(choice, answer))
 
 
-def under(choice: Choice, answer: Answer) -> tuple[Choice, Ints]:
+def under(choice: Columns, answer: Answer) -> tuple[Columns, Ints]:
     """Each column once, behind the last of the answer's that writes what it reads."""
     place = {i: n + 1 for n, i in enumerate(answer.columns)}
     at = {b: place[i] for i in answer.columns for b in choice.writes.tuples[i]}
@@ -286,7 +286,7 @@ def under(choice: Choice, answer: Answer) -> tuple[Choice, Ints]:
     return replace(choice.take(order), step=steps[order]), order
 
 
-def sets_of(count: int) -> Iterator[Columns]:
+def sets_of(count: int) -> Iterator[Chosen]:
     """Every set of so many columns."""
     for bits in range(1 << count):
         yield tuple(i for i in range(count) if bits >> i & 1)

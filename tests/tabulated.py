@@ -11,7 +11,7 @@ from eqsat.extract.candidates.plantimes import with_plan_times
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.sources import Sources
 from eqsat.extract.candidates.space import Space
-from eqsat.extract.choice.columns import Choice
+from eqsat.extract.choice.columns import Columns
 from eqsat.extract.choice.linear import linear_goals
 from eqsat.extract.dispatch.legality import Legality
 from eqsat.extract.dispatch.prices import Costs
@@ -49,12 +49,12 @@ def sources_among(pool: Pool, costs: Costs, goals: tuple[str, ...] = GOALS) -> S
     return Sources(pool, costs, found, linear_goals(goals))
 
 
-def tabulated(sources: Sources) -> Choice:
+def tabulated(sources: Sources) -> Columns:
     """Every column, dominated or not, in the order of the candidates; without times of plans."""
     return tabulate._tabulated(sources)
 
 
-def with_times(sources: Sources) -> Choice:
+def with_times(sources: Sources) -> Columns:
     """The same with the times of all."""
     found = tabulated(sources)
     return with_plan_times(sources, found, np.arange(len(found)))

@@ -16,7 +16,7 @@ from eqsat.extract.candidates.assemble import choices
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.check import check
-from eqsat.extract.choice.columns import Choice
+from eqsat.extract.choice.columns import Columns
 from eqsat.extract.choice.legal import is_legal
 from eqsat.extract.choice.linear import linear_goals
 from eqsat.extract.choice.relax import relaxation
@@ -128,7 +128,7 @@ def test_a_budget_that_nothing_keeps_is_refused_by_all_layers():
 
 
 # ---- the bound -----------------------------------------------------------------------------------
-def priced(found: Choice, seed: int) -> Choice:
+def priced(found: Columns, seed: int) -> Columns:
     """Each column at a price of its own, which its images share."""
     assert found.facts.blocks is not None
     price = np.random.default_rng(seed).integers(1, 1000, len(found))

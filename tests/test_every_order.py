@@ -150,14 +150,14 @@ def test_dispatches_that_wait_for_each_other_are_cut_as_a_kind():
 def test_without_time_for_other_orders_only_the_first_goal_is_proven(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    answered = least.Questions.least
+    answered = least.Minimiser.least
 
-    def ended(self: least.Questions, weights: dict[str, int], *sides: Any, **more: Any):
+    def ended(self: least.Minimiser, weights: dict[str, int], *sides: Any, **more: Any):
         if weights == {"time": 1}:
             return answered(self, weights, *sides, **more)
         return least.Least("wall", best=more["best"])
 
-    monkeypatch.setattr(least.Questions, "least", ended)
+    monkeypatch.setattr(least.Minimiser, "least", ended)
     goals = tuple(GoalRequest(n) for n in ("time", "dispatches"))
     found = searched(spelled(ONE), 0, goals)
     assert found.stop == SEARCH_TIME

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from problems import Column, choice_of, keeps_the_rules, sets_of, value
 
-from eqsat.extract.choice.columns import Choice
+from eqsat.extract.choice.columns import Columns
 from eqsat.extract.choice.relax import relaxation
 from eqsat.extract.choice.statement import Statement
 
@@ -21,7 +21,7 @@ def column(time: int, reads: tuple[int, ...], writes: tuple[int, ...], *held: in
     return Column((time,), tuple(sorted(reads)), tuple(sorted(writes)), held, (), held)
 
 
-def choice(columns: list[Column], roots: tuple[int, ...]) -> Choice:
+def choice(columns: list[Column], roots: tuple[int, ...]) -> Columns:
     return choice_of(columns, dict.fromkeys(VALUE, 4), roots, value_of=VALUE, linear=("time",))
 
 

@@ -1,4 +1,4 @@
-"""Columns cut by bytes, in any order: what is cut is in no answer that fits, by brute force."""
+"""Chosen cut by bytes, in any order: what is cut is in no answer that fits, by brute force."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import random
 
 import pytest
 from problems import (
+    Chosen,
     Column,
-    Columns,
     bytes_of,
     choice_of,
     every_answer,
@@ -16,12 +16,12 @@ from problems import (
     value,
 )
 
-from eqsat.extract.choice.columns import Answer, Choice
+from eqsat.extract.choice.columns import Answer, Columns
 from eqsat.extract.choice.cpsat import Effort, solve
 from eqsat.extract.choice.statement import Statement
 from eqsat.extract.memory.bestorder import in_best_order
 from eqsat.extract.memory.fits import Fits, least_fitting
-from eqsat.extract.memory.items import Items
+from eqsat.extract.memory.items import MemoryItems
 from eqsat.extract.session import prepare
 from eqsat.lang.rulesets import load_rulesets
 from eqsat.lang.targets import load_target
@@ -33,7 +33,7 @@ from tests.test_fuzz import Maker
 SIZES = (4, 8, 64, 100)
 
 
-def free_choice(seed: int) -> Choice:
+def free_choice(seed: int) -> Columns:
     """A few values in one or two layouts each; some are computed inside of others' dispatches."""
     rng = random.Random(seed)
     values = range(rng.randint(3, 5))
@@ -68,7 +68,7 @@ def free_choice(seed: int) -> Choice:
     return choice_of(columns, nbytes, (last,), 16, value_of={b: b // 10 for b in nbytes})
 
 
-def peaks(choice: Choice) -> dict[Columns, int]:
+def peaks(choice: Columns) -> dict[Chosen, int]:
     """Per answer: its peak in the best order."""
     return {a: peak(choice, a) for a in every_answer(choice)}
 
@@ -94,7 +94,7 @@ def test_no_column_of_an_answer_that_fits_is_cut(part: int):
     assert cut > asked
 
 
-def answer_of(choice: Choice, columns: Columns) -> Answer:
+def answer_of(choice: Columns, columns: Chosen) -> Answer:
     found = in_best_order(choice, columns)
     assert found is not None
     return found
@@ -156,7 +156,7 @@ def test_a_weighted_sum_with_memory_is_that_of_brute_force():
     assert proven > 0.9 * asked
 
 
-def far_behind(steps: int) -> Choice:
+def far_behind(steps: int) -> Columns:
     """x is read before the largest moment and behind it; made again, it takes a chain of steps."""
     x, large, larger, result = steps - 1, steps, steps + 1, steps + 2
 
@@ -186,7 +186,7 @@ def test_what_is_made_again_from_far_behind_need_not_be_carried(steps: int):
     assert not len(Fits(choice).within(999))
 
 
-def chain(carried: int) -> Choice:
+def chain(carried: int) -> Columns:
     """x is read by the first and by the last of three; made again, it is read from a larger y."""
 
     def column(reads: tuple[int, ...], write: int, *exclusive: int, computes=None) -> Column:
@@ -257,7 +257,7 @@ def test_what_necessity_says_of_items_holds_in_every_order():
     asked = 0
     for seed in range(2730, 2760):
         choice = free_choice(seed)
-        items = Items(choice)
+        items = MemoryItems(choice)
         for answer in peaks(choice):
             found = answer_of(choice, answer)
             first: dict[int, int] = {}

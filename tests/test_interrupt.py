@@ -131,7 +131,7 @@ def test_out_of_memory_in_the_solver_keeps_what_is_known(monkeypatch: pytest.Mon
 
     def ends(self: Session, *asked: Any) -> Outcome:
         monkeypatch.setattr(least, "solve", full)
-        monkeypatch.setattr(least.Asked, "raise_to", lambda *_: None)
+        monkeypatch.setattr(least.Minimisation, "raise_to", lambda *_: None)
         return answer(self, *asked)
 
     answer = Session.answer

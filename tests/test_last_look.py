@@ -9,7 +9,7 @@ import pytest
 from eqsat.extract.candidates.assemble import Choices, choices
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
-from eqsat.extract.choice.greedy import plain
+from eqsat.extract.choice.greedy import plain_columns
 from eqsat.extract.choice.legal import is_legal
 from eqsat.extract.dispatch.legality import Legality
 from eqsat.extract.least import SearchLimits
@@ -69,7 +69,7 @@ def test_an_answer_near_the_last_one_is_kept(found: Choices, ticks: dict[str, in
 
 def columns_of_one_op(found: Choices) -> tuple[int, ...]:
     alone = found.single_ops().assembled()
-    columns = plain(alone.choice, alone.single_ops)
+    columns = plain_columns(alone.choice, alone.single_ops)
     assert columns is not None
     return columns
 

@@ -17,7 +17,7 @@ from eqsat.extract.candidates.plantimes import with_plan_times
 from eqsat.extract.candidates.sources import Sources
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.candidates.tabulate import choice_of
-from eqsat.extract.choice.columns import Choice
+from eqsat.extract.choice.columns import Columns
 from eqsat.extract.choice.relax import relaxation
 from eqsat.extract.dispatch.prices import UNASKED, Costs
 from eqsat.extract.least import SearchLimits
@@ -76,7 +76,7 @@ def sources_of(program: Program, target: Target) -> Sources:
     return found
 
 
-def with_all(sources: Sources, floored: Choice) -> Choice:
+def with_all(sources: Sources, floored: Columns) -> Columns:
     """The same columns with the times of all plans."""
     known = with_plan_times(sources, floored, np.arange(len(floored)))
     assert known.is_asked.all() and len(known) == len(floored)

@@ -21,7 +21,7 @@ from eqsat.extract.choice.columns import Answer
 from eqsat.extract.choice.cpsat import Effort, solve
 from eqsat.extract.choice.greedy import greedy
 from eqsat.extract.choice.must import presolved
-from eqsat.extract.least import Questions, SearchLimits
+from eqsat.extract.least import Minimiser, SearchLimits
 from eqsat.extract.memory.bestorder import Order, best_order, in_best_order
 from eqsat.extract.memory.dispatchgraph import DispatchGraph, blocks, graph_of, peak_bytes
 from eqsat.extract.session import prepare
@@ -176,7 +176,7 @@ def some_answers(assembly: Assembly, seed: int) -> list[Answer]:
         must = set(first[0]) if first else set(range(len(choice)))
         kept = [i for i in range(len(choice)) if i in must or rng.random() < 0.5]
         limits = SearchLimits(time.monotonic() + 10, 0)
-        asked = Questions(choice, limits, assembly.under)
+        asked = Minimiser(choice, limits, assembly.under)
         found.append(asked.least({goal: 1}, {}, among=np.array(kept), is_look=True).best)
     return [a for a in found if a is not None]
 
@@ -234,7 +234,7 @@ def test_no_order_of_any_answer_gets_below_the_bound_for_all_orders(seed: int):
     assembly = assembly_of(seed)
     choice = assembly.choice
     whole = solved(choice, {MEMORY: 1})
-    fits = Questions(choice, SearchLimits(math.inf, 0), assembly.under).fits
+    fits = Minimiser(choice, SearchLimits(math.inf, 0), assembly.under).fits
     for answer in some_answers(assembly, seed):
         least = best_order(graph_of(choice, answer.columns))
         assert least.is_proven

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from problems import (
+    Chosen,
     Column,
-    Columns,
     choice_of,
     every_answer,
     peak,
@@ -25,7 +25,7 @@ from problems import (
 )
 
 import eqsat
-from eqsat.extract.choice.columns import GOALS, Choice
+from eqsat.extract.choice.columns import GOALS, Columns
 from eqsat.extract.choice.legal import is_legal
 from eqsat.extract.choice.lp import LinearProgram
 from eqsat.extract.choice.lp import solve_linear as solve_lp
@@ -39,12 +39,12 @@ SEEDS = range(80)
 ORDERED = pytest.mark.parametrize("is_ordered", [True, False])
 
 
-def choice_at(seed: int, is_ordered: bool = True) -> Choice:
+def choice_at(seed: int, is_ordered: bool = True) -> Columns:
     """A random choice in which most columns hold exclusive numbers."""
     return random_choice(seed, is_ordered=is_ordered, some_held=True)
 
 
-def answers_of(choice: Choice) -> list[Columns]:
+def answers_of(choice: Columns) -> list[Chosen]:
     return sorted(every_answer(choice))
 
 
@@ -101,7 +101,7 @@ def test_legal_is_what_keeps_the_rules(seed: int, is_ordered: bool) -> None:
         assert is_legal(choice, some) == want
 
 
-def point(told: Statement, answer: Columns) -> np.ndarray:
+def point(told: Statement, answer: Chosen) -> np.ndarray:
     """The variables of an answer, as small as rows let them be; amounts are not among them."""
     found = np.zeros(len(told.upper))
     for v, size in told.smallest(answer).items():

@@ -12,7 +12,7 @@ from eqsat.extract.candidates.assemble import Choices
 from eqsat.extract.candidates.samekernel import one_of_each_kernel
 from eqsat.extract.candidates.sources import Sources
 from eqsat.extract.candidates.tabulate import choice_of
-from eqsat.extract.choice.columns import Choice
+from eqsat.extract.choice.columns import Columns
 from eqsat.extract.choice.relax import relaxation
 from eqsat.extract.dispatch.prices import Costs
 from eqsat.extract.least import SearchLimits
@@ -36,7 +36,7 @@ def sources(case: str) -> Sources:
     return sources_among(pool, Costs(pool.space, target))
 
 
-def kernel(sources: Sources, table: Choice, row: int) -> tuple[object, ...]:
+def kernel(sources: Sources, table: Columns, row: int) -> tuple[object, ...]:
     """What a column reads, writes and computes, and by which bodies, told one by one."""
     space, nodes = sources.space, sources.space.egraph.nodes
     members = sources.candidates[int(table.candidate[row])].members

@@ -10,8 +10,8 @@ from problems import questions
 from tabulated import sources_of
 
 from eqsat.extract.candidates.assemble import Assembly, Choices
-from eqsat.extract.choice.columns import Answer, Choice
-from eqsat.extract.choice.greedy import plain
+from eqsat.extract.choice.columns import Answer, Columns
+from eqsat.extract.choice.greedy import plain_columns
 from eqsat.extract.choice.requests import weigh
 from eqsat.extract.least import SearchLimits
 from eqsat.extract.memory.bestorder import in_best_order
@@ -35,7 +35,7 @@ def narrowed(
     return narrow(found()[0], goals, budget, SearchLimits(time.monotonic() + 60, 0), known)
 
 
-def least(choice: Choice, weights: dict[str, int], best: Answer | None = None) -> int:
+def least(choice: Columns, weights: dict[str, int], best: Answer | None = None) -> int:
     """What the best answer in any order is worth."""
     asked = questions(choice, time.monotonic() + 60).least(weights, {}, best=best)
     assert asked.status == "optimal" and asked.best is not None
@@ -47,7 +47,7 @@ def test_what_is_left_holds_a_best_answer_and_nothing_is_below_the_bound(
     goals: tuple[GoalRequest, ...],
 ):
     whole = found()[1]
-    columns = plain(whole.choice, whole.single_ops)
+    columns = plain_columns(whole.choice, whole.single_ops)
     assert columns is not None
     answer = in_best_order(whole.choice, columns)
     assert answer is not None

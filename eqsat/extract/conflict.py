@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from eqsat.extract.least import Questions
+from eqsat.extract.least import Minimiser
 from eqsat.model.deadline import OutOfTime
 
 MANY = 10_000  # columns: more are not searched for the sake of a message
@@ -30,7 +30,7 @@ class Need:
 class Budgets:
     """Questions about budgets that no choice keeps together."""
 
-    asked: Questions
+    asked: Minimiser
     budget: Mapping[str, int]
     known: dict[tuple[str, tuple[str, ...]], Need | None] = field(default_factory=dict)
 

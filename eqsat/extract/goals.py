@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from eqsat.extract.choice.columns import MEMORY, Answer, Choice
+from eqsat.extract.choice.columns import MEMORY, Answer, Columns
 from eqsat.extract.choice.linear import TIE_BREAK
 from eqsat.extract.choice.requests import limit, weigh
-from eqsat.extract.least import Least, Questions
+from eqsat.extract.least import Least, Minimiser
 from eqsat.extract.memory.bestorder import in_best_order
 from eqsat.extract.ragged import Ints
 from eqsat.model import progress
@@ -30,7 +30,7 @@ class Outcome:
     late: str = ""  # the first goal whose question time ended
 
     def results(
-        self, choice: Choice, requests: tuple[GoalRequest, ...]
+        self, choice: Columns, requests: tuple[GoalRequest, ...]
     ) -> tuple[tuple[str, GoalResult], ...]:
         """All goals, requested ones first; those not asked for have the trivial bound."""
         assert self.answer is not None
@@ -45,7 +45,7 @@ class Outcome:
 
 
 def minimise(
-    asked: Questions,
+    asked: Minimiser,
     requests: tuple[GoalRequest, ...],
     budget: Mapping[str, int],
     *,
@@ -64,7 +64,7 @@ def minimise(
 
 
 def _by_priority(
-    asked: Questions,
+    asked: Minimiser,
     requests: tuple[GoalRequest, ...],
     budget: Mapping[str, int],
     reference: Mapping[str, int],
@@ -101,14 +101,14 @@ def _worst(one: str, other: str) -> str:
     return other if one == "optimal" or (one == "gap" and other not in DONE) else one
 
 
-def _ordered(asked: Questions, answer: Answer) -> Answer:
+def _ordered(asked: Minimiser, answer: Answer) -> Answer:
     """In the order of least peak, which no question may have been about."""
     found = in_best_order(asked.choice, answer.columns)
     return answer if found is None or found.peak_bytes >= answer.peak_bytes else found
 
 
 def _tidied(
-    asked: Questions,
+    asked: Minimiser,
     answer: Answer,
     requests: tuple[GoalRequest, ...],
     caps: Mapping[str, int],
@@ -121,7 +121,7 @@ def _tidied(
 
 
 def _by_weights(
-    asked: Questions,
+    asked: Minimiser,
     requests: tuple[GoalRequest, ...],
     budget: Mapping[str, int],
     reference: Mapping[str, int] | None,

@@ -16,14 +16,14 @@ from functools import cached_property
 import numpy as np
 
 from eqsat.extract.choice.circles import circle
-from eqsat.extract.choice.columns import MEMORY, Answer, Barred, Choice
+from eqsat.extract.choice.columns import MEMORY, Answer, Barred, Columns
 from eqsat.extract.choice.cpsat import Effort, solve
 from eqsat.extract.choice.legal import is_legal, pruned
 from eqsat.extract.choice.linear import TIE_BREAK
 from eqsat.extract.choice.must import presolved
 from eqsat.extract.choice.relax import Relaxation, relaxation
 from eqsat.extract.choice.statement import Statement
-from eqsat.extract.memory.bestorder import in_best_order, in_order
+from eqsat.extract.memory.bestorder import in_best_order, in_some_order
 from eqsat.extract.memory.fits import Fits
 from eqsat.extract.memory.peakrows import PAIRS, InAnyOrder, under_an_order, unordered_pairs
 from eqsat.extract.ragged import Ints
@@ -44,7 +44,7 @@ FEW_PAIRS = 300  # items of which no order is known: with more, an answer withou
 FITTED, ENOUGH = 4, 0.75  # rounds of what fits; if more columns are left, it is not worth its time
 OPEN = 1 << 62  # more than any goal is worth
 Caps = Mapping[str, int]
-Under = Callable[[Answer], tuple[Choice, Ints]]
+Under = Callable[[Answer], tuple[Columns, Ints]]
 
 
 @dataclass(frozen=True)
@@ -92,11 +92,11 @@ class Least:
 
 
 @dataclass(frozen=True)
-class Stage:
+class Remainder:
     """What is left under some caps, with its relaxation."""
 
     places: Ints  # in the numbers of the whole choice
-    choice: Choice
+    choice: Columns
     relaxed: Relaxation
     most: int = OPEN  # what answers are worth that these columns hold
 
@@ -106,17 +106,18 @@ class Stage:
 
 
 @dataclass
-class Questions:
+class Minimiser:
     """Questions about one choice.
 
     under: the choice under the order of an answer, and which column each of its columns is.
     orders: whether bytes are asked about, so that each answer gets the order of least peak. known:
     per goal a bound in any order that is known already, and what proved it. quick: of a large input
     program, of whose peak nobody asks a proof. own: columns of the input program, where the fewest
-    bytes that anything fits into are asked for, whatever they cost (`leastpeak`). given: a relaxation of what is asked that is known already.
+    bytes that anything fits into are asked for, whatever they cost (`leastpeak`). given: a
+    relaxation of what is asked that is known already.
     """
 
-    choice: Choice
+    choice: Columns
     limits: SearchLimits
     under: Under
     orders: bool = True
@@ -172,7 +173,7 @@ class Questions:
         """
         end = self.limits.deadline if seconds is None else time.monotonic() + seconds
         places = self.every if among is None else among
-        asked = Asked(self, weights, dict(caps), min(end, self.limits.deadline), is_look)
+        asked = Minimisation(self, weights, dict(caps), min(end, self.limits.deadline), is_look)
         try:
             with until(asked.end, self.limits.stop):
                 tick()
@@ -203,12 +204,12 @@ class Questions:
     # ---- answers -------------------------------------------------------------------------------
     def ordered(self, columns: tuple[int, ...]) -> Answer | None:
         """Columns in an order; None if they have none."""
-        found = (in_best_order if self.orders else in_order)(self.choice, columns)
+        found = (in_best_order if self.orders else in_some_order)(self.choice, columns)
         if found is not None:
             self.answers.append(found)
         return found
 
-    def small(self, places: Ints) -> Choice:
+    def small(self, places: Ints) -> Columns:
         """The choice among these, without the circles that are known."""
         if not self.cuts:
             return self.choice.take(places)
@@ -216,10 +217,10 @@ class Questions:
 
 
 @dataclass
-class Asked:
+class Minimisation:
     """One question; `bound` and `best` are what is known so far."""
 
-    of: Questions
+    of: Minimiser
     weights: dict[str, int]
     caps: dict[str, int]
     end: float
@@ -282,7 +283,7 @@ class Asked:
             return peak(self, places)
         return self._sum(places) if MEMORY not in self.weights else self._mixed(places)
 
-    def told(self, status: str, places: Ints | None, stage: Stage | None = None) -> Least:
+    def told(self, status: str, places: Ints | None, stage: Remainder | None = None) -> Least:
         if self.is_met:
             status = "optimal"
         bound = min(self.bound, self.value)
@@ -307,7 +308,7 @@ class Asked:
             return Least("infeasible") if self.best is None else self.told("optimal", None, stage)
         return self.told(status, None, stage)
 
-    def stage(self, places: Ints) -> Stage | None:
+    def stage(self, places: Ints) -> Remainder | None:
         """What is left within the caps; None if that is nothing, which is proven.
 
         What does not fit into a cap of bytes lifts the bound, and what the bound rules out leaves
@@ -327,21 +328,21 @@ class Asked:
             stage = replace(after, most=self.value)
         return stage
 
-    def _relaxed(self, places: Ints) -> Stage | None:
+    def _relaxed(self, places: Ints) -> Remainder | None:
         small = self.of.small(places)
         useful = presolved(small)
         places, small = places[useful], small.take(useful)
         if not small.has_writers:
             return None
         if self.of.given is not None:
-            return Stage(places, small, self.of.given.among(places))
+            return Remainder(places, small, self.of.given.among(places))
         found = relaxation(small, self.weights, self.sums)
         if found is None and self.sums:  # no proof where sums round
             found = relaxation(small, self.weights)
-        return None if found is None else Stage(places, small, found)
+        return None if found is None else Remainder(places, small, found)
 
     # ---- looks, then all that is left ----------------------------------------------------------
-    def searched(self, stage: Stage) -> str:
+    def searched(self, stage: Remainder) -> str:
         """optimal | infeasible | gap | why it ended before; without rows of bytes."""
         looked: tuple[str, int, Ints] = ("", 0, self.of.every[:0])
         for cap, near in self._near(stage):
@@ -376,7 +377,7 @@ class Asked:
     def proves(self) -> bool:
         return not self.of.is_about_alike
 
-    def _near(self, stage: Stage) -> Iterator[tuple[int, Ints]]:
+    def _near(self, stage: Remainder) -> Iterator[tuple[int, Ints]]:
         """Few columns that hold a good answer: the relaxation's own, then those near its bound.
 
         Each with the cap that all answers worth no more than that are made of these columns.
@@ -391,7 +392,7 @@ class Asked:
                 last = len(near)
                 yield cap, near
 
-    def _is_nearly_all(self, stage: Stage, near: Ints) -> bool:
+    def _is_nearly_all(self, stage: Remainder, near: Ints) -> bool:
         """Whether a look among these takes as long as among all that may be better than the best.
 
         It proves less, and does not find much where the answer is close to the bound.
@@ -400,7 +401,7 @@ class Asked:
             return False
         return len(near) > NEARLY * len(stage.relaxed.within(self.value))
 
-    def solved(self, stage: Stage, rows: Ints, work: float | None) -> tuple[str, int]:
+    def solved(self, stage: Remainder, rows: Ints, work: float | None) -> tuple[str, int]:
         """How a solve among these columns of a stage ended, and what it proves of them."""
         if TIE_BREAK in self.weights and len(rows) > TIDY:
             return "unknown", 0
@@ -411,7 +412,7 @@ class Asked:
         places: Ints,
         caps: Caps,
         work: float | None,
-        bytes_of: Callable[[Choice], Callable[[Statement], None]] | None = None,
+        bytes_of: Callable[[Columns], Callable[[Statement], None]] | None = None,
         barred: tuple[Barred, ...] = (),
     ) -> tuple[str, int, Answer | None]:
         """(status, bound, answer) of CP-SAT among these places; circles are cut as they occur.
@@ -448,7 +449,7 @@ class Asked:
         return "gap", 0, None
 
     # ---- a sum under a cap of bytes ------------------------------------------------------------
-    def _with_bytes(self, stage: Stage) -> str:
+    def _with_bytes(self, stage: Remainder) -> str:
         """The same with the cap of bytes, which the best answers do not keep by themselves.
 
         Of the answers worth so much the one that converts least is looked at first: it keeps little
@@ -462,7 +463,7 @@ class Asked:
         places = stage.places if left is None else stage.places[left]
         return self.with_rows(places, self.value - 1 if self.best is not None else None)
 
-    def _tied(self, stage: Stage) -> None:
+    def _tied(self, stage: Remainder) -> None:
         assert self.over is not None
         if len(self.weights) > 1 or TIE_BREAK in self.weights:
             return
@@ -541,7 +542,7 @@ class Asked:
             relaxed = alone.plus(rest)
         if relaxed is None:
             return Least("infeasible")
-        stage = Stage(places, fits.choice, relaxed)
+        stage = Remainder(places, fits.choice, relaxed)
         self.raise_to(relaxed.bound, "relaxation")
         if self.best is None:
             first = self.of.least(sums or {"time": 1}, self.caps, among=places, is_look=True)
@@ -610,7 +611,7 @@ def _state(
             told.cap(goal, cap)
 
 
-def _at_first(answer: Answer, small: Choice, of: Ints) -> tuple[int, ...] | None:
+def _at_first(answer: Answer, small: Columns, of: Ints) -> tuple[int, ...] | None:
     """An answer's columns in a choice under its order; None if they are not all there."""
     steps, found, last = small.step, list[int](), -1
     assert steps is not None

@@ -23,7 +23,7 @@ from eqsat.extract.ragged import Ints
 from eqsat.model.stopping import INTERRUPTED, WALL
 
 if TYPE_CHECKING:
-    from eqsat.extract.least import Asked, Least
+    from eqsat.extract.least import Least, Minimisation
 
 MANY = 2_000  # columns: with more, a peak is not searched for that is hardly less
 SOME = 200  # columns: with fewer, every byte of a peak is proven
@@ -33,7 +33,7 @@ LOOKS = 1  # for an answer among what fits into few bytes, in vain
 ROUNDS = 3  # of a better answer, then better columns under its order
 
 
-def peak(asked: Asked, places: Ints) -> Least:
+def peak(asked: Minimisation, places: Ints) -> Least:
     """The least peak within the caps, of answers made of these columns."""
     of = asked.of
     if asked.best is None:
@@ -54,7 +54,7 @@ def peak(asked: Asked, places: Ints) -> Least:
 class _Peak:
     """The question about these columns; `fits` is of them alone."""
 
-    asked: Asked
+    asked: Minimisation
     places: Ints
     fits: Fits
 
@@ -122,14 +122,14 @@ class _Peak:
     def _hunt(self, low: int) -> None:
         """Caps between what is known to be too little and the best peak."""
         asked, unit = self.asked, self.fits.choice.byte_unit
-        hunt = _Hunt(none=low - 1, hard=low - 1)
+        hunt = _Caps(none=low - 1, hard=low - 1)
         while not (hunt.is_settled or _is_close(hunt.hard + 1, asked.value)):
             if time.monotonic() > asked.end:
                 break
             self._try(hunt)
         asked.raise_to(-(-(hunt.none + 1) // unit) * unit, "search")
 
-    def _try(self, hunt: _Hunt) -> None:
+    def _try(self, hunt: _Caps) -> None:
         """One cap more, the lowest first."""
         asked = self.asked
         value, cap = asked.value, hunt.next_cap(asked.value)
@@ -160,7 +160,7 @@ class _Peak:
 
 
 @dataclass
-class _Hunt:
+class _Caps:
     """Caps: `none` is too little; nothing was found within `hard`."""
 
     none: int

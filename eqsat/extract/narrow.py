@@ -18,11 +18,11 @@ import numpy as np
 from eqsat.extract.candidates.assemble import Assembly, Choices, cut_short
 from eqsat.extract.candidates.plantimes import with_plan_times
 from eqsat.extract.candidates.tabulate import undominated_columns
-from eqsat.extract.choice.columns import MEMORY, Answer, Choice
+from eqsat.extract.choice.columns import MEMORY, Answer, Columns
 from eqsat.extract.choice.must import presolved
 from eqsat.extract.choice.relax import Relaxation, relaxation
 from eqsat.extract.choice.requests import limit, weigh
-from eqsat.extract.least import Questions, SearchLimits
+from eqsat.extract.least import Minimiser, SearchLimits
 from eqsat.extract.ragged import Ints, distinct
 from eqsat.model import progress
 from eqsat.model.deadline import OutOfTime, until, whatever_it_takes
@@ -133,7 +133,7 @@ def _by_bytes(
     small = replace(assembly, choice=choice)
     if best is not None and (there := small.locate(best.groups)) is not None:
         return Narrowed(small, there)
-    asked = Questions(choice, limits, small.under)
+    asked = Minimiser(choice, limits, small.under)
     found = asked.least({"time": 1}, budget, is_look=True, seconds=limits.seconds / 2)
     if found.status == "infeasible":
         whole = replace(assembly, choice=_planned(assembly, assembly.choice))
@@ -141,7 +141,7 @@ def _by_bytes(
     return Narrowed(small, found.best)
 
 
-def _planned(assembly: Assembly, choice: Choice) -> Choice:
+def _planned(assembly: Assembly, choice: Columns) -> Columns:
     """With the times of all columns, and without those that are dominated then."""
     if choice.is_asked.all():
         return choice
@@ -160,11 +160,11 @@ class _Narrowing:
     limits: SearchLimits
     reference: Mapping[str, int] = field(default_factory=dict)
     best: Known | None = None
-    last: tuple[Choice, Relaxation] | None = None  # what was relaxed, and what came of it
+    last: tuple[Columns, Relaxation] | None = None  # what was relaxed, and what came of it
     settled: list[frozenset[int]] = field(default_factory=list)  # keys that hold nothing better
 
     @property
-    def choice(self) -> Choice:
+    def choice(self) -> Columns:
         return self.assembly.choice
 
     @property
@@ -245,7 +245,7 @@ class _Narrowing:
         self._set(self.choice.take(presolved(self.choice)))
         return bound
 
-    def _set(self, choice: Choice) -> None:
+    def _set(self, choice: Columns) -> None:
         self.assembly = replace(self.assembly, choice=choice)
 
     def _keep(self, relaxed: Relaxation) -> None:
@@ -306,14 +306,14 @@ class _Narrowing:
                 last = len(near)
                 self._look(self.choice, near)
 
-    def _look(self, choice: Choice, rows: Ints) -> None:
+    def _look(self, choice: Columns, rows: Ints) -> None:
         """For the best answer among these by the sums, with the times of their plans."""
         keys = frozenset(choice.key[rows].tolist())
         if any(keys <= known for known in self.settled):
             return
         few = with_plan_times(self.assembly.sources, choice, rows).take(rows)
         small = replace(self.assembly, choice=few)
-        asked = Questions(few, self.limits, small.under, orders=MEMORY in self.weights)
+        asked = Minimiser(few, self.limits, small.under, orders=MEMORY in self.weights)
         best = None if self.best is None else small.locate(self.best.groups)
         found = asked.least(self.sums, self.caps, best=best, is_look=True)
         if found.status in ("optimal", "infeasible"):
@@ -356,5 +356,5 @@ class _Narrowing:
         there = self.assembly.locate(self.best.groups)
         if there is not None:
             return there
-        asked = Questions(self.choice, self.limits, self.assembly.under)
+        asked = Minimiser(self.choice, self.limits, self.assembly.under)
         return asked.least(self.sums, self.caps, is_look=True).best

@@ -18,14 +18,14 @@ from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.check import check
 from eqsat.extract.choice.columns import MEMORY, Answer
-from eqsat.extract.choice.greedy import plain
+from eqsat.extract.choice.greedy import plain_columns
 from eqsat.extract.choice.linear import OWN, broken, linear_goals, value_stated
 from eqsat.extract.dispatch.floors import floors
 from eqsat.extract.dispatch.legality import Legality
 from eqsat.extract.dispatch.prices import Costs
 from eqsat.extract.goals import Outcome, minimise
-from eqsat.extract.least import Questions, SearchLimits
-from eqsat.extract.memory.bestorder import in_order
+from eqsat.extract.least import Minimiser, SearchLimits
+from eqsat.extract.memory.bestorder import in_some_order
 from eqsat.extract.narrow import Known, Narrowed, narrow
 from eqsat.extract.ragged import Ints
 from eqsat.extract.selected import selection_of, with_floors
@@ -106,12 +106,12 @@ class Session:
         own = members.all(np.array(self.assembly.space.is_own)[members.index])
         return np.flatnonzero(own[self.assembly.choice.candidate])
 
-    def questions(self, seconds: float) -> Questions:
+    def questions(self, seconds: float) -> Minimiser:
         """Questions about its choice, for so many seconds."""
         limits = SearchLimits(time.monotonic() + seconds, self.seed, self.stop)
         quick = self.assembly.pool.input_only and len(self.assembly.choice) >= SOME
         choice = self.assembly.choice
-        return Questions(choice, limits, self.assembly.under, quick=quick, known=self.least)
+        return Minimiser(choice, limits, self.assembly.under, quick=quick, known=self.least)
 
     def answer(self, goals: tuple[GoalRequest, ...], seconds: float) -> Outcome:
         """The goals minimised within the target's budget, in any order."""
@@ -311,8 +311,8 @@ class _Asked:
     def _plain(self, found: Choices) -> Session:
         """With an answer of one op per dispatch, which takes no search."""
         assembly = found.assembled()
-        found_plain = plain(assembly.choice, assembly.single_ops)
-        best = None if found_plain is None else in_order(assembly.choice, found_plain)
+        found_plain = plain_columns(assembly.choice, assembly.single_ops)
+        best = None if found_plain is None else in_some_order(assembly.choice, found_plain)
         return self._session(Narrowed(assembly, best), None)
 
     def _session(self, found: Narrowed, baseline: Selection | None) -> Session:

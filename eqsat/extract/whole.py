@@ -14,7 +14,7 @@ from eqsat.extract.candidates.groups import Candidate
 from eqsat.extract.candidates.listed import CandidateTable
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
-from eqsat.extract.candidates.tabulate import facts_of
+from eqsat.extract.candidates.tabulate import choice_facts
 from eqsat.extract.choice.linear import TIE_BREAK
 from eqsat.extract.dispatch.legality import Legality
 from eqsat.extract.dispatch.prices import Costs
@@ -130,7 +130,7 @@ def unrolled_assembly(short: Assembly, pool: Pool, rolled: Rolled) -> Assembly:
         sorted(served_by(pool, c.members, w)) for c, w in zip(candidates, values, strict=True)
     ]
     whole = replace(
-        choice.take(rows), facts=facts_of(pool, choice.facts.linear), **columns,
+        choice.take(rows), facts=choice_facts(pool, choice.facts.linear), **columns,
         adds=np.array(adds, dtype=choice.adds.dtype).reshape(count, -1),
         exclusive=Ragged.of(exclusive), computes=Ragged.of(computes), serves=Ragged.of(serves),
         candidate=np.arange(count), last=np.full(count, NOWHERE),

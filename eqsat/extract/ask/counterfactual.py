@@ -14,13 +14,13 @@ from eqsat.extract.ask.ties import TiedAnswers
 from eqsat.extract.candidates.assemble import Assembly, choices
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
-from eqsat.extract.choice.columns import MEMORY, Answer, Choice, Forced
+from eqsat.extract.choice.columns import MEMORY, Answer, Columns, Forced
 from eqsat.extract.choice.legal import is_legal
 from eqsat.extract.choice.linear import linear_goals
 from eqsat.extract.choice.relax import Relaxation, relaxation
 from eqsat.extract.choice.requests import weigh
 from eqsat.extract.dispatch.legality import Legality
-from eqsat.extract.least import Least, Questions, SearchLimits
+from eqsat.extract.least import Least, Minimiser, SearchLimits
 from eqsat.extract.ragged import Ints, Mask
 from eqsat.model.deadline import OutOfTime
 from eqsat.model.egraph import EGraph
@@ -41,7 +41,7 @@ SPREADS = (0.002, 0.02, 0.2)
 class Task:
     """A question as a choice; `relaxed` says what each column adds at least to the bound."""
 
-    choice: Choice
+    choice: Columns
     allowed: Ints  # columns that are left
     relaxed: Relaxation | None
     least: int  # a bound of what is minimised
@@ -70,7 +70,7 @@ class Counterfactuals:
     answers: list[Answer] = field(default_factory=list)  # known; questions start from them
 
     @property
-    def choice(self) -> Choice:
+    def choice(self) -> Columns:
         return self.assembly.choice
 
     @property
@@ -226,7 +226,7 @@ class Counterfactuals:
         limits = SearchLimits(time.monotonic() + seconds, self.seed)
         few = replace(self.assembly, choice=small)
         asks_bytes = MEMORY in {*self.budget, *(g.name for g in self.goals)}
-        asked = Questions(small, limits, few.under, orders=asks_bytes, given=given)
+        asked = Minimiser(small, limits, few.under, orders=asks_bytes, given=given)
         hints = (h for a in self.answers if (h := a.among(kept)) is not None)
         legal = [h for h in hints if is_legal(small, h.columns) and small.keeps(h, caps)]
         best = min(legal, key=lambda a: small.worth(a, weights), default=None)
@@ -334,7 +334,7 @@ class Counterfactuals:
         return tuple(b for b in self.choice.writes.tuples[column] if b in touched)
 
 
-def _counting(choice: Choice, is_other: Mask) -> Choice:
+def _counting(choice: Columns, is_other: Mask) -> Columns:
     """The choice with a goal that counts columns of this kind."""
     adds = np.concatenate([choice.adds, is_other[:, None].astype(choice.adds.dtype)], axis=1)
     facts = replace(choice.facts, linear=(*choice.facts.linear, CHANGES))

@@ -14,7 +14,7 @@ import numpy as np
 from eqsat.extract.ask.front import OPEN, Reply, Tradeoffs, Vector, find_tradeoffs
 from eqsat.extract.choice.columns import Answer
 from eqsat.extract.goals import Outcome
-from eqsat.extract.least import Least, Questions
+from eqsat.extract.least import Least, Minimiser
 from eqsat.extract.ragged import Ints
 from eqsat.extract.session import Session
 from eqsat.model.selection import GoalRequest, Selection
@@ -28,7 +28,7 @@ class _Asker:
     """Asks one session; answers are where the next search starts, and proofs are kept."""
 
     session: Session
-    asked: Questions
+    asked: Minimiser
     goals: tuple[str, ...]  # in the order of the numbers of a vector
     known: dict[tuple[str, tuple[tuple[str, int], ...]], Least] = field(default_factory=dict)
 

@@ -16,7 +16,7 @@ from eqsat.extract.candidates.sources import Sources, group_of
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.candidates.tabulate import choice_of
 from eqsat.extract.candidates.timetable import answer_timetable
-from eqsat.extract.choice.columns import Answer, Choice
+from eqsat.extract.choice.columns import Answer, Columns
 from eqsat.extract.choice.legal import is_legal, pruned
 from eqsat.extract.choice.linear import OWN
 from eqsat.extract.dispatch.prices import Costs
@@ -69,7 +69,7 @@ class Assembly:
     """A choice, and the candidates that its columns are made from."""
 
     sources: Sources
-    choice: Choice
+    choice: Columns
     removed: tuple[Removed, ...]
     cuts: tuple[Cut, ...]
 
@@ -159,7 +159,7 @@ class Assembly:
         return self.pool.ahead_nodes(b for b in buffers if b in self.pool.resident)
 
     # ---- under an order ------------------------------------------------------------------------
-    def under(self, answer: Answer) -> tuple[Choice, Ints]:
+    def under(self, answer: Answer) -> tuple[Columns, Ints]:
         """The choice under the order of an answer, and which column each of its columns is.
 
         A conversion is there once for every moment at which it may run.

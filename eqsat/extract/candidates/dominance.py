@@ -9,7 +9,7 @@ import numpy as np
 
 from eqsat.extract.bitsets import WORD
 from eqsat.extract.candidates.listed import CandidateTable
-from eqsat.extract.choice.columns import Choice
+from eqsat.extract.choice.columns import Columns
 from eqsat.extract.choice.linear import OWN, TIE_BREAK
 from eqsat.extract.ragged import Ints, Mask, Ragged, counted, distinct, numbered_sets, starts
 from eqsat.model.deadline import tick
@@ -28,7 +28,7 @@ class Pruned:
     by: Ints
 
 
-def undominated(table: Choice, candidates: CandidateTable) -> Pruned:
+def undominated(table: Columns, candidates: CandidateTable) -> Pruned:
     """Drop a column if another writes the same, needs and blocks no more, and is as good.
 
     In the order in which a bucket's columns are looked at an earlier one is as fast, and of equals

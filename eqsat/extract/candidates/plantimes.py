@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from eqsat.extract.candidates.listed import CandidateTable, Listed
-from eqsat.extract.choice.columns import Choice
+from eqsat.extract.choice.columns import Columns
 from eqsat.extract.choice.linear import Time
 from eqsat.extract.dispatch.prices import Costs
 from eqsat.extract.ragged import Ints, Ragged
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 LARGEST = 2**62  # of a sum in an array of 64 bits, with some room
 
 
-def with_plan_times(sources: Sources, choice: Choice, rows: Ints) -> Choice:
+def with_plan_times(sources: Sources, choice: Columns, rows: Ints) -> Columns:
     """The same columns with the times of these.
 
     OverflowError if sums of them are too large for arrays.

@@ -15,14 +15,14 @@ import numpy as np
 from eqsat.extract.candidates.dominance import OTHERS
 from eqsat.extract.candidates.listed import CandidateTable
 from eqsat.extract.candidates.space import MOVING, Space
-from eqsat.extract.choice.columns import Choice
+from eqsat.extract.choice.columns import Columns
 from eqsat.extract.ragged import Ints, Ragged, numbered_sets
 from eqsat.model.generic import Generic
 
 SETS = ("reads", "resident", "writes", "exclusive", "computes")
 
 
-def one_of_each_kernel(space: Space, table: Choice, candidates: CandidateTable) -> Ints:
+def one_of_each_kernel(space: Space, table: Columns, candidates: CandidateTable) -> Ints:
     """Rows to keep, ascending.
 
     Columns of the input program stay, and so do those that have a time.

@@ -23,7 +23,7 @@ from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.samekernel import one_of_each_kernel
 from eqsat.extract.candidates.sources import EXTRAS, Sources, group_of
 from eqsat.extract.candidates.space import MOVING
-from eqsat.extract.choice.columns import Blocks, Choice, Facts
+from eqsat.extract.choice.columns import BlockImages, ChoiceFacts, Columns
 from eqsat.extract.choice.linear import Dispatches, RelayoutBytes, Ties, Time, added, kernels
 from eqsat.extract.choice.must import presolved
 from eqsat.extract.dispatch.planfloors import PlanFloors
@@ -35,7 +35,7 @@ _LAZY = (Time, RelayoutBytes, Ties, Dispatches)  # goals that no dispatch's time
 PART = 50_000  # candidates whose columns are all there at once
 
 
-def choice_of(sources: Sources, *, floored: bool = False) -> Choice:
+def choice_of(sources: Sources, *, floored: bool = False) -> Columns:
     """The columns of all candidates that some answer may need; OutOfTime.
 
     floored: no plan is made. Times that take one are floors of it; such columns dominate no others
@@ -54,21 +54,21 @@ def choice_of(sources: Sources, *, floored: bool = False) -> Choice:
     return found.take(presolved(found))
 
 
-def undominated_columns(sources: Sources, choice: Choice) -> Choice:
+def undominated_columns(sources: Sources, choice: Columns) -> Columns:
     """Without those that others dominate, and what no answer needs then."""
     kept = undominated(choice, sources.candidates).kept
     found = _kept(choice, kept)
     return found.take(presolved(found))
 
 
-def _kept(choice: Choice, rows: Ints) -> Choice:
+def _kept(choice: Columns, rows: Ints) -> Columns:
     """These rows; of equal blocks the same ones in each."""
     if choice.facts.blocks is not None:
         rows = mirrored(rows, choice.image_row)
     return choice.take(np.sort(rows))
 
 
-def _tabulated(sources: Sources) -> Choice:
+def _tabulated(sources: Sources) -> Columns:
     """All columns, of so many candidates at once."""
     every = sources.candidates
     is_read, parts = _read_by_any(sources, every), list[dict[str, Any]]()
@@ -88,11 +88,11 @@ def _tabulated(sources: Sources) -> Choice:
         members = every.columns["members"].take(columns["candidate"])
         sides = columns["reads"], columns["resident"], columns["writes"]
         image = column_images(sources.space, members, sides, columns["last"])
-    facts = facts_of(sources.pool, tuple(sources.goals))
-    return Choice(facts, key=np.arange(len(image)), image=image, **columns)
+    facts = choice_facts(sources.pool, tuple(sources.goals))
+    return Columns(facts, key=np.arange(len(image)), image=image, **columns)
 
 
-def facts_of(pool: Pool, linear: tuple[str, ...]) -> Facts:
+def choice_facts(pool: Pool, linear: tuple[str, ...]) -> ChoiceFacts:
     """What every answer owes, whatever the candidates."""
     space = pool.space
     made = [r for r in space.roots if r not in pool.held]
@@ -104,7 +104,7 @@ def facts_of(pool: Pool, linear: tuple[str, ...]) -> Facts:
     source = np.zeros(len(space.buffer), dtype=bool)
     source[[v for v in set(space.value) if space.is_source(v)]] = True
     source[[space.value[b] for b in pool.held | pool.resident]] = True
-    return Facts(
+    return ChoiceFacts(
         linear,
         nbytes,
         space.input_bytes + sum(space.nbytes(b) * space.times(b) for b in always),
@@ -119,14 +119,14 @@ def facts_of(pool: Pool, linear: tuple[str, ...]) -> Facts:
     )
 
 
-def _blocks(pool: Pool) -> Blocks | None:
+def _blocks(pool: Pool) -> BlockImages | None:
     """Where buffers and values are among equal blocks; None: the e-graph stands for itself."""
     rolled = pool.space.rolled
     if rolled is None:
         return None
     later = pool.space.later
     numbers = [later.number(n) for n in range(len(later.node) + len(later.value))]
-    return Blocks(
+    return BlockImages(
         level=np.array(rolled.level, dtype=np.int64),
         buffer=np.array(later.buffer, dtype=np.int64),
         value=np.array(later.value, dtype=np.int64),
@@ -472,7 +472,7 @@ class _Tabulation:
 
     # ---- all of it -----------------------------------------------------------------------------
     def columns(self) -> dict[str, Any]:
-        """By the names of the fields of a `Choice`."""
+        """By the names of the fields of a `Columns`."""
         owners, extras = self._extra_sets
         tick()
         writes = self.sinks.take(owners).joined(extras).distinct()

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from eqsat.extract.blocks import NOWHERE, ONE, TWO
-from eqsat.extract.choice.columns import Choice
+from eqsat.extract.choice.columns import Columns
 from eqsat.extract.choice.table import NOBODY, Key, KeyedRows, RowTable
 from eqsat.extract.ragged import Ints, Mask, Ragged, starts
 
@@ -41,7 +41,7 @@ UPPER = CLAIMS | {"number", "written"}  # at most so many: a row without columns
 class _BlockLater:
     """What rows are about one block later."""
 
-    choice: Choice
+    choice: Columns
 
     def key(self, key: Key) -> Key | None:
         name, about, who = key
@@ -58,7 +58,7 @@ class _BlockLater:
 
 
 def summed_over_blocks(
-    choice: Choice, rows: Sequence[KeyedRows], owned: Ints, most: Ints
+    choice: Columns, rows: Sequence[KeyedRows], owned: Ints, most: Ints
 ) -> tuple[RowTable, np.ndarray]:
     """The rows of the sums, and how large each variable may be.
 
@@ -81,7 +81,7 @@ def summed_over_blocks(
 
 
 def _levels_behind(
-    rows: Sequence[KeyedRows], keys: Sequence[Key], open_: Ints, choice: Choice
+    rows: Sequence[KeyedRows], keys: Sequence[Key], open_: Ints, choice: Columns
 ) -> Ints:
     """Per claim: the level, one block later, of what it reads; -1 of what is no claim."""
     blocks = choice.facts.blocks

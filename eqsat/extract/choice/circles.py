@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from graphlib import CycleError, TopologicalSorter
 
-from eqsat.extract.choice.columns import Barred, Choice
+from eqsat.extract.choice.columns import Barred, Columns
 
 
-def circle(choice: Choice, columns: Sequence[int]) -> Barred | None:
+def circle(choice: Columns, columns: Sequence[int]) -> Barred | None:
     """Columns that wait for each other, and all that could be in their places; None: none do.
 
     One place is filled by whoever reads one buffer of the circle and writes the next. A buffer has

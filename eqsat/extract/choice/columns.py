@@ -27,7 +27,7 @@ Barred = tuple[tuple[int, ...], int]  # columns, and how many of them at most
 
 
 @dataclass(frozen=True)
-class Blocks:
+class BlockImages:
     """Which block buffers and values belong to, and what they are one block later; -1: nothing.
 
     `count`: how often what is in block `TWO` is there in the whole program.
@@ -41,7 +41,7 @@ class Blocks:
 
 
 @dataclass(frozen=True)
-class Facts:
+class ChoiceFacts:
     """What every answer owes, and what buffers and values are, whatever columns there are."""
 
     linear: tuple[str, ...]  # goals that are sums over the chosen columns
@@ -54,7 +54,7 @@ class Facts:
     is_source: Mask  # per value: it is there from the start, in some layout
     times: Ints  # per buffer: how many weights of the whole program it stands for
     kept: Mapping[str, tuple[KeptRow, ...]] = field(default_factory=dict)  # the largest of these
-    blocks: Blocks | None = None  # of the short e-graph of a program of equal blocks
+    blocks: BlockImages | None = None  # of the short e-graph of a program of equal blocks
 
     @property
     def span(self) -> int:
@@ -78,7 +78,7 @@ class Facts:
 
 
 @dataclass(frozen=True)
-class Choice:
+class Columns:
     """Columns, each with what it adds to the goals and what it reads, keeps, writes and holds.
 
     `candidate` numbers what a column was made from, `extras` are buffers that it writes besides;
@@ -87,7 +87,7 @@ class Choice:
     read; then every chosen column serves a root.
     """
 
-    facts: Facts
+    facts: ChoiceFacts
     adds: Ints  # [columns, goals]; Python's own numbers where sums need more than 64 bits
     reads: Ragged  # buffers that another one writes
     resident: Ragged  # weights it keeps in memory
@@ -109,7 +109,7 @@ class Choice:
     def __len__(self) -> int:
         return len(self.candidate)
 
-    def take(self, rows: Ints) -> Choice:
+    def take(self, rows: Ints) -> Columns:
         """These columns, in this order."""
         place = np.full(len(self) + 1, -1, dtype=np.int64)
         place[rows] = np.arange(len(rows))

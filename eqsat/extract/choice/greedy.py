@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from eqsat.extract.choice.columns import Choice
+from eqsat.extract.choice.columns import Columns
 from eqsat.extract.choice.legal import is_legal, pruned
 from eqsat.extract.choice.must import rounds
 from eqsat.extract.ragged import Ints, Mask
@@ -37,7 +37,7 @@ _Table = dict[int, list[_Joined]]
 class _Tables:
     """Tables of the greedy search; one pass over the options in step order."""
 
-    def __init__(self, choice: Choice, singles: frozenset[int], goal: str):
+    def __init__(self, choice: Columns, singles: frozenset[int], goal: str):
         self.choice = choice
         self.singles = singles
         self.costs: list[int] = choice.coefficients("time").tolist()
@@ -111,7 +111,7 @@ def _keys(numbers: tuple[int, ...], writes: tuple[int, ...]) -> list[int]:
     return [*numbers, *(-1 - b for b in writes)]
 
 
-def greedy(choice: Choice, singles: Ints, goal: str) -> list[tuple[int, ...]]:
+def greedy(choice: Columns, singles: Ints, goal: str) -> list[tuple[int, ...]]:
     """Columns of legal answers, without regard to budgets; `singles` are those with one op each.
 
     Where the deadline it is under ends the search: the answer of one-op dispatches alone.
@@ -123,11 +123,11 @@ def greedy(choice: Choice, singles: Ints, goal: str) -> list[tuple[int, ...]]:
             search.step(np.flatnonzero(level == now))
         return search.answers()
     except OutOfTime:
-        found = plain(choice, singles)
+        found = plain_columns(choice, singles)
         return [] if found is None else [found]
 
 
-def _is_worth_it(choice: Choice) -> Mask:
+def _is_worth_it(choice: Columns) -> Mask:
     """Per column: whether it neither makes nor reads in the run what may be there for nothing."""
     idle = np.zeros(choice.facts.span, dtype=bool)
     idle[choice.either] = True
@@ -135,7 +135,7 @@ def _is_worth_it(choice: Choice) -> Mask:
     return ~(sides[0].any(idle[sides[0].index]) | sides[1].any(idle[sides[1].index]))
 
 
-def plain(choice: Choice, singles: Ints) -> tuple[int, ...] | None:
+def plain_columns(choice: Columns, singles: Ints) -> tuple[int, ...] | None:
     """One-op dispatches, for each buffer the first that can write it; None if that is no answer."""
     possible = np.zeros(len(choice), dtype=bool)
     possible[singles] = True

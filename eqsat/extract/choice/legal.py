@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from eqsat.extract.blocks import ONE, TWO
-from eqsat.extract.choice.columns import Choice
+from eqsat.extract.choice.columns import Columns
 
 
-def is_legal(choice: Choice, columns: Sequence[int]) -> bool:
+def is_legal(choice: Columns, columns: Sequence[int]) -> bool:
     """Whether they keep every rule of the choice, budgets and the order aside."""
     written = _all(choice.writes.tuples, columns)
     there = set(written)
@@ -22,7 +22,7 @@ def _all(rows: Sequence[tuple[int, ...]], columns: Iterable[int]) -> list[int]:
     return [n for i in columns for n in rows[i]]
 
 
-def _is_alike(choice: Choice, columns: Sequence[int]) -> bool:
+def _is_alike(choice: Columns, columns: Sequence[int]) -> bool:
     """Whether both of the equal blocks in the middle hold the same."""
     if choice.facts.blocks is None:
         return True
@@ -31,7 +31,7 @@ def _is_alike(choice: Choice, columns: Sequence[int]) -> bool:
     return images == {int(choice.key[i]) for i in columns if choice.last[i] == TWO} <= keys
 
 
-def _is_forced(choice: Choice, columns: Sequence[int]) -> bool:
+def _is_forced(choice: Columns, columns: Sequence[int]) -> bool:
     if choice.forced is None:
         return True
     useful = set(pruned(choice, columns))
@@ -39,7 +39,7 @@ def _is_forced(choice: Choice, columns: Sequence[int]) -> bool:
     return any(i in useful and not wanted.isdisjoint(b) for i, b in choice.forced)
 
 
-def pruned(choice: Choice, columns: Sequence[int]) -> tuple[int, ...]:
+def pruned(choice: Columns, columns: Sequence[int]) -> tuple[int, ...]:
     """Without columns that no root needs, in their order; no goal gets worse."""
     writer = {b: i for i in columns for b in choice.writes.tuples[i]}
     kept: set[int] = set()

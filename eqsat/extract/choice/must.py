@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from eqsat.extract.bitsets import WORD
-from eqsat.extract.choice.columns import Choice
+from eqsat.extract.choice.columns import Columns
 from eqsat.extract.ragged import Ints, Mask, Ragged, counted, distinct, starts
 from eqsat.model.deadline import tick
 
@@ -47,12 +47,12 @@ class Must:
         return (word >> (bit % WORD).astype(np.uint64) & np.uint64(1)).astype(bool)
 
 
-def needed_numbers(choice: Choice) -> Must:
+def needed_numbers(choice: Columns) -> Must:
     """Exclusive numbers that every way to provide what a column reads holds."""
     return must(choice, choice.exclusive)
 
 
-def must(choice: Choice, does: Ragged) -> Must:
+def must(choice: Columns, does: Ragged) -> Must:
     """does: per column the things it does itself."""
     numbers = distinct(does.index)
     own, span = _bits(does, numbers), choice.facts.span
@@ -72,7 +72,7 @@ def must(choice: Choice, does: Ragged) -> Must:
     return Must(numbers, own, before, until[:-1])
 
 
-def rounds(choice: Choice, possible: Mask) -> tuple[Ints, Ints]:
+def rounds(choice: Columns, possible: Mask) -> tuple[Ints, Ints]:
     """Per column and per buffer: the round in which it is first there; -1: never.
 
     A round reads what came before it.
@@ -94,7 +94,7 @@ def rounds(choice: Choice, possible: Mask) -> tuple[Ints, Ints]:
     return column, buffer
 
 
-def presolved(choice: Choice, *, in_both: bool = True) -> Ints:
+def presolved(choice: Columns, *, in_both: bool = True) -> Ints:
     """Columns that some answer may need, ascending; nobody misses the others.
 
     in_both: of equal blocks a column stays where either of the same two does, as rows of sums over
@@ -112,7 +112,7 @@ def presolved(choice: Choice, *, in_both: bool = True) -> Ints:
     return kept
 
 
-def _useful(choice: Choice, possible: Mask) -> Ints:
+def _useful(choice: Columns, possible: Mask) -> Ints:
     """Of the possible ones those whose reads can be written, and that a root may be made from."""
     level, _ = rounds(choice, possible)
     can = level >= 0
@@ -170,7 +170,7 @@ class _Round:
     reads: Ragged
 
     @staticmethod
-    def of(choice: Choice, reads: Ragged, buffers: Ints) -> _Round:
+    def of(choice: Columns, reads: Ragged, buffers: Ints) -> _Round:
         writers = choice.writers.take(buffers)
         return _Round(buffers, writers, reads.take(writers.index))
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from eqsat.extract.choice.columns import MEMORY, Choice
+from eqsat.extract.choice.columns import MEMORY, Columns
 from eqsat.extract.choice.lp import LinearProgram, solve_linear
 from eqsat.extract.choice.statement import Statement
 from eqsat.extract.choice.table import RowTable
@@ -63,7 +63,7 @@ class Relaxation:
 
 
 def relaxation(
-    choice: Choice,
+    choice: Columns,
     weights: Mapping[str, int],
     caps: Mapping[str, int] | None = None,
     memory: Bytes | None = None,

@@ -33,7 +33,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from eqsat.extract.blocks import ONE, TWO
-from eqsat.extract.choice.columns import Choice
+from eqsat.extract.choice.columns import Columns
 from eqsat.extract.choice.must import Must, needed_numbers
 from eqsat.extract.choice.table import KeyedRows, at_most, sums
 from eqsat.extract.ragged import Ints, Mask, Ragged, contains, distinct
@@ -42,7 +42,7 @@ from eqsat.model.deadline import tick
 SETS = 20_000  # columns: of more, sets of layouts get no rows of their own
 
 
-def choice_rows(choice: Choice) -> tuple[list[KeyedRows], Ints, Ints]:
+def choice_rows(choice: Columns) -> tuple[list[KeyedRows], Ints, Ints]:
     """(rows (1) to (5), what each level is of, how many levels' writers there may be).
 
     Variables are the columns, then the levels in the order in which they are returned.
@@ -76,7 +76,7 @@ def _none(count: int) -> Ints:
     return np.full(count, -1, dtype=np.int64)
 
 
-def _exclusions(choice: Choice) -> list[KeyedRows]:
+def _exclusions(choice: Columns) -> list[KeyedRows]:
     """(3): sets of columns of which at most one is chosen."""
     numbers = distinct(choice.exclusive.index)
     dense = Ragged(choice.exclusive.start, np.searchsorted(numbers, choice.exclusive.index))
@@ -94,7 +94,7 @@ def _exclusions(choice: Choice) -> list[KeyedRows]:
 Levels = tuple[str, Ints, Ragged, Ragged]
 
 
-def _levels(choice: Choice) -> Iterator[Levels]:
+def _levels(choice: Columns) -> Iterator[Levels]:
     if choice.step is not None:
         yield _of_steps(choice, choice.step)
         return
@@ -104,7 +104,7 @@ def _levels(choice: Choice) -> Iterator[Levels]:
         yield _of_sets(choice)
 
 
-def _of_buffers(choice: Choice) -> Levels:
+def _of_buffers(choice: Columns) -> Levels:
     """Buffers somebody reads: who writes each, one of them at most, and who reads it."""
     is_read, blocks = choice.readers.counts > 0, choice.facts.blocks
     if blocks is not None:  # the level of the same buffer one block later as well
@@ -114,7 +114,7 @@ def _of_buffers(choice: Choice) -> Levels:
     return "buffer", buffers, choice.writers.take(buffers), choice.readers.take(buffers)
 
 
-def _of_steps(choice: Choice, step: Ints) -> Levels:
+def _of_steps(choice: Columns, step: Ints) -> Levels:
     """The same per buffer and set of earlier writers, for the readers that see just these."""
     owners, writers, readers = list[int](), list[Ints](), list[Ints]()
     for b in np.flatnonzero(choice.readers.counts > 0).tolist():
@@ -133,7 +133,7 @@ def _stacked(rows: list[Ints]) -> Ragged:
     return Ragged.of([tuple(r.tolist()) for r in rows])
 
 
-def _of_values(choice: Choice) -> Levels:
+def _of_values(choice: Columns) -> Levels:
     """(5): values somebody reads a layout of, and who may write the first layout of each.
 
     Without those of which the rows would say no more than those of their only layout.
@@ -155,14 +155,14 @@ def _of_values(choice: Choice) -> Levels:
     return "value", values[left], writers.take(left), readers.take(left)
 
 
-def _of_sets(choice: Choice) -> Levels:
+def _of_sets(choice: Columns) -> Levels:
     """(5): the layouts of a value that are converted into each other."""
     sets = Ragged.of(_converted(choice))
     written, read = _sides(choice, sets)
     return "value", _none(len(sets)), written.turned(len(sets)), read.turned(len(sets))
 
 
-def _converted(choice: Choice) -> list[tuple[int, ...]]:
+def _converted(choice: Columns) -> list[tuple[int, ...]]:
     """Sets of two layouts or more, each converted into each other one in a few steps."""
     value = choice.facts.value_of
     both = choice.writes.take(choice.reads.rows)
@@ -186,7 +186,7 @@ def _reached(ways: dict[int, set[int]], layout: int) -> set[int]:
     return found
 
 
-def _sides(choice: Choice, sets: Ragged) -> tuple[Ragged, Ragged]:
+def _sides(choice: Columns, sets: Ragged) -> tuple[Ragged, Ragged]:
     """Per column: the sets of which it writes a buffer and reads none, and those it reads."""
     of_buffer, count = sets.turned(choice.facts.span), max(len(sets), 1)
     read = choice.reads.spread(of_buffer).distinct()
@@ -194,7 +194,7 @@ def _sides(choice: Choice, sets: Ragged) -> tuple[Ragged, Ragged]:
     return written.where(~contains(read.pairs(count), written.pairs(count))), read
 
 
-def _is_one_buffer(choice: Choice, sets: Ragged, writers: Ints) -> Mask:
+def _is_one_buffer(choice: Columns, sets: Ragged, writers: Ints) -> Mask:
     """Per set: whether it is one layout, and all who write that are among so many writers."""
     only = sets.index[sets.start[:-1]]
     return (sets.counts == 1) & (choice.writers.counts[only] == writers)
@@ -202,7 +202,7 @@ def _is_one_buffer(choice: Choice, sets: Ragged, writers: Ints) -> Mask:
 
 # ---- claims --------------------------------------------------------------------------------------
 def _claims(
-    choice: Choice, known: Must, writers: Ragged, readers: Ragged
+    choice: Columns, known: Must, writers: Ragged, readers: Ragged
 ) -> tuple[Ragged, Ints, Ints]:
     """(columns of which one is chosen at most, the level that is at least that, who claims it).
 
@@ -246,7 +246,7 @@ def largest_claims(claims: Ragged, owners: Ints, columns: int) -> Ints:
     return np.flatnonzero(kept)
 
 
-def cliques_of(choice: Choice, columns: Ints) -> list[tuple[int, ...]]:
+def cliques_of(choice: Columns, columns: Ints) -> list[tuple[int, ...]]:
     """Sets of these columns of which at most one is chosen, that hold all of them together."""
     holders: dict[int, list[int]] = {}
     held, some = choice.exclusive.tuples, columns.tolist()
@@ -265,7 +265,7 @@ def cliques_of(choice: Choice, columns: Ints) -> list[tuple[int, ...]]:
 
 
 # ---- equal blocks --------------------------------------------------------------------------------
-def alike_rows(choice: Choice) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+def alike_rows(choice: Columns) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
     """(8) As many of the one as of the other: columns of the equal blocks in the middle.
 
     Not in a relaxation, which is about all blocks, however much they differ (`blockrows`).

@@ -14,7 +14,7 @@ import numpy as np
 
 from eqsat.extract.blocks import TWO
 from eqsat.extract.choice.blockrows import summed_over_blocks
-from eqsat.extract.choice.columns import Choice
+from eqsat.extract.choice.columns import Columns
 from eqsat.extract.choice.kept import unit_of
 from eqsat.extract.choice.rows import alike_rows, choice_rows, cliques_of
 from eqsat.extract.choice.table import RowList, RowTable
@@ -32,7 +32,7 @@ class Statement:
     Σ coefficient · variable <= most have whole coefficients of any size.
     """
 
-    def __init__(self, choice: Choice, *, is_summed: bool = False):
+    def __init__(self, choice: Columns, *, is_summed: bool = False):
         self.choice, self.is_summed = choice, is_summed and choice.facts.blocks is not None
         rows, owned, most = choice_rows(choice)
         ones = np.ones(len(choice), dtype=np.int64)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from eqsat.extract.bitsets import bits
-from eqsat.extract.choice.columns import Answer, Choice
+from eqsat.extract.choice.columns import Answer, Columns
 from eqsat.extract.memory.dispatchgraph import (
     DispatchBlock,
     DispatchGraph,
@@ -84,7 +84,7 @@ def best_order(work: DispatchGraph, states: int = STATES) -> Order:
     return Order(order, peak, min(peak, work.fixed_bytes + floor))
 
 
-def in_best_order(choice: Choice, columns: Sequence[int]) -> Answer | None:
+def in_best_order(choice: Columns, columns: Sequence[int]) -> Answer | None:
     """The columns in the order of least peak that is found; None if they wait for each other."""
     try:
         best = best_order(graph_of(choice, columns))
@@ -93,7 +93,7 @@ def in_best_order(choice: Choice, columns: Sequence[int]) -> Answer | None:
     return Answer(tuple(columns[i] for i in best.order), best.peak_bytes, best.bound_bytes)
 
 
-def in_order(choice: Choice, columns: Sequence[int]) -> Answer | None:
+def in_some_order(choice: Columns, columns: Sequence[int]) -> Answer | None:
     """The same in any order that they have, which takes no search."""
     work = graph_of(choice, columns)
     try:
@@ -103,7 +103,7 @@ def in_order(choice: Choice, columns: Sequence[int]) -> Answer | None:
     return Answer(tuple(columns[i] for i in order), peak_bytes(work, order))
 
 
-def as_listed(choice: Choice, columns: Sequence[int]) -> Answer:
+def as_listed(choice: Columns, columns: Sequence[int]) -> Answer:
     """The columns in the order in which they are given; ValueError if that is none."""
     return Answer(tuple(columns), peak_bytes(graph_of(choice, columns), range(len(columns))))
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.extract.bitsets import bits, mask, sum_bits
-from eqsat.extract.memory.items import Items
+from eqsat.extract.memory.items import MemoryItems
 from eqsat.model.deadline import tick
 
 HORIZON = 32  # later items that are asked for
@@ -40,7 +40,7 @@ class Room:
     `needs`: per option, bytes of its own while it runs.
     """
 
-    facts: Items
+    facts: MemoryItems
     nbytes: int
     needs: list[int]
     known: dict[_Question, tuple[tuple[bool, ...], tuple[bool, ...]]] = field(default_factory=dict)
@@ -277,7 +277,7 @@ class Moment:
     is_whole: bool
 
     @property
-    def facts(self) -> Items:
+    def facts(self) -> MemoryItems:
         return self.room.facts
 
     @cached_property

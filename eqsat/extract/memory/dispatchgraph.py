@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from eqsat.extract.bitsets import bits, mask, sum_bits
-from eqsat.extract.choice.columns import Choice
+from eqsat.extract.choice.columns import Columns
 from eqsat.model.deadline import is_over
 
 
@@ -76,7 +76,7 @@ class DispatchGraph:
         return tuple(found)
 
 
-def graph_of(choice: Choice, columns: Sequence[int]) -> DispatchGraph:
+def graph_of(choice: Columns, columns: Sequence[int]) -> DispatchGraph:
     """The dispatches of some columns, as they are numbered."""
     facts, rows = choice.facts, np.array(columns, dtype=np.int64)
     reads, writes = ([side.tuples[i] for i in columns] for side in (choice.reads, choice.writes))

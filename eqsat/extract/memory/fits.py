@@ -21,10 +21,10 @@ from functools import cached_property
 import numpy as np
 
 from eqsat.extract.bitsets import bits, sum_bits
-from eqsat.extract.choice.columns import Choice
+from eqsat.extract.choice.columns import Columns
 from eqsat.extract.choice.must import presolved
 from eqsat.extract.memory.carried import Moment, Room
-from eqsat.extract.memory.items import Items
+from eqsat.extract.memory.items import MemoryItems
 from eqsat.extract.ragged import Ints
 from eqsat.model.deadline import tick
 
@@ -37,12 +37,12 @@ ENOUGH = 0.3  # of the columns: if more are left, a further round is not worth i
 class Fits:
     """What must-analysis says about the bytes of one choice; it remembers what it was asked."""
 
-    choice: Choice
+    choice: Columns
     known: dict[int, Ints] = field(default_factory=dict)  # per cap: columns that fit
 
     @cached_property
-    def facts(self) -> Items:
-        return Items(self.choice)
+    def facts(self) -> MemoryItems:
+        return MemoryItems(self.choice)
 
     # ---- weights -----------------------------------------------------------------------------
     @cached_property

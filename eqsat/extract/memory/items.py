@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from eqsat.extract.bitsets import bits, mask, sum_bits
-from eqsat.extract.choice.columns import Choice
+from eqsat.extract.choice.columns import Columns
 from eqsat.extract.choice.must import must
 from eqsat.extract.ragged import Ragged
 from eqsat.model.deadline import tick
@@ -60,13 +60,13 @@ class FirstMaking:
 
 
 @dataclass(frozen=True)
-class Items:
+class MemoryItems:
     """The makers and readers of items, and the order in which every answer makes them.
 
     An item is named by its value, or by its buffer with a minus and one off. Sets of them are bits.
     """
 
-    choice: Choice
+    choice: Columns
 
     @cached_property
     def _loose(self) -> frozenset[int]:

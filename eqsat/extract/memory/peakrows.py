@@ -12,7 +12,7 @@ from eqsat.extract.bitsets import bits, mask
 from eqsat.extract.choice.columns import MEMORY
 from eqsat.extract.choice.rows import cliques_of
 from eqsat.extract.choice.statement import Statement, Terms
-from eqsat.extract.memory.items import FirstMaking, HeldItem, Items
+from eqsat.extract.memory.items import FirstMaking, HeldItem, MemoryItems
 from eqsat.extract.ragged import Ints
 from eqsat.model.deadline import tick
 
@@ -108,7 +108,7 @@ class _Live:
 
 
 # ---- in any order --------------------------------------------------------------------------------
-def unordered_pairs(items: Items) -> list[tuple[int, int]]:
+def unordered_pairs(items: MemoryItems) -> list[tuple[int, int]]:
     """Pairs of watches of which necessity tells no order, both ways; not many too many."""
     behind: list[list[int]] = [[] for _ in items.watches]
     for n, w in enumerate(items.watches):
@@ -131,7 +131,12 @@ class InAnyOrder:
     """
 
     def __init__(
-        self, items: Items, caps: Mapping[str, int], *, pairs: bool = False, is_short: bool = False
+        self,
+        items: MemoryItems,
+        caps: Mapping[str, int],
+        *,
+        pairs: bool = False,
+        is_short: bool = False,
     ):
         self.items, self.caps, self.pairs, self.is_short = items, caps, pairs, is_short
 
