@@ -10,7 +10,6 @@ from functools import cache
 import pytest
 
 from eqsat.extract import check, extract
-from eqsat.extract.bitsets import bits, mask
 from eqsat.extract.candidates.assemble import Assembly, assemble
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.order import DispatchGraph, Order, best_order, graph_of, peak_bytes
@@ -22,6 +21,7 @@ from eqsat.lang.rulesets import load_rulesets
 from eqsat.lang.settings import override
 from eqsat.lang.targets import load_target
 from eqsat.model.affine import dim
+from eqsat.model.bitsets import bits, mask
 from eqsat.model.diag import EqsatError
 from eqsat.model.egraph import EGraph
 from eqsat.model.expr import arg, call

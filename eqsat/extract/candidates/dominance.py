@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from eqsat.extract.bitsets import WORD
 from eqsat.extract.candidates.table import OptionTable
 from eqsat.extract.ragged import Ints, Mask, Ragged, counted, distinct, numbered_sets, starts
 from eqsat.extract.solve.linear import OWN, TIE_BREAK
+from eqsat.model.bitsets import WORD
 from eqsat.model.deadline import tick
 
 OTHERS = [*OWN].index(TIE_BREAK) + 1  # time comes first, and ties do not make a dispatch better

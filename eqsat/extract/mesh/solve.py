@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from eqsat.extract.mesh.choice import FORBIDDEN, ChoiceEdge, PairTable, SpreadChoice
-from eqsat.extract.portfolio import set_limits
+from eqsat.model.portfolio import set_limits
 
 GRAIN_PS = 1_000  # of the solver's costs; what is left is added by the checker
 GRAIN_BYTES = 64

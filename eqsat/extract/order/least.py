@@ -14,8 +14,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 
-from eqsat.extract.bitsets import bits
 from eqsat.extract.order.work import DispatchBlock, DispatchGraph, blocks, peak_bytes
+from eqsat.model.bitsets import bits
 from eqsat.model.deadline import is_over
 
 STATES = 20_000  # sets of finished dispatches that are looked at per block

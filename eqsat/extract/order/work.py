@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from eqsat.extract.bitsets import bits, mask, sum_bits
 from eqsat.extract.solve.problem import Answer, ExtractionProblem
+from eqsat.model.bitsets import bits, mask, sum_bits
 from eqsat.model.deadline import is_over
 
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import ClassVar
 
-from eqsat.extract.bitsets import bits, mask
 from eqsat.extract.solve.firsts import first_entries
 from eqsat.extract.solve.fits import Fits
 from eqsat.extract.solve.problem import Answer, ExtractionProblem, Supply
 from eqsat.extract.solve.watch import FirstMaking, PeakFacts, watches
+from eqsat.model.bitsets import bits, mask
 
 PAIRS = 3_000  # of items in either order: with more, none gets a literal
 

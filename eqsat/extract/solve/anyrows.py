@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from eqsat.extract.bitsets import bits
 from eqsat.extract.solve.anyorder import PAIRS, AnyOrder
 from eqsat.extract.solve.constraints import any_chosen
 from eqsat.extract.solve.live import claims
 from eqsat.extract.solve.watch import FirstMaking, HeldItem
+from eqsat.model.bitsets import bits
 from eqsat.model.deadline import tick
 
 if TYPE_CHECKING:

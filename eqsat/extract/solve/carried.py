@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.extract.bitsets import bits, mask, sum_bits
 from eqsat.extract.solve.watch import PeakFacts
+from eqsat.model.bitsets import bits, mask, sum_bits
 from eqsat.model.deadline import tick
 
 HORIZON = 32  # later items that are asked for

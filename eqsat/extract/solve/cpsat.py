@@ -8,7 +8,6 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from eqsat.extract.portfolio import LEAST_SECONDS, set_limits, set_workers
 from eqsat.extract.solve.anyorder import AnyOrder
 from eqsat.extract.solve.anyrows import AnyOrderRows
 from eqsat.extract.solve.constraints import (
@@ -24,6 +23,7 @@ from eqsat.extract.solve.live import claims
 from eqsat.extract.solve.problem import Answer, ExtractionProblem
 from eqsat.extract.solve.used import forced_rows
 from eqsat.model.deadline import OutOfTime, seconds_left
+from eqsat.model.portfolio import LEAST_SECONDS, set_limits, set_workers
 from eqsat.model.progress import listener
 from eqsat.model.stopping import Stop
 

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from eqsat.extract.bitsets import bits, sum_bits
 from eqsat.extract.solve.carried import Moment, Room
 from eqsat.extract.solve.presolve import presolve
 from eqsat.extract.solve.watch import PeakFacts
+from eqsat.model.bitsets import bits, sum_bits
 from eqsat.model.deadline import tick
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from eqsat.extract.bitsets import WORD
 from eqsat.extract.ragged import Ints, Mask, Ragged, counted, distinct, starts
+from eqsat.model.bitsets import WORD
 from eqsat.model.deadline import tick
 
 ROUNDS = 8  # each takes options away, or it was the last

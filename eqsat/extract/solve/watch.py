@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from eqsat.extract.bitsets import bits, mask, sum_bits
 from eqsat.extract.solve.presolve import made_before
 from eqsat.extract.solve.problem import by_number
+from eqsat.model.bitsets import bits, mask, sum_bits
 from eqsat.model.deadline import tick
 
 if TYPE_CHECKING:
