@@ -5,6 +5,6 @@ takes strategies out; messages.py and prices.py bound and decode, descent.py and
 exact.py proves small ones, search.py knows their order, check.py checks every answer.
 """
 
-from eqsat.extract.shard.search import solve_sharding
+from eqsat.extract.shard.search import least_used, solve_sharding
 
-__all__ = ["solve_sharding"]
+__all__ = ["least_used", "solve_sharding"]

@@ -7,6 +7,7 @@ Most edges of real instances are such ones.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,6 +36,16 @@ class ChoiceGraph:
         """The strategy of every node of the problem."""
         pairs = zip(self.group, self.strategies, strict=True)
         return tuple(int(own[choice[g]]) for g, own in pairs)
+
+    def taken(self, strategies: Sequence[int]) -> np.ndarray | None:
+        """Undo `lifted`; None if it has not all of these strategies."""
+        found = np.zeros(len(self.costs), np.int64)
+        for g, own, s in zip(self.group, self.strategies, strategies, strict=True):
+            at = np.flatnonzero(own == s)
+            if not len(at):
+                return None
+            found[g] = at[0]
+        return found
 
     def kept(self, alive: list[np.ndarray]) -> ChoiceGraph:
         """With these strategies of each group only; single ones and sums go into own costs."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from eqsat.extract.shard.check import sharding_cost, sharding_faults
 from eqsat.extract.shard.network import Network, network
 from eqsat.extract.shard.presolve import ChoiceGraph, reduced
 from eqsat.model.cycles import uncollected
@@ -50,7 +50,6 @@ class _ShardSearch:
     cost: int | None = None
     bound: int | None = None
     infeasible: bool = False
-    choice: np.ndarray | None = field(default=None)  # `best` on the network
 
     def seconds(self) -> float:
         return 0.0 if self.stop.is_requested else self.deadline - time.monotonic()
@@ -64,36 +63,46 @@ class _ShardSearch:
     def is_done(self) -> bool:
         return self.infeasible or (self.cost is not None and self.cost == self.bound)
 
-    def offer(self, small: ChoiceGraph, choice: np.ndarray) -> None:
-        """Keep a choice if it is allowed and the best so far."""
-        strategies = small.lifted(choice)
-        cost = sharding_cost(self.problem, strategies)
-        if self.cost is not None and cost >= self.cost:
+    def offer(self, strategies: Sequence[int]) -> None:
+        """Keep an answer if it is allowed and the best so far."""
+        if not strategies or self.problem.faults(strategies):
             return
-        if sharding_faults(self.problem, strategies):
-            return
-        self.best, self.cost, self.choice = strategies, cost, choice.copy()
-        self.stop.has_answer = True
+        cost = self.problem.cost(strategies)
+        if self.cost is None or cost < self.cost:
+            self.best, self.cost = tuple(strategies), cost
+            self.stop.has_answer = True
+
+    def choice(self, small: ChoiceGraph) -> np.ndarray | None:
+        """The best answer, where the smaller problem still has it."""
+        return None if self.best is None else small.taken(self.best)
 
     def raise_bound(self, bound: int) -> None:
         self.bound = bound if self.bound is None else max(self.bound, bound)
 
 
 def solve_sharding(
-    problem: ShardProblem, *, time_limit: float = 60.0, seed: int = 0, stop: Stop | None = None
+    problem: ShardProblem,
+    *,
+    time_limit: float = 60.0,
+    seed: int = 0,
+    stop: Stop | None = None,
+    known: Sequence[int] = (),
+    exact: bool = False,
 ) -> Sharding:
     """The cheapest strategies within the usage limit that are found in `time_limit` seconds.
 
-    The answer depends on the clock only where `stop` says `wall`. EqsatError E907 (our bug) if the
-    checker objects.
+    known: strategies to start from. exact: CP-SAT has all of the time, as for problems that are
+    nearly trees. The answer depends on the clock only where `stop` says `wall`. EqsatError E907
+    (our bug) if the checker objects.
     """
     start = time.monotonic()
     kept = LAST_SECONDS + LAST_SHARE * time_limit if time_limit > 2 * LAST_SECONDS else 0.0
     search = _ShardSearch(problem, start + time_limit - kept, seed, stop or Stop())
+    search.offer(known)
     ended = "work"
     with uncollected():
         try:
-            _run(search)
+            _run(search, exact)
         except _ShardTimeError:
             ended = INTERRUPTED if search.stop.is_requested else "wall"
         except MemoryError:
@@ -101,7 +110,36 @@ def solve_sharding(
     return _sharding(search, ended)
 
 
-def _run(search: _ShardSearch) -> None:
+def least_used(
+    problem: ShardProblem,
+    *,
+    time_limit: float,
+    seed: int = 0,
+    most_cost: int | None = None,
+    known: Sequence[int] = (),
+) -> Sharding:
+    """The strategies that use least at the worst step, of those that cost at most so much.
+
+    Its `status` speaks of what is used; a bound of the cost it has none.
+    """
+    small = reduced(problem)
+    net = None if small is None else network(small)
+    if small is None or net is None:
+        return Sharding("infeasible", "proof", None, None)
+    from eqsat.extract.shard.exact import ExactModel
+
+    model = ExactModel(small, net)
+    if most_cost is not None:
+        model.model.add(model.cost <= most_cost)
+    hint = small.taken(known) if known else None
+    found = model.minimised(model.peak, time_limit, seed, Stop(), hint)
+    if found.choice is None:
+        return Sharding(found.status, "wall", None, None)
+    strategies = small.lifted(found.choice)
+    return Sharding(found.status, "wall", problem.cost(strategies), None, strategies)
+
+
+def _run(search: _ShardSearch, exact: bool) -> None:
     small = reduced(search.problem)
     net = None if small is None else network(small)
     if small is None or net is None or net.base.max(initial=0) > net.limit:
@@ -109,11 +147,13 @@ def _run(search: _ShardSearch) -> None:
         return
     search.raise_bound(sum(int(c.min()) for c in small.costs) + _least_pairs(small))
     if len(net.costs) == len(small.costs):
-        search.offer(small, np.zeros(len(small.costs), np.int64))
+        search.offer(small.lifted(np.zeros(len(small.costs), np.int64)))
         return
-    search.offer(small, _leanest(net))
+    search.offer(small.lifted(_leanest(net)))
     search.pause()
-    if _size(net) <= SMALL and _exactly(search, small, net, EXACT_SHARE):
+    if (exact or _size(net) <= SMALL) and _exactly(
+        search, small, net, 1.0 if exact else EXACT_SHARE
+    ):
         return
     small, net = _pruned(search, small, net)
     _by_prices(search, small, net)
@@ -141,14 +181,16 @@ def _least_pairs(small: ChoiceGraph) -> int:
 
 def _exactly(search: _ShardSearch, small: ChoiceGraph, net: Network, share: float) -> bool:
     """Whether CP-SAT proved its answer, or that there is none."""
-    from eqsat.extract.shard.exact import fits_solver, solve_exactly
+    from eqsat.extract.shard.exact import ExactModel
 
-    if not fits_solver(net):
+    model = ExactModel(small, net)
+    if not model.is_exact:
         return False
-    found = solve_exactly(net, share * search.seconds(), search.seed, search.stop, search.choice)
+    seconds, hint = share * search.seconds(), search.choice(small)
+    found = model.minimised(model.cost, seconds, search.seed, search.stop, hint)
     search.infeasible = found.status == "infeasible"
     if found.choice is not None:
-        search.offer(small, found.choice)
+        search.offer(small.lifted(found.choice))
     if found.bound is not None:
         search.raise_bound(found.bound)
     return search.is_done
@@ -171,7 +213,6 @@ def _pruned(search: _ShardSearch, small: ChoiceGraph, net: Network) -> tuple[Cho
 def _by_prices(search: _ShardSearch, small: ChoiceGraph, net: Network) -> None:
     from eqsat.extract.shard.prices import Ascent, climb, proven
 
-    search.choice = None  # it is of a larger network
     ascent = Ascent(net)
 
     def more() -> bool:
@@ -202,7 +243,7 @@ def _fitted(
             search.pause()
         repaired = _repaired(search, net, ascent, ascent.choice.copy(), turn)
         if repaired is not None:
-            search.offer(small, repaired)
+            search.offer(small.lifted(repaired))
 
 
 def _penalty(prices: np.ndarray) -> np.ndarray:
@@ -238,9 +279,9 @@ def _regions(search: _ShardSearch, small: ChoiceGraph, net: Network, ascent: Asc
     from eqsat.extract.shard.descent import used
     from eqsat.extract.shard.regions import search_regions
 
-    if search.choice is None:
+    choice, use = search.choice(small), np.zeros(len(net.base), np.int64)
+    if choice is None:
         return
-    choice, use = search.choice.copy(), np.zeros(len(net.base), np.int64)
     used(net.base, net.pieces, choice, use)
     penalty = np.full(len(use), HARD * max(_penalty(ascent.prices).max(initial=0.0), 1.0))
     cost = float(search.cost or 0)
@@ -253,7 +294,7 @@ def _regions(search: _ShardSearch, small: ChoiceGraph, net: Network, ascent: Asc
             net.pieces, trials, search.seed * 1_000_003 + turn,
         )  # fmt: skip
         if found < cost:
-            search.offer(small, choice)
+            search.offer(small.lifted(choice))
         cost = found
 
 
@@ -263,8 +304,8 @@ def _sharding(search: _ShardSearch, ended: str) -> Sharding:
         return Sharding("infeasible", "proof", None, None)
     if search.best is None:
         return Sharding("unknown", ended, None, search.bound)
-    faults = sharding_faults(search.problem, search.best)
-    cost = sharding_cost(search.problem, search.best)
+    faults = search.problem.faults(search.best)
+    cost = search.problem.cost(search.best)
     if search.bound is not None and search.bound > cost:
         faults = [*faults, f"it costs {cost}, the bound says {search.bound}"]
     if faults or cost != search.cost:
