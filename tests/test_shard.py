@@ -15,10 +15,8 @@ import pytest
 
 from eqsat.cli.app import run as eqsat
 from eqsat.extract.shard import search, solve_sharding
-from eqsat.extract.shard.dominance import irreplaceable
-from eqsat.extract.shard.network import network
-from eqsat.extract.shard.presolve import ChoiceGraph, reduced
-from eqsat.extract.shard.prices import Ascent, proven
+from eqsat.extract.shard.presolve import ChoiceGraph, network, reduced
+from eqsat.extract.shard.prices import Ascent, irreplaceable, proven
 from eqsat.frontends.sharding import read_sharding
 from eqsat.model.diag import EqsatError
 from eqsat.model.sharding import FORBIDDEN, ShardEdge, Sharding, ShardNode, ShardProblem
@@ -96,6 +94,14 @@ def test_small_problems_are_solved_as_by_brute_force(start: int):
     assert kinds == {"optimal", "infeasible"}
 
 
+def test_edges_that_together_allow_nothing_are_infeasible():
+    pairs = [{(0, 0), (1, 1), (2, 2), (0, 1)}, {(0, 2), (1, 0), (2, 1), (1, 2)}]
+    every = list(itertools.product(range(3), repeat=2))
+    edges = [ShardEdge(0, 1, [0 if p in own else FORBIDDEN for p in every]) for own in pairs]
+    problem = ShardProblem([ShardNode([0, 1, 2], [1, 1, 1], 0, 2)] * 2, edges, 10)
+    assert solve_sharding(problem).status == "infeasible"
+
+
 @pytest.mark.parametrize("start", range(0, 120, 30))
 def test_bounds_and_presolve_are_exact_on_small_problems(start: int):
     """What message passing and prices prove is below the optimum, whatever the messages are."""
@@ -114,13 +120,12 @@ def test_bounds_and_presolve_are_exact_on_small_problems(start: int):
         ascent = Ascent(net)
         for _ in range(30):
             ascent.raise_bound(0.3)
-        assert ascent.best is not None
         bound = proven(net, *ascent.best[1:])
         assert bound <= best, seed
         bounded += 1
         close += bound >= best - 3
         odd_prices = rng.random(len(net.base)) * rng.choice([0, 1, 1e-7, 1e6])
-        odd = rng.normal(0, rng.choice([1, 1e9, 1e30]), len(ascent.to_first))
+        odd = rng.normal(0, rng.choice([1, 1e9, 1e30]), len(ascent.messages))
         assert proven(net, odd_prices, odd) <= best, seed
     assert close > bounded / 2
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from eqsat.model.placement import busiest_step
 from eqsat.model.restore import restored
 
 FORBIDDEN = 10**18  # a cost from here on means "never", as in the instances of the contest
@@ -61,17 +62,8 @@ class ShardProblem:
 
     def most_used(self, strategies: Sequence[int]) -> tuple[int, int]:
         """The largest usage of a step, and the first such step."""
-        changes: dict[int, int] = {}
-        for node, s in zip(self.nodes, strategies, strict=True):
-            if node.lower < node.upper:
-                changes[node.lower] = changes.get(node.lower, 0) + node.usages[s]
-                changes[node.upper] = changes.get(node.upper, 0) - node.usages[s]
-        used = most = at = 0
-        for step in sorted(changes):
-            used += changes[step]
-            if used > most:
-                most, at = used, step
-        return most, at
+        lives = zip(self.nodes, strategies, strict=True)
+        return busiest_step((n.lower, n.upper, n.usages[s]) for n, s in lives)
 
     def faults(self, strategies: Sequence[int]) -> list[str]:
         """What is not allowed about these strategies; empty if nothing is."""

@@ -374,26 +374,21 @@ class Spreads:
         in_memory: bool,
     ) -> PairTable:
         """Conversions of a value; in_memory: its origin lies in memory, too."""
-        rows, columns = list(dict.fromkeys(origins)), list(dict.fromkeys(results))
-        size = self.bytes(v, self.mesh.whole)
-        allowed = self.permitted.allowed(v)
-        key = (self.type(v), size, tuple(rows), tuple(columns), mode, in_memory, allowed)
-        lines = (
-            tuple(rows.index(s) for s in origins),
-            tuple(columns.index(s) for s in results),
-        )
-        entries = self._entries.get(key)
-        if entries is None:
+        whole = self.bytes(v, self.mesh.whole)
+        key = (
+            self.type(v), whole, tuple(origins), tuple(results), mode, in_memory,
+            self.permitted.allowed(v),
+        )  # fmt: skip
+        if key not in self._tables:
+            rows, columns = list(dict.fromkeys(origins)), list(dict.fromkeys(results))
             pairs = [[self._pair(v, a, b, mode, in_memory) for b in columns] for a in rows]
-            entries = self._entries[key] = (
-                tuple(tuple(c for c, _ in line) for line in pairs),
-                tuple(tuple(u for _, u in line) for line in pairs),
+            self._tables[key] = PairTable(
+                [rows.index(s) for s in origins],
+                [columns.index(s) for s in results],
+                [[cost for cost, _ in line] for line in pairs],
+                [[usage for _, usage in line] for line in pairs],
             )
-        return self._tables.setdefault((key, lines), PairTable(*lines, *entries))
-
-    @cached_property
-    def _entries(self) -> dict[object, tuple[tuple[tuple[int, ...], ...], ...]]:
-        return {}
+        return self._tables[key]
 
     @cached_property
     def _tables(self) -> dict[object, PairTable]:

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.extract.shard.network import Network
-from eqsat.extract.shard.presolve import ChoiceGraph
+from eqsat.extract.shard.presolve import ChoiceGraph, Network
 from eqsat.model.portfolio import set_limits
 from eqsat.model.sharding import FORBIDDEN
 from eqsat.model.stopping import Stop
@@ -54,12 +53,13 @@ class ExactModel:
         """Strategies of equal costs are one line of the matrix, with the sum of their variables."""
         rows, row_of = np.unique(matrix, axis=0, return_inverse=True)
         lines, column_of = np.unique(rows, axis=1, return_inverse=True)
-        sums = [_sums(first, row_of, len(lines)), _sums(second, column_of, len(lines[0]))]
+        by_row = _sums(first, row_of, len(lines))
+        by_column = _sums(second, column_of, len(lines[0]))
         allowed = lines < FORBIDDEN
         least = int(lines[allowed].min())
         self.constant += least
         if (lines[allowed] == least).all():
-            self._allow(*sums, allowed)
+            self._allow(by_row, by_column, allowed)
             return
         # (S2) a variable per pair of lines, whose sums are those of the lines: on a tree this
         # relaxation is exact
@@ -69,7 +69,7 @@ class ExactModel:
             if lines[r, c] > least:
                 self.terms.append((pairs[r, c], int(lines[r, c]) - least))
         for own, line, ok in zip(
-            sums[0] + sums[1], [*pairs, *pairs.T], [*allowed, *allowed.T], strict=True
+            by_row + by_column, [*pairs, *pairs.T], [*allowed, *allowed.T], strict=True
         ):
             self.model.add(sum(line[ok]) == own)
 
