@@ -19,14 +19,14 @@ from smallegraphs import (
     random_egraph,
 )
 
-from eqsat.extract.dag import model, search
-from eqsat.extract.dag.acyclic import eliminate
-from eqsat.extract.dag.check import WrongChoiceError, cost_of_choice
-from eqsat.extract.dag.components import dominators
-from eqsat.extract.dag.greedy import by_tree, cheap_choice, waiting_of
-from eqsat.extract.dag.local import improve
-from eqsat.extract.dag.presolve import smaller
-from eqsat.extract.dag.problem import (
+from eqsat.dag import model, search
+from eqsat.dag.acyclic import eliminate
+from eqsat.dag.check import WrongChoiceError, cost_of_choice
+from eqsat.dag.components import dominators
+from eqsat.dag.greedy import by_tree, cheap_choice, waiting_of
+from eqsat.dag.local import improve
+from eqsat.dag.presolve import smaller
+from eqsat.dag.problem import (
     Derivation,
     Reduced,
     build_problem,
@@ -34,7 +34,7 @@ from eqsat.extract.dag.problem import (
     derivable,
     reached,
 )
-from eqsat.extract.dag.search import extract_dag
+from eqsat.dag.search import extract_dag
 from eqsat.model.diag import EqsatError
 from eqsat.model.serialized import SerializedEGraph
 from eqsat.model.stopping import Stop

@@ -16,8 +16,9 @@ import pytest
 import eqsat
 from eqsat.cli import run as command
 from eqsat.execute.draw import drawn_weights
-from eqsat.extract.mesh.choice import FORBIDDEN, ChoiceEdge, ChoiceNode, PairTable, SpreadChoice
-from eqsat.extract.mesh.solve import SolvedSpreads, Solver
+from eqsat.extract.mesh.spreads import PairTable, SpreadChoice
+from eqsat.extract.shard import least_used, solve_sharding
+from eqsat.extract.shard import search as sharding
 from eqsat.lang.programs import parse_program
 from eqsat.lang.settings import override
 from eqsat.model.diag import EqsatError
@@ -25,6 +26,7 @@ from eqsat.model.generic import Generic
 from eqsat.model.mesh import REPLICATED, Axis, Mesh, Spread, is_partial
 from eqsat.model.meshplan import MeshPlan
 from eqsat.model.program import Node, Program
+from eqsat.model.sharding import FORBIDDEN, ShardNode
 from eqsat.model.target import Target
 from eqsat.model.tensor import TensorType
 from eqsat.ops.meaning.programs import evaluate_node
@@ -234,42 +236,71 @@ def _after(kind: str, nbytes: int) -> int:
 
 
 # ---- the choice ----------------------------------------------------------------------------------
-def random_choice(rng: np.random.Generator) -> SpreadChoice:
-    nodes, edges = [], []
-    for _ in range(5):
+class StatedChoice(SpreadChoice):
+    """Also remembers what pairs were stated, for brute force."""
+
+    def __init__(self, steps: int, spare: int):
+        super().__init__(steps, spare)
+        self.stated: list[tuple[int, int, list[list[int]], list[list[int]]]] = []
+
+
+def random_choice(rng: np.random.Generator) -> StatedChoice:
+    """Five nodes, two of them perhaps one choice; pairs that cost and hold something."""
+    found = StatedChoice(4, spare=int(rng.integers(0, 2)) * 300)
+    for i in range(5):
         size, lower = int(rng.integers(1, 4)), int(rng.integers(0, 3))
-        costs = tuple(int(c) for c in rng.integers(0, 50, size) * 1000)
+        size = len(found.nodes[0].costs) if i == 4 else size
+        costs = tuple(int(c) for c in rng.integers(0, 50, size))
         usages = tuple(int(u) for u in rng.integers(0, 9, size) * 64)
-        nodes.append(ChoiceNode(costs, usages, lower, int(rng.integers(lower, 4))))
+        node = ShardNode(costs, usages, lower, int(rng.integers(lower, 5)))
+        found.add_node(node, 0 if i == 4 and rng.random() < 0.5 else None)
     for a, b in itertools.combinations(range(5), 2):
         if rng.random() < 0.6:
-            rows, columns = (tuple(range(len(nodes[i].costs))) for i in (a, b))
-            pairs = [[int(rng.integers(0, 30)) * 1000 for _ in columns] for _ in rows]
+            rows, columns = (range(len(found.nodes[i].costs)) for i in (a, b))
+            pairs = [[int(rng.integers(0, 30)) for _ in columns] for _ in rows]
             pairs = [[FORBIDDEN if rng.random() < 0.15 else c for c in line] for line in pairs]
             usages = [[int(rng.integers(0, 3)) * 64 for _ in columns] for _ in rows]
-            table = PairTable(rows, columns, *(tuple(map(tuple, t)) for t in (pairs, usages)))
-            edges.append(ChoiceEdge(a, b, table, 1, 3))
-    return SpreadChoice(nodes, edges, 4)
+            found.add_edge(a, b, PairTable(rows, columns, pairs, usages), 1, 3)
+            found.stated.append((a, b, pairs, usages))
+    return found
+
+
+def cost_and_peak(choice: StatedChoice, chosen: tuple[int, ...]) -> tuple[int, int]:
+    """From what was stated, without the problem that is made of it."""
+    cost, use = 0, [0] * 4
+    for node, s in zip(choice.nodes, chosen, strict=False):
+        cost += node.costs[s]
+        for t in range(node.lower, node.upper):
+            use[t] += node.usages[s]
+    for a, b, pairs, usages in choice.stated:
+        cost += pairs[chosen[a]][chosen[b]]
+        for t in (1, 2):
+            use[t] += usages[chosen[a]][chosen[b]]
+    if any(chosen[i] != chosen[like] for i, like in enumerate(choice.group[:5])):
+        cost += FORBIDDEN
+    return cost, max(0, *(u - choice.spare for u in use[:3]), use[3])
 
 
 def test_the_solver_finds_what_trying_everything_does() -> None:
     for seed in range(12):
         choice = random_choice(np.random.default_rng(seed))
-        every = list(itertools.product(*(range(len(n.costs)) for n in choice.nodes)))
-        allowed = [c for c in every if choice.cost(c) < FORBIDDEN]
-        limit = sorted(map(choice.peak, allowed))[len(allowed) // 3] if allowed else 0
-        for bound in (None, limit):
-            fitting = [c for c in allowed if bound is None or choice.peak(c) <= bound]
-            found = Solver(choice, 10.0).quickest(bound)
+        every = list(itertools.product(*(range(len(n.costs)) for n in choice.nodes[:5])))
+        allowed = {c: v for c in every if (v := cost_and_peak(choice, c))[0] < FORBIDDEN}
+        peaks = sorted(peak for _, peak in allowed.values())
+        for limit in (None, peaks[len(peaks) // 3] if peaks else 0):
+            problem = choice.problem(limit)
+            fitting = [v for v in allowed.values() if limit is None or v[1] <= limit]
+            found = solve_sharding(problem, time_limit=10.0, exact=True)
             if not fitting:
                 assert found.status == "infeasible"
                 continue
-            assert (found.status, found.cost) == ("optimal", min(map(choice.cost, fitting)))
-            assert found.peak == min(
-                choice.peak(c) for c in fitting if choice.cost(c) == found.cost
-            )
+            assert (found.status, found.cost) == ("optimal", min(fitting)[0])
+            least = least_used(problem, time_limit=10.0, most_cost=found.cost)
+            assert (found.cost, choice.peak(least.strategies)) == min(fitting)
+            assert choice.completed(least.strategies[:5]) == least.strategies
         if allowed:
-            assert Solver(choice, 10.0).leanest().peak == min(map(choice.peak, allowed))
+            least = least_used(choice.problem(None), time_limit=10.0)
+            assert choice.peak(least.strategies) == peaks[0]
 
 
 # ---- plans ---------------------------------------------------------------------------------------
@@ -340,8 +371,7 @@ def test_requests_that_cannot_be_are_told(request_: dict, code: str, words: str)
 def test_a_search_without_time_ends_with_a_plan_that_is_not_proven(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    nothing = SolvedSpreads("unknown", (), 0, 0, 0)
-    monkeypatch.setattr(Solver, "quickest", lambda *_: nothing)
+    monkeypatch.setattr(sharding, "_run", lambda *_: None)
     plan = plan_of(search(MLP, shards={"x": "[data, -]", "result0": "[data, -]"}))
     assert plan.collectives == {"all-gather": 1}
     assert (plan.stop, plan.bound_ps) == ("time", pytest.approx(2e6))

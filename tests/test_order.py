@@ -15,7 +15,6 @@ from graphs import assembled
 from problems import keeps_the_rules, peak, relaxed, solved, stated
 
 from eqsat.extract import check, extract
-from eqsat.extract.bitsets import bits, mask
 from eqsat.extract.candidates.assemble import Assembly
 from eqsat.extract.choice.columns import Answer
 from eqsat.extract.choice.cpsat import Effort, solve
@@ -29,6 +28,7 @@ from eqsat.lang.rulesets import load_rulesets
 from eqsat.lang.settings import override
 from eqsat.lang.targets import load_target
 from eqsat.model.affine import dim
+from eqsat.model.bitsets import bits, mask
 from eqsat.model.diag import EqsatError
 from eqsat.model.egraph import EGraph
 from eqsat.model.expr import arg, call

@@ -9,6 +9,7 @@ import random
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -17,9 +18,7 @@ from hypothesis import strategies as st
 
 from eqsat.cli.app import run as eqsat
 from eqsat.extract.place import place, search
-from eqsat.extract.place.check import placement_faults
-from eqsat.extract.place.firstfit import placements, priorities
-from eqsat.extract.place.problem import problems
+from eqsat.extract.place.firstfit import placements, priorities, problems
 from eqsat.frontends.buffers import read_buffers
 from eqsat.model.diag import EqsatError
 from eqsat.model.placement import Lifetime, Placement
@@ -35,6 +34,10 @@ ABOVE_THEIR_LOAD = [
      (5, 7, 2), (6, 7, 1), (6, 7, 1)],
 ]  # fmt: skip
 MORE = [(0, 4, 3), (2, 6, 1), (5, 9, 4), (1, 3, 2), (8, 9, 1)]
+
+
+def faults(buffers: Sequence[Lifetime], offsets: Sequence[int], height: int, bound: int):
+    return Placement(tuple(offsets), height, bound, "feasible", "work").faults(buffers)
 
 
 def lifetimes(rows: list[tuple[int, int, int]]) -> list[Lifetime]:
@@ -138,12 +141,7 @@ def test_depth_first_search_finds_and_refutes_like_brute_force():
                     found, offsets = searcher.search(priority, height, 10**6, height % 2 == 0)
                 assert found == FITS
                 assert p.height(offsets) <= height
-                assert (
-                    placement_faults(
-                        _members(buffers, p), _bytes(offsets, p), *_heights(p, offsets)
-                    )
-                    == []
-                )
+                assert not faults(_members(buffers, p), _bytes(offsets, p), *_heights(p, offsets))
             heights.append(height * p.unit)
         assert max(heights) == lowest
     searcher = Searcher((0,), (1,), (1,), seed=1)
@@ -210,21 +208,21 @@ def test_the_checker_finds_every_overlap():
         buffers = drawn(rng, rng.randint(1, 9))
         offsets = tuple(rng.randint(-1, 40) for _ in buffers)
         height = max(o + b.size for o, b in zip(offsets, buffers, strict=True))
-        found = placement_faults(buffers, offsets, height, height)
+        found = faults(buffers, offsets, height, height)
         assert (not found) == is_legal(buffers, offsets)
         wrong += bool(found)
     assert 100 < wrong < 290
     buffers = lifetimes(MORE)
     good = place(buffers)
-    assert placement_faults(buffers, good.offsets, good.height, good.bound) == []
-    assert placement_faults(buffers, good.offsets, good.height - 1, good.bound)
-    assert placement_faults(buffers, good.offsets, good.height, good.bound - 1)
-    assert placement_faults(buffers, good.offsets, good.height, good.height + 1)
-    assert placement_faults(buffers, good.offsets[1:], good.height, good.bound)
+    assert faults(buffers, good.offsets, good.height, good.bound) == []
+    assert faults(buffers, good.offsets, good.height - 1, good.bound)
+    assert faults(buffers, good.offsets, good.height, good.bound - 1)
+    assert faults(buffers, good.offsets, good.height, good.height + 1)
+    assert faults(buffers, good.offsets[1:], good.height, good.bound)
 
 
 def test_a_wrong_placement_is_our_error(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(search, "placements", lambda problem, _: [[0] * len(problem.members)])
+    monkeypatch.setattr(search, "placements", lambda problem: [[0] * len(problem.members)])
     monkeypatch.setattr(
         search._Arena, "take", lambda g, o: vars(g).update(offsets=o, height=g.bound)
     )

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from eqsat.cli.app import run
-from eqsat.extract.dag.search import extract_dag
+from eqsat.dag.search import extract_dag
 from eqsat.frontends.serialized import read_serialized
 from eqsat.lang.explain import error_pages
 from eqsat.model.diag import EqsatError

@@ -15,11 +15,8 @@ import pytest
 
 from eqsat.cli.app import run as eqsat
 from eqsat.extract.shard import search, solve_sharding
-from eqsat.extract.shard.check import sharding_cost, sharding_faults
-from eqsat.extract.shard.dominance import irreplaceable
-from eqsat.extract.shard.network import network
-from eqsat.extract.shard.presolve import ChoiceGraph, reduced
-from eqsat.extract.shard.prices import Ascent, proven
+from eqsat.extract.shard.presolve import ChoiceGraph, network, reduced
+from eqsat.extract.shard.prices import Ascent, irreplaceable, proven
 from eqsat.frontends.sharding import read_sharding
 from eqsat.model.diag import EqsatError
 from eqsat.model.sharding import FORBIDDEN, ShardEdge, Sharding, ShardNode, ShardProblem
@@ -92,9 +89,17 @@ def test_small_problems_are_solved_as_by_brute_force(start: int):
             assert (found.status, found.stop, found.cost) == ("infeasible", "proof", None), seed
             continue
         assert (found.status, found.cost, found.bound) == ("optimal", best, best), seed
-        assert sharding_cost(problem, found.strategies) == best
-        assert not sharding_faults(problem, found.strategies)
+        assert problem.cost(found.strategies) == best
+        assert not problem.faults(found.strategies)
     assert kinds == {"optimal", "infeasible"}
+
+
+def test_edges_that_together_allow_nothing_are_infeasible():
+    pairs = [{(0, 0), (1, 1), (2, 2), (0, 1)}, {(0, 2), (1, 0), (2, 1), (1, 2)}]
+    every = list(itertools.product(range(3), repeat=2))
+    edges = [ShardEdge(0, 1, [0 if p in own else FORBIDDEN for p in every]) for own in pairs]
+    problem = ShardProblem([ShardNode([0, 1, 2], [1, 1, 1], 0, 2)] * 2, edges, 10)
+    assert solve_sharding(problem).status == "infeasible"
 
 
 @pytest.mark.parametrize("start", range(0, 120, 30))
@@ -115,13 +120,12 @@ def test_bounds_and_presolve_are_exact_on_small_problems(start: int):
         ascent = Ascent(net)
         for _ in range(30):
             ascent.raise_bound(0.3)
-        assert ascent.best is not None
         bound = proven(net, *ascent.best[1:])
         assert bound <= best, seed
         bounded += 1
         close += bound >= best - 3
         odd_prices = rng.random(len(net.base)) * rng.choice([0, 1, 1e-7, 1e6])
-        odd = rng.normal(0, rng.choice([1, 1e9, 1e30]), len(ascent.to_first))
+        odd = rng.normal(0, rng.choice([1, 1e9, 1e30]), len(ascent.messages))
         assert proven(net, odd_prices, odd) <= best, seed
     assert close > bounded / 2
 
@@ -168,8 +172,8 @@ def test_a_large_problem_gets_a_good_answer_and_a_bound(monkeypatch: pytest.Monk
     problem = large_problem(random.Random(3), 200)
     found = solve_sharding(problem, time_limit=500)
     assert (found.status, found.stop) == ("feasible", "work")
-    assert not sharding_faults(problem, found.strategies)
-    assert sharding_cost(problem, found.strategies) == found.cost
+    assert not problem.faults(found.strategies)
+    assert problem.cost(found.strategies) == found.cost
     assert found.bound is not None
     assert found.cost is not None
     assert 0 < found.bound <= found.cost < 1.3 * found.bound
@@ -186,7 +190,7 @@ def test_regions_improve_and_find_small_optima(monkeypatch: pytest.MonkeyPatch):
     assert before.cost is not None
     assert found.cost is not None
     assert found.cost < before.cost
-    assert not sharding_faults(large, found.strategies)
+    assert not large.faults(found.strategies)
     for seed in range(30):
         problem = random_problem(seed)
         best = cheapest(problem)
@@ -200,14 +204,14 @@ def test_regions_improve_and_find_small_optima(monkeypatch: pytest.MonkeyPatch):
 def test_the_checker_sees_what_is_wrong():
     nodes = [ShardNode([1, FORBIDDEN], [4, 0], 0, 3), ShardNode([2, 3], [5, 1], 2, 4)]
     problem = ShardProblem(nodes, [ShardEdge(0, 1, [0, 7, FORBIDDEN, 0])], 8)
-    assert not sharding_faults(problem, [0, 1])
-    assert sharding_cost(problem, [0, 1]) == 11
-    assert "in step 2" in sharding_faults(problem, [0, 0])[0]
-    assert len(sharding_faults(problem, [1, 0])) == 2
-    assert "no strategy 2" in sharding_faults(problem, [2, 0])[0]
-    assert "1 strategies" in sharding_faults(problem, [0])[0]
+    assert not problem.faults([0, 1])
+    assert problem.cost([0, 1]) == 11
+    assert "in step 2" in problem.faults([0, 0])[0]
+    assert len(problem.faults([1, 0])) == 2
+    assert "no strategy 2" in problem.faults([2, 0])[0]
+    assert "1 strategies" in problem.faults([0])[0]
     touching = ShardProblem([nodes[0], ShardNode([0], [8], 3, 4)], [], 8)
-    assert not sharding_faults(touching, [0, 0])
+    assert not touching.faults([0, 0])
 
 
 def test_a_sharding_survives_json():
@@ -337,7 +341,7 @@ def test_the_command_prints_one_object_and_writes_the_strategies(tmp_path: Path,
     assert (printed["status"], printed["cost"], printed["bound"]) == ("optimal", best, best)
     assert printed["seconds"] >= 0
     found = json.loads(out.read_text())
-    assert sharding_cost(read_sharding(path), found["strategies"]) == best
+    assert read_sharding(path).cost(found["strategies"]) == best
     assert eqsat(["shard", str(path)]) == 0
     assert f"cost     {best}" in capsys.readouterr().out
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -34,9 +36,61 @@ class Placement:
     status: str
     stop: str
 
+    def faults(self, buffers: Sequence[Lifetime]) -> list[str]:
+        """What is wrong with it; empty if nothing is. One sweep, nothing shared with the search."""
+        if len(buffers) != len(self.offsets):
+            return [f"{len(self.offsets)} offsets for {len(buffers)} buffers"]
+        placed = list(zip(buffers, self.offsets, strict=True))
+        found = [f"`{b.name}` lies at {o}" for b, o in placed if o < 0]
+        top = max((o + b.size for b, o in placed), default=0)
+        if top != self.height:
+            found.append(f"the height is {top}, not {self.height}")
+        found += self._overlaps(buffers)
+        most, _ = busiest_step((b.lower, b.upper, b.size) for b in buffers)
+        if not most <= self.bound <= self.height:
+            bound = f"the bound is {self.bound}, the height {self.height}"
+            found.append(f"{most} bytes are live at once, {bound}")
+        return found
+
+    def _overlaps(self, buffers: Sequence[Lifetime]) -> list[str]:
+        """Live buffers are kept in the order of their offsets, so a new one has to be held against
+        its two neighbours only. At one step, what ends goes before what begins."""
+        ends = [(b.upper, 0, i) for i, b in enumerate(buffers) if b.size]
+        begins = [(b.lower, 1, i) for i, b in enumerate(buffers) if b.size]
+        live: list[tuple[int, int]] = []  # (offset, buffer)
+        found: list[str] = []
+        for _, starts, i in sorted(ends + begins):
+            own = (self.offsets[i], i)
+            at = bisect_left(live, own)
+            if not starts:
+                del live[at]
+                continue
+            for other in live[max(at - 1, 0) : at + 1]:
+                (start, low), (above, high) = sorted((own, other))
+                if start + buffers[low].size > above:
+                    found.append(f"`{buffers[low].name}` and `{buffers[high].name}` overlap")
+            live.insert(at, own)
+        return found
+
     def to_json(self) -> dict[str, Any]:
         return asdict(self) | {"offsets": list(self.offsets)}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Placement:
         return restored(cls, data)
+
+
+def busiest_step(lives: Iterable[tuple[int, int, int]]) -> tuple[int, int]:
+    """The largest sum of amounts (lower, upper, amount) that are live in one step, and the first
+    such step; what is empty or ends where it begins counts nowhere."""
+    changes: dict[int, int] = {}
+    for lower, upper, amount in lives:
+        if lower < upper:
+            changes[lower] = changes.get(lower, 0) + amount
+            changes[upper] = changes.get(upper, 0) - amount
+    live = most = at = 0
+    for step in sorted(changes):
+        live += changes[step]
+        if live > most:
+            most, at = live, step
+    return most, at

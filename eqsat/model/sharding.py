@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from eqsat.model.placement import busiest_step
 from eqsat.model.restore import restored
 
 FORBIDDEN = 10**18  # a cost from here on means "never", as in the instances of the contest
@@ -42,12 +43,46 @@ class ShardEdge:
 class ShardProblem:
     """Minimise the costs of nodes and edges; in no step may the live usages exceed the limit.
 
-    Costs of FORBIDDEN and more may not be chosen. Costs may be negative, usages may not.
+    Costs of FORBIDDEN and more may not be chosen. Costs may be negative, usages may not. What is
+    said of strategies, one per node, are plain sums over the record: they check every search.
     """
 
     nodes: Sequence[ShardNode]
     edges: Sequence[ShardEdge]
     usage_limit: int
+
+    def cost(self, strategies: Sequence[int]) -> int:
+        """The sum of the costs of nodes and edges."""
+        own = sum(n.costs[s] for n, s in zip(self.nodes, strategies, strict=True))
+        return own + sum(self._edge_cost(e, strategies) for e in self.edges)
+
+    def _edge_cost(self, e: ShardEdge, strategies: Sequence[int]) -> int:
+        columns = len(self.nodes[e.second].costs)
+        return e.costs[strategies[e.first] * columns + strategies[e.second]]
+
+    def most_used(self, strategies: Sequence[int]) -> tuple[int, int]:
+        """The largest usage of a step, and the first such step."""
+        lives = zip(self.nodes, strategies, strict=True)
+        return busiest_step((n.lower, n.upper, n.usages[s]) for n, s in lives)
+
+    def faults(self, strategies: Sequence[int]) -> list[str]:
+        """What is not allowed about these strategies; empty if nothing is."""
+        if len(strategies) != len(self.nodes):
+            return [f"{len(strategies)} strategies for {len(self.nodes)} nodes"]
+        chosen = list(zip(self.nodes, strategies, strict=True))
+        for i, (node, s) in enumerate(chosen):
+            if not 0 <= s < len(node.costs):
+                return [f"node {i} has no strategy {s}"]
+        found = [
+            f"node {i} may not be {s}" for i, (n, s) in enumerate(chosen) if n.costs[s] >= FORBIDDEN
+        ]
+        for i, e in enumerate(self.edges):
+            if self._edge_cost(e, strategies) >= FORBIDDEN:
+                found.append(f"nodes {e.first} and {e.second} may not be so together (edge {i})")
+        usage, step = self.most_used(strategies)
+        if usage > self.usage_limit:
+            found.append(f"{usage} is used in step {step}, more than {self.usage_limit}")
+        return found
 
 
 @dataclass(frozen=True)

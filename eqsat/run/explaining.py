@@ -56,7 +56,7 @@ def counterfactual_prices(run: Run, seconds: float, questions: Sequence[Question
 
 def mesh_planner_of(run: Run) -> MeshPlanner:
     """What plans the run's cut schedule on its mesh; EqsatError E232 if its target has none."""
-    from eqsat.extract.mesh.planners import mesh_planner
+    from eqsat.extract.mesh.plan import mesh_planner
 
     if run.mesh_plan is None:
         help = "use a target with a `mesh`, or `--mesh data=4`"
@@ -66,7 +66,7 @@ def mesh_planner_of(run: Run) -> MeshPlanner:
 
 def _mesh_told(run: Run, value: str | None, seconds: float | None) -> tuple[MeshTold, ...]:
     """What the plan for a mesh says of a value or of all; priced within so many seconds."""
-    from eqsat.extract.mesh.ask import prices_without
+    from eqsat.extract.mesh.plan import prices_without
     from eqsat.report.meshwhy import mesh_told
 
     if run.mesh_plan is None:

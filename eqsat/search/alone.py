@@ -19,7 +19,7 @@ def extract_egraph(
     `stop`, `dag_cost`, `bound`, `gap`, `seconds`, `choices` (class → node). Raises EqsatError.
     """
     start = time.monotonic()
-    from eqsat.extract.dag.search import extract_dag
+    from eqsat.dag.search import extract_dag
     from eqsat.frontends.serialized import read_serialized
 
     egraph = read_serialized(Path(path))

@@ -6,9 +6,8 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 
-from eqsat.extract.mesh.permitted import HELP
-from eqsat.extract.mesh.plan import MeshPlanner
-from eqsat.extract.mesh.planners import mesh_planner
+from eqsat.extract.mesh.options import HELP
+from eqsat.extract.mesh.plan import MeshPlanner, mesh_planner
 from eqsat.model.diag import fail
 from eqsat.model.meshplan import ANSWER, INPUT, MeshPlan
 from eqsat.model.target import Target

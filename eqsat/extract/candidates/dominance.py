@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from eqsat.extract.bitsets import WORD
 from eqsat.extract.candidates.listed import CandidateTable
 from eqsat.extract.choice.columns import Columns
 from eqsat.extract.choice.linear import OWN, TIE_BREAK
 from eqsat.extract.ragged import Ints, Mask, Ragged, counted, distinct, numbered_sets, starts
+from eqsat.model.bitsets import WORD
 from eqsat.model.deadline import tick
 
 OTHERS = [*OWN].index(TIE_BREAK) + 1  # time comes first, and ties do not make a dispatch better

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from eqsat.extract.choice.statement import Statement
-from eqsat.extract.portfolio import LEAST_SECONDS, set_limits, set_workers
 from eqsat.model.deadline import OutOfTime, seconds_left
+from eqsat.model.portfolio import LEAST_SECONDS, set_limits, set_workers
 from eqsat.model.stopping import Stop
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from eqsat.extract.bitsets import WORD
 from eqsat.extract.choice.columns import Columns
 from eqsat.extract.ragged import Ints, Mask, Ragged, counted, distinct, starts
+from eqsat.model.bitsets import WORD
 from eqsat.model.deadline import tick
 
 ROUNDS = 8  # each takes columns away, or it was the last

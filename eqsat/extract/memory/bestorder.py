@@ -14,7 +14,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from eqsat.extract.bitsets import bits
 from eqsat.extract.choice.columns import Answer, Columns
 from eqsat.extract.memory.dispatchgraph import (
     DispatchBlock,
@@ -24,6 +23,7 @@ from eqsat.extract.memory.dispatchgraph import (
     peak_bytes,
     topological,
 )
+from eqsat.model.bitsets import bits
 from eqsat.model.deadline import is_over
 
 STATES = 20_000  # sets of finished dispatches that are looked at per block

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.extract.bitsets import bits, mask, sum_bits
 from eqsat.extract.memory.items import MemoryItems
+from eqsat.model.bitsets import bits, mask, sum_bits
 from eqsat.model.deadline import tick
 
 HORIZON = 32  # later items that are asked for

@@ -20,12 +20,12 @@ from functools import cached_property
 
 import numpy as np
 
-from eqsat.extract.bitsets import bits, sum_bits
 from eqsat.extract.choice.columns import Columns
 from eqsat.extract.choice.must import presolved
 from eqsat.extract.memory.carried import Moment, Room
 from eqsat.extract.memory.items import MemoryItems
 from eqsat.extract.ragged import Ints
+from eqsat.model.bitsets import bits, sum_bits
 from eqsat.model.deadline import tick
 
 ROUNDS = 8  # each takes columns away, or it was the last

@@ -14,10 +14,10 @@ from functools import cached_property
 
 import numpy as np
 
-from eqsat.extract.bitsets import bits, mask, sum_bits
 from eqsat.extract.choice.columns import Columns
 from eqsat.extract.choice.must import must
 from eqsat.extract.ragged import Ragged
+from eqsat.model.bitsets import bits, mask, sum_bits
 from eqsat.model.deadline import tick
 
 

@@ -8,12 +8,12 @@ from functools import cached_property
 
 import numpy as np
 
-from eqsat.extract.bitsets import bits, mask
 from eqsat.extract.choice.columns import MEMORY
 from eqsat.extract.choice.rows import cliques_of
 from eqsat.extract.choice.statement import Statement, Terms
 from eqsat.extract.memory.items import FirstMaking, HeldItem, MemoryItems
 from eqsat.extract.ragged import Ints
+from eqsat.model.bitsets import bits, mask
 from eqsat.model.deadline import tick
 
 PAIRS = 3_000  # of items in either order: with more, none gets a literal

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
 
-from eqsat.extract.mesh.alike import alike_layers
-from eqsat.extract.mesh.build import Spreads
-from eqsat.extract.mesh.choice import FORBIDDEN, SpreadChoice
-from eqsat.extract.mesh.solve import SolvedSpreads, Solver
-from eqsat.extract.mesh.works import Works
+from eqsat.extract.mesh.options import Works
+from eqsat.extract.mesh.spreads import UNIT_PS, SpreadChoice, Spreads
+from eqsat.extract.shard import least_used, solve_sharding
+from eqsat.lang.meshes import FREE, read_spread
+from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.mesh import Mesh, Spread
 from eqsat.model.meshplan import MeshPlan, PlanRule, Reshard, Sharded
-from eqsat.model.rules import SpreadRule
+from eqsat.model.program import Program
+from eqsat.model.rules import RuleSet, SpreadRule
 from eqsat.model.schedule import Schedule
+from eqsat.model.sharding import Sharding
 from eqsat.model.target import Target
 from eqsat.ops.mesh.collectives import MeshMachine
 from eqsat.ops.mesh.permits import Permits
 
 LARGE = 90  # ops of a program whose equal layers take equal choices
+TIDYING_SECONDS = 10.0  # to find what holds least among the quickest
+Borders = tuple[dict[int, Spread], tuple[tuple[int, int], ...]]
 
 
 class MeshPlanner:
@@ -52,18 +56,34 @@ class MeshPlanner:
         self.permits = Permits(rules)
         self.spreads = Spreads(self.works, machine, self.permits, wanted, chained, alike, barred)
 
-    @cached_property
+    @property
     def choice(self) -> SpreadChoice:
-        return self.spreads.choice()
+        return self.spreads.choice
 
     def quickest(self, seconds: float, seed: int, limit: int | None = None) -> MeshPlan | str:
         """The quickest plan within so many bytes of a device; a status if none was found."""
-        same = self._everywhere()
-        found = Solver(self.choice, seconds, seed).quickest(limit, same)
-        if found.status == "unknown" and self._is_admissible(same, limit):
-            cost, peak = self.choice.cost(same), self.choice.peak(same)
-            found = SolvedSpreads("feasible", same, cost, peak, max(found.bound, 0))
-        return self.plan(found) if found.chosen else found.status
+        known = self.choice.completed(self._everywhere())
+        found = self._quickest(time.monotonic() + seconds, seed, limit, known)
+        return self.plan(found) if found.strategies else found.status
+
+    def _quickest(
+        self, deadline: float, seed: int, limit: int | None, known: Sequence[int]
+    ) -> Sharding:
+        """Of least time, and of those one that holds least."""
+        problem = self.choice.problem(limit)
+        found = solve_sharding(
+            problem, time_limit=_left(deadline), seed=seed, known=known, exact=True
+        )
+        if found.status == "optimal":
+            again = least_used(
+                problem, time_limit=min(_left(deadline), TIDYING_SECONDS), seed=seed,
+                most_cost=found.cost, known=found.strategies,
+            )  # fmt: skip
+            found = replace(found, strategies=again.strategies or found.strategies)
+        return found
+
+    def _leanest(self, deadline: float, seed: int) -> Sharding:
+        return least_used(self.choice.problem(None), time_limit=_left(deadline), seed=seed)
 
     def _everywhere(self) -> tuple[int, ...]:
         """Every op computes the same on all devices: what is asked of borders apart.
@@ -76,15 +96,10 @@ class MeshPlanner:
             for kind, v in spreads.place
         )
 
-    def _is_admissible(self, chosen: Sequence[int], limit: int | None) -> bool:
-        if self.choice.cost(chosen) >= FORBIDDEN:
-            return False
-        return limit is None or self.choice.peak(chosen) <= limit
-
     def leanest(self, seconds: float, seed: int) -> MeshPlan | str:
         """The plan that holds least; its bound of time says nothing."""
-        found = Solver(self.choice, seconds, seed).leanest()
-        return self.plan(replace(found, bound=0)) if found.chosen else found.status
+        found = self._leanest(time.monotonic() + seconds, seed)
+        return self.plan(found) if found.strategies else found.status
 
     def without(self, places: Iterable[tuple[int, int]]) -> MeshPlanner:
         """The planner of plans that send nothing for these: (value, its reader or -1 for all).
@@ -94,15 +109,16 @@ class MeshPlanner:
         return MeshPlanner(*self.given, barred=frozenset(places))
 
     # ---- what was found, as a plan -------------------------------------------------------------
-    def plan(self, found: SolvedSpreads) -> MeshPlan:
+    def plan(self, found: Sharding) -> MeshPlan:
         """Every figure recomputed from the strategies alone."""
-        chosen, spreads = found.chosen, self.spreads
+        chosen, spreads = found.strategies, self.spreads
         values = tuple(self._sharded(v, chosen) for v in (*spreads.leaves, *spreads.ops))
         values = tuple(sorted(values, key=lambda v: v.node))
         by_node = {v.node: v for v in values}
         reshards = tuple(self._reshards(by_node))
         compute = sum(v.time_ps for v in values) + self.works.launches_ps
         sent = sum(r.time_ps for r in reshards) + sum(v.stream_ps for v in values)
+        bound = max(found.bound or 0, 0) * UNIT_PS
         weights = [v.node for v in values if v.node in spreads.leaves and not self._is_input(v)]
         return MeshPlan(
             mesh=self.mesh,
@@ -114,7 +130,7 @@ class MeshPlanner:
             sent_ps=sent,
             peak_bytes=self.choice.peak(chosen),
             resident_bytes=sum(spreads.bytes(v, by_node[v].held) for v in weights),
-            bound_ps=min(found.bound + self.works.launches_ps, compute + sent),
+            bound_ps=min(bound + self.works.launches_ps, compute + sent),
             stop="proven" if found.status == "optimal" else "time",
             alike=self._most_alike(),
             single_ps=sum(d.time_ps for d in self.schedule.dispatches),
@@ -126,7 +142,7 @@ class MeshPlanner:
         return self.schedule.program.nodes[v.node].op == "input"
 
     def _most_alike(self) -> int:
-        groups = list(self.choice.groups)
+        groups = self.choice.group[: len(self.spreads.place)]
         return max(map(groups.count, set(groups)), default=1)
 
     def _sharded(self, v: int, chosen: Sequence[int]) -> Sharded:
@@ -179,21 +195,116 @@ class MeshPlanner:
         Each is the quickest within the bytes that are left when the one before it is too large; at
         most so many, in steps that divide what lies between the ends.
         """
-        solver = Solver(self.choice, seconds, seed)
-        now, last = solver.quickest(self.mesh.memory_bytes), solver.leanest()
-        if not now.chosen or not last.chosen:
+        deadline = time.monotonic() + seconds
+        now = self._quickest(deadline, seed, self.mesh.memory_bytes, ())
+        last = self._leanest(deadline, seed)
+        if not now.strategies or not last.strategies:
             return []
-        step = max((now.peak - last.peak) // max(points - 1, 1), 1)
+        least = self.choice.peak(last.strategies)
+        step = max((self.choice.peak(now.strategies) - least) // max(points - 1, 1), 1)
         found: list[MeshPlan] = []
-        while now.chosen:
+        while now.strategies:
             found.append(self.plan(now))
-            if now.peak <= last.peak or len(found) >= points:
+            peak = found[-1].peak_bytes
+            if peak <= least or len(found) >= points:
                 break
-            below = now.peak - step if len(found) < points - 1 else last.peak
-            now = solver.quickest(max(below, last.peak), now.chosen)
+            below = peak - step if len(found) < points - 1 else least
+            now = self._quickest(deadline, seed, max(below, least), ())
         return found
+
+
+def _left(deadline: float) -> float:
+    return max(deadline - time.monotonic(), 1.0)
 
 
 def _named(rules: Iterable[str | None]) -> tuple[str, ...]:
     """Names of rules; "" for what the caller asked for, whatever rules say."""
     return tuple(r or "" for r in rules)
+
+
+def mesh_planner(schedule: Schedule, target: Target, of: str, rules: RuleSet) -> MeshPlanner:
+    """of: `answer` or `input`; EqsatError E232 for a spread that cannot be, E233 without rules."""
+    assert target.mesh is not None
+    if not rules.spreads:
+        message = f"the rule set `{rules.name}` says nothing of how programs are cut over a mesh"
+        raise fail("E233", message, help="add the set `spread`, or use a target without a mesh")
+    wanted, chained = borders(schedule.program, target.mesh)
+    return MeshPlanner(schedule, target, of, rules.spreads, wanted, chained)
+
+
+def borders(program: Program, mesh: Mesh) -> Borders:
+    """Spreads of arguments, weights and results that were asked for, and results like an argument.
+
+    A result leaves as the first argument of its type came in, unless one of the two was asked for:
+    layers and steps then follow each other without a conversion.
+    """
+    nodes = {program.leaf(i).name: i for i in (*program.inputs, *program.weights)}
+    nodes |= {f"result{k}": r for k, r in enumerate(program.results)}
+    wanted: dict[int, Spread] = {}
+    for name, text in mesh.shards:
+        if name not in nodes:
+            hint = did_you_mean(name, nodes)
+            raise fail("E232", f"no argument or result is named `{name}`", help=hint)
+        spread = read_spread(text, name, program.nodes[nodes[name]].type.shape, mesh)
+        if spread is not None:
+            wanted[nodes[name]] = spread
+    free = {nodes[name] for name, text in mesh.shards if text.strip() == FREE}
+    asked = wanted.keys() | free
+    chained: list[tuple[int, int]] = []
+    for r in program.results:
+        t = program.nodes[r].types[0]
+        like = next((i for i in program.inputs if program.nodes[i].type == t), None)
+        if like is not None and like != r and not {r, like} & asked:
+            chained.append((like, r))
+    return wanted, tuple(chained)
+
+
+def prices_without(
+    planner: MeshPlanner, plan: MeshPlan, asked: Sequence[Reshard], seconds: float, seed: int
+) -> dict[Reshard, MeshPlan | str]:
+    """Per conversion the quickest plan in which its value is not sent there.
+
+    A text where there is none: `infeasible` within the memory of a device, or `unknown`.
+    """
+    deadline = time.monotonic() + seconds
+    found: dict[Reshard, MeshPlan | str] = {}
+    for number, reshard in enumerate(asked):
+        share = (deadline - time.monotonic()) / (len(asked) - number)
+        other = planner.without([(reshard.node, reshard.reader)])
+        found[reshard] = other.quickest(max(share, 1.0), seed, plan.mesh.memory_bytes)
+    return found
+
+
+def alike_layers(schedule: Schedule, rounds: int = 4) -> list[int]:
+    """Node → a number that nodes share whose surroundings are the same, as in equal layers.
+
+    Colours are refined by those of operands and readers so many times (Weisfeiler and Leman).
+    """
+    program = schedule.program
+    readers: list[list[int]] = [[] for _ in program.nodes]
+    for i, n in enumerate(program.nodes):
+        for o in n.operands:
+            readers[o].append(i)
+    seen: dict[object, int] = {}
+    computed = {m for d in schedule.dispatches for m in d.members}
+    ends = set(program.results)
+    colours = [
+        seen.setdefault(
+            (n.op, n.types, None if not n.operands else n.attr, i in computed, i in ends), i
+        )
+        for i, n in enumerate(program.nodes)
+    ]
+    for _ in range(rounds):
+        seen = {}
+        colours = [
+            seen.setdefault(
+                (
+                    colours[i],
+                    tuple(colours[o] for o in n.operands),
+                    tuple(sorted(colours[r] for r in readers[i])),
+                ),
+                i,
+            )
+            for i, n in enumerate(program.nodes)
+        ]
+    return colours

@@ -1,7 +1,7 @@
 """Lifetimes → Placement: the offset of every buffer in one arena, proven where possible.
 
-problem.py makes plain integers, firstfit.py places by heuristics, depthfirst.py (the only home of
-numba) searches, search.py knows their order, check.py checks every answer.
+firstfit.py makes plain integers and places by heuristics, depthfirst.py searches in machine code,
+search.py knows their order. The placement checks itself.
 """
 
 from eqsat.extract.place.search import place

@@ -9,15 +9,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from eqsat.extract.place.check import placement_faults
 from eqsat.extract.place.firstfit import (
+    PlacementProblem,
     first_fit,
     in_priority_order,
     in_time,
     placements,
     priorities,
+    problems,
 )
-from eqsat.extract.place.problem import PlacementProblem, problems
+from eqsat.model.deadline import OutOfTime, seconds_left, tick, until, whatever_it_takes
 from eqsat.model.diag import fail
 from eqsat.model.placement import Lifetime, Placement
 from eqsat.model.stopping import INTERRUPTED, OUT_OF_MEMORY, Stop
@@ -31,10 +32,6 @@ FIRST_NODES, GROWTH = 2_500, 1.5  # of one depth-first search; more in every rou
 BETWEEN = 3  # every so many rounds, heights between the bound and the best are tried too
 COMPILING_SECONDS = 15.0  # what numba takes for the depth-first search, on a busy machine
 NOISE = 1.0  # priorities are varied by e^N(0, r * NOISE) with r uniform in 0..1
-
-
-class _OutOfTimeError(Exception):
-    pass
 
 
 @dataclass
@@ -65,7 +62,6 @@ class _Arena:
 class _PlacementSearch:
     capacity: int | None
     seed: int
-    deadline: float
     stop: Stop
     groups: list[_Arena] = field(default_factory=list)
 
@@ -103,18 +99,18 @@ class _PlacementSearch:
     def first_fit(self) -> None:
         goal = self.goal
         for group in self.groups:
-            for offsets in placements(group.problem, self.pause):
+            for offsets in placements(group.problem):
                 group.take(offsets)
                 if group.height_bytes <= goal:
                     break
-                self.pause()
+                tick()
 
     def shaken(self) -> None:
         """First fit in orders near the static ones: what these miss, one of those mostly finds."""
         for group in self.open():
             turns = min(SHAKEN // len(group.problem.members), MOST_TURNS)
             noisy = (p for t in range(turns) for p in self.noisy(group.problem, t))
-            for offsets in in_priority_order(group.problem, noisy, self.pause):
+            for offsets in in_priority_order(group.problem, noisy):
                 group.take(offsets)
                 if group.height <= self.target(group):
                     break
@@ -125,7 +121,7 @@ class _PlacementSearch:
         while groups := [g for g in self.open() if len(g.problem.members) <= DEEPEST]:
             for group in groups:
                 self.round(group, turn)
-                self.pause()
+                tick()
             turn += 1
 
     def round(self, group: _Arena, turn: int) -> None:
@@ -148,7 +144,7 @@ class _PlacementSearch:
         searcher = self.searcher(group)
         for priority in self.varied(group.problem, turn):
             for largest_first in (False, True):
-                self.pause()
+                tick()
                 with self.ends(searcher.stop):
                     found, offsets = searcher.search(priority, height, nodes, largest_first)
                 if found == FITS:
@@ -190,18 +186,12 @@ class _PlacementSearch:
         """
         from eqsat.extract.place.depthfirst import is_compiled
 
-        return is_compiled() or self.deadline - time.monotonic() > COMPILING_SECONDS
-
-    # ---- time -----------------------------------------------------------------------------
-    def pause(self) -> None:
-        """The place to stop between two pieces of work."""
-        if self.stop.is_requested or time.monotonic() >= self.deadline:
-            raise _OutOfTimeError
+        return is_compiled() or seconds_left() > COMPILING_SECONDS
 
     @contextmanager
     def ends(self, call: Callable[[], None]) -> Iterator[None]:
         """`call` at the deadline, or when a stop is requested."""
-        timer = threading.Timer(max(self.deadline - time.monotonic(), 0.0), call)
+        timer = threading.Timer(seconds_left(), call)
         timer.daemon = True
         timer.start()
         try:
@@ -225,13 +215,16 @@ def place(
     quick: heuristics only, for placements by the way. The answer depends on the clock only where
     `stop` says `wall`. EqsatError E904 (our bug) if the checker objects.
     """
+    deadline = time.monotonic() + seconds
     stop = stop or Stop()
-    search = _PlacementSearch(capacity, seed, time.monotonic() + seconds, stop)
-    for p in problems([(b.lower, b.upper) for b in buffers], [b.size for b in buffers]):
-        offsets = first_fit(p, in_time(p))  # an answer, however little time there is
-        search.groups.append(_Arena(p, offsets, p.height(offsets), p.bound))
-    stop.has_answer = True
-    ended = _run(search, quick)
+    search = _PlacementSearch(capacity, seed, stop)
+    with whatever_it_takes():
+        for p in problems([(b.lower, b.upper) for b in buffers], [b.size for b in buffers]):
+            offsets = first_fit(p, in_time(p))
+            search.groups.append(_Arena(p, offsets, p.height(offsets), p.bound))
+        stop.has_answer = True
+        with until(deadline, stop):
+            ended = _run(search, quick)
     return _checked(buffers, search, ended)
 
 
@@ -245,7 +238,7 @@ def _run(search: _PlacementSearch, quick: bool) -> str:
             else:
                 search.shaken()
                 return "work" if quick else "wall"
-    except _OutOfTimeError:
+    except OutOfTime:
         return INTERRUPTED if search.stop.is_requested else "wall"
     except MemoryError:
         return OUT_OF_MEMORY
@@ -258,15 +251,16 @@ def _checked(buffers: Sequence[Lifetime], search: _PlacementSearch, ended: str) 
         for i, o in zip(g.problem.members, g.offsets, strict=True):
             offsets[i] = o * g.problem.unit
     height, bound = search.height, search.bound
-    found = placement_faults(buffers, offsets, height, bound)
-    if found:
-        raise fail("E904", f"the placement is wrong: {'; '.join(found[:3])}", exit_code=4)
     status = _status(height, bound, search.capacity)
     if status in ("optimal", "infeasible"):
         ended = "proof"
     elif status == "feasible" and search.capacity is not None:
         ended = "capacity"
-    return Placement(tuple(offsets), height, bound, status, ended)
+    found = Placement(tuple(offsets), height, bound, status, ended)
+    faults = found.faults(buffers)
+    if faults:
+        raise fail("E904", f"the placement is wrong: {'; '.join(faults[:3])}", exit_code=4)
+    return found
 
 
 def _status(height: int, bound: int, capacity: int | None) -> str:

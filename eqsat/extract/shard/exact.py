@@ -1,17 +1,18 @@
-"""Small networks → CP-SAT: the proof that an answer is the best, or that there is none."""
+"""A reduced problem → CP-SAT: the proof that an answer is the best, or that there is none."""
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from eqsat.extract.shard.network import Network
+from eqsat.extract.shard.presolve import ChoiceGraph, Network
+from eqsat.model.portfolio import set_limits
+from eqsat.model.sharding import FORBIDDEN
 from eqsat.model.stopping import Stop
 
 LARGEST_SUM = 2**52  # of objective and usages, so that the solver's integers are exact
-SEARCHERS = 1
 
 
 @dataclass(frozen=True)
@@ -19,85 +20,111 @@ class ExactResult:
     """status: optimal | infeasible | feasible | unknown; `bound` of every allowed choice."""
 
     status: str
-    choice: np.ndarray | None
-    bound: int | None
+    choice: np.ndarray | None = None
+    bound: int | None = None
 
 
-def fits_solver(net: Network) -> bool:
-    """Whether all sums are small enough for exact integers."""
-    total = int(np.abs(net.costs).sum()) + int(np.abs(net.graph[4]).sum())
-    return max(total, int(net.pieces[4].sum()) + int(net.base.max(initial=0))) < LARGEST_SUM
+class ExactModel:
+    """Variables and constraints; `cost` and `peak` are what may be minimised."""
+
+    def __init__(self, small: ChoiceGraph, net: Network):
+        from ortools.sat.python import cp_model
+
+        self.model, self.cp = cp_model.CpModel(), cp_model
+        self.chosen = [[self.model.new_bool_var("") for _ in c] for c in small.costs]
+        self.terms: list[tuple[Any, int]] = []
+        self.constant = 0
+        for own, costs in zip(self.chosen, small.costs, strict=True):  # (S1) one strategy each
+            self.model.add_exactly_one(own)
+            self.terms += zip(own, costs.tolist(), strict=True)
+        for (i, j), matrix in small.edges.items():
+            self._add_edge(self.chosen[i], self.chosen[j], matrix)
+        self.peak = self.model.new_int_var(0, net.limit, "")
+        self._add_usages(net)
+        sizes = abs(self.constant) + sum(abs(c) for _, c in self.terms)
+        most_used = int(net.pieces[4].sum()) + int(net.base.max(initial=0))
+        self.is_exact = max(sizes, most_used) < LARGEST_SUM
+
+    @property
+    def cost(self) -> Any:
+        return sum(c * x for x, c in self.terms) + self.constant
+
+    def _add_edge(self, first: list[Any], second: list[Any], matrix: np.ndarray) -> None:
+        """Strategies of equal costs are one line of the matrix, with the sum of their variables."""
+        rows, row_of = np.unique(matrix, axis=0, return_inverse=True)
+        lines, column_of = np.unique(rows, axis=1, return_inverse=True)
+        by_row = _sums(first, row_of, len(lines))
+        by_column = _sums(second, column_of, len(lines[0]))
+        allowed = lines < FORBIDDEN
+        least = int(lines[allowed].min())
+        self.constant += least
+        if (lines[allowed] == least).all():
+            self._allow(by_row, by_column, allowed)
+            return
+        # (S2) a variable per pair of lines, whose sums are those of the lines: on a tree this
+        # relaxation is exact
+        pairs = np.full(lines.shape, None)
+        for r, c in np.argwhere(allowed).tolist():
+            pairs[r, c] = self.model.new_bool_var("")
+            if lines[r, c] > least:
+                self.terms.append((pairs[r, c], int(lines[r, c]) - least))
+        for own, line, ok in zip(
+            by_row + by_column, [*pairs, *pairs.T], [*allowed, *allowed.T], strict=True
+        ):
+            self.model.add(sum(line[ok]) == own)
+
+    def _allow(self, rows: list[Any], columns: list[Any], allowed: np.ndarray) -> None:
+        """(S2) of pairs that cost the same: a line needs one of those that it is allowed with."""
+        for own, line in zip(rows, allowed, strict=True):
+            others = sum(c for c, ok in zip(columns, line, strict=True) if ok)
+            if allowed[:, line].sum() == line.sum():
+                self.model.add(own == others)
+            else:
+                self.model.add(own <= others)
+
+    def _add_usages(self, net: Network) -> None:
+        """(S3) what each step uses is at most the peak, each distinct row once."""
+        start, lower, upper, at, usages = (x.tolist() for x in net.pieces)
+        rows: list[list[tuple[int, int, int]]] = [[] for _ in range(len(net.base))]
+        for i in range(len(self.chosen)):
+            for p in range(start[i], start[i + 1]):
+                own = usages[at[p] : at[p + 1]]
+                entries = [(i, s, u) for s, u in enumerate(own) if u]
+                for t in range(lower[p], upper[p]):
+                    rows[t] += entries
+        distinct = {(base, *row) for base, row in zip(net.base.tolist(), rows, strict=True)}
+        for base, *row in sorted(distinct):
+            used = sum(u * self.chosen[i][s] for i, s, u in row)
+            self.model.add(used + base <= self.peak)
+
+    def minimised(
+        self, objective: Any, seconds: float, seed: int, stop: Stop, hint: np.ndarray | None
+    ) -> ExactResult:
+        """Search until it is proven, or for so long."""
+        self.model.minimize(objective)
+        self.model.clear_hints()
+        for own, known in zip(self.chosen, [] if hint is None else hint.tolist(), strict=False):
+            for s, x in enumerate(own):
+                self.model.add_hint(x, s == known)
+        solver = self.cp.CpSolver()
+        set_limits(solver.parameters, seconds, seed)
+        solver.parameters.num_workers = 1  # the relaxation is exact, or nearly: one worker proves
+        solver.parameters.cp_model_probing_level = 0
+        with stop.calls(solver.stop_search):
+            status = solver.solve(self.model)
+        if status == self.cp.INFEASIBLE:
+            return ExactResult("infeasible")
+        if status not in (self.cp.OPTIMAL, self.cp.FEASIBLE):
+            return ExactResult("unknown")
+        word = "optimal" if status == self.cp.OPTIMAL else "feasible"
+        values = [[solver.boolean_value(x) for x in own].index(True) for own in self.chosen]
+        bound = int(np.ceil(solver.best_objective_bound - 1e-6))
+        return ExactResult(word, np.array(values, np.int64), bound)
 
 
-def solve_exactly(
-    net: Network, seconds: float, seed: int, stop: Stop, hint: np.ndarray | None = None
-) -> ExactResult:
-    """Search until it is proven, or for so long."""
-    from ortools.sat.python import cp_model
-
-    model = cp_model.CpModel()
-    offsets = net.offsets.tolist()
-    chosen = [model.new_bool_var(f"s{s}") for s in range(len(net.costs))]
-    for a, b in itertools.pairwise(offsets):
-        model.add_exactly_one(chosen[a:b])
-    terms = list(zip(chosen, net.costs.tolist(), strict=True))
-    constant = _add_edges(model, net, chosen, terms)
-    _add_usages(model, net, chosen)
-    model.minimize(sum(v * c for v, c in terms) + constant)
-    if hint is not None:
-        for i, (a, b) in enumerate(itertools.pairwise(offsets)):
-            for s in range(a, b):
-                model.add_hint(chosen[s], int(s - a == hint[i]))
-    solver = cp_model.CpSolver()
-    solver.parameters.max_time_in_seconds = max(seconds, 0.01)
-    solver.parameters.num_workers = SEARCHERS
-    solver.parameters.random_seed = seed
-    with stop.calls(solver.stop_search):
-        status = solver.solve(model)
-    word = {cp_model.OPTIMAL: "optimal", cp_model.FEASIBLE: "feasible"}.get(status, "unknown")
-    if status == cp_model.INFEASIBLE:
-        return ExactResult("infeasible", None, None)
-    bound = int(np.ceil(solver.best_objective_bound - 1e-6)) if word != "unknown" else None
-    if word == "unknown":
-        return ExactResult("unknown", None, None)
-    values = np.array([solver.boolean_value(v) for v in chosen])
-    choice = [int(values[a:b].argmax()) for a, b in itertools.pairwise(offsets)]
-    return ExactResult(word, np.array(choice, np.int64), bound)
-
-
-def _add_edges(model, net: Network, chosen: list, terms: list) -> int:
-    """A variable per pair of strategies with a cost above its edge's least; that is returned."""
-    offsets, first, second, at, costs = (x.tolist() for x in net.graph[:5])
-    constant = 0
-    for e, (i, j) in enumerate(zip(first, second, strict=True)):
-        rows, columns = chosen[offsets[i] : offsets[i + 1]], chosen[offsets[j] : offsets[j + 1]]
-        own = costs[at[e] : at[e + 1]]
-        least = min(own)
-        constant += least
-        pairs = [model.new_bool_var(f"e{e}_{q}") for q in range(len(own))]
-        wide = len(columns)
-        for q, row in enumerate(rows):
-            model.add(sum(pairs[q * wide : (q + 1) * wide]) == row)
-        for q, column in enumerate(columns):
-            model.add(sum(pairs[q::wide]) == column)
-        terms += [(v, c - least) for v, c in zip(pairs, own, strict=True) if c > least]
-    return constant
-
-
-def _add_usages(model, net: Network, chosen: list) -> None:
-    """A row per step whose usage could exceed the limit, each distinct one once."""
-    start, lower, upper, at, usages = (x.tolist() for x in net.pieces)
-    offsets = net.offsets.tolist()
-    rows: list[list[tuple[int, int]]] = [[] for _ in range(len(net.base))]
-    for i, o in enumerate(offsets[:-1]):
-        for p in range(start[i], start[i + 1]):
-            own = usages[at[p] : at[p + 1]]
-            entries = [(o + s, u) for s, u in enumerate(own) if u]
-            for t in range(lower[p], upper[p]):
-                rows[t] += entries
-    seen: set[tuple[int, tuple[tuple[int, int], ...]]] = set()
-    for base, row in zip(net.base.tolist(), rows, strict=True):
-        key = (base, tuple(row))
-        if row and key not in seen:
-            seen.add(key)
-            model.add(sum(u * chosen[s] for s, u in row) <= net.limit - base)
+def _sums(variables: list[Any], line_of: np.ndarray, lines: int) -> list[Any]:
+    """Per line of a matrix the sum of the variables of its strategies."""
+    found: list[Any] = [0] * lines
+    for x, line in zip(variables, line_of.ravel().tolist(), strict=True):
+        found[line] += x
+    return found

@@ -1,13 +1,16 @@
-"""ShardProblem → ChoiceGraph: what is forbidden is gone, nodes that are equal are one.
+"""ShardProblem → ChoiceGraph → Network: what is forbidden is gone, nodes that are equal are one.
 
 Where an edge allows each strategy of one node with exactly one of the other, both are one choice.
-Most edges of real instances are such ones.
+Most edges of real instances are such ones. A network is the same in arrays, for machine code.
 """
 
 from __future__ import annotations
 
-from collections import deque
+import itertools
+from collections import defaultdict, deque
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -36,6 +39,16 @@ class ChoiceGraph:
         pairs = zip(self.group, self.strategies, strict=True)
         return tuple(int(own[choice[g]]) for g, own in pairs)
 
+    def taken(self, strategies: Sequence[int]) -> np.ndarray | None:
+        """Undo `lifted`; None if it has not all of these strategies."""
+        found = np.zeros(len(self.costs), np.int64)
+        for g, own, s in zip(self.group, self.strategies, strategies, strict=True):
+            at = np.flatnonzero(own == s)
+            if not len(at):
+                return None
+            found[g] = at[0]
+        return found
+
     def kept(self, alive: list[np.ndarray]) -> ChoiceGraph:
         """With these strategies of each group only; single ones and sums go into own costs."""
         costs = [c[a] for c, a in zip(self.costs, alive, strict=True)]
@@ -60,11 +73,8 @@ def reduced(problem: ShardProblem) -> ChoiceGraph | None:
     if alive is None:
         return None
     left = [np.flatnonzero(a) for a in alive]
-    costs = [c[k] for c, k in zip(own, left, strict=True)]
     matrices = [m[np.ix_(left[i], left[j])] for m, (i, j) in zip(matrices, ends, strict=True)]
-    merged = _Merged(costs)
-    rest = [k for k, m in enumerate(matrices) if not merged.joined(*ends[k], m)]
-    return _grouped(problem, left, merged, [(ends[k], matrices[k]) for k in rest])
+    return _grouped(problem, left, [(*e, m) for e, m in zip(ends, matrices, strict=True)])
 
 
 def _consistent(
@@ -99,88 +109,63 @@ def _consistent(
     return alive if all(a.any() for a in alive) else None
 
 
-class _Merged:
-    """Sets of nodes that are one choice; `maps[i][s]` is i's strategy where its parent's is s."""
+Edge = tuple[int, int, np.ndarray]  # ends, and a row per strategy of the first one
 
-    def __init__(self, costs: list[np.ndarray]):
-        self.costs = costs
-        self.parent = list(range(len(costs)))
-        self.maps: list[np.ndarray] = [np.arange(len(c)) for c in costs]
 
-    def root(self, i: int) -> int:
-        """The choice that node i is part of; `maps[i]` is from its strategies afterwards."""
-        path: list[int] = []
-        while self.parent[i] != i:
-            path.append(i)
-            i = self.parent[i]
-        for k in reversed(path[:-1]):  # the last one's parent is the root
-            self.maps[k] = self.maps[k][self.maps[self.parent[k]]]
-            self.parent[k] = i
-        return i
-
-    def joined(self, i: int, j: int, matrix: np.ndarray) -> bool:
-        """Whether the edge makes i and j one choice, or was within one and says nothing new."""
-        if i == j:
-            self.costs[i] = self.costs[i] + np.diag(matrix)
-            return True
-        allowed = matrix < FORBIDDEN
-        if len(matrix) != len(matrix[0]) or allowed.sum() != len(matrix):
-            return False
-        partner = allowed.argmax(axis=1)
-        if not allowed.any(axis=1).all() or len(np.unique(partner)) < len(partner):
-            return False
-        first, second = self.root(i), self.root(j)
-        to_first = self.maps[i] if first != i else np.arange(len(partner))
-        to_second = self.maps[j] if second != j else np.arange(len(partner))
-        if first == second:
-            if (partner[to_first] != to_second).any():
-                return False
-            self.costs[i] = self.costs[i] + matrix[np.arange(len(partner)), partner]
-            return True
-        self.costs[i] = self.costs[i] + matrix[np.arange(len(partner)), partner]
-        back = np.empty_like(to_second)
-        back[to_second] = np.arange(len(back))
-        self.parent[second] = first
-        self.maps[second] = back[partner[to_first]]
-        return True
+def _merged(sizes: Sequence[int], edges: list[Edge]) -> tuple[list[int], list[np.ndarray]]:
+    """Per node the number of the choice that it is part of, and its strategy for each of that."""
+    equal: list[list[tuple[int, np.ndarray]]] = [[] for _ in sizes]
+    for i, j, m in edges:
+        allowed = m < FORBIDDEN
+        if (allowed.sum(axis=0) == 1).all() and (allowed.sum(axis=1) == 1).all():
+            equal[i].append((j, allowed.argmax(axis=1)))
+            equal[j].append((i, allowed.argmax(axis=0)))
+    group, maps, count = [-1] * len(sizes), [np.arange(k) for k in sizes], 0
+    for root in range(len(sizes)):
+        if group[root] >= 0:
+            continue
+        group[root] = count
+        count += 1
+        found = [root]
+        for i in found:
+            for j, partner in equal[i]:
+                if group[j] < 0:
+                    group[j], maps[j] = group[root], partner[maps[i]]
+                    found.append(j)
+    return group, maps
 
 
 def _grouped(
-    problem: ShardProblem,
-    left: list[np.ndarray],
-    merged: _Merged,
-    rest: list[tuple[tuple[int, int], np.ndarray]],
+    problem: ShardProblem, left: list[np.ndarray], edges: list[Edge]
 ) -> ChoiceGraph | None:
-    roots = [merged.root(i) for i in range(len(left))]
-    number = {r: g for g, r in enumerate(dict.fromkeys(roots))}
-    group = [number[r] for r in roots]
-    maps = [merged.maps[i] if i != r else np.arange(len(left[i])) for i, r in enumerate(roots)]
-    costs = [np.zeros(len(left[r]), np.int64) for r in number]
-    usages: list[list[Usage]] = [[] for _ in number]
-    for i, node in enumerate(problem.nodes):
-        costs[group[i]] += merged.costs[i][maps[i]]
+    group, maps = _merged([len(k) for k in left], edges)
+    strategies = [own[m] for own, m in zip(left, maps, strict=True)]
+    sizes = dict(zip(group, map(len, left), strict=True))
+    costs = [np.zeros(k, np.int64) for k in sizes.values()]
+    allowed = [np.ones(k, bool) for k in sizes.values()]
+    usages: list[list[Usage]] = [[] for _ in sizes]
+    for node, g, own in zip(problem.nodes, group, strategies, strict=True):
+        costs[g] += np.array(node.costs, np.int64)[own]
         if node.lower < node.upper:
-            usage = np.array(node.usages, np.int64)[left[i]][maps[i]]
-            usages[group[i]].append((node.lower, node.upper, usage))
-    edges: dict[tuple[int, int], np.ndarray] = {}
-    banned = [np.ones(len(c), bool) for c in costs]
-    for (i, j), matrix in rest:
-        pair = matrix[np.ix_(maps[i], maps[j])]
+            usage = np.array(node.usages, np.int64)[own]
+            usages[g].append((node.lower, node.upper, usage))
+    pairs: dict[tuple[int, int], np.ndarray] = {}
+    for i, j, matrix in edges:
         first, second = group[i], group[j]
         if first == second:
-            own = np.diag(pair)
-            banned[first] &= own < FORBIDDEN
-            costs[first] = costs[first] + np.where(own < FORBIDDEN, own, 0)
+            own = matrix[maps[i], maps[j]]
+            allowed[first] &= own < FORBIDDEN
+            costs[first] += np.where(own < FORBIDDEN, own, 0)
             continue
+        pair = matrix[np.ix_(maps[i], maps[j])]
         if first > second:
             first, second, pair = second, first, pair.T
-        known = edges.get((first, second))
-        edges[first, second] = pair if known is None else _sum(known, pair)
-    if not all(b.any() for b in banned):
+        known = pairs.get((first, second))
+        pairs[first, second] = pair if known is None else _sum(known, pair)
+    if not all(a.any() for a in allowed) or any(m.min() >= FORBIDDEN for m in pairs.values()):
         return None
-    strategies = [own[m] for own, m in zip(left, maps, strict=True)]
-    found = ChoiceGraph(costs, edges, usages, problem.usage_limit, group, strategies)
-    return found.kept(banned)
+    found = ChoiceGraph(costs, pairs, usages, problem.usage_limit, group, strategies)
+    return found.kept(allowed)
 
 
 def _sum(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -200,3 +185,165 @@ def _folded(
         else:
             left[i, j] = m
     return left
+
+
+# ---- arrays --------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Network:
+    """`graph` and `pieces` are the arguments of compiled functions.
+
+    An edge is two arcs, one at each end; a node's are sorted by the other end. graph: offsets of
+    strategies per node; first arc per node; first one to a later node; other end of an arc; its
+    arc at the other end; offsets of its costs; these costs, a row per strategy of the other end;
+    offsets of the messages that come by it.
+    pieces: first piece per node; first step and the one behind the last; offsets of usages; usages.
+    A node's pieces do not overlap. `base` is what is used in each step whatever is chosen.
+    """
+
+    costs: np.ndarray  # per strategy, int64
+    graph: tuple[np.ndarray, ...]
+    pieces: tuple[np.ndarray, ...]
+    base: np.ndarray
+    limit: int
+
+    @property
+    def offsets(self) -> np.ndarray:
+        return self.graph[0]
+
+    @cached_property
+    def _entries(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The node of each piece; piece and strategy of each usage."""
+        start, _, _, at, usages = self.pieces
+        node = np.repeat(np.arange(len(start) - 1), np.diff(start))
+        piece = np.repeat(np.arange(len(node)), np.diff(at))
+        return node, piece, np.arange(len(usages)) - at[piece] + self.offsets[node[piece]]
+
+    def priced(self, prices: np.ndarray) -> np.ndarray:
+        """What strategies use, at these prices per step: of floats, or of exact integers."""
+        _, lower, upper, _, usages = self.pieces
+        _, piece, strategy = self._entries
+        total = np.concatenate([[0], np.cumsum(prices)])
+        each = (total[upper] - total[lower])[piece] * usages
+        if each.dtype == float:
+            return np.bincount(strategy, each, len(self.costs))
+        found = np.zeros(len(self.costs), each.dtype)
+        np.add.at(found, strategy, each)
+        return found
+
+    def used(self, choice: np.ndarray) -> np.ndarray:
+        """What is used in each step."""
+        node = self._entries[0]
+        return self._over_time(self.pieces[4][self.pieces[3][:-1] + choice[node]])
+
+    def expected(self, weights: np.ndarray) -> np.ndarray:
+        """The same of a mixture: `weights` per strategy."""
+        _, piece, strategy = self._entries
+        each = self.pieces[4] * weights[strategy]
+        return self._over_time(np.bincount(piece, each, len(self.pieces[1])))
+
+    def _over_time(self, amounts: np.ndarray) -> np.ndarray:
+        _, lower, upper, _, _ = self.pieces
+        change = np.zeros(len(self.base) + 1, amounts.dtype)
+        np.add.at(change, lower, amounts)
+        np.subtract.at(change, upper, amounts)
+        return self.base + change[:-1].cumsum()
+
+    @property
+    def least(self) -> int:
+        """Every node and edge at its least: no choice costs less."""
+        own = np.minimum.reduceat(self.costs, self.offsets[:-1]).sum() if len(self.costs) else 0
+        _, _, _, head, _, at, tables, _ = self.graph
+        pairs = np.minimum.reduceat(tables, at[:-1]).sum() if len(head) else 0
+        return int(own) + int(pairs) // 2
+
+
+def network(small: ChoiceGraph) -> Network:
+    """The arrays of a smaller problem. What is forbidden costs more than everything else."""
+    offsets = _offsets([len(c) for c in small.costs])
+    costs = np.concatenate([*small.costs, np.zeros(0, np.int64)])
+    base, pieces = _pieces(small, _busiest(small.usages))
+    return Network(costs, _graph(small, offsets), pieces, base, small.limit)
+
+
+def _offsets(sizes: Sequence[int] | np.ndarray) -> np.ndarray:
+    return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).astype(np.int64)
+
+
+def _graph(small: ChoiceGraph, offsets: np.ndarray) -> tuple[np.ndarray, ...]:
+    never, count, nodes = _forbidden_cost(small), len(small.edges), len(offsets) - 1
+    matrices = [np.minimum(m, never) for m in small.edges.values()]
+    ends = np.array(list(small.edges), np.int64).reshape(-1, 2)
+    node, head = np.concatenate([ends, ends[:, ::-1]]).T
+    tables = [m.T.ravel() for m in matrices] + [m.ravel() for m in matrices]
+    order = np.lexsort((head, node))
+    place = np.argsort(order)
+    node, head, tables = node[order], head[order], [tables[a] for a in order.tolist()]
+    start = np.searchsorted(node, np.arange(nodes + 1))
+    earlier = np.bincount(node[head < node], minlength=nodes)
+    return (
+        offsets,
+        start,
+        start[:-1] + earlier,
+        head,
+        place[(order + count) % max(2 * count, 1)],
+        _offsets([len(t) for t in tables]),
+        np.concatenate([np.zeros(0, np.int64), *tables]),
+        _offsets(np.diff(offsets)[node]),
+    )
+
+
+def _forbidden_cost(small: ChoiceGraph) -> int:
+    """More than any two allowed choices differ by."""
+    spans = [int(c.max()) - int(c.min()) for c in small.costs]
+    for m in small.edges.values():
+        fine = m[m < FORBIDDEN]
+        spans.append(int(fine.max()) - int(fine.min()) + abs(int(fine.max())))
+    return sum(spans) + 1
+
+
+def _busiest(usages: list[list[Usage]]) -> np.ndarray:
+    """Steps at which a set of live usages is not part of another step's: something begins there,
+    and the next thing to happen is that something ends."""
+    live = [(lower, upper) for own in usages for lower, upper, u in own if u.max() > 0]
+    begins = {lower for lower, _ in live}
+    ends = {upper for _, upper in live}
+    found: list[int] = []
+    last = None
+    for step in sorted(begins | ends):
+        if step in ends and last is not None:
+            found.append(last)
+            last = None
+        if step in begins:
+            last = step
+    return np.array(found, np.int64)
+
+
+def _pieces(small: ChoiceGraph, steps: np.ndarray) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
+    """What is used anyway, and pieces of what depends on choices, in positions of `steps`."""
+    change = np.zeros(len(steps) + 1, np.int64)
+    start, lower, upper, rows = [0], [], [], []
+    for own in small.usages:
+        changes: dict[int, np.ndarray] = defaultdict(lambda: np.int64(0))  # type: ignore[arg-type]
+        places = np.searchsorted(steps, [(a, b) for a, b, _ in own]).tolist()
+        for (a, b), (_, _, usage) in zip(places, own, strict=True):
+            least = usage.min()
+            if a < b:
+                change[a] += least
+                change[b] -= least
+            if a < b and usage.max() > least:
+                changes[a] = changes[a] + (usage - least)
+                changes[b] = changes[b] - (usage - least)
+        times = sorted(changes)
+        now = np.int64(0)
+        for a, b in itertools.pairwise(times):
+            now = now + changes[a]
+            if len(rows) > start[-1] and upper[-1] == a and (rows[-1] == now).all():
+                upper[-1] = b
+            elif now.any():
+                lower.append(a)
+                upper.append(b)
+                rows.append(now)
+        start.append(len(rows))
+    numbers = [np.array(x, np.int64) for x in (start, lower, upper)]
+    flat = np.concatenate([np.zeros(0, np.int64), *rows])
+    return change[:-1].cumsum(), (*numbers, _offsets([len(r) for r in rows]), flat)

@@ -1,23 +1,23 @@
-"""Prices of usage per step: one set makes the bound high, another one makes choices that fit.
+"""Prices of usage per step, and messages along edges: what they prove, and what they lead to.
 
-A price grows by a factor where more than the limit is used, and shrinks where less is: an entropic
-ascent, which stays calm with many thousand steps. What "is used" differs: for the bound it is the
-slope of the message passing's bound, for choices it is what the decoded choice uses.
+Sequential tree-reweighted message passing (Kolmogorov, PAMI 2006): nodes in order, each sends to
+one side the least cost of what lies behind it, its own costs shared between the arcs of that side.
+Any messages make a valid bound, as they only move costs between nodes and edges.
+One set of prices makes the bound high, another one makes choices that fit. A price grows by a
+factor where more than the limit is used, and shrinks where less is: an entropic ascent, which stays
+calm with many thousand steps. What "is used" differs: for the bound it is the slope of the message
+passing's bound, for choices it is what the decoded choice uses.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 
-from eqsat.extract.shard.descent import expected_use, price_usages, used
-from eqsat.extract.shard.messages import exact_bound, message_sweep, slopes
-from eqsat.extract.shard.network import Network
+from eqsat.extract.machinecode import machine_code
+from eqsat.extract.shard.descent import add, copy, lowest
+from eqsat.extract.shard.presolve import Network
 
 FIRST_SWEEPS, SWEEPS = 30, 4  # before prices change; between two changes
 FIRST_PRICES = 0.05  # of the bound: what the whole limit costs in the beginning
@@ -27,138 +27,272 @@ PRICE_BITS = 40  # of the fractions of prices in the proof of the bound
 COST_BITS = 60  # of integers in it, sums included
 
 
-@dataclass
+# ---- strategies that another one replaces --------------------------------------------------------
+def irreplaceable(net: Network) -> list[np.ndarray]:
+    """Per node, which of its strategies are left, by Goldstein's rule.
+
+    r replaces s if it never uses more, and costs no more whatever the neighbours choose. Of two
+    that replace each other the first one stays.
+    """
+    alive = np.ones(len(net.costs), np.bool_)
+    while _dominated(net.costs, net.graph, net.pieces, alive):
+        pass
+    return np.split(alive, net.offsets[1:-1])
+
+
+@machine_code
+def _dominated(own, graph, pieces, alive):
+    """Marks strategies as not alive; how many."""
+    offsets, start, _middle, head, back, at, tables, _slot = graph
+    found = 0
+    for i in range(offsets.shape[0] - 1):
+        o, k = offsets[i], offsets[i + 1] - offsets[i]
+        for s in range(k):
+            if not alive[o + s]:
+                continue
+            for r in range(k):
+                if r == s or not alive[o + r] or _uses_more(i, r, s, pieces):
+                    continue
+                margin = own[o + s] - own[o + r]
+                for a in range(start[i], start[i + 1]):
+                    j = head[a]
+                    others = alive[offsets[j] : offsets[j + 1]]
+                    margin += _least(tables, at[back[a]], s, r, others)
+                if margin >= 0:
+                    alive[o + s] = False
+                    found += 1
+                    break
+    return found
+
+
+@machine_code
+def _uses_more(i, r, s, pieces):
+    start, _lower, _upper, at, usages = pieces
+    for p in range(start[i], start[i + 1]):  # noqa: SIM110 - compiled
+        if usages[at[p] + r] > usages[at[p] + s]:
+            return True
+    return False
+
+
+@machine_code
+def _least(tables, at, s, r, alive):
+    """The least that row s costs more than row r, over the columns that are alive."""
+    wide = alive.shape[0]
+    least = np.int64(2**62)
+    for t in range(wide):
+        if alive[t]:
+            least = min(least, tables[at + s * wide + t] - tables[at + r * wide + t])
+    return least
+
+
+# ---- messages ------------------------------------------------------------------------------------
+@machine_code
+def _sweep(theta, graph, messages, beliefs, choice, forward, decode):
+    """One sweep over all nodes; the lower bound of costs `theta` of strategies and of edges.
+
+    beliefs: per strategy its costs with all messages, as they were when its node sent. decode: also
+    choose strategies in the order of the sweep, each the best with what was chosen before.
+    """
+    offsets, start, middle, head, back, at, tables, slot = graph
+    bound = 0.0
+    nodes = offsets.shape[0] - 1
+    for q in range(nodes):
+        i = q if forward else nodes - 1 - q
+        o, k = offsets[i], offsets[i + 1] - offsets[i]
+        own = beliefs[o : o + k]
+        copy(own, theta, o, k)
+        for a in range(start[i], start[i + 1]):
+            add(own, messages, slot[a], k)
+        if decode:
+            choice[i] = _decoded(i, theta, graph, messages, choice, forward)
+        to_left, to_right = middle[i] - start[i], start[i + 1] - middle[i]
+        most = max(to_left, to_right, 1)
+        sent = to_right if forward else to_left
+        begin = middle[i] if forward else start[i]
+        for a in range(begin, begin + sent):
+            j, z = head[a], slot[back[a]]
+            new = messages[z : z + offsets[j + 1] - offsets[j]]
+            _send(own, messages[slot[a] : slot[a] + k], 1.0 / most, tables, at[back[a]], new)
+        if sent < most:
+            bound += (most - sent) / most * own[lowest(own, 0, k)]
+    return bound
+
+
+@machine_code
+def _send(own, got, share, tables, at, new):
+    """The message of a node with these beliefs over one edge; `got` is the one that came by it."""
+    wide = new.shape[0]
+    value = share * own[0] - got[0]
+    for t in range(wide):
+        new[t] = tables[at + t] + value
+    for s in range(1, own.shape[0]):
+        value = share * own[s] - got[s]
+        b = at + s * wide
+        for t in range(wide):
+            new[t] = min(new[t], tables[b + t] + value)
+
+
+@machine_code
+def _decoded(i, theta, graph, messages, choice, forward):
+    """The best strategy with what was chosen on one side, and the messages of the other."""
+    offsets, start, middle, head, _back, at, tables, slot = graph
+    k = offsets[i + 1] - offsets[i]
+    total = np.empty(k)
+    copy(total, theta, offsets[i], k)
+    for a in range(start[i], start[i + 1]):
+        if (a < middle[i]) == forward:
+            add(total, tables, at[a] + choice[head[a]] * k, k)
+        else:
+            add(total, messages, slot[a], k)
+    return lowest(total, 0, k)
+
+
+@machine_code
+def _slopes(graph, messages, beliefs):
+    """How the bound of a forward sweep grows with each entry of `theta`: sums to 1 per node."""
+    offsets, start, middle, head, back, at, tables, slot = graph
+    nodes = offsets.shape[0] - 1
+    found = np.zeros(offsets[nodes])
+    for i in range(nodes - 1, -1, -1):
+        o, k = offsets[i], offsets[i + 1] - offsets[i]
+        sent = start[i + 1] - middle[i]
+        most = max(sent, middle[i] - start[i], 1)
+        if sent < most:
+            found[o + lowest(beliefs, o, k)] += (most - sent) / most
+        for a in range(start[i], middle[i]):
+            j, z = head[a], slot[back[a]]
+            p, wide = offsets[j], offsets[j + 1] - offsets[j]
+            share = 1.0 / max(start[j + 1] - middle[j], middle[j] - start[j], 1)
+            for t in range(k):
+                if found[o + t] == 0:
+                    continue
+                b = at[back[a]] + t * wide
+                best, least = 0, np.inf
+                for s in range(wide):
+                    v = tables[b + s] + share * beliefs[p + s] - messages[z + s]
+                    if v < least:
+                        best, least = s, v
+                found[p + best] += share * found[o + t]
+    return found
+
+
+@machine_code
+def _exact_bound(theta, graph, scale, messages):
+    """What a forward sweep proves, in integers: nothing is below it, whatever `messages` are.
+
+    Costs of edges are multiplied by `scale`, as those of `theta` are already. Also: did all fit 64
+    bits? It is known if sums stay below 2^61, and they are watched as floats.
+    """
+    offsets, start, middle, head, back, at, tables, slot = graph
+    bound, most_seen, size = np.int64(0), 0.0, 0.0
+    for i in range(offsets.shape[0] - 1):
+        o, k = offsets[i], offsets[i + 1] - offsets[i]
+        own = theta[o : o + k].copy()
+        sizes = np.abs(own.astype(np.float64))
+        for a in range(start[i], start[i + 1]):
+            for s in range(k):
+                own[s] += messages[slot[a] + s]
+                sizes[s] += abs(float(messages[slot[a] + s]))
+        for s in range(k):
+            most_seen = max(most_seen, sizes[s])
+        sent = start[i + 1] - middle[i]
+        most = max(sent, middle[i] - start[i], 1)
+        for a in range(middle[i], start[i + 1]):
+            j, z = head[a], slot[back[a]]
+            wide = offsets[j + 1] - offsets[j]
+            for s in range(k):
+                value = own[s] // most - messages[slot[a] + s]
+                b = at[back[a]] + s * wide
+                for t in range(wide):
+                    v = tables[b + t] * scale + value
+                    if s == 0 or v < messages[z + t]:
+                        messages[z + t] = v
+        least = own[0] - sent * (own[0] // most)
+        for s in range(1, k):
+            least = min(least, own[s] - sent * (own[s] // most))
+        bound += least
+        size += abs(float(least))
+    return bound, max(most_seen, size) < 2.0**61
+
+
+# ---- prices --------------------------------------------------------------------------------------
 class Ascent:
     """Messages and prices that follow each other; `best` is a bound and what it was found with."""
 
-    net: Network
-    to_first: np.ndarray = field(init=False)
-    to_second: np.ndarray = field(init=False)
-    beliefs: np.ndarray = field(init=False)
-    choice: np.ndarray = field(init=False)
-    prices: np.ndarray = field(init=False)
-    direction: np.ndarray | None = None
-    best: tuple[float, np.ndarray, np.ndarray] | None = None
-
-    def __post_init__(self) -> None:
-        graph = self.net.graph
-        self.floats: tuple[np.ndarray, ...] = (
-            *graph[:4], graph[4].astype(float), graph[5].astype(float), *graph[6:],
-        )  # fmt: skip
-        self.costs = self.net.costs.astype(float)
-        self.theta = self.costs.copy()
-        self.to_first = np.zeros(int(graph[9][-1]))
-        self.to_second = np.zeros(int(graph[10][-1]))
+    def __init__(self, net: Network):
+        self.net = net
+        self.floats = (*net.graph[:6], net.graph[6].astype(float), net.graph[7])
+        self.costs = net.costs.astype(float)
+        self.theta = self.costs
+        self.messages = np.zeros(int(net.graph[7][-1]))
         self.beliefs = np.zeros(len(self.costs))
-        self.choice = np.zeros(len(graph[0]) - 1, np.int64)
-        self.use = np.zeros(len(self.net.base))
+        self.choice = np.zeros(len(net.offsets) - 1, np.int64)
+        self.direction: np.ndarray | None = None
         bound = self._sweeps(FIRST_SWEEPS, decode=False)
-        steps = max(len(self.use), 1)
-        price = FIRST_PRICES * max(abs(bound), 1.0) / max(self.net.limit, 1) / steps
-        self.prices = np.full(len(self.use), price)
-        self._keep(bound, np.zeros(len(self.use)))
-
-    def _keep(self, bound: float, prices: np.ndarray) -> None:
-        if self.best is None or bound > self.best[0]:
-            self.best = (bound, prices.copy(), self.to_first.copy())
-
-    def _sweep(self, forward: bool, decode: bool) -> float:
-        state: tuple[Any, ...] = (self.to_first, self.to_second, self.beliefs, self.choice)
-        return message_sweep(self.theta, self.floats, *state, forward, decode)
+        steps = len(net.base)
+        price = FIRST_PRICES * max(abs(bound), 1.0) / max(net.limit, 1) / max(steps, 1)
+        self.prices = np.full(steps, price)
+        self.best = (bound, np.zeros(steps), self.messages.copy())
 
     def _sweeps(self, count: int, decode: bool) -> float:
         """An even number of sweeps, the last one forward; its bound."""
-        for q in range(count - 1):
-            self._sweep(q % 2 == 1, False)
-        return self._sweep(True, decode)
+        found = 0.0
+        for q in range(count):
+            last = q == count - 1
+            found = _sweep(
+                self.theta, self.floats, self.messages, self.beliefs, self.choice,
+                q % 2 == 1, decode and last,
+            )  # fmt: skip
+        return found
 
     def raise_bound(self, rate: float) -> float:
         """One change of the prices towards a higher bound; the bound that was found before it."""
-        price_usages(self.costs, self.net.graph, self.net.pieces, self.prices, self.theta)
+        net = self.net
+        self.theta = self.costs + net.priced(self.prices)
         found = self._sweeps(SWEEPS, decode=False)
-        found -= float(self.prices @ (self.net.limit - self.net.base))
-        self._keep(found, self.prices)
-        weights = slopes(self.floats, self.to_first, self.beliefs)
-        expected_use(self.net.base, self.net.graph, self.net.pieces, weights, self.use)
-        self._follow(rate, self.net.limit)
+        found -= float(self.prices @ (net.limit - net.base))
+        if found > self.best[0]:
+            self.best = (found, self.prices.copy(), self.messages.copy())
+        weights = _slopes(self.floats, self.messages, self.beliefs)
+        self._follow(rate, net.limit, net.expected(weights))
         return found
 
     def fit(self, rate: float, limit: float) -> None:
         """One change of the prices towards choices within this limit; `choice` is of before it."""
-        price_usages(self.costs, self.net.graph, self.net.pieces, self.prices, self.theta)
+        self.theta = self.costs + self.net.priced(self.prices)
         self._sweeps(SWEEPS, decode=True)
-        taken = np.zeros(len(self.use), np.int64)
-        used(self.net.base, self.net.pieces, self.choice, taken)
-        self.use[:] = taken
-        self._follow(rate, limit)
+        self._follow(rate, limit, self.net.used(self.choice))
 
-    def _follow(self, rate: float, limit: float) -> None:
-        if not len(self.use):
+    def _follow(self, rate: float, limit: float, use: np.ndarray) -> None:
+        if not len(use):
             return
-        slope = self.use / max(limit, 1) - 1
+        slope = use / max(limit, 1) - 1
         old = slope if self.direction is None else self.direction
         self.direction = INERTIA * old + (1 - INERTIA) * slope
         self.prices *= np.exp(rate * np.clip(self.direction, -0.5, 1.0))
         np.maximum(self.prices, LOWEST_PRICE * self.prices.max(), out=self.prices)
 
 
-def climb(
-    ascent: Ascent,
-    rates: tuple[float, float],
-    seconds: float,
-    turns: int,
-    more: Callable[[], bool],
-) -> None:
-    """Raise the bound for so long or so often, with rates from the first to the last."""
-    start = time.monotonic()
-    for _ in range(turns):
-        gone = (time.monotonic() - start) / max(seconds, 1e-9)
-        if gone >= 1 or not more():
-            return
-        ascent.raise_bound(rates[0] * (rates[1] / rates[0]) ** gone)
-
-
-def proven(net: Network, prices: np.ndarray, to_first: np.ndarray) -> int:
+def proven(net: Network, prices: np.ndarray, messages: np.ndarray) -> int:
     """A bound of the cost of every choice within the limit, in integers only.
 
     Prices become fractions, what they make of usages is rounded down, messages are rounded; none of
     this makes the bound wrong: sum of (cost + price * usage) - price * limit is no more than the
     cost of a choice within the limit.
     """
-    exact = [int(p * 2**PRICE_BITS) for p in prices.tolist()]
-    total = [0]
-    for p in exact:
-        total.append(total[-1] + p)
-    spans = int(np.abs(net.costs).sum()) + int(np.abs(net.graph[4]).sum()) + 1
-    start, lower, upper, at, usages = (x.tolist() for x in net.pieces)
-    own = [(total[b] - total[a]) for a, b in zip(lower, upper, strict=True)]
-    most = sum(
-        w * max(usages[at[p] : at[p + 1]], default=0) >> PRICE_BITS for p, w in enumerate(own)
-    )
-    bits = COST_BITS - (spans + most).bit_length() - 1
+    exact = np.array([int(p * 2**PRICE_BITS) for p in prices.tolist()], object)
+    priced = net.priced(exact)
+    most = sum(np.maximum.reduceat(priced, net.offsets[:-1]).tolist()) >> PRICE_BITS
+    spans = int(np.abs(net.costs).sum()) + int(np.abs(net.graph[6]).sum()) // 2 + most + 1
+    bits = COST_BITS - spans.bit_length() - 1
     if bits < 0:
-        return _floor(net)
+        return net.least
     scale = 2 ** min(bits, PRICE_BITS)
-    theta = (net.costs.astype(object) * scale).tolist()
-    offsets = net.offsets.tolist()
-    for i, o in enumerate(offsets[:-1]):
-        for p in range(start[i], start[i + 1]):
-            price = own[p] * scale
-            if price:
-                for s in range(offsets[i + 1] - o):
-                    theta[o + s] += price * usages[at[p] + s] >> PRICE_BITS
-    whole = np.clip(np.rint(to_first * scale), -(2.0**COST_BITS), 2.0**COST_BITS).astype(np.int64)
-    below, fits = exact_bound(np.array(theta, np.int64), net.graph, scale, whole)
+    theta = net.costs.astype(object) * scale + (priced * scale >> PRICE_BITS)
+    whole = np.clip(np.rint(messages * scale), -(2.0**COST_BITS), 2.0**COST_BITS).astype(np.int64)
+    below, fits = _exact_bound(theta.astype(np.int64), net.graph, scale, whole)
     if not fits:
-        return _floor(net)
-    free = sum(p * (net.limit - b) for p, b in zip(exact, net.base.tolist(), strict=True))
-    found = Fraction(int(below), scale) - Fraction(free, 2**PRICE_BITS)
-    return max(-(-found.numerator // found.denominator), _floor(net))
-
-
-def _floor(net: Network) -> int:
-    """Every node and edge at its least."""
-    own = np.minimum.reduceat(net.costs, net.offsets[:-1]).sum() if len(net.costs) else 0
-    at = net.graph[3]
-    pairs = np.minimum.reduceat(net.graph[4], at[:-1]).sum() if len(at) > 1 else 0
-    return int(own) + int(pairs)
+        return net.least
+    free = sum((exact * (net.limit - net.base)).tolist())
+    found = Fraction(int(below), scale) - Fraction(int(free), 2**PRICE_BITS)
+    return max(-(-found.numerator // found.denominator), net.least)

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from eqsat.extract.shard.check import sharding_cost, sharding_faults
-from eqsat.extract.shard.network import Network, network
-from eqsat.extract.shard.presolve import ChoiceGraph, reduced
+from eqsat.extract.shard.presolve import ChoiceGraph, Network, network, reduced
 from eqsat.model.cycles import uncollected
+from eqsat.model.deadline import (
+    OutOfTime,
+    is_over,
+    seconds_left,
+    tick,
+    until,
+    whatever_it_takes,
+)
 from eqsat.model.diag import fail
 from eqsat.model.sharding import Sharding, ShardProblem
 from eqsat.model.stopping import INTERRUPTED, OUT_OF_MEMORY, Stop
@@ -36,84 +43,117 @@ MOST_CLIMBS, MOST_REGIONS = 10**6, 10**6  # changes of prices for the bound; cal
 LAST_SECONDS, LAST_SHARE = 0.3, 0.02  # kept for the checks at the end
 
 
-class _ShardTimeError(Exception):
-    pass
-
-
 @dataclass
 class _ShardSearch:
     problem: ShardProblem
-    deadline: float  # of time.monotonic
     seed: int
     stop: Stop
     best: tuple[int, ...] | None = None
     cost: int | None = None
     bound: int | None = None
     infeasible: bool = False
-    choice: np.ndarray | None = field(default=None)  # `best` on the network
-
-    def seconds(self) -> float:
-        return 0.0 if self.stop.is_requested else self.deadline - time.monotonic()
 
     def pause(self) -> None:
         """The place to stop between two pieces of work."""
-        if self.seconds() <= 0 or self.is_done:
-            raise _ShardTimeError
+        tick()
+        if self.is_done:
+            raise OutOfTime
 
     @property
     def is_done(self) -> bool:
         return self.infeasible or (self.cost is not None and self.cost == self.bound)
 
-    def offer(self, small: ChoiceGraph, choice: np.ndarray) -> None:
-        """Keep a choice if it is allowed and the best so far."""
-        strategies = small.lifted(choice)
-        cost = sharding_cost(self.problem, strategies)
-        if self.cost is not None and cost >= self.cost:
+    def offer(self, strategies: Sequence[int]) -> None:
+        """Keep an answer if it is allowed and the best so far."""
+        if not strategies or self.problem.faults(strategies):
             return
-        if sharding_faults(self.problem, strategies):
-            return
-        self.best, self.cost, self.choice = strategies, cost, choice.copy()
-        self.stop.has_answer = True
+        cost = self.problem.cost(strategies)
+        if self.cost is None or cost < self.cost:
+            self.best, self.cost = tuple(strategies), cost
+            self.stop.has_answer = True
+
+    def choice(self, small: ChoiceGraph) -> np.ndarray | None:
+        """The best answer, where the smaller problem still has it."""
+        return None if self.best is None else small.taken(self.best)
 
     def raise_bound(self, bound: int) -> None:
         self.bound = bound if self.bound is None else max(self.bound, bound)
 
 
 def solve_sharding(
-    problem: ShardProblem, *, time_limit: float = 60.0, seed: int = 0, stop: Stop | None = None
+    problem: ShardProblem,
+    *,
+    time_limit: float = 60.0,
+    seed: int = 0,
+    stop: Stop | None = None,
+    known: Sequence[int] = (),
+    exact: bool = False,
 ) -> Sharding:
     """The cheapest strategies within the usage limit that are found in `time_limit` seconds.
 
-    The answer depends on the clock only where `stop` says `wall`. EqsatError E907 (our bug) if the
-    checker objects.
+    known: strategies to start from. exact: CP-SAT has all of the time, as for problems that are
+    nearly trees. The answer depends on the clock only where `stop` says `wall`. EqsatError E907
+    (our bug) if the checker objects.
     """
     start = time.monotonic()
     kept = LAST_SECONDS + LAST_SHARE * time_limit if time_limit > 2 * LAST_SECONDS else 0.0
-    search = _ShardSearch(problem, start + time_limit - kept, seed, stop or Stop())
+    search = _ShardSearch(problem, seed, stop or Stop())
+    search.offer(known)
     ended = "work"
-    with uncollected():
+    with uncollected(), whatever_it_takes(), until(start + time_limit - kept, search.stop):
         try:
-            _run(search)
-        except _ShardTimeError:
+            _run(search, exact)
+        except OutOfTime:
             ended = INTERRUPTED if search.stop.is_requested else "wall"
         except MemoryError:
             ended = OUT_OF_MEMORY
     return _sharding(search, ended)
 
 
-def _run(search: _ShardSearch) -> None:
+def least_used(
+    problem: ShardProblem,
+    *,
+    time_limit: float,
+    seed: int = 0,
+    most_cost: int | None = None,
+    known: Sequence[int] = (),
+) -> Sharding:
+    """The strategies that use least at the worst step, of those that cost at most so much.
+
+    Its `status` speaks of what is used; a bound of the cost it has none.
+    """
+    small = reduced(problem)
+    net = None if small is None else network(small)
+    if small is None or net is None:
+        return Sharding("infeasible", "proof", None, None)
+    from eqsat.extract.shard.exact import ExactModel
+
+    model = ExactModel(small, net)
+    if most_cost is not None:
+        model.model.add(model.cost <= most_cost)
+    hint = small.taken(known) if known else None
+    found = model.minimised(model.peak, time_limit, seed, Stop(), hint)
+    if found.choice is None:
+        return Sharding(found.status, "wall", None, None)
+    strategies = small.lifted(found.choice)
+    return Sharding(found.status, "wall", problem.cost(strategies), None, strategies)
+
+
+def _run(search: _ShardSearch, exact: bool) -> None:
     small = reduced(search.problem)
     net = None if small is None else network(small)
     if small is None or net is None or net.base.max(initial=0) > net.limit:
         search.infeasible = True
         return
-    search.raise_bound(sum(int(c.min()) for c in small.costs) + _least_pairs(small))
+    search.raise_bound(net.least)
     if len(net.costs) == len(small.costs):
-        search.offer(small, np.zeros(len(small.costs), np.int64))
+        search.offer(small.lifted(np.zeros(len(small.costs), np.int64)))
         return
-    search.offer(small, _leanest(net))
+    search.offer(small.lifted(_leanest(net)))
     search.pause()
-    if _size(net) <= SMALL and _exactly(search, small, net, EXACT_SHARE):
+    if (exact or _size(net) <= SMALL) and _exactly(
+        search, small, net, 1.0 if exact else EXACT_SHARE
+    ):
         return
     small, net = _pruned(search, small, net)
     _by_prices(search, small, net)
@@ -121,34 +161,26 @@ def _run(search: _ShardSearch) -> None:
 
 def _leanest(net: Network) -> np.ndarray:
     """The choice that uses least, summed over the steps: mostly allowed, and there at once."""
-    _, lower, upper, at, usages = net.pieces
-    total = np.zeros(len(net.costs))
-    first = net.offsets[net.node_of_piece]
-    for p, o in enumerate(first.tolist()):
-        own = usages[at[p] : at[p + 1]]
-        total[o : o + len(own)] += own * float(upper[p] - lower[p])
-    ends = zip(net.offsets[:-1].tolist(), net.offsets[1:].tolist(), strict=True)
-    return np.array([int(total[a:b].argmin()) for a, b in ends], np.int64)
+    total = net.priced(np.ones(len(net.base)))
+    return np.array([own.argmin() for own in np.split(total, net.offsets[1:-1])], np.int64)
 
 
 def _size(net: Network) -> int:
-    return len(net.graph[4]) + len(net.pieces[4])
-
-
-def _least_pairs(small: ChoiceGraph) -> int:
-    return sum(int(m.min()) for m in small.edges.values())
+    return len(net.graph[6]) // 2 + len(net.pieces[4])
 
 
 def _exactly(search: _ShardSearch, small: ChoiceGraph, net: Network, share: float) -> bool:
     """Whether CP-SAT proved its answer, or that there is none."""
-    from eqsat.extract.shard.exact import fits_solver, solve_exactly
+    from eqsat.extract.shard.exact import ExactModel
 
-    if not fits_solver(net):
+    model = ExactModel(small, net)
+    if not model.is_exact:
         return False
-    found = solve_exactly(net, share * search.seconds(), search.seed, search.stop, search.choice)
+    seconds, hint = share * seconds_left(), search.choice(small)
+    found = model.minimised(model.cost, seconds, search.seed, search.stop, hint)
     search.infeasible = found.status == "infeasible"
     if found.choice is not None:
-        search.offer(small, found.choice)
+        search.offer(small.lifted(found.choice))
     if found.bound is not None:
         search.raise_bound(found.bound)
     return search.is_done
@@ -156,7 +188,7 @@ def _exactly(search: _ShardSearch, small: ChoiceGraph, net: Network, share: floa
 
 def _pruned(search: _ShardSearch, small: ChoiceGraph, net: Network) -> tuple[ChoiceGraph, Network]:
     """Without dominated strategies, until nothing more is."""
-    from eqsat.extract.shard.dominance import irreplaceable
+    from eqsat.extract.shard.prices import irreplaceable
 
     while True:
         search.pause()
@@ -169,40 +201,40 @@ def _pruned(search: _ShardSearch, small: ChoiceGraph, net: Network) -> tuple[Cho
 
 # ---- prices --------------------------------------------------------------------------------------
 def _by_prices(search: _ShardSearch, small: ChoiceGraph, net: Network) -> None:
-    from eqsat.extract.shard.prices import Ascent, climb, proven
+    from eqsat.extract.shard.prices import Ascent, proven
 
-    search.choice = None  # it is of a larger network
     ascent = Ascent(net)
-
-    def more() -> bool:
-        return search.seconds() > 0 and not search.is_done
-
-    _fitted(search, small, net, ascent, 0.0)
-    climb(ascent, BOUND_RATES, BOUND_SHARE * search.seconds(), MOST_CLIMBS, more)
-    if ascent.best is not None:
-        search.raise_bound(proven(net, *ascent.best[1:]))
+    _fitted(search, small, net, ascent, [FIT_RATES[0]] * FIRST_ANSWERS)
+    for rate in _rates(BOUND_RATES, BOUND_SHARE, MOST_CLIMBS):
+        ascent.raise_bound(rate)
+    search.raise_bound(proven(net, *ascent.best[1:]))
     search.pause()
-    _fitted(search, small, net, ascent, FIT_SHARE)
+    _fitted(search, small, net, ascent, _rates(FIT_RATES, FIT_SHARE, MOST_ANSWERS))
     _regions(search, small, net, ascent)
 
 
-def _fitted(
-    search: _ShardSearch, small: ChoiceGraph, net: Network, ascent: Ascent, share: float
-) -> None:
-    """Answers from choices that prices lead to, put right by descent; a few if share is 0."""
-    start, whole = time.monotonic(), share * search.seconds()
-    for turn in range(FIRST_ANSWERS if share == 0 else MOST_ANSWERS):
-        gone = min((time.monotonic() - start) / whole, 1.0) if share else 0.0
-        if gone == 1.0:
+def _rates(ends: tuple[float, float], share: float, turns: int) -> Iterator[float]:
+    """From one rate to the other, while this share of the time that is left goes by."""
+    start, whole = time.monotonic(), share * seconds_left()
+    for _ in range(turns):
+        gone = time.monotonic() - start
+        if gone >= whole or is_over():
             return
+        yield ends[0] * (ends[1] / ends[0]) ** (gone / whole)
+
+
+def _fitted(
+    search: _ShardSearch, small: ChoiceGraph, net: Network, ascent: Ascent, rates: Iterable[float]
+) -> None:
+    """Answers from choices that prices lead to, put right by descent."""
+    for turn, rate in enumerate(rates):
         limit = net.limit * TIGHTER[turn % len(TIGHTER)]
-        rate = FIT_RATES[0] * (FIT_RATES[1] / FIT_RATES[0]) ** gone
         for _ in range(TURNS):
             ascent.fit(rate, limit)
             search.pause()
         repaired = _repaired(search, net, ascent, ascent.choice.copy(), turn)
         if repaired is not None:
-            search.offer(small, repaired)
+            search.offer(small.lifted(repaired))
 
 
 def _penalty(prices: np.ndarray) -> np.ndarray:
@@ -213,19 +245,18 @@ def _repaired(
     search: _ShardSearch, net: Network, ascent: Ascent, choice: np.ndarray, turn: int
 ) -> np.ndarray | None:
     """The choice after descents with growing penalties; None if it still uses too much."""
-    from eqsat.extract.shard.descent import descend, used
+    from eqsat.extract.shard.descent import descend
 
     random = np.random.default_rng((search.seed, turn))
-    use = np.zeros(len(net.base), np.int64)
-    used(net.base, net.pieces, choice, use)
-    penalty = _penalty(ascent.prices)
-    waiting = np.zeros(len(choice), np.int8)
+    use, penalty = net.used(choice), _penalty(ascent.prices)
+    waiting, nowhere = np.zeros(len(choice), np.int8), np.full(len(choice), -1)
     for _ in range(MOST_REPAIRS):
         queue = random.permutation(len(choice))
         waiting[queue] = 1
         descend(
-            choice, use, penalty, net.limit, ascent.costs, ascent.floats, net.pieces, queue, waiting
-        )
+            choice, use, penalty, net.limit, ascent.costs, ascent.floats, net.pieces, queue,
+            waiting, nowhere,
+        )  # fmt: skip
         search.pause()
         if use.max(initial=0) <= net.limit:
             return choice
@@ -235,16 +266,15 @@ def _repaired(
 
 def _regions(search: _ShardSearch, small: ChoiceGraph, net: Network, ascent: Ascent) -> None:
     """Large neighbourhoods of the best answer, until the time is over."""
-    from eqsat.extract.shard.descent import used
-    from eqsat.extract.shard.regions import search_regions
+    from eqsat.extract.shard.descent import search_regions
 
-    if search.choice is None:
+    choice = search.choice(small)
+    if choice is None:
         return
-    choice, use = search.choice.copy(), np.zeros(len(net.base), np.int64)
-    used(net.base, net.pieces, choice, use)
+    use = net.used(choice)
     penalty = np.full(len(use), HARD * max(_penalty(ascent.prices).max(initial=0.0), 1.0))
     cost = float(search.cost or 0)
-    size = len(use) + len(net.pieces[1]) + len(net.graph[1]) + len(choice)
+    size = len(use) + len(net.pieces[1]) + len(net.graph[3]) // 2 + len(choice)
     trials = min(max(TRIAL_WORK // size, FEW_TRIALS), MANY_TRIALS)
     for turn in range(MOST_REGIONS):
         search.pause()
@@ -253,7 +283,7 @@ def _regions(search: _ShardSearch, small: ChoiceGraph, net: Network, ascent: Asc
             net.pieces, trials, search.seed * 1_000_003 + turn,
         )  # fmt: skip
         if found < cost:
-            search.offer(small, choice)
+            search.offer(small.lifted(choice))
         cost = found
 
 
@@ -263,8 +293,8 @@ def _sharding(search: _ShardSearch, ended: str) -> Sharding:
         return Sharding("infeasible", "proof", None, None)
     if search.best is None:
         return Sharding("unknown", ended, None, search.bound)
-    faults = sharding_faults(search.problem, search.best)
-    cost = sharding_cost(search.problem, search.best)
+    faults = search.problem.faults(search.best)
+    cost = search.problem.cost(search.best)
     if search.bound is not None and search.bound > cost:
         faults = [*faults, f"it costs {cost}, the bound says {search.bound}"]
     if faults or cost != search.cost:

@@ -9,11 +9,11 @@ import random
 import time
 from collections.abc import Callable, Mapping
 
-from eqsat.extract.dag.components import successors
-from eqsat.extract.dag.greedy import by_sets, cheap_choice, waiting_of
-from eqsat.extract.dag.model import solve_dag
-from eqsat.extract.dag.presolve import smaller
-from eqsat.extract.dag.problem import Derivation, Reduced, dag_cost, reached
+from eqsat.dag.components import successors
+from eqsat.dag.greedy import by_sets, cheap_choice, waiting_of
+from eqsat.dag.model import solve_dag
+from eqsat.dag.presolve import smaller
+from eqsat.dag.problem import Derivation, Reduced, dag_cost, reached
 
 ROUNDS = 200  # neighbourhoods at most: an end that does not depend on the clock
 FIRST_CLASSES, FEWEST_CLASSES = 40, 10  # that are free in a neighbourhood

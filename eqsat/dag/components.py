@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 
-from eqsat.extract.dag.problem import Derivation
+from eqsat.dag.problem import Derivation
 from eqsat.model.unionfind import union_find
 
 Graph = Mapping[int, Iterable[int]]

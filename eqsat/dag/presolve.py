@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from eqsat.extract.bitsets import bits
-from eqsat.extract.dag.components import dominators, strong_components, successors
-from eqsat.extract.dag.problem import Classes, Derivation, Reduced, derivable
+from eqsat.dag.components import dominators, strong_components, successors
+from eqsat.dag.problem import Classes, Derivation, Reduced, derivable
+from eqsat.model.bitsets import bits
 
 Seconds = Callable[[], float]
 

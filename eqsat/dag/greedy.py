@@ -11,8 +11,8 @@ import random
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from eqsat.extract.bitsets import bits
-from eqsat.extract.dag.problem import Derivation, Reduced, Selection, dag_cost, reached
+from eqsat.dag.problem import Derivation, Reduced, Selection, dag_cost, reached
+from eqsat.model.bitsets import bits
 
 Seconds = Callable[[], float]
 

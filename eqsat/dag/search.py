@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 
-from eqsat.extract.dag.check import WrongChoiceError, cost_of_choice
-from eqsat.extract.dag.components import connected_parts, successors
-from eqsat.extract.dag.greedy import by_tree, cheap_choice, waiting_of
-from eqsat.extract.dag.local import improve
-from eqsat.extract.dag.model import Improved, solve_dag
-from eqsat.extract.dag.presolve import apart, smaller, trim
-from eqsat.extract.dag.problem import (
+from eqsat.dag.check import WrongChoiceError, cost_of_choice
+from eqsat.dag.components import connected_parts, successors
+from eqsat.dag.greedy import by_tree, cheap_choice, waiting_of
+from eqsat.dag.local import improve
+from eqsat.dag.model import Improved, solve_dag
+from eqsat.dag.presolve import apart, smaller, trim
+from eqsat.dag.problem import (
     Derivation,
     Problem,
     Reduced,

@@ -11,12 +11,13 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from eqsat.extract.mesh.choice import FORBIDDEN, ChoiceEdge, ChoiceNode, PairTable, SpreadChoice
-from eqsat.extract.mesh.permitted import HELP, Permitted
-from eqsat.extract.mesh.works import Works
+import numpy as np
+
+from eqsat.extract.mesh.options import HELP, Permitted, Works
 from eqsat.model.diag import fail
 from eqsat.model.mesh import Spread, is_partial
 from eqsat.model.meshplan import SLICE, MeshStep
+from eqsat.model.sharding import FORBIDDEN, ShardEdge, ShardNode, ShardProblem
 from eqsat.model.tensor import TensorType
 from eqsat.ops.mesh.collectives import MeshMachine, conversion
 from eqsat.ops.mesh.permits import Permits
@@ -25,8 +26,113 @@ from eqsat.ops.mesh.strategies import Strategy, strategies
 
 # of a place between op and holder, or holder and reader: what may become of the value there
 KEPT, UNSENT, SENT = "kept", "unsent", "sent"
+UNIT_PS = 1_000  # of costs: what is shorter decides nothing
 # movements that leave no more than they take: converted behind them, less is sent
 _CARRIED = ("reshape", "transpose", "result", "slice")
+
+
+@dataclass(frozen=True, eq=False)
+class PairTable:
+    """Row per strategy of the first node, column per strategy of the second.
+
+    Rows and columns that are alike are stated once: `rows[s]` is the line of strategy s.
+    """
+
+    rows: Sequence[int]
+    columns: Sequence[int]
+    costs: Sequence[Sequence[int]]
+    usages: Sequence[Sequence[int]]
+
+    @cached_property
+    def pairs(self) -> list[tuple[int, int]]:
+        """Lines that are allowed together."""
+        lines = enumerate(self.costs)
+        return [(r, c) for r, line in lines for c, cost in enumerate(line) if cost < FORBIDDEN]
+
+    @cached_property
+    def uses(self) -> bool:
+        return any(self.usages[r][c] for r, c in self.pairs)
+
+    @cached_property
+    def flat(self) -> list[int]:
+        """Costs of a `ShardEdge`."""
+        return np.array(self.costs)[np.ix_(self.rows, self.columns)].ravel().tolist()
+
+    @cached_property
+    def to_ends(self) -> tuple[list[int], list[int]]:
+        """Costs of the edges from the node of its pairs to both of its ends."""
+        first, second = zip(*self.pairs, strict=True)
+        return _matching(first, self.rows), _matching(second, self.columns)
+
+
+def _matching(own: Sequence[int], other: Sequence[int]) -> list[int]:
+    """A `ShardEdge` between nodes whose strategies have these lines: both have the same one."""
+    differ = np.array(own)[:, None] != np.array(other)
+    return (differ * FORBIDDEN).ravel().tolist()
+
+
+class SpreadChoice:
+    """What is chosen, as a problem of `eqsat shard`; first all nodes are stated, then all edges.
+
+    A pair of strategies that holds something is a node of its own, with an edge to each of the two
+    that allows what it pairs: so all that uses memory is a node. Nodes of one group are equal,
+    by an edge.
+
+    spare: bytes of each step but the last, `steps` - 1, that lie in another memory.
+    """
+
+    def __init__(self, steps: int, spare: int = 0):
+        self.steps, self.spare = steps, spare
+        self.nodes: list[ShardNode] = []
+        self.edges: list[ShardEdge] = []
+        self.group: list[int] = []
+        self._tables: list[tuple[int, int, PairTable]] = []
+        self._alike: dict[tuple[int, int, int], int] = {}
+
+    def add_node(self, node: ShardNode, like: int | None = None) -> int:
+        """Its number; it takes the strategy of `like`."""
+        number = len(self.nodes)
+        self.nodes.append(node)
+        self.group.append(number if like is None else like)
+        if self.group[-1] != number:
+            every = range(len(node.costs))
+            self.edges.append(ShardEdge(self.group[-1], number, _matching(every, every)))
+        return number
+
+    def add_edge(self, first: int, second: int, table: PairTable, lower: int, upper: int) -> None:
+        """What two nodes cost together, and hold in steps lower <= t < upper."""
+        if not table.uses:
+            self.edges.append(ShardEdge(first, second, table.flat))
+            return
+        costs = tuple(table.costs[r][c] for r, c in table.pairs)
+        usages = tuple(table.usages[r][c] for r, c in table.pairs)
+        key = self.group[first], self.group[second], id(table)
+        number = self.add_node(ShardNode(costs, usages, lower, upper), self._alike.get(key))
+        self._alike.setdefault(key, number)
+        self._tables.append((first, second, table))
+        if self.group[number] == number:
+            for end, matching in zip((first, second), table.to_ends, strict=True):
+                self.edges.append(ShardEdge(number, end, matching))
+
+    def problem(self, limit: int | None) -> ShardProblem:
+        """Within so many bytes: spare ones are part of the limit, and used in the last step."""
+        most = sum(max(n.usages) for n in self.nodes) if limit is None else limit
+        spare = ShardNode((0,), (self.spare,), self.steps - 1, self.steps)
+        return ShardProblem((*self.nodes, spare), self.edges, most + self.spare)
+
+    def completed(self, chosen: Sequence[int]) -> tuple[int, ...]:
+        """Strategies of all nodes of the problem, from those of the nodes; none if not allowed."""
+        found = list(chosen)
+        for first, second, table in self._tables:
+            pair = table.rows[chosen[first]], table.columns[chosen[second]]
+            if pair not in table.pairs:
+                return ()
+            found.append(table.pairs.index(pair))
+        return (*found, 0)
+
+    def peak(self, strategies: Sequence[int]) -> int:
+        """Bytes at the worst step."""
+        return self.problem(0).most_used(strategies)[0] - self.spare
 
 
 @dataclass(frozen=True)
@@ -177,31 +283,33 @@ class Spreads:
         keys = [("op", m) for m in self.ops] + [("held", v) for v in (*self.leaves, *self.ops)]
         return {key: i for i, key in enumerate(keys)}
 
+    @cached_property
     def choice(self) -> SpreadChoice:
-        """The whole problem."""
-        nodes = [self._op(m) for m in self.ops]
-        nodes += [self._holder(v) for v in (*self.leaves, *self.ops)]
-        edges = [self._behind(m) for m in self.ops]
-        edges += [self._before(v, m) for v, ms in self.readers.items() for m in ms]
-        edges += [self._chain(a, r) for a, r in self.chained]
-        return SpreadChoice(nodes, edges, self.steps + 1, self._groups(), self._spare)
+        """The whole problem, its costs in units of UNIT_PS."""
+        found = SpreadChoice(self.steps + 1, self._spare)
+        first: dict[object, int] = {}
+        for number, (kind, v) in enumerate(self.place):
+            node = self._op(v) if kind == "op" else self._holder(v)
+            like = number
+            if self.alike is not None:
+                size = len(self.strategies[v]) if kind == "op" else self.held[v]
+                like = first.setdefault((kind, self.alike[v], size), number)
+            found.add_node(node, like)
+        for m in self.ops:
+            self._behind(found, m)
+        for v, readers in self.readers.items():
+            for m in readers:
+                self._before(found, v, m)
+        for a, r in self.chained:
+            self._chain(found, a, r)
+        return found
 
     @cached_property
     def _spare(self) -> int:
         """Bytes of a memory in which compilers keep temporaries."""
         return sum(m.size_bytes for m in self.works.target.memory[:-1] if m.temporaries)
 
-    def _groups(self) -> tuple[int, ...]:
-        if self.alike is None:
-            return ()
-        first: dict[tuple[str, int, int], int] = {}
-        found = []
-        for (kind, v), i in self.place.items():
-            size = len(self.strategies[v]) if kind == "op" else hash(self.held[v])
-            found.append(first.setdefault((kind, self.alike[v], size), i))
-        return tuple(found)
-
-    def _op(self, m: int) -> ChoiceNode:
+    def _op(self, m: int) -> ShardNode:
         """What it takes, with the panels that it gathers, and what those hold."""
         known: dict[tuple[object, ...], int] = {}
         costs, held = [], []
@@ -211,22 +319,22 @@ class Spreads:
                 known[key] = self.works.time_ps(m, s)
             streams = self.works.streams(m, s, self.machine)
             sent = s.panels * sum(step.time_ps for each in streams for step in each.steps)
-            costs.append(known[key] + sent)
+            costs.append(round((known[key] + sent) / UNIT_PS))
             held.append(self.works.panel_bytes(m, s))
         step = self.made_at[m]
-        return ChoiceNode(tuple(costs), tuple(held), step, step + 1)
+        return ShardNode(tuple(costs), tuple(held), step, step + 1)
 
-    def _holder(self, v: int) -> ChoiceNode:
+    def _holder(self, v: int) -> ShardNode:
         life, spreads = self.lives[v], self.held[v]
         nbytes = [self.bytes(v, s) if life.is_buffer else 0 for s in spreads]
-        return ChoiceNode((0,) * len(spreads), tuple(nbytes), life.lower, life.upper)
+        return ShardNode((0,) * len(spreads), tuple(nbytes), life.lower, life.upper)
 
     def bytes(self, v: int, spread: Spread) -> int:
         """Of all results of an op on one device."""
         types = self.program.nodes[v].types
         return sum(self.works.local_bytes(t, spread) for t in types)
 
-    def _behind(self, m: int) -> ChoiceEdge:
+    def _behind(self, choice: SpreadChoice, m: int) -> None:
         """What is converted lies beside what its op made, in the step that makes it; inside of a
         dispatch it has to be in memory besides, as long as it is read.
 
@@ -240,12 +348,12 @@ class Spreads:
         table = self._table(m, made, self.held[m], mode, in_memory=life.is_buffer)
         lower = self.made_at[m] if life.is_buffer else life.lower
         upper = lower + 1 if life.is_buffer else life.upper
-        return self._edge("op", m, "held", m, table, lower, upper)
+        choice.add_edge(self.place["op", m], self.place["held", m], table, lower, upper)
 
     def _mode(self, v: int, reader: int) -> str:
         return UNSENT if (v, reader) in self.barred else SENT
 
-    def _before(self, v: int, m: int) -> ChoiceEdge:
+    def _before(self, choice: SpreadChoice, v: int, m: int) -> None:
         """What has one reader is converted behind its op."""
         at = self.program.nodes[m].operands.index(v)
         reads = [s.reads[at] for s in self.strategies[m]]
@@ -254,12 +362,7 @@ class Spreads:
         mode = KEPT if is_kept else self._mode(v, m)
         table = self._table(v, self.held[v], reads, mode, in_memory=False)
         step = self.made_at[m]
-        return self._edge("held", v, "op", m, table, step, step + 1)
-
-    def _edge(
-        self, a: str, v: int, b: str, m: int, table: PairTable, lower: int, upper: int
-    ) -> ChoiceEdge:
-        return ChoiceEdge(self.place[a, v], self.place[b, m], table, lower, upper)
+        choice.add_edge(self.place["held", v], self.place["op", m], table, step, step + 1)
 
     def _table(
         self,
@@ -271,26 +374,21 @@ class Spreads:
         in_memory: bool,
     ) -> PairTable:
         """Conversions of a value; in_memory: its origin lies in memory, too."""
-        rows, columns = list(dict.fromkeys(origins)), list(dict.fromkeys(results))
-        size = self.bytes(v, self.mesh.whole)
-        allowed = self.permitted.allowed(v)
-        key = (self.type(v), size, tuple(rows), tuple(columns), mode, in_memory, allowed)
-        lines = (
-            tuple(rows.index(s) for s in origins),
-            tuple(columns.index(s) for s in results),
-        )
-        entries = self._entries.get(key)
-        if entries is None:
+        whole = self.bytes(v, self.mesh.whole)
+        key = (
+            self.type(v), whole, tuple(origins), tuple(results), mode, in_memory,
+            self.permitted.allowed(v),
+        )  # fmt: skip
+        if key not in self._tables:
+            rows, columns = list(dict.fromkeys(origins)), list(dict.fromkeys(results))
             pairs = [[self._pair(v, a, b, mode, in_memory) for b in columns] for a in rows]
-            entries = self._entries[key] = (
-                tuple(tuple(c for c, _ in line) for line in pairs),
-                tuple(tuple(u for _, u in line) for line in pairs),
+            self._tables[key] = PairTable(
+                [rows.index(s) for s in origins],
+                [columns.index(s) for s in results],
+                [[cost for cost, _ in line] for line in pairs],
+                [[usage for _, usage in line] for line in pairs],
             )
-        return self._tables.setdefault((key, lines), PairTable(*lines, *entries))
-
-    @cached_property
-    def _entries(self) -> dict[object, tuple[tuple[tuple[int, ...], ...], ...]]:
-        return {}
+        return self._tables[key]
 
     @cached_property
     def _tables(self) -> dict[object, PairTable]:
@@ -302,7 +400,7 @@ class Spreads:
         steps = self.conversion(v, a, b)
         if steps is None:
             return FORBIDDEN, 0
-        cost = sum(s.time_ps for s in steps)
+        cost = round(sum(s.time_ps for s in steps) / UNIT_PS)
         if all(s.kind == SLICE for s in steps):
             return cost, 0  # read where it lies
         if mode == UNSENT:
@@ -313,10 +411,9 @@ class Spreads:
         """The cheapest conversion of a value that rules permit; None if there is none."""
         return conversion(a, b, self.type(v), self.machine, self.permitted.allowed(v))
 
-    def _chain(self, argument: int, result: int) -> ChoiceEdge:
+    def _chain(self, choice: SpreadChoice, argument: int, result: int) -> None:
         """A result leaves as the argument came in."""
         a, b = self.held[argument], self.held[result]
-        lines = tuple(range(len(a))), tuple(range(len(b)))
-        costs = tuple(tuple(0 if s == t else FORBIDDEN for t in b) for s in a)
-        table = PairTable(*lines, costs, tuple((0,) * len(b) for _ in a))
-        return self._edge("held", argument, "held", result, table, 0, 0)
+        costs = [[0 if s == t else FORBIDDEN for t in b] for s in a]
+        table = PairTable(range(len(a)), range(len(b)), costs, [[0] * len(b)] * len(a))
+        choice.add_edge(self.place["held", argument], self.place["held", result], table, 0, 0)

@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from eqsat.extract.dag.acyclic import Arc, eliminate, inner_arcs
-from eqsat.extract.dag.components import strong_components, successors
-from eqsat.extract.dag.problem import Derivation, Reduced, Selection, dag_cost, reached
-from eqsat.extract.portfolio import set_limits, set_workers
+from eqsat.dag.acyclic import Arc, eliminate, inner_arcs
+from eqsat.dag.components import strong_components, successors
+from eqsat.dag.problem import Derivation, Reduced, Selection, dag_cost, reached
+from eqsat.model.portfolio import set_limits, set_workers
 from eqsat.model.stopping import Stop
 
 FINEST = 2**40  # parts of the known answer's cost: finer ones are rounded down

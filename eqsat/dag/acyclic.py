@@ -11,7 +11,7 @@ import heapq
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from eqsat.extract.dag.problem import Derivation
+from eqsat.dag.problem import Derivation
 
 Arc = tuple[int, int]
 
