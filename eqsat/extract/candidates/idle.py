@@ -102,7 +102,9 @@ class Idle:
 
     def _op(self, node: int) -> Hashable:
         space, n = self.pool.space, self.pool.space.egraph.nodes[node]
-        bodies = n.attr.yields if isinstance(n.attr, Generic) else n.attr
+        bodies: Hashable = n.attr.yields if isinstance(n.attr, Generic) else n.attr
+        if n.op in ("slice", "concat", "pad"):  # where in a layout tells nothing of the values
+            bodies = None
         reads = {
             space.value[c]
             for c, b in zip(n.children, space.operands[node], strict=True)
