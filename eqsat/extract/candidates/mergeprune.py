@@ -1,18 +1,18 @@
 """Merges that another merge dominates, found before any of them is made.
 
-A merge of two parts has the members, reads and exclusive numbers of both, each once. It dominates
-another one that writes the same and computes the same values if it reads and holds no more, shows
-all that others may want of what the other one shows, and takes no longer, whatever is written
-besides. The last is certain where its arithmetic hides behind its traffic: then its time is traffic
-and a launch, and the other's is no less. It reads no more, so it has room for as many results; it
-holds no more, so it owes no more; and without a contraction or reduction nothing crowds it. So
-every option of the other one is dominated by one of its own (`dominance`), and no answer misses it.
+A merge of two parts has the members, reads and exclusive numbers of both, each once, and its price
+is the sum of theirs: what both parts read is read once, and what both compute runs as often as in
+the part where it runs more often. It dominates another merge that writes the same and computes the
+same values if it reads and holds no more, shows all that others may want of what the other one
+shows, and takes no longer in traffic, in arithmetic and in conversions, so whatever is written
+besides. So every option of the other one is dominated by one of its own (`dominance`), and no
+answer misses it. Not asked where a merge may still be refused, or its price is no such sum.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -24,8 +24,9 @@ from eqsat.extract.ragged import Ints, Ragged, contains, distinct, numbered_sets
 from eqsat.extract.solve.linear import OTHERS, OWN, moved_bytes, tie
 from eqsat.model.control import Control
 
-UNKNOWN = -1  # arithmetic that is not known to hide behind traffic
-KINDS = ("elementwise", "conversion", "move", "leaf")  # of nodes whose prices add up
+KINDS = ("elementwise", "reduction", "contraction", "conversion", "move", "leaf", "view")
+PARTS_OF_PS = 1 << 10  # arithmetic is compared to such a part of a picosecond
+MOST = 1 << 58  # such parts of an op: of larger sums arrays have no room
 
 
 class _Merges(NamedTuple):
@@ -36,39 +37,56 @@ class _Merges(NamedTuple):
     reads: Ragged  # buffers
     held: Ragged  # exclusive numbers
     shown: Ragged  # inner buffers that may be written besides
-    traffic_ps: Ints
-    cost_ps: Ints  # with what is laid out anew
+    costs: Ints  # [merges, 3]: traffic, arithmetic, what is laid out anew
     ties: Ints
     ops: Ints
 
-    def take(self, rows: Ints) -> _Merges:
-        return _Merges(
-            self.writes.take(rows),
-            self.computes.take(rows),
-            self.reads.take(rows),
-            self.held.take(rows),
-            self.shown.take(rows),
-            self.traffic_ps[rows],
-            self.cost_ps[rows],
-            self.ties[rows],
-            self.ops[rows],
-        )
+
+class _Work(NamedTuple):
+    """Per part its busy ops, and what each takes there."""
+
+    places: Ragged
+    op: Ints
+    work: Ints
+
+    @classmethod
+    def of(cls, parts: Sequence[Mapping[int, int]]) -> Self:
+        ops = Ragged.of([tuple(p) for p in parts])
+        work = np.array([w for p in parts for w in p.values()], dtype=np.int64)
+        return cls(Ragged(ops.start, np.arange(len(ops.index))), ops.index, work)
+
+    def of_both(self, one: Ints, two: Ints) -> Ints:
+        """Per pair of parts: the sum over ops, of those that both have the larger one."""
+        there = self.places.take(one).joined(self.places.take(two))
+        rows, op, work = there.rows, self.op[there.index], self.work[there.index]
+        order = np.lexsort((work, op, rows))
+        rows, op, work = rows[order], op[order], work[order]
+        last = np.ones(len(rows), dtype=bool)
+        last[:-1] = (rows[1:] != rows[:-1]) | (op[1:] != op[:-1])
+        return Ragged.grouped(rows[last], work[last], len(one)).sums(work[last])
 
 
 class MergePrune:
     """Asked about pairs of these parts, of a target that prices by a roofline."""
 
     def __init__(self, pool: Pool, costs: Costs, parts: Sequence[MergePart]):
-        self.space, self.costs = pool.space, costs
+        self.space, self.costs, self.legality = pool.space, costs, pool.legality
         space, found = pool.space, [p.candidate for p in parts]
         buffer, exclusive = space.buffer, pool.legality.exclusive
         self._reads = Ragged.of([frozenset([buffer[r] for r in c.reads]) for c in found])
         self._held = Ragged.of([exclusive(c.members) for c in found])
         self._shown = Ragged.of([frozenset([buffer[e] for e in c.exposable]) for c in found])
         self._computes = Ragged.of([space.computes(p.ops) for p in parts])
-        self._ops = Ragged.of([p.ops for p in parts])
+        self._ops = Ragged.of([sorted(p.ops) for p in parts])
         self._sink = np.array([buffer[c.writes[0]] for c in found], dtype=np.int64)
-        self._compute_ps = np.array([self._most_ps(c.members) for c in found], dtype=np.int64)
+        self._is_sum = np.array([self._adds_up(p) for p in parts], dtype=bool)
+        both = zip(parts, self._is_sum.tolist(), strict=True)
+        works = [self._work(p) if is_sum else {} for p, is_sum in both]
+        self._busy = _Work.of(works)
+        calls = [{m: w for m, w in work.items() if m in costs.calls} for work in works]
+        self._calls = _Work.of(calls)
+        handed = [costs.handed(c.members) for c in found]
+        self._handed = Ragged.of([frozenset(h) for h in handed])
         nodes, graph = space.egraph.nodes, space.egraph
         self._class_ps = np.array(costs.class_ps, dtype=np.int64)
         self._moved_ps = np.array(costs.relayout_ps, dtype=np.int64)
@@ -81,32 +99,35 @@ class MergePrune:
         known = pool.asked <= {*OWN, *OTHERS} and not pool.keeps_all
         return known and not costs.target.is_planned
 
-    def _most_ps(self, members: Iterable[int]) -> int:
-        """Arithmetic of a part at the most, in any merge; UNKNOWN where prices do not add up.
+    def _adds_up(self, part: MergePart) -> bool:
+        """Whether its prices add up, and whoever is found as its pair makes a dispatch with it."""
+        space, costs, legality = self.space, self.costs, self.legality
+        fusion, members = legality.fusion, part.candidate.members
+        has_limits = legality.target.pipelines or fusion.output_reductions or fusion.staged
+        if has_limits and any(map(legality.is_root, part.ops)):
+            return False
+        if any(space.kinds[m] not in KINDS for m in members):
+            return False
+        if any(isinstance(space.egraph.nodes[m].attr, Control) for m in members):
+            return False
+        handed = costs.handed(members).items()
+        if any(costs.class_ps[b] != ps for b, ps in handed):
+            return False  # seen in a layout of other bytes
+        return costs.gathered.gathers.isdisjoint(members)
 
-        No body runs more often than the largest of the part: what a part computes inside is read
-        by its own members alone, or by those that both parts have.
-        """
-        space, costs, members = self.space, self.costs, tuple(members)
-        for m in members:
-            attr = space.egraph.nodes[m].attr
-            if space.kinds[m] not in KINDS or isinstance(attr, Control):
-                return UNKNOWN
-        if not costs.gathered.gathers.isdisjoint(members):
-            return UNKNOWN
-        runs = max(costs.iterations[m] for m in members)
-        return sum(int(costs.compute_ps(m, runs)) + 1 for m in members)
+    def _work(self, part: MergePart) -> dict[int, int]:
+        """Arithmetic per op, run as often as here."""
+        costs, runs = self.costs, self.costs.runs(part.candidate.members)
+        every = {m: round(costs.compute_ps(m, runs[m]) * PARTS_OF_PS) for m in part.ops}
+        return {m: min(work, MOST) for m, work in every.items() if work}
 
     def leaders(self, one: Ints, two: Ints) -> Ints:
         """Per pair of parts: the pair whose merge dominates theirs, or itself. Leaders stay."""
-        found, most = np.arange(len(one)), self._compute_ps
-        rows = np.flatnonzero((most[one] != UNKNOWN) & (most[two] != UNKNOWN))
+        found = np.arange(len(one))
+        rows = np.flatnonzero(self._is_sum[one] & self._is_sum[two])
         if len(rows) < 2:
             return found
-        merges = self._merged(one[rows], two[rows])
-        hides = np.flatnonzero(most[one[rows]] + most[two[rows]] < merges.traffic_ps)
-        rows, merges = rows[hides], merges.take(hides)
-        for gone, leader in self._dominated(merges):
+        for gone, leader in self._dominated(self._merged(one[rows], two[rows])):
             found[rows[gone]] = rows[leader]
         return found
 
@@ -114,9 +135,14 @@ class MergePrune:
         def both(of: Ragged) -> Ragged:
             return of.take(one).joined(of.take(two)).distinct()
 
-        reads, ops = both(self._reads), both(self._ops)
-        traffic = reads.sums(self._class_ps[reads.index])
+        reads, ops, handed = both(self._reads), both(self._ops), both(self._handed)
+        handed_ps = handed.sums(self._class_ps[handed.index])
+        traffic = reads.sums(self._class_ps[reads.index]) + 2 * handed_ps
         traffic += self._class_ps[self._sink[one]] + self._class_ps[self._sink[two]]
+        busy, called = self._busy.of_both(one, two), self._calls.of_both(one, two)
+        waits = called + handed_ps * PARTS_OF_PS  # what is handed on hides behind nothing else
+        busy = np.where(handed_ps > 0, np.maximum(busy, waits), busy)
+        moved = ops.sums(self._moved_ps[ops.index])
         sinks = np.stack([self._sink[one], self._sink[two]], axis=1).reshape(-1)
         return _Merges(
             Ragged(np.arange(0, 2 * len(one) + 1, 2), sinks).distinct(),
@@ -124,8 +150,7 @@ class MergePrune:
             reads,
             both(self._held),
             both(self._shown),
-            traffic,
-            traffic + ops.sums(self._moved_ps[ops.index]),
+            np.stack([traffic, busy, moved], axis=1),
             ops.sums(self._ties[ops.index]),
             ops.counts,
         )
@@ -137,10 +162,10 @@ class MergePrune:
         bucket = numbered_sets(what)
         hidden = self._hidden(merges, bucket)
         needs = merges.reads.counts + merges.held.counts + hidden.counts
-        order = np.lexsort((merges.ops, needs, merges.ties, merges.cost_ps, bucket))
+        by_cost = (merges.ties, *merges.costs.T)
+        order = np.lexsort((merges.ops, needs, *by_cost, bucket))
         sides = [r.take(order) for r in (merges.reads, merges.held, hidden)]
-        costs = merges.cost_ps[order, None]
-        looked = Looked(bucket[order], bits_of(sides, bucket[order]), costs)
+        looked = Looked(bucket[order], bits_of(sides, bucket[order]), merges.costs[order])
         for _, gone, leader in looked.at():
             yield order[gone], order[leader]
 
