@@ -9,11 +9,11 @@ from itertools import combinations
 from operator import le
 
 from eqsat.extract.candidates.dominance import OTHERS
-from eqsat.extract.candidates.groups import Candidate
 from eqsat.extract.candidates.space import Moment
 from eqsat.extract.candidates.timetable import BEGIN
 from eqsat.extract.candidates.variants import EXTRAS, Variant, Variants, group_of
 from eqsat.extract.dispatch.prices import UNASKED
+from eqsat.extract.groups.grow import Candidate
 from eqsat.extract.solve.linear import Dispatches, RelayoutBytes, Ties, Time, added, kernels
 from eqsat.model.deadline import tick
 

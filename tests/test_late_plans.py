@@ -9,14 +9,14 @@ from functools import cache
 import numpy as np
 import pytest
 
-from eqsat.extract.candidates.enumeration import enumerated
 from eqsat.extract.candidates.freeoptions import FreeOptions
-from eqsat.extract.candidates.groups import Candidate
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.candidates.variants import Variants
 from eqsat.extract.dispatch.legality import Legality
 from eqsat.extract.dispatch.prices import UNASKED, Costs
+from eqsat.extract.groups.enumeration import enumerated
+from eqsat.extract.groups.grow import Candidate
 from eqsat.extract.lateplans import LEAST, with_late_plans
 from eqsat.extract.ragged import Ints
 from eqsat.extract.solve.freerows import free_relaxation

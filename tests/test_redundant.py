@@ -7,13 +7,13 @@ from collections.abc import Hashable
 import pytest
 
 import eqsat
-from eqsat.extract.candidates.enumeration import enumerated
 from eqsat.extract.candidates.freeoptions import FreeOptions
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.candidates.variants import Variants
 from eqsat.extract.dispatch.legality import Legality
 from eqsat.extract.dispatch.prices import Costs
+from eqsat.extract.groups.enumeration import enumerated
 from eqsat.extract.solve.linear import TIE_BREAK, linear_goals
 from eqsat.lang.rulesets import load_rulesets
 from eqsat.lang.targets import load_target

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import cache
 
 from eqsat.extract.candidates.cover import served_by
-from eqsat.extract.candidates.enumeration import enumerated
 from eqsat.extract.candidates.free import free_problem, unordered
 from eqsat.extract.candidates.freeoptions import FreeOptions
 from eqsat.extract.candidates.pool import Pool
@@ -13,6 +12,7 @@ from eqsat.extract.candidates.space import Space
 from eqsat.extract.candidates.variants import Variants
 from eqsat.extract.dispatch.legality import Legality
 from eqsat.extract.dispatch.prices import Costs
+from eqsat.extract.groups.enumeration import enumerated
 from eqsat.extract.solve.linear import OWN
 from eqsat.extract.survivors import narrowed
 from eqsat.lang.programs import parse_program

@@ -7,13 +7,13 @@ from functools import cache
 
 import pytest
 
-from eqsat.extract.candidates.enumeration import enumerated
 from eqsat.extract.candidates.free import free_problem, unordered
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.candidates.variants import Variants
 from eqsat.extract.dispatch.legality import Legality
 from eqsat.extract.dispatch.prices import Costs
+from eqsat.extract.groups.enumeration import enumerated
 from eqsat.extract.solve.goals import Search
 from eqsat.extract.solve.linear import OWN
 from eqsat.extract.solve.objective import Objective

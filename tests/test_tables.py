@@ -12,7 +12,6 @@ from tabulated import tabulated
 
 from eqsat.extract.candidates import dominance
 from eqsat.extract.candidates.dominance import undominated
-from eqsat.extract.candidates.enumeration import enumerated
 from eqsat.extract.candidates.free import unordered
 from eqsat.extract.candidates.freeoptions import FreeOptions
 from eqsat.extract.candidates.plantimes import with_plan_times
@@ -22,6 +21,7 @@ from eqsat.extract.candidates.table import OptionTable
 from eqsat.extract.candidates.variants import Variant, Variants
 from eqsat.extract.dispatch.legality import Legality
 from eqsat.extract.dispatch.prices import Costs
+from eqsat.extract.groups.enumeration import enumerated
 from eqsat.extract.ragged import Ragged, distinct
 from eqsat.extract.solve.freerows import free_relaxation
 from eqsat.extract.solve.linear import linear_goals

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 
 from eqsat.extract.blocks import Rolled
 from eqsat.extract.candidates.assemble import Assembly, Choices, choices
-from eqsat.extract.candidates.groups import Candidate
 from eqsat.extract.candidates.life import small_bytes
 from eqsat.extract.candidates.packing import packing
 from eqsat.extract.candidates.pool import Pool
@@ -18,6 +17,7 @@ from eqsat.extract.check import check
 from eqsat.extract.dispatch.floors import floors
 from eqsat.extract.dispatch.legality import Legality
 from eqsat.extract.dispatch.prices import Costs
+from eqsat.extract.groups.grow import Candidate
 from eqsat.extract.joint import with_best_order, within_budget
 from eqsat.extract.narrow import narrow
 from eqsat.extract.ordered import SearchLimits, Sequenced, greedily, under

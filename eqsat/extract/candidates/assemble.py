@@ -8,9 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from eqsat.extract.candidates.alloptions import placed
-from eqsat.extract.candidates.enumeration import enumerated
 from eqsat.extract.candidates.free import covers_of, free_problem, problem_of
-from eqsat.extract.candidates.groups import Candidate
 from eqsat.extract.candidates.plantimes import LARGEST
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
@@ -18,6 +16,8 @@ from eqsat.extract.candidates.timetable import Timetable, answer_timetable, prog
 from eqsat.extract.candidates.variants import Variant, Variants, group_of
 from eqsat.extract.dispatch.legality import Legality
 from eqsat.extract.dispatch.prices import Costs
+from eqsat.extract.groups.enumeration import enumerated
+from eqsat.extract.groups.grow import Candidate
 from eqsat.extract.solve.anyorder import AnyOrder
 from eqsat.extract.solve.linear import OWN
 from eqsat.extract.solve.presolve import presolve

@@ -10,12 +10,12 @@ import numpy as np
 
 from eqsat.extract.candidates.dominance import undominated
 from eqsat.extract.candidates.free import counted_bytes, fixed_bytes
-from eqsat.extract.candidates.inblocks import in_either, mirrored, option_images
 from eqsat.extract.candidates.plantimes import with_plan_times
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.candidates.table import OptionTable
 from eqsat.extract.candidates.tabulate import option_table
 from eqsat.extract.candidates.variants import Variant, Variants
+from eqsat.extract.groups.inblocks import in_either, mirrored, option_images
 from eqsat.extract.ragged import Ints, Mask, Ragged, counted
 from eqsat.extract.solve.freetable import BlockTable, FreeTable, presolved
 from eqsat.extract.solve.relax import Relaxation

@@ -12,7 +12,6 @@ import numpy as np
 
 from eqsat.extract.blocks import NOWHERE
 from eqsat.extract.candidates.dominance import undominated
-from eqsat.extract.candidates.inblocks import mirrored, option_images
 from eqsat.extract.candidates.listed import CandidateTable, Listed
 from eqsat.extract.candidates.plantimes import asked_ps, with_plan_times
 from eqsat.extract.candidates.samekernel import one_of_each_kernel
@@ -21,6 +20,7 @@ from eqsat.extract.candidates.table import OptionTable
 from eqsat.extract.candidates.variants import EXTRAS, Variants, group_of
 from eqsat.extract.dispatch.planfloors import PlanFloors
 from eqsat.extract.dispatch.prices import UNASKED
+from eqsat.extract.groups.inblocks import mirrored, option_images
 from eqsat.extract.ragged import Ints, Mask, Ragged, contains, counted, distinct
 from eqsat.extract.solve.linear import Dispatches, RelayoutBytes, Ties, Time, added, kernels
 from eqsat.model.deadline import tick

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from eqsat.extract.candidates.groups import Candidate
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Moment, Space
 from eqsat.extract.dispatch.prices import Costs
+from eqsat.extract.groups.grow import Candidate
 from eqsat.extract.solve.linear import moved_bytes, tie
 from eqsat.model.control import Control
 from eqsat.model.goal import Goal

@@ -23,7 +23,7 @@ from eqsat.model.selection import Group
 from eqsat.model.tensor import DTYPES
 
 if TYPE_CHECKING:
-    from eqsat.extract.candidates.groups import Candidate
+    from eqsat.extract.groups.grow import Candidate
 
 UNASKED = -1  # instead of a time that only the plan of a dispatch tells
 

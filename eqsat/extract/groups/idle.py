@@ -5,7 +5,8 @@ one in the program's own layouts: compute every group from the values it reads, 
 That takes no conversion inside, so no more members; no more bytes, as no layout is smaller; and no
 more arithmetic, as the ops are no slower. What a dispatch writes is read as it is written. So a
 layout is *idle* unless it is the program's own, is there from the start, a result asks for it, it
-has fewer bytes, or an op has no node without it, or a slower one.
+has fewer bytes, or an op has no node without it, or a slower one. Ops are told by the values they
+read and make. Of nodes that are all in other layouts the nearest ones stay.
 
 Two parts of a dispatch that share nothing but a conversion share, in own layouts, what that one
 read. So `converts_for_free` asks that `siblings` makes these one dispatch, too, by the same limits,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from eqsat.extract.candidates.pool import Pool
 
 GOALS = frozenset({"time", "dispatches", *ASKED, *OTHERS})  # a plug-in goal may look at layouts
+PLACED = ("slice", "concat", "pad")  # their attributes are places in a layout; gathers have prices
 Producers = dict[int, tuple[int, ...]]  # per buffer: nodes that compute it
 
 
@@ -103,7 +105,7 @@ class Idle:
     def _op(self, node: int) -> Hashable:
         space, n = self.pool.space, self.pool.space.egraph.nodes[node]
         bodies: Hashable = n.attr.yields if isinstance(n.attr, Generic) else n.attr
-        if n.op in ("slice", "concat", "pad"):  # where in a layout tells nothing of the values
+        if n.op in PLACED:
             bodies = None
         reads = {
             space.value[c]

@@ -17,9 +17,9 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from eqsat.extract.candidates.dominance import Looked, bits_of
-from eqsat.extract.candidates.pairs import MergePart
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.dispatch.prices import Costs
+from eqsat.extract.groups.pairs import MergePart
 from eqsat.extract.ragged import Ints, Ragged, contains, distinct, numbered_sets
 from eqsat.extract.solve.linear import OTHERS, OWN, moved_bytes, tie
 from eqsat.model.control import Control
