@@ -18,7 +18,6 @@ a heuristic: plans see strides, so the one of fewest conversions may have the sl
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -164,10 +163,10 @@ class Borders(Checks):
         """Whether what a group reads may still be computed inside, in a template."""
         if self._is_planned or state.members < self.most:
             return False
-        return all([self._in_templates[n] for n in state.inside.values()])
+        return all([self.in_templates[n] for n in state.inside.values()])
 
     @cached_property
-    def _in_templates(self) -> tuple[bool, ...]:
+    def in_templates(self) -> tuple[bool, ...]:
         """Per node: whether a template may have it inside."""
         legality, kinds = self.legality, self.space.kinds
         return tuple(
@@ -350,11 +349,7 @@ class Borders(Checks):
     def _others(self, value: int, computed: Numbers) -> int:
         """How many other values need one outside, and results of the program (see `variants`)."""
         users = self.space.consumers.get(value, _NOBODY) - computed - {-1}
-        return len(users) + self._wanted.get(value, 0)
-
-    @cached_property
-    def _wanted(self) -> Counter[int]:
-        return Counter([self.space.value[r] for r in self.space.roots])
+        return len(users) + self.space.wanted.get(value, 0)
 
     # ---- of whole groups one of each kernel -----------------------------------------------------
     def one_of_each(self, states: Iterable[Grown]) -> list[Grown]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from eqsat.extract.candidates.pool import Pool
@@ -37,9 +37,10 @@ class Enumerated:
 def enumerated(pool: Pool, costs: Costs, known: Sequence[Candidate] = ()) -> Enumerated:
     """Every candidate, or what there was time for.
 
-    `known` are candidates of the input program, which stay among them. Without them there is no
-    answer, so at least the dispatches of one op each are found then, whatever it takes; with
-    them OutOfTime means that not even that much could be found.
+    `known` are candidates of the input program, which stay among them; if none are known, they are
+    looked for after all others. Without them there is no answer, so at least the dispatches of one
+    op each are found then, whatever it takes; with them OutOfTime means that not even that much
+    could be found.
     """
     work = _Enumeration(pool, costs)
     if known:
@@ -58,6 +59,9 @@ def enumerated(pool: Pool, costs: Costs, known: Sequence[Candidate] = ()) -> Enu
         left = [c for c in found if not waits(computes(c.members), c.reads)]
     found = with_images(pool.space, left + merged)
     cuts = _cuts(work, refused)
+    if not (known or pool.input_only or pool.only):
+        with suppress(OutOfTime):
+            known = enumerated(replace(pool, input_only=True), costs).candidates
     there = {(c.members, c.reads, c.writes) for c in found}
     found += [c for c in known if (c.members, c.reads, c.writes) not in there]
     crowded = {r.what: r for r in pool.legality.all_crowded}.values()

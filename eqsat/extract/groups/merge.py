@@ -41,25 +41,7 @@ class Merger(DevicePool):
         ops = frozenset(m for m in c.members if space.is_op[m])
         touched = frozenset(space.buffer[r] for r in (*c.reads, *c.writes))
         value = space.value[c.writes[0]]
-        return MergePart(c, frozenset(c.members), ops, makers, touched, value, self._readers(c))
-
-    def _readers(self, c: Candidate) -> dict[int, tuple[int, int]]:
-        """Per buffer read, also through a relaxed view: the first op (or fill) and operand."""
-        space, nodes = self.space, self.space.egraph.nodes
-        behind: dict[int, int] = {}
-        for v in c.members:
-            if nodes[v].op == "relax":
-                behind.setdefault(space.result[v], space.operands[v][0])
-        found: dict[int, tuple[int, int]] = {}
-        for m in c.members:
-            if space.kinds[m] != "view":
-                for i, o in enumerate(space.operands[m]):
-                    found.setdefault(o, (m, i))
-                    seen = o
-                    while behind.get(seen, seen) != seen:
-                        seen = behind[seen]
-                        found.setdefault(seen, (m, i))
-        return found
+        return MergePart(c, frozenset(c.members), ops, makers, touched, value)
 
     # ---- all merges of some groups ---------------------------------------------------------------
     def merges(self, grown: Sequence[Candidate]) -> list[Candidate]:
@@ -127,7 +109,8 @@ class Merger(DevicePool):
 
     def _may_be_siblings(self, operand: int, a: MergePart, b: MergePart) -> bool:
         tick()
-        first, second = sorted((a.at[operand], b.at[operand]))
+        readers = self.legality.readers
+        first, second = sorted([readers(p.candidate.members)[operand][0] for p in (a, b)])
         unfused = self.legality.unfused(first, second)
         if unfused is None or unfused[1] is None:
             return True

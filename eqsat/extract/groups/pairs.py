@@ -33,7 +33,6 @@ class MergePart:
     makers: dict[int, int]  # buffer -> the node that computes it; the first if several do
     touched: frozenset[int]  # buffers it reads or writes from outside
     value: int  # that of its result
-    at: dict[int, tuple[int, int]]  # buffer -> the first op that reads it, and as which operand
 
 
 class MergePairs:

@@ -136,14 +136,8 @@ class Templates:
         return state if state is not None and grower.fits(state, sink) else None
 
     def _takes(self, state: Grown) -> bool:
-        may_hold = self._may_hold
+        may_hold = self.grower.in_templates
         return all([may_hold[n] for n in state.inside.values()])
-
-    @cached_property
-    def _may_hold(self) -> tuple[bool, ...]:
-        """Per node: whether a template may have it inside."""
-        kinds, legality = self.grower.space.kinds, self.grower.legality
-        return tuple(kinds[n] == "view" or legality.is_template_kind(n) for n in range(len(kinds)))
 
     def _widened(self, state: Grown, sink: int, seen: _Progress, *, cloning: bool) -> Grown:
         """With every operand computed inside that may be; as it is if that adds conversions only.
