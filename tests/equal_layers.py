@@ -6,11 +6,11 @@ from dataclasses import replace
 from functools import cache
 
 import eqsat
-from eqsat.extract.candidates.enumeration import Enumerated, enumerated
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.dispatch.legality import Legality
 from eqsat.extract.dispatch.prices import Costs
+from eqsat.extract.groups.enumeration import Enumerated, enumerated
 from eqsat.lang.programs import parse_program
 from eqsat.model.egraph import EGraph
 from eqsat.model.target import Target

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from eqsat.extract.candidates import tabulate
-from eqsat.extract.candidates.enumeration import enumerated
 from eqsat.extract.candidates.listed import CandidateTable
 from eqsat.extract.candidates.plantimes import with_plan_times
 from eqsat.extract.candidates.pool import Pool
@@ -15,6 +14,7 @@ from eqsat.extract.choice.columns import Columns
 from eqsat.extract.choice.linear import linear_goals
 from eqsat.extract.dispatch.legality import Legality
 from eqsat.extract.dispatch.prices import Costs
+from eqsat.extract.groups.enumeration import enumerated
 from eqsat.lang.rulesets import load_rulesets
 from eqsat.lang.targets import load_target
 from eqsat.model.program import Program

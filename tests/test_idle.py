@@ -47,7 +47,13 @@ def beside(x: Any, b: Any) -> tuple[Any, Any]:
     return jax.numpy.exp(x.T @ b), b.T
 
 
-PROGRAMS = [shared, beside, *map(function, range(4))]
+def sliced(x: Any, b: Any) -> tuple[Any, Any]:
+    """Parts of what is computed: a slice of a packed buffer has other starts than a plain one."""
+    y = jax.numpy.exp(x @ b)
+    return y[:16] @ b, y[16:32] * y[32:]
+
+
+PROGRAMS = [shared, beside, sliced, *map(function, range(4))]
 
 
 @pytest.mark.parametrize("target", ["avx512-xla", "reference", "no-data-tiling"])

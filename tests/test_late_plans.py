@@ -12,7 +12,6 @@ from problems import questions
 from tabulated import sources_in
 
 from eqsat.extract.candidates.assemble import Assembly, Choices
-from eqsat.extract.candidates.groups import Candidate
 from eqsat.extract.candidates.plantimes import with_plan_times
 from eqsat.extract.candidates.sources import Sources
 from eqsat.extract.candidates.space import Space
@@ -20,6 +19,7 @@ from eqsat.extract.candidates.tabulate import choice_of
 from eqsat.extract.choice.columns import Columns
 from eqsat.extract.choice.relax import relaxation
 from eqsat.extract.dispatch.prices import UNASKED, Costs
+from eqsat.extract.groups.grow import Candidate
 from eqsat.extract.least import SearchLimits
 from eqsat.extract.narrow import LEAST, Known, Narrowed, narrow
 from eqsat.extract.ragged import Ints

@@ -10,17 +10,17 @@ import pytest
 from plain_options import plain_options, plain_undominated
 
 import eqsat
-from eqsat.extract.candidates.enumeration import enumerated
-from eqsat.extract.candidates.groups import Candidate, Grower
 from eqsat.extract.candidates.listed import CandidateTable
-from eqsat.extract.candidates.merge import Merger
-from eqsat.extract.candidates.pairs import MergePart
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.sources import Sources
 from eqsat.extract.candidates.space import Space, order
 from eqsat.extract.choice.linear import linear_goals
 from eqsat.extract.dispatch.legality import Legality
 from eqsat.extract.dispatch.prices import Costs
+from eqsat.extract.groups.enumeration import enumerated
+from eqsat.extract.groups.grow import Candidate, Grower
+from eqsat.extract.groups.merge import Merger
+from eqsat.extract.groups.pairs import MergePairs, MergePart
 from eqsat.lang.programs import parse_program
 
 TEXT = """program blocks
@@ -133,8 +133,10 @@ def test_pairs_are_those_that_a_loop_finds(apart: bool):
     ]
     assert len(parts) > 50
     assert wanted
-    assert list(merger.pairs(parts).of(range(len(parts)), apart=apart)) == wanted
-    assert list(merger.pairs(parts).of([0], apart=apart)) == []
+    pairs = MergePairs(pool, parts)
+    one, two = pairs.found(range(len(parts)), apart=apart)
+    assert [(parts[i], parts[j]) for i, j in zip(one, two, strict=True)] == wanted
+    assert not len(pairs.found([0], apart=apart)[0])
 
 
 def test_merges_that_are_not_made_are_in_no_undominated_option():

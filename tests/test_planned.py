@@ -16,8 +16,6 @@ import numpy as np
 import pytest
 
 from eqsat.api import Run, optimize
-from eqsat.extract.candidates.borders import Borders
-from eqsat.extract.candidates.groups import Grown
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.check import check
@@ -25,6 +23,8 @@ from eqsat.extract.dispatch.floors import floors
 from eqsat.extract.dispatch.legality import Legality
 from eqsat.extract.dispatch.plans import PlanPrices
 from eqsat.extract.dispatch.prices import Costs
+from eqsat.extract.groups.borders import Borders
+from eqsat.extract.groups.grow import Grown
 from eqsat.lang.programs import parse_program
 from eqsat.lang.targets import load_target
 from eqsat.model.diag import EqsatError

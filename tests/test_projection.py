@@ -7,15 +7,15 @@ from collections.abc import Iterable
 import pytest
 
 import eqsat
-from eqsat.extract.candidates.borders import Borders, Inner, Seen
-from eqsat.extract.candidates.enumeration import Enumerated, enumerated
-from eqsat.extract.candidates.groups import Candidate
-from eqsat.extract.candidates.merge import Merger
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
-from eqsat.extract.candidates.waits import Waits
 from eqsat.extract.dispatch.legality import Legality
 from eqsat.extract.dispatch.prices import Costs
+from eqsat.extract.groups.borders import Borders, Inner, Seen
+from eqsat.extract.groups.enumeration import Enumerated, enumerated
+from eqsat.extract.groups.grow import Candidate
+from eqsat.extract.groups.merge import Merger
+from eqsat.extract.groups.waits import Waits
 from eqsat.extract.search import extract
 from eqsat.lang.programs import parse_program
 from eqsat.lang.rulesets import load_rulesets

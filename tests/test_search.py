@@ -10,8 +10,8 @@ from graphs import chain, reference
 from hunts.searches import search
 
 import eqsat
-from eqsat.extract.candidates import enumeration
 from eqsat.extract.goals import Outcome
+from eqsat.extract.groups import enumeration
 from eqsat.extract.search import _never_worse, _unbeaten, extract
 from eqsat.extract.session import Session, prepare
 from eqsat.model.selection import TIME_LIMIT, Cut, GoalRequest, GoalResult, Selection

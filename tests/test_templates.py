@@ -19,7 +19,7 @@ from graphs import (
 
 from eqsat.extract import check
 from eqsat.extract.candidates.assemble import Assembly
-from eqsat.extract.candidates.groups import Candidate
+from eqsat.extract.groups.grow import Candidate
 from eqsat.model.affine import dim
 from eqsat.model.egraph import EGraph
 from eqsat.model.expr import arg, call

@@ -11,7 +11,6 @@ import numpy as np
 
 from eqsat.extract.blocks import Rolled
 from eqsat.extract.candidates.assemble import Assembly, Choices, choices
-from eqsat.extract.candidates.groups import Candidate
 from eqsat.extract.candidates.life import small_bytes
 from eqsat.extract.candidates.packing import packing
 from eqsat.extract.candidates.pool import Pool
@@ -24,6 +23,7 @@ from eqsat.extract.dispatch.floors import floors
 from eqsat.extract.dispatch.legality import Legality
 from eqsat.extract.dispatch.prices import Costs
 from eqsat.extract.goals import Outcome, minimise
+from eqsat.extract.groups.grow import Candidate
 from eqsat.extract.least import Minimiser, SearchLimits
 from eqsat.extract.memory.bestorder import in_some_order
 from eqsat.extract.narrow import Known, Narrowed, narrow

@@ -10,7 +10,6 @@ import numpy as np
 from eqsat.extract.blocks import NOWHERE, Rolled
 from eqsat.extract.candidates.assemble import Assembly
 from eqsat.extract.candidates.cover import served_by
-from eqsat.extract.candidates.groups import Candidate
 from eqsat.extract.candidates.listed import CandidateTable
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
@@ -19,6 +18,7 @@ from eqsat.extract.choice.linear import TIE_BREAK
 from eqsat.extract.dispatch.legality import Legality
 from eqsat.extract.dispatch.prices import Costs
 from eqsat.extract.goalvalues import goal_values
+from eqsat.extract.groups.grow import Candidate
 from eqsat.extract.memory.bestorder import best_order
 from eqsat.extract.memory.dispatchgraph import DispatchGraph
 from eqsat.extract.ragged import Ragged

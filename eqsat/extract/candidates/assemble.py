@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from eqsat.extract.candidates.enumeration import enumerated
-from eqsat.extract.candidates.groups import Candidate
 from eqsat.extract.candidates.listed import CandidateTable
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.sources import Sources, group_of
@@ -20,6 +18,8 @@ from eqsat.extract.choice.columns import Answer, Columns
 from eqsat.extract.choice.legal import is_legal, pruned
 from eqsat.extract.choice.linear import OWN
 from eqsat.extract.dispatch.prices import Costs
+from eqsat.extract.groups.enumeration import enumerated
+from eqsat.extract.groups.grow import Candidate
 from eqsat.extract.memory.bestorder import as_listed
 from eqsat.extract.ragged import Ints
 from eqsat.model.cycles import uncollected

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from eqsat.extract.candidates.groups import Candidate
+from eqsat.extract.groups.grow import Candidate
 from eqsat.extract.ragged import Ints, Ragged
 from eqsat.model.deadline import tick
 

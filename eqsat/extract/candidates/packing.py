@@ -15,11 +15,10 @@ from functools import cached_property
 from heapq import heapify, heappop, heappush
 
 from eqsat.extract.candidates.assemble import Choices, choices
-from eqsat.extract.candidates.groups import Candidate
 from eqsat.extract.candidates.listed import CandidateTable
 from eqsat.extract.candidates.pool import Pool
-from eqsat.extract.candidates.space import MOVING
 from eqsat.extract.dispatch.prices import Costs
+from eqsat.extract.groups.grow import Candidate
 from eqsat.model.deadline import tick
 from eqsat.model.goal import Goal
 from eqsat.model.selection import Group
@@ -39,23 +38,16 @@ def packing(
     nodes = picks.nodes()
     if nodes is None:
         return None
-    found = choices(replace(pool, only=nodes), goals)
-    kept = {_computed(pool, g.members) for g in groups}
+    kept = frozenset([pool.space.computes(g.members) for g in groups])
+    found = choices(replace(pool, only=nodes, merged=kept), goals)
     is_op, every = pool.space.is_op, dict.fromkeys((*found.sources.candidates.candidates, *known))
     few = [
         c
         for c in every
-        if sum([is_op[m] for m in c.members]) <= 1 or _computed(pool, c.members) in kept
+        if sum([is_op[m] for m in c.members]) <= 1 or pool.space.computes(c.members) in kept
     ]
     sources = replace(found.sources, candidates=CandidateTable(tuple(few)))
     return replace(found, sources=sources)
-
-
-def _computed(pool: Pool, members: Iterable[int]) -> frozenset[int]:
-    """The values that a dispatch computes, in whatever layouts."""
-    space = pool.space
-    computing = (m for m in members if space.kinds[m] not in MOVING)
-    return frozenset(space.value[b] for m in computing for b in space.made[m])
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from eqsat.extract.candidates.cover import derivations, needed_values, served_values, values_behind
-from eqsat.extract.candidates.idle import GOALS, Idle, converts_for_free
 from eqsat.extract.candidates.life import found_optional
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.dispatch.legality import Legality
 from eqsat.extract.dispatch.prices import Costs
+from eqsat.extract.groups.idle import GOALS, Idle, converts_for_free
+from eqsat.extract.groups.waits import Waits
 from eqsat.model.control import CONTROL
 from eqsat.model.selection import Removed
 
@@ -32,6 +33,7 @@ class Pool:
     small_bytes: int = 0
     only: frozenset[int] | None = None  # nodes, if it is about few of them
     is_time_first: bool = False
+    merged: frozenset[frozenset[int]] | None = None  # what merges may compute, if only few
 
     @property
     def space(self) -> Space:
@@ -210,6 +212,10 @@ class Pool:
     def behind(self) -> dict[int, frozenset[int]]:
         """Per value computed at run time: itself, and those that stand in its place."""
         return values_behind(self)
+
+    @cached_property
+    def waits(self) -> Waits:
+        return Waits(self)
 
     @cached_property
     def held(self) -> frozenset[int]:

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from eqsat.extract.candidates.groups import Candidate
 from eqsat.extract.candidates.listed import CandidateTable
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.choice.linear import moved_bytes, tie
 from eqsat.extract.dispatch.prices import Costs
+from eqsat.extract.groups.grow import Candidate
 from eqsat.model.control import Control
 from eqsat.model.goal import Goal
 from eqsat.model.selection import Group

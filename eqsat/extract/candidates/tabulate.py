@@ -15,7 +15,6 @@ import numpy as np
 
 from eqsat.extract.blocks import NOWHERE
 from eqsat.extract.candidates.dominance import undominated
-from eqsat.extract.candidates.inblocks import column_images, mirrored
 from eqsat.extract.candidates.listed import CandidateTable, Listed
 from eqsat.extract.candidates.loading import kept_rows, originals_held
 from eqsat.extract.candidates.plantimes import asked_ps, with_plan_times
@@ -28,6 +27,7 @@ from eqsat.extract.choice.linear import Dispatches, RelayoutBytes, Ties, Time, a
 from eqsat.extract.choice.must import presolved
 from eqsat.extract.dispatch.planfloors import PlanFloors
 from eqsat.extract.dispatch.prices import UNASKED
+from eqsat.extract.groups.inblocks import column_images, mirrored
 from eqsat.extract.ragged import Ints, Mask, Ragged, contains, counted, distinct
 from eqsat.model.deadline import tick
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from eqsat.extract.candidates.groups import Candidate
 from eqsat.extract.candidates.space import Moment, Space
+from eqsat.extract.groups.grow import Candidate
 from eqsat.model.selection import Group
 
 BEGIN: Moment = (-1, 0, 0, -(1 << 30))  # before every moment of a program

@@ -23,7 +23,7 @@ from eqsat.model.selection import Group
 from eqsat.model.tensor import DTYPES
 
 if TYPE_CHECKING:
-    from eqsat.extract.candidates.groups import Candidate
+    from eqsat.extract.groups.grow import Candidate
 
 UNASKED = -1  # instead of a time that only the plan of a dispatch tells
 
@@ -232,19 +232,19 @@ class Costs(NodePrices):
         return round(nbytes * PS_PER_SECOND / bandwidth)
 
     @cached_property
-    def _calls(self) -> frozenset[int]:
+    def calls(self) -> frozenset[int]:
         """Nodes that are calls of a library."""
         kinds = self.target.fusion.calls
         return frozenset(i for i, k in enumerate(self.space.kinds) if k in kinds)
 
-    def _handed_ps(self, members: tuple[int, ...]) -> int:
-        """To write, or to read, what library calls read of other members and these of them.
+    def handed(self, members: tuple[int, ...]) -> dict[int, int]:
+        """Per buffer that library calls read of other members, or these of them: to write it.
 
         A call reads and writes in any order of dims, so conversions between are looked through.
         """
-        if len(members) == 1 or self._calls.isdisjoint(members):
-            return 0
-        space, kinds, calls = self.space, self.space.kinds, self._calls
+        if len(members) == 1 or self.calls.isdisjoint(members):
+            return {}
+        space, kinds, calls = self.space, self.space.kinds, self.calls
         made = {b: m for m in members if kinds[m] != "leaf" for b in space.made[m]}
         held: dict[int, int] = {}
         for m in members:
@@ -256,7 +256,7 @@ class Costs(NodePrices):
                     behind = space.operands[made[behind]][0]
                 if behind in made and (m in calls or made[behind] in calls):
                     held[behind] = self.class_ps[c]
-        return sum(held.values())
+        return held
 
     @cached_property
     def _control_ps(self) -> dict[int, int]:
@@ -370,10 +370,10 @@ class Costs(NodePrices):
             runs = self.runs(members) if runs is None else runs
             compute = self._least_ps(members, busy, runs, pipeline)
         traffic = self._reads_ps(members, reads, writes) + sum([class_ps[c] for c in writes])
-        handed = self._handed_ps(members)
+        handed = sum(self.handed(members).values())
         if handed:  # both sides of it are traffic; behind the calls' arithmetic only theirs hides
             traffic += 2 * handed
-            calls = [self.compute_ps(m, runs[m]) for m in busy if runs and m in self._calls]
+            calls = [self.compute_ps(m, runs[m]) for m in busy if runs and m in self.calls]
             compute = max(compute, math.fsum(calls) + handed)
         slack = max(0, math.ceil(compute) - traffic)
         relayout = sum([self.relayout_ps[m] for m in members])

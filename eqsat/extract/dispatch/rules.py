@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Self
 
-from eqsat.extract.candidates.rowblocks import RowBlockRules
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.dispatch.uses import Uses
+from eqsat.extract.groups.rowblocks import RowBlockRules
 from eqsat.model.affine import map_loops
 from eqsat.model.devices import Transfer
 from eqsat.model.egraph import ENode

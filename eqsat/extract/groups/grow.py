@@ -9,11 +9,10 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import NamedTuple
 
-from eqsat.extract.candidates.borders import Borders
-from eqsat.extract.candidates.checks import EMPTY, Above, Grown
 from eqsat.extract.candidates.space import order
-from eqsat.extract.candidates.waits import Waits
 from eqsat.extract.dispatch.uses import Reader
+from eqsat.extract.groups.borders import Borders
+from eqsat.extract.groups.checks import EMPTY, Above, Grown
 from eqsat.model.deadline import tick
 
 
@@ -81,14 +80,6 @@ class Grower(Borders):
             is_new = not self.projects or not self.is_dominated(found, sink, whole)
             if is_new or found.members <= self.small:
                 yield found
-
-    def waits_for_itself(self, state: Grown) -> bool:
-        """Whether it reads what can only be computed from something that it alone computes."""
-        return self.waits.for_itself(self.space.computes(state.inside.values()), state.reads)
-
-    @cached_property
-    def waits(self) -> Waits:
-        return Waits(self.pool)
 
     def _wait(self, waiting: list[_Next], state: Grown | None, most: int) -> None:
         if state is not None:

@@ -9,16 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import islice
 
-from eqsat.extract.candidates.checks import Grown
-from eqsat.extract.candidates.groups import Candidate, Grower
-from eqsat.extract.candidates.inblocks import with_images
-from eqsat.extract.candidates.merge import Merger
 from eqsat.extract.candidates.pool import Pool
-from eqsat.extract.candidates.templates import Templates, templates, widened
 from eqsat.extract.dispatch.prices import Costs
+from eqsat.extract.groups.checks import Grown
+from eqsat.extract.groups.grow import Candidate, Grower
+from eqsat.extract.groups.inblocks import with_images
+from eqsat.extract.groups.merge import Merger
+from eqsat.extract.groups.templates import Templates
 from eqsat.model.deadline import OutOfTime, tick, whatever_it_takes
 from eqsat.model.selection import CAP, TIME_LIMIT, Cut, Removed
 
@@ -38,9 +37,10 @@ class Enumerated:
 def enumerated(pool: Pool, costs: Costs, known: Sequence[Candidate] = ()) -> Enumerated:
     """Every candidate, or what there was time for.
 
-    `known` are candidates of the input program, which stay whatever is cut. Without them there is
-    no answer, so at least the dispatches of one op each are found then, whatever it takes; with
-    them OutOfTime means that not even that much could be found.
+    `known` are candidates of the input program, which stay among them; if none are known, they are
+    looked for after all others. Without them there is no answer, so at least the dispatches of one
+    op each are found then, whatever it takes; with them OutOfTime means that not even that much
+    could be found.
     """
     work = _Enumeration(pool, costs)
     if known:
@@ -51,16 +51,19 @@ def enumerated(pool: Pool, costs: Costs, known: Sequence[Candidate] = ()) -> Enu
     with suppress(OutOfTime):  # `found` takes what there is
         work.reach(FIRST)
     found = work.found()
-    merged, refused = work.ways.merged(found)
+    merged, refused = work.merged(found)
     # what waits for itself may be part of a merge, or of a template, that computes what it reads
     left = found
     with suppress(OutOfTime):
-        left = [c for c in found if not work.waits_for_itself(c)]
+        waits, computes = pool.waits.for_itself, pool.space.computes
+        left = [c for c in found if not waits(computes(c.members), c.reads)]
     found = with_images(pool.space, left + merged)
     cuts = _cuts(work, refused)
-    if any(c.by == TIME_LIMIT for c in cuts):
-        there = {(c.members, c.reads, c.writes) for c in found}
-        found += [c for c in known if (c.members, c.reads, c.writes) not in there]
+    if not (known or pool.input_only or pool.only):
+        with suppress(OutOfTime):
+            known = enumerated(replace(pool, input_only=True), costs).candidates
+    there = {(c.members, c.reads, c.writes) for c in found}
+    found += [c for c in known if (c.members, c.reads, c.writes) not in there]
     crowded = {r.what: r for r in pool.legality.all_crowded}.values()
     removed = (*pool.limited.values(), *work.capped, *refused, *crowded)
     return Enumerated(tuple(found), removed, cuts)
@@ -86,17 +89,33 @@ class _Enumeration:
 
     def __init__(self, pool: Pool, costs: Costs):
         self.pool, self.costs = pool, costs
-        self.ways = _Ways(pool, costs)
+        self.makers: dict[str, tuple[Grower, Templates]] = {}  # per device; no group is on two
         self.groups: dict[int, _Groups] = {}
         self.sinks: dict[int, None] = {}
         self.capped: list[Removed] = []
         self.cut: set[int] = set()  # ops behind which the deadline left groups out
 
+    def _device(self, members: Iterable[int]) -> str:
+        legality = self.pool.legality
+        return legality.devices.of(members) if legality.target.devices else ""
+
+    def _makers(self, sink: int) -> tuple[Grower, Templates]:
+        """What grows groups that end at a node, and what widens them."""
+        device = self._device((sink,))
+        if device not in self.makers:
+            grower = Grower(self.pool, self.costs.part(device), device)
+            self.makers[device] = grower, Templates(grower)
+        return self.makers[device]
+
     def _of(self, sink: int) -> _Groups:
         if sink not in self.groups:
-            grower, _, _ = self.ways.of(sink)
-            self.groups[sink] = _Groups(grower.grown(sink))
+            self.groups[sink] = _Groups(self._makers(sink)[0].grown(sink))
         return self.groups[sink]
+
+    def _sinks(self, buffer: int) -> list[int]:
+        """Ops that make a buffer: what computes it dominates most of what turns it."""
+        kinds = self.pool.space.kinds
+        return sorted(self.pool.producers.get(buffer, ()), key=lambda n: kinds[n] == "conversion")
 
     def reach(self, most: int) -> None:
         """Look for so many groups behind every op that these groups lead to."""
@@ -108,7 +127,7 @@ class _Enumeration:
             if b in done:
                 continue
             done.add(b)
-            for sink in self.pool.producers.get(b, ()):
+            for sink in self._sinks(b):
                 tick()
                 for state in self._of(sink).first(most):
                     work += {buffer[r] for r in state.reads} - done
@@ -126,28 +145,22 @@ class _Enumeration:
             done.add(b)
             if b in pool.fills:
                 found.append(_fill(pool, self.costs, pool.fills[b]))
-            for sink in (p for p in pool.producers.get(b, ()) if p not in self.sinks):
+            for sink in (p for p in self._sinks(b) if p not in self.sinks):
                 self.sinks[sink] = None
                 new = self._candidates(sink)
                 found += new
                 work += sorted({space.buffer[r] for c in new for r in c.reads} - done)
         return found
 
-    def waits_for_itself(self, c: Candidate) -> bool:
-        """Whether it reads what can only be computed from something that it alone computes."""
-        waits = self.ways.of(c.members[-1])[0].waits
-        return waits.for_itself(self.pool.space.computes(c.members), c.reads)
-
     def _candidates(self, sink: int) -> list[Candidate]:
         """Those behind one op: all, the first of many, or those that were there in time."""
-        grower, _, _ = self.ways.of(sink)
-        grown = self._grown(sink)
+        grower, templates = self._makers(sink)
+        grown = self._grown(sink, templates)
         if grower.costs.target.is_planned:
             grown = grower.one_of_each(grown)
         return [grower.candidate(state, sink) for state in grown]
 
-    def _grown(self, sink: int) -> list[Grown]:
-        grower, own, makers = self.ways.of(sink)
+    def _grown(self, sink: int, templates: Templates) -> list[Grown]:
         groups = self._of(sink)
         grown = list(groups.taken)
         try:
@@ -156,13 +169,22 @@ class _Enumeration:
             if len(grown) >= GROUPS_PER_NODE:
                 what = f"groups of {self.pool.space.name(sink)}"
                 self.capped.append(Removed(what, len(grown), GROUPS_PER_NODE, CAP, ""))
-                grown += own.grown(sink)  # the baseline's are among them
-            wide = widened(makers, grown, sink)
-            grown += [s for s in wide if not grower.waits_for_itself(s)]
+            waits, computes = self.pool.waits.for_itself, self.pool.space.computes
+            wide = templates.of(grown, sink)
+            grown += [s for s in wide if not waits(computes(s.inside.values()), s.reads)]
         except OutOfTime:
             self.cut.add(sink)
             grown = list(groups.taken)
         return grown
+
+    def merged(self, found: Sequence[Candidate]) -> tuple[list[Candidate], list[Removed]]:
+        """All legal merges of groups, and what limits have refused."""
+        by: dict[str, list[Candidate]] = {}
+        for c in found:
+            by.setdefault(self._device(c.members), []).append(c)
+        mergers = {d: Merger(self.pool, self.costs.part(d), d) for d in by}
+        made = [m for d, merger in mergers.items() for m in merger.merges(by[d])]
+        return made, [r for merger in mergers.values() for r in merger.removed.values()]
 
 
 def _cuts(work: _Enumeration, refused: Sequence[Removed]) -> tuple[Cut, ...]:
@@ -174,41 +196,6 @@ def _cuts(work: _Enumeration, refused: Sequence[Removed]) -> tuple[Cut, ...]:
         Cut("merges", merges.count(TIME_LIMIT), TIME_LIMIT),
     )
     return tuple(c for c in found if c.count)
-
-
-@dataclass(frozen=True)
-class _Ways:
-    """How dispatches are made on each device; no dispatch is on two."""
-
-    pool: Pool
-    costs: Costs
-
-    def _device(self, members: Iterable[int]) -> str:
-        legality = self.pool.legality
-        return legality.devices.of(members) if legality.target.devices else ""
-
-    @cached_property
-    def _makers(self) -> dict[str, tuple[Grower, Grower, tuple[Templates, ...]]]:
-        return {}
-
-    def of(self, sink: int) -> tuple[Grower, Grower, tuple[Templates, ...]]:
-        """What grows groups that end at a node: all nodes', the program's own, templates."""
-        device = self._device((sink,))
-        if device not in self._makers:
-            costs = self.costs.part(device)
-            grower = Grower(self.pool, costs, device)
-            own = Grower(replace(self.pool, input_only=True), costs, device)
-            self._makers[device] = grower, own, templates(grower)
-        return self._makers[device]
-
-    def merged(self, found: Sequence[Candidate]) -> tuple[list[Candidate], list[Removed]]:
-        """All legal merges of groups, and what limits have refused."""
-        by: dict[str, list[Candidate]] = {}
-        for c in found:
-            by.setdefault(self._device(c.members), []).append(c)
-        mergers = {d: Merger(self.pool, self.costs.part(d), d) for d in by}
-        made = [m for d, merger in mergers.items() for m in merger.merges(by[d])]
-        return made, [r for merger in mergers.values() for r in merger.removed.values()]
 
 
 def _fill(pool: Pool, costs: Costs, node: int) -> Candidate:

@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import NamedTuple
 
 from eqsat.extract.candidates.pool import DevicePool
-from eqsat.extract.dispatch.prices import Costs
 from eqsat.extract.dispatch.uses import Reader
 from eqsat.model.movement import Move
 
@@ -59,21 +58,6 @@ class Above:
     # the traffic of the group; -1: nobody has asked yet
     evaluations: int = -1
     hidden_ps: float = -1.0
-
-
-class _Slack(dict[int, float]):
-    """Per node: picoseconds its own traffic takes longer than its arithmetic."""
-
-    def __init__(self, costs: Costs):
-        super().__init__()
-        self.costs = costs
-
-    def __missing__(self, node: int) -> float:
-        costs, space = self.costs, self.costs.space
-        sides = (*space.egraph.nodes[node].children, *space.outputs[node])
-        traffic = sum([costs.class_ps[c] for c in sides])
-        self[node] = max(0.0, traffic - costs.least_ps(node, costs.iterations[node]))
-        return self[node]
 
 
 @dataclass(frozen=True)
@@ -206,8 +190,13 @@ class Checks(DevicePool):
         return found
 
     @cached_property
-    def _slack(self) -> _Slack:
-        return _Slack(self.costs)
+    def _slack(self) -> tuple[float, ...]:
+        """Per node: picoseconds its own traffic takes longer than its arithmetic."""
+        costs, found = self.costs, list[float]()
+        for i, n in enumerate(self.space.egraph.nodes):
+            traffic = sum([costs.class_ps[c] for c in (*n.children, *self.space.outputs[i])])
+            found.append(max(0.0, traffic - costs.least_ps(i, costs.iterations[i])))
+        return tuple(found)
 
     def _reads_itself(self, state: Grown, node: int, readers: tuple[Reader, ...]) -> bool:
         """Whether a node reads what is computed from its own result."""

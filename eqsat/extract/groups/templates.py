@@ -10,31 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from eqsat.extract.candidates.checks import EMPTY, Grown
-from eqsat.extract.candidates.groups import Grower
 from eqsat.extract.candidates.space import order
+from eqsat.extract.groups.checks import EMPTY, Grown
+from eqsat.extract.groups.grow import Grower
 from eqsat.model.deadline import tick
 
 Reached = set[frozenset[int]]  # nodes of groups
 # the root of a group, what it reads, and which results of the program it may write
 Key = tuple[int, frozenset[int], frozenset[int]]
-
-
-def templates(grower: Grower) -> tuple[Templates, ...]:
-    """With all nodes; and with those of the input program alone, which its baseline may have."""
-    every = Templates(grower, program_only=False)
-    if grower.pool.input_only:
-        return (every,)
-    return every, Templates(grower, program_only=True)
-
-
-def widened(makers: tuple[Templates, ...], states: list[Grown], sink: int) -> list[Grown]:
-    """What the makers make of these groups, each once."""
-    found: dict[frozenset[int], Grown] = {}
-    for maker in makers:
-        for state in maker.of(states, sink):
-            found.setdefault(frozenset((*state.inside.values(), *state.views)), state)
-    return list(found.values())
 
 
 @dataclass
@@ -59,7 +42,6 @@ class Templates:
     """Widens the groups of one grower."""
 
     grower: Grower
-    program_only: bool  # takes no node a rule made
 
     def of(self, states: list[Grown], sink: int) -> list[Grown]:
         """Those of these groups that are as large as `members` allows, widened.
@@ -147,39 +129,15 @@ class Templates:
             node = part.get(b)
             if node is not None:
                 state = grower.add(state, b, node)
-            elif b in self._producers and grower.may_read(state, b):
+            elif b in self.grower.pool.producers and grower.may_read(state, b):
                 state = grower.read(state, b)
             else:
                 return None
         return state if state is not None and grower.fits(state, sink) else None
 
-    def _allows(self, node: int) -> bool:
-        return not self.program_only or self.grower.space.is_own[node]
-
     def _takes(self, state: Grown) -> bool:
-        may_hold = self._may_hold
+        may_hold = self.grower.in_templates
         return all([may_hold[n] for n in state.inside.values()])
-
-    @cached_property
-    def _may_hold(self) -> tuple[bool, ...]:
-        """Per node: whether a template may have it inside."""
-        kinds, legality = self.grower.space.kinds, self.grower.legality
-        return tuple(
-            self._allows(n) and (kinds[n] == "view" or legality.is_template_kind(n))
-            for n in range(len(kinds))
-        )
-
-    @cached_property
-    def _producers(self) -> dict[int, tuple[int, ...]]:
-        return self._allowed(self.grower.pool.producers)
-
-    @cached_property
-    def _relaxed(self) -> dict[int, tuple[int, ...]]:
-        return self._allowed(self.grower.pool.relaxed)
-
-    def _allowed(self, by: dict[int, tuple[int, ...]]) -> dict[int, tuple[int, ...]]:
-        found = {b: tuple(n for n in nodes if self._allows(n)) for b, nodes in by.items()}
-        return {b: nodes for b, nodes in found.items() if nodes}
 
     def _widened(self, state: Grown, sink: int, seen: _Progress, *, cloning: bool) -> Grown:
         """With every operand computed inside that may be; as it is if that adds conversions only.
@@ -261,7 +219,7 @@ class Templates:
         That is a first contraction which reads nothing inside. `fits` finds it, too, but late.
         """
         space, legality = self.grower.space, self.grower.legality
-        inside, relaxed = state.inside, self._relaxed
+        inside, relaxed = state.inside, self.grower.pool.relaxed
         if not legality.is_contraction(node):
             return False
         if any(b in inside or b in relaxed for b in space.operands[node]):
@@ -294,7 +252,7 @@ class Templates:
         """
         kinds, legality = self.grower.space.kinds, self.grower.legality
         there = self.grower.held | self.grower.pool.resident
-        open_ = {b: p for b, p in self._producers.items() if b not in there}
+        open_ = {b: p for b, p in self.grower.pool.producers.items() if b not in there}
         computing = {
             b: [p for p in ps if kinds[p] != "conversion" and legality.is_template_kind(p)]
             for b, ps in open_.items()
@@ -356,10 +314,10 @@ class Templates:
         """With all open operands read, through a relaxed view where nothing computes them."""
         while state is not None and state.at < len(state.queue):
             b = state.queue[state.at]
-            if b in self._producers and self.grower.may_read(state, b):
+            if b in self.grower.pool.producers and self.grower.may_read(state, b):
                 state = self.grower.read(state, b)
             else:
-                views = self._relaxed.get(b, ())
+                views = self.grower.pool.relaxed.get(b, ())
                 state = self.grower.add(state, b, views[0]) if views else None
         return state
 

@@ -6,9 +6,12 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
-from eqsat.extract.candidates.pool import Pool
 from eqsat.model.deadline import tick
+
+if TYPE_CHECKING:
+    from eqsat.extract.candidates.pool import Pool
 
 
 @dataclass(frozen=True)

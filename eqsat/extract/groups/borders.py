@@ -18,16 +18,15 @@ a heuristic: plans see strides, so the one of fewest conversions may have the sl
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from eqsat.extract.candidates.checks import Checks, Grown
 from eqsat.extract.candidates.space import MOVING, order
 from eqsat.extract.choice.linear import OTHERS, moved_bytes
 from eqsat.extract.dispatch.legality import Inside
+from eqsat.extract.groups.checks import Checks, Grown
 from eqsat.model.generic import Generic
 
 SMALL = 3  # members of a group that may be merged with another
@@ -45,20 +44,32 @@ class Inner(NamedTuple):
     held: Numbers  # what no other dispatch may compute
     shown: Numbers  # buffers that may be written for others
 
+    def is_no_dearer(self, other: Inner) -> bool:
+        """But for what it shows."""
+        costs = zip(self.costs, other.costs, strict=True)
+        return all([a <= b for a, b in costs]) and self.held <= other.held
+
     def is_no_worse(self, other: Inner) -> bool:
-        return (
-            all([a <= b for a, b in zip(self.costs, other.costs, strict=True)])
-            and self.held <= other.held
-            and self.shown >= other.shown
-        )
+        return self.shown >= other.shown and self.is_no_dearer(other)
 
 
 class Seen(dict[Hashable, list[Inner]]):
-    """Undominated groups by their borders."""
+    """Undominated groups by their borders.
+
+    adds_up: what several show together one alone need not show.
+    """
+
+    def __init__(self, *, adds_up: bool = False):
+        super().__init__()
+        self.adds_up = adds_up
 
     def has(self, border: Hashable, inner: Inner) -> bool:
         """Whether a group of this border is no worse."""
-        return any([known.is_no_worse(inner) for known in self.get(border, ())])
+        known = self.get(border, ())
+        if not self.adds_up:
+            return any([k.is_no_worse(inner) for k in known])
+        cheap = [k.shown for k in known if k.is_no_dearer(inner)]
+        return bool(cheap) and inner.shown <= frozenset().union(*cheap)
 
     def add(self, border: Hashable, inner: Inner) -> None:
         known = self.setdefault(border, [])
@@ -76,7 +87,9 @@ class Borders(Checks):
 
     def seen(self, sink: int) -> tuple[Seen, Seen]:
         """Groups in the making, and whole ones, behind all ops that write the same."""
-        return self._known.setdefault(self.space.made[sink], (Seen(), Seen()))
+        adds_up = self._is_planned
+        both = Seen(adds_up=adds_up), Seen(adds_up=adds_up)
+        return self._known.setdefault(self.space.made[sink], both)
 
     @cached_property
     def most(self) -> int:
@@ -150,10 +163,10 @@ class Borders(Checks):
         """Whether what a group reads may still be computed inside, in a template."""
         if self._is_planned or state.members < self.most:
             return False
-        return all([self._in_templates[n] for n in state.inside.values()])
+        return all([self.in_templates[n] for n in state.inside.values()])
 
     @cached_property
-    def _in_templates(self) -> tuple[bool, ...]:
+    def in_templates(self) -> tuple[bool, ...]:
         """Per node: whether a template may have it inside."""
         legality, kinds = self.legality, self.space.kinds
         return tuple(
@@ -187,8 +200,6 @@ class Borders(Checks):
         if not state.roots:
             return None
         roots = {n for n in state.inside.values() if self.legality.roots[n]}
-        if self._is_planned:
-            return frozenset(roots)
         signs, repeated = self._signs, state.repeated
         return frozenset([(signs[n], n in repeated, state.runs[n]) for n in roots])
 
@@ -338,17 +349,13 @@ class Borders(Checks):
     def _others(self, value: int, computed: Numbers) -> int:
         """How many other values need one outside, and results of the program (see `variants`)."""
         users = self.space.consumers.get(value, _NOBODY) - computed - {-1}
-        return len(users) + self._wanted.get(value, 0)
-
-    @cached_property
-    def _wanted(self) -> Counter[int]:
-        return Counter([self.space.value[r] for r in self.space.roots])
+        return len(users) + self.space.wanted.get(value, 0)
 
     # ---- of whole groups one of each kernel -----------------------------------------------------
     def one_of_each(self, states: Iterable[Grown]) -> list[Grown]:
         """On a target with kernels: of groups behind one op that are one kernel the one of fewest
         conversions, in their order; the program's own come first and all stay."""
-        kept: dict[Hashable, tuple[tuple[int, int], Grown]] = {}
+        found: dict[Hashable, list[tuple[tuple[int, int], Numbers, Grown]]] = {}
         own: list[Grown] = []
         for s in states:
             nodes = s.inside.values()
@@ -357,7 +364,16 @@ class Borders(Checks):
                 continue
             shown = self._wanted_of(s.inside, self.space.computes(nodes))
             done = frozenset().union(*[self._signs[n] for n in nodes])
-            key, cost = (frozenset(s.reads), done, shown), (self.conversions(nodes), len(s.inside))
-            if key not in kept or cost < kept[key][0]:
-                kept[key] = cost, s
-        return own + [s for _, s in kept.values()]
+            cost = self.conversions(nodes), len(s.inside)
+            found.setdefault((frozenset(s.reads), done), []).append((cost, shown, s))
+        return own + [s for same in found.values() for s in _showing_all(same)]
+
+
+def _showing_all(same: list[tuple[tuple[int, int], Numbers, Grown]]) -> list[Grown]:
+    """Of groups that are one kernel, by cost and what they show: the first, and who shows more."""
+    kept, there = list[Grown](), set[int]()
+    for _, shown, state in sorted(same, key=lambda s: s[0]):
+        if not kept or not shown <= there:
+            kept.append(state)
+            there |= shown
+    return kept

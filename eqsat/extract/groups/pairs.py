@@ -9,10 +9,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from eqsat.extract.candidates.groups import Candidate
-from eqsat.extract.candidates.space import Space
-from eqsat.extract.candidates.waits import Waits
-from eqsat.extract.dispatch.legality import Legality
+from eqsat.extract.candidates.pool import Pool
+from eqsat.extract.groups.grow import Candidate
 from eqsat.model.deadline import tick
 
 CELLS = 1 << 20  # of a block of pairs that is looked at at once
@@ -35,7 +33,6 @@ class MergePart:
     makers: dict[int, int]  # buffer -> the node that computes it; the first if several do
     touched: frozenset[int]  # buffers it reads or writes from outside
     value: int  # that of its result
-    at: dict[int, tuple[int, int]]  # buffer -> the first op that reads it, and as which operand
 
 
 class MergePairs:
@@ -47,8 +44,9 @@ class MergePairs:
     of ops, roots and operands that fusion allows.
     """
 
-    def __init__(self, space: Space, legality: Legality, waits: Waits, parts: Sequence[MergePart]):
-        self.space, self.legality, self.waits, self.parts = space, legality, waits, parts
+    def __init__(self, pool: Pool, parts: Sequence[MergePart]):
+        self.space, self.legality = pool.space, pool.legality
+        self.waits, self.parts = pool.waits, parts
         self._first = [0]  # where the facts of a part begin
         self._facts: list[tuple[int, int]] = []  # (number of a thing, what of it)
         for p in parts:
@@ -91,13 +89,8 @@ class MergePairs:
         return {name: (1 + at) * size if at else 0 for at, name in enumerate(names)}
 
     # ---- pairs of a bucket -----------------------------------------------------------------------
-    def of(self, bucket: Sequence[int], *, apart: bool) -> Iterator[tuple[MergePart, MergePart]]:
-        """MergePairs of parts that may be one dispatch, in order; `apart` ones share no op."""
-        for one, two in zip(*(f.tolist() for f in self.found(bucket, apart=apart)), strict=True):
-            yield self.parts[one], self.parts[two]
-
     def found(self, bucket: Sequence[int], *, apart: bool) -> tuple[Numbers, Numbers]:
-        """The same by the numbers of the parts."""
+        """Pairs of these parts that may be one dispatch, in order; `apart` ones share no op."""
         nothing = np.zeros(0, np.int64)
         number, one, two = np.array(bucket, np.int64), [nothing], [nothing]
         if len(bucket) > 1:

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from eqsat.extract.blocks import ONE, TWO, own_key
-from eqsat.extract.candidates.groups import Candidate
 from eqsat.extract.candidates.space import Space
+from eqsat.extract.groups.grow import Candidate
 from eqsat.extract.ragged import Ints, Ragged
 
 
