@@ -86,7 +86,7 @@ class RowRoles:
     def passes(self) -> int:
         """How many passes there are along each row."""
         reductions = [i for i in self.scalars if self.reduces(i)]
-        return 1 + max(self.last_level, *(self.level[i] for i in (*self.values, *reductions)))
+        return 1 + max([self.last_level, *(self.level[i] for i in (*self.values, *reductions))])
 
     @cached_property
     def uses(self) -> dict[int, set[int]]:

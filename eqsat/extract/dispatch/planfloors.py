@@ -92,7 +92,9 @@ class PlanFloors:
         written = _sums(writes, facts.elements[writes.index])
         store = np.minimum(np.minimum(c.scalar_ps, c.load_ps) / lanes, c.strided_ps)
         ends = np.minimum(c.load_ps / lanes, c.strided_ps) * (written + parts.read_elements)
-        ends = np.where(in_rows, 0.0, np.where(in_tiles, store * written, ends))
+        # of several results one is a tile's: others may be rows, whose arithmetic hides stores
+        tiled = np.minimum.reduceat(np.append(facts.elements[writes.index], 0), writes.start[:-1])
+        ends = np.where(in_rows, 0.0, np.where(in_tiles, store * tiled, ends))
         arithmetic = vector_ps / lanes  # beside which rows are read and written
         both = np.where(in_tiles, arithmetic + ends, np.maximum(arithmetic, ends))
         return both / machine.cores

@@ -18,10 +18,10 @@ import numpy as np
 
 from eqsat.extract.candidates.dominance import Looked, bits_of
 from eqsat.extract.candidates.pool import Pool
+from eqsat.extract.choice.linear import OTHERS, OWN, moved_bytes, tie
 from eqsat.extract.dispatch.prices import Costs
 from eqsat.extract.groups.pairs import MergePart
 from eqsat.extract.ragged import Ints, Ragged, contains, distinct, numbered_sets
-from eqsat.extract.solve.linear import OTHERS, OWN, moved_bytes, tie
 from eqsat.model.control import Control
 
 KINDS = ("elementwise", "reduction", "contraction", "conversion", "move", "leaf", "view")
