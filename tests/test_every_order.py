@@ -11,7 +11,7 @@ import pytest
 from problems import Column, choice_of, questions
 
 import eqsat
-from eqsat.extract import extract, least
+from eqsat.extract import extract, minimiser
 from eqsat.extract.choice.circles import circle
 from eqsat.extract.choice.legal import is_legal
 from eqsat.extract.memory.bestorder import best_order, in_best_order
@@ -150,14 +150,14 @@ def test_dispatches_that_wait_for_each_other_are_cut_as_a_kind():
 def test_without_time_for_other_orders_only_the_first_goal_is_proven(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    answered = least.Minimiser.least
+    answered = minimiser.Minimiser.least
 
-    def ended(self: least.Minimiser, weights: dict[str, int], *sides: Any, **more: Any):
+    def ended(self: minimiser.Minimiser, weights: dict[str, int], *sides: Any, **more: Any):
         if weights == {"time": 1}:
             return answered(self, weights, *sides, **more)
         return least.Least("wall", best=more["best"])
 
-    monkeypatch.setattr(least.Minimiser, "least", ended)
+    monkeypatch.setattr(minimiser.Minimiser, "least", ended)
     goals = tuple(GoalRequest(n) for n in ("time", "dispatches"))
     found = searched(spelled(ONE), 0, goals)
     assert found.stop == SEARCH_TIME

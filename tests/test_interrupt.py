@@ -13,7 +13,7 @@ import pytest
 
 import eqsat
 from eqsat.cli import run
-from eqsat.extract import extract, least
+from eqsat.extract import extract, minimisation
 from eqsat.extract.goals import Outcome
 from eqsat.extract.session import Session
 from eqsat.model.stopping import Stop
@@ -131,7 +131,7 @@ def test_out_of_memory_in_the_solver_keeps_what_is_known(monkeypatch: pytest.Mon
 
     def ends(self: Session, *asked: Any) -> Outcome:
         monkeypatch.setattr(least, "solve", full)
-        monkeypatch.setattr(least.Minimisation, "raise_to", lambda *_: None)
+        monkeypatch.setattr(minimisation.Minimisation, "raise_to", lambda *_: None)
         return answer(self, *asked)
 
     answer = Session.answer

@@ -241,7 +241,7 @@ def test_questions_agree_with_every_answer_in_any_order(seed: int) -> None:
 def test_a_budget_below_the_bound_needs_no_solver(monkeypatch: pytest.MonkeyPatch) -> None:
     choice = choice_at(3, is_ordered=False)
     asked = questions(choice)
-    monkeypatch.setattr("eqsat.extract.least.solve", None)
+    monkeypatch.setattr("eqsat.extract.minimisation.solve", None)
     found = asked.least({"time": 1}, {"memory": asked.fits.least_bytes - 1})
     assert found.status == "infeasible"
     least = relaxation(choice, {"time": 1})

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from eqsat.extract.least import Minimiser
+from eqsat.extract.minimiser import Minimiser
 from eqsat.model.deadline import OutOfTime
 
 MANY = 10_000  # columns: more are not searched for the sake of a message

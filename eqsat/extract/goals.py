@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from eqsat.extract.choice.columns import MEMORY, Answer, Columns
 from eqsat.extract.choice.linear import TIE_BREAK
 from eqsat.extract.choice.requests import limit, weigh
-from eqsat.extract.least import Least, Minimiser
+from eqsat.extract.least import Least
 from eqsat.extract.memory.bestorder import in_best_order
+from eqsat.extract.minimiser import Minimiser
 from eqsat.extract.ragged import Ints
 from eqsat.model import progress
 from eqsat.model.selection import GoalRequest, GoalResult

@@ -23,7 +23,8 @@ from eqsat.extract.ragged import Ints
 from eqsat.model.stopping import INTERRUPTED, WALL
 
 if TYPE_CHECKING:
-    from eqsat.extract.least import Least, Minimisation
+    from eqsat.extract.least import Least
+    from eqsat.extract.minimisation import Minimisation
 
 MANY = 2_000  # columns: with more, a peak is not searched for that is hardly less
 SOME = 200  # columns: with fewer, every byte of a peak is proven

@@ -22,7 +22,8 @@ from eqsat.extract.choice.columns import MEMORY, Answer, Columns
 from eqsat.extract.choice.must import presolved
 from eqsat.extract.choice.relax import Relaxation, relaxation
 from eqsat.extract.choice.requests import limit, weigh
-from eqsat.extract.least import Minimiser, SearchLimits
+from eqsat.extract.least import SearchLimits
+from eqsat.extract.minimiser import Minimiser
 from eqsat.extract.ragged import Ints, distinct
 from eqsat.model import progress
 from eqsat.model.deadline import OutOfTime, until, whatever_it_takes

@@ -24,8 +24,9 @@ from eqsat.extract.dispatch.legality import Legality
 from eqsat.extract.dispatch.prices import Costs
 from eqsat.extract.goals import Outcome, minimise
 from eqsat.extract.groups.grow import Candidate
-from eqsat.extract.least import Minimiser, SearchLimits
+from eqsat.extract.least import SearchLimits
 from eqsat.extract.memory.bestorder import in_some_order
+from eqsat.extract.minimiser import Minimiser
 from eqsat.extract.narrow import Known, Narrowed, narrow
 from eqsat.extract.ragged import Ints
 from eqsat.extract.selected import selection_of, with_floors

@@ -20,7 +20,8 @@ from eqsat.extract.choice.linear import linear_goals
 from eqsat.extract.choice.relax import Relaxation, relaxation
 from eqsat.extract.choice.requests import weigh
 from eqsat.extract.dispatch.legality import Legality
-from eqsat.extract.least import Least, Minimiser, SearchLimits
+from eqsat.extract.least import Least, SearchLimits
+from eqsat.extract.minimiser import Minimiser
 from eqsat.extract.ragged import Ints, Mask
 from eqsat.model.deadline import OutOfTime
 from eqsat.model.egraph import EGraph

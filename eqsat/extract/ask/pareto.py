@@ -14,7 +14,8 @@ import numpy as np
 from eqsat.extract.ask.front import OPEN, Reply, Tradeoffs, Vector, find_tradeoffs
 from eqsat.extract.choice.columns import Answer
 from eqsat.extract.goals import Outcome
-from eqsat.extract.least import Least, Minimiser
+from eqsat.extract.least import Least
+from eqsat.extract.minimiser import Minimiser
 from eqsat.extract.ragged import Ints
 from eqsat.extract.session import Session
 from eqsat.model.selection import GoalRequest, Selection

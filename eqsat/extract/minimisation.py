@@ -1,0 +1,454 @@
+"""What an objective is at least within caps, in any order, and the best answer for it.
+
+Questions are asked of the choice without an order: what is proven of it holds in every order of
+every answer. Its relaxation bounds a sum; a good answer is looked for among the columns near that
+bound; a column whose reduced cost lifts the bound above the best answer is left out; what is left
+goes to CP-SAT. An answer whose dispatches wait for each other is cut (`choice.circles`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from eqsat.extract.choice.circles import circle
+from eqsat.extract.choice.columns import MEMORY, Answer, Barred, Columns
+from eqsat.extract.choice.cpsat import Effort, solve
+from eqsat.extract.choice.legal import is_legal, pruned
+from eqsat.extract.choice.linear import TIE_BREAK
+from eqsat.extract.choice.must import presolved
+from eqsat.extract.choice.relax import relaxation
+from eqsat.extract.choice.statement import Statement
+from eqsat.extract.least import OPEN, Caps, Least, Remainder
+from eqsat.extract.memory.fits import Fits
+from eqsat.extract.memory.peakrows import PAIRS, InAnyOrder, under_an_order, unordered_pairs
+from eqsat.extract.ragged import Ints
+from eqsat.model.deadline import tick
+from eqsat.model.diag import fail
+
+if TYPE_CHECKING:
+    from eqsat.extract.minimiser import Minimiser
+
+SPREADS = (0.0, 0.001, 0.01, 0.1)  # how far above its bound the best answer is looked for first
+MANY = 20_000  # columns that such a look may have
+NEAR_WORK = 5.0  # deterministic time of that look, so that its answer never depends on the clock
+MANY_LEFT = 4_000  # columns: a look has no last solve among more
+TIDY = 3_000  # columns among which it is decided between answers that are equal in all goals
+SMALL, CLOSE, NEARLY = 1_000, 0.001, 0.5  # see `_is_nearly_all`
+CIRCLES = 40  # that are cut one after the other before a question is left open
+ROUNDS = 12  # answers that keep no cap of bytes and are barred, before a gap is left
+FEW = 24  # dispatches: an answer of more is not barred alone, there are too many like it
+FEW_PAIRS = 300  # items of which no order is known: with more, an answer without one comes first
+FITTED, ENOUGH = 4, 0.75  # rounds of what fits; if more columns are left, it is not worth its time
+
+
+@dataclass
+class Minimisation:
+    """One question; `bound` and `best` are what is known so far."""
+
+    of: Minimiser
+    weights: dict[str, int]
+    caps: dict[str, int]
+    end: float
+    is_look: bool
+    bound: int = 0
+    proof: str = "search"
+    best: Answer | None = None
+    over: Answer | None = None  # one that keeps no cap of bytes, though its sums do
+
+    @property
+    def seconds(self) -> float:
+        return max(self.end - time.monotonic(), 0.1)
+
+    @property
+    def sums(self) -> dict[str, int]:
+        """Caps that have nothing to do with the order."""
+        return {g: v for g, v in self.caps.items() if g != MEMORY}
+
+    def worth(self, answer: Answer) -> int:
+        return self.of.choice.worth(answer, self.weights)
+
+    @property
+    def value(self) -> int:
+        """What the best answer is worth."""
+        return OPEN if self.best is None else self.worth(self.best)
+
+    @property
+    def is_met(self) -> bool:
+        return self.best is not None and self.value <= self.bound
+
+    def offer(self, answer: Answer | None) -> bool:
+        """Whether an answer is the best so far."""
+        if answer is None or not self.of.choice.keeps(answer, self.caps):
+            return False
+        if self.best is not None and self.worth(answer) >= self.value:
+            return False
+        self.best = answer
+        return True
+
+    def raise_to(self, bound: int, proof: str) -> None:
+        if bound > self.bound:
+            self.bound, self.proof = bound, proof
+
+    # ---- the ways to ask -----------------------------------------------------------------------
+    def answered(self, places: Ints, best: Answer | None) -> Least:
+        self.offer(best)
+        if len(self.weights) == 1:
+            (goal,) = self.weights
+            if self.weights[goal] == 1 and goal in self.of.known:
+                self.raise_to(*self.of.known[goal])
+                if self.is_met:
+                    return self.told("optimal", places)
+        if self.caps.get(MEMORY, OPEN) < OPEN:
+            if self.of.fits_among(places).excludes(self.caps[MEMORY]):
+                return Least("infeasible")
+            places = self.of.fitting(places, self.caps[MEMORY])
+        if self.weights == {MEMORY: 1}:
+            from eqsat.extract.leastpeak import peak
+
+            return peak(self, places)
+        return self._sum(places) if MEMORY not in self.weights else self._mixed(places)
+
+    def told(self, status: str, places: Ints | None, stage: Remainder | None = None) -> Least:
+        if self.is_met:
+            status = "optimal"
+        bound = min(self.bound, self.value)
+        proof = self.proof if self.is_met else "search"
+        if stage is None:
+            return Least(status, bound, proof, self.best, places)
+        sides = stage.places, stage.relaxed, stage.most
+        return Least(status, bound, proof, self.best, *sides)
+
+    def _sum(self, places: Ints) -> Least:
+        stage = self.stage(places)
+        if stage is None:
+            return Least("infeasible")
+        for goal, cap in self.caps.items():
+            if self.weights == {goal: 1} and stage.bound > cap:
+                return Least("infeasible", stage.bound)
+        self.raise_to(stage.bound, "relaxation")
+        status = self.searched(stage)
+        if status == "gap" and self.over is not None and not self.is_met:
+            status = self._with_bytes(stage)
+        if status == "infeasible":
+            return Least("infeasible") if self.best is None else self.told("optimal", None, stage)
+        return self.told(status, None, stage)
+
+    def stage(self, places: Ints) -> Remainder | None:
+        """What is left within the caps; None if that is nothing, which is proven.
+
+        What does not fit into a cap of bytes lifts the bound, and what the bound rules out leaves
+        others no room.
+        """
+        stage, cap = self._relaxed(places), self.caps.get(MEMORY)
+        for _ in range(FITTED if cap is not None else 0):
+            if stage is None or self.best is None:
+                break
+            near = stage.places[stage.relaxed.within(self.value)]
+            if len(near) > ENOUGH * len(stage.places):
+                break
+            kept = near[Fits(self.of.small(near)).within(cap or 0)]
+            after = self._relaxed(kept) if len(kept) else None
+            if after is None:
+                break  # nothing better than the best answer is left: the last solve shows it
+            stage = replace(after, most=self.value)
+        return stage
+
+    def _relaxed(self, places: Ints) -> Remainder | None:
+        small = self.of.small(places)
+        useful = presolved(small)
+        places, small = places[useful], small.take(useful)
+        if not small.has_writers:
+            return None
+        if self.of.given is not None:
+            return Remainder(places, small, self.of.given.among(places))
+        found = relaxation(small, self.weights, self.sums)
+        if found is None and self.sums:  # no proof where sums round
+            found = relaxation(small, self.weights)
+        return None if found is None else Remainder(places, small, found)
+
+    # ---- looks, then all that is left ----------------------------------------------------------
+    def searched(self, stage: Remainder) -> str:
+        """optimal | infeasible | gap | why it ended before; without rows of bytes."""
+        looked: tuple[str, int, Ints] = ("", 0, self.of.every[:0])
+        for cap, near in self._near(stage):
+            if self.is_met or time.monotonic() > self.end:
+                break
+            if self.best is not None and (self.value <= cap or self._is_nearly_all(stage, near)):
+                break  # the last solve below proves as much
+            status, bound = self.solved(stage, near, NEAR_WORK)
+            looked = status, bound, near
+            if status == "optimal" and stage.bound < bound <= cap and self.proves:
+                self.raise_to(bound, "search")  # whatever is worth so little is among them
+                return "gap"
+        if self.is_met:
+            return "optimal"
+        left = stage.relaxed.within(self.value) if self.best is not None else None
+        left = np.arange(len(stage.choice)) if left is None else left
+        if self.is_look and self.best is not None and len(left) > MANY_LEFT:
+            return "gap"
+        status, bound, near = looked
+        if status != "optimal" or not np.array_equal(near, left):
+            status, bound = self.solved(stage, left, NEAR_WORK if self.is_look else None)
+        if not self.proves:
+            return "gap" if self.best is not None else "unknown"
+        if status == "infeasible":
+            if self.best is not None:
+                self.raise_to(self.value, "search")
+            return status
+        self.raise_to(min(bound, self.value), "search")
+        return "gap" if status in ("optimal", "gap") else self.of.limits.ended
+
+    @property
+    def proves(self) -> bool:
+        return not self.of.is_about_alike
+
+    def _near(self, stage: Remainder) -> Iterator[tuple[int, Ints]]:
+        """Few columns that hold a good answer: the relaxation's own, then those near its bound.
+
+        Each with the cap that all answers worth no more than that are made of these columns.
+        """
+        last = len(stage.relaxed.support)
+        if last or not len(stage.choice):
+            yield -1, stage.relaxed.support
+        for spread in SPREADS:
+            cap = int(stage.bound * (1 + spread))
+            near = stage.relaxed.within(cap)
+            if last < len(near) <= MANY:
+                last = len(near)
+                yield cap, near
+
+    def _is_nearly_all(self, stage: Remainder, near: Ints) -> bool:
+        """Whether a look among these takes as long as among all that may be better than the best.
+
+        It proves less, and does not find much where the answer is close to the bound.
+        """
+        if len(near) <= SMALL or self.value > stage.bound * (1 + CLOSE):
+            return False
+        return len(near) > NEARLY * len(stage.relaxed.within(self.value))
+
+    def solved(self, stage: Remainder, rows: Ints, work: float | None) -> tuple[str, int]:
+        """How a solve among these columns of a stage ended, and what it proves of them."""
+        if TIE_BREAK in self.weights and len(rows) > TIDY:
+            return "unknown", 0
+        return self.solve(stage.places[rows], self.sums, work)[:2]
+
+    def solve(
+        self,
+        places: Ints,
+        caps: Caps,
+        work: float | None,
+        bytes_of: Callable[[Columns], Callable[[Statement], None]] | None = None,
+        barred: tuple[Barred, ...] = (),
+    ) -> tuple[str, int, Answer | None]:
+        """(status, bound, answer) of CP-SAT among these places; circles are cut as they occur.
+
+        bytes_of: states peak memory. barred: in the numbers of the whole choice.
+        """
+        hint = None if self.best is None or bytes_of is not None else self.best.among(places)
+        for _ in range(CIRCLES):
+            small = replace(self.of.choice, barred=(*self.of.cuts, *barred, *self.of.choice.barred))
+            small = small.take(places)
+            told = Statement(small)
+            _state(told, self.weights, caps, None if bytes_of is None else bytes_of(small))
+            effort = Effort(self.seconds, self.of.limits.seed, work, self.of.limits.stop)
+            tick()
+            found = solve(told, self.weights, effort, hint and hint.columns)
+            if not found.columns and len(small.facts.roots):
+                if found.status == "infeasible" and hint is not None:
+                    return "unknown", 0, None  # a solver that says so is wrong
+                return found.status, found.bound, None
+            if not is_legal(small, found.columns):
+                raise fail("E901", "the solver's answer breaks the choice's rules", exit_code=4)
+            columns = tuple(places[list(pruned(small, found.columns))].tolist())
+            answer = self.of.ordered(columns)
+            if answer is None:
+                cut = circle(self.of.choice, columns)
+                assert cut is not None
+                self.of.cuts.append(cut)
+                continue
+            self.offer(answer)
+            if not self.of.choice.keeps(answer, self.caps):
+                self.over = answer
+            status = "optimal" if found.status == "optimal" else "wall"
+            return status, found.bound, answer
+        return "gap", 0, None
+
+    # ---- a sum under a cap of bytes ------------------------------------------------------------
+    def _with_bytes(self, stage: Remainder) -> str:
+        """The same with the cap of bytes, which the best answers do not keep by themselves.
+
+        Of the answers worth so much the one that converts least is looked at first: it keeps little
+        beside. Then rows say what is live when, at last with an order of the items.
+        """
+        assert self.over is not None
+        self._tied(stage)
+        if self.is_met or not self.proves or self.is_look:
+            return "gap"
+        left = stage.relaxed.within(self.value) if self.best is not None else None
+        places = stage.places if left is None else stage.places[left]
+        return self.with_rows(places, self.value - 1 if self.best is not None else None)
+
+    def _tied(self, stage: Remainder) -> None:
+        assert self.over is not None
+        if len(self.weights) > 1 or TIE_BREAK in self.weights:
+            return
+        (goal,) = self.weights
+        worth = self.worth(self.over)
+        near = stage.places[stage.relaxed.within(worth)]
+        found = self.of.least(
+            {TIE_BREAK: 1}, self.sums | {goal: worth}, among=near, seconds=self.seconds,
+            is_look=True,
+        )  # fmt: skip
+        self.offer(found.best)
+
+    def with_rows(self, places: Ints, worth: int | None) -> str:
+        """With rows of bytes, of answers worth at most so much: those of any order, then pairs."""
+        caps = dict(self.caps)
+        if worth is not None and len(self.weights) == 1:
+            (goal,) = self.weights
+            caps[goal] = min(caps.get(goal, worth), worth)
+        small = self.of.small(places)
+        useful = presolved(small)
+        places, fits = places[useful], Fits(small.take(useful))
+        if not fits.choice.has_writers:
+            return "infeasible"
+        items = fits.facts
+        is_many = len(unordered_pairs(items)) > FEW_PAIRS
+        status = "gap"
+        for pairs in (False, True) if is_many else (True,):
+            if len(unordered_pairs(items)) > PAIRS and pairs:
+                break
+            status = self._asked_in_any_order(places, caps, InAnyOrder(items, caps, pairs=pairs))
+            if status != "gap" or self.is_met:
+                break
+        return status
+
+    def _asked_in_any_order(self, places: Ints, caps: Caps, rows: InAnyOrder) -> str:
+        barred: tuple[Barred, ...] = ()
+        for _ in range(ROUNDS):
+            before = self.best
+            status, bound, answer = self.solve(places, caps, None, lambda _: rows, barred)
+            if status == "infeasible":
+                if self.best is not None:
+                    self.raise_to(self.value, "search")
+                return status
+            if not barred:
+                self.raise_to(min(bound, self.value), "search")
+            if answer is None:
+                return status
+            if self.best is not before:
+                return "better"
+            if len(answer.columns) > FEW or not self._is_worse(answer):
+                return "gap"
+            barred = (*barred, (answer.columns, len(answer.columns) - 1))
+        return "gap"
+
+    def _is_worse(self, answer: Answer) -> bool:
+        """Whether no order of these dispatches is a better answer."""
+        least = replace(answer, peak_bytes=answer.least_bytes)
+        is_over = not self.of.choice.keeps(least, self.caps)
+        return is_over or (self.best is not None and self.worth(least) >= self.value)
+
+    # ---- a weighted sum with memory ------------------------------------------------------------
+    def _mixed(self, places: Ints) -> Least:
+        """Σ weight · goal of which memory is one."""
+        small = self.of.small(places)
+        useful = presolved(small)
+        places, fits = places[useful], Fits(small.take(useful))
+        if not fits.choice.has_writers:
+            return Least("infeasible")
+        rest = self.weights[MEMORY] * fits.least_bytes
+        sums = {g: w for g, w in self.weights.items() if g != MEMORY}
+        relaxed = relaxation(
+            fits.choice, self.weights, self.sums, InAnyOrder(fits.facts, self.caps, is_short=True)
+        )
+        alone = relaxation(fits.choice, sums, self.sums) if sums else None
+        if alone is not None and (relaxed is None or alone.plus(rest).bound > relaxed.bound):
+            relaxed = alone.plus(rest)
+        if relaxed is None:
+            return Least("infeasible")
+        stage = Remainder(places, fits.choice, relaxed)
+        self.raise_to(relaxed.bound, "relaxation")
+        if self.best is None:
+            first = self.of.least(sums or {"time": 1}, self.caps, among=places, is_look=True)
+            self.offer(first.best)
+        self.descend(places)
+        status = "gap"
+        for _ in range(ROUNDS):
+            if self.is_met or not self.proves or self.is_look:
+                break
+            left = stage.places
+            if self.best is not None:
+                left = stage.places[stage.relaxed.within(self.value)]
+            status = self.with_rows(left, None)
+            if status != "better":
+                break
+            self.descend(places)
+        if status == "infeasible" and self.best is not None:
+            status = "optimal"
+        return self.told(status if status != "better" else "gap", None, stage)
+
+    # ---- under the order of the best answer ----------------------------------------------------
+    def descend(self, places: Ints, rounds: int = 3, least: int = 0) -> None:
+        """Better columns under the order of the best answer, until nothing gets better."""
+        for _ in range(rounds):
+            if self.best is None or self.value <= max(least, self.bound):
+                return
+            if not self.offer(self._under_its_order(places)):
+                return
+
+    def _under_its_order(self, places: Ints) -> Answer | None:
+        best = self.best
+        assert best is not None
+        choice, of = self.of.under(best)
+        rows = np.flatnonzero(np.isin(of, places))
+        small = choice.take(rows)
+        useful = presolved(small)
+        small, of = small.take(useful), of[rows[useful]]
+        if not small.has_writers:
+            return None
+        told = Statement(small)
+        caps = dict(self.caps)
+        _state(told, self.weights, caps, lambda t: under_an_order(t, caps))
+        seconds = max(0.3 * self.seconds, 0.1)
+        effort = Effort(seconds, self.of.limits.seed, NEAR_WORK, self.of.limits.stop)
+        found = solve(told, self.weights, effort, _at_first(best, small, of))
+        if not found.columns:
+            return None
+        steps = small.step
+        assert steps is not None
+        listed = sorted(found.columns, key=lambda i: (int(steps[i]), i))
+        return self.of.ordered(tuple(dict.fromkeys(of[list(pruned(small, listed))].tolist())))
+
+
+def _state(
+    told: Statement, weights: Caps, caps: Caps, state: Callable[[Statement], None] | None
+) -> None:
+    """The goals that are no sums, and the caps."""
+    asked = dict.fromkeys((*weights, *caps))
+    for goal in asked:
+        if goal in told.choice.facts.kept:
+            told.kept(goal, caps.get(goal))
+    if state is not None:
+        state(told)
+    for goal, cap in caps.items():
+        if goal != MEMORY or state is not None:
+            told.cap(goal, cap)
+
+
+def _at_first(answer: Answer, small: Columns, of: Ints) -> tuple[int, ...] | None:
+    """An answer's columns in a choice under its order; None if they are not all there."""
+    steps, found, last = small.step, list[int](), -1
+    assert steps is not None
+    for column in answer.columns:
+        there = [i for i in np.flatnonzero(of == column).tolist() if steps[i] >= last]
+        if not there:
+            return None
+        found.append(there[0])
+        last = int(steps[there[0]])
+    return tuple(found)
