@@ -130,7 +130,7 @@ def test_out_of_memory_in_the_solver_keeps_what_is_known(monkeypatch: pytest.Mon
         raise MemoryError
 
     def ends(self: Session, *asked: Any) -> Outcome:
-        monkeypatch.setattr(least, "solve", full)
+        monkeypatch.setattr(minimisation, "solve", full)
         monkeypatch.setattr(minimisation.Minimisation, "raise_to", lambda *_: None)
         return answer(self, *asked)
 
