@@ -19,10 +19,12 @@ from eqsat.extract.candidates.assemble import Assembly, Choices, cut_short
 from eqsat.extract.candidates.plantimes import with_plan_times
 from eqsat.extract.candidates.tabulate import undominated_columns
 from eqsat.extract.choice.columns import MEMORY, Answer, Columns
+from eqsat.extract.choice.greedy import greedy
 from eqsat.extract.choice.must import presolved
 from eqsat.extract.choice.relax import Relaxation, relaxation
 from eqsat.extract.choice.requests import limit, weigh
 from eqsat.extract.least import SearchLimits
+from eqsat.extract.memory.bestorder import in_best_order
 from eqsat.extract.minimiser import Minimiser
 from eqsat.extract.ragged import Ints, distinct
 from eqsat.model import progress
@@ -119,11 +121,11 @@ def _by_bytes(
 ) -> Narrowed:
     """With memory first, or under a budget of it: what fits into the bytes of a known answer."""
     assembly = choices.assembled(floored=True)
-    kept = [k for k in known if k.keeps(budget)]
+    kept = [k for k in known if k.keeps(budget)] or _greedy(assembly, MEMORY, budget)
     best = min(kept, key=lambda k: k.values[first.name], default=None)
     most = budget.get(MEMORY)
     if best is not None and first.name == MEMORY:
-        reference = known[0].values
+        reference = known[0].values if known else {}
         most = min(limit(first, best.values[MEMORY], reference), most or best.values[MEMORY])
     choice = assembly.choice
     if most is not None:
@@ -148,6 +150,21 @@ def _planned(assembly: Assembly, choice: Columns) -> Columns:
         return choice
     choice = with_plan_times(assembly.sources, choice, np.arange(len(choice)))
     return undominated_columns(assembly.sources, choice)
+
+
+def _greedy(assembly: Assembly, goal: str, budget: Mapping[str, int]) -> list[Known]:
+    """Greedy answers that keep the budget, which take no solver: there may be no time for one."""
+    choice, found = assembly.choice, list[Known]()
+    if len(choice) > MOST:
+        return found
+    for columns in greedy(choice, assembly.single_ops, goal):
+        rows = np.sort(np.array(columns, dtype=np.int64))
+        few = with_plan_times(assembly.sources, choice, rows).take(rows)
+        small = replace(assembly, choice=few)
+        answer = in_best_order(few, range(len(rows)))
+        known = None if answer is None else Known.of(small, answer)
+        found += [known] if known is not None and known.keeps(budget) else []
+    return found
 
 
 @dataclass
@@ -196,6 +213,9 @@ class _Narrowing:
 
     # ---- relaxations ---------------------------------------------------------------------------
     def narrowed(self) -> Narrowed:
+        if self.best is None:
+            for known in _greedy(self.assembly, next(iter(self.sums)), self.budget):
+                self.offer(known)
         alone = self._alone()
         bound = self._within_time()
         if bound is None:

@@ -122,7 +122,10 @@ class Session:
         asked = self.questions(seconds)
         asked.orders = MEMORY in {*budget, *(g.name for g in goals)}
         sides = {"reference": self.reference, "best": self.best, "is_cut": is_cut}
-        return minimise(asked, goals, budget, **sides)
+        found = minimise(asked, goals, budget, **sides)
+        if found.answer is None:
+            return found
+        return replace(found, answer=self.assembly.in_programs_order(found.answer))
 
     def selection(
         self,

@@ -11,7 +11,7 @@ import numpy as np
 from eqsat.extract.candidates.listed import CandidateTable
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.sources import Sources, group_of
-from eqsat.extract.candidates.space import Space
+from eqsat.extract.candidates.space import Moment, Space
 from eqsat.extract.candidates.tabulate import choice_of
 from eqsat.extract.candidates.timetable import answer_timetable
 from eqsat.extract.choice.columns import Answer, Columns
@@ -21,11 +21,14 @@ from eqsat.extract.dispatch.prices import Costs
 from eqsat.extract.groups.enumeration import enumerated
 from eqsat.extract.groups.grow import Candidate
 from eqsat.extract.memory.bestorder import as_listed
+from eqsat.extract.memory.dispatchgraph import graph_of, peak_bytes, topological
 from eqsat.extract.ragged import Ints
 from eqsat.model.cycles import uncollected
 from eqsat.model.deadline import until
 from eqsat.model.goal import Goal
 from eqsat.model.selection import TIME_LIMIT, Cut, Group, Removed
+
+LATE: Moment = (1 << 60, 0, 0, 0)  # of a value that the program's do not lead to
 
 
 @dataclass(frozen=True)
@@ -157,6 +160,25 @@ class Assembly:
         buffers = {space.buffer[r] for g in some for r in g.reads} | set(space.roots)
         buffers -= {space.buffer[w] for g in some for w in g.writes}
         return self.pool.ahead_nodes(b for b in buffers if b in self.pool.resident)
+
+    def in_programs_order(self, answer: Answer) -> Answer:
+        """The answer in the order of the program's values, if that needs no more bytes."""
+        work = graph_of(self.choice, answer.columns)
+        keys = [self._place(i) for i in answer.columns]
+        order = topological(work.direct, keys)
+        found = peak_bytes(work, order)
+        if found > answer.peak_bytes:
+            return answer
+        return replace(answer, columns=tuple(answer.columns[i] for i in order), peak_bytes=found)
+
+    def _place(self, column: int) -> tuple[Moment, tuple[int, ...], tuple[int, ...]]:
+        """Where the program computes what a column writes; ties by what it is."""
+        space, writes = self.space, self.choice.writes.tuples[column]
+        computes = set(self.choice.computes.tuples[column])
+        values = [space.value[b] for b in writes]
+        made = [v for v in values if v in computes] or values
+        at = min((space.positions[v][0] for v in made if v in space.positions), default=LATE)
+        return at, writes, self.candidate(column).members
 
     # ---- under an order ------------------------------------------------------------------------
     def under(self, answer: Answer) -> tuple[Columns, Ints]:

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from heapq import heapify, heappop, heappush
+from typing import Any
 
 import numpy as np
 
@@ -87,24 +89,36 @@ def graph_of(choice: Columns, columns: Sequence[int]) -> DispatchGraph:
     return DispatchGraph(tuple(reads), tuple(writes), nbytes, fixed)
 
 
-def topological(before: Sequence[Iterable[int]]) -> list[int]:
-    """An order in which everything comes after what is before it; ValueError on a cycle."""
+def topological(before: Sequence[Iterable[int]], keys: Sequence[Any] | None = None) -> list[int]:
+    """An order in which everything comes after what is before it, else by keys or numbers.
+
+    ValueError on a cycle.
+    """
+    rank = range(len(before)) if keys is None else _ranks(keys)
     waiting = [len(set(p)) for p in before]
     following: list[list[int]] = [[] for _ in before]
     for i, p in enumerate(before):
         for q in set(p):
             following[q].append(i)
-    ready = [i for i, n in enumerate(waiting) if n == 0][::-1]
+    ready = [(rank[i], i) for i, n in enumerate(waiting) if n == 0]
+    heapify(ready)
     found = []
     while ready:
-        i = ready.pop()
+        _, i = heappop(ready)
         found.append(i)
         for j in following[i]:
             waiting[j] -= 1
             if waiting[j] == 0:
-                ready.append(j)
+                heappush(ready, (rank[j], j))
     if len(found) < len(before):
         raise ValueError("dispatches wait for each other")
+    return found
+
+
+def _ranks(keys: Sequence[Any]) -> list[int]:
+    found = [0] * len(keys)
+    for n, i in enumerate(sorted(range(len(keys)), key=lambda i: keys[i])):
+        found[i] = n
     return found
 
 
