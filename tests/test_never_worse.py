@@ -12,6 +12,7 @@ from hunts import copying, edges, searches
 from hunts.networks import is_hard, network
 from hunts.repeated import ALIKE, BROKEN, repeated
 from hunts.searches import make_case, run_case, search
+from runnable import or_as_ops
 from seeds import seeds
 
 import eqsat
@@ -24,6 +25,7 @@ kernels_run = bool(edges.machines())
 SAMPLE = (3, 6, 17, 21, 24, 33, 36, 61, 9, 44, 70, 79, 90, 107)
 
 
+@or_as_ops("avx512-vnni")
 @pytest.mark.parametrize("seed", seeds(8, SAMPLE))
 def test_a_random_search_is_right_and_never_worse(seed: int):
     verdict = search(seed)

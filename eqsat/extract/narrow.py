@@ -25,6 +25,7 @@ from eqsat.extract.choice.relax import Relaxation, relaxation
 from eqsat.extract.choice.requests import limit, weigh
 from eqsat.extract.least import SearchLimits
 from eqsat.extract.memory.bestorder import in_best_order
+from eqsat.extract.memory.fits import Fits
 from eqsat.extract.minimiser import Minimiser
 from eqsat.extract.ragged import Ints, distinct
 from eqsat.model import progress
@@ -35,6 +36,7 @@ from eqsat.model.selection import GoalRequest, Group, Selection, short_of_time
 SPREADS = (0.0, 0.0005, 0.003, 0.02, 0.1)
 MOST = 20_000  # columns that such a look may have: among more it takes longer than a relaxation
 RELAXED = 0.75  # of the time for relaxations; then an answer near the last one is looked for
+SOME = 5_000  # columns: what is surely live is told of no more
 LEAST = 64  # plans between two relaxations
 PART = 8  # or this part of those that are not made
 MANY, PART_OF_MANY = 20_000, 3  # of more columns, a relaxation takes as long as thousands of plans
@@ -180,6 +182,7 @@ class _Narrowing:
     best: Known | None = None
     last: tuple[Columns, Relaxation] | None = None  # what was relaxed, and what came of it
     settled: list[frozenset[int]] = field(default_factory=list)  # keys that hold nothing better
+    least_bytes: int | None = None  # of any answer, if it was asked for
 
     @property
     def choice(self) -> Columns:
@@ -280,10 +283,18 @@ class _Narrowing:
         if found is None:
             return None
         rest = {g: w for g, w in self.weights.items() if g not in self.sums}
-        found = found.plus(sum(w * self.choice.floor(g) for g, w in rest.items()))
+        found = found.plus(sum(w * self._floor(g) for g, w in rest.items()))
         if len(found.support):
             self.last = self.choice, found
         return found
+
+    def _floor(self, goal: str) -> int:
+        """What a goal that is no sum is at least; of memory, where that is soon told."""
+        if goal != MEMORY or len(self.choice) > SOME:
+            return self.choice.floor(goal)
+        if self.least_bytes is None:
+            self.least_bytes = Fits(self.choice).least_bytes
+        return self.least_bytes
 
     def _next(self, relaxed: Relaxation) -> Ints:
         """What the relaxation chooses without knowing its plan, and what it nearly chose."""

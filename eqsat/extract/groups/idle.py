@@ -6,7 +6,7 @@ That takes no conversion inside, so no more members; no more bytes, as no layout
 more arithmetic, as the ops are no slower. What a dispatch writes is read as it is written. So a
 layout is *idle* unless it is the program's own, is there from the start, a result asks for it, it
 has fewer bytes, or an op has no node without it, or a slower one. Ops are told by the values they
-read and make. Of nodes that are all in other layouts the nearest ones stay.
+read and make.
 
 Two parts of a dispatch that share nothing but a conversion share, in own layouts, what that one
 read. So `converts_for_free` asks that `siblings` makes these one dispatch, too, by the same limits,
@@ -140,19 +140,19 @@ class Idle:
     def layouts(self) -> frozenset[int]:
         """Buffers in layouts that may matter."""
         space, pool = self.pool.space, self.pool
-        every = [[self._touched(n) for n in nodes] for nodes in self._ops]
+        allowed = {*self._own.values(), *self._there, *space.roots, *pool.fills}
         besides = {r for r in space.roots if self._own[space.value[r]] != r}
-        found = {*self._own.values(), *self._there, *space.roots, *pool.fills}
-        for touched in (t for ways in every for t in ways):
-            found.update(b for b in touched if self._is_smaller(b))
-            found.update(touched if not besides.isdisjoint(touched) else ())
-        for nodes, ways in zip(self._ops, every, strict=True):
-            own = [t for n, t in zip(nodes, ways, strict=True) if space.is_own[n]]
-            if own and not any(t <= found for t in ways):
-                found.update(_nearest(own, found))
-        for ways in every:
-            found.update(_nearest(ways, found))
-        return frozenset(found)
+        while True:
+            more = set[int]()
+            for nodes in self._ops:
+                touched = [self._touched(n) for n in nodes]
+                if not any(t <= allowed for t in touched):
+                    more.update(*touched)
+                more.update(b for t in touched for b in t if self._is_smaller(b))
+                more.update(*[t for t in touched if not besides.isdisjoint(t)])
+            if more <= allowed:
+                return frozenset(allowed)
+            allowed |= more
 
     def _is_smaller(self, buffer: int) -> bool:
         own = self._own.get(self.pool.space.value[buffer])
@@ -187,12 +187,6 @@ class Idle:
         for start in sorted(ends):
             found |= _passed(start, ways, ends)
         return frozenset(found)
-
-
-def _nearest(ways: list[set[int]], found: set[int]) -> set[int]:
-    """Of what several nodes touch: where that is found but for the fewest."""
-    least = min([len(t - found) for t in ways])
-    return set[int]().union(*[t for t in ways if len(t - found) == least])
 
 
 def _passed(start: int, ways: dict[int, list[int]], ends: Iterable[int]) -> set[int]:
