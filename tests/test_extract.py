@@ -244,7 +244,7 @@ def test_a_budget_that_the_input_keeps_is_kept_however_short_the_time(
 
 
 def test_the_input_is_an_answer_however_short_the_time(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(session, "plain", lambda *_: None)  # as where it gets stuck
+    monkeypatch.setattr(session, "plain_columns", lambda *_: None)  # as where it gets stuck
     monkeypatch.setattr(session, "LEAST_OWN", 60.0)  # it ends by its proof
     found, baseline = extract(diamond(), reference(), ALL, time_limit=0.0)
     assert baseline is not None and found.goal("time").value <= baseline.goal("time").value

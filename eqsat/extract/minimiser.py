@@ -88,6 +88,7 @@ class Minimiser:
         """
         end = self.limits.deadline if seconds is None else time.monotonic() + seconds
         places = self.every if among is None else among
+        best = best if best is not None and self.choice.keeps(best, caps) else None
         asked = Minimisation(self, weights, dict(caps), min(end, self.limits.deadline), is_look)
         try:
             with until(asked.end, self.limits.stop):

@@ -192,14 +192,20 @@ def prepare(
     progress.phase("candidates")
     bounds = _floors(pool, max(share(ENOUGH), time.monotonic() + LEAST_FLOORS), stop)
     progress.found(goals[0].name, bound=bounds.get(goals[0].name))
-    known, start = tuple(found.sources.candidates.candidates), None
+    nodes = egraph.nodes  # rules with `apply: replace` took some out of the search
+    known = tuple(
+        c for c in found.sources.candidates.candidates
+        if not any(nodes[m].subsumed for m in c.members)
+    )  # fmt: skip
+    start = None
     if baseline is not None and not whole:
         known, start = sides.packed(pool, known, baseline, share(PACKED))
     try:
         with uncollected(), until(share(STATED), stop):
             every = choices(pool, linear, known=known, enough=share(ENOUGH))
             progress.phase("relaxation")
-            session = sides.session(every, baseline, share(STATED), start)
+            session = sides.session(every, own.fallback, share(STATED), start)
+            session = replace(session, baseline=baseline)
     except OutOfTime:
         session = _with_own(own)
     return replace(session, floors=bounds, start=start)

@@ -174,10 +174,8 @@ class Assembly:
     def _place(self, column: int) -> tuple[Moment, tuple[int, ...], tuple[int, ...]]:
         """Where the program computes what a column writes; ties by what it is."""
         space, writes = self.space, self.choice.writes.tuples[column]
-        computes = set(self.choice.computes.tuples[column])
-        values = [space.value[b] for b in writes]
-        made = [v for v in values if v in computes] or values
-        at = min((space.positions[v][0] for v in made if v in space.positions), default=LATE)
+        values = (space.value[b] for b in writes)
+        at = min((space.positions[v][0] for v in values if v in space.positions), default=LATE)
         return at, writes, self.candidate(column).members
 
     # ---- under an order ------------------------------------------------------------------------
