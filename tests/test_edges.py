@@ -12,6 +12,7 @@ import pytest
 from contracted import AVX2
 from hunts import dispatched, edges, guarded
 from hunts.edgeprograms import FORMS, KINDS, Sizes
+from runnable import WIDEST
 from test_nest import one_dispatch
 
 from eqsat.execute.draw import drawn_weights
@@ -35,13 +36,17 @@ WAYS = {
 }  # fmt: skip
 
 
+AVX512_WAYS = {"columns in order"}  # of the first seed's cases no other machine has one
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_kernels_are_right_at_their_edges(kind):
     rows = [edges.checked(e) for e in edges.cases((kind,), range(1))]
     assert not [r for r in rows if "wrong" in r or "alarm" in r]
     kernels = [r for r in rows if "plan" in r]
     assert len(kernels) > 0.8 * len(rows)
-    assert {t for r in kernels for t in r["traits"]} >= WAYS[kind]
+    ways = WAYS[kind] if WIDEST == "avx512" else WAYS[kind] - AVX512_WAYS
+    assert {t for r in kernels for t in r["traits"]} >= ways
 
 
 FOUND = {
