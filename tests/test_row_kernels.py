@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -171,8 +173,12 @@ def test_pooling_of_every_second_column_has_columns_in_its_lanes(width):
     assert check(nest, f"pooled{width}").parts[0].vector == 2
 
 
+WIDE = partial(pytest.param, marks=needs_kernels("avx512"))
+
+
 @pytest.mark.parametrize(
-    ("channels", "side_by_side"), [(32, 2), (64, 4), (48, 1), (130, 4), (40, 1)]
+    ("channels", "side_by_side"),
+    [WIDE(32, 2), (64, 4), WIDE(48, 1), (130, 4), (40, 1)],
 )
 def test_pooling_between_pads_has_neighbouring_channels_in_its_lanes(channels, side_by_side):
     sizes = (4, 5, channels, 3, 3)

@@ -8,6 +8,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import pytest
+from runnable import WIDEST
 
 import eqsat
 from eqsat.cli import run as command
@@ -30,7 +31,7 @@ def run() -> eqsat.Run:
         return jnp.maximum(h @ w, 0)
 
     shapes = [jax.ShapeDtypeStruct(s, "float32") for s in ((4, 8, 16), (16, 16))]
-    return eqsat.optimize(of, *shapes, weights=("w",), target="avx512")
+    return eqsat.optimize(of, *shapes, weights=("w",), target=WIDEST)
 
 
 def test_a_run_says_how_many_dispatches_xla_runs_and_why(run: eqsat.Run) -> None:

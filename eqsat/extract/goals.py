@@ -77,7 +77,8 @@ def _by_priority(
     among: Ints | None = None
     status, late = "optimal", ""
     for n, r in enumerate(requests):
-        progress.phase("order" if r.name == MEMORY else "search")
+        if r.name == MEMORY or n == 0:
+            progress.phase("order" if r.name == MEMORY else "search")
         share = asked.limits.seconds * (SHARE if n + 1 < len(requests) else 1.0)
         found = asked.least({r.name: 1}, caps, among=among, best=best, seconds=share)
         if found.best is None:

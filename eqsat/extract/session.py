@@ -192,11 +192,7 @@ def prepare(
     progress.phase("candidates")
     bounds = _floors(pool, max(share(ENOUGH), time.monotonic() + LEAST_FLOORS), stop)
     progress.found(goals[0].name, bound=bounds.get(goals[0].name))
-    nodes = egraph.nodes  # rules with `apply: replace` took some out of the search
-    known = tuple(
-        c for c in found.sources.candidates.candidates
-        if not any(nodes[m].subsumed for m in c.members)
-    )  # fmt: skip
+    known = tuple(pool.allowed(found.sources.candidates.candidates))
     start = None
     if baseline is not None and not whole:
         known, start = sides.packed(pool, known, baseline, share(PACKED))
@@ -233,13 +229,24 @@ def baseline_of(
 
 
 def _input_only(sides: _Asked, found: Choices, deadline: float) -> tuple[Session, Selection | None]:
-    """The session of the input program's own candidates, and its best answer."""
+    """The session of the input program's own candidates, and its best answer.
+
+    None if it is proven that nothing keeps the budgets, or if time ended before anything did.
+    """
     with progress.heard(None):
-        own = sides.own(found, deadline)
-        baseline = _baseline(own, sides.goals, deadline - time.monotonic())
-        if baseline is None and not own.is_refused and time.monotonic() > deadline:
-            baseline = _baseline(own, sides.goals, LEAST_OWN)
-    return own, baseline
+        own, goals = sides.own(found, deadline), _strict(sides.goals)
+        for seconds in (deadline - time.monotonic(), LEAST_OWN):
+            start = time.monotonic()
+            outcome = own.answer(goals, seconds)
+            if outcome.answer is not None:
+                return own, own.selection(outcome, sides.goals, time.monotonic() - start)
+            if outcome.status == "infeasible":
+                return own, None
+        plain = sides.plain(found.single_ops())
+        best, choice = plain.best, plain.assembly.choice
+        if best is None or not choice.keeps(best, dict(sides.target.budget)):
+            return own, None
+        return own, plain.selection(Outcome(WALL, best), sides.goals)
 
 
 @dataclass(frozen=True)
@@ -313,12 +320,12 @@ class _Asked:
             with suppress(OutOfTime), until(end, self.stop):
                 return strict.session(found, None, end)
         if not self.target.budget:  # which single ops may not keep
-            own = self._plain(found.single_ops())
+            own = self.plain(found.single_ops())
             if own.best is not None:
                 return own
-        return self._plain(found)
+        return self.plain(found)
 
-    def _plain(self, found: Choices) -> Session:
+    def plain(self, found: Choices) -> Session:
         """With an answer of one op per dispatch, which takes no search."""
         assembly = found.assembled()
         found_plain = plain_columns(assembly.choice, assembly.single_ops)
@@ -348,15 +355,6 @@ def _with_own(session: Session) -> Session:
     made = sum(n.rule != -1 and not n.subsumed for n in session.egraph.nodes)
     cuts = (Cut("groups", made, TIME_LIMIT),) if made else session.assembly.cuts
     return replace(session, assembly=replace(session.assembly, cuts=cuts))
-
-
-def _baseline(session: Session, goals: tuple[GoalRequest, ...], seconds: float) -> Selection | None:
-    """The input program's own nodes with the best legal fusion; None if that is inadmissible."""
-    start = time.monotonic()
-    outcome = session.answer(_strict(goals), seconds)
-    if outcome.answer is None:
-        return None
-    return session.selection(outcome, goals, time.monotonic() - start)
 
 
 def verify_selection(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from eqsat.extract.candidates.cover import derivations, needed_values, served_values, values_behind
 from eqsat.extract.candidates.life import found_optional
@@ -15,6 +16,9 @@ from eqsat.extract.groups.idle import GOALS, Idle, converts_for_free
 from eqsat.extract.groups.waits import Waits
 from eqsat.model.control import CONTROL
 from eqsat.model.selection import Removed
+
+if TYPE_CHECKING:
+    from eqsat.extract.groups.grow import Candidate
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,10 @@ class Pool:
         if self.only is not None and node not in self.only:
             return False
         return n.rule == -1 if self.input_only else not n.subsumed
+
+    def allowed(self, candidates: Iterable[Candidate]) -> list[Candidate]:
+        """Those of nodes that may all be chosen: rules with `apply: replace` take some out."""
+        return [c for c in candidates if all(self.allows(m) for m in c.members)]
 
     @cached_property
     def _nodes(self) -> tuple[int, ...]:

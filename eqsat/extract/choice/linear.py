@@ -20,7 +20,8 @@ from eqsat.plugins import brought_by, load_plugin, plugged_in
 # dispatches cost nothing in the model, but nobody wants them without a reason
 TIE_BREAK = "ties"
 OTHERS = ("memory", "resident", "load_peak")  # goals that are no sums
-OPS_PER_BYTE = 1 << 12  # that weigh as much as one byte moved
+VIEWS_PER_OP = 1 << 2  # that weigh as much as one op
+OPS_PER_BYTE = 1 << 14  # 4,096 ops weigh as much as one byte moved
 MOST = 2**50  # of a goal: sums of larger numbers are too much for the solver
 
 
@@ -73,11 +74,12 @@ def moved_bytes(egraph: EGraph, node: int) -> int:
 def tie(node: ENode, moved: int) -> int:
     """What a node that moves so many bytes adds to the tie-break."""
     is_op = node.op not in LEAVES and node.op not in VIEWS
-    return moved * OPS_PER_BYTE + is_op + bool(loop_order(node.attr))
+    ops, views = is_op + bool(loop_order(node.attr)), node.op in VIEWS
+    return moved * OPS_PER_BYTE + ops * VIEWS_PER_OP + views
 
 
 class Ties:
-    """Bytes that conversions move, and then how many ops there are: nobody wants idle ones.
+    """Bytes that conversions move, then how many ops there are, then views: none is there in vain.
 
     An op whose loops are interchanged counts twice, so that none is without a reason.
     """

@@ -43,6 +43,7 @@ def enumerated(pool: Pool, costs: Costs, known: Sequence[Candidate] = ()) -> Enu
     could be found.
     """
     work = _Enumeration(pool, costs)
+    known = pool.allowed(known)
     if known:
         work.reach(1)
     else:
@@ -61,7 +62,8 @@ def enumerated(pool: Pool, costs: Costs, known: Sequence[Candidate] = ()) -> Enu
     cuts = _cuts(work, refused)
     if not (known or pool.input_only or pool.only):
         with suppress(OutOfTime):
-            known = enumerated(replace(pool, input_only=True), costs).candidates
+            own = enumerated(replace(pool, input_only=True), costs).candidates
+            known = pool.allowed(own)
     there = {(c.members, c.reads, c.writes) for c in found}
     found += [c for c in known if (c.members, c.reads, c.writes) not in there]
     crowded = {r.what: r for r in pool.legality.all_crowded}.values()

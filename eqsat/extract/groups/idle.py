@@ -112,8 +112,12 @@ class Idle:
             for c, b in zip(n.children, space.operands[node], strict=True)
             if b not in self.pool.fills
         }
-        makes = tuple(sorted({space.value[c] for c in space.outputs[node]}))
-        return n.op, bodies, tuple(sorted(reads)), makes
+        return n.op, bodies, tuple(sorted(reads)), tuple(sorted(self._makes(node)))
+
+    def _makes(self, node: int) -> set[int]:
+        """Values."""
+        space = self.pool.space
+        return {space.value[c] for c in space.outputs[node]}
 
     @cached_property
     def _there(self) -> frozenset[int]:
@@ -139,8 +143,8 @@ class Idle:
     @cached_property
     def layouts(self) -> frozenset[int]:
         """Buffers in layouts that may matter."""
-        space, pool = self.pool.space, self.pool
-        allowed = {*self._own.values(), *self._there, *space.roots, *pool.fills}
+        space = self.pool.space
+        allowed = {*self._plain, *self._forced}
         besides = {r for r in space.roots if self._own[space.value[r]] != r}
         while True:
             more = set[int]()
@@ -153,6 +157,28 @@ class Idle:
             if more <= allowed:
                 return frozenset(allowed)
             allowed |= more
+
+    @cached_property
+    def _plain(self) -> frozenset[int]:
+        """Buffers in own layouts, of results, and those that are there."""
+        roots = self.pool.space.roots
+        return frozenset({*self._own.values(), *self._there, *roots, *self.pool.fills})
+
+    @cached_property
+    def _forced(self) -> frozenset[int]:
+        """Layouts of ops that no node computes in own ones, and of all that is computed in these.
+
+        There the exchange takes conversions inside: they are members of a dispatch, which may hold
+        only so many.
+        """
+        ops = [n for nodes in self._ops for n in nodes]
+        plain = {v for n in ops if self._touched(n) <= self._plain for v in self._makes(n)}
+        forced = [n for n in ops if not plain.issuperset(self._makes(n))]
+        found = {b for n in forced for b in self._touched(n)} - self._plain
+        while near := [n for n in ops if not found.isdisjoint(self._touched(n))]:
+            found.update(*[self._touched(n) - self._plain for n in near])
+            ops = [n for n in ops if not found.issuperset(self._touched(n) - self._plain)]
+        return frozenset(found)
 
     def _is_smaller(self, buffer: int) -> bool:
         own = self._own.get(self.pool.space.value[buffer])
