@@ -87,10 +87,12 @@ class Session:
     @property
     def fallback(self) -> Selection | None:
         """The baseline, unless rules with `apply: replace` took a node of it out of the search."""
-        nodes, own = self.egraph.nodes, self.baseline
-        if own is None or any(nodes[m].subsumed for g in own.groups for m in g.members):
-            return None
-        return own
+        own = self.baseline
+        return None if own is None or self._holds_replaced(own) else own
+
+    def _holds_replaced(self, found: Selection) -> bool:
+        nodes = self.egraph.nodes
+        return any(nodes[m].subsumed for g in found.groups for m in g.members)
 
     def started(self, goals: tuple[GoalRequest, ...]) -> Selection | None:
         """The answer that was there before the search, or else the fallback; nothing is proven."""
@@ -143,6 +145,8 @@ class Session:
             return found  # what is checked is the selection of the whole program
         found = with_read_results(self.assembly, self.target, found, self.linear)
         verify_selection(self.egraph, self.target, found, self.linear)
+        if not self.assembly.pool.input_only and self._holds_replaced(found):
+            raise fail("E902", "the selection holds a node that a rule replaced", exit_code=4)
         return found
 
 
