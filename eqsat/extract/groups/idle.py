@@ -31,15 +31,21 @@ if TYPE_CHECKING:
 
 GOALS = frozenset({"time", "dispatches", *ASKED, *OTHERS})  # a plug-in goal may look at layouts
 PLACED = ("slice", "concat", "pad")  # their attributes are places in a layout; gathers have prices
+ROOM = 4  # members of an op that is quicker in other layouts: two operands and its result converted
 Producers = dict[int, tuple[int, ...]]  # per buffer: nodes that compute it
 
 
 def converts_for_free(pool: Pool, nodes: Iterable[int]) -> bool:
-    """Whether conversions inside of a dispatch change nothing, and any dispatch may repeat one."""
+    """Whether conversions inside of a dispatch change nothing, and any dispatch may repeat one.
+
+    And there is room for those of one op, where ops stay in other layouts.
+    """
     target, legality, kinds = pool.legality.target, pool.legality, pool.space.kinds
     fusion = target.fusion
     priced = target.is_planned or target.relayout or target.pipelines or target.devices
     if priced or target.padding or "identity" in (fusion.index_relation, fusion.result_relation):
+        return False
+    if fusion.members < ROOM:
         return False
     if fusion.multi_result and not fusion.siblings:
         return False  # parts that share a conversion may be one dispatch, those of one operand not
@@ -112,12 +118,8 @@ class Idle:
             for c, b in zip(n.children, space.operands[node], strict=True)
             if b not in self.pool.fills
         }
-        return n.op, bodies, tuple(sorted(reads)), tuple(sorted(self._makes(node)))
-
-    def _makes(self, node: int) -> set[int]:
-        """Values."""
-        space = self.pool.space
-        return {space.value[c] for c in space.outputs[node]}
+        makes = tuple(sorted({space.value[c] for c in space.outputs[node]}))
+        return n.op, bodies, tuple(sorted(reads)), makes
 
     @cached_property
     def _there(self) -> frozenset[int]:
@@ -143,8 +145,8 @@ class Idle:
     @cached_property
     def layouts(self) -> frozenset[int]:
         """Buffers in layouts that may matter."""
-        space = self.pool.space
-        allowed = {*self._plain, *self._forced}
+        space, pool = self.pool.space, self.pool
+        allowed = {*self._own.values(), *self._there, *space.roots, *pool.fills}
         besides = {r for r in space.roots if self._own[space.value[r]] != r}
         while True:
             more = set[int]()
@@ -157,28 +159,6 @@ class Idle:
             if more <= allowed:
                 return frozenset(allowed)
             allowed |= more
-
-    @cached_property
-    def _plain(self) -> frozenset[int]:
-        """Buffers in own layouts, of results, and those that are there."""
-        roots = self.pool.space.roots
-        return frozenset({*self._own.values(), *self._there, *roots, *self.pool.fills})
-
-    @cached_property
-    def _forced(self) -> frozenset[int]:
-        """Layouts of ops that no node computes in own ones, and of all that is computed in these.
-
-        There the exchange takes conversions inside: they are members of a dispatch, which may hold
-        only so many.
-        """
-        ops = [n for nodes in self._ops for n in nodes]
-        plain = {v for n in ops if self._touched(n) <= self._plain for v in self._makes(n)}
-        forced = [n for n in ops if not plain.issuperset(self._makes(n))]
-        found = {b for n in forced for b in self._touched(n)} - self._plain
-        while near := [n for n in ops if not found.isdisjoint(self._touched(n))]:
-            found.update(*[self._touched(n) - self._plain for n in near])
-            ops = [n for n in ops if not found.issuperset(self._touched(n) - self._plain)]
-        return frozenset(found)
 
     def _is_smaller(self, buffer: int) -> bool:
         own = self._own.get(self.pool.space.value[buffer])
