@@ -7,7 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import pytest
+from hunts.searches import FAST, FORCED, SEVERAL
+from seeds import seeds
 
 import eqsat
 from eqsat.extract import search
@@ -18,20 +21,30 @@ from eqsat.model.selection import GoalRequest
 GOALS = ("time", "memory", "dispatches")
 
 
+OPS: dict[str, Callable[[Any, Any], Any]] = {
+    "add": lambda x, y: x + y,
+    "mul": lambda x, y: x * y,
+    "turn": lambda x, _: x.T,
+    "dot": lambda x, y: x @ y,
+    "exp": lambda x, _: jnp.exp(x),
+    "pad": lambda x, _: jnp.pad(x[:40, :40], 4),
+    "halves": lambda x, y: jnp.concatenate([x[24:], y[:24]]),
+    "rows": lambda x, y: x + jnp.max(y, axis=1)[:, None],
+}
+
+
 def function(seed: int) -> Callable[[Any, Any], tuple[Any, Any]]:
-    """Sums, products, contractions and transposes over two squares, with two results."""
+    """A few of these ops over two squares, with two results."""
     rng = random.Random(seed)
     steps = [
-        (rng.choice(("add", "mul", "turn", "dot")), rng.randrange(i + 2), rng.randrange(i + 2))
-        for i in range(rng.randint(2, 5))
+        (rng.choice((*OPS, "dot")), rng.randrange(i + 2), rng.randrange(i + 2))
+        for i in range(rng.randint(2, 6))
     ]
 
     def run(a: Any, b: Any) -> tuple[Any, Any]:
         found = [a, b]
         for op, i, j in steps:
-            x, y = found[i], found[j]
-            ops = {"add": lambda x, y: x + y, "mul": lambda x, y: x * y, "dot": lambda x, y: x @ y}
-            found.append(x.T if op == "turn" else ops[op](x, y))
+            found.append(OPS[op](found[i], found[j]))
         return found[-1], found[-2]
 
     return run
@@ -54,6 +67,20 @@ def sliced(x: Any, b: Any) -> tuple[Any, Any]:
 
 
 PROGRAMS = [shared, beside, sliced, *map(function, range(4))]
+SQUARE = jax.ShapeDtypeStruct((48, 48), "float32")
+
+
+def values_without_and_with(monkeypatch: pytest.MonkeyPatch, run: eqsat.Run) -> list[Any]:
+    """Of the goals, where idle layouts are left out and where all are there."""
+    assert run.egraph is not None
+    values = []
+    for is_free in (pools.converts_for_free, lambda *_: False):
+        monkeypatch.setattr(pools, "converts_for_free", is_free)
+        found, _ = search.extract(run.egraph, run.target, tuple(map(GoalRequest, GOALS)))
+        assert found is not None and found.stop == "optimal"
+        assert not list(check(run.egraph, run.target, found))
+        values.append([(name, goal.value) for name, goal in found.goals])
+    return values
 
 
 @pytest.mark.parametrize("target", ["avx512-xla", "reference", "no-data-tiling"])
@@ -61,15 +88,24 @@ PROGRAMS = [shared, beside, sliced, *map(function, range(4))]
 def test_answers_without_idle_layouts_are_as_good(
     monkeypatch: pytest.MonkeyPatch, target: str, program: Callable[..., Any]
 ) -> None:
-    square = jax.ShapeDtypeStruct((48, 48), "float32")
-    run = eqsat.optimize(program, square, square, target=target, stop_after="egraph")
-    values = []
-    for is_free in (pools.converts_for_free, lambda *_: False):
-        monkeypatch.setattr(pools, "converts_for_free", is_free)
-        found, _ = search.extract(run.egraph, run.target, tuple(map(GoalRequest, GOALS)))
-        assert not list(check(run.egraph, run.target, found))
-        values.append([(name, goal.value) for name, goal in found.goals])
-    assert values[0] == values[1]
+    run = eqsat.optimize(program, SQUARE, SQUARE, target=target, stop_after="egraph")
+    idle, every = values_without_and_with(monkeypatch, run)
+    assert idle == every
+
+
+@pytest.mark.parametrize("members", [2, 4])
+@pytest.mark.parametrize("settings", [(SEVERAL, *FAST), FORCED, ("untiled_rate=0.2",)])
+@pytest.mark.parametrize("seed", seeds(1, (40, 48, 58, *range(20, 24))))
+def test_so_they_are_where_packed_ops_are_quicker_or_the_only_ones(
+    monkeypatch: pytest.MonkeyPatch, seed: int, settings: tuple[str, ...], members: int
+) -> None:
+    """Their conversions are members: where a dispatch has no room for these, no layout is idle."""
+    said = (*settings, f"fusion.members={members}")
+    how = {"target": "avx512-xla", "settings": said, "stop_after": "egraph"}
+    idle, every = values_without_and_with(
+        monkeypatch, eqsat.optimize(function(seed), SQUARE, SQUARE, **how)
+    )
+    assert idle == every
 
 
 @pytest.mark.parametrize(
@@ -87,8 +123,7 @@ def test_all_layouts_stay_where_a_conversion_inside_has_a_price_or_decides(
 
     is_free = pools.converts_for_free
     monkeypatch.setattr(pools, "converts_for_free", told)
-    square = jax.ShapeDtypeStruct((48, 48), "float32")
     for settings in ((), (setting,)):
-        eqsat.optimize(shared, square, square, target="avx512-xla", settings=settings)
+        eqsat.optimize(shared, SQUARE, SQUARE, target="avx512-xla", settings=settings)
     assert asked[0]
     assert not asked[-1]
