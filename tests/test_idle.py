@@ -99,13 +99,16 @@ def test_answers_without_idle_layouts_are_as_good(
 def test_so_they_are_where_packed_ops_are_quicker_or_the_only_ones(
     monkeypatch: pytest.MonkeyPatch, seed: int, settings: tuple[str, ...], members: int
 ) -> None:
-    """Their conversions are members: where a dispatch has no room for these, no layout is idle."""
+    """Their conversions are members: where a dispatch has no room for these, no layout is idle.
+
+    Answers may be better: where layouts are idle, groups with all their conversions are there, too.
+    """
     said = (*settings, f"fusion.members={members}")
     how = {"target": "avx512-xla", "settings": said, "stop_after": "egraph"}
     idle, every = values_without_and_with(
         monkeypatch, eqsat.optimize(function(seed), SQUARE, SQUARE, **how)
     )
-    assert idle == every
+    assert idle <= every
 
 
 @pytest.mark.parametrize(

@@ -95,10 +95,14 @@ class Pool:
     def producers(self) -> dict[int, tuple[int, ...]]:
         """Per buffer: the nodes that compute it at run time, by number."""
         every = self._every_producer
+        return Idle(self, every).producers if self.has_free_conversions else every
+
+    @cached_property
+    def has_free_conversions(self) -> bool:
+        """Whether conversions inside of a dispatch change nothing that is asked for (`idle`)."""
         if self.input_only or self.keeps_all or not (self.is_time_first and self.asked <= GOALS):
-            return every
-        nodes = {n for ns in every.values() for n in ns}
-        return Idle(self, every).producers if converts_for_free(self, nodes) else every
+            return False
+        return converts_for_free(self, {n for ns in self._every_producer.values() for n in ns})
 
     @cached_property
     def _every_producer(self) -> dict[int, tuple[int, ...]]:

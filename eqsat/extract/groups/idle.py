@@ -184,11 +184,14 @@ class Idle:
         """Layouts of what is quicker, and on the way between those that may matter."""
         space = self.pool.space
         found = {b for n in self._computing for b in self._touched(n)} - self.layouts
-        ways: dict[int, list[int]] = defaultdict(list)  # buffer -> what conversions make of it
+        ways: dict[int, list[int]] = defaultdict(list)  # what it is converted to or seen as
         for n in self._nodes:
             if space.kinds[n] in MOVING:
                 for a in space.operands[n]:
                     ways[a] += space.made[n]
+        for b, views in self.pool.relaxed.items():
+            for a in (a for n in views for a in space.operands[n]):
+                ways[a].append(b)
         ends = self.layouts | found
         for start in sorted(ends):
             found |= _passed(start, ways, ends)

@@ -167,6 +167,8 @@ class Templates:
                 reached.add(nodes)
         old = start.inside.values()
         added = [n for n in state.inside.values() if n not in old]
+        if self.grower.pool.has_free_conversions:  # idle layouts may need them (`idle`)
+            return state if added else start
         return state if any(kinds[n] not in ("conversion", "view") for n in added) else start
 
     def _may_hold_any(
@@ -177,7 +179,12 @@ class Templates:
         return any(w and self._absorbed(state, sink, b, w) is not None for b, w in found)
 
     def _may_widen(self, state: Grown, cloning: bool) -> bool:
-        """Whether it reads a value that is its own (or cheap) and that it could compute itself."""
+        """Whether it reads a value that is its own (or cheap) and that it could compute itself.
+
+        Or a layout of one, where conversions inside are free.
+        """
+        if self.grower.pool.has_free_conversions and not self._turned.isdisjoint(state.reads):
+            return True
         space, deep = self.grower.space, self._deep[state.roots > 0]
         found = [v for v in {space.value[b] for b in state.reads} if v in deep]
         if cloning or not found:
@@ -201,6 +208,14 @@ class Templates:
                 for n in (0, 1) if self._follows_a_root[p] else (0,):
                     found[n][v] = found[n].get(v, False) or legality.is_cloneable(p)
         return found
+
+    @cached_property
+    def _turned(self) -> frozenset[int]:
+        """Buffers that only conversions make, for all that a template knows."""
+        kinds = self.grower.space.kinds
+        return frozenset(
+            b for b, ps in self._joining.items() if all(kinds[p] == "conversion" for p in ps)
+        )
 
     def _adds_no_root(self, state: Grown, node: int) -> bool:
         """Whether a group has as many roots with an op as without it."""
