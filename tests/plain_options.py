@@ -78,13 +78,20 @@ class _Plain(Sources):
         found = []
         for extra in self._extra_sets(c, sinks, computed):
             writes = (*sinks, *extra)
-            if owed and not owed <= {space.value[b] for b in writes}:
+            written = frozenset([space.value[b] for b in writes])
+            if not owed <= written or not self._leaves(computed, written):
                 continue
             adds = self._adds(c, writes, self._time_ps(c, extra), fixed)
             found += [
                 Variant(c, adds, *s, tuple(sorted(writes)), exclusive, convert) for s in sides
             ]
         return found
+
+    def _leaves(self, computed: frozenset[int], written: frozenset[int]) -> bool:
+        """Whether the results need nothing that is computed here alone and not written."""
+        consumers, nobody = self.space.consumers, frozenset[int]()
+        lost = {v for v in computed & self.lost.once if consumers.get(v, nobody) - computed}
+        return self.lost.leaves_a_way(frozenset(lost - written), written)
 
     def _sides(self, reads: frozenset[int]) -> list[tuple[frozenset[int], frozenset[int]]]:
         """What is read of this run's, and of the weights; of some of them it may be either."""

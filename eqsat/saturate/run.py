@@ -20,6 +20,7 @@ from eqsat.saturate.encode import too_wide
 from eqsat.saturate.joins import too_many
 from eqsat.saturate.levels import NotPeriodic
 from eqsat.saturate.rows import is_moot, variables_asked
+from eqsat.saturate.samebytes import with_same_bytes
 from eqsat.saturate.search import Saturation, target_facts
 from eqsat.saturate.snapshot import snapshot, tables
 from eqsat.saturate.unroll import TooLarge, unroll
@@ -84,10 +85,16 @@ def saturate(
         except NotPeriodic as e:
             why = str(e)
             continue
-        return replace(graph, seconds=time.monotonic() - begin)
+        return _finished(graph, target, begin)
     graph = search(program, known_facts, clock=clock, known=known).run()
     whole = None if blocks is None else BlockReuse(blocks.count, blocks.count, why)
-    return replace(graph, seconds=time.monotonic() - begin, blocks=whole)
+    return _finished(replace(graph, blocks=whole), target, begin)
+
+
+def _finished(graph: EGraph, target: Target, begin: float) -> EGraph:
+    """With its seconds; for kernels, which read all layouts by strides, each of them but once."""
+    graph = with_same_bytes(graph) if target.is_planned else graph
+    return replace(graph, seconds=time.monotonic() - begin)
 
 
 def _with_blocks(program: Program, blocks: Blocks, short: Short, run: Saturation) -> EGraph:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from eqsat.extract.candidates.listed import CandidateTable
+from eqsat.extract.candidates.lost import Lost
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.choice.linear import moved_bytes, tie
@@ -41,6 +42,10 @@ class Sources:
     @cached_property
     def space(self) -> Space:
         return self.pool.space
+
+    @cached_property
+    def lost(self) -> Lost:
+        return Lost(self.pool)
 
     @cached_property
     def moved(self) -> tuple[int, ...]:

@@ -305,6 +305,27 @@ class _Tabulation:
         there = np.sort(writes.mapped(self.value).pairs(self.classes))
         return owed.all(contains(there, owed.pairs(self.classes)))
 
+    @cached_property
+    def _alone(self) -> Ragged:
+        """Per candidate: values that nobody else may compute, and that others may read."""
+        is_once = self.is_one_of(self.sources.lost.once)
+        owned = self.computes.where(is_once[self.computes.index])
+        users = self._users.take(owned.index)
+        candidates = owned.rows[users.rows]
+        outside = ~contains(self._computed, candidates * self.classes + users.index)
+        return owned.where(users.any(outside | (users.index == self.classes)))
+
+    def _leaves_a_way(self, owners: Ints, writes: Ragged) -> Mask:
+        """Per option: whether all results can be computed without what it keeps (`lost`)."""
+        alone, written = self._alone.take(owners), writes.mapped(self.value)
+        there = np.sort(written.pairs(self.classes))
+        lost = alone.where(~contains(there, alone.pairs(self.classes)))
+        found = np.ones(len(owners), dtype=bool)
+        for i in np.flatnonzero(lost.counts).tolist():
+            sides = frozenset(lost[i].tolist()), frozenset(written[i].tolist())
+            found[i] = self.sources.lost.leaves_a_way(*sides)
+        return found
+
     # ---- what is read of this run's, and of the weights ----------------------------------------
     def _sides(self, owners: Ints) -> tuple[Ints, Ragged, Ragged]:
         """(option, reads, resident): weights that may be made in the run are either.
@@ -432,7 +453,7 @@ class _Tabulation:
         owners, extras = self._extra_sets
         tick()
         writes = self.sinks.take(owners).joined(extras).distinct()
-        paid = np.flatnonzero(self._pays(owners, writes))
+        paid = np.flatnonzero(self._pays(owners, writes) & self._leaves_a_way(owners, writes))
         owners, extras, writes = owners[paid], extras.take(paid), writes.take(paid)
         tick()
         adds, is_asked = self._adds(owners, extras)

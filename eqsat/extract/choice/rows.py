@@ -11,6 +11,7 @@ value v. With W(b), R(b) the columns that write and read b, N(n) those that hold
         written     Σ x[W(b)] ≤ 1                       each buffer b
     (4) level       y[b] ≤ Σ x[W(b)]                    each buffer b that is read
         claim       Σ x[R(b) ∩ N(n)] + Σ x[w ∈ W(b): w needs somebody else to hold n] ≤ y[b]
+                    and the same with W(c) for N(n), each buffer c
     (5) the same for z[v]: what writes a layout of v, reads none and computes v, if v is not there
         from the start; and for each set of layouts of v that are converted into each other
     (6) either      x[j] + x[w] ≤ 1                     weight that j keeps, w makes in the run
@@ -34,9 +35,9 @@ import numpy as np
 
 from eqsat.extract.blocks import ONE, TWO
 from eqsat.extract.choice.columns import Columns
-from eqsat.extract.choice.must import Must, needed_numbers
+from eqsat.extract.choice.must import Must, must
 from eqsat.extract.choice.table import KeyedRows, at_most, sums
-from eqsat.extract.ragged import Ints, Mask, Ragged, contains, distinct
+from eqsat.extract.ragged import Ints, Mask, Ragged, contains, counted, distinct
 from eqsat.model.deadline import tick
 
 SETS = 20_000  # columns: of more, sets of layouts get no rows of their own
@@ -47,7 +48,8 @@ def choice_rows(choice: Columns) -> tuple[list[KeyedRows], Ints, Ints]:
 
     Variables are the columns, then the levels in the order in which they are returned.
     """
-    facts, known = choice.facts, needed_numbers(choice)
+    facts, does = choice.facts, _done_once(choice)
+    known = must(choice, does)
     found = [KeyedRows.of("root", facts.roots, sums(choice.writers.take(facts.roots), 1, 1))]
     for name, of, values in (
         ("needed", choice.computes, facts.needed),
@@ -59,7 +61,7 @@ def choice_rows(choice: Columns) -> tuple[list[KeyedRows], Ints, Ints]:
     count, most, owned = len(choice), [], []
     for name, owners, writers, readers in _levels(choice):
         tick()
-        claims, owner, who = _claims(choice, known, writers, readers)
+        claims, owner, who = _claims(does, known, writers, readers)
         level = count + np.arange(len(writers))
         rows = at_most(Ragged(np.arange(len(level) + 1), level), writers)
         found.append(KeyedRows.of(f"{name} level", owners, rows))
@@ -201,16 +203,36 @@ def _is_one_buffer(choice: Columns, sets: Ragged, writers: Ints) -> Mask:
 
 
 # ---- claims --------------------------------------------------------------------------------------
+def _done_once(choice: Columns) -> Ragged:
+    """Per column: numbers of what it does and no other chosen one does.
+
+    That is to hold an exclusive number, and to write a buffer, where its writers do not share a
+    number anyway: they may all be copies of an op that may be computed again. Of equal blocks only
+    the numbers, as it is these that have images (`blockrows`).
+    """
+    held, writers = choice.exclusive, choice.writers
+    if choice.facts.blocks is not None:
+        return held
+    span = int(held.index.max(initial=0)) + 1
+    of_writers = writers.spread(held)
+    pairs, count = counted(np.sort(of_writers.pairs(span)))
+    shares = np.zeros(len(writers), dtype=bool)
+    shares[pairs[count == writers.counts[pairs // span]] // span] = True
+    written = choice.writes.where(~shares[choice.writes.index])
+    return held.joined(Ragged(written.start, written.index + span))
+
+
 def _claims(
-    choice: Columns, known: Must, writers: Ragged, readers: Ragged
+    does: Ragged, known: Must, writers: Ragged, readers: Ragged
 ) -> tuple[Ragged, Ints, Ints]:
     """(columns of which one is chosen at most, the level that is at least that, who claims it).
 
-    Who claims it is an exclusive number, or a column as -1 - column.
+    does: per column what is done once. Who claims it is a number of these, or a column as
+    -1 - column.
     """
-    held = choice.exclusive.take(readers.index)
+    held = does.take(readers.index)
     owner, number, column = readers.rows[held.rows], held.index, readers.index[held.rows]
-    span = int(choice.exclusive.index.max(initial=0)) + 1
+    span = int(does.index.max(initial=0)) + 1
     pairs = distinct(owner * span + number)
     of, number_of = pairs // span, pairs % span
     others = writers.take(of)
@@ -218,11 +240,11 @@ def _claims(
     keys = np.concatenate([owner * span + number, pairs[more.rows]])
     claims = np.searchsorted(pairs, keys)
     found = Ragged.grouped(claims, np.concatenate([column, more.index]), len(pairs))
-    alone = np.flatnonzero(choice.exclusive.counts[readers.index] == 0)
+    alone = np.flatnonzero(does.counts[readers.index] == 0)
     single = readers.index[alone]
     found = Ragged.stacked([found, Ragged(np.arange(len(alone) + 1), single)])
     owners = np.concatenate([of, readers.rows[alone]])
-    left = largest_claims(found, owners, len(choice))
+    left = largest_claims(found, owners, len(does))
     return found.take(left), owners[left], np.concatenate([number_of, -1 - single])[left]
 
 
