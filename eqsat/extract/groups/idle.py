@@ -111,7 +111,7 @@ class Idle:
     def _op(self, node: int) -> Hashable:
         space, n = self.pool.space, self.pool.space.egraph.nodes[node]
         bodies: Hashable = n.attr.yields if isinstance(n.attr, Generic) else n.attr
-        if n.op in PLACED:
+        if self._is_placed(node):
             bodies = None
         reads = {
             space.value[c]
@@ -167,7 +167,7 @@ class Idle:
 
     @cached_property
     def _computing(self) -> frozenset[int]:
-        """Nodes in these layouts, and those that are quicker."""
+        """Nodes in these layouts, those that are quicker, and data moves beside these."""
         costs = self.pool.space.remembered(Costs, self.pool.legality.target)
         found = set[int]()
         for nodes in self._ops:
@@ -177,7 +177,24 @@ class Idle:
                 n for n in nodes if n not in few and costs.compute_ps(n, costs.iterations[n]) < best
             ]
             found.update(few, quicker)
-        return frozenset(found)
+        return frozenset(self._with_moves(found))
+
+    def _with_moves(self, kept: set[int]) -> set[int]:
+        """Nodes, and slices, pads and concats in layouts that these need beside the own ones.
+
+        No template holds a move, so a conversion between may be one member too many.
+        """
+        plain = {*self._own.values(), *self._there, *self.pool.space.roots, *self.pool.fills}
+        needed = {b for n in kept for b in self._touched(n)} - plain
+        waiting = {n for n in self._nodes if self._is_placed(n)} - kept
+        while near := {n for n in waiting if not needed.isdisjoint(self._touched(n))}:
+            kept |= near
+            waiting -= near
+            needed.update(*[self._touched(n) - plain for n in near])
+        return kept
+
+    def _is_placed(self, node: int) -> bool:
+        return self.pool.space.egraph.nodes[node].op in PLACED
 
     @cached_property
     def _between(self) -> frozenset[int]:
