@@ -59,6 +59,11 @@ class Minimiser:
             self.some_fits[key] = self.fits if whole else Fits(self.choice.take(places))
         return self.some_fits[key]
 
+    def has_fitted(self, places: Ints, cap: int) -> None:
+        """These are what fits into the cap, so that nobody asks again."""
+        whole = {cap: np.arange(len(places))}
+        self.some_fits[places.tobytes()] = Fits(self.choice.take(places), whole)
+
     def fitting(self, places: Ints, cap: int) -> Ints:
         """Of these the columns that answers of at most `cap` bytes may hold; none: no answer."""
         return places[self.fits_among(places).within(cap)]
