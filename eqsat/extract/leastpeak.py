@@ -71,9 +71,10 @@ class _Peak:
             if self._is_least():
                 asked.raise_to(value, "search")
                 break
-            if n == 0 and asked.of.own is not None:
-                low = max(low, self._fewest() or 0)
             self._hunt(low)
+            if n == 0 and asked.of.own is not None and not asked.is_met:
+                low = max(low, self._fewest() or 0)
+                self._hunt(low)
             if not asked.is_met:
                 self._descend()
             if asked.value == value or asked.is_met:
