@@ -2,7 +2,8 @@
 
 What fits into fewer bytes than a known answer takes (`memory.fits`) is all that better answers
 hold. If it is nothing, the known answer is proven. Else a few caps between what is known to be too
-little and the known peak are tried: the fastest of what fits into one is put into its best order.
+little and the known peak are tried: of what fits into one, what converts least is put into its best
+order, then the fastest.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ def peak(asked: Minimisation, places: Ints) -> Least:
     question = _Peak(asked, places, of.fits_among(places))
     status = question.settled()
     kept = places[question.fits.within(asked.value)]
+    of.has_fitted(kept, asked.value)
     return replace(asked.told(status, kept), proof="search", most=asked.value)
 
 
@@ -69,9 +71,10 @@ class _Peak:
             if self._is_least():
                 asked.raise_to(value, "search")
                 break
-            if n == 0 and asked.of.own is not None:
-                low = max(low, self._fewest() or 0)
             self._hunt(low)
+            if n == 0 and asked.of.own is not None and not asked.is_met:
+                low = max(low, self._fewest() or 0)
+                self._hunt(low)
             if not asked.is_met:
                 self._descend()
             if asked.value == value or asked.is_met:
@@ -148,7 +151,7 @@ class _Peak:
     def _look(self, kept: Ints, cap: int) -> tuple[str, Answer | None]:
         """How a look among these ended, and the answer of the least peak that it found."""
         asked, status, best = self.asked, "", None
-        for goal in ("time", TIE_BREAK):
+        for goal in (TIE_BREAK, "time"):
             sides = {"among": kept, "seconds": asked.seconds, "is_look": True}
             found = asked.of.least({goal: 1}, asked.sums, **sides)
             status = status or found.status

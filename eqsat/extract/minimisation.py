@@ -55,6 +55,7 @@ class Minimisation:
     caps: dict[str, int]
     end: float
     is_look: bool
+    most: int = OPEN  # answers worth more are not asked for
     bound: int = 0
     proof: str = "search"
     best: Answer | None = None
@@ -127,6 +128,8 @@ class Minimisation:
         stage = self.stage(places)
         if stage is None:
             return Least("infeasible")
+        if stage.bound > self.most:
+            return Least("infeasible", stage.bound)
         for goal, cap in self.caps.items():
             if self.weights == {goal: 1} and stage.bound > cap:
                 return Least("infeasible", stage.bound)
@@ -164,8 +167,6 @@ class Minimisation:
         places, small = places[useful], small.take(useful)
         if not small.has_writers:
             return None
-        if self.of.given is not None:
-            return Remainder(places, small, self.of.given.among(places))
         found = relaxation(small, self.weights, self.sums)
         if found is None and self.sums:  # no proof where sums round
             found = relaxation(small, self.weights)

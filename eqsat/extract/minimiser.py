@@ -11,7 +11,7 @@ import numpy as np
 
 from eqsat.extract.choice.columns import MEMORY, Answer, Barred, Columns
 from eqsat.extract.choice.relax import Relaxation, relaxation
-from eqsat.extract.least import Caps, Least, SearchLimits, Under
+from eqsat.extract.least import OPEN, Caps, Least, SearchLimits, Under
 from eqsat.extract.memory.bestorder import in_best_order, in_some_order
 from eqsat.extract.memory.fits import Fits
 from eqsat.extract.minimisation import Minimisation
@@ -28,8 +28,7 @@ class Minimiser:
     orders: whether bytes are asked about, so that each answer gets the order of least peak. known:
     per goal a bound in any order that is known already, and what proved it. quick: of a large input
     program, of whose peak nobody asks a proof. own: columns of the input program, where the fewest
-    bytes that anything fits into are asked for, whatever they cost (`leastpeak`). given: a
-    relaxation of what is asked that is known already.
+    bytes that anything fits into are asked for, whatever they cost (`leastpeak`).
     """
 
     choice: Columns
@@ -39,7 +38,6 @@ class Minimiser:
     quick: bool = False
     known: Mapping[str, tuple[int, str]] = field(default_factory=dict)
     own: Ints | None = None
-    given: Relaxation | None = None
     cuts: list[Barred] = field(default_factory=list)  # circles
     alone: dict[str, Relaxation | None] = field(default_factory=dict)
     answers: list[Answer] = field(default_factory=list)  # all that were found
@@ -61,6 +59,11 @@ class Minimiser:
             self.some_fits[key] = self.fits if whole else Fits(self.choice.take(places))
         return self.some_fits[key]
 
+    def has_fitted(self, places: Ints, cap: int) -> None:
+        """These are what fits into the cap, so that nobody asks again."""
+        whole = {cap: np.arange(len(places))}
+        self.some_fits[places.tobytes()] = Fits(self.choice.take(places), whole)
+
     def fitting(self, places: Ints, cap: int) -> Ints:
         """Of these the columns that answers of at most `cap` bytes may hold; none: no answer."""
         return places[self.fits_among(places).within(cap)]
@@ -78,18 +81,22 @@ class Minimiser:
         *,
         among: Ints | None = None,
         best: Answer | None = None,
+        most: int = OPEN,
         seconds: float | None = None,
         is_look: bool = False,
     ) -> Least:
         """The least Σ weight · goal of answers within the caps.
 
         among: columns that these hold, if that is known. best: the best one known that keeps the
-        caps. is_look: a good answer will do; the search ends after so much work, not by a clock.
+        caps. most: what an answer may be worth; if the relaxation says that none is worth so
+        little, there is none. is_look: a good answer will do; the search ends after so much work,
+        not by a clock.
         """
         end = self.limits.deadline if seconds is None else time.monotonic() + seconds
         places = self.every if among is None else among
         best = best if best is not None and self.choice.keeps(best, caps) else None
-        asked = Minimisation(self, weights, dict(caps), min(end, self.limits.deadline), is_look)
+        end = min(end, self.limits.deadline)
+        asked = Minimisation(self, weights, dict(caps), end, is_look, most)
         try:
             with until(asked.end, self.limits.stop):
                 tick()

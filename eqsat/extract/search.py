@@ -75,7 +75,8 @@ def extract(
             left = max(end - time.monotonic(), 0.0)
             start = _searched(smaller, target, goals, left, seed, stop, equal)
         found = _with(found, start, goals)
-    if found.selection is None and equal is not None and not _is_over(stop):
+    is_open = found.selection is None and not found.is_proven  # bounds are of all blocks
+    if is_open and equal is not None and not _is_over(stop):
         left = max(end - time.monotonic(), LEAST_SECONDS)
         equal, found = None, _searched(equal.whole, target, goals, left, seed, stop, None)
     if found.selection is None:

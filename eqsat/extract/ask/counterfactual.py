@@ -14,15 +14,16 @@ from eqsat.extract.ask.ties import TiedAnswers
 from eqsat.extract.candidates.assemble import Assembly, choices
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
+from eqsat.extract.choice.alike import Alike
 from eqsat.extract.choice.columns import MEMORY, Answer, Columns, Forced
 from eqsat.extract.choice.legal import is_legal
 from eqsat.extract.choice.linear import linear_goals
 from eqsat.extract.choice.relax import Relaxation, relaxation
 from eqsat.extract.choice.requests import weigh
 from eqsat.extract.dispatch.legality import Legality
-from eqsat.extract.least import Least, SearchLimits
+from eqsat.extract.least import OPEN, Least, SearchLimits
 from eqsat.extract.minimiser import Minimiser
-from eqsat.extract.ragged import Ints, Mask
+from eqsat.extract.ragged import Ints, Mask, distinct
 from eqsat.model.deadline import OutOfTime
 from eqsat.model.egraph import EGraph
 from eqsat.model.price import AT_LEAST, EXACT, NOT_ADMISSIBLE, WEIGHTED, Price, Question
@@ -30,12 +31,11 @@ from eqsat.model.selection import GoalRequest, Selection
 from eqsat.model.target import Target
 
 # for a question at most, round by round: later ones are for questions that needed longer
-ROUND_SECONDS = (0.8, 4.0, math.inf)
+ROUND_SECONDS = (2.0, math.inf)
 MORE = 4  # times as long for going without a choice, which everybody is told
 ASKING = 0.9  # of the time, at most; in the rest orders of what ties are looked for
 CHANGES = "changes"  # dispatches that the chosen program has not, as a goal
-# how far above its bound a price is looked for first: the columns that can be there are few
-SPREADS = (0.002, 0.02, 0.2)
+NEAR = 0.002  # how far above its bound a price is looked for first: few columns can be there
 
 
 @dataclass(frozen=True)
@@ -161,17 +161,17 @@ class Counterfactuals:
                 least = tied + 1
             elif found.best is not None:
                 best = tied
-        for spread in (*SPREADS, None) if task.relaxed else (None,):
+        for cap in (int(task.least * (1 + NEAR)), None) if task.relaxed else (None,):
             left = end - time.monotonic()
             if left <= 0 or (best is not None and best <= least):
                 break
-            cap = best if spread is None else int(task.least * (1 + spread))
-            if spread is not None and best is not None and cap is not None and best <= cap:
+            most = best if cap is None or (best is not None and best <= cap) else cap
+            if least > (most or OPEN):
                 continue
-            found = self.solve(task, cap, left)
-            if found.status == "infeasible" and cap is None:
+            found = self.solve(task, most, left)
+            if found.status == "infeasible" and most is None:
                 return Price(self.goal, NOT_ADMISSIBLE)
-            least = max(least, _reached(found, cap))
+            least = max(least, _reached(found, most))
             if found.best is not None:
                 value = self._worth(found.best)
                 best = value if best is None else min(best, value)
@@ -198,12 +198,15 @@ class Counterfactuals:
 
     def _making(self, task: Task) -> list[Answer]:
         """Known answers that make the choice, and keep the budgets."""
-        left = set(task.allowed.tolist())
-        legal = (
+        is_allowed = np.zeros(len(self.choice), dtype=bool)
+        is_allowed[task.allowed] = True
+        forced = None if task.choice.forced is None else {i for i, _ in task.choice.forced}
+        return [
             a for a in self.answers
-            if left.issuperset(a.columns) and is_legal(task.choice, a.columns)
-        )  # fmt: skip
-        return [a for a in legal if self.choice.keeps(a, self.budget)]
+            if is_allowed[list(a.columns)].all()
+            and (forced is None or not forced.isdisjoint(a.columns))
+            and is_legal(task.choice, a.columns) and self.choice.keeps(a, self.budget)
+        ]  # fmt: skip
 
     def _worth(self, answer: Answer) -> int:
         return self.choice.worth(answer, self.weights)
@@ -213,30 +216,45 @@ class Counterfactuals:
 
         nearest: of those that are worth so little, the one with the fewest other dispatches.
         """
-        kept = task.columns(cap, self._rest)
+        known = min(self._making(task), key=self._worth, default=None)
+        kept = np.intersect1d(task.columns(cap, self._rest), self._cheapest(task, known))
         small = task.choice.take(kept)
         if small.forced == ():
             return Least("infeasible")
-        weights, caps = self.weights, dict(self.budget)
-        given = task.relaxed and task.relaxed.plus(self._rest).among(kept)
+        weights, caps, most = self.weights, dict(self.budget), OPEN if cap is None else cap
         if nearest and cap is not None:
             small = _counting(small, ~np.isin(kept, self.own))
             (goal,) = self.weights
             caps[goal] = min(cap, caps.get(goal, cap))
-            weights, given = {CHANGES: 1}, None
+            weights, most = {CHANGES: 1}, OPEN
         limits = SearchLimits(time.monotonic() + seconds, self.seed)
         few = replace(self.assembly, choice=small)
         asks_bytes = MEMORY in {*self.budget, *(g.name for g in self.goals)}
-        asked = Minimiser(small, limits, few.under, orders=asks_bytes, given=given)
-        hints = (h for a in self.answers if (h := a.among(kept)) is not None)
-        legal = [h for h in hints if is_legal(small, h.columns) and small.keeps(h, caps)]
-        best = min(legal, key=lambda a: small.worth(a, weights), default=None)
-        found = asked.least(weights, caps, best=best, seconds=seconds)
+        asked = Minimiser(small, limits, few.under, orders=asks_bytes)
+        best = known and known.among(kept)
+        found = asked.least(weights, caps, best=best, most=most, seconds=seconds)
         if found.best is None:
             return found
         answer = found.best.at(kept)
         self.answers.append(answer)
         return replace(found, best=answer)
+
+    @cached_property
+    def _alike(self) -> Alike:
+        asked = dict.fromkeys((*self.weights, *self.budget))
+        return Alike(self.choice, tuple(g for g in asked if g in self.choice.facts.linear))
+
+    def _cheapest(self, task: Task, known: Answer | None) -> Ints:
+        """Of columns that stand for each other the cheapest, and those of a known answer.
+
+        Forced ones do not stand for others, and others are compared with the chosen program's.
+        """
+        more = np.union1d(self.own, () if known is None else known.columns).astype(np.int64)
+        if task.choice.forced is None:
+            cheapest = self._alike.cheapest_of(task.allowed)
+            return np.union1d(cheapest, np.intersect1d(more, task.allowed))
+        forced = self._alike.cheapest_forced(task.choice.forced)
+        return distinct(np.concatenate([self._alike.cheapest, forced, more]))
 
     @cached_property
     def own(self) -> Ints:

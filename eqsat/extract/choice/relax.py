@@ -47,10 +47,6 @@ class Relaxation:
         """The same if something else adds so much at least."""
         return replace(self, least=self.least + more, unit=1) if more else self
 
-    def among(self, places: Ints) -> Relaxation:
-        """Of these columns alone, of which the LP was not asked."""
-        return replace(self, reduced=self.reduced[places], support=places[:0])
-
     def forcing(self, columns: Ints) -> Relaxation:
         """The bound with the cheapest of these in, on top of any other one.
 

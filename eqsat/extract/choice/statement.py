@@ -70,25 +70,34 @@ class Statement:
 
         Without the second half it would be added where it is not needed, and its price would be
         that of useless work. A buffer has one writer, which comes before all its readers, so
-        following "somebody reads it" from the forced column ends at a root.
+        following "somebody reads it" from the forced column ends at a root. Of columns that write
+        a buffer in common one is chosen at most: so not each of them is at most as large as what
+        reads it, but all together, which makes the relaxation tight.
         """
         choice, is_root = self.choice, self.choice.facts.is_root
         assert choice.forced is not None
-        written = np.flatnonzero((choice.writers.counts > 0) & ~is_root)
-        read = {b: self.only_if_any(choice.readers[b].tolist()) for b in written.tolist()}
+        together: dict[tuple[int, ...], list[int]] = {}
         for j, writes in enumerate(choice.writes.tuples):
             if not is_root[list(writes)].any():
-                self.rows.add(-math.inf, 0, [j], [read[b] for b in writes])
-        ways: list[int] = []
+                together.setdefault(writes, []).append(j)
+        for buffers, columns in together.items():
+            self.rows.add(-math.inf, 0, columns, self._readers(buffers))
+        ways, served = list[int](), dict[tuple[int, ...], list[int]]()
         for j, buffers in choice.forced:
             if is_root[list(buffers)].any():
                 ways.append(j)
-                continue
+            else:
+                served.setdefault(buffers, []).append(j)
+        for buffers, columns in served.items():
             way = self.literal()
-            self.rows.add(-math.inf, 0, [way], [j])
-            self.rows.add(-math.inf, 0, [way], [read[b] for b in buffers])
+            self.rows.add(-math.inf, 0, [way], columns)
+            self.rows.add(-math.inf, 0, [way], self._readers(buffers))
             ways.append(way)
         self.some(ways)
+
+    def _readers(self, buffers: tuple[int, ...]) -> list[int]:
+        """Columns that read one of these."""
+        return np.unique(self.choice.readers.take(np.array(buffers)).index).tolist()
 
     # ---- literals ------------------------------------------------------------------------------
     def literal(self) -> int:
@@ -98,14 +107,6 @@ class Statement:
     def some(self, literals: Iterable[int], negated: Sequence[int] = ()) -> None:
         """One of these is true, or one of those is false."""
         self.rows.add(1 - len(negated), math.inf, literals, negated)
-
-    def only_if_any(self, literals: Sequence[int]) -> int:
-        """A literal that may be true only if one of these is."""
-        if len(literals) == 1:
-            return literals[0]
-        found = self.literal()
-        self.rows.add(-math.inf, 0, [found], literals)
-        return found
 
     def any_of(self, columns: Ints) -> int:
         """A literal that is true if one of these columns is chosen."""

@@ -34,16 +34,10 @@ FOR_NOTHING: list[Reads] = [()]  # ways to make an item that nothing is asked fo
 
 
 @dataclass(frozen=True)
-class Room:
-    """Bytes there are for temporaries, and who makes which items from which.
-
-    `needs`: per option, bytes of its own while it runs.
-    """
+class Ways:
+    """Who makes which items from which, whatever room there is."""
 
     facts: MemoryItems
-    nbytes: int
-    needs: list[int]
-    known: dict[_Question, tuple[tuple[bool, ...], tuple[bool, ...]]] = field(default_factory=dict)
 
     @cached_property
     def once(self) -> int:
@@ -109,6 +103,16 @@ class Room:
                 if place[v] != n:
                     found.setdefault(place[v], []).append(n)
         return found
+
+
+@dataclass(frozen=True)
+class Room:
+    """Bytes there are for temporaries; `needs`: per option, bytes of its own while it runs."""
+
+    ways: Ways
+    nbytes: int
+    needs: list[int]
+    known: dict[_Question, tuple[tuple[bool, ...], tuple[bool, ...]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -278,12 +282,12 @@ class Moment:
 
     @property
     def facts(self) -> MemoryItems:
-        return self.room.facts
+        return self.room.ways.facts
 
     @cached_property
     def _not_later(self) -> int:
         """Items of which no maker runs later."""
-        return self.facts.need[self.item] & self.room.once
+        return self.facts.need[self.item] & self.room.ways.once
 
     def _later_ways(self, ways: Iterable[Way]) -> list[Reads]:
         return list(dict.fromkeys(reads for made, reads in ways if not made & self._not_later))
@@ -292,8 +296,8 @@ class Moment:
     def _needed(self) -> list[list[Reads]]:
         """Ways to make the nearest items that are made later whatever is chosen."""
         made = set[int]().union(*(self.facts.made[i] for i in self.makers))
-        items = [z for z in self.room.following.get(self.item, ()) if z not in made]
-        return [self._later_ways(self.room.makers[z]) for z in items[:HORIZON]]
+        items = [z for z in self.room.ways.following.get(self.item, ()) if z not in made]
+        return [self._later_ways(self.room.ways.makers[z]) for z in items[:HORIZON]]
 
     @cached_property
     def _ways(self) -> dict[int, list[Reads]]:
@@ -305,7 +309,7 @@ class Moment:
         found: dict[int, list[Reads]] = {}
         for _ in range(DEPTH):
             for n in waiting:
-                found[n] = self._later_ways(self.room.providers.get(n, ()))
+                found[n] = self._later_ways(self.room.ways.providers.get(n, ()))
             waiting = {m for n in waiting for reads in found[n] for m in reads} - found.keys()
         return dict(sorted((found | dict.fromkeys(waiting, FOR_NOTHING)).items()))
 
@@ -331,9 +335,10 @@ class Moment:
         """Options that run later, if they are chosen, as bits, by what they read of all this."""
         if not self.is_whole:
             return {}
-        later, kinds = self.room.after(self.item), self.room.kinds
+        ways = self.room.ways
+        later, kinds = ways.after(self.item), ways.kinds
         found: dict[Reads, int] = {}
-        reading = chain.from_iterable(self.room.reading.get(n, ()) for n in self._ways)
+        reading = chain.from_iterable(ways.reading.get(n, ()) for n in self._ways)
         for k in dict.fromkeys(reading):
             reads, options = kinds[k]
             if options & later:

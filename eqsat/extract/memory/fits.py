@@ -22,7 +22,7 @@ import numpy as np
 
 from eqsat.extract.choice.columns import Columns
 from eqsat.extract.choice.must import presolved
-from eqsat.extract.memory.carried import Moment, Room
+from eqsat.extract.memory.carried import Moment, Room, Ways
 from eqsat.extract.memory.items import MemoryItems
 from eqsat.extract.ragged import Ints
 from eqsat.model.bitsets import bits, sum_bits
@@ -147,6 +147,10 @@ class Fits:
         """A proven lower bound of peak bytes, in any order."""
         return self.fixed_bytes + max((n for n, _ in self.least), default=0)
 
+    @cached_property
+    def _ways(self) -> Ways:
+        return Ways(self.facts)
+
     # ---- under a cap -------------------------------------------------------------------------
     def _within(self, cap: int) -> Ints:
         """Columns that answers of at most `cap` bytes may hold, after one round."""
@@ -164,7 +168,7 @@ class Fits:
         """Items whose makers leave less room than the largest item takes, the tightest first."""
         facts = self.facts
         needs = [n + more for n, more in zip(self.own, self.extra, strict=True)]
-        sides, large = Room(facts, room, needs), max(facts.nbytes.values(), default=0)
+        sides, large = Room(self._ways, room, needs), max(facts.nbytes.values(), default=0)
         for _, item in sorted(self.least, reverse=True):
             makers = tuple(i for i in facts.makers[item] if i in kept)
             tight = tuple(i for i in makers if room - needs[i] < large)
