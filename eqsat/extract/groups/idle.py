@@ -5,8 +5,15 @@ one in the program's own layouts: compute every group from the values it reads, 
 That takes no conversion inside, so no more members; no more bytes, as no layout is smaller; and no
 more arithmetic, as the ops are no slower. What a dispatch writes is read as it is written. So a
 layout is *idle* unless it is the program's own, is there from the start, a result asks for it, it
-has fewer bytes, or an op has no node without it, or a slower one. Ops are told by the values they
-read and make.
+has fewer bytes, or an op has no node without it, or a slower one; of nodes of an op that has none
+in own layouts those stay that need the fewest others. Ops are told by the values they read and
+make.
+
+An op that stays in other layouts is converted to and from own ones inside of its dispatch. These
+conversions are members: there is room for them in `ROOM` members, and in templates, which are there
+with all their conversions (`templates`); data moves, which no template holds, stay in the layouts
+beside such an op. So this is exact but for dispatches of as many members as allowed that hold such
+an op, a move and an op between them: a layout that these need may be missed (decision 368).
 
 Two parts of a dispatch that share nothing but a conversion share, in own layouts, what that one
 read. So `converts_for_free` asks that `siblings` makes these one dispatch, too, by the same limits,
@@ -153,7 +160,8 @@ class Idle:
             for nodes in self._ops:
                 touched = [self._touched(n) for n in nodes]
                 if not any(t <= allowed for t in touched):
-                    more.update(*touched)
+                    least = min(len(t - allowed) for t in touched)
+                    more.update(*[t for t in touched if len(t - allowed) == least])
                 more.update(b for t in touched for b in t if self._is_smaller(b))
                 more.update(*[t for t in touched if not besides.isdisjoint(t)])
             if more <= allowed:
