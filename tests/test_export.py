@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from exports import check, function_case, function_groups, in_iree
 from hunts.programs import Maker
+from hunts.searches import APART
 
 import eqsat
 from eqsat.cli import run as command
@@ -47,8 +48,9 @@ def sorting() -> eqsat.Run:
 
 @pytest.fixture(scope="module")
 def packed() -> eqsat.Run:
-    """A run whose contractions are packed, weights ahead of time."""
-    return eqsat.optimize(eqsat.read("padded_chain"), target="avx512-xla", settings=FORCED)
+    """A run whose contractions are packed, weights ahead of time: in a dispatch that would cost."""
+    said = (*FORCED, APART)
+    return eqsat.optimize(eqsat.read("padded_chain"), target="avx512-xla", settings=said)
 
 
 # ---- meaning -----------------------------------------------------------------------------------
