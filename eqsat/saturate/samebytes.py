@@ -47,7 +47,8 @@ def with_same_bytes(egraph: EGraph) -> EGraph:
     pairs: list[tuple[int, int]] = []
     for group in groups:
         first: dict[int, int] = {}  # buffer -> its first class
-        for c in group:
+        # by shapes, as numbers would lead another way in another block
+        for c in sorted(group, key=lambda c: (egraph.types[c][0].shape, c)):
             first.setdefault(buffer[c], c)
         one, *others = first.values()
         pairs += [(one, c) for c in others]
