@@ -19,6 +19,7 @@ from eqsat.model.egraph import EGraph, ENode, RuleStat
 from eqsat.model.layout import Layout
 from eqsat.model.movement import Reshape, Transpose
 from eqsat.model.unionfind import union_find
+from eqsat.ops.movement.lists import inverse, undone
 
 NAME = "same-bytes"
 DOC = "layouts that are the same bytes are reshapes of each other"
@@ -108,10 +109,9 @@ def _permutes(op: str, attr: Attr) -> bool:
 
 def _inverse(op: str, attr: Attr) -> tuple[str, Attr]:
     if isinstance(attr, Reshape):
-        return op, Reshape(attr.shape, attr.source)
+        return op, undone(attr)
     if isinstance(attr, Transpose):
-        back = tuple(map(attr.perm.index, range(len(attr.perm))))
-        return op, Transpose(attr.result_shape, back)
+        return op, Transpose(attr.result_shape, inverse(attr.perm))
     return "unpack" if op == "pack" else "pack", attr
 
 
