@@ -12,6 +12,8 @@ TEST := $(VENV)/.installed-test
 PEERS := .venv-peers
 BESIDE := $(VENV)/accelerators
 JOBS ?= 2
+# bytecode is written whatever the environment says: workers and processes of tests read it
+KEPT := PYTHONDONTWRITEBYTECODE=
 
 help: ## print this help
 	@echo "eqsat: two commands do everything"
@@ -29,10 +31,10 @@ test: $(TEST) ## everything CI runs: check, and beside it all tests
 	@$(MAKE) --no-print-directory -j 2 check suite
 
 suite: $(TEST) ## all tests but those of `make slow`, with what XLA compiles left unoptimised by LLVM
-	XLA_FLAGS="$$XLA_FLAGS --xla_backend_optimization_level=0" $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal -W error -m "not slow"
+	XLA_FLAGS="$$XLA_FLAGS --xla_backend_optimization_level=0" $(KEPT) $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal -W error -m "not slow"
 
 slow: $(TEST) ## tests that take long, and the further seeds of hunts whose first ones are in `suite`
-	$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal -W error -m slow
+	$(KEPT) $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal -W error -m slow
 
 check: $(TEST) ## lint, format, types and import borders
 	$(BIN)/ruff check .

@@ -6,6 +6,7 @@ against no number, so few and short rounds are enough. Rules that tests bring ar
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 
@@ -13,6 +14,12 @@ import pytest
 
 from eqsat.execute import race, timing
 from eqsat.hunt import firstuse
+
+
+def pytest_collection_finish() -> None:
+    """Modules and items of tests stay to the end: no collection of garbage looks at them again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

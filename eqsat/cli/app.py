@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -108,7 +109,7 @@ def run(args: Sequence[str]) -> int:
     verbose = "-v" in args or "--verbose" in args
     try:
         with told_warnings(as_json), logged(verbose):
-            code = typer.main.get_command(app).main(args, prog_name="eqsat", standalone_mode=False)
+            code = _command().main(args, prog_name="eqsat", standalone_mode=False)
     except EqsatError as error:
         say_diagnostics(error.diagnostics, as_json)
         return error.exit_code
@@ -131,6 +132,12 @@ def run(args: Sequence[str]) -> int:
     if code == KEPT:
         return INTERRUPTED
     return code if isinstance(code, int) else OK
+
+
+@cache
+def _command() -> Any:
+    """All commands with their options, read from the signatures of their functions once."""
+    return typer.main.get_command(app)
 
 
 def _spelled_out(args: Sequence[str]) -> Iterator[str]:

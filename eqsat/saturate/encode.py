@@ -147,6 +147,17 @@ def prelude(found: set[Signature], bounds: Iterable[int] = (), facts: Iterable[s
     return "\n".join(lines)
 
 
+def row_tables(texts: Iterable[RuleText]) -> str:
+    """What variants ask for and are given: tables of rows that begin with the variant's number.
+
+    One for all variants whose rows are as wide: what egglog takes to add a rule grows with the
+    number of tables, and there are hundreds of variants.
+    """
+    names = {name for text in texts for name in (text.want, text.do)}
+    columns = {name: int(name.split("_")[1]) + 1 for name in names}
+    return "\n".join(f"(relation {n} ({' '.join(['i64'] * columns[n])}))" for n in sorted(names))
+
+
 def first_stage(found: Iterable[Signature]) -> str:
     """What remembers every node that is there, to be run when the first stage ends.
 
@@ -256,7 +267,7 @@ def _splits(names: list[str], fixed: int, totals: list[int]) -> list[tuple[tuple
 
 
 class RuleText:
-    """The egglog text of one variant: its tables, the rule that asks and the rule that acts."""
+    """The egglog text of one variant: the rule that asks and the rule that acts."""
 
     def __init__(self, variant: RuleAtArity):
         self.v = variant
@@ -272,6 +283,7 @@ class RuleText:
         self.known = [(f, x) for f in FACTS for x in sorted(variables_asked(variant.rule, f))]
         self.uses = [*self.used, *(mark(*m) for m in self.marked)]  # what a match says beside ids
         self.outs: list[str] = []  # attribute variables of the right side, one for each node made
+        self.want = self.do = ""  # the tables of what it asks for, and of what it is given
         self.text = self._text()
 
     def _text(self) -> str:
@@ -292,19 +304,15 @@ class RuleText:
         keys = [*self.ids, *(f"use_{x}" for x in self.uses)]
         actions, outs = self._actions(rule, root)
         self.outs = outs
-        key, width = " ".join(keys), len(keys)
-        out = " ".join(outs)
-        sort = " ".join(["i64"] * width)
-        full = " ".join(["i64"] * (width + len(outs)))
-        facts = " ".join(self.facts)
+        self.want, self.do = f"want_{len(keys)}", f"do_{len(keys) + len(outs)}"
+        key, facts = " ".join([str(n), *keys]), " ".join(self.facts)
+        row = " ".join([key, *outs])
         return "\n".join(
             [
                 *marks,
-                f"(relation want_{n} ({sort}))",
-                f"(relation do_{n} ({full}))",
-                f"(rule ({facts}) ((want_{n} {key})) :ruleset phase_want"
+                f"(rule ({facts}) (({self.want} {key})) :ruleset phase_want"
                 f' :name "{self.v.name}{ASKS}")',
-                f"(rule ({facts} (do_{n} {key} {out})) ({' '.join(actions)})"
+                f"(rule ({facts} ({self.do} {row})) ({' '.join(actions)})"
                 f' :ruleset phase_{rule.phase} :name "{self.v.name}")',
             ]
         )

@@ -36,6 +36,7 @@ from eqsat.saturate.encode import (
     first_stage,
     prelude,
     program_lines,
+    row_tables,
     variants,
 )
 from eqsat.saturate.joins import few_uses
@@ -261,6 +262,7 @@ class Saturation:
 
     def _load(self, with_rules: bool) -> None:
         self._call(prelude(self.signatures, self.bounds, self.facts.holds))
+        self._call(row_tables(self.texts))
         for text in self.texts if with_rules else ():
             if text not in self.waiting:
                 self._call(text.text)
@@ -301,26 +303,35 @@ class Saturation:
     def _answer(self, size: Mapping[str, int]) -> int:
         """Fill the tables for everything newly asked for; the number of rows added."""
         lines: list[str] = []
-        tables: Mapping[str, Any] = {}
-        for rows, asked in zip(self.rows, self.asked, strict=True):
+        new = self._new_matches(size)
+        for n, rows in enumerate(self.rows):
             if self._is_enough():
                 break
-            n = rows.variant.number
-            if size.get(f"want_{n}", 0) > len(asked):
-                tables = tables or self.engine.freeze().functions  # printed they take far longer
-                lines += self._answers(n, rows, asked, tables[f"want_{n}"])
+            lines += self._answers(n, rows, new.get(n, ()))
         self._lines(lines)
         return len(lines)
 
-    def _answers(self, n: int, rows: Answers, asked: set[tuple[int, ...]], table: Any) -> list[str]:
+    def _new_matches(self, size: Mapping[str, int]) -> dict[int, list[tuple[int, ...]]]:
+        """What each variant asks for that it has not been given, in the order of its table."""
+        known: Counter[str] = Counter()
+        for text, asked in zip(self.texts, self.asked, strict=True):
+            known[text.want] += len(asked)
+        grown = [name for name, count in known.items() if size[name] > count]
+        tables = self.engine.freeze().functions if grown else {}  # printed they take far longer
+        to_int, found = self.engine.value_to_i64, defaultdict[int, list[tuple[int, ...]]](list)
+        for name in grown:
+            for row in tables[name].rows:
+                n, *match = map(to_int, row.inputs)
+                key = tuple(match)
+                if key not in self.asked[n]:
+                    found[n].append(key)
+        return found
+
+    def _answers(self, n: int, rows: Answers, matches: Sequence[tuple[int, ...]]) -> list[str]:
         begin = time.perf_counter()
-        to_int = self.engine.value_to_i64
         lines = []
-        for row in table.rows:
-            match = tuple(map(to_int, row.inputs))
-            if match in asked:
-                continue
-            asked.add(match)
+        for match in matches:
+            self.asked[n].add(match)
             lines += self._rows(n, rows, match)
             self.matches += 1
             looks = self.matches % LOOK == 0 or self.matches >= self.most_matches
@@ -346,6 +357,6 @@ class Saturation:
             found = found[: max(0, most - self.found[rows.rule.name])]
         self.found[rows.rule.name] += len(found)
         return [
-            f"(do_{n} {' '.join(map(str, (*key, *(self.interner.id(a) for a in row))))})"
+            f"({text.do} {' '.join(map(str, (n, *key, *(self.interner.id(a) for a in row))))})"
             for row in found
         ]
