@@ -38,10 +38,13 @@ def inputs(name: str) -> dict[str, str]:
     data = load_yaml(find_experiment(name)).data
     found = {"version": eqsat.__version__, "experiment": _digest(_said(data))}
     for cell in plan.cells:
-        spec = cell.from_folder(cell.program)
-        found[f"program {cell.program.partition(':')[0]}"] = _digest(_program(find_program(spec)))
+        program = f"program {cell.program.partition(':')[0]}"
+        if program not in found:
+            spec = cell.from_folder(cell.program)
+            found[program] = _digest(_program(find_program(spec)))
         kind = "devices" if cell.on_devices else "target"
-        found.setdefault(f"{kind} {cell.target}", _digest(_machine(kind, cell.target)))
+        if f"{kind} {cell.target}" not in found:
+            found[f"{kind} {cell.target}"] = _digest(_machine(kind, cell.target))
         rules = " ".join(cell.rules)
         if f"rules {rules}" not in found:
             found[f"rules {rules}"] = rules_content(eqsat.rules(*cell.rules))[:12]

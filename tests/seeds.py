@@ -14,8 +14,8 @@ def seeds(often: int, all_of_them: int | Sequence[int]) -> list[Any]:
     return [*known[:often], *(pytest.param(n, marks=pytest.mark.slow) for n in known[often:])]
 
 
-def one_in(step: int, names: Iterable[str]) -> list[Any]:
-    """Parameters of a test: every `step`-th name from the first on, and the others marked as slow.
+def one_in(step: int, names: Iterable[Any]) -> list[Any]:
+    """Parameters of a test: every `step`-th one from the first on, and the others marked as slow.
 
     For catalogues that lie in themes, so that each of them has some in `suite`.
     """

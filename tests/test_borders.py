@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from seeds import seeds
 
 import eqsat
 from eqsat.cli.app import run as cli
@@ -109,7 +110,7 @@ def test_an_encoded_matmul_is_one_packed_contraction(target: str, accumulates: b
     assert [*run.summary()["program"]["layouts"]] == [*"abc"[: len(types)], "result0"]
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(4, 12))
 def test_resolving_changes_layouts_only(seed: int) -> None:
     """Against the program as it was read; lanes of `?` hold NaN, which must not be seen."""
     rng = random.Random(seed)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 
 import eqsat
@@ -21,6 +23,7 @@ def tied() -> Program:
     return load_program("experiments/programs/tied_table.eqs")
 
 
+@cache
 def least(source: Program, *goals: str) -> dict[str, int]:
     run = eqsat.optimize(source, target="avx512-xla", settings=FORCED, goals=goals)
     assert run.selection is not None and run.selection.stop == "optimal"

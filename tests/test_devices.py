@@ -175,7 +175,7 @@ return unset_encoding(d, {request.format("result")})
 MACHINES = ("avx512-xla", "vmvx-like", "reference", "no-data-tiling", "gfx942")
 
 
-@pytest.mark.parametrize("seed", seeds(6, (1, 2, 5, 11, 18, 39, 26, 48, 60, 75, 83, 101)))
+@pytest.mark.parametrize("seed", seeds(3, (1, 2, 5, 11, 18, 39, 26, 48, 60, 75, 83, 101)))
 def test_a_random_program_placed_at_random_is_right_and_never_worse(seed: int):
     rng, program = random.Random(seed), network(seed)
     movable = [f"%{i}" for i, n in enumerate(program.nodes) if n.op not in (*LEAVES, "result")]

@@ -11,6 +11,7 @@ from functools import cache, reduce
 import pytest
 from everyselection import Values, every_value
 from graphs import FUSIONS, GRAPHS, Graph, elementwise, reference
+from seeds import seeds
 
 from eqsat.extract import extract
 from eqsat.extract.choice.columns import GOALS
@@ -106,7 +107,7 @@ def test_graphs_by_hand_are_worth_the_best_of_all_selections(graph: str, fusion:
     assert found(built, target, GOALS) == best(every_value(built, target), GOALS)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", seeds(4, SEEDS))
 def test_goals_in_every_order_are_the_best_of_all_selections(seed: int):
     graph, target, values = drawn(seed)
     answers = set()
@@ -117,7 +118,7 @@ def test_goals_in_every_order_are_the_best_of_all_selections(seed: int):
     assert len(answers) > 2  # with the empty one of single goals
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", seeds(4, SEEDS))
 def test_within_budgets_the_best_selection_that_keeps_them_is_found_or_none_is(seed: int):
     graph, target, values = drawn(seed)
     for budget in _budgets(values):
@@ -141,7 +142,7 @@ def _budgets(values: set[Values]) -> list[tuple[tuple[str, int], ...]]:
     return [*((s,) for s in single), *both]
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", seeds(4, SEEDS))
 @pytest.mark.parametrize("weights", [(1, 20, 1)])
 def test_weighted_goals_are_the_least_sum_of_all_selections(seed: int, weights: Values):
     graph, target, values = drawn(seed)

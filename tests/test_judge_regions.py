@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from brokenlines import codes_of_broken
+from seeds import seeds
 
 import eqsat
 from eqsat.execute.reference import reference
@@ -71,8 +72,20 @@ def computed(program, weights) -> list[np.ndarray]:
     return reference(program, inputs, weights, {}, WorkBudget(10**10))
 
 
-@pytest.mark.parametrize("after", [FORM, CLONE])
-@pytest.mark.parametrize("name", ["transposed_pack", "permuted_consumer", "conv_qdq_residual", ""])
+# after either pass, and after the other one in `make slow`: IREE's compiler starts for each
+EITHER = [
+    ("transposed_pack", FORM),
+    ("permuted_consumer", CLONE),
+    ("conv_qdq_residual", FORM),
+    ("", CLONE),
+]
+OTHER = [
+    pytest.param(name, CLONE if after == FORM else FORM, marks=pytest.mark.slow)
+    for name, after in EITHER
+]
+
+
+@pytest.mark.parametrize(("name", "after"), [*EITHER, *OTHER])
 def test_regions_of_iree_are_read_and_judged(name: str, after: str, tmp_path: Path):
     source = PROGRAMS / f"{name}.mlir" if name else tmp_path / "packed.mlir"
     if not name:
@@ -250,7 +263,7 @@ def test_broken_regions_get_a_sentence(old: str, new: str, code: str, words: str
     assert "small.mlir" in str(error.value)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(4, 12))
 def test_hostile_regions_never_break_the_reader(seed: int):
     codes = codes_of_broken(SMALL, seed, 3)
     assert all(c.startswith(("E34", "E37", "E30")) for c in codes)

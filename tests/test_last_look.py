@@ -24,7 +24,7 @@ from tests.test_deadline import ticks  # noqa: F401 (a fixture)
 from tests.test_every_order import ONE, spelled
 
 GOALS = (GoalRequest("time"), GoalRequest("memory"))
-ENDS = range(0, 400, 4)  # ticks after which time ends
+ENDS = range(0, 400, 16)  # ticks after which time ends
 
 
 @pytest.fixture(scope="module")

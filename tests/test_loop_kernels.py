@@ -131,11 +131,15 @@ def loops_of(run: Any) -> list[int]:
     return [i for i, d in enumerate(s.dispatches) if s.control(d) is not None]
 
 
-SIZES = [(name, 2, 17) for name in FORMS] + [(name, 5, 33) for name in FORMS if " " not in name]
+SIZES = [(name, 2, 17) for name in FORMS]
+FURTHER = [(name, 5, 33) for name in FORMS if " " not in name]
 SIZES += [(name, *sizes) for name in ("delayed", "until") for sizes in ((1, 1), (3, 16))]
 
 
-@pytest.mark.parametrize(("name", "steps", "size"), SIZES)
+@pytest.mark.parametrize(
+    ("name", "steps", "size"),
+    [*SIZES, *(pytest.param(*further, marks=pytest.mark.slow) for further in FURTHER)],
+)
 def test_every_form_is_right_and_one_call(name: str, steps: int, size: int) -> None:
     f, args = FORMS[name], (real(1, steps, 3, size), real(2, size, size) * size**-0.5)
     run = searched(f, *args, target=RUNNABLE[size % len(RUNNABLE)])

@@ -10,6 +10,7 @@ import numpy as np
 import published
 import pytest
 from publicrules import REASONS, Rule, public_rules
+from seeds import one_in
 
 SCALE = 32
 QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
@@ -21,7 +22,7 @@ CLAIMED = LINE.findall(published.PAGE.read_text(encoding="utf-8"))
 RANK = (published.MISSING, published.MATCHED, published.PROVEN)
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", one_in(3, SMALL))
 def test_sides_are_equal(name: str) -> None:
     """In float64, or in whole numbers, both functions give the same."""
     rule = SMALL[name]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from contractions import value
 from hunts.classes import evaluate_classes
+from seeds import seeds
 
 import eqsat
 from eqsat.lang.programs import parse_program
@@ -55,7 +56,7 @@ def agrees(m: Layout, n: Layout, found: Relayout, x: np.ndarray) -> None:
     assert found.relaxed == (n if "?" in n.pads else None)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", seeds(15, SEEDS))
 def test_data_gets_from_one_layout_into_another(seed: int):
     rng = random.Random(seed)
     for _ in range(25):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -82,10 +83,10 @@ def attend(x: Any, cache: Any) -> Any:
     return (x @ keys.T) @ values, (keys, values)
 
 
-def kept(**request: Any) -> Kept:
+@cache  # a search for every layout; tests read it
+def kept(target: str = "avx512-xla", settings: tuple[str, ...] = ()) -> Kept:
     x = np.ones((64, 48), np.float32)
-    more = {"state": {"cache": 1}, "target": "avx512-xla"} | request
-    return eqsat.keep_state(attend, x, (x, x), **more)
+    return eqsat.keep_state(attend, x, (x, x), state={"cache": 1}, target=target, settings=settings)
 
 
 def test_a_cache_is_kept_packed_where_that_is_cheaper() -> None:

@@ -139,7 +139,7 @@ QUICK = (
     "attention 32 32 constant=True", "variance 1000", "softmax 100", "quotient 1e-06",
     "mixed bfloat16 256", "mixed float16 256", "sum 100000 1", "growth 90", "overflow float16 60",
     "hilbert 8", "difference 1e-06", "flat norm 1e-12 1e-05", "quantised 16", "jumps 10",
-    "gram schmidt 6", "tiny 1e-25", "chaos 30", "waves 1000",
+    "gram schmidt 6", "tiny 1e-25", "chaos 10", "waves 1000",
 )  # fmt: skip
 CASES = {name: (f, args) for name, f, args in cases()}
 
