@@ -14,6 +14,7 @@ BESIDE := $(VENV)/accelerators
 JOBS ?= 2
 # bytecode is written whatever the environment says: workers and processes of tests read it
 KEPT := PYTHONDONTWRITEBYTECODE=
+QUICK_XLA := --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true --xla_cpu_parallel_codegen_split_count=1
 
 help: ## print this help
 	@echo "eqsat: two commands do everything"
@@ -31,7 +32,7 @@ test: $(TEST) ## everything CI runs: check, and beside it all tests
 	@$(MAKE) --no-print-directory -j 2 check suite
 
 suite: $(TEST) ## all tests but those of `make slow`, with what XLA compiles left unoptimised by LLVM
-	XLA_FLAGS="$$XLA_FLAGS --xla_backend_optimization_level=0" $(KEPT) $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal -W error -m "not slow"
+	XLA_FLAGS="$$XLA_FLAGS $(QUICK_XLA)" $(KEPT) $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal -W error -m "not slow"
 
 slow: $(TEST) ## tests that take long, and the further seeds of hunts whose first ones are in `suite`
 	$(KEPT) $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal -W error -m slow

@@ -116,7 +116,7 @@ def in_float64(f: Callable[..., Any], args: tuple[Any, ...]) -> list[Any]:
 
 
 def searched(f: Callable[..., Any], *args: Any, target: str = RUNNABLE[0], **more: Any) -> Any:
-    return eqsat.optimize(f, *args, target=target, rules=more.pop("rules", RULES), **more)
+    return eqsat.optimize(f, *args, target=target, **{"rules": RULES, "goals": ["time"]} | more)
 
 
 def compare(run: Any, f: Callable[..., Any], args: tuple[Any, ...]) -> None:

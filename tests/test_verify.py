@@ -63,7 +63,10 @@ def sources() -> list[tuple[str, Program]]:
     return [*found, *((f"network {s}", network(s)) for s in (4, 7))]
 
 
-@pytest.mark.parametrize(("name", "program"), sources(), ids=[n for n, _ in sources()])
+@pytest.mark.parametrize(
+    ("name", "program"),
+    [pytest.param(n, p, id=n, marks=[pytest.mark.slow] * (n == "network 7")) for n, p in sources()],
+)
 def test_a_program_with_a_fault_is_caught_whoever_is_to_blame(name: str, program: Program):
     weights = drawn_weights(program)
     inputs = random_inputs(program, np.random.default_rng(1))

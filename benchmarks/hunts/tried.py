@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 import eqsat
-from eqsat.api import Run
+from eqsat.api import DEFAULT_GOALS, Run
 from eqsat.execute.draw import drawn_weights, random_inputs
 from eqsat.execute.verify import MISMATCH, verify
 from eqsat.model.diag import EqsatError
@@ -45,12 +45,16 @@ REFUSED = "refused"
 
 
 def tried_in_jax(
-    f: Callable[..., Any], arrays: Sequence[Any], machine: str, weights: Sequence[str] = ()
+    f: Callable[..., Any],
+    arrays: Sequence[Any],
+    machine: str,
+    weights: Sequence[str] = (),
+    goals: Sequence[str] = DEFAULT_GOALS,
 ) -> Row:
     """What became of a JAX function: its outcome, and a sentence where that is not `ok`."""
 
     def judge(**options: Any) -> Row:
-        run = eqsat.optimize(f, *arrays, weights=weights, **options)
+        run = eqsat.optimize(f, *arrays, weights=weights, goals=goals, **options)
         return judged(run, flat(run, jax.jit(f)), flat(run, run.compile(check="never")))
 
     return _caught(judge, machine)
