@@ -68,7 +68,9 @@ def test_a_shipped_rule_has_no_counterexample(name: str):
         assert condition.missed, condition.text
 
 
-@pytest.mark.parametrize("name", sorted(n for n, r in SHIPPED.items() if is_index_map(r)))
+@pytest.mark.parametrize(
+    "name", one_in(3, sorted(n for n, r in SHIPPED.items() if is_index_map(r)))
+)
 def test_a_rule_that_only_moves_data_holds_on_all_small_layouts(name: str):
     for rank, within in ((0, None), (1, None), (2, SMALL)):
         found = exhaust(SHIPPED[name], rank, within=within, most=300)

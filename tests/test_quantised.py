@@ -103,7 +103,7 @@ def test_quantised_layers_multiply_bytes(case):
     """All products are of i8 or u8, no f32 is between two of them, and only ties may differ."""
     make, zero, dtype = CASES[case]
     function, given, quantum = make(zero, dtype)
-    run = eqsat.optimize(function, *given, target="avx512-vnni", rules=RULES)
+    run = eqsat.optimize(function, *given, target="avx512-vnni", rules=RULES, goals=["time"])
     program = run.schedule.program
     products = [n.attr for n in program.nodes if is_product(n.attr)]
     assert products
@@ -121,7 +121,7 @@ def test_quantised_layers_multiply_bytes(case):
 @pytest.mark.parametrize(("zero", "dtype"), [(117, jnp.uint8), (128, jnp.uint8), (-3, jnp.int8)])
 def test_products_of_two_activations_are_of_bytes(zero, dtype):
     function, given, quantum = two_activations(zero, dtype)
-    run = eqsat.optimize(function, *given, target="avx512-vnni", rules=RULES)
+    run = eqsat.optimize(function, *given, target="avx512-vnni", rules=RULES, goals=["time"])
     sums = [n.attr for n in run.schedule.program.nodes if getattr(n.attr, "reductions", ())]
     assert len(sums) == 2 and all(set(g.dtypes) <= {"i8", "u8"} for g in sums)
     assert all(d.plan.kind == "contraction" for d in run.schedule.dispatches if d.plan.work.fma)
@@ -165,7 +165,7 @@ def test_between_products_of_a_network_are_bytes(network):
 
 @or_as_ops("avx512-vnni")
 def test_a_network_computes_what_it_says(network):
-    run = eqsat.optimize(network, target="avx512-vnni", time_limit=30)
+    run = eqsat.optimize(network, target="avx512-vnni", time_limit=30, goals=["time"])
     products = [n.attr for n in run.schedule.program.nodes if is_product(n.attr)]
     assert len(products) == 7 and all(set(g.dtypes) == {"u8", "i8"} for g in products)
     assert "multiply-integers" in inexact_rules(run)  # though most are before the search
