@@ -161,7 +161,7 @@ def test_no_fault_in_a_schedule_is_called_ok(run: eqsat.Run):
     right = build_executable(schedule, {}, source.weights, run.runs_on)
     wanted = right.compile()(*inputs)
     kinds: set[str] = set()
-    for fault in islice(schedule_faults(schedule, random.Random(3)), 8):
+    for fault in islice(schedule_faults(schedule, random.Random(3)), 12):
         executable = build_executable(fault.schedule, {}, source.weights, run.runs_on)
         fault.apply(executable)
         call = executable.compile()
