@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import eqsat
-from eqsat.extract.conflict import Budgets
+from eqsat.extract.diagnose import Budgets
 from eqsat.extract.session import prepare
 from eqsat.lang.programs import load_program
 from eqsat.model.diag import EqsatError

@@ -30,6 +30,7 @@ from eqsat.extract.choice.columns import GOALS
 from eqsat.extract.choice.greedy import greedy
 from eqsat.extract.choice.legal import is_legal
 from eqsat.extract.choice.relax import relaxation
+from eqsat.extract.least import Shares
 from eqsat.extract.memory.bestorder import in_best_order
 from eqsat.model.diag import EqsatError
 from eqsat.model.selection import GoalRequest, Selection
@@ -237,7 +238,7 @@ def test_a_budget_that_the_input_keeps_is_kept_however_short_the_time(
     assert own is not None
     least = own.goal("memory").value
     tight = replace(target, budget=(("memory", least),))
-    monkeypatch.setattr(session, "LEAST_OWN", 60.0)  # it ends by its proof
+    monkeypatch.setattr(session, "SHARES", Shares(own_seconds=60.0))  # it ends by its proof
     found, baseline = extract(graph, tight, goals, time_limit=0.0)
     assert baseline is not None and baseline.goal("memory").value == least
     assert found.goal("memory").value <= least
@@ -245,7 +246,7 @@ def test_a_budget_that_the_input_keeps_is_kept_however_short_the_time(
 
 def test_the_input_is_an_answer_however_short_the_time(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(session, "plain_columns", lambda *_: None)  # as where it gets stuck
-    monkeypatch.setattr(session, "LEAST_OWN", 60.0)  # it ends by its proof
+    monkeypatch.setattr(session, "SHARES", Shares(own_seconds=60.0))  # it ends by its proof
     found, baseline = extract(diamond(), reference(), ALL, time_limit=0.0)
     assert baseline is not None and found.goal("time").value <= baseline.goal("time").value
 

@@ -15,7 +15,7 @@ from problems import best_of
 import eqsat
 from eqsat.cli import run
 from eqsat.extract.ask.front import OPEN, Reply, Tradeoff, Vector, find_tradeoffs, spread
-from eqsat.extract.ask.pareto import front_of as search
+from eqsat.extract.ask.front import front_of as search
 from eqsat.extract.session import prepare
 from eqsat.lang.units import read_budget
 from eqsat.model.diag import EqsatError

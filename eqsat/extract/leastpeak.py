@@ -28,11 +28,7 @@ if TYPE_CHECKING:
     from eqsat.extract.minimisation import Minimisation
 
 MANY = 2_000  # columns: with more, a peak is not searched for that is hardly less
-SOME = 200  # columns: with fewer, every byte of a peak is proven
-CLOSE = 10_000  # less by more than one part of so many
-NEAR = 1_000  # parts of a peak: it is not searched under an order for less than one of them
-LOOKS = 1  # for an answer among what fits into few bytes, in vain
-ROUNDS = 3  # of a better answer, then better columns under its order
+FEW = 200  # columns: with fewer, every byte of a peak is proven
 
 
 def peak(asked: Minimisation, places: Ints) -> Least:
@@ -66,7 +62,7 @@ class _Peak:
         asked, status = self.asked, "gap"
         low = self.fits.least_bytes
         asked.raise_to(low, "search")
-        for n in range(ROUNDS):
+        for n in range(3):
             value = asked.value
             if self._is_least():
                 asked.raise_to(value, "search")
@@ -88,7 +84,7 @@ class _Peak:
     def _may_ask_rows(self) -> bool:
         """Whether rows of bytes are worth it: of a small choice, or one that is not nearly told."""
         asked = self.asked
-        is_told = _is_close(asked.bound, asked.value) and len(asked.of.choice) >= SOME
+        is_told = _is_close(asked.bound, asked.value) and len(asked.of.choice) >= FEW
         return asked.proves and not (is_told or asked.is_look or len(self.places) >= MANY)
 
     def _fewest(self) -> int | None:
@@ -121,7 +117,7 @@ class _Peak:
         assert asked.best is not None
         if len(kept) <= MANY:
             near = np.union1d(kept, asked.best.columns)
-            asked.descend(near, least=asked.bound + asked.value // NEAR)
+            asked.descend(near, least=asked.bound + asked.value // 1_000)
 
     def _hunt(self, low: int) -> None:
         """Caps between what is known to be too little and the best peak."""
@@ -174,7 +170,7 @@ class _Caps:
 
     @property
     def is_settled(self) -> bool:
-        return self.looks >= LOOKS
+        return self.looks >= 1
 
     def next_cap(self, value: int) -> int:
         """What is tried next: first the least there may be."""
@@ -183,5 +179,5 @@ class _Caps:
 
 
 def _is_close(least: int, value: int) -> bool:
-    """Whether a peak is hardly less."""
-    return least >= value - value // CLOSE
+    """Whether a peak is hardly less: by less than a ten-thousandth."""
+    return least >= value - value // 10_000

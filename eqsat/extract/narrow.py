@@ -23,7 +23,7 @@ from eqsat.extract.choice.greedy import greedy
 from eqsat.extract.choice.must import presolved
 from eqsat.extract.choice.relax import Relaxation, relaxation
 from eqsat.extract.choice.requests import limit, weigh
-from eqsat.extract.least import SearchLimits
+from eqsat.extract.least import SHARES, SearchLimits
 from eqsat.extract.memory.bestorder import in_best_order
 from eqsat.extract.memory.fits import Fits
 from eqsat.extract.minimiser import Minimiser
@@ -35,11 +35,7 @@ from eqsat.model.selection import GoalRequest, Group, Selection, short_of_time
 # how far above the bound an answer is looked for, one after another, until one is as good
 SPREADS = (0.0, 0.0005, 0.003, 0.02, 0.1)
 MOST = 20_000  # columns that such a look may have: among more it takes longer than a relaxation
-RELAXED = 0.75  # of the time for relaxations; then an answer near the last one is looked for
 SOME = 5_000  # columns: what is surely live is told of no more
-LEAST = 64  # plans between two relaxations
-PART = 8  # or this part of those that are not made
-MANY, PART_OF_MANY = 20_000, 3  # of more columns, a relaxation takes as long as thousands of plans
 
 
 @dataclass(frozen=True)
@@ -238,7 +234,7 @@ class _Narrowing:
         Then an answer was looked for near the last one; OutOfTime if there was none.
         """
         try:
-            with until(time.monotonic() + RELAXED * self.limits.seconds):
+            with until(time.monotonic() + SHARES.relaxing * self.limits.seconds):
                 return self._relaxed()
         except OutOfTime:
             if not self._look_at_last():
@@ -297,15 +293,18 @@ class _Narrowing:
         return self.least_bytes
 
     def _next(self, relaxed: Relaxation) -> Ints:
-        """What the relaxation chooses without knowing its plan, and what it nearly chose."""
+        """What the relaxation chooses without knowing its plan, and what it nearly chose.
+
+        An eighth of them, or a third where a relaxation takes as long as thousands of plans.
+        """
         chosen = np.zeros(len(self.choice), dtype=bool)
         chosen[relaxed.support] = True
         left = np.flatnonzero(~self.choice.is_asked)
         if not chosen[left].any():
             return left[:0]
         order = np.lexsort((relaxed.reduced[left], ~chosen[left]))
-        part = PART_OF_MANY if len(self.choice) > MANY else PART
-        return left[order[: max(LEAST, int(chosen[left].sum()), len(left) // part)]]
+        part = 3 if len(self.choice) > MOST else 8
+        return left[order[: max(64, int(chosen[left].sum()), len(left) // part)]]
 
     def _alone(self) -> dict[str, int]:
         """Of goals in one weighted sum: what each is at least, whatever the others."""
