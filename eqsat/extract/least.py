@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from eqsat.extract.choice.columns import Answer, Columns
@@ -13,7 +13,6 @@ from eqsat.model.stopping import INTERRUPTED, WALL, Stop
 
 OPEN = 1 << 62  # more than any goal is worth
 Caps = Mapping[str, int]
-Under = Callable[[Answer], tuple[Columns, Ints]]
 
 
 @dataclass(frozen=True)

@@ -71,8 +71,6 @@ class _Peak:
             if n == 0 and asked.of.own is not None and not asked.is_met:
                 low = max(low, self._fewest() or 0)
                 self._hunt(low)
-            if not asked.is_met:
-                self._descend()
             if asked.value == value or asked.is_met:
                 break
         if not asked.is_met and self._may_ask_rows():
@@ -109,15 +107,6 @@ class _Peak:
         rows = InAnyOrder(small.facts, self.asked.caps, is_short=True)
         found = relaxation(small.choice, {MEMORY: 1}, self.asked.sums, rows)
         return found is not None and found.bound >= self.asked.value
-
-    def _descend(self) -> None:
-        """Better columns under the order of the best answer, if few are left that fit."""
-        asked = self.asked
-        kept = self.places[self.fits.within(asked.value - 1)]
-        assert asked.best is not None
-        if len(kept) <= MANY:
-            near = np.union1d(kept, asked.best.columns)
-            asked.descend(near, least=asked.bound + asked.value // 1_000)
 
     def _hunt(self, low: int) -> None:
         """Caps between what is known to be too little and the best peak."""

@@ -25,7 +25,7 @@ from eqsat.extract.choice.relax import relaxation
 from eqsat.extract.choice.statement import Statement
 from eqsat.extract.least import OPEN, Caps, Least, Remainder
 from eqsat.extract.memory.fits import Fits
-from eqsat.extract.memory.peakrows import PAIRS, InAnyOrder, under_an_order, unordered_pairs
+from eqsat.extract.memory.peakrows import PAIRS, InAnyOrder, unordered_pairs
 from eqsat.extract.ragged import Ints
 from eqsat.model.deadline import tick
 from eqsat.model.diag import fail
@@ -378,7 +378,6 @@ class Minimisation:
         if self.best is None:
             first = self.of.least(sums or {"time": 1}, self.caps, among=places, is_look=True)
             self.offer(first.best)
-        self.descend(places)
         status = "gap"
         for _ in range(ROUNDS):
             if self.is_met or not self.proves or self.is_look:
@@ -389,42 +388,9 @@ class Minimisation:
             status = self.with_rows(left, None)
             if status != "better":
                 break
-            self.descend(places)
         if status == "infeasible" and self.best is not None:
             status = "optimal"
         return self.told(status if status != "better" else "gap", None, stage)
-
-    # ---- under the order of the best answer ----------------------------------------------------
-    def descend(self, places: Ints, rounds: int = 3, least: int = 0) -> None:
-        """Better columns under the order of the best answer, until nothing gets better."""
-        for _ in range(rounds):
-            if self.best is None or self.value <= max(least, self.bound):
-                return
-            if not self.offer(self._under_its_order(places)):
-                return
-
-    def _under_its_order(self, places: Ints) -> Answer | None:
-        best = self.best
-        assert best is not None
-        choice, of = self.of.under(best)
-        rows = np.flatnonzero(np.isin(of, places))
-        small = choice.take(rows)
-        useful = presolved(small)
-        small, of = small.take(useful), of[rows[useful]]
-        if not small.has_writers:
-            return None
-        told = Statement(small)
-        caps = dict(self.caps)
-        _state(told, self.weights, caps, lambda t: under_an_order(t, caps))
-        seconds = max(0.3 * self.seconds, 0.1)
-        effort = Effort(seconds, self.of.limits.seed, NEAR_WORK, self.of.limits.stop)
-        found = solve(told, self.weights, effort, _at_first(best, small, of))
-        if not found.columns:
-            return None
-        steps = small.step
-        assert steps is not None
-        listed = sorted(found.columns, key=lambda i: (int(steps[i]), i))
-        return self.of.ordered(tuple(dict.fromkeys(of[list(pruned(small, listed))].tolist())))
 
 
 def _state(
@@ -440,16 +406,3 @@ def _state(
     for goal, cap in caps.items():
         if goal != MEMORY or state is not None:
             told.cap(goal, cap)
-
-
-def _at_first(answer: Answer, small: Columns, of: Ints) -> tuple[int, ...] | None:
-    """An answer's columns in a choice under its order; None if they are not all there."""
-    steps, found, last = small.step, list[int](), -1
-    assert steps is not None
-    for column in answer.columns:
-        there = [i for i in np.flatnonzero(of == column).tolist() if steps[i] >= last]
-        if not there:
-            return None
-        found.append(there[0])
-        last = int(steps[there[0]])
-    return tuple(found)

@@ -134,7 +134,7 @@ def _by_bytes(
     small = replace(assembly, choice=choice)
     if best is not None and (there := small.locate(best.groups)) is not None:
         return Narrowed(small, there)
-    asked = Minimiser(choice, limits, small.under)
+    asked = Minimiser(choice, limits)
     found = asked.least({"time": 1}, budget, is_look=True, seconds=limits.seconds / 2)
     if found.status == "infeasible":
         whole = replace(assembly, choice=_planned(assembly, assembly.choice))
@@ -344,7 +344,7 @@ class _Narrowing:
             return
         few = with_plan_times(self.assembly.sources, choice, rows).take(rows)
         small = replace(self.assembly, choice=few)
-        asked = Minimiser(few, self.limits, small.under, orders=MEMORY in self.weights)
+        asked = Minimiser(few, self.limits, orders=MEMORY in self.weights)
         best = None if self.best is None else small.locate(self.best.groups)
         found = asked.least(self.sums, self.caps, best=best, is_look=True)
         if found.status in ("optimal", "infeasible"):
@@ -387,5 +387,5 @@ class _Narrowing:
         there = self.assembly.locate(self.best.groups)
         if there is not None:
             return there
-        asked = Minimiser(self.choice, self.limits, self.assembly.under)
+        asked = Minimiser(self.choice, self.limits)
         return asked.least(self.sums, self.caps, is_look=True).best

@@ -102,7 +102,7 @@ class Session:
         limits = SearchLimits(time.monotonic() + seconds, self.seed, self.stop)
         quick = self.assembly.pool.input_only and len(self.assembly.choice) >= FEW
         choice = self.assembly.choice
-        return Minimiser(choice, limits, self.assembly.under, quick=quick, known=self.least)
+        return Minimiser(choice, limits, quick=quick, known=self.least)
 
     def answer(self, goals: tuple[GoalRequest, ...], seconds: float) -> Outcome:
         """The goals minimised within the target's budget, in any order."""

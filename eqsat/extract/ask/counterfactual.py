@@ -227,9 +227,8 @@ class Counterfactuals:
             caps[goal] = min(cap, caps.get(goal, cap))
             weights, most = {CHANGES: 1}, OPEN
         limits = SearchLimits(time.monotonic() + seconds, self.seed)
-        few = replace(self.assembly, choice=small)
         asks_bytes = MEMORY in {*self.budget, *(g.name for g in self.goals)}
-        asked = Minimiser(small, limits, few.under, orders=asks_bytes)
+        asked = Minimiser(small, limits, orders=asks_bytes)
         best = known and known.among(kept)
         found = asked.least(weights, caps, best=best, most=most, seconds=seconds)
         if found.best is None:

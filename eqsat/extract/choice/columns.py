@@ -82,9 +82,8 @@ class Columns:
     """Columns, each with what it adds to the goals and what it reads, keeps, writes and holds.
 
     `candidate` numbers what a column was made from, `extras` are buffers that it writes besides;
-    `is_asked`: its time is known, or else a floor of it. `step`: when it runs, if there is an
-    order. `forced`: (column, buffers it writes) of which one is chosen, and one of its buffers
-    read; then every chosen column serves a root.
+    `is_asked`: its time is known, or else a floor of it. `forced`: (column, buffers it writes) of
+    which one is chosen, and one of its buffers read; then every chosen column serves a root.
     """
 
     facts: ChoiceFacts
@@ -102,7 +101,6 @@ class Columns:
     last: Ints  # the last block that it touches
     key: Ints  # what it is called, whichever columns are left
     image: Ints  # the key of the same column one block later; -1: none
-    step: Ints | None = None
     forced: Forced | None = None
     barred: tuple[Barred, ...] = ()
 
@@ -118,13 +116,12 @@ class Columns:
             value = getattr(self, name)
             return value.take(rows) if isinstance(value, Ragged) else value[rows]
 
-        parts = {f.name: part(f.name) for f in fields(self)[1:-3]}
+        parts = {f.name: part(f.name) for f in fields(self)[1:-2]}
         at = place.tolist()
         barred = [(tuple(at[i] for i in some if at[i] >= 0), most) for some, most in self.barred]
         return replace(
             self,
             **parts,
-            step=None if self.step is None else self.step[rows],
             forced=self.forced and tuple((at[i], b) for i, b in self.forced if at[i] >= 0),
             barred=tuple(b for b in barred if len(b[0]) > b[1]),
         )

@@ -114,22 +114,11 @@ class Statement:
             return int(columns[0])
         key = columns.tobytes()
         if key not in self._any:
-            self._any[key] = self.true_with(cliques_of(self.choice, columns))
+            tick()
+            self._any[key] = found = self.literal()
+            for clique in cliques_of(self.choice, columns):
+                self.rows.add(-math.inf, 0, clique, [found])
         return self._any[key]
-
-    def true_with(self, cliques: Iterable[Sequence[int]], later: int | None = None) -> int:
-        """A literal that is true with any of these, of each of which at most one is, or `later`."""
-        tick()
-        found = self.literal()
-        for clique in cliques if later is None else ([later], *cliques):
-            self.rows.add(-math.inf, 0, clique, [found])
-        return found
-
-    def both(self, one: int, clique: Sequence[int]) -> int:
-        """A literal that is true if `one` is, and one of others that exclude each other."""
-        found = self.literal()
-        self.rows.add(-math.inf, 1, [one, *clique], [found])
-        return found
 
     # ---- amounts -------------------------------------------------------------------------------
     def amount(self, name: str, most: int, unit: int) -> int:
