@@ -19,7 +19,6 @@ from eqsat.model.selection import CAP, RESULT_RELATION, TIME_LIMIT, Removed, sho
 from eqsat.model.target import Target
 
 BYTES = ("memory", "resident", "load_peak", "relayout")  # goals that are counted in them
-MANY = 10_000  # columns: more are not searched for the sake of a message
 SHOWN = 5  # removed groups named in a message
 UNITS = {"time": "ps", "dispatches": "dispatches"} | dict.fromkeys(BYTES, "bytes")
 
@@ -166,7 +165,8 @@ class Budgets:
 
     def _need(self, goal: str, held: tuple[str, ...]) -> Need | None:
         caps = {g: self.budget[g] for g in held}
-        is_look = len(self.asked.choice) > MANY
+        # more columns are not searched for the sake of a message
+        is_look = len(self.asked.choice) > 10_000
         found = self.asked.least({goal: 1}, caps, is_look=is_look)
         if found.status == "infeasible":
             return None

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from eqsat.extract.least import Least
     from eqsat.extract.minimisation import Minimisation
 
-MANY = 2_000  # columns: with more, a peak is not searched for that is hardly less
 FEW = 200  # columns: with fewer, every byte of a peak is proven
 
 
@@ -83,7 +82,8 @@ class _Peak:
         """Whether rows of bytes are worth it: of a small choice, or one that is not nearly told."""
         asked = self.asked
         is_told = _is_close(asked.bound, asked.value) and len(asked.of.choice) >= FEW
-        return asked.proves and not (is_told or asked.is_look or len(self.places) >= MANY)
+        # with more columns, a peak is not searched for that is hardly less
+        return asked.proves and not (is_told or asked.is_look or len(self.places) >= 2_000)
 
     def _fewest(self) -> int | None:
         """The fewest bytes that anything fits into; what the input program's own columns fit into

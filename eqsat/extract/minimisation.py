@@ -33,16 +33,9 @@ from eqsat.model.diag import fail
 if TYPE_CHECKING:
     from eqsat.extract.minimiser import Minimiser
 
-SPREADS = (0.0, 0.001, 0.01, 0.1)  # how far above its bound the best answer is looked for first
-MANY = 20_000  # columns that such a look may have
 NEAR_WORK = 5.0  # deterministic time of that look, so that its answer never depends on the clock
-MANY_LEFT = 4_000  # columns: a look has no last solve among more
-TIDY = 3_000  # columns among which it is decided between answers that are equal in all goals
 SMALL, CLOSE, NEARLY = 1_000, 0.001, 0.5  # see `_is_nearly_all`
-CIRCLES = 40  # that are cut one after the other before a question is left open
 ROUNDS = 12  # answers that keep no cap of bytes and are barred, before a gap is left
-FEW = 24  # dispatches: an answer of more is not barred alone, there are too many like it
-FEW_PAIRS = 300  # items of which no order is known: with more, an answer without one comes first
 FITTED, ENOUGH = 4, 0.75  # rounds of what fits; if more columns are left, it is not worth its time
 
 
@@ -190,7 +183,8 @@ class Minimisation:
             return "optimal"
         left = stage.relaxed.within(self.value) if self.best is not None else None
         left = np.arange(len(stage.choice)) if left is None else left
-        if self.is_look and self.best is not None and len(left) > MANY_LEFT:
+        # a look has no last solve among more columns
+        if self.is_look and self.best is not None and len(left) > 4_000:
             return "gap"
         status, bound, near = looked
         if status != "optimal" or not np.array_equal(near, left):
@@ -216,10 +210,11 @@ class Minimisation:
         last = len(stage.relaxed.support)
         if last or not len(stage.choice):
             yield -1, stage.relaxed.support
-        for spread in SPREADS:
+        # so far above its bound the best answer is looked for first
+        for spread in (0.0, 0.001, 0.01, 0.1):
             cap = int(stage.bound * (1 + spread))
             near = stage.relaxed.within(cap)
-            if last < len(near) <= MANY:
+            if last < len(near) <= 20_000:  # columns that such a look may have
                 last = len(near)
                 yield cap, near
 
@@ -234,7 +229,8 @@ class Minimisation:
 
     def solved(self, stage: Remainder, rows: Ints, work: float | None) -> tuple[str, int]:
         """How a solve among these columns of a stage ended, and what it proves of them."""
-        if TIE_BREAK in self.weights and len(rows) > TIDY:
+        # between answers that are equal in all goals it is decided among few columns
+        if TIE_BREAK in self.weights and len(rows) > 3_000:
             return "unknown", 0
         return self.solve(stage.places[rows], self.sums, work)[:2]
 
@@ -251,7 +247,7 @@ class Minimisation:
         bytes_of: states peak memory. barred: in the numbers of the whole choice.
         """
         hint = None if self.best is None or bytes_of is not None else self.best.among(places)
-        for _ in range(CIRCLES):
+        for _ in range(40):  # circles cut before a question is left open
             small = replace(self.of.choice, barred=(*self.of.cuts, *barred, *self.of.choice.barred))
             small = small.take(places)
             told = Statement(small)
@@ -319,7 +315,8 @@ class Minimisation:
         if not fits.choice.has_writers:
             return "infeasible"
         items = fits.facts
-        is_many = len(unordered_pairs(items)) > FEW_PAIRS
+        # with more items of which no order is known, an answer without one comes first
+        is_many = len(unordered_pairs(items)) > 300
         status = "gap"
         for pairs in (False, True) if is_many else (True,):
             if len(unordered_pairs(items)) > PAIRS and pairs:
@@ -344,7 +341,8 @@ class Minimisation:
                 return status
             if self.best is not before:
                 return "better"
-            if len(answer.columns) > FEW or not self._is_worse(answer):
+            # an answer of more dispatches is not barred alone: there are too many like it
+            if len(answer.columns) > 24 or not self._is_worse(answer):
                 return "gap"
             barred = (*barred, (answer.columns, len(answer.columns) - 1))
         return "gap"

@@ -32,10 +32,7 @@ from eqsat.model import progress
 from eqsat.model.deadline import OutOfTime, until, whatever_it_takes
 from eqsat.model.selection import GoalRequest, Group, Selection, short_of_time
 
-# how far above the bound an answer is looked for, one after another, until one is as good
-SPREADS = (0.0, 0.0005, 0.003, 0.02, 0.1)
 MOST = 20_000  # columns that such a look may have: among more it takes longer than a relaxation
-SOME = 5_000  # columns: what is surely live is told of no more
 
 
 @dataclass(frozen=True)
@@ -286,7 +283,8 @@ class _Narrowing:
 
     def _floor(self, goal: str) -> int:
         """What a goal that is no sum is at least; of memory, where that is soon told."""
-        if goal != MEMORY or len(self.choice) > SOME:
+        # of more columns it takes too long to tell what is surely live
+        if goal != MEMORY or len(self.choice) > 5_000:
             return self.choice.floor(goal)
         if self.least_bytes is None:
             self.least_bytes = Fits(self.choice).least_bytes
@@ -326,7 +324,8 @@ class _Narrowing:
     def _look_near(self, relaxed: Relaxation) -> None:
         """Look for answers close to the bound, until one is as good as the columns allow."""
         last = 0
-        for spread in SPREADS:
+        # how far above the bound an answer is looked for, one after another, until one is as good
+        for spread in (0.0, 0.0005, 0.003, 0.02, 0.1):
             cap = int(relaxed.bound * (1 + spread))
             if self.value is not None and self.value <= cap:
                 break

@@ -20,8 +20,6 @@ from eqsat.model.selection import (
 )
 from eqsat.model.target import Target
 
-REMOVED_KEPT = 256  # largest of the groups that a limit removed: for messages and `explain`
-
 
 def selection_of(
     assembly: Assembly, outcome: Outcome, goals: tuple[GoalRequest, ...], seconds: float
@@ -60,7 +58,8 @@ def _largest(removed: tuple[Removed, ...]) -> tuple[Removed, ...]:
         key = (r.what, r.limit_name)
         if key not in best or best[key].bytes < r.bytes:
             best[key] = r
-    return tuple(sorted(best.values(), key=lambda r: (-r.bytes, r.what))[:REMOVED_KEPT])
+    # the largest are for messages and `explain`
+    return tuple(sorted(best.values(), key=lambda r: (-r.bytes, r.what))[:256])
 
 
 # ---- results that nobody reads -------------------------------------------------------------------

@@ -31,7 +31,6 @@ from eqsat.model.selection import GoalRequest, Selection
 from eqsat.model.target import Target
 
 CHANGES = "changes"  # dispatches that the chosen program has not, as a goal
-NEAR = 0.002  # how far above its bound a price is looked for first: few columns can be there
 
 
 @dataclass(frozen=True)
@@ -160,7 +159,8 @@ class Counterfactuals:
                 least = tied + 1
             elif found.best is not None:
                 best = tied
-        for cap in (int(task.least * (1 + NEAR)), None) if task.relaxed else (None,):
+        # a price is looked for near its bound first: few columns can be there
+        for cap in (int(task.least * (1 + 0.002)), None) if task.relaxed else (None,):
             left = end - time.monotonic()
             if left <= 0 or (best is not None and best <= least):
                 break

@@ -25,7 +25,6 @@ from eqsat.extract.session import Session
 from eqsat.model.selection import GoalRequest, Selection
 from eqsat.model.stopping import INTERRUPTED
 
-ATTEMPTS = 4  # that may end by the clock before a box is left open
 Vector = tuple[int, ...]  # a number per goal
 
 
@@ -143,7 +142,8 @@ class OpenBoxes:
 
     def next_box(self) -> Vector | None:
         """The largest box that was tried least often."""
-        left = [b for b in self.boxes if self.attempts.get(b, 0) < ATTEMPTS]
+        # as many attempts may end by the clock before a box is left open
+        left = [b for b in self.boxes if self.attempts.get(b, 0) < 4]
         return min(left, key=self._rank, default=None)
 
     def _rank(self, box: Vector) -> tuple[int, float, Vector]:

@@ -23,7 +23,6 @@ from eqsat.model.target import Target
 # how much worse than the best, by the first goal: about what prices are wrong by; then more, where
 # there are not as many programs as are wanted
 TOLERANCES = (0.1, 0.3)
-KNOWN = 4  # times as many programs are looked for as are wanted, to choose different ones
 
 
 def near_optimal(
@@ -52,7 +51,8 @@ def near_optimal(
                 enough=time.monotonic() + SHARES.candidates * seconds,
             )  # fmt: skip
             for tolerance in TOLERANCES:
-                known = _answers(found, tolerance, KNOWN * count, end)
+                # more programs are looked for than are wanted, to choose different ones
+                known = _answers(found, tolerance, 4 * count, end)
                 if len(known) >= count:
                     break
     except OutOfTime:

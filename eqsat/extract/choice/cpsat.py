@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     pass
 
 EXACT = 2.0**53  # the solver counts in whole numbers, but tells them in floating point
-ROUNDING = 2.0**-50  # of a bound that is told so
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,8 @@ def solve(
     if status == sat.INFEASIBLE:
         return Solution("infeasible")
     least = solver.best_objective_bound
-    bound = max(math.ceil(least - max(1e-6, abs(least) * ROUNDING)), 0) * unit
+    # what rounding may have lost of a bound that is told in floating point
+    bound = max(math.ceil(least - max(1e-6, abs(least) * 2.0**-50)), 0) * unit
     if status not in (sat.OPTIMAL, sat.FEASIBLE):
         return Solution("unknown", bound=bound)
     columns = variables[: len(told.choice)]

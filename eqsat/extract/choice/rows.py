@@ -39,8 +39,6 @@ from eqsat.extract.choice.table import KeyedRows, at_most, sums
 from eqsat.extract.ragged import Ints, Mask, Ragged, contains, counted, distinct
 from eqsat.model.deadline import tick
 
-SETS = 20_000  # columns: of more, sets of layouts get no rows of their own
-
 
 def choice_rows(choice: Columns) -> tuple[list[KeyedRows], Ints, Ints]:
     """(rows (1) to (5), what each level is of, how many levels' writers there may be).
@@ -98,7 +96,8 @@ Levels = tuple[str, Ints, Ragged, Ragged]
 def _levels(choice: Columns) -> Iterator[Levels]:
     yield _of_buffers(choice)
     yield _of_values(choice)
-    if choice.facts.blocks is None and len(choice) <= SETS:
+    # of more columns, sets of layouts get no rows of their own
+    if choice.facts.blocks is None and len(choice) <= 20_000:
         yield _of_sets(choice)
 
 

@@ -22,10 +22,6 @@ from eqsat.extract.memory.items import MemoryItems
 from eqsat.model.bitsets import bits, mask, sum_bits
 from eqsat.model.deadline import tick
 
-HORIZON = 32  # later items that are asked for
-MOST = 64  # sets of a family; if there are more, none is asked for
-DEPTH = 3  # times an item is made from others that are made again: what is beyond costs nothing
-WORK = 20_000  # sets that are looked at for one question, before it is given up
 Family = tuple[int, ...]  # least sets of items, as bits
 FREE: Family = (0,)  # nothing needs to be carried
 Reads = tuple[int, ...]  # items
@@ -149,7 +145,7 @@ class _Families:
         self.question = question
         self.most = max(room for room, _ in question.makers)
         self.free = sum_bits(touched for _, touched in question.makers)
-        self.work = WORK
+        self.work = 20_000  # sets that are looked at for one question, before it is given up
         self.known: dict[int, int] = {}
         self.has_room: dict[int, bool] = {}
         self.together: dict[tuple[Family, Family], Family] = {}
@@ -185,7 +181,7 @@ class _Families:
                 if k & s == k:
                     break
             else:
-                if len(kept) == MOST:
+                if len(kept) == 64:  # sets of a family; if there are more, none is asked for
                     return FREE
                 kept.append(s)
         return tuple(kept)
@@ -297,7 +293,8 @@ class Moment:
         """Ways to make the nearest items that are made later whatever is chosen."""
         made = set[int]().union(*(self.facts.made[i] for i in self.makers))
         items = [z for z in self.room.ways.following.get(self.item, ()) if z not in made]
-        return [self._later_ways(self.room.ways.makers[z]) for z in items[:HORIZON]]
+        # so many later items are asked for, and no more
+        return [self._later_ways(self.room.ways.makers[z]) for z in items[:32]]
 
     @cached_property
     def _ways(self) -> dict[int, list[Reads]]:
@@ -307,7 +304,8 @@ class Moment:
         """
         waiting = {n for ways in self._needed for reads in ways for n in reads}
         found: dict[int, list[Reads]] = {}
-        for _ in range(DEPTH):
+        # what is made again from what is made again is not followed further: it costs nothing
+        for _ in range(3):
             for n in waiting:
                 found[n] = self._later_ways(self.room.ways.providers.get(n, ()))
             waiting = {m for n in waiting for reads in found[n] for m in reads} - found.keys()

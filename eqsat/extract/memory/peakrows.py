@@ -13,7 +13,6 @@ from eqsat.model.bitsets import bits, mask
 from eqsat.model.deadline import tick
 
 PAIRS = 3_000  # of items in either order: with more, none gets a literal
-TRIPLES = 20_000  # of them that are kept from running in a circle
 
 
 def _peak(told: Statement, caps: Mapping[str, int]) -> tuple[int, int, Terms]:
@@ -101,7 +100,8 @@ class InAnyOrder:
         for (a, b), literal in first.items():
             tick()
             for c in range(len(watches)):
-                if (b, c) in first and (a, c) in first and triples < TRIPLES:
+                # so many of them are kept from running in a circle
+                if (b, c) in first and (a, c) in first and triples < 20_000:
                     triples += 1
                     told.some([first[a, c]], [literal, first[b, c]])
 
