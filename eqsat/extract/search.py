@@ -30,9 +30,6 @@ from eqsat.model.selection import GREEDY, GoalRequest, GoalResult, Selection, sh
 from eqsat.model.stopping import CANDIDATE_TIME, ORDER_TIME, SEARCH_TIME, WALL, Stop
 from eqsat.model.target import Target
 
-PACKS = frozenset({"pack", "unpack", "retype"})
-DONE = ("optimal", "gap", "cut")  # why a search ends that looked at all it was to look at
-
 
 @dataclass(frozen=True)
 class Searched:
@@ -230,8 +227,8 @@ def _bounded_as(known: Selection, found: Selection) -> Selection:
 
 def _packed_bytes(egraph: EGraph, selection: Selection) -> int:
     """The data that packs and unpacks move, without padding."""
-    members = {m for g in selection.groups for m in g.members}
-    return sum(moved_bytes(egraph, m) for m in members if egraph.nodes[m].op in PACKS)
+    members, packs = {m for g in selection.groups for m in g.members}, ("pack", "unpack", "retype")
+    return sum(moved_bytes(egraph, m) for m in members if egraph.nodes[m].op in packs)
 
 
 # ---- rule sets that contain others ---------------------------------------------------------------
@@ -273,7 +270,7 @@ def better_of(
     return replace(
         part,
         goals=own,
-        stop=whole.stop if part.stop in DONE else part.stop,
+        stop=whole.stop if part.stop in ("optimal", "gap", "cut") else part.stop,
         removed=whole.removed,
         cuts=whole.cuts,
         candidates=max(whole.candidates, part.candidates),

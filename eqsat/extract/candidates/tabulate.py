@@ -30,7 +30,6 @@ from eqsat.extract.groups.inblocks import column_images, mirrored
 from eqsat.extract.ragged import Ints, Mask, Ragged, contains, counted, distinct
 from eqsat.model.deadline import tick
 
-_LAZY = (Time, RelayoutBytes, Ties, Dispatches)  # goals that no dispatch's time adds to but its own
 PART = 50_000  # candidates whose columns are all there at once
 
 
@@ -370,7 +369,11 @@ class _Tabulation:
         is_known = np.ones(len(owners), dtype=bool)
         if self.costs.target.is_planned or self.pool.legality.target.devices:
             is_known = (stated != UNASKED) & ~is_wider
-            if all(type(g) in _LAZY for g in self.sources.goals.values()):
+            # goals that no dispatch's time adds to but its own
+            if all(
+                type(g) in (Time, RelayoutBytes, Ties, Dispatches)
+                for g in self.sources.goals.values()
+            ):
                 return np.where(is_known, stated, self._floor_ps(owners, extras)), is_known
             rows = np.flatnonzero(~is_known)
             stated[rows] = asked_ps(self.costs, self.candidates, owners[rows], extras.take(rows))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from eqsat.extract.choice.lp import EXACT
 from eqsat.extract.choice.statement import Statement
 from eqsat.model.deadline import OutOfTime, seconds_left
 from eqsat.model.portfolio import LEAST_SECONDS, set_limits, set_workers
@@ -17,8 +18,6 @@ from eqsat.model.stopping import Stop
 
 if TYPE_CHECKING:
     pass
-
-EXACT = 2.0**53  # the solver counts in whole numbers, but tells them in floating point
 
 
 @dataclass(frozen=True)
