@@ -3,7 +3,7 @@
 Questions are asked of the choice without an order: what is proven of it holds in every order of
 every answer. Its relaxation bounds a sum; a good answer is looked for among the columns near that
 bound; a column whose reduced cost lifts the bound above the best answer is left out; what is left
-goes to CP-SAT. An answer whose dispatches wait for each other is cut (`choice.circles`).
+goes to CP-SAT. An answer whose dispatches wait for each other is cut (`choice.legal`).
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from eqsat.extract.choice.circles import circle
 from eqsat.extract.choice.columns import MEMORY, Answer, Barred, Columns
 from eqsat.extract.choice.cpsat import Effort, solve
-from eqsat.extract.choice.legal import is_legal, pruned
+from eqsat.extract.choice.legal import circle, is_legal, pruned
 from eqsat.extract.choice.linear import TIE_BREAK
 from eqsat.extract.choice.must import presolved
 from eqsat.extract.choice.relax import relaxation

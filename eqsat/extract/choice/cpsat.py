@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,9 +15,6 @@ from eqsat.extract.choice.statement import Statement
 from eqsat.model.deadline import OutOfTime, seconds_left
 from eqsat.model.portfolio import LEAST_SECONDS, set_limits, set_workers
 from eqsat.model.stopping import Stop
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)

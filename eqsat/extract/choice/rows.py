@@ -22,7 +22,7 @@ value v. With W(b), R(b) the columns that write and read b, N(n) those that hold
 and it is never chosen with a writer that needs somebody else to hold that number (`must.py`); so
 such a set as a whole is at most the level. (5) keeps layouts from being converted in a circle: of
 any set of buffers somebody writes the first one and reads none of them, after the cuts of
-arborescences (Edmonds 1967). Other circles are cut where they occur (`circles.py`).
+arborescences (Edmonds 1967). Other circles are cut where they occur (`legal.py`).
 """
 
 from __future__ import annotations

@@ -14,8 +14,7 @@ import numpy as np
 
 from eqsat.extract.blocks import TWO
 from eqsat.extract.choice.blockrows import summed_over_blocks
-from eqsat.extract.choice.columns import Columns
-from eqsat.extract.choice.kept import unit_of
+from eqsat.extract.choice.columns import Columns, unit_of
 from eqsat.extract.choice.rows import alike_rows, choice_rows, cliques_of
 from eqsat.extract.choice.table import RowList, RowTable
 from eqsat.extract.ragged import Ints, Ragged
