@@ -117,7 +117,7 @@ def test_rows_hold_in_every_answer(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_rows_of_liveness_are_the_peak_bytes(seed: int) -> None:
+def test_rows_of_liveness_are_at_most_the_peak_bytes(seed: int) -> None:
     choice = choice_at(seed)
     told = stated(choice, {"memory": 1}, {})
     ((amount, unit),) = told.terms("memory")
@@ -128,7 +128,7 @@ def test_rows_of_liveness_are_the_peak_bytes(seed: int) -> None:
             sum(c * x[v] for v, c in terms if v != amount) - most for terms, most in told.weighed
         ]
         assert all((amount, -1) in terms for terms, _ in told.weighed)
-        assert max(needs) * unit == peak(choice, answer)
+        assert max(needs) * unit <= peak(choice, answer)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
