@@ -84,7 +84,6 @@ def choice_of(
         candidate=np.arange(count),
         extras=Ragged.of([()] * count),
         is_asked=np.ones(count, dtype=bool),
-        is_conversion=np.zeros(count, dtype=bool),
         last=np.full(count, -1),
         key=np.arange(count),
         image=np.full(count, -1),

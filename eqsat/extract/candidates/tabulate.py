@@ -20,7 +20,6 @@ from eqsat.extract.candidates.owed import choice_facts
 from eqsat.extract.candidates.plantimes import asked_ps, with_plan_times
 from eqsat.extract.candidates.samekernel import one_of_each_kernel
 from eqsat.extract.candidates.sources import EXTRAS, Sources, group_of
-from eqsat.extract.candidates.space import MOVING
 from eqsat.extract.choice.columns import Columns
 from eqsat.extract.choice.linear import Dispatches, RelayoutBytes, Ties, Time, added, kernels
 from eqsat.extract.choice.must import presolved
@@ -165,11 +164,6 @@ class _Tabulation:
     def _computed(self) -> Ints:
         """(candidate, value it computes) as keys."""
         return self.computes.pairs(self.classes)
-
-    @cached_property
-    def is_conversion(self) -> Mask:
-        moves = np.array([k in MOVING for k in self.space.kinds])
-        return (self.computes.counts == 0) & self.members.all(moves[self.members.index])
 
     @cached_property
     def is_possible(self) -> Mask:
@@ -473,7 +467,6 @@ class _Tabulation:
             "candidate": self.candidates.numbers[owners],
             "extras": extras.take(column),
             "is_asked": is_asked[column],
-            "is_conversion": self.is_conversion[owners],
             "last": self._last[owners],
         }
 

@@ -122,7 +122,6 @@ class Columns:
     candidate: Ints
     extras: Ragged
     is_asked: Mask
-    is_conversion: Mask
     last: Ints  # the last block that it touches
     key: Ints  # what it is called, whichever columns are left
     image: Ints  # the key of the same column one block later; -1: none
