@@ -33,9 +33,7 @@ if TYPE_CHECKING:
     from eqsat.extract.minimiser import Minimiser
 
 NEAR_WORK = 5.0  # deterministic time of that look, so that its answer never depends on the clock
-SMALL, CLOSE, NEARLY = 1_000, 0.001, 0.5  # see `_is_nearly_all`
 ROUNDS = 12  # answers that keep no cap of bytes and are barred, before a gap is left
-FITTED, ENOUGH = 4, 0.75  # rounds of what fits; if more columns are left, it is not worth its time
 
 
 @dataclass
@@ -140,12 +138,12 @@ class Minimisation:
         others no room.
         """
         stage, cap = self._relaxed(places), self.caps.get(MEMORY)
-        for _ in range(FITTED if cap is not None else 0):
+        for _ in range(4 if cap is not None else 0):
             if stage is None or self.best is None:
                 break
             near = stage.places[stage.relaxed.within(self.value)]
-            if len(near) > ENOUGH * len(stage.places):
-                break
+            if len(near) > 0.75 * len(stage.places):
+                break  # so little less is not worth its time
             kept = near[Fits(self.of.small(near)).within(cap or 0)]
             after = self._relaxed(kept) if len(kept) else None
             if after is None:
@@ -222,9 +220,9 @@ class Minimisation:
 
         It proves less, and does not find much where the answer is close to the bound.
         """
-        if len(near) <= SMALL or self.value > stage.bound * (1 + CLOSE):
+        if len(near) <= 1_000 or self.value > stage.bound * (1 + 0.001):
             return False
-        return len(near) > NEARLY * len(stage.relaxed.within(self.value))
+        return len(near) > 0.5 * len(stage.relaxed.within(self.value))
 
     def solved(self, stage: Remainder, rows: Ints, work: float | None) -> tuple[str, int]:
         """How a solve among these columns of a stage ended, and what it proves of them."""

@@ -13,9 +13,6 @@ from eqsat.model.deadline import seconds_left, tick
 
 DENOMINATOR = 60  # duals of 0/±1 rows are small fractions of the costs
 EXACT = 2.0**53  # whole numbers up to here are held in floating point
-DUAL = "use_dual_simplex: true"
-LEAST_STEPS = 1_000
-LARGE = 10  # binary digits of a variable's upper bound for GLOP: of more it loses its way
 
 
 @dataclass(frozen=True)
@@ -59,8 +56,8 @@ def solve_linear(program: LinearProgram) -> Solved | None:
     scaled = matrix if (scale == 1.0).all() else matrix.multiply(scale).tocsr()
     model.fill_model_from_sparse_data(lower, upper, costs, low, high, scaled)
     # the dual simplex may go round in a circle for ever
-    steps = 20 * (len(low) + len(costs)) + LEAST_STEPS
-    solver = _solved(model, f"{DUAL} max_number_of_iterations: {steps}")
+    steps = 20 * (len(low) + len(costs)) + 1_000
+    solver = _solved(model, f"use_dual_simplex: true max_number_of_iterations: {steps}")
     if solver.status() == helper.SolveStatus.NOT_SOLVED and seconds_left() > 0:
         solver = _solved(model, "")
     if solver.status() == helper.SolveStatus.INFEASIBLE:
@@ -92,7 +89,8 @@ def _scales(program: LinearProgram) -> np.ndarray:
     may end without an answer.
     """
     _, digits = np.frexp(np.where(np.isinf(program.upper), 0.0, program.upper))
-    return np.exp2(np.maximum(digits - LARGE, 0))
+    # of a variable whose upper bound has more binary digits GLOP loses its way
+    return np.exp2(np.maximum(digits - 10, 0))
 
 
 def _bounded(program: LinearProgram, matrix: Any, duals: np.ndarray, values: np.ndarray) -> Solved:
