@@ -18,7 +18,6 @@ from problems import (
     questions,
     random_choice,
     relaxed,
-    solved,
     stated,
     value,
     worth,
@@ -192,24 +191,9 @@ def test_where_the_dual_simplex_does_not_end_the_primal_one_does(
 ) -> None:
     choices = [choice_at(seed) for seed in range(20)]
     known = [relaxation(c, {"time": 1}) for c in choices]
-    monkeypatch.setattr("eqsat.extract.choice.lp.STEPS", 0)
-    monkeypatch.setattr("eqsat.extract.choice.lp.LEAST_STEPS", 0)
+    monkeypatch.setattr("eqsat.extract.choice.lp.STEPS", (0, 0))
     found = [relaxation(c, {"time": 1}) for c in choices]
     assert [r and r.bound for r in found] == [r and r.bound for r in known]
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_the_solver_agrees_with_every_answer_of_an_order(seed: int) -> None:
-    choice = choice_at(seed)
-    answers = answers_of(choice)
-    for goal in GOALS:
-        least = min((value(choice, goal, a) for a in answers), default=None)
-        found = solved(choice, {goal: 1})
-        if least is None:
-            assert found.status == "infeasible"
-            continue
-        assert (found.status, found.bound) == ("optimal", least)
-        assert value(choice, goal, found.columns) == least
 
 
 @pytest.mark.parametrize("seed", SEEDS)

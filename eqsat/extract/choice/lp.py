@@ -12,6 +12,7 @@ from eqsat.extract.choice.table import RowTable
 from eqsat.model.deadline import seconds_left, tick
 
 DENOMINATOR = 60  # duals of 0/±1 rows are small fractions of the costs
+STEPS = 1_000, 20  # of the dual simplex, and per row and variable: it may go round for ever
 EXACT = 2.0**53  # whole numbers up to here are held in floating point
 
 
@@ -55,8 +56,7 @@ def solve_linear(program: LinearProgram) -> Solved | None:
     model = helper.ModelBuilderHelper()
     scaled = matrix if (scale == 1.0).all() else matrix.multiply(scale).tocsr()
     model.fill_model_from_sparse_data(lower, upper, costs, low, high, scaled)
-    # the dual simplex may go round in a circle for ever
-    steps = 20 * (len(low) + len(costs)) + 1_000
+    steps = STEPS[0] + STEPS[1] * (len(low) + len(costs))
     solver = _solved(model, f"use_dual_simplex: true max_number_of_iterations: {steps}")
     if solver.status() == helper.SolveStatus.NOT_SOLVED and seconds_left() > 0:
         solver = _solved(model, "")
