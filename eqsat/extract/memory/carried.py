@@ -247,7 +247,11 @@ class _Families:
         return makers, later
 
     def _settle(self) -> None:
-        """The least fixpoint over the ways to make an item again: nothing is made from itself."""
+        """The least fixpoint over the ways to make an item again: nothing is made from itself.
+
+        Of an item only those ways are looked at again that read something whose family changed:
+        what the others give is in its family already, or more than a set of it.
+        """
         read_by: list[list[tuple[int, Reads]]] = [[] for _ in self.of]
         for n, ways in enumerate(self.question.ways):
             for reads in ways:
