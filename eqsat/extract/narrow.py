@@ -23,6 +23,7 @@ from eqsat.extract.choice.greedy import greedy
 from eqsat.extract.choice.must import presolved
 from eqsat.extract.choice.relax import Relaxation, relaxation
 from eqsat.extract.choice.requests import limit, weigh
+from eqsat.extract.choice.statement import Statement
 from eqsat.extract.least import SHARES, SearchLimits
 from eqsat.extract.memory.bestorder import in_best_order
 from eqsat.extract.memory.fits import Fits
@@ -33,6 +34,7 @@ from eqsat.model.deadline import OutOfTime, until, whatever_it_takes
 from eqsat.model.selection import GoalRequest, Group, Selection, short_of_time
 
 MOST = 20_000  # columns that such a look may have: among more it takes longer than a relaxation
+STATED_AGAIN = 0.95  # of the columns: if no more are left of them, they are stated anew
 
 
 @dataclass(frozen=True)
@@ -176,6 +178,7 @@ class _Narrowing:
     last: tuple[Columns, Relaxation] | None = None  # what was relaxed, and what came of it
     settled: list[frozenset[int]] = field(default_factory=list)  # keys that hold nothing better
     least_bytes: int | None = None  # of any answer, if it was asked for
+    told: Statement | None = None  # the last choice whose rows were stated
 
     @property
     def choice(self) -> Columns:
@@ -251,7 +254,7 @@ class _Narrowing:
                 self._set(_planned(self.assembly, self.choice))
                 break
             self._set(with_plan_times(self.assembly.sources, self.choice, rows))
-            self._keep(relaxed)
+            self._drop(relaxed)
         relaxed = self._relax()
         if relaxed is None:
             return 0
@@ -270,9 +273,19 @@ class _Narrowing:
         if self.cap is not None:
             self._set(self.choice.take(relaxed.within(self.cap)))
 
+    def _drop(self, relaxed: Relaxation) -> None:
+        """Without what is worth more than the cap, and what now is dominated by a known time.
+
+        Only if that is many, as fewer columns are stated anew.
+        """
+        choice = self.choice if self.cap is None else self.choice.take(relaxed.within(self.cap))
+        choice = undominated_columns(self.assembly.sources, choice)
+        if len(choice) < STATED_AGAIN * len(self.choice):
+            self._set(choice)
+
     def _relax(self) -> Relaxation | None:
         """Of the sums; memory and kept weights add no less than what is always there."""
-        found = relaxation(self.choice, self.sums, self.caps)
+        found = relaxation(self.choice, self.sums, self.caps, told=self._stated())
         if found is None:
             return None
         rest = {g: w for g, w in self.weights.items() if g not in self.sums}
@@ -280,6 +293,12 @@ class _Narrowing:
         if len(found.support):
             self.last = self.choice, found
         return found
+
+    def _stated(self) -> Statement:
+        """The rows, which stay what they are while columns only get their prices."""
+        if self.told is None or self.told.choice.key is not self.choice.key:
+            self.told = Statement(self.choice, is_summed=True)
+        return self.told.of(self.choice)
 
     def _floor(self, goal: str) -> int:
         """What a goal that is no sum is at least; of memory, where that is soon told."""

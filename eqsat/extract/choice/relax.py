@@ -62,15 +62,17 @@ def relaxation(
     weights: Mapping[str, int],
     caps: Mapping[str, int] | None = None,
     memory: Bytes | None = None,
+    told: Statement | None = None,
 ) -> Relaxation | None:
     """Minimise Σ weight · goal under caps; None if even the relaxation has no solution.
 
-    memory: states that goal, where it is among the weights or caps. If the deadline it is under
+    memory: states that goal, where it is among the weights or caps. told: the choice as it is,
+    which takes longer to state than to solve; it becomes the question. If the deadline it is under
     ends the LP solver, the bound is the trivial one; OutOfTime if there is no time to state it.
     """
     caps = dict(caps or {})
     asked, linear = {**weights, **caps}, choice.facts.linear
-    told = Statement(choice, is_summed=asked.keys() <= set(linear))
+    told = told or Statement(choice, is_summed=asked.keys() <= set(linear))
     for goal in asked:
         if goal in choice.facts.kept:
             told.kept(goal, caps.get(goal))

@@ -6,6 +6,7 @@ Further variables are literals (0 or 1) and amounts (bytes in units). A literal 
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
@@ -49,6 +50,15 @@ class Statement:
         self._amount_of: dict[str, tuple[int, int]] = {}
         if not self.is_summed:
             self._more()
+
+    def of(self, choice: Columns) -> Statement:
+        """The same rows, of the same columns with other prices; nothing that is added to one of
+        both is in the other one."""
+        made = copy.copy(self)
+        made.choice, made.upper, made.rows = choice, list(self.upper), copy.deepcopy(self.rows)
+        made.amounts, made.weighed = set(self.amounts), list(self.weighed)
+        made._any, made._amount_of = dict(self._any), dict(self._amount_of)
+        return made
 
     def _more(self) -> None:
         """Rows (6) to (8)."""
