@@ -27,7 +27,6 @@ class Variant(NamedTuple):
     resident: frozenset[int]
     writes: tuple[int, ...]
     exclusive: frozenset[int]
-    is_conversion: bool
 
     @property
     def key(self) -> tuple[tuple[int, ...], ...]:
@@ -47,7 +46,6 @@ def listed(sources: Sources, choice: Columns) -> list[Variant]:
             frozenset(kept),
             tuple(sorted(writes)),
             frozenset(held),
-            bool(choice.is_conversion[i]),
         )
         for i, (reads, kept, writes, held) in enumerate(parts)
     ]
@@ -71,7 +69,6 @@ class _Plain(Sources):
         if not reads.isdisjoint(sinks):
             return []
         exclusive, computed = pool.legality.exclusive(c.members), space.computes(c.members)
-        convert = not computed and self._is_conversion(c)
         owed = self._owed(exclusive, computed)
         sides = self._sides(reads)
         fixed = self._fixed(c)
@@ -82,9 +79,7 @@ class _Plain(Sources):
             if not owed <= written or not self._leaves(computed, written):
                 continue
             adds = self._adds(c, writes, self._time_ps(c, extra), fixed)
-            found += [
-                Variant(c, adds, *s, tuple(sorted(writes)), exclusive, convert) for s in sides
-            ]
+            found += [Variant(c, adds, *s, tuple(sorted(writes)), exclusive) for s in sides]
         return found
 
     def _leaves(self, computed: frozenset[int], written: frozenset[int]) -> bool:
@@ -100,10 +95,6 @@ class _Plain(Sources):
         optional = sorted(reads & pool.optional)
         sets = [frozenset(s) for n in range(len(optional) + 1) for s in combinations(optional, n)]
         return [(run | made, kept - made) for made in sets]
-
-    def _is_conversion(self, c: Candidate) -> bool:
-        kinds = self.space.kinds
-        return all(kinds[m] in ("conversion", "view", "leaf") for m in c.members)
 
     def _time_ps(self, c: Candidate, extra: tuple[int, ...]) -> int:
         """With what is written besides."""

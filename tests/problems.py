@@ -9,13 +9,12 @@ import math
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
 from typing import NamedTuple
 
 import numpy as np
 
-from eqsat.extract.choice.columns import MEMORY, Answer, ChoiceFacts, Columns
+from eqsat.extract.choice.columns import MEMORY, ChoiceFacts, Columns
 from eqsat.extract.choice.cpsat import Effort, Solution, solve
 from eqsat.extract.choice.linear import OWN
 from eqsat.extract.choice.relax import Relaxation, relaxation
@@ -24,9 +23,9 @@ from eqsat.extract.least import SearchLimits
 from eqsat.extract.memory.bestorder import best_order
 from eqsat.extract.memory.dispatchgraph import graph_of
 from eqsat.extract.memory.items import MemoryItems
-from eqsat.extract.memory.peakrows import InAnyOrder, under_an_order
+from eqsat.extract.memory.peakrows import InAnyOrder
 from eqsat.extract.minimiser import Minimiser
-from eqsat.extract.ragged import Ints, Ragged
+from eqsat.extract.ragged import Ragged
 
 Values = tuple[int, ...]
 Chosen = tuple[int, ...]  # of an answer, ascending
@@ -42,7 +41,6 @@ class Column(NamedTuple):
     exclusive: Values = ()
     resident: Values = ()
     computes: Values | None = None
-    step: int = 0
 
 
 def choice_of(
@@ -53,7 +51,6 @@ def choice_of(
     *,
     value_of: Mapping[int, int] | None = None,
     linear: tuple[str, ...] = tuple(OWN),
-    is_ordered: bool = False,
 ) -> Columns:
     """Buffers and values are numbered alike; values of weights are there from the start."""
     value_of = dict(value_of or {})
@@ -87,15 +84,13 @@ def choice_of(
         candidate=np.arange(count),
         extras=Ragged.of([()] * count),
         is_asked=np.ones(count, dtype=bool),
-        is_conversion=np.zeros(count, dtype=bool),
         last=np.full(count, -1),
         key=np.arange(count),
         image=np.full(count, -1),
-        step=np.array([c.step for c in columns]) if is_ordered else None,
     )
 
 
-def random_choice(seed: int, *, is_ordered: bool = True, some_held: bool = False) -> Columns:
+def random_choice(seed: int, *, some_held: bool = False) -> Columns:
     """Buffers in layers, each with a few writers of the layers before; some write two.
 
     Weight 6 may be made in the run as well. some_held: most columns hold exclusive numbers.
@@ -120,13 +115,13 @@ def random_choice(seed: int, *, is_ordered: bool = True, some_held: bool = False
             if rng.random() < 0.15 and 6 not in resident:
                 reads.append(6)
             sides = tuple(sorted(reads)), tuple(sorted(writes)), exclusive, resident
-            columns.append(Column(adds, *sides, step=2 * b + 1 + rng.randint(0, 1)))
+            columns.append(Column(adds, *sides))
     if rng.random() < 0.5:
-        columns.append(Column((rng.randint(1, 5), 0, 1), (), (6,), step=0))
-    columns.sort(key=lambda c: (c.step, c.writes, c.reads, c.adds))
+        columns.append(Column((rng.randint(1, 5), 0, 1), (), (6,)))
+    columns.sort(key=lambda c: (c.writes, c.reads, c.adds))
     roots = rng.sample(buffers, rng.randint(1, min(2, len(buffers))))
     nbytes = {b: rng.choice((4, 8, 64, 100)) for b in (*buffers, *weights)}
-    return choice_of(columns, nbytes, roots, 16, is_ordered=is_ordered)
+    return choice_of(columns, nbytes, roots, 16)
 
 
 # ---- every answer --------------------------------------------------------------------------------
@@ -182,11 +177,9 @@ def keeps_the_rules(choice: Columns, columns: Sequence[int]) -> bool:
 
 
 def has_order(choice: Columns, columns: Sequence[int]) -> bool:
-    """Whether they do not wait for each other; under an order whether they keep it."""
+    """Whether they do not wait for each other."""
     writer = {b: i for i in columns for b in choice.writes.tuples[i]}
     before = {i: {writer[b] for b in choice.reads.tuples[i] if b in writer} for i in columns}
-    if choice.step is not None:
-        return all(choice.step[w] < choice.step[i] for i, some in before.items() for w in some)
     try:
         TopologicalSorter(before).prepare()
     except CycleError:
@@ -204,24 +197,10 @@ def serves(choice: Columns, columns: Sequence[int]) -> bool:
 
 # ---- what answers are worth ----------------------------------------------------------------------
 def peak(choice: Columns, columns: Chosen) -> int:
-    """Bytes of the worst step; without steps that of the best order there is."""
-    if choice.step is None:
-        best = best_order(graph_of(choice, columns))  # `test_order` has it by brute force
-        assert best.is_proven
-        return best.peak_bytes
-    step, roots = choice.step.tolist(), set(choice.facts.roots.tolist())
-    first = {b: step[i] for i in columns for b in choice.writes.tuples[i]}
-    last = dict(first)
-    for i in columns:
-        for b in choice.reads.tuples[i]:
-            last[b] = max(last[b], step[i])
-    nbytes = choice.facts.nbytes.tolist()
-    worst = max(
-        sum(nbytes[b] for b in first.keys() - roots if first[b] <= now <= last[b])
-        for now in {0, *first.values()}
-    )
-    kept = {b for i in columns for b in choice.resident.tuples[i]}
-    return choice.facts.fixed_bytes + sum(nbytes[b] for b in kept) + worst
+    """Bytes of the worst step of the best order there is."""
+    best = best_order(graph_of(choice, columns))  # `test_order` has it by brute force
+    assert best.is_proven
+    return best.peak_bytes
 
 
 def value(choice: Columns, goal: str, columns: Chosen) -> int:
@@ -249,9 +228,7 @@ def stated(choice: Columns, weights: Mapping[str, int], caps: Mapping[str, int])
 def bytes_of(
     choice: Columns, caps: Mapping[str, int], *, pairs: bool = False
 ) -> Callable[[Statement], None]:
-    """Rows of bytes: exact under an order, else a lower bound."""
-    if choice.step is not None:
-        return lambda told: under_an_order(told, caps)
+    """Rows of bytes: a lower bound in any order."""
     return InAnyOrder(MemoryItems(choice), caps, pairs=pairs)
 
 
@@ -269,22 +246,7 @@ def relaxed(
 
 
 def questions(choice: Columns, seconds: float = math.inf) -> Minimiser:
-    """About a choice without an order."""
-    return Minimiser(choice, SearchLimits(seconds, 0), lambda answer: under(choice, answer))
-
-
-def under(choice: Columns, answer: Answer) -> tuple[Columns, Ints]:
-    """Each column once, behind the last of the answer's that writes what it reads."""
-    place = {i: n + 1 for n, i in enumerate(answer.columns)}
-    at = {b: place[i] for i in answer.columns for b in choice.writes.tuples[i]}
-    steps = np.array(
-        [
-            place.get(i, 1 + max([at.get(b, 0) for b in reads], default=0))
-            for i, reads in enumerate(choice.reads.tuples)
-        ]
-    )
-    order = np.argsort(steps, kind="stable")
-    return replace(choice.take(order), step=steps[order]), order
+    return Minimiser(choice, SearchLimits(seconds, 0))
 
 
 def sets_of(count: int) -> Iterator[Chosen]:

@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 
 import eqsat
-from eqsat.extract.conflict import Budgets
+from eqsat.extract.diagnose import Budgets
 from eqsat.extract.session import prepare
 from eqsat.lang.programs import load_program
 from eqsat.model.diag import EqsatError

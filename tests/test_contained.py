@@ -12,7 +12,7 @@ import pytest
 import eqsat
 from eqsat.api import rules, target
 from eqsat.extract import check, extract, search
-from eqsat.extract.contained import better_of, contained, may_be_beaten
+from eqsat.extract.search import better_of, contained, may_be_beaten
 from eqsat.lang.programs import parse_program
 from eqsat.model import deadline
 from eqsat.model.egraph import EGraph

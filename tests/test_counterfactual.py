@@ -32,7 +32,7 @@ GOALS = ("time", "memory", "dispatches")
 
 @pytest.mark.parametrize("seed", seeds(10, 30))
 def test_a_forced_column_has_the_price_that_brute_force_finds(seed: int):
-    choice = random_choice(seed, is_ordered=False)
+    choice = random_choice(seed)
     rng = random.Random(seed)
     some = rng.sample(range(len(choice)), min(2, len(choice)))
     forced = tuple((i, (rng.choice(choice.writes.tuples[i]),)) for i in sorted(some))

@@ -12,8 +12,7 @@ from problems import Column, choice_of, questions
 
 import eqsat
 from eqsat.extract import extract, minimiser
-from eqsat.extract.choice.circles import circle
-from eqsat.extract.choice.legal import is_legal
+from eqsat.extract.choice.legal import circle, is_legal
 from eqsat.extract.memory.bestorder import best_order, in_best_order
 from eqsat.extract.memory.dispatchgraph import graph_of
 from eqsat.lang.programs import parse_program

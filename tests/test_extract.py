@@ -23,13 +23,14 @@ from graphs import (
     transposed_pack,
     weighted_matmul,
 )
-from problems import every_answer, questions, solved, under, value
+from problems import every_answer, questions, value
 
 from eqsat.extract import extract, session
 from eqsat.extract.choice.columns import GOALS
 from eqsat.extract.choice.greedy import greedy
 from eqsat.extract.choice.legal import is_legal
 from eqsat.extract.choice.relax import relaxation
+from eqsat.extract.least import Shares
 from eqsat.extract.memory.bestorder import in_best_order
 from eqsat.model.diag import EqsatError
 from eqsat.model.selection import GoalRequest, Selection
@@ -54,26 +55,6 @@ def test_questions_agree_with_brute_force(graph: str, fusion: str):
         found = questions(choice).least({second: 1}, {first: best})
         assert found.best is not None
         assert choice.value(second, found.best) == found.bound == least
-
-
-@pytest.mark.parametrize("fusion", FUSIONS)
-@pytest.mark.parametrize("graph", GRAPHS)
-def test_the_solver_agrees_with_brute_force_under_an_order(graph: str, fusion: str):
-    """That of the fastest answer, in its best order."""
-    assembly = assembled(GRAPHS[graph](), reference(FUSIONS[fusion]))
-    choice = assembly.choice
-    fastest = min(every_answer(choice), key=lambda a: (value(choice, "time", a), a))
-    answer = in_best_order(choice, fastest)
-    assert answer is not None
-    for ordered, of in (assembly.under(answer), under(choice, answer)):
-        answers = every_answer(ordered)
-        there = {tuple(sorted(of[list(a)].tolist())) for a in answers}
-        assert fastest in there and there <= every_answer(choice)
-        for goal in GOALS:
-            least = min(value(ordered, goal, a) for a in answers)
-            found = solved(ordered, {goal: 1})
-            assert (found.status, found.bound) == ("optimal", least)
-            assert value(ordered, goal, found.columns) == least
 
 
 @pytest.mark.parametrize("fusion", FUSIONS)
@@ -237,7 +218,7 @@ def test_a_budget_that_the_input_keeps_is_kept_however_short_the_time(
     assert own is not None
     least = own.goal("memory").value
     tight = replace(target, budget=(("memory", least),))
-    monkeypatch.setattr(session, "LEAST_OWN", 60.0)  # it ends by its proof
+    monkeypatch.setattr(session, "SHARES", Shares(own_seconds=60.0))  # it ends by its proof
     found, baseline = extract(graph, tight, goals, time_limit=0.0)
     assert baseline is not None and baseline.goal("memory").value == least
     assert found.goal("memory").value <= least
@@ -245,7 +226,7 @@ def test_a_budget_that_the_input_keeps_is_kept_however_short_the_time(
 
 def test_the_input_is_an_answer_however_short_the_time(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(session, "plain_columns", lambda *_: None)  # as where it gets stuck
-    monkeypatch.setattr(session, "LEAST_OWN", 60.0)  # it ends by its proof
+    monkeypatch.setattr(session, "SHARES", Shares(own_seconds=60.0))  # it ends by its proof
     found, baseline = extract(diamond(), reference(), ALL, time_limit=0.0)
     assert baseline is not None and found.goal("time").value <= baseline.goal("time").value
 

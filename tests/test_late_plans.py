@@ -21,7 +21,7 @@ from eqsat.extract.choice.relax import relaxation
 from eqsat.extract.dispatch.prices import UNASKED, Costs
 from eqsat.extract.groups.grow import Candidate
 from eqsat.extract.least import SearchLimits
-from eqsat.extract.narrow import LEAST, Known, Narrowed, narrow
+from eqsat.extract.narrow import Known, Narrowed, narrow
 from eqsat.extract.ragged import Ints
 from eqsat.lang.programs import parse_program
 from eqsat.lang.rulesets import load_rulesets
@@ -136,7 +136,7 @@ def test_plans_of_few_columns_are_made(monkeypatch: pytest.MonkeyPatch):
 
     monkeypatch.setattr(Costs, "wider_ps", counted)
     found = narrowed(some, known).assembly
-    assert LEAST < len(made) < len(floored) * 4 // 5
+    assert 64 < len(made) < len(floored) * 4 // 5  # more than one relaxation asks for
     choice = found.choice
     for column, written in enumerate(choice.writes.tuples):
         c = found.candidate(column)

@@ -12,15 +12,14 @@ from functools import cache
 import numpy as np
 import pytest
 from graphs import assembled
-from problems import keeps_the_rules, peak, relaxed, solved, stated
+from problems import keeps_the_rules, peak, solved
 from seeds import seeds
 
 from eqsat.extract import check, extract
 from eqsat.extract.candidates.assemble import Assembly
 from eqsat.extract.choice.columns import Answer
-from eqsat.extract.choice.cpsat import Effort, solve
+from eqsat.extract.choice.cpsat import Effort
 from eqsat.extract.choice.greedy import greedy
-from eqsat.extract.choice.must import presolved
 from eqsat.extract.least import SearchLimits
 from eqsat.extract.memory.bestorder import Order, best_order, in_best_order
 from eqsat.extract.memory.dispatchgraph import DispatchGraph, blocks, graph_of, peak_bytes
@@ -178,7 +177,7 @@ def some_answers(assembly: Assembly, seed: int) -> list[Answer]:
         must = set(first[0]) if first else set(range(len(choice)))
         kept = [i for i in range(len(choice)) if i in must or rng.random() < 0.5]
         limits = SearchLimits(time.monotonic() + 10, 0)
-        asked = Minimiser(choice, limits, assembly.under)
+        asked = Minimiser(choice, limits)
         found.append(asked.least({goal: 1}, {}, among=np.array(kept), is_look=True).best)
     return [a for a in found if a is not None]
 
@@ -187,8 +186,8 @@ SEEDS = (-1, *range(12))
 
 
 @pytest.mark.parametrize("seed", seeds(6, SEEDS))
-def test_an_answer_is_found_again_under_its_own_order(seed: int):
-    """And the peak that is stated of it there is its own; the order costs no other goal."""
+def test_an_answer_is_found_again_by_its_groups(seed: int):
+    """Its peak is that of the best order of its dispatches."""
     assembly = assembly_of(seed)
     answers = some_answers(assembly, seed)
     assert len(answers) > 2
@@ -199,36 +198,6 @@ def test_an_answer_is_found_again_under_its_own_order(seed: int):
         assert again is not None
         assert assembly.choice.value("time", again) <= assembly.choice.value("time", answer)
         assert again.peak_bytes <= answer.peak_bytes
-        choice, of = assembly.under(answer)
-        assert (np.diff(choice.step) >= 0).all()
-        alone = np.flatnonzero(np.isin(of, answer.columns))
-        few = choice.take(alone)
-        for goal in (MEMORY, "time"):
-            found = solved(few, {goal: 1})
-            assert found.status == "optimal"
-            columns = sorted(of[alone[list(found.columns)]].tolist())
-            assert columns == sorted(answer.columns)
-            if goal == MEMORY:
-                assert found.bound == peak(few, found.columns) <= answer.peak_bytes
-
-
-@pytest.mark.parametrize("seed", seeds(6, SEEDS))
-def test_the_choice_under_an_order_says_what_the_choice_says(seed: int):
-    """Goals of sums are no better under an order; what it bounds holds for its own answer."""
-    assembly = assembly_of(seed)
-    for answer in some_answers(assembly, seed)[:2]:
-        choice, of = assembly.under(answer)
-        for goal in ("time", "dispatches"):
-            free, ordered = (relaxed(c, {goal: 1}) for c in (assembly.choice, choice))
-            assert free is not None and ordered is not None
-            assert free.bound <= assembly.choice.value(goal, answer)
-            assert ordered.bound <= assembly.choice.value(goal, answer)
-        useful = choice.take(presolved(choice))
-        columns = np.unique(of[presolved(choice)])
-        assert set(columns.tolist()).issuperset(answer.columns)
-        for reads, step in zip(useful.reads.tuples, useful.step.tolist(), strict=True):
-            for buffer in reads:
-                assert min(useful.step[useful.writers[buffer]]) < step
 
 
 @pytest.mark.parametrize("seed", seeds(6, SEEDS))
@@ -236,7 +205,7 @@ def test_no_order_of_any_answer_gets_below_the_bound_for_all_orders(seed: int):
     assembly = assembly_of(seed)
     choice = assembly.choice
     whole = solved(choice, {MEMORY: 1})
-    fits = Minimiser(choice, SearchLimits(math.inf, 0), assembly.under).fits
+    fits = Minimiser(choice, SearchLimits(math.inf, 0)).fits
     for answer in some_answers(assembly, seed):
         least = best_order(graph_of(choice, answer.columns))
         assert least.is_proven
@@ -263,18 +232,13 @@ def test_the_order_is_chosen_and_the_bound_holds_in_every_order():
 
 
 @pytest.mark.parametrize("seed", [0, 1, 3, 4, 5, 7])
-def test_peaks_are_no_higher_than_in_the_order_of_the_program(seed: int):
-    found, assembly = searched(seed), assembly_of(seed)
+def test_peaks_are_no_higher_than_that_of_the_program(seed: int):
+    found = searched(seed)
     baseline = prepare(*egraph_of(seed), GOALS).baseline
     assert baseline is not None
-    answer = assembly.locate(baseline.groups)
-    assert answer is not None
-    choice, _ = assembly.under(answer)
-    told = stated(choice, {MEMORY: 1}, {"time": found.goal("time").value})
-    fixed = solve(told, {MEMORY: 1}, EFFORT)
     assert found.goal(MEMORY).bound <= found.goal(MEMORY).value
-    if fixed.status == "optimal":  # the order of the input program may not be as fast
-        assert found.goal(MEMORY).value <= fixed.bound
+    if found.goal("time").value == baseline.goal("time").value:
+        assert found.goal(MEMORY).value <= baseline.goal(MEMORY).value
 
 
 def test_a_budget_only_another_order_keeps_is_kept():

@@ -9,7 +9,7 @@ import pytest
 
 from eqsat.extract import check, extract
 from eqsat.extract import session as sessions
-from eqsat.extract.ask.pareto import front_of
+from eqsat.extract.ask.front import front_of
 from eqsat.extract.candidates.assemble import Choices
 from eqsat.extract.narrow import _all_of
 from eqsat.extract.session import prepare

@@ -16,7 +16,7 @@ from seeds import seeds
 import eqsat
 from eqsat.cli import run
 from eqsat.extract.ask.front import OPEN, Reply, Tradeoff, Vector, find_tradeoffs, spread
-from eqsat.extract.ask.pareto import front_of as search
+from eqsat.extract.ask.front import front_of as search
 from eqsat.extract.session import prepare
 from eqsat.lang.units import read_budget
 from eqsat.model.diag import EqsatError

@@ -124,7 +124,7 @@ def test_brute_force_agrees(buffers: list[Lifetime]):
 
 
 def test_depth_first_search_finds_and_refutes_like_brute_force():
-    from eqsat.extract.place.depthfirst import FITS, NOTHING_FITS, STOPPED, Searcher
+    from eqsat.extract.place.depthfirst import Searcher
 
     rng = random.Random(7)
     few = [drawn(rng, rng.randint(2, 6)) for _ in range(8)]
@@ -135,19 +135,19 @@ def test_depth_first_search_finds_and_refutes_like_brute_force():
         for p in parts:
             searcher = Searcher(p.first, p.last, p.sizes, seed=1)
             for priority in priorities(p).values():
-                height, (found, offsets) = p.bound, searcher.search(priority, p.bound, 10**6, True)
-                while found == NOTHING_FITS:
+                height, offsets = p.bound, searcher.search(priority, p.bound, 10**6, True)
+                while offsets == []:
                     height += 1
-                    found, offsets = searcher.search(priority, height, 10**6, height % 2 == 0)
-                assert found == FITS
+                    offsets = searcher.search(priority, height, 10**6, height % 2 == 0)
+                assert offsets is not None
                 assert p.height(offsets) <= height
                 assert not faults(_members(buffers, p), _bytes(offsets, p), *_heights(p, offsets))
             heights.append(height * p.unit)
         assert max(heights) == lowest
     searcher = Searcher((0,), (1,), (1,), seed=1)
-    assert searcher.search([1.0], 1, 0, False) == (STOPPED, [])
+    assert searcher.search([1.0], 1, 0, False) is None
     searcher.stop()
-    assert searcher.search([1.0], 1, 10, False) == (STOPPED, [])
+    assert searcher.search([1.0], 1, 10, False) is None
 
 
 def _members(buffers, problem):

@@ -18,7 +18,6 @@ from problems import (
     questions,
     random_choice,
     relaxed,
-    solved,
     stated,
     value,
     worth,
@@ -37,29 +36,26 @@ from eqsat.extract.choice.table import RowList, RowTable
 from eqsat.extract.ragged import Ragged
 
 SEEDS = range(80)
-ORDERED = pytest.mark.parametrize("is_ordered", [True, False])
 
 
-def choice_at(seed: int, is_ordered: bool = True) -> Columns:
+def choice_at(seed: int) -> Columns:
     """A random choice in which most columns hold exclusive numbers."""
-    return random_choice(seed, is_ordered=is_ordered, some_held=True)
+    return random_choice(seed, some_held=True)
 
 
 def answers_of(choice: Columns) -> list[Chosen]:
     return sorted(every_answer(choice))
 
 
-@ORDERED
-def test_most_choices_have_several_answers(is_ordered: bool) -> None:
+def test_most_choices_have_several_answers() -> None:
     """Or what holds in every answer would hold in none."""
-    counts = [len(answers_of(choice_at(seed, is_ordered))) for seed in SEEDS]
+    counts = [len(answers_of(choice_at(seed))) for seed in SEEDS]
     assert sum(n > 1 for n in counts) > len(SEEDS) / 2
 
 
-@ORDERED
 @pytest.mark.parametrize("seed", seeds(25, SEEDS))
-def test_presolve_keeps_every_answer(seed: int, is_ordered: bool) -> None:
-    choice = choice_at(seed, is_ordered)
+def test_presolve_keeps_every_answer(seed: int) -> None:
+    choice = choice_at(seed)
     kept = set(presolved(choice).tolist())
     assert all(kept.issuperset(a) for a in answers_of(choice))
 
@@ -73,17 +69,16 @@ def test_presolve_takes_something_away() -> None:
 def test_a_column_that_contradicts_its_operand_is_impossible() -> None:
     """Both makers of buffer 0 hold number 7, and so does its reader."""
     adds = (1, 0, 1)
-    makers = (Column(adds, (), (0,), (7,)), Column(adds, (), (0,), (7, 8), step=1))
-    readers = (Column(adds, (0,), (1,), (7,), step=2), Column(adds, (0,), (1,), step=2))
+    makers = (Column(adds, (), (0,), (7,)), Column(adds, (), (0,), (7, 8)))
+    readers = (Column(adds, (0,), (1,), (7,)), Column(adds, (0,), (1,)))
     choice = choice_of((*makers, *readers), {0: 4, 1: 4}, (1,))
     assert needed_numbers(choice).contradicts.tolist() == [False, False, True, False]
     assert presolved(choice).tolist() == [0, 1, 3]
 
 
-@ORDERED
 @pytest.mark.parametrize("seed", seeds(25, SEEDS))
-def test_legal_is_what_keeps_the_rules(seed: int, is_ordered: bool) -> None:
-    choice = choice_at(seed, is_ordered)
+def test_legal_is_what_keeps_the_rules(seed: int) -> None:
+    choice = choice_at(seed)
     assert all(is_legal(choice, a) for a in answers_of(choice))
     rng = random.Random(seed)
     for _ in range(50):
@@ -110,10 +105,9 @@ def point(told: Statement, answer: Chosen) -> np.ndarray:
     return found
 
 
-@ORDERED
 @pytest.mark.parametrize("seed", seeds(25, SEEDS))
-def test_rows_hold_in_every_answer(seed: int, is_ordered: bool) -> None:
-    choice = choice_at(seed, is_ordered)
+def test_rows_hold_in_every_answer(seed: int) -> None:
+    choice = choice_at(seed)
     told = Statement(choice)
     matrix = told.table.matrix(len(told.upper))
     for answer in answers_of(choice):
@@ -123,7 +117,7 @@ def test_rows_hold_in_every_answer(seed: int, is_ordered: bool) -> None:
 
 
 @pytest.mark.parametrize("seed", seeds(25, SEEDS))
-def test_rows_of_liveness_are_the_peak_bytes(seed: int) -> None:
+def test_rows_of_liveness_are_at_most_the_peak_bytes(seed: int) -> None:
     choice = choice_at(seed)
     told = stated(choice, {"memory": 1}, {})
     ((amount, unit),) = told.terms("memory")
@@ -134,15 +128,12 @@ def test_rows_of_liveness_are_the_peak_bytes(seed: int) -> None:
             sum(c * x[v] for v, c in terms if v != amount) - most for terms, most in told.weighed
         ]
         assert all((amount, -1) in terms for terms, _ in told.weighed)
-        assert max(needs) * unit == peak(choice, answer)
+        assert max(needs) * unit <= peak(choice, answer)
 
 
-@ORDERED
 @pytest.mark.parametrize("seed", seeds(25, SEEDS))
-def test_the_relaxation_bounds_every_answer_and_keeps_those_within_a_cap(
-    seed: int, is_ordered: bool
-) -> None:
-    choice = choice_at(seed, is_ordered)
+def test_the_relaxation_bounds_every_answer_and_keeps_those_within_a_cap(seed: int) -> None:
+    choice = choice_at(seed)
     answers = answers_of(choice)
     for weights in ({"time": 1}, {"dispatches": 1}, {"memory": 1}, {"time": 3, "memory": 2}):
         found = relaxed(choice, weights)
@@ -183,10 +174,9 @@ def test_parts_of_a_product_beside_parts_of_an_argument_have_an_answer() -> None
     assert eqsat.optimize(function, *arrays, target="avx512-xla").selection.claim == "optimal"
 
 
-@ORDERED
 @pytest.mark.parametrize("seed", seeds(25, SEEDS))
-def test_caps_are_part_of_the_relaxation(seed: int, is_ordered: bool) -> None:
-    tries = (choice_at(seed + 1000 * n, is_ordered) for n in range(100))
+def test_caps_are_part_of_the_relaxation(seed: int) -> None:
+    tries = (choice_at(seed + 1000 * n) for n in range(100))
     choice = next(c for c in tries if answers_of(c))
     answers, rng = answers_of(choice), random.Random(seed)
     for goal, other in (("time", "memory"), ("memory", "time"), ("dispatches", "time")):
@@ -202,29 +192,14 @@ def test_where_the_dual_simplex_does_not_end_the_primal_one_does(
 ) -> None:
     choices = [choice_at(seed) for seed in range(20)]
     known = [relaxation(c, {"time": 1}) for c in choices]
-    monkeypatch.setattr("eqsat.extract.choice.lp.STEPS", 0)
-    monkeypatch.setattr("eqsat.extract.choice.lp.LEAST_STEPS", 0)
+    monkeypatch.setattr("eqsat.extract.choice.lp.STEPS", (0, 0))
     found = [relaxation(c, {"time": 1}) for c in choices]
     assert [r and r.bound for r in found] == [r and r.bound for r in known]
 
 
 @pytest.mark.parametrize("seed", seeds(25, SEEDS))
-def test_the_solver_agrees_with_every_answer_of_an_order(seed: int) -> None:
-    choice = choice_at(seed)
-    answers = answers_of(choice)
-    for goal in GOALS:
-        least = min((value(choice, goal, a) for a in answers), default=None)
-        found = solved(choice, {goal: 1})
-        if least is None:
-            assert found.status == "infeasible"
-            continue
-        assert (found.status, found.bound) == ("optimal", least)
-        assert value(choice, goal, found.columns) == least
-
-
-@pytest.mark.parametrize("seed", seeds(25, SEEDS))
 def test_questions_agree_with_every_answer_in_any_order(seed: int) -> None:
-    choice = choice_at(seed, is_ordered=False)
+    choice = choice_at(seed)
     answers = answers_of(choice)
     for goal in GOALS:
         least = min((value(choice, goal, a) for a in answers), default=None)
@@ -240,7 +215,7 @@ def test_questions_agree_with_every_answer_in_any_order(seed: int) -> None:
 
 
 def test_a_budget_below_the_bound_needs_no_solver(monkeypatch: pytest.MonkeyPatch) -> None:
-    choice = choice_at(3, is_ordered=False)
+    choice = choice_at(3)
     asked = questions(choice)
     monkeypatch.setattr("eqsat.extract.minimisation.solve", None)
     found = asked.least({"time": 1}, {"memory": asked.fits.least_bytes - 1})
@@ -250,13 +225,10 @@ def test_a_budget_below_the_bound_needs_no_solver(monkeypatch: pytest.MonkeyPatc
     assert asked.least({"time": 1}, {"time": least.bound - 1}).status == "infeasible"
 
 
-@ORDERED
 @pytest.mark.parametrize("seed", seeds(12, 40))
-def test_bounds_hold_for_any_multipliers(
-    seed: int, is_ordered: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bounds_hold_for_any_multipliers(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Multipliers of the LP solver are only ever a hint."""
-    choice = choice_at(seed, is_ordered)
+    choice = choice_at(seed)
     answers = answers_of(choice)
     rng = np.random.default_rng(seed)
     from eqsat.extract.choice import lp

@@ -161,11 +161,8 @@ def large_problem(rng: random.Random, nodes: int) -> ShardProblem:
 
 def by_prices(monkeypatch: pytest.MonkeyPatch, regions: int) -> None:
     """Without the exact solver, and so much work that no clock ends it."""
-    monkeypatch.setattr(search, "SMALL", -1)
-    monkeypatch.setattr(search, "FIRST_ANSWERS", 6)
-    monkeypatch.setattr(search, "MOST_ANSWERS", 0)
-    monkeypatch.setattr(search, "MOST_CLIMBS", 40)
-    monkeypatch.setattr(search, "MOST_REGIONS", regions)
+    effort = search.ShardEffort(small=-1, first_answers=6, answers=0, climbs=40, regions=regions)
+    monkeypatch.setattr(search, "EFFORT", effort)
 
 
 def test_a_large_problem_gets_a_good_answer_and_a_bound(monkeypatch: pytest.MonkeyPatch):

@@ -9,8 +9,8 @@ import pytest
 import eqsat
 from eqsat.extract.check import Checker, check
 from eqsat.extract.given import priced_selection
+from eqsat.extract.selected import with_read_results
 from eqsat.extract.session import Session, prepare
-from eqsat.extract.unread import with_read_results
 from eqsat.lang.programs import parse_program
 from eqsat.model.selection import GoalRequest, Group, Selection
 from eqsat.saturate import saturate
@@ -50,7 +50,7 @@ def selection(*dispatches: tuple[str, str, str]) -> Selection:
 
 
 def fewer(found: Selection) -> Selection:
-    return with_read_results(session().assembly, TARGET, found, session().linear)
+    return with_read_results(session().assembly, TARGET, found)
 
 
 LEAN = (("mh", "xw", "h"), ("y", "h", "y"))

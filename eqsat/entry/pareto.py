@@ -137,7 +137,7 @@ def pareto(
         function_or_program, *example_args, goals=goals, time_limit=time_limit,
         seed=seed, stop_after="egraph", progress=progress, **request,
     )  # fmt: skip
-    from eqsat.extract.ask.pareto import front_of as search
+    from eqsat.extract.ask.front import front_of as search
     from eqsat.extract.session import prepare
 
     assert run.egraph is not None

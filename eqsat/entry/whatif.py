@@ -192,7 +192,7 @@ def forced_layout(run: Run, value: str, layout: str, *, time_limit: float = 30.0
     of these sizes), `pack(…)`, `transpose(…)`, a layout or type that `explain` prints. Raises
     EqsatError: E303 no such value, E394 no layout, E405 if the run stopped early.
     """
-    from eqsat.extract.ask.force import forced
+    from eqsat.extract.ask.near import forced
 
     egraph, selection, _ = finished_stages(run)
     names = Names(egraph, run.canonical)

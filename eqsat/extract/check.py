@@ -7,12 +7,13 @@ search, but no enumeration, no step ranks and no solver.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.checkedgroups import CheckedGroups
-from eqsat.extract.checkedweights import CheckedWeights
+from eqsat.extract.choice.columns import GOALS
 from eqsat.extract.choice.linear import TIE_BREAK, linear_goals, value_stated
 from eqsat.model.egraph import EGraph
 from eqsat.model.selection import CAP, GREEDY, TIME_LIMIT, Selection
@@ -25,10 +26,12 @@ from eqsat.model.stopping import (
     SEARCH_TIME,
     WALL,
 )
-from eqsat.model.target import Target
+from eqsat.model.target import DROPPED, HELD, Target
 
-TIMES = (WALL, CANDIDATE_TIME, SEARCH_TIME, ORDER_TIME)
-STOPS = ("optimal", "gap", "cut", *TIMES, INTERRUPTED, OUT_OF_MEMORY, OTHER_SIZES, GREEDY)
+STOPS = (
+    "optimal", "gap", "cut", WALL, CANDIDATE_TIME, SEARCH_TIME, ORDER_TIME, INTERRUPTED,
+    OUT_OF_MEMORY, OTHER_SIZES, GREEDY,
+)  # fmt: skip
 
 
 def check(egraph: EGraph, target: Target, selection: Selection) -> list[str]:
@@ -147,15 +150,22 @@ class Checker(CheckedGroups):
     def weights(self) -> CheckedWeights:
         return CheckedWeights(self.space, self.target, self.selection, self.ahead_buffers)
 
-    def goal_faults(self) -> list[str]:
-        """Goals recomputed from the groups alone."""
-        promised = dict(self.selection.goals)
+    def goal_values(self, names: Iterable[str]) -> dict[str, int]:
+        """Goals of these names, recomputed from the groups alone."""
+        asked = dict.fromkeys(names)
+        linear, weights = linear_goals(asked), self.weights
         sides = self.space.egraph, self.target, self.selection
-        linear = linear_goals(promised)
-        actual = {n: value_stated(n, g, *sides) for n, g in linear.items() if n != TIE_BREAK}
-        actual["memory"] = self.peak_bytes()
-        kept = {"resident": self.weights.resident_bytes, "load_peak": self.weights.load_peak_bytes}
-        actual |= {n: value() for n, value in kept.items() if n in promised}
+        own = {
+            "memory": self.peak_bytes, "resident": weights.resident_bytes,
+            "load_peak": weights.load_peak_bytes,
+        }  # fmt: skip
+        known = (n for n in asked if n in own or n in linear)
+        return {n: own[n]() if n in own else value_stated(n, linear[n], *sides) for n in known}
+
+    def goal_faults(self) -> list[str]:
+        """Whether every goal has the value it says, and a bound that may be one."""
+        promised = dict(self.selection.goals)
+        actual = self.goal_values(n for n in (*GOALS, *promised) if n != TIE_BREAK)
         faults = [f"goal `{n}` is missing" for n in actual if n not in promised]
         for n, r in promised.items():
             if n in actual and r.value != actual[n]:
@@ -163,3 +173,55 @@ class Checker(CheckedGroups):
             if not 0 <= r.bound <= r.value:
                 faults.append(f"the bound of `{n}` is above its value or negative")
         return faults
+
+
+# ---- weights -------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class CheckedWeights:
+    """The weights of one selection; `ahead_buffers` are there before its first step."""
+
+    space: Space
+    target: Target
+    selection: Selection
+    ahead_buffers: frozenset[int]
+
+    @cached_property
+    def kept(self) -> frozenset[int]:
+        """Weights in memory all the time: those that are read or results, and held originals."""
+        read = {b for g in self.selection.groups for b in (self.space.buffer[r] for r in g.reads)}
+        read |= set(self.space.roots)
+        originals = self._originals if self.target.originals == HELD else ()
+        return frozenset(read & self.ahead_buffers).union(originals)
+
+    @cached_property
+    def _originals(self) -> list[int]:
+        nodes, buffer = self.space.egraph.nodes, self.space.buffer
+        return list(dict.fromkeys(buffer[n.eclass] for n in nodes if n.op == "weight"))
+
+    def resident_bytes(self) -> int:
+        """Weights that stay in memory."""
+        return sum(map(self.space.nbytes, self.kept))
+
+    def load_peak_bytes(self) -> int:
+        """The most that weights take while they are packed, one after another."""
+        if self.target.originals != DROPPED:
+            return self.resident_bytes()
+        size, sources = self.space.nbytes, self._sources()
+        order = {w: n for n, w in enumerate(self._originals)}
+        copies = {b: max(order[w] for w in sources[b]) for b in self.kept if sources[b] != {b}}
+        worst = 0
+        for turn in range(len(order)):
+            there = set(self.kept - copies.keys())
+            there |= {b for b, last in copies.items() if last <= turn}
+            there |= {w for b, last in copies.items() if last >= turn for w in sources[b]}
+            worst = max(worst, sum(map(size, there)))
+        return worst
+
+    def _sources(self) -> dict[int, frozenset[int]]:
+        """Per buffer of an ahead node: the weights it is made from."""
+        found: dict[int, frozenset[int]] = {}
+        for i in self.selection.ahead:
+            n, b = self.space.egraph.nodes[i], self.space.buffer[self.space.egraph.nodes[i].eclass]
+            below = (found.get(o, frozenset()) for o in self.space.operands[i])
+            found[b] = frozenset({b}) if n.op == "weight" else frozenset[int]().union(*below)
+        return found

@@ -1,18 +1,21 @@
-"""Dispatches that somebody else chose, priced as the search prices its own."""
+"""Dispatches that nobody searched here, priced as the search prices its own: given ones, or found
+at other sizes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from eqsat.extract.candidates.space import Space
-from eqsat.extract.check import Checker
-from eqsat.extract.choice.linear import TIE_BREAK, linear_goals, value_stated
+from eqsat.extract.check import Checker, check
+from eqsat.extract.choice.linear import TIE_BREAK
 from eqsat.extract.dispatch.prices import Costs
 from eqsat.model.cut import CutProgram
+from eqsat.model.diag import fail
 from eqsat.model.egraph import EGraph, ENode
 from eqsat.model.program import Program
 from eqsat.model.selection import GoalResult, Group, Selection
+from eqsat.model.stopping import OTHER_SIZES
 from eqsat.model.target import Target
 
 TOLD = ("time", "memory", "dispatches")  # goals that are told of every program
@@ -54,18 +57,41 @@ def priced_selection(
     costs = Costs(space, target)
     steps = {s: n for n, s in enumerate(sorted({g.step for g in groups}))}
     made = tuple(_priced(costs, replace(g, step=steps[g.step])) for g in groups)
-    bare = Selection(made, ahead, (), "optimal")
-    names = dict.fromkeys([*goals, *TOLD])
-    checker = Checker(space, target, bare)
-    values = {"memory": checker.peak_bytes()}
-    weights = checker.weights
-    kept = {"resident": weights.resident_bytes, "load_peak": weights.load_peak_bytes}
-    values |= {n: value() for n, value in kept.items() if n in names}
-    linear = linear_goals(dict.fromkeys(n for n in names if n not in values))
-    sides = egraph, target, bare
-    values |= {n: value_stated(n, g, *sides) for n, g in linear.items() if n != TIE_BREAK}
-    results = tuple((n, GoalResult(values[n], 0)) for n in names)
-    return replace(bare, goals=results, stop="gap")
+    bare = Selection(made, ahead, (), "gap")
+    values = Checker(space, target, bare).goal_values((*goals, *TOLD))
+    return replace(bare, goals=tuple((n, GoalResult(v, 0)) for n, v in values.items()))
+
+
+def reprice(
+    egraph: EGraph, target: Target, selection: Selection, number: Mapping[int, int], where: str
+) -> Selection:
+    """The same dispatches in the same order at other sizes: this e-graph's, with its own prices.
+
+    number: nodes of the selection -> nodes of `egraph`. Nothing bounds the goals: nobody searched
+    here. EqsatError E389 if a node does not exist at these sizes, or a limit of the target forbids
+    a dispatch; `where` names the sizes.
+    """
+    groups = [replace(g, members=_renumbered(g.members, number, where)) for g in selection.groups]
+    ahead = _renumbered(selection.ahead, number, where)
+    goals = [n for n, _ in selection.goals if n != TIE_BREAK]
+    priced = priced_selection(egraph, target, groups, ahead, goals)
+    found = replace(
+        selection, groups=priced.groups, goals=priced.goals, ahead=ahead, removed=(),
+        stop=OTHER_SIZES,
+    )  # fmt: skip
+    faults = check(egraph, target, found)
+    if faults:
+        why = f"the program that was found is not legal at {where}: {'; '.join(faults)}"
+        raise fail("E389", why, help="search at these sizes: `--size`")
+    return found
+
+
+def _renumbered(nodes: Iterable[int], number: Mapping[int, int], where: str) -> tuple[int, ...]:
+    found = tuple(nodes)
+    if any(n not in number for n in found):
+        why = f"an op of the program that was found does not exist at {where}"
+        raise fail("E389", why, help="search at these sizes: `--size`")
+    return tuple(number[n] for n in found)
 
 
 def _priced(costs: Costs, g: Group) -> Group:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from eqsat.extract.choice.columns import MEMORY, Answer, Columns
 from eqsat.extract.choice.linear import TIE_BREAK
 from eqsat.extract.choice.requests import limit, weigh
-from eqsat.extract.least import Least
+from eqsat.extract.least import SHARES, Least
 from eqsat.extract.memory.bestorder import in_best_order
 from eqsat.extract.minimiser import Minimiser
 from eqsat.extract.ragged import Ints
@@ -16,7 +16,6 @@ from eqsat.model import progress
 from eqsat.model.selection import GoalRequest, GoalResult
 from eqsat.model.stopping import WALL
 
-SHARE = 0.7  # of what is left, for one goal, if there are others behind it
 DONE = ("optimal", "gap")
 
 
@@ -79,7 +78,7 @@ def _by_priority(
     for n, r in enumerate(requests):
         if r.name == MEMORY or n == 0:
             progress.phase("order" if r.name == MEMORY else "search")
-        share = asked.limits.seconds * (SHARE if n + 1 < len(requests) else 1.0)
+        share = asked.limits.seconds * (SHARES.goal if n + 1 < len(requests) else 1.0)
         found = asked.least({r.name: 1}, caps, among=among, best=best, seconds=share)
         if found.best is None:
             return Outcome(_worst(status, "unknown" if found.status == "gap" else found.status))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from eqsat.extract.choice.columns import Answer, Columns
@@ -13,7 +13,36 @@ from eqsat.model.stopping import INTERRUPTED, WALL, Stop
 
 OPEN = 1 << 62  # more than any goal is worth
 Caps = Mapping[str, int]
-Under = Callable[[Answer], tuple[Columns, Ints]]
+
+
+@dataclass(frozen=True)
+class Shares:
+    """How time is divided: a step gets at most this part of what is left when it begins.
+
+    A step that ends before leaves the rest to those behind it. `*_seconds` are there whatever is
+    left.
+    """
+
+    # an extraction
+    check: float = 0.05  # of the whole limit, kept for checking the answer
+    all_rules: float = 0.7  # of the limit, where a contained rule set may have to be searched alone
+    own_candidates: float = 0.15  # of the input program
+    baseline: float = 0.3
+    packing: float = 0.6  # the baseline's dispatches in other layouts
+    candidates: float = 0.5  # stating the choice takes about as long again
+    stating: float = 0.85  # candidates, the choice, and what the first goal leaves of it
+    relaxing: float = 0.75  # of that: then an answer near the last relaxation is looked for
+    goal: float = 0.7  # a goal with others behind it
+    # questions about an answer
+    asking: float = 0.85  # in the rest, what ties and what is near is told apart
+    near: float = 0.25  # one question about programs near the best one
+
+    own_seconds: float = 2.0  # where the input program may be the only answer within a budget
+    least_seconds: float = 1.0  # floors, messages and questions: without them nothing is told
+    message_seconds: float = 10.0  # what budgets would have to be, at most
+
+
+SHARES = Shares()
 
 
 @dataclass(frozen=True)

@@ -27,12 +27,7 @@ if TYPE_CHECKING:
     from eqsat.extract.least import Least
     from eqsat.extract.minimisation import Minimisation
 
-MANY = 2_000  # columns: with more, a peak is not searched for that is hardly less
-SOME = 200  # columns: with fewer, every byte of a peak is proven
-CLOSE = 10_000  # less by more than one part of so many
-NEAR = 1_000  # parts of a peak: it is not searched under an order for less than one of them
-LOOKS = 1  # for an answer among what fits into few bytes, in vain
-ROUNDS = 3  # of a better answer, then better columns under its order
+FEW = 200  # columns: with fewer, every byte of a peak is proven
 
 
 def peak(asked: Minimisation, places: Ints) -> Least:
@@ -66,7 +61,7 @@ class _Peak:
         asked, status = self.asked, "gap"
         low = self.fits.least_bytes
         asked.raise_to(low, "search")
-        for n in range(ROUNDS):
+        for n in range(3):
             value = asked.value
             if self._is_least():
                 asked.raise_to(value, "search")
@@ -75,8 +70,6 @@ class _Peak:
             if n == 0 and asked.of.own is not None and not asked.is_met:
                 low = max(low, self._fewest() or 0)
                 self._hunt(low)
-            if not asked.is_met:
-                self._descend()
             if asked.value == value or asked.is_met:
                 break
         if not asked.is_met and self._may_ask_rows():
@@ -88,8 +81,9 @@ class _Peak:
     def _may_ask_rows(self) -> bool:
         """Whether rows of bytes are worth it: of a small choice, or one that is not nearly told."""
         asked = self.asked
-        is_told = _is_close(asked.bound, asked.value) and len(asked.of.choice) >= SOME
-        return asked.proves and not (is_told or asked.is_look or len(self.places) >= MANY)
+        is_told = _is_close(asked.bound, asked.value) and len(asked.of.choice) >= FEW
+        # with more columns, a peak is not searched for that is hardly less
+        return asked.proves and not (is_told or asked.is_look or len(self.places) >= 2_000)
 
     def _fewest(self) -> int | None:
         """The fewest bytes that anything fits into; what the input program's own columns fit into
@@ -113,15 +107,6 @@ class _Peak:
         rows = InAnyOrder(small.facts, self.asked.caps, is_short=True)
         found = relaxation(small.choice, {MEMORY: 1}, self.asked.sums, rows)
         return found is not None and found.bound >= self.asked.value
-
-    def _descend(self) -> None:
-        """Better columns under the order of the best answer, if few are left that fit."""
-        asked = self.asked
-        kept = self.places[self.fits.within(asked.value - 1)]
-        assert asked.best is not None
-        if len(kept) <= MANY:
-            near = np.union1d(kept, asked.best.columns)
-            asked.descend(near, least=asked.bound + asked.value // NEAR)
 
     def _hunt(self, low: int) -> None:
         """Caps between what is known to be too little and the best peak."""
@@ -174,7 +159,7 @@ class _Caps:
 
     @property
     def is_settled(self) -> bool:
-        return self.looks >= LOOKS
+        return self.looks >= 1
 
     def next_cap(self, value: int) -> int:
         """What is tried next: first the least there may be."""
@@ -183,5 +168,5 @@ class _Caps:
 
 
 def _is_close(least: int, value: int) -> bool:
-    """Whether a peak is hardly less."""
-    return least >= value - value // CLOSE
+    """Whether a peak is hardly less: by less than a ten-thousandth."""
+    return least >= value - value // 10_000

@@ -3,7 +3,7 @@
 Questions are asked of the choice without an order: what is proven of it holds in every order of
 every answer. Its relaxation bounds a sum; a good answer is looked for among the columns near that
 bound; a column whose reduced cost lifts the bound above the best answer is left out; what is left
-goes to CP-SAT. An answer whose dispatches wait for each other is cut (`choice.circles`).
+goes to CP-SAT. An answer whose dispatches wait for each other is cut (`choice.legal`).
 """
 
 from __future__ import annotations
@@ -15,17 +15,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from eqsat.extract.choice.circles import circle
 from eqsat.extract.choice.columns import MEMORY, Answer, Barred, Columns
 from eqsat.extract.choice.cpsat import Effort, solve
-from eqsat.extract.choice.legal import is_legal, pruned
+from eqsat.extract.choice.legal import circle, is_legal, pruned
 from eqsat.extract.choice.linear import TIE_BREAK
 from eqsat.extract.choice.must import presolved
 from eqsat.extract.choice.relax import relaxation
 from eqsat.extract.choice.statement import Statement
 from eqsat.extract.least import OPEN, Caps, Least, Remainder
 from eqsat.extract.memory.fits import Fits
-from eqsat.extract.memory.peakrows import PAIRS, InAnyOrder, under_an_order, unordered_pairs
+from eqsat.extract.memory.peakrows import PAIRS, InAnyOrder, unordered_pairs
 from eqsat.extract.ragged import Ints
 from eqsat.model.deadline import tick
 from eqsat.model.diag import fail
@@ -33,17 +32,8 @@ from eqsat.model.diag import fail
 if TYPE_CHECKING:
     from eqsat.extract.minimiser import Minimiser
 
-SPREADS = (0.0, 0.001, 0.01, 0.1)  # how far above its bound the best answer is looked for first
-MANY = 20_000  # columns that such a look may have
 NEAR_WORK = 5.0  # deterministic time of that look, so that its answer never depends on the clock
-MANY_LEFT = 4_000  # columns: a look has no last solve among more
-TIDY = 3_000  # columns among which it is decided between answers that are equal in all goals
-SMALL, CLOSE, NEARLY = 1_000, 0.001, 0.5  # see `_is_nearly_all`
-CIRCLES = 40  # that are cut one after the other before a question is left open
 ROUNDS = 12  # answers that keep no cap of bytes and are barred, before a gap is left
-FEW = 24  # dispatches: an answer of more is not barred alone, there are too many like it
-FEW_PAIRS = 300  # items of which no order is known: with more, an answer without one comes first
-FITTED, ENOUGH = 4, 0.75  # rounds of what fits; if more columns are left, it is not worth its time
 
 
 @dataclass
@@ -148,12 +138,12 @@ class Minimisation:
         others no room.
         """
         stage, cap = self._relaxed(places), self.caps.get(MEMORY)
-        for _ in range(FITTED if cap is not None else 0):
+        for _ in range(4 if cap is not None else 0):
             if stage is None or self.best is None:
                 break
             near = stage.places[stage.relaxed.within(self.value)]
-            if len(near) > ENOUGH * len(stage.places):
-                break
+            if len(near) > 0.75 * len(stage.places):
+                break  # so little less is not worth its time
             kept = near[Fits(self.of.small(near)).within(cap or 0)]
             after = self._relaxed(kept) if len(kept) else None
             if after is None:
@@ -190,7 +180,8 @@ class Minimisation:
             return "optimal"
         left = stage.relaxed.within(self.value) if self.best is not None else None
         left = np.arange(len(stage.choice)) if left is None else left
-        if self.is_look and self.best is not None and len(left) > MANY_LEFT:
+        # a look has no last solve among more columns
+        if self.is_look and self.best is not None and len(left) > 4_000:
             return "gap"
         status, bound, near = looked
         if status != "optimal" or not np.array_equal(near, left):
@@ -216,10 +207,11 @@ class Minimisation:
         last = len(stage.relaxed.support)
         if last or not len(stage.choice):
             yield -1, stage.relaxed.support
-        for spread in SPREADS:
+        # so far above its bound the best answer is looked for first
+        for spread in (0.0, 0.001, 0.01, 0.1):
             cap = int(stage.bound * (1 + spread))
             near = stage.relaxed.within(cap)
-            if last < len(near) <= MANY:
+            if last < len(near) <= 20_000:  # columns that such a look may have
                 last = len(near)
                 yield cap, near
 
@@ -228,13 +220,14 @@ class Minimisation:
 
         It proves less, and does not find much where the answer is close to the bound.
         """
-        if len(near) <= SMALL or self.value > stage.bound * (1 + CLOSE):
+        if len(near) <= 1_000 or self.value > stage.bound * (1 + 0.001):
             return False
-        return len(near) > NEARLY * len(stage.relaxed.within(self.value))
+        return len(near) > 0.5 * len(stage.relaxed.within(self.value))
 
     def solved(self, stage: Remainder, rows: Ints, work: float | None) -> tuple[str, int]:
         """How a solve among these columns of a stage ended, and what it proves of them."""
-        if TIE_BREAK in self.weights and len(rows) > TIDY:
+        # between answers that are equal in all goals it is decided among few columns
+        if TIE_BREAK in self.weights and len(rows) > 3_000:
             return "unknown", 0
         return self.solve(stage.places[rows], self.sums, work)[:2]
 
@@ -251,7 +244,7 @@ class Minimisation:
         bytes_of: states peak memory. barred: in the numbers of the whole choice.
         """
         hint = None if self.best is None or bytes_of is not None else self.best.among(places)
-        for _ in range(CIRCLES):
+        for _ in range(40):  # circles cut before a question is left open
             small = replace(self.of.choice, barred=(*self.of.cuts, *barred, *self.of.choice.barred))
             small = small.take(places)
             told = Statement(small)
@@ -319,7 +312,8 @@ class Minimisation:
         if not fits.choice.has_writers:
             return "infeasible"
         items = fits.facts
-        is_many = len(unordered_pairs(items)) > FEW_PAIRS
+        # with more items of which no order is known, an answer without one comes first
+        is_many = len(unordered_pairs(items)) > 300
         status = "gap"
         for pairs in (False, True) if is_many else (True,):
             if len(unordered_pairs(items)) > PAIRS and pairs:
@@ -344,7 +338,8 @@ class Minimisation:
                 return status
             if self.best is not before:
                 return "better"
-            if len(answer.columns) > FEW or not self._is_worse(answer):
+            # an answer of more dispatches is not barred alone: there are too many like it
+            if len(answer.columns) > 24 or not self._is_worse(answer):
                 return "gap"
             barred = (*barred, (answer.columns, len(answer.columns) - 1))
         return "gap"
@@ -378,7 +373,6 @@ class Minimisation:
         if self.best is None:
             first = self.of.least(sums or {"time": 1}, self.caps, among=places, is_look=True)
             self.offer(first.best)
-        self.descend(places)
         status = "gap"
         for _ in range(ROUNDS):
             if self.is_met or not self.proves or self.is_look:
@@ -389,42 +383,9 @@ class Minimisation:
             status = self.with_rows(left, None)
             if status != "better":
                 break
-            self.descend(places)
         if status == "infeasible" and self.best is not None:
             status = "optimal"
         return self.told(status if status != "better" else "gap", None, stage)
-
-    # ---- under the order of the best answer ----------------------------------------------------
-    def descend(self, places: Ints, rounds: int = 3, least: int = 0) -> None:
-        """Better columns under the order of the best answer, until nothing gets better."""
-        for _ in range(rounds):
-            if self.best is None or self.value <= max(least, self.bound):
-                return
-            if not self.offer(self._under_its_order(places)):
-                return
-
-    def _under_its_order(self, places: Ints) -> Answer | None:
-        best = self.best
-        assert best is not None
-        choice, of = self.of.under(best)
-        rows = np.flatnonzero(np.isin(of, places))
-        small = choice.take(rows)
-        useful = presolved(small)
-        small, of = small.take(useful), of[rows[useful]]
-        if not small.has_writers:
-            return None
-        told = Statement(small)
-        caps = dict(self.caps)
-        _state(told, self.weights, caps, lambda t: under_an_order(t, caps))
-        seconds = max(0.3 * self.seconds, 0.1)
-        effort = Effort(seconds, self.of.limits.seed, NEAR_WORK, self.of.limits.stop)
-        found = solve(told, self.weights, effort, _at_first(best, small, of))
-        if not found.columns:
-            return None
-        steps = small.step
-        assert steps is not None
-        listed = sorted(found.columns, key=lambda i: (int(steps[i]), i))
-        return self.of.ordered(tuple(dict.fromkeys(of[list(pruned(small, listed))].tolist())))
 
 
 def _state(
@@ -440,16 +401,3 @@ def _state(
     for goal, cap in caps.items():
         if goal != MEMORY or state is not None:
             told.cap(goal, cap)
-
-
-def _at_first(answer: Answer, small: Columns, of: Ints) -> tuple[int, ...] | None:
-    """An answer's columns in a choice under its order; None if they are not all there."""
-    steps, found, last = small.step, list[int](), -1
-    assert steps is not None
-    for column in answer.columns:
-        there = [i for i in np.flatnonzero(of == column).tolist() if steps[i] >= last]
-        if not there:
-            return None
-        found.append(there[0])
-        last = int(steps[there[0]])
-    return tuple(found)

@@ -11,7 +11,7 @@ import numpy as np
 
 from eqsat.extract.choice.columns import MEMORY, Answer, Barred, Columns
 from eqsat.extract.choice.relax import Relaxation, relaxation
-from eqsat.extract.least import OPEN, Caps, Least, SearchLimits, Under
+from eqsat.extract.least import OPEN, Caps, Least, SearchLimits
 from eqsat.extract.memory.bestorder import in_best_order, in_some_order
 from eqsat.extract.memory.fits import Fits
 from eqsat.extract.minimisation import Minimisation
@@ -24,7 +24,6 @@ from eqsat.model.stopping import OUT_OF_MEMORY
 class Minimiser:
     """Questions about one choice.
 
-    under: the choice under the order of an answer, and which column each of its columns is.
     orders: whether bytes are asked about, so that each answer gets the order of least peak. known:
     per goal a bound in any order that is known already, and what proved it. quick: of a large input
     program, of whose peak nobody asks a proof. own: columns of the input program, where the fewest
@@ -33,7 +32,6 @@ class Minimiser:
 
     choice: Columns
     limits: SearchLimits
-    under: Under
     orders: bool = True
     quick: bool = False
     known: Mapping[str, tuple[int, str]] = field(default_factory=dict)

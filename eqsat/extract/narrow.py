@@ -23,7 +23,8 @@ from eqsat.extract.choice.greedy import greedy
 from eqsat.extract.choice.must import presolved
 from eqsat.extract.choice.relax import Relaxation, relaxation
 from eqsat.extract.choice.requests import limit, weigh
-from eqsat.extract.least import SearchLimits
+from eqsat.extract.choice.statement import Statement
+from eqsat.extract.least import SHARES, SearchLimits
 from eqsat.extract.memory.bestorder import in_best_order
 from eqsat.extract.memory.fits import Fits
 from eqsat.extract.minimiser import Minimiser
@@ -32,14 +33,8 @@ from eqsat.model import progress
 from eqsat.model.deadline import OutOfTime, until, whatever_it_takes
 from eqsat.model.selection import GoalRequest, Group, Selection, short_of_time
 
-# how far above the bound an answer is looked for, one after another, until one is as good
-SPREADS = (0.0, 0.0005, 0.003, 0.02, 0.1)
 MOST = 20_000  # columns that such a look may have: among more it takes longer than a relaxation
-RELAXED = 0.75  # of the time for relaxations; then an answer near the last one is looked for
-SOME = 5_000  # columns: what is surely live is told of no more
-LEAST = 64  # plans between two relaxations
-PART = 8  # or this part of those that are not made
-MANY, PART_OF_MANY = 20_000, 3  # of more columns, a relaxation takes as long as thousands of plans
+STATED_AGAIN = 0.95  # of the columns: if no more are left of them, they are stated anew
 
 
 @dataclass(frozen=True)
@@ -138,7 +133,7 @@ def _by_bytes(
     small = replace(assembly, choice=choice)
     if best is not None and (there := small.locate(best.groups)) is not None:
         return Narrowed(small, there)
-    asked = Minimiser(choice, limits, small.under)
+    asked = Minimiser(choice, limits)
     found = asked.least({"time": 1}, budget, is_look=True, seconds=limits.seconds / 2)
     if found.status == "infeasible":
         whole = replace(assembly, choice=_planned(assembly, assembly.choice))
@@ -183,6 +178,7 @@ class _Narrowing:
     last: tuple[Columns, Relaxation] | None = None  # what was relaxed, and what came of it
     settled: list[frozenset[int]] = field(default_factory=list)  # keys that hold nothing better
     least_bytes: int | None = None  # of any answer, if it was asked for
+    told: Statement | None = None  # the last choice whose rows were stated
 
     @property
     def choice(self) -> Columns:
@@ -238,7 +234,7 @@ class _Narrowing:
         Then an answer was looked for near the last one; OutOfTime if there was none.
         """
         try:
-            with until(time.monotonic() + RELAXED * self.limits.seconds):
+            with until(time.monotonic() + SHARES.relaxing * self.limits.seconds):
                 return self._relaxed()
         except OutOfTime:
             if not self._look_at_last():
@@ -258,7 +254,7 @@ class _Narrowing:
                 self._set(_planned(self.assembly, self.choice))
                 break
             self._set(with_plan_times(self.assembly.sources, self.choice, rows))
-            self._keep(relaxed)
+            self._drop(relaxed)
         relaxed = self._relax()
         if relaxed is None:
             return 0
@@ -277,9 +273,19 @@ class _Narrowing:
         if self.cap is not None:
             self._set(self.choice.take(relaxed.within(self.cap)))
 
+    def _drop(self, relaxed: Relaxation) -> None:
+        """Without what is worth more than the cap, and what now is dominated by a known time.
+
+        Only if that is many, as fewer columns are stated anew.
+        """
+        choice = self.choice if self.cap is None else self.choice.take(relaxed.within(self.cap))
+        choice = undominated_columns(self.assembly.sources, choice)
+        if len(choice) < STATED_AGAIN * len(self.choice):
+            self._set(choice)
+
     def _relax(self) -> Relaxation | None:
         """Of the sums; memory and kept weights add no less than what is always there."""
-        found = relaxation(self.choice, self.sums, self.caps)
+        found = relaxation(self.choice, self.sums, self.caps, told=self._stated())
         if found is None:
             return None
         rest = {g: w for g, w in self.weights.items() if g not in self.sums}
@@ -288,24 +294,34 @@ class _Narrowing:
             self.last = self.choice, found
         return found
 
+    def _stated(self) -> Statement:
+        """The rows, which stay what they are while columns only get their prices."""
+        if self.told is None or self.told.choice.key is not self.choice.key:
+            self.told = Statement(self.choice, is_summed=True)
+        return self.told.of(self.choice)
+
     def _floor(self, goal: str) -> int:
         """What a goal that is no sum is at least; of memory, where that is soon told."""
-        if goal != MEMORY or len(self.choice) > SOME:
+        # of more columns it takes too long to tell what is surely live
+        if goal != MEMORY or len(self.choice) > 5_000:
             return self.choice.floor(goal)
         if self.least_bytes is None:
             self.least_bytes = Fits(self.choice).least_bytes
         return self.least_bytes
 
     def _next(self, relaxed: Relaxation) -> Ints:
-        """What the relaxation chooses without knowing its plan, and what it nearly chose."""
+        """What the relaxation chooses without knowing its plan, and what it nearly chose.
+
+        An eighth of them, or a third where a relaxation takes as long as thousands of plans.
+        """
         chosen = np.zeros(len(self.choice), dtype=bool)
         chosen[relaxed.support] = True
         left = np.flatnonzero(~self.choice.is_asked)
         if not chosen[left].any():
             return left[:0]
         order = np.lexsort((relaxed.reduced[left], ~chosen[left]))
-        part = PART_OF_MANY if len(self.choice) > MANY else PART
-        return left[order[: max(LEAST, int(chosen[left].sum()), len(left) // part)]]
+        part = 3 if len(self.choice) > MOST else 8
+        return left[order[: max(64, int(chosen[left].sum()), len(left) // part)]]
 
     def _alone(self) -> dict[str, int]:
         """Of goals in one weighted sum: what each is at least, whatever the others."""
@@ -327,7 +343,8 @@ class _Narrowing:
     def _look_near(self, relaxed: Relaxation) -> None:
         """Look for answers close to the bound, until one is as good as the columns allow."""
         last = 0
-        for spread in SPREADS:
+        # how far above the bound an answer is looked for, one after another, until one is as good
+        for spread in (0.0, 0.0005, 0.003, 0.02, 0.1):
             cap = int(relaxed.bound * (1 + spread))
             if self.value is not None and self.value <= cap:
                 break
@@ -345,7 +362,7 @@ class _Narrowing:
             return
         few = with_plan_times(self.assembly.sources, choice, rows).take(rows)
         small = replace(self.assembly, choice=few)
-        asked = Minimiser(few, self.limits, small.under, orders=MEMORY in self.weights)
+        asked = Minimiser(few, self.limits, orders=MEMORY in self.weights)
         best = None if self.best is None else small.locate(self.best.groups)
         found = asked.least(self.sums, self.caps, best=best, is_look=True)
         if found.status in ("optimal", "infeasible"):
@@ -388,5 +405,5 @@ class _Narrowing:
         there = self.assembly.locate(self.best.groups)
         if there is not None:
             return there
-        asked = Minimiser(self.choice, self.limits, self.assembly.under)
+        asked = Minimiser(self.choice, self.limits)
         return asked.least(self.sums, self.caps, is_look=True).best

@@ -17,7 +17,6 @@ OPTIMAL = compiled.CpSolverStatus.OPTIMAL
 FEASIBLE = compiled.CpSolverStatus.FEASIBLE
 INFEASIBLE = compiled.CpSolverStatus.INFEASIBLE
 BOOLEAN = Domain(0, 1)
-ENDS = (-(2**63), 2**63 - 1)  # of a side that has no bound
 
 
 class CpModel:
@@ -47,7 +46,10 @@ class CpModel:
         linear.vars.extend([v.index for v in bounded.vars])
         linear.coeffs.extend(bounded.coeffs)
         sides = bounded.bounds.flattened_intervals()
-        linear.domain.extend([s if s in ENDS else s - bounded.offset for s in sides])
+        # a side that has no bound stays so
+        linear.domain.extend(
+            [s if s in (-(2**63), 2**63 - 1) else s - bounded.offset for s in sides]
+        )
 
     def add_bool_or(self, literals: Iterable[Any]) -> None:
         """At least one of the literals."""

@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from eqsat.extract.blocks import Rolled, rolled
-from eqsat.extract.candidates.assemble import Assembly
+from eqsat.extract.candidates.assemble import Assembly, choices
+from eqsat.extract.candidates.pool import Pool
+from eqsat.extract.candidates.space import Space
 from eqsat.extract.choice.columns import MEMORY, Answer
-from eqsat.extract.choice.linear import ASKED, OWN, moved_bytes
-from eqsat.extract.choice.requests import check_requests
-from eqsat.extract.contained import better_of, bounded_by, contained, may_be_beaten
+from eqsat.extract.choice.greedy import greedy
+from eqsat.extract.choice.linear import ASKED, OWN, linear_goals, moved_bytes
+from eqsat.extract.choice.requests import check_requests, limit, weigh
 from eqsat.extract.diagnose import inadmissible
-from eqsat.extract.session import Session, prepare, verify_selection
+from eqsat.extract.dispatch.legality import Legality
+from eqsat.extract.goals import Outcome
+from eqsat.extract.least import SHARES, SearchLimits
+from eqsat.extract.memory.bestorder import in_best_order
+from eqsat.extract.selected import selection_of
+from eqsat.extract.session import Session, baseline_of, prepare, verify_selection
 from eqsat.extract.whole import whole_selection, whole_session
 from eqsat.model import progress
+from eqsat.model.cycles import uncollected
+from eqsat.model.deadline import until
 from eqsat.model.egraph import EGraph
-from eqsat.model.selection import GoalRequest, GoalResult, Selection, short_of_time
+from eqsat.model.selection import GREEDY, GoalRequest, GoalResult, Selection, short_of_time
 from eqsat.model.stopping import CANDIDATE_TIME, ORDER_TIME, SEARCH_TIME, WALL, Stop
 from eqsat.model.target import Target
-
-PACKS = frozenset({"pack", "unpack", "retype"})
-RESERVE = 0.05  # of the time limit, for checking the answer
-LARGER = 0.7  # of the time for all rules, if a contained set may have to be searched alone
-LEAST_SECONDS = 1.0  # for a message that says what the budgets would have to be
 
 
 @dataclass(frozen=True)
@@ -67,7 +72,7 @@ def extract(
     if equal is not None:
         egraph = equal.short
     smaller = contained(egraph)
-    share = 1.0 if smaller is None else LARGER
+    share = 1.0 if smaller is None else SHARES.all_rules
     found = _searched(egraph, target, goals, time_limit * share, seed, stop, equal)
     if smaller is not None and _is_open(found, goals, stop):
         progress.phase("contained rules")
@@ -77,10 +82,10 @@ def extract(
         found = _with(found, start, goals)
     is_open = found.selection is None and not found.is_proven  # bounds are of all blocks
     if is_open and equal is not None and not _is_over(stop):
-        left = max(end - time.monotonic(), LEAST_SECONDS)
+        left = max(end - time.monotonic(), SHARES.least_seconds)
         equal, found = None, _searched(equal.whole, target, goals, left, seed, stop, None)
     if found.selection is None:
-        left = max(end - time.monotonic(), LEAST_SECONDS)
+        left = max(end - time.monotonic(), SHARES.least_seconds)
         raise inadmissible(found.session, found.is_proven, left)
     if equal is None:
         return found.selection, found.baseline
@@ -99,7 +104,7 @@ def _unrolled(
     Where not all is proven, blocks may differ from each other in what survives.
     """
     session, target = found.session, found.session.target
-    sides = equal, target, session.linear, goals
+    sides = equal, target, goals
     assert found.selection is not None
     every = whole_selection(*sides, found.selection)
     own = found.baseline and whole_selection(*sides, found.baseline)
@@ -109,17 +114,11 @@ def _unrolled(
         if outcome.answer is not None:
             better = known.selection(outcome, goals, found.selection.seconds)
             better = replace(better, candidates=every.candidates)
-            every = better if _is_better(better, every, goals) else every
+            every = every if _is_better(every, better, goals, {}) else better
     for selection in (own, every):
         if selection is not None:
             verify_selection(equal.whole, target, selection, session.linear)
     return every, own
-
-
-def _is_better(one: Selection, other: Selection, goals: tuple[GoalRequest, ...]) -> bool:
-    """Whether a selection is no worse by the goals in their order."""
-    values = [[s.goal(g.name).value for g in goals] for s in (one, other)]
-    return values[0] <= values[1]
 
 
 def _is_over(stop: Stop | None) -> bool:
@@ -143,7 +142,7 @@ def _searched(
     equal: Rolled | None = None,
 ) -> Searched:
     start = time.monotonic()
-    limit = time_limit * (1 - RESERVE)
+    limit = time_limit * (1 - SHARES.check)
     asked = egraph, target, goals
     session = prepare(*asked, time_limit=limit, seed=seed, stop=stop, rolled=equal)
     outcome = session.answer(goals, start + limit - time.monotonic())
@@ -228,5 +227,136 @@ def _bounded_as(known: Selection, found: Selection) -> Selection:
 
 def _packed_bytes(egraph: EGraph, selection: Selection) -> int:
     """The data that packs and unpacks move, without padding."""
-    members = {m for g in selection.groups for m in g.members}
-    return sum(moved_bytes(egraph, m) for m in members if egraph.nodes[m].op in PACKS)
+    members, packs = {m for g in selection.groups for m in g.members}, ("pack", "unpack", "retype")
+    return sum(moved_bytes(egraph, m) for m in members if egraph.nodes[m].op in packs)
+
+
+# ---- rule sets that contain others ---------------------------------------------------------------
+# Saturation applies the contained set first and marks what only the other rules reach
+# (`ENode.extra`). Where the search of all that proves nothing in its share of the time, the rest
+# of the e-graph is searched alone: any answer of that is one of the whole, too.
+def contained(egraph: EGraph) -> EGraph | None:
+    """What the contained rule set reaches alone; None if there is none, or no rule is beside it.
+
+    Nodes keep their numbers; the others are there, and may not be chosen.
+    """
+    if not any(n.extra for n in egraph.nodes):
+        return None
+    nodes = (replace(n, subsumed=True) if n.extra else n for n in egraph.nodes)
+    return replace(egraph, nodes=tuple(nodes))
+
+
+def may_be_beaten(found: Selection | None, goals: tuple[GoalRequest, ...]) -> bool:
+    """Whether an answer that fewer rules reach could be better."""
+    if found is None or found.cuts:
+        return True
+    return found.stop != "optimal" and any(found.goal(g.name).gap for g in goals)
+
+
+def better_of(
+    whole: Selection,
+    part: Selection,
+    goals: tuple[GoalRequest, ...],
+    reference: Mapping[str, int] | None,
+) -> Selection:
+    """The answer of all rules, or that of the contained ones if it is better.
+
+    Bounds are those of all rules; `reference` are the values of the baseline.
+    """
+    if not _is_better(part, whole, goals, dict(reference or {})):
+        return whole
+    bounds = dict(whole.goals)
+    own = tuple((n, bounded_by(r, bounds[n])) for n, r in part.goals)
+    return replace(
+        part,
+        goals=own,
+        stop=whole.stop if part.stop in ("optimal", "gap", "cut") else part.stop,
+        removed=whole.removed,
+        cuts=whole.cuts,
+        candidates=max(whole.candidates, part.candidates),
+        seconds=whole.seconds + part.seconds,
+    )
+
+
+def bounded_by(own: GoalResult, found: GoalResult) -> GoalResult:
+    """A value with the bound, and what proved it, of an answer to the same question."""
+    if own.value == found.value:
+        return found
+    return GoalResult(own.value, min(own.value, found.bound))
+
+
+def _is_better(
+    one: Selection, other: Selection, goals: tuple[GoalRequest, ...], reference: dict[str, int]
+) -> bool:
+    """By the goals in their order, each within its tolerance, or by their weighted sum."""
+    if goals[0].weight is not None:
+        weights = weigh(goals, reference)
+        sums = [sum(w * s.goal(g).value for g, w in weights.items()) for s in (one, other)]
+        return sums[0] < sums[1]
+    for g in goals:
+        values = [s.goal(g.name).value for s in (one, other)]
+        if max(values) > limit(g, min(values), reference):
+            return values[0] < values[1]
+    return False
+
+
+# ---- without a solver ----------------------------------------------------------------------------
+def extract_greedily(
+    egraph: EGraph,
+    target: Target,
+    goals: tuple[GoalRequest, ...],
+    *,
+    time_limit: float = 60.0,
+    seed: int = 0,
+    stop: Stop | None = None,
+) -> tuple[Selection, Selection | None]:
+    """The greedy answer in its best order, and the baseline, which the solver finds as always.
+
+    After extraction-gym's greedy-DAG extractor, over dispatches (`choice.greedy`). Nothing is
+    proven, budgets are only checked, and the answer may be worse than the baseline. EqsatError:
+    E410 if the greedy answers keep no budget, or there is none; E90x if the answer does not pass
+    the checker.
+    """
+    check_requests(goals)
+    start = time.monotonic()
+    baseline = baseline_of(
+        egraph, target, goals, time_limit=SHARES.baseline * time_limit, seed=seed, stop=stop
+    )  # fmt: skip
+    progress.phase("candidates")
+    now = time.monotonic()
+    limits = SearchLimits(start + time_limit, seed, stop)
+    linear = linear_goals(dict.fromkeys([*(g.name for g in goals), *dict(target.budget)]))
+    asked = frozenset((*(g.name for g in goals), *dict(target.budget)))
+    with uncollected():
+        enough = now + SHARES.candidates * (limits.deadline - now)
+        pool = Pool(Legality(Space(egraph, target.padding), target), False, asked)
+        found = choices(pool, linear, enough=enough)
+        assembly = found.assembled()
+    progress.phase("greedy")
+    reference = {} if baseline is None else {n: r.value for n, r in baseline.goals}
+    with until(limits.deadline, stop):  # out of time, the answer is that of one-op dispatches
+        best = _best_greedy(assembly, goals, dict(target.budget), reference)
+    if best is None:
+        session = Session(egraph, target, linear, assembly, None, baseline, seed, stop)
+        raise inadmissible(session, False, limits.seconds)
+    outcome = Outcome(GREEDY, best)
+    took = time.monotonic() - start
+    selection = selection_of(assembly, outcome, goals, took)
+    verify_selection(egraph, target, selection, linear)
+    return selection, baseline
+
+
+def _best_greedy(
+    assembly: Assembly,
+    goals: tuple[GoalRequest, ...],
+    budget: dict[str, int],
+    reference: dict[str, int],
+) -> Answer | None:
+    """Of the greedy answers that keep the budgets the best one by the goals, or by their sum."""
+    choice = assembly.choice
+    found = greedy(choice, assembly.single_ops, goals[0].name)
+    placed = [a for c in found if (a := in_best_order(choice, c)) and choice.keeps(a, budget)]
+    if goals[0].weight is not None:
+        weights = weigh(goals, reference)
+        return min(placed, key=lambda a: choice.worth(a, weights), default=None)
+    return min(placed, key=lambda a: [choice.value(g.name, a) for g in goals], default=None)

@@ -24,13 +24,13 @@ from eqsat.extract.dispatch.legality import Legality
 from eqsat.extract.dispatch.prices import Costs
 from eqsat.extract.goals import Outcome, minimise
 from eqsat.extract.groups.grow import Candidate
-from eqsat.extract.least import SearchLimits
+from eqsat.extract.least import SHARES, SearchLimits
+from eqsat.extract.leastpeak import FEW
 from eqsat.extract.memory.bestorder import in_some_order
 from eqsat.extract.minimiser import Minimiser
 from eqsat.extract.narrow import Known, Narrowed, narrow
 from eqsat.extract.ragged import Ints
-from eqsat.extract.selected import selection_of, with_floors
-from eqsat.extract.unread import with_read_results
+from eqsat.extract.selected import selection_of, with_floors, with_read_results
 from eqsat.model import progress
 from eqsat.model.cycles import uncollected
 from eqsat.model.deadline import OutOfTime, until
@@ -40,18 +40,6 @@ from eqsat.model.goal import Goal
 from eqsat.model.selection import TIME_LIMIT, Cut, GoalRequest, Selection
 from eqsat.model.stopping import WALL, Stop
 from eqsat.model.target import Target
-
-# shares of the time that is left: for the input program's candidates; and for its search
-OWN_ENOUGH, BASELINE = 0.15, 0.3
-# seconds for it at least, whatever the limit, where there is a budget or no answer yet: the input
-# program is where one may be found at once
-LEAST_OWN = 2.0
-# seconds for floors at least: without them a search that is cut proves nothing
-LEAST_FLOORS = 1.0
-PACKED = 0.6  # for the baseline's dispatches in other layouts
-# then for all candidates (stating the choice takes about as long again); until it is stated
-ENOUGH, STATED = 0.5, 0.85
-SOME = 200  # columns of an input program: with more, nobody asks a proof of its peak
 
 
 @dataclass(frozen=True)
@@ -112,9 +100,9 @@ class Session:
     def questions(self, seconds: float) -> Minimiser:
         """Questions about its choice, for so many seconds."""
         limits = SearchLimits(time.monotonic() + seconds, self.seed, self.stop)
-        quick = self.assembly.pool.input_only and len(self.assembly.choice) >= SOME
+        quick = self.assembly.pool.input_only and len(self.assembly.choice) >= FEW
         choice = self.assembly.choice
-        return Minimiser(choice, limits, self.assembly.under, quick=quick, known=self.least)
+        return Minimiser(choice, limits, quick=quick, known=self.least)
 
     def answer(self, goals: tuple[GoalRequest, ...], seconds: float) -> Outcome:
         """The goals minimised within the target's budget, in any order."""
@@ -143,7 +131,7 @@ class Session:
         found = with_floors(selection_of(self.assembly, outcome, goals, seconds), self.floors)
         if self.assembly.space.rolled is not None:
             return found  # what is checked is the selection of the whole program
-        found = with_read_results(self.assembly, self.target, found, self.linear)
+        found = with_read_results(self.assembly, self.target, found)
         verify_selection(self.egraph, self.target, found, self.linear)
         if not self.assembly.pool.input_only and self._holds_replaced(found):
             raise fail("E902", "the selection holds a node that a rule replaced", exit_code=4)
@@ -177,9 +165,10 @@ def prepare(
 
     linear = linear_goals(dict.fromkeys([*(g.name for g in goals), *dict(target.budget)]))
     progress.phase("baseline")
-    space, least = Space(egraph, target.padding, rolled), LEAST_OWN if target.budget else 0.0
-    own_enough = max(share(OWN_ENOUGH), time.monotonic() + least / 2)
-    baseline_end = max(share(BASELINE), time.monotonic() + least)
+    space = Space(egraph, target.padding, rolled)
+    least = SHARES.own_seconds if target.budget else 0.0
+    own_enough = max(share(SHARES.own_candidates), time.monotonic() + least / 2)
+    baseline_end = max(share(SHARES.baseline), time.monotonic() + least)
     asked = frozenset((*(g.name for g in goals), *dict(target.budget)))
     small = 0 if whole else small_bytes(target, goals)
     sides = _Asked(egraph, target, linear, goals, seed, stop, whole)
@@ -194,17 +183,18 @@ def prepare(
     if (best := own.fallback) is not None:
         progress.found(goals[0].name, best.goal(goals[0].name).value)
     progress.phase("candidates")
-    bounds = _floors(pool, max(share(ENOUGH), time.monotonic() + LEAST_FLOORS), stop)
+    enough = max(share(SHARES.candidates), time.monotonic() + SHARES.least_seconds)
+    bounds = _floors(pool, enough, stop)
     progress.found(goals[0].name, bound=bounds.get(goals[0].name))
     known = tuple(pool.allowed(found.sources.candidates.candidates))
     start = None
     if baseline is not None and not whole:
-        known, start = sides.packed(pool, known, baseline, share(PACKED))
+        known, start = sides.packed(pool, known, baseline, share(SHARES.packing))
     try:
-        with uncollected(), until(share(STATED), stop):
-            every = choices(pool, linear, known=known, enough=share(ENOUGH))
+        with uncollected(), until(share(SHARES.stating), stop):
+            every = choices(pool, linear, known=known, enough=share(SHARES.candidates))
             progress.phase("relaxation")
-            session = sides.session(every, own.fallback, share(STATED), start)
+            session = sides.session(every, own.fallback, share(SHARES.stating), start)
             session = replace(session, baseline=baseline)
     except OutOfTime:
         session = _with_own(own)
@@ -239,7 +229,7 @@ def _input_only(sides: _Asked, found: Choices, deadline: float) -> tuple[Session
     """
     with progress.heard(None):
         own, goals = sides.own(found, deadline), _strict(sides.goals)
-        for seconds in (deadline - time.monotonic(), LEAST_OWN):
+        for seconds in (deadline - time.monotonic(), SHARES.own_seconds):
             start = time.monotonic()
             outcome = own.answer(goals, seconds)
             if outcome.answer is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -14,16 +13,15 @@ from eqsat.extract.candidates.listed import CandidateTable
 from eqsat.extract.candidates.owed import choice_facts
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
+from eqsat.extract.check import Checker
 from eqsat.extract.choice.linear import TIE_BREAK
 from eqsat.extract.dispatch.legality import Legality
 from eqsat.extract.dispatch.prices import Costs
-from eqsat.extract.goalvalues import goal_values
 from eqsat.extract.groups.grow import Candidate
 from eqsat.extract.memory.bestorder import best_order
 from eqsat.extract.memory.dispatchgraph import DispatchGraph
 from eqsat.extract.ragged import Ragged
 from eqsat.extract.session import Session
-from eqsat.model.goal import Goal
 from eqsat.model.selection import GoalRequest, GoalResult, Group, Selection
 from eqsat.model.target import Target
 
@@ -31,13 +29,12 @@ from eqsat.model.target import Target
 def whole_selection(
     rolled: Rolled,
     target: Target,
-    linear: Mapping[str, Goal],
     goals: tuple[GoalRequest, ...],
     found: Selection,
 ) -> Selection:
     """Its dispatches in all blocks; the values of the goals are computed anew, bounds stay.
 
-    Bounds of the short problem are those of the whole one (`solve.blockrows`). Where the order of
+    Bounds of the short problem are those of the whole one (`choice.blockrows`). Where the order of
     the short answer, repeated block by block, needs more bytes, a better one is looked for.
     """
     space = Space(rolled.whole, target.padding)
@@ -47,11 +44,12 @@ def whole_selection(
     buffers -= {space.buffer[w] for g in groups for w in g.writes}
     ahead = pool.ahead_nodes(b for b in buffers if b in pool.resident)
     made = replace(found, groups=groups, ahead=ahead)
-    values = goal_values(space, target, linear, made)
+    names = (*dict(found.goals), *dict(target.budget), TIE_BREAK)
+    values = Checker(space, target, made).goal_values(names)
     memory = found.goal("memory").value
     if values["memory"] > memory:
         other = replace(made, groups=_in_best_order(space, groups))
-        after = goal_values(space, target, linear, other)
+        after = Checker(space, target, other).goal_values(names)
         if after["memory"] < values["memory"]:
             made, values = other, after
     results = tuple(

@@ -21,7 +21,7 @@ from eqsat.extract.choice.linear import linear_goals
 from eqsat.extract.choice.relax import Relaxation, relaxation
 from eqsat.extract.choice.requests import weigh
 from eqsat.extract.dispatch.legality import Legality
-from eqsat.extract.least import OPEN, Least, SearchLimits
+from eqsat.extract.least import OPEN, SHARES, Least, SearchLimits
 from eqsat.extract.minimiser import Minimiser
 from eqsat.extract.ragged import Ints, Mask, distinct
 from eqsat.model.deadline import OutOfTime
@@ -30,12 +30,7 @@ from eqsat.model.price import AT_LEAST, EXACT, NOT_ADMISSIBLE, WEIGHTED, Price, 
 from eqsat.model.selection import GoalRequest, Selection
 from eqsat.model.target import Target
 
-# for a question at most, round by round: later ones are for questions that needed longer
-ROUND_SECONDS = (2.0, math.inf)
-MORE = 4  # times as long for going without a choice, which everybody is told
-ASKING = 0.9  # of the time, at most; in the rest orders of what ties are looked for
 CHANGES = "changes"  # dispatches that the chosen program has not, as a goal
-NEAR = 0.002  # how far above its bound a price is looked for first: few columns can be there
 
 
 @dataclass(frozen=True)
@@ -116,13 +111,16 @@ class Counterfactuals:
         return [replace(p, status=AT_LEAST, bound=0) for p in found]
 
     def _prices(self, questions: Sequence[Question], seconds: float) -> list[Price]:
-        """Going without a choice first, as that is reported for each of them."""
-        deadline = time.monotonic() + ASKING * seconds
+        """Going without a choice first, as that is reported for each of them, and longer.
+
+        A first round gives a question seconds; the second one is for those that needed longer.
+        """
+        deadline = time.monotonic() + SHARES.asking * seconds
         tasks = [self.task(q) for q in questions]
-        more = [MORE if q.kind == "without" else 1 for q in questions]
+        more = [4 if q.kind == "without" else 1 for q in questions]
         order = sorted(range(len(tasks)), key=lambda i: (-more[i], tasks[i].least, i))
         found: dict[int, Price] = {}
-        for most in ROUND_SECONDS:
+        for most in (2.0, math.inf):
             rest = [i for i in order if i not in found or found[i].status == AT_LEAST]
             for n, i in enumerate(rest):
                 left = deadline - time.monotonic()
@@ -161,7 +159,8 @@ class Counterfactuals:
                 least = tied + 1
             elif found.best is not None:
                 best = tied
-        for cap in (int(task.least * (1 + NEAR)), None) if task.relaxed else (None,):
+        # a price is looked for near its bound first: few columns can be there
+        for cap in (int(task.least * (1 + 0.002)), None) if task.relaxed else (None,):
             left = end - time.monotonic()
             if left <= 0 or (best is not None and best <= least):
                 break
@@ -228,9 +227,8 @@ class Counterfactuals:
             caps[goal] = min(cap, caps.get(goal, cap))
             weights, most = {CHANGES: 1}, OPEN
         limits = SearchLimits(time.monotonic() + seconds, self.seed)
-        few = replace(self.assembly, choice=small)
         asks_bytes = MEMORY in {*self.budget, *(g.name for g in self.goals)}
-        asked = Minimiser(small, limits, few.under, orders=asks_bytes)
+        asked = Minimiser(small, limits, orders=asks_bytes)
         best = known and known.among(kept)
         found = asked.least(weights, caps, best=best, most=most, seconds=seconds)
         if found.best is None:

@@ -1,28 +1,28 @@
-"""Other programs that are nearly as good as the best: choices that it did not make, each forced."""
+"""Programs with a choice that the best one does not make: nearly as good ones, or one asked for."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from eqsat.extract.ask.counterfactual import Counterfactuals, counterfactuals
 from eqsat.extract.choice.columns import Answer
 from eqsat.extract.choice.linear import linear_goals
 from eqsat.extract.goals import Outcome
+from eqsat.extract.least import SHARES
+from eqsat.extract.memory.bestorder import in_best_order
 from eqsat.extract.selected import selection_of, with_floors
 from eqsat.extract.session import verify_selection
 from eqsat.model.deadline import OutOfTime, until
 from eqsat.model.egraph import EGraph
-from eqsat.model.price import Question
+from eqsat.model.price import AT_LEAST, Price, Question
 from eqsat.model.selection import GoalRequest, Selection
 from eqsat.model.target import Target
 
 # how much worse than the best, by the first goal: about what prices are wrong by; then more, where
 # there are not as many programs as are wanted
 TOLERANCES = (0.1, 0.3)
-KNOWN = 4  # times as many programs are looked for as are wanted, to choose different ones
-STATING = 0.5  # of the time, at most, to look for candidates
-SHARE = 0.25  # of the time that is left, at most, for one question
 
 
 def near_optimal(
@@ -48,22 +48,18 @@ def near_optimal(
         with until(end):
             found = counterfactuals(
                 egraph, target, goals, chosen, baseline, seed,
-                enough=time.monotonic() + STATING * seconds,
+                enough=time.monotonic() + SHARES.candidates * seconds,
             )  # fmt: skip
             for tolerance in TOLERANCES:
-                known = _answers(found, tolerance, KNOWN * count, end)
+                # more programs are looked for than are wanted, to choose different ones
+                known = _answers(found, tolerance, 4 * count, end)
                 if len(known) >= count:
                     break
     except OutOfTime:
         pass
     if found is None:
         return ()
-    asked = linear_goals(dict.fromkeys([*(g.name for g in goals), *dict(target.budget)]))
-    picked = _different(found, known, count)
-    made = [_selection(found, a) for a in picked]
-    for s in made:
-        verify_selection(egraph, target, s, asked)
-    return tuple(made)
+    return tuple(_selection(found, a) for a in _different(found, known, count))
 
 
 def _answers(found: Counterfactuals, tolerance: float, most: int, end: float) -> list[Answer]:
@@ -90,7 +86,7 @@ def _answers(found: Counterfactuals, tolerance: float, most: int, end: float) ->
         if task.choice.forced == () or (worth is not None and worth <= cap):
             continue
         try:
-            found.solve(task, cap, SHARE * left)
+            found.solve(task, cap, SHARES.near * left)
         except OutOfTime:
             break
     return near()
@@ -133,8 +129,62 @@ def _different(found: Counterfactuals, answers: Sequence[Answer], count: int) ->
 
 
 def _selection(found: Counterfactuals, answer: Answer) -> Selection:
-    """With the bound of the first goal, which holds for every answer."""
-    first = found.goals[0].name
+    """An answer as a checked selection; the bound of the first goal holds for every one."""
+    first, pool = found.goals[0].name, found.assembly.pool
     bounds = {first: found.chosen.goal(first).bound}
-    outcome = Outcome("gap", answer, bounds)
-    return with_floors(selection_of(found.assembly, outcome, found.goals, 0.0), bounds)
+    outcome = Outcome("gap", in_best_order(found.choice, answer.columns), bounds)
+    made = with_floors(selection_of(found.assembly, outcome, found.goals, 0.0), bounds)
+    asked = linear_goals(dict.fromkeys([*(g.name for g in found.goals), *found.budget]))
+    verify_selection(pool.space.egraph, pool.legality.target, made, asked)
+    return made
+
+
+# ---- one question's program ----------------------------------------------------------------------
+@dataclass(frozen=True)
+class Forced:
+    """What a question costs, and the best program found that makes its choice, if any was."""
+
+    question: Question
+    price: Price
+    selection: Selection | None
+
+
+def forced(
+    egraph: EGraph,
+    target: Target,
+    goals: tuple[GoalRequest, ...],
+    chosen: Selection,
+    baseline: Selection | None,
+    questions: Sequence[Question],
+    *,
+    seconds: float,
+    seed: int = 0,
+) -> list[Forced]:
+    """Each question's price and program, within so many seconds for all of them."""
+    begin = time.monotonic()
+    try:
+        with until(begin + seconds):
+            sides = egraph, target, goals, chosen, baseline, seed
+            found = counterfactuals(*sides, enough=begin + SHARES.candidates * seconds)
+            left = begin + seconds - time.monotonic()
+            prices = found.prices(questions, SHARES.asking * left)
+            best = min(range(len(prices)), key=lambda i: prices[i].key)
+            _come_near(found, questions[best], begin + seconds - time.monotonic())
+    except OutOfTime:
+        nothing = Price(goals[0].name, AT_LEAST)
+        return [Forced(q, nothing, None) for q in questions]
+    return [Forced(q, p, _program(found, q, p)) for q, p in zip(questions, prices, strict=True)]
+
+
+def _come_near(found: Counterfactuals, question: Question, seconds: float) -> None:
+    """Look for a program of the price that has few other dispatches than the chosen one."""
+    task = found.task(question)
+    worth = found.known(task)
+    if worth is not None and found.has_sum:
+        found.solve(task, worth, seconds, nearest=True)
+
+
+def _program(found: Counterfactuals, question: Question, price: Price) -> Selection | None:
+    """The best known answer that makes the choice; None if there is none."""
+    answer = found.best_making(found.task(question)) if price.delta is not None else None
+    return None if answer is None else _selection(found, answer)

@@ -13,7 +13,6 @@ from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.sources import Sources, group_of
 from eqsat.extract.candidates.space import Moment, Space
 from eqsat.extract.candidates.tabulate import choice_of
-from eqsat.extract.candidates.timetable import answer_timetable
 from eqsat.extract.choice.columns import Answer, Columns
 from eqsat.extract.choice.legal import is_legal, pruned
 from eqsat.extract.choice.linear import OWN
@@ -177,27 +176,6 @@ class Assembly:
         values = (space.value[b] for b in writes)
         at = min((space.positions[v][0] for v in values if v in space.positions), default=LATE)
         return at, writes, self.candidate(column).members
-
-    # ---- under an order ------------------------------------------------------------------------
-    def under(self, answer: Answer) -> tuple[Columns, Ints]:
-        """The choice under the order of an answer, and which column each of its columns is.
-
-        A conversion is there once for every moment at which it may run.
-        """
-        with uncollected():
-            places = answer_timetable(self.space, self.pool.held, self.groups(answer))
-            choice, rows, moments = self.choice, list[int](), []
-            parts = zip(choice.reads.tuples, choice.writes.tuples, strict=True)
-            for i, (reads, writes) in enumerate(parts):
-                convert = bool(choice.is_conversion[i])
-                at = places.moments(self.candidate(i), frozenset(reads), writes, convert)
-                rows += [i] * len(at)
-                moments += at
-            number = {m: n for n, m in enumerate(sorted(set(moments)))}
-            step = np.array([number[m] for m in moments], dtype=np.int64)
-            order = np.argsort(step, kind="stable")
-            of = np.array(rows, dtype=np.int64)[order]
-            return replace(choice.take(of), step=step[order]), of
 
 
 def choices(

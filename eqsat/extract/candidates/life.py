@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from eqsat.extract.choice.linear import OTHERS
 from eqsat.model.devices import PS_PER_SECOND
 from eqsat.model.selection import GoalRequest
 from eqsat.model.target import DROPPED, HELD
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 
 CALLER = -1  # who reads results
 AGAIN = -2  # who reads a second time what is made from a weight
-# goals that are about the bytes of weights
-KEEPING = frozenset({"memory", "resident", "load_peak"})
 
 
 def found_optional(pool: Pool) -> frozenset[int]:
@@ -39,7 +38,7 @@ def found_optional(pool: Pool) -> frozenset[int]:
     }
     if not made:
         return frozenset()
-    if target.originals == HELD and KEEPING & pool.asked:
+    if target.originals == HELD and not pool.asked.isdisjoint(OTHERS):
         return frozenset(made)
     if target.originals == DROPPED and "load_peak" in pool.asked:
         return frozenset(made)
@@ -60,7 +59,11 @@ def small_bytes(target: Target, goals: Sequence[GoalRequest]) -> int:
     weight.
     """
     first = goals[0]
-    if first != GoalRequest("time") or KEEPING & dict(target.budget).keys() or not target.memory:
+    if (
+        first != GoalRequest("time")
+        or not dict(target.budget).keys().isdisjoint(OTHERS)
+        or not target.memory
+    ):
         return 0
     slowest = min(m.bandwidth for m in target.memory)
     return int(target.launch_ps * slowest / PS_PER_SECOND)

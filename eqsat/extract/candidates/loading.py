@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from eqsat.extract.candidates.life import sources_of
 from eqsat.extract.candidates.pool import Pool
-from eqsat.extract.choice.kept import KeptRow
+from eqsat.extract.choice.columns import KeptRow
 from eqsat.model.target import DROPPED, HELD
 
 Term = tuple[int, tuple[int, ...]]

@@ -24,7 +24,6 @@ from eqsat.model.goal import Goal
 from eqsat.model.selection import Group
 
 FUSED, ALONE = 0.0, 1.0  # parts of the time of a move by itself: inside of a dispatch it is free
-LEAST = 1.0  # picoseconds of any other node than the input program's: fewer are better
 
 
 def packing(
@@ -138,7 +137,8 @@ class _Picks:
     def _price(self, node: int, part: float) -> float:
         """Picoseconds of arithmetic, or of so much of a move."""
         space, here = self.pool.space, self.costs.of((node,))
-        own = 0.0 if space.egraph.nodes[node].rule == -1 else LEAST
+        # picoseconds of any other node than the input program's: fewer are better
+        own = 0.0 if space.egraph.nodes[node].rule == -1 else 1.0
         if space.kinds[node] != "conversion":
             return own + here.compute_ps(node, here.iterations[node])
         moved = sum(here.class_ps[b] for b in (*space.operands[node], *space.made[node]))

@@ -17,8 +17,6 @@ from eqsat.model.deadline import tick
 if TYPE_CHECKING:
     from eqsat.extract.candidates.sources import Sources
 
-LARGEST = 2**62  # of a sum in an array of 64 bits, with some room
-
 
 def with_plan_times(sources: Sources, choice: Columns, rows: Ints) -> Columns:
     """The same columns with the times of these.
@@ -30,7 +28,8 @@ def with_plan_times(sources: Sources, choice: Columns, rows: Ints) -> Columns:
     time_ps = asked_ps(sources.costs, sources.candidates, owners, extras)
     time_ps = time_ps * sources.space.times_in(choice.last[rows])
     is_short = choice.adds.dtype != object
-    if is_short and int(time_ps.max(initial=0)) * len(sources.space.buffer) >= LARGEST:
+    # sums in arrays of 64 bits, with some room
+    if is_short and int(time_ps.max(initial=0)) * len(sources.space.buffer) >= 2**62:
         raise OverflowError("times of dispatches")
     adds, is_asked = choice.adds.copy(), choice.is_asked.copy()
     is_asked[rows] = True

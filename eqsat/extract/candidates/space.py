@@ -336,26 +336,6 @@ class Space:
                     first[r] = min(first[r], at[v][0])
         return {v: (m,) for v, m in first.items()}
 
-    @cached_property
-    def conversion_levels(self) -> dict[int, int]:
-        """Per value: sub-levels of its conversions, 3 or the input program's longest chain."""
-        depth: dict[int, int] = {}
-        for c in self.egraph.values:
-            for i in self.egraph.classes[c]:
-                n = self.egraph.nodes[i]
-                if n.rule == -1 and self.kinds[i] == "conversion":
-                    below = depth.get(self.buffer[n.children[0]], 0)
-                    b = self.buffer[c]
-                    depth[b] = max(depth.get(b, 0), min(below + 1, 32))
-        levels: dict[int, int] = {}
-        for b, d in depth.items():
-            levels[self.value[b]] = max(levels.get(self.value[b], 3), d)
-        return levels
-
-    def levels(self, value: int) -> int:
-        """How many sub-levels conversions of this value get."""
-        return self.conversion_levels.get(value, 3)
-
     def name(self, node: int) -> str:
         """`transpose %h@t1.0`: its op and what the e-graph calls its value."""
         n = self.egraph.nodes[node]

@@ -20,7 +20,6 @@ from eqsat.extract.candidates.owed import choice_facts
 from eqsat.extract.candidates.plantimes import asked_ps, with_plan_times
 from eqsat.extract.candidates.samekernel import one_of_each_kernel
 from eqsat.extract.candidates.sources import EXTRAS, Sources, group_of
-from eqsat.extract.candidates.space import MOVING
 from eqsat.extract.choice.columns import Columns
 from eqsat.extract.choice.linear import Dispatches, RelayoutBytes, Ties, Time, added, kernels
 from eqsat.extract.choice.must import presolved
@@ -30,7 +29,6 @@ from eqsat.extract.groups.inblocks import column_images, mirrored
 from eqsat.extract.ragged import Ints, Mask, Ragged, contains, counted, distinct
 from eqsat.model.deadline import tick
 
-_LAZY = (Time, RelayoutBytes, Ties, Dispatches)  # goals that no dispatch's time adds to but its own
 PART = 50_000  # candidates whose columns are all there at once
 
 
@@ -166,11 +164,6 @@ class _Tabulation:
     def _computed(self) -> Ints:
         """(candidate, value it computes) as keys."""
         return self.computes.pairs(self.classes)
-
-    @cached_property
-    def is_conversion(self) -> Mask:
-        moves = np.array([k in MOVING for k in self.space.kinds])
-        return (self.computes.counts == 0) & self.members.all(moves[self.members.index])
 
     @cached_property
     def is_possible(self) -> Mask:
@@ -370,7 +363,11 @@ class _Tabulation:
         is_known = np.ones(len(owners), dtype=bool)
         if self.costs.target.is_planned or self.pool.legality.target.devices:
             is_known = (stated != UNASKED) & ~is_wider
-            if all(type(g) in _LAZY for g in self.sources.goals.values()):
+            # goals that no dispatch's time adds to but its own
+            if all(
+                type(g) in (Time, RelayoutBytes, Ties, Dispatches)
+                for g in self.sources.goals.values()
+            ):
                 return np.where(is_known, stated, self._floor_ps(owners, extras)), is_known
             rows = np.flatnonzero(~is_known)
             stated[rows] = asked_ps(self.costs, self.candidates, owners[rows], extras.take(rows))
@@ -470,7 +467,6 @@ class _Tabulation:
             "candidate": self.candidates.numbers[owners],
             "extras": extras.take(column),
             "is_asked": is_asked[column],
-            "is_conversion": self.is_conversion[owners],
             "last": self._last[owners],
         }
 

@@ -34,7 +34,6 @@ from eqsat.extract.ragged import Ints, Mask, Ragged, starts
 BUFFERS = frozenset({"root", "written", "buffer level", "buffer claim"})
 CLAIMS = frozenset({"buffer claim", "value claim"})
 LEVELS = ("buffer level", "value level")
-UPPER = CLAIMS | {"number", "written"}  # at most so many: a row without columns says nothing
 
 
 @dataclass(frozen=True)
@@ -130,7 +129,8 @@ def _paired(keys: Sequence[Key], in_one: Mask, in_two: Mask, later: _BlockLater)
             pairs.append((i, j))
             done |= {i, j}
     for i in (i for i in touching if i not in done):
-        k, is_upper = before.get(i, -1), keys[i][0] in UPPER
+        # at most so many: a row without columns says nothing
+        k, is_upper = before.get(i, -1), keys[i][0] in (CLAIMS | {"number", "written"})
         if in_one[i] and after[i] < 0 and is_upper:
             open_.append(i)
         elif not in_one[i] and (not in_two[k] if k >= 0 else is_upper):

@@ -8,14 +8,13 @@ buffer is written and no exclusive number held twice; `rows.py` states it, `lega
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from eqsat.extract.choice.kept import KeptRow
 from eqsat.extract.choice.linear import TIE_BREAK
 from eqsat.extract.ragged import Ints, Mask, Ragged
 
@@ -24,6 +23,32 @@ MEMORY = "memory"  # the goal that depends on the order
 KEPT = ("resident", "load_peak")  # bytes of weights: kept, and at the most while they are packed
 Forced = tuple[tuple[int, tuple[int, ...]], ...]
 Barred = tuple[tuple[int, ...], int]  # columns, and how many of them at most
+
+
+@dataclass(frozen=True)
+class KeptRow:
+    """Bytes at one moment of loading: `base`, and those of every term of which a buffer is kept.
+
+    Bytes of weights that stay (`resident`), and the most there is at load, are the largest of some
+    such rows. They depend on which weights the chosen dispatches read, and on no order.
+    """
+
+    base: int
+    terms: tuple[tuple[int, tuple[int, ...]], ...]
+
+    def value(self, kept: Set[int]) -> int:
+        """Bytes if these buffers are kept."""
+        return self.base + sum(n for n, any_of in self.terms if not kept.isdisjoint(any_of))
+
+    @property
+    def most(self) -> int:
+        return self.base + sum(n for n, _ in self.terms)
+
+
+def unit_of(rows: Sequence[KeptRow]) -> int:
+    """Bytes that all sizes are multiples of."""
+    sizes = (n for r in rows for n, _ in r.terms)
+    return math.gcd(*sizes, *(r.base for r in rows)) or 1
 
 
 @dataclass(frozen=True)
@@ -82,9 +107,8 @@ class Columns:
     """Columns, each with what it adds to the goals and what it reads, keeps, writes and holds.
 
     `candidate` numbers what a column was made from, `extras` are buffers that it writes besides;
-    `is_asked`: its time is known, or else a floor of it. `step`: when it runs, if there is an
-    order. `forced`: (column, buffers it writes) of which one is chosen, and one of its buffers
-    read; then every chosen column serves a root.
+    `is_asked`: its time is known, or else a floor of it. `forced`: (column, buffers it writes) of
+    which one is chosen, and one of its buffers read; then every chosen column serves a root.
     """
 
     facts: ChoiceFacts
@@ -98,11 +122,9 @@ class Columns:
     candidate: Ints
     extras: Ragged
     is_asked: Mask
-    is_conversion: Mask
     last: Ints  # the last block that it touches
     key: Ints  # what it is called, whichever columns are left
     image: Ints  # the key of the same column one block later; -1: none
-    step: Ints | None = None
     forced: Forced | None = None
     barred: tuple[Barred, ...] = ()
 
@@ -118,13 +140,12 @@ class Columns:
             value = getattr(self, name)
             return value.take(rows) if isinstance(value, Ragged) else value[rows]
 
-        parts = {f.name: part(f.name) for f in fields(self)[1:-3]}
+        parts = {f.name: part(f.name) for f in fields(self)[1:-2]}
         at = place.tolist()
         barred = [(tuple(at[i] for i in some if at[i] >= 0), most) for some, most in self.barred]
         return replace(
             self,
             **parts,
-            step=None if self.step is None else self.step[rows],
             forced=self.forced and tuple((at[i], b) for i, b in self.forced if at[i] >= 0),
             barred=tuple(b for b in barred if len(b[0]) > b[1]),
         )

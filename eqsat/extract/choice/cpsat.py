@@ -6,20 +6,15 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from eqsat.extract.choice.lp import EXACT
 from eqsat.extract.choice.statement import Statement
 from eqsat.model.deadline import OutOfTime, seconds_left
 from eqsat.model.portfolio import LEAST_SECONDS, set_limits, set_workers
 from eqsat.model.stopping import Stop
-
-if TYPE_CHECKING:
-    pass
-
-EXACT = 2.0**53  # the solver counts in whole numbers, but tells them in floating point
-ROUNDING = 2.0**-50  # of a bound that is told so
 
 
 @dataclass(frozen=True)
@@ -71,7 +66,8 @@ def solve(
     if status == sat.INFEASIBLE:
         return Solution("infeasible")
     least = solver.best_objective_bound
-    bound = max(math.ceil(least - max(1e-6, abs(least) * ROUNDING)), 0) * unit
+    # what rounding may have lost of a bound that is told in floating point
+    bound = max(math.ceil(least - max(1e-6, abs(least) * 2.0**-50)), 0) * unit
     if status not in (sat.OPTIMAL, sat.FEASIBLE):
         return Solution("unknown", bound=bound)
     columns = variables[: len(told.choice)]

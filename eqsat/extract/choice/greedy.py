@@ -17,9 +17,6 @@ from eqsat.extract.choice.must import rounds
 from eqsat.extract.ragged import Ints, Mask
 from eqsat.model.deadline import OutOfTime, tick, whatever_it_takes
 
-WAYS = 3  # kept per buffer
-FIRST = 10**12  # picoseconds that one unit of another goal counts as
-
 
 @dataclass(frozen=True)
 class _Joined:
@@ -43,7 +40,8 @@ class _Tables:
         self.costs: list[int] = choice.coefficients("time").tolist()
         if goal in choice.facts.linear and goal != "time":  # time decides between equals
             first = choice.coefficients(goal).tolist()
-            self.costs = [FIRST * a + b for a, b in zip(first, self.costs, strict=True)]
+            # one unit of another goal counts as so many picoseconds
+            self.costs = [10**12 * a + b for a, b in zip(first, self.costs, strict=True)]
         sides = list(zip(choice.exclusive.tuples, choice.writes.tuples, strict=True))
         keys = dict.fromkeys(k for numbers, writes in sides for k in _keys(numbers, writes))
         bit = {k: 1 << i for i, k in enumerate(keys)}
@@ -93,7 +91,7 @@ class _Tables:
             ways = table.setdefault(b, [])
             ways.append(way)
             ways.sort(key=lambda w: (w.cost, w.chosen))
-            del ways[WAYS if table is self.best else 1 :]
+            del ways[3 if table is self.best else 1 :]  # kept per buffer
 
     def answers(self) -> list[tuple[int, ...]]:
         """Legal answers found, the mixed one and the one of one-op dispatches."""

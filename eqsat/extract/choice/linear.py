@@ -20,9 +20,6 @@ from eqsat.plugins import brought_by, load_plugin, plugged_in
 # dispatches cost nothing in the model, but nobody wants them without a reason
 TIE_BREAK = "ties"
 OTHERS = ("memory", "resident", "load_peak")  # goals that are no sums
-VIEWS_PER_OP = 1 << 2  # that weigh as much as one op
-OPS_PER_BYTE = 1 << 14  # 4,096 ops weigh as much as one byte moved
-MOST = 2**50  # of a goal: sums of larger numbers are too much for the solver
 
 
 class Time:
@@ -75,7 +72,8 @@ def tie(node: ENode, moved: int) -> int:
     """What a node that moves so many bytes adds to the tie-break."""
     is_op = node.op not in LEAVES and node.op not in VIEWS
     ops, views = is_op + bool(loop_order(node.attr)), node.op in VIEWS
-    return moved * OPS_PER_BYTE + ops * VIEWS_PER_OP + views
+    # one byte moved weighs as much as 4,096 ops, and an op as much as four views
+    return (moved << 14) + (ops << 2) + views
 
 
 class Ties:
@@ -139,7 +137,8 @@ def _asked(name: str, part: str, ask: Callable[[], Any]) -> int:
         found = ask()
     except Exception as error:
         raise broken(name, f"`{part}` fails: {type(error).__name__}: {error}") from error
-    if isinstance(found, bool) or not hasattr(found, "__index__") or not 0 <= found < MOST:
+    # sums of larger numbers are too much for the solver
+    if isinstance(found, bool) or not hasattr(found, "__index__") or not 0 <= found < 2**50:
         raise broken(name, f"`{part}` gives {found!r}, not a whole number from 0 to 2^50")
     return operator.index(found)
 

@@ -11,13 +11,9 @@ import numpy as np
 from eqsat.extract.choice.table import RowTable
 from eqsat.model.deadline import seconds_left, tick
 
-MARGIN = 1e-9  # of the terms that a bound is the sum of: what rounding may have lost
 DENOMINATOR = 60  # duals of 0/±1 rows are small fractions of the costs
+STEPS = 1_000, 20  # of the dual simplex, and per row and variable: it may go round for ever
 EXACT = 2.0**53  # whole numbers up to here are held in floating point
-DUAL = "use_dual_simplex: true"
-STEPS = 20  # of the dual simplex per row and variable: it may go round in a circle for ever
-LEAST_STEPS = 1_000
-LARGE = 10  # binary digits of a variable's upper bound for GLOP: of more it loses its way
 
 
 @dataclass(frozen=True)
@@ -60,8 +56,8 @@ def solve_linear(program: LinearProgram) -> Solved | None:
     model = helper.ModelBuilderHelper()
     scaled = matrix if (scale == 1.0).all() else matrix.multiply(scale).tocsr()
     model.fill_model_from_sparse_data(lower, upper, costs, low, high, scaled)
-    steps = STEPS * (len(low) + len(costs)) + LEAST_STEPS
-    solver = _solved(model, f"{DUAL} max_number_of_iterations: {steps}")
+    steps = STEPS[0] + STEPS[1] * (len(low) + len(costs))
+    solver = _solved(model, f"use_dual_simplex: true max_number_of_iterations: {steps}")
     if solver.status() == helper.SolveStatus.NOT_SOLVED and seconds_left() > 0:
         solver = _solved(model, "")
     if solver.status() == helper.SolveStatus.INFEASIBLE:
@@ -93,7 +89,8 @@ def _scales(program: LinearProgram) -> np.ndarray:
     may end without an answer.
     """
     _, digits = np.frexp(np.where(np.isinf(program.upper), 0.0, program.upper))
-    return np.exp2(np.maximum(digits - LARGE, 0))
+    # of a variable whose upper bound has more binary digits GLOP loses its way
+    return np.exp2(np.maximum(digits - 10, 0))
 
 
 def _bounded(program: LinearProgram, matrix: Any, duals: np.ndarray, values: np.ndarray) -> Solved:
@@ -125,6 +122,7 @@ def _bound(
     boxed = np.where(reduced < 0, reduced * program.upper, reduced * program.lower)
     terms = float(np.abs(fixed).sum() + np.abs(boxed).sum())
     # sums of whole numbers are exact below 2^53, others may lose a little
-    lost = 0.0 if scale > 1 and terms < EXACT else MARGIN * terms
+    # what rounding may have lost of the terms that a bound is the sum of
+    lost = 0.0 if scale > 1 and terms < EXACT else 1e-9 * terms
     least = math.fsum(fixed.tolist()) + math.fsum(boxed.tolist()) - lost
     return Solved(least / scale, np.maximum(reduced, 0.0) / scale, values)

@@ -18,7 +18,6 @@ from eqsat.extract.ragged import Ints, Mask, Ragged, counted, distinct, starts
 from eqsat.model.bitsets import WORD
 from eqsat.model.deadline import tick
 
-ROUNDS = 8  # each takes columns away, or it was the last
 Words = np.ndarray  # of uint64, a row of bits each
 
 
@@ -101,7 +100,7 @@ def presolved(choice: Columns, *, in_both: bool = True) -> Ints:
     blocks are about both.
     """
     kept = np.arange(len(choice))
-    for _ in range(ROUNDS):
+    for _ in range(8):  # each takes columns away, or it was the last
         small = choice.take(kept)
         found = _useful(small, ~needed_numbers(small).contradicts)
         if in_both and choice.facts.blocks is not None:

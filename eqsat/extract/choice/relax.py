@@ -19,8 +19,6 @@ from eqsat.extract.choice.statement import Statement
 from eqsat.extract.choice.table import RowTable
 from eqsat.extract.ragged import Ints, Ragged
 
-SUPPORT = 1e-6  # columns the relaxation chooses by less are not part of its answer
-ROUNDING = 2.0**-50  # of a bound and a reduced cost, which are told in floating point
 Bytes = Callable[[Statement], None]  # adds the rows of the goal `memory`
 
 
@@ -40,7 +38,8 @@ class Relaxation:
 
     def within(self, cap: int) -> Ints:
         """Columns that answers worth at most `cap` may hold."""
-        most = cap + ROUNDING * (abs(cap) + abs(self.least))
+        # a bound and a reduced cost are told in floating point
+        most = cap + 2.0**-50 * (abs(cap) + abs(self.least))
         return np.flatnonzero(self.least + self.reduced <= most)
 
     def plus(self, more: int) -> Relaxation:
@@ -63,15 +62,17 @@ def relaxation(
     weights: Mapping[str, int],
     caps: Mapping[str, int] | None = None,
     memory: Bytes | None = None,
+    told: Statement | None = None,
 ) -> Relaxation | None:
     """Minimise Σ weight · goal under caps; None if even the relaxation has no solution.
 
-    memory: states that goal, where it is among the weights or caps. If the deadline it is under
+    memory: states that goal, where it is among the weights or caps. told: the choice as it is,
+    which takes longer to state than to solve; it becomes the question. If the deadline it is under
     ends the LP solver, the bound is the trivial one; OutOfTime if there is no time to state it.
     """
     caps = dict(caps or {})
     asked, linear = {**weights, **caps}, choice.facts.linear
-    told = Statement(choice, is_summed=asked.keys() <= set(linear))
+    told = told or Statement(choice, is_summed=asked.keys() <= set(linear))
     for goal in asked:
         if goal in choice.facts.kept:
             told.kept(goal, caps.get(goal))
@@ -91,7 +92,8 @@ def relaxation(
     if solved is None:
         return None
     count = len(choice)
-    support = np.flatnonzero(solved.values[:count] > SUPPORT)
+    # columns the relaxation chooses by less are not part of its answer
+    support = np.flatnonzero(solved.values[:count] > 1e-6)
     return Relaxation(solved.least * unit, solved.reduced[:count] * unit, support, unit)
 
 

@@ -22,8 +22,7 @@ value v. With W(b), R(b) the columns that write and read b, N(n) those that hold
 and it is never chosen with a writer that needs somebody else to hold that number (`must.py`); so
 such a set as a whole is at most the level. (5) keeps layouts from being converted in a circle: of
 any set of buffers somebody writes the first one and reads none of them, after the cuts of
-arborescences (Edmonds 1967). Other circles are cut where they occur (`circles.py`). Under an order
-a level is that of the writers of earlier steps, one for each set of them, and (5) is left out.
+arborescences (Edmonds 1967). Other circles are cut where they occur (`legal.py`).
 """
 
 from __future__ import annotations
@@ -39,8 +38,6 @@ from eqsat.extract.choice.must import Must, must
 from eqsat.extract.choice.table import KeyedRows, at_most, sums
 from eqsat.extract.ragged import Ints, Mask, Ragged, contains, counted, distinct
 from eqsat.model.deadline import tick
-
-SETS = 20_000  # columns: of more, sets of layouts get no rows of their own
 
 
 def choice_rows(choice: Columns) -> tuple[list[KeyedRows], Ints, Ints]:
@@ -97,12 +94,10 @@ Levels = tuple[str, Ints, Ragged, Ragged]
 
 
 def _levels(choice: Columns) -> Iterator[Levels]:
-    if choice.step is not None:
-        yield _of_steps(choice, choice.step)
-        return
     yield _of_buffers(choice)
     yield _of_values(choice)
-    if choice.facts.blocks is None and len(choice) <= SETS:
+    # of more columns, sets of layouts get no rows of their own
+    if choice.facts.blocks is None and len(choice) <= 20_000:
         yield _of_sets(choice)
 
 
@@ -114,25 +109,6 @@ def _of_buffers(choice: Columns) -> Levels:
         is_read[later[later >= 0]] = True
     buffers = np.flatnonzero(is_read)
     return "buffer", buffers, choice.writers.take(buffers), choice.readers.take(buffers)
-
-
-def _of_steps(choice: Columns, step: Ints) -> Levels:
-    """The same per buffer and set of earlier writers, for the readers that see just these."""
-    owners, writers, readers = list[int](), list[Ints](), list[Ints]()
-    for b in np.flatnonzero(choice.readers.counts > 0).tolist():
-        every, read = choice.writers[b], choice.readers[b]
-        order = np.argsort(step[every], kind="stable")
-        every = every[order]
-        earlier = np.searchsorted(step[every], step[read])  # writers before each reader
-        for count in np.unique(earlier).tolist():
-            owners.append(b)
-            writers.append(every[:count])
-            readers.append(read[earlier <= count])
-    return "buffer", np.array(owners, dtype=np.int64), _stacked(writers), _stacked(readers)
-
-
-def _stacked(rows: list[Ints]) -> Ragged:
-    return Ragged.of([tuple(r.tolist()) for r in rows])
 
 
 def _of_values(choice: Columns) -> Levels:

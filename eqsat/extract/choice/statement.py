@@ -6,6 +6,7 @@ Further variables are literals (0 or 1) and amounts (bytes in units). A literal 
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
@@ -14,8 +15,7 @@ import numpy as np
 
 from eqsat.extract.blocks import TWO
 from eqsat.extract.choice.blockrows import summed_over_blocks
-from eqsat.extract.choice.columns import Columns
-from eqsat.extract.choice.kept import unit_of
+from eqsat.extract.choice.columns import Columns, unit_of
 from eqsat.extract.choice.rows import alike_rows, choice_rows, cliques_of
 from eqsat.extract.choice.table import RowList, RowTable
 from eqsat.extract.ragged import Ints, Ragged
@@ -50,6 +50,15 @@ class Statement:
         self._amount_of: dict[str, tuple[int, int]] = {}
         if not self.is_summed:
             self._more()
+
+    def of(self, choice: Columns) -> Statement:
+        """The same rows, of the same columns with other prices; nothing that is added to one of
+        both is in the other one."""
+        made = copy.copy(self)
+        made.choice, made.upper, made.rows = choice, list(self.upper), copy.deepcopy(self.rows)
+        made.amounts, made.weighed = set(self.amounts), list(self.weighed)
+        made._any, made._amount_of = dict(self._any), dict(self._amount_of)
+        return made
 
     def _more(self) -> None:
         """Rows (6) to (8)."""
@@ -114,22 +123,11 @@ class Statement:
             return int(columns[0])
         key = columns.tobytes()
         if key not in self._any:
-            self._any[key] = self.true_with(cliques_of(self.choice, columns))
+            tick()
+            self._any[key] = found = self.literal()
+            for clique in cliques_of(self.choice, columns):
+                self.rows.add(-math.inf, 0, clique, [found])
         return self._any[key]
-
-    def true_with(self, cliques: Iterable[Sequence[int]], later: int | None = None) -> int:
-        """A literal that is true with any of these, of each of which at most one is, or `later`."""
-        tick()
-        found = self.literal()
-        for clique in cliques if later is None else ([later], *cliques):
-            self.rows.add(-math.inf, 0, clique, [found])
-        return found
-
-    def both(self, one: int, clique: Sequence[int]) -> int:
-        """A literal that is true if `one` is, and one of others that exclude each other."""
-        found = self.literal()
-        self.rows.add(-math.inf, 1, [one, *clique], [found])
-        return found
 
     # ---- amounts -------------------------------------------------------------------------------
     def amount(self, name: str, most: int, unit: int) -> int:

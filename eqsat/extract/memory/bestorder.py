@@ -26,9 +26,7 @@ from eqsat.extract.memory.dispatchgraph import (
 from eqsat.model.bitsets import bits
 from eqsat.model.deadline import is_over
 
-STATES = 20_000  # sets of finished dispatches that are looked at per block
 EFFORT = 600_000  # states times dispatches: fewer states in blocks of many dispatches
-BEAM = 64  # sets kept per length where the search does not end
 
 
 @dataclass(frozen=True)
@@ -63,8 +61,8 @@ class _Downset:
         return [i for part in reversed(parts) for i in part]
 
 
-def best_order(work: DispatchGraph, states: int = STATES) -> Order:
-    """The order of least peak; `states` limits the search per block.
+def best_order(work: DispatchGraph, states: int = 20_000) -> Order:
+    """The order of least peak; `states`: sets of finished dispatches that are looked at per block.
 
     The deadline it is under ends it with the best order so far. ValueError if dispatches wait for
     each other.
@@ -194,7 +192,8 @@ def _beam(block: DispatchBlock, floor: int) -> _Downset | None:
                 known = following.get(new.done)
                 if known is None or new.peak < known.peak:
                     following[new.done] = new
-        states = heapq.nsmallest(BEAM, following.values(), key=lambda s: (s.peak, s.live, s.done))
+        # sets kept per length where the search does not end
+        states = heapq.nsmallest(64, following.values(), key=lambda s: (s.peak, s.live, s.done))
     return best
 
 

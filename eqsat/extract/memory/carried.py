@@ -10,7 +10,7 @@ layers do, are solved once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
@@ -22,10 +22,6 @@ from eqsat.extract.memory.items import MemoryItems
 from eqsat.model.bitsets import bits, mask, sum_bits
 from eqsat.model.deadline import tick
 
-HORIZON = 32  # later items that are asked for
-MOST = 64  # sets of a family; if there are more, none is asked for
-DEPTH = 3  # times an item is made from others that are made again: what is beyond costs nothing
-WORK = 20_000  # sets that are looked at for one question, before it is given up
 Family = tuple[int, ...]  # least sets of items, as bits
 FREE: Family = (0,)  # nothing needs to be carried
 Reads = tuple[int, ...]  # items
@@ -142,6 +138,18 @@ class _TooMuch(Exception):
     """More sets than there is time for."""
 
 
+class _RoomFor(dict[int, bool]):
+    """Whether there is room for a set, asked once."""
+
+    def __init__(self, ask: Callable[[int], bool]):
+        super().__init__()
+        self._ask = ask
+
+    def __missing__(self, items: int) -> bool:
+        self[items] = found = self._ask(items)
+        return found
+
+
 class _Families:
     """Least sets of items that are enough, per item and for all that is needed."""
 
@@ -149,9 +157,9 @@ class _Families:
         self.question = question
         self.most = max(room for room, _ in question.makers)
         self.free = sum_bits(touched for _, touched in question.makers)
-        self.work = WORK
+        self.work = 20_000  # sets that are looked at for one question, before it is given up
         self.known: dict[int, int] = {}
-        self.has_room: dict[int, bool] = {}
+        self.has_room = _RoomFor(self._has_room)
         self.together: dict[tuple[Family, Family], Family] = {}
         self.of = [self._least([1 << n]) for n in range(len(question.nbytes))]
         self.changes = 0  # so far
@@ -165,10 +173,7 @@ class _Families:
 
     def _has_room(self, items: int) -> bool:
         """Whether the maker with the most room leaves enough, whatever of it makers touch."""
-        known = self.has_room.get(items)
-        if known is None:
-            known = self.has_room[items] = self._nbytes(items & ~self.free) <= self.most
-        return known
+        return self._nbytes(items & ~self.free) <= self.most
 
     def _least(self, sets: Iterable[int]) -> Family:
         """Those for which there is room, and that contain no other one."""
@@ -177,7 +182,8 @@ class _Families:
         if self.work < 0:
             raise _TooMuch
         kept: list[int] = []
-        fitting = [s for s in unique if self._has_room(s)]
+        has_room = self.has_room
+        fitting = [s for s in unique if has_room[s]]
         if len(fitting) < 2:
             return tuple(fitting)
         for s in sorted(sorted(fitting), key=int.bit_count):
@@ -185,7 +191,7 @@ class _Families:
                 if k & s == k:
                     break
             else:
-                if len(kept) == MOST:
+                if len(kept) == 64:  # sets of a family; if there are more, none is asked for
                     return FREE
                 kept.append(s)
         return tuple(kept)
@@ -204,8 +210,7 @@ class _Families:
         """One set of each, together: where a set holds one of the other family, that is enough."""
         key = (one, other)
         if key not in self.together:
-            alone = [a for a in one if not _holds_any(a, other)]
-            apart = [b for b in other if not _holds_any(b, one)]
+            alone, apart = _holding_none(one, other), _holding_none(other, one)
             sets = {a | b for a in alone for b in apart}
             sets.update(set(one).difference(alone), set(other).difference(apart))
             self.together[key] = self._least(sets)
@@ -238,33 +243,45 @@ class _Families:
         return makers, later
 
     def _settle(self) -> None:
-        """The least fixpoint over the ways to make an item again: nothing is made from itself."""
-        read_by: list[list[int]] = [[] for _ in self.of]
+        """The least fixpoint over the ways to make an item again: nothing is made from itself.
+
+        Of an item only those ways are looked at again that read something whose family changed:
+        what the others give is in its family already, or more than a set of it.
+        """
+        read_by: list[list[tuple[int, Reads]]] = [[] for _ in self.of]
         for n, ways in enumerate(self.question.ways):
-            for m in {m for reads in ways for m in reads}:
-                read_by[m].append(n)
-        waiting = [bool(ways) for ways in self.question.ways]
+            for reads in ways:
+                for m in reads:
+                    read_by[m].append((n, reads))
+        waiting = [set(ways) for ways in self.question.ways]  # those that give something else now
         while any(waiting):
             tick()
-            for n, ways in enumerate(self.question.ways):
-                if not waiting[n]:
+            for n, ways in enumerate(waiting):
+                if not ways:
                     continue
-                waiting[n] = False
+                waiting[n] = set()
                 new = self._least({*self.of[n], *self._made(ways)})
                 if new != self.of[n]:
                     self.changes += 1
                     self.of[n], self.changed[n] = new, self.changes
-                    for h in read_by[n]:
-                        waiting[h] = True
+                    for h, reads in read_by[n]:
+                        waiting[h].add(reads)
 
     def _fits(self, maker: tuple[int, int], sets: Family) -> bool:
         room, touched = maker
         return any(self._nbytes(s & ~touched) <= room for s in sets)
 
 
-def _holds_any(items: int, family: Family) -> bool:
-    """Whether some set of the family is part of these items."""
-    return any(s & items == s for s in family)
+def _holding_none(sets: Family, family: Family) -> list[int]:
+    """Those of which no set of the family is part."""
+    found = list[int]()
+    for items in sets:
+        for s in family:
+            if s & items == s:
+                break
+        else:
+            found.append(items)
+    return found
 
 
 @dataclass
@@ -297,17 +314,47 @@ class Moment:
         """Ways to make the nearest items that are made later whatever is chosen."""
         made = set[int]().union(*(self.facts.made[i] for i in self.makers))
         items = [z for z in self.room.ways.following.get(self.item, ()) if z not in made]
-        return [self._later_ways(self.room.ways.makers[z]) for z in items[:HORIZON]]
+        # so many later items are asked for, and no more
+        return [self._later_ways(self.room.ways.makers[z]) for z in items[:32]]
 
     @cached_property
     def _ways(self) -> dict[int, list[Reads]]:
+        """Per item that has to come from something: ways to make it again, later."""
+        found = {n: w for n, w in self._every_way.items() if n not in self._free}
+        return {n: self._least_ways(w) for n, w in found.items()}
+
+    @cached_property
+    def _free(self) -> frozenset[int]:
+        """Items that can be made again from nothing that is asked for: no set holds them."""
+        found, left = set[int](), dict(self._every_way)
+        while more := [n for n, w in left.items() if any(found.issuperset(r) for r in w)]:
+            found.update(more)
+            for n in more:
+                del left[n]
+        return frozenset(found)
+
+    def _least_ways(self, ways: Iterable[Reads]) -> list[Reads]:
+        """What ways read that is not free; none that read all that another one does.
+
+        What is enough for more is enough for less, so the least sets are the same.
+        """
+        asked = sorted({frozenset(r) - self._free for r in ways}, key=len)
+        least = list[frozenset[int]]()
+        for reads in asked:
+            if not any(other <= reads for other in least):
+                least.append(reads)
+        return [tuple(sorted(reads)) for reads in least]
+
+    @cached_property
+    def _every_way(self) -> dict[int, list[Reads]]:
         """Per item that may be asked for: ways to make it again, later.
 
         To go further back does not exclude more, and moments would not look the same.
         """
         waiting = {n for ways in self._needed for reads in ways for n in reads}
         found: dict[int, list[Reads]] = {}
-        for _ in range(DEPTH):
+        # what is made again from what is made again is not followed further: it costs nothing
+        for _ in range(3):
             for n in waiting:
                 found[n] = self._later_ways(self.room.ways.providers.get(n, ()))
             waiting = {m for n in waiting for reads in found[n] for m in reads} - found.keys()
@@ -350,10 +397,11 @@ class Moment:
         def numbered(ways: Iterable[Reads]) -> tuple[Reads, ...]:
             return tuple(sorted(self._numbered(reads) for reads in ways))
 
+        needed = map(self._least_ways, self._needed)
         return _Question(
             tuple(self.facts.nbytes.get(n, 0) for n in self._ways),
             tuple(numbered(ways) for ways in self._ways.values()),
-            tuple(sorted({numbered(ways) for ways in self._needed})),
+            tuple(sorted({numbered(ways) for ways in needed if () not in ways})),
             tuple(self._alike),
             tuple(self._later),
         )

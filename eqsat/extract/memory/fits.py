@@ -28,8 +28,6 @@ from eqsat.extract.ragged import Ints
 from eqsat.model.bitsets import bits, sum_bits
 from eqsat.model.deadline import tick
 
-ROUNDS = 8  # each takes columns away, or it was the last
-MOST = 0.75  # of the columns: if as many fit, it says little
 ENOUGH = 0.3  # of the columns: if more are left, a further round is not worth its time
 
 
@@ -186,7 +184,7 @@ class Fits:
 
     def _settled(self, cap: int) -> Ints:
         fits, kept = self, np.arange(len(self.choice))
-        for _ in range(ROUNDS):
+        for _ in range(8):  # each takes columns away, or it was the last
             before = len(kept)
             found = fits._within(cap)
             if len(found) < before:
@@ -201,7 +199,7 @@ class Fits:
 
     def is_most(self, kept: Ints) -> bool:
         """Whether nearly all columns fit, so that it says little about bytes."""
-        return len(kept) > MOST * len(self.choice)
+        return len(kept) > 0.75 * len(self.choice)  # if as many fit, it says little
 
     def excludes(self, cap: int) -> bool:
         """Whether no answer fits into so many bytes, in any order."""

@@ -1,23 +1,18 @@
-"""Peak bytes as rows of a statement: exactly under an order, and at least in any order."""
+"""Peak bytes as rows of a statement: what they are at least, in any order."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
 
 import numpy as np
 
 from eqsat.extract.choice.columns import MEMORY
-from eqsat.extract.choice.rows import cliques_of
 from eqsat.extract.choice.statement import Statement, Terms
 from eqsat.extract.memory.items import FirstMaking, HeldItem, MemoryItems
-from eqsat.extract.ragged import Ints
 from eqsat.model.bitsets import bits, mask
 from eqsat.model.deadline import tick
 
 PAIRS = 3_000  # of items in either order: with more, none gets a literal
-TRIPLES = 20_000  # of them that are kept from running in a circle
 
 
 def _peak(told: Statement, caps: Mapping[str, int]) -> tuple[int, int, Terms]:
@@ -30,84 +25,6 @@ def _peak(told: Statement, caps: Mapping[str, int]) -> tuple[int, int, Terms]:
     return peak, unit, weights
 
 
-# ---- under an order ------------------------------------------------------------------------------
-def under_an_order(told: Statement, caps: Mapping[str, int]) -> None:
-    """peak >= fixed bytes + weights + what is live, at each step.
-
-    A temporary is live from the step that writes it to the last step that reads it. "Still read at
-    a step" is one literal per buffer and step with readers, monotone over the steps.
-    """
-    choice, (peak, unit, weights) = told.choice, _peak(told, caps)
-    assert choice.step is not None
-    live = _Live(told, choice.step)
-    nbytes = choice.facts.temporary
-    for b in np.flatnonzero((choice.writers.counts > 0) & (nbytes > 0)).tolist():
-        live.buffer(b, int(nbytes[b]))
-    for step in sorted({*live.written, *live.held}):
-        tick()
-        terms = [*live.written.get(step, {}).items(), *live.held.get(step, ())]
-        told.bound(terms + weights, choice.facts.fixed_bytes, peak, unit)
-
-
-@dataclass
-class _Live:
-    """Per step: bytes that its columns write, and of buffers that are still read."""
-
-    told: Statement
-    step: Ints
-    written: dict[int, dict[int, int]] = field(default_factory=dict)
-    held: dict[int, Terms] = field(default_factory=dict)
-
-    @cached_property
-    def every(self) -> Ints:
-        return np.unique(self.step)
-
-    def buffer(self, buffer: int, size: int) -> None:
-        choice, step = self.told.choice, self.step
-        at: dict[int, list[int]] = {}
-        for i in choice.writers[buffer].tolist():
-            at.setdefault(int(step[i]), []).append(i)
-            own = self.written.setdefault(int(step[i]), {})
-            own[i] = own.get(i, 0) + size
-        read = self._still_read(buffer)
-        first, last_write = min(at), max(at)
-        last = max(last_write, max(read, default=-1))
-        known: dict[tuple[int, int], int] = {}
-        before: list[int] = []
-        reads = sorted(read)
-        for now in self._steps(first, last):
-            tick()
-            later = next((read[s] for s in reads if s >= now), None)
-            if later is not None and before:
-                live = later
-                if now <= last_write:
-                    key = len(before), later
-                    if key not in known:
-                        known[key] = self.told.both(later, tuple(before))
-                    live = known[key]
-                self.held.setdefault(now, []).append((live, size))
-            before += at.get(now, ())
-
-    def _steps(self, first: int, last: int) -> list[int]:
-        steps = self.every
-        return steps[np.searchsorted(steps, first) : np.searchsorted(steps, last, "right")].tolist()
-
-    def _still_read(self, buffer: int) -> dict[int, int]:
-        """Per step with readers: the literal "read here or later"."""
-        readers = self.told.choice.readers[buffer]
-        found: dict[int, int] = {}
-        later: int | None = None
-        for step in np.unique(self.step[readers])[::-1].tolist():
-            tick()
-            seen = readers[self.step[readers] >= step]
-            news = set(readers[self.step[readers] == step].tolist())
-            cliques = cliques_of(self.told.choice, seen)
-            later = self.told.true_with([c for c in cliques if not news.isdisjoint(c)], later)
-            found[step] = later
-        return found
-
-
-# ---- in any order --------------------------------------------------------------------------------
 def unordered_pairs(items: MemoryItems) -> list[tuple[int, int]]:
     """Pairs of watches of which necessity tells no order, both ways; not many too many."""
     behind: list[list[int]] = [[] for _ in items.watches]
@@ -183,7 +100,8 @@ class InAnyOrder:
         for (a, b), literal in first.items():
             tick()
             for c in range(len(watches)):
-                if (b, c) in first and (a, c) in first and triples < TRIPLES:
+                # so many of them are kept from running in a circle
+                if (b, c) in first and (a, c) in first and triples < 20_000:
                     triples += 1
                     told.some([first[a, c]], [literal, first[b, c]])
 

@@ -22,8 +22,6 @@ from eqsat.model.target import Target
 from eqsat.ops.mesh.collectives import MeshMachine
 from eqsat.ops.mesh.permits import Permits
 
-LARGE = 90  # ops of a program whose equal layers take equal choices
-TIDYING_SECONDS = 10.0  # to find what holds least among the quickest
 Borders = tuple[dict[int, Spread], tuple[tuple[int, int], ...]]
 
 
@@ -51,7 +49,7 @@ class MeshPlanner:
         bandwidth = target.memory[-1].bandwidth
         self.works = Works(schedule, target, self.mesh)
         machine = MeshMachine(replace(self.mesh, shards=()), target.launch_ps, bandwidth)
-        is_large = len({m for d in schedule.dispatches for m in d.members}) > LARGE
+        is_large = len({m for d in schedule.dispatches for m in d.members}) > 90  # ops
         alike = alike_layers(schedule) if is_large else None
         self.permits = Permits(rules)
         self.spreads = Spreads(self.works, machine, self.permits, wanted, chained, alike, barred)
@@ -76,7 +74,7 @@ class MeshPlanner:
         )
         if found.status == "optimal":
             again = least_used(
-                problem, time_limit=min(_left(deadline), TIDYING_SECONDS), seed=seed,
+                problem, time_limit=min(_left(deadline), 10.0), seed=seed,
                 most_cost=found.cost, known=found.strategies,
             )  # fmt: skip
             found = replace(found, strategies=again.strategies or found.strategies)

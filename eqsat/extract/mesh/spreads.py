@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 
@@ -25,10 +26,8 @@ from eqsat.ops.mesh.runorder import run_order
 from eqsat.ops.mesh.strategies import Strategy, strategies
 
 # of a place between op and holder, or holder and reader: what may become of the value there
-KEPT, UNSENT, SENT = "kept", "unsent", "sent"
+Sending = Literal["kept", "unsent", "sent"]
 UNIT_PS = 1_000  # of costs: what is shorter decides nothing
-# movements that leave no more than they take: converted behind them, less is sent
-_CARRIED = ("reshape", "transpose", "result", "slice")
 
 
 @dataclass(frozen=True, eq=False)
@@ -338,20 +337,22 @@ class Spreads:
         """What is converted lies beside what its op made, in the step that makes it; inside of a
         dispatch it has to be in memory besides, as long as it is read.
 
-        What only a movement reads is converted behind that, not before.
+        What only a movement reads that leaves no more than it takes is converted behind that, as
+        then less is sent.
         """
         life = self.lives[m]
         made = [s.made for s in self.strategies[m]]
         only = self.readers[m] if m not in self.program.results else []
-        is_kept = len(only) == 1 and self.program.nodes[only[0]].op in _CARRIED
-        mode = KEPT if is_kept else self._mode(m, -1)
+        moving = ("reshape", "transpose", "result", "slice")
+        is_kept = len(only) == 1 and self.program.nodes[only[0]].op in moving
+        mode: Sending = "kept" if is_kept else self._mode(m, -1)
         table = self._table(m, made, self.held[m], mode, in_memory=life.is_buffer)
         lower = self.made_at[m] if life.is_buffer else life.lower
         upper = lower + 1 if life.is_buffer else life.upper
         choice.add_edge(self.place["op", m], self.place["held", m], table, lower, upper)
 
-    def _mode(self, v: int, reader: int) -> str:
-        return UNSENT if (v, reader) in self.barred else SENT
+    def _mode(self, v: int, reader: int) -> Sending:
+        return "unsent" if (v, reader) in self.barred else "sent"
 
     def _before(self, choice: SpreadChoice, v: int, m: int) -> None:
         """What has one reader is converted behind its op."""
@@ -359,7 +360,7 @@ class Spreads:
         reads = [s.reads[at] for s in self.strategies[m]]
         is_kept = v in self.strategies and len(self.readers[v]) == 1
         is_kept &= v not in self.program.results
-        mode = KEPT if is_kept else self._mode(v, m)
+        mode: Sending = "kept" if is_kept else self._mode(v, m)
         table = self._table(v, self.held[v], reads, mode, in_memory=False)
         step = self.made_at[m]
         choice.add_edge(self.place["held", v], self.place["op", m], table, step, step + 1)
@@ -369,7 +370,7 @@ class Spreads:
         v: int,
         origins: Sequence[Spread],
         results: Sequence[Spread],
-        mode: str,
+        mode: Sending,
         *,
         in_memory: bool,
     ) -> PairTable:
@@ -394,8 +395,10 @@ class Spreads:
     def _tables(self) -> dict[object, PairTable]:
         return {}
 
-    def _pair(self, v: int, a: Spread, b: Spread, mode: str, in_memory: bool) -> tuple[int, int]:
-        if mode == KEPT and a != b:
+    def _pair(
+        self, v: int, a: Spread, b: Spread, mode: Sending, in_memory: bool
+    ) -> tuple[int, int]:
+        if mode == "kept" and a != b:
             return FORBIDDEN, 0
         steps = self.conversion(v, a, b)
         if steps is None:
@@ -403,7 +406,7 @@ class Spreads:
         cost = round(sum(s.time_ps for s in steps) / UNIT_PS)
         if all(s.kind == SLICE for s in steps):
             return cost, 0  # read where it lies
-        if mode == UNSENT:
+        if mode == "unsent":
             return FORBIDDEN, 0
         return cost, self.bytes(v, a if in_memory else b)
 

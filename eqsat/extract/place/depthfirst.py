@@ -29,10 +29,6 @@ import numpy as np
 
 from eqsat.extract.machinecode import is_kept, machine_code
 
-FAILED_BITS = 20  # log2 of the table of failed states
-FITS, NOTHING_FITS, STOPPED = 1, 0, -1  # how a search ends
-NODES, LIMIT, STOP = 0, 1, 2  # entries of `counters`
-
 
 class Rectangles(NamedTuple):
     """What does not change: per buffer its range of cliques and size, a random odd number each."""
@@ -44,7 +40,10 @@ class Rectangles(NamedTuple):
 
 
 class DepthFirstState(NamedTuple):
-    """What the search writes; `floor` is the top of what is placed, per clique."""
+    """What the search writes; `floor` is the top of what is placed, per clique.
+
+    counters: nodes searched, how many there may be, and whether to stop.
+    """
 
     rank: np.ndarray
     floor: np.ndarray
@@ -179,7 +178,7 @@ def _next(items, lowest, waiting, instance, rank):
 def _search(  # noqa: C901 - numba does not infer functions that call each other
     items, lowest, current, place, capacity, largest_first, instance, state
 ):
-    """FITS with `state.offset` written, NOTHING_FITS, or STOPPED; see the module.
+    """1: it fits, and `state.offset` is written; 0: nothing fits; -1: stopped; see the module.
 
     `current` and `place` are offset and rank of the last item placed.
     """
@@ -251,16 +250,16 @@ class Searcher:
         self.instance = Rectangles(starts, ends, units, odd)
         self.items = np.argsort(self.instance.first, kind="stable").astype(np.int64)
         self.counters = np.zeros(3, np.int64)
-        self.failed = np.zeros(1 << FAILED_BITS, np.uint64)
+        self.failed = np.zeros(1 << 20, np.uint64)
 
     def stop(self) -> None:
         """Ends a search of another thread, and all later ones."""
-        self.counters[STOP] = 1
+        self.counters[2] = 1
 
     def search(
         self, priority: Sequence[float], capacity: int, nodes: int, largest_first: bool
-    ) -> tuple[int, list[int]]:
-        """(FITS, offsets), (NOTHING_FITS, []), or (STOPPED, []) after this many nodes.
+    ) -> list[int] | None:
+        """Offsets, none if nothing fits; None: not known after this many nodes.
 
         priority: per buffer; of buffers at one offset the higher one is tried first.
         """
@@ -268,14 +267,14 @@ class Searcher:
         rank = np.empty(n, np.int64)
         rank[np.argsort(-np.asarray(priority), kind="stable")] = np.arange(n)
         floor = np.zeros(int(self.instance.last.max()), np.int64)
-        self.counters[NODES], self.counters[LIMIT] = 0, nodes
+        self.counters[:2] = 0, nodes
         self.failed[:] = 0
         state = DepthFirstState(rank, floor, np.zeros(n, np.int64), self.failed, self.counters)
         found = _started(
             self.items, np.zeros(n, np.int64), np.int64(0), np.int64(-1), np.int64(capacity),
             largest_first, self.instance, state,
         )  # fmt: skip
-        return int(found), state.offset.tolist() if found == FITS else []
+        return None if found < 0 else state.offset.tolist() if found else []
 
 
 def is_compiled() -> bool:

@@ -10,12 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from eqsat.model.deadline import tick
-
-MOST_KEPT = 2_000  # buffers whose neighbours are all kept; beyond, they are found again each time
-ROUNDS = 24  # of moving the highest buffers to the front
 
 
 @dataclass(frozen=True)
@@ -145,7 +142,7 @@ def placements(problem: PlacementProblem) -> Iterator[list[int]]:
         tried.append((problem.height(offsets), order, offsets))
         yield offsets
     _, order, offsets = min(tried, key=lambda t: t[0])
-    for _ in range(ROUNDS):
+    for _ in range(24):
         order = _highest_first(problem, order, offsets)
         offsets = first_fit(problem, order, overlapping)
         yield offsets
@@ -202,15 +199,15 @@ def first_fit(
 
 
 def _neighbours(problem: PlacementProblem) -> Callable[[int], Sequence[int]]:
-    """The buffers that share a clique with a buffer."""
+    """The buffers that share a clique with a buffer; those of 2,000 of them are remembered."""
     import numpy as np
 
     first, last = np.array(problem.first), np.array(problem.last)
 
+    @lru_cache(2_000)
     def overlapping(i: int) -> Sequence[int]:
         mask = (first < problem.last[i]) & (last > problem.first[i])
         mask[i] = False
         return np.nonzero(mask)[0].tolist()
 
-    count = len(problem.members)
-    return overlapping if count > MOST_KEPT else [overlapping(i) for i in range(count)].__getitem__
+    return overlapping

@@ -26,13 +26,6 @@ from eqsat.model.stopping import INTERRUPTED, OUT_OF_MEMORY, Stop
 if TYPE_CHECKING:
     from eqsat.extract.place.depthfirst import Searcher
 
-SHAKEN, MOST_TURNS = 2_500, 60  # buffers of all turns of first fit in noisy orders; such turns
-DEEPEST = 4_000  # buffers: the depth-first search recurses once per buffer
-FIRST_NODES, GROWTH = 2_500, 1.5  # of one depth-first search; more in every round
-BETWEEN = 3  # every so many rounds, heights between the bound and the best are tried too
-COMPILING_SECONDS = 15.0  # what numba takes for the depth-first search, on a busy machine
-NOISE = 1.0  # priorities are varied by e^N(0, r * NOISE) with r uniform in 0..1
-
 
 @dataclass
 class _Arena:
@@ -108,7 +101,7 @@ class _PlacementSearch:
     def shaken(self) -> None:
         """First fit in orders near the static ones: what these miss, one of those mostly finds."""
         for group in self.open():
-            turns = min(SHAKEN // len(group.problem.members), MOST_TURNS)
+            turns = min(2_500 // len(group.problem.members), 60)  # as long for any size
             noisy = (p for t in range(turns) for p in self.noisy(group.problem, t))
             for offsets in in_priority_order(group.problem, noisy):
                 group.take(offsets)
@@ -116,19 +109,23 @@ class _PlacementSearch:
                     break
 
     def thorough(self) -> None:
-        """Rounds of growing limits until every group is proven, low enough, or time is over."""
+        """Rounds of growing limits until every group is proven, low enough, or time is over.
+
+        The depth-first search recurses once per buffer: not of too many.
+        """
         turn = 0
-        while groups := [g for g in self.open() if len(g.problem.members) <= DEEPEST]:
+        while groups := [g for g in self.open() if len(g.problem.members) <= 4_000]:
             for group in groups:
                 self.round(group, turn)
                 tick()
             turn += 1
 
     def round(self, group: _Arena, turn: int) -> None:
-        """The height that is wanted, then by bisection lower ones than the best."""
-        nodes = int(FIRST_NODES * GROWTH**turn)
+        """The height that is wanted, then, in every third round, by bisection lower ones than the
+        best."""
+        nodes = int(2_500 * 1.5**turn)
         self.attempt(group, self.target(group), turn, nodes)
-        if self.capacity is not None or turn % BETWEEN:
+        if self.capacity is not None or turn % 3:
             return
         low = self.target(group) + 1
         while low < group.height:
@@ -139,18 +136,16 @@ class _PlacementSearch:
 
     def attempt(self, group: _Arena, height: int, turn: int, nodes: int) -> bool:
         """Is there a placement of this height? Depth-first by many priorities; True if found."""
-        from eqsat.extract.place.depthfirst import FITS, STOPPED
-
         searcher = self.searcher(group)
         for priority in self.varied(group.problem, turn):
             for largest_first in (False, True):
                 tick()
                 with self.ends(searcher.stop):
-                    found, offsets = searcher.search(priority, height, nodes, largest_first)
-                if found == FITS:
+                    offsets = searcher.search(priority, height, nodes, largest_first)
+                if offsets:
                     group.take(offsets)
                     return True
-                if found != STOPPED:
+                if offsets is not None:
                     group.bound = max(group.bound, height + 1)
                     return False
         return False
@@ -176,17 +171,17 @@ class _PlacementSearch:
 
         random = np.random.default_rng((self.seed, turn))
         for priority in priorities(problem).values():
-            noise = random.normal(0, NOISE * random.random(), len(priority))
+            noise = random.normal(0, random.random(), len(priority))
             yield (np.array(priority) * np.exp(noise)).tolist()
 
     def may_compile(self) -> bool:
         """Whether there is time for the machine code of the depth-first search, if it is not made.
 
-        Nothing can stop its compiler.
+        Nothing can stop its compiler, which takes 15 seconds on a busy machine.
         """
         from eqsat.extract.place.depthfirst import is_compiled
 
-        return is_compiled() or seconds_left() > COMPILING_SECONDS
+        return is_compiled() or seconds_left() > 15.0
 
     @contextmanager
     def ends(self, call: Callable[[], None]) -> Iterator[None]:

@@ -14,7 +14,6 @@ import numpy as np
 
 from eqsat.extract.machinecode import machine_code
 
-LEAST_GAIN = 1e-3  # costs are whole numbers; sums of penalties are not
 MOST_SEEDS, MOST_NODES = 6, 64  # of a region
 
 
@@ -134,7 +133,7 @@ def descend(choice, use, penalty, limit, costs, graph, pieces, queue, waiting, n
         now = out[choice[i]]
         _penalised(i, choice, use, limit, penalty, pieces, k, out)
         best = lowest(out, 0, k)
-        if out[best] >= now - LEAST_GAIN:
+        if out[best] >= now - 1e-3:  # costs are whole numbers; sums of penalties are not
             continue
         _change_node(i, best, choice, use, pieces)
         for a in range(start[i], start[i + 1]):

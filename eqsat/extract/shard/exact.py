@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from eqsat.extract.sat import FEASIBLE, INFEASIBLE, OPTIMAL, CpModel, CpSolver
 from eqsat.extract.shard.presolve import ChoiceGraph, Network
 from eqsat.model.portfolio import set_limits
 from eqsat.model.sharding import FORBIDDEN
 from eqsat.model.stopping import Stop
-
-LARGEST_SUM = 2**52  # of objective and usages, so that the solver's integers are exact
 
 
 @dataclass(frozen=True)
@@ -28,9 +27,7 @@ class ExactModel:
     """Variables and constraints; `cost` and `peak` are what may be minimised."""
 
     def __init__(self, small: ChoiceGraph, net: Network):
-        from ortools.sat.python import cp_model
-
-        self.model, self.cp = cp_model.CpModel(), cp_model
+        self.model = CpModel()
         self.chosen = [[self.model.new_bool_var("") for _ in c] for c in small.costs]
         self.terms: list[tuple[Any, int]] = []
         self.constant = 0
@@ -43,7 +40,7 @@ class ExactModel:
         self._add_usages(net)
         sizes = abs(self.constant) + sum(abs(c) for _, c in self.terms)
         most_used = int(net.pieces[4].sum()) + int(net.base.max(initial=0))
-        self.is_exact = max(sizes, most_used) < LARGEST_SUM
+        self.is_exact = max(sizes, most_used) < 2**52  # so are the solver's integers
 
     @property
     def cost(self) -> Any:
@@ -102,21 +99,20 @@ class ExactModel:
     ) -> ExactResult:
         """Search until it is proven, or for so long."""
         self.model.minimize(objective)
-        self.model.clear_hints()
         for own, known in zip(self.chosen, [] if hint is None else hint.tolist(), strict=False):
             for s, x in enumerate(own):
                 self.model.add_hint(x, s == known)
-        solver = self.cp.CpSolver()
+        solver = CpSolver()
         set_limits(solver.parameters, seconds, seed)
         solver.parameters.num_workers = 1  # the relaxation is exact, or nearly: one worker proves
         solver.parameters.cp_model_probing_level = 0
         with stop.calls(solver.stop_search):
             status = solver.solve(self.model)
-        if status == self.cp.INFEASIBLE:
+        if status == INFEASIBLE:
             return ExactResult("infeasible")
-        if status not in (self.cp.OPTIMAL, self.cp.FEASIBLE):
+        if status not in (OPTIMAL, FEASIBLE):
             return ExactResult("unknown")
-        word = "optimal" if status == self.cp.OPTIMAL else "feasible"
+        word = "optimal" if status == OPTIMAL else "feasible"
         values = [[solver.boolean_value(x) for x in own].index(True) for own in self.chosen]
         bound = int(np.ceil(solver.best_objective_bound - 1e-6))
         return ExactResult(word, np.array(values, np.int64), bound)

@@ -19,10 +19,7 @@ from eqsat.extract.machinecode import machine_code
 from eqsat.extract.shard.descent import add, copy, lowest
 from eqsat.extract.shard.presolve import Network
 
-FIRST_SWEEPS, SWEEPS = 30, 4  # before prices change; between two changes
-FIRST_PRICES = 0.05  # of the bound: what the whole limit costs in the beginning
-LOWEST_PRICE = 1e-5  # of the highest: a price of zero could not grow
-INERTIA = 0.7  # of the old direction
+SWEEPS = 4  # between two changes of prices
 PRICE_BITS = 40  # of the fractions of prices in the proof of the bound
 COST_BITS = 60  # of integers in it, sums included
 
@@ -228,9 +225,10 @@ class Ascent:
         self.beliefs = np.zeros(len(self.costs))
         self.choice = np.zeros(len(net.offsets) - 1, np.int64)
         self.direction: np.ndarray | None = None
-        bound = self._sweeps(FIRST_SWEEPS, decode=False)
+        bound = self._sweeps(30, decode=False)
         steps = len(net.base)
-        price = FIRST_PRICES * max(abs(bound), 1.0) / max(net.limit, 1) / max(steps, 1)
+        # the whole limit costs a twentieth of the bound in the beginning
+        price = 0.05 * max(abs(bound), 1.0) / max(net.limit, 1) / max(steps, 1)
         self.prices = np.full(steps, price)
         self.best = (bound, np.zeros(steps), self.messages.copy())
 
@@ -268,9 +266,10 @@ class Ascent:
             return
         slope = use / max(limit, 1) - 1
         old = slope if self.direction is None else self.direction
-        self.direction = INERTIA * old + (1 - INERTIA) * slope
+        self.direction = 0.7 * old + 0.3 * slope  # with inertia: slopes swing
         self.prices *= np.exp(rate * np.clip(self.direction, -0.5, 1.0))
-        np.maximum(self.prices, LOWEST_PRICE * self.prices.max(), out=self.prices)
+        least = 1e-5 * self.prices.max()  # a price of zero could not grow
+        np.maximum(self.prices, least, out=self.prices)
 
 
 def proven(net: Network, prices: np.ndarray, messages: np.ndarray) -> int:

@@ -26,21 +26,30 @@ from eqsat.model.stopping import INTERRUPTED, OUT_OF_MEMORY, Stop
 if TYPE_CHECKING:
     from eqsat.extract.shard.prices import Ascent
 
-SMALL = 6_000  # pairs of strategies and entries of usage rows: CP-SAT is asked first
-EXACT_SHARE = 0.3  # of the time that is left, for CP-SAT on small networks
-BOUND_SHARE = 0.25  # of the time that is left, for the bound
-FIT_SHARE = 0.25  # of what is left then, for choices by prices; the rest is for regions
-BOUND_RATES, FIT_RATES = (1.0, 0.01), (0.2, 0.02)
-TIGHTER = (1.0, 0.98, 0.96)  # limits for prices, in turn: what is decoded mostly exceeds them
-FIRST_ANSWERS, MOST_ANSWERS = 3, 10_000  # before the bound; and after it
-TURNS = 20  # changes of prices between two answers
-PENALTY, LEAST_PENALTY = 1.5, 1e-3  # of a price; of the highest price
-HARDER, MOST_REPAIRS = 3.0, 14  # penalties grow by this where too much is used; so many times
-HARD = 1e6  # of the highest penalty, once an answer fits
-FEW_TRIALS, MANY_TRIALS = 5, 100  # regions between two looks at the clock
-TRIAL_WORK = 2 * 10**6  # of these, in entries of arrays
-MOST_CLIMBS, MOST_REGIONS = 10**6, 10**6  # changes of prices for the bound; calls for regions
-LAST_SECONDS, LAST_SHARE = 0.3, 0.02  # kept for the checks at the end
+
+@dataclass(frozen=True)
+class ShardEffort:
+    """What each step of a search may take; shares are of the time that is left when it begins."""
+
+    small: int = 6_000  # pairs of strategies and entries of usage rows: CP-SAT is asked first
+    exact: float = 0.3  # share, for CP-SAT on small networks
+    bound: float = 0.25  # share, for the bound
+    fitting: float = 0.25  # share then, for choices by prices; the rest is for regions
+    bound_rates: tuple[float, float] = (1.0, 0.01)  # of changes of prices, at first and at last
+    fit_rates: tuple[float, float] = (0.2, 0.02)
+    tighter: tuple[float, ...] = (1.0, 0.98, 0.96)  # limits in turn: decoded choices exceed them
+    first_answers: int = 3  # before the bound
+    answers: int = 10_000  # behind it, at most
+    turns: int = 20  # changes of prices between two answers
+    repairs: int = 14  # descents for one answer, at most
+    harder: float = 3.0  # by this penalties grow between two of them, where too much is used
+    climbs: int = 10**6  # changes of prices for the bound, at most
+    regions: int = 10**6  # calls for regions, at most
+    trial_work: int = 2 * 10**6  # entries of arrays between two looks at the clock
+    checks: tuple[float, float] = (0.3, 0.02)  # seconds and share of all, for the end
+
+
+EFFORT = ShardEffort()
 
 
 @dataclass
@@ -96,7 +105,8 @@ def solve_sharding(
     (our bug) if the checker objects.
     """
     start = time.monotonic()
-    kept = LAST_SECONDS + LAST_SHARE * time_limit if time_limit > 2 * LAST_SECONDS else 0.0
+    seconds, share = EFFORT.checks
+    kept = seconds + share * time_limit if time_limit > 2 * seconds else 0.0
     search = _ShardSearch(problem, seed, stop or Stop())
     search.offer(known)
     ended = "work"
@@ -151,8 +161,8 @@ def _run(search: _ShardSearch, exact: bool) -> None:
         return
     search.offer(small.lifted(_leanest(net)))
     search.pause()
-    if (exact or _size(net) <= SMALL) and _exactly(
-        search, small, net, 1.0 if exact else EXACT_SHARE
+    if (exact or _size(net) <= EFFORT.small) and _exactly(
+        search, small, net, 1.0 if exact else EFFORT.exact
     ):
         return
     small, net = _pruned(search, small, net)
@@ -204,12 +214,12 @@ def _by_prices(search: _ShardSearch, small: ChoiceGraph, net: Network) -> None:
     from eqsat.extract.shard.prices import Ascent, proven
 
     ascent = Ascent(net)
-    _fitted(search, small, net, ascent, [FIT_RATES[0]] * FIRST_ANSWERS)
-    for rate in _rates(BOUND_RATES, BOUND_SHARE, MOST_CLIMBS):
+    _fitted(search, small, net, ascent, [EFFORT.fit_rates[0]] * EFFORT.first_answers)
+    for rate in _rates(EFFORT.bound_rates, EFFORT.bound, EFFORT.climbs):
         ascent.raise_bound(rate)
     search.raise_bound(proven(net, *ascent.best[1:]))
     search.pause()
-    _fitted(search, small, net, ascent, _rates(FIT_RATES, FIT_SHARE, MOST_ANSWERS))
+    _fitted(search, small, net, ascent, _rates(EFFORT.fit_rates, EFFORT.fitting, EFFORT.answers))
     _regions(search, small, net, ascent)
 
 
@@ -228,8 +238,8 @@ def _fitted(
 ) -> None:
     """Answers from choices that prices lead to, put right by descent."""
     for turn, rate in enumerate(rates):
-        limit = net.limit * TIGHTER[turn % len(TIGHTER)]
-        for _ in range(TURNS):
+        limit = net.limit * EFFORT.tighter[turn % len(EFFORT.tighter)]
+        for _ in range(EFFORT.turns):
             ascent.fit(rate, limit)
             search.pause()
         repaired = _repaired(search, net, ascent, ascent.choice.copy(), turn)
@@ -238,7 +248,8 @@ def _fitted(
 
 
 def _penalty(prices: np.ndarray) -> np.ndarray:
-    return PENALTY * prices + LEAST_PENALTY * prices.max(initial=0.0)
+    """More than the prices, which balance the limit; and something where a price is zero."""
+    return 1.5 * prices + 1e-3 * prices.max(initial=0.0)
 
 
 def _repaired(
@@ -250,7 +261,7 @@ def _repaired(
     random = np.random.default_rng((search.seed, turn))
     use, penalty = net.used(choice), _penalty(ascent.prices)
     waiting, nowhere = np.zeros(len(choice), np.int8), np.full(len(choice), -1)
-    for _ in range(MOST_REPAIRS):
+    for _ in range(EFFORT.repairs):
         queue = random.permutation(len(choice))
         waiting[queue] = 1
         descend(
@@ -260,7 +271,7 @@ def _repaired(
         search.pause()
         if use.max(initial=0) <= net.limit:
             return choice
-        penalty = np.where(use > net.limit, HARDER * penalty, penalty)
+        penalty = np.where(use > net.limit, EFFORT.harder * penalty, penalty)
     return None
 
 
@@ -272,11 +283,12 @@ def _regions(search: _ShardSearch, small: ChoiceGraph, net: Network, ascent: Asc
     if choice is None:
         return
     use = net.used(choice)
-    penalty = np.full(len(use), HARD * max(_penalty(ascent.prices).max(initial=0.0), 1.0))
+    hard = 1e6 * max(_penalty(ascent.prices).max(initial=0.0), 1.0)  # the answer fits and stays so
+    penalty = np.full(len(use), hard)
     cost = float(search.cost or 0)
     size = len(use) + len(net.pieces[1]) + len(net.graph[3]) // 2 + len(choice)
-    trials = min(max(TRIAL_WORK // size, FEW_TRIALS), MANY_TRIALS)
-    for turn in range(MOST_REGIONS):
+    trials = min(max(EFFORT.trial_work // size, 5), 100)
+    for turn in range(EFFORT.regions):
         search.pause()
         found = search_regions(
             choice, cost, use, ascent.prices, penalty, net.limit, ascent.costs, ascent.floats,
