@@ -274,12 +274,12 @@ class _Narrowing:
             self._set(self.choice.take(relaxed.within(self.cap)))
 
     def _drop(self, relaxed: Relaxation) -> None:
-        """Without what is worth more than the cap, and what now is dominated by a known time.
+        """Without what is worth more than the cap, if that is many: fewer columns are stated anew.
 
-        Only if that is many, as fewer columns are stated anew.
+        What known times dominate stays: of equal blocks other columns may have known times in each,
+        so that each drops what the other one keeps.
         """
         choice = self.choice if self.cap is None else self.choice.take(relaxed.within(self.cap))
-        choice = undominated_columns(self.assembly.sources, choice)
         if len(choice) < STATED_AGAIN * len(self.choice):
             self._set(choice)
 
