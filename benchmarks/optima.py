@@ -71,8 +71,10 @@ def cells() -> tuple[Cell, ...]:
     nets += [(p, t, "time") for p in ("unet", "minilm") for t in ("reference", "iree-like")]
     nets += [(p, t, JOINT) for p in ("encoder-6", "minilm") for t in ("avx512", "tpu-v5e")]
     nets += [("encoder-24", t, JOINT) for t in ("avx512-xla", "reference")]
-    whole = ("resnet50", "bert", "gpt2.py:gpt2", "gpt2.py:gpt2_decode", "llama-4")
-    return (*SMALL, *layers, *blocks, *others, *nets, *((p, "avx512-xla", JOINT) for p in whole))
+    models = ("resnet50", "bert", "gpt2.py:gpt2", "gpt2.py:gpt2_decode", "llama-4")
+    kernels = [(p, "avx512", JOINT) for p in ("encoder-24", "resnet50", "unet", "bert")]
+    whole = [(p, "avx512-xla", JOINT) for p in models]
+    return (*SMALL, *layers, *blocks, *others, *nets, *whole, *kernels)
 
 
 # ---- searching -----------------------------------------------------------------------------------
