@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -96,17 +95,6 @@ def test_large_buckets_keep_what_small_ones_do(case: tuple[int, str], monkeypatc
     assert again.kept.tolist() == found.kept.tolist()
     pairs = [dict(zip(p.dropped.tolist(), p.by.tolist(), strict=True)) for p in (found, again)]
     assert pairs[0] == pairs[1]
-
-
-def test_a_floor_is_dominated_by_a_known_time_and_dominates_none():
-    some = sources(-1, "reference")
-    table = with_times(some)
-    is_asked = np.arange(len(table)) % 2 == 0
-    halves = replace(table, is_asked=is_asked)
-    columns, found = listed(some, table), undominated(halves, some.candidates)
-    assert is_asked[found.by].all() and not is_asked[found.dropped].all()
-    pairs = zip(found.by.tolist(), found.dropped.tolist(), strict=True)
-    assert all(is_no_worse(columns[i], columns[k]) for i, k in pairs)
 
 
 def kinds(columns: Sequence[Variant]) -> set[tuple[object, ...]]:

@@ -34,8 +34,6 @@ def undominated(table: Columns, candidates: CandidateTable) -> Pruned:
     In the order in which a bucket's columns are looked at an earlier one is as fast, and of equals
     the one of fewest needs, reads and ops is kept. Small buckets go on at once: the first column
     that is left of each is kept, and what it dominates is dropped. Of a large one many go at once.
-    A column with a floor of its time dominates none: it may take longer. It is dominated by one
-    that takes no longer than the floor.
     """
     bucket = numbered_sets(table.writes)
     of = table.candidate
@@ -48,8 +46,7 @@ def undominated(table: Columns, candidates: CandidateTable) -> Pruned:
         tick()
         left = order[rows[0] : rows[1]]
         needs = [p.take(left) for p in (table.reads, table.resident, table.exclusive)]
-        costs, leads = table.adds[left][:, OTHERS:], table.is_asked[left]
-        looked = Looked(bucket[left], bits_of(needs, bucket[left]), costs, leads)
+        looked = Looked(bucket[left], bits_of(needs, bucket[left]), table.adds[left][:, OTHERS:])
         for first, gone, leader in looked.at():
             kept.append(left[first])
             dropped.append(left[gone])
@@ -104,7 +101,6 @@ class Looked:
     bucket: Ints
     needs: Ints  # [options, words]
     costs: Ints  # [options, goals]
-    leads: Mask  # per option: whether it may dominate others
 
     def at(self) -> Iterator[tuple[Ints, Ints, Ints]]:
         _, counts = counted(self.bucket)
@@ -125,7 +121,6 @@ class Looked:
             is_first[first] = True
             worse = ~((self.needs[leader] & ~self.needs[left]).any(axis=1))
             worse &= (self.costs[leader] <= self.costs[left]).all(axis=1) & ~is_first
-            worse &= self.leads[leader]
             yield left[first], left[worse], leader[worse]
             left = left[~worse & ~is_first]
 
@@ -150,7 +145,7 @@ class Looked:
 
     def _no_worse(self, ones: Ints, others: Ints) -> Mask:
         """[ones, others]: whether one needs and costs no more than another."""
-        found = np.repeat(self.leads[ones][:, None], len(others), axis=1)
+        found = np.ones((len(ones), len(others)), dtype=bool)
         if not len(others):
             return found
         for word in self.needs.T:

@@ -165,8 +165,7 @@ class MergePrune:
         by_cost = (merges.ties, *merges.costs.T)
         order = np.lexsort((merges.ops, needs, *by_cost, bucket))
         sides = [r.take(order) for r in (merges.reads, merges.held, hidden)]
-        leads = np.ones(len(order), dtype=bool)
-        looked = Looked(bucket[order], bits_of(sides, bucket[order]), merges.costs[order], leads)
+        looked = Looked(bucket[order], bits_of(sides, bucket[order]), merges.costs[order])
         for _, gone, leader in looked.at():
             yield order[gone], order[leader]
 
