@@ -29,6 +29,11 @@ class Bound:
     base: int
     extent: int
 
+    @cached_property
+    def depends_on(self) -> frozenset[int]:
+        """The loops of which it is."""
+        return frozenset([i for i, s in enumerate(self.strides) if s])
+
 
 @dataclass(frozen=True)
 class Lookup:
@@ -65,6 +70,12 @@ class Access:
     def indices(self) -> tuple[Access, ...]:
         """What its lookups read."""
         return tuple([x for k in self.lookups for x in k.arguments])
+
+    @cached_property
+    def depends_on(self) -> frozenset[int]:
+        """The loops that it depends on, by its lookups and bounds too."""
+        found = frozenset([i for i, s in enumerate(self.strides) if s])
+        return found.union(*[x.depends_on for x in (*self.bounds, *self.indices)])
 
     def buffers(self) -> Iterator[int]:
         """Its own buffer, then those of its lookups and theirs."""

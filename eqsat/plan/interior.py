@@ -6,7 +6,7 @@ the first whole vector behind one border to the last in front of the other.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, NamedTuple
@@ -33,16 +33,23 @@ class Interior(NamedTuple):
     high: int
 
 
-def interior(
-    nest: Nest, passes: Dependences, groups: Sequence[Sweep], part: Part
-) -> Interior | None:
-    """The interior of a part whose lanes are rows; None if there is little or nothing to test."""
-    if part.vector < 0 or part.square >= 0:
+def held_within_rows(
+    nest: Nest, passes: Dependences, groups: Sequence[Sweep], outer: Collection[int]
+) -> dict[Bound, Bound]:
+    """Bounds that the rows of these passes test and that hold at most points, with the bounds of
+    rows at all of whose points they do. outer: loops of the rows."""
+    inner = frozenset[int]().union(*(g.inner | g.reduced for g in groups))
+    held = {b: _over(b, inner, nest) for b in _tested(nest, passes, groups, {*outer, *inner})}
+    return {b: r for b, r in held.items() if share_held(r, nest) >= LEAST_SHARE}
+
+
+def interior(nest: Nest, held: Mapping[Bound, Bound], part: Part) -> Interior | None:
+    """The interior of a part whose lanes are rows; None if there is little or nothing to test.
+
+    held: see `held_within_rows`.
+    """
+    if part.vector < 0 or part.square >= 0 or not held:
         return None
-    inner = {i for q in part.passes for i in (*q.inner, *q.reduced)}
-    tested = _tested(nest, passes, groups, {*part.outer, *inner})
-    held = {b: _over(b, inner, nest) for b in tested}
-    held = {b: r for b, r in held.items() if share_held(r, nest) >= LEAST_SHARE}
     along = [b for b, r in held.items() if access_loops(r) == {part.vector}]
     rows = {b: r for b, r in held.items() if part.vector not in access_loops(r)}
     low, high = _vectors(nest, part, [held[b] for b in along])

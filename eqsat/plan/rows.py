@@ -10,14 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import ClassVar, NamedTuple
 
-from eqsat.model.nest import Access, Nest, NoNest
+from eqsat.model.nest import Access, Bound, Nest, NoNest
 from eqsat.model.plan import Machine, Plan, Work
 from eqsat.plan import estimate, expressions
-from eqsat.plan.interior import Interior, interior
+from eqsat.plan.interior import Interior, held_within_rows, interior
 from eqsat.plan.passes import Dependences, RowSection, Sweep, dependences
-from eqsat.plan.rowwork import element_bytes, row_work, turned
+from eqsat.plan.rowwork import SweepParts, element_bytes, parts_of_sweeps, row_work, turned
 from eqsat.plan.stages import access_loops, additions, stages_read, summed
 
 ITEM_COST = 4_000  # additions of vectors that a work item is worth at least
@@ -152,39 +153,108 @@ class _Choice(NamedTuple):
 
 
 def _section(nest: Nest, passes: Dependences, section: RowSection, machine: Machine) -> _Choice:
-    groups = passes.groups(section)
-    found = list(_candidates(nest, passes, section, groups, machine))
+    found = list(_Section(nest, passes, section, machine).choices())
     if not found:
         raise NoNest("kernels write no passes of a row whose places are looked up")
-    return min(found, key=lambda c: estimate.cycles(c.work, machine))
+    part, work = min(found, key=lambda c: estimate.cycles(c.work, machine))
+    part = _items(nest, part, work)
+    return _Choice(part, replace(work, items=part.items))
 
 
-def _candidates(
-    nest: Nest, passes: Dependences, section: RowSection, groups: list[Sweep], machine: Machine
-) -> Iterator[_Choice]:
-    widest = machine.lanes(max(element_bytes(a.dtype) for a in nest.accesses))
-    kept = _kept(nest, passes, groups)
-    pure = all(not g.inner and not g.reduced for g in groups)
-    outer = [i for i in section.outer if nest.sizes[i] > 1]
-    looked_up = [x for i in section.stores for x in nest.stores[i].access.indices]
-    tied = frozenset[int]().union(*map(access_loops, looked_up))
-    for v in outer:
-        lanes = 1 if v in tied else _lanes(nest.sizes[v], widest)
-        squares = [-1, *(u for u in outer if u != v)] if pure and not looked_up else [-1]
-        for u in squares:
-            side = min(lanes, SQUARE) if u >= 0 else lanes
-            if u < 0 or (side == min(widest, SQUARE) and _squares(nest, v, u)):
-                yield _made(nest, passes, section, groups, machine, kept, v, side, u)
-    if (not pure or not outer) and not tied:
-        yield _made(nest, passes, section, groups, machine, kept, -1, widest, -1)
+@dataclass(frozen=True)
+class _Section:
+    """The ways to run a section, and what is the same of all of them."""
 
+    nest: Nest
+    passes: Dependences
+    section: RowSection
+    machine: Machine
 
-def _vectors_of_lanes(nest: Nest, lanes: int, machine: Machine) -> int:
-    """Registers that so many lanes of the widest type take that is read, written or, on the way,
-    computed: bytes that are dequantised fill four times as many as they lie in."""
-    casts = (e.value for s in nest.stages for e in s.body.walk() if e.fn == "cast")
-    types = {*(a.dtype for a in nest.accesses), *(s.dtype for s in nest.stages), *casts}
-    return max(1, lanes // machine.lanes(max(map(element_bytes, types))))
+    def choices(self) -> Iterator[_Choice]:
+        nest, section = self.nest, self.section
+        widest = self.machine.lanes(max(element_bytes(a.dtype) for a in nest.accesses))
+        pure = all(not g.inner and not g.reduced for g in self.groups)
+        outer = [i for i in section.outer if nest.sizes[i] > 1]
+        looked_up = [x for i in section.stores for x in nest.stores[i].access.indices]
+        tied = frozenset[int]().union(*map(access_loops, looked_up))
+        for v in outer:
+            lanes = 1 if v in tied else _lanes(nest.sizes[v], widest)
+            squares = [-1, *(u for u in outer if u != v)] if pure and not looked_up else [-1]
+            for u in squares:
+                side = min(lanes, SQUARE) if u >= 0 else lanes
+                if u < 0 or (side == min(widest, SQUARE) and _squares(nest, v, u)):
+                    yield self._choice(v, side, u)
+        if (not pure or not outer) and not tied:
+            yield self._choice(-1, widest, -1)
+
+    @cached_property
+    def groups(self) -> list[Sweep]:
+        return self.passes.groups(self.section)
+
+    @cached_property
+    def _kept(self) -> tuple[int, ...]:
+        return _kept(self.nest, self.passes, self.groups)
+
+    @cached_property
+    def _parts(self) -> list[SweepParts]:
+        return parts_of_sweeps(self.nest, self.passes, self.groups, self._kept)
+
+    @cached_property
+    def _held(self) -> dict[Bound, Bound]:
+        return held_within_rows(self.nest, self.passes, self.groups, self.section.outer)
+
+    @cached_property
+    def _order(self) -> tuple[int, ...]:
+        """Loops by how far they step in what is written, then in what is read; the farthest
+        first."""
+
+        def key(i: int) -> tuple[int, int, int]:
+            written, read = self.passes.steps(self.section.stores, i)
+            return -written, -read, i
+
+        return tuple(sorted(self.section.outer, key=key))
+
+    @cached_property
+    def _widest_bytes(self) -> int:
+        """Of the types that are read, written or, on the way, computed: bytes that are dequantised
+        fill four times as many registers as they lie in."""
+        nest = self.nest
+        casts = (e.value for s in nest.stages for e in s.body.walk() if e.fn == "cast")
+        types = {*(a.dtype for a in nest.accesses), *(s.dtype for s in nest.stages), *casts}
+        return max(map(element_bytes, types))
+
+    @cached_property
+    def _is_light(self) -> bool:
+        return sum(additions(self.nest, self.passes.evaluated(g)) for g in self.groups) < 8
+
+    @cached_property
+    def _known(self) -> dict[tuple[bool, int], tuple[Pass, ...]]:
+        """The passes by whether their lanes are rows, and by these."""
+        return {}
+
+    def _made(self, vector: int, lanes: int) -> tuple[Pass, ...]:
+        key = vector >= 0, lanes
+        if key not in self._known:
+            sides = self.nest, self.passes
+            self._known[key] = tuple(_pass(*sides, g, vector, lanes) for g in self.groups)
+        return self._known[key]
+
+    def _choice(self, vector: int, lanes: int, square: int) -> _Choice:
+        nest = self.nest
+        behind = [i for i in (square, vector) if i >= 0]
+        outer = (*(i for i in self._order if i not in behind), *behind)
+        vectors = 1
+        if vector >= 0 and square < 0 and (self._is_light or any(g.reduced for g in self.groups)):
+            vectors = _side_by_side(nest.sizes[vector], lanes)
+        own = self._made(vector, lanes)
+        part = Part(own, outer, 0, 1, 1, vector, lanes, vectors, square, self._kept)
+        part = part._replace(inside=interior(nest, self._held, part))
+        done = row_work(nest, self._parts, part)
+        filled = lanes if vector >= 0 else widest_lanes(part)
+        registers = max(1, filled // self.machine.lanes(self._widest_bytes))
+        return _Choice(
+            part, replace(done, scalar=done.scalar * registers) if registers > 1 else done
+        )
 
 
 def _lanes(size: int, widest: int) -> int:
@@ -221,36 +291,6 @@ def _kept(nest: Nest, passes: Dependences, groups: list[Sweep]) -> tuple[int, ..
     return tuple(found)
 
 
-def _made(
-    nest: Nest,
-    passes: Dependences,
-    section: RowSection,
-    groups: list[Sweep],
-    machine: Machine,
-    kept: tuple[int, ...],
-    vector: int,
-    lanes: int,
-    square: int,
-) -> _Choice:
-    outer = _ordered(passes, section, section.outer - {vector})
-    if square >= 0:
-        outer = (*(i for i in outer if i != square), square)
-    if vector >= 0:
-        outer = (*outer, vector)
-    made = [_pass(nest, passes, g, kept, vector, lanes) for g in groups]
-    light = sum(additions(nest, passes.evaluated(g)) for g in groups) < 8
-    vectors = 1
-    if vector >= 0 and square < 0 and (light or any(g.reduced for g in groups)):
-        vectors = _side_by_side(nest.sizes[vector], lanes)
-    part = Part(tuple(made), outer, 0, 1, 1, vector, lanes, vectors, square, kept)
-    part = part._replace(inside=interior(nest, passes, groups, part))
-    done = row_work(nest, passes, groups, part)
-    registers = _vectors_of_lanes(nest, lanes if vector >= 0 else widest_lanes(part), machine)
-    done = replace(done, scalar=done.scalar * registers)
-    part = _items(nest, part, done)
-    return _Choice(part, replace(done, items=part.items))
-
-
 def _side_by_side(size: int, lanes: int) -> int:
     """Neighbouring vectors of one turn: as many as divide short rows, so that none is left over."""
     if size >= 2 * VECTORS * lanes:
@@ -258,19 +298,7 @@ def _side_by_side(size: int, lanes: int) -> int:
     return next(n for n in (VECTORS, 2, 1) if n == 1 or size % (n * lanes) == 0)
 
 
-def _ordered(passes: Dependences, section: RowSection, loops: Iterable[int]) -> tuple[int, ...]:
-    """Loops by how far they step in what is written, then in what is read; the farthest first."""
-
-    def key(i: int) -> tuple[int, int, int]:
-        written, read = passes.steps(section.stores, i)
-        return -written, -read, i
-
-    return tuple(sorted(loops, key=key))
-
-
-def _pass(
-    nest: Nest, passes: Dependences, group: Sweep, kept: tuple[int, ...], vector: int, widest: int
-) -> Pass:
+def _pass(nest: Nest, passes: Dependences, group: Sweep, vector: int, widest: int) -> Pass:
     """The loops of a pass in order; with a vector loop of its own where lanes are no rows."""
     reads = [*passes.accesses(group), *(nest.stores[i].access for i in group.stores)]
 

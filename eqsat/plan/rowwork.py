@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from eqsat.model.expr import Expr
 from eqsat.model.nest import Access, Nest
@@ -39,17 +39,64 @@ def turned(nest: Nest, v: int, u: int) -> list[Access]:
     ]
 
 
-def row_work(nest: Nest, passes: Dependences, groups: list[Sweep], part: Part) -> Work:
+class SweepParts(NamedTuple):
+    """What a pass does at a point of its loops and of its rows, whatever its vectors.
+
+    moving: additions of vectors at a point, steady: once a row. kept: values that come from
+    scratch. ends: what is read and written. new, again: bytes along a row that no earlier pass of
+    the row touches, and of each access that one did.
+    """
+
+    moving: float
+    combined: float
+    steady: float
+    kept: int
+    ends: tuple[Access, ...]
+    new: int
+    again: tuple[int, ...]
+
+
+def parts_of_sweeps(
+    nest: Nest, passes: Dependences, groups: Sequence[Sweep], kept: Sequence[int]
+) -> list[SweepParts]:
+    """The parts of all passes of a row. kept: stages in scratch once a pass has computed them."""
+    found: list[SweepParts] = []
+    there, seen = set[int](), set[Access]()
+    for g in groups:
+        loops, evaluated = g.inner | g.reduced, passes.evaluated(g)
+        stages = [*(i for i in evaluated if i not in there), *g.stages]
+        staying = [i for i in stages if loops and i not in g.stages]
+        steady = [i for i in staying if loops.isdisjoint(nest.stages[i].loops)]
+        moving = [i for i in stages if i not in steady]
+        combined = combining(nest, g.stages)
+        own = [a for a in passes.accesses(g, kept) if access_loops(a) & loops]
+        size = [nest.points(access_loops(a) & loops) * element_bytes(a.dtype) for a in own]
+        both = list(zip(own, size, strict=True))
+        found.append(
+            SweepParts(
+                _bodies(nest, moving) + combined,
+                combined,
+                additions(nest, steady),
+                len(there.intersection(evaluated)),
+                tuple(_ends(nest, moving, g.stores)),
+                sum(n for a, n in both if a not in seen),
+                tuple(n for a, n in both if a in seen),
+            )
+        )
+        there |= set(kept).intersection(evaluated)
+        seen |= set(own)
+    return found
+
+
+def row_work(nest: Nest, parts: Sequence[SweepParts], part: Part) -> Work:
     rows = nest.points(i for i in part.outer if i != part.vector)
     if part.vector >= 0:
         rows *= -(-nest.sizes[part.vector] // part.lanes)
     done = [Work(loops=_rows_begun(nest, part))]
-    kept: set[int] = set()  # what earlier passes left in scratch
-    for g, q in zip(groups, part.passes, strict=True):
-        done.append(_pass_work(nest, passes, g, q, part, rows, kept))
-        kept |= set(part.kept) & set(passes.evaluated(g))
-    again = _again(nest, passes, groups, part)
-    return summed([*done, Work(streams=again)])
+    squares = frozenset(turned(nest, part.vector, part.square) if part.square >= 0 else ())
+    for own, q in zip(parts, part.passes, strict=True):
+        done.append(_pass_work(nest, own, q, part, rows, squares))
+    return summed([*done, Work(streams=_again(nest, parts, part))])
 
 
 def _rows_begun(nest: Nest, part: Part) -> float:
@@ -62,35 +109,30 @@ def _rows_begun(nest: Nest, part: Part) -> float:
 
 
 def _pass_work(
-    nest: Nest, passes: Dependences, group: Sweep, q: Pass, part: Part, rows: float, kept: set[int]
+    nest: Nest, own: SweepParts, q: Pass, part: Part, rows: float, squares: frozenset[Access]
 ) -> Work:
-    loops = (*q.inner, *q.reduced)
+    """squares: accesses that are transposed in registers."""
+    loops = frozenset((*q.inner, *q.reduced))
     lanes = part.lanes if part.vector >= 0 else q.lanes
     points = rows
     for i in loops:
         points *= -(-nest.sizes[i] // q.lanes) if i == q.vector else nest.sizes[i]
-    stages = [i for i in passes.evaluated(group) if i not in kept] + list(group.stages)
-    steady = [
-        i
-        for i in stages
-        if loops and i not in group.stages and not set(nest.stages[i].loops) & set(loops)
-    ]
-    moving = [i for i in stages if i not in steady]
-    combined = combining(nest, group.stages)
-    arithmetic = points * (_bodies(nest, moving) + combined) + rows * additions(nest, steady)
+    arithmetic = points * own.moving + rows * own.steady
     if q.reduced and q.vector in q.reduced:
         results = rows * nest.points(q.inner)
-        arithmetic += results * combined * lanes.bit_length()
-    loads, strided, pages = points * len(kept & set(passes.evaluated(group))), 0.0, 0.0
+        arithmetic += results * own.combined * lanes.bit_length()
+    loads, strided, pages = points * own.kept, 0.0, 0.0
     beside, seen = 1 - share_inside(nest, part), set[Access]()
     begun = nest.points(i for i in part.outer if i != part.vector)
-    for a in _ends(nest, moving, group.stores):
-        one = begun if not loops and part.vector not in access_loops(a) else rows
-        one = points if access_loops(a) & set(loops) else one  # else it stays in a register
-        inside = untested(a, part.inside.bounds) if part.inside else a
-        one *= beside if inside in seen else 1  # inside it is one element
-        seen.add(inside)
-        more = _access_work(nest, a, q, part, one, begun, beside)
+    for a in own.ends:
+        along = access_loops(a)
+        one = begun if not loops and part.vector not in along else rows
+        one = points if along & loops else one  # else it stays in a register
+        if part.inside:
+            inside = untested(a, part.inside.bounds)
+            one *= beside if inside in seen else 1  # inside it is one element
+            seen.add(inside)
+        more = _access_work(nest, a, q, part, one, begun, beside, a in squares)
         loads, arithmetic = loads + more[0], arithmetic + more[1]
         strided, pages = strided + more[2], pages + more[3]
     loops_begun = rows / part.vectors if points > rows else 0
@@ -98,7 +140,14 @@ def _pass_work(
 
 
 def _access_work(
-    nest: Nest, a: Access, q: Pass, part: Part, one: float, begun: float, beside: float
+    nest: Nest,
+    a: Access,
+    q: Pass,
+    part: Part,
+    one: float,
+    begun: float,
+    beside: float,
+    in_square: bool,
 ) -> tuple[float, float, float, float]:
     """Loads, additions, single elements and pages of so many vectors of an access.
 
@@ -113,7 +162,7 @@ def _access_work(
     far = along >= 0 and (
         a.strides[along] not in (0, 1) or any(along in access_loops(x) for x in a.indices)
     )
-    if far and part.square >= 0 and a in turned(nest, part.vector, part.square):
+    if far and in_square:
         loads += one * (2 + lanes.bit_length())
         pages += one * (4 * abs(a.strides[along]) >= PAGE_BYTES)
     elif far and _is_near(a, along) and part.square < 0:
@@ -180,20 +229,13 @@ def _is_near(a: Access, along: int) -> bool:
     return near and not any(along in access_loops(x) for x in a.indices)
 
 
-def _again(
-    nest: Nest, passes: Dependences, groups: list[Sweep], part: Part
-) -> tuple[tuple[float, float], ...]:
+def _again(nest: Nest, parts: Sequence[SweepParts], part: Part) -> tuple[tuple[float, float], ...]:
     """A row that does not fit the nearest cache is fetched again by every pass but the first."""
     rows = nest.points(part.outer)
     found: list[tuple[float, float]] = []
-    seen: set[Access] = set()
     row = 0.0
-    for group in groups:
-        loops = group.inner | group.reduced
-        own = [a for a in passes.accesses(group, part.kept) if access_loops(a) & loops]
-        size = {a: nest.points(access_loops(a) & loops) * element_bytes(a.dtype) for a in own}
-        width = part.lanes * part.vectors if part.vector >= 0 else 1
-        row += width * sum(n for a, n in size.items() if a not in seen)
-        found += [(row, rows * n) for a, n in size.items() if a in seen]
-        seen |= set(own)
+    width = part.lanes * part.vectors if part.vector >= 0 else 1
+    for own in parts:
+        row += width * own.new
+        found += [(row, rows * n) for n in own.again]
     return tuple((b, n) for b, n in found if n)

@@ -15,11 +15,7 @@ Strides = tuple[int, ...]
 
 def access_loops(a: Access | Bound) -> Loops:
     """Loops that an access or bound depends on, by its lookups and bounds too."""
-    found = [i for i, s in enumerate(a.strides) if s]
-    if isinstance(a, Access) and (a.bounds or a.lookups):
-        for x in (*a.bounds, *a.indices):
-            found += access_loops(x)
-    return frozenset(found)
+    return a.depends_on
 
 
 def value_loops(nest: Nest, argument: Access | int) -> Loops:
