@@ -21,7 +21,7 @@ from eqsat.execute.pointwise import as_strided
 from eqsat.model.affine import Affine, Map, affine
 from eqsat.model.expr import Expr
 from eqsat.model.generic import Generic
-from eqsat.ops.generics.windows import bare_loops, fixed_at, indices, reach, window_loops
+from eqsat.ops.generics.windows import bare_loops, fixed_at, indices, read_part, window_loops
 from eqsat.ops.meaning import scalar
 from eqsat.ops.meaning.programs import element_dtype
 
@@ -114,7 +114,7 @@ def project(x: Any, m: Map, sizes: Sequence[int]) -> tuple[Any, Map]:
     """Slice away constants, strides and reversals; extent-1 constants lose their dim."""
     from jax import lax
 
-    part = reach(m, sizes)
+    part = read_part(m, sizes)
     start, limit, steps = (
         (list(ends) for ends in zip(*part.ranges, strict=True)) if m else ([],) * 3
     )

@@ -15,7 +15,7 @@ from eqsat.export.onnxmodel.graph import Graph, Value, extent
 from eqsat.export.plan import Inexpressible
 from eqsat.model.affine import Map, map_loops
 from eqsat.model.generic import Generic
-from eqsat.ops.generics.windows import bare_loops, indices, reach
+from eqsat.ops.generics.windows import bare_loops, indices, read_part
 
 GATHER_LIMIT = 2**22  # elements of a constant table of indices
 
@@ -30,7 +30,7 @@ def project_all(graph: Graph, g: Generic, operands: Sequence[Value]) -> tuple[Ge
 
 def project(graph: Graph, x: Value, m: Map, sizes: Sequence[int]) -> tuple[Value, Map]:
     """Slice x to what its map reaches; dims that are read at one place go."""
-    part = reach(m, sizes)
+    part = read_part(m, sizes)
     ranges = [r if r[2] > 0 else (r[1] - 1, r[0] - 1, r[2]) for r in part.ranges]
     starts, stops, steps = ([r[i] for r in ranges] for i in range(3))
     x = graph.slice(x, starts, stops, steps)

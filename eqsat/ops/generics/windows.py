@@ -18,7 +18,7 @@ Block = tuple[int, ...]  # loops that make up one dim
 
 # ---- parts of operands ---------------------------------------------------------------------------
 @dataclass(frozen=True)
-class Reach:
+class ReadPart:
     """The part of an operand that a map reads, and the map of that part.
 
     ranges: (lowest index, highest + 1, step) per axis; read backwards where the step is below 0.
@@ -30,7 +30,7 @@ class Reach:
     map: Map
 
 
-def reach(m: Map, sizes: Sequence[int]) -> Reach:
+def read_part(m: Map, sizes: Sequence[int]) -> ReadPart:
     """The part of an operand that loops of these sizes read by a map."""
     ends = [_ends(e, sizes) for e in m]
     steps = [e.terms[0][1] if len(e.terms) == 1 else 1 for e in m]
@@ -42,7 +42,7 @@ def reach(m: Map, sizes: Sequence[int]) -> Reach:
         for axis in axes
     )
     ranges = tuple((low, high + 1, s) for (low, high), s in zip(ends, steps, strict=True))
-    return Reach(ranges, axes, tuple(left))
+    return ReadPart(ranges, axes, tuple(left))
 
 
 def _ends(e: Affine, sizes: Sequence[int]) -> tuple[int, int]:
