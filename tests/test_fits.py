@@ -218,6 +218,14 @@ def test_what_is_carried_is_one_of_several_items():
     assert least_fitting(fits, 215) is None
 
 
+def test_where_nearly_all_fit_into_fewer_bytes_all_fit_into_more():
+    choice = chain(16)
+    assert Fits(choice).within(217).tolist() == [0, 1, 2, 3, 4]
+    fits = Fits(choice)
+    assert len(fits.within(216)) == 5
+    assert fits.within(217).tolist() == [0, 1, 2, 3, 4, 5]
+
+
 @pytest.mark.parametrize("pairs", [False, True])
 def test_peaks_are_bounded_with_and_without_the_order_of_items(pairs: bool):
     """Literals for pairs may lift the bound."""

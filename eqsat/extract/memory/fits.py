@@ -176,10 +176,13 @@ class Fits:
     def within(self, cap: int) -> Ints:
         """Columns that answers of at most `cap` bytes may hold, in any order; none: no answer.
 
-        (Or, of a program without dispatches, nothing to choose.)
+        (Or, of a program without dispatches, nothing to choose.) What fits into fewer bytes fits
+        into more: where those are nearly all columns, the others are left in without a look.
         """
         if cap not in self.known:
-            self.known[cap] = self._settled(cap)
+            fewer = max((c for c in self.known if c < cap), default=None)
+            is_told = fewer is not None and self.is_most(self.known[fewer])
+            self.known[cap] = np.arange(len(self.choice)) if is_told else self._settled(cap)
         return self.known[cap]
 
     def _settled(self, cap: int) -> Ints:
