@@ -28,7 +28,7 @@ import eqsat
 from eqsat.hunt.examples import side_by_side
 from eqsat.model.diag import EqsatError
 from eqsat.model.program import Program
-from eqsat.ops.spelling.chains import canonical
+from eqsat.ops.spelling.passes import canonical
 from eqsat.request.reading import source_of
 from eqsat.saturate import saturate
 
