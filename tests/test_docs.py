@@ -185,6 +185,13 @@ def test_decisions_stay_short():
     assert sum(page.stat().st_size for page in pages) <= 50_000
 
 
+def test_sources_of_rules_are_open_to_strangers():
+    """A paper, a file of a project or an issue, never a section of notes that are not here."""
+    for file in (ROOT / "rules").rglob("*.yaml"):
+        for source in re.findall(r"^ +source: (.*)$", file.read_text(encoding="utf-8"), re.M):
+            assert not re.search(r"\b(packing|movement|egraph) [§FR]|\bB\.\d|^\"?§", source), source
+
+
 def test_every_term_of_the_glossary_is_in_use():
     pages = [
         ROOT / "README.md",
