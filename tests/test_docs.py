@@ -20,7 +20,18 @@ PAGES = [
     "README.md",
     *(
         f"docs/{page}.md"
-        for page in ("tutorial", "programs", "questions", "rules", "targets", "plugins", "judge")
+        for page in (
+            "tutorial",
+            "tradeoffs",
+            "experiments",
+            "parts",
+            "programs",
+            "questions",
+            "rules",
+            "targets",
+            "plugins",
+            "judge",
+        )
     ),
 ]
 _BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
