@@ -116,7 +116,7 @@ algebra: $(DEMO) ## 115 pairs of equal programs, one with less work: is it found
 store: $(TEST) ## kill sweeps at random moments, use one store from two processes, keep 2,000 cells; JSON
 	$(BIN)/python benchmarks/store.py
 
-sets: $(DEMO) ## what `full` takes beside `default` on whole models, into docs/rules.md; JSON (ten minutes)
+sets: $(DEMO) ## what `full` takes beside `default` on whole models, into docs/algebra.md; JSON (ten minutes)
 	$(BIN)/python benchmarks/sets.py --page
 
 kernels: $(DEMO) ## what the search chooses, run by kernels, against jax.jit: five programs on one core; JSON

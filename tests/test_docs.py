@@ -16,24 +16,9 @@ from eqsat.lang.rulesets import read_ruleset
 from eqsat.lang.targets import read_target
 
 ROOT = Path(__file__).parent.parent
-PAGES = [
-    "README.md",
-    *(
-        f"docs/{page}.md"
-        for page in (
-            "tutorial",
-            "tradeoffs",
-            "experiments",
-            "parts",
-            "programs",
-            "questions",
-            "rules",
-            "targets",
-            "plugins",
-            "judge",
-        )
-    ),
-]
+RUN = """tutorial tradeoffs experiments parts programs borders questions rules algebra targets
+dispatches accelerators meshes plugins judge"""
+PAGES = ["README.md", *(f"docs/{page}.md" for page in RUN.split())]
 _BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _PHASES = re.compile(r"^(read|hunt|saturate|extract|schedule|compile|verify) +\S+ (ms|s) ")
 _READERS = {"ruleset": read_ruleset, "target": read_target, "experiment": read_experiment}

@@ -1,4 +1,4 @@
-"""What a workgroup of a GPU computes of a contraction: "Pipelines of a GPU" in targets.md.
+"""What a workgroup of a GPU computes of a contraction: "Pipelines of a GPU" in docs/accelerators.md.
 
 Written from that page, apart from the search: loops that a pipeline puts together stay a list here.
 """
