@@ -18,7 +18,15 @@ PAGES = (
     "README.md",
     *(
         f"docs/{p}.md"
-        for p in ("tutorial", "tradeoffs", "experiments", "parts", "programs", "borders", "questions")
+        for p in (
+            "tutorial",
+            "tradeoffs",
+            "experiments",
+            "parts",
+            "programs",
+            "borders",
+            "questions",
+        )
     ),
 )
 ELISION = "…"  # stands for lines that a page leaves out

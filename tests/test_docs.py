@@ -18,6 +18,7 @@ from eqsat.lang.targets import read_target
 ROOT = Path(__file__).parent.parent
 RUN = """tutorial tradeoffs experiments parts programs borders questions rules algebra targets
 dispatches accelerators meshes plugins judge"""
+TEXTS = ("docs", "benchmarks", "experiments", "eqsat")  # folders with pages
 PAGES = ["README.md", *(f"docs/{page}.md" for page in RUN.split())]
 _BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _PHASES = re.compile(r"^(read|hunt|saturate|extract|schedule|compile|verify) +\S+ (ms|s) ")
@@ -112,7 +113,7 @@ def assert_printed(got: list[str], wanted: list[str], where: str) -> None:
     "page",
     [
         *(p.name for p in ROOT.glob("*.md")),
-        *(str(p.relative_to(ROOT)) for p in (ROOT / "docs").rglob("*.md")),
+        *(str(p.relative_to(ROOT)) for d in TEXTS for p in (ROOT / d).rglob("*.md")),
     ],
 )
 def test_links_lead_somewhere(page):

@@ -1,4 +1,4 @@
-"""Public rules about tensors: both sides are equal, and docs/upstream.md claims what is true."""
+"""Public rules about tensors: both sides are equal, and benchmarks/published.md claims what is true."""
 
 from __future__ import annotations
 
