@@ -5,8 +5,8 @@
 A rule (`benchmarks/publicrules`) is `proven` if both its sides end in one class of the e-graph when
 they are saturated side by side. Else it is `matched` if the answer to its left side is predicted to
 take no longer than the answer to its right side: nothing would be gained by it. Else it is
-`missing`, and has a reason. `--page` writes the table of benchmarks/published.md; with `--log FILE` each
-row is a line of that file as soon as it is there, and is not made again. Prints one JSON object.
+`missing`, and has a reason. `--page` writes the table of benchmarks/published.md; with `--log
+FILE` each row is a line of that file as soon as it is there, and is not made again. Prints JSON.
 Exit code 1 if fewer are proven or matched than wanted.
 """
 

@@ -8,8 +8,8 @@ with a row per program and set: process seconds of saturation (`saturate`) and o
 behind reading (`cpu`), e-nodes, predicted microseconds of the answer and its gap, and per rule set
 that grew the e-graph its e-nodes (`grown`). `cost` has per program the ratio of the process
 seconds, of the e-nodes and of the answers; `growth` per kind of layer the e-nodes that a layer
-adds. `--page` writes the table into docs/algebra.md. Exit code 1 if an answer of `full` is worse, or
-its search takes more than three times as long.
+adds. `--page` writes the table into docs/algebra.md. Exit code 1 if an answer of `full` is worse,
+or its search takes more than three times as long.
 """
 
 from __future__ import annotations
