@@ -2,7 +2,7 @@
 
 A producer that one op reads, over the same loops, is computed where it is read: nothing is
 computed twice, no value is left in memory, and every dispatch that could be formed before can be
-formed after. So the search space shrinks and its optimum stays (docs/decisions.md, 3).
+formed after. So the search space shrinks and its optimum stays (decision 3).
 
 What is merged is decided first, node by node, on what each op would read; then every op that is
 left is written once, with the body of all it took in. So a chain of any length costs its length.
