@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from hunts.worst import worst_error
+from seeds import seeds
 
 import eqsat
 from eqsat.frontends.jaxpr import trace
@@ -324,7 +325,7 @@ def test_models_are_read_whole(make):
         assert error < LIMIT, where
 
 
-@pytest.mark.parametrize("make", [keras_volumes, flax_decoding], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("make", seeds(1, [flax_decoding, keras_volumes]), ids=lambda f: f.__name__)
 def test_models_run_after_a_search(make):
     model = make()
     run = eqsat.optimize(
