@@ -174,7 +174,7 @@ def check_nests(run: eqsat.Run) -> None:
     assert 10 * count >= 9 * len(schedule.dispatches) - 10
 
 
-@pytest.mark.parametrize(("name", "blocks"), [("deep", 52), ("deep.py:mixed", None)])
+@pytest.mark.parametrize(("name", "blocks"), one_in(2, [("deep", 52), ("deep.py:mixed", None)]))
 def test_programs_of_2000_ops(name: str, blocks: int | None) -> None:
     program = eqsat.read(name).program
     assert not [n for n in program.nodes if n.op == "opaque"]
@@ -201,9 +201,9 @@ def test_layers_that_read_tables_by_turns_are_spelled_alike() -> None:
 def test_decoding_a_prompt_token_by_token_is_its_prefill() -> None:
     import jax
 
-    m, c = module("gpt2"), tiny("gpt2")
+    m, c = module("gpt2"), replace(tiny("gpt2"), layers=1)
     params, ids = arrays(m.shapes(c)), np.arange(c.tokens, dtype=np.int32) * 3
-    logits, wanted = m.prefill(ids, params, c)
+    logits, wanted = jax.jit(lambda ids: m.prefill(ids, params, c))(ids)
     step = jax.jit(lambda t, at, cache: m.decode(t, at, cache, params, c))
     cache = arrays(c.cache, seed=1)
     for i, token in enumerate(ids):

@@ -66,7 +66,7 @@ def sources() -> list[tuple[str, Program]]:
 
 @pytest.mark.parametrize(
     ("name", "program"),
-    [pytest.param(n, p, id=n, marks=[pytest.mark.slow] * (n == "network 7")) for n, p in sources()],
+    [pytest.param(n, p, id=n, marks=[pytest.mark.slow] * (n != "layers")) for n, p in sources()],
 )
 def test_a_program_with_a_fault_is_caught_whoever_is_to_blame(name: str, program: Program):
     weights = drawn_weights(program)
