@@ -428,6 +428,7 @@ def test_side_effects_are_kept_whole_and_randomness_stays_inside():
 
 
 # ---- the libraries -------------------------------------------------------------------------------
+@pytest.mark.slow  # scans are searched above, equinox is read in test_models
 def test_recurrent_layers_of_equinox():
     import equinox as eqx
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import jax
@@ -284,6 +285,7 @@ def test_no_reader_sees_a_later_write(name: str) -> None:
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-4)
 
 
+@cache
 def stacked_run() -> tuple[Any, Any, Schedule]:
     cache, new = array(2, 2, 3, 20, 24), array(3, 3, 24)
     run = eqsat.optimize(

@@ -144,7 +144,7 @@ def test_the_program_computes_what_jax_computes(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    some(("llama_decode", "unet"), ("gpt2_decode", "llama", "llama_decode", "unet", "stablelm")),
+    some(["llama_decode"], ("gpt2_decode", "llama", "llama_decode", "unet", "stablelm")),
 )
 def test_the_search_keeps_the_meaning_and_is_no_worse(name: str) -> None:
     function, args = small_case(name, **({"layers": 1} if "gpt2" in name else {}))

@@ -135,12 +135,12 @@ def loops_of(run: Any) -> list[int]:
 SIZES = [(name, 2, 17) for name in FORMS]
 SIZES += [("until", 1, 1), ("delayed", 3, 16), ("delayed", 1, 1), ("until", 3, 16)]
 SIZES += [(name, 5, 33) for name in FORMS if " " not in name]
-OFTEN = ("in_place", "nested", "until", "branch 1")
+OFTEN = ("cell", "in_place", "nested", "until", "never", "branch 1")
 
 
 @pytest.mark.parametrize(
     ("name", "steps", "size"),
-    some(lambda name, steps, size: (name in OFTEN and size < 16) or size == 17, SIZES),
+    some(lambda name, steps, size: (name in OFTEN and size == 17) or steps == 1, SIZES),
 )
 def test_every_form_is_right_and_one_call(name: str, steps: int, size: int) -> None:
     f, args = FORMS[name], (real(1, steps, 3, size), real(2, size, size) * size**-0.5)
