@@ -30,7 +30,7 @@ from eqsat.model.tensor import TensorType
 from eqsat.ops.meaning.programs import evaluate_program
 
 FORCED = ("tiles_forced=true",)
-TEXTS = ("padded_chain", "residual", "permuted_consumer")
+TEXTS = ("padded_chain", "residual")
 
 
 def code(error: pytest.ExceptionInfo[EqsatError]) -> str:

@@ -156,6 +156,7 @@ def test_j_the_e_graph_of_a_deeper_model_grows_no_faster_than_the_model():
     assert len(one.egraph.nodes) < len(two.egraph.nodes) <= 2.1 * len(one.egraph.nodes)
 
 
+@pytest.mark.slow  # a question of the page; test_mesh and test_shard decide with every commit
 def test_k_no_policy_of_sharding_is_best_for_few_tokens_and_for_many():
     found = rows_of("sharding", lambda c: c.program in ("sharded.py:mlp", "sharded.py:mlp_many"))
     time = {(r["program"], r["rules"][0]): r["mesh"]["time_us"] for r in found}
