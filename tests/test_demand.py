@@ -67,7 +67,7 @@ def _work(attr: object) -> int:
     return math.prod(attr.sizes) if is_one else 0
 
 
-@pytest.mark.parametrize("name", one_in(3, LESS))
+@pytest.mark.parametrize("name", one_in(4, LESS))
 def test_less_is_computed(name: str) -> None:
     lines, times = LESS[name]
     program = parse_program("\n".join(("program p", *lines, "return z")), "p.eqs")

@@ -168,7 +168,7 @@ def answer(name: str, rules: str) -> tuple[eqsat.Run, bool]:
     return run, all(np.array_equal(a, b) for a, b in pairs)
 
 
-@pytest.mark.parametrize("name", one_in(3, PROGRAMS))
+@pytest.mark.parametrize("name", one_in(4, PROGRAMS))
 def test_exact_answers_have_the_sums_of_the_program(name: str) -> None:
     run, same = answer(name, "exact")
     assert same

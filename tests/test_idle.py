@@ -84,7 +84,7 @@ def values_without_and_with(monkeypatch: pytest.MonkeyPatch, run: eqsat.Run) -> 
 
 
 @pytest.mark.parametrize("target", ["avx512-xla", "reference", "no-data-tiling"])
-@pytest.mark.parametrize("program", one_in(3, PROGRAMS))
+@pytest.mark.parametrize("program", one_in(4, PROGRAMS))
 def test_answers_without_idle_layouts_are_as_good(
     monkeypatch: pytest.MonkeyPatch, target: str, program: Callable[..., Any]
 ) -> None:

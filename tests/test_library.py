@@ -128,7 +128,7 @@ def test_a_block_in_its_full_size_is_searched(name: str) -> None:
     assert run.selection.goal("time").value <= run.baseline.goal("time").value
 
 
-@pytest.mark.parametrize("name", one_in(3, SMALL))
+@pytest.mark.parametrize("name", one_in(4, SMALL))
 def test_the_program_computes_what_jax_computes(name: str) -> None:
     import jax
 

@@ -212,6 +212,7 @@ assert missing.op == "cumsum_back" and "no op of linalg" in missing.reason, miss
 """
 
 
+@pytest.mark.slow  # a copy of the package, loaded and hunted
 def test_two_ops_more_are_a_file_each_and_a_line_per_back_end(tmp_path: Path) -> None:
     """They are loaded, traced, searched, run, verified, hunted and exported as any other."""
     ignored = shutil.ignore_patterns("_data")  # bytecode is of use there, too

@@ -65,6 +65,7 @@ assert "error[E601]: no tile strategy named `square`" in message, message
     python(code, None, folder)
 
 
+@pytest.mark.slow  # other saved runs do in test_planned
 def test_a_saved_run_executes_again(found, site: Path, folder: Path) -> None:
     done = eqsat("run", "kept", "--output-format", "json", site=site, where=folder)
     assert done.returncode == 0, done.stderr
