@@ -202,7 +202,7 @@ def both(
 
 
 @pytest.mark.parametrize("tiles", TILES)
-@pytest.mark.parametrize("name", one_in(3, CHAINS))
+@pytest.mark.parametrize("name", one_in(5, CHAINS))
 def test_a_chain_of_layers_is_searched_once(name: str, tiles: str):
     program = built(name)
     graph, _ = both(program, eqsat.rules("default"), TILES[tiles])

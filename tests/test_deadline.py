@@ -114,7 +114,7 @@ def searched() -> dict[str, eqsat.Run]:
     return {p: eqsat.optimize(eqsat.read(p), target=t) for p, t in programs.items()}
 
 
-@pytest.mark.parametrize("ends", one_in(4, ENDS[1::2]))
+@pytest.mark.parametrize("ends", one_in(8, ENDS[1::2]))
 @pytest.mark.parametrize("goals", [("time",), ("memory", "time")])
 def test_searches_of_programs_end_whenever_time_does(
     searched: dict[str, eqsat.Run], ticks: dict[str, int], ends: int, goals: tuple[str, ...]

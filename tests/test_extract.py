@@ -39,7 +39,7 @@ from eqsat.model.target import DispatchLimits, Fusion, Tile
 
 
 @pytest.mark.parametrize("fusion", FUSIONS)
-@pytest.mark.parametrize("graph", one_in(2, GRAPHS))
+@pytest.mark.parametrize("graph", one_in(3, GRAPHS))
 def test_questions_agree_with_brute_force(graph: str, fusion: str):
     choice = assembled(GRAPHS[graph](), reference(FUSIONS[fusion])).choice
     worth = {a: {g: value(choice, g, a) for g in GOALS} for a in every_answer(choice)}

@@ -85,7 +85,7 @@ def write1(x: Any, u: Any, at: Any) -> Any:
     return lax.dynamic_update_slice(x, u, (at, 0))
 
 
-@pytest.mark.parametrize("name", one_in(3, SCATTERS))
+@pytest.mark.parametrize("name", one_in(5, SCATTERS))
 def test_scatters_of_one_window_are_choices_by_position(name: str) -> None:
     function = SCATTERS[name]
     for place in PLACES:
@@ -266,7 +266,7 @@ def found_by(function: Any, donate: bool, target: str = WIDEST) -> tuple[Any, An
     return step, run
 
 
-@pytest.mark.parametrize("name", one_in(3, HAZARDS))
+@pytest.mark.parametrize("name", one_in(4, HAZARDS))
 def test_no_reader_sees_a_later_write(name: str) -> None:
     function, donate, pairs = HAZARDS[name]
     targets = dict.fromkeys(("avx512", WIDEST))

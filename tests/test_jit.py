@@ -436,7 +436,8 @@ for device in jax.devices():
         assert y.devices() == {device}, (y.devices(), device)
         assert (y == 8).all()
 """
-    environment = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=2"
+    environment = {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
     subprocess.run([sys.executable, "-c", code], check=True, env=os.environ | environment)
 
 

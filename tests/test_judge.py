@@ -64,7 +64,9 @@ def test_an_own_answer_has_no_gap_and_its_decisions_cost_nothing(program: str, t
 
 
 @pytest.mark.parametrize("target", seeds(1, ["avx512-xla", "separate-conversions"]))
-@pytest.mark.parametrize("rules", ["policy/always-fold", "policy/keep", "policy/fold-single-use"])
+@pytest.mark.parametrize(
+    "rules", seeds(1, ["policy/keep", "policy/always-fold", "policy/fold-single-use"])
+)
 def test_a_judged_policy_has_the_price_it_was_predicted(rules: str, target: str):
     policy = eqsat.optimize("three_readers", target=target, rules=[rules])
     best = eqsat.optimize("three_readers", target=target)

@@ -92,7 +92,7 @@ FULL = {
 }
 
 
-@pytest.mark.parametrize("name", one_in(2, FULL))
+@pytest.mark.parametrize("name", one_in(3, FULL))
 def test_the_full_sizes_are_read_whole(name: str) -> None:
     program = eqsat.read(name).program
     program.verify()

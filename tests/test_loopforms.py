@@ -273,7 +273,7 @@ SLOW = pytest.mark.slow
 
 @pytest.mark.parametrize(
     "name",
-    seeds(1, ["products", "lstm", "loss", "invariant"]),
+    seeds(1, ["lstm", "products", "loss", "invariant"]),
 )
 def test_a_form_is_chosen_where_it_gains(name: str):
     function, args = LOOPS[name]

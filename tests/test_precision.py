@@ -248,7 +248,7 @@ def at(one: Instance, precision: str) -> Instance:
     return replace(one, attrs=tuple(attrs))
 
 
-@pytest.mark.parametrize("name", one_in(3, ON_GENERICS))
+@pytest.mark.parametrize("name", one_in(6, ON_GENERICS))
 def test_a_rule_keeps_the_precision(name: str):
     for one in instances(name):
         before = contractions(one.attrs)

@@ -114,7 +114,7 @@ EDITS = {
 
 
 # ---- runs ----------------------------------------------------------------------------------------
-@pytest.mark.parametrize("what", one_in(3, EDITS))
+@pytest.mark.parametrize("what", one_in(4, EDITS))
 def test_a_schedule_that_was_edited_and_sealed_again_is_refused(folder: Path, what: str):
     edited(folder, "4-schedule.json", EDITS[what])
     with pytest.raises(EqsatError, match=r"E314.*`4-schedule\.json`: "):
