@@ -385,6 +385,7 @@ def test_check_prints_what_was_tried(tmp_path, capsys):
     assert "keeps-one" not in capsys.readouterr().out
 
 
+@pytest.mark.slow  # the hunt says so below
 def test_check_warns_of_a_rule_it_could_not_try(tmp_path, capsys):
     path = tmp_path / "tried.yaml"
     path.write_text(RULES.format(name="rare", to="x").replace("is_identity(p)", "x.rank == 99"))

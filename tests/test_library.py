@@ -213,6 +213,7 @@ def test_decoding_a_prompt_token_by_token_is_its_prefill() -> None:
         assert worst_error(np.asarray(a), np.asarray(b, np.float64))[0] < 1e-5
 
 
+@pytest.mark.slow  # the prompt is decoded so, too
 def test_decoding_a_block_token_by_token_is_the_block() -> None:
     import jax
 

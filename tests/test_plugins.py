@@ -217,6 +217,7 @@ assert called and same.optimize(x).is_input, "the input itself, and yet by the e
     assert "[E218]: no executor named `stepwise`" in lost.stdout, lost.stdout
 
 
+@pytest.mark.slow  # requests take them above
 def test_experiments_take_goals_and_targets_of_plugins(site: Path, folder: Path) -> None:
     (folder / "plugged.yaml").write_text(
         """

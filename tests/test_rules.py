@@ -29,11 +29,13 @@ SETS = [eqsat.rules(name) for name in find_names("rules", ".yaml")]
 DEFAULT = eqsat.rules("default")
 OWN = {(r.ruleset, r.name): (s, r) for s in SETS for r in s.rules if r.ruleset == s.name}
 CASES = [(r, e) for r in DEFAULT.rules for _, e in all_examples(RuleSet("", "", (r,)))]
+AVOIDING = [(r.name, e.name) for r, e in CASES if not e.reaches]
 
 
 @pytest.mark.parametrize(
     ("rule", "example"),
-    some(lambda _, e: not e.reaches, CASES),  # what a set reaches by itself, more rules reach, too
+    # what a set reaches by itself, more rules reach, too; of what is avoided one in two
+    some(lambda r, e: (r.name, e.name) in AVOIDING[::2], CASES),
     ids=[f"{r.name}::{e.name}" for r, e in CASES],
 )
 def test_example(rule: Rule, example: Example):

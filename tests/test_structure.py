@@ -126,7 +126,7 @@ PAIRS: dict[str, tuple[Function, Function, Shapes]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", one_in(3, PAIRS))
+@pytest.mark.parametrize("name", one_in(5, PAIRS))
 def test_less_work_is_reached(name: str) -> None:
     naive, better, shapes = PAIRS[name]
     program, wanted = traced(naive, shapes), own_work(traced(better, shapes))
