@@ -14,8 +14,8 @@ from seeds import one_in
 
 from eqsat.lang.programs import parse_program
 from eqsat.model.program import Program, is_same
-from eqsat.ops.spelling.chains import canonical
 from eqsat.ops.spelling.normal import normal
+from eqsat.ops.spelling.passes import canonical
 
 ONE_SPELLING = (
     *IDENTITIES,

@@ -1,7 +1,7 @@
 """Work every answer must do: values it computes, and ops of which it holds one.
 
 Values are AND/OR dominators over logical values. Without a cut per needed value CP-SAT does not
-prove layout graphs (`docs/decisions.md`). Where a needed value may be cut out of another one, what
+prove layout graphs (decision 26). Where a needed value may be cut out of another one, what
 computes it is often next to free, and all the work lies behind; there a cut runs through that.
 """
 
