@@ -35,7 +35,7 @@ _LISTENER: ContextVar[Listener | None] = ContextVar("after_passes", default=None
 
 
 @dataclass(frozen=True)
-class Pass:
+class SpellingPass:
     """What a pass rewrites, and why the program stays the same one."""
 
     name: str
@@ -51,55 +51,55 @@ class Pass:
         return found
 
 
-ORDERS = Pass(
+ORDERS = SpellingPass(
     "loop-orders", "leaves out the orders of loops that the author wrote",
     "an order changes no element; the search chooses it", without_orders,
 )  # fmt: skip
-UNIT_DIMS = Pass(
+UNIT_DIMS = SpellingPass(
     "unit-dims", "drops dims of extent 1 but those that contractions need",
     "the same bytes under another shape", drop_unit_dims,
 )  # fmt: skip
-NORMAL = Pass(
+NORMAL = SpellingPass(
     "normal", "drops copies and neutral ops, joins moves, orders operands, shares equal values",
     "each step is an identity of its op, exact to the bit", normal,
 )  # fmt: skip
-READ_BACKS = Pass(
+READ_BACKS = SpellingPass(
     "read-backs", "reads an update instead of the slice it was written to, and the reverse",
     "both start at one clamped place and have one width", without_read_backs,
 )  # fmt: skip
-WASTE = Pass(
+WASTE = SpellingPass(
     "unread-parts", "cuts values to what is read of them",
     "elements that nobody reads decide no result", without_waste,
 )  # fmt: skip
-EQUAL_SUMS = Pass(
+EQUAL_SUMS = SpellingPass(
     "equal-sums", "computes contractions and reductions that walk the same elements once",
     "equal steps in memory over equal values are equal terms", without_equal_sums,
 )  # fmt: skip
-SHARED = Pass(
+SHARED = SpellingPass(
     "shared-parts", "reads a value of the program that a body computes once more",
     "one expression of the same operands", shared,
 )  # fmt: skip
-MERGE = Pass(
+MERGE = SpellingPass(
     "merge", "computes an elementwise op inside the only op that reads it",
     "the reader walks the same loops, so each element is computed once", merge_elementwise,
 )  # fmt: skip
-STENCILS = Pass(
+STENCILS = SpellingPass(
     "stencils", "reads overlapping slices of one value by maps of their reader",
     "a map names the elements that the slice had", as_stencils,
 )  # fmt: skip
-REDUCTIONS = Pass(
+REDUCTIONS = SpellingPass(
     "nested-reductions", "makes a reduction of a reduction that only it reads one",
     "the function is associative and commutative exactly", without_nested_reductions,
 )  # fmt: skip
-STORED_BYTES = Pass(
+STORED_BYTES = SpellingPass(
     "stored-bytes", "moves bytes and widens them where they are read",
     "a function of one byte is its table of 256 values", moved_as_bytes,
 )  # fmt: skip
-VIEWS = Pass(
+VIEWS = SpellingPass(
     "views", "runs an op between two reshapes that undo each other over the loops of before",
     "a reshape changes no element and no order", through_views,
 )  # fmt: skip
-TRIPS = Pass(
+TRIPS = SpellingPass(
     "trip-counts", "tells how often a loop runs that counts from a constant to a constant",
     "the counter of the state decides it", with_trips,
 )  # fmt: skip
@@ -159,7 +159,7 @@ def leaves_work_out(program: Program) -> bool:
         return not (is_same(cut, spelled) and is_same(EQUAL_SUMS(cut), cut))
 
 
-def _after(passes: tuple[Pass, ...], program: Program) -> Program:
+def _after(passes: tuple[SpellingPass, ...], program: Program) -> Program:
     for each in passes:
         program = each(program)
     return program
