@@ -134,7 +134,7 @@ def count(root: Path, with_names: bool) -> Json:
     """The figures of one tree."""
     texts = sources(root)
     trees = {p: ast.parse(t) for p, t in texts.items()}
-    names = list(shared_names(trees))
+    names = list(shared_names(texts))
     return {
         "sizes": sizes(texts),
         "long_functions": long_functions(trees),
@@ -183,16 +183,19 @@ def rules(root: Path) -> Json:
     return {"rules": len(re.findall(r"^ +rewrite: ", text, re.M)), "lines": text.count("\n")}
 
 
-def shared_names(trees: Mapping[str, ast.Module]) -> Iterator[str]:
-    """`name: modules` for what several modules define and no interface explains."""
-    found: dict[str, list[str]] = defaultdict(list)
-    for path, tree in trees.items():
-        for n in tree.body:
-            if not isinstance(n, ast.ClassDef | ast.FunctionDef):
-                continue
-            told = isinstance(n, ast.ClassDef) or not n.name.startswith("_")
-            if told and path not in found[n.name]:
-                found[n.name].append(path)
+_DEFINED = re.compile(r"^(class|def) (\w+)", re.MULTILINE)  # at the top of a module
+
+
+def shared_names(texts: Mapping[str, str]) -> Iterator[str]:
+    """`name: modules` for what several modules define and no interface explains.
+
+    texts: path below the root → text, from which lines are read, as parsing them all takes seconds.
+    """
+    found: dict[str, dict[str, None]] = defaultdict(dict)
+    for path, text in texts.items():
+        for kind, name in _DEFINED.findall(text):
+            if kind == "class" or not name.startswith("_"):
+                found[name][path] = None
     for name, paths in sorted(found.items()):
         if len(paths) > 1 and not _is_shared(name, paths):
             yield f"{name}: {' '.join(paths)}"

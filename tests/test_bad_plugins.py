@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from wheels import PACKAGE, build_wheel, changed, install, python, run, work_folder
+from wheels import PACKAGE, build_wheel, changed, python, run, unpack, work_folder
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return install(build_wheel(PACKAGE, tmp_path_factory.mktemp("plugin")))
+    return unpack(build_wheel(PACKAGE, tmp_path_factory.mktemp("plugin")))
 
 
 @pytest.fixture(scope="module")

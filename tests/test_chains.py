@@ -8,6 +8,7 @@ from hunts.chains import Chain, chain, chains, make_trial, run
 from hunts.classes import evaluate_classes
 from hunts.leaves import leaf_values
 from hunts.programs import STEPS, Maker
+from seeds import one_in
 
 import eqsat
 from eqsat.lang.programs import parse_program
@@ -16,7 +17,7 @@ from eqsat.model.egraph import EGraph
 from eqsat.model.rules import RuleSet
 from eqsat.saturate import Limits, saturate
 
-CHAINS = 24  # a quick share; `make rules` runs hundreds, and further
+CHAINS = 12  # a quick share; `make rules` runs hundreds, and further
 LIMITS = Limits(nodes=800, rounds=5, seconds=120.0)
 
 
@@ -44,11 +45,14 @@ def test_the_shipped_rules_agree_with_each_other():
 
 @pytest.mark.parametrize(
     ("rewrite", "to", "more"),
-    [
-        ("transpose(transpose(x, perm=p), perm=q)", "transpose(x, perm=compose(q, p))", ()),
-        ("pack(unpack(y, layout=m), layout=l)", "y", ("where: ['same_tiles(m, l)']",)),
-        ("unset_encoding(x, encoding=e)", "transpose(x, perm=[1, 0])", ()),
-    ],
+    one_in(
+        2,
+        [
+            ("transpose(transpose(x, perm=p), perm=q)", "transpose(x, perm=compose(q, p))", ()),
+            ("pack(unpack(y, layout=m), layout=l)", "y", ("where: ['same_tiles(m, l)']",)),
+            ("unset_encoding(x, encoding=e)", "transpose(x, perm=[1, 0])", ()),
+        ],
+    ),
 )
 def test_a_wrong_rule_is_found_and_named(rewrite: str, to: str, more: tuple[str, ...]):
     failure = first_failure(broken(rewrite, to, *more), 400).failure

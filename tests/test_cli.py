@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import typer.main
+from seeds import seeds
 
 from eqsat.cli import app, run
 
@@ -375,7 +376,7 @@ def test_no_color_and_no_terminal(small):
         assert "\x1b" not in done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("module", ["eqsat", "eqsat.cli"])
+@pytest.mark.parametrize("module", seeds(1, ["eqsat", "eqsat.cli"]))
 def test_the_module_runs_and_nobody_has_to_read_on(module):
     command = [sys.executable, "-u", "-m", module, "list", "rules"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:

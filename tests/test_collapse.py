@@ -114,7 +114,7 @@ def test_a_reshape_moves_above(seed: int):
     np.testing.assert_array_equal(result, value("generic", g, *xs).reshape(shape))
 
 
-@pytest.mark.parametrize("seed", seeds(30, 200))
+@pytest.mark.parametrize("seed", seeds(12, 200))
 def test_rows_become_places(seed: int):
     rng = random.Random(seed)
 

@@ -14,6 +14,7 @@ import pytest
 from hunts.worst import worst_error
 from loops import FORCED, FUNCTIONS, ROWS, STACK, U, W, X, array, ops, search
 from runnable import WIDEST
+from seeds import one_in, seeds
 
 import eqsat
 from eqsat.frontends.jaxpr import trace
@@ -27,7 +28,7 @@ from eqsat.report.text import rule_facts
 from eqsat.schedule import faults
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("name", one_in(2, FUNCTIONS))
 def test_it_is_read_as_what_it_is(name: str):
     function, args, expected = FUNCTIONS[name]
     found = trace(function, args)
@@ -49,7 +50,7 @@ def test_it_goes_to_text_and_json_and_back(name: str):
 PACKED = {"rnn", "layers", "counted", "one_of", "power"}  # searched with every tile forced
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("name", one_in(3, FUNCTIONS))
 def test_it_is_searched_and_executed(name: str):
     function, args, _ = FUNCTIONS[name]
     run = search(name, settings=FORCED if name in PACKED else ())
@@ -263,7 +264,7 @@ def random_loop(seed: int) -> Callable[..., Any]:
     return lambda x: jax.lax.scan(body, x[0], x)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(2, 3))
 def test_a_random_loop_is_right_and_never_worse(seed: int):
     goal = ("time", "memory", "dispatches")[seed % 3]
     shape = jax.ShapeDtypeStruct((4, 16, 16), jnp.float32)
@@ -381,7 +382,7 @@ def test_jit_grad_and_vmap():
     assert np.allclose(got, [loss(W, b) for b in batch], rtol=1e-5)
 
 
-@pytest.mark.parametrize("target", [WIDEST, "avx512-xla"])
+@pytest.mark.parametrize("target", seeds(1, [WIDEST, "avx512-xla"]))
 def test_a_loop_whose_bodies_have_temporaries_runs_dispatch_by_dispatch(target: str):
     def loop(xs: Any, w: Any, u: Any) -> Any:
         step = lambda h, x: (jnp.tanh(jnp.tanh(x @ w + h @ u) @ u) @ w, h)  # noqa: E731
@@ -427,6 +428,7 @@ def test_side_effects_are_kept_whole_and_randomness_stays_inside():
 
 
 # ---- the libraries -------------------------------------------------------------------------------
+@pytest.mark.slow  # scans are searched above, equinox is read in test_models
 def test_recurrent_layers_of_equinox():
     import equinox as eqx
 

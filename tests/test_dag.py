@@ -9,6 +9,7 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from seeds import one_in
 from smallegraphs import (
     COSTS,
     cheapest,
@@ -64,7 +65,7 @@ def assert_right(graph: SerializedEGraph) -> str:
     return found.status
 
 
-@pytest.mark.parametrize("kind", COSTS)
+@pytest.mark.parametrize("kind", one_in(3, COSTS))
 def test_brute_force_agrees(kind) -> None:
     found = [assert_right(random_egraph(seed, kind)) for seed in range(120)]
     assert found.count("infeasible") > 5

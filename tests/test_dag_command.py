@@ -71,7 +71,7 @@ def test_extract_refuses_a_place_it_cannot_write(tmp_path, capsys) -> None:
 def test_ctrl_c_keeps_the_best_answer_so_far(tmp_path) -> None:
     file, out = saved(hard(5), tmp_path / "e.json"), tmp_path / "choice.json"
     command = [sys.executable, "-c", "from eqsat.cli.app import main; main()", "extract", file]
-    for delay in (3, 6, 12):
+    for delay in (2, 4, 8, 16):
         child = subprocess.Popen(
             [*command, "--time-limit", "60s", "-o", str(out)], stderr=subprocess.PIPE, text=True
         )

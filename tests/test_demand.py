@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from seeds import one_in
 
 import eqsat
 from eqsat.lang.programs import parse_program
@@ -66,7 +67,7 @@ def _work(attr: object) -> int:
     return math.prod(attr.sizes) if is_one else 0
 
 
-@pytest.mark.parametrize("name", LESS)
+@pytest.mark.parametrize("name", one_in(4, LESS))
 def test_less_is_computed(name: str) -> None:
     lines, times = LESS[name]
     program = parse_program("\n".join(("program p", *lines, "return z")), "p.eqs")
@@ -112,7 +113,7 @@ ALL_READ = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ALL_READ)
+@pytest.mark.parametrize("name", one_in(2, ALL_READ))
 def test_nothing_grows_where_nothing_is_wasted(name: str) -> None:
     lines = ["program p", "input x: f32[16, 32]", "weight w: f32[32, 24]", *ALL_READ[name]]
     program = parse_program("\n".join(lines), "p.eqs")
@@ -139,7 +140,7 @@ NEVER_MADE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", NEVER_MADE)
+@pytest.mark.parametrize("name", one_in(2, NEVER_MADE))
 def test_what_nobody_needs_is_not_made(name: str) -> None:
     lines, shape = NEVER_MADE[name]
     program = parse_program("\n".join(("program p", *lines, "return z")), "p.eqs")

@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
+from seeds import one_in
 
 pytest.importorskip("llvmlite")
 
@@ -55,7 +56,7 @@ def test_rows_of_every_channel(length, shape, machine):
     assert Plan.from_json(chosen.to_json()) == chosen
 
 
-@pytest.mark.parametrize("channels", [2, 15, 16, 17, 33, 65])
+@pytest.mark.parametrize("channels", one_in(2, [2, 15, 16, 17, 65, 33]))
 @pytest.mark.parametrize("machine", MACHINES)
 def test_channels_whose_taps_lie_the_other_way_are_vectors(channels, machine):
     """x[t, c] and w[c, k]: as it lies, neither is a vector of the other's loop."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hunts.networks import network
-from seeds import seeds
+from seeds import one_in, seeds
 
 import eqsat
 from eqsat.api import Source
@@ -135,7 +135,7 @@ def test_the_sender_packs_for_a_slow_reader():
 
 
 @pytest.mark.parametrize(
-    ("a", "b"), [("vmvx-like", "no-data-tiling"), ("no-data-tiling", "avx512-xla")]
+    ("a", "b"), one_in(2, [("vmvx-like", "no-data-tiling"), ("no-data-tiling", "avx512-xla")])
 )
 def test_nothing_is_packed_where_nothing_is_tiled(a: str, b: str):
     run = search(MLP, pair(a, b))
@@ -175,7 +175,7 @@ return unset_encoding(d, {request.format("result")})
 MACHINES = ("avx512-xla", "vmvx-like", "reference", "no-data-tiling", "gfx942")
 
 
-@pytest.mark.parametrize("seed", seeds(3, (1, 2, 5, 11, 18, 39, 26, 48, 60, 75, 83, 101)))
+@pytest.mark.parametrize("seed", seeds(1, (1, 2, 5, 11, 18, 39, 26, 48, 60, 75, 83, 101)))
 def test_a_random_program_placed_at_random_is_right_and_never_worse(seed: int):
     rng, program = random.Random(seed), network(seed)
     movable = [f"%{i}" for i, n in enumerate(program.nodes) if n.op not in (*LEAVES, "result")]

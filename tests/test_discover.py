@@ -49,6 +49,7 @@ def test_what_was_found_proves_the_rest_and_is_found_once(sums):
     assert again.proposals == []
 
 
+@pytest.mark.slow  # a whole run again
 def test_a_run_is_deterministic(sums):
     assert _found(SUMS).file("found/sums") == sums.file("found/sums")
 

@@ -10,12 +10,13 @@ from hunts import equal
 from hunts.equal import Answer, Pair, Question, are_equal, compare, pairs, smaller
 from hunts.respell import RESPELLINGS
 from hunts.small import small_program
+from seeds import seeds
 
 from eqsat.lang.programs import parse_program
 from eqsat.model.program import Program
 
 
-@pytest.mark.parametrize("seed", [10, 25, 53])
+@pytest.mark.parametrize("seed", seeds(1, [10, 25, 53]))
 def test_equal_programs_have_equal_answers(seed: int):
     """A share of benchmarks/equal.py; the sums of seed 25 are joined under a policy."""
     found = equal.hunt(seed, seconds=60.0)

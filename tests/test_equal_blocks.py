@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 import pytest
 from problems import questions
-from seeds import seeds
+from seeds import one_in, seeds
 
 import eqsat
 from eqsat.extract import search
@@ -93,7 +93,7 @@ def answer(
     return found
 
 
-@pytest.mark.parametrize("count", seeds(2, range(5, 9)))
+@pytest.mark.parametrize("count", seeds(1, range(5, 9)))
 @pytest.mark.parametrize("target", TARGETS)
 def test_the_optimum_is_that_of_all_layers(
     count: int, target: str, monkeypatch: pytest.MonkeyPatch
@@ -105,7 +105,7 @@ def test_the_optimum_is_that_of_all_layers(
     assert one.stop == two.stop
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", one_in(6, CASES))
 def test_no_answer_is_worse_where_something_differs(case: str, monkeypatch: pytest.MonkeyPatch):
     graph, there = graph_of(case, "gfx942")
     one, two = (answer(graph, there, GOALS, way) for way in (None, monkeypatch))
@@ -140,7 +140,7 @@ def priced(found: Columns, seed: int) -> Columns:
     return replace(found, adds=adds)
 
 
-@pytest.mark.parametrize("seed", seeds(3, 6))
+@pytest.mark.parametrize("seed", seeds(1, 6))
 @pytest.mark.parametrize("target", TARGETS)
 def test_the_bound_holds_where_blocks_differ(seed: int, target: str):
     """With prices at random the best answer of all layers may treat them differently."""

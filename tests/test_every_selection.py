@@ -100,14 +100,14 @@ def test_weights_are_packed_ahead_where_that_is_the_best_of_all_selections():
     assert found(built, target, GOALS) == best(every_value(built, target), GOALS)
 
 
-@pytest.mark.parametrize("fusion", ["plain", "none", "multi", "siblings"])
+@pytest.mark.parametrize("fusion", seeds(1, ["siblings", "multi", "plain", "none"]))
 @pytest.mark.parametrize("graph", [g for g in GRAPHS if g != "weighted_matmul"])
 def test_graphs_by_hand_are_worth_the_best_of_all_selections(graph: str, fusion: str):
     built, target = GRAPHS[graph](), reference(FUSIONS[fusion])
     assert found(built, target, GOALS) == best(every_value(built, target), GOALS)
 
 
-@pytest.mark.parametrize("seed", seeds(4, SEEDS))
+@pytest.mark.parametrize("seed", seeds(1, SEEDS))
 def test_goals_in_every_order_are_the_best_of_all_selections(seed: int):
     graph, target, values = drawn(seed)
     answers = set()
@@ -118,7 +118,7 @@ def test_goals_in_every_order_are_the_best_of_all_selections(seed: int):
     assert len(answers) > 2  # with the empty one of single goals
 
 
-@pytest.mark.parametrize("seed", seeds(4, SEEDS))
+@pytest.mark.parametrize("seed", seeds(1, SEEDS))
 def test_within_budgets_the_best_selection_that_keeps_them_is_found_or_none_is(seed: int):
     graph, target, values = drawn(seed)
     for budget in _budgets(values):

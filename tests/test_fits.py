@@ -15,6 +15,7 @@ from problems import (
     questions,
     value,
 )
+from seeds import seeds
 
 from eqsat.extract.choice.columns import Answer, Columns
 from eqsat.extract.choice.cpsat import Effort, solve
@@ -73,7 +74,7 @@ def peaks(choice: Columns) -> dict[Chosen, int]:
     return {a: peak(choice, a) for a in every_answer(choice)}
 
 
-@pytest.mark.parametrize("part", range(3))
+@pytest.mark.parametrize("part", seeds(1, 3))
 def test_no_column_of_an_answer_that_fits_is_cut(part: int):
     proven = cut = asked = 0
     for seed in range(2400 + part * 60, 2460 + part * 60):
@@ -121,7 +122,7 @@ def test_the_least_peak_within_a_time_is_that_of_brute_force():
     assert proven > 0.9 * asked
 
 
-@pytest.mark.parametrize("goal", ["time", "dispatches"])
+@pytest.mark.parametrize("goal", seeds(1, ["time", "dispatches"]))
 def test_the_least_sum_within_bytes_is_that_of_brute_force(goal: str):
     asked = proven = 0
     for seed in range(2640, 2660):

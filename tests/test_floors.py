@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import cache
 
 import pytest
-from seeds import seeds
+from seeds import one_in, seeds
 
 import eqsat
 from eqsat.extract import extract
@@ -78,8 +78,8 @@ def drawn(seed: int) -> Program:
     return parse_program(PARTS) if seed < 0 else Maker(seed).program(7)
 
 
-@pytest.mark.parametrize("name", TARGETS)
-@pytest.mark.parametrize("seed", seeds(2, (-1, 3, 4, 8)))
+@pytest.mark.parametrize("name", one_in(3, TARGETS))
+@pytest.mark.parametrize("seed", seeds(1, (-1, 3, 4, 8)))
 def test_no_answer_is_below_the_floors(name: str, seed: int) -> None:
     target = load_target(name)
     egraph = graph_of(drawn(seed), target)

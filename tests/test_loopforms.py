@@ -273,7 +273,7 @@ SLOW = pytest.mark.slow
 
 @pytest.mark.parametrize(
     "name",
-    ["lstm", pytest.param("loss", marks=SLOW), pytest.param("invariant", marks=SLOW), "products"],
+    seeds(1, ["lstm", "products", "loss", "invariant"]),
 )
 def test_a_form_is_chosen_where_it_gains(name: str):
     function, args = LOOPS[name]

@@ -469,7 +469,8 @@ def test_eight_devices_compute_the_result_with_the_collectives_of_the_plan() -> 
         "without": ["all-gather", "all-to-all", "reduce-scatter", "all-reduce"],
     }  # fmt: skip
     cases += [(f"panels-{t}", PRODUCT.format(dtype=t), panels) for t in ("f32", "bf16")]
-    env = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
+    env = os.environ | {"XLA_FLAGS": flags}
     done = subprocess.run(
         [sys.executable, "-c", CHILD], input=json.dumps(cases), env=env, capture_output=True,
         text=True, check=False,

@@ -167,7 +167,7 @@ def test_nothing_is_allocated_for_absurd_sizes() -> None:
     assert read_module(parse_module(source), source, "", None).program.op_count == 2
 
 
-MUTANTS = 210
+MUTANTS = 120
 
 
 def test_mutants_are_read_or_refused_with_a_sentence(tmp_path: Path) -> None:
@@ -187,7 +187,7 @@ def test_mutants_are_read_or_refused_with_a_sentence(tmp_path: Path) -> None:
             assert done.returncode == 0, done.stderr[-2000:]
     found = Counter(outcomes)
     assert all(re.fullmatch(r"read|E3[78]\d", k) for k in found), found
-    assert found["read"] >= 10 and found["E370"] >= 50
+    assert found["read"] >= 5 and found["E370"] >= 25
 
 
 def test_a_text_that_crashes_the_parser_is_refused(tmp_path: Path) -> None:

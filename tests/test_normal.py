@@ -11,6 +11,7 @@ from hunts.equal import are_equal
 from hunts.respell import IDENTITIES, RESPELLINGS
 from hunts.small import small_program
 from hunts.spellings import programs
+from seeds import one_in
 
 from eqsat.cli import run as command
 from eqsat.lang.programs import parse_program
@@ -32,9 +33,9 @@ def small(seed: int) -> tuple[Program, Program]:
     return program, canonical(program)
 
 
-@pytest.mark.parametrize("kind", ONE_SPELLING)
+@pytest.mark.parametrize("kind", one_in(2, ONE_SPELLING))
 def test_a_respelling_is_the_same_program(kind: str):
-    for seed in range(5):
+    for seed in range(2):
         first, spelled = small(seed)
         other = RESPELLINGS[kind](first, random.Random(seed))
         if other is not None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import jax
 import pytest
 from onnxcases import cases_of, run
+from seeds import one_in
 
 # module of the suite → cases without `test_`
 CASES = {
@@ -77,7 +78,7 @@ def _wide_types() -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("module", CASES)
+@pytest.mark.parametrize("module", one_in(3, CASES))
 def test_cases_of_the_standard_come_out_as_it_says(module: str, tmp_path: Path) -> None:
     known = cases_of(*CASES)
     told = {name: run(known[f"test_{name}"], tmp_path) for name in CASES[module].split()}

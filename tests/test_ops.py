@@ -212,9 +212,10 @@ assert missing.op == "cumsum_back" and "no op of linalg" in missing.reason, miss
 """
 
 
+@pytest.mark.slow  # a copy of the package, loaded and hunted
 def test_two_ops_more_are_a_file_each_and_a_line_per_back_end(tmp_path: Path) -> None:
     """They are loaded, traced, searched, run, verified, hunted and exported as any other."""
-    ignored = shutil.ignore_patterns("__pycache__", "_data")
+    ignored = shutil.ignore_patterns("_data")  # bytecode is of use there, too
     package = shutil.copytree(ROOT / "eqsat", tmp_path / "eqsat", ignore=ignored)
     for name in ("rules", "targets", "devices", "experiments", "docs"):
         (tmp_path / name).symlink_to(ROOT / name)

@@ -22,6 +22,7 @@ import pytest
 from peerfurther import HELD, OPEN
 from peeronnx import raise_ops
 from peerwritten import model_of, with_ops
+from seeds import one_in, seeds
 
 import eqsat
 
@@ -106,7 +107,7 @@ def exported(function: Any, x: Any) -> Any:
     return onnx.load_from_string(run.export("onnx", of="program").data)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", one_in(3, CASES))
 def test_exports_are_raised_to_the_ops_that_runtimes_fuse(name: str) -> None:
     function, shape, ops = CASES[name]
     x = real(*shape)
@@ -148,7 +149,7 @@ def test_a_model_is_given_the_weights_it_asks_for_and_gives_back_its_state() -> 
         jax.eval_shape(model.call, x, cache, at, weights[1:])
 
 
-@pytest.mark.parametrize("name", ["gru", "lstm8", "kmeans", "gnn"])
+@pytest.mark.parametrize("name", one_in(2, ["gru", "lstm8", "kmeans", "gnn"]))
 def test_a_file_written_by_hand_computes_the_model(name: str) -> None:
     model = peermodels.FURTHER[name]
     assert model.natural is not None
@@ -160,7 +161,7 @@ def test_a_file_written_by_hand_computes_the_model(name: str) -> None:
         np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["gnn", "traincnn"])
+@pytest.mark.parametrize("name", seeds(1, ["gnn", "traincnn"]))
 def test_what_eqsat_keeps_whole_has_ops_for_peers(name: str) -> None:
     model = peermodels.FURTHER[name]
     run = eqsat.optimize(model.closed, *model.inputs, target="reference", stop_after="program")

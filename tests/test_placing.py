@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from seeds import seeds
 
 import eqsat
 from eqsat.lang.programs import parse_program
@@ -73,7 +74,7 @@ def test_what_something_else_reads_is_as_it_is(text: str, tpu: Target) -> None:
     assert temporary_bytes(schedule_of(text, tpu))[-1] == ROWS * 2048 * 4
 
 
-@pytest.mark.parametrize("rules", ["default", "full"])
+@pytest.mark.parametrize("rules", seeds(1, ["full", "default"]))
 @pytest.mark.parametrize("rows", [1, 16])
 def test_a_gate_is_narrow_only_if_a_product_is_behind_every_choice(
     rules: str, rows: int, tpu: Target

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from wheels import PACKAGE, build_wheel, install, python, work_folder
+from wheels import PACKAGE, build_wheel, python, unpack, work_folder
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return install(build_wheel(PACKAGE, tmp_path_factory.mktemp("plugin")))
+    return unpack(build_wheel(PACKAGE, tmp_path_factory.mktemp("plugin")))
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +145,7 @@ with Path(eqsat_roll.__file__).open("a") as file:
 assert not before & {remembered._key(r) for r in good.rules}
 assert others == {remembered._key(r) for r in own}  # these name nothing of the plug-in
 """
-    python(code, install(build_wheel(PACKAGE, tmp_path)))
+    python(code, unpack(build_wheel(PACKAGE, tmp_path)))
 
 
 def test_attributes_of_every_kind(site: Path) -> None:

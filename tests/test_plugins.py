@@ -65,6 +65,7 @@ assert "error[E601]: no tile strategy named `square`" in message, message
     python(code, None, folder)
 
 
+@pytest.mark.slow  # other saved runs do in test_planned
 def test_a_saved_run_executes_again(found, site: Path, folder: Path) -> None:
     done = eqsat("run", "kept", "--output-format", "json", site=site, where=folder)
     assert done.returncode == 0, done.stderr
@@ -216,6 +217,7 @@ assert called and same.optimize(x).is_input, "the input itself, and yet by the e
     assert "[E218]: no executor named `stepwise`" in lost.stdout, lost.stdout
 
 
+@pytest.mark.slow  # requests take them above
 def test_experiments_take_goals_and_targets_of_plugins(site: Path, folder: Path) -> None:
     (folder / "plugged.yaml").write_text(
         """

@@ -22,7 +22,7 @@ CLAIMED = LINE.findall(published.PAGE.read_text(encoding="utf-8"))
 RANK = (published.MISSING, published.MATCHED, published.PROVEN)
 
 
-@pytest.mark.parametrize("name", one_in(3, SMALL))
+@pytest.mark.parametrize("name", one_in(8, SMALL))
 def test_sides_are_equal(name: str) -> None:
     """In float64, or in whole numbers, both functions give the same."""
     rule = SMALL[name]
@@ -54,7 +54,7 @@ def test_the_page_counts() -> None:
     assert sum(Counter(r["status"] for r in rows).values()) == len(RULES)
 
 
-@pytest.mark.parametrize("rule", SAMPLE, ids=lambda r: r.name)
+@pytest.mark.parametrize("rule", one_in(3, SAMPLE), ids=lambda r: r.name)
 def test_the_page_claims_no_more_than_is_true(rule: Rule) -> None:
     claimed = next(status for name, _, status, _ in CLAIMED if name == rule.name)
     found = published.row(rule, ["full"])["status"]

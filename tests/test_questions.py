@@ -48,6 +48,7 @@ def test_every_question_has_its_file_table_figure_and_paragraph(name: str):
     assert f"$ eqsat experiment {name} " in page  # what `make questions` runs
 
 
+@pytest.mark.slow  # test_policies asks so of every row
 def test_a_no_fixed_policy_treats_a_transpose_right_for_all_its_readers():
     rows = rows_of("transposed-pack", lambda c: c.program == "three_readers")
     best = {r["program"]: r["time_us"] for r in rows if r["rules"] == ["default"]}
@@ -85,6 +86,7 @@ def test_d_less_scratch_is_never_quicker_and_no_program_is_told():
     assert enough["status"] == "found"
 
 
+@pytest.mark.slow  # encodings have test_encodings
 def test_e_encodings_become_packs_or_nothing_and_packing_pays_on_the_far_side():
     rows = {r["name"]: r for r in rows_of("encodings", lambda c: True)}
     conversions = {
@@ -98,6 +100,7 @@ def test_e_encodings_become_packs_or_nothing_and_packing_pays_on_the_far_side():
         assert rows[tiled]["time_us"] < rows[plain]["time_us"]
 
 
+@pytest.mark.slow  # packing ahead has test_ahead
 def test_f_packing_per_run_pays_for_many_rows_only_and_packing_ahead_for_few_too():
     def few(c: Cell) -> bool:
         return dict(c.varied)["sizes.m"] in ("8", "512")
@@ -114,6 +117,7 @@ def test_f_packing_per_run_pays_for_many_rows_only_and_packing_ahead_for_few_too
         assert found[weights, chosen, m] <= time, rules
 
 
+@pytest.mark.slow  # greedy answers have test_cheapest
 def test_g_greedy_extraction_is_worse_somewhere_and_proves_nothing():
     programs = ("residual", "three_readers")
     rows = rows_of("greedy", lambda c: c.program in programs and dict(c.varied)["set"] == "free")
@@ -156,6 +160,7 @@ def test_j_the_e_graph_of_a_deeper_model_grows_no_faster_than_the_model():
     assert len(one.egraph.nodes) < len(two.egraph.nodes) <= 2.1 * len(one.egraph.nodes)
 
 
+@pytest.mark.slow  # a question of the page; test_mesh and test_shard decide with every commit
 def test_k_no_policy_of_sharding_is_best_for_few_tokens_and_for_many():
     found = rows_of("sharding", lambda c: c.program in ("sharded.py:mlp", "sharded.py:mlp_many"))
     time = {(r["program"], r["rules"][0]): r["mesh"]["time_us"] for r in found}

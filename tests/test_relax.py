@@ -116,7 +116,7 @@ def test_rows_hold_in_every_answer(seed: int) -> None:
         assert (matrix @ x <= told.table.high).all() and (matrix @ x >= told.table.low).all()
 
 
-@pytest.mark.parametrize("seed", seeds(25, SEEDS))
+@pytest.mark.parametrize("seed", seeds(12, SEEDS))
 def test_rows_of_liveness_are_at_most_the_peak_bytes(seed: int) -> None:
     choice = choice_at(seed)
     told = stated(choice, {"memory": 1}, {})
@@ -197,7 +197,7 @@ def test_where_the_dual_simplex_does_not_end_the_primal_one_does(
     assert [r and r.bound for r in found] == [r and r.bound for r in known]
 
 
-@pytest.mark.parametrize("seed", seeds(25, SEEDS))
+@pytest.mark.parametrize("seed", seeds(12, SEEDS))
 def test_questions_agree_with_every_answer_in_any_order(seed: int) -> None:
     choice = choice_at(seed)
     answers = answers_of(choice)

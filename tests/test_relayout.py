@@ -179,7 +179,7 @@ return o
 CONVERSIONS = ("pack", "unpack", "transpose", "retype")
 
 
-@pytest.mark.parametrize("k", [1, 4, 16])
+@pytest.mark.parametrize("k", seeds(1, [4, 1, 16]))
 @pytest.mark.parametrize("text", [MLP, ATTENTION])
 def test_between_contractions_nothing_is_converted(text: str, k: int):
     """With 16x16 tiles forced, the input is packed, the result unpacked, and that is all."""

@@ -9,6 +9,7 @@ import pytest
 from contracted import AVX2, AVX512, NEON
 from rowblocked import attention, computed, drawn, nest_of_program
 from runnable import needs
+from seeds import one_in
 from test_contraction_kernels import assembly, fused, inner_loop
 
 from eqsat.execute.kernels.kernel import generate
@@ -202,11 +203,14 @@ def test_rows_across_cache_sets_fetch_lines_again():
 
 @pytest.mark.parametrize(
     ("machine", "triple", "cpu"),
-    [
-        (NEON, "aarch64-unknown-linux-gnu", "neoverse-n1"),
-        (AVX2, "x86_64-unknown-linux-gnu", "haswell"),
-        (AVX512, "x86_64-unknown-linux-gnu", "skylake-avx512"),
-    ],
+    one_in(
+        3,
+        [
+            (NEON, "aarch64-unknown-linux-gnu", "neoverse-n1"),
+            (AVX2, "x86_64-unknown-linux-gnu", "haswell"),
+            (AVX512, "x86_64-unknown-linux-gnu", "skylake-avx512"),
+        ],
+    ),
 )
 def test_inner_loops_spill_nothing(machine, triple, cpu):
     program = parse_program(attention(queries=26, keys=64, heads=2, depth=32, width=32))

@@ -12,6 +12,7 @@ import pytest
 from planned import planned
 from rownests import check
 from runnable import WIDEST, needs_kernels
+from seeds import seeds
 from test_kernel_math import AVX2, MACHINE
 from test_nest import nest_of_text
 
@@ -97,7 +98,7 @@ def test_ten_steps_are_ten_dispatches_and_proven() -> None:
     assert error < 1e-6
 
 
-@pytest.mark.parametrize("mode", ["edge", "reflect"])
+@pytest.mark.parametrize("mode", seeds(1, ["reflect", "edge"]))
 def test_pads_that_repeat_the_image(mode: str) -> None:
     x = np.random.default_rng(0).standard_normal((20, 35)).astype(F32)
     run = eqsat.optimize(lambda x: jacobi(x, 1, mode), x, target=WIDEST, time_limit=4)

@@ -153,11 +153,10 @@ def kept_rows(folder):
     "how", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
 )
 def test_killed_sweeps_lose_and_repeat_nothing(tmp_path, how):
-    log, kept = tmp_path / "log.txt", set()
-    for after in (2, 6):
-        kept = killed_sweep(tmp_path, after_rows=after, how=how)
-        assert len(kept) >= after
-        begun = Counter(log.read_text(encoding="utf-8").split())
+    log = tmp_path / "log.txt"
+    kept = killed_sweep(tmp_path, after_rows=3, how=how)
+    assert len(kept) >= 3
+    begun = Counter(log.read_text(encoding="utf-8").split())
     with RunStore(tmp_path) as store, local_crew(2, lambda *_: None) as crew:
         found = sweep(store, sweepwork.tasks(12, 0, log), sweepwork.cell, crew=crew)
     assert len(found) == 12
@@ -165,6 +164,7 @@ def test_killed_sweeps_lose_and_repeat_nothing(tmp_path, how):
     assert {k: again[k] for k in kept} == {k: begun[k] for k in kept}  # none of them ran again
 
 
+@pytest.mark.slow  # `make store` does so at length
 def test_two_processes_share_one_store(tmp_path):
     log = tmp_path / "log.txt"
     command = [sys.executable, sweepwork.__file__, str(tmp_path), "10", "0.05", "1"]
@@ -176,7 +176,7 @@ def test_two_processes_share_one_store(tmp_path):
 
 def test_a_worker_that_dies_is_told_from_its_neighbours(tmp_path):
     log = tmp_path / "log.txt"
-    names = ["fine-1", "deadly", "once", "fine-2", "fine-3"]
+    names = ["fine-1", "deadly", "once", "fine-2"]
     tasks = [replace(sweepwork.tasks(1, 0.05, log)[0], key=n, name=n) for n in names]
     tasks = [replace(t, payload=(t.key, 0.05, str(log))) for t in tasks]
     with RunStore(tmp_path) as store, local_crew(2, lambda *_: None) as crew:

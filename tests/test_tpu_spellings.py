@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from seeds import one_in
 
 import eqsat
 from eqsat.execute.platforms import lowered_for, spelled
@@ -73,13 +74,16 @@ def convolution(form: str, stride: int, groups: int = 1, dilation: int = 1) -> A
 
 @pytest.mark.parametrize(
     ("form", "stride", "dilation", "image", "filters", "places"),
-    [
-        ("NHWC", 1, 1, (1, 9, 8, 6), (3, 3, 6, 5), 9),
-        ("NCHW", 1, 1, (2, 6, 9, 8), (5, 6, 3, 3), 9),
-        ("NCHW", 1, 1, (1, 6, 9, 8), (5, 6, 3, 2), 6),
-        ("NHWC", 1, 1, (1, 8, 6, 32), (3, 1, 32, 4), 3),
-        ("NHWC", 1, 2, (1, 9, 8, 6), (2, 3, 6, 5), 6),
-    ],
+    one_in(
+        2,
+        [
+            ("NHWC", 1, 1, (1, 9, 8, 6), (3, 3, 6, 5), 9),
+            ("NCHW", 1, 1, (2, 6, 9, 8), (5, 6, 3, 3), 9),
+            ("NCHW", 1, 1, (1, 6, 9, 8), (5, 6, 3, 2), 6),
+            ("NHWC", 1, 1, (1, 8, 6, 32), (3, 1, 32, 4), 3),
+            ("NHWC", 1, 2, (1, 9, 8, 6), (2, 3, 6, 5), 6),
+        ],
+    ),
 )
 def test_a_small_convolution_is_a_sum_of_products(form, stride, dilation, image, filters, places):
     function = convolution(form, stride, dilation=dilation)

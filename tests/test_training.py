@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import pytest
 from library import module
+from seeds import seeds
 
 import eqsat
 import eqsat.entry.jit
@@ -37,6 +38,7 @@ def test_a_step_is_read_with_both_passes_and_runs(arguments):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow  # states are kept in test_state, steps searched above
 def test_its_weights_are_states_of_the_loop_around_it():
     from eqsat.request.reading import read_state
 
@@ -81,7 +83,7 @@ def small_step(name, monkeypatch):
     return getattr(net, name), [abs(x) if k.startswith("v") else x for k, x in pairs]
 
 
-@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize("name", seeds(1, STEPS))
 def test_a_step_of_a_convolution_net_is_what_jax_computes(name, monkeypatch):
     step, arguments = small_step(name, monkeypatch)
     run = eqsat.optimize(step, *arguments, target="reference", time_limit=5, goals=["time"])
@@ -113,6 +115,7 @@ def readers_without_products(run):
     return found
 
 
+@pytest.mark.slow  # it searches seconds; orders have test_orders
 def test_weights_of_a_step_are_read_as_they_are_by_both_passes():
     run = eqsat.optimize(eqsat.read("train.py:step"), target="avx512", goals=["time"])
     assert run.schedule is not None

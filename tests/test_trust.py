@@ -26,7 +26,7 @@ import sweepwork
 from jax.extend.mlir import serialize_portable_artifact
 from jax.interpreters import mlir
 from runnable import WIDEST
-from seeds import seeds
+from seeds import one_in, seeds
 
 import eqsat
 from eqsat.cli import run as command
@@ -114,7 +114,7 @@ EDITS = {
 
 
 # ---- runs ----------------------------------------------------------------------------------------
-@pytest.mark.parametrize("what", EDITS)
+@pytest.mark.parametrize("what", one_in(4, EDITS))
 def test_a_schedule_that_was_edited_and_sealed_again_is_refused(folder: Path, what: str):
     edited(folder, "4-schedule.json", EDITS[what])
     with pytest.raises(EqsatError, match=r"E314.*`4-schedule\.json`: "):
@@ -223,7 +223,7 @@ def test_a_schedule_alone_shows_what_is_wrong(runs: dict[str, eqsat.Run]):
     assert any("its buffer lives from" in f for m in late for f in faults(m, run.target))
 
 
-@pytest.mark.parametrize("seed", seeds(8, 24))
+@pytest.mark.parametrize("seed", seeds(3, 24))
 def test_a_folder_that_was_edited_and_sealed_ends_in_a_sentence(folder: Path, seed: int):
     hostile.artefact(folder, seed)
     assert strangers.outcome(lambda: strangers.use(folder)) in ("ok", "refused")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from seeds import one_in
 
 import eqsat
 from eqsat.lab.results import Results
@@ -138,7 +140,9 @@ def test_the_callback_is_in_one_set_and_not_in_the_other():
 
 @pytest.fixture(scope="module")
 def results() -> Results:
-    return eqsat.Experiment.read("experiments/upstream.yaml").run()
+    experiment = eqsat.Experiment.read("experiments/upstream.yaml")
+    experiment.plan = replace(experiment.plan, runs=0, verify=False)  # programs run below
+    return experiment.run()
 
 
 def figures(results: Results, name: str) -> dict:
@@ -203,7 +207,7 @@ return z, t
 
 
 @pytest.mark.parametrize("name", SETS)
-@pytest.mark.parametrize(("k", "n"), [(8, 8), (7, 10)])
+@pytest.mark.parametrize(("k", "n"), one_in(2, [(7, 10), (8, 8)]))
 def test_the_policies_compute_the_right_thing(name: str, k: int, n: int):
     program = parse_program(SMALL.format(k=k, n=n))
     tile = ["tiles.matmul=[{mnk: [4, 4, 2], rate: 1.0}]"]

@@ -235,7 +235,10 @@ def _arities(rule: Rule, found: set[Signature]) -> list[tuple[tuple[str, int], .
             splats = [splat_name(o) for o in node.operands if isinstance(o, Splat)]
             fixed = len(node.operands) - len(splats)
             totals = sorted(n for op, n in found if op == node.op)
-            choices.append(_splits(splats, fixed, totals))
+            ways = _splits(splats, fixed, totals)
+            if not ways:
+                return []
+            choices.append(ways)
     joined = (tuple(itertools.chain(*c)) for c in itertools.product(*choices))
     agreed = (tuple(sorted(set(c))) for c in joined)
     return list(dict.fromkeys(c for c in agreed if len({name for name, _ in c}) == len(c)))
