@@ -23,7 +23,7 @@ from eqsat.extract.least import SearchLimits
 from eqsat.extract.memory.bestorder import best_order
 from eqsat.extract.memory.dispatchgraph import graph_of
 from eqsat.extract.memory.items import MemoryItems
-from eqsat.extract.memory.peakrows import InAnyOrder
+from eqsat.extract.memory.leastpeak import InAnyOrder
 from eqsat.extract.minimiser import Minimiser
 from eqsat.extract.ragged import Ragged
 

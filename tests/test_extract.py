@@ -27,8 +27,7 @@ from problems import every_answer, questions, value
 
 from eqsat.extract import extract, session
 from eqsat.extract.choice.columns import GOALS
-from eqsat.extract.choice.greedy import greedy
-from eqsat.extract.choice.legal import is_legal
+from eqsat.extract.choice.legal import greedy, is_legal
 from eqsat.extract.choice.relax import relaxation
 from eqsat.extract.least import Shares
 from eqsat.extract.memory.bestorder import in_best_order

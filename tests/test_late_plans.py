@@ -12,8 +12,7 @@ from problems import questions
 from tabulated import sources_in
 
 from eqsat.extract.candidates.assemble import Assembly, Choices
-from eqsat.extract.candidates.plantimes import with_plan_times
-from eqsat.extract.candidates.sources import Sources
+from eqsat.extract.candidates.sources import Sources, with_plan_times
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.candidates.tabulate import choice_of
 from eqsat.extract.choice.columns import Columns

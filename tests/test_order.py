@@ -19,7 +19,7 @@ from eqsat.extract import check, extract
 from eqsat.extract.candidates.assemble import Assembly
 from eqsat.extract.choice.columns import Answer
 from eqsat.extract.choice.cpsat import Effort
-from eqsat.extract.choice.greedy import greedy
+from eqsat.extract.choice.legal import greedy
 from eqsat.extract.least import SearchLimits
 from eqsat.extract.memory.bestorder import Order, best_order, in_best_order
 from eqsat.extract.memory.dispatchgraph import DispatchGraph, blocks, graph_of, peak_bytes

@@ -10,9 +10,8 @@ import pytest
 from plain_options import plain_options, plain_undominated
 
 import eqsat
-from eqsat.extract.candidates.listed import CandidateTable
 from eqsat.extract.candidates.pool import Pool
-from eqsat.extract.candidates.sources import Sources
+from eqsat.extract.candidates.sources import CandidateTable, Sources
 from eqsat.extract.candidates.space import Space, order
 from eqsat.extract.choice.linear import linear_goals
 from eqsat.extract.dispatch.legality import Legality

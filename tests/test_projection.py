@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 import eqsat
+from eqsat.extract.candidates.cover import Waits
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.dispatch.legality import Legality
@@ -15,7 +16,6 @@ from eqsat.extract.groups.borders import Borders, Inner, Seen
 from eqsat.extract.groups.enumeration import Enumerated, enumerated
 from eqsat.extract.groups.grow import Candidate
 from eqsat.extract.groups.merge import Merger
-from eqsat.extract.groups.waits import Waits
 from eqsat.extract.search import extract
 from eqsat.lang.programs import parse_program
 from eqsat.lang.rulesets import load_rulesets

@@ -27,12 +27,11 @@ from seeds import seeds
 import eqsat
 from eqsat.extract.choice.columns import GOALS, Columns
 from eqsat.extract.choice.legal import is_legal
-from eqsat.extract.choice.lp import LinearProgram
-from eqsat.extract.choice.lp import solve_linear as solve_lp
 from eqsat.extract.choice.must import needed_numbers, presolved
-from eqsat.extract.choice.relax import Relaxation, relaxation
+from eqsat.extract.choice.relax import LinearProgram, Relaxation, relaxation
+from eqsat.extract.choice.relax import solve_linear as solve_lp
+from eqsat.extract.choice.rows import RowList, RowTable
 from eqsat.extract.choice.statement import Statement
-from eqsat.extract.choice.table import RowList, RowTable
 from eqsat.extract.ragged import Ragged
 
 SEEDS = range(80)
@@ -192,7 +191,7 @@ def test_where_the_dual_simplex_does_not_end_the_primal_one_does(
 ) -> None:
     choices = [choice_at(seed) for seed in range(20)]
     known = [relaxation(c, {"time": 1}) for c in choices]
-    monkeypatch.setattr("eqsat.extract.choice.lp.STEPS", (0, 0))
+    monkeypatch.setattr("eqsat.extract.choice.relax.STEPS", (0, 0))
     found = [relaxation(c, {"time": 1}) for c in choices]
     assert [r and r.bound for r in found] == [r and r.bound for r in known]
 

@@ -24,7 +24,7 @@ from eqsat.extract.choice.relax import relaxation
 from eqsat.extract.choice.statement import Statement
 from eqsat.extract.least import OPEN, Caps, Least, Remainder
 from eqsat.extract.memory.fits import Fits
-from eqsat.extract.memory.peakrows import PAIRS, InAnyOrder, unordered_pairs
+from eqsat.extract.memory.leastpeak import PAIRS, InAnyOrder, peak, unordered_pairs
 from eqsat.extract.ragged import Ints
 from eqsat.model.deadline import tick
 from eqsat.model.diag import fail
@@ -99,8 +99,6 @@ class Minimisation:
                 return Least("infeasible")
             places = self.of.fitting(places, self.caps[MEMORY])
         if self.weights == {MEMORY: 1}:
-            from eqsat.extract.leastpeak import peak
-
             return peak(self, places)
         return self._sum(places) if MEMORY not in self.weights else self._mixed(places)
 

@@ -11,12 +11,11 @@ from eqsat.extract.candidates.assemble import Assembly, choices
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.choice.columns import MEMORY, Answer
-from eqsat.extract.choice.greedy import greedy
+from eqsat.extract.choice.legal import greedy
 from eqsat.extract.choice.linear import ASKED, OWN, linear_goals, moved_bytes
-from eqsat.extract.choice.requests import check_requests, limit, weigh
 from eqsat.extract.diagnose import inadmissible
 from eqsat.extract.dispatch.legality import Legality
-from eqsat.extract.goals import Outcome
+from eqsat.extract.goals import Outcome, check_requests, limit, weigh
 from eqsat.extract.least import SHARES, SearchLimits
 from eqsat.extract.memory.bestorder import in_best_order
 from eqsat.extract.selected import selection_of
@@ -312,7 +311,7 @@ def extract_greedily(
 ) -> tuple[Selection, Selection | None]:
     """The greedy answer in its best order, and the baseline, which the solver finds as always.
 
-    After extraction-gym's greedy-DAG extractor, over dispatches (`choice.greedy`). Nothing is
+    After extraction-gym's greedy-DAG extractor, over dispatches (`choice.legal`). Nothing is
     proven, budgets are only checked, and the answer may be worse than the baseline. EqsatError:
     E410 if the greedy answers keep no budget, or there is none; E90x if the answer does not pass
     the checker.

@@ -17,7 +17,7 @@ from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.check import check
 from eqsat.extract.choice.columns import MEMORY, Answer
-from eqsat.extract.choice.greedy import plain_columns
+from eqsat.extract.choice.legal import plain_columns
 from eqsat.extract.choice.linear import OWN, broken, linear_goals, value_stated
 from eqsat.extract.dispatch.floors import floors
 from eqsat.extract.dispatch.legality import Legality
@@ -25,8 +25,8 @@ from eqsat.extract.dispatch.prices import Costs
 from eqsat.extract.goals import Outcome, minimise
 from eqsat.extract.groups.grow import Candidate
 from eqsat.extract.least import SHARES, SearchLimits
-from eqsat.extract.leastpeak import FEW
 from eqsat.extract.memory.bestorder import in_some_order
+from eqsat.extract.memory.leastpeak import FEW
 from eqsat.extract.minimiser import Minimiser
 from eqsat.extract.narrow import Known, Narrowed, narrow
 from eqsat.extract.ragged import Ints

@@ -19,8 +19,8 @@ from eqsat.extract.choice.columns import MEMORY, Answer, Columns, Forced
 from eqsat.extract.choice.legal import is_legal
 from eqsat.extract.choice.linear import linear_goals
 from eqsat.extract.choice.relax import Relaxation, relaxation
-from eqsat.extract.choice.requests import weigh
 from eqsat.extract.dispatch.legality import Legality
+from eqsat.extract.goals import weigh
 from eqsat.extract.least import OPEN, SHARES, Least, SearchLimits
 from eqsat.extract.minimiser import Minimiser
 from eqsat.extract.ragged import Ints, Mask, distinct

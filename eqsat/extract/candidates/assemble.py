@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from eqsat.extract.candidates.listed import CandidateTable
 from eqsat.extract.candidates.pool import Pool
-from eqsat.extract.candidates.sources import Sources, group_of
+from eqsat.extract.candidates.sources import CandidateTable, Sources, group_of
 from eqsat.extract.candidates.space import Moment, Space
 from eqsat.extract.candidates.tabulate import choice_of
 from eqsat.extract.choice.columns import Answer, Columns

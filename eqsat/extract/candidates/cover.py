@@ -1,4 +1,4 @@
-"""Work every answer must do: values it computes, and ops of which it holds one.
+"""What every answer computes, what has to be computed before a value, and what is lost for others.
 
 Values are AND/OR dominators over logical values. Without a cut per needed value CP-SAT does not
 prove layout graphs (`docs/decisions.md`). Where a needed value may be cut out of another one, what
@@ -8,9 +8,12 @@ computes it is often next to free, and all the work lies behind; there a cut run
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from eqsat.extract.candidates.space import MOVING
+from eqsat.model.bitsets import mask, sum_bits
 from eqsat.model.deadline import tick
 
 if TYPE_CHECKING:
@@ -154,3 +157,107 @@ def _replaced(pool: Pool) -> dict[int, list[tuple[int, int | None]]]:
         below = next(open_, None) if space.kinds[node] in LIGHT else None
         found.setdefault(v, []).append((node, below))
     return found
+
+
+# ---- what one dispatch alone computes ------------------------------------------------------------
+def owned_values(pool: Pool) -> frozenset[int]:
+    """Values that one dispatch alone may compute, whichever of their nodes it holds.
+
+    Not those that are there from the start, or may be.
+    """
+    space, legality = pool.space, pool.legality
+    owned, again = set[int](), {space.value[b] for b in pool.ahead}
+    for n, v in _makers(pool):
+        is_once = not space.is_source(v) and legality.value_number(v) in legality.exclusive((n,))
+        (owned if is_once else again).add(v)
+    return frozenset(owned - again)
+
+
+# ---- what is lost for others ---------------------------------------------------------------------
+# What a dispatch computes and keeps to itself is lost, if none may compute it again. Of a value
+# that is cut into slices a dispatch may compute one slice alone, and so half of the work; but then
+# nobody can compute the other slice. Such a column is in no answer, yet the relaxation would add up
+# two halves.
+@dataclass(frozen=True)
+class Lost:
+    """Asked about values of one pool."""
+
+    pool: Pool
+
+    @cached_property
+    def once(self) -> frozenset[int]:
+        return owned_values(self.pool)
+
+    @cached_property
+    def _known(self) -> dict[tuple[frozenset[int], frozenset[int]], bool]:
+        return {}
+
+    def leaves_a_way(self, lost: frozenset[int], written: frozenset[int]) -> bool:
+        """Whether all results may be computed without these values of `once`, given written ones.
+
+        A value is lost, too, if each way to compute it reads a lost one. That is the least fixpoint
+        over all nodes, so what it calls lost no dispatch can compute; more may be.
+        """
+        key = lost, written
+        if key not in self._known:
+            self._known[key] = self._leaves(set(lost), written)
+        return self._known[key]
+
+    def _leaves(self, lost: set[int], written: frozenset[int]) -> bool:
+        space, ways, nobody = self.pool.space, self.pool.derivations, frozenset[int]()
+        waiting = list(lost)
+        while waiting:
+            for w in space.consumers.get(waiting.pop(), nobody):
+                if w == -1:
+                    return False
+                if w in lost or w in written or w not in ways or w in self._there:
+                    continue
+                if not any(lost.isdisjoint(reads) for reads in ways[w]):
+                    lost.add(w)
+                    waiting.append(w)
+        return True
+
+    @cached_property
+    def _there(self) -> frozenset[int]:
+        """Values that may be there without being computed in the run."""
+        space = self.pool.space
+        known = {space.value[b] for b in self.pool.ahead}
+        return frozenset(known.union(v for v in set(space.value) if space.is_source(v)))
+
+
+# ---- what has to be computed before --------------------------------------------------------------
+@dataclass(frozen=True)
+class Waits:
+    """Asked about values of one pool.
+
+    Only values that one dispatch alone may compute count: who computes such a value and waits for
+    another that needs it (`necessity`) waits for itself.
+    """
+
+    pool: Pool
+
+    def among(self, values: Sequence[int]) -> tuple[tuple[int, int], ...]:
+        """(i, j): every way to values[i] computes values[j], as one dispatch alone may do."""
+        found: list[tuple[int, int]] = []
+        for i, v in enumerate(values):
+            before = self._need.get(v, 0) & self._owned & ~(1 << v)
+            if before:
+                found += [(i, j) for j, u in enumerate(values) if before >> u & 1]
+        return tuple(found)
+
+    def for_itself(self, computed: Iterable[int], reads: Iterable[int]) -> bool:
+        """Whether a dispatch that computes these values waits for itself by what it reads.
+
+        Every way to a value that it reads computes one of its own, which no other one may compute.
+        """
+        own, value = sum_bits(1 << v for v in computed) & self._owned, self.pool.space.value
+        return bool(own) and any([self._need.get(value[b], 0) & own for b in reads])
+
+    @cached_property
+    def _need(self) -> dict[int, int]:
+        return necessity(self.pool)
+
+    @cached_property
+    def _owned(self) -> int:
+        """`owned_values` as bits."""
+        return mask(owned_values(self.pool))

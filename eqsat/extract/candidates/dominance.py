@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from eqsat.extract.candidates.listed import CandidateTable
+from eqsat.extract.candidates.sources import CandidateTable
 from eqsat.extract.choice.columns import Columns
 from eqsat.extract.choice.linear import OWN, TIE_BREAK
 from eqsat.extract.ragged import Ints, Mask, Ragged, counted, distinct, numbered_sets, starts

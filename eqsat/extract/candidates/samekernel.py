@@ -13,7 +13,7 @@ from collections.abc import Hashable
 import numpy as np
 
 from eqsat.extract.candidates.dominance import OTHERS
-from eqsat.extract.candidates.listed import CandidateTable
+from eqsat.extract.candidates.sources import CandidateTable
 from eqsat.extract.candidates.space import MOVING, Space
 from eqsat.extract.choice.columns import Columns
 from eqsat.extract.ragged import Ints, Ragged, numbered_sets

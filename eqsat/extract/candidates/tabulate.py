@@ -15,18 +15,24 @@ import numpy as np
 
 from eqsat.extract.blocks import NOWHERE
 from eqsat.extract.candidates.dominance import undominated
-from eqsat.extract.candidates.listed import CandidateTable, Listed
-from eqsat.extract.candidates.owed import choice_facts
-from eqsat.extract.candidates.plantimes import asked_ps, with_plan_times
 from eqsat.extract.candidates.samekernel import one_of_each_kernel
-from eqsat.extract.candidates.sources import EXTRAS, Sources, group_of
+from eqsat.extract.candidates.sources import (
+    EXTRAS,
+    CandidateTable,
+    Listed,
+    Sources,
+    asked_ps,
+    choice_facts,
+    group_of,
+    with_plan_times,
+)
 from eqsat.extract.choice.columns import Columns
 from eqsat.extract.choice.linear import Dispatches, RelayoutBytes, Ties, Time, added, kernels
 from eqsat.extract.choice.must import presolved
 from eqsat.extract.dispatch.planfloors import PlanFloors
 from eqsat.extract.dispatch.prices import UNASKED
 from eqsat.extract.groups.inblocks import column_images, mirrored
-from eqsat.extract.ragged import Ints, Mask, Ragged, contains, counted, distinct
+from eqsat.extract.ragged import Ints, Mask, Ragged, contains, distinct
 from eqsat.model.deadline import tick
 
 PART = 50_000  # candidates whose columns are all there at once
@@ -226,7 +232,6 @@ class _Tabulation:
         found, owners = Ragged.stacked(sets), np.concatenate(owner)
         room = self.room[owners]
         kept = self.is_possible[owners] & ((found.counts <= room) | (room < 0))
-        kept &= ~self._is_written_too_often(owners, found, kept)
         order = np.flatnonzero(kept)
         order = order[np.argsort(owners[order], kind="stable")]
         return owners[order], found.take(order)
@@ -248,56 +253,7 @@ class _Tabulation:
         roots = tuple(b for b in extras if self._is_root[b])
         return [roots, *(tuple(sorted({*roots, b})) for b in extras if b not in roots)]
 
-    def _is_written_too_often(self, owners: Ints, extras: Ragged, asked: Mask) -> Mask:
-        """Per option: whether a value is written in more layouts than others need.
-
-        Not computed where a candidate has no room to write anything else.
-        """
-        rows = np.flatnonzero(asked & (self.room[owners] > 0))
-        owners, extras = owners[rows], extras.take(rows)
-        written = self.sinks.take(owners).joined(extras).mapped(self.value)
-        keys = np.sort(written.pairs(self.classes))
-        value, layouts = counted(keys)
-        several = layouts > 1
-        value, layouts = value[several], layouts[several]
-        option, value = value // self.classes, value % self.classes
-        others = self._others(owners[option], value)
-        found = np.zeros(len(asked), dtype=bool)
-        found[rows[option[layouts > others]]] = True
-        return found
-
-    def _others(self, candidates: Ints, values: Ints) -> Ints:
-        """How many other values are computed from these outside, results of the program apart."""
-        wanted = np.zeros(self.classes, dtype=np.int64)
-        for v, count in self.space.wanted.items():
-            wanted[v] = count
-        users = self._users.take(values)
-        is_outside = ~contains(self._computed, candidates[users.rows] * self.classes + users.index)
-        is_outside &= users.index < self.classes
-        return wanted[values] + users.sums(is_outside.astype(np.int64))
-
     # ---- what must be written ------------------------------------------------------------------
-    @cached_property
-    def _owed(self) -> Ragged:
-        """Per candidate: values computed only here that other dispatches need."""
-        first = self.pool.legality.value_number(0)
-        of_value = self.exclusive.where(self.exclusive.index >= first)
-        owned = Ragged(of_value.start, of_value.index - first)
-        outside: list[list[int]] = [[] for _ in range(self.classes)]
-        for v, users in self.sources.outside.items():
-            if v in self.space.positions:
-                outside[v] = [u if u >= 0 else self.classes for u in users]
-        users = Ragged.of(outside).take(owned.index)
-        candidates = owned.rows[users.rows]
-        missing = ~contains(self._computed, candidates * self.classes + users.index)
-        return owned.where(users.any(missing | (users.index == self.classes)))
-
-    def _pays(self, owners: Ints, writes: Ragged) -> Mask:
-        """Per option: whether it writes all it owes."""
-        owed = self._owed.take(owners)
-        there = np.sort(writes.mapped(self.value).pairs(self.classes))
-        return owed.all(contains(there, owed.pairs(self.classes)))
-
     @cached_property
     def _alone(self) -> Ragged:
         """Per candidate: values that nobody else may compute, and that others may read."""
@@ -309,7 +265,7 @@ class _Tabulation:
         return owned.where(users.any(outside | (users.index == self.classes)))
 
     def _leaves_a_way(self, owners: Ints, writes: Ragged) -> Mask:
-        """Per option: whether all results can be computed without what it keeps (`lost`)."""
+        """Per option: whether all results can be computed without what it keeps (`cover.Lost`)."""
         alone, written = self._alone.take(owners), writes.mapped(self.value)
         there = np.sort(written.pairs(self.classes))
         lost = alone.where(~contains(there, alone.pairs(self.classes)))
@@ -450,8 +406,8 @@ class _Tabulation:
         owners, extras = self._extra_sets
         tick()
         writes = self.sinks.take(owners).joined(extras).distinct()
-        paid = np.flatnonzero(self._pays(owners, writes) & self._leaves_a_way(owners, writes))
-        owners, extras, writes = owners[paid], extras.take(paid), writes.take(paid)
+        left = np.flatnonzero(self._leaves_a_way(owners, writes))
+        owners, extras, writes = owners[left], extras.take(left), writes.take(left)
         tick()
         adds, is_asked = self._adds(owners, extras)
         column, reads, resident = self._sides(owners)
