@@ -83,8 +83,11 @@ def _by_priority(
     for n, r in enumerate(requests):
         if r.name == MEMORY or n == 0:
             progress.phase("order" if r.name == MEMORY else "search")
-        share = asked.limits.seconds * (SHARES.goal if n + 1 < len(requests) else 1.0)
-        found = asked.least({r.name: 1}, caps, among=among, best=best, seconds=share)
+        part = SHARES.goal if n + 1 < len(requests) else 1.0
+        with asked.limits.step(r.name, part) as told:
+            share = told.deadline - told.begin
+            found = asked.least({r.name: 1}, caps, among=among, best=best, seconds=share)
+            told.outcome = found.status
         if found.best is None:
             return Outcome(_worst(status, "unknown" if found.status == "gap" else found.status))
         best = found.best

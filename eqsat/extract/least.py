@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from eqsat.extract.choice.columns import Answer, Columns
 from eqsat.extract.choice.relax import Relaxation
 from eqsat.extract.ragged import Ints
+from eqsat.model.deadline import OutOfTime, until
 from eqsat.model.stopping import INTERRUPTED, WALL, Stop
 
 OPEN = 1 << 62  # more than any goal is worth
@@ -45,9 +48,27 @@ class Shares:
 SHARES = Shares()
 
 
+_LOG = logging.getLogger("eqsat.shares")
+
+
+@dataclass
+class Step:
+    """One step with its share of the time; `outcome` is said by whoever knows it."""
+
+    name: str
+    deadline: float
+    outcome: str = "ended"
+    begin: float = field(default_factory=time.monotonic)
+
+    def tell(self) -> None:
+        """Log what it was given, took and came to."""
+        given, took = self.deadline - self.begin, time.monotonic() - self.begin
+        _LOG.info("%s: %.3f s of %.3f s, %s", self.name, took, given, self.outcome)
+
+
 @dataclass(frozen=True)
 class SearchLimits:
-    """When to stop looking, and for what seed."""
+    """When to stop looking, and for what seed; it divides the time, and says what steps did."""
 
     deadline: float  # of time.monotonic()
     seed: int
@@ -58,6 +79,23 @@ class SearchLimits:
         """What is left; nothing if the search was asked to stop."""
         asked = self.stop is not None and self.stop.is_requested
         return 0.0 if asked else max(self.deadline - time.monotonic(), 0.0)
+
+    def share(self, part: float, least: float = 0.0) -> float:
+        """When so much of what is left now will be over, or so many seconds at the least."""
+        return time.monotonic() + max(part * max(self.deadline - time.monotonic(), 0.0), least)
+
+    @contextmanager
+    def step(self, name: str, part: float, least: float = 0.0) -> Iterator[Step]:
+        """Under the deadline of its share; logged in the end."""
+        told = Step(name, self.share(part, least))
+        try:
+            with until(told.deadline, self.stop):
+                yield told
+        except OutOfTime:
+            told.outcome = "out of time"
+            raise
+        finally:
+            told.tell()
 
     @property
     def ended(self) -> str:

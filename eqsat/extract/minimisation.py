@@ -167,7 +167,7 @@ class Minimisation:
         for cap, near in self._near(stage):
             if self.is_met or time.monotonic() > self.end:
                 break
-            if self.best is not None and (self.value <= cap or self._is_nearly_all(stage, near)):
+            if self.best is not None and self.value <= cap:
                 break  # the last solve below proves as much
             status, bound = self.solved(stage, near, NEAR_WORK)
             looked = status, bound, near
@@ -212,15 +212,6 @@ class Minimisation:
             if last < len(near) <= 20_000:  # columns that such a look may have
                 last = len(near)
                 yield cap, near
-
-    def _is_nearly_all(self, stage: Remainder, near: Ints) -> bool:
-        """Whether a look among these takes as long as among all that may be better than the best.
-
-        It proves less, and does not find much where the answer is close to the bound.
-        """
-        if len(near) <= 1_000 or self.value > stage.bound * (1 + 0.001):
-            return False
-        return len(near) > 0.5 * len(stage.relaxed.within(self.value))
 
     def solved(self, stage: Remainder, rows: Ints, work: float | None) -> tuple[str, int]:
         """How a solve among these columns of a stage ended, and what it proves of them."""

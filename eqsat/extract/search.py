@@ -318,16 +318,14 @@ def extract_greedily(
     """
     check_requests(goals)
     start = time.monotonic()
-    baseline = baseline_of(
-        egraph, target, goals, time_limit=SHARES.baseline * time_limit, seed=seed, stop=stop
-    )  # fmt: skip
-    progress.phase("candidates")
-    now = time.monotonic()
     limits = SearchLimits(start + time_limit, seed, stop)
+    own = replace(limits, deadline=limits.share(SHARES.baseline))
+    baseline = baseline_of(egraph, target, goals, own)
+    progress.phase("candidates")
     linear = linear_goals(dict.fromkeys([*(g.name for g in goals), *dict(target.budget)]))
     asked = frozenset((*(g.name for g in goals), *dict(target.budget)))
     with uncollected():
-        enough = now + SHARES.candidates * (limits.deadline - now)
+        enough = limits.share(SHARES.candidates)
         pool = Pool(Legality(Space(egraph, target.padding), target), False, asked)
         found = choices(pool, linear, enough=enough)
         assembly = found.assembled()

@@ -14,7 +14,6 @@ from eqsat.extract.ask.ties import TiedAnswers
 from eqsat.extract.candidates.assemble import Assembly, choices
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
-from eqsat.extract.choice.alike import Alike
 from eqsat.extract.choice.columns import MEMORY, Answer, Columns, Forced
 from eqsat.extract.choice.legal import is_legal
 from eqsat.extract.choice.linear import linear_goals
@@ -23,7 +22,7 @@ from eqsat.extract.dispatch.legality import Legality
 from eqsat.extract.goals import weigh
 from eqsat.extract.least import OPEN, SHARES, Least, SearchLimits
 from eqsat.extract.minimiser import Minimiser
-from eqsat.extract.ragged import Ints, Mask, distinct
+from eqsat.extract.ragged import Ints, Mask
 from eqsat.model.deadline import OutOfTime
 from eqsat.model.egraph import EGraph
 from eqsat.model.price import AT_LEAST, EXACT, NOT_ADMISSIBLE, WEIGHTED, Price, Question
@@ -216,7 +215,7 @@ class Counterfactuals:
         nearest: of those that are worth so little, the one with the fewest other dispatches.
         """
         known = min(self._making(task), key=self._worth, default=None)
-        kept = np.intersect1d(task.columns(cap, self._rest), self._cheapest(task, known))
+        kept = task.columns(cap, self._rest)
         small = task.choice.take(kept)
         if small.forced == ():
             return Least("infeasible")
@@ -236,23 +235,6 @@ class Counterfactuals:
         answer = found.best.at(kept)
         self.answers.append(answer)
         return replace(found, best=answer)
-
-    @cached_property
-    def _alike(self) -> Alike:
-        asked = dict.fromkeys((*self.weights, *self.budget))
-        return Alike(self.choice, tuple(g for g in asked if g in self.choice.facts.linear))
-
-    def _cheapest(self, task: Task, known: Answer | None) -> Ints:
-        """Of columns that stand for each other the cheapest, and those of a known answer.
-
-        Forced ones do not stand for others, and others are compared with the chosen program's.
-        """
-        more = np.union1d(self.own, () if known is None else known.columns).astype(np.int64)
-        if task.choice.forced is None:
-            cheapest = self._alike.cheapest_of(task.allowed)
-            return np.union1d(cheapest, np.intersect1d(more, task.allowed))
-        forced = self._alike.cheapest_forced(task.choice.forced)
-        return distinct(np.concatenate([self._alike.cheapest, forced, more]))
 
     @cached_property
     def own(self) -> Ints:

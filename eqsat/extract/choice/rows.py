@@ -13,7 +13,7 @@ value v. With W(b), R(b) the columns that write and read b, N(n) those that hold
         claim       Σ x[R(b) ∩ N(n)] + Σ x[w ∈ W(b): w needs somebody else to hold n] ≤ y[b]
                     and the same with W(c) for N(n), each buffer c
     (5) the same for z[v]: what writes a layout of v, reads none and computes v, if v is not there
-        from the start; and for each set of layouts of v that are converted into each other
+        from the start
     (6) either      x[j] + x[w] ≤ 1                     weight that j keeps, w makes in the run
     (7) barred      Σ x[some] ≤ most                    what was found to be no answer
     (8) forced      see `_forced`; alike: see `_alike`
@@ -21,8 +21,9 @@ value v. With W(b), R(b) the columns that write and read b, N(n) those that hold
 (4) is what makes the relaxation tight. Of the readers that hold one number at most one is chosen,
 and it is never chosen with a writer that needs somebody else to hold that number (`must.py`); so
 such a set as a whole is at most the level. (5) keeps layouts from being converted in a circle: of
-any set of buffers somebody writes the first one and reads none of them, after the cuts of
-arborescences (Edmonds 1967). Other circles are cut where they occur (`legal.py`).
+the layouts of a value somebody writes the first one and reads none of them, after the cuts of
+arborescences (Edmonds 1967). Other circles, as of some of them, are cut where they occur
+(`legal.py`).
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def choice_rows(choice: Columns) -> tuple[list[KeyedRows], Ints, Ints]:
         found.append(KeyedRows.of(name, values, rows))
     found += _exclusions(choice)
     count, most, owned = len(choice), [], []
-    for name, owners, writers, readers in _levels(choice):
+    for name, owners, writers, readers in (_of_buffers(choice), _of_values(choice)):
         tick()
         claims, owner, who = _claims(does, known, writers, readers)
         level = count + np.arange(len(writers))
@@ -94,14 +95,6 @@ def _exclusions(choice: Columns) -> list[KeyedRows]:
 Levels = tuple[str, Ints, Ragged, Ragged]
 
 
-def _levels(choice: Columns) -> Iterator[Levels]:
-    yield _of_buffers(choice)
-    yield _of_values(choice)
-    # of more columns, sets of layouts get no rows of their own
-    if choice.facts.blocks is None and len(choice) <= 20_000:
-        yield _of_sets(choice)
-
-
 def _of_buffers(choice: Columns) -> Levels:
     """Buffers somebody reads: who writes each, one of them at most, and who reads it."""
     is_read, blocks = choice.readers.counts > 0, choice.facts.blocks
@@ -132,37 +125,6 @@ def _of_values(choice: Columns) -> Levels:
         kept |= np.isin(values, facts.blocks.value[values[kept]])
     left = np.flatnonzero(kept)
     return "value", values[left], writers.take(left), readers.take(left)
-
-
-def _of_sets(choice: Columns) -> Levels:
-    """(5): the layouts of a value that are converted into each other."""
-    sets = Ragged.of(_converted(choice))
-    written, read = _sides(choice, sets)
-    return "value", _none(len(sets)), written.turned(len(sets)), read.turned(len(sets))
-
-
-def _converted(choice: Columns) -> list[tuple[int, ...]]:
-    """Sets of two layouts or more, each converted into each other one in a few steps."""
-    value = choice.facts.value_of
-    both = choice.writes.take(choice.reads.rows)
-    read = choice.reads.index[both.rows]
-    same = (value[read] == value[both.index]) & (read != both.index)
-    ways: dict[int, set[int]] = {}
-    for a, b in zip(read[same].tolist(), both.index[same].tolist(), strict=True):
-        ways.setdefault(a, set()).add(b)
-    reached = {a: _reached(ways, a) for a in ways}
-    found = (tuple(sorted(b for b in reached[a] if a in reached.get(b, ()))) for a in ways)
-    return sorted({s for s in found if len(s) > 1})
-
-
-def _reached(ways: dict[int, set[int]], layout: int) -> set[int]:
-    found: set[int] = set()
-    waiting = [layout]
-    while waiting:
-        news = ways.get(waiting.pop(), set()) - found
-        found |= news
-        waiting += news
-    return found
 
 
 def _sides(choice: Columns, sets: Ragged) -> tuple[Ragged, Ragged]:
