@@ -22,7 +22,7 @@ from eqsat.extract.dispatch.legality import Legality
 from eqsat.extract.goals import weigh
 from eqsat.extract.least import OPEN, SHARES, Least, SearchLimits
 from eqsat.extract.minimiser import Minimiser
-from eqsat.extract.ragged import Ints, Mask
+from eqsat.extract.ragged import Ints, Mask, numbered_sets
 from eqsat.model.deadline import OutOfTime
 from eqsat.model.egraph import EGraph
 from eqsat.model.price import AT_LEAST, EXACT, NOT_ADMISSIBLE, WEIGHTED, Price, Question
@@ -215,7 +215,7 @@ class Counterfactuals:
         nearest: of those that are worth so little, the one with the fewest other dispatches.
         """
         known = min(self._making(task), key=self._worth, default=None)
-        kept = task.columns(cap, self._rest)
+        kept = np.intersect1d(task.columns(cap, self._rest), self._cheapest(task, known))
         small = task.choice.take(kept)
         if small.forced == ():
             return Least("infeasible")
@@ -235,6 +235,29 @@ class Counterfactuals:
         answer = found.best.at(kept)
         self.answers.append(answer)
         return replace(found, best=answer)
+
+    def _cheapest(self, task: Task, known: Answer | None) -> Ints:
+        """Of columns that are equal in every row the cheapest, and what stands for no other one.
+
+        In an answer either may be in the place of the other, so the dearer one is in no best answer
+        unless it is asked for by name: as a forced one, or one of an answer that is compared.
+        """
+        if not (self.has_sum and {*self.weights, *self.budget} == {self.goal}):
+            return task.allowed
+        rows, costs = task.allowed, self.choice.coefficients(self.goal)
+        order = rows[np.lexsort((costs[rows], self._kind[rows]))]
+        is_first = np.diff(self._kind[order], prepend=-1) != 0
+        forced = [i for i, _ in task.choice.forced or ()]
+        more = (*forced, *self.own.tolist(), *(() if known is None else known.columns))
+        return np.union1d(order[is_first], np.array(more, dtype=np.int64))
+
+    @cached_property
+    def _kind(self) -> Ints:
+        """Per column a number that columns share which are equal in every row."""
+        c = self.choice
+        sides = c.reads, c.writes, c.resident, c.exclusive, c.computes, c.serves
+        numbers = np.stack([numbered_sets(side) for side in sides], axis=1)
+        return np.unique(numbers, axis=0, return_inverse=True)[1].reshape(-1)
 
     @cached_property
     def own(self) -> Ints:
