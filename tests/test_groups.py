@@ -67,6 +67,30 @@ def test_the_transposed_pack_needs_several_results_to_share_its_transpose():
     assert set(group.writes) == {1, 2, 3}
 
 
+@pytest.mark.parametrize(
+    ("keys", "shared", "held", "read"),
+    [({}, 2, 2, 2), ({"multi_result": True}, 2, 1, 1),
+     ({"multi_result": True, "siblings": True}, 1, 1, 1)],
+)  # fmt: skip
+def test_a_value_in_another_layout_is_another_result(
+    keys: dict[str, bool], shared: int, held: int, read: int
+):
+    """Of what is read and nobody inside turns, of what is held, of what is read and turned inside."""
+    for count, (operand, reads) in {shared: ("x", "x"), held: ("y", "x"), read: ("x", "t")}.items():
+        g = Graph()
+        at = {"x": g.leaf("input", "x", 32, 64)}
+        turn = Transpose((32, 64), (1, 0))
+        if reads == "t":
+            at["t"] = g.add("transpose", turn, at["x"])
+        at["y"] = g.add(
+            "generic", elementwise((64, 32) if reads == "t" else (32, 64), 1, "neg"), at[reads]
+        )
+        if reads != "t":
+            at["t"] = g.add("transpose", turn, at[operand])
+        found = run(g.build(at["y"], at["t"]), reference(Fusion(**keys)))
+        assert len(found.groups) == count
+
+
 def test_an_unfused_sibling_larger_than_a_vector_is_removed_and_recorded():
     fusion = Fusion(multi_result=True, siblings=True)
     places = (("limits.vector", "toy.yaml:9:3"),)

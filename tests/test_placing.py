@@ -14,6 +14,8 @@ from eqsat.lang.targets import load_target
 from eqsat.model.diag import EqsatError
 from eqsat.model.schedule import Schedule
 from eqsat.model.target import Target
+from eqsat.plan.dispatch import weight_classes
+from eqsat.plan.narrowed import narrowed_types
 from eqsat.run.compiling import predicted
 from eqsat.schedule.legal import faults
 from eqsat.schedule.mainmemory import placed_peak_bytes
@@ -230,3 +232,19 @@ def test_what_contradicts_is_refused(line: str, words: str, tmp_path: Path) -> N
         load_target(file)
     assert any(words in d.message for d in refused.value.diagnostics)
     assert {d.code for d in refused.value.diagnostics} == {"E221"}
+
+
+def test_a_slice_of_a_product_is_narrow_as_the_product_is(tpu: Target) -> None:
+    """Rules that stack weights make slices of products; the price of what was there stays."""
+    lines = ["input x: f32[512, 256]", *(f"weight {w}: f32[256, 256]" for w in "ab")]
+    lines += ["p = matmul(x, a)", "q = matmul(x, b)", "t = transpose(q, perm=[1, 0])"]
+    program = parse_program("\n".join([*lines, "s = matmul(p, t)", "return s"]))
+    narrow: list[set[int]] = []
+    for rules in ("default", "full"):
+        found = eqsat.optimize(program, target=tpu, rules=rules, stop_after="egraph").egraph
+        assert found is not None
+        assert tpu.padding is not None
+        kept = narrowed_types(found, tpu.padding, weight_classes(found))
+        narrow.append({i for i, c in enumerate(found.values) if c in kept})
+    assert any(n.op == "slice" for n in found.nodes)
+    assert narrow[0] == narrow[1] == {3, 4, 5}  # both products and the transpose

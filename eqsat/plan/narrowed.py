@@ -8,7 +8,7 @@ or follows from one whose elements are each read once: not where a gate reads th
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from eqsat.model.attr import Attr
 from eqsat.model.egraph import EGraph, ENode
@@ -17,6 +17,8 @@ from eqsat.model.generic import Generic
 from eqsat.model.ops import CONVERSIONS, SAME_BYTES
 from eqsat.model.padding import Padding
 from eqsat.ops.contractions.roles import kind
+
+LOOKED_THROUGH = frozenset({*CONVERSIONS, *SAME_BYTES, "slice"})
 
 
 def narrowed_types(egraph: EGraph, padding: Padding, weights: Collection[int]) -> dict[int, str]:
@@ -29,15 +31,12 @@ def narrowed_types(egraph: EGraph, padding: Padding, weights: Collection[int]) -
     if not kept:
         return {}
     wide = {n.eclass for n in egraph.nodes if n.op == "input"}.union(egraph.roots, weights)
+    wide |= set(range(len(egraph.types))) - rounded(egraph)
     shown: list[tuple[int, int]] = []  # what is read, and a class of the same value
-    makers = _Makers(egraph)
     for n in egraph.nodes:
         if n.op in CONVERSIONS or n.op in SAME_BYTES:
             shown += [(c, n.eclass) for c in n.children]
-            continue
-        if not makers.rounds(n):
-            wide.add(n.eclass)
-        if reader_of(n.op, n.attr) not in kept:
+        elif reader_of(n.op, n.attr) not in kept:
             wide.update(c for c in n.children if c != n.eclass)
     size = -1
     while size != len(wide):
@@ -50,39 +49,43 @@ def narrowed_types(egraph: EGraph, padding: Padding, weights: Collection[int]) -
     return {c: ways[dtype] for c, dtype in found if dtype in ways}
 
 
-class _Makers:
-    """Who makes and who reads the classes of an e-graph."""
+def rounded(egraph: EGraph) -> set[int]:
+    """Classes of which every node is a product, follows from one as its only reader, or is part of such.
 
-    def __init__(self, egraph: EGraph):
-        self.products = products(egraph)
-        self.readers: dict[int, set[int]] = defaultdict(set)
-        for n in egraph.nodes:
-            for c in n.children:
-                if c != n.eclass and n.op not in CONVERSIONS and n.op not in SAME_BYTES:
-                    self.readers[c].add(n.eclass)
+    An op behind a product reads each of its elements once.
+    """
+    behind = products(egraph)
+    readers: dict[int, set[int]] = defaultdict(set)
+    for n in egraph.nodes:
+        for c in n.children:
+            if c != n.eclass and n.op not in LOOKED_THROUGH:
+                readers[c].add(n.eclass)
 
-    def rounds(self, n: ENode) -> bool:
-        """Whether a node is a product, or reads the elements of one once, as its only reader."""
-        what = kind(n.op, n.attr)
-        if what != "elementwise" or not isinstance(n.attr, Generic):
-            return what == "contraction"
-        return any(
-            c in self.products and len(self.readers[c]) == 1 and reads_once(n.attr, i)
+    def follows(n: ENode) -> bool:
+        return isinstance(n.attr, Generic) and any(
+            c in behind and len(readers[c]) == 1 and reads_once(n.attr, i)
             for i, c in enumerate(n.children)
         )
 
+    return _all_nodes(egraph, lambda n, what: what == "elementwise" and follows(n))
+
 
 def products(egraph: EGraph) -> set[int]:
-    """Classes of which every node is a contraction, or a view or conversion of such a class.
+    """Classes of which every node is a contraction, or a part, view or conversion of such a class.
 
     Whichever node is chosen, a contraction is behind it: the checker looks for one.
     """
+    return _all_nodes(egraph, lambda _n, _what: False)
+
+
+def _all_nodes(egraph: EGraph, besides: Callable[[ENode, str], bool]) -> set[int]:
+    """Classes of which every node is a contraction or one of these, or shows such classes."""
     found = set(range(len(egraph.types)))
     others: list[ENode] = []
     for n in egraph.nodes:
-        if n.op in CONVERSIONS or n.op in SAME_BYTES:
+        if n.op in LOOKED_THROUGH:
             others.append(n)
-        elif kind(n.op, n.attr) != "contraction":
+        elif (what := kind(n.op, n.attr)) != "contraction" and not besides(n, what):
             found.discard(n.eclass)
     size = -1
     while size != len(found):

@@ -16,6 +16,8 @@ from eqsat.model.target import Target
 from eqsat.model.tensor import TensorType
 from eqsat.ops.contractions.roles import kind
 
+SHOWN = frozenset({*VIEWS, *CONVERSIONS, "slice"})  # what a product may be seen through
+
 
 def size_faults(schedule: Schedule, target: Target) -> Iterator[str]:
     """A buffer has the bytes of its elements at least, and at most those that its padding takes.
@@ -52,10 +54,10 @@ def _narrowed(schedule: Schedule, target: Target) -> dict[int, str]:
 def _rounds_a_product(program: Program, node: int) -> bool:
     """Whether a value is a product, or an elementwise op of one that stands once in its body.
 
-    Views and conversions of such a value are looked through.
+    Views, conversions and slices of such a value are looked through.
     """
     n = program.nodes[node]
-    if n.op in VIEWS or n.op in CONVERSIONS:
+    if n.op in SHOWN:
         return _rounds_a_product(program, n.operands[0])
     what = kind(n.op, n.attr)
     if what != "elementwise" or not isinstance(n.attr, Generic):
@@ -69,9 +71,9 @@ def _rounds_a_product(program: Program, node: int) -> bool:
 
 
 def _is_product(program: Program, node: int) -> bool:
-    """Whether a contraction is behind a value, its views and conversions."""
+    """Whether a contraction is behind a value, its views, conversions and slices."""
     n = program.nodes[node]
-    if n.op in VIEWS or n.op in CONVERSIONS:
+    if n.op in SHOWN:
         return _is_product(program, n.operands[0])
     return kind(n.op, n.attr) == "contraction"
 
