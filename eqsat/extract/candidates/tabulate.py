@@ -15,7 +15,6 @@ import numpy as np
 
 from eqsat.extract.blocks import NOWHERE
 from eqsat.extract.candidates.dominance import undominated
-from eqsat.extract.candidates.samekernel import one_of_each_kernel
 from eqsat.extract.candidates.sources import (
     EXTRAS,
     CandidateTable,
@@ -46,21 +45,18 @@ def choice_of(sources: Sources, *, floored: bool = False) -> Columns:
     """
     pool, target = sources.pool, sources.pool.legality.target
     found = _tabulated(sources)
-    if target.is_planned and not pool.keeps_all:
-        found = _kept(found, one_of_each_kernel(sources.space, found, sources.candidates))
     if not floored or not all(t.is_planned for _, t in target.devices):
         found = with_plan_times(sources, found, np.arange(len(found)))
     if not pool.keeps_all:
         known, others = np.flatnonzero(found.is_asked), np.flatnonzero(~found.is_asked)
-        kept = undominated(found.take(known) if len(others) else found, sources.candidates).kept
+        kept = undominated(found.take(known) if len(others) else found, sources.candidates)
         found = _kept(found, np.concatenate([known[kept], others]))
     return found.take(presolved(found))
 
 
 def undominated_columns(sources: Sources, choice: Columns) -> Columns:
     """Without those that others dominate, and what no answer needs then."""
-    kept = undominated(choice, sources.candidates).kept
-    found = _kept(choice, kept)
+    found = _kept(choice, undominated(choice, sources.candidates))
     return found.take(presolved(found))
 
 

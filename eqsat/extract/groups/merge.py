@@ -12,13 +12,12 @@ from eqsat.extract.candidates.pool import DevicePool
 from eqsat.extract.candidates.space import order
 from eqsat.extract.groups.borders import SMALL
 from eqsat.extract.groups.grow import Candidate
-from eqsat.extract.groups.mergeprune import MergePrune
 from eqsat.extract.groups.pairs import MergePairs, MergePart
 from eqsat.extract.ragged import Ints, distinct
 from eqsat.model.deadline import OutOfTime, tick
 from eqsat.model.selection import TIME_LIMIT, Removed
 
-AT_ONCE = 1 << 19  # pairs among which dominated ones are looked for
+AT_ONCE = 1 << 19  # pairs of which each is told once
 
 Key = tuple[frozenset[int], tuple[int, ...]]  # nodes, classes written
 
@@ -45,20 +44,17 @@ class Merger(DevicePool):
 
     # ---- all merges of some groups ---------------------------------------------------------------
     def merges(self, grown: Sequence[Candidate]) -> list[Candidate]:
-        """All legal merges of two of these groups, but those that another one dominates."""
+        """All legal merges of two of these groups."""
         fusion, wanted = self.legality.fusion, self.pool.merged
         if not (fusion.multi_result or fusion.siblings):
             return []
         small = sorted(filter(self.is_small, grown), key=lambda c: (len(c.members), c[:2]))
         parts, found = [self.part(c) for c in small], dict[Key, Candidate]()
-        may_prune = MergePrune.may_ask(self.pool, self.costs)
-        prune = MergePrune(self.pool, self.costs, parts) if may_prune else None
         try:
             for one, two in self._paired(parts):
-                leaders = np.arange(len(one)) if prune is None else prune.leaders(one, two)
-                for n in np.flatnonzero(leaders == np.arange(len(one))).tolist():
+                for i, j in zip(one.tolist(), two.tolist(), strict=True):
                     tick()
-                    a, b = parts[one[n]], parts[two[n]]
+                    a, b = parts[i], parts[j]
                     if wanted is None or self.space.computes(a.ops | b.ops) in wanted:
                         self.merge(found, a, b)
         except OutOfTime:
