@@ -18,8 +18,7 @@ from eqsat.extract.dispatch.legality import Legality
 from eqsat.extract.dispatch.prices import Costs
 from eqsat.extract.groups.enumeration import enumerated
 from eqsat.extract.groups.grow import Candidate, Grower
-from eqsat.extract.groups.merge import Merger
-from eqsat.extract.groups.pairs import MergePairs, MergePart
+from eqsat.extract.groups.merge import MergePairs, MergePart, Merger
 from eqsat.lang.programs import parse_program
 
 TEXT = """program blocks

@@ -52,7 +52,7 @@ _LOG = logging.getLogger("eqsat.shares")
 
 
 @dataclass
-class Step:
+class TimedStep:
     """One step with its share of the time; `outcome` is said by whoever knows it."""
 
     name: str
@@ -85,9 +85,9 @@ class SearchLimits:
         return time.monotonic() + max(part * max(self.deadline - time.monotonic(), 0.0), least)
 
     @contextmanager
-    def step(self, name: str, part: float, least: float = 0.0) -> Iterator[Step]:
+    def step(self, name: str, part: float, least: float = 0.0) -> Iterator[TimedStep]:
         """Under the deadline of its share; logged in the end."""
-        told = Step(name, self.share(part, least))
+        told = TimedStep(name, self.share(part, least))
         try:
             with until(told.deadline, self.stop):
                 yield told

@@ -25,7 +25,7 @@ from eqsat.extract.dispatch.legality import Legality
 from eqsat.extract.dispatch.prices import Costs
 from eqsat.extract.goals import Outcome, minimise
 from eqsat.extract.groups.grow import Candidate
-from eqsat.extract.least import SHARES, SearchLimits, Step
+from eqsat.extract.least import SHARES, SearchLimits, TimedStep
 from eqsat.extract.memory.bestorder import in_some_order
 from eqsat.extract.memory.leastpeak import FEW
 from eqsat.extract.minimiser import Minimiser
@@ -162,7 +162,7 @@ def prepare(
     progress.phase("baseline")
     least, pool = SHARES.own_seconds if target.budget else 0.0, sides.pool
     own_enough = limits.share(SHARES.own_candidates, least / 2)
-    told = Step("baseline", limits.share(SHARES.baseline, least))
+    told = TimedStep("baseline", limits.share(SHARES.baseline, least))
     own, baseline, found = sides.input_only(told.deadline, own_enough)
     told.tell()
     if stop is not None and baseline is not None:

@@ -73,7 +73,7 @@ def necessary(ways: Mapping[int, Sequence[frozenset[int]]]) -> dict[int, int]:
 
 def needed_values(pool: Pool) -> tuple[int, ...]:
     """Values every derivation of the roots computes at run time, ascending."""
-    need = necessity(pool)
+    need = pool.necessity
     total = union(need, frozenset(pool.space.value[r] for r in pool.space.roots))
     return tuple(v for v in sorted(need) if total >> v & 1)
 
@@ -150,7 +150,7 @@ def _replaced(pool: Pool) -> dict[int, list[tuple[int, int | None]]]:
     That is the first one computed at run time and not needed by itself. None: there is none.
     """
     space, found = pool.space, dict[int, list[tuple[int, int | None]]]()
-    ways, needed = necessity(pool).keys(), frozenset(pool.needed)
+    ways, needed = pool.necessity.keys(), frozenset(pool.needed)
     for node, v in _makers(pool):
         reads = [space.value[c] for c in space.egraph.nodes[node].children]
         open_ = (u for u in reads if u in ways and u not in needed and u != v)
@@ -240,7 +240,7 @@ class Waits:
         """(i, j): every way to values[i] computes values[j], as one dispatch alone may do."""
         found: list[tuple[int, int]] = []
         for i, v in enumerate(values):
-            before = self._need.get(v, 0) & self._owned & ~(1 << v)
+            before = self.pool.necessity.get(v, 0) & self._owned & ~(1 << v)
             if before:
                 found += [(i, j) for j, u in enumerate(values) if before >> u & 1]
         return tuple(found)
@@ -251,11 +251,7 @@ class Waits:
         Every way to a value that it reads computes one of its own, which no other one may compute.
         """
         own, value = sum_bits(1 << v for v in computed) & self._owned, self.pool.space.value
-        return bool(own) and any([self._need.get(value[b], 0) & own for b in reads])
-
-    @cached_property
-    def _need(self) -> dict[int, int]:
-        return necessity(self.pool)
+        return bool(own) and any([self.pool.necessity.get(value[b], 0) & own for b in reads])
 
     @cached_property
     def _owned(self) -> int:

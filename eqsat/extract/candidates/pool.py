@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from eqsat.extract.candidates.cover import (
     Waits,
     derivations,
+    necessity,
     needed_values,
     served_values,
     values_behind,
@@ -214,6 +215,11 @@ class Pool:
     def derivations(self) -> dict[int, list[frozenset[int]]]:
         """Per value: the values each node reads that computes it anew."""
         return derivations(self)
+
+    @cached_property
+    def necessity(self) -> dict[int, int]:
+        """Per value that is computed at run time: those that every derivation computes, as bits."""
+        return necessity(self)
 
     @cached_property
     def needed(self) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
+from eqsat.extract.blocks import ONE, TWO, own_key
 from eqsat.extract.candidates.cover import Lost
 from eqsat.extract.candidates.life import kept_rows, originals_held
 from eqsat.extract.candidates.pool import Pool
@@ -218,3 +219,19 @@ def _blocks(pool: Pool) -> BlockImages | None:
         number=np.array(numbers, dtype=np.int64),
         count=rolled.count,
     )
+
+
+def column_images(space: Space, members: Ragged, buffers: Sequence[Ragged], last: Ints) -> Ints:
+    """Per column the row of the same column one block later; -1 if there is none.
+
+    buffers: those that a column reads, keeps and writes. last: the last block that it touches.
+    """
+    found = np.full(len(last), -1, dtype=np.int64)
+    inner = np.flatnonzero((last == ONE) | (last == TWO))
+    sides = (of.take(inner).tuples for of in (members, *buffers))
+    parts = list(zip(*sides, strict=True))
+    place = {own_key(*p): i for p, i in zip(parts, inner.tolist(), strict=True)}
+    for p, i in zip(parts, inner.tolist(), strict=True):
+        if last[i] == ONE:
+            found[i] = place.get(space.later.key(*p), -1)
+    return found

@@ -22,15 +22,15 @@ from eqsat.extract.candidates.sources import (
     Sources,
     asked_ps,
     choice_facts,
+    column_images,
     group_of,
     with_plan_times,
 )
 from eqsat.extract.choice.columns import Columns
 from eqsat.extract.choice.linear import Dispatches, RelayoutBytes, Ties, Time, added, kernels
-from eqsat.extract.choice.must import presolved
+from eqsat.extract.choice.must import mirrored, presolved
 from eqsat.extract.dispatch.planfloors import PlanFloors
 from eqsat.extract.dispatch.prices import UNASKED
-from eqsat.extract.groups.inblocks import column_images, mirrored
 from eqsat.extract.ragged import Ints, Mask, Ragged, contains, distinct
 from eqsat.model.deadline import tick
 
