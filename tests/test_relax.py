@@ -230,14 +230,14 @@ def test_bounds_hold_for_any_multipliers(seed: int, monkeypatch: pytest.MonkeyPa
     choice = choice_at(seed)
     answers = answers_of(choice)
     rng = np.random.default_rng(seed)
-    from eqsat.extract.choice import lp
+    from eqsat.extract.choice import relax
 
-    bounded = lp._bounded
+    bounded = relax._bounded
 
     def disturbed(program, matrix, duals, values):
         return bounded(program, matrix, duals + rng.normal(0, 2, len(duals)), values)
 
-    monkeypatch.setattr(lp, "_bounded", disturbed)
+    monkeypatch.setattr(relax, "_bounded", disturbed)
     for goal in GOALS:
         found = relaxed(choice, {goal: 1})
         for answer in answers if found is not None else ():

@@ -62,7 +62,7 @@ def inadmissible(session: Session, proven: bool, seconds: float = math.inf) -> E
     sentences: list[str] | None = []
     if budget:
         asked = replace(session, least={}).questions(seconds)
-        asked.own = session.own_columns
+        asked.tells_fewest = True
         with suppress(OutOfTime), until(time.monotonic() + seconds):
             sentences = _sentences(Budgets(asked, budget))
     lines = [_budget(target, goal, limit) for goal, limit in budget.items()]

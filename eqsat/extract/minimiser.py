@@ -26,8 +26,8 @@ class Minimiser:
 
     orders: whether bytes are asked about, so that each answer gets the order of least peak. known:
     per goal a bound in any order that is known already, and what proved it. quick: of a large input
-    program, of whose peak nobody asks a proof. own: columns of the input program, where the fewest
-    bytes that anything fits into are asked for, whatever they cost (`leastpeak`).
+    program, of whose peak nobody asks a proof. tells_fewest: whether to tell the fewest bytes that
+    anything fits into, whatever that costs (`leastpeak`).
     """
 
     choice: Columns
@@ -35,7 +35,7 @@ class Minimiser:
     orders: bool = True
     quick: bool = False
     known: Mapping[str, tuple[int, str]] = field(default_factory=dict)
-    own: Ints | None = None
+    tells_fewest: bool = False
     cuts: list[Barred] = field(default_factory=list)  # circles
     alone: dict[str, Relaxation | None] = field(default_factory=dict)
     answers: list[Answer] = field(default_factory=list)  # all that were found

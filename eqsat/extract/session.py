@@ -8,8 +8,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-import numpy as np
-
 from eqsat.extract.blocks import Rolled
 from eqsat.extract.candidates.assemble import Assembly, Choices, choices
 from eqsat.extract.candidates.life import small_bytes
@@ -30,7 +28,6 @@ from eqsat.extract.memory.bestorder import in_some_order
 from eqsat.extract.memory.leastpeak import FEW
 from eqsat.extract.minimiser import Minimiser
 from eqsat.extract.narrow import Known, Narrowed, narrow
-from eqsat.extract.ragged import Ints
 from eqsat.extract.selected import selection_of, with_floors, with_read_results
 from eqsat.model import progress
 from eqsat.model.cycles import uncollected
@@ -90,13 +87,6 @@ class Session:
         assembly, answer = self.start
         whole = replace(self, assembly=replace(assembly, cuts=self.assembly.cuts))
         return whole.selection(Outcome(WALL, answer), goals)
-
-    @property
-    def own_columns(self) -> Ints:
-        """Those of the input program's own nodes."""
-        members = self.assembly.sources.candidates.columns["members"]
-        own = members.all(np.array(self.assembly.space.is_own)[members.index])
-        return np.flatnonzero(own[self.assembly.choice.candidate])
 
     def questions(self, seconds: float) -> Minimiser:
         """Questions about its choice, for so many seconds."""

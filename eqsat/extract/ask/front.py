@@ -360,7 +360,7 @@ def front_of(
     cut, nothing is proven and no front is complete.
     """
     start = time.monotonic()
-    ask = _Asker(session, replace(session.questions(seconds), own=session.own_columns), goals)
+    ask = _Asker(session, replace(session.questions(seconds), tells_fewest=True), goals)
     if session.best is not None:
         ask.asked.ordered(session.best.columns)
     budget = dict(session.target.budget)

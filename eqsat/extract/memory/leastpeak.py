@@ -227,8 +227,8 @@ class _Peak:
                 asked.raise_to(value, "search")
                 break
             self._hunt(low)
-            if n == 0 and asked.of.own is not None and not asked.is_met:
-                low = max(low, self._fewest() or 0)
+            if n == 0 and asked.of.tells_fewest and not asked.is_met:
+                low = max(low, least_fitting(self.fits, asked.value) or 0)
                 self._hunt(low)
             if asked.value == value or asked.is_met:
                 break
@@ -244,16 +244,6 @@ class _Peak:
         is_told = _is_close(asked.bound, asked.value) and len(asked.of.choice) >= FEW
         # with more columns, a peak is not searched for that is hardly less
         return asked.proves and not (is_told or asked.is_look or len(self.places) >= 2_000)
-
-    def _fewest(self) -> int | None:
-        """The fewest bytes that anything fits into; what the input program's own columns fit into
-        is tried first."""
-        own_columns = self.asked.of.own
-        assert own_columns is not None
-        own = np.flatnonzero(np.isin(self.places, own_columns))
-        few = self.fits.choice.take(own)
-        guess = least_fitting(Fits(few), few.most_bytes) if few.has_writers else None
-        return least_fitting(self.fits, self.asked.value, guess)
 
     def _is_least(self) -> bool:
         """Whether it is plain that no answer needs less, in any order."""
@@ -271,27 +261,20 @@ class _Peak:
     def _hunt(self, low: int) -> None:
         """Caps between what is known to be too little and the best peak."""
         asked, unit = self.asked, self.fits.choice.byte_unit
-        hunt = _Caps(none=low - 1, hard=low - 1)
-        while not (hunt.is_settled or _is_close(hunt.hard + 1, asked.value)):
-            if time.monotonic() > asked.end:
-                break
-            self._try(hunt)
-        asked.raise_to(-(-(hunt.none + 1) // unit) * unit, "search")
-
-    def _try(self, hunt: _Caps) -> None:
-        """One cap more, the lowest first."""
-        asked = self.asked
-        value, cap = asked.value, hunt.next_cap(asked.value)
-        kept = self.places[self.fits.within(cap)]
-        status, best = self._look(kept, cap) if len(kept) else ("infeasible", None)
-        if status == "infeasible" and (not len(kept) or asked.proves):
-            hunt.none = max(hunt.none, cap)
-        asked.offer(best)
-        if asked.value < value:
-            hunt.looks = 0
-        if best is None or best.peak_bytes > cap:
-            hunt.hard = cap
-            hunt.looks += status != "infeasible"
+        none = hard = low - 1  # none: too little; nothing was found within `hard`
+        cap = low
+        while not _is_close(hard + 1, asked.value) and time.monotonic() <= asked.end:
+            kept = self.places[self.fits.within(cap)]
+            status, best = self._look(kept, cap) if len(kept) else ("infeasible", None)
+            if status == "infeasible" and (not len(kept) or asked.proves):
+                none = max(none, cap)
+            asked.offer(best)
+            if best is None or best.peak_bytes > cap:
+                hard = cap
+                if status != "infeasible":
+                    break
+            cap = (hard + asked.value) // 2
+        asked.raise_to(-(-(none + 1) // unit) * unit, "search")
 
     def _look(self, kept: Ints, cap: int) -> tuple[str, Answer | None]:
         """How a look among these ended, and the answer of the least peak that it found."""
@@ -306,25 +289,6 @@ class _Peak:
             if best is None or best.peak_bytes <= cap:
                 break
         return status, best
-
-
-@dataclass
-class _Caps:
-    """Caps: `none` is too little; nothing was found within `hard`."""
-
-    none: int
-    hard: int
-    is_tried: bool = False
-    looks: int = 0  # without a better answer since the last one
-
-    @property
-    def is_settled(self) -> bool:
-        return self.looks >= 1
-
-    def next_cap(self, value: int) -> int:
-        """What is tried next: first the least there may be."""
-        first, self.is_tried = not self.is_tried, True
-        return self.hard + 1 if first else (self.hard + value) // 2
 
 
 def _is_close(least: int, value: int) -> bool:
