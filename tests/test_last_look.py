@@ -11,7 +11,7 @@ from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.choice.legal import is_legal, plain_columns
 from eqsat.extract.dispatch.legality import Legality
-from eqsat.extract.least import SearchLimits
+from eqsat.extract.minimiser import SearchLimits
 from eqsat.extract.narrow import Narrowed, narrow
 from eqsat.lang.rulesets import load_rulesets
 from eqsat.lang.targets import load_target

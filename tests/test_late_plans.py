@@ -19,7 +19,7 @@ from eqsat.extract.choice.columns import Columns
 from eqsat.extract.choice.relax import relaxation
 from eqsat.extract.dispatch.prices import UNASKED, Costs
 from eqsat.extract.groups.grow import Candidate
-from eqsat.extract.least import SearchLimits
+from eqsat.extract.minimiser import SearchLimits
 from eqsat.extract.narrow import Known, Narrowed, narrow
 from eqsat.extract.ragged import Ints
 from eqsat.lang.programs import parse_program

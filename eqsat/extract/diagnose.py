@@ -10,8 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from eqsat.extract.candidates.assemble import Assembly
-from eqsat.extract.least import SHARES
-from eqsat.extract.minimiser import Minimiser
+from eqsat.extract.minimiser import SHARES, Minimiser
 from eqsat.extract.session import Session
 from eqsat.model.deadline import OutOfTime, until
 from eqsat.model.diag import EqsatError, fail

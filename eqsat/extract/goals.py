@@ -11,9 +11,9 @@ from fractions import Fraction
 
 from eqsat.extract.choice.columns import GOALS, KEPT, MEMORY, Answer, Columns
 from eqsat.extract.choice.linear import ASKED, TIE_BREAK
-from eqsat.extract.least import SHARES, Least
+from eqsat.extract.choice.relax import Least
 from eqsat.extract.memory.bestorder import in_best_order
-from eqsat.extract.minimiser import Minimiser
+from eqsat.extract.minimiser import SHARES, Minimiser
 from eqsat.extract.ragged import Ints
 from eqsat.model import progress
 from eqsat.model.diag import fail

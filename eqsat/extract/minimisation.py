@@ -20,9 +20,8 @@ from eqsat.extract.choice.cpsat import Effort, solve
 from eqsat.extract.choice.legal import circle, is_legal, pruned
 from eqsat.extract.choice.linear import TIE_BREAK
 from eqsat.extract.choice.must import presolved
-from eqsat.extract.choice.relax import relaxation
+from eqsat.extract.choice.relax import OPEN, Caps, Least, Remainder, relaxation
 from eqsat.extract.choice.statement import Statement
-from eqsat.extract.least import OPEN, Caps, Least, Remainder
 from eqsat.extract.memory.fits import Fits
 from eqsat.extract.memory.leastpeak import PAIRS, InAnyOrder, peak, unordered_pairs
 from eqsat.extract.ragged import Ints

@@ -24,10 +24,9 @@ from eqsat.extract.choice.must import presolved
 from eqsat.extract.choice.relax import Relaxation, relaxation
 from eqsat.extract.choice.statement import Statement
 from eqsat.extract.goals import limit, weigh
-from eqsat.extract.least import SHARES, SearchLimits
 from eqsat.extract.memory.bestorder import in_best_order
 from eqsat.extract.memory.fits import Fits
-from eqsat.extract.minimiser import Minimiser
+from eqsat.extract.minimiser import SHARES, Minimiser, SearchLimits
 from eqsat.extract.ragged import Ints, distinct
 from eqsat.model import progress
 from eqsat.model.deadline import OutOfTime, until, whatever_it_takes

@@ -16,8 +16,8 @@ from eqsat.extract.choice.linear import ASKED, OWN, linear_goals, moved_bytes
 from eqsat.extract.diagnose import inadmissible
 from eqsat.extract.dispatch.legality import Legality
 from eqsat.extract.goals import Outcome, check_requests, limit, weigh
-from eqsat.extract.least import SHARES, SearchLimits
 from eqsat.extract.memory.bestorder import in_best_order
+from eqsat.extract.minimiser import SHARES, SearchLimits
 from eqsat.extract.selected import selection_of
 from eqsat.extract.session import Session, baseline_of, prepare, verify_selection
 from eqsat.extract.whole import whole_selection, whole_session

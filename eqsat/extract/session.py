@@ -23,10 +23,9 @@ from eqsat.extract.dispatch.legality import Legality
 from eqsat.extract.dispatch.prices import Costs
 from eqsat.extract.goals import Outcome, minimise
 from eqsat.extract.groups.grow import Candidate
-from eqsat.extract.least import SHARES, SearchLimits, TimedStep
 from eqsat.extract.memory.bestorder import in_some_order
 from eqsat.extract.memory.leastpeak import FEW
-from eqsat.extract.minimiser import Minimiser
+from eqsat.extract.minimiser import SHARES, Minimiser, SearchLimits, TimedStep
 from eqsat.extract.narrow import Known, Narrowed, narrow
 from eqsat.extract.selected import selection_of, with_floors, with_read_results
 from eqsat.model import progress

@@ -17,11 +17,10 @@ from eqsat.extract.candidates.space import Space
 from eqsat.extract.choice.columns import MEMORY, Answer, Columns, Forced
 from eqsat.extract.choice.legal import is_legal
 from eqsat.extract.choice.linear import linear_goals
-from eqsat.extract.choice.relax import Relaxation, relaxation
+from eqsat.extract.choice.relax import OPEN, Least, Relaxation, relaxation
 from eqsat.extract.dispatch.legality import Legality
 from eqsat.extract.goals import weigh
-from eqsat.extract.least import OPEN, SHARES, Least, SearchLimits
-from eqsat.extract.minimiser import Minimiser
+from eqsat.extract.minimiser import SHARES, Minimiser, SearchLimits
 from eqsat.extract.ragged import Ints, Mask, numbered_sets
 from eqsat.model.deadline import OutOfTime
 from eqsat.model.egraph import EGraph

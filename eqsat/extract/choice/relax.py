@@ -15,13 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.extract.choice.columns import MEMORY, Columns
+from eqsat.extract.choice.columns import MEMORY, Answer, Columns
 from eqsat.extract.choice.rows import RowTable
 from eqsat.extract.choice.statement import Statement
 from eqsat.extract.ragged import Ints, Ragged
 from eqsat.model.deadline import seconds_left, tick
 
 Bytes = Callable[[Statement], None]  # adds the rows of the goal `memory`
+OPEN = 1 << 62  # more than any goal is worth
+Caps = Mapping[str, int]
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,45 @@ def _scaled(told: Statement) -> RowTable:
     rows = Ragged(start, np.array(index, dtype=np.int64))
     low = np.full(len(high), -math.inf)
     return RowTable(low, np.array(high), rows, np.array(value))
+
+
+# ---- what a question comes to --------------------------------------------------------------------
+@dataclass(frozen=True)
+class Least:
+    """What was asked for, at the least, in any order: `bound`, and what it is from (`proof`).
+
+    status: optimal (`best` is worth no more) | infeasible (no answer keeps the caps, proven) | gap
+    (all was searched) | why the search ended before. `places`: columns that answers within the caps
+    hold that are worth at most `most`; `relaxed` is of these.
+    """
+
+    status: str
+    bound: int = 0
+    proof: str = "search"
+    best: Answer | None = None
+    places: Ints | None = None
+    relaxed: Relaxation | None = None
+    most: int = OPEN
+
+    def within(self, cap: int) -> Ints | None:
+        """Columns that answers worth at most so much hold; None: nothing is known."""
+        if self.places is None or cap > self.most:
+            return None
+        return self.places if self.relaxed is None else self.places[self.relaxed.within(cap)]
+
+
+@dataclass(frozen=True)
+class Remainder:
+    """What is left under some caps, with its relaxation."""
+
+    places: Ints  # in the numbers of the whole choice
+    choice: Columns
+    relaxed: Relaxation
+    most: int = OPEN  # what answers are worth that these columns hold
+
+    @property
+    def bound(self) -> int:
+        return self.relaxed.bound
 
 
 # ---- linear programs as arrays -------------------------------------------------------------------

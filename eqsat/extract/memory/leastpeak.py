@@ -22,7 +22,7 @@ from eqsat.model.deadline import tick
 from eqsat.model.stopping import INTERRUPTED, WALL
 
 if TYPE_CHECKING:
-    from eqsat.extract.least import Least
+    from eqsat.extract.choice.relax import Least
     from eqsat.extract.minimisation import Minimisation
 
 
