@@ -13,11 +13,11 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from eqsat.extract.memory.dispatchgraph import topological
 from eqsat.model.egraph import EGraph
 from eqsat.model.ops import LEAVES
 from eqsat.model.selection import Group
 from eqsat.model.shift import Shift
+from eqsat.model.topological import topological
 
 KEPT = 4  # blocks of the short program; as a level: behind all of them
 ONE, TWO = 1, 2  # of these, the two in the middle, which are alike

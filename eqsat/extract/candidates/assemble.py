@@ -19,12 +19,13 @@ from eqsat.extract.dispatch.prices import Costs
 from eqsat.extract.groups.enumeration import enumerated
 from eqsat.extract.groups.grow import Candidate
 from eqsat.extract.memory.bestorder import as_listed
-from eqsat.extract.memory.dispatchgraph import graph_of, peak_bytes, topological
+from eqsat.extract.memory.dispatchgraph import graph_of, peak_bytes
 from eqsat.extract.ragged import Ints
 from eqsat.model.cycles import uncollected
 from eqsat.model.deadline import until
 from eqsat.model.goal import Goal
 from eqsat.model.selection import TIME_LIMIT, Cut, Group, Removed
+from eqsat.model.topological import topological
 
 LATE: Moment = (1 << 60, 0, 0, 0)  # of a value that the program's do not lead to
 
