@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.extract.blocks import NOWHERE
-from eqsat.extract.candidates.dominance import undominated
+from eqsat.extract.candidates.dominance import one_of_each_kernel, undominated
 from eqsat.extract.candidates.sources import (
     EXTRAS,
     CandidateTable,
@@ -45,6 +45,8 @@ def choice_of(sources: Sources, *, floored: bool = False) -> Columns:
     """
     pool, target = sources.pool, sources.pool.legality.target
     found = _tabulated(sources)
+    if target.is_planned and not pool.keeps_all:
+        found = _kept(found, one_of_each_kernel(sources.space, found, sources.candidates))
     if not floored or not all(t.is_planned for _, t in target.devices):
         found = with_plan_times(sources, found, np.arange(len(found)))
     if not pool.keeps_all:
