@@ -104,10 +104,10 @@ never-slower: $(DEMO) ## eqsat.jit against jax.jit on 36 programs nobody tuned t
 unplanned: $(DEMO) ## answers against their inputs and jax.jit on 46 programs that kernels may have no plan for, one core; JSON (five minutes)
 	$(BIN)/python benchmarks/unplanned.py
 
-peers: $(TEST) $(PEERS)/.installed ## eqsat, jax.jit, onnxruntime, OpenVINO, IREE and torch.compile on sixteen models; JSON, docs/peers.md (hours)
+peers: $(TEST) $(PEERS)/.installed ## eqsat, jax.jit, onnxruntime, OpenVINO, IREE and torch.compile on sixteen models; JSON, benchmarks/peers.md (hours)
 	$(BIN)/python benchmarks/peers.py --threads 1 2 --page --out results/peers.json
 
-peers-further: $(TEST) $(PEERS)/.installed ## eqsat, jax.jit, onnxruntime and OpenVINO on 24 further models, one core, each searched for 60 s; docs/peers.md (40 minutes; goes on where it was stopped)
+peers-further: $(TEST) $(PEERS)/.installed ## eqsat, jax.jit, onnxruntime and OpenVINO on 24 further models, one core, each searched for 60 s; benchmarks/peers.md (40 minutes; goes on where it was stopped)
 	$(BIN)/python benchmarks/peers.py --models further --sides eqsat jax jax_closed onnxruntime openvino --target auto --time-limit 60 --page --resume --out results/further.json
 
 algebra: $(DEMO) ## 115 pairs of equal programs, one with less work: is it found from the other? JSON (five minutes)
@@ -116,7 +116,7 @@ algebra: $(DEMO) ## 115 pairs of equal programs, one with less work: is it found
 store: $(TEST) ## kill sweeps at random moments, use one store from two processes, keep 2,000 cells; JSON
 	$(BIN)/python benchmarks/store.py
 
-sets: $(DEMO) ## what `full` takes beside `default` on whole models, into docs/rules.md; JSON (ten minutes)
+sets: $(DEMO) ## what `full` takes beside `default` on whole models, into docs/algebra.md; JSON (ten minutes)
 	$(BIN)/python benchmarks/sets.py --page
 
 kernels: $(DEMO) ## what the search chooses, run by kernels, against jax.jit: five programs on one core; JSON

@@ -1,7 +1,7 @@
 """24 further models for `peers.py`: which they are, and the 12 that are timed only at the end.
 
-They are of the kinds of models that nobody had tuned eqsat to when docs/peers.md first had them, in
-sizes of their own. `HELD` was drawn on 2026-11-28, before any of the 24 was timed:
+They are of the kinds of models that nobody had tuned eqsat to when benchmarks/peers.md first had
+them, in sizes of their own. `HELD` was drawn on 2026-11-28, before any of the 24 was timed:
 `sorted(random.Random(35).sample(sorted(FURTHER), 12))`. The other half may be looked at while
 eqsat is worked on; these are timed when all is done.
 """

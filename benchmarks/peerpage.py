@@ -1,4 +1,4 @@
-"""The tables of docs/peers.md from what `peers.py` wrote, and that of README.md from these.
+"""The tables of benchmarks/peers.md from what `peers.py` wrote, and that of README.md from these.
 
 python benchmarks/peerpage.py [results/peers.json …]
 """
@@ -15,7 +15,7 @@ from typing import Any
 from peerfurther import HELD
 from peermodels import ALL, FURTHER
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "peers.md"
+PAGE = Path(__file__).resolve().with_name("peers.md")
 README = PAGE.parent.parent / "README.md"
 BEGIN, END = "<!-- figures -->\n", "<!-- end of figures -->\n"
 OTHERS = "<!-- figures of others -->\n", "<!-- end of figures of others -->\n"

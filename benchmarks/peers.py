@@ -269,7 +269,9 @@ def main() -> int:
     parser.add_argument("--lock", type=Path, help="a file to lock while rounds are timed")
     parser.add_argument("--realtime", type=int, default=0, help="priority while rounds are timed")
     parser.add_argument("--check", action="store_true", help="errors of every side, no times")
-    parser.add_argument("--page", action="store_true", help="write the tables of docs/peers.md")
+    parser.add_argument(
+        "--page", action="store_true", help="write the tables of benchmarks/peers.md"
+    )
     parser.add_argument("--out", type=Path, help="write the JSON there, model by model")
     parser.add_argument("--resume", action="store_true", help="leave out what is in --out")
     options = parser.parse_args()

@@ -5,8 +5,8 @@
 A rule (`benchmarks/publicrules`) is `proven` if both its sides end in one class of the e-graph when
 they are saturated side by side. Else it is `matched` if the answer to its left side is predicted to
 take no longer than the answer to its right side: nothing would be gained by it. Else it is
-`missing`, and has a reason. `--page` writes the table of docs/upstream.md; with `--log FILE` each
-row is a line of that file as soon as it is there, and is not made again. Prints one JSON object.
+`missing`, and has a reason. `--page` writes the table of benchmarks/published.md; with `--log
+FILE` each row is a line of that file as soon as it is there, and is not made again. Prints JSON.
 Exit code 1 if fewer are proven or matched than wanted.
 """
 
@@ -28,11 +28,11 @@ import eqsat
 from eqsat.hunt.examples import side_by_side
 from eqsat.model.diag import EqsatError
 from eqsat.model.program import Program
-from eqsat.ops.spelling.chains import canonical
+from eqsat.ops.spelling.passes import canonical
 from eqsat.request.reading import source_of
 from eqsat.saturate import saturate
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "upstream.md"
+PAGE = Path(__file__).resolve().with_name("published.md")
 HEAD = "| rule | source | status |\n|---|---|---|\n"
 WANTED = 0.95  # of the rules
 TARGET = "avx512-xla"
@@ -113,7 +113,9 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", metavar="TEXT", help="rules whose names contain it")
     parser.add_argument("--rules", nargs="+", default=["full"], metavar="SET")
     parser.add_argument("--log", type=Path, help="a line per rule; what is there is not repeated")
-    parser.add_argument("--page", action="store_true", help="write the table of docs/upstream.md")
+    parser.add_argument(
+        "--page", action="store_true", help="write the table of benchmarks/published.md"
+    )
     parser.add_argument("--out", type=Path, help="write the JSON there instead of printing it")
     options = parser.parse_args()
     if options.page and options.only:

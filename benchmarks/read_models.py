@@ -88,7 +88,7 @@ def read_chain(name: str) -> dict[str, Any]:
     import jax
 
     from eqsat.frontends.jaxpr import trace
-    from eqsat.ops.spelling.chains import canonical
+    from eqsat.ops.spelling.passes import canonical
 
     x = jax.ShapeDtypeStruct((4, 8), "float32")
     at = [time.process_time()]

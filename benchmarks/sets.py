@@ -8,8 +8,8 @@ with a row per program and set: process seconds of saturation (`saturate`) and o
 behind reading (`cpu`), e-nodes, predicted microseconds of the answer and its gap, and per rule set
 that grew the e-graph its e-nodes (`grown`). `cost` has per program the ratio of the process
 seconds, of the e-nodes and of the answers; `growth` per kind of layer the e-nodes that a layer
-adds. `--page` writes the table into docs/rules.md. Exit code 1 if an answer of `full` is worse, or
-its search takes more than three times as long.
+adds. `--page` writes the table into docs/algebra.md. Exit code 1 if an answer of `full` is worse,
+or its search takes more than three times as long.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ import eqsat
 from eqsat.lang.rulesets import load_rulesets
 
 HERE = Path(__file__).resolve().parent
-PAGE = HERE.parent / "docs" / "rules.md"
+PAGE = HERE.parent / "docs" / "algebra.md"
 LAYERS = (2, 4, 8, 12)
 MODELS = (
     "encoder-1", "minilm", "bert", "gpt2.py:gpt2", "gpt2.py:gpt2_decode", "llama.py:llama2_7b",
@@ -174,7 +174,7 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", default=list(PROGRAMS), metavar="NAME")
     parser.add_argument("--target", default="avx512-xla")
     parser.add_argument("--limit", type=float, default=20.0, help="seconds of each search")
-    parser.add_argument("--page", action="store_true", help="write the table of docs/rules.md")
+    parser.add_argument("--page", action="store_true", help="write the table of docs/algebra.md")
     parser.add_argument("--log", type=Path, help="a line of JSON per row; rows there are kept")
     parser.add_argument("--out", type=Path, help="write the JSON there instead of printing it")
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)

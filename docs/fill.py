@@ -14,7 +14,21 @@ from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-PAGES = ("README.md", "docs/tutorial.md", "docs/programs.md", "docs/questions.md")
+PAGES = (
+    "README.md",
+    *(
+        f"docs/{p}.md"
+        for p in (
+            "tutorial",
+            "tradeoffs",
+            "experiments",
+            "parts",
+            "programs",
+            "borders",
+            "questions",
+        )
+    ),
+)
 ELISION = "…"  # stands for lines that a page leaves out
 BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.M | re.S)
 

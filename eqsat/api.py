@@ -147,7 +147,7 @@ def optimize(
     _check_words(stop_after, extractor, measure, check_compile)
     bounds = Limits.of(limits)
     with timed(seconds, "read"), uncollected():
-        from eqsat.ops.spelling.chains import canonical as searched
+        from eqsat.ops.spelling.passes import canonical as searched
         from eqsat.ops.targets.precision import check_precisions
         from eqsat.search.mesh import refuse_on_mesh
 

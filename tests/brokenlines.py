@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from eqsat.frontends.flow.read import read_flow
+from eqsat.frontends.mlir.dispatches import read_flow
 from eqsat.model.diag import EqsatError
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from jax import lax
 
-from eqsat.execute.convolution import form, roles
+from eqsat.execute.convolution import form
 from eqsat.execute.loops import generic as run_generic
 from eqsat.execute.lowering import evaluate
 from eqsat.frontends.jaxpr import trace
@@ -17,6 +17,7 @@ from eqsat.model.affine import affine, dim
 from eqsat.model.expr import arg, call
 from eqsat.model.generic import Generic, Yield
 from eqsat.ops.generics.canonical import canonical_generic
+from eqsat.ops.generics.windows import convolution_roles
 from eqsat.ops.meaning.programs import evaluate_program
 from eqsat.ops.meaning.structured import evaluate_generic
 
@@ -218,7 +219,7 @@ def test_every_order_goes_to_xla_as_it_is(letters):
         for side, text in enumerate(letters[:2])
     ]
     g, arrays = traced_generic(letters, shapes)
-    found = roles(g)
+    found = convolution_roles(g)
     assert found is not None
     assert form(g, found).image[letters[0].index("C")][0] == "feature"
     assert transposes(g, arrays) == 0
@@ -291,7 +292,7 @@ PACKED = {
 def test_loops_of_a_role_may_lie_apart(name):
     sizes, rank, image, kernel, shapes = PACKED[name]
     g = product_over(sizes, rank, tuple(image), tuple(kernel), shapes)
-    assert roles(g) is not None
+    assert convolution_roles(g) is not None
     rng = np.random.default_rng(1)
     arrays = [rng.standard_normal(s).astype(np.float32) for s in shapes]
     assert "conv_general_dilated" in str(jax.make_jaxpr(lambda *xs: run_generic(g, xs))(*arrays))

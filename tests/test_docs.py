@@ -16,13 +16,10 @@ from eqsat.lang.rulesets import read_ruleset
 from eqsat.lang.targets import read_target
 
 ROOT = Path(__file__).parent.parent
-PAGES = [
-    "README.md",
-    *(
-        f"docs/{page}.md"
-        for page in ("tutorial", "programs", "questions", "rules", "targets", "plugins", "judge")
-    ),
-]
+RUN = """tutorial tradeoffs experiments parts programs borders questions rules algebra targets
+dispatches accelerators meshes plugins judge"""
+TEXTS = ("docs", "benchmarks", "experiments", "eqsat")  # folders with pages
+PAGES = ["README.md", *(f"docs/{page}.md" for page in RUN.split())]
 _BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _PHASES = re.compile(r"^(read|hunt|saturate|extract|schedule|compile|verify) +\S+ (ms|s) ")
 _READERS = {"ruleset": read_ruleset, "target": read_target, "experiment": read_experiment}
@@ -113,7 +110,11 @@ def assert_printed(got: list[str], wanted: list[str], where: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "page", ["README.md", "CHANGELOG.md", *(f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md"))]
+    "page",
+    [
+        *(p.name for p in ROOT.glob("*.md")),
+        *(str(p.relative_to(ROOT)) for d in TEXTS for p in (ROOT / d).rglob("*.md")),
+    ],
 )
 def test_links_lead_somewhere(page):
     text = (ROOT / page).read_text(encoding="utf-8")
@@ -130,25 +131,74 @@ def headings(file: Path) -> set[str]:
     return {re.sub(r"[^\w -]", "", h.lower()).replace(" ", "-") for h in found}
 
 
+def decisions() -> dict[str, list[int]]:
+    """The numbers on each page of decisions, by the page's name."""
+    found = {}
+    for page in sorted((ROOT / "docs" / "decisions").glob("*.md")):
+        entries = re.findall(r"^\*\*([\d, ]+)\. ", page.read_text(encoding="utf-8"), re.M)
+        found[page.stem] = sorted(int(n) for entry in entries for n in entry.split(", "))
+    return found
+
+
 def test_every_decision_is_dated_indexed_and_says_what_would_change_it():
-    index, *topics = re.split(r"^## ", (ROOT / "docs" / "decisions.md").read_text(), flags=re.M)
-    rows = re.findall(r"^\| \[(.*)\]\(.*\) \| ([\d, ]+) \|$", index, re.M)
-    found = []
-    for topic in topics:
-        title, body = topic.split("\n", 1)
-        entries = re.split(r"^(?=\*\*\d+\. )", body, flags=re.M)
-        assert not entries[0].strip(), f"{title}: text before the first decision"
-        for entry in entries[1:]:
-            assert re.match(r"\*\*\d+\. (?s:.+?)\*\*\s\(\d{4}-\d\d-\d\d\)\s", entry), entry
+    index = (ROOT / "docs" / "decisions.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| \[(.*)\]\(decisions/(\w+)\.md\) \| ([\d, ]+) \|$", index, re.M)
+    for title, page, _ in rows:
+        text = (ROOT / "docs" / "decisions" / f"{page}.md").read_text(encoding="utf-8")
+        head, *entries = re.split(r"^(?=\*\*)", text, flags=re.M)
+        assert head.splitlines()[0].lower() == f"# decisions: {title}".lower()
+        for entry in entries:
+            assert re.match(r"\*\*\d+(, \d+)*\. (?s:.+?)\*\*\s\(\d{4}-\d\d-\d\d\)\s", entry), entry
             assert len(re.findall(r"\*Changes\s+if:\*\s\S", entry)) == 1, entry
-        found.append((title, sorted(int(e[2 : e.index(".")]) for e in entries[1:])))
-    assert [(title, [int(n) for n in numbers.split(", ")]) for title, numbers in rows] == found
-    numbers = [n for _, some in found for n in some]
+    found = decisions()
+    assert {page: [int(n) for n in numbers.split(", ")] for _, page, numbers in rows} == found
+    numbers = [n for some in found.values() for n in some]
     assert len(numbers) == len(set(numbers))
 
 
+def test_every_cited_decision_is_on_a_page():
+    numbers = {n for some in decisions().values() for n in some}
+    cited = re.compile(
+        r"\bdecisions?\s+(\d{1,3}(?:(?:,|\s+and|\s+to)\s+\d{1,3}\b)*)", re.IGNORECASE
+    )
+    for file in files("eqsat", "tests", "benchmarks", "docs", "rules", "targets", "experiments"):
+        for numerals in cited.findall(file.read_text(encoding="utf-8")):
+            assert {int(n) for n in re.findall(r"\d+", numerals)} <= numbers, (file, numerals)
+    for page in (ROOT / "docs" / "decisions").glob("*.md"):
+        beside = re.findall(r"\((\d{1,3})\)", page.read_text(encoding="utf-8"))
+        assert {int(n) for n in beside} <= numbers, page
+
+
+def files(*folders: str) -> list[Path]:
+    """Our texts in these folders, and the pages at the top."""
+    found = [
+        f for d in folders for f in (ROOT / d).rglob("*") if f.suffix in {".py", ".md", ".yaml"}
+    ]
+    return [*ROOT.glob("*.md"), *found]
+
+
+def test_pages_stay_short():
+    """Each is 15 minutes of reading; all of them, and decisions among them, have a limit."""
+    pages = [ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
+    words = {page: len(page.read_text(encoding="utf-8").split()) for page in pages}
+    assert {page: n for page, n in words.items() if n > 3500} == {}
+    sizes = {page: page.stat().st_size for page in pages[1:]}
+    assert sum(n for page, n in sizes.items() if "decisions" in str(page)) <= 50_000
+    assert sum(sizes.values()) <= 350_000
+
+
+def test_sources_of_rules_are_open_to_strangers():
+    """A paper, a file of a project or an issue, never a section of notes that are not here."""
+    for file in (ROOT / "rules").rglob("*.yaml"):
+        for source in re.findall(r"^ +source: (.*)$", file.read_text(encoding="utf-8"), re.M):
+            assert not re.search(r"\b(packing|movement|egraph) [§FR]|\bB\.\d|^\"?§", source), source
+
+
 def test_every_term_of_the_glossary_is_in_use():
-    pages = [ROOT / "README.md", *(p for p in (ROOT / "docs").glob("*.md") if p.stem != "glossary")]
+    pages = [
+        ROOT / "README.md",
+        *(p for p in (ROOT / "docs").rglob("*.md") if p.stem != "glossary"),
+    ]
     files = [*pages, *(ROOT / "eqsat").rglob("*.py")]
     text = " ".join(" ".join(f.read_text(encoding="utf-8").lower().split()) for f in files)
     glossary = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")

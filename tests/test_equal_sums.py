@@ -18,8 +18,8 @@ from eqsat.model.movement import Reshape, Transpose
 from eqsat.model.precision import DEFAULT, HIGHEST
 from eqsat.model.program import Builder, Program
 from eqsat.ops.generics.canonical import generic_node
-from eqsat.ops.spelling.chains import canonical
 from eqsat.ops.spelling.equalsums import without_equal_sums
+from eqsat.ops.spelling.passes import canonical
 
 GIVEN = "input a: f32[4, 6]\ninput b: f32[6, 8]\ninput x: f32[2, 9, 9]\nweight w: f32[3, 2, 3, 3]\n"
 SUM = "body=mul(x0, x1), combine=add"

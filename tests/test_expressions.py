@@ -48,7 +48,8 @@ from eqsat.ops.generics.canonical import canonical_body, identity
 from eqsat.ops.meaning import scalar
 from eqsat.ops.meaning.programs import evaluate_program
 from eqsat.ops.meaning.structured import evaluate_generic
-from eqsat.ops.spelling.chains import MOST_OPERATIONS, canonical, merge_elementwise
+from eqsat.ops.spelling.chains import MOST_OPERATIONS, merge_elementwise
+from eqsat.ops.spelling.passes import canonical
 
 DEEP = 20_000
 FUNCTIONS = ("mul", "add", "tanh", "sub")

@@ -75,7 +75,7 @@ def test_the_transposed_pack_needs_several_results_to_share_its_transpose():
 def test_a_value_in_another_layout_is_another_result(
     keys: dict[str, bool], shared: int, held: int, read: int
 ):
-    """Of what is read and nobody inside turns, of what is held, of what is read and turned inside."""
+    """Of what is read, of what is held, and of what is read and turned inside."""
     for count, (operand, reads) in {shared: ("x", "x"), held: ("y", "x"), read: ("x", "t")}.items():
         g = Graph()
         at = {"x": g.leaf("input", "x", 32, 64)}

@@ -13,7 +13,7 @@ from seeds import seeds
 import eqsat
 from eqsat.execute.reference import reference
 from eqsat.execute.work import WorkBudget
-from eqsat.frontends.flow.read import read_flow
+from eqsat.frontends.mlir.dispatches import read_flow
 from eqsat.judging.foreign import foreign_cut
 from eqsat.judging.judge import judge
 from eqsat.model.cut import CutProgram
@@ -246,7 +246,7 @@ DUMP += "// -----// IR Dump After B //----- //\n"
         ('%a = hal.tensor.import %arg0 "a" : !hal.buffer_view -> tensor<6x4xf32>', UNSIZED,
          "E346", "sizes that are not known"),
         ("util.func public @small", TWICE + "util.func public @small", "E346", "one function"),
-        ("%oe = hal.tensor.export %one", ALONE, "E346", "`flow.dispatch.workgroups` beside"),
+        ("%oe = hal.tensor.export %one", ALONE, "E346", "result 0 is never stored"),
         ("%pe = hal", "%y = flow.tensor.alloca : tensor<4xf32>\n%pe = hal", "E374", "alloca"),
         ("%pe = hal", ENCODED + "%pe = hal", "E346", "in an encoding"),
         ("util.func public @small", DUMP + "util.func public @small", "E346", "several prints"),

@@ -20,7 +20,7 @@ from eqsat.model.nest import NoNest
 from eqsat.ops.contractions.roles import kind
 from eqsat.ops.meaning.programs import evaluate_program
 from eqsat.ops.nests.nest import nest_of_dispatch
-from eqsat.ops.spelling.chains import canonical
+from eqsat.ops.spelling.passes import canonical
 from eqsat.saturate.blocks import find_blocks
 
 Case = tuple[Callable[..., Any], tuple[Any, ...]]

@@ -13,7 +13,7 @@ from stated import hold_equal
 import eqsat
 from eqsat.frontends.jaxpr import trace
 from eqsat.ops.programs.likeparts import like_parts
-from eqsat.ops.spelling.chains import canonical
+from eqsat.ops.spelling.passes import canonical
 
 X, W, G = array(1, 6, 8), array(2, 4, 8, 5), array(3, 6, 4)
 OWN = [array(4 + i, 8, 5) for i in range(3)]  # a weight for each part

@@ -22,7 +22,7 @@ from eqsat.model.diag import EqsatError
 from eqsat.model.limits import MATCHES, NODES, Limits
 from eqsat.model.program import Program
 from eqsat.model.stopping import SATURATION_TIME
-from eqsat.ops.spelling.chains import canonical
+from eqsat.ops.spelling.passes import canonical
 from eqsat.report.stops import stop_warnings
 from eqsat.saturate import saturate
 from eqsat.saturate.joins import few_uses, too_many

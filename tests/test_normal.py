@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from functools import cache
+from pathlib import Path
 
 import pytest
 from hunts.equal import are_equal
@@ -11,10 +12,11 @@ from hunts.respell import IDENTITIES, RESPELLINGS
 from hunts.small import small_program
 from hunts.spellings import programs
 
+from eqsat.cli import run as command
 from eqsat.lang.programs import parse_program
 from eqsat.model.program import Program, is_same
-from eqsat.ops.spelling.chains import canonical
 from eqsat.ops.spelling.normal import normal
+from eqsat.ops.spelling.passes import PASSES, canonical
 
 ONE_SPELLING = (
     *IDENTITIES,
@@ -200,3 +202,24 @@ def test_a_pack_that_pads_is_undone_in_one_direction():
     assert normal(read(text + "return u")).op_count == 0
     text = f"input y: f32[2, 6, 4]\nu = unpack(y, {padded}, shape=[7, 6])\np = pack(u, {padded})\n"
     assert normal(read(text + "return p")).op_count == 2
+
+
+# ---- the table of passes -------------------------------------------------------------------------
+def test_the_page_lists_the_passes():
+    page = (Path(__file__).parent.parent / "docs" / "architecture.md").read_text(encoding="utf-8")
+    assert all(f"| `{p.name}` | {p.rewrites} |\n" in page for p in PASSES)
+
+
+def test_a_pass_that_changes_the_program_prints_it(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+):
+    file = tmp_path / "p.eqs"
+    file.write_text("input x: f32[1, 8]\ny = relu(x)\nz = exp(y)\nreturn z\n")
+    assert command(["optimize", str(file), "--target", "reference", "--stop-after", "program",
+                    "--print-after", "unit-dims", "--print-after", "equal-sums"]) == 0  # fmt: skip
+    said = capsys.readouterr().err
+    assert said.count("# p after unit-dims") >= 1
+    assert "after equal-sums" not in said  # it changed nothing
+    assert "after normal" not in said
+    assert command(["optimize", str(file), "--print-after", "unit-dim"]) == 2
+    assert "no pass `unit-dim`" in capsys.readouterr().err

@@ -10,7 +10,7 @@ import pytest
 
 import eqsat
 from eqsat.lang.programs import parse_program
-from eqsat.ops.spelling.chains import canonical
+from eqsat.ops.spelling.passes import canonical
 from eqsat.saturate import saturate
 
 NEVER, FULL, ALWAYS = (), ("full",), ("full", "exact")

@@ -14,7 +14,7 @@ from eqsat.lang.targets import load_target
 from eqsat.model.deadline import OutOfTime
 from eqsat.model.egraph import EGraph
 from eqsat.model.selection import GoalRequest
-from eqsat.ops.spelling.chains import canonical
+from eqsat.ops.spelling.passes import canonical
 from eqsat.saturate import saturate
 
 TIME, MEMORY = GoalRequest("time"), GoalRequest("memory")

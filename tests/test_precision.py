@@ -50,7 +50,7 @@ from eqsat.ops.algebra.reassociate import reassociate
 from eqsat.ops.algebra.siblings import merge_contractions
 from eqsat.ops.algebra.simplify import simplify, without_unread
 from eqsat.ops.contractions.roles import contraction_roles
-from eqsat.ops.spelling.chains import canonical
+from eqsat.ops.spelling.passes import canonical
 from eqsat.plugins import find_names
 from eqsat.saturate import saturate
 from tests.test_hunt import SHIPPED

@@ -21,7 +21,7 @@ from eqsat.model.precision import (
     HIGHEST,
 )
 from eqsat.model.program import Program
-from eqsat.ops.spelling.chains import canonical
+from eqsat.ops.spelling.passes import canonical
 from eqsat.run import Run
 
 # ---- MLIR --------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Public rules about tensors: both sides are equal, and docs/upstream.md claims what is true."""
+"""Public rules about tensors: both sides are equal, and what published.md claims is true."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from eqsat.model.expr import Expr
 from eqsat.model.generic import Generic, Yield
 from eqsat.model.program import Builder, Program, prune
 from eqsat.ops.generics import canonical as nests
-from eqsat.ops.spelling.chains import canonical
+from eqsat.ops.spelling.passes import canonical
 
 X = jax.ShapeDtypeStruct((4, 4), "float32")
 UNARY: tuple[Callable[[Any], Any], ...] = (

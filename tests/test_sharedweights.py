@@ -14,7 +14,7 @@ import eqsat
 from eqsat.frontends.jaxpr import trace
 from eqsat.model.program import Program
 from eqsat.ops.programs.sharedweights import MOST_STACKED, shared_weights
-from eqsat.ops.spelling.chains import canonical
+from eqsat.ops.spelling.passes import canonical
 
 W, V = array(1, 8, 6), array(2, 6, 8)
 

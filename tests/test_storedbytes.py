@@ -8,7 +8,7 @@ import pytest
 from eqsat.lang.programs import parse_program
 from eqsat.model.program import Program
 from eqsat.ops.meaning.programs import evaluate_program
-from eqsat.ops.spelling.chains import canonical
+from eqsat.ops.spelling.passes import canonical
 
 WIDE = "mul(cast(sub(cast(x0, i32), 124), f32), 0.036180686205625534)"
 NARROW = "cast(min(max(add(round_even(div(x0, 0.036180686205625534)), 124.0), 0.0), 255.0), u8)"

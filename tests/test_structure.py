@@ -13,7 +13,7 @@ from leastwork import cheapest_tree, work_of_op
 import eqsat
 from eqsat.frontends.jaxpr import trace
 from eqsat.model.program import Program
-from eqsat.ops.spelling.chains import canonical
+from eqsat.ops.spelling.passes import canonical
 from eqsat.saturate import saturate
 from tests.test_algebra import NO_TILES
 

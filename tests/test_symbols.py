@@ -154,41 +154,6 @@ def test_json_restores_extents():
     assert bound(back, {"n": 33}).packed_shape == (3, 64, 16)
 
 
-def test_files_of_before_are_read():
-    """In them an extent was a large number, and a table said how each of them is computed."""
-    m, n = 37727980918724875952, 2346943322256136199
-    leaf = {"kind": "leaf", "index": 0, "key": ""}
-    attrs = [
-        ("input", [], leaf | {"name": "x", "type": f"f32[{m}, 64]"}),
-        ("input", [], leaf | {"name": "b", "type": f"f32[{n}, 4]", "index": 1}),
-        (
-            "pad",
-            [1],
-            {"kind": "move", "op": "pad", "sources": [[n, 4]], "args": [[1, 0], [2, 0], "0.0"]}
-            | {"shape": [n + 3, 4]},
-        ),
-        ("reshape", [0], {"kind": "reshape", "source": [m, 64], "shape": [m // 16, 16, 64]}),
-    ]
-    unit = [[["n", 1]], 1]
-    data = {
-        "format": 1,
-        "name": "sizes",
-        "nodes": [{"op": op, "operands": o, "attr": attr} for op, o, attr in attrs],
-        "results": [2, 3],
-        "symbols": [["m", 16, 128], ["n", 1, 40]],
-        "extents": [[unit], [[[], 3], unit], [[[["m", 16]], 1]], [[[["m", 16]], 16]]],
-    }
-    program = Program.from_json(data)
-    assert [str(program.nodes[i].type) for i in (0, 2, 3)] == [
-        "f32[m, 64]",
-        "f32[3 + n, 4]",
-        "f32[m // 16, 16, 64]",
-    ]
-    assert Program.from_json(program.to_json()) == program
-    with pytest.raises(ValueError, match="2 are explained"):
-        Program.from_json(data | {"extents": data["extents"][:2]})
-
-
 def test_a_tile_that_divides_pads_nothing():
     layout = Layout((N.extent, 64), (0,), (16,), (0, 1), ("0",))
     assert bind_attr(layout, {"n": 33}).pads == ("0",)

@@ -17,7 +17,7 @@ from onnxmodels import Writer, value
 import eqsat
 from eqsat.lang.programs import parse_program
 from eqsat.model.control import EXACT, bounded, controls
-from eqsat.ops.spelling.chains import canonical
+from eqsat.ops.spelling.passes import canonical
 from eqsat.report.stops import stop_warnings
 
 X = jax.ShapeDtypeStruct((8, 8), "float32")

@@ -13,7 +13,7 @@ from loops import array
 
 from eqsat.frontends.jaxpr import trace
 from eqsat.ops.meaning.programs import evaluate_program
-from eqsat.ops.spelling.chains import canonical
+from eqsat.ops.spelling.passes import canonical
 
 X, U = array(1, 9, 6), array(2, 9, 3)
 CASES: dict[str, tuple[Callable[..., Any], int]] = {  # and how many gathers are left

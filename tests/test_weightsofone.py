@@ -14,7 +14,7 @@ import eqsat
 from eqsat.frontends.jaxpr import trace
 from eqsat.model.program import Program
 from eqsat.ops.programs.weightsofone import MOST_AT_ONCE, weights_of_one
-from eqsat.ops.spelling.chains import canonical
+from eqsat.ops.spelling.passes import canonical
 
 N, M = 20, 12
 ROWS = [array(i, M, N) for i in range(9)]

@@ -31,6 +31,7 @@ class What(StrEnum):
     functions = "functions"
     programs = "programs"
     executors = "executors"
+    passes = "passes"
 
 
 class FileFormat(StrEnum):
@@ -104,7 +105,7 @@ def list_(
     output_format: o.OutputFormat = o.Format.text,
     verbose: o.Verbose = False,
 ) -> int:
-    """List rules, rule sets, targets, ops, functions of rules, or programs, a line each."""
+    """List rules, rule sets, targets, ops, functions of rules, passes, or programs, a line each."""
     columns, rows = LISTS[what]()
     if output_format is o.Format.json:
         print(json.dumps([dict(zip(columns, row, strict=True)) for row in rows]))
@@ -311,6 +312,12 @@ def _ops() -> tuple[Row, list[Row]]:
     return ("op", "kind", "doc"), sorted((r.name, r.kind, r.doc) for r in all_ops().values())
 
 
+def _passes() -> tuple[Row, list[Row]]:
+    from eqsat.ops.spelling.passes import PASSES
+
+    return ("pass", "doc"), [(p.name, f"{p.rewrites} ({p.reason})") for p in PASSES]
+
+
 def _functions() -> tuple[Row, list[Row]]:
     from eqsat.ops.attrs import FUNCTIONS
 
@@ -351,4 +358,5 @@ LISTS: dict[What, Callable[[], tuple[Row, list[Row]]]] = {
     What.functions: _functions,
     What.programs: _programs,
     What.executors: _executors,
+    What.passes: _passes,
 }

@@ -202,6 +202,13 @@ Seed = Annotated[
         "--seed", min=0, max=2**31 - 1, help="Seed of the solver and of random inputs."
     ),
 ]
+PrintAfter = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--print-after", metavar="PASS",
+        help="Print the program whenever this pass changes it (`eqsat list passes`); repeatable.",
+    ),
+]  # fmt: skip
 Extractor = Annotated[
     str,
     typer.Option(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -55,6 +55,7 @@ def optimize(
     verify: Annotated[
         bool, typer.Option("--verify", help="Execute, and check against a float64 reference.")
     ] = False,
+    print_after: o.PrintAfter = None,
     work_limit: o.WorkLimit = WORK_LIMIT,
     measure: Annotated[
         int,
@@ -123,7 +124,8 @@ def optimize(
         }
         given = program, o.symbol_sizes(size), o.names(weights)
         saved = _kept_first(out if later else None, request)
-        with saved, o.on_device(device), progress(watch, quiet or output_format is o.Format.json):
+        is_quiet = quiet or output_format is o.Format.json
+        with saved, o.on_device(device), progress(watch, is_quiet), _said_after(print_after):
             found = _search(given, request, work_limit if verify else None)
     if out is not None:
         found.save(out)
@@ -176,6 +178,15 @@ def _search(
 
     verified = {"verify": work_limit is not None, "work_limit": work_limit}
     return eqsat.optimize(eqsat.read(*given), **request, **verified)
+
+
+def _said_after(passes: list[str] | None) -> AbstractContextManager[None]:
+    """Says the program after these passes."""
+    if not passes:
+        return nullcontext()
+    from eqsat.ops.spelling.passes import heard_after
+
+    return heard_after(passes, say)
 
 
 def _check_place(out: Path | None) -> None:

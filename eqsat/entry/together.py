@@ -239,7 +239,7 @@ def _devices(
 
 def _touched(program: Program) -> int:
     """Bytes between two uses of a weight where a part is called several times in a row."""
-    from eqsat.ops.spelling.chains import canonical
+    from eqsat.ops.spelling.passes import canonical
 
     return working_set(graph_of_program(canonical(program)))
 

@@ -15,13 +15,12 @@ from typing import Any
 
 from eqsat.execute.operands import cast_factors, operand_types, to_loops
 from eqsat.execute.precision import level
-from eqsat.model.affine import Map, map_loops
+from eqsat.model.affine import Map
 from eqsat.model.generic import Generic
 from eqsat.model.precision import ALGORITHMS
-from eqsat.ops.generics.windows import Window, windows
+from eqsat.ops.generics.windows import Block, ConvolutionRoles, Window, convolution_roles
 from eqsat.ops.meaning.programs import element_dtype
 
-Block = tuple[int, ...]  # loops that make up one dim
 Dims = tuple[tuple[str, Block], ...]  # dims in order: "batch", "feature" or "spatial", and loops
 Pads = Mapping[int, "Pad"]  # by operand
 NO_PADS: Pads = {}
@@ -35,19 +34,6 @@ class Pad:
 
     array: Any
     widths: tuple[tuple[int, int], ...]
-
-
-@dataclass(frozen=True)
-class ConvolutionRoles:
-    """Loops of a convolution; image and kernel name the operands."""
-
-    image: int
-    kernel: int
-    batch: Block
-    groups: Block  # in image, kernel and result
-    inputs: Block
-    outputs: Block
-    windows: tuple[Window, ...]
 
 
 @dataclass(frozen=True)
@@ -72,22 +58,13 @@ class DimNames:
         return (at["batch", ()], at["feature", ()], *spatial)
 
 
-def roles(g: Generic) -> ConvolutionRoles | None:
-    """The roles if this is one convolution, grouped or not, else None."""
-    for image in (0, 1):
-        kernel = 1 - image
-        if all(e.dim is not None for e in g.maps[kernel]):
-            return _roles(g, image, kernel)
-    return None
-
-
 def is_small(g: Generic) -> bool:
     """Whether a convolution is better written as a sum of products on a TPU.
 
     XLA cuts a few images into more of them, for which it copies them, and holds a few channels in
     128 lanes. Sums are of f32 or wider, as they are rounded once per place.
     """
-    r = roles(g) if cast_factors(g) is not None else None
+    r = convolution_roles(g) if cast_factors(g) is not None else None
     if r is None or r.groups or g.precision in ALGORITHMS:
         return False
     if any(w.stride != 1 for w in r.windows):  # it would slice in steps, of unknown cycles
@@ -95,34 +72,6 @@ def is_small(g: Generic) -> bool:
     images, channels = (math.prod(g.sizes[d] for d in block) for block in (r.batch, r.inputs))
     is_wide = element_dtype(g.yields[0].dtype).itemsize >= 4
     return images < FEW_IMAGES and channels <= FEW_CHANNELS and is_wide
-
-
-def _roles(g: Generic, image: int, kernel: int) -> ConvolutionRoles | None:
-    filters = _loops(g.maps[kernel])
-    found = windows(g, g.maps[image])
-    bare = _loops(g.maps[image])
-    if not found or len(set(filters)) != len(filters) or len(set(bare)) != len(bare):
-        return None
-    positions = [w.position for w in found]
-    offsets = [w.offset for w in found]
-    shared = [d for d in bare if d in filters]
-    groups = tuple(d for d in shared if d < g.rank)
-    inputs = tuple(d for d in shared if d >= g.rank)
-    batch = tuple(d for d in bare if d not in filters)
-    outputs = tuple(d for d in filters if d not in bare and d not in offsets)
-    fits = (
-        set(offsets) <= set(filters)
-        and sorted([*inputs, *offsets]) == list(g.reductions)
-        and sorted([*batch, *groups, *outputs, *positions, *_unread(g)]) == list(range(g.rank))
-        and len(bare) + len(found) == len(g.maps[image])
-    )
-    return ConvolutionRoles(image, kernel, batch, groups, inputs, outputs, found) if fits else None
-
-
-def _unread(g: Generic) -> list[int]:
-    """Result loops of extent 1 that no operand names."""
-    read = set().union(*map(map_loops, g.maps))
-    return [d for d in range(g.rank) if g.sizes[d] == 1 and d not in read]
 
 
 def _loops(m: Map) -> list[int]:
@@ -219,7 +168,7 @@ def unpadded(
     XLA:CPU writes a padded image down before it convolves it, unless the padding is the
     convolution's own; that is 1.1 to 1.4 times slower.
     """
-    r = roles(g)
+    r = convolution_roles(g)
     image = -1 if r is None else r.image
     if r is None or image not in pads or arrays[image] is not operands[image]:  # not read as it is
         return g, list(arrays), []
@@ -238,7 +187,7 @@ def convolve(
     """
     from jax import lax
 
-    r = roles(g)
+    r = convolution_roles(g)
     if r is None:
         return None
     f, typed = form(g, r), operand_types(g, arrays)

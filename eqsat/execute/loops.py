@@ -18,11 +18,10 @@ from eqsat.execute.expressions import convert, evaluate_body_in_jax, evaluator
 from eqsat.execute.operands import cast_factors
 from eqsat.execute.platforms import is_by_convolutions, is_by_products
 from eqsat.execute.pointwise import as_strided
-from eqsat.model.affine import Affine, Map, affine, dim, map_loops
-from eqsat.model.attr import Shape
+from eqsat.model.affine import Affine, Map, affine
 from eqsat.model.expr import Expr
 from eqsat.model.generic import Generic
-from eqsat.ops.generics.windows import fixed_at
+from eqsat.ops.generics.windows import bare_loops, fixed_at, indices, read_part, window_loops
 from eqsat.ops.meaning import scalar
 from eqsat.ops.meaning.programs import element_dtype
 
@@ -45,7 +44,7 @@ def generic(
     if is_by_convolutions() and (stepped := as_strided(g, operands)) is not None:
         return [stepped]
     g, arrays = _project_all(_forwards(g), operands)
-    windows = _window_loops(g)
+    windows = window_loops(g)
     few = bool(windows) and math.prod(g.sizes[d] for d in windows) <= UNROLL_LIMIT
     if is_by_products() and few and is_small(g):
         return [_as_places(g, arrays, windows)]
@@ -115,48 +114,20 @@ def project(x: Any, m: Map, sizes: Sequence[int]) -> tuple[Any, Map]:
     """Slice away constants, strides and reversals; extent-1 constants lose their dim."""
     from jax import lax
 
-    start, limit, stride, flip = [], [], [], []
-    for axis, e in enumerate(m):
-        low, high = _reach(e, sizes)
-        step = abs(e.terms[0][1]) if len(e.terms) == 1 else 1
-        start.append(low)
-        limit.append(high + 1)
-        stride.append(step)
-        if len(e.terms) == 1 and e.terms[0][1] < 0:
-            flip.append(axis)
-    if _cuts(x.shape, start, limit, stride):
+    part = read_part(m, sizes)
+    start, limit, steps = (
+        (list(ends) for ends in zip(*part.ranges, strict=True)) if m else ([],) * 3
+    )
+    stride, flip = list(map(abs, steps)), [axis for axis, s in enumerate(steps) if s < 0]
+    if any(start) or list(x.shape) != limit or any(s != 1 for s in stride):
         x = lax.slice(x, start, limit, stride)
     x = lax.rev(x, flip) if flip else x
-    kept = [axis for axis, e in enumerate(m) if e.terms]
-    if len(kept) < len(m):
-        x = lax.squeeze(x, [axis for axis in range(len(m)) if axis not in kept])
-    return x, tuple(_plain(m[axis], sizes) for axis in kept)
-
-
-def _reach(e: Affine, sizes: Sequence[int]) -> tuple[int, int]:
-    ends = [s * (sizes[d] - 1) for d, s in e.terms]
-    low = e.constant + sum(min(v, 0) for v in ends)
-    return low, e.constant + sum(max(v, 0) for v in ends)
-
-
-def _cuts(shape: Shape, start: list[int], limit: list[int], stride: list[int]) -> bool:
-    return any(start) or list(shape) != limit or any(s != 1 for s in stride)
-
-
-def _plain(e: Affine, sizes: Sequence[int]) -> Affine:
-    """What is left of an expression once its operand is cut to what it reaches."""
-    if len(e.terms) == 1:
-        return dim(e.terms[0][0])
-    return e._replace(constant=e.constant - _reach(e, sizes)[0])
+    if len(part.axes) < len(m):
+        x = lax.squeeze(x, [axis for axis in range(len(m)) if axis not in part.axes])
+    return x, part.map
 
 
 # -- everything else -----------------------------------------------------------------------------
-
-
-def _window_loops(g: Generic) -> list[int]:
-    """Reduction loops inside sums such as `2*d0 + d4`."""
-    found = {d for m in g.maps for e in m if len(e.terms) > 1 for d, _ in e.terms}
-    return sorted(found & set(g.reductions))
 
 
 def _unrolled(g: Generic, arrays: Sequence[Any], windows: list[int]) -> list[Any]:
@@ -217,24 +188,14 @@ def _over_loops(x: Any, m: Map, sizes: Sequence[int], order: Sequence[int]) -> A
     """The operand with one dim per loop in this order, extent 1 where it does not use the loop."""
     from jax import lax
 
-    loops = [e.dim for e in m]
-    bare = [d for d in loops if d is not None]
-    if len(set(bare)) < len(m):
-        x, bare = _gathered(x, m, sizes)
+    bare = bare_loops(m)
+    if bare is None:  # diagonals and wide windows: rare, and slow
+        bare, at = indices(m, sizes)
+        x = x[tuple(at)]
     ordered = sorted(bare, key=list(order).index)
     if bare != ordered:
         x = lax.transpose(x, [bare.index(d) for d in ordered])
     return x.reshape([sizes[d] if d in ordered else 1 for d in order])
-
-
-def _gathered(x: Any, m: Map, sizes: Sequence[int]) -> tuple[Any, list[int]]:
-    """Diagonals and wide windows: index with one constant array per dim (rare, and slow)."""
-    import numpy as np
-
-    used = sorted(map_loops(m))
-    grid = np.indices([sizes[d] for d in used])
-    at = [sum((s * grid[used.index(d)] for d, s in e.terms), np.asarray(e.constant)) for e in m]
-    return x[tuple(at)], used
 
 
 def reduce(x: Any, combine: str, axes: tuple[int, ...]) -> Any:

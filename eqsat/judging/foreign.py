@@ -54,8 +54,8 @@ def read_foreign(path: Path, run: Run) -> Foreign:
     """
     if path.is_dir():
         return foreign_run(load_folder(path), str(path))
-    from eqsat.frontends.flow.text import is_flow
     from eqsat.frontends.hlo.text import MOST_BYTES, is_hlo
+    from eqsat.frontends.mlir.dispatches import is_flow, read_flow
 
     text = read_text(path, "E345", MOST_BYTES)
     if is_hlo(text):
@@ -63,8 +63,6 @@ def read_foreign(path: Path, run: Run) -> Foreign:
 
         return foreign_cut(read_hlo(text, str(path)), run)
     if is_flow(text):
-        from eqsat.frontends.flow.read import read_flow
-
         return foreign_cut(read_flow(text, str(path)), run)
     help = "XLA's: `jax.jit(f).lower(*args).compile().as_text()`; IREE's: `iree-compile"
     help += " --compile-to=dispatch-creation`; or the folder of a run"

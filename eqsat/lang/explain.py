@@ -1,12 +1,12 @@
-"""What an error code means: the paragraphs of `docs/errors.md`."""
+"""What an error code means: the paragraphs of `eqsat/lang/errors.md`."""
 
 from __future__ import annotations
 
 import re
 from functools import cache
+from pathlib import Path
 
 from eqsat.model.diag import did_you_mean, fail
-from eqsat.plugins import data_folder
 
 _HEADING = re.compile(r"^## (E\d{3}) (.+)$", re.MULTILINE)
 
@@ -14,7 +14,7 @@ _HEADING = re.compile(r"^## (E\d{3}) (.+)$", re.MULTILINE)
 @cache
 def error_pages() -> dict[str, str]:
     """Code → its title and paragraph, in the order of the page."""
-    text = (data_folder("docs") / "errors.md").read_text(encoding="utf-8")
+    text = Path(__file__).with_name("errors.md").read_text(encoding="utf-8")
     found = list(_HEADING.finditer(text))
     ends = [m.start() for m in found[1:]] + [len(text)]
     return {

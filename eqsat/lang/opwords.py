@@ -31,18 +31,18 @@ def written_as_generic(op: str) -> str:
     if op in PRODUCTS:
         return (
             "products are `generic`: match `generic(x, y, sig=g)` with"
-            " `where: [is_contraction(g)]`, or write a law about loops (docs/rules.md, section 11)"
+            " `where: [is_contraction(g)]`, or write a law about loops (docs/algebra.md)"
         )
     if op in REDUCTIONS:
         return (
             "reductions are `generic`: `generic(x, sig=g)` matches one,"
-            ' `law("mn->m add x0 => …", g)` says which (docs/rules.md, section 11)'
+            ' `law("mn->m add x0 => …", g)` says which (docs/algebra.md)'
         )
     if op in ELEMENTWISE:
         names, law = ("x", f"n->n {op}(x0)") if op in UNARY else ("x, y", f"n,n->n {op}(x0, x1)")
         return (
             f"elementwise ops are `generic`: `generic({names}, sig=g)` matches any,"
-            f' `law("{law} => …", g)` says which (docs/rules.md, section 11)'
+            f' `law("{law} => …", g)` says which (docs/algebra.md)'
         )
     return ""
 

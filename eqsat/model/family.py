@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from eqsat.model.egraph import EGraph
-from eqsat.model.olderextents import of_today
 from eqsat.model.program import Program
 from eqsat.model.symbols import Symbol, extents_of
 
@@ -59,7 +58,7 @@ class Family:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Family:
         program, canonical = (Program.from_json(data[k]) for k in ("program", "canonical"))
-        egraph = of_today(data["egraph"], data.get("extents"))
+        egraph = data["egraph"]
         if egraph is not None:
             egraph = EGraph.from_json(egraph, extents_of(program.symbols))
         return cls(program, canonical, egraph)

@@ -151,7 +151,7 @@ class Encoding(InPlace):
     result; without them it is a plain (batched) matmul. dims: per dim of this tensor, the dim of
     that operand it holds, -1 for none; () is all of them in order. A tensor that was moved away
     from its contraction keeps the encoding, with other `dims`: the chain of maps, composed.
-    After IREE's `#iree_encoding.encoding` (knowledge of its 2026 form).
+    After IREE's `#iree_encoding.encoding` as of 2026.
     """
 
     kind: ClassVar[str] = "encoding"

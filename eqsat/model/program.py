@@ -14,7 +14,6 @@ from eqsat.model.extents import is_symbolic, names_of
 from eqsat.model.foreign import Custom
 from eqsat.model.generic import Generic, Result, factors_of
 from eqsat.model.leaves import Leaf
-from eqsat.model.olderextents import of_today
 from eqsat.model.ops import ATTR_CLASSES, LEAVES, SAME_BYTES, attr_from_json
 from eqsat.model.origin import KEY, NO_ORIGIN, Origin, unique
 from eqsat.model.printed import Printed
@@ -162,7 +161,7 @@ class Program(Printed):
         b = Builder(as_plain(str, data["name"]))
         symbols = tuple(restored(Symbol, s) for s in data.get("symbols", ()))
         known = extents_of(symbols)
-        for n in of_today(data["nodes"], data.get("extents")):
+        for n in data["nodes"]:
             b.origin = Origin.from_json(n[KEY]) if KEY in n else NO_ORIGIN
             b.append(n["op"], tuple(n["operands"]), attr_from_json(n["attr"], known))
         return b.build(data["results"], symbols)

@@ -50,7 +50,7 @@ def narrowed_types(egraph: EGraph, padding: Padding, weights: Collection[int]) -
 
 
 def rounded(egraph: EGraph) -> set[int]:
-    """Classes of which every node is a product, follows from one as its only reader, or is part of such.
+    """Classes of which every node is a product, its only reader, or a slice, view or conversion.
 
     An op behind a product reads each of its elements once.
     """

@@ -4,7 +4,7 @@ Two ways of making kernels are known. One walks a grid of blocks (`grid_bytes`):
 vector memory holds every block of operands and results padded to rows and lanes, twice if it moves
 along the grid and once if it does not. The other pipelines the loop over k of one workgroup
 (`loop_bytes`): a GPU's, whose shared memory holds a number of stages of the operands' tiles. Both
-were read off what the compilers state (docs/targets.md).
+were read off what the compilers state (docs/accelerators.md).
 """
 
 from __future__ import annotations

@@ -166,7 +166,7 @@ class Run:
         Only their fusion may differ. False before a schedule is made, and where the searched
         program leaves out work that the function itself does.
         """
-        from eqsat.ops.spelling.chains import leaves_work_out
+        from eqsat.ops.spelling.passes import leaves_work_out
 
         chosen = self.schedule
         if self.checked is not None and self.checked.keeps_input_by_xla:

@@ -1,4 +1,4 @@
-"""Is a schedule legal on a target? Read from the target's keys (docs/targets.md) alone.
+"""Is a schedule legal on a target? Read from the target's keys (docs/dispatches.md) alone.
 
 Nothing here knows the e-graph or how the search enumerates dispatches; a fault is one sentence.
 """

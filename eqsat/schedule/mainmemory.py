@@ -1,7 +1,7 @@
 """What a chosen schedule needs of main memory once its target's compiler has placed temporaries.
 
 The search counts every temporary as bytes of main memory, each with its own. A compiler knows more
-once all is chosen (`placing` of a target): docs/targets.md, "Where temporaries lie".
+once all is chosen (`placing` of a target): docs/accelerators.md, "Where temporaries lie".
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The bytes that a buffer of a schedule may have on a target; part of `schedule.legal`.
 
-Read from docs/targets.md, "A memory that pads", apart from the search.
+Read from docs/accelerators.md, "A memory that pads", apart from the search.
 """
 
 from __future__ import annotations

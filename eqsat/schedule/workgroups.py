@@ -1,6 +1,7 @@
-"""What a workgroup of a GPU computes of a contraction: "Pipelines of a GPU" in targets.md.
+"""What a workgroup of a GPU computes of a contraction: docs/accelerators.md.
 
-Written from that page, apart from the search: loops that a pipeline puts together stay a list here.
+Written from "Pipelines of a GPU" there, apart from the search: loops that a pipeline puts
+together stay a list here.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class _Phases:
 
     def search(self, source: Source, deadline: float) -> Run:
         """A run of the whole program in these layouts; its seconds are those of the plain one."""
-        from eqsat.ops.spelling.chains import canonical as merged
+        from eqsat.ops.spelling.passes import canonical as merged
 
         plain, none = self.plain, dict.fromkeys(self.plain.seconds)
         again = Run(
@@ -80,7 +80,7 @@ def searched_again(
     Values stay on their devices; the rest is as requested before. Raises EqsatError as `optimize`
     does, exit_code 3 if nothing is admissible.
     """
-    from eqsat.ops.spelling.chains import canonical as merged
+    from eqsat.ops.spelling.passes import canonical as merged
 
     source, program = run.source, run.program
     if run.family is not None:

@@ -29,7 +29,7 @@ from eqsat.model.program import Builder, Program
 from eqsat.model.selection import Cut, GoalResult
 from eqsat.ops.meaning.iotas import is_iota
 from eqsat.ops.programs.loopforms import loop_forms
-from eqsat.ops.spelling.chains import canonical
+from eqsat.ops.spelling.passes import canonical
 from eqsat.schedule.carried import carried_layouts, packed_type, with_packed_state
 from eqsat.schedule.hoist import Hoisted, NotStackable, hoist, with_fixed_weights
 

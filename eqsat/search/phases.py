@@ -60,7 +60,7 @@ def searched(run: Run, stop_after: str | None, stop: Stop | None, deadline: floa
 def _of_integers(run: Run) -> Run:
     """With products of integers from the start, where rules and target would make them anyway."""
     from eqsat.ops.algebra.quantised import sums_integers
-    from eqsat.ops.spelling.chains import with_integer_products
+    from eqsat.ops.spelling.passes import with_integer_products
 
     asked = {r.name for r in run.rules.rules} >= {"multiply-integers", "multiply-shifted-integers"}
     if not asked or run.family is not None or not sums_integers(run.target):
@@ -174,7 +174,7 @@ def _search_body(
     goals: tuple[GoalRequest, ...],
     options: dict[str, Any],
 ) -> Run:
-    from eqsat.ops.spelling.chains import canonical as merged
+    from eqsat.ops.spelling.passes import canonical as merged
 
     source = Source(body, {}, run.source.opaque)
     none: dict[str, float | None] = dict.fromkeys(run.seconds)

@@ -13,7 +13,7 @@ from eqsat.export.onnxmodel.windows import pool
 from eqsat.export.plan import Inexpressible
 from eqsat.export.typed import Typed, typed_yields
 from eqsat.model.generic import Generic, Yield
-from eqsat.ops.generics.windows import fixed_at
+from eqsat.ops.generics.windows import fixed_at, window_loops
 from eqsat.ops.meaning.scalar import neutral
 
 UNROLLED = 128  # window positions that are written out one by one
@@ -43,19 +43,13 @@ def _wide(graph: Graph, g: Generic, operands: Sequence[Value]) -> list[Value]:
         found = attempt(graph, g, values)
         if found is not None:
             return [found]
-    loops = _window_loops(g)
+    loops = window_loops(g)
     if loops and extent([g.sizes[d] for d in loops]) <= UNROLLED:
         return _unrolled(graph, g, values, loops)
     return _broadcast(graph, g, values)
 
 
 # ---- windows -----------------------------------------------------------------------------------
-def _window_loops(g: Generic) -> list[int]:
-    """Reduction loops inside sums such as `2*d0 + d4`."""
-    found = {d for m in g.maps for e in m if len(e.terms) > 1 for d, _ in e.terms}
-    return sorted(found & set(g.reductions))
-
-
 def _unrolled(graph: Graph, g: Generic, operands: Sequence[Value], loops: list[int]) -> list[Value]:
     """The window loops at each of their places, combined: every step is plain slices."""
     total: list[Value] = []

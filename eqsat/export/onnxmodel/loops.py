@@ -13,8 +13,9 @@ import numpy as np
 
 from eqsat.export.onnxmodel.graph import Graph, Value, extent
 from eqsat.export.plan import Inexpressible
-from eqsat.model.affine import Affine, Map, dim, map_loops
+from eqsat.model.affine import Map, map_loops
 from eqsat.model.generic import Generic
+from eqsat.ops.generics.windows import bare_loops, indices, read_part
 
 GATHER_LIMIT = 2**22  # elements of a constant table of indices
 
@@ -29,39 +30,11 @@ def project_all(graph: Graph, g: Generic, operands: Sequence[Value]) -> tuple[Ge
 
 def project(graph: Graph, x: Value, m: Map, sizes: Sequence[int]) -> tuple[Value, Map]:
     """Slice x to what its map reaches; dims that are read at one place go."""
-    ranges = [_range(e, sizes) for e in m]
+    part = read_part(m, sizes)
+    ranges = [r if r[2] > 0 else (r[1] - 1, r[0] - 1, r[2]) for r in part.ranges]
     starts, stops, steps = ([r[i] for r in ranges] for i in range(3))
     x = graph.slice(x, starts, stops, steps)
-    kept = [axis for axis, e in enumerate(m) if e.terms]
-    x = graph.reshape(x, [x.shape[axis] for axis in kept])
-    return x, tuple(_plain(m[axis], sizes) for axis in kept)
-
-
-def _range(e: Affine, sizes: Sequence[int]) -> tuple[int, int, int]:
-    low, high = _reach(e, sizes)
-    if len(e.terms) != 1:
-        return low, high + 1, 1
-    step = e.terms[0][1]
-    return (low, high + 1, step) if step > 0 else (high, low - 1, step)
-
-
-def _reach(e: Affine, sizes: Sequence[int]) -> tuple[int, int]:
-    ends = [s * (sizes[d] - 1) for d, s in e.terms]
-    low = e.constant + sum(min(v, 0) for v in ends)
-    return low, e.constant + sum(max(v, 0) for v in ends)
-
-
-def _plain(e: Affine, sizes: Sequence[int]) -> Affine:
-    if len(e.terms) == 1:
-        return dim(e.terms[0][0])
-    return e._replace(constant=e.constant - _reach(e, sizes)[0])
-
-
-def bare_loops(m: Map) -> list[int] | None:
-    """The loop of every dim, if each is a loop of its own; else None."""
-    loops = [e.dim for e in m]
-    bare = [d for d in loops if d is not None]
-    return bare if len(set(bare)) == len(m) else None
+    return graph.reshape(x, [x.shape[axis] for axis in part.axes]), part.map
 
 
 def over_loops(graph: Graph, x: Value, m: Map, sizes: Sequence[int]) -> Value:
@@ -87,14 +60,10 @@ def to_loops(graph: Graph, x: Value, loops: Sequence[int], shape: Sequence[int])
 
 def _gathered(graph: Graph, x: Value, m: Map, sizes: Sequence[int]) -> tuple[Value, list[int]]:
     """Diagonals and windows without a product: read through a constant table of indices."""
-    used = sorted(map_loops(m))
-    shape = [sizes[d] for d in used]
+    shape = [sizes[d] for d in sorted(map_loops(m))]
     if extent(shape) > GATHER_LIMIT:
         raise Inexpressible(f"its windows read {extent(shape)} elements one by one")
-    grid = np.indices(shape)
-    flat = np.zeros(shape, np.int64)
-    for e, size in zip(m, x.shape, strict=True):
-        at = sum((s * grid[used.index(d)] for d, s in e.terms), np.asarray(e.constant))
-        flat = flat * size + at
+    used, at = indices(m, sizes)
+    flat = np.ravel_multi_index(at, x.shape) if at else np.zeros((), np.int64)
     line = graph.reshape(x, [extent(x.shape)])
     return graph.gather(line, graph.constant(flat, "i64"), 0), used

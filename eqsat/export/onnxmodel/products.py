@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from eqsat.export.onnxmodel.expressions import Body
 from eqsat.export.onnxmodel.graph import Graph, Value, extent
-from eqsat.export.onnxmodel.loops import bare_loops, to_loops
+from eqsat.export.onnxmodel.loops import to_loops
 from eqsat.export.typed import Annotator, convert
 from eqsat.model.expr import BottomUp, Expr, call
 from eqsat.model.generic import Generic
 from eqsat.model.tensor import is_float
-from eqsat.ops.generics.windows import Window, windows
+from eqsat.ops.generics.windows import ConvolutionRoles, bare_loops, convolution_roles
 
 
 def product(graph: Graph, g: Generic, operands: Sequence[Value]) -> Value | None:
@@ -22,11 +21,10 @@ def product(graph: Graph, g: Generic, operands: Sequence[Value]) -> Value | None
         return None
     if all(bare_loops(m) is not None for m in g.maps):
         return _matmul(graph, g, _evaluated(graph, g, factors, operands))
-    for image in (0, 1):
-        roles = _roles(g, image)
-        if roles is not None and is_float(g.yields[0].dtype) and len(roles.windows) <= 3:
-            return _convolve(graph, g, roles, _evaluated(graph, g, factors, operands))
-    return None
+    roles = convolution_roles(g)
+    if roles is None or not is_float(g.yields[0].dtype) or len(roles.windows) > 3:
+        return None
+    return _convolve(graph, g, roles, _evaluated(graph, g, factors, operands))
 
 
 # ---- factors -----------------------------------------------------------------------------------
@@ -111,59 +109,21 @@ def _ordered(graph: Graph, x: Value, loops: Sequence[int], order: Sequence[int])
 
 
 # ---- Conv --------------------------------------------------------------------------------------
-@dataclass(frozen=True)
-class Roles:
-    """Loops of a convolution by what they run over; image and kernel name the operands."""
-
-    image: int
-    batch: list[int]
-    groups: list[int]
-    channels: list[int]
-    filters: list[int]
-    windows: tuple[Window, ...]
-
-    @property
-    def kernel(self) -> int:
-        return 1 - self.image
-
-
-def _roles(g: Generic, image: int) -> Roles | None:
-    """The roles if the other operand holds filters, and every loop has one; else None."""
-    kernel = bare_loops(g.maps[1 - image])
-    found = windows(g, g.maps[image])
-    if kernel is None or not found:
-        return None
-    offsets = [w.offset for w in found]
-    bare = [e.dim for e in g.maps[image] if e.dim is not None]
-    shared = [d for d in bare if d in kernel]
-    roles = Roles(
-        image,
-        [d for d in bare if d not in kernel],
-        [d for d in shared if d < g.rank],
-        [d for d in shared if d >= g.rank],
-        [d for d in kernel if d not in (*bare, *offsets)],
-        found,
-    )
-    kept = [*roles.batch, *roles.groups, *roles.filters, *(w.position for w in found)]
-    fits = len(set(kept)) == len(kept) and max(kept) < g.rank and set(offsets) <= set(kernel)
-    return roles if fits and sorted((*roles.channels, *offsets)) == list(g.reductions) else None
-
-
-def _convolve(graph: Graph, g: Generic, r: Roles, factors: Sequence[Value]) -> Value:
+def _convolve(graph: Graph, g: Generic, r: ConvolutionRoles, factors: Sequence[Value]) -> Value:
     """Images as [N, groups · C, …], filters as [groups · K, C, …]."""
     size = g.sizes
     dtype = factors[0].dtype
     images, filters = (graph.cast(factors[i], "f32") for i in (r.image, r.kernel))
     at = [e.dim for e in g.maps[r.image]]
-    axes = [at.index(d) for d in (*r.batch, *r.groups, *r.channels)]
+    axes = [at.index(d) for d in (*r.batch, *r.groups, *r.inputs)]
     images = graph.transpose(images, [*axes, *(w.axis for w in r.windows)])
     spatial = images.shape[len(axes) :]
     n, groups, c, k = (
-        extent([size[d] for d in ls]) for ls in (r.batch, r.groups, r.channels, r.filters)
+        extent([size[d] for d in ls]) for ls in (r.batch, r.groups, r.inputs, r.outputs)
     )
     images = graph.reshape(images, [n, groups * c, *spatial])
     offsets = [w.offset for w in r.windows]
-    order = [*r.groups, *r.filters, *r.channels, *offsets]
+    order = [*r.groups, *r.outputs, *r.inputs, *offsets]
     filters = _ordered(graph, filters, bare_loops(g.maps[r.kernel]) or [], order)
     filters = graph.reshape(filters, [groups * k, c, *(size[d] for d in offsets)])
     positions = [w.position for w in r.windows]
@@ -175,5 +135,5 @@ def _convolve(graph: Graph, g: Generic, r: Roles, factors: Sequence[Value]) -> V
         "group": groups,
     }
     total = graph.cast(graph.add("Conv", [images, filters], "f32", shape, **attrs), dtype)
-    order = [*r.batch, *r.groups, *r.filters, *positions]
+    order = [*r.batch, *r.groups, *r.outputs, *positions]
     return to_loops(graph, graph.reshape(total, [size[d] for d in order]), order, g.result_shape)

@@ -1,7 +1,7 @@
 """What every answer computes, what has to be computed before a value, and what is lost for others.
 
 Values are AND/OR dominators over logical values. Without a cut per needed value CP-SAT does not
-prove layout graphs (`docs/decisions.md`). Where a needed value may be cut out of another one, what
+prove layout graphs (decision 26). Where a needed value may be cut out of another one, what
 computes it is often next to free, and all the work lies behind; there a cut runs through that.
 """
 

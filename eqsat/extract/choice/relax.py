@@ -1,7 +1,7 @@
 """The linear relaxation of a choice: a bound no answer passes, and which columns can be left out.
 
 Reduced-cost fixing: a column whose reduced cost lifts the relaxation's bound above the cap is in no
-answer that keeps the cap. The relaxation of sums is tight or nearly so (`docs/decisions.md`): its
+answer that keeps the cap. The relaxation of sums is tight or nearly so (decision 26): its
 own columns often are the answer, and its bound the proof. The LP is solved by GLOP; the bound is
 computed again from its multipliers, and holds whatever it did.
 """

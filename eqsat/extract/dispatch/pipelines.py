@@ -1,7 +1,7 @@
 """Pipelines of a GPU or TPU: which take a dispatch, the scratch bytes they need, what they compute.
 
 Every loop of a contraction gets the extent one workgroup computes; tiles of operands and results
-follow from the maps. The rules are written down in docs/targets.md.
+follow from the maps. The rules are written down in docs/accelerators.md.
 """
 
 from __future__ import annotations

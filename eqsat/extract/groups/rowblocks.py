@@ -1,8 +1,8 @@
 """Row blocks: a contraction that reads, row by row, what roots inside its dispatch compute.
 
 Attention is one: scores, their softmax, and the values weighted by it. A few rows of what the last
-contraction reads are kept in scratch, so nothing of it is computed twice. docs/targets.md has the
-rules; `schedule.rowblocks` asks the same of a schedule.
+contraction reads are kept in scratch, so nothing of it is computed twice. docs/dispatches.md has
+the rules; `schedule.rowblocks` asks the same of a schedule.
 """
 
 from __future__ import annotations

@@ -129,7 +129,7 @@ def _window(scope: Environment, op: Any, lists: Sequence[Sequence[Any]]) -> list
 def extract_slice(scope: Environment, op: Any) -> list[Item]:
     (source,), *lists = segments(op)
     x = scope.shaped(source, op)
-    offsets, sizes, strides = _window(scope, op, lists)
+    offsets, sizes, strides = _window(scope, op, lists[-3:])
     dims, _ = scope.type(op.results[0], op)
     shape = _reduced(scope, op, tuple(sizes), dims)
     if isinstance(x, Undefined):
@@ -341,6 +341,7 @@ TENSORS: dict[str, Handler] = {
     "tensor.reshape": reshape,
     "tensor.concat": concat,
     "tensor.extract_slice": extract_slice,
+    "iree_tensor_ext.dispatch.tensor.load": extract_slice,
     "tensor.insert_slice": insert_slice,
     "tensor.pad": pad,
     "tensor.extract": extract,

@@ -3,8 +3,8 @@
 What today's parser refuses: `tensor.pack` and `tensor.unpack` (now `linalg.`), matmuls named after
 a transposed operand (now a matmul with maps), `tensor.expand_shape` without `output_shape`,
 encodings by `role` and `user` (now by operand index and op). Named elementwise ops became kinds
-of `linalg.elementwise`. Locations written into the text would hide those of the text itself, so
-they are blanked.
+of `linalg.elementwise`. IREE's tensors of dispatches have a dialect of their own. Locations written
+into the text would hide those of the text itself, so they are blanked.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 
 from eqsat.frontends.mlir.source import Edit, ModuleText, edited, without_comments
 
-_PACKS = re.compile(r"\btensor\.(?=(?:un)?pack\b)")
 _MATMULS = re.compile(r"\blinalg\.(batch_)?matmul_transpose_([ab])\b")
 _ELEMENTWISE = re.compile(
     r"\blinalg\.(abs|add|ceil|div|div_unsigned|erf|exp|floor|log|max|max_signed|max_unsigned|"
@@ -27,7 +26,6 @@ _EXPAND = re.compile(
     r"(?P<rest>(?:\{[^}]*\}\s*)?:\s*tensor<[^:\n]*?>\s*into\s+tensor<(?P<shape>(?:\d+x)*)[^x\d<]*)"
 )
 _ENCODING = re.compile(r"#iree_(?:encoding|linalg_ext)\.encoding<")
-_ENCODING_OPS = re.compile(r"\biree_linalg_ext\.(?=(?:un)?set_encoding\b)")
 _UNSET = re.compile(
     r"%[\w$.-]+\s*=\s*iree_(?:encoding|linalg_ext)\.unset_encoding\s+(%[\w$.#-]+)\s*:\s*"
     r"(?P<from>tensor<[^:{}\n]*?>)\s*->\s*tensor<(?P<dims>(?:[?\d]+x)*)[^<>\n]*>(?!\s*\{)"
@@ -49,14 +47,14 @@ def modernised(source: ModuleText) -> ModuleText:
     return edited(source, edits) if edits else source
 
 
-def _packs(text: str, _: str) -> Iterator[Edit]:
-    for m in _PACKS.finditer(text):
-        yield Edit(m.start(), m.end(), "linalg.")
+def _in_dialect(pattern: str, dialect: str) -> Callable[[str, str], Iterator[Edit]]:
+    """What now belongs to another dialect; the pattern is that of the old one's name."""
 
+    def moved(text: str, _: str) -> Iterator[Edit]:
+        for m in re.finditer(pattern, text):
+            yield Edit(m.start(), m.end(), dialect)
 
-def _encoding_ops(text: str, _: str) -> Iterator[Edit]:
-    for m in _ENCODING_OPS.finditer(text):
-        yield Edit(m.start(), m.end(), "iree_encoding.")
+    return moved
 
 
 def _maps(results: tuple[str, ...], loops: int) -> str:
@@ -185,11 +183,15 @@ def _older_maps(fields: dict[str, str], role: str) -> str:
 
 _REWRITES: tuple[tuple[str, Callable[[str, str], Iterator[Edit]]], ...] = (
     ("loc(", _locations),
-    ("pack", _packs),
+    ("pack", _in_dialect(r"\btensor\.(?=(?:un)?pack\b)", "linalg.")),
     ("matmul_transpose_", _matmuls),
     ("linalg.", _elementwise),
     ("tensor.expand_shape", _expands),
-    ("iree_linalg_ext.", _encoding_ops),
+    (
+        "iree_linalg_ext.",
+        _in_dialect(r"\biree_linalg_ext\.(?=(?:un)?set_encoding\b)", "iree_encoding."),
+    ),
+    ("flow.dispatch.tensor", _in_dialect(r"\bflow\.(?=dispatch\.tensor\b)", "iree_tensor_ext.")),
     ("encoding<", _encodings),
     ("unset_encoding", _unset),
 )

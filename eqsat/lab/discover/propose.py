@@ -24,7 +24,7 @@ from eqsat.model.generic import Generic
 from eqsat.model.ops import LEAVES
 from eqsat.model.program import Program
 from eqsat.model.rules import Rule
-from eqsat.ops.spelling.chains import canonical
+from eqsat.ops.spelling.passes import canonical
 
 WORK_SIZES: Mapping[str, int] = {"m": 256, "k": 512, "n": 1024}  # at which sides are compared
 # other sizes at which a law has to hold: ones, small and equal ones, other primes

@@ -21,7 +21,7 @@ from eqsat.model.movement import Move, Reshape
 from eqsat.model.ops import LEAVES
 from eqsat.model.program import Node, Program
 from eqsat.ops.algebra.laws import MOST, law_problem
-from eqsat.ops.spelling.chains import canonical
+from eqsat.ops.spelling.passes import canonical
 
 EXAMPLE_SIZES: Mapping[str, int] = {"m": 8, "k": 6, "n": 4}
 SIG_NAMES = ("g", "h", "f", "e")

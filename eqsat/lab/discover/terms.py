@@ -10,7 +10,7 @@ from eqsat.lab.discover.forms import FLOAT, FORMS, INDEX, Sizes, Way
 from eqsat.model.leaves import Leaf
 from eqsat.model.program import Builder, Program
 from eqsat.model.tensor import TensorType
-from eqsat.ops.spelling.chains import canonical
+from eqsat.ops.spelling.passes import canonical
 
 INDICES = "i"  # the leaf that holds indices, where there is one
 

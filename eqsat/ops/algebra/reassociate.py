@@ -5,7 +5,7 @@ in between. In a chain the multiply-adds may rise by half, as the best order may
 one; at most there are n³ / 6 products of n matrices. Elsewhere a tenth of the multiply-adds has to
 be saved, or of two sums the value in between be an eighth. Scales that are no work beside a product
 are `scales_apart`'s.
-Sources: matrix chain ordering; opt_einsum (Smith and Gray, JOSS 2018); docs/decisions.md.
+Sources: matrix chain ordering; opt_einsum (Smith and Gray, JOSS 2018); decision 143.
 """
 
 from __future__ import annotations

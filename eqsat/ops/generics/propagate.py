@@ -187,7 +187,7 @@ def _neutrals(g: Generic) -> Iterable[str]:
             yield literal(value)
 
 
-# ---- transposes into maps (§5) ---------------------------------------------------------------
+# ---- transposes into maps ------------------------------------------------------------------------
 def permute_operand(g: Generic, i: int, perm: tuple[int, ...]) -> Generic | None:
     """The generic that reads operand i before it is transposed.
 

@@ -1,12 +1,80 @@
-"""Loops that run over windows, and generics with such loops held at one place."""
+"""What a generic reads of its operands: parts, windows, convolutions.
+
+A lowering to arrays cuts each operand to what its map reaches; every dim that is left is one loop,
+or a window sum such as `2*d0 + d4`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
-from eqsat.model.affine import Affine, Map
+from eqsat.model.affine import Affine, Map, dim, map_loops
 from eqsat.model.generic import Generic
+
+Block = tuple[int, ...]  # loops that make up one dim
+
+
+# ---- parts of operands ---------------------------------------------------------------------------
+@dataclass(frozen=True)
+class ReadPart:
+    """The part of an operand that a map reads, and the map of that part.
+
+    ranges: (lowest index, highest + 1, step) per axis; read backwards where the step is below 0.
+    axes: those that stay, as the others are read at one place. map: over these.
+    """
+
+    ranges: tuple[tuple[int, int, int], ...]
+    axes: tuple[int, ...]
+    map: Map
+
+
+def read_part(m: Map, sizes: Sequence[int]) -> ReadPart:
+    """The part of an operand that loops of these sizes read by a map."""
+    ends = [_ends(e, sizes) for e in m]
+    steps = [e.terms[0][1] if len(e.terms) == 1 else 1 for e in m]
+    axes = tuple(axis for axis, e in enumerate(m) if e.terms)
+    left = (
+        dim(m[axis].terms[0][0])
+        if len(m[axis].terms) == 1
+        else m[axis]._replace(constant=m[axis].constant - ends[axis][0])
+        for axis in axes
+    )
+    ranges = tuple((low, high + 1, s) for (low, high), s in zip(ends, steps, strict=True))
+    return ReadPart(ranges, axes, tuple(left))
+
+
+def _ends(e: Affine, sizes: Sequence[int]) -> tuple[int, int]:
+    ends = [s * (sizes[d] - 1) for d, s in e.terms]
+    low = e.constant + sum(min(v, 0) for v in ends)
+    return low, e.constant + sum(max(v, 0) for v in ends)
+
+
+def indices(m: Map, sizes: Sequence[int]) -> tuple[list[int], list[Any]]:
+    """The loops that a map reads, and per axis a NumPy array of its indices over these loops."""
+    import numpy as np
+
+    used = sorted(map_loops(m))
+    grid = np.indices([sizes[d] for d in used])
+    return used, [
+        sum((s * grid[used.index(d)] for d, s in e.terms), np.full(grid.shape[1:], e.constant))
+        for e in m
+    ]
+
+
+def bare_loops(m: Map) -> list[int] | None:
+    """The loop of every dim, if each is a loop of its own; else None."""
+    loops = [e.dim for e in m]
+    bare = [d for d in loops if d is not None]
+    return bare if len(set(bare)) == len(m) else None
+
+
+# ---- windows -------------------------------------------------------------------------------------
+def window_loops(g: Generic) -> list[int]:
+    """Reduction loops inside sums such as `2*d0 + d4`."""
+    found = {d for m in g.maps for e in m if len(e.terms) > 1 for d, _ in e.terms}
+    return sorted(found & set(g.reductions))
 
 
 @dataclass(frozen=True)
@@ -52,3 +120,54 @@ def fixed_at(g: Generic, point: Mapping[int, int]) -> Generic:
 def _held(e: Affine, point: Mapping[int, int]) -> Affine:
     constant = sum(s * point[d] for d, s in e.terms if d in point)
     return Affine(tuple(t for t in e.terms if t[0] not in point), e.constant + constant)
+
+
+# ---- convolutions --------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class ConvolutionRoles:
+    """Loops of a convolution; image and kernel name the operands."""
+
+    image: int
+    kernel: int
+    batch: Block
+    groups: Block  # in image, kernel and result
+    inputs: Block
+    outputs: Block
+    windows: tuple[Window, ...]
+
+
+def convolution_roles(g: Generic) -> ConvolutionRoles | None:
+    """The roles if this reads as one convolution, grouped or not, else None."""
+    for image in (0, 1):
+        if all(e.dim is not None for e in g.maps[1 - image]):
+            return _roles(g, image)
+    return None
+
+
+def _roles(g: Generic, image: int) -> ConvolutionRoles | None:
+    filters = bare_loops(g.maps[1 - image])
+    found = windows(g, g.maps[image])
+    bare = [e.dim for e in g.maps[image] if e.dim is not None]
+    if not found or filters is None or len(set(bare)) != len(bare):
+        return None
+    positions, offsets = [w.position for w in found], [w.offset for w in found]
+    shared = [d for d in bare if d in filters]
+    groups = tuple(d for d in shared if d < g.rank)
+    inputs = tuple(d for d in shared if d >= g.rank)
+    batch = tuple(d for d in bare if d not in filters)
+    outputs = tuple(d for d in filters if d not in bare and d not in offsets)
+    fits = (
+        set(offsets) <= set(filters)
+        and sorted([*inputs, *offsets]) == list(g.reductions)
+        and sorted([*batch, *groups, *outputs, *positions, *_unread(g)]) == list(range(g.rank))
+        and len(bare) + len(found) == len(g.maps[image])
+    )
+    if not fits:
+        return None
+    return ConvolutionRoles(image, 1 - image, batch, groups, inputs, outputs, found)
+
+
+def _unread(g: Generic) -> list[int]:
+    """Result loops of extent 1 that no operand names."""
+    read = set().union(*map(map_loops, g.maps))
+    return [d for d in range(g.rank) if g.sizes[d] == 1 and d not in read]

@@ -84,7 +84,7 @@ def packed_transpose(layout: Layout, perm: tuple[int, ...]) -> Layout | None:
     )
 
 
-# ---- reshapes (§3.4) -------------------------------------------------------------------------
+# ---- reshapes ------------------------------------------------------------------------------------
 def reassociation(a: Shape, b: Shape) -> list[tuple[list[int], list[int]]] | None:
     """Groups of dims of a and b with equal products, in order; unit dims go to the left group."""
     groups: list[tuple[list[int], list[int]]] = []

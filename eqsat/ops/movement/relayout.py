@@ -2,7 +2,7 @@
 
 What comes in is a pair of layouts of one tensor, what goes out is how to get from the data packed
 by the first to the data packed by the second: a reshape, a transpose, a reshape, each left out
-where it does nothing. Section numbers are those of docs/rules.md.
+where it does nothing.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from typing import Any
 from eqsat.model.cut import CutDispatch, CutProgram
 from eqsat.model.leaves import Leaf
 from eqsat.model.program import Builder, Node, Program
-from eqsat.ops.spelling.chains import canonical
+from eqsat.ops.spelling.passes import canonical
 
 UNKNOWN = "unknown:"  # begins the key of a weight whose values nobody told
 NOT_COMPUTED = ("input", "weight", "reshape")  # by no dispatch

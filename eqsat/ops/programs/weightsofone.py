@@ -32,7 +32,7 @@ _DOC = (
 FEWEST_WEIGHTS = 4  # fewer are for rules, which also see what other rules made
 MOST_AT_ONCE = 8  # weights side by side, as `stack-inputs` has values
 # numbers of a weight per number of its product; of 128 rows and weights of 256 x 256 two products
-# took 346 us and one that is cut up again 363 (docs/decisions.md, 150)
+# took 346 us and one that is cut up again 363 (decision 150)
 FEW_ROWS = 16
 
 Product = tuple[int, OneOfSiblings]  # its node

@@ -2,7 +2,7 @@
 
 A producer that one op reads, over the same loops, is computed where it is read: nothing is
 computed twice, no value is left in memory, and every dispatch that could be formed before can be
-formed after. So the search space shrinks and its optimum stays (docs/decisions.md, 3).
+formed after. So the search space shrinks and its optimum stays (decision 3).
 
 What is merged is decided first, node by node, on what each op would read; then every op that is
 left is written once, with the body of all it took in. So a chain of any length costs its length.
@@ -16,76 +16,17 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from eqsat.model.affine import Map, map_loops
-from eqsat.model.cycles import uncollected
 from eqsat.model.expr import Expr, arg
 from eqsat.model.generic import Generic
 from eqsat.model.limits import MOST_OPERANDS
-from eqsat.model.program import Builder, Node, Program, is_same, prune
-from eqsat.model.tensor import DTYPES, SHORT
-from eqsat.ops.algebra.reductions import without_nested_reductions
+from eqsat.model.program import Builder, Node, Program, prune
+from eqsat.model.tensor import DTYPES
 from eqsat.ops.contractions.roles import contraction_roles
 from eqsat.ops.generics.canonical import Operand, compose_maps, generic_node
-from eqsat.ops.generics.interchange import without_orders
 from eqsat.ops.meaning.scalar import FUNCTIONS
-from eqsat.ops.spelling.equalsums import without_equal_sums
-from eqsat.ops.spelling.integerproducts import integer_products
-from eqsat.ops.spelling.normal import normal
-from eqsat.ops.spelling.parts import shared
-from eqsat.ops.spelling.squeeze import drop_unit_dims
-from eqsat.ops.spelling.stencils import as_stencils
-from eqsat.ops.spelling.storedbytes import BYTES, moved_as_bytes
-from eqsat.ops.spelling.trips import with_trips
-from eqsat.ops.spelling.unread import without_waste
-from eqsat.ops.spelling.updates import without_read_backs
-from eqsat.ops.spelling.views import through_views
+from eqsat.ops.spelling.storedbytes import BYTES
 
 MOST_OPERATIONS = 512  # of a merged body, which every signature that holds it carries along
-
-
-def canonical(program: Program) -> Program:
-    """The program that is searched: in one spelling, without unit dims, elementwise chains merged,
-    loops counted.
-
-    Orders of loops that its author wrote are left out: they are the search's to choose.
-    """
-    with uncollected():
-        found = _settled(without_equal_sums(_cut(_spelled(program.numbered()))))
-        return with_trips(found.numbered())
-
-
-def with_integer_products(program: Program, *, differences: bool = False) -> Program:
-    """A canonical program with products of dequantised numbers as those of integers, merged."""
-    if not any(n.types[0].dtype in SHORT for n in program.nodes):
-        return program
-    with uncollected():
-        found = integer_products(program, differences=differences)
-        return program if is_same(found, program) else with_trips(_settled(found).numbered())
-
-
-def leaves_work_out(program: Program) -> bool:
-    """Whether `canonical` computes less: without what is not read, or with equal sums once."""
-    with uncollected():
-        spelled = _spelled(program)
-        cut = _cut(spelled)
-        return not (is_same(cut, spelled) and is_same(without_equal_sums(cut), cut))
-
-
-def _spelled(program: Program) -> Program:
-    return normal(drop_unit_dims(without_orders(program)))
-
-
-def _cut(program: Program) -> Program:
-    return normal(drop_unit_dims(without_waste(without_read_backs(program))))
-
-
-def _settled(program: Program) -> Program:
-    """Merged and spelled in turns: a merged body may be smaller, and less to read may be merged."""
-    while True:
-        merged = as_stencils(merge_elementwise(shared(program)))
-        found = normal(through_views(moved_as_bytes(without_nested_reductions(merged))))
-        if found == program:
-            return found
-        program = found
 
 
 def merge_elementwise(program: Program) -> Program:

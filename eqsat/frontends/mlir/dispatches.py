@@ -1,7 +1,8 @@
-"""IREE's `flow.dispatch.region`s → the program they compute, cut as IREE cut it.
+"""IREE's dispatches → the program they compute, cut as IREE cut it.
 
-A region reads the values of the function around it. What stands between regions is a dispatch of
-its own, a view of the same bytes, or a constant, which the dispatches that read it write in place.
+`flow.dispatch.region` reads the values of the function around it; `flow.dispatch.workgroups` is
+handed its operands, loads them and stores its results. What stands between dispatches is one of its
+own, a view of the same bytes, or a constant, which the dispatches that read it write in place.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from eqsat.frontends.mlir.elements import ranked_type
-from eqsat.frontends.mlir.items import Environment, Item, Nothing
+from eqsat.frontends.mlir.items import Environment, Item, Nothing, segments
 from eqsat.frontends.mlir.older import modernised
 from eqsat.frontends.mlir.parser import parse_module
 from eqsat.frontends.mlir.reader import (
@@ -31,23 +32,24 @@ from eqsat.model.program import Builder, Program, prune
 from eqsat.model.tensor import TensorType
 from eqsat.ops.programs.cutting import UNKNOWN, Cutter
 
-REGION = "flow.dispatch.region"
+REGION, WORKGROUPS = "flow.dispatch.region", "flow.dispatch.workgroups"
+DISPATCHES = (REGION, WORKGROUPS)
 SOURCE = "IREE"
 _DUMP = "// -----// IR Dump "  # heads what `--mlir-print-ir-after` prints
-HOW = "print it: `iree-compile --compile-to=dispatch-creation --mlir-print-ir-after="
-HOW += "iree-dispatch-creation-form-dispatch-regions`"
+HOW = "print it: `iree-compile --compile-to=dispatch-creation`, and for regions "
+HOW += "`--mlir-print-ir-after=iree-dispatch-creation-form-dispatch-regions`"
 
 
-def has_regions(text: str) -> bool:
-    """Whether dispatches are regions, as IREE cuts them before they become workgroups."""
-    return REGION in text
+def is_flow(text: str) -> bool:
+    """Whether a text is one of dispatches."""
+    return any(name in text for name in DISPATCHES)
 
 
-def read_regions(text: str, file: str) -> CutProgram:
+def read_flow(text: str, file: str) -> CutProgram:
     """EqsatError E345 not as IREE prints it, E346 what is not read; E370 … E379 of MLIR."""
     if "\0" in text:
         raise fail("E345", f"`{file}` is no MLIR text: it holds null characters")
-    if sum(has_regions(dump) for dump in text.split(_DUMP)) > 1:
+    if sum(is_flow(dump) for dump in text.split(_DUMP)) > 1:
         help = "keep the last one of the function that is judged"
         raise fail("E346", f"`{file}` holds several prints of its dispatches", help=help)
     written = ModuleText(file, text)
@@ -60,20 +62,20 @@ def read_regions(text: str, file: str) -> CutProgram:
 
 
 def _only_function(module: Any, source: ModuleText) -> Any:
-    """The one that holds regions; others may call it."""
+    """The one that holds dispatches; others may call it."""
     functions = symbols_of(module, FUNCTIONS)
-    found = [f for f in functions.values() if _has_region(f)]
+    found = [f for f in functions.values() if _has_dispatch(f)]
     if not found:
-        raise fail("E345", f"no function of `{source.file}` holds a `{REGION}`", help=HOW)
+        raise fail("E345", f"no function of `{source.file}` holds a dispatch", help=HOW)
     if len(found) > 1:
         names = ", ".join(f"`{f.attributes['sym_name'].value}`" for f in found)
         raise fail("E346", f"`{source.file}` holds {names}: one function is read", help=HOW)
     return found[0]
 
 
-def _has_region(function: Any) -> bool:
+def _has_dispatch(function: Any) -> bool:
     blocks = [b for r in function.regions for b in r.blocks]
-    return any(o.operation.name == REGION for b in blocks for o in b.operations)
+    return any(o.operation.name in DISPATCHES for b in blocks for o in b.operations)
 
 
 def _every_op(region: Any) -> Iterator[Any]:
@@ -121,8 +123,8 @@ class _Cut:
                 continue
             elif op.name in LOADS:
                 self.nodes[op.results[0]] = self._load(op)
-            elif op.name == REGION:
-                self._region(op)
+            elif op.name in DISPATCHES:
+                self._dispatch(op)
             else:
                 self._between(op)
         if not results:
@@ -170,26 +172,64 @@ class _Cut:
         return self.loaded[name]
 
     # ---- dispatches --------------------------------------------------------------------------
-    def _region(self, op: Any) -> None:
-        """A dispatch: what it reads of the function is what its ops name and do not make."""
+    def _dispatch(self, op: Any) -> None:
         blocks = list(op.regions[0].blocks)
         if len(blocks) != 1:
             raise self._refused("E346", "a dispatch that branches between blocks is not read", op)
         for r in op.results:
             self._type(r, op)
-        reader, operands = self._bound(self._captured(op.regions[0]))
-        last = blocks[0].operations[len(blocks[0].operations) - 1].operation
-        items = reader.run(blocks[0])
-        results = [reader.result(i, item, last) for i, item in enumerate(items)]
+        inside = self._of_region if op.name == REGION else self._of_workgroups
+        reader, operands, results = inside(op, blocks[0])
         own = prune(reader.scope.ctx.builder.build(results))
         name = f"dispatch_{self.dispatches}"
         self.dispatches += 1
         self.nodes |= zip(op.results, self._added(reader, own, operands, op, name), strict=True)
 
+    def _of_region(self, op: Any, block: Any) -> tuple[FunctionReader, list[int], list[int]]:
+        """What it reads of the function is what its ops name and do not make."""
+        reader, operands = self._bound(self._captured(op.regions[0]))
+        last = block.operations[len(block.operations) - 1].operation
+        items = reader.run(block)
+        return reader, operands, [reader.result(i, item, last) for i, item in enumerate(items)]
+
+    def _of_workgroups(self, op: Any, block: Any) -> tuple[FunctionReader, list[int], list[int]]:
+        """Its arguments stand for operands and results in their order; each is one whole tensor."""
+        workload, values, *_ = segments(op)
+        if workload:
+            raise self._refused("E346", "sizes that are not known are not read", op)
+        arguments = list(block.arguments)
+        slots = arguments[len(values) :]
+        plain = all("<writeonly:" in str(s.type) for s in slots)
+        if len(slots) != len(op.results) or not plain:
+            raise self._refused("E346", "a result that is written in place is not read", op)
+        outside = [v for v in values if not self._is_outer(v)]
+        if outside or any("<readonly:" not in str(a.type) for a in arguments[: len(values)]):
+            raise self._refused("E346", "a dispatch takes whole tensors", op)
+        reader, operands = self._bound(dict.fromkeys(values))
+        known = reader.scope.values
+        known |= {a: known[v] for a, v in zip(arguments, values, strict=False)}
+        stored: dict[Any, Any] = {}
+        for o in block.operations:
+            inner = o.operation
+            if inner.name.endswith("dispatch.tensor.store"):
+                self._store(inner, stored)
+            elif inner.name not in RETURNS:
+                reader.run(_Ops([inner]))
+        missing = [i for i, s in enumerate(slots) if s not in stored]
+        if missing:
+            raise self._refused("E346", f"result {missing[0]} is never stored", op)
+        made = [reader.scope.item(stored[s], op) for s in slots]
+        return reader, operands, [reader.result(i, item, op) for i, item in enumerate(made)]
+
+    def _store(self, op: Any, stored: dict[Any, Any]) -> None:
+        """A result is stored once and whole: its type is that of the slot."""
+        value, to = op.operands[0], op.operands[1]
+        if to in stored or f"<writeonly:{value.type}>" not in str(to.type):
+            raise self._refused("E346", "a result that is stored in parts is not read", op)
+        stored[to] = value
+
     def _between(self, op: Any) -> None:
         """An op outside of regions: its results are constants, views, or those of a dispatch."""
-        if op.name.startswith("flow.dispatch."):
-            raise self._refused("E346", f"`{op.name}` beside `{REGION}` is not read", op)
         captured = [*op.operands, *(v for r in op.regions for v in self._captured(r))]
         reader, operands = self._bound(dict.fromkeys(captured))
         reader.run(_Ops([op]))

@@ -1,1 +1,0 @@
-"""IREE's dispatches, as `iree-compile --compile-to=dispatch-creation` prints them."""
