@@ -31,7 +31,7 @@ from eqsat.extract.choice.linear import Dispatches, RelayoutBytes, Ties, Time, a
 from eqsat.extract.choice.must import mirrored, presolved
 from eqsat.extract.dispatch.planfloors import PlanFloors
 from eqsat.extract.dispatch.prices import UNASKED
-from eqsat.extract.ragged import Ints, Mask, Ragged, contains, distinct
+from eqsat.extract.ragged import Ints, Mask, Ragged, contains, counted, distinct
 from eqsat.model.deadline import tick
 
 PART = 50_000  # candidates whose columns are all there at once
@@ -230,6 +230,7 @@ class _Tabulation:
         found, owners = Ragged.stacked(sets), np.concatenate(owner)
         room = self.room[owners]
         kept = self.is_possible[owners] & ((found.counts <= room) | (room < 0))
+        kept &= ~self._is_written_too_often(owners, found, kept)
         order = np.flatnonzero(kept)
         order = order[np.argsort(owners[order], kind="stable")]
         return owners[order], found.take(order)
@@ -250,6 +251,34 @@ class _Tabulation:
         extras = self.useful[candidate].tolist()
         roots = tuple(b for b in extras if self._is_root[b])
         return [roots, *(tuple(sorted({*roots, b})) for b in extras if b not in roots)]
+
+    def _is_written_too_often(self, owners: Ints, extras: Ragged, asked: Mask) -> Mask:
+        """Per option: whether a value is written in more layouts than others need.
+
+        Not computed where a candidate has no room to write anything else.
+        """
+        rows = np.flatnonzero(asked & (self.room[owners] > 0))
+        owners, extras = owners[rows], extras.take(rows)
+        written = self.sinks.take(owners).joined(extras).mapped(self.value)
+        keys = np.sort(written.pairs(self.classes))
+        value, layouts = counted(keys)
+        several = layouts > 1
+        value, layouts = value[several], layouts[several]
+        option, value = value // self.classes, value % self.classes
+        others = self._others(owners[option], value)
+        found = np.zeros(len(asked), dtype=bool)
+        found[rows[option[layouts > others]]] = True
+        return found
+
+    def _others(self, candidates: Ints, values: Ints) -> Ints:
+        """How many other values are computed from these outside, results of the program apart."""
+        wanted = np.zeros(self.classes, dtype=np.int64)
+        for v, count in self.space.wanted.items():
+            wanted[v] = count
+        users = self._users.take(values)
+        is_outside = ~contains(self._computed, candidates[users.rows] * self.classes + users.index)
+        is_outside &= users.index < self.classes
+        return wanted[values] + users.sums(is_outside.astype(np.int64))
 
     # ---- what must be written ------------------------------------------------------------------
     @cached_property
