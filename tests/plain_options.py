@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from functools import cached_property
 from itertools import combinations
@@ -69,14 +68,13 @@ class _Plain(Sources):
         if not reads.isdisjoint(sinks):
             return []
         exclusive, computed = pool.legality.exclusive(c.members), space.computes(c.members)
-        owed = self._owed(exclusive, computed)
         sides = self._sides(reads)
         fixed = self._fixed(c)
         found = []
         for extra in self._extra_sets(c, sinks, computed):
             writes = (*sinks, *extra)
             written = frozenset([space.value[b] for b in writes])
-            if not owed <= written or not self._leaves(computed, written):
+            if not self._leaves(computed, written):
                 continue
             adds = self._adds(c, writes, self._time_ps(c, extra), fixed)
             found += [Variant(c, adds, *s, tuple(sorted(writes)), exclusive) for s in sides]
@@ -150,39 +148,16 @@ class _Plain(Sources):
         }
         extras = sorted((useful & self.read).difference(sinks))
         if not extras:
-            return [()] if self._has_readers(sinks, computed) else []
+            return [()]
         roots = tuple(b for b in extras if b in self._roots)
         sets = [s for size in range(EXTRAS + 1) for s in combinations(extras, size)]
         if len(roots) > EXTRAS:
             sets += [roots, *(tuple(sorted({*roots, b})) for b in extras if b not in roots)]
-        return [s for s in sets if len(s) <= room and self._has_readers((*sinks, *s), computed)]
+        return [s for s in sets if len(s) <= room]
 
     @cached_property
     def _roots(self) -> frozenset[int]:
         return frozenset(self.space.roots)
-
-    def _has_readers(self, writes: tuple[int, ...], computed: frozenset[int]) -> bool:
-        """A value is not written in more layouts than there are others that need it."""
-        space = self.space
-        values = [space.value[b] for b in writes]
-        if len(set(values)) == len(values):
-            return True
-        layouts, wanted = Counter(values), space.wanted
-        return all(
-            n == 1 or n <= wanted[v] + len(space.consumers.get(v, frozenset()) - computed - {-1})
-            for v, n in layouts.items()
-        )
-
-    def _owed(self, exclusive: frozenset[int], computed: frozenset[int]) -> frozenset[int]:
-        """Values it must write: computed here and only here, and somebody outside needs them."""
-        values, outside, nobody = self._values, self.outside, frozenset[int]()
-        owned = [values[n] for n in exclusive if n in values]
-        return frozenset([v for v in owned if not outside.get(v, nobody) <= computed])
-
-    @cached_property
-    def _values(self) -> dict[int, int]:
-        """Per exclusive number that stands for a value: the value (see `Legality.exclusive`)."""
-        return {self.pool.legality.value_number(v): v for v in self.pool.space.positions}
 
 
 def plain_undominated(variants: list[Variant]) -> list[Variant]:

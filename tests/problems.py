@@ -19,12 +19,11 @@ from eqsat.extract.choice.cpsat import Effort, Solution, solve
 from eqsat.extract.choice.linear import OWN
 from eqsat.extract.choice.relax import Relaxation, relaxation
 from eqsat.extract.choice.statement import Statement
-from eqsat.extract.least import SearchLimits
 from eqsat.extract.memory.bestorder import best_order
 from eqsat.extract.memory.dispatchgraph import graph_of
 from eqsat.extract.memory.items import MemoryItems
-from eqsat.extract.memory.peakrows import InAnyOrder
-from eqsat.extract.minimiser import Minimiser
+from eqsat.extract.memory.leastpeak import InAnyOrder
+from eqsat.extract.minimiser import Minimiser, SearchLimits
 from eqsat.extract.ragged import Ragged
 
 Values = tuple[int, ...]

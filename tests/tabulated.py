@@ -5,10 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from eqsat.extract.candidates import tabulate
-from eqsat.extract.candidates.listed import CandidateTable
-from eqsat.extract.candidates.plantimes import with_plan_times
 from eqsat.extract.candidates.pool import Pool
-from eqsat.extract.candidates.sources import Sources
+from eqsat.extract.candidates.sources import CandidateTable, Sources, with_plan_times
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.choice.columns import Columns
 from eqsat.extract.choice.linear import linear_goals

@@ -28,11 +28,10 @@ from seeds import one_in
 
 from eqsat.extract import extract, session
 from eqsat.extract.choice.columns import GOALS
-from eqsat.extract.choice.greedy import greedy
-from eqsat.extract.choice.legal import is_legal
+from eqsat.extract.choice.legal import greedy, is_legal
 from eqsat.extract.choice.relax import relaxation
-from eqsat.extract.least import Shares
 from eqsat.extract.memory.bestorder import in_best_order
+from eqsat.extract.minimiser import Shares
 from eqsat.model.diag import EqsatError
 from eqsat.model.selection import GoalRequest, Selection
 from eqsat.model.target import DispatchLimits, Fusion, Tile

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -168,6 +169,7 @@ def test_phases_are_logged_if_one_asks(capsys, caplog):
     order = ["eqsat.read", "eqsat.saturate", "eqsat.extract", "eqsat.schedule"]
     assert [p for p in dict.fromkeys(phases) if p in order] == order
     assert "rules: " in told
+    assert re.search(r"eqsat\.shares  baseline: \d+\.\d+ s of \d+\.\d+ s, ended", told)
     caplog.clear()
     with caplog.at_level("INFO", "eqsat.saturate"):
         eqsat.optimize("two_packs", target="reference", stop_after="egraph")

@@ -255,7 +255,7 @@ def test_memory_that_no_order_gets_below_is_not_searched_for(monkeypatch: pytest
     choice = chain(16)
     answer = answer_of(choice, (0, 1, 2, 3, 4))
     assert answer.peak_bytes == 216
-    for name in ("minimisation.relaxation", "minimisation.solve", "leastpeak.relaxation"):
+    for name in ("minimisation.relaxation", "minimisation.solve", "memory.leastpeak.relaxation"):
         monkeypatch.setattr(f"eqsat.extract.{name}", lambda *_: pytest.fail("was asked"))
     found = questions(choice).least({"memory": 1}, {"time": 5}, best=answer)
     assert (found.status, found.best, found.bound) == ("optimal", answer, 216)

@@ -12,10 +12,10 @@ from seeds import one_in, seeds
 
 import eqsat
 from eqsat.extract import extract
+from eqsat.extract.candidates.cover import PricedWay, PricedWays, least_ps, needed_of
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.dispatch.floors import floors
-from eqsat.extract.dispatch.leastwork import PricedWay, PricedWays, least_ps, needed_of
 from eqsat.extract.dispatch.legality import Legality
 from eqsat.extract.dispatch.prices import Costs
 from eqsat.lang.programs import parse_program

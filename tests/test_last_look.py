@@ -9,10 +9,9 @@ import pytest
 from eqsat.extract.candidates.assemble import Choices, choices
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
-from eqsat.extract.choice.greedy import plain_columns
-from eqsat.extract.choice.legal import is_legal
+from eqsat.extract.choice.legal import is_legal, plain_columns
 from eqsat.extract.dispatch.legality import Legality
-from eqsat.extract.least import SearchLimits
+from eqsat.extract.minimiser import SearchLimits
 from eqsat.extract.narrow import Narrowed, narrow
 from eqsat.lang.rulesets import load_rulesets
 from eqsat.lang.targets import load_target

@@ -12,15 +12,14 @@ from problems import questions
 from tabulated import sources_in
 
 from eqsat.extract.candidates.assemble import Assembly, Choices
-from eqsat.extract.candidates.plantimes import with_plan_times
-from eqsat.extract.candidates.sources import Sources
+from eqsat.extract.candidates.sources import Sources, with_plan_times
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.candidates.tabulate import choice_of
 from eqsat.extract.choice.columns import Columns
 from eqsat.extract.choice.relax import relaxation
 from eqsat.extract.dispatch.prices import UNASKED, Costs
 from eqsat.extract.groups.grow import Candidate
-from eqsat.extract.least import SearchLimits
+from eqsat.extract.minimiser import SearchLimits
 from eqsat.extract.narrow import Known, Narrowed, narrow
 from eqsat.extract.ragged import Ints
 from eqsat.lang.programs import parse_program

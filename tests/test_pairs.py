@@ -11,17 +11,15 @@ from plain_options import plain_options, plain_undominated
 from seeds import seeds
 
 import eqsat
-from eqsat.extract.candidates.listed import CandidateTable
 from eqsat.extract.candidates.pool import Pool
-from eqsat.extract.candidates.sources import Sources
+from eqsat.extract.candidates.sources import CandidateTable, Sources
 from eqsat.extract.candidates.space import Space, order
 from eqsat.extract.choice.linear import linear_goals
 from eqsat.extract.dispatch.legality import Legality
 from eqsat.extract.dispatch.prices import Costs
 from eqsat.extract.groups.enumeration import enumerated
 from eqsat.extract.groups.grow import Candidate, Grower
-from eqsat.extract.groups.merge import Merger
-from eqsat.extract.groups.pairs import MergePairs, MergePart
+from eqsat.extract.groups.merge import MergePairs, MergePart, Merger
 from eqsat.lang.programs import parse_program
 
 TEXT = """program blocks

@@ -8,6 +8,7 @@ import pytest
 from seeds import one_in
 
 import eqsat
+from eqsat.extract.candidates.cover import Waits
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.dispatch.legality import Legality
@@ -16,7 +17,6 @@ from eqsat.extract.groups.borders import Borders, Inner, Seen
 from eqsat.extract.groups.enumeration import Enumerated, enumerated
 from eqsat.extract.groups.grow import Candidate
 from eqsat.extract.groups.merge import Merger
-from eqsat.extract.groups.waits import Waits
 from eqsat.extract.search import extract
 from eqsat.lang.programs import parse_program
 from eqsat.lang.rulesets import load_rulesets

@@ -27,12 +27,11 @@ from seeds import seeds
 import eqsat
 from eqsat.extract.choice.columns import GOALS, Columns
 from eqsat.extract.choice.legal import is_legal
-from eqsat.extract.choice.lp import LinearProgram
-from eqsat.extract.choice.lp import solve_linear as solve_lp
 from eqsat.extract.choice.must import needed_numbers, presolved
-from eqsat.extract.choice.relax import Relaxation, relaxation
+from eqsat.extract.choice.relax import LinearProgram, Relaxation, relaxation
+from eqsat.extract.choice.relax import solve_linear as solve_lp
+from eqsat.extract.choice.rows import RowList, RowTable
 from eqsat.extract.choice.statement import Statement
-from eqsat.extract.choice.table import RowList, RowTable
 from eqsat.extract.ragged import Ragged
 
 SEEDS = range(80)
@@ -192,7 +191,7 @@ def test_where_the_dual_simplex_does_not_end_the_primal_one_does(
 ) -> None:
     choices = [choice_at(seed) for seed in range(20)]
     known = [relaxation(c, {"time": 1}) for c in choices]
-    monkeypatch.setattr("eqsat.extract.choice.lp.STEPS", (0, 0))
+    monkeypatch.setattr("eqsat.extract.choice.relax.STEPS", (0, 0))
     found = [relaxation(c, {"time": 1}) for c in choices]
     assert [r and r.bound for r in found] == [r and r.bound for r in known]
 
@@ -231,14 +230,14 @@ def test_bounds_hold_for_any_multipliers(seed: int, monkeypatch: pytest.MonkeyPa
     choice = choice_at(seed)
     answers = answers_of(choice)
     rng = np.random.default_rng(seed)
-    from eqsat.extract.choice import lp
+    from eqsat.extract.choice import relax
 
-    bounded = lp._bounded
+    bounded = relax._bounded
 
     def disturbed(program, matrix, duals, values):
         return bounded(program, matrix, duals + rng.normal(0, 2, len(duals)), values)
 
-    monkeypatch.setattr(lp, "_bounded", disturbed)
+    monkeypatch.setattr(relax, "_bounded", disturbed)
     for goal in GOALS:
         found = relaxed(choice, {goal: 1})
         for answer in answers if found is not None else ():

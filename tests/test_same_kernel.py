@@ -9,13 +9,13 @@ import pytest
 from tabulated import sources_among, tabulated
 
 from eqsat.extract.candidates.assemble import Choices
-from eqsat.extract.candidates.samekernel import one_of_each_kernel
+from eqsat.extract.candidates.dominance import one_of_each_kernel
 from eqsat.extract.candidates.sources import Sources
 from eqsat.extract.candidates.tabulate import choice_of
 from eqsat.extract.choice.columns import Columns
 from eqsat.extract.choice.relax import relaxation
 from eqsat.extract.dispatch.prices import Costs
-from eqsat.extract.least import SearchLimits
+from eqsat.extract.minimiser import SearchLimits
 from eqsat.extract.narrow import narrow
 from eqsat.lang.programs import parse_program
 from eqsat.lang.rulesets import load_rulesets

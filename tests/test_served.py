@@ -12,7 +12,7 @@ from eqsat.extract.candidates.assemble import Choices
 from eqsat.extract.candidates.cover import served_by
 from eqsat.extract.candidates.sources import Sources
 from eqsat.extract.candidates.tabulate import choice_of
-from eqsat.extract.least import SearchLimits
+from eqsat.extract.minimiser import SearchLimits
 from eqsat.extract.narrow import narrow
 from eqsat.lang.programs import parse_program
 from eqsat.lang.targets import load_target

@@ -12,10 +12,10 @@ from tabulated import sources_of
 
 from eqsat.extract.candidates.assemble import Assembly, Choices
 from eqsat.extract.choice.columns import Answer, Columns
-from eqsat.extract.choice.greedy import plain_columns
-from eqsat.extract.choice.requests import weigh
-from eqsat.extract.least import SearchLimits
+from eqsat.extract.choice.legal import plain_columns
+from eqsat.extract.goals import weigh
 from eqsat.extract.memory.bestorder import in_best_order
+from eqsat.extract.minimiser import SearchLimits
 from eqsat.extract.narrow import Known, Narrowed, narrow
 from eqsat.model.selection import GoalRequest
 from tests.test_every_order import ONE, spelled

@@ -15,8 +15,8 @@ from eqsat.extract.candidates.space import Space
 from eqsat.extract.dispatch.planfloors import PlanFloors
 from eqsat.extract.dispatch.plans import PlanPrices
 from eqsat.extract.dispatch.prices import Costs
-from eqsat.extract.given import graph_of_program
 from eqsat.extract.ragged import Ragged
+from eqsat.extract.selected import graph_of_program
 from eqsat.lang.programs import parse_program
 from eqsat.lang.settings import override
 from eqsat.lang.targets import load_target

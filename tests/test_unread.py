@@ -8,8 +8,7 @@ import pytest
 
 import eqsat
 from eqsat.extract.check import Checker, check
-from eqsat.extract.given import priced_selection
-from eqsat.extract.selected import with_read_results
+from eqsat.extract.selected import priced_selection, with_read_results
 from eqsat.extract.session import Session, prepare
 from eqsat.lang.programs import parse_program
 from eqsat.model.selection import GoalRequest, Group, Selection

@@ -12,8 +12,7 @@ from typing import Any
 
 from eqsat.api import DEFAULT_GOALS, DEFAULT_TARGET, Run, optimize, target
 from eqsat.execute.weights import content_key
-from eqsat.extract.given import graph_of_program
-from eqsat.extract.part import CutPart, part_egraph, part_selection
+from eqsat.extract.selected import CutPart, graph_of_program, part_egraph, part_selection
 from eqsat.lang.units import budget_of
 from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.program import Program

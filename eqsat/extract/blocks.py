@@ -12,12 +12,12 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from heapq import heapify, heappop, heappush
 
 from eqsat.model.egraph import EGraph
 from eqsat.model.ops import LEAVES
 from eqsat.model.selection import Group
 from eqsat.model.shift import Shift
+from eqsat.model.topological import topological
 
 KEPT = 4  # blocks of the short program; as a level: behind all of them
 ONE, TWO = 1, 2  # of these, the two in the middle, which are alike
@@ -225,22 +225,7 @@ def _in_order(
     groups = [g for _, g in found]
     writer = {buffer[w]: i for i, g in enumerate(groups) for w in g.writes}
     needs = [{writer[b] for r in g.reads if (b := buffer[r]) in writer} for g in groups]
-    readers: list[list[int]] = [[] for _ in groups]
-    for i, need in enumerate(needs):
-        for j in need:
-            readers[j].append(i)
-    waiting = [i for i, need in enumerate(needs) if not need]
-    heapify(waiting)
-    listed: list[Group] = []
-    while waiting:
-        i = heappop(waiting)
-        listed.append(replace(groups[i], step=len(listed)))
-        for j in readers[i]:
-            needs[j].discard(i)
-            if not needs[j]:
-                heappush(waiting, j)
-    assert len(listed) == len(groups), "no block waits for a later one"
-    return tuple(listed)
+    return tuple(replace(groups[i], step=n) for n, i in enumerate(topological(needs)))
 
 
 # ---- the short e-graph -----------------------------------------------------------------------

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from eqsat.extract.candidates.assemble import Assembly
-from eqsat.extract.least import SHARES
-from eqsat.extract.minimiser import Minimiser
+from eqsat.extract.minimiser import SHARES, Minimiser
 from eqsat.extract.session import Session
 from eqsat.model.deadline import OutOfTime, until
 from eqsat.model.diag import EqsatError, fail
@@ -62,7 +61,7 @@ def inadmissible(session: Session, proven: bool, seconds: float = math.inf) -> E
     sentences: list[str] | None = []
     if budget:
         asked = replace(session, least={}).questions(seconds)
-        asked.own = session.own_columns
+        asked.tells_fewest = True
         with suppress(OutOfTime), until(time.monotonic() + seconds):
             sentences = _sentences(Budgets(asked, budget))
     lines = [_budget(target, goal, limit) for goal, limit in budget.items()]

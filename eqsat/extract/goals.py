@@ -1,20 +1,25 @@
-"""Goals of one search: in order of priority or as one weighted sum; a value and a bound of each."""
+"""Goals of one search, as they are asked for: in order of priority or as one weighted sum.
+
+Each gets a value and a bound.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 
-from eqsat.extract.choice.columns import MEMORY, Answer, Columns
-from eqsat.extract.choice.linear import TIE_BREAK
-from eqsat.extract.choice.requests import limit, weigh
-from eqsat.extract.least import SHARES, Least
+from eqsat.extract.choice.columns import GOALS, KEPT, MEMORY, Answer, Columns
+from eqsat.extract.choice.linear import ASKED, TIE_BREAK
+from eqsat.extract.choice.relax import Least
 from eqsat.extract.memory.bestorder import in_best_order
-from eqsat.extract.minimiser import Minimiser
+from eqsat.extract.minimiser import SHARES, Minimiser
 from eqsat.extract.ragged import Ints
 from eqsat.model import progress
+from eqsat.model.diag import fail
 from eqsat.model.selection import GoalRequest, GoalResult
 from eqsat.model.stopping import WALL
+from eqsat.plugins import plugged_in
 
 DONE = ("optimal", "gap")
 
@@ -78,8 +83,11 @@ def _by_priority(
     for n, r in enumerate(requests):
         if r.name == MEMORY or n == 0:
             progress.phase("order" if r.name == MEMORY else "search")
-        share = asked.limits.seconds * (SHARES.goal if n + 1 < len(requests) else 1.0)
-        found = asked.least({r.name: 1}, caps, among=among, best=best, seconds=share)
+        part = SHARES.goal if n + 1 < len(requests) else 1.0
+        with asked.limits.step(r.name, part) as told:
+            share = told.deadline - told.begin
+            found = asked.least({r.name: 1}, caps, among=among, best=best, seconds=share)
+            told.outcome = found.status
         if found.best is None:
             return Outcome(_worst(status, "unknown" if found.status == "gap" else found.status))
         best = found.best
@@ -146,3 +154,43 @@ def _by_weights(
     known = {n: asked.known[n][0] if n in asked.known else asked.least_alone(n) for n in names}
     best = _ordered(asked, found.best)
     return Outcome(status, best, known, dict.fromkeys(names, found.proof))
+
+
+# ---- what is asked for ---------------------------------------------------------------------------
+SCALE = 10_000  # steps a weighted goal of the size of its baseline is divided into
+
+
+def check_requests(requests: tuple[GoalRequest, ...]) -> None:
+    """EqsatError (E404) for unknown or repeated goals, or if only some have weights."""
+    names = [r.name for r in requests]
+    known = (*GOALS, *KEPT, *ASKED, *plugged_in("goals"))
+    for n in names:
+        if n not in known:
+            raise fail("E404", f"no goal named `{n}`", help=f"known: {', '.join(known)}")
+    if not names or len(set(names)) < len(names):
+        raise fail("E404", "name at least one goal, and each goal once")
+    weighted = [r.weight is not None for r in requests]
+    if any(weighted) and not all(weighted):
+        raise fail(
+            "E404",
+            "some goals have a weight and some have none",
+            help="give all goals a weight (`time:2 memory:1`), or none (in order of priority)",
+        )
+    if any(r.within < 0 or (r.weight is not None and r.weight <= 0) for r in requests):
+        raise fail("E404", "weights are positive and `within` is not negative")
+
+
+def limit(request: GoalRequest, value: int, reference: Mapping[str, int]) -> int:
+    """What a goal is held to behind a search that found this value: within its tolerance.
+
+    A tolerance never makes it worse than the baseline.
+    """
+    loose = value + int(value * Fraction(str(request.within)))
+    return max(value, min(loose, reference.get(request.name, loose)))
+
+
+def weigh(requests: tuple[GoalRequest, ...], reference: dict[str, int]) -> dict[str, int]:
+    """Integer coefficients of Σ weight · goal / reference, to one part in `SCALE` or better."""
+    shares = {r.name: Fraction(str(r.weight)) / max(reference.get(r.name, 1), 1) for r in requests}
+    unit = min(shares.values())
+    return {n: max(round(s / unit * SCALE), 1) for n, s in shares.items()}

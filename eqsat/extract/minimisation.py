@@ -20,11 +20,10 @@ from eqsat.extract.choice.cpsat import Effort, solve
 from eqsat.extract.choice.legal import circle, is_legal, pruned
 from eqsat.extract.choice.linear import TIE_BREAK
 from eqsat.extract.choice.must import presolved
-from eqsat.extract.choice.relax import relaxation
+from eqsat.extract.choice.relax import OPEN, Caps, Least, Remainder, relaxation
 from eqsat.extract.choice.statement import Statement
-from eqsat.extract.least import OPEN, Caps, Least, Remainder
 from eqsat.extract.memory.fits import Fits
-from eqsat.extract.memory.peakrows import PAIRS, InAnyOrder, unordered_pairs
+from eqsat.extract.memory.leastpeak import PAIRS, InAnyOrder, peak, unordered_pairs
 from eqsat.extract.ragged import Ints
 from eqsat.model.deadline import tick
 from eqsat.model.diag import fail
@@ -99,8 +98,6 @@ class Minimisation:
                 return Least("infeasible")
             places = self.of.fitting(places, self.caps[MEMORY])
         if self.weights == {MEMORY: 1}:
-            from eqsat.extract.leastpeak import peak
-
             return peak(self, places)
         return self._sum(places) if MEMORY not in self.weights else self._mixed(places)
 
@@ -169,7 +166,7 @@ class Minimisation:
         for cap, near in self._near(stage):
             if self.is_met or time.monotonic() > self.end:
                 break
-            if self.best is not None and (self.value <= cap or self._is_nearly_all(stage, near)):
+            if self.best is not None and self.value <= cap:
                 break  # the last solve below proves as much
             status, bound = self.solved(stage, near, NEAR_WORK)
             looked = status, bound, near
@@ -214,15 +211,6 @@ class Minimisation:
             if last < len(near) <= 20_000:  # columns that such a look may have
                 last = len(near)
                 yield cap, near
-
-    def _is_nearly_all(self, stage: Remainder, near: Ints) -> bool:
-        """Whether a look among these takes as long as among all that may be better than the best.
-
-        It proves less, and does not find much where the answer is close to the bound.
-        """
-        if len(near) <= 1_000 or self.value > stage.bound * (1 + 0.001):
-            return False
-        return len(near) > 0.5 * len(stage.relaxed.within(self.value))
 
     def solved(self, stage: Remainder, rows: Ints, work: float | None) -> tuple[str, int]:
         """How a solve among these columns of a stage ended, and what it proves of them."""

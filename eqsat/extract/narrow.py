@@ -16,18 +16,17 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from eqsat.extract.candidates.assemble import Assembly, Choices, cut_short
-from eqsat.extract.candidates.plantimes import with_plan_times
+from eqsat.extract.candidates.sources import with_plan_times
 from eqsat.extract.candidates.tabulate import undominated_columns
 from eqsat.extract.choice.columns import MEMORY, Answer, Columns
-from eqsat.extract.choice.greedy import greedy
+from eqsat.extract.choice.legal import greedy
 from eqsat.extract.choice.must import presolved
 from eqsat.extract.choice.relax import Relaxation, relaxation
-from eqsat.extract.choice.requests import limit, weigh
 from eqsat.extract.choice.statement import Statement
-from eqsat.extract.least import SHARES, SearchLimits
+from eqsat.extract.goals import limit, weigh
 from eqsat.extract.memory.bestorder import in_best_order
 from eqsat.extract.memory.fits import Fits
-from eqsat.extract.minimiser import Minimiser
+from eqsat.extract.minimiser import SHARES, Minimiser, SearchLimits
 from eqsat.extract.ragged import Ints, distinct
 from eqsat.model import progress
 from eqsat.model.deadline import OutOfTime, until, whatever_it_takes

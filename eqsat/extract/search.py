@@ -11,14 +11,13 @@ from eqsat.extract.candidates.assemble import Assembly, choices
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.choice.columns import MEMORY, Answer
-from eqsat.extract.choice.greedy import greedy
+from eqsat.extract.choice.legal import greedy
 from eqsat.extract.choice.linear import ASKED, OWN, linear_goals, moved_bytes
-from eqsat.extract.choice.requests import check_requests, limit, weigh
 from eqsat.extract.diagnose import inadmissible
 from eqsat.extract.dispatch.legality import Legality
-from eqsat.extract.goals import Outcome
-from eqsat.extract.least import SHARES, SearchLimits
+from eqsat.extract.goals import Outcome, check_requests, limit, weigh
 from eqsat.extract.memory.bestorder import in_best_order
+from eqsat.extract.minimiser import SHARES, SearchLimits
 from eqsat.extract.selected import selection_of
 from eqsat.extract.session import Session, baseline_of, prepare, verify_selection
 from eqsat.extract.whole import whole_selection, whole_session
@@ -312,23 +311,21 @@ def extract_greedily(
 ) -> tuple[Selection, Selection | None]:
     """The greedy answer in its best order, and the baseline, which the solver finds as always.
 
-    After extraction-gym's greedy-DAG extractor, over dispatches (`choice.greedy`). Nothing is
+    After extraction-gym's greedy-DAG extractor, over dispatches (`choice.legal`). Nothing is
     proven, budgets are only checked, and the answer may be worse than the baseline. EqsatError:
     E410 if the greedy answers keep no budget, or there is none; E90x if the answer does not pass
     the checker.
     """
     check_requests(goals)
     start = time.monotonic()
-    baseline = baseline_of(
-        egraph, target, goals, time_limit=SHARES.baseline * time_limit, seed=seed, stop=stop
-    )  # fmt: skip
-    progress.phase("candidates")
-    now = time.monotonic()
     limits = SearchLimits(start + time_limit, seed, stop)
+    own = replace(limits, deadline=limits.share(SHARES.baseline))
+    baseline = baseline_of(egraph, target, goals, own)
+    progress.phase("candidates")
     linear = linear_goals(dict.fromkeys([*(g.name for g in goals), *dict(target.budget)]))
     asked = frozenset((*(g.name for g in goals), *dict(target.budget)))
     with uncollected():
-        enough = now + SHARES.candidates * (limits.deadline - now)
+        enough = limits.share(SHARES.candidates)
         pool = Pool(Legality(Space(egraph, target.padding), target), False, asked)
         found = choices(pool, linear, enough=enough)
         assembly = found.assembled()

@@ -1,15 +1,25 @@
-"""The outcome of a search as a selection: its groups, and the value and bound of every goal."""
+"""Selections: of the outcome of a search, of dispatches that nobody searched here, of one part.
+
+Each is told by its groups, and by the value and the bound of every goal.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from eqsat.extract.candidates.assemble import Assembly
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.check import Checker, check
 from eqsat.extract.choice.linear import TIE_BREAK
+from eqsat.extract.dispatch.prices import Costs
+from eqsat.extract.dispatch.rules import Devices
 from eqsat.extract.goals import Outcome
+from eqsat.model.cut import CutProgram
+from eqsat.model.diag import fail
+from eqsat.model.egraph import EGraph, ENode
+from eqsat.model.leaves import Leaf
+from eqsat.model.program import Program
 from eqsat.model.selection import (
     GoalRequest,
     GoalResult,
@@ -18,7 +28,10 @@ from eqsat.model.selection import (
     Selection,
     short_of_time,
 )
+from eqsat.model.stopping import OTHER_SIZES
 from eqsat.model.target import Target
+from eqsat.ops.programs.placement import ANYWHERE
+from eqsat.ops.programs.together import own_leaf
 
 
 def selection_of(
@@ -112,3 +125,217 @@ def _computing(space: Space, g: Group, writes: tuple[int, ...]) -> Group:
             needed.update(space.operands[m])
     reads = tuple(r for r in g.reads if space.buffer[r] in needed)
     return replace(g, members=tuple(reversed(members)), reads=reads, writes=writes)
+
+
+# ---- dispatches that nobody searched here --------------------------------------------------------
+TOLD = ("time", "memory", "dispatches")  # goals that are told of every program
+
+
+def graph_of_program(program: Program) -> EGraph:
+    """An e-graph that holds one program and nothing else: class i is node i."""
+    nodes = tuple(ENode(n.op, n.attr, n.operands, i) for i, n in enumerate(program.nodes))
+    types = tuple(n.types for n in program.nodes)
+    every = tuple(range(len(nodes)))
+    return EGraph(nodes, types, program.results, every, (), 0, "saturated", 0.0)
+
+
+def groups_of_cut(cut: CutProgram) -> tuple[Group, ...]:
+    """Its dispatches, one step after the other, not priced yet."""
+    return tuple(
+        Group(d.members, d.reads, d.writes, 0, step) for step, d in enumerate(cut.dispatches)
+    )
+
+
+def read_weights(cut: CutProgram) -> tuple[int, ...]:
+    """The weights that are there before the first dispatch, as a selection's `ahead`."""
+    read = {r for d in cut.dispatches for r in d.reads} | set(cut.program.results)
+    return tuple(w for w in cut.program.weights if w in read)
+
+
+def priced_selection(
+    egraph: EGraph,
+    target: Target,
+    groups: Sequence[Group],
+    ahead: tuple[int, ...] = (),
+    goals: Sequence[str] = TOLD,
+) -> Selection:
+    """These dispatches with what they cost on a target, whether it allows them or not.
+
+    Values only: no bound is claimed.
+    """
+    space = Space(egraph, target.padding)
+    costs = Costs(space, target)
+    steps = {s: n for n, s in enumerate(sorted({g.step for g in groups}))}
+    made = tuple(_priced(costs, replace(g, step=steps[g.step])) for g in groups)
+    bare = Selection(made, ahead, (), "gap")
+    values = Checker(space, target, bare).goal_values((*goals, *TOLD))
+    return replace(bare, goals=tuple((n, GoalResult(v, 0)) for n, v in values.items()))
+
+
+def reprice(
+    egraph: EGraph, target: Target, selection: Selection, number: Mapping[int, int], where: str
+) -> Selection:
+    """The same dispatches in the same order at other sizes: this e-graph's, with its own prices.
+
+    number: nodes of the selection -> nodes of `egraph`. Nothing bounds the goals: nobody searched
+    here. EqsatError E389 if a node does not exist at these sizes, or a limit of the target forbids
+    a dispatch; `where` names the sizes.
+    """
+    groups = [replace(g, members=_renumbered(g.members, number, where)) for g in selection.groups]
+    ahead = _renumbered(selection.ahead, number, where)
+    goals = [n for n, _ in selection.goals if n != TIE_BREAK]
+    priced = priced_selection(egraph, target, groups, ahead, goals)
+    found = replace(
+        selection, groups=priced.groups, goals=priced.goals, ahead=ahead, removed=(),
+        stop=OTHER_SIZES,
+    )  # fmt: skip
+    faults = check(egraph, target, found)
+    if faults:
+        why = f"the program that was found is not legal at {where}: {'; '.join(faults)}"
+        raise fail("E389", why, help="search at these sizes: `--size`")
+    return found
+
+
+def _renumbered(nodes: Iterable[int], number: Mapping[int, int], where: str) -> tuple[int, ...]:
+    found = tuple(nodes)
+    if any(n not in number for n in found):
+        why = f"an op of the program that was found does not exist at {where}"
+        raise fail("E389", why, help="search at these sizes: `--size`")
+    return tuple(number[n] for n in found)
+
+
+def _priced(costs: Costs, g: Group) -> Group:
+    here = costs.of(g.members)
+    pipeline = here.pipeline_of(g.members)
+    time_ps = here.group_ps(g.members, g.reads, g.writes, pipeline)
+    return replace(g, time_ps=time_ps, pipeline=pipeline)
+
+
+# ---- one part of an answer for several programs --------------------------------------------------
+@dataclass(frozen=True)
+class CutPart:
+    """What belongs to a part: its name, the number of its first argument, its results.
+
+    values: the numbers in the joined program of its program's values.
+    """
+
+    name: str
+    first: int
+    results: range
+    values: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class PartNumbers:
+    """Classes and nodes of the whole e-graph → those of the part."""
+
+    classes: Mapping[int, int]
+    nodes: Mapping[int, int]
+
+
+def part_egraph(egraph: EGraph, target: Target, part: CutPart) -> tuple[EGraph, PartNumbers]:
+    """What of an e-graph depends on no argument of another part, as an e-graph of its own.
+
+    target: that of all parts, in which each is a device.
+    """
+    kept = _computable(egraph, target, part)
+    classes = {c: i for i, c in enumerate(kept)}
+    own = [
+        i
+        for i, n in enumerate(egraph.nodes)
+        if n.eclass in classes and all(c in classes for c in n.children)
+    ]
+    nodes = {n: i for i, n in enumerate(own)}
+    found = EGraph(
+        tuple(_moved(egraph.nodes[i], part, classes, nodes) for i in own),
+        tuple(egraph.types[c] for c in kept),
+        tuple(classes[egraph.roots[r]] for r in part.results),
+        tuple(classes[egraph.values[v]] for v in part.values),
+        egraph.rules, egraph.rounds, egraph.stop, egraph.seconds,
+        left_out=egraph.left_out,
+        names=tuple(egraph.names[v] for v in part.values) if egraph.names else (),
+    )  # fmt: skip
+    return found, PartNumbers(classes, nodes)
+
+
+def _computable(egraph: EGraph, target: Target, part: CutPart) -> list[int]:
+    """The classes that some nodes compute from the arguments of the part and weights alone."""
+    held = Devices(Space(egraph, target.padding), target).classes
+    found: set[int] = set()
+    left = [n for n in egraph.nodes if held[n.eclass] in (part.name, ANYWHERE)]
+    size = -1
+    while size != len(found):
+        size, waiting = len(found), list[ENode]()
+        for n in left:
+            if found.issuperset(n.children):
+                found.add(n.eclass)
+            else:
+                waiting.append(n)
+        left = waiting
+    return sorted(found)
+
+
+def _moved(n: ENode, part: CutPart, classes: Mapping[int, int], nodes: Mapping[int, int]) -> ENode:
+    attr = n.attr
+    if n.op == "input":
+        assert isinstance(attr, Leaf)
+        attr = own_leaf(attr, part.name, part.first)
+    children = tuple([classes[c] for c in n.children])
+    source = nodes.get(n.source, -1)
+    return replace(n, attr=attr, children=children, eclass=classes[n.eclass], source=source)
+
+
+def part_selection(
+    whole: Selection,
+    egraph: EGraph,
+    target: Target,
+    numbers: PartNumbers,
+    goals: Iterable[GoalRequest],
+) -> Selection:
+    """The dispatches of a selection that a part needs, priced in its own e-graph for one call.
+
+    target: that of the part, of one call. Nothing bounds the goals: the part alone was not
+    searched. EqsatError E902 (our bug) if it is not legal.
+    """
+    space = Space(egraph, target.padding)
+    groups = [g for g in whole.groups if numbers.nodes.keys() >= set(g.members)]
+    own = _needed(space, [_group(g, numbers) for g in groups])
+    ahead = [numbers.nodes[i] for i in whole.ahead if i in numbers.nodes]
+    names = [g.name for g in goals]
+    found = priced_selection(egraph, target, own, _needed_ahead(space, own, ahead), names)
+    searched = whole.stop in ("optimal", "gap")
+    stop, cuts = "gap" if searched else whole.stop, whole.cuts
+    found = replace(found, stop=stop, cuts=cuts, candidates=whole.candidates)
+    faults = check(egraph, target, found)
+    if faults:
+        raise fail("E902", f"a part of the answer is not legal: {'; '.join(faults)}", exit_code=4)
+    return found
+
+
+def _group(g: Group, numbers: PartNumbers) -> Group:
+    def at(classes: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple([numbers.classes[c] for c in classes])
+
+    members = tuple([numbers.nodes[m] for m in g.members])
+    return replace(g, members=members, reads=at(g.reads), writes=at(g.writes))
+
+
+def _needed(space: Space, groups: list[Group]) -> list[Group]:
+    """The dispatches that results are computed from, in their order."""
+    wanted, found = set(space.roots), list[Group]()
+    for g in reversed(groups):
+        if not wanted.isdisjoint(space.buffer[w] for w in g.writes):
+            wanted.update(space.buffer[r] for r in g.reads)
+            found.append(g)
+    return found[::-1]
+
+
+def _needed_ahead(space: Space, groups: list[Group], ahead: list[int]) -> tuple[int, ...]:
+    """What is computed ahead of time for these dispatches and results, operands first."""
+    wanted = {space.buffer[r] for g in groups for r in g.reads} | set(space.roots)
+    found: list[int] = []
+    for i in reversed(ahead):
+        if space.buffer[space.egraph.nodes[i].eclass] in wanted:
+            wanted.update(space.operands[i])
+            found.append(i)
+    return tuple(found[::-1])

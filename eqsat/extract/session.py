@@ -6,8 +6,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-
-import numpy as np
+from functools import cached_property
 
 from eqsat.extract.blocks import Rolled
 from eqsat.extract.candidates.assemble import Assembly, Choices, choices
@@ -17,19 +16,17 @@ from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.check import check
 from eqsat.extract.choice.columns import MEMORY, Answer
-from eqsat.extract.choice.greedy import plain_columns
+from eqsat.extract.choice.legal import plain_columns
 from eqsat.extract.choice.linear import OWN, broken, linear_goals, value_stated
 from eqsat.extract.dispatch.floors import floors
 from eqsat.extract.dispatch.legality import Legality
 from eqsat.extract.dispatch.prices import Costs
 from eqsat.extract.goals import Outcome, minimise
 from eqsat.extract.groups.grow import Candidate
-from eqsat.extract.least import SHARES, SearchLimits
-from eqsat.extract.leastpeak import FEW
 from eqsat.extract.memory.bestorder import in_some_order
-from eqsat.extract.minimiser import Minimiser
+from eqsat.extract.memory.leastpeak import FEW
+from eqsat.extract.minimiser import SHARES, Minimiser, SearchLimits, TimedStep
 from eqsat.extract.narrow import Known, Narrowed, narrow
-from eqsat.extract.ragged import Ints
 from eqsat.extract.selected import selection_of, with_floors, with_read_results
 from eqsat.model import progress
 from eqsat.model.cycles import uncollected
@@ -90,13 +87,6 @@ class Session:
         whole = replace(self, assembly=replace(assembly, cuts=self.assembly.cuts))
         return whole.selection(Outcome(WALL, answer), goals)
 
-    @property
-    def own_columns(self) -> Ints:
-        """Those of the input program's own nodes."""
-        members = self.assembly.sources.candidates.columns["members"]
-        own = members.all(np.array(self.assembly.space.is_own)[members.index])
-        return np.flatnonzero(own[self.assembly.choice.candidate])
-
     def questions(self, seconds: float) -> Minimiser:
         """Questions about its choice, for so many seconds."""
         limits = SearchLimits(time.monotonic() + seconds, self.seed, self.stop)
@@ -156,45 +146,31 @@ def prepare(
     whole: leave nothing out, for questions about answers that are worse by the first goal. rolled:
     of which the e-graph is the short one.
     """
-    end = time.monotonic() + time_limit
-
-    def share(of: float) -> float:
-        """When so much of what is left now will be over."""
-        now = time.monotonic()
-        return now + of * max(end - now, 0.0)
-
-    linear = linear_goals(dict.fromkeys([*(g.name for g in goals), *dict(target.budget)]))
+    limits = SearchLimits(time.monotonic() + time_limit, seed, stop)
+    sides = _Asked(egraph, target, goals, limits, whole=whole, rolled=rolled)
     progress.phase("baseline")
-    space = Space(egraph, target.padding, rolled)
-    least = SHARES.own_seconds if target.budget else 0.0
-    own_enough = max(share(SHARES.own_candidates), time.monotonic() + least / 2)
-    baseline_end = max(share(SHARES.baseline), time.monotonic() + least)
-    asked = frozenset((*(g.name for g in goals), *dict(target.budget)))
-    small = 0 if whole else small_bytes(target, goals)
-    sides = _Asked(egraph, target, linear, goals, seed, stop, whole)
-    quick = goals[0] == GoalRequest("time") and "memory" not in dict(target.budget)
-    pool = Pool(Legality(space, target), False, asked, small_bytes=small, is_time_first=quick)
-    with uncollected():
-        found = choices(replace(pool, input_only=True), linear, enough=own_enough)
-    own, baseline = _input_only(sides, found, baseline_end)
+    least, pool = SHARES.own_seconds if target.budget else 0.0, sides.pool
+    own_enough = limits.share(SHARES.own_candidates, least / 2)
+    told = TimedStep("baseline", limits.share(SHARES.baseline, least))
+    own, baseline, found = sides.input_only(told.deadline, own_enough)
+    told.tell()
     if stop is not None and baseline is not None:
         stop.has_answer = True
     own = replace(own, baseline=baseline)
     if (best := own.fallback) is not None:
         progress.found(goals[0].name, best.goal(goals[0].name).value)
     progress.phase("candidates")
-    enough = max(share(SHARES.candidates), time.monotonic() + SHARES.least_seconds)
-    bounds = _floors(pool, enough, stop)
+    bounds = sides.floors()
     progress.found(goals[0].name, bound=bounds.get(goals[0].name))
-    known = tuple(pool.allowed(found.sources.candidates.candidates))
-    start = None
+    known, start = tuple(pool.allowed(found.sources.candidates.candidates)), None
     if baseline is not None and not whole:
-        known, start = sides.packed(pool, known, baseline, share(SHARES.packing))
+        known, start = sides.packed(known, baseline)
     try:
-        with uncollected(), until(share(SHARES.stating), stop):
-            every = choices(pool, linear, known=known, enough=share(SHARES.candidates))
+        with uncollected(), limits.step("choice", SHARES.stating):
+            enough = limits.share(SHARES.candidates)
+            every = choices(pool, sides.linear, known=known, enough=enough)
             progress.phase("relaxation")
-            session = sides.session(every, own.fallback, share(SHARES.stating), start)
+            session = sides.session(every, own.fallback, limits.share(SHARES.stating), start)
             session = replace(session, baseline=baseline)
     except OutOfTime:
         session = _with_own(own)
@@ -202,61 +178,76 @@ def prepare(
 
 
 def baseline_of(
-    egraph: EGraph,
-    target: Target,
-    goals: tuple[GoalRequest, ...],
-    *,
-    time_limit: float,
-    seed: int = 0,
-    stop: Stop | None = None,
+    egraph: EGraph, target: Target, goals: tuple[GoalRequest, ...], limits: SearchLimits
 ) -> Selection | None:
-    """The baseline alone, as `prepare` finds it; `time_limit` in seconds."""
-    end = time.monotonic() + time_limit
-    linear = linear_goals(dict.fromkeys([*(g.name for g in goals), *dict(target.budget)]))
-    asked = frozenset((*(g.name for g in goals), *dict(target.budget)))
-    legality, small = Legality(Space(egraph, target.padding), target), small_bytes(target, goals)
-    pool = Pool(legality, True, asked, small_bytes=small)
-    with uncollected():
-        found = choices(pool, linear, enough=end)
-    sides = _Asked(egraph, target, linear, goals, seed, stop, False)
-    return _input_only(sides, found, end)[1]
-
-
-def _input_only(sides: _Asked, found: Choices, deadline: float) -> tuple[Session, Selection | None]:
-    """The session of the input program's own candidates, and its best answer.
-
-    None if it is proven that nothing keeps the budgets, or if time ended before anything did.
-    """
-    with progress.heard(None):
-        own, goals = sides.own(found, deadline), _strict(sides.goals)
-        for seconds in (deadline - time.monotonic(), SHARES.own_seconds):
-            start = time.monotonic()
-            outcome = own.answer(goals, seconds)
-            if outcome.answer is not None:
-                return own, own.selection(outcome, sides.goals, time.monotonic() - start)
-            if outcome.status == "infeasible":
-                return own, None
-        plain = sides.plain(found.single_ops())
-        best, choice = plain.best, plain.assembly.choice
-        if best is None or not choice.keeps(best, dict(sides.target.budget)):
-            return own, None
-        return own, plain.selection(Outcome(WALL, best), sides.goals)
+    """The baseline alone, as `prepare` finds it."""
+    return _Asked(egraph, target, goals, limits).input_only(limits.deadline, limits.deadline)[1]
 
 
 @dataclass(frozen=True)
 class _Asked:
-    """What is asked of the choices there are."""
+    """What is asked of an e-graph on a target."""
 
     egraph: EGraph
     target: Target
-    linear: Mapping[str, Goal]
     goals: tuple[GoalRequest, ...]
-    seed: int
-    stop: Stop | None
-    whole: bool
+    limits: SearchLimits
+    whole: bool = False
+    rolled: Rolled | None = None
+
+    @cached_property
+    def names(self) -> dict[str, None]:
+        """Goals, and what has a budget."""
+        return dict.fromkeys([*(g.name for g in self.goals), *dict(self.target.budget)])
+
+    @cached_property
+    def linear(self) -> dict[str, Goal]:
+        return linear_goals(self.names)
+
+    @cached_property
+    def pool(self) -> Pool:
+        target, goals = self.target, self.goals
+        small = 0 if self.whole else small_bytes(target, goals)
+        quick = goals[0] == GoalRequest("time") and MEMORY not in dict(target.budget)
+        legality = Legality(Space(self.egraph, target.padding, self.rolled), target)
+        asked = frozenset(self.names)
+        return Pool(legality, False, asked, small_bytes=small, is_time_first=quick)
+
+    def floors(self) -> dict[str, int]:
+        """Proven lower bounds; nothing if there is no time for them."""
+        share, least = SHARES.candidates, SHARES.least_seconds
+        with suppress(OutOfTime), uncollected(), self.limits.step("floors", share, least):
+            return floors(self.pool, self.pool.space.remembered(Costs, self.target))
+        return {}
+
+    def input_only(
+        self, deadline: float, enough: float
+    ) -> tuple[Session, Selection | None, Choices]:
+        """The session of the input program's own candidates, its best answer, and these.
+
+        No answer if it is proven that nothing keeps the budgets, or if time ended before anything
+        did. enough: when no further candidates are looked for.
+        """
+        with uncollected():
+            found = choices(replace(self.pool, input_only=True), self.linear, enough=enough)
+        with progress.heard(None):
+            own, goals = self.own(found, deadline), _strict(self.goals)
+            for seconds in (deadline - time.monotonic(), SHARES.own_seconds):
+                start = time.monotonic()
+                outcome = own.answer(goals, seconds)
+                if outcome.answer is not None:
+                    best = own.selection(outcome, self.goals, time.monotonic() - start)
+                    return own, best, found
+                if outcome.status == "infeasible":
+                    return own, None, found
+            plain = self.plain(found.single_ops())
+            best, choice = plain.best, plain.assembly.choice
+            if best is None or not choice.keeps(best, dict(self.target.budget)):
+                return own, None, found
+            return own, plain.selection(Outcome(WALL, best), self.goals), found
 
     def packed(
-        self, pool: Pool, known: tuple[Candidate, ...], baseline: Selection, deadline: float
+        self, known: tuple[Candidate, ...], baseline: Selection
     ) -> tuple[tuple[Candidate, ...], tuple[Assembly, Answer] | None]:
         """Candidates in a few layouts beside the known ones, and the best answer among them.
 
@@ -266,11 +257,12 @@ class _Asked:
             return known, None
         strict = replace(self, goals=_strict(self.goals[:1]))
         try:
-            with uncollected(), until(deadline, self.stop), progress.heard(None):
-                few = packing(pool, self.linear, known, baseline.groups)
+            step = self.limits.step("packing", SHARES.packing)
+            with uncollected(), progress.heard(None), step as told:
+                few = packing(self.pool, self.linear, known, baseline.groups)
                 if few is None:
                     return known, None
-                session = strict.session(few, baseline, deadline)
+                session = strict.session(few, baseline, told.deadline)
         except OutOfTime:
             return known, None
         first, best = self.goals[0].name, session.best
@@ -293,7 +285,7 @@ class _Asked:
 
         OutOfTime if not even one relaxation ends in time.
         """
-        limits, budget = SearchLimits(deadline, self.seed, self.stop), dict(self.target.budget)
+        limits, budget = replace(self.limits, deadline=deadline), dict(self.target.budget)
         if self.whole:
             assembly = found.assembled()
             best = None if baseline is None else assembly.locate(baseline.groups)
@@ -311,7 +303,7 @@ class _Asked:
         strict = replace(self, goals=_strict(self.goals), whole=False)
         later = 2 * deadline - time.monotonic()
         for end in (deadline, later):
-            with suppress(OutOfTime), until(end, self.stop):
+            with suppress(OutOfTime), until(end, self.limits.stop):
                 return strict.session(found, None, end)
         if not self.target.budget:  # which single ops may not keep
             own = self.plain(found.single_ops())
@@ -327,7 +319,7 @@ class _Asked:
         return self._session(Narrowed(assembly, best), None)
 
     def _session(self, found: Narrowed, baseline: Selection | None) -> Session:
-        known = found.assembly, found.best, baseline, self.seed, self.stop
+        known = found.assembly, found.best, baseline, self.limits.seed, self.limits.stop
         session = Session(self.egraph, self.target, self.linear, *known)
         return replace(session, least=found.least, is_refused=found.is_refused)
 
@@ -335,13 +327,6 @@ class _Asked:
 def _strict(goals: tuple[GoalRequest, ...]) -> tuple[GoalRequest, ...]:
     """The goals without tolerances, as the baseline is searched for."""
     return tuple(GoalRequest(g.name, g.weight) for g in goals)
-
-
-def _floors(pool: Pool, deadline: float, stop: Stop | None) -> dict[str, int]:
-    """Proven lower bounds; nothing if there is no time for them."""
-    with suppress(OutOfTime), uncollected(), until(deadline, stop):
-        return floors(pool, pool.space.remembered(Costs, pool.legality.target))
-    return {}
 
 
 def _with_own(session: Session) -> Session:

@@ -9,9 +9,8 @@ import numpy as np
 from eqsat.extract.blocks import NOWHERE, Rolled
 from eqsat.extract.candidates.assemble import Assembly
 from eqsat.extract.candidates.cover import served_by
-from eqsat.extract.candidates.listed import CandidateTable
-from eqsat.extract.candidates.owed import choice_facts
 from eqsat.extract.candidates.pool import Pool
+from eqsat.extract.candidates.sources import CandidateTable, choice_facts
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.check import Checker
 from eqsat.extract.choice.linear import TIE_BREAK

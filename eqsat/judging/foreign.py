@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from eqsat.extract.given import (
+from eqsat.extract.selected import (
     graph_of_program,
     groups_of_cut,
     priced_selection,

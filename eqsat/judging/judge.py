@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from eqsat.extract.given import TOLD
+from eqsat.extract.selected import TOLD
 from eqsat.judging.foreign import Foreign, check_results, priced_foreign
 from eqsat.model.diag import fail
 from eqsat.model.egraph import EGraph

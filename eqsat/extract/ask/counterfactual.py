@@ -14,16 +14,14 @@ from eqsat.extract.ask.ties import TiedAnswers
 from eqsat.extract.candidates.assemble import Assembly, choices
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
-from eqsat.extract.choice.alike import Alike
 from eqsat.extract.choice.columns import MEMORY, Answer, Columns, Forced
 from eqsat.extract.choice.legal import is_legal
 from eqsat.extract.choice.linear import linear_goals
-from eqsat.extract.choice.relax import Relaxation, relaxation
-from eqsat.extract.choice.requests import weigh
+from eqsat.extract.choice.relax import OPEN, Least, Relaxation, relaxation
 from eqsat.extract.dispatch.legality import Legality
-from eqsat.extract.least import OPEN, SHARES, Least, SearchLimits
-from eqsat.extract.minimiser import Minimiser
-from eqsat.extract.ragged import Ints, Mask, distinct
+from eqsat.extract.goals import weigh
+from eqsat.extract.minimiser import SHARES, Minimiser, SearchLimits
+from eqsat.extract.ragged import Ints, Mask, numbered_sets
 from eqsat.model.deadline import OutOfTime
 from eqsat.model.egraph import EGraph
 from eqsat.model.price import AT_LEAST, EXACT, NOT_ADMISSIBLE, WEIGHTED, Price, Question
@@ -237,22 +235,28 @@ class Counterfactuals:
         self.answers.append(answer)
         return replace(found, best=answer)
 
-    @cached_property
-    def _alike(self) -> Alike:
-        asked = dict.fromkeys((*self.weights, *self.budget))
-        return Alike(self.choice, tuple(g for g in asked if g in self.choice.facts.linear))
-
     def _cheapest(self, task: Task, known: Answer | None) -> Ints:
-        """Of columns that stand for each other the cheapest, and those of a known answer.
+        """Of columns that are equal in every row the cheapest, and what stands for no other one.
 
-        Forced ones do not stand for others, and others are compared with the chosen program's.
+        In an answer either may be in the place of the other, so the dearer one is in no best answer
+        unless it is asked for by name: as a forced one, or one of an answer that is compared.
         """
-        more = np.union1d(self.own, () if known is None else known.columns).astype(np.int64)
-        if task.choice.forced is None:
-            cheapest = self._alike.cheapest_of(task.allowed)
-            return np.union1d(cheapest, np.intersect1d(more, task.allowed))
-        forced = self._alike.cheapest_forced(task.choice.forced)
-        return distinct(np.concatenate([self._alike.cheapest, forced, more]))
+        if not (self.has_sum and {*self.weights, *self.budget} == {self.goal}):
+            return task.allowed
+        rows, costs = task.allowed, self.choice.coefficients(self.goal)
+        order = rows[np.lexsort((costs[rows], self._kind[rows]))]
+        is_first = np.diff(self._kind[order], prepend=-1) != 0
+        forced = [i for i, _ in task.choice.forced or ()]
+        more = (*forced, *self.own.tolist(), *(() if known is None else known.columns))
+        return np.union1d(order[is_first], np.array(more, dtype=np.int64))
+
+    @cached_property
+    def _kind(self) -> Ints:
+        """Per column a number that columns share which are equal in every row."""
+        c = self.choice
+        sides = c.reads, c.writes, c.resident, c.exclusive, c.computes, c.serves
+        numbers = np.stack([numbered_sets(side) for side in sides], axis=1)
+        return np.unique(numbers, axis=0, return_inverse=True)[1].reshape(-1)
 
     @cached_property
     def own(self) -> Ints:

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from eqsat.extract.choice.columns import Answer
+from eqsat.extract.choice.relax import OPEN, Least
 from eqsat.extract.goals import Outcome
-from eqsat.extract.least import OPEN, SHARES, Least
-from eqsat.extract.minimiser import Minimiser
+from eqsat.extract.minimiser import SHARES, Minimiser
 from eqsat.extract.ragged import Ints
 from eqsat.extract.session import Session
 from eqsat.model.selection import GoalRequest, Selection
@@ -360,7 +360,7 @@ def front_of(
     cut, nothing is proven and no front is complete.
     """
     start = time.monotonic()
-    ask = _Asker(session, replace(session.questions(seconds), own=session.own_columns), goals)
+    ask = _Asker(session, replace(session.questions(seconds), tells_fewest=True), goals)
     if session.best is not None:
         ask.asked.ordered(session.best.columns)
     budget = dict(session.target.budget)

@@ -10,8 +10,8 @@ from eqsat.extract.ask.counterfactual import Counterfactuals, counterfactuals
 from eqsat.extract.choice.columns import Answer
 from eqsat.extract.choice.linear import linear_goals
 from eqsat.extract.goals import Outcome
-from eqsat.extract.least import SHARES
 from eqsat.extract.memory.bestorder import in_best_order
+from eqsat.extract.minimiser import SHARES
 from eqsat.extract.selected import selection_of, with_floors
 from eqsat.extract.session import verify_selection
 from eqsat.model.deadline import OutOfTime, until

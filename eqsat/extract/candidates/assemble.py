@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from eqsat.extract.candidates.listed import CandidateTable
 from eqsat.extract.candidates.pool import Pool
-from eqsat.extract.candidates.sources import Sources, group_of
+from eqsat.extract.candidates.sources import CandidateTable, Sources, group_of
 from eqsat.extract.candidates.space import Moment, Space
 from eqsat.extract.candidates.tabulate import choice_of
 from eqsat.extract.choice.columns import Answer, Columns
@@ -20,12 +19,13 @@ from eqsat.extract.dispatch.prices import Costs
 from eqsat.extract.groups.enumeration import enumerated
 from eqsat.extract.groups.grow import Candidate
 from eqsat.extract.memory.bestorder import as_listed
-from eqsat.extract.memory.dispatchgraph import graph_of, peak_bytes, topological
+from eqsat.extract.memory.dispatchgraph import graph_of, peak_bytes
 from eqsat.extract.ragged import Ints
 from eqsat.model.cycles import uncollected
 from eqsat.model.deadline import until
 from eqsat.model.goal import Goal
 from eqsat.model.selection import TIME_LIMIT, Cut, Group, Removed
+from eqsat.model.topological import topological
 
 LATE: Moment = (1 << 60, 0, 0, 0)  # of a value that the program's do not lead to
 

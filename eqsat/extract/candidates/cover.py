@@ -1,4 +1,4 @@
-"""Work every answer must do: values it computes, and ops of which it holds one.
+"""What every answer computes, what has to be computed before a value, and what is lost for others.
 
 Values are AND/OR dominators over logical values. Without a cut per needed value CP-SAT does not
 prove layout graphs (decision 26). Where a needed value may be cut out of another one, what
@@ -7,11 +7,16 @@ computes it is often next to free, and all the work lies behind; there a cut run
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+import heapq
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
 
 from eqsat.extract.candidates.space import MOVING
-from eqsat.model.deadline import tick
+from eqsat.model.bitsets import mask, sum_bits
+from eqsat.model.deadline import OutOfTime, tick
 
 if TYPE_CHECKING:
     from eqsat.extract.candidates.pool import Pool
@@ -70,7 +75,7 @@ def necessary(ways: Mapping[int, Sequence[frozenset[int]]]) -> dict[int, int]:
 
 def needed_values(pool: Pool) -> tuple[int, ...]:
     """Values every derivation of the roots computes at run time, ascending."""
-    need = necessity(pool)
+    need = pool.necessity
     total = union(need, frozenset(pool.space.value[r] for r in pool.space.roots))
     return tuple(v for v in sorted(need) if total >> v & 1)
 
@@ -147,10 +152,175 @@ def _replaced(pool: Pool) -> dict[int, list[tuple[int, int | None]]]:
     That is the first one computed at run time and not needed by itself. None: there is none.
     """
     space, found = pool.space, dict[int, list[tuple[int, int | None]]]()
-    ways, needed = necessity(pool).keys(), frozenset(pool.needed)
+    ways, needed = pool.necessity.keys(), frozenset(pool.needed)
     for node, v in _makers(pool):
         reads = [space.value[c] for c in space.egraph.nodes[node].children]
         open_ = (u for u in reads if u in ways and u not in needed and u != v)
         below = next(open_, None) if space.kinds[node] in LIGHT else None
         found.setdefault(v, []).append((node, below))
+    return found
+
+
+# ---- what one dispatch alone computes ------------------------------------------------------------
+def owned_values(pool: Pool) -> frozenset[int]:
+    """Values that one dispatch alone may compute, whichever of their nodes it holds.
+
+    Not those that are there from the start, or may be.
+    """
+    space, legality = pool.space, pool.legality
+    owned, again = set[int](), {space.value[b] for b in pool.ahead}
+    for n, v in _makers(pool):
+        is_once = not space.is_source(v) and legality.value_number(v) in legality.exclusive((n,))
+        (owned if is_once else again).add(v)
+    return frozenset(owned - again)
+
+
+# ---- what is lost for others ---------------------------------------------------------------------
+# What a dispatch computes and keeps to itself is lost, if none may compute it again. Of a value
+# that is cut into slices a dispatch may compute one slice alone, and so half of the work; but then
+# nobody can compute the other slice. Such a column is in no answer, yet the relaxation would add up
+# two halves.
+@dataclass(frozen=True)
+class Lost:
+    """Asked about values of one pool."""
+
+    pool: Pool
+
+    @cached_property
+    def once(self) -> frozenset[int]:
+        return owned_values(self.pool)
+
+    @cached_property
+    def _known(self) -> dict[tuple[frozenset[int], frozenset[int]], bool]:
+        return {}
+
+    def leaves_a_way(self, lost: frozenset[int], written: frozenset[int]) -> bool:
+        """Whether all results may be computed without these values of `once`, given written ones.
+
+        A value is lost, too, if each way to compute it reads a lost one. That is the least fixpoint
+        over all nodes, so what it calls lost no dispatch can compute; more may be.
+        """
+        key = lost, written
+        if key not in self._known:
+            self._known[key] = self._leaves(set(lost), written)
+        return self._known[key]
+
+    def _leaves(self, lost: set[int], written: frozenset[int]) -> bool:
+        space, ways, nobody = self.pool.space, self.pool.derivations, frozenset[int]()
+        waiting = list(lost)
+        while waiting:
+            for w in space.consumers.get(waiting.pop(), nobody):
+                if w == -1:
+                    return False
+                if w in lost or w in written or w not in ways or w in self._there:
+                    continue
+                if not any(lost.isdisjoint(reads) for reads in ways[w]):
+                    lost.add(w)
+                    waiting.append(w)
+        return True
+
+    @cached_property
+    def _there(self) -> frozenset[int]:
+        """Values that may be there without being computed in the run."""
+        space = self.pool.space
+        known = {space.value[b] for b in self.pool.ahead}
+        return frozenset(known.union(v for v in set(space.value) if space.is_source(v)))
+
+
+# ---- what has to be computed before --------------------------------------------------------------
+@dataclass(frozen=True)
+class Waits:
+    """Asked about values of one pool.
+
+    Only values that one dispatch alone may compute count: who computes such a value and waits for
+    another that needs it (`necessity`) waits for itself.
+    """
+
+    pool: Pool
+
+    def among(self, values: Sequence[int]) -> tuple[tuple[int, int], ...]:
+        """(i, j): every way to values[i] computes values[j], as one dispatch alone may do."""
+        found: list[tuple[int, int]] = []
+        for i, v in enumerate(values):
+            before = self.pool.necessity.get(v, 0) & self._owned & ~(1 << v)
+            if before:
+                found += [(i, j) for j, u in enumerate(values) if before >> u & 1]
+        return tuple(found)
+
+    def for_itself(self, computed: Iterable[int], reads: Iterable[int]) -> bool:
+        """Whether a dispatch that computes these values waits for itself by what it reads.
+
+        Every way to a value that it reads computes one of its own, which no other one may compute.
+        """
+        own, value = sum_bits(1 << v for v in computed) & self._owned, self.pool.space.value
+        return bool(own) and any([self.pool.necessity.get(value[b], 0) & own for b in reads])
+
+    @cached_property
+    def _owned(self) -> int:
+        """`owned_values` as bits."""
+        return mask(owned_values(self.pool))
+
+
+# ---- prices of it --------------------------------------------------------------------------------
+# Prices of nodes in, picoseconds that any choice of them takes out. Values are computed by one of
+# their nodes each, so the results take at least what the cheapest nodes of the values take that
+# every derivation computes, and in addition the dearest chain of what these nodes cost more: the
+# admissible maximum of planning (Bonet and Geffner, AIJ 2001), after a share of every cost was
+# counted. Nothing is enumerated.
+class PricedWay(NamedTuple):
+    """One way to a value: its own picoseconds, and the values that it needs."""
+
+    cost_ps: float
+    reads: frozenset[int]
+
+
+PricedWays = Mapping[int, Sequence[PricedWay]]  # per value; what is there from the start has none
+
+
+def least_ps(ways: PricedWays, results: Collection[int]) -> float:
+    """Picoseconds that every derivation of the results takes at the least."""
+    needed = needed_of(ways, results)
+    base = {v: min(w.cost_ps for w in ways[v]) for v in needed if v in ways}
+    left = {v: [w._replace(cost_ps=w.cost_ps - base.get(v, 0.0)) for w in ways[v]] for v in ways}
+    try:
+        longest = _longest(left)
+    except OutOfTime:
+        longest = {}
+    return math.fsum(base.values()) + max((longest.get(v, 0.0) for v in results), default=0.0)
+
+
+def needed_of(ways: PricedWays, results: Collection[int]) -> frozenset[int]:
+    """The values that every derivation of the results needs, the results among them."""
+    need = necessary({v: [w.reads for w in own] for v, own in ways.items()})
+    total = union(need, results)
+    return frozenset(v for v in need if total >> v & 1)
+
+
+def _longest(ways: PricedWays) -> dict[int, float]:
+    """Per value the cost of its dearest chain at the least, by Knuth's form of Dijkstra's search.
+
+    Values without ways are there, and cost nothing.
+    """
+    readers: dict[int, list[tuple[int, int]]] = {}
+    missing: dict[tuple[int, int], int] = {}
+    found: dict[int, float] = {}
+    waiting: list[tuple[float, int]] = []
+    for v, own in ways.items():
+        for i, way in enumerate(own):
+            open_ = [r for r in way.reads if r in ways]
+            missing[v, i] = len(open_)
+            for r in open_:
+                readers.setdefault(r, []).append((v, i))
+            if not open_:
+                heapq.heappush(waiting, (way.cost_ps, v))
+    while waiting:
+        tick()
+        cost, v = heapq.heappop(waiting)
+        if v in found:
+            continue
+        found[v] = cost
+        for reader, i in readers.get(v, ()):
+            missing[reader, i] -= 1
+            if not missing[reader, i]:  # the last of its operands is the dearest
+                heapq.heappush(waiting, (cost + ways[reader][i].cost_ps, reader))
     return found

@@ -1,39 +1,30 @@
-"""Columns that cannot be part of any best answer, whatever its order."""
+"""Columns that cannot be part of any best answer, whatever its order; of one kernel one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterator, Sequence
 
 import numpy as np
 
-from eqsat.extract.candidates.listed import CandidateTable
+from eqsat.extract.candidates.sources import CandidateTable
+from eqsat.extract.candidates.space import MOVING, Space
 from eqsat.extract.choice.columns import Columns
 from eqsat.extract.choice.linear import OWN, TIE_BREAK
-from eqsat.extract.ragged import Ints, Mask, Ragged, counted, distinct, numbered_sets, starts
+from eqsat.extract.ragged import Ints, Ragged, counted, distinct, numbered_sets, starts
 from eqsat.model.bitsets import WORD
 from eqsat.model.deadline import tick
+from eqsat.model.generic import Generic
 
 OTHERS = [*OWN].index(TIE_BREAK) + 1  # time comes first, and ties do not make a dispatch better
 PAIRS = 4_000_000  # of columns and words that are compared at once
-LARGE = 64  # columns of a bucket that is looked at alone, and so many of its first at once
 
 
-@dataclass(frozen=True)
-class Pruned:
-    """`kept` rows ascending; per dropped row (`dropped`) a kept one that is no worse (`by`)."""
-
-    kept: Ints
-    dropped: Ints
-    by: Ints
-
-
-def undominated(table: Columns, candidates: CandidateTable) -> Pruned:
-    """Drop a column if another writes the same, needs and blocks no more, and is as good.
+def undominated(table: Columns, candidates: CandidateTable) -> Ints:
+    """Rows to keep, ascending: not one if another writes the same, needs and blocks no more, and
+    is as good.
 
     In the order in which a bucket's columns are looked at an earlier one is as fast, and of equals
-    the one of fewest needs, reads and ops is kept. Small buckets go on at once: the first column
-    that is left of each is kept, and what it dominates is dropped. Of a large one many go at once.
+    the one of fewest needs, reads and ops is kept.
     """
     bucket = numbered_sets(table.writes)
     of = table.candidate
@@ -41,17 +32,31 @@ def undominated(table: Columns, candidates: CandidateTable) -> Pruned:
     needs = table.reads.counts + table.resident.counts + table.exclusive.counts
     goals = [_ranked(table.adds[:, k]) for k in range(table.adds.shape[1])]
     order = np.lexsort((*sizes, needs, *goals[::-1], bucket))
-    kept, dropped, by = [order[:0]], [order[:0]], [order[:0]]
-    for rows in _batches(bucket[order]):
+    kept = [order[:0]]
+    for begin, end in _batches(bucket[order]):
+        rows = order[begin:end]
+        needs = [p.take(rows) for p in (table.reads, table.resident, table.exclusive)]
+        words = _bits_of(needs, bucket[rows])
+        kept.append(rows[_leaders(bucket[rows], words, table.adds[rows][:, OTHERS:])])
+    return np.sort(np.concatenate(kept))
+
+
+def _leaders(bucket: Ints, needs: Ints, costs: Ints) -> Ints:
+    """Places of those that no earlier one of their bucket dominates; needs: [columns, words].
+
+    All buckets at once: the first column that is left of each stays, and what it dominates goes.
+    """
+    found, left = [np.arange(0)], np.arange(len(bucket))
+    while len(left):
         tick()
-        left = order[rows[0] : rows[1]]
-        needs = [p.take(left) for p in (table.reads, table.resident, table.exclusive)]
-        looked = Looked(bucket[left], bits_of(needs, bucket[left]), table.adds[left][:, OTHERS:])
-        for first, gone, leader in looked.at():
-            kept.append(left[first])
-            dropped.append(left[gone])
-            by.append(left[leader])
-    return Pruned(np.sort(np.concatenate(kept)), np.concatenate(dropped), np.concatenate(by))
+        _, counts = counted(bucket[left])
+        first = left[starts(counts)[:-1]]
+        leader = np.repeat(first, counts)
+        is_worse = ~((needs[leader] & ~needs[left]).any(axis=1))
+        is_worse &= (costs[leader] <= costs[left]).all(axis=1)  # a leader is no better than itself
+        found.append(first)
+        left = left[~is_worse]
+    return np.concatenate(found)
 
 
 def _ranked(values: Ints) -> Ints:
@@ -70,7 +75,7 @@ def _batches(bucket: Ints) -> Iterator[tuple[int, int]]:
             first = end
 
 
-def bits_of(parts: Sequence[Ragged], bucket: Ints) -> Ints:
+def _bits_of(parts: Sequence[Ragged], bucket: Ints) -> Ints:
     """Per column what it needs, of each kind, as bits of words; numbered by bucket."""
     span = 1 + max(int(p.index.max(initial=0)) for p in parts)
     option = np.concatenate([p.rows for p in parts])
@@ -91,66 +96,66 @@ def bits_of(parts: Sequence[Ragged], bucket: Ints) -> Ints:
     return found
 
 
-@dataclass(frozen=True)
-class Looked:
-    """Columns in the order in which they are looked at, bucket by bucket.
+# ---- columns that are one kernel: of each kind one is planned -----------------------------------
+# Behind one op `Borders` leaves one group of each kind. But a buffer has as many ops that make it
+# as layouts lead to it, and merges join what is behind several ops. So columns are compared as
+# well: of those that read and write the same buffers and compute the same values by the same
+# bodies, that of fewest conversions stands for its kernel (`borders.py` says what is not claimed).
+def one_of_each_kernel(space: Space, table: Columns, candidates: CandidateTable) -> Ints:
+    """Rows to keep, ascending.
 
-    What it yields are places: kept, dropped, and by which one each of those was.
+    Columns of the input program stay, and so do those that have a time.
     """
+    members = candidates.columns["members"].take(table.candidate)
+    bodies = _counted_bodies(space, members)
+    sides = [table.reads, table.resident, table.writes, table.exclusive, table.computes, bodies]
+    sides += [_single(column) for column in table.adds[:, OTHERS:].T]
+    kernel = numbered_sets(_joined(sides))
+    is_own = np.array(space.is_own)[members.index]
+    stays = members.all(is_own) | table.is_asked
+    kernel = np.where(stays, len(table) + np.arange(len(table)), kernel)
+    is_conversion = np.array([k == "conversion" for k in space.kinds])
+    conversions = members.sums(is_conversion[members.index].astype(np.int64))
+    order = np.lexsort((members.counts, conversions, kernel))
+    first = np.concatenate([[True], kernel[order][1:] != kernel[order][:-1]])
+    return np.sort(order[first[: len(order)]])
 
-    bucket: Ints
-    needs: Ints  # [options, words]
-    costs: Ints  # [options, goals]
 
-    def at(self) -> Iterator[tuple[Ints, Ints, Ints]]:
-        _, counts = counted(self.bucket)
-        first = starts(counts)
-        is_large = counts > LARGE
-        yield from self._in_rounds(np.flatnonzero(~np.repeat(is_large, counts)))
-        for at in np.flatnonzero(is_large).tolist():
-            yield from self._in_blocks(np.arange(first[at], first[at + 1]))
+def _counted_bodies(space: Space, members: Ragged) -> Ragged:
+    """Per column: what its members compute, with how often it has computed that before."""
+    numbers: dict[Hashable, int] = {}
+    of = np.array(
+        [
+            -1 if kind in MOVING else numbers.setdefault(_body(n.op, n.attr), len(numbers))
+            for n, kind in zip(space.egraph.nodes, space.kinds, strict=True)
+        ],
+        dtype=np.int64,
+    )
+    computing = members.where(of[members.index] >= 0)
+    rows, body = computing.rows, of[computing.index]
+    order = np.lexsort((body, rows))
+    rows, body = rows[order], body[order]
+    begins = np.ones(len(rows), dtype=bool)
+    begins[1:] = (rows[1:] != rows[:-1]) | (body[1:] != body[:-1])
+    first = np.flatnonzero(begins)
+    before = np.arange(len(rows)) - np.repeat(first, np.diff(np.append(first, len(rows))))
+    span = int(before.max(initial=0)) + 1
+    return Ragged.sets(rows, body * span + before, len(members))
 
-    def _in_rounds(self, left: Ints) -> Iterator[tuple[Ints, Ints, Ints]]:
-        """All buckets at once, by the first column that is left of each."""
-        while len(left):
-            tick()
-            _, counts = counted(self.bucket[left])
-            first = starts(counts)[:-1]
-            leader = np.repeat(left[first], counts)
-            is_first = np.zeros(len(left), dtype=bool)
-            is_first[first] = True
-            worse = ~((self.needs[leader] & ~self.needs[left]).any(axis=1))
-            worse &= (self.costs[leader] <= self.costs[left]).all(axis=1) & ~is_first
-            yield left[first], left[worse], leader[worse]
-            left = left[~worse & ~is_first]
 
-    def _in_blocks(self, left: Ints) -> Iterator[tuple[Ints, Ints, Ints]]:
-        """One bucket, by so many columns at once: those no earlier one dominates are kept."""
-        while len(left):
-            tick()
-            first, rest = left[:LARGE], left[LARGE:]
-            better = self._no_worse(first, first)
-            by = np.arange(len(first))
-            for i in range(len(first)):
-                if by[i] == i:
-                    later = i + 1 + np.flatnonzero(better[i, i + 1 :])
-                    by[later[by[later] == later]] = i
-            is_kept = by == np.arange(len(first))
-            kept = first[is_kept]
-            yield kept, first[~is_kept], first[by[~is_kept]]
-            better = self._no_worse(kept, rest)
-            worse = better.any(axis=0)
-            yield kept[:0], rest[worse], kept[better[:, worse].argmax(axis=0)]
-            left = rest[~worse]
+def _body(op: str, attr: object) -> Hashable:
+    return op, attr.yields if isinstance(attr, Generic) else None
 
-    def _no_worse(self, ones: Ints, others: Ints) -> Mask:
-        """[ones, others]: whether one needs and costs no more than another."""
-        found = np.ones((len(ones), len(others)), dtype=bool)
-        if not len(others):
-            return found
-        for word in self.needs.T:
-            found &= (word[ones][:, None] & ~word[others]) == 0
-        for cost in self.costs.T:
-            if cost[ones].max() > cost[others].min():
-                found &= cost[ones][:, None] <= cost[others]
-        return found
+
+def _single(column: Ints) -> Ragged:
+    """A row of one number per column: equal for equal values."""
+    _, number = np.unique(column, return_inverse=True)
+    return Ragged(np.arange(len(column) + 1), number.astype(np.int64))
+
+
+def _joined(sides: list[Ragged]) -> Ragged:
+    """Row by row the numbers of all, apart from each other."""
+    span = 1 + max(int(s.index.max(initial=0)) for s in sides)
+    rows = np.concatenate([s.rows for s in sides])
+    index = np.concatenate([s.index + k * span for k, s in enumerate(sides)])
+    return Ragged.sets(rows, index, len(sides[0]))

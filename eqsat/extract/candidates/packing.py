@@ -15,8 +15,8 @@ from functools import cached_property
 from heapq import heapify, heappop, heappush
 
 from eqsat.extract.candidates.assemble import Choices, choices
-from eqsat.extract.candidates.listed import CandidateTable
 from eqsat.extract.candidates.pool import Pool
+from eqsat.extract.candidates.sources import CandidateTable
 from eqsat.extract.dispatch.prices import Costs
 from eqsat.extract.groups.grow import Candidate
 from eqsat.model.deadline import tick

@@ -7,13 +7,19 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from eqsat.extract.candidates.cover import derivations, needed_values, served_values, values_behind
+from eqsat.extract.candidates.cover import (
+    Waits,
+    derivations,
+    necessity,
+    needed_values,
+    served_values,
+    values_behind,
+)
 from eqsat.extract.candidates.life import found_optional
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.dispatch.legality import Legality
 from eqsat.extract.dispatch.prices import Costs
 from eqsat.extract.groups.idle import GOALS, Idle, converts_for_free
-from eqsat.extract.groups.waits import Waits
 from eqsat.model.control import CONTROL
 from eqsat.model.selection import Removed
 
@@ -209,6 +215,11 @@ class Pool:
     def derivations(self) -> dict[int, list[frozenset[int]]]:
         """Per value: the values each node reads that computes it anew."""
         return derivations(self)
+
+    @cached_property
+    def necessity(self) -> dict[int, int]:
+        """Per value that is computed at run time: those that every derivation computes, as bits."""
+        return necessity(self)
 
     @cached_property
     def needed(self) -> tuple[int, ...]:

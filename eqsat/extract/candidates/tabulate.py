@@ -14,18 +14,23 @@ from typing import Any
 import numpy as np
 
 from eqsat.extract.blocks import NOWHERE
-from eqsat.extract.candidates.dominance import undominated
-from eqsat.extract.candidates.listed import CandidateTable, Listed
-from eqsat.extract.candidates.owed import choice_facts
-from eqsat.extract.candidates.plantimes import asked_ps, with_plan_times
-from eqsat.extract.candidates.samekernel import one_of_each_kernel
-from eqsat.extract.candidates.sources import EXTRAS, Sources, group_of
+from eqsat.extract.candidates.dominance import one_of_each_kernel, undominated
+from eqsat.extract.candidates.sources import (
+    EXTRAS,
+    CandidateTable,
+    Listed,
+    Sources,
+    asked_ps,
+    choice_facts,
+    column_images,
+    group_of,
+    with_plan_times,
+)
 from eqsat.extract.choice.columns import Columns
 from eqsat.extract.choice.linear import Dispatches, RelayoutBytes, Ties, Time, added, kernels
-from eqsat.extract.choice.must import presolved
+from eqsat.extract.choice.must import mirrored, presolved
 from eqsat.extract.dispatch.planfloors import PlanFloors
 from eqsat.extract.dispatch.prices import UNASKED
-from eqsat.extract.groups.inblocks import column_images, mirrored
 from eqsat.extract.ragged import Ints, Mask, Ragged, contains, counted, distinct
 from eqsat.model.deadline import tick
 
@@ -46,15 +51,14 @@ def choice_of(sources: Sources, *, floored: bool = False) -> Columns:
         found = with_plan_times(sources, found, np.arange(len(found)))
     if not pool.keeps_all:
         known, others = np.flatnonzero(found.is_asked), np.flatnonzero(~found.is_asked)
-        kept = undominated(found.take(known) if len(others) else found, sources.candidates).kept
+        kept = undominated(found.take(known) if len(others) else found, sources.candidates)
         found = _kept(found, np.concatenate([known[kept], others]))
     return found.take(presolved(found))
 
 
 def undominated_columns(sources: Sources, choice: Columns) -> Columns:
     """Without those that others dominate, and what no answer needs then."""
-    kept = undominated(choice, sources.candidates).kept
-    found = _kept(choice, kept)
+    found = _kept(choice, undominated(choice, sources.candidates))
     return found.take(presolved(found))
 
 
@@ -278,27 +282,6 @@ class _Tabulation:
 
     # ---- what must be written ------------------------------------------------------------------
     @cached_property
-    def _owed(self) -> Ragged:
-        """Per candidate: values computed only here that other dispatches need."""
-        first = self.pool.legality.value_number(0)
-        of_value = self.exclusive.where(self.exclusive.index >= first)
-        owned = Ragged(of_value.start, of_value.index - first)
-        outside: list[list[int]] = [[] for _ in range(self.classes)]
-        for v, users in self.sources.outside.items():
-            if v in self.space.positions:
-                outside[v] = [u if u >= 0 else self.classes for u in users]
-        users = Ragged.of(outside).take(owned.index)
-        candidates = owned.rows[users.rows]
-        missing = ~contains(self._computed, candidates * self.classes + users.index)
-        return owned.where(users.any(missing | (users.index == self.classes)))
-
-    def _pays(self, owners: Ints, writes: Ragged) -> Mask:
-        """Per option: whether it writes all it owes."""
-        owed = self._owed.take(owners)
-        there = np.sort(writes.mapped(self.value).pairs(self.classes))
-        return owed.all(contains(there, owed.pairs(self.classes)))
-
-    @cached_property
     def _alone(self) -> Ragged:
         """Per candidate: values that nobody else may compute, and that others may read."""
         is_once = self.is_one_of(self.sources.lost.once)
@@ -309,7 +292,7 @@ class _Tabulation:
         return owned.where(users.any(outside | (users.index == self.classes)))
 
     def _leaves_a_way(self, owners: Ints, writes: Ragged) -> Mask:
-        """Per option: whether all results can be computed without what it keeps (`lost`)."""
+        """Per option: whether all results can be computed without what it keeps (`cover.Lost`)."""
         alone, written = self._alone.take(owners), writes.mapped(self.value)
         there = np.sort(written.pairs(self.classes))
         lost = alone.where(~contains(there, alone.pairs(self.classes)))
@@ -450,8 +433,8 @@ class _Tabulation:
         owners, extras = self._extra_sets
         tick()
         writes = self.sinks.take(owners).joined(extras).distinct()
-        paid = np.flatnonzero(self._pays(owners, writes) & self._leaves_a_way(owners, writes))
-        owners, extras, writes = owners[paid], extras.take(paid), writes.take(paid)
+        left = np.flatnonzero(self._leaves_a_way(owners, writes))
+        owners, extras, writes = owners[left], extras.take(left), writes.take(left)
         tick()
         adds, is_asked = self._adds(owners, extras)
         column, reads, resident = self._sides(owners)

@@ -28,7 +28,7 @@ import numpy as np
 
 from eqsat.extract.blocks import NOWHERE, ONE, TWO
 from eqsat.extract.choice.columns import Columns
-from eqsat.extract.choice.table import NOBODY, Key, KeyedRows, RowTable
+from eqsat.extract.choice.rows import NOBODY, Key, KeyedRows, RowTable
 from eqsat.extract.ragged import Ints, Mask, Ragged, starts
 
 BUFFERS = frozenset({"root", "written", "buffer level", "buffer claim"})

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.extract.choice.lp import EXACT
+from eqsat.extract.choice.relax import EXACT
 from eqsat.extract.choice.statement import Statement
 from eqsat.model.deadline import OutOfTime, seconds_left
 from eqsat.model.portfolio import LEAST_SECONDS, set_limits, set_workers

@@ -141,6 +141,15 @@ def in_either(kept: Ints, image: Ints) -> Ints:
     return np.flatnonzero(mask)
 
 
+def mirrored(kept: Ints, image: Ints) -> Ints:
+    """Rows that are kept, ascending, where of each pair of the same options the first one says."""
+    mask = np.zeros(len(image), dtype=bool)
+    mask[kept] = True
+    first = np.flatnonzero(image >= 0)
+    mask[image[first]] = mask[first]
+    return np.flatnonzero(mask)
+
+
 def _bits(rows: Ragged, numbers: Ints) -> Words:
     words = max(-(-len(numbers) // WORD), 1)
     found = np.zeros(len(rows) * words, dtype=np.uint64)

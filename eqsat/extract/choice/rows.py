@@ -13,7 +13,7 @@ value v. With W(b), R(b) the columns that write and read b, N(n) those that hold
         claim       Σ x[R(b) ∩ N(n)] + Σ x[w ∈ W(b): w needs somebody else to hold n] ≤ y[b]
                     and the same with W(c) for N(n), each buffer c
     (5) the same for z[v]: what writes a layout of v, reads none and computes v, if v is not there
-        from the start; and for each set of layouts of v that are converted into each other
+        from the start
     (6) either      x[j] + x[w] ≤ 1                     weight that j keeps, w makes in the run
     (7) barred      Σ x[some] ≤ most                    what was found to be no answer
     (8) forced      see `_forced`; alike: see `_alike`
@@ -21,21 +21,23 @@ value v. With W(b), R(b) the columns that write and read b, N(n) those that hold
 (4) is what makes the relaxation tight. Of the readers that hold one number at most one is chosen,
 and it is never chosen with a writer that needs somebody else to hold that number (`must.py`); so
 such a set as a whole is at most the level. (5) keeps layouts from being converted in a circle: of
-any set of buffers somebody writes the first one and reads none of them, after the cuts of
-arborescences (Edmonds 1967). Other circles are cut where they occur (`legal.py`).
+the layouts of a value somebody writes the first one and reads none of them, after the cuts of
+arborescences (Edmonds 1967). Other circles, as of some of them, are cut where they occur
+(`legal.py`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from eqsat.extract.blocks import ONE, TWO
 from eqsat.extract.choice.columns import Columns
 from eqsat.extract.choice.must import Must, must
-from eqsat.extract.choice.table import KeyedRows, at_most, sums
 from eqsat.extract.ragged import Ints, Mask, Ragged, contains, counted, distinct
 from eqsat.model.deadline import tick
 
@@ -56,7 +58,7 @@ def choice_rows(choice: Columns) -> tuple[list[KeyedRows], Ints, Ints]:
         found.append(KeyedRows.of(name, values, rows))
     found += _exclusions(choice)
     count, most, owned = len(choice), [], []
-    for name, owners, writers, readers in _levels(choice):
+    for name, owners, writers, readers in (_of_buffers(choice), _of_values(choice)):
         tick()
         claims, owner, who = _claims(does, known, writers, readers)
         level = count + np.arange(len(writers))
@@ -93,14 +95,6 @@ def _exclusions(choice: Columns) -> list[KeyedRows]:
 Levels = tuple[str, Ints, Ragged, Ragged]
 
 
-def _levels(choice: Columns) -> Iterator[Levels]:
-    yield _of_buffers(choice)
-    yield _of_values(choice)
-    # of more columns, sets of layouts get no rows of their own
-    if choice.facts.blocks is None and len(choice) <= 20_000:
-        yield _of_sets(choice)
-
-
 def _of_buffers(choice: Columns) -> Levels:
     """Buffers somebody reads: who writes each, one of them at most, and who reads it."""
     is_read, blocks = choice.readers.counts > 0, choice.facts.blocks
@@ -131,37 +125,6 @@ def _of_values(choice: Columns) -> Levels:
         kept |= np.isin(values, facts.blocks.value[values[kept]])
     left = np.flatnonzero(kept)
     return "value", values[left], writers.take(left), readers.take(left)
-
-
-def _of_sets(choice: Columns) -> Levels:
-    """(5): the layouts of a value that are converted into each other."""
-    sets = Ragged.of(_converted(choice))
-    written, read = _sides(choice, sets)
-    return "value", _none(len(sets)), written.turned(len(sets)), read.turned(len(sets))
-
-
-def _converted(choice: Columns) -> list[tuple[int, ...]]:
-    """Sets of two layouts or more, each converted into each other one in a few steps."""
-    value = choice.facts.value_of
-    both = choice.writes.take(choice.reads.rows)
-    read = choice.reads.index[both.rows]
-    same = (value[read] == value[both.index]) & (read != both.index)
-    ways: dict[int, set[int]] = {}
-    for a, b in zip(read[same].tolist(), both.index[same].tolist(), strict=True):
-        ways.setdefault(a, set()).add(b)
-    reached = {a: _reached(ways, a) for a in ways}
-    found = (tuple(sorted(b for b in reached[a] if a in reached.get(b, ()))) for a in ways)
-    return sorted({s for s in found if len(s) > 1})
-
-
-def _reached(ways: dict[int, set[int]], layout: int) -> set[int]:
-    found: set[int] = set()
-    waiting = [layout]
-    while waiting:
-        news = ways.get(waiting.pop(), set()) - found
-        found |= news
-        waiting += news
-    return found
 
 
 def _sides(choice: Columns, sets: Ragged) -> tuple[Ragged, Ragged]:
@@ -276,3 +239,96 @@ def alike_rows(choice: Columns) -> list[tuple[tuple[int, ...], tuple[int, ...]]]
     for i in np.flatnonzero(choice.last == TWO).tolist():
         by.setdefault(int(choice.key[i]), ([], []))[1].append(i)
     return [(tuple(one), tuple(other)) for one, other in by.values()]
+
+
+# ---- rows as arrays ------------------------------------------------------------------------------
+NOBODY = -(1 << 40)  # in place of who claims, in rows that are no claims
+Key = tuple[str, int, int]
+
+
+@dataclass(frozen=True)
+class RowTable:
+    """low <= Σ value · variable <= high, row by row."""
+
+    low: np.ndarray
+    high: np.ndarray
+    terms: Ragged
+    value: np.ndarray  # per term
+
+    def matrix(self, variables: int) -> Any:
+        from scipy.sparse import csr_matrix
+
+        parts = (self.value, self.terms.index, self.terms.start)
+        found = csr_matrix(parts, shape=(len(self.low), variables), dtype=float, copy=True)
+        found.sum_duplicates()  # in place
+        return found
+
+    @staticmethod
+    def stacked(parts: Sequence[RowTable]) -> RowTable:
+        """One below the other."""
+        return RowTable(
+            np.concatenate([p.low for p in parts]),
+            np.concatenate([p.high for p in parts]),
+            Ragged.stacked([p.terms for p in parts]),
+            np.concatenate([p.value for p in parts]),
+        )
+
+
+@dataclass(frozen=True)
+class KeyedRows:
+    """Rows, and what each is about: a buffer, value or number, and who claims it."""
+
+    name: str
+    about: Ints
+    who: Ints
+    table: RowTable
+
+    @staticmethod
+    def of(name: str, about: Ints, table: RowTable, who: Ints | None = None) -> KeyedRows:
+        return KeyedRows(name, about, np.full(len(about), NOBODY) if who is None else who, table)
+
+    def __iter__(self) -> Iterator[Key]:
+        for about, who in zip(self.about.tolist(), self.who.tolist(), strict=True):
+            yield self.name, about, who
+
+
+@dataclass
+class RowList:
+    """low <= Σ coefficient · variable <= high, collected row by row."""
+
+    low: list[float] = field(default_factory=list)
+    high: list[float] = field(default_factory=list)
+    start: list[int] = field(default_factory=lambda: [0])
+    index: list[int] = field(default_factory=list)
+    value: list[float] = field(default_factory=list)
+
+    def add(self, low: float, high: float, plus: Iterable[int], minus: Iterable[int] = ()) -> None:
+        """low <= Σ plus - Σ minus <= high."""
+        self.index += plus
+        self.value += [1.0] * (len(self.index) - len(self.value))
+        self.index += minus
+        self.value += [-1.0] * (len(self.index) - len(self.value))
+        self.start.append(len(self.index))
+        self.low.append(low)
+        self.high.append(high)
+
+    def table(self) -> RowTable:
+        terms = Ragged(np.array(self.start), np.array(self.index, dtype=np.int64))
+        return RowTable(np.array(self.low), np.array(self.high), terms, np.array(self.value))
+
+
+def sums(terms: Ragged, low: float, high: float) -> RowTable:
+    """low <= Σ terms <= high, row by row."""
+    count = len(terms)
+    sides = np.full(count, low, dtype=float), np.full(count, high, dtype=float)
+    return RowTable(*sides, terms, np.ones(len(terms.index)))
+
+
+def at_most(plus: Ragged, minus: Ragged) -> RowTable:
+    """Σ plus - Σ minus <= 0, row by row."""
+    rows = np.concatenate([plus.rows, minus.rows])
+    order = np.argsort(rows, kind="stable")
+    signs = np.concatenate([np.ones(len(plus.index)), -np.ones(len(minus.index))])
+    terms = Ragged(plus.start + minus.start, np.concatenate([plus.index, minus.index])[order])
+    sides = np.full(len(plus), -math.inf), np.zeros(len(plus))
+    return RowTable(*sides, terms, signs[order])

@@ -16,8 +16,7 @@ import numpy as np
 from eqsat.extract.blocks import TWO
 from eqsat.extract.choice.blockrows import summed_over_blocks
 from eqsat.extract.choice.columns import Columns, unit_of
-from eqsat.extract.choice.rows import alike_rows, choice_rows, cliques_of
-from eqsat.extract.choice.table import RowList, RowTable
+from eqsat.extract.choice.rows import RowList, RowTable, alike_rows, choice_rows, cliques_of
 from eqsat.extract.ragged import Ints, Ragged
 from eqsat.model.deadline import tick
 

@@ -15,9 +15,9 @@ from functools import cached_property
 
 import numpy as np
 
+from eqsat.extract.candidates.cover import PricedWay, PricedWays, least_ps, needed_of
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
-from eqsat.extract.dispatch.leastwork import PricedWay, PricedWays, least_ps, needed_of
 from eqsat.extract.dispatch.planfloors import ROUNDING, FloorFacts, PlanFloors
 from eqsat.extract.dispatch.plans import PlanPrices
 from eqsat.extract.dispatch.prices import Costs

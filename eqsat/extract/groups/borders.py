@@ -274,8 +274,8 @@ class Borders(Checks):
             costs = self.conversions(nodes), len(state.inside), state.members
             return Inner(costs, held, self._wanted_of(state.inside, computed))
         moved = sum([self._moved[n] for n in nodes])
-        written = frozenset([self.space.value[c] for c in self.space.outputs[sink]])
-        shown = self._useful(state.inside, computed, written)
+        is_shown = self.legality.fusion.multi_result  # else only results may be written
+        shown = self._wanted_of(state.inside, computed) if is_shown else _NOBODY
         costs = self._busy_ps(state), moved, state.members, *self._piped(state)
         return Inner(costs, held, shown)
 
@@ -332,24 +332,6 @@ class Borders(Checks):
         """Of these buffers those of values that others need, too."""
         consumers, value = self.space.consumers, self.space.value
         return frozenset([b for b in buffers if not consumers.get(value[b], _NOBODY) <= computed])
-
-    def _useful(self, buffers: Iterable[int], computed: Numbers, written: Numbers) -> Numbers:
-        """Of these buffers those that may be written for others; none, if only results may.
-
-        A value that is written anyway is not written in more layouts than there are others that
-        need it.
-        """
-        if not self.legality.fusion.multi_result:
-            return _NOBODY
-        value = self.space.value
-        full = [v for v in written if self._others(v, computed) < 2]
-        found = self._wanted_of(buffers, computed)
-        return frozenset([b for b in found if value[b] not in full])
-
-    def _others(self, value: int, computed: Numbers) -> int:
-        """How many other values need one outside, and results of the program (see `variants`)."""
-        users = self.space.consumers.get(value, _NOBODY) - computed - {-1}
-        return len(users) + self.space.wanted.get(value, 0)
 
     # ---- of whole groups one of each kernel -----------------------------------------------------
     def one_of_each(self, states: Iterable[Grown]) -> list[Grown]:

@@ -11,11 +11,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
+from eqsat.extract.blocks import ONE, TWO
 from eqsat.extract.candidates.pool import Pool
+from eqsat.extract.candidates.space import Space
 from eqsat.extract.dispatch.prices import Costs
 from eqsat.extract.groups.checks import Grown
 from eqsat.extract.groups.grow import Candidate, Grower
-from eqsat.extract.groups.inblocks import with_images
 from eqsat.extract.groups.merge import Merger
 from eqsat.extract.groups.templates import Templates
 from eqsat.model.deadline import OutOfTime, tick, whatever_it_takes
@@ -203,3 +204,46 @@ def _cuts(work: _Enumeration, refused: Sequence[Removed]) -> tuple[Cut, ...]:
 def _fill(pool: Pool, costs: Costs, node: int) -> Candidate:
     outputs, here = pool.space.outputs[node], costs.of((node,))
     return Candidate((node,), (), outputs, (), *here.stated((node,), (), outputs))
+
+
+# ---- equal blocks --------------------------------------------------------------------------------
+# What is made for one of the two equal blocks of a short program is there for the other one, too:
+# the second one stands for all blocks up to the last but one, but what follows it is the last
+# block, and what precedes the first one is block 0. So what nobody needs there somebody may need
+# elsewhere.
+def with_images(space: Space, found: Sequence[Candidate]) -> list[Candidate]:
+    """With those of either block as well as of the other; distant blocks aside."""
+    rolled = space.rolled
+    if rolled is None:
+        return list(found)
+    near = [c for c in found if rolled.is_near(c.members)]
+    there = {_key(c) for c in near}
+    sides = (rolled.node_images, rolled.images)
+    ways = {ONE: sides, TWO: (_inverse(sides[0]), _inverse(sides[1]))}
+    for c in list(near):
+        if (last := rolled.last(c.members)) in ways:
+            image = _image(c, *ways[last])
+            if image is not None and _key(image) not in there:
+                there.add(_key(image))
+                near.append(image)
+    return near
+
+
+def _key(c: Candidate) -> tuple[frozenset[int], frozenset[int], frozenset[int]]:
+    return frozenset(c.members), frozenset(c.reads), frozenset(c.writes)
+
+
+def _inverse(image: Sequence[int]) -> list[int]:
+    found = [-1] * len(image)
+    for i, j in enumerate(image):
+        if j >= 0 and found[j] < 0:
+            found[j] = i
+    return found
+
+
+def _image(c: Candidate, node: Sequence[int], eclass: Sequence[int]) -> Candidate | None:
+    members = tuple(node[m] for m in c.members)
+    reads, writes, shown = (tuple(eclass[x] for x in s) for s in (c.reads, c.writes, c.exposable))
+    if min((*members, *reads, *writes, *shown), default=0) < 0:
+        return None
+    return c._replace(members=members, reads=reads, writes=writes, exposable=shown)

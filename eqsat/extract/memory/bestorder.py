@@ -21,10 +21,10 @@ from eqsat.extract.memory.dispatchgraph import (
     blocks,
     graph_of,
     peak_bytes,
-    topological,
 )
 from eqsat.model.bitsets import bits
 from eqsat.model.deadline import is_over
+from eqsat.model.topological import topological
 
 EFFORT = 600_000  # states times dispatches: fewer states in blocks of many dispatches
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from heapq import heapify, heappop, heappush
-from typing import Any
 
 import numpy as np
 
 from eqsat.extract.choice.columns import Columns
 from eqsat.model.bitsets import bits, mask, sum_bits
 from eqsat.model.deadline import is_over
+from eqsat.model.topological import topological
 
 
 @dataclass(frozen=True)
@@ -87,39 +86,6 @@ def graph_of(choice: Columns, columns: Sequence[int]) -> DispatchGraph:
     kept = np.unique(choice.resident.take(rows).index)
     fixed = facts.fixed_bytes + int(facts.kept_bytes[kept].sum())
     return DispatchGraph(tuple(reads), tuple(writes), nbytes, fixed)
-
-
-def topological(before: Sequence[Iterable[int]], keys: Sequence[Any] | None = None) -> list[int]:
-    """An order in which everything comes after what is before it, else by keys or numbers.
-
-    ValueError on a cycle.
-    """
-    rank = range(len(before)) if keys is None else _ranks(keys)
-    waiting = [len(set(p)) for p in before]
-    following: list[list[int]] = [[] for _ in before]
-    for i, p in enumerate(before):
-        for q in set(p):
-            following[q].append(i)
-    ready = [(rank[i], i) for i, n in enumerate(waiting) if n == 0]
-    heapify(ready)
-    found = []
-    while ready:
-        _, i = heappop(ready)
-        found.append(i)
-        for j in following[i]:
-            waiting[j] -= 1
-            if waiting[j] == 0:
-                heappush(ready, (rank[j], j))
-    if len(found) < len(before):
-        raise ValueError("dispatches wait for each other")
-    return found
-
-
-def _ranks(keys: Sequence[Any]) -> list[int]:
-    found = [0] * len(keys)
-    for n, i in enumerate(sorted(range(len(keys)), key=lambda i: keys[i])):
-        found[i] = n
-    return found
 
 
 def peak_bytes(work: DispatchGraph, order: Sequence[int]) -> int:

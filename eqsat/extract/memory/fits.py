@@ -209,10 +209,10 @@ class Fits:
         return not len(self.within(cap)) and len(self.choice.facts.roots) > 0
 
 
-def least_fitting(fits: Fits, cap: int, guess: int | None = None) -> int | None:
+def least_fitting(fits: Fits, cap: int) -> int | None:
     """The fewest bytes, `cap` at most, that something fits into; None if nothing fits into it.
 
-    No answer of at most `cap` bytes needs less, in any order. guess: what is tried first.
+    No answer of at most `cap` bytes needs less, in any order.
     """
     low, unit = fits.least_bytes, fits.choice.byte_unit
     if low > cap or not len(fits.within(cap)):
@@ -221,11 +221,8 @@ def least_fitting(fits: Fits, cap: int, guess: int | None = None) -> int | None:
         return low
     steps = -(-(cap - low) // unit)  # something fits into so many units more; low is too little
     none, some = 0, steps
-    tried = [] if guess is None else [(guess - low) // unit, (guess - low) // unit - 1]
     while some - none > 1:
-        middle = tried.pop(0) if tried else (none + some) // 2
-        if not none < middle < some:
-            continue
+        middle = (none + some) // 2
         if len(kept := fits.within(low + middle * unit)):
             some = middle
             if len(kept) < ENOUGH * len(fits.choice):
