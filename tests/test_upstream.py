@@ -26,12 +26,12 @@ from eqsat.plugins import find_names
 from eqsat.saturate import saturate
 
 PAGE = Path(__file__).parents[1] / "docs" / "upstream.md"
-ROW = re.compile(r"^\| (§\d\.\d+[a-z]?|[FR]\d+) \|([^|\n]*)\|[^|\n]*\|([^|\n]*)\|$", re.M)
+ROW = re.compile(r"^\| (\d\.\d+[a-z]?|[FR]\d+) \|([^|\n]*)\|[^|\n]*\|([^|\n]*)\|$", re.M)
 PATTERN = re.compile(r"\b[A-Za-z]*[a-z][A-Z0-9]\w*")  # of MLIR, IREE, tpp-mlir
 FILE = re.compile(r"\b(MLIR|IREE|tpp-mlir) [\w/ ]*\w+\.cpp")
 SECTIONS = """
-§2.1 §2.2 §2.3 §2.4 §2.5 §3.1 §3.2 §3.3 §3.4 §3.5 §3.6 §4.1 §4.2 §4.3 §4.4 §4.5
-§5.1 §5.2 §5.3 §5.4 §5.5 §5.6 §5.7 §6.1 §6.2 §6.3 §6.4 F1 F2 F3 F4 F5 F6
+2.1 2.2 2.3 2.4 2.5 3.1 3.2 3.3 3.4 3.5 3.6 4.1 4.2 4.3 4.4 4.5
+5.1 5.2 5.3 5.4 5.5 5.6 5.7 6.1 6.2 6.3 6.4 F1 F2 F3 F4 F5 F6
 """
 SETS = ("upstream-linalg", "iree-early", "iree-dispatch", "tpp-propagate")
 KNOWN_BUGS = (
