@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from functools import cached_property
 from itertools import combinations
@@ -148,16 +149,28 @@ class _Plain(Sources):
         }
         extras = sorted((useful & self.read).difference(sinks))
         if not extras:
-            return [()]
+            return [()] if self._has_readers(sinks, computed) else []
         roots = tuple(b for b in extras if b in self._roots)
         sets = [s for size in range(EXTRAS + 1) for s in combinations(extras, size)]
         if len(roots) > EXTRAS:
             sets += [roots, *(tuple(sorted({*roots, b})) for b in extras if b not in roots)]
-        return [s for s in sets if len(s) <= room]
+        return [s for s in sets if len(s) <= room and self._has_readers((*sinks, *s), computed)]
 
     @cached_property
     def _roots(self) -> frozenset[int]:
         return frozenset(self.space.roots)
+
+    def _has_readers(self, writes: tuple[int, ...], computed: frozenset[int]) -> bool:
+        """A value is not written in more layouts than there are others that need it."""
+        space = self.space
+        values = [space.value[b] for b in writes]
+        if len(set(values)) == len(values):
+            return True
+        layouts, wanted = Counter(values), space.wanted
+        return all(
+            n == 1 or n <= wanted[v] + len(space.consumers.get(v, frozenset()) - computed - {-1})
+            for v, n in layouts.items()
+        )
 
 
 def plain_undominated(variants: list[Variant]) -> list[Variant]:

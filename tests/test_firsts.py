@@ -26,16 +26,6 @@ def choice(columns: list[Column], roots: tuple[int, ...]) -> Columns:
     return choice_of(columns, dict.fromkeys(VALUE, 4), roots, value_of=VALUE, linear=("time",))
 
 
-def test_two_dispatches_do_not_write_what_each_other_reads():
-    columns = [column(1, (), (12,), 1)]
-    for result in (20, 30, 40):
-        for time, read, *more in ((5, 12), (5, 12, 10), (1, 10), (1, 11), (1, 10, 11), (1, 11, 10)):
-            columns.append(column(time, (read,), (result, *more), VALUE[result]))
-    relaxed = relaxation(choice(columns, (20, 30, 40)), {"time": 1})
-    assert relaxed is not None
-    assert relaxed.bound == 1 + 5 + 1 + 1  # in a circle nobody would have to read 12
-
-
 @pytest.mark.parametrize("seed", seeds(3, 6))
 def test_no_answer_is_ruled_out(seed: int):
     draw = random.Random(seed)
