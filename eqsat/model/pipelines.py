@@ -10,7 +10,6 @@ CUTS = ("innermost", "any")  # loops of a role that an extent may cut
 UNALIGNED = ("refused", "padded", "whole")  # what becomes of a role that no extent divides
 # what a kernel walks: workgroups side by side, or the blocks of a grid one after another
 WORKGROUPS, GRID = "workgroups", "grid"
-WALKS = (WORKGROUPS, GRID)
 ACCUMULATOR = "f32"  # what a grid keeps of a result between steps of k; of integers i32
 Unit = tuple[int, int, int]  # extents of m, n and k that are computed at once
 

@@ -73,10 +73,6 @@ def choice_rows(choice: Columns) -> tuple[list[KeyedRows], Ints, Ints]:
     return found, np.concatenate(owned), np.concatenate(most)
 
 
-def _none(count: int) -> Ints:
-    return np.full(count, -1, dtype=np.int64)
-
-
 def _exclusions(choice: Columns) -> list[KeyedRows]:
     """(3): sets of columns of which at most one is chosen."""
     numbers = distinct(choice.exclusive.index)

@@ -307,6 +307,3 @@ def _started(
     body = call(combine, arg(0), arg(1))
     operands = [(x, identity(len(out.shape))), (first, identity(len(out.shape)))]
     return scope.ctx.generic(out.shape, range(len(out.shape)), operands, Yield(body, out.dtype))
-
-
-STRUCTURED = {"linalg.generic": generic}

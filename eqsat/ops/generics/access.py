@@ -23,8 +23,6 @@ from eqsat.model.layout import Layout
 from eqsat.model.movement import Move, Reshape, Transpose
 from eqsat.model.tensor import DTYPES, cdiv
 
-RELATIONS = ("identity", "permutation", "any")  # from the strictest to the weakest
-
 
 class Digit(NamedTuple):
     """`source // div % extent`; div 1 and an extent of the whole source is the source itself."""
