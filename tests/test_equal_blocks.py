@@ -12,10 +12,12 @@ from seeds import one_in, seeds
 
 import eqsat
 from eqsat.extract import search
-from eqsat.extract.blocks import ONE, TWO, Rolled, rolled
-from eqsat.extract.candidates.assemble import choices
+from eqsat.extract.blocks import NOWHERE, ONE, TWO, Rolled, rolled
+from eqsat.extract.candidates.assemble import Assembly, choices
+from eqsat.extract.candidates.dominance import undominated
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
+from eqsat.extract.candidates.tabulate import undominated_columns
 from eqsat.extract.check import check
 from eqsat.extract.choice.columns import Columns
 from eqsat.extract.choice.legal import is_legal
@@ -160,3 +162,77 @@ def test_the_bound_holds_where_blocks_differ(seed: int, target: str):
     alike = questions(short.choice).least({"time": 1}, {})
     assert alike.best is not None and is_legal(short.choice, alike.best.columns)
     assert short.choice.value("time", alike.best) >= best.bound
+
+
+# a mask that all layers share, and what is behind it cheap enough to be computed twice; the first
+# layer differs at its end, so that the blocks begin behind it
+MASKED = """weight w{i}: f32[8, 8]
+m{i} = matmul(h{i}, w{i})
+n{i} = generic(m{i}, mask, loops=[8, 8], maps=[[d0, d1], [d1]], body=mul(x0, x1))
+s{i} = generic(n{i}, loops=[8, 8], maps=[[d0, d1]], body=x0, combine=max) : f32[8]
+h{j} = generic(n{i}, s{i}, loops=[8, 8], maps=[[d0, d1], [d0]], body=mul(sub(x0, x1), 0.5))"""
+MASK = "mask = generic(x, loops=[8], maps=[[d0]], body=exp(x0))"
+
+
+@cache
+def masked() -> tuple[Assembly, Rolled]:
+    """The choice of eight such layers."""
+    body = "\n".join(MASKED.format(i=i, j=i + 1) for i in range(8)).replace("0.5", "0.25", 1)
+    text = f"program p\ninput h0: f32[8, 8]\ninput x: f32[8]\n{MASK}\n{body}\nreturn h8\n"
+    there = small("avx512")
+    there = replace(there, fusion=replace(there.fusion, members=3))
+    program = merge_elementwise(parse_program(text, "p.eqs"))
+    roll = short_of(saturate(program, eqsat.rules(RULES), there))
+    pool = Pool(Legality(Space(roll.short, there.padding, roll), there), False, frozenset(GOALS))
+    return choices(pool, linear_goals(GOALS)).assembled(), roll
+
+
+def test_what_joins_the_front_with_a_block_has_a_place_in_each_block():
+    """A part of a layer in front of all blocks is one of block -1, and far from block 1."""
+    short, roll = masked()
+    assert any(
+        image not in (-1, c) and level == NOWHERE
+        for c, (image, level) in enumerate(zip(roll.images, roll.level, strict=True))
+    )
+    front = [n for n, low in enumerate(roll.low) if low == NOWHERE]
+    assert front
+    for column in np.flatnonzero(short.choice.last >= ONE).tolist():
+        assert not set(front).intersection(short.candidate(column).members)
+
+
+@pytest.mark.parametrize("seed", [2, 13, 16, *seeds(1, 40)])
+def test_an_answer_that_is_left_is_worth_no_less_than_the_bound(seed: int):
+    """Whatever other columns are gone, of one block or of all: as reduced costs take them out."""
+    short, _ = masked()
+    choice = priced(short.choice, seed)
+    alike = questions(choice).least({"time": 1}, {}).best
+    assert alike is not None
+    value, random = choice.value("time", alike), np.random.default_rng(seed)
+    for part in (0.5, 0.8, 0.9, 0.95):
+        for _ in range(6):
+            kept = random.random(len(choice)) > part
+            kept[list(alike.columns)] = True
+            few = choice.take(np.flatnonzero(kept))
+            for left in (few, undominated_columns(short.sources, few)):
+                relaxed = relaxation(left, {"time": 1})
+                assert relaxed is not None and relaxed.bound <= value
+
+
+def test_what_is_gone_in_one_block_dominates_nothing_that_both_have():
+    short, _ = masked()
+    choice = replace(short.choice, adds=np.zeros_like(short.choice.adds))
+    dominated = set(choice.key.tolist()).difference(
+        undominated_columns(short.sources, choice).key.tolist()
+    )
+    both = [i for i in np.flatnonzero(choice.image_row >= 0) if int(choice.key[i]) in dominated]
+    assert both
+    for one in both:
+        same = [
+            i
+            for i in np.flatnonzero(choice.last == TWO)
+            if choice.writes.tuples[i] == choice.writes.tuples[choice.image_row[one]]
+        ]
+        gone = set(same) - {int(choice.image_row[one])}
+        few = choice.take(np.array(sorted(set(range(len(choice))) - gone)))
+        rows = undominated(few, short.sources.candidates)
+        assert int(choice.key[one]) in few.key[rows].tolist()

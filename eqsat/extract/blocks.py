@@ -52,10 +52,16 @@ class Rolled:
 
     @cached_property
     def low(self) -> tuple[int, ...]:
-        """Per node of `short`: the first block that it touches, `KEPT` if there is none."""
-        level = self.level
+        """Per node of `short`: the first block that it touches, `KEPT` if there is none.
+
+        What the shift takes from in front of all blocks into block 0 is the end of one more block:
+        `NOWHERE`.
+        """
+        level, images = self.level, self.images
         return tuple(
-            min([at for c in (n.eclass, *n.children) if (at := level[c]) != NOWHERE], default=KEPT)
+            NOWHERE
+            if level[n.eclass] == NOWHERE and images[n.eclass] not in (-1, n.eclass)
+            else min([at for c in (n.eclass, *n.children) if (at := level[c]) >= 0], default=KEPT)
             for n in self.short.nodes
         )
 

@@ -6,11 +6,12 @@ from collections.abc import Hashable, Iterator, Sequence
 
 import numpy as np
 
+from eqsat.extract.blocks import ONE, TWO
 from eqsat.extract.candidates.sources import CandidateTable
 from eqsat.extract.candidates.space import MOVING, Space
 from eqsat.extract.choice.columns import Columns
 from eqsat.extract.choice.linear import OWN, TIE_BREAK
-from eqsat.extract.ragged import Ints, Ragged, counted, distinct, numbered_sets, starts
+from eqsat.extract.ragged import Ints, Mask, Ragged, counted, distinct, numbered_sets, starts
 from eqsat.model.bitsets import WORD
 from eqsat.model.deadline import tick
 from eqsat.model.generic import Generic
@@ -24,7 +25,9 @@ def undominated(table: Columns, candidates: CandidateTable) -> Ints:
     is as good.
 
     In the order in which a bucket's columns are looked at an earlier one is as fast, and of equals
-    the one of fewest needs, reads and ops is kept.
+    the one of fewest needs, reads and ops is kept. Of equal blocks a column whose same one in the
+    other block is gone is as good only as others of its kind: in answers whose blocks are alike it
+    has no place, so what it stands for would be lost.
     """
     bucket = numbered_sets(table.writes)
     of = table.candidate
@@ -32,13 +35,25 @@ def undominated(table: Columns, candidates: CandidateTable) -> Ints:
     needs = table.reads.counts + table.resident.counts + table.exclusive.counts
     goals = [_ranked(table.adds[:, k]) for k in range(table.adds.shape[1])]
     order = np.lexsort((*sizes, needs, *goals[::-1], bucket))
+    costs = np.column_stack([table.adds[:, OTHERS:], _is_alone(table)])
     kept = [order[:0]]
     for begin, end in _batches(bucket[order]):
         rows = order[begin:end]
         needs = [p.take(rows) for p in (table.reads, table.resident, table.exclusive)]
         words = _bits_of(needs, bucket[rows])
-        kept.append(rows[_leaders(bucket[rows], words, table.adds[rows][:, OTHERS:])])
+        kept.append(rows[_leaders(bucket[rows], words, costs[rows])])
     return np.sort(np.concatenate(kept))
+
+
+def _is_alone(table: Columns) -> Mask:
+    """Per column, whether it is of one of two equal blocks and the same one of the other is not
+    there."""
+    found = (table.last == ONE) | (table.last == TWO)
+    if table.facts.blocks is None:
+        return np.zeros(len(table), dtype=bool)
+    first = np.flatnonzero(table.image_row >= 0)
+    found[first] = found[table.image_row[first]] = False
+    return found
 
 
 def _leaders(bucket: Ints, needs: Ints, costs: Ints) -> Ints:
