@@ -181,6 +181,26 @@ def test_what_is_written_along_no_row_is_no_row_block(written):
         plan(nest_of_program(program), AVX512)
 
 
+def test_what_is_written_once_for_all_rows_is_no_row_block():
+    """A scale of the columns that all rows share, written beside what it scales."""
+    text = """
+    program shared
+    input h: f32[8, 8]
+    input w: f32[8, 8]
+    input x: f32[8]
+    input v: f32[8, 8]
+    e = generic(x, loops=[8], maps=[[d0]], body=exp(x0))
+    m = matmul(h, w)
+    n = generic(m, e, loops=[8, 8], maps=[[d0, d1], [d1]], body=mul(x0, x1))
+    s = generic(n, loops=[8, 8], maps=[[d0, d1]], body=x0, combine=max) : f32[8]
+    o = generic(n, s, loops=[8, 8], maps=[[d0, d1], [d0]], body=sub(x0, x1))
+    y = matmul(o, v)
+    return y"""
+    assert isinstance(plan(nest_of_program(parse_program(text)), AVX512), RowBlocks)
+    with pytest.raises(NoNest, match="is the same in all rows, and written"):
+        plan(nest_of_program(parse_program(f"{text}, e")), AVX512)
+
+
 def test_rows_across_cache_sets_fetch_lines_again():
     """Elements 4 KiB apart share sets of a cache; lines of others stay for the next row."""
     text = """

@@ -272,6 +272,8 @@ def _with_stages(r: RowRoles) -> RowRoles:
     for t in nest.stores:
         if t.stage not in outside and t.stage not in rows:
             raise NoNest(f"%{nest.stages[t.stage].node} is along no row, and written")
+        if t.stage in rows and any(nest.sizes[i] > 1 and i not in t.loops for i in r.rows):
+            raise NoNest(f"%{nest.stages[t.stage].node} is the same in all rows, and written")
     values = tuple(i for i in rows if r.along in nest.stages[i].loops)
     scalars = tuple(i for i in rows if r.along not in nest.stages[i].loops)
     return _divided(replace(r, values=values, scalars=scalars))
