@@ -51,6 +51,13 @@ class _BlockLater:
         claims = who if who == NOBODY else int(b.number[who]) if who >= 0 else self._column(who)
         return None if there < 0 or claims == -1 else (name, there, claims)
 
+    def is_within(self, key: Key) -> bool:
+        """Whether the level in a row of a claim is of block `TWO`, so one of each summand."""
+        name, about, _ = key
+        b = self.choice.facts.blocks
+        assert b is not None
+        return name not in CLAIMS or int(b.level[about]) == TWO
+
     def _column(self, who: int) -> int:
         found = int(self.choice.image_row[-1 - who])
         return -1 if found < 0 else -1 - found
@@ -133,7 +140,7 @@ def _paired(keys: Sequence[Key], in_one: Mask, in_two: Mask, later: _BlockLater)
         k, is_upper = before.get(i, -1), keys[i][0] in (CLAIMS | {"number", "written"})
         if in_one[i] and after[i] < 0 and is_upper:
             open_.append(i)
-        elif not in_one[i] and (not in_two[k] if k >= 0 else is_upper):
+        elif not in_one[i] and later.is_within(keys[i]) and (not in_two[k] if k >= 0 else is_upper):
             pairs.append((-1, i))
         else:
             alone.append(i)

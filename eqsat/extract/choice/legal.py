@@ -51,8 +51,13 @@ def _is_forced(choice: Columns, columns: Sequence[int]) -> bool:
 
 
 def pruned(choice: Columns, columns: Sequence[int]) -> tuple[int, ...]:
-    """Without columns that no root needs, in their order; no goal gets worse."""
+    """Without columns that no root needs, in their order; no goal gets worse.
+
+    Of equal blocks in the middle both keep what one of them needs: block `TWO` stands for several,
+    and what the last of these does not need the others do.
+    """
     writer = {b: i for i in columns for b in choice.writes.tuples[i]}
+    same = _same_of_other(choice, columns)
     kept: set[int] = set()
     waiting = choice.facts.roots.tolist()
     while waiting:
@@ -60,7 +65,18 @@ def pruned(choice: Columns, columns: Sequence[int]) -> tuple[int, ...]:
         if i is not None and i not in kept:
             kept.add(i)
             waiting += choice.reads.tuples[i]
+            waiting += choice.writes.tuples[same[i]] if i in same else ()
     return tuple(i for i in columns if i in kept)
+
+
+def _same_of_other(choice: Columns, columns: Iterable[int]) -> dict[int, int]:
+    """Per column of one of the equal blocks in the middle: the same one of the other."""
+    if choice.facts.blocks is None:
+        return {}
+    place = {int(choice.key[i]): i for i in columns}
+    ones = ((i, place.get(int(choice.image[i]))) for i in columns if choice.last[i] == ONE)
+    pairs = [(i, j) for i, j in ones if j is not None]
+    return dict(pairs) | {j: i for i, j in pairs}
 
 
 def circle(choice: Columns, columns: Sequence[int]) -> Barred | None:

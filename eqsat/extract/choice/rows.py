@@ -117,8 +117,11 @@ def _of_values(choice: Columns) -> Levels:
     first = is_made | facts.is_source[values[written.index]]
     writers, readers = written.where(first).turned(len(sets)), read.turned(len(sets))
     kept = (readers.counts > 0) & ~_is_one_buffer(choice, sets, writers.counts)
-    if facts.blocks is not None:  # the same value one block later as well
-        kept |= np.isin(values, facts.blocks.value[values[kept]])
+    if facts.blocks is not None:  # the same value in all later blocks as well
+        more = kept
+        while more.any():
+            more = np.isin(values, facts.blocks.value[values[kept]]) & ~kept
+            kept |= more
     left = np.flatnonzero(kept)
     return "value", values[left], writers.take(left), readers.take(left)
 
