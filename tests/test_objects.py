@@ -128,7 +128,5 @@ def test_llvm_loads_what_this_loader_refuses(monkeypatch: pytest.MonkeyPatch) ->
         raise objects.CannotLoad("not here")
 
     monkeypatch.setattr(objects, "load_objects", refused)
-    found = jit._link_by_llvm({"key": ("nine", compiled("define i64 @nine() {\n  ret i64 9\n}\n"))})
+    found = jit._link([compiled("define i64 @nine() {\n  ret i64 9\n}\n")], ["nine"])
     assert called(found["nine"]) == 9
-    jit._link({"another": ("ten", compiled("define i64 @ten() {\n  ret i64 10\n}\n"))})
-    assert called(jit._loaded["another"]) == 10
