@@ -183,7 +183,7 @@ $(TEST): pyproject.toml | $(BIN)/python
 C := eqsat/execute/kernels/c
 INTO := $(C)
 SYSTEMS := x86_64-linux=x86_64-linux-gnu aarch64-linux=aarch64-linux-gnu arm64-darwin=aarch64-macos
-C_FLAGS := -std=c17 -Os -Wall -Wextra -Werror -Wno-unused-command-line-argument -Xclang -disable-lifetime-markers -fno-strict-aliasing -fno-stack-protector -fno-unwind-tables -fno-asynchronous-unwind-tables -fno-sanitize=undefined
+C_FLAGS := -std=c17 -Os -g0 -Wall -Wextra -Werror -Wno-unused-command-line-argument -Xclang -disable-lifetime-markers -fno-strict-aliasing -fno-stack-protector -fno-unwind-tables -fno-asynchronous-unwind-tables -fno-sanitize=undefined
 SHA_256 = import hashlib, sys; print(hashlib.sha256(sys.stdin.buffer.read()).hexdigest())
 
 # the compilers of one extra, where only processes that compile look for them (docs/compile.md)

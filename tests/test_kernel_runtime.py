@@ -175,6 +175,12 @@ def test_threads_that_are_all_pinned_to_one_core() -> None:
             os.sched_setaffinity(t, cores)
 
 
+def test_no_memory_for_scratch_is_an_error() -> None:
+    name = registered(sum_kernel(24, "greedy", scratch=2**60))
+    with pytest.raises(jax.errors.JaxRuntimeError, match="eqsat: no memory for the scratch"):
+        sums_of(name, 24)
+
+
 def test_what_is_not_worth_waking_for_is_done_by_the_caller() -> None:
     name = registered(sum_kernel(24, "small"), workers=2)
     assert sums_of(name, 24)

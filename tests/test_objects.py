@@ -111,6 +111,7 @@ from eqsat.model.plan import Machine
 text = "define i64 @seven() {\\n  ret i64 7\\n}\\n"
 found = jit.load_kernels({"seven": text}, Machine(16, 16, ()))["seven"]
 assert isinstance(found, int), found
+jit.start_runtime()
 print("llvmlite.binding" in sys.modules)
 """
 

@@ -17,7 +17,7 @@ ENTRIES = ("eqsat_handle", "eqsat_step", "eqsat_handle_loop")  # of the runtime
 
 
 def runtime_path(architecture: str) -> Path:
-    """The runtime's IR for this system, which may not be there. It is compiled once per process."""
+    """Where the runtime's IR for this system is; no such file where kernels do not run."""
     return Path(__file__).parent / "c" / f"runtime.{architecture}-{sys.platform}.ll"
 
 

@@ -24,7 +24,7 @@ from eqsat.model.plan import Machine
 # families of instructions that a machine with features of its own names if they may be used
 OPTIONAL = ("avx512", "avx10", "amx")
 NEEDED = {"x86_64": ("avx2", "fma"), "aarch64": ("neon",), "arm64": ("neon",)}
-ANY = Machine(0, 0, ())  # of which code may use all features of the host
+ANY = Machine(0, 0, ())  # names no features, so code may use all that the host has
 
 _lock = threading.RLock()
 _loaded: dict[str, int] = {}  # key of an object → address of its function

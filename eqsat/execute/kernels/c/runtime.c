@@ -43,7 +43,7 @@ static int64_t now_ns(void) {
 }
 
 static void ask_for_huge_pages(void* block, size_t bytes) { madvise(block, bytes, MADV_HUGEPAGE); }
-#else // tried on none: nobody stays
+#else // not tried: nobody stays there
 enum { STAY_NS = 0 };
 static size_t current_core(void) { return 0; }
 static int64_t now_ns(void) { return 0; }
@@ -114,7 +114,7 @@ static XLA_FFI_Error* no_memory(const XLA_FFI_Api* api) {
   return api->XLA_FFI_Error_Create(&args);
 }
 
-// Whether there is no error; one that there is is given back to XLA.
+// Whether a call of XLA's went well; its error, if it did not, is given back.
 static bool is_fine(const XLA_FFI_Api* api, XLA_FFI_Error* error) {
   if (!error) return true;
   XLA_FFI_Error_Destroy_Args args = {.struct_size = sizeof args, .error = error};
