@@ -9,27 +9,25 @@ Sources: LoRA (Hu et al., ICLR 2022); BatchEnsemble (Wen et al., ICLR 2020); DoR
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from eqsat.model.expr import Expr, arg
 from eqsat.model.generic import Generic, Yield
 from eqsat.model.precision import NONE
-from eqsat.ops.algebra.brackets import matched, read_brackets
+from eqsat.ops.algebra.brackets import matched, read_brackets, rebracketed
 from eqsat.ops.algebra.einsum import (
     UNIT,
-    Einsum,
-    Factor,
     einsum_of,
     is_tenth_less,
     is_times_less,
-    work_of,
 )
 from eqsat.ops.algebra.linear import ONE, REALS, affine_in, factors, plus, times
 from eqsat.ops.declare import attr_functions
 from eqsat.ops.generics.canonical import canonical_body, canonical_generic, compose_maps, identity
 
 _TERM_FIRST, _TERM_BEHIND = read_brackets("(a b) c"), read_brackets("c (a b)")
+_A_FIRST = _TERM_FIRST, read_brackets("(a c) b")
+_B_FIRST = _TERM_FIRST, read_brackets("(b c) a")
 _FEW = 4  # operands are few if they have so many times fewer elements than their product
 
 
@@ -62,25 +60,14 @@ def term_apart(g: Generic, side: int, s: Generic, i: int, k: Generic) -> TermApa
     if pair is None or any(UNIT in x.loops for _, x in pair.leaves):
         return None
     a, b, c = (dict(pair.leaves)[name] for name in "abc")
-    works = [work_of(pair.sizes, n, c) + _work_behind(e, pair.sizes, n, c, m) for n, m in
-             ((a, b), (b, a)) if n.used & c.used]  # fmt: skip
+    firsts = [rebracketed(*sides, pair) for n, sides in ((a, _A_FIRST), (b, _B_FIRST))
+              if n.used & c.used]  # fmt: skip
+    works = [r.work for r in firsts if r is not None]
     if not works or not is_tenth_less(min(works), f.work + math.prod(s.sizes)):
         return None
     total = plus(arg(0), times(form.scale, arg(1)))
     assert total is not None
     return TermApart(_without(s, i, form.shift), _elementwise(g, total))
-
-
-def _work_behind(e: Einsum, sizes: Mapping[int, int], near: Factor, c: Factor, far: Factor) -> int:
-    """Multiply-adds of the product that reads that of `near` and c."""
-    return work_of(sizes, _kept(e.result, (near, c), (far,)), far)
-
-
-def _kept(result: range, pair: Sequence[Factor], others: Sequence[Factor]) -> Factor:
-    """The product of a pair over the loops that the result or others have."""
-    needed = set(result).union(*(f.used for f in others))
-    loops = dict.fromkeys(d for f in pair for d in f.loops)
-    return Factor(tuple(d for d in loops if d in needed), pair[0].dtype)
 
 
 def _without(s: Generic, i: int, body: Expr) -> Generic:
