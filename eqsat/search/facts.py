@@ -17,8 +17,7 @@ def unstated_equalities(
     others, although several may read one weight.
     """
     from eqsat.ops.programs.likeparts import like_parts
-    from eqsat.ops.programs.sharedweights import shared_weights
-    from eqsat.ops.programs.weightsofone import weights_of_one
+    from eqsat.ops.programs.sharedproducts import shared_weights, weights_of_one
     from eqsat.saturate.blocks import find_blocks
 
     if program.symbols:

@@ -85,7 +85,7 @@ def saturated(
 
     own: what is known beside the rules, of this search alone.
     """
-    from eqsat.ops.programs.sharedweights import RULE as STACKING
+    from eqsat.ops.programs.sharedproducts import OF_VALUES
     from eqsat.saturate import saturate
 
     now = time.monotonic()
@@ -95,7 +95,7 @@ def saturated(
     known = unstated_equalities(program, run.rules, own if bodies is None else bodies.known)
     graph = saturate(
         program, run.rules, run.target, run.limits, deadline=until, known=known,
-        reuse_blocks=not own and all(facts.rule != STACKING for facts in known),
+        reuse_blocks=not own and all(facts.rule != OF_VALUES for facts in known),
     )  # fmt: skip
     if family is not None:
         from eqsat.ops.programs.binding import bind_graph
