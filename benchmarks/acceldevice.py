@@ -1,6 +1,6 @@
-"""Part g of `accelerators.py`: answers on a GPU that is there, beside `jax.jit`, call by call.
+"""Answers on a GPU that is there, beside `jax.jit`, call by call.
 
-    python benchmarks/acceldevice.py [--target sm_90] [--models NAME …] [--any-device]
+    python benchmarks/run.py device [--target sm_90] [--models NAME …] [--any-device]
 
 Each model is searched on the target, verified on the device, and called in turn with the plain
 function, at least 30 rounds, in an order that is drawn anew. `ok`: every model is verified, none
@@ -12,16 +12,11 @@ tau of all of them at least 0.8). Skipped where JAX has no GPU. `--any-device` t
 from __future__ import annotations
 
 import argparse
-import json
 import random
-import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-NEEDS: tuple[str, ...] = ()
-MINUTES = 6
-ALONE = True
 Row = dict[str, Any]
 NAMES = (
     "mlp_784", "minilm", "bert", "gpt2", "conv_qdq", "unet", "resnet50", "llama_64", "whisper",
@@ -31,15 +26,23 @@ ROUNDS, LEAST_SECONDS = 30, 0.002  # of a batch of calls
 SLOWER, WINS, LEAST_TAU = 1.03, 3, 0.8
 
 
-def measured() -> Row:
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--target", default="sm_90")
+    parser.add_argument("--models", nargs="*", default=list(NAMES))
+    parser.add_argument("--any-device", action="store_true", help="also where there is no GPU")
+
+
+def measured(o: argparse.Namespace) -> Row:
     """All models on the first GPU; says so where there is none."""
     import jax
 
+    if o.any_device:
+        return on_device(jax.devices()[0], o.target, o.models)
     try:
         device = jax.devices("gpu")[0]
     except RuntimeError:
         return {"skipped": "JAX has no GPU here: answers were compiled for one, none was run"}
-    return on_device(device, "sm_90", NAMES)
+    return on_device(device, o.target, o.models)
 
 
 def on_device(device: Any, target: str, names: Sequence[str]) -> Row:
@@ -110,23 +113,3 @@ def batch(call: Callable[..., Any], args: Sequence[Any], count: int) -> float:
     results = [call(*args) for _ in range(count)]
     jax.block_until_ready(results)
     return time.perf_counter() - begin
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--target", default="sm_90")
-    parser.add_argument("--models", nargs="*", default=list(NAMES))
-    parser.add_argument("--any-device", action="store_true", help="also where there is no GPU")
-    options = parser.parse_args()
-    if options.any_device:
-        import jax
-
-        found = on_device(jax.devices()[0], options.target, options.models)
-    else:
-        found = measured()
-    print(json.dumps(found, indent=1))
-    return 0 if found.get("ok") or "skipped" in found else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

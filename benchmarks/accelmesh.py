@@ -1,6 +1,6 @@
-"""Sharding on eight devices: the hand plan's collectives, bytes per chip, the front, replication.
+"""Sharding on eight devices: the hand plan's collectives, bytes per chip, the front.
 
-    python benchmarks/accelmesh.py
+    python benchmarks/run.py meshes
 
 `measured()` returns one object. Per program (MLP, encoder, Llama block): the plan that prices
 alone choose where arguments and results are cut as in the hand plan, over `data` with few tokens
@@ -8,25 +8,21 @@ alone choose where arguments and results are cut as in the hand plan, over `data
 HLO that XLA compiles for eight CPU devices, beside those that XLA makes of hand-written
 `PartitionSpec`s; the result beside that of the plain function; and bytes of a chip beside what the
 TPU's compiler states for v5e:2x4 (skipped without `libtpu`). `front`: memory against time of the
-MLP. `replication`: four products, where links are dear, with much memory and with little.
-`products`: one large product, 2-D and 2.5-D (both in `accelproducts.py`).
+MLP.
 """
 
 from __future__ import annotations
 
+import argparse
 import collections
-import json
 import os
 import re
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from accelproducts import products_row, replication_row
+from gates import say
 
-NEEDS: tuple[str, ...] = ()  # libtpu is asked where it is there
-MINUTES = 3
 Row = dict[str, Any]
 TARGET = "tpu-v5e-4x2"
 KINDS = "all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute"
@@ -115,17 +111,19 @@ def cases(batch: int, tokens: int, d: int, f: int) -> list[Case]:
     ]  # fmt: skip
 
 
-def measured() -> Row:
+def options(_: argparse.ArgumentParser) -> None:
+    """Nothing can be asked."""
+
+
+def measured(_: argparse.Namespace) -> Row:
     """All of it; JAX must not have started."""
     flag = "--xla_force_host_platform_device_count=8"
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flag}"
     os.environ["JAX_PLATFORMS"] = "cpu"
     os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")  # only its compiler is used
     rows = {name: program_row(name) for name in ("mlp", "encoder", "llama")}
-    found: Row = {"programs": rows, "front": front_row(), "replication": replication_row()}
-    found["products"] = products_row()
-    parts = [*rows.values(), found["front"], found["replication"], found["products"]]
-    return {"ok": all(r["ok"] for r in parts)} | found
+    found: Row = {"programs": rows, "front": front_row()}
+    return {"ok": all(r["ok"] for r in (*rows.values(), found["front"]))} | found
 
 
 def arguments(case: Case, dtype: str) -> list[Any]:
@@ -287,7 +285,7 @@ def tpu_bytes(run: Any) -> Row:
         chips = topologies.get_topology_desc(platform="tpu", topology_name="v5e:2x4").devices
     except Exception as error:
         why = f"{type(error).__name__}: install eqsat[tpu]"
-        print(f"SKIPPED bytes of TPU chips: {why}", file=sys.stderr)
+        say(f"SKIPPED bytes of TPU chips: {why}")
         return {"skipped": why}
     m = aot(run, list(chips)).memory_analysis()
     stated = m.argument_size_in_bytes + m.output_size_in_bytes + m.temp_size_in_bytes
@@ -327,7 +325,3 @@ def front_row() -> Row:
         and r["spreads"]["x"].startswith("[data")
     ]  # fmt: skip
     return {"ok": bool(data and megatron), "points": rows}
-
-
-if __name__ == "__main__":
-    print(json.dumps(measured(), indent=1))

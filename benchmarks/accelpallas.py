@@ -1,31 +1,29 @@
 """Dispatches as Pallas kernels: how many there are, whether they are right, whether they compile.
 
-    python benchmarks/accelpallas.py [--only NAME …] [--no-compilers]
+    python benchmarks/run.py pallas [--only NAME …] [--no-compilers]
 
 Programs of the library on a TPU and on a GPU. Every dispatch runs as a kernel in Pallas's
 interpreter, and the whole program is verified against float64; then every kernel is compiled for
-the device by its own compiler (Mosaic in libtpu, Triton in XLA), which needs none. Prints JSON.
+the device by its own compiler (Mosaic in libtpu, Triton in XLA), which needs none.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
-import json
 import os
-import sys
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from gates import say
 
 from eqsat.execute.compilers.ask import cuda_tools, need_compiler
 from eqsat.execute.compilers.chips import TPUS, description
 from eqsat.model.diag import EqsatError
 from eqsat.model.oracle import oracle_of
 
-NEEDS: tuple[str, ...] = ()  # each compiler is skipped by itself
-MINUTES = 1.5
 # a step of the last quantiser of `quantised_mlp`: sums in another order round apart
 QUANTUM = 0.0151
 LEAST = 0.9  # of the dispatches of a program are kernels
@@ -43,17 +41,17 @@ LIBRARY = {
 DEVICES = {"tpu-v5e": "v5e", "sm_90": "h100"}
 
 
-def measured(
-    names: list[str] | None = None, compilers: bool = True, targets: list[str] | None = None
-) -> dict[str, Any]:
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--only", nargs="+", choices=list(LIBRARY), default=list(LIBRARY))
+    parser.add_argument("--targets", nargs="+", default=list(DEVICES), metavar="TARGET")
+    parser.add_argument("--no-compilers", action="store_true", help="interpret only")
+
+
+def measured(o: argparse.Namespace) -> dict[str, Any]:
     """A row per program and target, and whether all of them show what they should."""
     _environment()
-    asked = {t: compilers and has_compiler(d) for t, d in DEVICES.items()}
-    rows = [
-        row(name, target, asked[target])
-        for name in names or list(LIBRARY)
-        for target in targets or list(DEVICES)
-    ]
+    asked = {t: not o.no_compilers and has_compiler(d) for t, d in DEVICES.items()}
+    rows = [row(name, target, asked[target]) for name in o.only for target in o.targets]
     return {"ok": all(r["ok"] for r in rows), "rows": rows}
 
 
@@ -71,7 +69,7 @@ def has_compiler(device: str) -> bool:
         need_compiler(oracle_of(device))
     except EqsatError as error:
         told = error.diagnostics[0]
-        print(f"SKIPPED kernels for {device}: {told.message}; {told.help}", file=sys.stderr)
+        say(f"SKIPPED kernels for {device}: {told.message}; {told.help}")
         return False
     return True
 
@@ -200,18 +198,3 @@ def kind_of(device: str) -> AbstractContextManager[Any]:
         return nullcontext()
     one = AbstractDevice(device_kind=TPUS[device].kind, num_cores=1, platform="tpu")
     return use_abstract_mesh(AbstractMesh((1,), ("x",), abstract_device=one))
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--only", nargs="+", choices=list(LIBRARY), metavar="NAME")
-    parser.add_argument("--targets", nargs="+", metavar="TARGET")
-    parser.add_argument("--no-compilers", action="store_true", help="interpret only")
-    args = parser.parse_args()
-    found = measured(args.only, not args.no_compilers, args.targets)
-    print(json.dumps({"format": 1} | found, indent=1))
-    return 0 if found["ok"] else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

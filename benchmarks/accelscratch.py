@@ -1,22 +1,21 @@
 """Scratch that a target's formula predicts against what compilers of accelerators state (L.b).
 
-    python benchmarks/accelscratch.py
+    python benchmarks/run.py scratch
 
 40 Pallas kernels, 20 for a TPU v5e (Mosaic, by libtpu) and 20 for an H100 (Triton, by XLA's CUDA
 plugin); no device is needed. Mosaic states what a kernel takes of vector memory, or refuses it with
 numbers. Triton's shared memory is read from a refusal: the compiler is told of a part that has 1
 byte of it. Whether it admits the kernel is then asked with the part's own 232,448 bytes. Kernels of
-matmuls have extents that the pipelines of `tpu-v5e` and `sm_90` list. Prints JSON; exit code 1 if
+matmuls have extents that the pipelines of `tpu-v5e` and `sm_90` list. Not ok if
 fewer than 36 of 40 are equal or one is admitted by one side only.
 """
 
 from __future__ import annotations
 
+import argparse
 import functools
-import json
 import os
 import re
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -34,8 +33,6 @@ from eqsat.plan.scratch import (
     tile_bytes,
 )
 
-NEEDS = ("libtpu", "jax_plugins.xla_cuda12")
-MINUTES = 0.5
 LEAST_EQUAL = 36  # of 40
 ONE_BYTE = 1  # of shared memory: every kernel that needs some is refused, with what it needs
 Row = dict[str, Any]
@@ -354,7 +351,11 @@ def _gpu_device(shared_bytes: int) -> Any:
 
 
 # ---- the table -----------------------------------------------------------------------------------
-def measured() -> Row:
+def options(_: argparse.ArgumentParser) -> None:
+    """Nothing can be asked."""
+
+
+def measured(_: argparse.Namespace) -> Row:
     """Every kernel with both figures, and how many agree."""
     os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
     os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
@@ -388,9 +389,3 @@ def _row(kernel: Kernel, stated: Row) -> Row:
         "equal": refused or (not kernel.refusal and stated["nbytes"] == kernel.nbytes),
         "agreed": kernel.is_admitted == stated["admits"],
     }
-
-
-if __name__ == "__main__":
-    found = measured()
-    print(json.dumps(found, indent=1))
-    sys.exit(0 if found["ok"] else 1)

@@ -1,15 +1,15 @@
 """Does a search come back in time? Every program of the library on every target, as a user runs it.
 
-    python benchmarks/limits.py [--only NAME …] [--targets T …] [--limit S] [--kill S] [--out FILE]
-    python benchmarks/limits.py --cut --targets avx512 avx2 --limit 2   # of limitprograms.py
+    python benchmarks/run.py limits [--only NAME …] [--targets T …] [--limit S] [--kill S]
+    python benchmarks/run.py limits --cut --targets avx512 avx2 --limit 2   # of limitprograms.py
 
 Each case is a process of its own: `eqsat optimize PROGRAM --target T --time-limit S`, killed at a
 limit that is far beyond. `searched` is the wall time from the end of reading to the end of the
 schedule, which the time limit bounds; `total` is that of the process, with imports and reading.
 A case is `in_time` if it was back `margin` seconds after its limit at the latest, with an answer
 and bounds, or with the proof that nothing is admissible (E410). `share` is the proven bound of the
-time over its value. Prints one JSON object; exit code 1
-if a case is not in time. `--limit 0` leaves the limit to the command's default.
+time over its value. Not ok if a case is not in
+time. `--limit 0` leaves the limit to the command's default.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import argparse
 import contextlib
 import json
 import os
-import platform
 import pty
 import re
 import signal
@@ -29,23 +28,15 @@ import time
 from pathlib import Path
 from typing import Any
 
+from gates import say
+from layers import LIBRARY, TARGETS
+
 HERE = Path(__file__).resolve().parent
-PROGRAMS = HERE.parent / "experiments" / "programs"
-LIBRARY = (
-    "mlp.py:mlp_784", "mlp.py:mlp_1024", "encoder", "minilm", "bert", "gpt2.py:gpt2",
-    "gpt2.py:gpt2_decode", "llama", "llama.py:llama_64", "llama.py:llama_4",
-    "llama.py:llama2_7b", "stablelm", "resnet50",
-    "unet", "swin", "deep", "deep.py:mixed", "conv_qdq_residual", "bottlenecks", "folded_batch",
-    "padded_chain", "permuted_consumer", "quantized_matmul", "residual", "transposed_pack",
-    "two_packs", "three_readers", "train.py:step", "stablecode.py:stable_code",
-    "stablecode.py:stable_code_block", "sdxl", "sdxl.py:transformer", "sdxl.py:residual",
-)  # fmt: skip
 CUT = tuple(
     f"benchmarks/limitprograms.py:{name}"
     for name in ("deep", "wide", "concat", "tiny", "reductions", "mixed", "convolutions",
                  "attention", "loops", "mlp")
 )  # fmt: skip
-TARGETS = tuple(sorted(p.stem for p in (HERE.parent / "targets").glob("*.yaml")))
 DEFAULT_LIMIT = 60.0  # of `eqsat optimize`
 PHASES = ("saturate", "extract", "schedule")
 SHOWN = {b"saturating": "saturate", b"extracting": "extract", b"scheduling": "schedule"}
@@ -149,45 +140,32 @@ def _share(time_us: dict[str, Any] | None) -> float | None:
     return round((time_us["bound"] or 0.0) / time_us["value"], 4)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", nargs="+", default=list(LIBRARY), metavar="NAME")
     parser.add_argument("--cut", action="store_true", help="the programs of limitprograms.py")
     parser.add_argument("--targets", nargs="+", default=list(TARGETS), metavar="TARGET")
     parser.add_argument("--limit", type=float, default=5.0, help="seconds; 0: the default's")
     parser.add_argument("--margin", type=float, default=2.0, help="seconds beyond the limit")
     parser.add_argument("--kill", type=float, default=60.0, help="seconds beyond the limit")
-    parser.add_argument("--out", type=Path, help="write the JSON there instead of printing it")
-    o = parser.parse_args()
+
+
+def measured(o: argparse.Namespace) -> dict[str, Any]:
     limit = o.limit or DEFAULT_LIMIT
     rows = []
     for name in CUT if o.cut else o.only:
         for target in o.targets:
-            row = case(name, target, limit, o.margin, limit + o.kill)
+            rows.append(row := case(name, target, limit, o.margin, limit + o.kill))
             where = f"{row['answer']['stop']}" if row["answer"] else row.get("spent_in", "")
             share = 100 * ((row["answer"] or {}).get("share") or 0.0)
-            print(
+            say(
                 f"{name.rpartition('/')[2]:28} {target:14} {row['searched']:7.2f} s of "
                 f"{row['total']:7.2f} s {row['peak_rss'] >> 20:6} MiB  {where:10} bound "
-                f"{share:5.1f} % {'' if row['in_time'] else 'LATE'} {' '.join(row['codes'])}",
-                file=sys.stderr, flush=True,
-            )  # fmt: skip
-            rows.append(row)
+                f"{share:5.1f} % {'' if row['in_time'] else 'LATE'} {' '.join(row['codes'])}"
+            )
     late = [r for r in rows if not r["in_time"]]
-    machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
-    found = {
-        "format": 1, "machine": machine, "limit": limit, "margin": o.margin,
+    return {
+        "ok": not late, "limit": limit, "margin": o.margin,
         "cases": len(rows), "late": [f"{r['program']} on {r['target']}" for r in late],
         "slowest": max((r["searched"] for r in rows), default=None),
         "most_rss": max((r["peak_rss"] for r in rows), default=None), "rows": rows,
     }  # fmt: skip
-    text = json.dumps(found, indent=1) + "\n"
-    if o.out:
-        o.out.write_text(text, encoding="utf-8")
-    else:
-        sys.stdout.write(text)
-    return 1 if late else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

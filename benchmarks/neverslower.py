@@ -1,9 +1,9 @@
 """`eqsat.jit` as it comes against `jax.jit` on 28 functions and eight models; JSON.
 
-    python benchmarks/neverslower.py [--core 0] [--rounds 100] [--only NAME …] [--no-race]
+    python benchmarks/run.py never-slower [--core 0] [--rounds 100] [--only NAME …] [--no-race]
 
 Paired and interleaved, as `clock.py`. Per program what its first call kept and what the race said.
-Exit code 1 if the interval of a ratio begins above 1.02: slower, and not by the noise.
+Not ok if the interval of a ratio begins above 1.02: slower, and not by the noise.
 """
 
 from __future__ import annotations
@@ -11,13 +11,11 @@ from __future__ import annotations
 import argparse
 import functools
 import json
-import os
-import platform
-import sys
 import time
 from typing import Any
 
-from clock import compare, pin
+from clock import compare
+from gates import pin, say
 
 MOST = 1.02
 
@@ -52,31 +50,24 @@ def measure(timed: Any, rounds: int, race: bool) -> dict[str, Any]:
     }
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rounds", type=int, default=100, help="at most, never fewer than 30")
     parser.add_argument("--core", type=int, help="the core to run on; the first allowed one")
     parser.add_argument("--only", nargs="*", help="names of programs")
     parser.add_argument("--no-race", action="store_true")
-    options = parser.parse_args()
-    core = pin(options.core)[0]
-    import jax
+
+
+def measured(o: argparse.Namespace) -> dict[str, Any]:
+    core = pin(o.core)[0]
     from unseenprograms import models, small
 
     found = {}
     for name, timed in {**small(), **models()}.items():
-        if not options.only or name in options.only:
-            found[name] = measure(timed, options.rounds, not options.no_race)
-            print(name, json.dumps(found[name]), file=sys.stderr, flush=True)
+        if not o.only or name in o.only:
+            found[name] = measure(timed, o.rounds, not o.no_race)
+            say(f"{name} {json.dumps(found[name])}")
     slower = {
         clock: [k for k, f in found.items() if f[clock]["interval"][0] > MOST]
         for clock in ("wall", "cpu")
     }
-    about = {"format": 1, "machine": platform.machine(), "jax": jax.__version__, "core": core}
-    load = [round(v, 2) for v in os.getloadavg()]
-    print(json.dumps(about | {"load": load, "programs": found, "slower": slower}, indent=1))
-    return int(bool(slower["cpu"]))
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return {"ok": not slower["cpu"], "core": core, "programs": found, "slower": slower}
