@@ -98,7 +98,7 @@ never-slower: $(DEMO) ## eqsat.jit against jax.jit on 36 programs nobody tuned t
 	$(BIN)/python benchmarks/run.py never-slower
 	$(BIN)/python benchmarks/run.py first-calls
 
-unplanned: $(DEMO) ## answers against their inputs and jax.jit on 46 programs that kernels may have no plan for, one core; JSON (five minutes)
+unplanned: $(DEMO) ## answers against their inputs and jax.jit on 24 programs that kernels may have no plan for, one core; JSON (five minutes)
 	$(BIN)/python benchmarks/run.py unplanned
 
 peers: $(TEST) $(PEERS)/.installed ## eqsat, jax.jit, onnxruntime, OpenVINO, IREE and torch.compile on sixteen models; JSON, benchmarks/peers.md (hours)

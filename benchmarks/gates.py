@@ -110,8 +110,8 @@ class Log(dict[Any, Row]):
                 self._hold(json.loads(line))
 
     def _hold(self, row: Row) -> None:
-        values = tuple(row[k] for k in self.keys_of_a_row)
-        self[values if len(values) > 1 else values[0]] = row
+        values: list[Any] = [row[k] for k in self.keys_of_a_row]
+        self[tuple(values) if len(values) > 1 else values[0]] = row
 
     def add(self, row: Row) -> None:
         self._hold(row)

@@ -1,20 +1,72 @@
-"""Convolutional nets as their papers state them, channels first, norms folded, random weights."""
+"""Convolutional nets as their papers state them, channels first, norms folded, random weights.
+
+A model says the shape of each weight where it uses it: `w(*shape)` is the next weight.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from peerweights import model
-from peerwritten import Written
+from peergraph import Written
 
 RELU = jax.nn.relu
+NHWC = ("NHWC", "HWIO", "NHWC")
+Function = Callable[..., Any]
 
 
+def model(*inputs: Any, state: Mapping[str, int] | None = None) -> Callable[[Function], Function]:
+    """A model on these inputs, arrays or shapes of f32, and on a list of weights if it takes `w`.
+
+    Its `NAME_example`, `NAME_weights` and `NAME_state` are put beside it, as programs have them.
+    """
+
+    def make(function: Function) -> Function:
+        given = [jax.ShapeDtypeStruct(x, "float32") if isinstance(x, tuple) else x for x in inputs]
+        weighted = "w" in inspect.signature(function).parameters
+        beside = {"example": lambda: (*given, *([_shapes(function, given)] if weighted else []))}
+        said = beside | {"weights": ("w",) if weighted else (), "state": dict(state or {})}
+        function.__globals__.update({f"{function.__name__}_{k}": v for k, v in said.items()})
+        return _of_a_list(function) if weighted else function
+
+    return make
+
+
+def _shapes(function: Function, inputs: list[Any]) -> list[Any]:
+    """The shapes that a model asks for, in order."""
+    found: list[Any] = []
+
+    def record(*shape: int) -> Any:
+        found.append(jax.ShapeDtypeStruct(shape, "float32"))
+        return jnp.zeros(shape)
+
+    jax.eval_shape(lambda *xs: function(*xs, record), *inputs)
+    return found
+
+
+def _of_a_list(function: Function) -> Function:
+    @functools.wraps(function)
+    def call(*given: Any) -> Any:
+        *inputs, weights = given
+        left = iter(weights)
+
+        def take(*shape: int) -> Any:
+            found = next(left)
+            assert found.shape == shape, (function.__name__, found.shape, shape)
+            return jnp.asarray(found)
+
+        return function(*inputs, take)
+
+    return call
+
+
+# ---- layers --------------------------------------------------------------------------------------
 def conv(
     x: Any, w: Any, out: int, size: int | Sequence[int] = 3, stride: int = 1, groups: int = 1,
     dilation: int = 1, act: Any = RELU,
@@ -225,3 +277,38 @@ def _to_the_largest(ops: Written, xs: Sequence[str], shapes: Sequence[Sequence[i
 
 
 traincnn_ops = {"select_and_scatter_add": _to_the_largest}
+
+
+# ---- by hand -------------------------------------------------------------------------------------
+def by_hand(program: Any) -> Callable[..., Any]:
+    """ResNet-50 (the module of the program) over NHWC images and HWIO filters, written by hand."""
+
+    def convolve(x: Any, weights: Any, stride: int = 1) -> Any:
+        filters, scale, shift = weights
+        pad = ((filters.shape[0] // 2,) * 2,) * 2
+        y = jax.lax.conv_general_dilated(x, filters, (stride,) * 2, pad, dimension_numbers=NHWC)
+        return y * scale + shift
+
+    def bottleneck(x: Any, p: Any, stride: int) -> Any:
+        y = jax.nn.relu(convolve(x, p["reduce"]))
+        y = convolve(jax.nn.relu(convolve(y, p["spatial"], stride)), p["expand"])
+        return jax.nn.relu(y + (convolve(x, p["project"], stride) if "project" in p else x))
+
+    def network(x: Any, params: Any) -> Any:
+        _, strides = program.parameters()
+        x = jax.nn.relu(convolve(x, params["stem"], 2))
+        pad = ((0, 0), (1, 1), (1, 1), (0, 0))
+        x = jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 3, 3, 1), (1, 2, 2, 1), pad)
+        for p, stride in zip(params["blocks"], strides, strict=True):
+            x = bottleneck(x, p, stride)
+        weights, bias = params["head"]
+        return x.mean((1, 2)) @ weights + bias
+
+    return network
+
+
+def channels_last(params: Any) -> Any:
+    """Filters as HWIO, everything else as it is."""
+    return jax.tree.map(
+        lambda w: np.ascontiguousarray(w.transpose(2, 3, 1, 0)) if w.ndim == 4 else w, params
+    )

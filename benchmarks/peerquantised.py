@@ -9,8 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from peernets import largest
-from peerweights import model
+from peernets import largest, model
 
 SIGNED, POSITIVE = (0.04, 128), (0.03, 0)  # scale and zero point, of any values and behind a ReLU
 UP_TO_6, SHARE = (6 / 255, 0), (1 / 255, 0)  # behind a ReLU6 and a softmax

@@ -80,7 +80,7 @@ GATES: dict[str, Gate] = {
     "optima": Gate("optima", "no proven optimum moved", 347, 25),
     "cores": Gate("cores", "no proven optimum of another checkout moved", 347, 60),
     "scale": Gate("scale", "whole models within their seconds, bytes and gaps", 348, 60),
-    "limits": Gate("limits", "a search is back two seconds after its limit", 59, 30),
+    "limits": Gate("fuzz.runs.limits", "a search is back two seconds after its limit", 59, 30),
     "sets": Gate("sets", "`full` never worse, at most three times the seconds", 24, 10),
     # ---- clocks
     "clock": Gate("clock", "at most 1.05 times `jax.jit`, 1.02 where the input is kept", 56, 5),

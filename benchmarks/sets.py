@@ -189,7 +189,8 @@ def measured(o: argparse.Namespace) -> Row:
 
 def one(o: argparse.Namespace) -> Row:
     """A process of `asked`."""
-    return searched(*o.one, o.target, o.limit)
+    name, rules = o.one
+    return searched(name, rules, o.target, o.limit)
 
 
 if __name__ == "__main__":

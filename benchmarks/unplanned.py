@@ -1,6 +1,6 @@
 """Answers beside their inputs, where kernels have no plan for a dispatch of one or the other; JSON.
 
-    python benchmarks/run.py unplanned [--core 0] [--rounds 100] [--only NAME …] [--looked-at]
+    python benchmarks/run.py unplanned [--core 0] [--rounds 100] [--only NAME …]
                                        [FILE …]
 
 Paired and interleaved by process time, as `clock.py`: the answer and the input program by the
@@ -88,16 +88,14 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--core", type=int, help="the core to run on; the first allowed one")
     parser.add_argument("--target", default="auto")
     parser.add_argument("--only", nargs="*", help="names of programs; none: files alone")
-    parser.add_argument("--looked-at", action="store_true", help="no held-out programs")
 
 
 def measured(o: argparse.Namespace) -> dict[str, Any]:
     core = pin(o.core)[0]
-    from unplannedprograms import HELD_OUT, LOOKED_AT
+    from unplannedprograms import PROGRAMS
 
-    listed = LOOKED_AT if o.looked_at else LOOKED_AT | HELD_OUT
     cases: dict[str, tuple[Any, tuple[Any, ...]]] = {f: (f, ()) for f in o.files}
-    cases |= {n: c for n, c in listed.items() if o.only is None or n in o.only}
+    cases |= {n: c for n, c in PROGRAMS.items() if o.only is None or n in o.only}
     found = {}
     for name, case in cases.items():
         found[name] = measure(*case, o.rounds, o.target)

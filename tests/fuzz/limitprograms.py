@@ -1,6 +1,6 @@
 """Ten programs that a short limit cuts, of ten kinds: each is a JAX function and its example.
 
-`benchmarks/limits.py --cut` asks what is proven of them when the time is over.
+`limits --cut` asks what is proven of them when the time is over.
 """
 
 import jax

@@ -31,9 +31,9 @@ from typing import Any
 from gates import say
 from layers import LIBRARY, TARGETS
 
-HERE = Path(__file__).resolve().parent
+ROOT = Path(__file__).resolve().parents[3]
 CUT = tuple(
-    f"benchmarks/limitprograms.py:{name}"
+    f"tests/fuzz/limitprograms.py:{name}"
     for name in ("deep", "wide", "concat", "tiny", "reductions", "mixed", "convolutions",
                  "attention", "loops", "mlp")
 )  # fmt: skip
@@ -56,7 +56,7 @@ def case(name: str, target: str, limit: float, margin: float, kill: float) -> di
     ours, theirs = pty.openpty()  # a search names its phases while a person is watching
     process = subprocess.Popen(
         command(name, target, limit), stdout=subprocess.PIPE, stderr=theirs, text=True,
-        cwd=HERE.parent, env=os.environ | {"COLUMNS": "400"}, start_new_session=True,
+        cwd=ROOT, env=os.environ | {"COLUMNS": "400"}, start_new_session=True,
     )  # fmt: skip
     os.close(theirs)
     talk = _Talk(ours, begin)
