@@ -12,17 +12,17 @@ tau of all of them at least 0.8). Skipped where JAX has no GPU. `--any-device` t
 from __future__ import annotations
 
 import argparse
-import random
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
+
+from gates import middle, ratio, timed_in_turn
 
 Row = dict[str, Any]
 NAMES = (
     "mlp_784", "minilm", "bert", "gpt2", "conv_qdq", "unet", "resnet50", "llama_64", "whisper",
     "train",
 )  # fmt: skip
-ROUNDS, LEAST_SECONDS = 30, 0.002  # of a batch of calls
+ROUNDS = 30
 SLOWER, WINS, LEAST_TAU = 1.03, 3, 0.8
 
 
@@ -66,7 +66,6 @@ def model_row(name: str, target: str) -> Row:
     from peermodels import MODELS
 
     import eqsat
-    from eqsat.execute.timing import interval
 
     model = MODELS[name]
     inputs = [jax.device_put(x) for x in jax.tree_util.tree_leaves(model.inputs)]
@@ -75,41 +74,14 @@ def model_row(name: str, target: str) -> Row:
     run = eqsat.optimize(model.closed, *model.inputs, target=target, rules=model.rules)
     verification = run.verify()
     assert run.schedule is not None and run.baseline_schedule is not None
-    sides = {"jax": jax.jit(model.closed), "eqsat": run.compile(check="never")}
-    seconds = interleaved(sides, args)
-    pairs = zip(seconds["jax"], seconds["eqsat"], strict=True)
-    us = {k: round(sorted(v)[len(v) // 2] * 1e6, 1) for k, v in seconds.items()}
+    calls = {"jax": jax.jit(model.closed), "eqsat": run.compile(check="never")}
+    sides = {k: lambda call=call: call(*args) for k, call in calls.items()}
+    times = {k: found["wall"] for k, found in timed_in_turn(sides, ROUNDS).items()}
+    us = {k: middle(found) for k, found in times.items()}
     predicted = run.schedule.time_ps / 1e6, run.baseline_schedule.time_ps / 1e6
     return {
         "verified": verification.ok, "max_error": verification.max_error, "us": us,
-        "ratio": [round(r, 3) for r in interval([a / b for a, b in pairs])],
+        "ratio": ratio(times["jax"], times["eqsat"]),
         "points": [(predicted[0], us["eqsat"]), (predicted[1], us["jax"])],
         "is_input": run.is_input,
     }  # fmt: skip
-
-
-def interleaved(sides: dict[str, Callable[..., Any]], args: Sequence[Any]) -> dict[str, Any]:
-    """Seconds of a call, round by round, of each side."""
-    calls = {k: calls_of(call, args) for k, call in sides.items()}
-    found: dict[str, list[float]] = {k: [] for k in sides}
-    order, drawn = list(sides), random.Random(0)
-    for _ in range(ROUNDS):
-        drawn.shuffle(order)
-        for k in order:
-            found[k].append(batch(sides[k], args, calls[k]) / calls[k])
-    return found
-
-
-def calls_of(call: Callable[..., Any], args: Sequence[Any]) -> int:
-    """Calls of a batch; the first ones compile."""
-    batch(call, args, 2)
-    return max(1, round(LEAST_SECONDS / batch(call, args, 1)))
-
-
-def batch(call: Callable[..., Any], args: Sequence[Any], count: int) -> float:
-    import jax
-
-    begin = time.perf_counter()
-    results = [call(*args) for _ in range(count)]
-    jax.block_until_ready(results)
-    return time.perf_counter() - begin

@@ -154,8 +154,7 @@ MODELS = {
     "train": Model("train", "step", 1.1),
 }
 _PLACES = {
-    "peernets": "conv3d deeplab densenet inception resnext traincnn vgg16 yolo",
-    "peerquantised": "q18",
+    "peernets": "conv3d deeplab densenet inception q18 resnext traincnn vgg16 yolo",
     "peerattention": "conformer decode8 mixer t5enc vit wavenet",
     "peerloops": "dlrm fir gnn gru kmeans lstm8 mamba nerf stencil",
 }
@@ -170,12 +169,7 @@ HELD = (
     "stencil", "vit", "wavenet",
 )  # fmt: skip
 OPEN = tuple(sorted(FURTHER.keys() - set(HELD)))
-BESIDE = {  # on no page
-    "qmobilenet": Model("peerquantised", "qmobilenet", 1.0),
-    "qbert": Model("peerquantised", "qbert", 1.0),
-    "deeplab_whole": Model("peernets", "deeplab_whole", 1.0),
-}
-ALL = MODELS | FURTHER | BESIDE
+ALL = MODELS | FURTHER
 
 
 def drawn(shape: Any, rng: np.random.Generator, is_weight: bool) -> Any:

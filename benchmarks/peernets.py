@@ -113,34 +113,6 @@ def deeplab(x: Any, w: Any) -> Any:
 
 
 @model((1, 3, 256, 256))
-def deeplab_whole(image: Any, w: Any) -> Any:
-    """DeepLab v3 (Chen et al. 2017) on MobileNetV2 (Sandler et al. 2018): 21 classes per pixel."""
-    x = conv(image, w, 32, 3, 2, act=jax.nn.relu6)
-    for t, out, blocks, stride, rate in _INVERTED:
-        for block in range(blocks):
-            y, wide = x, t * x.shape[1]
-            if t > 1:
-                y = conv(y, w, wide, 1, act=jax.nn.relu6)
-            step = 1 if block else stride
-            y = conv(y, w, wide, 3, step, groups=wide, dilation=rate, act=jax.nn.relu6)
-            y = conv(y, w, out, 1, act=lambda y: y)
-            x = x + y if block else y
-    size = x.shape[2:]
-    parts = [conv(x, w, 256, 1), *(conv(x, w, 256, dilation=d) for d in (6, 12, 18))]
-    whole = conv(x.mean((2, 3), keepdims=True), w, 256, 1)
-    parts.append(jnp.broadcast_to(whole, (1, 256, *size)))
-    y = conv(conv(jnp.concatenate(parts, 1), w, 256, 1), w, 21, 1, act=lambda y: y)
-    return jax.image.resize(y, (1, 21, *image.shape[2:]), "bilinear")
-
-
-# factor, width, blocks, stride and rate of each group of blocks, at a sixteenth of the image
-_INVERTED = (
-    (1, 16, 1, 1, 1), (6, 24, 2, 2, 1), (6, 32, 3, 2, 1), (6, 64, 4, 2, 1), (6, 96, 3, 1, 1),
-    (6, 160, 3, 1, 2), (6, 320, 1, 1, 2),
-)  # fmt: skip
-
-
-@model((1, 3, 256, 256))
 def yolo(x: Any, w: Any) -> Any:
     """A tiny YOLO v3 (Redmon & Farhadi 2018) with pools of three sizes; boxes at two scales."""
 
@@ -277,6 +249,67 @@ def _to_the_largest(ops: Written, xs: Sequence[str], shapes: Sequence[Sequence[i
 
 
 traincnn_ops = {"select_and_scatter_add": _to_the_largest}
+
+
+# ---- quantised, as `quantize_static` of onnxruntime writes it: u8 activations, i8 weights, all QDQ
+SIGNED, POSITIVE = (0.04, 128), (0.03, 0)  # scale and zero point, of any values and behind a ReLU
+Layers = Callable[..., tuple[Any, Any, Any]]
+
+
+def drawn() -> Layers:
+    """The next layer of a net: i8 filters of a shape, [out, ...], with a scale and bias each."""
+    rng = np.random.default_rng(0)
+
+    def layer(*shape: int) -> tuple[Any, Any, Any]:
+        values = rng.standard_normal(shape, "f4") * (2 / np.prod(shape[1:])) ** 0.5
+        scale = np.abs(values).reshape(shape[0], -1).max(1) / 127
+        each = scale.reshape(-1, *(1,) * (len(shape) - 1))
+        bias = 0.1 * rng.standard_normal(shape[0], "f4")
+        return np.round(values / each).astype("i1"), scale.astype("f4"), bias
+
+    return layer
+
+
+def rounded(x: Any, kind: tuple[float, int]) -> Any:
+    """To u8 and back."""
+    scale, zero = kind
+    whole = jnp.clip(jnp.round(x / scale) + zero, 0, 255).astype(jnp.uint8)
+    return (whole.astype(jnp.int32) - zero).astype(jnp.float32) * scale
+
+
+def dequantised(whole: Any, scale: Any) -> Any:
+    return jnp.asarray(whole).astype(jnp.float32) * scale
+
+
+def byte_conv(x: Any, layer: Layers, out: int, size: int, stride: int = 1, groups: int = 1) -> Any:
+    """A convolution of an image with a bias, padded alike on both sides."""
+    filters, scale, bias = layer(out, x.shape[1] // groups, size, size)
+    pad = size // 2
+    y = lax.conv_general_dilated(
+        x, dequantised(filters, scale[:, None, None, None]), (stride,) * 2, [(pad, pad)] * 2,
+        feature_group_count=groups,
+    )  # fmt: skip
+    return y + bias[:, None, None]
+
+
+def byte_dense(x: Any, layer: Layers, out: int) -> Any:
+    matrix, scale, bias = layer(out, x.shape[-1])
+    return x @ dequantised(matrix, scale[:, None]).T + bias
+
+
+@model((1, 3, 224, 224))
+def q18(x: Any) -> Any:
+    """Logits of a quantised ResNet-18 (He et al. 2016)."""
+    relu, layer = jax.nn.relu, drawn()
+    x = rounded(relu(byte_conv(rounded(x, SIGNED), layer, 64, 7, 2)), POSITIVE)
+    x = rounded(largest(x, 3, 2, 1), POSITIVE)
+    for out in (64, 128, 256, 512):
+        for stride in (1 if out == 64 else 2, 1):
+            y = rounded(relu(byte_conv(x, layer, out, 3, stride)), POSITIVE)
+            y = rounded(byte_conv(y, layer, out, 3), SIGNED)
+            x = rounded(byte_conv(x, layer, out, 1, stride), SIGNED) if stride == 2 else x
+            x = rounded(relu(x + y), POSITIVE)
+    return rounded(byte_dense(rounded(x.mean((2, 3)), POSITIVE), layer, 1000), SIGNED)
 
 
 # ---- by hand -------------------------------------------------------------------------------------

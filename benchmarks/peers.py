@@ -55,7 +55,7 @@ LOAD_SECONDS = 900.0  # of one side, compiling included
 ERROR = 1e-3  # relative to the largest element; above it a side computes something else
 # a value halfway between two steps may round to either
 TIES = {
-    "q18": 0.05, "qmobilenet": 0.05, "qbert": 0.07,
+    "q18": 0.05,
     "conv_qdq": 2 / 127, "quantised_mlp": 2 / 255, "quantised_bottleneck": 2 / 255,
 }  # fmt: skip
 
