@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from hunts.worst import worst_error
+from fuzz.worst import worst_error
 
 from eqsat.model.equalities import Equalities
 from eqsat.model.program import Builder, Program

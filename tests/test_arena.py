@@ -8,7 +8,7 @@ import jax
 import loops
 import numpy as np
 import pytest
-from hunts.arenas import verify_on_arena
+from fuzz.arenas import verify_on_arena
 
 import eqsat
 from eqsat.execute.arena import Arena, ArenaFault, from_bytes, to_bytes

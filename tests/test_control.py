@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hunts.worst import worst_error
+from fuzz.worst import worst_error
 from loops import FORCED, FUNCTIONS, ROWS, STACK, U, W, X, array, ops, search
 from runnable import WIDEST
 from seeds import one_in, seeds

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import wrongplans
+from fuzz import wrongplans
 from seeds import one_in, seeds
 
 import eqsat

@@ -10,8 +10,8 @@ pytest.importorskip("llvmlite")
 import jax
 import jax.numpy as jnp
 import scipy.special
+from fuzz import guarded
 from handwritten import Written
-from hunts import guarded
 from jax import lax
 from runnable import needs_kernels
 

@@ -15,8 +15,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from fuzz import guarded
 from handwritten import MACHINE, Written, rows, sum_kernel
-from hunts import guarded
 from runnable import needs_kernels
 
 from eqsat.execute.kernels import abi, cache, compiler, ffi, jit
@@ -67,7 +67,7 @@ def test_a_kernel_between_guard_pages() -> None:
 def test_guard_pages_end_a_process_that_strays(extra: int, scratch: int) -> None:
     code = (
         "import handwritten as t\n"
-        "from hunts import guarded\n"
+        "from fuzz import guarded\n"
         "a, b = t.rows(2)\n"
         f"k = t.sum_kernel(2, 'strays', {extra}, {scratch})\n"
         "guarded.run(k, t.MACHINE, [a, b], [(a.shape, a.dtype)])\n"

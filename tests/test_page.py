@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from pageprograms import HOSTILE, hostile_run, repeated
+from fuzz.pageprograms import HOSTILE, hostile_run, repeated
 
 import eqsat
 from eqsat.report.explain import explained

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hunts.drawer import Drawer
+from fuzz.drawer import Drawer
 from jax import lax
 from products import MAPS, MUL, NUMBERS, A, B, dot, lowered, matmul, precisions
 from seeds import one_in, seeds

@@ -21,8 +21,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import strangers
-import sweepwork
+from fuzz import sweepwork
+from fuzz.runs import strangers
 from jax.extend.mlir import serialize_portable_artifact
 from jax.interpreters import mlir
 from runnable import WIDEST
