@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 import eqsat
-from eqsat.request.reading import source_of
+from eqsat.api.reading import source_of
 
 PROGRAMS = Path(__file__).parent.parent / "experiments" / "programs"
 

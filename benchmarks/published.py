@@ -25,11 +25,11 @@ from publicrules import REASONS, Rule, public_rules
 from seeded import tell
 
 import eqsat
+from eqsat.api.reading import source_of
 from eqsat.hunt.examples import side_by_side
 from eqsat.model.diag import EqsatError
 from eqsat.model.program import Program
 from eqsat.ops.spelling.passes import canonical
-from eqsat.request.reading import source_of
 from eqsat.saturate import saturate
 
 PAGE = Path(__file__).resolve().with_name("published.md")

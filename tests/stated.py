@@ -11,7 +11,7 @@ from hunts.worst import worst_error
 from eqsat.model.equalities import Equalities
 from eqsat.model.program import Builder, Program
 from eqsat.ops.meaning.programs import evaluate_program
-from eqsat.request.source import Source
+from eqsat.run.source import Source
 
 MOST_ERROR = 1e-12
 

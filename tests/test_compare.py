@@ -9,7 +9,7 @@ import pytest
 from foldings import SETTINGS, folding_and_best
 
 import eqsat
-from eqsat.entry.flips import single_changes
+from eqsat.api.compare import single_changes
 from eqsat.report.compare.rows import AlignedRow, aligned
 from eqsat.report.compare.settings import target_differences
 from eqsat.report.compare.works import works_of

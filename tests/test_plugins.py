@@ -190,7 +190,7 @@ import numpy as np
 
 import eqsat
 import eqsat_roll.stepwise as plugged
-from eqsat.run.loading import load_folder as load
+from eqsat.run.saved import load_folder as load
 
 called = []
 own = plugged.Stepwise.dispatch

@@ -15,8 +15,8 @@ from eqsat.model.meshplan import MeshPlan
 from eqsat.model.rules import SPREAD_VERBS, RuleSet
 from eqsat.ops.mesh.cuts import cuts_of
 from eqsat.report.text import rule_facts
-from eqsat.request.source import Source
 from eqsat.run import Run
+from eqsat.run.source import Source
 
 MLP = """program mlp
 input x: f32[8, 32, 128]

@@ -45,8 +45,8 @@ def judge(
     Tells which of its dispatches the target does not permit, and which of its values no rule makes.
     """
     with stops_at_once():
-        from eqsat.judging.foreign import read_foreign
-        from eqsat.judging.judge import judge as judged
+        from eqsat.api.judge import judge as judged
+        from eqsat.api.judge import read_foreign
         from eqsat.lab.kept import run_folder
 
         limit = o.seconds(time_limit)

@@ -138,7 +138,7 @@ def _what_if(
     run: Run, value: str | None, without: list[str], force: str | None, seconds: float
 ) -> o.Printable:
     """The answer to `--without` or `--force`; EqsatError E400 if they are not asked so."""
-    from eqsat.entry.whatif import forced_layout, without_rules
+    from eqsat.api.whatif import forced_layout, without_rules
     from eqsat.model.diag import fail
 
     if force is None and value is None:

@@ -12,7 +12,7 @@ from eqsat.cli.interrupt import KEPT, stops_at_once
 from eqsat.cli.talk import Onlooker, progress, say
 
 if TYPE_CHECKING:
-    from eqsat.entry.pareto import Front
+    from eqsat.api.pareto import Front
 
 
 def pareto(
@@ -63,7 +63,7 @@ def pareto(
     stop, watch = Stop(), Onlooker()
     with stops_at_once(stop, watch):
         import eqsat
-        from eqsat.entry.pareto import check_front_place
+        from eqsat.api.pareto import check_front_place
 
         if out is not None:
             check_front_place(out)

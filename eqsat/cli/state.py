@@ -11,7 +11,7 @@ from eqsat.cli import options as o
 from eqsat.cli.talk import Onlooker, progress, say
 
 if TYPE_CHECKING:
-    from eqsat.entry.keep_state import Alternative
+    from eqsat.api.keep_state import Alternative
 
 
 def state(
@@ -52,7 +52,7 @@ def state(
     choice of layouts is one search; states with the same candidate layouts are kept alike.
     """
     import eqsat
-    from eqsat.request.reading import read_state
+    from eqsat.api.reading import read_state
     from eqsat.run.artefact import check_run_place
 
     if out is not None:

@@ -54,7 +54,7 @@ class CellResult:
         """The run with everything it made; None if there is no answer."""
         if self.held is not None or self.folder is None or not self.has_answer:
             return self.held
-        from eqsat.run.loading import load_folder
+        from eqsat.run.saved import load_folder
 
         return load_folder(self.folder)
 

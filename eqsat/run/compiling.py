@@ -26,7 +26,7 @@ from eqsat.model.oracle import DEVICES, Oracle, oracle_of
 from eqsat.model.program import Program
 from eqsat.model.schedule import Schedule
 from eqsat.model.target import Target
-from eqsat.request.source import Source
+from eqsat.run.source import Source
 from eqsat.schedule.mainmemory import placed_peak_bytes
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from eqsat.model.selection import GoalRequest, Selection
 from eqsat.model.target import Target
 from eqsat.report.proven import claim_text
 from eqsat.report.units import goal_text
-from eqsat.request.source import Source
+from eqsat.run.source import Source
 
 if TYPE_CHECKING:
     from eqsat.execute.calls import Callee
@@ -191,7 +191,7 @@ class Run:
         words; when a call is traced E306 if its tree differs from the traced one, E503 if an input
         does not fit.
         """
-        from eqsat.run.checking import checked_function
+        from eqsat.run.calling import checked_function
 
         key = check, race, self.executable.flat if self.callee is None else None
         if key not in self.use.functions:
@@ -279,7 +279,7 @@ class Run:
         packed: also keep the weights as the schedule reads them, if it was executed. weights: the
         arrays; without them the program has their shapes.
         """
-        from eqsat.run.saving import saved
+        from eqsat.run.saved import saved
 
         return saved(self, Path(folder), packed and weights, weights)
 
