@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from eqsat.api.keep_state import keep_state
     from eqsat.api.pareto import pareto
     from eqsat.api.together import Called, Together, optimize_together
+    from eqsat.frontends.source import Source
     from eqsat.lab.experiment import Experiment
     from eqsat.lab.kept import load
     from eqsat.model.diag import EqsatError
     from eqsat.model.program import Program
-    from eqsat.run.source import Source
 
 __version__ = "0.1.0"
 # public name -> module; loaded on first use, so that `import eqsat` stays light
@@ -32,7 +32,7 @@ _HOME = {
     "Experiment": "eqsat.lab.experiment",
     "Program": "eqsat.model.program",
     "Run": "eqsat.api",
-    "Source": "eqsat.run.source",
+    "Source": "eqsat.frontends.source",
     "Together": "eqsat.api.together",
     "bind": "eqsat.api.again",
     "compare": "eqsat.api.compare",

@@ -8,6 +8,7 @@ import pytest
 
 import eqsat
 from eqsat.execute.draw import drawn_weights
+from eqsat.frontends.source import Source
 from eqsat.lang.programs import parse_program
 from eqsat.lang.rulesets import load_ruleset, read_ruleset
 from eqsat.model.diag import EqsatError
@@ -16,7 +17,6 @@ from eqsat.model.rules import SPREAD_VERBS, RuleSet
 from eqsat.ops.mesh.cuts import cuts_of
 from eqsat.report.text import rule_facts
 from eqsat.run import Run
-from eqsat.run.source import Source
 
 MLP = """program mlp
 input x: f32[8, 32, 128]

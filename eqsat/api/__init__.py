@@ -3,10 +3,10 @@
 from eqsat.api.alone import extract_egraph, place_buffers, shard_graph
 from eqsat.api.optimization import optimize, read
 from eqsat.api.request import DEFAULT_GOALS, DEFAULT_TARGET, rules, target
+from eqsat.frontends.source import Source
 from eqsat.model.limits import Limits
 from eqsat.model.selection import GoalRequest, GoalResult
 from eqsat.run import Run
-from eqsat.run.source import Source
 
 __all__ = [
     "DEFAULT_GOALS", "DEFAULT_TARGET", "GoalRequest", "GoalResult", "Limits", "Run", "Source",

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from eqsat.frontends.source import Source, fixed_in, held_at, lying_in, name_of, ordered, type_of
 from eqsat.model.border import Border, Free, Held
 from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.layout import Encoding, Layout
@@ -15,7 +16,6 @@ from eqsat.model.program import Program
 from eqsat.model.target import Target
 from eqsat.ops.programs.resolution import is_encoded, resolution, resolved
 from eqsat.ops.programs.weightnames import argument_numbers, first_name
-from eqsat.run.source import Source, fixed_in, held_at, lying_in, name_of, ordered, type_of
 
 PLAIN = "plain"  # what `layouts=` may say to insist on a plain tensor
 Request = str | Layout | Free  # of one argument or result

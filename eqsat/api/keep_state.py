@@ -17,6 +17,7 @@ from eqsat.api.borders import (
 )
 from eqsat.api.optimization import optimize
 from eqsat.api.reading import source_of
+from eqsat.frontends.source import Source, fixed_in, held_at, name_of, type_of
 from eqsat.model.border import Border, Free, Held
 from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.layout import Layout
@@ -25,7 +26,6 @@ from eqsat.model.program import Builder, Program
 from eqsat.ops.programs.border_layouts import demanded, put_in, refuse_other, taken_out
 from eqsat.ops.programs.weightnames import first_name
 from eqsat.run import Run
-from eqsat.run.source import Source, fixed_in, held_at, name_of, type_of
 
 if TYPE_CHECKING:
     import numpy as np

@@ -27,6 +27,7 @@ from eqsat.api.request import (
     rules_asked,
     rules_checked,
 )
+from eqsat.frontends.source import Source
 from eqsat.model.cycles import uncollected
 from eqsat.model.deadline import OutOfTime, until
 from eqsat.model.devices import DeviceMap
@@ -44,7 +45,6 @@ from eqsat.run.checked import checked
 from eqsat.run.measured import measured, slower_in_orders
 from eqsat.run.orders import searched_in_orders
 from eqsat.run.phases import Listener, at_sizes, progress_of
-from eqsat.run.source import Source
 
 if TYPE_CHECKING:
     from eqsat.model.stopping import Stop

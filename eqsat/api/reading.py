@@ -11,12 +11,12 @@ from types import ModuleType
 from typing import Any
 
 from eqsat.execute.draw import drawn_weights
+from eqsat.frontends.source import Source
 from eqsat.model.border import Border
 from eqsat.model.diag import EqsatError, Span, did_you_mean, fail
 from eqsat.model.program import Program
 from eqsat.model.symbols import check_names
 from eqsat.ops.programs.weightnames import argument_numbers, as_weights
-from eqsat.run.source import Source
 
 
 def source_of(

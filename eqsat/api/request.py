@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from eqsat.frontends.source import Source
 from eqsat.model.devices import DeviceMap
 from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.oracle import parse_oracle
@@ -15,7 +16,6 @@ from eqsat.model.rulecheck import RuleCheck
 from eqsat.model.rules import RuleSet
 from eqsat.model.selection import EXTRACTORS, GoalRequest
 from eqsat.model.target import Target
-from eqsat.run.source import Source
 
 DEFAULT_TARGET = "auto"
 DEFAULT_GOALS = ("time", "memory", "dispatches")

@@ -16,6 +16,7 @@ from eqsat.api.reading import source_of
 from eqsat.api.request import DEFAULT_GOALS, DEFAULT_TARGET, target
 from eqsat.execute.weights import content_key
 from eqsat.extract.selected import CutPart, graph_of_program, part_egraph, part_selection
+from eqsat.frontends.source import Source
 from eqsat.lang.units import budget_of
 from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.program import Program
@@ -24,7 +25,6 @@ from eqsat.ops.programs.together import MARK, as_one_program, cut_out, part_numb
 from eqsat.plan.dispatch import working_set
 from eqsat.run import Run, RunUse
 from eqsat.run.schedules import PLACING_SECONDS, with_schedules
-from eqsat.run.source import Source
 
 ROOM = 64  # weights may take this part of their bytes more: padding of packs
 MOST_CALLS = 10_000  # of longer sums of picoseconds the solver is not exact; ratios are what counts

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from eqsat.cli import options as o
-from eqsat.cli.interrupt import KEPT, stops_at_once
-from eqsat.cli.talk import Onlooker, progress, say, say_diagnostics
+from eqsat.cli.talk import KEPT, Onlooker, progress, say, say_diagnostics, stops_at_once
 from eqsat.model.stopping import Stop
 from eqsat.model.work import WORK_LIMIT
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from eqsat.frontends.source import Source, lying_in, ordered
 from eqsat.model.border import Border
 from eqsat.model.diag import EqsatError
 from eqsat.model.egraph import EGraph
@@ -29,7 +30,6 @@ from eqsat.ops.programs.freeorders import free_orders, in_orders, likely_orders,
 from eqsat.report.units import goal_text
 from eqsat.run import Run
 from eqsat.run.phases import saturated, searched
-from eqsat.run.source import Source, lying_in, ordered
 
 PLAIN_SHARE = 0.4  # of the time limit, for the search with plain arguments
 LOOKING = 0.5  # of what is then left, for searches of the e-graph with free orders

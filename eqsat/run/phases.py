@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from eqsat.frontends.source import Source
 from eqsat.model.control import controls
 from eqsat.model.equalities import Equalities
 from eqsat.model.family import Family
@@ -20,7 +21,6 @@ from eqsat.ops.programs.border_layouts import with_open_results
 from eqsat.report.log import log_phase, log_progress
 from eqsat.run import Run
 from eqsat.run.schedules import PLACING_SECONDS, with_schedules
-from eqsat.run.source import Source
 
 if TYPE_CHECKING:
     from eqsat.model.stopping import Stop

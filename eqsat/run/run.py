@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from eqsat.frontends.source import Source
 from eqsat.model.compiled import Checked, Compiled, Told
 from eqsat.model.diag import fail
 from eqsat.model.egraph import EGraph
@@ -26,7 +27,6 @@ from eqsat.model.selection import GoalRequest, Selection
 from eqsat.model.target import Target
 from eqsat.report.proven import claim_text
 from eqsat.report.units import goal_text
-from eqsat.run.source import Source
 
 if TYPE_CHECKING:
     from eqsat.execute.calls import Callee

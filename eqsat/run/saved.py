@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eqsat.execute.weights import packed_arrays
+from eqsat.frontends.source import Source
 from eqsat.model.compiled import Checked, Compiled
 from eqsat.model.cycles import uncollected
 from eqsat.model.diag import EqsatError, fail
@@ -34,7 +35,6 @@ from eqsat.model.target import Target
 from eqsat.plan import planner  # noqa: F401 - plans are read by their kinds, which it imports
 from eqsat.run.artefact import FILES, PACKED, WEIGHTS, manifest, read_folder, write_folder
 from eqsat.run.run import Run, RunUse
-from eqsat.run.source import Source
 
 if TYPE_CHECKING:
     from eqsat.model.executor import Executable

@@ -1,19 +1,20 @@
-"""The command that measures this machine: calibrate."""
+"""Commands that measure: this machine, runs on the clock, what compilers of other devices count."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from eqsat.cli import options as o
-from eqsat.cli.talk import say
+from eqsat.cli.talk import say, stops_at_once
 from eqsat.model.diag import fail
 from eqsat.model.textfile import read_text, write_text
 from eqsat.plugins import user_folder
@@ -154,4 +155,110 @@ def _agreement(a: Agreement) -> Iterator[str]:
         yield f"  {v.name:12} {v.predicted_us:14.1f} {v.measured_us:14.1f}"
 
 
-COMMANDS: dict[str, Callable[..., Any]] = {"calibrate": calibrate}
+# ---- saved runs on the clock ---------------------------------------------------------------------
+def bench(
+    folders: Annotated[
+        list[Path], typer.Argument(help="Folders of runs, from `optimize -o`: variants to rank.")
+    ],
+    dispatch: Annotated[
+        list[int] | None,
+        typer.Option(
+            "--dispatch",
+            help="Time only the dispatches of this number, of all runs side by side; repeatable."
+            " `eqsat show DIR` numbers them.",
+        ),
+    ] = None,
+    rounds: Annotated[
+        int, typer.Option("--rounds", min=30, help="The number of interleaved rounds, at most.")
+    ] = 30,
+    pin: Annotated[
+        int | None, typer.Option("--pin", min=0, help="Run on this core of the CPU only.")
+    ] = None,
+    seed: o.Seed = 0,
+    output_format: o.OutputFormat = o.Format.text,
+    quiet: o.Quiet = False,
+    verbose: o.Verbose = False,
+) -> int:
+    """Time runs against each other: rank them, and show predicted beside measured per dispatch.
+
+    Rounds are interleaved, figures are medians with 95 % intervals. A dispatch is timed alone, many
+    times in a row, so its operands are in the caches that hold them.
+    """
+    if pin is not None:
+        _pin(pin)
+    with stops_at_once():
+        import eqsat
+        from eqsat.lab.bench import bench as timed
+
+        runs = {str(f): eqsat.load(f) for f in folders}
+        progress = (lambda _: None) if quiet else say
+        found = timed(runs, dispatch or (), rounds=rounds, seed=seed, progress=progress)
+    o.print_found(found, output_format)
+    return 0
+
+
+def _pin(core: int) -> None:
+    """Before JAX starts its threads, which run where the process may; E400 if that is nowhere."""
+    if not hasattr(os, "sched_setaffinity"):
+        raise fail("E400", "`--pin` needs a system that pins processes, such as Linux")
+    cores = sorted(os.sched_getaffinity(0))
+    if core not in cores:
+        known = ", ".join(map(str, cores))
+        raise fail("E400", f"no core {core} for this process", help=f"it may use {known}")
+    os.sched_setaffinity(0, {core})
+
+
+# ---- compilers of devices that are not here ------------------------------------------------------
+REFUSED = 3
+
+
+def compile_saved(
+    folder: o.RunFolder,
+    device: Annotated[
+        str,
+        typer.Option(
+            "--for",
+            metavar="DEVICE",
+            help="`v5e`, `v5p`, `v6e`, `v4` (libtpu); `h100`, `a100`, `b200`, `h200` (XLA and"
+            " ptxas); `gfx942`, `gfx90a`, `gfx1100` … (IREE).",
+        ),
+    ],
+    weights: Annotated[
+        str,
+        typer.Option(
+            "--weights",
+            metavar="auto|arguments|constants",
+            help="What weights are to the compiler; auto: arguments of XLA's, constants of IREE's.",
+        ),
+    ] = "auto",
+    limit: o.CompileLimit = "300s",
+    output_format: o.OutputFormat = o.Format.text,
+    quiet: o.Quiet = False,
+    verbose: o.Verbose = False,
+) -> int:
+    """Ask the compiler of a device that is not here about a saved run.
+
+    Prints kernels, memory, scratch, registers and cycles of the answer, as far as the compiler
+    tells, beside those of the plain program and beside the prediction, and keeps them in the run
+    for `eqsat report`. Exit code 3 if the compiler refuses the answer, crashes, or is not done.
+    """
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")  # nothing runs here; plug-ins need not look
+    with stops_at_once():
+        import eqsat
+        from eqsat.report.compiled import told_lines
+        from eqsat.run.artefact import keep
+
+        found = eqsat.load(folder)
+        told = found.compile_for(device, weights=weights, limit=o.seconds(limit, "--compile-limit"))
+        if output_format is o.Format.json:
+            print(json.dumps(told.summary()))
+        else:
+            print("\n".join(told_lines(told)))
+        assert found.compiled is not None
+        keep(folder, {"compiled": found.compiled.to_json(), "summary": found.summary()})
+    if not quiet:
+        say(f"kept in {folder}    page: `eqsat report {folder}`")
+    return 0 if told.chosen.refused is None else REFUSED
+
+
+COMMANDS = {"calibrate": calibrate, "bench": bench, "compile": compile_saved}
