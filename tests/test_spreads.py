@@ -15,7 +15,7 @@ from eqsat.model.diag import EqsatError
 from eqsat.model.meshplan import MeshPlan
 from eqsat.model.rules import SPREAD_VERBS, RuleSet
 from eqsat.ops.mesh.cuts import cuts_of
-from eqsat.report.text import rule_facts
+from eqsat.report.facts import rule_facts
 from eqsat.run import Run
 
 MLP = """program mlp

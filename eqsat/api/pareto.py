@@ -69,13 +69,13 @@ class Front:
     def told(self) -> told.FrontReport:
         """What the reports read."""
         from eqsat.report import pareto as told
-        from eqsat.report.summary import figures
+        from eqsat.report.facts import schedule_figures
 
         before = self.whole.baseline_schedule
         return told.FrontReport(
             f"{self.whole.program.name} on {self.whole.target.name}",
             self.points, self.at_least, self.complete, self.stop, self.seconds,
-            None if before is None else figures(before), self.goals,
+            None if before is None else schedule_figures(before), self.goals,
         )  # fmt: skip
 
     def save(self, folder: str | Path) -> Path:

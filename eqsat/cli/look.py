@@ -161,13 +161,14 @@ def rules(
 ) -> int:
     """Print per rule: matches, e-nodes made, time, e-nodes of the result it led to, its place."""
     import eqsat
-    from eqsat.report.text import RULE_COLUMNS, rule_facts, rules_table, table_text
+    from eqsat.report.facts import rule_facts
+    from eqsat.report.text import RULE_COLUMNS, rules_table, table_text
 
-    found = eqsat.load(folder)
+    found = rule_facts(eqsat.load(folder), sort.value)
     if output_format is o.Format.json:
-        print(json.dumps(rule_facts(found, sort.value)))
+        print(json.dumps(found))
     else:
-        print(table_text(RULE_COLUMNS, rules_table(found, sort.value)), end="")
+        print(table_text(RULE_COLUMNS, rules_table(found)), end="")
     return 0
 
 

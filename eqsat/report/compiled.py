@@ -6,14 +6,13 @@ from collections.abc import Callable
 
 from eqsat.model.compiled import Checked, Figures, Told
 from eqsat.model.measured import INPUT_BY_XLA
-from eqsat.report.units import bytes_text, goal_text
+from eqsat.report.units import PS_PER_US, bytes_text, goal_text
 
 TOLD_COLUMNS = ("", "answer", "plain program", "predicted")
 CHECKED_COLUMNS = ("program", "predicted", "cycles", "kernels", "memory", "scratch", "copies")
 PLAIN = {"function": "the traced function", "program": "the ops of the input"}
 NAMES = {"cycles": "cycles", "kernels": "kernels", "peak_bytes": "peak memory"}
 UNKNOWN = "–"  # a compiler does not tell
-PS_PER_US = 1_000_000
 
 
 def _count(n: int | None) -> str:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from eqsat.model.measured import INPUT_BY_XLA, Measured
-from eqsat.report.units import goal_text
-
-PS_PER_US = 1_000_000
+from eqsat.report.units import PS_PER_US, goal_text
 
 
 def measured_lines(found: Measured | None) -> list[str]:

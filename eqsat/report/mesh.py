@@ -8,9 +8,7 @@ from typing import Any
 from eqsat.model.mesh import is_everywhere
 from eqsat.model.meshplan import INPUT, MeshPlan, Reshard, Sharded
 from eqsat.model.program import Program
-from eqsat.report.units import bytes_text, count_text, time_text
-
-PS_PER_MICROSECOND = 1e6
+from eqsat.report.units import PS_PER_US, bytes_text, count_text, time_text
 
 
 def mesh_claim(plan: MeshPlan, by: str) -> str:
@@ -139,10 +137,10 @@ def plan_summary(plan: MeshPlan, program: Program) -> dict[str, Any]:
     return {
         "axes": dict(zip(plan.mesh.names, plan.mesh.sizes, strict=True)),
         "of": plan.of,
-        "time_us": plan.time_ps / PS_PER_MICROSECOND,
-        "compute_us": plan.compute_ps / PS_PER_MICROSECOND,
-        "sent_us": plan.sent_ps / PS_PER_MICROSECOND,
-        "bound_us": plan.bound_ps / PS_PER_MICROSECOND,
+        "time_us": plan.time_ps / PS_PER_US,
+        "compute_us": plan.compute_ps / PS_PER_US,
+        "sent_us": plan.sent_ps / PS_PER_US,
+        "bound_us": plan.bound_ps / PS_PER_US,
         "gap": plan.gap,
         "stop": plan.stop,
         "alike": plan.alike,
@@ -150,7 +148,7 @@ def plan_summary(plan: MeshPlan, program: Program) -> dict[str, Any]:
         "resident_bytes": plan.resident_bytes,
         "limit_bytes": plan.mesh.memory_bytes,
         "single": {
-            "time_us": plan.single_ps / PS_PER_MICROSECOND,
+            "time_us": plan.single_ps / PS_PER_US,
             "peak_bytes": plan.single_bytes,
         },
         "collectives": plan.collectives,
@@ -166,7 +164,7 @@ def plan_summary(plan: MeshPlan, program: Program) -> dict[str, Any]:
                 "steps": [s.to_text() for s in r.steps],
                 "rules": [s.rule for s in r.steps],
                 "bytes": r.steps[0].nbytes,
-                "time_us": r.time_ps / PS_PER_MICROSECOND,
+                "time_us": r.time_ps / PS_PER_US,
             }
             for r in plan.reshards
         ],

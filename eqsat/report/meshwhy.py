@@ -8,7 +8,7 @@ from typing import Any
 from eqsat.model.meshplan import MeshPlan, Reshard
 from eqsat.model.program import Program
 from eqsat.report.mesh import counts_text, cut_texts, reshard_name, stream_texts
-from eqsat.report.units import bytes_text, delta_text, time_text
+from eqsat.report.units import PS_PER_US, bytes_text, delta_text, time_text
 
 
 @dataclass(frozen=True)
@@ -42,14 +42,14 @@ class MeshTold:
         other = self.other if isinstance(self.other, MeshPlan) else None
         return {
             "text": self.text,
-            "time_us": None if self.reshard is None else self.reshard.time_ps / 1e6,
+            "time_us": None if self.reshard is None else self.reshard.time_ps / PS_PER_US,
             "without": None
             if self.other is None
             else {"status": self.other}
             if other is None
             else {
                 "status": other.stop,
-                "time_us": other.time_ps / 1e6,
+                "time_us": other.time_ps / PS_PER_US,
                 "peak_bytes": other.peak_bytes,
                 "collectives": other.collectives,
             },

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from eqsat.model.orders import MemoryOrders
 from eqsat.report.units import goal_text
 
@@ -30,9 +28,3 @@ def order_lines(orders: MemoryOrders | None, name: str = "") -> list[str]:
             f"{texts[2]} ({orders.tried} searches)"
         )
     return lines
-
-
-def packed_alone(layouts: dict[str, str], orders: MemoryOrders | None) -> dict[str, str]:
-    """Layouts of arguments and results by name, without those that are orders alone."""
-    names: Sequence[str] = () if orders is None else [o.name for o in orders.chosen]
-    return {name: text for name, text in layouts.items() if name not in names}

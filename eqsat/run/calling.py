@@ -89,7 +89,7 @@ def verified(run: Run, samples: int, seed: int, work_limit: float | None) -> Ver
     from eqsat.execute.draw import drawn_weights
     from eqsat.execute.verify import verify
     from eqsat.model.work import WORK_LIMIT
-    from eqsat.report.rounding import inexact_rules
+    from eqsat.report.facts import inexact_rules
 
     _need_memory(run)
     schedule, weights = run.cut_schedule, run.weights

@@ -20,6 +20,7 @@ from eqsat.report.compiled import (
     told_rows,
 )
 from eqsat.report.explain import removed_lines
+from eqsat.report.facts import RunFacts, facts
 from eqsat.report.finished import Finished, finished_stages
 from eqsat.report.html import html_table, pre, section
 from eqsat.report.mesh import plan_text
@@ -33,15 +34,14 @@ from eqsat.report.text import (
     GOAL_FIGURES,
     RULE_COLUMNS,
     cut_lines,
-    goal_rows,
+    goal_cells,
     phase_lines,
     rule_check_lines,
-    rule_facts,
     rules_table,
     verification_text,
 )
 from eqsat.report.units import bytes_text, goal_text
-from eqsat.report.weights import COLUMNS, FIGURES, life_rows
+from eqsat.report.weights import COLUMNS, FIGURES, WeightLives, life_rows
 
 TOOLS = """<div class="bar">
 <button id="before" aria-pressed="false">before</button>
@@ -75,19 +75,19 @@ def write_page(run: Finished, path: Path) -> Path:
 def page(run: Finished) -> str:
     """The whole page; EqsatError (E405) if the run stopped before a schedule was made."""
     _, selection, schedule = finished_stages(run)
-    data = page_data(run)
+    data, told = page_data(run), facts(run)
     body = [
         f"<h1>{escape(data.title)}</h1>",
-        _figures(run, selection),
+        _figures(told, selection),
         _intro(run, selection),
         TOOLS,
-        section("Result", html_table(GOAL_COLUMNS, _goals(run), GOAL_FIGURES)),
+        section("Result", html_table(GOAL_COLUMNS, goal_cells(told), GOAL_FIGURES)),
         *_compilers(run),
         *_mesh(run),
         section("Phases", pre("\n".join(phase_lines(run)))),
-        section("Rules", _rules(run)),
+        section("Rules", _rules(told)),
         section("Log of the search", _search(run)),
-        section("Weights", _weights(schedule)),
+        section("Weights", _weights(WeightLives(schedule))),
         section("Removed by limits", _removed(selection)),
         section("Program", _programs(run, schedule)),
     ]
@@ -102,20 +102,12 @@ def framed(page_text: str, height_px: int = 900) -> str:
     )
 
 
-def _goals(run: Finished) -> list[tuple[str, ...]]:
-    return [tuple(r.cells()) for r in goal_rows(run)]
-
-
-def _figures(run: Finished, selection: Selection) -> str:
+def _figures(told: RunFacts, selection: Selection) -> str:
     """The figures one looks for first."""
-    asked = dict(selection.goals)
-    items = []
-    for row in goal_rows(run):
-        goal = asked.get(row.name)
-        is_asked = goal is not None and row.gap is not None
-        proof = proof_text(selection, row.name, run.target, run.goals) if is_asked else ""
-        figure = goal_text(row.kind, row.chosen)
-        text = f"<b>{escape(figure)}</b> {escape(row.name)} "
+    items, run = [], told.run
+    for g in told.table:
+        proof = "" if g.gap is None else proof_text(selection, g.name, run.target, run.goals)
+        text = f"<b>{escape(goal_text(g.kind, g.chosen))}</b> {escape(g.name)} "
         items.append(f'<li>{text}<span class="soft">{escape(proof)}</span></li>')
     return f'<ul class="figures">{"".join(items)}</ul>'
 
@@ -163,12 +155,12 @@ def _folded(what: str, body: str) -> str:
     return f"<details><summary>{escape(what)}</summary>{body}</details>"
 
 
-def _rules(run: Finished) -> str:
+def _rules(told: RunFacts) -> str:
     """Rules of the result, and folded away those that fired only and those that never did."""
-    facts = rule_facts(run, "result")
-    rows = rules_table(run, "result")
+    rules = told.rules_by("result")
+    rows = rules_table(rules)
     kinds: dict[str, list[tuple[str, ...]]] = {"used": [], "fired": [], "idle": []}
-    for fact, row in zip(facts, rows, strict=True):
+    for fact, row in zip(rules, rows, strict=True):
         kind = "used" if fact["in_result"] else "fired" if fact["matches"] else "idle"
         kinds[kind].append(row)
     figures = range(1, 5)
@@ -187,12 +179,12 @@ def _search(run: Finished) -> str:
     return _folded("phases, values and bounds by the second", table)
 
 
-def _weights(schedule: Schedule) -> str:
+def _weights(found: WeightLives) -> str:
     """How each weight lives; nothing if there are none."""
-    rows = life_rows(schedule)
+    rows = life_rows(found)
     if not rows:
         return ""
-    total = f"{len(rows)} weights, {bytes_text(schedule.resident_bytes)} in memory"
+    total = f"{len(rows)} weights, {bytes_text(found.schedule.resident_bytes)} in memory"
     return _folded(total, html_table(COLUMNS, rows, FIGURES))
 
 
