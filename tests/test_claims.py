@@ -13,7 +13,7 @@ from eqsat.lab.store.record import record_of
 from eqsat.lang.experiments import Cell
 from eqsat.model.selection import CAP, TIME_LIMIT, Cut, GoalResult, Selection
 from eqsat.report.explain import explained
-from eqsat.report.facts import facts
+from eqsat.report.facts import RunFacts
 from eqsat.report.page.runpage import page
 from eqsat.report.pareto import FrontReport, count_sentence, front_json, is_proven, plot_svg
 from eqsat.report.proven import ELSEWHERE
@@ -64,7 +64,7 @@ def test_where_candidates_were_left_out_every_place_says_so(proven: eqsat.Run) -
     assert line.startswith(f"{BEST}; a cap left out groups behind 3 e-nodes")
     assert line in text
     asked = {g.name for g in run.goals}
-    assert {r[-1] for r in goal_cells(facts(run)) if r[0] in asked} == {BEST}
+    assert {r[-1] for r in goal_cells(RunFacts(run)) if r[0] in asked} == {BEST}
     told = run.summary()
     assert (told["claim"], told["candidates"], told["stop"]) == (BEST, 1234, "cut")
     assert sum(c["count"] for c in told["cuts"]) == 5
@@ -84,7 +84,7 @@ def test_a_gap_among_capped_candidates_is_one_of_these(proven: eqsat.Run) -> Non
     warned = [w.message for w in stop_warnings(run) if w.code == "E401"]
     assert len(warned) == 3
     assert all(f"is possible among {over} (gap" in w for w in warned)
-    assert {r[-1] for r in goal_cells(facts(run))} == {""}
+    assert {r[-1] for r in goal_cells(RunFacts(run))} == {""}
 
 
 def test_bounds_hold_for_what_the_time_limit_left_out(proven: eqsat.Run) -> None:
@@ -94,7 +94,7 @@ def test_bounds_hold_for_what_the_time_limit_left_out(proven: eqsat.Run) -> None
     assert f"({run.selection.claim}; wall)" in summary_text(run)
     assert not run.selection.is_capped
     assert "from the best of this e-graph" in explained(with_gap(run)).title
-    assert {r[-1] for r in goal_cells(facts(run))} == {""}
+    assert {r[-1] for r in goal_cells(RunFacts(run))} == {""}
 
 
 def test_a_row_of_an_experiment_says_so(proven: eqsat.Run) -> None:

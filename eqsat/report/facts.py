@@ -176,14 +176,9 @@ class RunFacts:
         return sum(self.run.seconds.get(k) or 0.0 for k in SEARCH_PHASES)
 
 
-def facts(run: Finished) -> RunFacts:
-    """The record of a run that is printed."""
-    return RunFacts(run)
-
-
 def rule_facts(run: Finished, sort: str = "nodes") -> list[dict[str, Any]]:
     """The rules of a run as plain data, the most of `sort` first."""
-    return facts(run).rules_by(sort)
+    return RunFacts(run).rules_by(sort)
 
 
 _SORTS: dict[str, Callable[[dict[str, Any]], Any]] = {

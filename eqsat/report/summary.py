@@ -7,7 +7,7 @@ from typing import Any
 
 from eqsat.model.control import COND, controls
 from eqsat.model.schedule import Schedule
-from eqsat.report.facts import RunFacts, facts, goal_key, scaled, schedule_figures
+from eqsat.report.facts import RunFacts, goal_key, scaled, schedule_figures
 from eqsat.report.finished import Finished
 from eqsat.report.mesh import plan_summary
 from eqsat.report.proven import is_measured_here
@@ -17,7 +17,7 @@ from eqsat.report.weights import weights_json
 
 def summary(run: Finished) -> dict[str, Any]:
     """All figures of a run; what was not reached is null."""
-    told = facts(run)
+    told = RunFacts(run)
     return {
         "format": 1,
         "program": {

@@ -12,7 +12,7 @@ from eqsat.model.rulecheck import RuleCheck
 from eqsat.model.schedule import Schedule
 from eqsat.model.selection import CAP, TIME_LIMIT, Selection
 from eqsat.report.compiled import checked_lines
-from eqsat.report.facts import GoalFact, RunFacts, facts
+from eqsat.report.facts import GoalFact, RunFacts
 from eqsat.report.finished import Finished
 from eqsat.report.measured import measured_lines
 from eqsat.report.mesh import mesh_claim, mesh_lines
@@ -25,7 +25,7 @@ from eqsat.report.weights import life_line
 
 def summary_text(run: Finished) -> str:
     """One line per phase that ran, what is not known of the rules, then baseline against chosen."""
-    told = facts(run)
+    told = RunFacts(run)
     lines = [*_target_line(run), *phase_lines(run), *rule_check_lines(run)]
     lines += [*_rounding_line(told), *_border_lines(told)]
     if run.schedule is not None and told.weights is not None:

@@ -15,7 +15,7 @@ from eqsat.model.diag import Diagnostic
 from eqsat.model.origin import without_origins
 from eqsat.model.restore import restored
 from eqsat.model.rulecheck import RuleCheck
-from eqsat.report.facts import RunFacts, facts, scaled
+from eqsat.report.facts import RunFacts, scaled
 from eqsat.report.origins import Names, chosen_nodes, op_word, rule_chain
 from eqsat.report.text import verification_problem
 from eqsat.report.units import PS_PER_US
@@ -153,7 +153,7 @@ def _check_shape(data: Any, shape: Any) -> None:
 
 def record_of(key: str, run: Run, totals_s: Sequence[float]) -> RunRecord:
     """The record of a run that has an answer."""
-    v, told = run.verification, facts(run)
+    v, told = run.verification, RunFacts(run)
     wrong = () if v is None or v.ok else (verification_problem(v),)
     return RunRecord(
         key, run.program.name, run.target.name, FOUND, problems=wrong, summary=run.summary(),

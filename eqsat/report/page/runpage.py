@@ -20,7 +20,7 @@ from eqsat.report.compiled import (
     told_rows,
 )
 from eqsat.report.explain import removed_lines
-from eqsat.report.facts import RunFacts, facts
+from eqsat.report.facts import RunFacts
 from eqsat.report.finished import Finished, finished_stages
 from eqsat.report.html import html_table, pre, section
 from eqsat.report.mesh import plan_text
@@ -75,7 +75,7 @@ def write_page(run: Finished, path: Path) -> Path:
 def page(run: Finished) -> str:
     """The whole page; EqsatError (E405) if the run stopped before a schedule was made."""
     _, selection, schedule = finished_stages(run)
-    data, told = page_data(run), facts(run)
+    data, told = page_data(run), RunFacts(run)
     body = [
         f"<h1>{escape(data.title)}</h1>",
         _figures(told, selection),
