@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -34,7 +34,7 @@ from eqsat.model.deadline import OutOfTime, until
 from eqsat.model.diag import fail
 from eqsat.model.egraph import EGraph
 from eqsat.model.goal import Goal
-from eqsat.model.selection import TIME_LIMIT, Cut, GoalRequest, Selection
+from eqsat.model.selection import TIME_LIMIT, Cut, GoalRequest, Selection, short_of_time
 from eqsat.model.stopping import WALL, Stop
 from eqsat.model.target import Target
 
@@ -162,15 +162,14 @@ def prepare(
     progress.phase("candidates")
     bounds = sides.floors()
     progress.found(goals[0].name, bound=bounds.get(goals[0].name))
-    known, start = tuple(pool.allowed(found.sources.candidates.candidates)), None
-    if baseline is not None and not whole:
-        known, start = sides.packed(known, baseline)
+    own_found, start = tuple(pool.allowed(found.sources.candidates.candidates)), None
     try:
-        with uncollected(), limits.step("choice", SHARES.stating):
-            enough = limits.share(SHARES.candidates)
-            every = choices(pool, sides.linear, known=known, enough=enough)
-            progress.phase("relaxation")
-            session = sides.session(every, own.fallback, limits.share(SHARES.stating), start)
+        every = sides.every(own_found)
+        if baseline is not None and not whole and short_of_time(every.cuts):
+            every, start = sides.packed(every, own_found, baseline)
+        progress.phase("relaxation")
+        with uncollected(), limits.step("choice", SHARES.stating) as told:
+            session = sides.session(every, own.fallback, told.deadline, start)
             session = replace(session, baseline=baseline)
     except OutOfTime:
         session = _with_own(own)
@@ -246,33 +245,40 @@ class _Asked:
                 return own, None, found
             return own, plain.selection(Outcome(WALL, best), self.goals), found
 
-    def packed(
-        self, known: tuple[Candidate, ...], baseline: Selection
-    ) -> tuple[tuple[Candidate, ...], tuple[Assembly, Answer] | None]:
-        """Candidates in a few layouts beside the known ones, and the best answer among them.
+    def every(self, known: Sequence[Candidate]) -> Choices:
+        """Of all nodes, or what there is time for; `known` are there. OutOfTime as `choices`."""
+        with uncollected(), self.limits.step("candidates", SHARES.candidates) as told:
+            found = choices(self.pool, self.linear, known=known, enough=told.deadline)
+            told.outcome = "cut" if short_of_time(found.cuts) else told.outcome
+        return found
 
-        None if that is no better than the baseline, or not there in time.
+    def packed(
+        self, cut: Choices, known: Sequence[Candidate], baseline: Selection
+    ) -> tuple[Choices, tuple[Assembly, Answer] | None]:
+        """Candidates in a few layouts beside those there was time for, and their best answer.
+
+        known: the baseline's. None if that is no better than the baseline, or not there in time.
         """
         if MEMORY in {self.goals[0].name, *dict(self.target.budget)}:
-            return known, None
+            return cut, None
         strict = replace(self, goals=_strict(self.goals[:1]))
         try:
             step = self.limits.step("packing", SHARES.packing)
             with uncollected(), progress.heard(None), step as told:
                 few = packing(self.pool, self.linear, known, baseline.groups)
                 if few is None:
-                    return known, None
+                    return cut, None
                 session = strict.session(few, baseline, told.deadline)
         except OutOfTime:
-            return known, None
+            return cut, None
         first, best = self.goals[0].name, session.best
         if best is None or not session.assembly.choice.keeps(best, dict(self.target.budget)):
-            return known, None
+            return cut, None
         value = session.assembly.choice.value(first, best)
         if value >= baseline.goal(first).value:
-            return known, None
+            return cut, None
         progress.found(first, value)
-        return tuple(few.sources.candidates.candidates), (session.assembly, best)
+        return cut.beside(few), (session.assembly, best)
 
     def session(
         self,

@@ -16,7 +16,7 @@ from eqsat.extract.choice.columns import Answer, Columns
 from eqsat.extract.choice.legal import is_legal, pruned
 from eqsat.extract.choice.linear import OWN
 from eqsat.extract.dispatch.prices import Costs
-from eqsat.extract.groups.enumeration import enumerated
+from eqsat.extract.groups.enumeration import enumerated, with_others
 from eqsat.extract.groups.grow import Candidate
 from eqsat.extract.memory.bestorder import as_listed
 from eqsat.extract.memory.dispatchgraph import graph_of, peak_bytes
@@ -57,6 +57,12 @@ class Choices:
         few = tuple(c for c in found if sum([is_op[m] for m in c.members]) <= 1)
         sources = replace(self.sources, candidates=CandidateTable(few))
         return replace(self, sources=sources, cuts=cut_short(self.sources.pool, self.cuts))
+
+    def beside(self, others: Choices) -> Choices:
+        """With the candidates of another search of the same e-graph that are not among them."""
+        found = self.sources.candidates.candidates
+        every = with_others(found, others.sources.candidates.candidates)
+        return replace(self, sources=replace(self.sources, candidates=CandidateTable(every)))
 
 
 def cut_short(pool: Pool, cuts: Sequence[Cut]) -> tuple[Cut, ...]:

@@ -65,11 +65,15 @@ def enumerated(pool: Pool, costs: Costs, known: Sequence[Candidate] = ()) -> Enu
         with suppress(OutOfTime):
             own = enumerated(replace(pool, input_only=True), costs).candidates
             known = pool.allowed(own)
-    there = {(c.members, c.reads, c.writes) for c in found}
-    found += [c for c in known if (c.members, c.reads, c.writes) not in there]
     crowded = {r.what: r for r in pool.legality.all_crowded}.values()
     removed = (*pool.limited.values(), *work.capped, *refused, *crowded)
-    return Enumerated(tuple(found), removed, cuts)
+    return Enumerated(with_others(found, known), removed, cuts)
+
+
+def with_others(found: Sequence[Candidate], others: Iterable[Candidate]) -> tuple[Candidate, ...]:
+    """With the others that are not among them."""
+    there = {(c.members, c.reads, c.writes) for c in found}
+    return *found, *(c for c in others if (c.members, c.reads, c.writes) not in there)
 
 
 @dataclass
