@@ -34,7 +34,7 @@ from eqsat.ops.meaning.programs import evaluate_node
 from eqsat.ops.mesh.collectives import MeshMachine, conversion
 from eqsat.ops.mesh.local import local_attr
 from eqsat.ops.mesh.strategies import Strategy, strategies
-from eqsat.report.meshwhy import mesh_told
+from eqsat.report.mesh import mesh_told
 
 RULES = ("layout/fill", "spread")  # the search before the mesh is not what is tested
 LINK = (45e9, 1_000_000)

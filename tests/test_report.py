@@ -26,7 +26,7 @@ from eqsat.report.explain import explained, removed_lines
 from eqsat.report.facts import RunFacts, rule_facts
 from eqsat.report.origins import Names, chosen_nodes, rule_chain, rules_in_result
 from eqsat.report.page.runpage import page, write_page
-from eqsat.report.stops import stop_warnings
+from eqsat.report.proven import stop_warnings
 from eqsat.report.text import (
     phase_lines,
     rules_table,

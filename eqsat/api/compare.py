@@ -12,8 +12,14 @@ from eqsat.model.diag import EqsatError
 from eqsat.model.rules import RuleSet
 from eqsat.model.selection import GoalRequest
 from eqsat.model.target import Target
-from eqsat.report.compare.comparison import Comparison, Flip, compare_runs
-from eqsat.report.compare.settings import BY_KIND, setting_text, target_differences
+from eqsat.report.compare.comparison import (
+    BY_KIND,
+    Comparison,
+    Flip,
+    compare_runs,
+    setting_text,
+    target_differences,
+)
 from eqsat.report.origins import rules_in_result
 from eqsat.report.units import goal_text
 from eqsat.run import Run

@@ -39,7 +39,7 @@ from eqsat.model.progress import heard, phase, timed
 from eqsat.model.rules import RuleSet
 from eqsat.model.selection import GoalRequest
 from eqsat.model.target import Target
-from eqsat.report.log import log_phase
+from eqsat.report.progress import log_phase
 from eqsat.run import Run
 from eqsat.run.checked import checked
 from eqsat.run.measured import measured, slower_in_orders

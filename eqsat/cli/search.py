@@ -242,7 +242,7 @@ def _print_front(found: Run, points: int, seconds: float, output_format: o.Forma
 
 def _say_stop(found: Run, quiet: bool) -> None:
     """A search that did not end by proof says so (E401)."""
-    from eqsat.report.stops import stop_warnings
+    from eqsat.report.proven import stop_warnings
 
     if not quiet:
         for warning in stop_warnings(found):

@@ -27,12 +27,10 @@ from eqsat.report.alternatives import (
 from eqsat.report.asked import Questions
 from eqsat.report.compiled import checked_kept
 from eqsat.report.finished import Finished, finished_stages
-from eqsat.report.meshwhy import MeshTold
-from eqsat.report.orders import order_lines
+from eqsat.report.mesh import MeshTold
 from eqsat.report.origins import Names, RuleStep, chosen_nodes, rule_chain
 from eqsat.report.proven import by_figures
-from eqsat.report.running import execution_lines
-from eqsat.report.text import table_text
+from eqsat.report.text import execution_lines, order_lines, table_text
 from eqsat.report.units import PS_PER_US, bytes_text, count_text, time_text
 from eqsat.report.weights import COLUMNS, WeightLives, life_rows, weights_json
 

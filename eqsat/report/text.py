@@ -8,17 +8,16 @@ from typing import Any
 from eqsat.model.control import every_program
 from eqsat.model.diag import Diagnostic
 from eqsat.model.egraph import EGraph
+from eqsat.model.executor import Execution
+from eqsat.model.orders import MemoryOrders
 from eqsat.model.rulecheck import RuleCheck
 from eqsat.model.schedule import Schedule
 from eqsat.model.selection import CAP, TIME_LIMIT, Selection
-from eqsat.report.compiled import checked_lines
+from eqsat.report.compiled import checked_lines, measured_lines
 from eqsat.report.facts import GoalFact, RunFacts
 from eqsat.report.finished import Finished
-from eqsat.report.measured import measured_lines
 from eqsat.report.mesh import mesh_claim, mesh_lines
-from eqsat.report.orders import order_lines
 from eqsat.report.proven import by_figures, claim_text
-from eqsat.report.running import execution_lines
 from eqsat.report.units import bytes_text, count_text, goal_text, ratio_text, seconds_text
 from eqsat.report.weights import life_line
 
@@ -304,3 +303,49 @@ def _schedule_text(s: Schedule, base: Schedule | None) -> str:
     text = f"{count_text(s.kernels, 'dispatch', 'dispatches')}{was}"
     before = f" (was {bytes_text(base.peak_bytes)})" if base else ""
     return f"{text}, memory {bytes_text(s.peak_bytes)}{before}"
+
+
+# ---- by whom it runs -----------------------------------------------------------------------------
+SHOWN = 12  # numbers of dispatches that a line names
+
+
+def execution_lines(found: Execution) -> list[str]:
+    """What the plan is to the executor, and a line per reason not to follow it."""
+    lines = [f"executor {found.executor}{found.plan and ': '}{found.sentence}"]
+    by_reason: dict[str, list[int]] = {}
+    for number, why in found.declined:
+        by_reason.setdefault(why, []).append(number)
+    return lines + [f"{_named(n)} not run as planned: {why}" for why, n in by_reason.items()]
+
+
+def _named(numbers: list[int]) -> str:
+    if len(numbers) == 1:
+        return f"dispatch {numbers[0]} is"
+    named = ", ".join(map(str, numbers[:SHOWN]))
+    more = f" and {len(numbers) - SHOWN} more" if len(numbers) > SHOWN else ""
+    return f"{len(numbers)} dispatches ({named}{more}) are"
+
+
+# ---- orders of dims ------------------------------------------------------------------------------
+def order_lines(orders: MemoryOrders | None, name: str = "") -> list[str]:
+    """A line per argument and result that is not plain and why; of one alone if a name is given.
+
+    Where the search chose, also what no order could be below.
+    """
+    if orders is None:
+        return []
+    told = [o for o in orders.chosen if name in ("", o.name)]
+    lines = [f"{o.name} lies in order {list(o.order)}: {o.why}" for o in told]
+    if name:
+        return lines
+    if orders.why:
+        lines.append(f"orders of dims: {orders.why}")
+    if orders.bound is not None and orders.plain is not None and orders.value is not None:
+        texts = [
+            goal_text(orders.goal, round(v)) for v in (orders.plain, orders.value, orders.bound)
+        ]
+        lines.append(
+            f"{orders.goal} with plain orders {texts[0]}, with these {texts[1]}, no order is below "
+            f"{texts[2]} ({orders.tried} searches)"
+        )
+    return lines

@@ -18,7 +18,7 @@ from eqsat.model.selection import GREEDY, GoalRequest
 from eqsat.model.symbols import sizes_of
 from eqsat.model.target import Target
 from eqsat.ops.programs.border_layouts import with_open_results
-from eqsat.report.log import log_phase, log_progress
+from eqsat.report.progress import log_phase, log_progress
 from eqsat.run import Run
 from eqsat.run.schedules import PLACING_SECONDS, with_schedules
 
