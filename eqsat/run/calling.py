@@ -15,7 +15,7 @@ from eqsat.execute.lowering import evaluate
 from eqsat.execute.positional import Positional
 from eqsat.model.orders import MemoryOrders
 from eqsat.model.progress import timed
-from eqsat.run.reproduce import reproducer
+from eqsat.run.reproducing import reproducer
 
 if TYPE_CHECKING:
     from eqsat.execute.calls import Callee

@@ -279,7 +279,7 @@ class Run:
         packed: also keep the weights as the schedule reads them, if it was executed. weights: the
         arrays; without them the program has their shapes.
         """
-        from eqsat.run.saved import saved
+        from eqsat.run.saving import saved
 
         return saved(self, Path(folder), packed and weights, weights)
 
