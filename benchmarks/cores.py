@@ -79,7 +79,7 @@ def text(spec: Spec) -> str:
 def source_of(spec: Spec) -> Any:
     import jax
 
-    from eqsat.request import reading
+    from eqsat.api import reading
 
     example = jax.ShapeDtypeStruct(tuple(spec["shape"]), "float32")
 

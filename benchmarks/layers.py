@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 import eqsat
-from eqsat.request.reading import source_of
+from eqsat.api.reading import source_of
 
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAMS = ROOT / "experiments" / "programs"

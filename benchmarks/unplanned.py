@@ -30,7 +30,7 @@ ANSWER, INPUT, JAX = "answer", "input", "jax"
 def measure(searched: Any, args: tuple[Any, ...], rounds: int, target: str) -> dict[str, Any]:
     """One program: figures of the answer against the input, and against `jax.jit`."""
     import eqsat
-    from eqsat.tuning.contenders import input_contenders
+    from eqsat.run.contenders import input_contenders
 
     run = eqsat.optimize(searched, *args, target=target, time_limit=TIME_LIMIT)
     assert run.schedule is not None, "it was not stopped before"

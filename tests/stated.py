@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from fuzz.worst import worst_error
 
+from eqsat.frontends.source import Source
 from eqsat.model.equalities import Equalities
 from eqsat.model.program import Builder, Program
 from eqsat.ops.meaning.programs import evaluate_program
-from eqsat.request.source import Source
 
 MOST_ERROR = 1e-12
 

@@ -24,7 +24,7 @@ from eqsat.model.diag import EqsatError
 from eqsat.model.program import Program
 from eqsat.ops.meaning.programs import evaluate_node, evaluate_program
 from eqsat.ops.programs.stacked import NotStackable, stacked_attr
-from eqsat.report.text import rule_facts
+from eqsat.report.facts import rule_facts
 from eqsat.schedule import faults
 
 

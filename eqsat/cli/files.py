@@ -156,7 +156,7 @@ def _expand(files: list[Path]) -> list[Path]:
 
 
 def _is_run(folder: Path) -> bool:
-    from eqsat.run.filenames import FILES
+    from eqsat.run.artefact import FILES
 
     return (folder / FILES["manifest"]).is_file()
 
@@ -167,7 +167,7 @@ def _schedule_faults(folder: Path, target: str | None) -> list[Diagnostic]:
     EqsatError E314 if its stages do not follow from its e-graph.
     """
     import eqsat
-    from eqsat.run.rederived import stage_faults, stages_of
+    from eqsat.run.saved import stage_faults, stages_of
     from eqsat.schedule import faults
 
     run = eqsat.load(folder)

@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from eqsat.api.reading import trace_function
 from eqsat.model.program import Program
-from eqsat.request.reading import trace_function
 from fuzz.equal import GOALS, MACHINES, Pair, Question
 
 Family = tuple[tuple[tuple[int, ...], ...], tuple[Callable[..., Any], ...]]

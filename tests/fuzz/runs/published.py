@@ -20,11 +20,11 @@ from typing import Any
 from gates import Log, logs, say
 
 import eqsat
+from eqsat.api.reading import source_of
 from eqsat.hunt.examples import side_by_side
 from eqsat.model.diag import EqsatError
 from eqsat.model.program import Program
 from eqsat.ops.spelling.passes import canonical
-from eqsat.request.reading import source_of
 from eqsat.saturate import saturate
 from fuzz.publicrules import REASONS, Rule, public_rules
 from fuzz.runs.pairs import SAME
