@@ -1,6 +1,6 @@
-"""Part a of `accelerators.py`: answers against the plain JAX function, by a TPU's compiler.
+"""Answers against the plain JAX function, by a TPU's compiler.
 
-    python benchmarks/accelcycles.py [NAME …]
+    python benchmarks/run.py cycles [NAME …]
 
 Every program is searched with the rules of `full`, `layouts="auto"` and `--check-compile` for a
 TPU v5e, at the precision of its source. A row has the cycles that XLA estimates of four programs:
@@ -15,18 +15,17 @@ row says how many more an answer has. Transfers that run beside kernels have no 
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
-import sys
 import time
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
-Row = dict[str, Any]
-NEEDS = ("libtpu",)
-MINUTES = 9
+from gates import Row, say
+from layers import TARGETS as SHIPPED
+
 WIN, WINS = 0.90, 3
 SECONDS = 20.0  # of a search
 BANDWIDTH, HERTZ = 819e9, 1.5e9  # of a v5e
@@ -40,10 +39,14 @@ PROGRAMS = (
 )  # fmt: skip
 
 
-def measured(names: Sequence[str] = PROGRAMS) -> Row:
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("names", nargs="*", metavar="NAME", default=list(PROGRAMS))
+
+
+def measured(asked: argparse.Namespace) -> Row:
     """All rows, and whether they show what they must."""
     os.environ["JAX_PLATFORMS"] = "cpu"
-    rows = [row(name) for name in names]
+    rows = [row(name) for name in asked.names]
     wins = {k: sum((r[k] or 1) < WIN for r in rows) for k in ("ratio", "ratio_auto")}
     needed = min(WINS, len(rows))
     return {
@@ -60,7 +63,7 @@ def row(name: str) -> Row:
 
     begin, cpu = time.monotonic(), cpu_seconds()
     given, args, options = program(name)
-    target = next(t for t in TARGETS if t in shipped())
+    target = next(t for t in TARGETS if t in SHIPPED)
     run = eqsat.optimize(
         given, *args, rules=("full",), target=target, settings=("oracle='libtpu v5e'",),
         check_compile=True, layouts="auto", time_limit=SECONDS, **options,
@@ -87,7 +90,7 @@ def row(name: str) -> Row:
         "seconds": round(time.monotonic() - begin, 1),
         "cpu_seconds": round(cpu_seconds() - cpu, 1),
     }  # fmt: skip
-    print(json.dumps(found), file=sys.stderr, flush=True)
+    say(json.dumps(found))
     return found
 
 
@@ -121,11 +124,6 @@ def cpu_seconds() -> float:
     return sum(os.times()[:4])
 
 
-def shipped() -> set[str]:
-    """The names of the targets that come with eqsat."""
-    return {p.stem for p in (Path(__file__).parent.parent / "targets").glob("*.yaml")}
-
-
 def program(name: str) -> tuple[Any, list[Any], dict[str, Any]]:
     """What is searched, its arguments, and the options that it is searched with."""
     kind, _, rest = name.partition(":")
@@ -152,9 +150,4 @@ def timed(name: str) -> tuple[Any, list[Any], dict[str, Any]]:
 
 def found_pair(theme: str, name: str) -> Callable[..., Any]:
     """What makes a pair of `pairs`, at a scale."""
-    return getattr(import_module(f"pairs.{theme}"), name)
-
-
-if __name__ == "__main__":
-    sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent / "tests")]
-    print(json.dumps(measured(sys.argv[1:] or PROGRAMS), indent=1))
+    return getattr(import_module(f"fuzz.pairs.{theme}"), name)

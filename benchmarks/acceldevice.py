@@ -1,6 +1,6 @@
-"""Part g of `accelerators.py`: answers on a GPU that is there, beside `jax.jit`, call by call.
+"""Answers on a GPU that is there, beside `jax.jit`, call by call.
 
-    python benchmarks/acceldevice.py [--target sm_90] [--models NAME …] [--any-device]
+    python benchmarks/run.py device [--target sm_90] [--models NAME …] [--any-device]
 
 Each model is searched on the target, verified on the device, and called in turn with the plain
 function, at least 30 rounds, in an order that is drawn anew. `ok`: every model is verified, none
@@ -12,34 +12,37 @@ tau of all of them at least 0.8). Skipped where JAX has no GPU. `--any-device` t
 from __future__ import annotations
 
 import argparse
-import json
-import random
-import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-NEEDS: tuple[str, ...] = ()
-MINUTES = 6
-ALONE = True
+from gates import middle, ratio, timed_in_turn
+
 Row = dict[str, Any]
 NAMES = (
     "mlp_784", "minilm", "bert", "gpt2", "conv_qdq", "unet", "resnet50", "llama_64", "whisper",
     "train",
 )  # fmt: skip
-ROUNDS, LEAST_SECONDS = 30, 0.002  # of a batch of calls
+ROUNDS = 30
 SLOWER, WINS, LEAST_TAU = 1.03, 3, 0.8
 
 
-def measured() -> Row:
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--target", default="sm_90")
+    parser.add_argument("--models", nargs="*", default=list(NAMES))
+    parser.add_argument("--any-device", action="store_true", help="also where there is no GPU")
+
+
+def measured(o: argparse.Namespace) -> Row:
     """All models on the first GPU; says so where there is none."""
     import jax
 
+    if o.any_device:
+        return on_device(jax.devices()[0], o.target, o.models)
     try:
         device = jax.devices("gpu")[0]
     except RuntimeError:
         return {"skipped": "JAX has no GPU here: answers were compiled for one, none was run"}
-    return on_device(device, "sm_90", NAMES)
+    return on_device(device, o.target, o.models)
 
 
 def on_device(device: Any, target: str, names: Sequence[str]) -> Row:
@@ -63,7 +66,6 @@ def model_row(name: str, target: str) -> Row:
     from peermodels import MODELS
 
     import eqsat
-    from eqsat.execute.timing import interval
 
     model = MODELS[name]
     inputs = [jax.device_put(x) for x in jax.tree_util.tree_leaves(model.inputs)]
@@ -72,61 +74,14 @@ def model_row(name: str, target: str) -> Row:
     run = eqsat.optimize(model.closed, *model.inputs, target=target, rules=model.rules)
     verification = run.verify()
     assert run.schedule is not None and run.baseline_schedule is not None
-    sides = {"jax": jax.jit(model.closed), "eqsat": run.compile(check="never")}
-    seconds = interleaved(sides, args)
-    pairs = zip(seconds["jax"], seconds["eqsat"], strict=True)
-    us = {k: round(sorted(v)[len(v) // 2] * 1e6, 1) for k, v in seconds.items()}
+    calls = {"jax": jax.jit(model.closed), "eqsat": run.compile(check="never")}
+    sides = {k: lambda call=call: call(*args) for k, call in calls.items()}
+    times = {k: found["wall"] for k, found in timed_in_turn(sides, ROUNDS).items()}
+    us = {k: middle(found) for k, found in times.items()}
     predicted = run.schedule.time_ps / 1e6, run.baseline_schedule.time_ps / 1e6
     return {
         "verified": verification.ok, "max_error": verification.max_error, "us": us,
-        "ratio": [round(r, 3) for r in interval([a / b for a, b in pairs])],
+        "ratio": ratio(times["jax"], times["eqsat"]),
         "points": [(predicted[0], us["eqsat"]), (predicted[1], us["jax"])],
         "is_input": run.is_input,
     }  # fmt: skip
-
-
-def interleaved(sides: dict[str, Callable[..., Any]], args: Sequence[Any]) -> dict[str, Any]:
-    """Seconds of a call, round by round, of each side."""
-    calls = {k: calls_of(call, args) for k, call in sides.items()}
-    found: dict[str, list[float]] = {k: [] for k in sides}
-    order, drawn = list(sides), random.Random(0)
-    for _ in range(ROUNDS):
-        drawn.shuffle(order)
-        for k in order:
-            found[k].append(batch(sides[k], args, calls[k]) / calls[k])
-    return found
-
-
-def calls_of(call: Callable[..., Any], args: Sequence[Any]) -> int:
-    """Calls of a batch; the first ones compile."""
-    batch(call, args, 2)
-    return max(1, round(LEAST_SECONDS / batch(call, args, 1)))
-
-
-def batch(call: Callable[..., Any], args: Sequence[Any], count: int) -> float:
-    import jax
-
-    begin = time.perf_counter()
-    results = [call(*args) for _ in range(count)]
-    jax.block_until_ready(results)
-    return time.perf_counter() - begin
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--target", default="sm_90")
-    parser.add_argument("--models", nargs="*", default=list(NAMES))
-    parser.add_argument("--any-device", action="store_true", help="also where there is no GPU")
-    options = parser.parse_args()
-    if options.any_device:
-        import jax
-
-        found = on_device(jax.devices()[0], options.target, options.models)
-    else:
-        found = measured()
-    print(json.dumps(found, indent=1))
-    return 0 if found.get("ok") or "skipped" in found else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,10 +1,10 @@
 """How cheap the shardings of the public IOPDDL instances get, and what is proven about them.
 
-    python benchmarks/acceliopddl.py FOLDER [--time-limit S] [--cpu] [--only A K …]
+    python benchmarks/run.py sharding [--folder FOLDER] [--time-limit S] [--cpu] [--only A K …]
 
 FOLDER holds instances of the ASPLOS 2025 contest (https://github.com/google/iopddl, in
-`benchmarks/`), `asplos-2025-iopddl-A.json.gz` and so on; `benchmarks/accelerators.py` takes it from
-the variable EQSAT_IOPDDL. Nothing is fetched. Prints one JSON object: per instance cost and bound,
+`benchmarks/`), `asplos-2025-iopddl-A.json.gz` and so on; by default the
+variable EQSAT_IOPDDL names it. Nothing is fetched. Per instance cost and bound,
 both over the best cost of the contest's twenty teams, wall and CPU seconds. `--cpu`: the limit is
 in CPU seconds, so that a busy machine gives the figures of an idle one; one core is used. Every
 answer was checked by sums that share nothing with the search. numba's compilation comes first and
@@ -17,19 +17,17 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from gates import say
+
 from eqsat.api import shard_graph
 from eqsat.extract.shard import solve_sharding
 from eqsat.model.sharding import ShardEdge, ShardNode, ShardProblem
 
-NEEDS = ()
-MINUTES = 8.5
 FOLDER = "EQSAT_IOPDDL"
 SECONDS = 120.0
 WITHIN, CLOSE, CLOSE_ONES = 1.10, 1.01, 2
@@ -37,14 +35,23 @@ WITHIN, CLOSE, CLOSE_ONES = 1.10, 1.01, 2
 BEST = {"A": 6548641531, "K": 2274276676, "P": 662197407330, "U": 2569342178}
 
 
-def measured() -> dict[str, Any]:
-    """All four instances; skipped if the variable that names their folder is not set."""
-    folder = os.environ.get(FOLDER, "")
-    if folder and any(instance(Path(folder), name) for name in BEST):
-        return figures(Path(folder), SECONDS, seed=0, names=tuple(BEST))
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--folder", default=os.environ.get(FOLDER, ""), help="of the instances")
+    parser.add_argument("--time-limit", type=float, default=SECONDS, help="seconds per instance")
+    parser.add_argument("--cpu", action="store_true", help="the limit is in CPU seconds")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the search")
+    parser.add_argument("--only", nargs="*", default=list(BEST), help="names of instances")
+
+
+def measured(o: argparse.Namespace) -> dict[str, Any]:
+    """Skipped where there is no instance."""
+    if o.folder and any(instance(Path(o.folder), name) for name in o.only):
+        if o.cpu:
+            time.monotonic = time.process_time
+        return figures(Path(o.folder), o.time_limit, o.seed, o.only)
     wanted = f"set {FOLDER} to `benchmarks` of a clone of https://github.com/google/iopddl"
-    why = f"{wanted}: there is no instance in {folder}" if folder else wanted
-    print(f"SKIPPED sharding problems: {why}", file=sys.stderr)
+    why = f"{wanted}: there is no instance in {o.folder}" if o.folder else wanted
+    say(f"SKIPPED sharding problems: {why}")
     return {"skipped": why}
 
 
@@ -56,10 +63,9 @@ def figures(folder: Path, seconds: float, seed: int, names: Sequence[str]) -> di
     proven = all(r["bound"] is not None for r in rows)
     close = sum(r <= CLOSE for r in near) >= min(CLOSE_ONES, len(rows))
     fine = len(near) == len(paths) > 0 and proven and close and max(near) <= WITHIN
-    machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
     missing = [name for name, path in paths.items() if not path]
     return {
-        "ok": fine, "machine": machine, "compile_seconds": compiled, "missing": missing,
+        "ok": fine, "compile_seconds": compiled, "missing": missing,
         "rows": rows,
     }  # fmt: skip
 
@@ -91,31 +97,5 @@ def one(path: Path, seconds: float, seed: int) -> dict[str, Any]:
         row |= {f"{k}_over_best": found[k] and round(found[k] / best, 4) for k in ("cost", "bound")}
     row["wall_seconds"] = round(time.perf_counter() - wall, 1)
     row["cpu_seconds"] = round(time.process_time() - cpu, 1)
-    print(json.dumps(row), file=sys.stderr)
+    say(json.dumps(row))
     return row
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("folder", type=Path, help="where the instances are")
-    parser.add_argument("--time-limit", type=float, default=SECONDS, help="seconds per instance")
-    parser.add_argument("--cpu", action="store_true", help="the limit is in CPU seconds")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the search")
-    parser.add_argument("--only", nargs="*", default=list(BEST), help="names of instances")
-    parser.add_argument("--out", type=Path, help="write the JSON there instead of printing it")
-    options = parser.parse_args()
-    if not any(instance(options.folder, n) for n in options.only):
-        parser.error(f"no instances in {options.folder}")
-    if options.cpu:
-        time.monotonic = time.process_time
-    found = figures(options.folder, options.time_limit, options.seed, options.only)
-    text = json.dumps({"format": 1, **found}, indent=1)
-    if options.out:
-        options.out.write_text(text + "\n", encoding="utf-8")
-    else:
-        sys.stdout.write(text + "\n")
-    return 0 if found["ok"] else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

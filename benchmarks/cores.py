@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import optima
-from seeded import add_to, logged, parser_of, tell
+from gates import Log, asked_and_told, say, seeds
 
 GOALS = ("time", "memory", optima.JOINT)
 SHAPES = ((48, 48), (48, 48), (48, 64), (3, 48, 64))
@@ -79,7 +79,7 @@ def text(spec: Spec) -> str:
 def source_of(spec: Spec) -> Any:
     import jax
 
-    from eqsat.request import reading
+    from eqsat.api import reading
 
     example = jax.ShapeDtypeStruct(tuple(spec["shape"]), "float32")
 
@@ -134,8 +134,11 @@ class Side:
     checkout: str  # "" for the eqsat of PYTHONPATH
     log: Path | None
     options: argparse.Namespace
-    found: dict[int, list[Row]] = field(default_factory=dict)
     process: Any = None
+    found: Log = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.found = Log(self.log, "seed")
 
     def ask(self, spec: Spec, targets: list[str], goals: list[str]) -> list[Row]:
         if self.process is None:
@@ -159,8 +162,7 @@ class Side:
         for seed in seeds:
             if seed not in self.found:
                 rows = self.ask(drawn(seed), self.options.targets, self.options.goals)
-                self.found[seed] = rows
-                add_to(self.log, seed, rows)
+                self.found.add({"seed": seed, "rows": rows})
         self.end()
 
 
@@ -183,8 +185,8 @@ def compared(old: Side, new: Side, seeds: range) -> Row:
     counts: dict[str, Counter[str]] = {}
     cpu, differences = [0.0, 0.0], []
     for seed in seeds:
-        was = {optima.cell_of(r): r for r in old.found[seed]}
-        for now in new.found[seed]:
+        was = {optima.cell_of(r): r for r in old.found[seed]["rows"]}
+        for now in new.found[seed]["rows"]:
             if (before := was.get(optima.cell_of(now))) is None:
                 continue
             verdict = optima.outcome(before, now)
@@ -195,36 +197,34 @@ def compared(old: Side, new: Side, seeds: range) -> Row:
                 row |= {"outcome": verdict, "broken": not optima.holds(before, now, verdict)}
                 row |= {"old": before, "new": now, "program": text(drawn(seed))}
                 row["smallest"] = reproducer(old, new, seed, now["target"], now["asked"])
-                print(json.dumps(row), file=sys.stderr, flush=True)
+                say(json.dumps(row))
                 differences.append(row)
     seconds = {"old": round(cpu[0], 1), "new": round(cpu[1], 1)}
-    return {"format": 1, "seeds": [seeds.start, seeds.stop], "cpu": seconds,
+    return {"seeds": [seeds.start, seeds.stop], "cpu": seconds,
             "outcomes": counts, "differences": differences}  # fmt: skip
 
 
-def main() -> int:
-    parser = parser_of(__doc__, 200, "seed")
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--seeds", type=seeds, default=range(200), help="FROM:TO, or one seed")
+    parser.add_argument("--log", type=Path, help="of the new side; what is there is not repeated")
     parser.add_argument("--beside", default="", metavar="CHECKOUT", help="the old eqsat")
     parser.add_argument("--old", type=Path, help="the log of the old side")
     parser.add_argument("--targets", nargs="+", default=list(optima.MAIN), metavar="TARGET")
     parser.add_argument("--goals", nargs="+", default=list(GOALS), metavar="G")
-    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.serve:
-        serve()
-        return 0
-    old, new = (
-        Side(checkout, log, options, logged(log))
-        for checkout, log in ((options.beside, options.old), ("", options.log))
-    )
-    for begin in range(0, len(options.seeds), BATCH):
+
+
+def measured(o: argparse.Namespace) -> Row:
+    old, new = (Side(where, log, o) for where, log in ((o.beside, o.old), ("", o.log)))
+    for begin in range(0, len(o.seeds), BATCH):
         for side in (old, new):
-            side.search(options.seeds[begin : begin + BATCH])
-        print(f"{begin} seeds", file=sys.stderr, flush=True)
-    found = compared(old, new, options.seeds)
-    tell(found, options.out)
-    return int(any(d["broken"] for d in found["differences"]))
+            side.search(o.seeds[begin : begin + BATCH])
+        say(f"{begin} seeds")
+    found = compared(old, new, o.seeds)
+    return {"ok": not any(d["broken"] for d in found["differences"])} | found
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    if sys.argv[1:] == ["--serve"]:
+        serve()
+    else:
+        sys.exit(asked_and_told(__doc__, options, measured))

@@ -1,4 +1,7 @@
-"""Programs of many layers for benchmarks; weights are arguments, known by their shapes only."""
+"""Programs that gates search: the library by name, and models of any number of layers.
+
+Weights of layers are arguments, known by their shapes only.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,20 @@ from types import ModuleType
 from typing import Any
 
 import eqsat
-from eqsat.request.reading import source_of
+from eqsat.api.reading import source_of
 
-PROGRAMS = Path(__file__).parent.parent / "experiments" / "programs"
+ROOT = Path(__file__).resolve().parent.parent
+PROGRAMS = ROOT / "experiments" / "programs"
+TARGETS = tuple(sorted(p.stem for p in (ROOT / "targets").glob("*.yaml")))  # those shipped
+LIBRARY = (
+    "mlp.py:mlp_784", "mlp.py:mlp_1024", "encoder", "minilm", "bert", "gpt2.py:gpt2",
+    "gpt2.py:gpt2_decode", "llama", "llama.py:llama_64", "llama.py:llama_4",
+    "llama.py:llama2_7b", "stablelm", "resnet50",
+    "unet", "swin", "deep", "deep.py:mixed", "conv_qdq_residual", "bottlenecks", "folded_batch",
+    "padded_chain", "permuted_consumer", "quantized_matmul", "residual", "transposed_pack",
+    "two_packs", "three_readers", "train.py:step", "stablecode.py:stable_code",
+    "stablecode.py:stable_code_block", "sdxl", "sdxl.py:transformer", "sdxl.py:residual",
+)  # fmt: skip
 
 
 def encoders(layers: int) -> eqsat.Source:

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import signal
 import sys
 import threading
 import time
@@ -32,6 +31,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from gates import TooSlow, asked_and_told, left_after, say
 from layers import program
 
 import eqsat
@@ -78,10 +78,6 @@ def cells() -> tuple[Cell, ...]:
 
 
 # ---- searching -----------------------------------------------------------------------------------
-class TooSlow(BaseException):
-    """Not an Exception: nobody on the way may take it for an answer."""
-
-
 def searched(cell: Cell, source: eqsat.Source, known: Row, options: argparse.Namespace) -> Row:
     """One search; `known` has the budget, if the table knows one."""
     name, target, goals = cell
@@ -139,17 +135,12 @@ def _ended(options: argparse.Namespace) -> Iterator[Stop]:
             if time.process_time() > end:
                 return stop.request()
 
-    def ring(*_: object) -> None:
-        raise TooSlow
-
-    signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, options.kill)
     thread = threading.Thread(target=watch, daemon=True)
     thread.start()
     try:
-        yield stop
+        with left_after(options.kill):
+            yield stop
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
         done.set()
         thread.join()
 
@@ -242,15 +233,14 @@ def report(rows: list[tuple[Row, Row]]) -> Row:
     counts = Counter(o for *_, o in judged)
     both = [(w["cpu"], n["cpu"]) for w, n in rows if "cpu" in w and "cpu" in n]
     return {
-        "format": 1, "cells": len(rows), "outcomes": {k: counts[k] for k in OUTCOMES},
+        "cells": len(rows), "outcomes": {k: counts[k] for k in OUTCOMES},
         "cpu": {"old": round(sum(w for w, _ in both), 1), "new": round(sum(n for _, n in both), 1)},
         "broken": [list(cell_of(w)) for w, n, o in judged if not holds(w, n, o)],
         "differences": [{"outcome": o, "old": w, "new": n} for w, n, o in judged if o != "same"],
     }  # fmt: skip
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fill", action="store_true", help="add what the table lacks")
     parser.add_argument("--small", action="store_true", help="small programs only (a minute)")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="programs")
@@ -261,30 +251,29 @@ def main() -> int:
     parser.add_argument("--cpu", type=float, default=60.0, help="process seconds of each search")
     parser.add_argument("--limit", type=float, default=1200.0, help="seconds of each search")
     parser.add_argument("--kill", type=float, default=1500.0, help="seconds after which it is left")
-    options = parser.parse_args()
-    table, new = read(options.table), read(options.new)
-    kept, file = (table, options.table) if options.fill else (new, options.new)
+
+
+def measured(o: argparse.Namespace) -> Row:
+    table, new = read(o.table), read(o.new)
+    kept, file = (table, o.table) if o.fill else (new, o.new)
     wanted = [
-        c for c in (SMALL if options.small else cells())
-        if c[0] in (options.only or (c[0],)) and c[1] in (options.targets or (c[1],))
-        and c[2] in (options.goals or (c[2],)) and (options.fill or c in table)
+        c for c in (SMALL if o.small else cells())
+        if c[0] in (o.only or (c[0],)) and c[1] in (o.targets or (c[1],))
+        and c[2] in (o.goals or (c[2],)) and (o.fill or c in table)
     ]  # fmt: skip
     sources: dict[str, eqsat.Source] = {}
     for c in wanted:
         if c not in kept:
             if c[0] not in sources:
                 sources = {c[0]: program(c[0])}
-            kept[c] = searched(c, sources[c[0]], table.get(c, {}), options)
+            kept[c] = searched(c, sources[c[0]], table.get(c, {}), o)
             if file is not None:
                 write(file, kept)
         was = table[c]
-        print(line(was, kept[c], outcome(was, kept[c])), file=sys.stderr, flush=True)
-    if options.fill:
-        return 0
-    found = report([(table[c], new[c]) for c in wanted])
-    print(json.dumps(found, indent=1))
-    return int(bool(found["broken"]))
+        say(line(was, kept[c], outcome(was, kept[c])))
+    found = report([(table[c], kept[c]) for c in wanted])
+    return {"ok": not found["broken"]} | found
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(asked_and_told(__doc__, options, measured))

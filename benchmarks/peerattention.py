@@ -9,9 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from peernets import conv
-from peerweights import model
-from peerwritten import INT64, Array, Written
+from peergraph import INT64, Array, Written
+from peernets import conv, model
 
 
 def dense(x: Any, w: Any, out: int) -> Any:
@@ -166,7 +165,7 @@ def decode8_natural(ops: Written, xs: Sequence[str], weights: Sequence[Array]) -
     return [root(x), cache]
 
 
-# ---- sound ---------------------------------------------------------------------------------------
+# ---- sound --------------------------------------------------------------------------------------
 @model((1, 64, 4096))
 def wavenet(x: Any, w: Any) -> Any:
     """Twenty gated layers of WaveNet (van den Oord et al. 2016) over 4,096 samples, 256 classes."""

@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from peerattention import dense
-from peerweights import model
-from peerwritten import INT64, Array, Written
+from peergraph import INT64, Array, Written
+from peernets import model
 
 
-# ---- loops ---------------------------------------------------------------------------------------
+# ---- loops --------------------------------------------------------------------------------------
 @model((64, 1, 512))
 def gru(x: Any, w: Any) -> Any:
     """A GRU (Cho et al. 2014) of 512 over 64 steps; the input's products are ahead of the loop."""
@@ -89,7 +89,7 @@ def mamba(x: Any, w: Any) -> Any:
     return ((y + u * w(512)) * jax.nn.silu(gate)) @ w(512, 256)
 
 
-# ---- data ----------------------------------------------------------------------------------------
+# ---- data ---------------------------------------------------------------------------------------
 @model((8192, 32), (64, 32))
 def kmeans(x: Any, centres: Any) -> Any:
     """Two rounds of Lloyd's algorithm."""
@@ -183,7 +183,7 @@ def nerf(places: Any, ways: Any, w: Any) -> Any:
     return jnp.concatenate([density, colour], -1)
 
 
-# ---- signals -------------------------------------------------------------------------------------
+# ---- signals ------------------------------------------------------------------------------------
 @model((384, 640), (384, 640))
 def stencil(x: Any, right: Any) -> Any:
     """Ten steps of Jacobi's method for Poisson's equation, zero beside the grid."""

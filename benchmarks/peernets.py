@@ -1,20 +1,72 @@
-"""Convolutional nets as their papers state them, channels first, norms folded, random weights."""
+"""Convolutional nets as their papers state them, channels first, norms folded, random weights.
+
+A model says the shape of each weight where it uses it: `w(*shape)` is the next weight.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from peerweights import model
-from peerwritten import Written
+from peergraph import Written
 
 RELU = jax.nn.relu
+NHWC = ("NHWC", "HWIO", "NHWC")
+Function = Callable[..., Any]
 
 
+def model(*inputs: Any, state: Mapping[str, int] | None = None) -> Callable[[Function], Function]:
+    """A model on these inputs, arrays or shapes of f32, and on a list of weights if it takes `w`.
+
+    Its `NAME_example`, `NAME_weights` and `NAME_state` are put beside it, as programs have them.
+    """
+
+    def make(function: Function) -> Function:
+        given = [jax.ShapeDtypeStruct(x, "float32") if isinstance(x, tuple) else x for x in inputs]
+        weighted = "w" in inspect.signature(function).parameters
+        beside = {"example": lambda: (*given, *([_shapes(function, given)] if weighted else []))}
+        said = beside | {"weights": ("w",) if weighted else (), "state": dict(state or {})}
+        function.__globals__.update({f"{function.__name__}_{k}": v for k, v in said.items()})
+        return _of_a_list(function) if weighted else function
+
+    return make
+
+
+def _shapes(function: Function, inputs: list[Any]) -> list[Any]:
+    """The shapes that a model asks for, in order."""
+    found: list[Any] = []
+
+    def record(*shape: int) -> Any:
+        found.append(jax.ShapeDtypeStruct(shape, "float32"))
+        return jnp.zeros(shape)
+
+    jax.eval_shape(lambda *xs: function(*xs, record), *inputs)
+    return found
+
+
+def _of_a_list(function: Function) -> Function:
+    @functools.wraps(function)
+    def call(*given: Any) -> Any:
+        *inputs, weights = given
+        left = iter(weights)
+
+        def take(*shape: int) -> Any:
+            found = next(left)
+            assert found.shape == shape, (function.__name__, found.shape, shape)
+            return jnp.asarray(found)
+
+        return function(*inputs, take)
+
+    return call
+
+
+# ---- layers --------------------------------------------------------------------------------------
 def conv(
     x: Any, w: Any, out: int, size: int | Sequence[int] = 3, stride: int = 1, groups: int = 1,
     dilation: int = 1, act: Any = RELU,
@@ -58,34 +110,6 @@ def deeplab(x: Any, w: Any) -> Any:
     whole = conv(x.mean((2, 3), keepdims=True), w, 256, 1)
     parts.append(jnp.broadcast_to(whole, (1, 256, 33, 33)))
     return conv(conv(jnp.concatenate(parts, 1), w, 256, 1), w, 21, 1, act=lambda y: y)
-
-
-@model((1, 3, 256, 256))
-def deeplab_whole(image: Any, w: Any) -> Any:
-    """DeepLab v3 (Chen et al. 2017) on MobileNetV2 (Sandler et al. 2018): 21 classes per pixel."""
-    x = conv(image, w, 32, 3, 2, act=jax.nn.relu6)
-    for t, out, blocks, stride, rate in _INVERTED:
-        for block in range(blocks):
-            y, wide = x, t * x.shape[1]
-            if t > 1:
-                y = conv(y, w, wide, 1, act=jax.nn.relu6)
-            step = 1 if block else stride
-            y = conv(y, w, wide, 3, step, groups=wide, dilation=rate, act=jax.nn.relu6)
-            y = conv(y, w, out, 1, act=lambda y: y)
-            x = x + y if block else y
-    size = x.shape[2:]
-    parts = [conv(x, w, 256, 1), *(conv(x, w, 256, dilation=d) for d in (6, 12, 18))]
-    whole = conv(x.mean((2, 3), keepdims=True), w, 256, 1)
-    parts.append(jnp.broadcast_to(whole, (1, 256, *size)))
-    y = conv(conv(jnp.concatenate(parts, 1), w, 256, 1), w, 21, 1, act=lambda y: y)
-    return jax.image.resize(y, (1, 21, *image.shape[2:]), "bilinear")
-
-
-# factor, width, blocks, stride and rate of each group of blocks, at a sixteenth of the image
-_INVERTED = (
-    (1, 16, 1, 1, 1), (6, 24, 2, 2, 1), (6, 32, 3, 2, 1), (6, 64, 4, 2, 1), (6, 96, 3, 1, 1),
-    (6, 160, 3, 1, 2), (6, 320, 1, 1, 2),
-)  # fmt: skip
 
 
 @model((1, 3, 256, 256))
@@ -225,3 +249,99 @@ def _to_the_largest(ops: Written, xs: Sequence[str], shapes: Sequence[Sequence[i
 
 
 traincnn_ops = {"select_and_scatter_add": _to_the_largest}
+
+
+# ---- quantised, as `quantize_static` of onnxruntime writes it: u8 activations, i8 weights, all QDQ
+SIGNED, POSITIVE = (0.04, 128), (0.03, 0)  # scale and zero point, of any values and behind a ReLU
+Layers = Callable[..., tuple[Any, Any, Any]]
+
+
+def drawn() -> Layers:
+    """The next layer of a net: i8 filters of a shape, [out, ...], with a scale and bias each."""
+    rng = np.random.default_rng(0)
+
+    def layer(*shape: int) -> tuple[Any, Any, Any]:
+        values = rng.standard_normal(shape, "f4") * (2 / np.prod(shape[1:])) ** 0.5
+        scale = np.abs(values).reshape(shape[0], -1).max(1) / 127
+        each = scale.reshape(-1, *(1,) * (len(shape) - 1))
+        bias = 0.1 * rng.standard_normal(shape[0], "f4")
+        return np.round(values / each).astype("i1"), scale.astype("f4"), bias
+
+    return layer
+
+
+def rounded(x: Any, kind: tuple[float, int]) -> Any:
+    """To u8 and back."""
+    scale, zero = kind
+    whole = jnp.clip(jnp.round(x / scale) + zero, 0, 255).astype(jnp.uint8)
+    return (whole.astype(jnp.int32) - zero).astype(jnp.float32) * scale
+
+
+def dequantised(whole: Any, scale: Any) -> Any:
+    return jnp.asarray(whole).astype(jnp.float32) * scale
+
+
+def byte_conv(x: Any, layer: Layers, out: int, size: int, stride: int = 1, groups: int = 1) -> Any:
+    """A convolution of an image with a bias, padded alike on both sides."""
+    filters, scale, bias = layer(out, x.shape[1] // groups, size, size)
+    pad = size // 2
+    y = lax.conv_general_dilated(
+        x, dequantised(filters, scale[:, None, None, None]), (stride,) * 2, [(pad, pad)] * 2,
+        feature_group_count=groups,
+    )  # fmt: skip
+    return y + bias[:, None, None]
+
+
+def byte_dense(x: Any, layer: Layers, out: int) -> Any:
+    matrix, scale, bias = layer(out, x.shape[-1])
+    return x @ dequantised(matrix, scale[:, None]).T + bias
+
+
+@model((1, 3, 224, 224))
+def q18(x: Any) -> Any:
+    """Logits of a quantised ResNet-18 (He et al. 2016)."""
+    relu, layer = jax.nn.relu, drawn()
+    x = rounded(relu(byte_conv(rounded(x, SIGNED), layer, 64, 7, 2)), POSITIVE)
+    x = rounded(largest(x, 3, 2, 1), POSITIVE)
+    for out in (64, 128, 256, 512):
+        for stride in (1 if out == 64 else 2, 1):
+            y = rounded(relu(byte_conv(x, layer, out, 3, stride)), POSITIVE)
+            y = rounded(byte_conv(y, layer, out, 3), SIGNED)
+            x = rounded(byte_conv(x, layer, out, 1, stride), SIGNED) if stride == 2 else x
+            x = rounded(relu(x + y), POSITIVE)
+    return rounded(byte_dense(rounded(x.mean((2, 3)), POSITIVE), layer, 1000), SIGNED)
+
+
+# ---- by hand -------------------------------------------------------------------------------------
+def by_hand(program: Any) -> Callable[..., Any]:
+    """ResNet-50 (the module of the program) over NHWC images and HWIO filters, written by hand."""
+
+    def convolve(x: Any, weights: Any, stride: int = 1) -> Any:
+        filters, scale, shift = weights
+        pad = ((filters.shape[0] // 2,) * 2,) * 2
+        y = jax.lax.conv_general_dilated(x, filters, (stride,) * 2, pad, dimension_numbers=NHWC)
+        return y * scale + shift
+
+    def bottleneck(x: Any, p: Any, stride: int) -> Any:
+        y = jax.nn.relu(convolve(x, p["reduce"]))
+        y = convolve(jax.nn.relu(convolve(y, p["spatial"], stride)), p["expand"])
+        return jax.nn.relu(y + (convolve(x, p["project"], stride) if "project" in p else x))
+
+    def network(x: Any, params: Any) -> Any:
+        _, strides = program.parameters()
+        x = jax.nn.relu(convolve(x, params["stem"], 2))
+        pad = ((0, 0), (1, 1), (1, 1), (0, 0))
+        x = jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 3, 3, 1), (1, 2, 2, 1), pad)
+        for p, stride in zip(params["blocks"], strides, strict=True):
+            x = bottleneck(x, p, stride)
+        weights, bias = params["head"]
+        return x.mean((1, 2)) @ weights + bias
+
+    return network
+
+
+def channels_last(params: Any) -> Any:
+    """Filters as HWIO, everything else as it is."""
+    return jax.tree.map(
+        lambda w: np.ascontiguousarray(w.transpose(2, 3, 1, 0)) if w.ndim == 4 else w, params
+    )

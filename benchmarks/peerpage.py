@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from peerfurther import HELD
-from peermodels import ALL, FURTHER
+from peermodels import ALL, FURTHER, HELD
 
 PAGE = Path(__file__).resolve().with_name("peers.md")
 README = PAGE.parent.parent / "README.md"
@@ -74,7 +73,7 @@ def table(found: Mapping[str, Any], threads: int) -> str:
     return f"### {title}\n\n" + "\n".join(lines) + "\n"
 
 
-# ---- further models ------------------------------------------------------------------------------
+# ---- further models -----------------------------------------------------------------------------
 def further(found: Mapping[str, Any]) -> str:
     """All further models on one thread, losses first, those that were not timed last."""
     rows = {m: r["1"] for m, r in found["models"].items() if "1" in r}
@@ -117,7 +116,7 @@ def _of_others(row: Row) -> list[str]:
     return ratios if "eqsat" in row["sides"] else [ratios[0], WRONG]
 
 
-# ---- what tables share ---------------------------------------------------------------------------
+# ---- what tables share --------------------------------------------------------------------------
 def cells(row: Row, used: Sequence[str]) -> list[str]:
     """A row's milliseconds, ratios with their intervals, and MiB beside the best peer's."""
     sides, best = row["sides"], best_peer(row)
@@ -150,7 +149,7 @@ def _line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-# ---- README.md -----------------------------------------------------------------------------------
+# ---- README.md ----------------------------------------------------------------------------------
 def first_page(text: str) -> str:
     """Every model of the page by how eqsat stands to the best other side there, as a table."""
     tables = _between(text, (BEGIN, END)).split("### ")[1:]

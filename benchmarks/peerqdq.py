@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 from onnx import TensorProto, helper
+from peerfunctions import FOLDED, LINE, leaves, line_of
 from peergraph import Array, Graph, attribute
-from peerscalar import FOLDED, LINE, leaves, line_of
 
 STEPS_TO_LEAF = 18  # ops of a rounding to bytes and back
 OUTPUT_CHANNEL = {"Conv": 0, "MatMul": 1}  # dim of the weight
@@ -72,7 +72,7 @@ def _write_quantised(graph: Graph, node: Any, leaf: str, scale: np.float32, zero
     )
 
 
-# ---- layers --------------------------------------------------------------------------------------
+# ---- layers -------------------------------------------------------------------------------------
 def integers_of(graph: Graph, node: Any) -> tuple[Array, Array] | None:
     """What a folded node gives, as integers times scales, if what it reads is."""
     source = next((i for i in node.input if i in graph.integers), node.input[0])

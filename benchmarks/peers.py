@@ -1,7 +1,7 @@
 """eqsat beside `jax.jit`, onnxruntime, OpenVINO, IREE and torch.compile, call by call; JSON.
 
     make peers    or    python benchmarks/peers.py [--models NAME …] [--sides NAME …] [--threads N]
-    make peers-further    the 24 models of `peerfurther.py`, one core; goes on where it was stopped
+    make peers-further    24 further models, one core; goes on where it was stopped
 
 Every side is a process of its own on the same cores. It reads the program and weights that eqsat
 exports, is compared with a float64 reference, and then runs batches of calls when it is told, so
@@ -30,8 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import peerpage
-from peerfurther import HELD, OPEN
-from peermodels import FURTHER, MODELS, ROOT, prepare
+from peermodels import FURTHER, HELD, MODELS, OPEN, ROOT, prepare
 from peersides import NATURAL
 
 from eqsat.execute.timing import interval
@@ -56,7 +55,7 @@ LOAD_SECONDS = 900.0  # of one side, compiling included
 ERROR = 1e-3  # relative to the largest element; above it a side computes something else
 # a value halfway between two steps may round to either
 TIES = {
-    "q18": 0.05, "qmobilenet": 0.05, "qbert": 0.07,
+    "q18": 0.05,
     "conv_qdq": 2 / 127, "quantised_mlp": 2 / 255, "quantised_bottleneck": 2 / 255,
 }  # fmt: skip
 

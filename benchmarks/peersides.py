@@ -121,23 +121,18 @@ def jax_closed_side(job: Job) -> Loaded:
 
 def jax_nhwc_side(job: Job) -> Loaded:
     """ResNet-50 written over NHWC images by hand."""
-    from importlib.util import module_from_spec, spec_from_file_location
-
     import numpy as np
-    from peermodels import ALL, ROOT
+    from peermodels import ALL
+    from peernets import by_hand, channels_last
 
-    spec = spec_from_file_location("by_hand", ROOT / "benchmarks" / "resnet50.py")
-    assert spec is not None and spec.loader is not None
-    by_hand = module_from_spec(spec)  # its name is that of the program, too
-    spec.loader.exec_module(by_hand)
     model = ALL[job.model]
 
     def values() -> tuple[Any, ...]:
         image, params = model.take_values()
         image = np.ascontiguousarray(image.transpose(0, 2, 3, 1))
-        return image, by_hand.channels_last(params)
+        return image, channels_last(params)
 
-    return _jitted(by_hand.by_hand(model.program), values)
+    return _jitted(by_hand(model.program), values)
 
 
 def _jitted(

@@ -302,9 +302,9 @@ def by_xla() -> Iterator[Listed]:
 def programs() -> Iterator[Listed]:
     """Whole programs, searched by the default rules."""
     from clockprograms import programs as clocked
-    from unseenprograms import models, small
+    from clockprograms import unseen
 
-    for name, timed in (clocked() | small() | models()).items():
+    for name, timed in (clocked() | unseen()).items():
         weights = {"weights": timed.options["weights"]} if "weights" in timed.options else {}
         keywords = {"keywords": timed.keywords} if timed.keywords else {}
         yield Listed(name, timed.function, timed.args, SEARCHED | weights | keywords)

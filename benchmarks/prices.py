@@ -1,6 +1,6 @@
 """Prices against the clock: dispatches of every kind that no fit has seen; variants of programs.
 
-    python benchmarks/prices.py [--calibrated FILE] [--only KIND | PROGRAM] [--out FILE]
+    python benchmarks/run.py prices [--calibrated FILE] [--only KIND | PROGRAM]
 
 Kinds are those of `pricekinds.py`. Each kernel is called directly on one pinned core (CPU time, the
 least of several tries), and the start of a dispatch, measured once, is added; loops and what XLA
@@ -11,7 +11,7 @@ share within 0.8 and 1.25, and Kendall's tau. Half of the programs, by a hash of
 looked at while the model was mended; the figures of the other half are told apart.
 PROGRAM: `optimize --measure`, every variant timed beside the chosen one; the regret is how much
 slower the one that is predicted best is than the fastest. The input as XLA runs it is no variant.
-Exit code 1 if a bound is not kept.
+Not ok if a bound is not kept.
 """
 
 from __future__ import annotations
@@ -19,16 +19,13 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
-import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clock import pin
-from kernels import WANTED, _closing, _read
-from seeded import tell
+from gates import pin, say
 
 if TYPE_CHECKING:
     from pricekinds import Listed
@@ -37,6 +34,10 @@ if TYPE_CHECKING:
     from eqsat.model.target import Target
 
 MEDIAN_ERROR, NEAR, TAU, REGRET = 0.10, 0.9, 0.9, 0.03
+WANTED = (
+    "mlp.py:mlp_784", "mlp.py:mlp_1024", "encoder.py:encoder", "minilm",
+    "transposed_pack",
+)  # fmt: skip
 VARIANTS = 22  # of a program, the input by the target's executor and by XLA among them
 TRIES, LEAST_SECONDS, TOGETHER = 9, 1e-3, 16
 IN_XLA = ("loops", "by XLA")  # kinds
@@ -106,7 +107,7 @@ def dispatches(program: Listed, target: Target) -> Iterator[Alone]:
         try:
             p = runtime.planned(run.schedule, i, target.machine)
         except NoNest as why:
-            sys.stderr.write(f"  no kernel: {program.name} {i}: {why}\n")
+            say(f"  no kernel: {program.name} {i}: {why}")
             continue
         nest = p.nest.renumbered(p.nodes)
         yield Alone(f"{program.name} {i}", run.schedule.program, nest, p.plan)
@@ -228,12 +229,7 @@ def program(name: str, target: str, time_limit: float) -> dict[str, Any]:
     import eqsat
     from eqsat.model.measured import INPUT_BY_XLA
 
-    function, args, weights = _read(WANTED[name])
-    xs = [a for a, w in zip(args, weights, strict=True) if not w]
-    run = eqsat.optimize(
-        _closing(function, args, weights), *xs,
-        target=target, measure=VARIANTS, time_limit=time_limit,
-    )  # fmt: skip
+    run = eqsat.optimize(name, target=target, measure=VARIANTS, time_limit=time_limit)
     assert run.measured is not None, "it was asked for"
     timed = [p for p in run.measured.programs if p.origin != INPUT_BY_XLA]
     # ratio: the time of the chosen one, which is predicted best, over this one's
@@ -261,24 +257,20 @@ def targets_of(name: str, calibrated: Path | None) -> dict[str, Target]:
     return found | ({"calibrated": load_target(calibrated)} if calibrated else {})
 
 
-def options() -> argparse.Namespace:
+def options(parser: argparse.ArgumentParser) -> None:
     from pricekinds import KINDS
 
     from eqsat.lang.owntarget import shipped
 
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--target", default=shipped()[0], help="a shipped one")
     parser.add_argument("--calibrated", type=Path, help="a file that `eqsat calibrate` wrote")
     parser.add_argument("--only", choices=(*KINDS, *WANTED), action="append")
     parser.add_argument("--rounds", type=int, default=9, help="of what XLA runs")
     parser.add_argument("--time-limit", type=float, default=60.0, help="seconds of a search")
     parser.add_argument("--core", type=int, help="the first that may be used")
-    parser.add_argument("--out", type=Path, help="write the JSON there instead of printing it")
-    return parser.parse_args()
 
 
-def main() -> int:
-    chosen = options()
+def measured(chosen: argparse.Namespace) -> dict[str, Any]:
     cores = pin(chosen.core)
     os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
     from pricekinds import KINDS
@@ -295,7 +287,7 @@ def main() -> int:
             found += inside_xla(kind, listed, targets, chosen.rounds)
         else:
             found += kernels(kind, listed, targets, targets["auto"].launch_ps)
-        sys.stderr.write(f"{kind}: {time.process_time() - begin:.1f} CPU s\n")
+        say(f"{kind}: {time.process_time() - begin:.1f} CPU s")
     regrets = {k: program(k, chosen.target, chosen.time_limit) for k in wanted if k in WANTED}
     figures = told(found, targets) if found else {}
     own = missed(figures["auto"]["all"]) if found else []
@@ -303,9 +295,4 @@ def main() -> int:
     about = {"processor": host.processor(), "cores": cores, "target": targets["auto"].name}
     listed_json = [f.to_json() for f in found]
     said = about | {"figures": figures, "dispatches": listed_json, "programs": regrets}
-    tell(said | {"missed": all_missed}, chosen.out)
-    return int(bool(all_missed))
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return {"ok": not all_missed} | said | {"missed": all_missed}

@@ -23,15 +23,15 @@ import compileall
 import json
 import math
 import os
-import platform
 import resource
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from gates import alone, asked_and_told, exponent, say
+from layers import program
 
 HERE = Path(__file__).resolve().parent
 # CPU seconds that are wanted on the targets of CPUs; on others and on simple models twice that
@@ -87,7 +87,7 @@ def _wanted(part: str, name: str, target: str) -> dict[str, float]:
 
 
 # ---- in a process of its own ---------------------------------------------------------------------
-def measured(row: Row, source: Any, limit: float) -> Row:
+def searched(row: Row, source: Any, limit: float) -> Row:
     """One search of a program that was read before its clocks start."""
     import eqsat
 
@@ -159,23 +159,11 @@ def _front(source: Any, asked: dict[str, Any]) -> Row:
 # ---- the process that starts them ----------------------------------------------------------------
 def asked(row: Row, options: argparse.Namespace) -> Row:
     """The row with its figures, or with how its process ended."""
-    command = [sys.executable, str(Path(__file__).resolve()), "--one", json.dumps(row)]
-    command += ["--limit", str(options.limit)]
-    command += ["--cores", *map(str, options.cores)] if options.cores else []
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=HERE.parent,
-        start_new_session=True,
-    )  # fmt: skip
-    try:
-        out, err = process.communicate(timeout=options.kill)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-        return row | {"killed": options.kill, "missed": sorted(row["wanted"])}
-    if process.returncode:
-        return row | {"error": err.strip().splitlines()[-1:], "missed": sorted(row["wanted"])}
-    row |= json.loads(out.splitlines()[-1])
-    return row | {"missed": missed(row)}
+    words = ["--one", json.dumps(row), "--limit", str(options.limit)]
+    words += ["--cores", *map(str, options.cores)] if options.cores else []
+    row |= alone(__file__, words, options.kill)
+    ended = "cpu" in row
+    return row | {"missed": missed(row) if ended else sorted(row["wanted"])}
 
 
 def missed(row: Row) -> list[str]:
@@ -198,8 +186,8 @@ def growth(rows: list[Row]) -> dict[str, Any]:
             and r["program"] in ("encoder-6", "encoder-24")
         }  # fmt: skip
         if len(at) == 2:
-            exponent = math.log(at[24] / at[6]) / math.log(24 / 6)
-            found[target] = {"cpu": at, "exponent": round(exponent, 3), "wanted": EXPONENT}
+            power = exponent((6, at[6]), (24, at[24]))
+            found[target] = {"cpu": at, "exponent": power, "wanted": EXPONENT}
     return found
 
 
@@ -219,44 +207,36 @@ def told(row: Row) -> str:
     )
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--parts", nargs="+", default=list(PARTS), choices=PARTS, metavar="P")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="programs")
     parser.add_argument("--targets", nargs="+", metavar="TARGET")
     parser.add_argument("--limit", type=float, default=60.0, help="seconds of each search")
     parser.add_argument("--cores", nargs="+", type=int, metavar="N", help="to run on")
     parser.add_argument("--kill", type=float, default=400.0, help="seconds of each process")
-    parser.add_argument("--out", type=Path, help="write the JSON there instead of printing it")
     parser.add_argument("--one", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.cores:
-        os.sched_setaffinity(0, options.cores)  # before a library starts its threads
-    if options.one:
-        from layers import program
 
-        row = json.loads(options.one)
-        print(json.dumps(measured(row, program(row["program"]), options.limit)))
-        return 0
+
+def measured(o: argparse.Namespace) -> Row:
     compileall.compile_dir(HERE.parent / "eqsat", quiet=1)  # as an installed package is
     rows: list[Row] = []
-    for row in cases(options.parts, options.only, options.targets):
-        rows.append(asked(row, options))
-        print(told(rows[-1]), file=sys.stderr, flush=True)
+    for row in cases(o.parts, o.only, o.targets):
+        rows.append(asked(row, o))
+        say(told(rows[-1]))
     grown = growth(rows)
     late = [f"{r['part']}: {r['program']} on {r['target']}" for r in rows if r["missed"]]
     late += [f"growth on {t}" for t, g in grown.items() if g["exponent"] > EXPONENT]
-    machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
-    about = {"format": 1, "machine": machine, "cores": options.cores, "limit": options.limit}
-    load = [round(v, 2) for v in os.getloadavg()]
-    found = about | {"load": load, "missed": late, "growth": grown, "rows": rows}
-    text = json.dumps(found, indent=1) + "\n"
-    if options.out:
-        options.out.write_text(text, encoding="utf-8")
-    else:
-        sys.stdout.write(text)
-    return int(bool(late))
+    found = {"cores": o.cores, "limit": o.limit, "missed": late, "growth": grown, "rows": rows}
+    return {"ok": not late} | found
+
+
+def one(o: argparse.Namespace) -> Row:
+    """A process of `asked`."""
+    if o.cores:
+        os.sched_setaffinity(0, o.cores)  # before a library starts its threads
+    row = json.loads(o.one)
+    return searched(row, program(row["program"]), o.limit)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(asked_and_told(__doc__, options, measured, one=one))

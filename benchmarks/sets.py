@@ -1,6 +1,6 @@
 """What `full` takes beside `default`, and what it finds, on whole models.
 
-    python benchmarks/sets.py [--only NAME …] [--target T] [--limit S] [--page] [--out FILE]
+    python benchmarks/run.py sets [--only NAME …] [--target T] [--limit S] [--page] [--out FILE]
 
 NAME is `encoder-N`, `llama-N` (N layers), or what `eqsat optimize` takes. Every search has a
 process of its own, and both sets have the same time limit (wall). Prints one JSON object
@@ -8,18 +8,14 @@ with a row per program and set: process seconds of saturation (`saturate`) and o
 behind reading (`cpu`), e-nodes, predicted microseconds of the answer and its gap, and per rule set
 that grew the e-graph its e-nodes (`grown`). `cost` has per program the ratio of the process
 seconds, of the e-nodes and of the answers; `growth` per kind of layer the e-nodes that a layer
-adds. `--page` writes the table into docs/algebra.md. Exit code 1 if an answer of `full` is worse,
+adds. `--page` writes the table into docs/algebra.md. Not ok if an answer of `full` is worse,
 or its search takes more than three times as long.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import math
-import os
-import platform
-import subprocess
 import sys
 import time
 from collections import Counter
@@ -28,6 +24,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from gates import Log, alone, asked_and_told, logs, say
 from layers import program
 
 import eqsat
@@ -42,6 +39,7 @@ MODELS = (
 )  # fmt: skip
 PROGRAMS = (*MODELS, *(f"{kind}-{n}" for kind in ("encoder", "llama") for n in LAYERS))
 SETS = ("default", "full")
+KILL = 900.0  # seconds of a process
 MOST = 3.0  # times the process seconds of `default`
 SAME = 1e-4  # relative: answers that differ by less are equal
 HEAD = (
@@ -53,7 +51,7 @@ Row = dict[str, Any]
 
 
 # ---- in a process of its own ---------------------------------------------------------------------
-def measured(name: str, rules: str, target: str, limit: float) -> Row:
+def searched(name: str, rules: str, target: str, limit: float) -> Row:
     """One search of a program that is read before its clock starts."""
     source = program(name)
     eqsat.rules(rules)  # reading files is no part of a search
@@ -87,20 +85,15 @@ def grown(stats: Sequence[Any]) -> dict[str, int]:
 
 
 # ---- the process that starts them ----------------------------------------------------------------
-def asked(name: str, rules: str, options: argparse.Namespace) -> Row:
+def asked(name: str, rules: str, o: argparse.Namespace) -> Row:
     """A row with its figures, or with how its process ended."""
-    command = [sys.executable, str(Path(__file__).resolve()), "--one", name, rules]
-    command += ["--target", options.target, "--limit", str(options.limit)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=HERE.parent, check=False)
-    row: Row = {"program": name, "rules": rules}
-    if done.returncode:
-        return row | {"error": done.stderr.strip().splitlines()[-1:]}
-    return row | json.loads(done.stdout.splitlines()[-1])
+    words = ["--one", name, rules, "--target", o.target, "--limit", str(o.limit)]
+    return {"program": name, "rules": rules} | alone(__file__, words, KILL)
 
 
 def cost(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
     """Per program `full` over `default`: process seconds, those of saturation, e-nodes, answer."""
-    at = {(r["program"], r["rules"]): r for r in rows if "error" not in r}
+    at = {(r["program"], r["rules"]): r for r in rows if "us" in r}
     names = [n for n in dict.fromkeys(r["program"] for r in rows) if (n, "full") in at]
     return {
         n: {
@@ -117,7 +110,7 @@ def growth(rows: Sequence[Row]) -> dict[str, dict[str, list[float]]]:
     found: dict[str, dict[str, list[float]]] = {}
     for row in rows:
         kind, _, count = row["program"].partition("-")
-        if count.isdigit() and int(count) in LAYERS and "error" not in row:
+        if count.isdigit() and int(count) in LAYERS and "us" in row:
             sizes = found.setdefault(kind, {}).setdefault(row["rules"], [])
             sizes.append(row["nodes"])
     steps = [b - a for a, b in pairwise(LAYERS)]
@@ -139,7 +132,7 @@ def worse(costs: dict[str, dict[str, float]]) -> list[str]:
 
 def table(rows: Sequence[Row]) -> str:
     """Both sets beside each other, a line per program."""
-    at = {(r["program"], r["rules"]): r for r in rows if "error" not in r}
+    at = {(r["program"], r["rules"]): r for r in rows if "us" in r}
     lines = [
         HEAD,
         "|---|---|---|---|---|---|---|",
@@ -169,45 +162,36 @@ def written(page: str, rows: Sequence[Row]) -> str:
     return page[:begin] + table(rows) + page[end:]
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", nargs="+", default=list(PROGRAMS), metavar="NAME")
     parser.add_argument("--target", default="avx512-xla")
     parser.add_argument("--limit", type=float, default=20.0, help="seconds of each search")
     parser.add_argument("--page", action="store_true", help="write the table of docs/algebra.md")
-    parser.add_argument("--log", type=Path, help="a line of JSON per row; rows there are kept")
-    parser.add_argument("--out", type=Path, help="write the JSON there instead of printing it")
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.one:
-        name, rules = options.one
-        print(json.dumps(measured(name, rules, options.target, options.limit)))
-        return 0
-    kept = options.log.read_text().splitlines() if options.log and options.log.exists() else []
-    rows = [json.loads(line) for line in kept]
-    done = {(r["program"], r["rules"]) for r in rows}
-    for name, rules in ((n, r) for n in options.only for r in SETS if (n, r) not in done):
-        rows.append(asked(name, rules, options))
-        shown = {k: v for k, v in rows[-1].items() if k != "grown"}
-        print(*shown.values(), file=sys.stderr, flush=True)
-        if options.log:
-            with options.log.open("a", encoding="utf-8") as log:
-                log.write(json.dumps(rows[-1]) + "\n")
-    costs = cost(rows)
-    missed = worse(costs) + [f"{r['program']}: {r['error']}" for r in rows if "error" in r]
+    logs(parser, "row")
+
+
+def measured(o: argparse.Namespace) -> Row:
+    rows = Log(o.log, "program", "rules")
+    for name, rules in ((n, r) for n in o.only for r in SETS if (n, r) not in rows):
+        rows.add(asked(name, rules, o))
+        shown = {k: v for k, v in rows[name, rules].items() if k != "grown"}
+        say(" ".join(map(str, shown.values())))
+    listed = list(rows.values())
+    costs = cost(listed)
+    missed = worse(costs) + [f"{r['program']}: no answer" for r in listed if "us" not in r]
     mean = math.exp(sum(math.log(c["cpu"]) for c in costs.values()) / max(len(costs), 1))
-    machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
-    about = {"format": 1, "machine": machine, "target": options.target, "limit": options.limit}
-    found = about | {"mean_cpu": round(mean, 3), "missed": missed, "cost": costs}
-    text = json.dumps(found | {"growth": growth(rows), "rows": rows}, indent=1) + "\n"
-    if options.page:
-        PAGE.write_text(written(PAGE.read_text(encoding="utf-8"), rows), encoding="utf-8")
-    if options.out:
-        options.out.write_text(text, encoding="utf-8")
-    else:
-        sys.stdout.write(text)
-    return int(bool(missed))
+    if o.page:
+        PAGE.write_text(written(PAGE.read_text(encoding="utf-8"), listed), encoding="utf-8")
+    found = {"target": o.target, "limit": o.limit, "mean_cpu": round(mean, 3), "missed": missed}
+    return {"ok": not missed} | found | {"cost": costs, "growth": growth(listed), "rows": listed}
+
+
+def one(o: argparse.Namespace) -> Row:
+    """A process of `asked`."""
+    name, rules = o.one
+    return searched(name, rules, o.target, o.limit)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(asked_and_told(__doc__, options, measured, one=one))

@@ -1,24 +1,22 @@
 """Answers beside their inputs, where kernels have no plan for a dispatch of one or the other; JSON.
 
-    python benchmarks/unplanned.py [--core 0] [--rounds 100] [--only NAME … | --looked-at] [FILE …]
+    python benchmarks/run.py unplanned [--core 0] [--rounds 100] [--only NAME …]
+                                       [FILE …]
 
 Paired and interleaved by process time, as `clock.py`: the answer and the input program by the
 target's own executor, and `jax.jit` of the function. An answer that is its input is not timed. Per
 program the dispatches that have no plan, with the reason. FILE: what `eqsat optimize` takes, timed
-as well. Exit code 1 if an answer is slower than its input by more than 3 %, and not by the noise.
+as well. Not ok if an answer is slower than its input by more than 3 %, and not by the noise.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import platform
-import statistics
-import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from clock import pin
+from gates import middle, pin, ratio, say, timed_in_turn
 
 if TYPE_CHECKING:
     from eqsat.model.schedule import Schedule
@@ -32,8 +30,7 @@ ANSWER, INPUT, JAX = "answer", "input", "jax"
 def measure(searched: Any, args: tuple[Any, ...], rounds: int, target: str) -> dict[str, Any]:
     """One program: figures of the answer against the input, and against `jax.jit`."""
     import eqsat
-    from eqsat.execute.timing import interleave
-    from eqsat.tuning.contenders import input_contenders
+    from eqsat.run.contenders import input_contenders
 
     run = eqsat.optimize(searched, *args, target=target, time_limit=TIME_LIMIT)
     assert run.schedule is not None, "it was not stopped before"
@@ -51,18 +48,9 @@ def measure(searched: Any, args: tuple[Any, ...], rounds: int, target: str) -> d
     values = _inputs(run)
     sides = {ANSWER: _call(run, run.schedule, values), INPUT: _call(run, own[0].schedule, values)}
     sides |= {JAX: _jitted(searched, values)} if callable(searched) else {}
-    count, seconds = interleave(sides, rounds)
-    for name, times in seconds.items():
-        found[f"{name}_us"] = round(statistics.median(cpu for _, cpu in times) / count * 1e6, 2)
-    return found | {f"to_{o}": _ratio(seconds, o) for o in (INPUT, JAX) if o in seconds}
-
-
-def _ratio(seconds: dict[str, Any], other: str) -> list[float]:
-    """The answer's process time over the other's: median and its 95 % interval."""
-    from eqsat.execute.timing import interval
-
-    pairs = zip(seconds[ANSWER], seconds[other], strict=True)
-    return [round(x, 4) for x in interval([a[1] / b[1] for a, b in pairs])]
+    us = {name: times["cpu"] for name, times in timed_in_turn(sides, rounds).items()}
+    found |= {f"{name}_us": middle(times) for name, times in us.items()}
+    return found | {f"to_{o}": ratio(us[ANSWER], us[o]) for o in (INPUT, JAX) if o in us}
 
 
 def _call(run: Run, schedule: Schedule, values: list[Any]) -> Callable[[], Any]:
@@ -94,31 +82,23 @@ def _unplanned(schedule: Schedule) -> list[str]:
     return [f"{d.ops}: {d.no_plan}" for d in schedule.dispatches if d.no_plan]
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", nargs="*", metavar="FILE")
     parser.add_argument("--rounds", type=int, default=100, help="at most, never fewer than 30")
     parser.add_argument("--core", type=int, help="the core to run on; the first allowed one")
     parser.add_argument("--target", default="auto")
     parser.add_argument("--only", nargs="*", help="names of programs; none: files alone")
-    parser.add_argument("--looked-at", action="store_true", help="no held-out programs")
-    options = parser.parse_args()
-    core = pin(options.core)[0]
-    import jax
-    from unplannedprograms import HELD_OUT, LOOKED_AT
 
-    listed = LOOKED_AT if options.looked_at else LOOKED_AT | HELD_OUT
-    cases: dict[str, tuple[Any, tuple[Any, ...]]] = {f: (f, ()) for f in options.files}
-    cases |= {n: c for n, c in listed.items() if options.only is None or n in options.only}
+
+def measured(o: argparse.Namespace) -> dict[str, Any]:
+    core = pin(o.core)[0]
+    from unplannedprograms import PROGRAMS
+
+    cases: dict[str, tuple[Any, tuple[Any, ...]]] = {f: (f, ()) for f in o.files}
+    cases |= {n: c for n, c in PROGRAMS.items() if o.only is None or n in o.only}
     found = {}
     for name, case in cases.items():
-        found[name] = measure(*case, options.rounds, options.target)
-        print(name, json.dumps(found[name]), file=sys.stderr, flush=True)
+        found[name] = measure(*case, o.rounds, o.target)
+        say(f"{name} {json.dumps(found[name])}")
     slower = [n for n, f in found.items() if "to_input" in f and f["to_input"][1] > MOST]
-    about = {"format": 1, "machine": platform.machine(), "jax": jax.__version__, "core": core}
-    print(json.dumps(about | {"programs": found, "slower": slower}, indent=1))
-    return int(bool(slower))
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return {"ok": not slower, "core": core, "programs": found, "slower": slower}

@@ -1,6 +1,6 @@
 """Small programs whose dispatches, or parts of them, kernels may have no plan for.
 
-`LOOKED_AT` were run while the price and the plans were made; `HELD_OUT` only when all was done.
+None was looked at while the price and the plans were made.
 """
 
 from __future__ import annotations
@@ -40,12 +40,6 @@ def _shuffle_unit(x: Any, w: Any, d: Any, v: Any, groups: int = 2) -> Any:
     return jax.nn.relu(_conv(y, v, groups) + x)
 
 
-def _shuffle_split(x: Any, w: Any, d: Any, v: Any) -> Any:
-    a, y = jnp.split(x, 2, 1)
-    y = _conv(jax.nn.relu(_conv(y, w)), d, y.shape[1])
-    return _shuffled(jnp.concatenate([a, jax.nn.relu(_conv(y, v))], 1), 2)
-
-
 def _unit_args(width: int, groups: int, size: int) -> tuple[Any, ...]:
     narrow = width // groups
     return (
@@ -82,10 +76,6 @@ def _nearest(x: Any, r: int, axes: tuple[int, int] = (2, 3)) -> Any:
     return jnp.repeat(jnp.repeat(x, r, axes[0]), r, axes[1])
 
 
-def _super_resolution(x: Any, w: Any, v: Any) -> Any:
-    return _conv(_to_space(_conv(x, w), 2), v)
-
-
 def _espcn(x: Any, w: Any, v: Any) -> Any:
     return jnp.tanh(_to_space(_conv(jax.nn.relu(_conv(x, w)), v), 3))
 
@@ -95,39 +85,8 @@ def _super_resolution_nhwc(x: Any, w: Any, v: Any) -> Any:
     return _conv(y, v, nhwc=True)
 
 
-def _upsampled(x: Any, w: Any) -> Any:
-    return _conv(_nearest(jax.nn.relu(x), 2), w)
-
-
-def _upsampled_nhwc(x: Any, w: Any) -> Any:
-    return _conv(_nearest(x, 2, (1, 2)), w, nhwc=True)
-
-
-def _unet_up(x: Any, skip: Any, w: Any) -> Any:
-    return jax.nn.relu(_conv(jnp.concatenate([_nearest(x, 2), skip], 1), w))
-
-
-def _pyramid(x: Any) -> Any:
-    b, c, h, w = x.shape
-    small = x.reshape(b, c, h // 2, 2, w // 2, 2).mean((3, 5))
-    return small, x - _nearest(small, 2)
-
-
 def _thrice(x: Any, w: Any) -> Any:
     return _conv(jnp.pad(_nearest(x, 3), ((0, 0), (0, 0), (2, 2), (2, 2))), w, pads="VALID")
-
-
-def _padded_upsampling(x: Any, y: Any) -> Any:
-    """Feature maps of two resolutions of one pyramid, joined, with a border of zeros."""
-    edges = ((0, 0), (0, 0), (1, 1), (1, 1))
-    return jnp.pad(jax.nn.relu(_nearest(x, 2) + y), edges)
-
-
-def _haar(x: Any) -> Any:
-    a, b = x[..., ::2, :] + x[..., 1::2, :], x[..., ::2, :] - x[..., 1::2, :]
-    rows = jnp.stack([a[..., ::2] + a[..., 1::2], a[..., ::2] - a[..., 1::2],
-                      b[..., ::2] + b[..., 1::2], b[..., ::2] - b[..., 1::2]], 1)  # fmt: skip
-    return jax.nn.relu(rows * 0.5)
 
 
 def _checkerboard(x: Any, y: Any) -> Any:
@@ -137,10 +96,6 @@ def _checkerboard(x: Any, y: Any) -> Any:
 
 
 # ---- tokens --------------------------------------------------------------------------------------
-def _patches(x: Any, w: Any, p: int = 8) -> Any:
-    b, h, k, c = x.shape
-    y = x.reshape(b, h // p, p, k // p, p, c).transpose(0, 1, 3, 2, 4, 5)
-    return layer_norm(y.reshape(b, (h // p) * (k // p), p * p * c) @ w)
 
 
 def _unpatched(x: Any, w: Any, p: int = 4) -> Any:
@@ -160,12 +115,6 @@ def _shifted_windows(x: Any, w: Any, size: int = 7) -> Any:
     return _windows(jnp.roll(x, (-3, -3), (1, 2)), w, size)
 
 
-def _merged_windows(x: Any, w: Any, r: Any, size: int = 7) -> Any:
-    b, h, k, c = r.shape
-    y = (x @ w).reshape(b, h // size, k // size, size, size, c).transpose(0, 1, 3, 2, 4, 5)
-    return r + jnp.roll(y.reshape(b, h, k, c), (3, 3), (1, 2))
-
-
 def _merged_patches(x: Any, w: Any) -> Any:
     parts = [x[:, i::2, j::2] for j in (0, 1) for i in (0, 1)]
     return layer_norm(jnp.concatenate(parts, -1)) @ w
@@ -178,29 +127,11 @@ def _unfolded(x: Any, w: Any) -> Any:
     return y.reshape(b, c, h * k // 4, 4).transpose(0, 3, 2, 1) @ w
 
 
-def _heads(x: Any, w: Any, g: Any, heads: int = 8) -> Any:
-    t, d = x.shape
-    q, k, v = jnp.split((layer_norm(x) * g) @ w, 3, -1)
-    q, k, v = (y.reshape(t, heads, d // heads).swapaxes(0, 1) for y in (q, k, v))
-    p = jax.nn.softmax(q @ k.swapaxes(1, 2) * (d // heads) ** -0.5)
-    return (p @ v).swapaxes(0, 1).reshape(t, d), p
-
-
-def _post_norm(x: Any, w: Any, v: Any) -> Any:
-    x = layer_norm(x + x @ w)
-    return layer_norm(x + jax.nn.gelu(x @ v) @ v.T), x.mean(0)
-
-
 def _local_attention(q: Any, k: Any, v: Any, size: int = 16) -> Any:
     t, d = q.shape
     blocks = [y.reshape(t // size, size, d) for y in (q, k, v)]
     near = [jnp.concatenate([jnp.roll(y, 1, 0), y], 1) for y in blocks[1:]]
     return (jax.nn.softmax(blocks[0] @ near[0].swapaxes(1, 2)) @ near[1]).reshape(t, d)
-
-
-def _interleaved_rope(x: Any, c: Any, s: Any) -> Any:
-    a, b = x[..., ::2], x[..., 1::2]
-    return jnp.stack([a * c - b * s, a * s + b * c], -1).reshape(x.shape)
 
 
 def _relative(q: Any, r: Any) -> Any:
@@ -211,26 +142,10 @@ def _relative(q: Any, r: Any) -> Any:
 
 
 # ---- statistics ----------------------------------------------------------------------------------
-def _group_norm(x: Any, w: Any, groups: int = 8) -> Any:
-    y = x.reshape(x.shape[0], groups, -1)
-    centred = y - y.mean(-1, keepdims=True)
-    y = centred * lax.rsqrt((centred**2).mean(-1, keepdims=True) + 1e-5)
-    return _conv(jax.nn.silu(y.reshape(x.shape)), w)
-
-
-def _two_layouts(x: Any, g: Any) -> Any:
-    y = layer_norm(x) * g
-    return y, y.T
 
 
 def _both_softmaxes(x: Any) -> Any:
     return jax.nn.softmax(x, 0) * jax.nn.softmax(x, 1)
-
-
-def _batch_norm(x: Any, g: Any) -> Any:
-    m = x.mean((0, 2, 3), keepdims=True)
-    v = ((x - m) ** 2).mean((0, 2, 3), keepdims=True)
-    return (x - m) * lax.rsqrt(v + 1e-5) * g[:, None, None], m, v
 
 
 def _gram_scaled(x: Any, w: Any) -> Any:
@@ -265,13 +180,6 @@ def _butterflies(x: Any) -> Any:
     return x
 
 
-def _blocks_dct(x: Any, m: Any) -> Any:
-    h, w = x.shape
-    y = x.reshape(h // 8, 8, w // 8, 8)
-    y = jnp.einsum("ia,haxb,jb->hixj", m, y, m)
-    return jnp.round(y * 4).transpose(0, 2, 1, 3).reshape(-1, 64)
-
-
 def _polyphase(x: Any, taps: Any) -> Any:
     phases, length = taps.shape
     moved = jnp.stack([jnp.roll(x, i, -1) for i in range(length)], -1)
@@ -290,55 +198,16 @@ def _im2col(x: Any, w: Any) -> Any:
     return jnp.stack(parts, -1).reshape(h - 2, k - 2, c * 9) @ w
 
 
-def _running(x: Any) -> Any:
-    y = jnp.cumsum(x, -1)
-    return (y - y.mean(-1, keepdims=True)).reshape(x.shape[0], -1, 2).max(-1)
-
-
 def _sorted_rows(x: Any, w: Any) -> Any:
     order = jnp.argsort(x[:, 0])
     return layer_norm(x[order]) @ w
-
-
-def _cached(x: Any, new: Any, w: Any) -> Any:
-    x = lax.dynamic_update_slice(x, new[:, None], (0, 5, 0))
-    return x, jnp.einsum("btd,de->bte", x, w)
 
 
 def _flipped(x: Any, w: Any) -> Any:
     return jnp.concatenate([x, x[:, ::-1]], 0) @ w
 
 
-LOOKED_AT: Listed = {
-    "shuffle_g2": (_shuffle_unit, _unit_args(64, 2, 28)),
-    "shuffle_split": (_shuffle_split, (f32(1, 64, 28, 28), *_unit_args(32, 1, 28)[1:])),
-    "super_resolution": (
-        _super_resolution, (f32(1, 16, 24, 24), f32(32, 16, 3, 3), f32(8, 8, 3, 3)),
-    ),
-    "to_depth": (lambda x, w: _conv(_to_depth(x, 2), w),
-                 (f32(1, 8, 64, 64), f32(32, 32, 1, 1))),
-    "upsampled": (_upsampled, (f32(1, 16, 20, 20), f32(16, 16, 3, 3))),
-    "upsampled_nhwc": (_upsampled_nhwc, (f32(1, 20, 20, 16), f32(3, 3, 16, 16))),
-    "padded_upsampling": (_padded_upsampling, (f32(1, 16, 16, 16), f32(1, 16, 32, 32))),
-    "unet_up": (_unet_up, (f32(1, 32, 16, 16), f32(1, 16, 32, 32), f32(16, 48, 3, 3))),
-    "pyramid": (_pyramid, (f32(2, 8, 64, 64),)),
-    "haar": (_haar, (f32(4, 64, 64),)),
-    "patches": (_patches, (f32(1, 112, 112, 3), f32(192, 128))),
-    "windows": (_windows, (f32(1, 28, 28, 96), f32(96, 288))),
-    "merged_windows": (
-        _merged_windows, (f32(16, 49, 96), f32(96, 96), f32(1, 28, 28, 96)),
-    ),
-    "heads": (_heads, (f32(64, 256), f32(256, 768), f32(256))),
-    "post_norm": (_post_norm, (f32(64, 256), f32(256, 256), f32(256, 512))),
-    "interleaved_rope": (_interleaved_rope, (f32(64, 8, 64), f32(8, 32), f32(8, 32))),
-    "group_norm": (_group_norm, (f32(1, 32, 24, 24), f32(32, 32, 3, 3))),
-    "two_layouts": (_two_layouts, (f32(128, 192), f32(192))),
-    "batch_norm": (_batch_norm, (f32(4, 32, 14, 14), f32(32))),
-    "blocks_dct": (_blocks_dct, (f32(128, 128), f32(8, 8))),
-    "running": (_running, (f32(64, 256),)),
-    "cached": (_cached, (f32(4, 128, 64), f32(4, 64), f32(64, 64))),
-}  # fmt: skip
-HELD_OUT: Listed = {
+PROGRAMS: Listed = {
     "shuffle_g3": (lambda *a: _shuffle_unit(*a, groups=3), _unit_args(48, 3, 28)),
     "squeezed": (_squeezed, (f32(1, 64, 28, 28), f32(64, 16), f32(16, 64))),
     "espcn": (_espcn, (f32(1, 1, 40, 40), f32(16, 1, 5, 5), f32(27, 16, 3, 3))),

@@ -12,36 +12,36 @@ if TYPE_CHECKING:
         rules,
         target,
     )  # fmt: skip
-    from eqsat.entry.bind import bind
-    from eqsat.entry.compare import compare
-    from eqsat.entry.jit import jit
-    from eqsat.entry.keep_state import keep_state
-    from eqsat.entry.pareto import pareto
-    from eqsat.entry.together import Called, Together, optimize_together
+    from eqsat.api.again import bind
+    from eqsat.api.compare import compare
+    from eqsat.api.jit import jit
+    from eqsat.api.keep_state import keep_state
+    from eqsat.api.pareto import pareto
+    from eqsat.api.together import Called, Together, optimize_together
+    from eqsat.frontends.source import Source
     from eqsat.lab.experiment import Experiment
     from eqsat.lab.kept import load
     from eqsat.model.diag import EqsatError
     from eqsat.model.program import Program
-    from eqsat.request.source import Source
 
 __version__ = "0.1.0"
 # public name -> module; loaded on first use, so that `import eqsat` stays light
 _HOME = {
-    "Called": "eqsat.entry.together",
+    "Called": "eqsat.api.together",
     "EqsatError": "eqsat.model.diag",
     "Experiment": "eqsat.lab.experiment",
     "Program": "eqsat.model.program",
     "Run": "eqsat.api",
-    "Source": "eqsat.request.source",
-    "Together": "eqsat.entry.together",
-    "bind": "eqsat.entry.bind",
-    "compare": "eqsat.entry.compare",
-    "jit": "eqsat.entry.jit",
-    "keep_state": "eqsat.entry.keep_state",
+    "Source": "eqsat.frontends.source",
+    "Together": "eqsat.api.together",
+    "bind": "eqsat.api.again",
+    "compare": "eqsat.api.compare",
+    "jit": "eqsat.api.jit",
+    "keep_state": "eqsat.api.keep_state",
     "load": "eqsat.lab.kept",
     "optimize": "eqsat.api",
-    "optimize_together": "eqsat.entry.together",
-    "pareto": "eqsat.entry.pareto",
+    "optimize_together": "eqsat.api.together",
+    "pareto": "eqsat.api.pareto",
     "read": "eqsat.api",
     "rules": "eqsat.api",
     "target": "eqsat.api",

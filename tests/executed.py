@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
-from hunts.worst import worst_error
+from fuzz.worst import worst_error
 
 from eqsat.execute.calls import Callee, compiled
 from eqsat.execute.verify import verify

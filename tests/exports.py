@@ -8,7 +8,7 @@ from typing import Any
 
 import iree_oracle
 import numpy as np
-from hunts.worst import worst_error
+from fuzz.worst import worst_error
 
 from eqsat.execute.rounding import error_limit
 from eqsat.export.write import export

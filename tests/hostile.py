@@ -15,7 +15,7 @@ from eqsat.model.generic import Generic
 from eqsat.model.plan import Plan
 from eqsat.model.schedule import Buffer, Dispatch, Schedule
 from eqsat.model.selection import Cut, GoalResult, Group, Removed, Selection
-from eqsat.run.seal import encoded, sealed
+from eqsat.run.artefact import encoded, sealed
 
 FAR = (-1, -7, 99_999, 1 << 40)  # numbers of nothing
 

@@ -45,12 +45,6 @@ def module(name: str) -> ModuleType:
     return _module(PROGRAMS / f"{name}.py")
 
 
-@cache
-def benchmark(name: str) -> ModuleType:
-    """A file of benchmarks/."""
-    return _module(ROOT / "benchmarks" / f"{name}.py")
-
-
 def _module(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"_library_{path.stem}", path)
     assert spec is not None

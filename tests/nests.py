@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from hunts.nestmeaning import disagreement
+from fuzz.nestmeaning import disagreement
 
 from eqsat.execute.draw import random_inputs
 from eqsat.model.nest import Nest

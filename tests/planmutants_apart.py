@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from hunts import codemutants, planmutants, recordmutants
-from hunts.codemutants import CodeMutant, applied, function_of, mutants_of
+from fuzz import codemutants, planmutants, recordmutants
+from fuzz.codemutants import CodeMutant, applied, function_of, mutants_of
 
 from eqsat.model.tensor import cdiv
 from eqsat.plan.contraction import Blocking

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from contracted import AVX512
-from hunts import guarded
+from fuzz import guarded
 
 from eqsat.execute.kernels.kernel import generate
 from eqsat.model.nest import Nest

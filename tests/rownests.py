@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hunts import guarded, nestmeaning
+from fuzz import guarded, nestmeaning
 from test_kernel_math import MACHINE
 
 from eqsat.execute.kernels.kernel import generate

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from hunts.worst import worst_error
+from fuzz.worst import worst_error
 
+from eqsat.frontends.source import Source
 from eqsat.model.equalities import Equalities
 from eqsat.model.program import Builder, Program
 from eqsat.ops.meaning.programs import evaluate_program
-from eqsat.request.source import Source
 
 MOST_ERROR = 1e-12
 

@@ -1,19 +1,21 @@
-"""A quick share of `benchmarks/accelerators.py` by a TPU's compiler, and how that script runs."""
+"""A quick share of `make accelerators` by a TPU's compiler, and how gates run beside each other."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
-import accelerators
 import jax
 import jax.numpy as jnp
 import pytest
+import run as runner
 
 import eqsat
 from eqsat.cli import run as command
@@ -21,7 +23,7 @@ from eqsat.execute.compilers import packages
 from eqsat.execute.compilers.chips import TPUS
 
 PROGRAMS = Path(__file__).parent.parent / "experiments" / "programs"
-HERTZ = 1.5e9  # of a v5e's core, as `benchmarks/acceltimes.py` has it
+HERTZ = 1.5e9  # of a v5e's core
 needs_libtpu = pytest.mark.skipif(
     not packages.is_installed("libtpu"),
     reason="libtpu is not installed; `make test` installs it where there is a wheel",
@@ -72,7 +74,7 @@ def said() -> Any:
     """What `ontpu.py` prints: one process, as libtpu is slow to start."""
     questions = ("scratch", "mesh", "steps")
     command = [sys.executable, Path(__file__).with_name("ontpu.py"), *questions]
-    env = accelerators.environment()
+    env = runner.environment()
     done = subprocess.run(command, env=env, capture_output=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr.decode()[-2000:]
     return json.loads(done.stdout)
@@ -131,68 +133,84 @@ def test_one_libtpu_asks_nobody_and_locks_nothing():
         assert chip.environment["ALLOW_MULTIPLE_LIBTPU_LOAD"] == "1"
 
 
-# -- how the benchmark runs its parts -------------------------------------------------------------
+# -- how gates run ---------------------------------------------------------------------------------
 
 
-def test_all_parts_together_take_at_most_twenty_minutes_on_two_cores():
+def test_all_accelerator_gates_together_take_at_most_twenty_minutes_on_two_cores():
     """By what each of them took."""
-    modules = [m for ms in accelerators.PARTS.values() for m in ms]
-    limits = {m: accelerators.import_module(m).MINUTES for m in modules}
+    makefile = Path(__file__).parent.parent.joinpath("Makefile").read_text(encoding="utf-8")
+    (line,) = (x for x in makefile.splitlines() if "run.py cycles" in x)
+    names = line.partition("run.py ")[2].split()
     ends = [0.0, 0.0]
-    for module in accelerators.in_turn([m for m in modules if m != "acceldevice"]):
-        ends[ends.index(min(ends))] += limits[module]
-    assert max(ends) <= accelerators.LIMIT, limits
+    for name in runner.in_turn([n for n in names if not runner.GATES[n].times_a_device]):
+        ends[ends.index(min(ends))] += runner.GATES[name].minutes
+    assert max(ends) <= runner.LIMIT
 
 
-def test_an_unknown_part_is_refused(capsys: Any):
-    assert accelerators.main(["--only", "a", "z"]) == 2
-    assert "no part z: there are a, b" in capsys.readouterr().err
+def test_every_gate_says_what_may_be_asked_and_guards_a_decision():
+    pages = Path(__file__).parent.parent.joinpath("docs", "decisions").glob("*.md")
+    heads = re.findall(r"^\*\*([\d, ]+)\.", "\n".join(p.read_text("utf-8") for p in pages), re.M)
+    decided = {int(n) for head in heads for n in head.split(",")}
+    for name, gate in runner.GATES.items():
+        module = runner.import_module(gate.module)
+        module.options(argparse.ArgumentParser())
+        assert callable(module.measured) and module.__doc__, name
+        assert gate.decision in decided, name
+
+
+def test_an_unknown_gate_is_refused(capsys: Any):
+    assert runner.main(["zzz"]) == 2
+    assert "no gate zzz: there are rules, never-worse" in capsys.readouterr().err
+    assert runner.main([]) == 0
+    assert "cycles          9 min" in capsys.readouterr().out
 
 
 BODIES = {
-    "fine": "import os\ndef measured():\n"
+    "fine": "import os\ndef measured(_):\n"
     "    has = hasattr(os, 'sched_getaffinity')\n"
     "    return {'ok': True, 'cores': len(os.sched_getaffinity(0)) if has else 1}",
-    "worse": "def measured(): return {'ok': False}",
-    "crashing": "def measured(): raise SystemExit(7)",
-    "hanging": "import time\ndef measured(): time.sleep(600)",
-    "lacking": "NEEDS = ('no_such_package.at_all',)\ndef measured(): return {'ok': True}",
+    "worse": "def measured(_): return {'ok': False}",
+    "crashing": "def measured(_): raise SystemExit(7)",
+    "hanging": "import time\ndef measured(_): time.sleep(600)",
+    "lacking": "def measured(_): return {'ok': True}",
 }
 
 
 @pytest.fixture
 def parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Modules as parts, each with a letter of its own."""
+    """Modules as gates."""
     for name, body in BODIES.items():
-        (tmp_path / f"{name}.py").write_text(f"NEEDS, MINUTES = (), 1\n{body}\n")
+        (tmp_path / f"{name}.py").write_text(f"def options(_): pass\n{body}\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setattr(accelerators, "PARTS", {name[0]: (name,) for name in (*BODIES, "absent")})
+    needs = {"lacking": ("no_such_package.at_all",)}
+    gates = {n: runner.Gate(n, "", 0, 1, needs.get(n, ())) for n in BODIES}
+    monkeypatch.setattr(runner, "GATES", gates)
 
 
 @pytest.mark.usefixtures("parts")
 def test_parts_that_fail_or_lack_something_are_said(tmp_path: Path, capsys: Any):
     out = tmp_path / "out.json"
-    assert accelerators.main(["--only", *"fwcla", "--out", str(out)]) == 1
-    rows = json.loads(out.read_text())["parts"]
-    fine = rows["f/fine"]
+    names = ["fine", "worse", "crashing", "lacking"]
+    assert runner.main([*names, "--out", str(out)]) == 1
+    rows = json.loads(out.read_text())["gates"]
+    fine = rows["fine"]
     assert fine["ok"] and fine["cores"] == 1
     assert fine["peak_rss_bytes"] > 1e6 and fine["cpu_seconds"] > 0
-    assert rows["w/worse"]["ok"] is False
-    assert rows["c/crashing"]["broke_off"] == "exit code 7"
-    assert "no_such_package.at_all not installed" in rows["l/lacking"]["skipped"]
-    assert rows["a/absent"]["skipped"] == "there is no benchmarks/absent.py"
+    assert rows["worse"]["ok"] is False
+    assert rows["crashing"]["broke_off"] == "exit code 7"
+    assert "no_such_package.at_all not installed" in rows["lacking"]["skipped"]
     err = capsys.readouterr().err
-    assert "SKIPPED lacking: " in err and "SKIPPED absent: " in err
-    assert accelerators.main(["--only", "f", "l"]) == 0
+    assert "SKIPPED lacking: " in err
+    assert runner.main(["fine", "lacking"]) == 0
 
 
 @pytest.mark.usefixtures("parts")
 def test_what_is_not_done_in_time_is_broken_off(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(accelerators, "TO_END", 1)  # where signals are ignored, all of it is waited
+    monkeypatch.setattr(runner, "TO_END", 1)  # where signals are ignored, all of it is waited
     begin = time.monotonic()
-    hung = accelerators.part("hanging", None, begin + 2)
+    hung = runner.apart("hanging", None, begin + 2)
     assert hung["broke_off"] == "not done in the 2 seconds left for it"
-    assert time.monotonic() - begin < 2 + accelerators.TO_END + 30  # it was ended
-    late = accelerators.part("fine", None, begin)
+    assert time.monotonic() - begin < 2 + runner.TO_END + 30  # it was ended
+    late = runner.apart("fine", None, begin)
     assert late["broke_off"] == "not done in the 0 seconds left for it" and not late["ok"]

@@ -8,7 +8,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from hunts.classes import evaluate_classes
+from fuzz.classes import evaluate_classes
 
 import eqsat
 from eqsat.lang.programs import parse_program

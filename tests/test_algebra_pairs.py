@@ -1,11 +1,11 @@
-"""The pairs of benchmarks/pairs: both sides compute the same, from a stated source."""
+"""The pairs of tests/fuzz/pairs: both sides compute the same, from a stated source."""
 
 from __future__ import annotations
 
 import jax
 import numpy as np
 import pytest
-from pairs import PAIRS, THEMES
+from fuzz.pairs import PAIRS, THEMES
 from seeds import one_in
 
 SCALE = 32

@@ -8,7 +8,7 @@ import jax
 import loops
 import numpy as np
 import pytest
-from hunts.arenas import verify_on_arena
+from fuzz.arenas import verify_on_arena
 
 import eqsat
 from eqsat.execute.arena import Arena, ArenaFault, from_bytes, to_bytes
@@ -23,7 +23,7 @@ from eqsat.model.schedule import Schedule
 from eqsat.model.tensor import DTYPES, TensorType
 from eqsat.ops.meaning.programs import element_dtype, evaluate_program
 from eqsat.run import RunUse
-from eqsat.run.loading import load_folder as load
+from eqsat.run.saved import load_folder as load
 
 # a chain with a long-lived value, one member per dispatch: temporaries that share bytes
 CHAIN = """

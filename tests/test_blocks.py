@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hunts.classes import evaluate_classes
+from fuzz.classes import evaluate_classes
 from seeds import one_in, seeds
 
 import eqsat

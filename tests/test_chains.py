@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hunts.chains import Chain, chain, chains, make_trial, run
-from hunts.classes import evaluate_classes
-from hunts.leaves import leaf_values
-from hunts.programs import STEPS, Maker
+from fuzz.chains import Chain, chain, chains, make_trial, run
+from fuzz.classes import evaluate_classes
+from fuzz.leaves import leaf_values
+from fuzz.programs import STEPS, Maker
 from seeds import one_in
 
 import eqsat

@@ -13,11 +13,11 @@ from eqsat.lab.store.record import record_of
 from eqsat.lang.experiments import Cell
 from eqsat.model.selection import CAP, TIME_LIMIT, Cut, GoalResult, Selection
 from eqsat.report.explain import explained
+from eqsat.report.facts import RunFacts
 from eqsat.report.page.runpage import page
 from eqsat.report.pareto import FrontReport, count_sentence, front_json, is_proven, plot_svg
-from eqsat.report.proven import ELSEWHERE
-from eqsat.report.stops import stop_warnings
-from eqsat.report.text import cut_lines, goal_rows, summary_text
+from eqsat.report.proven import ELSEWHERE, stop_warnings
+from eqsat.report.text import cut_lines, goal_cells, summary_text
 
 BEST = "best of 1,234 candidates, 5 places cut"
 CUTS = (Cut("groups", 3, CAP), Cut("merges", 2, CAP))
@@ -63,7 +63,7 @@ def test_where_candidates_were_left_out_every_place_says_so(proven: eqsat.Run) -
     assert line.startswith(f"{BEST}; a cap left out groups behind 3 e-nodes")
     assert line in text
     asked = {g.name for g in run.goals}
-    assert {r.proof for r in goal_rows(run) if r.name in asked} == {BEST}
+    assert {r[-1] for r in goal_cells(RunFacts(run)) if r[0] in asked} == {BEST}
     told = run.summary()
     assert (told["claim"], told["candidates"], told["stop"]) == (BEST, 1234, "cut")
     assert sum(c["count"] for c in told["cuts"]) == 5
@@ -83,7 +83,7 @@ def test_a_gap_among_capped_candidates_is_one_of_these(proven: eqsat.Run) -> Non
     warned = [w.message for w in stop_warnings(run) if w.code == "E401"]
     assert len(warned) == 3
     assert all(f"is possible among {over} (gap" in w for w in warned)
-    assert {r.proof for r in goal_rows(run)} == {""}
+    assert {r[-1] for r in goal_cells(RunFacts(run))} == {""}
 
 
 def test_bounds_hold_for_what_the_time_limit_left_out(proven: eqsat.Run) -> None:
@@ -93,7 +93,7 @@ def test_bounds_hold_for_what_the_time_limit_left_out(proven: eqsat.Run) -> None
     assert f"({run.selection.claim}; wall)" in summary_text(run)
     assert not run.selection.is_capped
     assert "from the best of this e-graph" in explained(with_gap(run)).title
-    assert {r.proof for r in goal_rows(run)} == {""}
+    assert {r[-1] for r in goal_cells(RunFacts(run))} == {""}
 
 
 def test_a_row_of_an_experiment_says_so(proven: eqsat.Run) -> None:

@@ -101,6 +101,7 @@ def test_nothing_prints_help_and_version(capsys):
         (["experiment", "quickstart", "--row", "eqsaat"], "E269", "did you mean `eqsat`?"),
         (["check", "no-such-file.yaml"], "E001", "no file"),
         (["list", "rule"], "E400", "did you mean `rules`?"),
+        (["list", "ops", "--notation"], "E400", "`eqsat list rules --notation`"),
         (["schema", "targets"], "E400", "did you mean `target`?"),
     ],
 )  # fmt: skip
@@ -342,6 +343,30 @@ def test_list(what, text, capsys):
     assert text in capsys.readouterr().out
     assert run(["list", what, "--output-format", "json"]) == 0
     assert any(text in row.values() for row in json.loads(capsys.readouterr().out))
+
+
+def test_a_rule_is_listed_as_a_line_of_algebra(capsys):
+    assert run(["list", "rules", "--notation", "--json"]) == 0
+    rows = {row["rule"]: row["notation"] for row in json.loads(capsys.readouterr().out)}
+    assert rows["sum-into-left"] == "(x y) = (x) y"
+    assert rows["first-pair-first"] == "x y z = (x y) z if least and work <= 0.9"
+    assert rows["fold-transpose-into-pack"] == (
+        "pack[l](transpose[p](x)) = pack[before_transpose(l, p)](x)"
+    )
+    assert rows["pack-contraction"] == (
+        "g(*xs) = unpack[c.result](c.sig(*pack[c.operands](xs)))"
+        " with c = pack_loops(g, tile) for tile in target.tiles(g)"
+    )
+    assert rows["share-padded-pack"] == (
+        "pack[l](x) & pack[m](x) = relax[l](pack[m](x)) if forgets(m, l)"
+    )
+    assert rows["fold-single-use-transpose"] == (
+        "pack[l](t := transpose[p](x)) → pack[before_transpose(l, p)](x) if uses(t) == 1"
+    )
+    assert rows["controlled-fold-transpose-into-pack"].endswith(" if uses(inner0) == 1")
+    assert rows["gather-weight"] == 'convert all-gather if value.role == "weight"'
+    assert run(["list", "rules", "--json"]) == 0
+    assert rows.keys() == {row["rule"] for row in json.loads(capsys.readouterr().out)}
 
 
 @pytest.mark.parametrize("what", ["ruleset", "target", "experiment"])

@@ -9,10 +9,9 @@ import pytest
 from foldings import SETTINGS, folding_and_best
 
 import eqsat
-from eqsat.entry.flips import single_changes
-from eqsat.report.compare.rows import AlignedRow, aligned
-from eqsat.report.compare.settings import target_differences
-from eqsat.report.compare.works import works_of
+from eqsat.api.compare import single_changes
+from eqsat.report.compare.comparison import target_differences
+from eqsat.report.compare.rows import AlignedRow, aligned, works_of
 
 
 @pytest.fixture(scope="module")

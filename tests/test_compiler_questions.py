@@ -12,8 +12,8 @@ from eqsat.model.border import Border
 from eqsat.model.compiled import Figures
 from eqsat.model.orders import MemoryOrders, Ordered
 from eqsat.model.schedule import Schedule
-from eqsat.tuning.checked import way_of
-from eqsat.tuning.contenders import Contender, diverse
+from eqsat.run.checked import way_of
+from eqsat.run.contenders import Contender, diverse
 
 
 def test_a_kernel_that_moves_as_little_as_one_of_the_other_side_is_no_more_unknown():

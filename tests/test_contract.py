@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 from contractions import contraction, convolution, operands, packed, until_applies, value
-from hunts.classes import evaluate_classes
+from fuzz.classes import evaluate_classes
 from seeds import seeds
 
 import eqsat

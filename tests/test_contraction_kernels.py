@@ -21,7 +21,7 @@ from contracted import (
     matmul,
     operands,
 )
-from hunts import guarded
+from fuzz import guarded
 from rownests import check
 from runnable import needs
 

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hunts.worst import worst_error
+from fuzz.worst import worst_error
 from loops import FORCED, FUNCTIONS, ROWS, STACK, U, W, X, array, ops, search
 from runnable import WIDEST
 from seeds import one_in, seeds
@@ -24,7 +24,7 @@ from eqsat.model.diag import EqsatError
 from eqsat.model.program import Program
 from eqsat.ops.meaning.programs import evaluate_node, evaluate_program
 from eqsat.ops.programs.stacked import NotStackable, stacked_attr
-from eqsat.report.text import rule_facts
+from eqsat.report.facts import rule_facts
 from eqsat.schedule import faults
 
 

@@ -18,7 +18,7 @@ from eqsat.model.control import every_program
 from eqsat.model.diag import EqsatError
 from eqsat.model.selection import TIME_LIMIT, Cut, GoalResult, Selection
 from eqsat.ops.meaning.programs import evaluate_program
-from eqsat.search.bodies import Bodies, Other, Site
+from eqsat.run.bodies import Bodies, Other, Site
 
 
 @pytest.mark.slow

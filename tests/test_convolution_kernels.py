@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from contracted import AVX2, AVX512
 from convolutions import Convolution
-from hunts import guarded
+from fuzz import guarded
 from runnable import needs
 from seeds import one_in
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hunts.networks import network
+from fuzz.networks import network
 from seeds import one_in, seeds
 
 import eqsat

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from contracted import AVX2, AVX512
-from hunts import guarded
+from fuzz import guarded
 from rownests import flat
 from runnable import WIDEST, needs
 

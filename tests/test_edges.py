@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from contracted import AVX2
-from hunts import dispatched, edges, guarded
-from hunts.edgeprograms import FORMS, KINDS, Sizes
+from fuzz import dispatched, edges, guarded
+from fuzz.edgeprograms import FORMS, KINDS, Sizes
 from runnable import WIDEST
 from seeds import one_in
 from test_nest import one_dispatch
@@ -123,7 +123,7 @@ def test_a_broken_generator_is_found(kind, broken, monkeypatch):
 
 STRAYS = """
 import numpy as np, handwritten as t
-from hunts import guarded
+from fuzz import guarded
 guarded.tell_strays(lambda text: print(text, flush=True))
 a, b = t.rows(2)
 k = t.sum_kernel(2, "named", {extra}, {scratch})

@@ -1,4 +1,4 @@
-"""Equal programs have equal answers: a share of benchmarks/equal.py, and that it can find fault."""
+"""Equal programs have equal answers: a share of the gate `equal`, and that it can find fault."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import random
 from dataclasses import replace
 
 import pytest
-from hunts import equal
-from hunts.equal import Answer, Pair, Question, are_equal, compare, pairs, smaller
-from hunts.respell import RESPELLINGS
-from hunts.small import small_program
+from fuzz import equal
+from fuzz.equal import Answer, Pair, Question, are_equal, compare, pairs, smaller
+from fuzz.respell import RESPELLINGS
+from fuzz.small import small_program
 from seeds import seeds
 
 from eqsat.lang.programs import parse_program
@@ -18,7 +18,7 @@ from eqsat.model.program import Program
 
 @pytest.mark.parametrize("seed", seeds(1, [10, 25, 53]))
 def test_equal_programs_have_equal_answers(seed: int):
-    """A share of benchmarks/equal.py; the sums of seed 25 are joined under a policy."""
+    """A share of the gate `equal`; the sums of seed 25 are joined under a policy."""
     found = equal.hunt(seed, seconds=60.0)
     assert len(found) > 3
     assert {p.outcome for p in found} == {"same"}, [p.to_json() for p in found]

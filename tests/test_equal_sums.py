@@ -7,7 +7,7 @@ import math
 import random
 
 import pytest
-from hunts.equal import are_equal
+from fuzz.equal import are_equal
 from seeds import seeds
 
 from eqsat.lang.programs import parse_program

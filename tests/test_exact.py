@@ -27,7 +27,7 @@ from eqsat.ops.meaning.control import evaluate_control
 from eqsat.ops.meaning.programs import evaluate_node
 from eqsat.ops.meaning.scalar import FUNCTIONS
 from eqsat.ops.meaning.structured import strided_view
-from eqsat.report.rounding import inexact_rules
+from eqsat.report.facts import inexact_rules
 from eqsat.report.text import summary_text
 
 Array = np.ndarray[Any, Any]

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from executed import PARAMS, RNG, X, check, layer, packed_matmul, real, whole
-from hunts.worst import worst_error
+from fuzz.worst import worst_error
 from jax import lax
 from seeds import one_in
 

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from exports import check, function_case, function_groups, in_iree
-from hunts.programs import Maker
-from hunts.searches import APART
+from fuzz.programs import Maker
+from fuzz.searches import APART
 from seeds import seeds
 
 import eqsat

@@ -11,7 +11,7 @@ import onnx
 import onnx_oracle
 import pytest
 from exports import FLOATING, check, function_case
-from hunts.programs import Maker
+from fuzz.programs import Maker
 from seeds import seeds
 
 import eqsat

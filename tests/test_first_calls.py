@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import wrongplans
+from fuzz import wrongplans
 from seeds import one_in, seeds
 
 import eqsat
@@ -381,7 +381,7 @@ def test_one_of_both_is_kept(monkeypatch):
 
 # ---- rounding ------------------------------------------------------------------------------------
 def subject_of(function, *args) -> Subject:
-    from eqsat.run.checking import subject_of
+    from eqsat.run.calling import subject_of
 
     return subject_of(eqsat.optimize(function, *args, target="reference"))
 

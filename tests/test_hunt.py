@@ -10,7 +10,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from hunts.exhaustive import Domain, exhaust, is_index_map, layouts_of
+from fuzz.exhaustive import Domain, exhaust, is_index_map, layouts_of
 from seeds import one_in, seeds
 
 from eqsat.cli.app import run

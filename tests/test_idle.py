@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import pytest
-from hunts.searches import FAST, FORCED, SEVERAL
+from fuzz.searches import FAST, FORCED, SEVERAL
 from seeds import one_in, seeds
 
 import eqsat

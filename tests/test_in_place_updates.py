@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from contracted import AVX2, AVX512
-from hunts import guarded
+from fuzz import guarded
 from jax import lax
 from loops import array
 from rownests import flat

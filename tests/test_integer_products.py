@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from contracted import AVX2, AVX512, convolution, matmul
-from hunts import guarded
+from fuzz import guarded
 from runnable import needs
 
 import eqsat

@@ -53,16 +53,16 @@ def python_calls(function, *args, **kwargs) -> int:
 
 def searches(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
     """Filled with the arguments of every search of `eqsat.jit`."""
-    import eqsat.entry.jit
+    import eqsat.api.jit
 
     made: list[tuple[object, ...]] = []
-    real = eqsat.entry.jit.optimize
+    real = eqsat.api.jit.optimize
 
     def counted(*args, **kwargs):
         made.append(args)
         return real(*args, **kwargs)
 
-    monkeypatch.setattr(eqsat.entry.jit, "optimize", counted)
+    monkeypatch.setattr(eqsat.api.jit, "optimize", counted)
     return made
 
 

@@ -15,13 +15,12 @@ from brokenlines import codes_of_broken
 from seeds import one_in, seeds
 
 import eqsat
+from eqsat.api.judge import foreign_cut, foreign_run, judge
 from eqsat.cli import run as command
 from eqsat.execute.reference import reference
 from eqsat.execute.work import WorkBudget
 from eqsat.frontends.hlo.read import read_hlo
 from eqsat.frontends.mlir.dispatches import read_flow
-from eqsat.judging.foreign import foreign_cut, foreign_run
-from eqsat.judging.judge import judge
 from eqsat.lab.cells import key_of, request_of
 from eqsat.lang.experiments import read_experiment
 from eqsat.model.diag import EqsatError

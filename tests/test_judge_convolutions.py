@@ -11,11 +11,10 @@ import pytest
 from seeds import one_in, seeds
 
 import eqsat
+from eqsat.api.judge import foreign_cut, judge
 from eqsat.execute.reference import reference
 from eqsat.execute.work import WorkBudget
 from eqsat.frontends.hlo.read import read_hlo
-from eqsat.judging.foreign import foreign_cut
-from eqsat.judging.judge import judge
 from eqsat.model.diag import EqsatError
 
 CHANNELS_LAST = ("NHWC", "HWIO", "NHWC")

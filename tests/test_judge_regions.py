@@ -11,11 +11,10 @@ from brokenlines import codes_of_broken
 from seeds import one_in, seeds
 
 import eqsat
+from eqsat.api.judge import foreign_cut, judge
 from eqsat.execute.reference import reference
 from eqsat.execute.work import WorkBudget
 from eqsat.frontends.mlir.dispatches import read_flow
-from eqsat.judging.foreign import foreign_cut
-from eqsat.judging.judge import judge
 from eqsat.model.cut import CutProgram
 from eqsat.model.diag import EqsatError
 

@@ -52,7 +52,10 @@ def test_a_compiled_run_with_weights_known_by_shape_is_saved(asked, tmp_path):
 
 @pytest.mark.parametrize(
     ("options", "broken"),
-    [(["--verify"], "eqsat.run.calling.verified"), (["--measure", "2"], "eqsat.api.measured")],
+    [
+        (["--verify"], "eqsat.run.calling.verified"),
+        (["--measure", "2"], "eqsat.api.optimization.measured"),
+    ],
 )
 def test_the_answer_is_kept_if_what_follows_it_fails(asked, options, broken, monkeypatch, capsys):
     args, folder = asked

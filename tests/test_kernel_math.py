@@ -10,12 +10,12 @@ pytest.importorskip("llvmlite")
 import jax
 import jax.numpy as jnp
 import scipy.special
+from fuzz import guarded
 from handwritten import Written
-from hunts import guarded
 from jax import lax
 from runnable import needs_kernels
 
-from eqsat.execute.kernels import abi, casts, ffi, jit
+from eqsat.execute.kernels import casts, ffi, jit
 from eqsat.execute.kernels import math as vectors
 from eqsat.execute.kernels.ir import Code, new_module
 from eqsat.execute.kernels.kinds import I64, POINTER
@@ -92,9 +92,7 @@ def vectors_name(dtype):
 def inside_jax(kernel, machine, inputs, shapes):
     """Called by XLA, which flushes denormals."""
     jit.start_runtime()
-    text = kernel.ir + ffi.handler(
-        abi.installed(), kernel.name, len(inputs), len(shapes), kernel.items, 0, 1
-    )
+    text = kernel.ir + ffi.handler(kernel.name, len(inputs), len(shapes), kernel.items, 0, 1)
     entry = f"{kernel.name}_ffi"
     address = jit.load_kernels({entry: text}, machine)[entry]
     assert isinstance(address, int), address

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hunts.worst import worst_error
+from fuzz.worst import worst_error
 from library import arrays, module, tiny
 from nests import mismatch, values_of
 from seeds import one_in, seeds, some

@@ -10,12 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hunts.worst import worst_error
+from fuzz.worst import worst_error
 from loops import FUNCTIONS, array
 from seeds import seeds
 
 import eqsat
 from eqsat.frontends.jaxpr import trace
+from eqsat.frontends.source import Source
 from eqsat.model.control import Control, controls, every_program
 from eqsat.model.generic import Generic
 from eqsat.model.program import Program
@@ -25,7 +26,6 @@ from eqsat.ops.meaning.programs import evaluate_program
 from eqsat.ops.meaning.scalar import held_dtype
 from eqsat.ops.programs.loopforms import loop_forms
 from eqsat.ops.spelling.passes import canonical
-from eqsat.request.source import Source
 
 WX, WH, V = array(20, 12, 32), array(21, 8, 32), array(22, 8, 6)
 XS, YS, ROW = array(30, 5, 3, 12), array(31, 5, 3, 4), array(32, 12)

@@ -19,6 +19,7 @@ from eqsat.execute.draw import drawn_weights
 from eqsat.extract.mesh.spreads import PairTable, SpreadChoice
 from eqsat.extract.shard import least_used, solve_sharding
 from eqsat.extract.shard import search as sharding
+from eqsat.frontends.source import Source
 from eqsat.lang.programs import parse_program
 from eqsat.lang.settings import override
 from eqsat.model.diag import EqsatError
@@ -33,8 +34,7 @@ from eqsat.ops.meaning.programs import evaluate_node
 from eqsat.ops.mesh.collectives import MeshMachine, conversion
 from eqsat.ops.mesh.local import local_attr
 from eqsat.ops.mesh.strategies import Strategy, strategies
-from eqsat.report.meshwhy import mesh_told
-from eqsat.request.source import Source
+from eqsat.report.mesh import mesh_told
 
 RULES = ("layout/fill", "spread")  # the search before the mesh is not what is tested
 LINK = (45e9, 1_000_000)
@@ -424,7 +424,7 @@ import eqsat
 from eqsat.execute.draw import drawn_weights
 from eqsat.lang.programs import parse_program
 from eqsat.ops.meaning.programs import element_dtype
-from eqsat.request.source import Source
+from eqsat.frontends.source import Source
 
 found = {}
 for name, text, request in json.load(sys.stdin):

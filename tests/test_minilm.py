@@ -8,9 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import bert64
 import numpy as np
 import pytest
-from library import ROOT, _module, benchmark, module, tiny
+from library import ROOT, _module, module, tiny
 
 import eqsat
 from eqsat.ops.meaning.programs import evaluate_program
@@ -36,14 +37,14 @@ def test_the_program_is_the_model_of_the_oracle(small: tuple[Any, dict[str, Any]
         function, IDS, MASK, weights, weights=("params",), stop_after="program", target="reference"
     ).source
     (found,) = evaluate_program(source.program, [IDS, MASK], source.weights)
-    wanted = benchmark("bert64").embed(IDS[MASK != 0], weights, layers=c.layers, heads=c.heads)
+    wanted = bert64.embed(IDS[MASK != 0], weights, layers=c.layers, heads=c.heads)
     np.testing.assert_allclose(found[0], wanted, atol=1e-6)
     assert np.linalg.norm(wanted) == pytest.approx(1.0)
 
 
 def test_the_oracle_tells_other_models_apart(small: tuple[Any, dict[str, Any], Any]) -> None:
     _, weights, c = small
-    embed, sizes = benchmark("bert64").embed, {"layers": c.layers, "heads": c.heads}
+    embed, sizes = bert64.embed, {"layers": c.layers, "heads": c.heads}
     wanted = embed(IDS[0, :6], weights, **sizes)
     assert np.abs(embed(IDS[0, :5], weights, **sizes) - wanted).max() > 1e-3
     other = weights | {"encoder.layer.0.output.dense.bias": np.ones(c.width, "f4")}

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import eqsat
+from eqsat.api.reading import read_spec
 from eqsat.frontends.mlir.older import modernised
 from eqsat.frontends.mlir.parser import parse_module
 from eqsat.frontends.mlir.reader import MlirProgram, read_mlir, read_module
@@ -22,7 +23,6 @@ from eqsat.model.generic import Generic
 from eqsat.model.layout import Encoding, Layout
 from eqsat.ops.meaning.programs import evaluate_program
 from eqsat.ops.programs.binding import bind_program
-from eqsat.request.reading import read_spec
 
 ROOT = Path(__file__).parent.parent
 PROGRAMS = ROOT / "experiments" / "programs"

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hunts.worst import worst_error
+from fuzz.worst import worst_error
 from seeds import one_in, seeds
 
 import eqsat

@@ -1,12 +1,12 @@
-"""An identity on an edge makes no answer better: a share of benchmarks/monotone.py, and a fault."""
+"""An identity on an edge makes no answer better: a share of the gate `monotone`, and a fault."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import pytest
-from hunts import monotone
-from hunts.monotone import IDENTITIES, MACHINES, Case, hunt, judge
+from fuzz import monotone
+from fuzz.monotone import IDENTITIES, MACHINES, Case, hunt, judge
 
 from eqsat.lang.programs import parse_program
 

@@ -1,29 +1,21 @@
-"""A share of benchmarks/mutants.py: broken files through all commands; and that it finds fault."""
+"""A share of the gate `mutants`: broken files through all commands; and that it finds fault."""
 
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import mlir_mutants
 import onnx_mutants
 import pytest
+from fuzz.runs import brokenfiles
 
-SCRIPT = Path(__file__).parent.parent / "benchmarks" / "mutants.py"
+RUNNER = Path(__file__).parent.parent / "benchmarks" / "run.py"
 SHARE = "0:6"
 COMMANDS = ("optimize", "verify", "explain", "export mlir", "export onnx", "report")
-
-
-@pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The script as a module that a worker can import too."""
-    monkeypatch.syspath_prepend(str(SCRIPT.parent))
-    return importlib.import_module("mutants")
 
 
 @pytest.mark.slow
@@ -32,7 +24,8 @@ def test_broken_files_end_in_an_answer_or_a_sentence(tmp_path: Path):
     # both kinds in one worker; the wall is there to end a hang, however busy the machine is
     args = ["--onnx", SHARE, "--mlir", SHARE]
     args += ["--wall", "300", "--time-limit", "2", "--out", str(out)]
-    done = subprocess.run([sys.executable, str(SCRIPT), *args], capture_output=True, check=False)
+    command = [sys.executable, str(RUNNER), "mutants", *args]
+    done = subprocess.run(command, capture_output=True, check=False)
     found = json.loads(out.read_text(encoding="utf-8"))
     assert found["failures"] == []
     assert done.returncode == 0, done.stderr.decode()[-2000:]
@@ -64,22 +57,22 @@ JUDGED = [
 
 
 @pytest.mark.parametrize(("code", "said", "outcome"), JUDGED)
-def test_what_a_command_says_is_judged(bench: ModuleType, code: int, said: str, outcome: str):
-    assert bench.judged(code, said)[0] == outcome
+def test_what_a_command_says_is_judged(code: int, said: str, outcome: str):
+    assert brokenfiles.judged(code, said)[0] == outcome
 
 
-def test_a_worker_that_hangs_or_dies_is_told_and_replaced(bench: ModuleType, tmp_path: Path):
+def test_a_worker_that_hangs_or_dies_is_told_and_replaced(tmp_path: Path):
     options = argparse.Namespace(
         memory=16.0, time_limit=1.0, wall=2.0, without=COMMANDS, log=None, keep=tmp_path / "kept"
     )
-    assert [name for name, _ in bench.commands(tmp_path / "none", 1.0)] == list(COMMANDS)
-    worker = bench.Worker(options)
-    bench.os.kill(worker.process.pid, bench.signal.SIGSTOP)  # as if it never came back
+    assert [name for name, _ in brokenfiles.commands(tmp_path / "none", 1.0)] == list(COMMANDS)
+    worker = brokenfiles.Worker(options)
+    brokenfiles.os.kill(worker.process.pid, brokenfiles.signal.SIGSTOP)  # as if it never came back
     hung = worker.one(("mlir", 0), tmp_path / "stack.txt")
     assert hung["outcome"] == "hang" and not worker.is_usable
-    worker = bench.Worker(options)
-    bench.os.kill(worker.process.pid, bench.signal.SIGKILL)
+    worker = brokenfiles.Worker(options)
+    brokenfiles.os.kill(worker.process.pid, brokenfiles.signal.SIGKILL)
     died = worker.one(("mlir", 0), tmp_path / "stack.txt")
     assert died["outcome"] == "killed" and not worker.is_usable
-    bench._note({"kind": "mlir", "seed": 0, **died}, options)
-    assert (tmp_path / "kept" / "m0.mlir").read_bytes() == bench.text_of(("mlir", 0))
+    brokenfiles._note({"kind": "mlir", "seed": 0, **died}, options)
+    assert (tmp_path / "kept" / "m0.mlir").read_bytes() == brokenfiles.text_of(("mlir", 0))

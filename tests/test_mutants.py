@@ -8,11 +8,11 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from hunts.breaks import BREAKS
-from hunts.drawer import Drawer
-from hunts.judge import EQUAL, KILLED, MISSED, REFUSED, SOUND, Verdict, judge
-from hunts.kinds import kinds_of
-from hunts.mutants import Mutant, mutants
+from fuzz.breaks import BREAKS
+from fuzz.drawer import Drawer
+from fuzz.judge import EQUAL, KILLED, MISSED, REFUSED, SOUND, Verdict, judge
+from fuzz.kinds import kinds_of
+from fuzz.mutants import Mutant, mutants
 from seeds import one_in
 
 import eqsat

@@ -1,17 +1,17 @@
-"""A sample of the searches of benchmarks/never_worse.py, and that their judge can find fault."""
+"""A sample of the searches of the gate `never-worse`, and that their judge can find fault."""
 
 from __future__ import annotations
 
-import importlib.util
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 
 import pytest
-from hunts import copying, edges, searches
-from hunts.networks import is_hard, network
-from hunts.repeated import ALIKE, BROKEN, repeated
-from hunts.searches import make_case, run_case, search
+from fuzz import copying, edges, searches
+from fuzz.networks import is_hard, network
+from fuzz.repeated import ALIKE, BROKEN, repeated
+from fuzz.runs import never_worse
+from fuzz.searches import make_case, run_case, search
+from gates import Log
 from runnable import or_as_ops
 from seeds import seeds
 
@@ -170,18 +170,6 @@ def test_a_crash_is_a_finding(monkeypatch: pytest.MonkeyPatch):
 
 
 # ---- the benchmark adds up -----------------------------------------------------------------------
-@pytest.fixture
-def benchmark(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    path = Path(__file__).parent.parent / "benchmarks" / "never_worse.py"
-    monkeypatch.syspath_prepend(path.parent)  # as if it was run
-    spec = importlib.util.spec_from_file_location("never_worse", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def row(seed: int, value: float | None, baseline: float | None, failure: str = "") -> dict:
     names = dict.fromkeys(("target", "setting", "rules", "budget", "goals", "blocks"), "any")
     outcome = "inadmissible" if value is None else "found"
@@ -191,9 +179,9 @@ def row(seed: int, value: float | None, baseline: float | None, failure: str = "
     return found.to_json()
 
 
-def test_the_totals(benchmark: ModuleType):
+def test_the_totals():
     rows = [row(0, 10, 20), row(1, 10, 10), row(2, 10, None), row(3, None, None), row(4, 9, 8, "x")]
-    found = benchmark.report(rows, 1.0)
+    found = never_worse.report(rows)
     totals = found["totals"]
     assert totals["searches"] == 5
     assert totals["inadmissible"] == 1
@@ -204,12 +192,12 @@ def test_the_totals(benchmark: ModuleType):
     assert [f["again"].split()[-1] for f in found["failures"]] == ["4:5"]
 
 
-def test_what_the_log_holds_is_not_run_again(benchmark: ModuleType, tmp_path: Path):
+def test_what_the_log_holds_is_not_run_again(tmp_path: Path):
     log = tmp_path / "log.jsonl"
     rows = [row(n, 10, 20) for n in range(3)]
     for r in rows:
-        benchmark._note(r, log, "")
-    assert benchmark.run(range(3), 1, 6.0, log) == rows
+        Log(log, "seed").add(r)
+    assert never_worse.run(range(3), 1, 6.0, log) == rows
 
 
 # ---- what it has found ---------------------------------------------------------------------------

@@ -7,10 +7,10 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from hunts.equal import are_equal
-from hunts.respell import IDENTITIES, RESPELLINGS
-from hunts.small import small_program
-from hunts.spellings import programs
+from fuzz.equal import are_equal
+from fuzz.respell import IDENTITIES, RESPELLINGS
+from fuzz.small import small_program
+from fuzz.spellings import programs
 from seeds import one_in
 
 from eqsat.cli import run as command

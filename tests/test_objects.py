@@ -111,6 +111,7 @@ from eqsat.model.plan import Machine
 text = "define i64 @seven() {\\n  ret i64 7\\n}\\n"
 found = jit.load_kernels({"seven": text}, Machine(16, 16, ()))["seven"]
 assert isinstance(found, int), found
+jit.start_runtime()
 print("llvmlite.binding" in sys.modules)
 """
 
@@ -128,7 +129,5 @@ def test_llvm_loads_what_this_loader_refuses(monkeypatch: pytest.MonkeyPatch) ->
         raise objects.CannotLoad("not here")
 
     monkeypatch.setattr(objects, "load_objects", refused)
-    found = jit._link_by_llvm({"key": ("nine", compiled("define i64 @nine() {\n  ret i64 9\n}\n"))})
+    found = jit._link([compiled("define i64 @nine() {\n  ret i64 9\n}\n")], ["nine"])
     assert called(found["nine"]) == 9
-    jit._link({"another": ("ten", compiled("define i64 @ten() {\n  ret i64 10\n}\n"))})
-    assert called(jit._loaded["another"]) == 10

@@ -1,4 +1,4 @@
-"""A quick part of ONNX's own node tests; `benchmarks/onnx_conformance.py` runs all of them."""
+"""A quick part of ONNX's own node tests; the gate `conformance` runs all of them."""
 
 from __future__ import annotations
 

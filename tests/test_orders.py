@@ -16,15 +16,15 @@ from seeds import seeds
 from typer.testing import CliRunner
 
 import eqsat
+from eqsat.api.borders import read_orders
 from eqsat.cli.app import app
 from eqsat.execute.formats import Formatted
+from eqsat.frontends.source import Source
 from eqsat.lang.programs import parse_program
 from eqsat.model.border import Border
 from eqsat.model.diag import EqsatError
 from eqsat.model.orders import MemoryOrders, Ordered
 from eqsat.ops.programs.freeorders import free_orders, in_orders, leaf_order, likely_orders
-from eqsat.request.orders import read_orders
-from eqsat.request.source import Source
 
 X, B = Border("input", 0), Border("input", 1)
 KERNELS, BY_XLA = WIDEST, "avx512-xla"

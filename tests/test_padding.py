@@ -50,7 +50,7 @@ def test_a_buffer_has_the_bytes_that_xla_gives_it(
     assert TPU.buffer_bytes(shape, dtype) == nbytes
 
 
-# ---- what Mosaic and Triton state of kernels (benchmarks/accelscratch.py asks more) -------------
+# ---- what Mosaic and Triton state of kernels (the gate `scratch` asks more) -------------
 def test_a_grid_takes_what_mosaic_states() -> None:
     lhs, rhs, out = Block((256, 512), "f32"), Block((512, 256), "f32"), Block((256, 256), "f32")
     assert grid_bytes([lhs, rhs, out], [out], TPU) == 2_883_584

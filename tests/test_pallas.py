@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from executed import RNG, whole
-from hunts.griddedkernels import hunt
+from fuzz.griddedkernels import hunt
 from seeds import some
 
 from eqsat.api import target as read_target
@@ -175,7 +175,7 @@ def test_derivatives_and_batches_are_those_of_the_ops() -> None:
 
 
 def test_random_programs_mean_the_same() -> None:
-    """A small share of `python -m hunts.griddedkernels`."""
+    """A small share of the gate `gridded`."""
     rows = hunt((5,))
     assert [r for r in rows if r["outcome"] not in ("ok", "unproven")] == []
     assert sum(len(r["declined"]) for r in rows) < sum(r["dispatches"] for r in rows)

@@ -14,6 +14,7 @@ from problems import best_of
 from seeds import seeds
 
 import eqsat
+from eqsat.api.reading import source_of
 from eqsat.cli import run
 from eqsat.extract.ask.front import OPEN, Reply, Tradeoff, Vector, find_tradeoffs, spread
 from eqsat.extract.ask.front import front_of as search
@@ -23,7 +24,6 @@ from eqsat.model.diag import EqsatError
 from eqsat.model.stopping import Stop
 from eqsat.report.pareto import front_warnings, plot_lines
 from eqsat.report.proven import ELSEWHERE
-from eqsat.request.reading import source_of
 
 NOW = OPEN / 1e9  # a deadline nobody reaches
 

@@ -19,9 +19,9 @@ import peermodels
 import peerpage
 import peers
 import pytest
-from peerfurther import HELD, OPEN
+from peergraph import model_of, with_ops
+from peermodels import HELD, OPEN
 from peeronnx import raise_ops
-from peerwritten import model_of, with_ops
 from seeds import one_in, seeds
 
 import eqsat

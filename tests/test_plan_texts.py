@@ -12,7 +12,7 @@ import pytest
 import eqsat
 from eqsat.cli import run as cli
 from eqsat.model.plan import Parts
-from eqsat.run.loading import load_folder as load
+from eqsat.run.saved import load_folder as load
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hunts.nestmeaning import evaluate
+from fuzz.nestmeaning import evaluate
 from planned import FUNCTIONS, changed, checked, planned
 from runnable import WIDEST
 from seeds import one_in

@@ -151,6 +151,7 @@ from eqsat.extract import check
 from eqsat.lang.goals import parse_goals
 from eqsat.model.diag import EqsatError
 from eqsat.model.selection import GoalResult
+from eqsat.report.facts import RunFacts
 from eqsat.report.text import goal_table
 
 assert [g.name for g in parse_goals(["bindings:within=5%", "time"])] == ["bindings", "time"]
@@ -172,7 +173,7 @@ assert fastest.goal("time").value <= fewest.goal("time").value
 assert fewest.goal("bindings").bound == fewest.goal("bindings").value
 baseline = dict(first["bindings"].baseline.goals)["bindings"]
 assert fewest.goal("bindings").value <= baseline.value
-assert any(line.startswith("bindings") for line in goal_table(first["bindings"]))
+assert any(line.startswith("bindings") for line in goal_table(RunFacts(first["bindings"])))
 goals = tuple(
     (n, GoalResult(g.value + 1, g.bound) if n == "bindings" else g) for n, g in fewest.goals
 )
@@ -190,7 +191,7 @@ import numpy as np
 
 import eqsat
 import eqsat_roll.stepwise as plugged
-from eqsat.run.loading import load_folder as load
+from eqsat.run.saved import load_folder as load
 
 called = []
 own = plugged.Stepwise.dispatch

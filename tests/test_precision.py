@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hunts.drawer import Drawer
+from fuzz.drawer import Drawer
 from jax import lax
 from products import MAPS, MUL, NUMBERS, A, B, dot, lowered, matmul, precisions
 from seeds import one_in, seeds
@@ -47,7 +47,7 @@ from eqsat.model.precision import (
 from eqsat.model.program import Program
 from eqsat.model.rules import Apply, Splat, Term
 from eqsat.model.tensor import TensorType
-from eqsat.ops.algebra.reassociate import reassociate
+from eqsat.ops.algebra.laws import law
 from eqsat.ops.algebra.siblings import merge_contractions
 from eqsat.ops.algebra.simplify import simplify, without_unread
 from eqsat.ops.contractions.roles import contraction_roles
@@ -306,10 +306,10 @@ def test_sums_of_different_precisions_are_joined_as_the_more_accurate_but_not_me
         (4, 6, 5), 2, ((dim(0), dim(2)), (dim(2), dim(1))), ((4, 5), (5, 6)),
         (Yield(MUL, "f32", "add"),), (), ("f32", "f32"), HIGH,
     )  # fmt: skip
-    assert reassociate(two, 0, one, 1) is not None
-    found = reassociate(replace(two, precision=HIGHEST), 0, one, 1)
-    assert found is not None
-    assert (found.inner.precision, found.outer.precision) == (HIGHEST, HIGHEST)
+    assert law("(a b) c => a (b c) if order", one, two) is not None
+    found = law("(a b) c => a (b c) if order", one, replace(two, precision=HIGHEST))
+    assert found is not None and found.first is not None and found.second is not None
+    assert (found.first.precision, found.second.precision) == (HIGHEST, HIGHEST)
     leaves = [Leaf(n, TensorType("f32", (6, 5)), key=n) for n in "ab"]
     assert merge_contractions(one, leaves[0], 1, one, leaves[1], 1) is not None
     assert merge_contractions(one, leaves[0], 1, matmul(HIGHEST), leaves[1], 1) is None

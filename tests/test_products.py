@@ -7,7 +7,7 @@ from itertools import permutations
 import jax
 import numpy as np
 import pytest
-from hunts.worst import worst_error
+from fuzz.worst import worst_error
 from seeds import one_in, seeds
 
 from eqsat.execute.loops import generic

@@ -16,13 +16,12 @@ from typing import Any
 import pytest
 
 import eqsat
-from eqsat.cli import interrupt, run
+from eqsat.cli import run, talk
 from eqsat.cli.talk import Onlooker, progress
 from eqsat.model.progress import Curve, Point, Progress, found, heard, listener, phase
 from eqsat.model.selection import GoalResult
 from eqsat.model.stopping import Stop
-from eqsat.report.page.content import page_data
-from eqsat.report.page.runpage import page
+from eqsat.report.page.runpage import page, page_data
 from eqsat.report.progress import curve_rows, progress_line
 
 PHASES = (
@@ -209,7 +208,7 @@ def test_ctrl_c_without_an_answer_says_where_the_search_was(
     now = Progress("time", limit=60.0, listen=watch)
     now.enter("saturate")
     with pytest.raises(Ended):
-        interrupt._wait(threading.Event(), Stop(), watch)
+        talk._wait(threading.Event(), Stop(), watch)
     said = capsys.readouterr().err
     line = r"interrupted, nothing was written \(saturate, \d+\.\d s of 60 s: no answer yet\)\n"
     assert re.fullmatch(line, said)

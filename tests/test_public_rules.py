@@ -7,16 +7,16 @@ from collections import Counter
 
 import jax
 import numpy as np
-import published
 import pytest
-from publicrules import REASONS, Rule, public_rules
+from fuzz.publicrules import REASONS, Rule, public_rules
+from fuzz.runs import published
 from seeds import one_in
 
 SCALE = 32
 QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 SMALL = {r.name: r for r in public_rules(lambda size: size // SCALE)}
 RULES = public_rules()
-SAMPLE = RULES[::12]  # the whole table is `python benchmarks/published.py`
+SAMPLE = RULES[::12]  # the whole table is `python benchmarks/run.py published`
 LINE = re.compile(r"^\| (.+) \| (.+) \| (proven|matched|missing)(?:: (.+))? \|$", re.M)
 CLAIMED = LINE.findall(published.PAGE.read_text(encoding="utf-8"))
 RANK = (published.MISSING, published.MATCHED, published.PROVEN)
@@ -39,7 +39,7 @@ def test_sides_are_equal(name: str) -> None:
 def test_the_page_lists_every_rule() -> None:
     assert [(name, source) for name, source, _, _ in CLAIMED] == [
         (r.name, r.source) for r in RULES
-    ], "python benchmarks/published.py --page"
+    ], "python benchmarks/run.py published --page"
 
 
 def test_what_is_missing_has_its_reason() -> None:
@@ -58,7 +58,7 @@ def test_the_page_counts() -> None:
 def test_the_page_claims_no_more_than_is_true(rule: Rule) -> None:
     claimed = next(status for name, _, status, _ in CLAIMED if name == rule.name)
     found = published.row(rule, ["full"])["status"]
-    assert RANK.index(found) >= RANK.index(claimed), "python benchmarks/published.py --page"
+    assert RANK.index(found) >= RANK.index(claimed), "python benchmarks/run.py published --page"
 
 
 def test_a_false_rule_is_neither_proven_nor_matched() -> None:

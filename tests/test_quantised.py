@@ -15,7 +15,7 @@ from eqsat.model.diag import EqsatError
 from eqsat.model.generic import Generic
 from eqsat.ops.contractions.roles import contraction_roles
 from eqsat.ops.meaning.programs import evaluate_program
-from eqsat.report.rounding import inexact_rules
+from eqsat.report.facts import inexact_rules
 
 RULES = ["default"]
 

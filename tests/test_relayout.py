@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 from contractions import value
-from hunts.classes import evaluate_classes
+from fuzz.classes import evaluate_classes
 from seeds import seeds
 
 import eqsat

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import pytest
-from hunts.programs import Maker
+from fuzz.programs import Maker
 from seeds import seeds
 
 from eqsat.frontends import values

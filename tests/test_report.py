@@ -23,11 +23,11 @@ from eqsat.model.tensor import TensorType
 from eqsat.report import units
 from eqsat.report.alternatives import price_text
 from eqsat.report.explain import explained, removed_lines
+from eqsat.report.facts import RunFacts, rule_facts
 from eqsat.report.origins import Names, chosen_nodes, rule_chain, rules_in_result
 from eqsat.report.page.runpage import page, write_page
-from eqsat.report.stops import stop_warnings
+from eqsat.report.proven import stop_warnings
 from eqsat.report.text import (
-    goal_rows,
     phase_lines,
     rules_table,
     summary_text,
@@ -136,7 +136,7 @@ def test_the_table_holds_the_figures_of_schedule_and_baseline():
     run = eqsat.optimize(eqsat.read("two_packs"), target="avx512-xla")
     assert run.schedule is not None
     assert run.baseline_schedule is not None
-    rows = {r.name: r for r in goal_rows(run)}
+    rows = {r.name: r for r in RunFacts(run).table}
     assert rows["time"].chosen == run.schedule.time_ps
     assert rows["time"].baseline == run.baseline_schedule.time_ps
     assert rows["memory"].chosen == run.schedule.peak_bytes
@@ -150,7 +150,7 @@ def test_the_table_holds_the_figures_of_schedule_and_baseline():
 
 def test_goals_nobody_asked_for_have_no_bound():
     run = eqsat.optimize(eqsat.read("two_packs"), goals=("memory",), target="reference")
-    rows = {r.name: r for r in goal_rows(run)}
+    rows = {r.name: r for r in RunFacts(run).table}
     assert rows["memory"].bound == rows["memory"].chosen
     assert rows["memory"].proof in ("relaxation", "search")
     assert rows["time"].bound is None
@@ -164,7 +164,7 @@ def test_goals_nobody_asked_for_have_no_bound():
 def test_an_inadmissible_input_makes_no_claim(runs):
     text = summary_text(runs[1])
     assert "nothing is claimed" in text
-    assert all(r.baseline is None for r in goal_rows(runs[1]))
+    assert all(r.baseline is None for r in RunFacts(runs[1]).table)
 
 
 def test_a_run_that_stopped_early_shows_what_ran():
@@ -179,12 +179,12 @@ def test_a_run_that_stopped_early_shows_what_ran():
 
 def test_rules_table_sorts_and_counts(runs):
     for sort in ("rule", "matches", "nodes", "time", "result"):
-        rows = rules_table(runs[1], sort)
+        rows = rules_table(rule_facts(runs[1], sort))
         assert len(rows) == len(runs[1].egraph.rules)
-    by_result = rules_table(runs[1], "result")
+    by_result = rules_table(rule_facts(runs[1], "result"))
     assert by_result[0][0] == "pack-contraction"
     assert int(by_result[0][4]) > 0
-    names = [r[0] for r in rules_table(runs[1], "rule")]
+    names = [r[0] for r in rules_table(rule_facts(runs[1], "rule"))]
     assert names == sorted(names)
 
 

@@ -8,7 +8,7 @@ from eqsat.model.generic import Generic
 from eqsat.model.ops import CONVERSIONS
 from eqsat.ops.contractions.roles import contraction_roles
 
-# as in benchmarks/resnet50.py, with short dispatches: a tenth of the candidates, the same layouts
+# short dispatches: a tenth of the candidates, the same layouts
 FORCED = (
     "tiles_forced=true", "tiles.conv2d=[{c: 16, k: 16, rate: 0.68}]",
     "fusion.members=2", "fusion.template=8",

@@ -289,7 +289,7 @@ def test_moves_of_any_type():
 
 
 def test_nan_and_infinities_go_through_reductions():
-    from hunts import guarded
+    from fuzz import guarded
 
     nest = reduced((3, 40), (1,), "max")
     kernel = generate(nest, rows.plan(nest, MACHINE), MACHINE, "nans")

@@ -15,8 +15,7 @@ from eqsat.cli import run as command
 from eqsat.lang.rulesets import load_ruleset
 from eqsat.model.executor import Execution
 from eqsat.report.page.runpage import page
-from eqsat.report.running import SHOWN, execution_lines
-from eqsat.report.text import summary_text
+from eqsat.report.text import SHOWN, execution_lines, summary_text
 
 PLAN = "each dispatch is one kernel that runs as it is planned"
 SORTED = "XLA runs body, dispatch "

@@ -7,7 +7,7 @@ import random
 
 import numpy as np
 import pytest
-from hunts.classes import as_graph, evaluate_classes
+from fuzz.classes import as_graph, evaluate_classes
 from seeds import seeds
 
 from eqsat.extract.candidates.space import Space

@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hunts.largefaults import change, schedule_faults
-from hunts.networks import network
-from hunts.programs import Maker
+from fuzz.largefaults import change, schedule_faults
+from fuzz.networks import network
+from fuzz.programs import Maker
 from illconditioned import f32
 from runnable import WIDEST
 

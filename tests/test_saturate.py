@@ -8,7 +8,7 @@ import sys
 
 import numpy as np
 import pytest
-from hunts.classes import evaluate_classes
+from fuzz.classes import evaluate_classes
 from seeds import seeds
 
 import eqsat

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from fuzz.searches import search
 from graphs import chain, reference
-from hunts.searches import search
 from runnable import or_as_ops
 from seeds import seeds
 

@@ -382,7 +382,7 @@ def test_an_easy_file_loads_nothing_heavy(tmp_path: Path):
     text["problem"]["edges"] = {"nodes": [[0, 1]], "costs": [[7]]}
     path = written(tmp_path, text)
     code = (
-        "import sys; from eqsat.search.alone import shard_graph;"
+        "import sys; from eqsat.api.alone import shard_graph;"
         f"assert shard_graph({str(path)!r})['status'] == 'optimal';"
         "print([m for m in ('numba', 'ortools', 'jax', 'egglog') if m in sys.modules])"
     )

@@ -13,7 +13,7 @@ from stated import hold_equal
 import eqsat
 from eqsat.frontends.jaxpr import trace
 from eqsat.model.program import Program
-from eqsat.ops.programs.sharedweights import MOST_STACKED, shared_weights
+from eqsat.ops.programs.sharedproducts import MOST_AT_ONCE, shared_weights
 from eqsat.ops.spelling.passes import canonical
 
 W, V = array(1, 8, 6), array(2, 6, 8)
@@ -63,7 +63,7 @@ def test_parts_are_what_the_products_are(name: str):
     hold_equal(source, program, known, args)
     products = [n for n in known.nodes if n.op == "generic"]
     assert len(products) == CASES[name][1]
-    assert all(len(n.operands) <= MOST_STACKED for n in known.nodes)
+    assert all(len(n.operands) <= MOST_AT_ONCE for n in known.nodes)
 
 
 def test_what_needs_each_other_is_not_put_together():

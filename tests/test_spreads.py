@@ -8,14 +8,14 @@ import pytest
 
 import eqsat
 from eqsat.execute.draw import drawn_weights
+from eqsat.frontends.source import Source
 from eqsat.lang.programs import parse_program
 from eqsat.lang.rulesets import load_ruleset, read_ruleset
 from eqsat.model.diag import EqsatError
 from eqsat.model.meshplan import MeshPlan
 from eqsat.model.rules import SPREAD_VERBS, RuleSet
 from eqsat.ops.mesh.cuts import cuts_of
-from eqsat.report.text import rule_facts
-from eqsat.request.source import Source
+from eqsat.report.facts import rule_facts
 from eqsat.run import Run
 
 MLP = """program mlp

@@ -13,9 +13,9 @@ import pytest
 from library import arrays, module, tiny
 
 import eqsat
+from eqsat.api import keep_state
+from eqsat.api.keep_state import Kept
 from eqsat.cli.app import run as cli
-from eqsat.entry import keep_state
-from eqsat.entry.keep_state import Kept
 from eqsat.lang.programs import parse_program
 from eqsat.model.border import Border
 from eqsat.model.diag import EqsatError

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import sweepwork
+from fuzz import sweepwork
 
 from eqsat.cli import run
 from eqsat.lab.cells import key_of, request_of

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import eqsat
-from eqsat.entry.together import Together
+from eqsat.api.together import Together
 from eqsat.execute.weights import content_key
 from eqsat.extract import check
 from eqsat.extract.candidates.space import Space

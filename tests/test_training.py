@@ -11,7 +11,7 @@ from library import module
 from seeds import seeds
 
 import eqsat
-import eqsat.entry.jit
+import eqsat.api.jit
 from eqsat.model.diag import EqsatError
 
 FORCED = ["tiles.matmul=[{mnk: [16, 16, 16], rate: 0.9}]", "tiles_forced=true"]
@@ -40,7 +40,7 @@ def test_a_step_is_read_with_both_passes_and_runs(arguments):
 
 @pytest.mark.slow  # states are kept in test_state, steps searched above
 def test_its_weights_are_states_of_the_loop_around_it():
-    from eqsat.request.reading import read_state
+    from eqsat.api.reading import read_state
 
     assert read_state("train.py:step") == {"w1": 0, "w2": 1}
     kept = eqsat.keep_state(
@@ -150,12 +150,12 @@ def _layer(x, w):
 def test_both_passes_of_a_gradient_are_searched(monkeypatch):
     made = []
 
-    @functools.wraps(eqsat.entry.jit.optimize)
+    @functools.wraps(eqsat.api.jit.optimize)
     def optimize(*args, **kwargs):
         made.append(eqsat.optimize(*args, **kwargs))
         return made[-1]
 
-    monkeypatch.setattr(eqsat.entry.jit, "optimize", optimize)
+    monkeypatch.setattr(eqsat.api.jit, "optimize", optimize)
     fast = eqsat.jit(
         _layer, rules="policy/keep", settings=FORCED, derivatives="searched", target="reference"
     )

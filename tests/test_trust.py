@@ -21,8 +21,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import strangers
-import sweepwork
+from fuzz import sweepwork
+from fuzz.runs import strangers
 from jax.extend.mlir import serialize_portable_artifact
 from jax.interpreters import mlir
 from runnable import WIDEST
@@ -41,8 +41,8 @@ from eqsat.lab.sweep import NoWatcher, sweep
 from eqsat.lang.experiments import read_experiment
 from eqsat.model.diag import EqsatError, EqsatWarning
 from eqsat.model.placement import Lifetime
-from eqsat.run import placed
-from eqsat.run.filenames import PACKED, WEIGHTS
+from eqsat.run import artefact
+from eqsat.run.artefact import PACKED, WEIGHTS
 from eqsat.schedule import faults
 from eqsat.schedule.rebuilt import rebuilt_differences
 
@@ -396,7 +396,7 @@ def test_code_that_others_may_write_is_not_run(tmp_path: Path, monkeypatch: pyte
 @pytest.mark.parametrize("exchange", [True, False])
 def test_a_run_is_replaced_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exchange: bool):
     if not exchange:
-        monkeypatch.setattr(placed, "_exchanged", lambda *_: False)
+        monkeypatch.setattr(artefact, "_exchanged", lambda *_: False)
     for name in ("old", "new"):
         (tmp_path / f"aside-{name}").mkdir()
         (tmp_path / f"aside-{name}" / name).touch()
@@ -405,8 +405,8 @@ def test_a_run_is_replaced_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         path.mkdir()
     for path in (left, others):
         os.utime(path, (0, 0))
-    placed.put_in_place(tmp_path / "aside-old", tmp_path / "run")
-    placed.put_in_place(tmp_path / "aside-new", tmp_path / "run")
+    artefact.put_in_place(tmp_path / "aside-old", tmp_path / "run")
+    artefact.put_in_place(tmp_path / "aside-new", tmp_path / "run")
     assert [p.name for p in (tmp_path / "run").iterdir()] == ["new"]
     assert {p.name for p in tmp_path.iterdir()} == {"run", ".run.hgfedcba", ".run.mine"}
 

@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 import pytest
 from contracted import AVX512
-from hunts.edges import machines
+from fuzz.edges import machines
 from test_nest import nest_of_text, one_dispatch
 
 import eqsat
@@ -184,7 +184,7 @@ def test_only_the_first_digit_of_a_result_begins_below_it() -> None:
 
 @pytest.mark.parametrize("name", sorted(machines()))
 def test_plans_of_such_nests_are_made(name: str) -> None:
-    """What they compute is tried by `benchmarks/edges.py`, at every edge of their sizes."""
+    """What they compute is tried by `make edges`, at every edge of their sizes."""
     machine = machines()[name]
     wide = machine.lanes(4) + 1
     for nest in (

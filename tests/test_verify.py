@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hunts.networks import network
+from fuzz.networks import network
 from illconditioned import attention, cases, f32, of
 from seeds import one_in
 from wrongprograms import change, wrong_programs

@@ -13,7 +13,7 @@ from stated import hold_equal
 import eqsat
 from eqsat.frontends.jaxpr import trace
 from eqsat.model.program import Program
-from eqsat.ops.programs.weightsofone import MOST_AT_ONCE, weights_of_one
+from eqsat.ops.programs.sharedproducts import MOST_AT_ONCE, weights_of_one
 from eqsat.ops.spelling.passes import canonical
 
 N, M = 20, 12

@@ -9,8 +9,8 @@ import pytest
 from seeds import seeds
 
 import eqsat
+from eqsat.api.whatif import NOTHING_MATCHED, forced_layout, without_rules
 from eqsat.cli.app import run as main
-from eqsat.entry.whatif import NOTHING_MATCHED, forced_layout, without_rules
 from eqsat.extract.check import check
 from eqsat.model.diag import EqsatError
 

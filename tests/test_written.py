@@ -5,27 +5,29 @@ from __future__ import annotations
 import json
 import logging
 import os
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
 
-import fuzz
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hunts import asjax, asonnx, children, onnxlines, tried, writtenmoves
-from hunts.children import CRASH, HANG, Child
-from hunts.smallest import smallest
-from hunts.tried import ALARM, MACHINES, SHAPE, VARIES, WRONG, tried_in_jax, tried_in_onnx
-from hunts.writer import Writer
-from hunts.written import Argument, Line, Written
+from fuzz import asjax, asonnx, children, onnxlines, tried, writtenmoves
+from fuzz.children import CRASH, HANG, Child
+from fuzz.runs import functions
+from fuzz.smallest import smallest
+from fuzz.tried import ALARM, MACHINES, SHAPE, VARIES, WRONG, tried_in_jax, tried_in_onnx
+from fuzz.writer import Writer
+from fuzz.written import Argument, Line, Written
+from gates import asked_and_told
 from runnable import needs, why_not
 from seeds import one_in, seeds, some
 from writtencases import CASES
 
 import eqsat
 
-JAX, ONNX = fuzz.LANGUAGES["jax"], fuzz.LANGUAGES["onnx"]
+JAX, ONNX = functions.LANGUAGES["jax"], functions.LANGUAGES["onnx"]
 EXAMPLE = Written(
     (Argument("x0", "float32", (33, 8)), Argument("x1", "float32", (8, 40), is_weight=True)),
     (Line(("v0",), "x0 @ x1"), Line(("v1", "v2"), "jnp.split(v0, [24], 1)"),
@@ -46,18 +48,18 @@ def skip_without(machine: str) -> None:
 def test_a_function_is_what_jax_computes(seed: int) -> None:
     machine = list(MACHINES)[seed % len(MACHINES)]
     skip_without(machine)
-    written = fuzz.function(seed, machine)
+    written = functions.function(seed, machine)
     row = tried_in_jax(asjax.function(written), written.arrays, machine, written.weights)
-    assert row["outcome"] not in fuzz.FAILURES, f"{row}\n{asjax.source(written)}"
+    assert row["outcome"] not in functions.FAILURES, f"{row}\n{asjax.source(written)}"
 
 
 @pytest.mark.parametrize("seed", seeds(6, 24))
 def test_a_graph_is_what_onnxruntime_computes(seed: int) -> None:
-    machine = fuzz.CPUS[seed % len(fuzz.CPUS)]
+    machine = functions.CPUS[seed % len(functions.CPUS)]
     skip_without(machine)
-    written = fuzz.function(seed, machine, ONNX)
+    written = functions.function(seed, machine, ONNX)
     row = tried_in_onnx(asonnx.model(written).SerializeToString(), machine)
-    assert row["outcome"] not in fuzz.FAILURES, f"{row}\n{asonnx.text(written)}"
+    assert row["outcome"] not in functions.FAILURES, f"{row}\n{asonnx.text(written)}"
 
 
 WIDE, *NARROW = sorted(("avx512-vnni", "avx2"), key=lambda m: bool(why_not(MACHINES[m][0])))
@@ -92,8 +94,8 @@ def case(name: str) -> tuple[Any, list[Any]]:
 # ---- what it draws -------------------------------------------------------------------------------
 def test_a_seed_is_one_function() -> None:
     for language in (JAX, ONNX):
-        drawn = [fuzz.function(seed, "avx2", language) for seed in range(12)]
-        assert drawn == [fuzz.function(seed, "avx2", language) for seed in range(12)]
+        drawn = [functions.function(seed, "avx2", language) for seed in range(12)]
+        assert drawn == [functions.function(seed, "avx2", language) for seed in range(12)]
         assert len(set(drawn)) == 12
         for w in drawn:
             assert Written.from_json(json.loads(json.dumps(w.to_json()))) == w
@@ -182,7 +184,7 @@ def test_a_process_that_dies_or_is_silent_has_a_row(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "echo.py").write_text(ECHO)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), str(children.BENCHMARKS)]))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), str(children.TESTS)]))
     child = Child("echo", patience=30.0)
     try:
         assert child.ask({"do": "answer"}) == {"outcome": "answer"}
@@ -198,7 +200,7 @@ def test_a_process_that_dies_or_is_silent_has_a_row(
 
 ECHO = """
 import faulthandler, time
-from hunts.children import serve
+from fuzz.children import serve
 
 def answer(request):
     print("libraries may print")
@@ -212,14 +214,13 @@ serve(answer)
 """
 
 
-def test_the_hunt_tells_what_became_of_each(tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
+def test_the_hunt_tells_what_became_of_each(tmp_path: Path, capsys: Any) -> None:
     log = tmp_path / "log"
-    argv = ["fuzz.py", "--seeds", "3:4", "--machines", "xla", "--jobs", "1", "--log", str(log)]
-    monkeypatch.setattr("sys.argv", argv)
-    assert fuzz.main() == 0
+    argv = ["--seeds", "3:4", "--machines", "xla", "--jobs", "1", "--log", str(log)]
+    asked = partial(asked_and_told, None, functions.options, functions.measured)
+    assert asked(argv) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["programs"], found["failures"], found["not_run"]) == (1, [], 0)
     assert len(log.read_text().splitlines()) == 1
-    monkeypatch.setattr("sys.argv", [*argv, "--time-limit", "0"])
-    assert fuzz.main() == 0  # it is in the log
+    assert asked([*argv, "--time-limit", "0"]) == 0  # it is in the log
     assert json.loads(capsys.readouterr().out)["programs"] == 1

@@ -9,8 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from eqsat.cli import options as o
-from eqsat.cli.interrupt import KEPT, stops_at_once
-from eqsat.cli.talk import say, say_diagnostics
+from eqsat.cli.talk import KEPT, say, say_diagnostics, stops_at_once
 from eqsat.model.diag import Diagnostic, fail
 from eqsat.model.serialized import INFINITE_COST
 from eqsat.model.textfile import write_text

@@ -13,23 +13,8 @@ from typing import Annotated, Any
 
 import typer
 
-from eqsat.cli import (
-    alone,
-    bench,
-    calibrate,
-    compile,
-    discover,
-    experiment,
-    export,
-    files,
-    judge,
-    look,
-    pareto,
-    search,
-    state,
-)
-from eqsat.cli.interrupt import INTERRUPTED, KEPT
-from eqsat.cli.talk import logged, say, say_diagnostics, told_warnings
+from eqsat.cli import alone, discover, experiment, files, foreign, look, measure, search, tradeoffs
+from eqsat.cli.talk import INTERRUPTED, KEPT, logged, say, say_diagnostics, told_warnings
 from eqsat.model.diag import Diagnostic, EqsatError, did_you_mean
 
 COMPLETION = "_EQSAT_COMPLETE"  # what a shell sets to ask for completions
@@ -67,9 +52,8 @@ def _root(
 
 
 for commands in (
-    search.COMMANDS, experiment.COMMANDS, pareto.COMMANDS, state.COMMANDS, look.COMMANDS,
-    judge.COMMANDS, export.COMMANDS, files.COMMANDS, discover.COMMANDS, alone.COMMANDS,
-    calibrate.COMMANDS, bench.COMMANDS, compile.COMMANDS,
+    search.COMMANDS, experiment.COMMANDS, tradeoffs.COMMANDS, look.COMMANDS, foreign.COMMANDS,
+    files.COMMANDS, discover.COMMANDS, alone.COMMANDS, measure.COMMANDS,
 ):  # fmt: skip
     for name, command in commands.items():
         app.command(name)(command)

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eqsat.cli import options as o
-from eqsat.cli.interrupt import KEPT, stops_at_once
-from eqsat.cli.talk import say
+from eqsat.cli.talk import KEPT, say, stops_at_once
 
 if TYPE_CHECKING:
     from eqsat.lab.discover.find import Ask, Found

@@ -16,7 +16,7 @@ from eqsat.model.diag import Diagnostic, EqsatError, fail, sort_diagnostics
 
 if TYPE_CHECKING:
     from eqsat.hunt.findings import Findings
-    from eqsat.model.rules import RuleSet
+    from eqsat.model.rules import Rule, RuleSet, SpreadRule
 
 Row = tuple[str, ...]
 
@@ -102,11 +102,17 @@ def check_files(
 
 def list_(
     what: Annotated[What, typer.Argument(help="What to list.")],
+    notation: Annotated[
+        bool, typer.Option("--notation", help="Of rules: each as one line of algebra.")
+    ] = False,
     output_format: o.OutputFormat = o.Format.text,
     verbose: o.Verbose = False,
 ) -> int:
     """List rules, rule sets, targets, ops, functions of rules, passes, or programs, a line each."""
-    columns, rows = LISTS[what]()
+    if notation and what is not What.rules:
+        help = "`eqsat list rules --notation`"
+        raise fail("E400", f"`--notation` is about rules, not {what.value}", help=help)
+    columns, rows = _notations() if notation else LISTS[what]()
     if output_format is o.Format.json:
         print(json.dumps([dict(zip(columns, row, strict=True)) for row in rows]))
         return 0
@@ -150,7 +156,7 @@ def _expand(files: list[Path]) -> list[Path]:
 
 
 def _is_run(folder: Path) -> bool:
-    from eqsat.run.filenames import FILES
+    from eqsat.run.artefact import FILES
 
     return (folder / FILES["manifest"]).is_file()
 
@@ -161,7 +167,7 @@ def _schedule_faults(folder: Path, target: str | None) -> list[Diagnostic]:
     EqsatError E314 if its stages do not follow from its e-graph.
     """
     import eqsat
-    from eqsat.run.rederived import stage_faults, stages_of
+    from eqsat.run.saved import stage_faults, stages_of
     from eqsat.schedule import faults
 
     run = eqsat.load(folder)
@@ -261,18 +267,31 @@ def _kind(path: Path) -> FileFormat:
 
 
 # ---- list ----------------------------------------------------------------------------------------
-def _rules() -> tuple[Row, list[Row]]:
+def _every_rule() -> list[Rule | SpreadRule]:
     from eqsat.lang.rulesets import load_ruleset
     from eqsat.plugins import find_names
 
-    rows: dict[str, Row] = {}
+    rules: dict[str, Rule | SpreadRule] = {}
     for name in find_names("rules", ".yaml"):
-        found = load_ruleset(name)
-        for r in found.rules:
-            rows.setdefault(r.name, (r.name, r.ruleset, r.phase, r.doc))
-        for r in found.spreads:
-            rows.setdefault(r.name, (r.name, r.ruleset, f"{r.verb} {r.what}", r.doc))
-    return ("rule", "set", "phase", "doc"), [rows[k] for k in sorted(rows)]
+        for r in load_ruleset(name).everything:
+            rules.setdefault(r.name, r)
+    return [rules[k] for k in sorted(rules)]
+
+
+def _rules() -> tuple[Row, list[Row]]:
+    from eqsat.model.rules import Rule
+
+    rows = [
+        (r.name, r.ruleset, r.phase if isinstance(r, Rule) else f"{r.verb} {r.what}", r.doc)
+        for r in _every_rule()
+    ]
+    return ("rule", "set", "phase", "doc"), rows
+
+
+def _notations() -> tuple[Row, list[Row]]:
+    from eqsat.lang.notation import notation
+
+    return ("rule", "notation"), [(r.name, notation(r)) for r in _every_rule()]
 
 
 def _sets() -> tuple[Row, list[Row]]:

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eqsat.cli import options as o
-from eqsat.cli.interrupt import stops_at_once
-from eqsat.cli.talk import say
+from eqsat.cli.talk import say, stops_at_once
 
 if TYPE_CHECKING:
     from eqsat.api import Run
@@ -138,7 +137,7 @@ def _what_if(
     run: Run, value: str | None, without: list[str], force: str | None, seconds: float
 ) -> o.Printable:
     """The answer to `--without` or `--force`; EqsatError E400 if they are not asked so."""
-    from eqsat.entry.whatif import forced_layout, without_rules
+    from eqsat.api.whatif import forced_layout, without_rules
     from eqsat.model.diag import fail
 
     if force is None and value is None:
@@ -162,13 +161,14 @@ def rules(
 ) -> int:
     """Print per rule: matches, e-nodes made, time, e-nodes of the result it led to, its place."""
     import eqsat
-    from eqsat.report.text import RULE_COLUMNS, rule_facts, rules_table, table_text
+    from eqsat.report.facts import rule_facts
+    from eqsat.report.text import RULE_COLUMNS, rules_table, table_text
 
-    found = eqsat.load(folder)
+    found = rule_facts(eqsat.load(folder), sort.value)
     if output_format is o.Format.json:
-        print(json.dumps(rule_facts(found, sort.value)))
+        print(json.dumps(found))
     else:
-        print(table_text(RULE_COLUMNS, rules_table(found, sort.value)), end="")
+        print(table_text(RULE_COLUMNS, rules_table(found)), end="")
     return 0
 
 

@@ -303,8 +303,8 @@ def symbol_sizes(texts: list[str] | None) -> dict[str, int]:
 
 def layouts(texts: list[str] | None, of_all: str | None = None) -> dict[str, str]:
     """What `--layout` says, by name, and `--layouts`; EqsatError E394 if it is not NAME=LAYOUT."""
+    from eqsat.api.borders import ALL
     from eqsat.model.diag import fail
-    from eqsat.request.orders import ALL
 
     found: dict[str, str] = {} if of_all is None else {ALL: of_all}
     for text in texts or ():

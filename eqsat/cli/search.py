@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from eqsat.cli import options as o
-from eqsat.cli.interrupt import KEPT, stops_at_once
-from eqsat.cli.talk import Onlooker, progress, say, say_diagnostics
+from eqsat.cli.talk import KEPT, Onlooker, progress, say, say_diagnostics, stops_at_once
 from eqsat.model.stopping import Stop
 from eqsat.model.work import WORK_LIMIT
 
@@ -243,7 +242,7 @@ def _print_front(found: Run, points: int, seconds: float, output_format: o.Forma
 
 def _say_stop(found: Run, quiet: bool) -> None:
     """A search that did not end by proof says so (E401)."""
-    from eqsat.report.stops import stop_warnings
+    from eqsat.report.proven import stop_warnings
 
     if not quiet:
         for warning in stop_warnings(found):

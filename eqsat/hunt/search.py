@@ -16,8 +16,9 @@ from eqsat.hunt.match import seeds
 from eqsat.hunt.nests import Scale
 from eqsat.hunt.trial import Attempt, attempt, rows_at
 from eqsat.hunt.vary import vary
+from eqsat.lang.notation import expression_text
 from eqsat.model.attr import Attr
-from eqsat.model.rules import Apply, AttrExpr, Name, Rule
+from eqsat.model.rules import Apply, Name, Rule
 from eqsat.ops.attrs import RULE_OPS
 from eqsat.saturate.rows import is_closed, slots, variables_asked
 
@@ -161,8 +162,3 @@ def _value(node: Apply, key: str, attrs: Sequence[Attr], count: int | None) -> A
     whole = RULE_OPS[node.op].whole
     found = [a if key == whole else a.field(key) for a in attrs]
     return found[0] if count is None or (found and key != whole) else tuple(found)
-
-
-def expression_text(e: AttrExpr) -> str:
-    """An expression as it stands in its file."""
-    return e.span.text[e.span.column - 1 : e.span.end - 1] or str(e)

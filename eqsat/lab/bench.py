@@ -18,7 +18,7 @@ from eqsat.lab.dispatches import operand_arrays, repeated
 from eqsat.model.diag import fail
 from eqsat.model.schedule import Dispatch, Schedule
 from eqsat.report.text import table_text
-from eqsat.report.units import count_text, time_text
+from eqsat.report.units import count_text, us_text
 
 ROUNDS = 30
 TURN_SECONDS = 1e-3  # a dispatch runs so often inside of one call that it takes at least this long
@@ -93,15 +93,15 @@ class Bench:
             predicted = sum(t.predicted_us for t in timings)
             measured = sum(t.measured_us for t in timings)
             share = f"{measured / predicted:.2f}x" if predicted else ""
-            texts = (time_text(us * 1e6) for us in (predicted, measured))
+            texts = (us_text(us) for us in (predicted, measured))
             rows.append(("sum", "", *texts, "", "", share, "", ""))
         return f"{of}\n{table_text((*head, 'bound', 'dispatch'), rows)}"
 
 
 def _figures(t: Timing) -> tuple[str, ...]:
-    low, high = time_text(t.low_us * 1e6), time_text(t.high_us * 1e6)
-    shown = (time_text(us * 1e6) for us in (t.predicted_us, t.measured_us))
-    return (*shown, f"{low} – {high}", time_text(t.cpu_us * 1e6))
+    low, high = us_text(t.low_us), us_text(t.high_us)
+    shown = (us_text(us) for us in (t.predicted_us, t.measured_us))
+    return (*shown, f"{low} – {high}", us_text(t.cpu_us))
 
 
 def bench(

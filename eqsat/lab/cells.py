@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eqsat.api import DEFAULT_GOALS, DEFAULT_TARGET, Run, Source, optimize, read
-from eqsat.judging.foreign import (
+from eqsat.api.judge import (
     Foreign,
     check_results,
     foreign_content,
@@ -24,7 +24,7 @@ from eqsat.model.diag import EqsatError, fail
 from eqsat.model.progress import Progress
 from eqsat.model.symbols import read_size
 from eqsat.report.progress import progress_line
-from eqsat.run.loading import load_folder
+from eqsat.run.saved import load_folder
 
 if TYPE_CHECKING:
     from eqsat.lang.experiments import Cell

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from eqsat.lab.store.record import is_below
 from eqsat.lab.store.tables import FILE, open_to_read, store_problem
 from eqsat.model.diag import did_you_mean, fail
-from eqsat.run.filenames import FILES
-from eqsat.run.loading import load_folder
+from eqsat.run.artefact import FILES
+from eqsat.run.saved import load_folder
 
 if TYPE_CHECKING:
     from eqsat.run import Run

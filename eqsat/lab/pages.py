@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from eqsat.report.compare import compare_runs
 from eqsat.report.compare.page import write_comparison
 from eqsat.report.units import delta_text
-from eqsat.run.loading import load_folder
+from eqsat.run.saved import load_folder
 
 if TYPE_CHECKING:
     from eqsat.lab.results import CellResult

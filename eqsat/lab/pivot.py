@@ -10,7 +10,7 @@ from eqsat.lab.store.record import NOT_RUN
 from eqsat.lang.figures import ASKED, MEASURED, ROW
 from eqsat.model.diag import did_you_mean, fail
 from eqsat.report.text import table_text
-from eqsat.report.units import bytes_text, time_text
+from eqsat.report.units import bytes_text, us_text
 
 LEGEND = f"{BEST} best of its line   {NOT_PROVEN}"
 
@@ -109,5 +109,5 @@ def _flat(row: dict[str, Any], before: str = "") -> dict[str, float]:
 
 def _text(value: str, figure: float) -> str:
     if value.endswith("_us"):
-        return time_text(figure * 1e6)
+        return us_text(figure)
     return bytes_text(round(figure)) if value.endswith("bytes") else f"{figure:,g}"

@@ -7,9 +7,9 @@ from html import escape
 
 from eqsat.lab.pages import RowPages
 from eqsat.lab.results import COLUMNS, CellResult, Results
+from eqsat.report.facts import goal_key
 from eqsat.report.html import document, html_table, pre
-from eqsat.report.summary import goal_key
-from eqsat.report.units import goal_text, time_text
+from eqsat.report.units import goal_text, us_text
 
 BESIDE = "vs best"  # the column of comparisons
 _FIGURES = (*range(4, 11), len(COLUMNS), len(COLUMNS) + 1)  # columns of figures
@@ -60,7 +60,7 @@ def _row(o: CellResult) -> str:
     asked = f"rules {', '.join(o.cell.rules)}; {', '.join(o.cell.set) or 'target as it is'}"
     kept = f"; kept in {o.record.folder}" if o.record.folder else ""
     rows = [
-        (str(d["dispatch"]), d["name"], d["reads"], d["writes"], time_text(d["time_us"] * 1e6),
+        (str(d["dispatch"]), d["name"], d["reads"], d["writes"], us_text(d["time_us"]),
          d["bound"] or "")
         for d in o.record.dispatches
     ]  # fmt: skip

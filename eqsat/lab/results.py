@@ -14,9 +14,9 @@ from eqsat.lab.store.content import used_versions
 from eqsat.lab.store.record import FOUND, NOT_RUN, RunRecord
 from eqsat.lab.store.store import Measurement
 from eqsat.model.diag import Diagnostic, EqsatError, fail, sort_diagnostics
+from eqsat.report.facts import goal_key
 from eqsat.report.proven import ELSEWHERE
-from eqsat.report.summary import goal_key
-from eqsat.report.units import bytes_text, goal_text, ratio_text, time_text
+from eqsat.report.units import PS_PER_US, bytes_text, goal_text, ratio_text, us_text
 
 if TYPE_CHECKING:
     from eqsat.lang.experiments import Cell
@@ -54,7 +54,7 @@ class CellResult:
         """The run with everything it made; None if there is no answer."""
         if self.held is not None or self.folder is None or not self.has_answer:
             return self.held
-        from eqsat.run.loading import load_folder
+        from eqsat.run.saved import load_folder
 
         return load_folder(self.folder)
 
@@ -145,7 +145,7 @@ def status_text(record: RunRecord) -> str:
         return f"{record.status}: {record.diagnostics[0].message}"
     s = record.summary
     time_us = s["goals"]["time_us"]["value"]
-    return f"{s['counts']['dispatches']} dispatches, {time_text(time_us * 1e6)}, {s['claim']}"
+    return f"{s['counts']['dispatches']} dispatches, {us_text(time_us)}, {s['claim']}"
 
 
 @dataclass(frozen=True)
@@ -292,7 +292,8 @@ def _cells(o: CellResult, timed: bool) -> tuple[str, ...]:
         f"{moves} + {r['fused_conversions']} fused",
         bytes_text(r["bytes_moved"]),
         bytes_text(r["peak_bytes"]),
-        goal_text("time", round(r["time_us"] * 1e6)) + ("" if o.is_proven else f" {UNPROVEN}"),
+        goal_text("time", round(r["time_us"] * PS_PER_US))
+        + ("" if o.is_proven else f" {UNPROVEN}"),
         _versus(o.record),
         "–" if r["gap"] is None else f"{r['gap']:.1%}",
         r["claim"],
@@ -323,4 +324,4 @@ def measured_text(measured: Measurement | None) -> str:
     if measured is None:
         return "–"
     half = (measured.high_us - measured.low_us) / 2
-    return f"{time_text(measured.median_us * 1e6)} ± {half / measured.median_us:.0%}"
+    return f"{us_text(measured.median_us)} ± {half / measured.median_us:.0%}"

@@ -131,11 +131,13 @@ def _single_use(rule: Rule) -> tuple[Apply, list[AttrExpr]]:
     """The left side with all inner ops named, and a condition on the uses of each."""
     names: list[Apply] = []
     operands = tuple(_name_ops(o, names) for o in rule.left.operands)
-    guards: list[AttrExpr] = [
-        Compare("==", Function("uses", (Name(t.name, t.span),), t.span), Value(1, t.span), t.span)
-        for t in names
-    ]
-    return replace(rule.left, operands=operands), guards
+    return replace(rule.left, operands=operands), [_used_once(t) for t in names]
+
+
+def _used_once(t: Apply) -> AttrExpr:
+    text = f"uses({t.name}) == 1"  # as if it stood there
+    at = replace(t.span, column=1, end=len(text) + 1, text=text)
+    return Compare("==", Function("uses", (Name(t.name, at),), at), Value(1, at), at)
 
 
 def _name_ops(term: Term, names: list[Apply]) -> Term:

@@ -147,3 +147,13 @@ def settle(goals: Mapping[str, GoalResult]) -> None:
     progress = _HEARD.get()
     if progress is not None:
         progress.settle(goals)
+
+
+@contextmanager
+def timed(seconds: dict[str, float | None], phase: str) -> Iterator[None]:
+    """Add what the block takes to the seconds of a phase."""
+    begin = time.perf_counter()
+    try:
+        yield
+    finally:
+        seconds[phase] = (seconds.get(phase) or 0.0) + time.perf_counter() - begin

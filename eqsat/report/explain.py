@@ -11,7 +11,7 @@ from eqsat.model.control import Control
 from eqsat.model.generic import Result
 from eqsat.model.ops import CONVERSIONS, LEAVES, VIEWS
 from eqsat.model.price import Price, Question
-from eqsat.model.schedule import Dispatch, Schedule
+from eqsat.model.schedule import Dispatch
 from eqsat.model.selection import CAP, RESULT_RELATION, TIME_LIMIT, Group, Removed, Selection
 from eqsat.report import alternatives
 from eqsat.report.alternatives import (
@@ -27,14 +27,12 @@ from eqsat.report.alternatives import (
 from eqsat.report.asked import Questions
 from eqsat.report.compiled import checked_kept
 from eqsat.report.finished import Finished, finished_stages
-from eqsat.report.meshwhy import MeshTold
-from eqsat.report.orders import order_lines
+from eqsat.report.mesh import MeshTold
 from eqsat.report.origins import Names, RuleStep, chosen_nodes, rule_chain
 from eqsat.report.proven import by_figures
-from eqsat.report.running import execution_lines
-from eqsat.report.text import table_text
-from eqsat.report.units import bytes_text, count_text, time_text
-from eqsat.report.weights import COLUMNS, life_rows, weights_json
+from eqsat.report.text import execution_lines, order_lines, table_text
+from eqsat.report.units import PS_PER_US, bytes_text, count_text, time_text
+from eqsat.report.weights import COLUMNS, WeightLives, life_rows, weights_json
 
 _SHOWN = 6  # removed groups listed before "and n more"
 
@@ -90,7 +88,7 @@ def dispatch_json(d: Dispatch) -> dict[str, Any]:
     return {
         "name": d.name,
         "ops": d.ops,
-        "time_us": d.time_ps / 1e6,
+        "time_us": d.time_ps / PS_PER_US,
         "plan": d.plan and d.plan.to_text(),
         "parts": d.parts and d.parts.to_json(),
         "layouts_tie": d.layouts_tie,
@@ -107,7 +105,7 @@ class Explanation:
     choices: tuple[Choice, ...]
     elsewhere: tuple[Choice, ...]  # the same data in other layouts
     removed: tuple[Removed, ...]
-    schedule: Schedule | None = None  # whose weights are told of
+    weights: WeightLives | None = None  # of the whole program
     checked: Checked | None = None  # which of several answers a compiler counted best
     notes: tuple[str, ...] = ()  # who runs it; in which order arguments and results lie, and why
     mesh: tuple[MeshTold, ...] = ()  # spreads over a mesh and conversions between them
@@ -130,7 +128,7 @@ class Explanation:
             lines += [*ties, ""] if ties else []
         told_mesh = [line for t in self.mesh for line in t.lines()]
         lines += ["on the mesh", *told_mesh, ""] if told_mesh else []
-        rows = life_rows(self.schedule) if self.schedule is not None else []
+        rows = [] if self.weights is None else life_rows(self.weights)
         if rows:
             lines += ["weights", table_text(COLUMNS, rows)]
         return "\n".join([*lines, *removed_lines(self.removed)]).rstrip() + "\n"
@@ -140,7 +138,7 @@ class Explanation:
     @property
     def is_whole(self) -> bool:
         """Whether it is of the whole program, and not of one value."""
-        return self.schedule is not None
+        return self.weights is not None
 
     def to_json(self) -> dict[str, Any]:
         """The object that `--output-format json` prints; prices in the solver's integers."""
@@ -153,7 +151,7 @@ class Explanation:
             "elsewhere": [c.to_json() for c in self.elsewhere],
             "mesh": [t.to_json() for t in self.mesh],
             "removed": [dict(vars(r)) for r in self.removed],
-            "weights": weights_json(self.schedule),
+            "weights": weights_json(self.weights),
             "checked": None if self.checked is None else self.checked.to_json(),
         }
 
@@ -174,7 +172,7 @@ def explained(run: Finished, value: str | None = None, prices: Prices | None = N
         title = f"{run.program.name} on {run.target.name}: {answer}"
         (all_choices,) = _priced(prices, everything)
         notes = (*execution_lines(run.execution), *order_lines(run.orders))
-        rest = (selection.removed, schedule, run.checked, notes)
+        rest = (selection.removed, WeightLives(schedule), run.checked, notes)
         return Explanation(title, goal, all_choices, (), *rest)
     asked = Questions(run, names, selection, schedule.dispatches).asked(value)
     here = tuple(x for x in everything if x.node in asked.nodes)

@@ -11,13 +11,13 @@ from typing import Any
 from eqsat.model.diag import Diagnostic
 from eqsat.model.ops import CONVERSIONS, LEAVES, VIEWS
 from eqsat.model.selection import GoalResult, Selection
+from eqsat.report.facts import goal_key, scaled
 from eqsat.report.finished import Finished, finished_stages
 from eqsat.report.html import document, html_table, pre, section
 from eqsat.report.origins import generic_word
 from eqsat.report.proven import by_figures
-from eqsat.report.summary import scaled_figures
 from eqsat.report.text import rule_check_lines, table_text
-from eqsat.report.units import bytes_text, count_text, goal_text, time_text
+from eqsat.report.units import bytes_text, count_text, goal_text, us_text
 
 WHY = {
     "complete": "proven{by}: there is no other",
@@ -89,8 +89,8 @@ def _point_json(number: int, run: Finished, goals: Sequence[str]) -> dict[str, A
     found: dict[str, Any] = {"name": f"point-{number}"}
     for goal in goals:
         g = goal_of(run, goal)
-        key, value, bound = scaled_figures(goal, g)
-        found[key] = {"value": value, "bound": bound, "gap": g.gap}
+        values = {"value": scaled(goal, g.value), "bound": scaled(goal, g.bound)}
+        found[goal_key(goal)[0]] = values | {"gap": g.gap}
     return found | {"contents": dict(contents(run))}
 
 
@@ -178,7 +178,7 @@ def _rule_check(front: FrontReport) -> list[str]:
 
 def _baseline_text(b: dict[str, float | int]) -> str:
     number = count_text(int(b["dispatches"]), "dispatch", "dispatches")
-    return f"{time_text(b['time_us'] * 1e6)}, {bytes_text(int(b['peak_bytes']))}, {number}"
+    return f"{us_text(b['time_us'])}, {bytes_text(int(b['peak_bytes']))}, {number}"
 
 
 def front_warnings(front: FrontReport) -> list[Diagnostic]:

@@ -1,8 +1,12 @@
-"""How a search came to its answer: one line while it runs, a table of it afterwards."""
+"""How a search came to its answer: a line while it runs, a log of it, a table of it afterwards."""
 
 from __future__ import annotations
 
+import logging
+
 from eqsat.model.progress import Curve, Point, Progress
+from eqsat.report.finished import Finished
+from eqsat.report.text import phase_facts
 from eqsat.report.units import goal_text, seconds_text
 
 CURVE_COLUMNS = ("after", "phase", "goal", "value", "bound", "gap")
@@ -40,3 +44,32 @@ def _row(p: Point) -> tuple[str, ...]:
 def _gap(p: Point) -> float:
     bound = p.bound or 0
     return (p.value - bound) / p.value if p.value and p.value > bound else 0.0
+
+
+# ---- Python's logging ----------------------------------------------------------------------------
+def log_phase(run: Finished, phase: str) -> None:
+    """What a phase made, as `optimize` prints it.
+
+    Each phase has a logger of its own (`eqsat.saturate`, `eqsat.extract`), so that
+    `logging.getLogger("eqsat").setLevel("INFO")` hears all of them and one can be silenced.
+    """
+    logger = _logger(phase)
+    if not logger.isEnabledFor(logging.INFO):
+        return
+    for name, what, text in phase_facts(run):
+        if name == phase:
+            logger.info("%s", "  ".join(filter(None, (what, text))))
+
+
+def log_progress(now: Progress) -> None:
+    """The newest of what a search knows: a phase begins, or value and bound of the first goal."""
+    if not now.points or now.points[-1].goal not in ("", now.goal):
+        return
+    point = now.points[-1]
+    logger = _logger(point.phase)
+    if logger.isEnabledFor(logging.INFO):
+        logger.info("%s", known_text(now) if point.goal else "begins")
+
+
+def _logger(phase: str) -> logging.Logger:
+    return logging.getLogger(f"eqsat.{phase.replace(' ', '-')}")

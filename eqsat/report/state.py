@@ -8,11 +8,11 @@ from typing import Any
 
 from eqsat.model.layout import Layout
 from eqsat.model.tensor import TensorType
+from eqsat.report.facts import goal_key, schedule_figures, schedule_goals
 from eqsat.report.finished import Finished, finished_stages
 from eqsat.report.proven import by_figures, is_best
-from eqsat.report.summary import figures, goal_key
 from eqsat.report.text import rule_check_lines, table_text
-from eqsat.report.units import bytes_text, count_text, delta_text, goal_text
+from eqsat.report.units import PS_PER_US, bytes_text, count_text, delta_text, goal_text
 
 GOALS = ("time", "memory", "dispatches")
 UNPROVEN = "~"
@@ -99,11 +99,8 @@ def _line(kept: StateReport, i: int) -> tuple[str, ...]:
 def _values(row: StateRow) -> dict[str, int]:
     """With what the caller pays for conversions in the time."""
     _, _, schedule = finished_stages(row.run)
-    return {
-        "time": schedule.time_ps + round(row.caller_ps),
-        "memory": schedule.peak_bytes,
-        "dispatches": len(schedule.dispatches),
-    }
+    found = schedule_goals(schedule)
+    return found | {"time": found["time"] + round(row.caller_ps)}
 
 
 def _layouts(row: StateRow) -> str:
@@ -156,9 +153,9 @@ def _row_json(row: StateRow) -> dict[str, Any]:
     gaps = {goal_key(name)[0]: g.gap for name, g in selection.goals}
     return {
         "layouts": {n: _layout(layout) for n, layout in row.layouts.items()},
-        **figures(schedule),
+        **schedule_figures(schedule),
         "relayout_bytes": schedule.relayout_bytes,
-        "caller_us": row.caller_ps / 1e6,
+        "caller_us": row.caller_ps / PS_PER_US,
         "claim": selection.claim,
         "stop": selection.stop,
         "gaps": gaps,

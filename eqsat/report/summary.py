@@ -6,37 +6,18 @@ import math
 from typing import Any
 
 from eqsat.model.control import COND, controls
-from eqsat.model.program import Program
 from eqsat.model.schedule import Schedule
-from eqsat.model.selection import GoalResult
-from eqsat.model.text import layout_text
-from eqsat.ops.programs.border_layouts import packed_borders
-from eqsat.ops.targets.occupancy import device_figures
+from eqsat.report.facts import RunFacts, goal_key, scaled, schedule_figures
 from eqsat.report.finished import Finished
 from eqsat.report.mesh import plan_summary
-from eqsat.report.orders import packed_alone
 from eqsat.report.proven import is_measured_here
+from eqsat.report.units import PS_PER_US
 from eqsat.report.weights import weights_json
-
-PS_PER_US = 1e6
-# goal -> (key of the object, divisor from the solver's integers)
-KEYS = {
-    "time": ("time_us", PS_PER_US),
-    "memory": ("peak_bytes", 1),
-    "dispatches": ("dispatches", 1),
-    "relayout": ("relayout_bytes", 1),
-    "resident": ("resident_bytes", 1),
-    "load_peak": ("load_peak_bytes", 1),
-}
-
-
-def goal_key(goal: str) -> tuple[str, float]:
-    """The key a goal has in the object, and the divisor from the solver's integers."""
-    return KEYS.get(goal, (goal, 1))
 
 
 def summary(run: Finished) -> dict[str, Any]:
     """All figures of a run; what was not reached is null."""
+    told = RunFacts(run)
     return {
         "format": 1,
         "program": {
@@ -44,7 +25,7 @@ def summary(run: Finished) -> dict[str, Any]:
             "ops": run.program.op_count,
             "weight_bytes": run.program.weight_bytes,
             "symbols": _symbols(run),
-            "layouts": packed_alone(border_layouts(run.program), run.orders),
+            "layouts": told.packed_borders,
             "orders": None if run.orders is None else run.orders.to_json(),
         },
         "target": run.target.name,
@@ -54,7 +35,7 @@ def summary(run: Finished) -> dict[str, Any]:
         "rules": [r.name for r in run.rules.rules],
         "rule_check": None if run.rule_check is None else run.rule_check.to_json(),
         "egraph": _egraph(run),
-        "goals": _goals(run),
+        "goals": _goals(told),
         "stop": run.selection.stop if run.selection else None,
         "claim": run.selection.claim if run.selection else None,
         "candidates": run.selection.candidates if run.selection else None,
@@ -63,15 +44,15 @@ def summary(run: Finished) -> dict[str, Any]:
         "counts": _counts(run),
         "dispatches": _dispatches(run.schedule),
         "bytes": _bytes(run.schedule),
-        "weights": weights_json(run.schedule),
+        "weights": weights_json(told.weights),
         "loops": _loops(run),
-        "devices": _devices(run),
+        "devices": _devices(told),
         "mesh": _mesh(run),
         "measured": None if run.measured is None else run.measured.to_json(),
         "checked": None if run.checked is None else run.checked.to_json(),
         "compiled": _compiled(run),
         "verify": _verify(run.verification),
-        "seconds": _seconds(run.seconds),
+        "seconds": _seconds(told),
     }
 
 
@@ -86,15 +67,6 @@ def _symbols(run: Finished) -> dict[str, Any]:
     if family is None:
         return {}
     return {s.name: {"divisor": s.divisor, "size": s.size} for s in family.symbols}
-
-
-def border_layouts(program: Program) -> dict[str, str]:
-    """The layouts of arguments, by name, and of results, `result0`, that cross packed."""
-    return {
-        program.leaf(program.inputs[b.number]).name if b.kind == "input" else f"result{b.number}":
-        layout_text(layout)
-        for b, layout in packed_borders(program).items()
-    }  # fmt: skip
 
 
 def _egraph(run: Finished) -> dict[str, Any] | None:
@@ -112,47 +84,29 @@ def _egraph(run: Finished) -> dict[str, Any] | None:
     }
 
 
-def scaled_figures(goal: str, figure: GoalResult) -> tuple[str, float, float]:
-    """The key of a goal's result, its value and its bound, as the object has them."""
-    key, scale = goal_key(goal)
-    value, bound = (x / scale if scale != 1 else x for x in (figure.value, figure.bound))
-    return key, value, bound
+def _goals(told: RunFacts) -> dict[str, Any] | None:
+    """Per goal its value, bound, gap and proof; only requested goals are proven.
 
-
-def figures(schedule: Schedule) -> dict[str, float | int]:
-    """A schedule's three goals by the keys of the object."""
-    return {
-        "time_us": schedule.time_ps / PS_PER_US,
-        "peak_bytes": schedule.peak_bytes,
-        "dispatches": schedule.kernels,
-    }
-
-
-def _goals(run: Finished) -> dict[str, Any] | None:
-    """Per goal its value, bound, gap and proof; only requested goals are proven."""
-    if run.selection is None:
+    `proof` is null where the gap is not 0, or the goal was not requested.
+    """
+    if told.run.selection is None:
         return None
-    asked = {g.name for g in run.goals}
-    found: dict[str, Any] = {}
-    if run.schedule is not None:
-        found = {k: _goal(v) for k, v in figures(run.schedule).items()}
-    for name, goal in run.selection.goals:
-        key, value, bound = scaled_figures(name, goal)
-        is_asked = name in asked
-        found[key] = _goal(value, bound, goal.gap, goal.proof) if is_asked else _goal(value)
-    return found
-
-
-def _goal(
-    value: float, bound: float | None = None, gap: float | None = None, proof: str = ""
-) -> dict[str, float | str | None]:
-    """`proof` is null where the gap is not 0, or the goal was not requested."""
-    return {"value": value, "bound": bound, "gap": gap, "proof": proof or None}
+    return {
+        goal_key(n)[0]: {
+            "value": scaled(n, g.chosen),
+            "bound": None if g.bound is None else scaled(n, g.bound),
+            "gap": g.gap,
+            "proof": g.proof or None,
+        }
+        for n, g in told.goals.items()
+    }
 
 
 def _baseline(schedule: Schedule | None) -> dict[str, Any]:
     nothing = dict.fromkeys(("time_us", "peak_bytes", "dispatches"))
-    return {"admissible": schedule is not None} | (figures(schedule) if schedule else nothing)
+    return {"admissible": schedule is not None} | (
+        schedule_figures(schedule) if schedule else nothing
+    )
 
 
 def _counts(run: Finished) -> dict[str, int] | None:
@@ -205,15 +159,12 @@ def _loops(run: Finished) -> dict[str, Any]:
     }
 
 
-def _devices(run: Finished) -> dict[str, Any]:
+def _devices(told: RunFacts) -> dict[str, Any]:
     """Per device its dispatches, their time and its peak bytes; empty if there is only one."""
-    if run.schedule is None:
-        return {}
-    found = device_figures(run.schedule, run.target)
     return {
         name: {k: v for k, v in f.items() if k != "time_ps"}
         | {"time_us": float(f["time_ps"]) / PS_PER_US}
-        for name, f in found.items()
+        for name, f in told.devices.items()
     }
 
 
@@ -250,7 +201,6 @@ def _verify(verification: Any) -> dict[str, Any] | None:
     return found
 
 
-def _seconds(seconds: dict[str, float | None]) -> dict[str, float | None]:
-    search = ("read", "hunt", "saturate", "extract", "schedule", "mesh")
-    rounded = {k: None if v is None else round(v, 6) for k, v in seconds.items()}
-    return rounded | {"total": round(sum(seconds.get(k) or 0.0 for k in search), 6)}
+def _seconds(told: RunFacts) -> dict[str, float | None]:
+    rounded = {k: None if v is None else round(v, 6) for k, v in told.run.seconds.items()}
+    return rounded | {"total": round(told.search_seconds, 6)}

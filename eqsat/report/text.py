@@ -2,41 +2,36 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from eqsat.model.control import every_program
 from eqsat.model.diag import Diagnostic
 from eqsat.model.egraph import EGraph
+from eqsat.model.executor import Execution
+from eqsat.model.orders import MemoryOrders
 from eqsat.model.rulecheck import RuleCheck
 from eqsat.model.schedule import Schedule
-from eqsat.model.selection import CAP, TIME_LIMIT, GoalResult, Selection
-from eqsat.ops.targets.occupancy import device_figures
-from eqsat.report.compiled import checked_lines
+from eqsat.model.selection import CAP, TIME_LIMIT, Selection
+from eqsat.report.compiled import checked_lines, measured_lines
+from eqsat.report.facts import GoalFact, RunFacts
 from eqsat.report.finished import Finished
-from eqsat.report.measured import measured_lines
-from eqsat.report.mesh import mesh_claim, mesh_lines, rule_uses
-from eqsat.report.orders import order_lines, packed_alone
-from eqsat.report.origins import rules_in_result
+from eqsat.report.mesh import mesh_claim, mesh_lines
 from eqsat.report.proven import by_figures, claim_text
-from eqsat.report.rounding import inexact_rules
-from eqsat.report.running import execution_lines
-from eqsat.report.summary import border_layouts
 from eqsat.report.units import bytes_text, count_text, goal_text, ratio_text, seconds_text
 from eqsat.report.weights import life_line
 
 
 def summary_text(run: Finished) -> str:
     """One line per phase that ran, what is not known of the rules, then baseline against chosen."""
+    told = RunFacts(run)
     lines = [*_target_line(run), *phase_lines(run), *rule_check_lines(run)]
-    lines += [*_rounding_line(run), *_border_lines(run)]
-    if run.schedule is not None:
-        lines += ["", *goal_table(run), *life_line(run.schedule), *cut_lines(run)]
+    lines += [*_rounding_line(told), *_border_lines(told)]
+    if run.schedule is not None and told.weights is not None:
+        lines += ["", *goal_table(told), *life_line(told.weights), *cut_lines(run)]
         lines += _arena_line(run.schedule)
         lines += execution_lines(run.execution)
-        lines += _device_lines(run)
+        lines += _device_lines(told)
         lines += _mesh_lines(run)
         lines += measured_lines(run.measured)
         lines += checked_lines(run.checked)
@@ -49,17 +44,16 @@ def _target_line(run: Finished) -> list[str]:
     return [f"target {target.name}: {target.chosen}"] if target.chosen else []
 
 
-def _rounding_line(run: Finished) -> list[str]:
+def _rounding_line(told: RunFacts) -> list[str]:
     """The rules of the answer that may round otherwise than the program."""
-    found = ", ".join(f"{name} ({bound})" for name, bound in inexact_rules(run).items())
+    found = ", ".join(f"{name} ({bound})" for name, bound in told.inexact.items())
     return [f"rounds otherwise by {found}"] if found else []
 
 
-def _border_lines(run: Finished) -> list[str]:
+def _border_lines(told: RunFacts) -> list[str]:
     """A line per argument and result that crosses packed, or lies in another order."""
-    packed = packed_alone(border_layouts(run.program), run.orders)
-    crossing = [f"{name} crosses as {text}" for name, text in packed.items()]
-    return crossing + order_lines(run.orders)
+    crossing = [f"{name} crosses as {text}" for name, text in told.packed_borders.items()]
+    return crossing + order_lines(told.run.orders)
 
 
 def cut_lines(run: Finished) -> list[str]:
@@ -87,13 +81,12 @@ def _arena_line(s: Schedule) -> list[str]:
     return [f"temporaries lie in an arena of {arena}; {bound} of it are live at once"]
 
 
-def _device_lines(run: Finished) -> list[str]:
+def _device_lines(told: RunFacts) -> list[str]:
     """A line per device, if there are several."""
-    assert run.schedule is not None
     return [
         f"on {name} ({f['target']}): {count_text(int(f['dispatches']), 'dispatch', 'dispatches')},"
         f" {goal_text('time', int(f['time_ps']))}, peak {bytes_text(int(f['peak_bytes']))}"
-        for name, f in device_figures(run.schedule, run.target).items()
+        for name, f in told.devices.items()
     ]
 
 
@@ -220,9 +213,9 @@ GOAL_COLUMNS = ("", "baseline", "chosen", "ratio", "bound", "gap", "proof")
 GOAL_FIGURES = range(1, 6)  # columns of figures
 
 
-def goal_table(run: Finished) -> list[str]:
+def goal_table(told: RunFacts) -> list[str]:
     """Goals and bytes moved: baseline, chosen, ratio, bound, gap and proof."""
-    table = [GOAL_COLUMNS, *(tuple(r.cells()) for r in goal_rows(run))]
+    table = [GOAL_COLUMNS, *goal_cells(told)]
     widths = [max(len(row[i]) for row in table) for i in range(len(GOAL_COLUMNS))]
     lines = [
         "  ".join(
@@ -231,110 +224,33 @@ def goal_table(run: Finished) -> list[str]:
         )
         for row in table
     ]
-    if run.baseline_schedule is None:
+    if told.run.baseline_schedule is None:
         lines.append("the input itself is not admissible here, so nothing is claimed against it")
     return [line.rstrip() for line in lines]
 
 
-@dataclass(frozen=True)
-class GoalRow:
-    """One line of the table in raw integers; None where there is nothing to say."""
-
-    name: str
-    kind: str  # time | memory | dispatches: how to print it
-    baseline: int | None
-    chosen: int
-    bound: int | None
-    gap: float | None
-    proof: str = ""  # where the bound is met: relaxation | search, or of which candidates
-
-    def cells(self) -> list[str]:
-        """Printed: GOAL_COLUMNS."""
-        before = "–" if self.baseline is None else goal_text(self.kind, self.baseline)
-        ratio = "–" if self.baseline is None else ratio_text(self.baseline, self.chosen)
-        bound = "" if self.bound is None else goal_text(self.kind, self.bound)
-        gap = "" if self.gap is None else f"{self.gap:.1%}"
-        return [self.name, before, goal_text(self.kind, self.chosen), ratio, bound, gap, self.proof]
+def goal_cells(told: RunFacts) -> list[tuple[str, ...]]:
+    """Rows of GOAL_COLUMNS, printed."""
+    return [_cells(g, _proof(told, g)) for g in told.table]
 
 
-def goal_rows(run: Finished) -> list[GoalRow]:
-    """time, memory, dispatches (with bound and gap where they were goals) and bytes moved."""
-    after, before = run.schedule, run.baseline_schedule
-    if after is None or run.selection is None:
-        return []
-    asked = {g.name for g in run.goals}
-    goals = {k: g for k, g in run.selection.goals if k in asked}
-    values = [
-        ("time", "time", before and before.time_ps, after.time_ps),
-        ("memory", "memory", before and before.peak_bytes, after.peak_bytes),
-        ("dispatches", "dispatches", before and before.kernels, after.kernels),
-        ("bytes moved", "memory", before and before.bytes_moved, after.bytes_moved),
-    ]
-    own = dict.fromkeys(name for name, *_ in values)
-    start = dict(run.baseline.goals) if run.baseline else {}
-    for name, goal in goals.items():  # those of plug-ins
-        if name not in own:
-            values.append((name, name, start[name].value if name in start else None, goal.value))
-    rows = []
-    for name, kind, x, y in values:
-        goal = goals.get(name)
-        bound, gap, proof = None, None, ""
-        if goal:
-            bound, gap, proof = goal.bound, goal.gap, _proof(run.selection, goal)
-        rows.append(GoalRow(name, kind, x, y, bound, gap, proof))
-    return rows
+def _cells(g: GoalFact, proof: str) -> tuple[str, ...]:
+    before = "–" if g.baseline is None else goal_text(g.kind, g.baseline)
+    ratio = "–" if g.baseline is None else ratio_text(g.baseline, g.chosen)
+    bound = "" if g.bound is None else goal_text(g.kind, g.bound)
+    gap = "" if g.gap is None else f"{g.gap:.1%}"
+    return (g.name, before, goal_text(g.kind, g.chosen), ratio, bound, gap, proof)
 
 
-def _proof(selection: Selection, goal: GoalResult) -> str:
+def _proof(told: RunFacts, g: GoalFact) -> str:
     """What proved a goal; where candidates were left out, over which of them it is the best."""
-    is_best = goal.gap == 0 and selection.stop == "cut"
-    return f"best of {selection.among}" if is_best else goal.proof
+    selection = told.run.selection
+    is_best = selection is not None and g.gap == 0 and selection.stop == "cut"
+    return f"best of {selection.among}" if selection is not None and is_best else g.proof
 
 
-def rule_facts(run: Finished, sort: str = "nodes") -> list[dict[str, Any]]:
-    """Per rule its figures as plain data, the most of `sort` first.
-
-    sort: rule | matches | nodes | time | result. Of a spread rule `matches` are the choices that it
-    permits on the mesh, and `in_result` those of the plan.
-    """
-    if run.egraph is None:
-        return []
-    used = _used(run)
-    facts = [
-        {
-            "rule": r.name,
-            "matches": r.matches,
-            "nodes": r.nodes,
-            "seconds": r.seconds,
-            "in_result": used.get(r.name, 0),
-            "at": r.at,
-        }
-        for r in run.egraph.rules
-    ]
-    facts += [] if run.mesh_plan is None else rule_uses(run.mesh_plan)
-    return sorted(facts, key=_SORTS[sort])
-
-
-_SORTS: dict[str, Callable[[dict[str, Any]], Any]] = {
-    "rule": lambda f: f["rule"],
-    "matches": lambda f: (-f["matches"], f["rule"]),
-    "nodes": lambda f: (-f["nodes"], f["rule"]),
-    "time": lambda f: (-f["seconds"], f["rule"]),
-    "result": lambda f: (-f["in_result"], f["rule"]),
-}
-
-
-def _used(run: Finished) -> Counter[str]:
-    """Chosen nodes each rule led to, those of bodies included."""
-    if run.egraph is None or run.selection is None:
-        return Counter()
-    bodies = {id(b): b for b in run.bodies.values()}.values()
-    inner = (_used(b) for b in bodies)
-    return sum(inner, rules_in_result(run.egraph, run.selection))
-
-
-def rules_table(run: Finished, sort: str = "nodes") -> list[tuple[str, ...]]:
-    """`rule_facts` as rows of RULE_COLUMNS, printed."""
+def rules_table(rules: Iterable[Mapping[str, Any]]) -> list[tuple[str, ...]]:
+    """Rules of `RunFacts.rules_by` as rows of RULE_COLUMNS, printed."""
     return [
         (
             f["rule"],
@@ -344,7 +260,7 @@ def rules_table(run: Finished, sort: str = "nodes") -> list[tuple[str, ...]]:
             f"{f['in_result']:,}",
             f["at"],
         )
-        for f in rule_facts(run, sort)
+        for f in rules
     ]
 
 
@@ -387,3 +303,49 @@ def _schedule_text(s: Schedule, base: Schedule | None) -> str:
     text = f"{count_text(s.kernels, 'dispatch', 'dispatches')}{was}"
     before = f" (was {bytes_text(base.peak_bytes)})" if base else ""
     return f"{text}, memory {bytes_text(s.peak_bytes)}{before}"
+
+
+# ---- by whom it runs -----------------------------------------------------------------------------
+SHOWN = 12  # numbers of dispatches that a line names
+
+
+def execution_lines(found: Execution) -> list[str]:
+    """What the plan is to the executor, and a line per reason not to follow it."""
+    lines = [f"executor {found.executor}{found.plan and ': '}{found.sentence}"]
+    by_reason: dict[str, list[int]] = {}
+    for number, why in found.declined:
+        by_reason.setdefault(why, []).append(number)
+    return lines + [f"{_named(n)} not run as planned: {why}" for why, n in by_reason.items()]
+
+
+def _named(numbers: list[int]) -> str:
+    if len(numbers) == 1:
+        return f"dispatch {numbers[0]} is"
+    named = ", ".join(map(str, numbers[:SHOWN]))
+    more = f" and {len(numbers) - SHOWN} more" if len(numbers) > SHOWN else ""
+    return f"{len(numbers)} dispatches ({named}{more}) are"
+
+
+# ---- orders of dims ------------------------------------------------------------------------------
+def order_lines(orders: MemoryOrders | None, name: str = "") -> list[str]:
+    """A line per argument and result that is not plain and why; of one alone if a name is given.
+
+    Where the search chose, also what no order could be below.
+    """
+    if orders is None:
+        return []
+    told = [o for o in orders.chosen if name in ("", o.name)]
+    lines = [f"{o.name} lies in order {list(o.order)}: {o.why}" for o in told]
+    if name:
+        return lines
+    if orders.why:
+        lines.append(f"orders of dims: {orders.why}")
+    if orders.bound is not None and orders.plain is not None and orders.value is not None:
+        texts = [
+            goal_text(orders.goal, round(v)) for v in (orders.plain, orders.value, orders.bound)
+        ]
+        lines.append(
+            f"{orders.goal} with plain orders {texts[0]}, with these {texts[1]}, no order is below "
+            f"{texts[2]} ({orders.tried} searches)"
+        )
+    return lines

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+PS_PER_US = 1e6
 SIZES = ("memory", "relayout", "resident", "load_peak")  # goals that are bytes
 _TIMES = (("s", 10**12), ("ms", 10**9), ("us", 10**6), ("ns", 10**3), ("ps", 1))
 _SIZES = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
@@ -37,6 +38,11 @@ def goal_text(goal: str, value: int) -> str:
     if goal == "weighted":  # a sum of goals, in millionths of it
         return f"{_three(value / 1e4)} %"
     return bytes_text(value) if goal in SIZES else f"{value:,}"
+
+
+def us_text(us: float) -> str:
+    """Microseconds, as JSON has them, with three significant digits: `41.2 us`."""
+    return time_text(us * PS_PER_US)
 
 
 def delta_text(goal: str, value: int) -> str:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
 from eqsat.model.ops import CONVERSIONS, LEAVES, VIEWS
 from eqsat.model.schedule import Dispatch, Schedule
-from eqsat.report.units import bytes_text, count_text, time_text
+from eqsat.report.units import PS_PER_US, bytes_text, count_text, time_text
 
 AS_IT_IS, PER_RUN, INSIDE = "as it is", "packed per run", "packed where it is read"
 UNPACKED = "unpacked where it is read"
@@ -50,10 +49,19 @@ class WeightLife:
 
 
 @dataclass(frozen=True)
-class _Lives:
-    """The weights of one schedule."""
+class WeightLives:
+    """How the weights of one schedule live."""
 
     schedule: Schedule
+
+    @cached_property
+    def each(self) -> list[WeightLife]:
+        """In the order of the program."""
+        return [self._life(w) for w in self.schedule.program.weights]
+
+    @cached_property
+    def original_bytes(self) -> int:
+        return sum(w.original_bytes for w in self.each)
 
     @property
     def ahead_word(self) -> str:
@@ -94,7 +102,7 @@ class _Lives:
         results = (self.schedule.viewed(r) for r in self.schedule.program.results)
         return frozenset(found.union(results))
 
-    def life(self, w: int) -> WeightLife:
+    def _life(self, w: int) -> WeightLife:
         s = self.schedule
         nodes, kept = s.program.nodes, s.kept
         copies = [i for i in kept if s.sources[i] != (w,) or i != w]
@@ -124,47 +132,34 @@ class _Lives:
         return WeightLife(leaf.name, str(leaf.type), tuple(lives) or (UNREAD,), size, extra, *rest)
 
 
-def weight_lives(schedule: Schedule) -> list[WeightLife]:
-    """How each weight of a schedule lives, in the order of the program."""
-    found = _Lives(schedule)
-    return [found.life(w) for w in schedule.program.weights]
-
-
-def weights_json(schedule: Schedule | None) -> list[dict[str, Any]]:
+def weights_json(found: WeightLives | None) -> list[dict[str, Any]]:
     """The list `weights` of the summary."""
-    if schedule is None:
+    if found is None:
         return []
-    lives = (asdict(life) for life in weight_lives(schedule))
     return [
         {k: v for k, v in d.items() if k != "run_time_ps"}
-        | {"lives": list(d["lives"]), "run_time_us": d["run_time_ps"] / 1e6}
-        for d in lives
+        | {"lives": list(d["lives"]), "run_time_us": d["run_time_ps"] / PS_PER_US}
+        for d in map(asdict, found.each)
     ]
 
 
-def life_rows(schedule: Schedule) -> list[tuple[str, ...]]:
+def life_rows(found: WeightLives) -> list[tuple[str, ...]]:
     """COLUMNS, printed: a row per weight, the largest first, and one for all."""
-    lives = weight_lives(schedule)
-    rows = [w.cells() for w in sorted(lives, key=lambda w: -w.original_bytes)]
-    return [*rows, _total(schedule, lives)] if len(rows) > 1 else rows
+    rows = [w.cells() for w in sorted(found.each, key=lambda w: -w.original_bytes)]
+    return [*rows, _total(found)] if len(rows) > 1 else rows
 
 
-def _total(schedule: Schedule, lives: Sequence[WeightLife]) -> tuple[str, ...]:
-    x = sum(w.original_bytes for w in lives)
-    copies, moved = (sum(getattr(w, k) for w in lives) for k in ("copies_bytes", "run_bytes"))
-    found = _Lives(schedule)
-    time_ps = sum(d.time_ps for d in found.alone)
-    texts = (
-        bytes_text(n) if n else "–"
-        for n in (x, copies, schedule.resident_bytes, schedule.load_peak_bytes, moved)
-    )
+def _total(found: WeightLives) -> tuple[str, ...]:
+    copies, moved = (sum(getattr(w, k) for w in found.each) for k in ("copies_bytes", "run_bytes"))
+    schedule, time_ps = found.schedule, sum(d.time_ps for d in found.alone)
+    sizes = found.original_bytes, copies, schedule.resident_bytes, schedule.load_peak_bytes, moved
+    texts = (bytes_text(n) if n else "–" for n in sizes)
     return ("all", "", *texts, time_text(time_ps) if time_ps else "–", "")
 
 
-def life_line(schedule: Schedule) -> list[str]:
+def life_line(found: WeightLives) -> list[str]:
     """`weights 256 KiB (X): …` if some weight is packed, ahead or in a run; else nothing."""
-    lives = weight_lives(schedule)
-    x = sum(w.original_bytes for w in lives)
+    lives, x = found.each, found.original_bytes
     if not x or all(w.lives in ((AS_IT_IS,), (UNREAD,)) for w in lives):
         return []
     words: dict[str, int] = {}
@@ -172,7 +167,7 @@ def life_line(schedule: Schedule) -> list[str]:
         text = " and ".join(w.lives)
         words[text] = words.get(text, 0) + 1
     kinds = ", ".join(f"{count_text(n, 'weight')} {text}" for text, n in words.items())
-    resident, peak = schedule.resident_bytes, schedule.load_peak_bytes
+    resident, peak = found.schedule.resident_bytes, found.schedule.load_peak_bytes
     sizes = f"resident {bytes_text(resident)} ({resident / x:.2f}X)"
     sizes += f", at load {bytes_text(peak)} ({peak / x:.2f}X)"
     return [f"weights {bytes_text(x)} (X): {sizes}; {kinds}"]

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import ctypes
+import glob
 import hashlib
 import json
 import os
 import platform
+import re
 import shutil
+import sys
 import tempfile
+import time
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,12 +20,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eqsat.execute.weights import read_arrays, write_arrays
-from eqsat.model.diag import fail
+from eqsat.execute.weights import content_keys, read_arrays, write_arrays
+from eqsat.model.diag import EqsatError, fail
 from eqsat.model.folders import code_digest
-from eqsat.run.filenames import FILES, OPAQUE, WEIGHTS
-from eqsat.run.placed import put_in_place
-from eqsat.run.seal import check_seal, check_weights, digests_of, encoded, sealed, weight_sums
 
 if TYPE_CHECKING:
     import numpy as np
@@ -174,3 +176,161 @@ def manifest(options: Mapping[str, Any]) -> dict[str, Any]:
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
         "options": dict(options),
     }
+
+
+FILES = {
+    "program": "1-program.json",
+    "canonical": "1-canonical.json",
+    "family": "2-family.json",
+    "egraph": "2-egraph.json",
+    "selection": "3-selection.json",
+    "baseline": "3-baseline.json",
+    "schedule": "4-schedule.json",
+    "baseline_schedule": "4-baseline.json",
+    "mesh_plan": "4-mesh.json",
+    "bodies": "5-bodies.json",
+    "curve": "3-curve.json",
+    "orders": "1-orders.json",
+    "measured": "6-measured.json",
+    "checked": "6-checked.json",
+    "compiled": "7-compiled.json",
+    "target": "target.json",
+    "rules": "rules.json",
+    "summary": "summary.json",
+    "manifest": "manifest.json",
+}
+WEIGHTS = "5-executable/weights.safetensors"  # as they came
+PACKED = "5-executable/packed.safetensors"  # as the schedule reads them, if it was executed
+OPAQUE = "5-executable/opaque"
+
+
+# ---- the seal ------------------------------------------------------------------------------------
+OWN = FILES["manifest"]
+
+
+def encoded(data: Any) -> bytes:
+    """A value as its file has it."""
+    return f"{json.dumps(data, indent=1)}\n".encode()
+
+
+def digests_of(files: Mapping[str, bytes]) -> dict[str, str]:
+    """SHA-256 by name."""
+    return {k: hashlib.sha256(data).hexdigest() for k, data in files.items()}
+
+
+def sealed(manifest: Mapping[str, Any], digests: Mapping[str, str]) -> dict[str, Any]:
+    """The manifest with the SHA-256 of each file, and of itself without them."""
+    rest = {k: v for k, v in manifest.items() if k != "sha256"}
+    own = {OWN: hashlib.sha256(encoded(rest)).hexdigest()}
+    others = {k: v for k, v in sorted(digests.items()) if k != OWN}
+    return {**manifest, "sha256": own | others}
+
+
+def check_seal(folder: Path, digests: Mapping[str, str], manifest: bytes) -> dict[str, Any]:
+    """The manifest, if each file is as it was written.
+
+    EqsatError (E309) for the first that is missing, new, or other. digests: of each file.
+    """
+    data: dict[str, Any] = {}
+    try:
+        data = dict(json.loads(manifest))
+        found, wanted = sealed(data, digests)["sha256"], dict(data["sha256"])
+    except (KeyError, TypeError, ValueError, AttributeError):
+        found, wanted = {OWN: ""}, {}
+    for name in sorted({*found, *wanted}, key=lambda name: (name != OWN, name)):
+        if found.get(name) != wanted.get(name):
+            raise _damaged(folder, name, name in found)
+    return data
+
+
+def _damaged(folder: Path, name: str, is_there: bool = True) -> EqsatError:
+    what = "is not as eqsat wrote it" if is_there else "is missing"
+    return fail(
+        "E309", f"`{folder}` is damaged: `{name}` {what}",
+        help=f"make it again: `eqsat optimize PROGRAM -o {folder}`",
+    )  # fmt: skip
+
+
+# ---- weights: known by their content -------------------------------------------------------------
+def weight_sums(folder: Path) -> dict[str, Any]:
+    """What the manifest says of the arrays of a folder.
+
+    weights: the content of those that are not called by it, as only their shape was known. packed:
+    the SHA-256 of the file of packed ones, None if there is none.
+    """
+    own = content_keys(folder / WEIGHTS)
+    return {
+        "weights": {name: key for name, key in own.items() if name != key},
+        "packed": _file_sum(folder / PACKED),
+    }
+
+
+def check_weights(folder: Path, manifest: Mapping[str, Any]) -> Path | None:
+    """The file of packed weights, if there is one and the manifest knows it.
+
+    EqsatError (E309) if an array is not the one that was saved. The manifests of older runs have no
+    sums of arrays: those that are packed are not read then, but packed again.
+    """
+    wanted = manifest.get("packed")
+    if wanted is not None and _file_sum(folder / PACKED) != wanted:
+        raise _damaged(folder, PACKED, (folder / PACKED).is_file())
+    known = manifest.get("weights")
+    if known is not None and any(
+        key != known.get(name, name) for name, key in content_keys(folder / WEIGHTS).items()
+    ):
+        raise _damaged(folder, WEIGHTS)
+    return None if wanted is None else folder / PACKED
+
+
+def _file_sum(path: Path) -> str | None:
+    if not path.is_file():
+        return None
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+# ---- a folder in its place -----------------------------------------------------------------------
+LEFT_SECONDS = 24 * 3600  # nothing is written for so long
+_HERE, _EXCHANGE = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux
+
+
+def put_in_place(aside: Path, folder: Path) -> None:
+    """Rename a finished folder to its final place, and remove what was there."""
+    aside.chmod(0o755)
+    _sweep(folder, aside)
+    if not folder.exists():
+        aside.rename(folder)
+    elif _exchanged(aside, folder):
+        shutil.rmtree(aside, ignore_errors=True)
+    else:
+        _replace(aside, folder)
+
+
+def _exchanged(aside: Path, folder: Path) -> bool:
+    """Whether the system swapped the two in one step; a process may be killed at any moment."""
+    rename = getattr(ctypes.CDLL(None), "renameat2", None) if sys.platform == "linux" else None
+    if rename is None:
+        return False
+    return rename(_HERE, os.fsencode(aside), _HERE, os.fsencode(folder), _EXCHANGE) == 0
+
+
+def _replace(aside: Path, folder: Path) -> None:
+    """In two steps, where the file system has no exchange."""
+    old = Path(tempfile.mkdtemp(prefix=f".{folder.name}.old.", dir=folder.parent))
+    folder.rename(old / folder.name)
+    try:
+        aside.rename(folder)
+    except OSError:
+        (old / folder.name).rename(folder)
+        raise
+    finally:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _sweep(folder: Path, aside: Path) -> None:
+    """Remove what processes that were killed left beside this folder, a day ago or earlier."""
+    name = re.compile(rf"\.{re.escape(folder.name)}\.(old\.)?[a-z0-9_]{{8}}")
+    for path in folder.parent.glob(f".{glob.escape(folder.name)}.*"):
+        is_ours = name.fullmatch(path.name) and path != aside and not path.is_symlink()
+        if is_ours and time.time() - path.stat().st_mtime > LEFT_SECONDS:
+            shutil.rmtree(path, ignore_errors=True)

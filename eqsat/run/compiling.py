@@ -20,13 +20,13 @@ from eqsat.execute.compilers.ask import (
 )
 from eqsat.export.plan import Exported
 from eqsat.export.write import check_word, export, write_files
+from eqsat.frontends.source import Source
 from eqsat.model.compiled import ARGUMENTS, CONSTANTS, Figures, Prediction, Told
 from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.oracle import DEVICES, Oracle, oracle_of
 from eqsat.model.program import Program
 from eqsat.model.schedule import Schedule
 from eqsat.model.target import Target
-from eqsat.request.source import Source
 from eqsat.schedule.mainmemory import placed_peak_bytes
 
 if TYPE_CHECKING:

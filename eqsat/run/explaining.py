@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from eqsat.extract.mesh.plan import MeshPlanner
     from eqsat.model.price import Question
     from eqsat.report.explain import Explanation
-    from eqsat.report.meshwhy import MeshTold
+    from eqsat.report.mesh import MeshTold
     from eqsat.run.run import Run
 
 PRICING_SHARE = 0.4  # of the time for prices, to look for candidates
@@ -67,7 +67,7 @@ def mesh_planner_of(run: Run) -> MeshPlanner:
 def _mesh_told(run: Run, value: str | None, seconds: float | None) -> tuple[MeshTold, ...]:
     """What the plan for a mesh says of a value or of all; priced within so many seconds."""
     from eqsat.extract.mesh.plan import prices_without
-    from eqsat.report.meshwhy import mesh_told
+    from eqsat.report.mesh import mesh_told
 
     if run.mesh_plan is None:
         return ()

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 from eqsat.model.diag import fail
-from eqsat.run.loading import load_folder
 from eqsat.run.reproducing import ARGUMENTS, difference_of
+from eqsat.run.saved import load_folder
 
 
 def reproduce(folder: Path) -> str:

@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from eqsat.frontends.source import Source
 from eqsat.model.compiled import Checked, Compiled, Told
 from eqsat.model.diag import fail
 from eqsat.model.egraph import EGraph
@@ -26,7 +27,6 @@ from eqsat.model.selection import GoalRequest, Selection
 from eqsat.model.target import Target
 from eqsat.report.proven import claim_text
 from eqsat.report.units import goal_text
-from eqsat.request.source import Source
 
 if TYPE_CHECKING:
     from eqsat.execute.calls import Callee
@@ -191,7 +191,7 @@ class Run:
         words; when a call is traced E306 if its tree differs from the traced one, E503 if an input
         does not fit.
         """
-        from eqsat.run.checking import checked_function
+        from eqsat.run.calling import checked_function
 
         key = check, race, self.executable.flat if self.callee is None else None
         if key not in self.use.functions:

@@ -1,17 +1,55 @@
-"""A run as an artefact folder; `loading.py` reads it back."""
+"""A run as an artefact folder; `saved.py` reads it back."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eqsat.execute.weights import packed_arrays
-from eqsat.run import artefact, filenames
-from eqsat.run.stages import READERS, stages_to_json
+from eqsat.model.compiled import Checked
+from eqsat.model.egraph import EGraph
+from eqsat.model.family import Family
+from eqsat.model.measured import Measured
+from eqsat.model.meshplan import MeshPlan
+from eqsat.model.orders import MemoryOrders
+from eqsat.model.program import Program
+from eqsat.model.progress import Curve
+from eqsat.model.rules import RuleSet
+from eqsat.model.schedule import Schedule
+from eqsat.model.selection import Selection
+from eqsat.model.target import Target
+from eqsat.plan import planner  # noqa: F401 - plans are read by their kinds, which it imports
+from eqsat.run.artefact import PACKED, WEIGHTS, manifest, write_folder
 
 if TYPE_CHECKING:
     from eqsat.run.run import Run
+
+
+# stage of a run, also the name of its file -> how it is read
+READERS: dict[str, Callable[[Any], Any]] = {
+    "program": Program.from_json,
+    "canonical": Program.from_json,
+    "family": Family.from_json,
+    "target": Target.from_json,
+    "rules": RuleSet.from_json,
+    "egraph": EGraph.from_json,
+    "selection": Selection.from_json,
+    "baseline": Selection.from_json,
+    "schedule": Schedule.from_json,
+    "baseline_schedule": Schedule.from_json,
+    "mesh_plan": MeshPlan.from_json,
+    "measured": Measured.from_json,
+    "checked": Checked.from_json,
+    "curve": Curve.from_json,
+    "orders": MemoryOrders.from_json,
+}
+
+
+def stages_to_json(run: Run, names: Iterable[str]) -> dict[str, Any]:
+    """Those of these stages that exist, as JSON."""
+    there = {k: getattr(run, k) for k in names}
+    return {k: v.to_json() for k, v in there.items() if v is not None}
 
 
 def saved(run: Run, folder: Path, packed: bool, weights: bool = True) -> Path:
@@ -21,11 +59,11 @@ def saved(run: Run, folder: Path, packed: bool, weights: bool = True) -> Path:
     came.
     """
     exported = {k: call.export() for k, call in run.source.opaque.items()}
-    arrays: dict[str, Mapping[str, Any]] = {filenames.WEIGHTS: run.weights if weights else {}}
+    arrays: dict[str, Mapping[str, Any]] = {WEIGHTS: run.weights if weights else {}}
     ran = "executable" in vars(run)  # so its weights are packed, if there are any
     if packed and ran and run.mesh_plan is None and _has_weights(run):
-        arrays[filenames.PACKED] = packed_arrays(run.need_schedule(), run.executable.packed)
-    return artefact.write_folder(folder, _values(run), _texts(run), arrays, exported)
+        arrays[PACKED] = packed_arrays(run.need_schedule(), run.executable.packed)
+    return write_folder(folder, _values(run), _texts(run), arrays, exported)
 
 
 def _has_weights(run: Run) -> bool:
@@ -51,7 +89,7 @@ def _values(run: Run) -> dict[str, Any]:
         "sizes": dict(run.source.fixed),
         "judged": run.judged,
     } | run.search
-    return values | {"manifest": artefact.manifest(options)}
+    return values | {"manifest": manifest(options)}
 
 
 def _texts(run: Run) -> dict[str, str]:

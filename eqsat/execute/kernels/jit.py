@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import functools
 import json
+import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -23,7 +24,7 @@ from eqsat.model.plan import Machine
 # families of instructions that a machine with features of its own names if they may be used
 OPTIONAL = ("avx512", "avx10", "amx")
 NEEDED = {"x86_64": ("avx2", "fma"), "aarch64": ("neon",), "arm64": ("neon",)}
-PAUSE = {"x86_64": "@llvm.x86.sse2.pause()"}  # ARM has none but a hint that does nothing here
+ANY = Machine(0, 0, ())  # names no features, so code may use all that the host has
 
 _lock = threading.RLock()
 _loaded: dict[str, int] = {}  # key of an object → address of its function
@@ -71,7 +72,7 @@ def _host_by_llvm() -> tuple[str, frozenset[str], str]:
 def why_not(machine: Machine) -> str:
     """Why kernels for this machine cannot run here; empty if they can."""
     try:
-        abi.installed()
+        abi.check_installed()
         _, has, architecture = host()
     except abi.Unsupported as error:
         return str(error)
@@ -79,6 +80,8 @@ def why_not(machine: Machine) -> str:
         return f"LLVM cannot be used here ({error})"
     if architecture not in NEEDED:
         return f"there are no kernels for {architecture}"
+    if not ffi.runtime_path(architecture).is_file():
+        return f"there are no kernels for {sys.platform} on {architecture}"
     missing = [f for f in (*NEEDED[architecture], *machine.features) if f not in has]
     return f"this CPU has no {', '.join(dict.fromkeys(missing))}" if missing else ""
 
@@ -123,7 +126,8 @@ def load_modules(modules: Mapping[str, Module], machine: Machine) -> dict[str, i
     with _lock:
         new = {k: name for name, k in keys.items() if k not in _loaded}
         made, failed = _objects({k: modules[name] for k, name in new.items()}, machine)
-        _link({k: (new[k], payload) for k, payload in made.items()})
+        found = _link(list(made.values()), [new[k] for k in made])
+        _loaded.update({k: found[new[k]] for k in made})
     return {name: failed[k] if k in failed else _loaded[k] for name, k in keys.items()}
 
 
@@ -167,18 +171,16 @@ def _objects(
     return found | made, failed
 
 
-def _link(made: Mapping[str, tuple[str, bytes]]) -> None:
-    """Load these (function, object code) into the process."""
-    if not made:
-        return
+def _link(payloads: Sequence[bytes], functions: Sequence[str]) -> dict[str, int]:
+    """Load object code into the process; the addresses of these functions of it."""
+    if not payloads:
+        return {}
     try:
         if not objects.supported():
             raise objects.CannotLoad("the loader is of x86-64 under Linux")
-        found = objects.load_objects([payload for _, payload in made.values()], _known)
+        return objects.load_objects(payloads, _known)
     except objects.CannotLoad:
-        found = _link_by_llvm(made)
-    for key, (name, _) in made.items():
-        _loaded[key] = found[name]
+        return _link_by_llvm(payloads, functions)
 
 
 def _known(symbol: str) -> int:
@@ -186,8 +188,8 @@ def _known(symbol: str) -> int:
     return _symbols[symbol] if symbol in _symbols else objects.library_symbol(symbol)
 
 
-def _link_by_llvm(made: Mapping[str, tuple[str, bytes]]) -> dict[str, int]:
-    """Function → address, by LLVM's own loader."""
+def _link_by_llvm(payloads: Sequence[bytes], functions: Sequence[str]) -> dict[str, int]:
+    """As `_link`, by LLVM's own loader."""
     import llvmlite.binding as llvm
 
     llvm.initialize_native_target()
@@ -195,18 +197,22 @@ def _link_by_llvm(made: Mapping[str, tuple[str, bytes]]) -> dict[str, int]:
     for symbol, address in _symbols.items():
         llvm.add_symbol(symbol, address)
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target_machine(host()[0], ""))
-    for _, payload in made.values():
+    for payload in payloads:
         engine.add_object_file(llvm.ObjectFileRef.from_data(payload))
     engine.finalize_object()
     _engines.append(engine)
-    return {name: engine.get_function_address(name) for name, _ in made.values()}
+    return {name: engine.get_function_address(name) for name in functions}
 
 
-@functools.cache
 def start_runtime() -> None:
-    """Load the runtime that handlers call; CannotCompile if there is none."""
-    text = ffi.runtime(abi.installed(), PAUSE.get(host()[2], ""))
-    address = load_kernels({ffi.RUN: text}, Machine(0, 0, ()))[ffi.RUN]
-    if isinstance(address, CannotCompile):
-        raise address
-    _symbols[ffi.RUN] = address
+    """Load the runtime that modules of kernels call, once; CannotCompile if it has no code."""
+    with _lock:
+        if _symbols.keys() >= set(ffi.ENTRIES):
+            return
+        text = ffi.runtime_path(host()[2]).read_text(encoding="utf-8")
+        key = _key("runtime", text, ANY)
+        made, failed = _objects({key: Module(text, functools.partial(str, text))}, ANY)
+        if failed:
+            raise failed[key]
+        found = _link([made[key]], ffi.ENTRIES)
+        _symbols.update({name: found[name] for name in ffi.ENTRIES})

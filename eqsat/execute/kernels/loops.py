@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from eqsat.execute.kernels import abi, cache, ffi, jit
+from eqsat.execute.kernels import cache, ffi, jit
 from eqsat.execute.kernels.compiler import CannotCompile
 from eqsat.execute.kernels.loopcode import Loop, LoopBody, StepCall, loop_ir
 from eqsat.execute.kernels.runtime import (
@@ -273,14 +273,11 @@ def temporaries(body: KernelBody, own: set[int], start: int) -> tuple[dict[int, 
 # ---- into the process ----------------------------------------------------------------------------
 def why_not_loaded(call: LoopCall, machine: Machine) -> str:
     """Make a loop known to XLA by its name; why that failed, or nothing."""
-    known = abi.installed()
     try:
         jit.start_runtime()
         _define(call, machine)
         ir, loop = loop_ir(call.name, call.loop), call.loop
-        text = ir + ffi.loop_handler(
-            known, call.name, loop.operands, loop.results, loop.scratch_bytes
-        )
+        text = ir + ffi.loop_handler(call.name, loop.operands, loop.results, loop.scratch_bytes)
         name = f"{call.name}_ffi"
         found = jit.load_kernels({name: text}, machine)[name]
     except CannotCompile as error:
@@ -306,7 +303,7 @@ def _step(name: str, p: PlannedDispatch, machine: Machine) -> jit.Module:
 
         kernel = name.removesuffix("_at")
         k = generate(p.nest, p.plan, machine, kernel)
-        count = len(k.reads) + len(k.writes)
-        return k.ir + ffi.loop_step(kernel, count, k.items, k.scratch_bytes, p.workers)
+        reads, writes = len(k.reads), len(k.writes)
+        return k.ir + ffi.loop_step(kernel, reads, writes, k.items, k.scratch_bytes, p.workers)
 
     return jit.Module(f"{name} {cache.own_code()}", write)

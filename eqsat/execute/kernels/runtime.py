@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from eqsat.execute.customcalls import refuse_no_nest
-from eqsat.execute.kernels import abi, cache, ffi, jit
+from eqsat.execute.kernels import cache, ffi, jit
 from eqsat.execute.kernels.compiler import CannotCompile
 from eqsat.model.nest import Nest, NoNest, as_data, refused_by_check
 from eqsat.model.plan import Machine, Plan
@@ -22,6 +22,7 @@ from eqsat.plan.planner import plan
 from eqsat.plan.updates import nest_in_place
 
 WORKER_PS = 3_000_000  # that a thread should have to do: to hand it over and join takes one
+ALL_WORKERS = 64  # as many as a job has at most
 
 _lock = threading.RLock()
 _registered: dict[str, str] = {}  # name of a kernel → why XLA cannot call it; empty: it can
@@ -58,7 +59,7 @@ def planned(schedule: Schedule, number: int, machine: Machine) -> PlannedDispatc
     chosen = d.plan or plan(nest, machine)
     if fault := next(plan_faults(nest, chosen), ""):
         raise NoNest(refused_by_check(f"{chosen.kind} plan", fault, nest))
-    workers = max(1, d.time_ps // WORKER_PS) if d.time_ps else ffi.SLOTS
+    workers = max(1, d.time_ps // WORKER_PS) if d.time_ps else ALL_WORKERS
     own, names = _numbered(nest)
     return PlannedDispatch(own, chosen, names, workers)
 
@@ -139,16 +140,15 @@ def register(name: str, address: int | CannotCompile) -> str:
 
 def _module(name: str, p: PlannedDispatch, machine: Machine) -> jit.Module:
     """The IR of a kernel and its handler; the name says what the kernel follows from."""
-    known = abi.installed()
 
     def write() -> str:
         from eqsat.execute.kernels.kernel import generate
 
         k = generate(p.nest, p.plan, machine, name)
         reads, writes = len(k.reads), len(k.writes)
-        return k.ir + ffi.handler(known, name, reads, writes, k.items, k.scratch_bytes, p.workers)
+        return k.ir + ffi.handler(name, reads, writes, k.items, k.scratch_bytes, p.workers)
 
-    return jit.Module(f"{name} {known} {cache.own_code()}", write)
+    return jit.Module(f"{name} {cache.own_code()}", write)
 
 
 def made_callable(name: str, p: PlannedDispatch, machine: Machine) -> str:

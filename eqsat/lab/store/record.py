@@ -15,9 +15,10 @@ from eqsat.model.diag import Diagnostic
 from eqsat.model.origin import without_origins
 from eqsat.model.restore import restored
 from eqsat.model.rulecheck import RuleCheck
+from eqsat.report.facts import RunFacts, scaled
 from eqsat.report.origins import Names, chosen_nodes, op_word, rule_chain
-from eqsat.report.summary import goal_key
-from eqsat.report.text import rule_facts, verification_problem
+from eqsat.report.text import verification_problem
+from eqsat.report.units import PS_PER_US
 
 FOUND, NO_PROGRAM, ERROR = "found", "no program", "error"
 NOT_RUN = "not run"  # as its answer is known to be that of another row
@@ -152,12 +153,12 @@ def _check_shape(data: Any, shape: Any) -> None:
 
 def record_of(key: str, run: Run, totals_s: Sequence[float]) -> RunRecord:
     """The record of a run that has an answer."""
-    v = run.verification
+    v, told = run.verification, RunFacts(run)
     wrong = () if v is None or v.ok else (verification_problem(v),)
     return RunRecord(
         key, run.program.name, run.target.name, FOUND, problems=wrong, summary=run.summary(),
-        goals=_goals(run), dispatches=_dispatches(run), choices=_choices(run),
-        rules=tuple(rule_facts(run, "rule")), fired=_fired(run), program_hash=_program_hash(run),
+        goals=_goals(told), dispatches=_dispatches(run), choices=_choices(run),
+        rules=tuple(told.rules_by("rule")), fired=_fired(run), program_hash=_program_hash(run),
         totals_s=tuple(totals_s),
     )  # fmt: skip
 
@@ -170,19 +171,18 @@ def failed_record(
     return RunRecord(key, program, target, status, tuple(diagnostics))
 
 
-def _goals(run: Run) -> tuple[dict[str, Any], ...]:
+def _goals(told: RunFacts) -> tuple[dict[str, Any], ...]:
     """The goals by rank, scaled to the units of the summary; `input`: what came in costs."""
-    assert run.selection is not None
     found = []
-    for rank, asked in enumerate(run.goals, 1):
-        figure = run.selection.goal(asked.name)
-        _, scale = goal_key(asked.name)
-        before = None if run.baseline is None else run.baseline.goal(asked.name).value
-        value, bound = figure.value / scale, figure.bound / scale
+    for rank, asked in enumerate(told.run.goals, 1):
+        g = told.goals[asked.name]
+        value, bound, before = (
+            None if v is None else float(scaled(g.name, v)) for v in (g.chosen, g.bound, g.baseline)
+        )
         found.append(
             {
-                "goal": asked.name, "rank": rank, "value": value, "bound": bound,
-                "gap": figure.gap, "input": None if before is None else before / scale,
+                "goal": g.name, "rank": rank, "value": value, "bound": bound, "gap": g.gap,
+                "input": before,
             }
         )  # fmt: skip
     return tuple(found)
@@ -198,7 +198,7 @@ def _dispatches(run: Run) -> tuple[dict[str, Any], ...]:
         {
             "dispatch": i,
             "name": d.name,
-            "time_us": d.time_ps / 1e6,
+            "time_us": d.time_ps / PS_PER_US,
             "bound": d.bound_text,
             "plan": d.plan.to_text() if d.plan else d.no_plan,
             "reads": ", ".join(names.of(c) for c in g.reads),

@@ -16,7 +16,7 @@ from functools import lru_cache, reduce
 from eqsat.model.affine import Affine, Map, dim
 from eqsat.model.expr import Expr, arg, call
 from eqsat.model.generic import Generic, Yield
-from eqsat.model.precision import NONE, finer
+from eqsat.model.precision import NONE
 from eqsat.model.tensor import DTYPES
 from eqsat.ops.algebra.linear import REALS, as_dtype
 from eqsat.ops.generics.canonical import canonical_body, canonical_generic
@@ -146,34 +146,7 @@ def generic_of(
     )
 
 
-# ---- two ops as one ------------------------------------------------------------------------------
-@dataclass(frozen=True)
-class Nested:
-    """An einsum one of whose operands is another one: the loops of both under one numbering."""
-
-    sizes: dict[int, int]
-    outer: tuple[Factor, ...]  # without the operand that is the inner einsum
-    inner: tuple[Factor, ...]
-    dtype: str
-    precision: str
-
-
-def nested(h: Einsum, i: int, g: Einsum) -> Nested | None:
-    """h whose operand i is g; loops of h keep their numbers. As precise as the more precise one."""
-    at = h.factors[i].loops
-    if UNIT in at or len(at) != g.rank or h.dtype != g.dtype or h.factors[i].dtype != g.dtype:
-        return None
-    precision = finer(h.precision, g.precision)
-    if precision is None:
-        return None
-    n = len(h.sizes)
-    new = {q: at[q] for q in g.result} | {d: n + d for d in g.reductions}
-    sizes = dict(enumerate(h.sizes)) | {n + d: g.sizes[d] for d in g.reductions}
-    inner = tuple(f.renamed(new) for f in g.factors)
-    outer = tuple(f for j, f in enumerate(h.factors) if j != i)
-    return Nested(sizes, outer, inner, h.dtype, precision)
-
-
+# ---- what it takes ------------------------------------------------------------------------------
 def work_of(sizes: Mapping[int, int], *factors: Factor) -> int:
     """Multiply-adds of one product of these factors."""
     return math.prod(sizes[d] for d in frozenset[int]().union(*(f.used for f in factors)))

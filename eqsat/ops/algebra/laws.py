@@ -8,6 +8,10 @@ body says how reductions combine; there is one where a letter is summed over or 
 A law is the loops of one side, ` => `, those of the other, with `; ` between loops:
 
     law("mn->m add x0; mk,kn->mn add mul(x0, x1) => kn->k add x0; mk,k->m add mul(x0, x1)", h, g)
+
+A law without letters is of sums of products of any rank in other brackets (`brackets`):
+
+    law("(a b) c => a (b c) if work <= 0.9", g, h)
 """
 
 from __future__ import annotations
@@ -25,6 +29,8 @@ from eqsat.model.expr import Expr, arg, const
 from eqsat.model.generic import Generic, Yield
 from eqsat.model.precision import NONE
 from eqsat.model.tensor import is_float
+from eqsat.ops.algebra.brackets import Bracket, matched, read_brackets, rebracketed
+from eqsat.ops.algebra.reassociate import Guard, guard
 from eqsat.ops.declare import attr_functions
 from eqsat.ops.generics.canonical import canonical_generic
 from eqsat.ops.meaning.scalar import FUNCTIONS as SCALARS
@@ -100,15 +106,21 @@ def law(
 ) -> LawLoops | None:
     """The loops of the right side of a law such as `mn->n max x0; … => …`, with g, h … on the left.
 
-    All values have one floating type, and all contractions one precision. EqsatError (E026) if the
-    text is no law.
+    All values have one floating type, and all contractions one precision. A law of brackets has
+    its ops as their brackets close, and the whole last. A text that is no law is refused where a
+    rule is read (EqsatError E026).
     """
-    known = read_law(text)
-    matched = _matched(known.left, [s for s in (g, h, f, e) if s is not None])
-    if matched is None:
-        return None
-    made = [t.made(*matched) for t in known.right]
-    return LawLoops(*made, *[None] * (MOST - len(made)))
+    given = [s for s in (g, h, f, e) if s is not None]
+    if "->" in text:
+        known = read_law(text)
+        sizes = _matched(known.left, given)
+        made = None if sizes is None else [t.made(*sizes) for t in known.right]
+    else:
+        left, right, guards = read_bracket_law(text)
+        found = rebracketed(left, right, matched(left, given))
+        is_law = found is not None and all(holds(found) for holds in guards)
+        made = found.generics() if found is not None and is_law else None
+    return None if made is None else LawLoops(*made, *[None] * (MOST - len(made)))
 
 
 def is_spelled(
@@ -173,6 +185,8 @@ def law_problem(text: str) -> str:
     left, arrow, right = text.partition("=>")
     if not arrow:
         return f"`{text}` is no law: it has no `=>` between two sides"
+    if "->" not in text:
+        return _bracket_problem(text)
     if problem := loops_problem(left) or loops_problem(right):
         return problem
     known = set("".join(t.letters for t in _side(left)))
@@ -180,6 +194,27 @@ def law_problem(text: str) -> str:
     if new:
         return f"the right side has `{min(new)}`, whose size the left side does not say"
     return ""
+
+
+def _bracket_problem(text: str) -> str:
+    try:
+        left, right, _ = read_bracket_law(text)
+    except ValueError as error:
+        return f"`{text}` is no law: {error}"
+    if sorted(left.names) != sorted(right.names):
+        return f"`{text}` is no law: its sides are not products of the same operands"
+    return ""
+
+
+@lru_cache(maxsize=1_000)
+def read_bracket_law(text: str) -> tuple[Bracket, Bracket, list[Guard]]:
+    """Both sides of a law of brackets, and what else has to hold; ValueError if it is none."""
+    left, _, right = text.partition("=>")
+    right, _, words = right.partition(" if ")
+    if max(left.count("("), right.count("(")) >= MOST:
+        raise ValueError(f"a side may have {MOST - 1} brackets")
+    sides = read_brackets(left), read_brackets(right)
+    return *sides, [guard(w.strip(), *sides) for w in words.split(" and ") if words]
 
 
 def loops_problem(text: str) -> str:

@@ -9,37 +9,26 @@ Sources: LoRA (Hu et al., ICLR 2022); BatchEnsemble (Wen et al., ICLR 2020); DoR
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from eqsat.model.expr import Expr, arg, call
+from eqsat.model.expr import Expr, arg
 from eqsat.model.generic import Generic, Yield
 from eqsat.model.precision import NONE
+from eqsat.ops.algebra.brackets import matched, read_brackets, rebracketed
 from eqsat.ops.algebra.einsum import (
     UNIT,
-    Einsum,
-    Factor,
     einsum_of,
-    generic_of,
     is_tenth_less,
     is_times_less,
-    nested,
-    work_of,
 )
 from eqsat.ops.algebra.linear import ONE, REALS, affine_in, factors, plus, times
 from eqsat.ops.declare import attr_functions
 from eqsat.ops.generics.canonical import canonical_body, canonical_generic, compose_maps, identity
 
+_TERM_FIRST, _TERM_BEHIND = read_brackets("(a b) c"), read_brackets("c (a b)")
+_A_FIRST = _TERM_FIRST, read_brackets("(a c) b")
+_B_FIRST = _TERM_FIRST, read_brackets("(b c) a")
 _FEW = 4  # operands are few if they have so many times fewer elements than their product
-
-
-@dataclass(frozen=True)
-class InnerProduct:
-    """The products of the left and of the right factors, and the sum of their product."""
-
-    left: Generic
-    right: Generic
-    total: Generic
 
 
 @dataclass(frozen=True)
@@ -48,66 +37,6 @@ class TermApart:
 
     rest: Generic
     total: Generic
-
-
-# ---- Σ (a b) ∘ (c d) -----------------------------------------------------------------------------
-def norm_of_product(g: Generic, h: Generic) -> InnerProduct | None:
-    """Σ (a b)² = Σ (aᵀ a) ∘ (b bᵀ), over all or per batch; g sums squares of h(a, b)."""
-    if g.body != call("mul", arg(0), arg(0)):
-        return None
-    one = einsum_of(replace(g, yields=(replace(g.yields[0], body=arg(0)),)))
-    return None if one is None else _inner(replace(one, factors=one.factors * 2), h, h, False)
-
-
-def inner_of_products(g: Generic, h: Generic, k: Generic, crossed: int) -> InnerProduct | None:
-    """Σ (a b) ∘ (c d) by the products of a with c and b with d; crossed: of a with d, b with c."""
-    both = einsum_of(g)
-    if both is None or len(both.factors) != 2:
-        return None
-    return _inner(both, h, k, bool(crossed))
-
-
-def _inner(e: Einsum, h: Generic, k: Generic, is_crossed: bool) -> InnerProduct | None:
-    p, q = einsum_of(h), einsum_of(k)
-    if p is None or q is None or not len(p.factors) == len(q.factors) == 2:
-        return None
-    wanted = e.precision or p.precision
-    e = replace(e, precision=NONE)  # products and the sum of their products may differ in it
-    first, second = nested(e, 0, p), nested(e, 1, q)
-    if first is None or second is None or p.precision != q.precision:
-        return None
-    # both number their sums behind the loops of g: those of the second go behind the first's
-    count = len(e.sizes) + len(p.sizes)
-    new = {len(e.sizes) + d: count + d for d in q.reductions}
-    sizes = first.sizes | {new.get(d, d): n for d, n in second.sizes.items()}
-    (a, b), (c, d) = first.inner, (f.renamed(new) for f in second.inner)
-    if is_crossed:
-        c, d = d, c
-    if any(len(f.used) < len(f.loops) for f in (a, b, c, d)) or not _share(e, a, c, b, d):
-        return None
-    left, right = _kept(e.result, (a, c), (b, d)), _kept(e.result, (b, d), (a, c))
-    now = work_of(sizes, a, c) + work_of(sizes, b, d) + work_of(sizes, left, right)
-    if not is_tenth_less(now, e.work + p.work + (0 if h is k else q.work)):
-        return None
-    return InnerProduct(
-        generic_of(sizes, left.loops, (a, c), e.dtype, p.precision),
-        generic_of(sizes, right.loops, (b, d), e.dtype, p.precision),
-        generic_of(sizes, e.result, (left, right), e.dtype, wanted),
-    )
-
-
-def _share(e: Einsum, a: Factor, c: Factor, b: Factor, d: Factor) -> bool:
-    """Whether each pair is summed over loops of its own, and all loops of the result are there."""
-    summed = set(e.reductions)
-    own = summed & a.used & c.used - b.used - d.used, summed & b.used & d.used - a.used - c.used
-    return all(own) and set(e.result) <= a.used | b.used | c.used | d.used
-
-
-def _kept(result: range, pair: Sequence[Factor], others: Sequence[Factor]) -> Factor:
-    """The product of a pair over the loops that the result or others have."""
-    needed = set(result).union(*(f.used for f in others))
-    loops = dict.fromkeys(d for f in pair for d in f.loops)
-    return Factor(tuple(d for d in loops if d in needed), pair[0].dtype)
 
 
 # ---- x (w + a b) ---------------------------------------------------------------------------------
@@ -127,22 +56,18 @@ def term_apart(g: Generic, side: int, s: Generic, i: int, k: Generic) -> TermApa
         return None
     if form.scale is None or form.scale.operands() or not form.shift or not form.shift.operands():
         return None
-    pair = nested(e, side, f)
-    if pair is None or any(UNIT in x.loops for x in (*pair.outer, *pair.inner)):
+    pair = matched(_TERM_BEHIND if side else _TERM_FIRST, [k, g])
+    if pair is None or any(UNIT in x.loops for _, x in pair.leaves):
         return None
-    (c,), (a, b) = pair.outer, pair.inner
-    works = [work_of(pair.sizes, n, c) + _work_behind(e, pair.sizes, n, c, m) for n, m in
-             ((a, b), (b, a)) if n.used & c.used]  # fmt: skip
+    a, b, c = (dict(pair.leaves)[name] for name in "abc")
+    firsts = [rebracketed(*sides, pair) for n, sides in ((a, _A_FIRST), (b, _B_FIRST))
+              if n.used & c.used]  # fmt: skip
+    works = [r.work for r in firsts if r is not None]
     if not works or not is_tenth_less(min(works), f.work + math.prod(s.sizes)):
         return None
     total = plus(arg(0), times(form.scale, arg(1)))
     assert total is not None
     return TermApart(_without(s, i, form.shift), _elementwise(g, total))
-
-
-def _work_behind(e: Einsum, sizes: dict[int, int], near: Factor, c: Factor, far: Factor) -> int:
-    """Multiply-adds of the product that reads that of `near` and c."""
-    return work_of(sizes, _kept(e.result, (near, c), (far,)), far)
 
 
 def _without(s: Generic, i: int, body: Expr) -> Generic:
@@ -196,4 +121,4 @@ def factors_inside(e: Generic, i: int, o: Generic) -> Generic | None:
     )  # fmt: skip
 
 
-FUNCTIONS = attr_functions(norm_of_product, inner_of_products, term_apart, factors_inside)
+FUNCTIONS = attr_functions(term_apart, factors_inside)

@@ -1,14 +1,14 @@
-"""Attribute functions that move sums: into operands, ahead of products, behind broadcasts.
+"""Attribute functions that move sums behind scales, shifts and broadcasts, and part sums of two.
 
 All of it does fewer multiply-adds, never more, so nothing has to pay for itself. Sums are taken in
-another order, so rules built on this are tagged `inexact`; of integers they are exact.
-Sources: the algebraic simplifier of XLA (a reduce of a dot); opt_einsum; NumPy's einsum.
+another order, so rules built on this are tagged `inexact`; of integers they are exact. These are no
+laws of brackets, as bodies decide: what is added, and what scales.
+Sources: the algebraic simplifier of XLA (a reduce of a dot); NumPy's einsum.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from eqsat.model.affine import dim, map_loops
@@ -16,15 +16,7 @@ from eqsat.model.expr import Expr, arg, call, const
 from eqsat.model.extents import is_symbolic
 from eqsat.model.generic import Generic, Yield
 from eqsat.model.precision import NONE
-from eqsat.ops.algebra.einsum import (
-    UNIT,
-    Factor,
-    einsum_of,
-    generic_of,
-    is_tenth_less,
-    nested,
-    work_of,
-)
+from eqsat.ops.algebra.einsum import Factor, einsum_of, generic_of
 from eqsat.ops.algebra.linear import ONE, REALS, affine_in, times
 from eqsat.ops.contractions.roles import contraction_roles
 from eqsat.ops.declare import attr_functions
@@ -32,8 +24,8 @@ from eqsat.ops.generics.canonical import canonical_body, canonical_generic, iden
 
 
 @dataclass(frozen=True)
-class SumFirst:
-    """The sum of one operand, and the product that reads it."""
+class ComputedOnce:
+    """What is computed once, and what spreads it out."""
 
     inner: Generic
     outer: Generic
@@ -45,81 +37,6 @@ class SumBehind:
 
     sum: Generic
     rest: Generic
-
-
-# ---- sums of products ----------------------------------------------------------------------------
-def sum_ahead(h: Generic, i: int) -> SumFirst | None:
-    """A product of two whose operand i alone has some of the summed loops: it is summed first."""
-    e = einsum_of(h)
-    if e is None or len(e.factors) != 2:
-        return None
-    return _summed_first(dict(enumerate(e.sizes)), e.result, e.factors, i, e.dtype, e.precision)
-
-
-def sum_of_product(g: Generic, h: Generic) -> Generic | None:
-    """g sums the product h, or reads its diagonal: one product of the same operands.
-
-    Loops that only one operand has are left to `sum_into`, which does less.
-    """
-    found = _joined(g, h)
-    if found is None:
-        return None
-    sizes, result, (x, y), dtype, precision = found
-    if _own(result, x, y) or _own(result, y, x):
-        return None
-    return generic_of(sizes, result, [x, y], dtype, precision)
-
-
-def sum_into(g: Generic, h: Generic, i: int) -> SumFirst | None:
-    """g sums the product h over loops that operand i of h alone has: that operand is summed."""
-    found = _joined(g, h)
-    if found is None:
-        return None
-    sizes, result, factors, dtype, precision = found
-    return _summed_first(sizes, result, factors, i, dtype, precision)
-
-
-_Joined = tuple[dict[int, int], range, tuple[Factor, Factor], str, str]
-
-
-def _joined(g: Generic, h: Generic) -> _Joined | None:
-    """Sizes, result loops, operands and types of g(h(x, y)), where g computes less than h gives."""
-    e, f = einsum_of(g), einsum_of(h)
-    if e is None or f is None or len(e.factors) != 1 or len(f.factors) != 2:
-        return None
-    at = e.factors[0].loops
-    both = nested(e, 0, f)
-    is_less = len(e.reductions) > 0 or len(set(at)) < len(at)
-    if both is None or not is_less or set(at) != set(range(len(e.sizes))):
-        return None
-    x, y = both.inner
-    if set(e.result) - (x.used | y.used):
-        return None
-    return both.sizes, e.result, (x, y), both.dtype, f.precision
-
-
-def _own(result: Sequence[int], x: Factor, y: Factor) -> set[int]:
-    """Summed loops that x has and y has not."""
-    return set(x.used - y.used) - set(result)
-
-
-def _summed_first(
-    sizes: Mapping[int, int],
-    result: range,
-    factors: Sequence[Factor],
-    i: int,
-    dtype: str,
-    precision: str,
-) -> SumFirst | None:
-    x, y = factors[i], factors[1 - i]
-    own = _own(result, x, y)
-    if not own or UNIT in x.loops:
-        return None
-    kept = tuple(dict.fromkeys(d for d in x.loops if d not in own))
-    inner = generic_of(sizes, kept, [x], dtype)
-    pair = [Factor(kept, dtype), y]
-    outer = generic_of(sizes, result, pair if i == 0 else pair[::-1], dtype, precision)
-    return SumFirst(inner, outer)
 
 
 # ---- sums of what is scaled and shifted ----------------------------------------------------------
@@ -165,7 +82,7 @@ def _body(scale: Expr, shift: Expr | None, i: int, count: int) -> Expr:
 
 
 # ---- loops that no operand has -------------------------------------------------------------------
-def without_idle_loops(g: Generic) -> SumFirst | None:
+def without_idle_loops(g: Generic) -> ComputedOnce | None:
     """What no operand varies along is computed once and spread out behind.
 
     Of an op that computes: a copy is nothing but spread out.
@@ -188,35 +105,7 @@ def without_idle_loops(g: Generic) -> SumFirst | None:
         g.result_shape, range(g.rank), [tuple(dim(d) for d in kept)], [inner.result_shape],
         [Yield(arg(0), t)], (), (t,), precision=NONE,
     )  # fmt: skip
-    return SumFirst(inner, outer)
-
-
-# ---- products of three in one op -----------------------------------------------------------------
-def pair_first(g: Generic, i: int, j: int) -> SumFirst | None:
-    """Of a sum of products of three, operands i and j are multiplied first, if that is cheapest.
-
-    The product of the two stands before the third. The multiply-adds have to fall by a tenth.
-    """
-    e = einsum_of(g)
-    if e is None or len(e.factors) != 3 or not e.reductions:
-        return None
-    if any(len(set(f.loops)) < len(f.loops) or UNIT in f.loops for f in e.factors):
-        return None
-    sizes, result = dict(enumerate(e.sizes)), set(e.result)
-
-    def plan(i: int, j: int) -> tuple[int, Factor]:
-        x, y, z = e.factors[i], e.factors[j], e.factors[3 - i - j]
-        loops = dict.fromkeys([*x.loops, *y.loops])
-        value = Factor(tuple(d for d in loops if d in result or d in z.used), e.dtype)
-        return work_of(sizes, x, y) + work_of(sizes, value, z), value
-
-    works = {p: plan(*p)[0] for p in ((0, 1), (0, 2), (1, 2))}
-    work, value = plan(i, j)
-    if min(works, key=works.__getitem__) != (i, j) or not is_tenth_less(work, e.work):
-        return None
-    inner = generic_of(sizes, value.loops, [e.factors[i], e.factors[j]], e.dtype, e.precision)
-    outer = generic_of(sizes, e.result, [value, e.factors[3 - i - j]], e.dtype, e.precision)
-    return SumFirst(inner, outer)
+    return ComputedOnce(inner, outer)
 
 
 # ---- sums of two products in one op --------------------------------------------------------------
@@ -275,6 +164,4 @@ def _is_matrices(g: Generic) -> bool:
     )
 
 
-FUNCTIONS = attr_functions(
-    sum_ahead, sum_of_product, sum_into, sum_behind, without_idle_loops, pair_first, two_sums
-)
+FUNCTIONS = attr_functions(sum_behind, without_idle_loops, two_sums)

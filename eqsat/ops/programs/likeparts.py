@@ -23,9 +23,8 @@ from eqsat.model.program import Builder, Node, Program
 from eqsat.model.tensor import is_float
 from eqsat.ops.algebra.linear import replaced
 from eqsat.ops.contractions.roles import contraction_roles
-from eqsat.ops.generics.canonical import Operand, generic_node, identity
+from eqsat.ops.generics.canonical import Operand, compose_maps, generic_node, identity
 from eqsat.ops.movement.moves import concat_of, moves_nothing, slice_of
-from eqsat.ops.programs.sumterms import SumOfTerms, SumTerm, sums_of
 
 RULE = "parts-at-once"
 _DOC = "ops on all parts of a value, put together or added up, are one op on the whole"
@@ -49,6 +48,23 @@ class _Stack:
         if self.axis is None:
             return self.node, m
         return self.node, (*m[: self.axis], dim(part), *m[self.axis :])
+
+
+@dataclass(frozen=True)
+class SumTerm:
+    """What is added: a body over values that are read by the loops of the op that adds."""
+
+    body: Expr
+    reads: tuple[Operand, ...]
+
+
+@dataclass(frozen=True)
+class SumOfTerms:
+    """A part of a body that adds up terms."""
+
+    whole: Expr
+    terms: tuple[SumTerm, ...]
+    absorbed: frozenset[int]  # ops whose terms are among these
 
 
 def like_parts(program: Program, first: int, inexact: bool) -> Equalities | None:
@@ -334,3 +350,53 @@ def _with_rest(b: Builder, n: Node, whole: Expr, total: int, rest: Sequence[SumT
         reads += t.reads
     y = Yield(replaced(g.body, whole, sum_), g.yields[0].dtype)
     return generic_node(b, g.sizes, range(g.rank), reads, [y], precision=NONE)
+
+
+# ---- the terms of a sum --------------------------------------------------------------------------
+def sums_of(program: Program, n: Node) -> Iterator[SumOfTerms]:
+    """The sums in the body of an elementwise op, the largest of each; of one value each."""
+    g = n.attr
+    if not isinstance(g, Generic) or g.tile or len(g.yields) != 1 or not g.is_elementwise:
+        return
+    added = {a for e in g.body.walk() if e.fn == "add" for a in e.args}
+    for e in g.body.walk():
+        if e.fn == "add" and e not in added:
+            absorbed: set[int] = set()
+            terms = tuple(_terms(program, n, e, absorbed))
+            yield SumOfTerms(e, terms, frozenset(absorbed))
+
+
+def _terms(program: Program, n: Node, e: Expr, absorbed: set[int]) -> Iterator[SumTerm]:
+    g = n.attr
+    assert isinstance(g, Generic)
+    waiting = [e]
+    while waiting:
+        part = waiting.pop(0)
+        if part.fn == "add":
+            waiting[:0] = part.args
+            continue
+        used = part.operands()
+        reads = tuple((n.operands[j], g.maps[j]) for j in used)
+        body = part.substitute({j: arg(k) for k, j in enumerate(used)})
+        inner = program.nodes[reads[0][0]] if body == arg(0) else None
+        if inner is not None and _is_own(program, n, reads[0], inner):
+            absorbed.add(reads[0][0])
+            for t in _terms(program, inner, _body(inner), absorbed):
+                yield SumTerm(t.body, tuple((o, compose_maps(m, reads[0][1])) for o, m in t.reads))
+        else:
+            yield SumTerm(body, reads)
+
+
+def _body(n: Node) -> Expr:
+    assert isinstance(n.attr, Generic)
+    return n.attr.body
+
+
+def _is_own(program: Program, n: Node, read: Operand, inner: Node) -> bool:
+    """Whether a value is elementwise, of the same type, and read by this op alone, in order."""
+    g, h = n.attr, inner.attr
+    if not isinstance(g, Generic) or not isinstance(h, Generic) or h.tile or len(h.yields) != 1:
+        return False
+    is_alike = h.is_elementwise and bool(h.maps) and h.yields[0].dtype == g.yields[0].dtype
+    in_order = [e.dim for e in read[1]] == list(range(g.rank))
+    return is_alike and in_order and h.sizes == g.sizes and program.uses[read[0]] == 1

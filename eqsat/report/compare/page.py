@@ -12,8 +12,7 @@ from pathlib import Path
 
 from eqsat.model.textfile import write_text
 from eqsat.report.compare.comparison import Comparison, deltas, difference, fact_text, label
-from eqsat.report.compare.rows import AlignedRow
-from eqsat.report.compare.works import ROW_MAJOR, ComparedWork, Held
+from eqsat.report.compare.rows import ROW_MAJOR, AlignedRow, ComparedWork, Held
 from eqsat.report.html import document, html_table, link, section
 from eqsat.report.units import bytes_text, delta_text, goal_text
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from html import escape
 from pathlib import Path
 
 from eqsat.model.compiled import Told
 from eqsat.model.schedule import Schedule
 from eqsat.model.selection import Selection
+from eqsat.model.target import Target
 from eqsat.model.textfile import write_text
 from eqsat.report.compiled import (
     CHECKED_COLUMNS,
@@ -20,28 +22,30 @@ from eqsat.report.compiled import (
     told_rows,
 )
 from eqsat.report.explain import removed_lines
+from eqsat.report.facts import RunFacts
 from eqsat.report.finished import Finished, finished_stages
 from eqsat.report.html import html_table, pre, section
 from eqsat.report.mesh import plan_text
 from eqsat.report.page.assets import scripted_document
-from eqsat.report.page.content import page_data
+from eqsat.report.page.data import PageData, PageGraph, Roofs
+from eqsat.report.page.graph import program_graph, schedule_graph
+from eqsat.report.page.why import RuleTable, reasons
 from eqsat.report.progress import CURVE_COLUMNS, CURVE_FIGURES, curve_rows
 from eqsat.report.proven import by_figures, proof_text
-from eqsat.report.running import execution_lines
 from eqsat.report.text import (
     GOAL_COLUMNS,
     GOAL_FIGURES,
     RULE_COLUMNS,
     cut_lines,
-    goal_rows,
+    execution_lines,
+    goal_cells,
     phase_lines,
     rule_check_lines,
-    rule_facts,
     rules_table,
     verification_text,
 )
 from eqsat.report.units import bytes_text, goal_text
-from eqsat.report.weights import COLUMNS, FIGURES, life_rows
+from eqsat.report.weights import COLUMNS, FIGURES, WeightLives, life_rows
 
 TOOLS = """<div class="bar">
 <button id="before" aria-pressed="false">before</button>
@@ -75,19 +79,19 @@ def write_page(run: Finished, path: Path) -> Path:
 def page(run: Finished) -> str:
     """The whole page; EqsatError (E405) if the run stopped before a schedule was made."""
     _, selection, schedule = finished_stages(run)
-    data = page_data(run)
+    data, told = page_data(run), RunFacts(run)
     body = [
         f"<h1>{escape(data.title)}</h1>",
-        _figures(run, selection),
+        _figures(told, selection),
         _intro(run, selection),
         TOOLS,
-        section("Result", html_table(GOAL_COLUMNS, _goals(run), GOAL_FIGURES)),
+        section("Result", html_table(GOAL_COLUMNS, goal_cells(told), GOAL_FIGURES)),
         *_compilers(run),
         *_mesh(run),
         section("Phases", pre("\n".join(phase_lines(run)))),
-        section("Rules", _rules(run)),
+        section("Rules", _rules(told)),
         section("Log of the search", _search(run)),
-        section("Weights", _weights(schedule)),
+        section("Weights", _weights(WeightLives(schedule))),
         section("Removed by limits", _removed(selection)),
         section("Program", _programs(run, schedule)),
     ]
@@ -102,20 +106,12 @@ def framed(page_text: str, height_px: int = 900) -> str:
     )
 
 
-def _goals(run: Finished) -> list[tuple[str, ...]]:
-    return [tuple(r.cells()) for r in goal_rows(run)]
-
-
-def _figures(run: Finished, selection: Selection) -> str:
+def _figures(told: RunFacts, selection: Selection) -> str:
     """The figures one looks for first."""
-    asked = dict(selection.goals)
-    items = []
-    for row in goal_rows(run):
-        goal = asked.get(row.name)
-        is_asked = goal is not None and row.gap is not None
-        proof = proof_text(selection, row.name, run.target, run.goals) if is_asked else ""
-        figure = goal_text(row.kind, row.chosen)
-        text = f"<b>{escape(figure)}</b> {escape(row.name)} "
+    items, run = [], told.run
+    for g in told.table:
+        proof = "" if g.gap is None else proof_text(selection, g.name, run.target, run.goals)
+        text = f"<b>{escape(goal_text(g.kind, g.chosen))}</b> {escape(g.name)} "
         items.append(f'<li>{text}<span class="soft">{escape(proof)}</span></li>')
     return f'<ul class="figures">{"".join(items)}</ul>'
 
@@ -163,12 +159,12 @@ def _folded(what: str, body: str) -> str:
     return f"<details><summary>{escape(what)}</summary>{body}</details>"
 
 
-def _rules(run: Finished) -> str:
+def _rules(told: RunFacts) -> str:
     """Rules of the result, and folded away those that fired only and those that never did."""
-    facts = rule_facts(run, "result")
-    rows = rules_table(run, "result")
+    rules = told.rules_by("result")
+    rows = rules_table(rules)
     kinds: dict[str, list[tuple[str, ...]]] = {"used": [], "fired": [], "idle": []}
-    for fact, row in zip(facts, rows, strict=True):
+    for fact, row in zip(rules, rows, strict=True):
         kind = "used" if fact["in_result"] else "fired" if fact["matches"] else "idle"
         kinds[kind].append(row)
     figures = range(1, 5)
@@ -187,12 +183,12 @@ def _search(run: Finished) -> str:
     return _folded("phases, values and bounds by the second", table)
 
 
-def _weights(schedule: Schedule) -> str:
+def _weights(found: WeightLives) -> str:
     """How each weight lives; nothing if there are none."""
-    rows = life_rows(schedule)
+    rows = life_rows(found)
     if not rows:
         return ""
-    total = f"{len(rows)} weights, {bytes_text(schedule.resident_bytes)} in memory"
+    total = f"{len(rows)} weights, {bytes_text(found.schedule.resident_bytes)} in memory"
     return _folded(total, html_table(COLUMNS, rows, FIGURES))
 
 
@@ -209,3 +205,54 @@ def _programs(run: Finished, schedule: Schedule) -> str:
         f"<div><p>after</p>{pre(after)}</div></div>"
     )
     return _folded("as text, before and after", pair)
+
+
+# ---- what is drawn -------------------------------------------------------------------------------
+AFTER, BEFORE = "after", "before"
+
+
+def page_data(run: Finished) -> PageData:
+    """Everything that is drawn; EqsatError (E405) if the run stopped before a schedule was made."""
+    _, _, schedule = finished_stages(run)
+    table = RuleTable()
+    graphs = schedule_graph(schedule, AFTER, "after", reasons(run, table)).graphs
+    graphs |= _before(run)
+    goal = run.goals[0].name
+    points = run.curve.points if run.curve else ()
+    measured = run.measured.programs if run.measured else ()
+    return PageData(
+        title=f"{run.program.name} on {run.target.name}",
+        graphs=graphs,
+        layouts=layouts_by_bytes(graphs.values()),
+        rules=table.rules,
+        machine=_machine(run.target),
+        curve=tuple((p.seconds, p.phase, p.value, p.bound) for p in points if p.goal in ("", goal)),
+        goal=goal,
+        measured=tuple((p.name, p.predicted_us, p.wall_us) for p in measured),
+    )
+
+
+def _before(run: Finished) -> dict[str, PageGraph]:
+    """The input's own schedule; its ops, where the target cannot run it as it is."""
+    if run.baseline_schedule is not None:
+        return schedule_graph(run.baseline_schedule, BEFORE, "before").graphs
+    return program_graph(run.canonical, BEFORE, "before, ops without a schedule").graphs
+
+
+def layouts_by_bytes(graphs: Iterable[PageGraph]) -> tuple[str, ...]:
+    """Every layout once, the one that holds most bytes first."""
+    nbytes: Counter[str] = Counter()
+    for graph in graphs:
+        for v in graph.values:
+            nbytes[v.layout] += v.nbytes
+    return tuple(sorted(nbytes, key=lambda k: (-nbytes[k], k)))
+
+
+def _machine(target: Target) -> Roofs | None:
+    """None for a target that counts no arithmetic or no memory."""
+    rates = dict(target.rates)
+    if not rates or not target.memory:
+        return None
+    rate = rates.get("f32", max(rates.values()))
+    cores = target.kernels.cores if target.kernels else 1
+    return Roofs(rate * cores, tuple((m.name, m.bandwidth) for m in target.memory))

@@ -1,0 +1,185 @@
+"""`eqsat.pareto`: all best trade-offs of a program between time, peak memory and others."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from eqsat.api.optimization import optimize
+from eqsat.api.request import DEFAULT_GOALS
+from eqsat.model.diag import fail
+from eqsat.model.progress import heard, phase
+from eqsat.model.selection import Selection
+from eqsat.model.textfile import write_text
+from eqsat.run import Run, RunUse
+from eqsat.run.artefact import check_writable, put_in_place
+from eqsat.run.phases import Listener, progress_of
+from eqsat.run.schedules import with_schedules
+
+if TYPE_CHECKING:
+    from eqsat.model.program import Program
+    from eqsat.model.stopping import Stop
+    from eqsat.report import pareto as told
+
+FILE, PAGE = "pareto.json", "pareto.html"
+
+
+@dataclass(frozen=True)
+class Front:
+    """The points found, best by the first goal first; the budget of each is its own values.
+
+    `at_least` points exist; `complete` says that these are all, proven. stop: complete | points
+    (more exist than requested) | wall | interrupted.
+    """
+
+    points: tuple[Run, ...]
+    at_least: int
+    complete: bool
+    stop: str
+    seconds: float
+    whole: Run  # what all points share, with the input program's own schedule
+    goals: tuple[str, ...] = DEFAULT_GOALS
+
+    def to_text(self) -> str:
+        """The table, a plot in characters, and how complete the front is."""
+        from eqsat.report.pareto import front_text
+
+        return front_text(self.told())
+
+    __str__ = to_text
+
+    def to_json(self) -> dict[str, Any]:
+        """The object that `--output-format json` prints."""
+        from eqsat.report.pareto import front_json
+
+        return front_json(self.told())
+
+    def page(self) -> str:
+        """One self-contained HTML page."""
+        from eqsat.report.pareto import front_page
+
+        return front_page(self.told())
+
+    def told(self) -> told.FrontReport:
+        """What the reports read."""
+        from eqsat.report import pareto as told
+        from eqsat.report.facts import schedule_figures
+
+        before = self.whole.baseline_schedule
+        return told.FrontReport(
+            f"{self.whole.program.name} on {self.whole.target.name}",
+            self.points, self.at_least, self.complete, self.stop, self.seconds,
+            None if before is None else schedule_figures(before), self.goals,
+        )  # fmt: skip
+
+    def save(self, folder: str | Path) -> Path:
+        """pareto.json, pareto.html and a run per point (`point-1` …), written aside and renamed.
+
+        EqsatError: E309 if something else is in the way, E407 if it cannot be written.
+        """
+        folder = Path(folder)
+        check_front_place(folder)
+        try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+        except OSError as e:
+            raise fail("E407", f"cannot write `{folder}`: {e.strerror or e}") from e
+        try:
+            for i, run in enumerate(self.points, 1):
+                run.save(aside / f"point-{i}")
+            write_text(aside / FILE, f"{json.dumps(self.to_json(), indent=1)}\n")
+            write_text(aside / PAGE, self.page())
+            put_in_place(aside, folder)
+        except BaseException:  # Ctrl-C included: nothing half written stays
+            shutil.rmtree(aside, ignore_errors=True)
+            raise
+        return folder
+
+
+def check_front_place(folder: Path) -> None:
+    """Checks before a search that a front can be written here; EqsatError (E309, E407)."""
+    if folder.exists() and not (folder / FILE).is_file():
+        message = f"`{folder}` exists and is not a front of eqsat"
+        raise fail("E309", message, help="name another folder")
+    check_writable(folder)
+
+
+def pareto(
+    function_or_program: Callable[..., Any] | Program | Any,
+    *example_args: Any,
+    goals: Sequence[str] = DEFAULT_GOALS,
+    points: int = 12,
+    time_limit: float = 60.0,
+    seed: int = 0,
+    stop: Stop | None = None,
+    progress: Listener | None = None,
+    **request: Any,
+) -> Front:
+    """The front of some goals that the rules can reach: time × peak memory × dispatches if none.
+
+    goals: two or more, without weights. points: the most to find; if more exist, they are spread
+    over the range. time_limit: seconds for everything. request: further arguments of `optimize`
+    (rules, target, settings, budget, weights …). Every point is proven or has a gap. Raises
+    EqsatError; exit_code 3 if nothing is admissible.
+    """
+    start = time.monotonic()
+    if points < 1:
+        raise fail("E400", f"`points` is {points}", help="ask for at least one point")
+    if len(goals) < 2 or any(":" in g for g in goals):
+        what = " ".join(goals)
+        raise fail("E404", f"no front of `{what}`", help="name two goals or more, without weights")
+    run = optimize(
+        function_or_program, *example_args, goals=goals, time_limit=time_limit,
+        seed=seed, stop_after="egraph", progress=progress, **request,
+    )  # fmt: skip
+    from eqsat.extract.ask.front import front_of as search
+    from eqsat.extract.session import prepare
+
+    assert run.egraph is not None
+    left = max(start + time_limit - time.monotonic(), 1.0)
+    told = progress_of(run, time_limit, progress)
+    told.begin, told.points = start, list(run.curve.points if run.curve else ())
+    with heard(told):
+        asked = run.egraph, run.target, run.goals
+        session = prepare(*asked, time_limit=left, seed=seed, stop=stop, whole=True)
+        left = start + time_limit - time.monotonic()
+        phase("front")
+        found, selections = search(session, tuple(goals), points=points, seconds=left)
+    if not selections:
+        raise _nothing(session, found.stop == "infeasible" and not session.assembly.cuts)
+    run = replace(run, baseline=session.baseline, curve=told.curve)
+    runs = tuple(_point(run, s, i, tuple(goals[1:])) for i, s in enumerate(selections, 1))
+    whole = with_schedules(replace(run, selection=selections[0]))
+    seconds = time.monotonic() - start
+    return Front(runs, found.at_least, found.complete, found.stop, seconds, whole, tuple(goals))
+
+
+def _nothing(session: Any, proven: bool) -> Exception:
+    from eqsat.extract.diagnose import inadmissible
+
+    return inadmissible(session, proven)
+
+
+def _point(run: Run, selection: Selection, number: int, others: tuple[str, ...]) -> Run:
+    """A run whose optimum this point is: its other goals are its budget."""
+    budget = dict(run.target.budget)
+    places = dict(run.target.places)
+    for goal in others:
+        budget[goal] = selection.goal(goal).value
+        places[f"budget.{goal}"] = f"point {number} of the front"
+    target = replace(run.target, budget=tuple(sorted(budget.items())), places=tuple(places.items()))
+    baseline = run.baseline
+    if baseline and any(baseline.goal(g).value > budget[g] for g in others):
+        baseline = None  # not admissible where this point is
+    seconds = dict(run.seconds) | {"extract": selection.seconds}
+    own = {"target": target, "selection": selection, "baseline": baseline, "seconds": seconds}
+    return with_schedules(replace(run, **own, use=RunUse(dict(run.use.weights))))
+
+
+__all__: Sequence[str] = ("Front", "pareto")

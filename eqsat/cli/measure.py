@@ -1,0 +1,264 @@
+"""Commands that measure: this machine, runs on the clock, what compilers of other devices count."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from eqsat.cli import options as o
+from eqsat.cli.talk import say, stops_at_once
+from eqsat.model.diag import fail
+from eqsat.model.textfile import read_text, write_text
+from eqsat.plugins import user_folder
+
+if TYPE_CHECKING:
+    from eqsat.lab.calibrate import Calibration, KernelCalibration
+    from eqsat.lab.calibrate.check import Agreement
+
+    Measured = Calibration | KernelCalibration
+
+MARK = "Measured by eqsat calibrate"  # in the `source` of files that may be written over
+LARGEST = 1 << 20
+Show = Callable[[str, float], None]
+
+
+class TimedExecutor(StrEnum):
+    """By whom programs run."""
+
+    kernels = "kernels"
+    xla = "xla"
+
+
+def calibrate(
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--out",
+            help="The target file to write; the default is `host`, which `auto` uses.",
+        ),
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer rounds, coarser figures.")] = False,
+    executor: Annotated[
+        TimedExecutor | None,
+        typer.Option(
+            "--executor",
+            help="What to time: generated kernels (the default where they run) or XLA's own ops.",
+        ),
+    ] = None,
+    check: Annotated[
+        bool,
+        typer.Option("--check", help="Also compare the model with measured variants of programs."),
+    ] = False,
+    output_format: o.OutputFormat = o.Format.text,
+    quiet: o.Quiet = False,
+    verbose: o.Verbose = False,
+) -> int:
+    """Measure this machine, one core, and write it as a target.
+
+    Figures are medians of CPU time over interleaved rounds. For kernels, dispatches of many shapes,
+    layouts and epilogues are timed and the constants of plans are fitted to them; the file says how
+    well they predict shapes that were left out. For XLA's ops, contractions and convolutions are
+    timed by shape and order of dims, with elementwise passes, memory levels, transposes and the
+    cost of one op. With --check, forms of small programs are timed too, and rank correlation and
+    regret say how good the model is. A file that calibrate did not write is not replaced (E421).
+    """
+    from eqsat.lang.owntarget import HOST
+
+    out = user_folder("targets") / f"{HOST}.yaml" if out is None else out
+    _check_file(out)
+    with _progress(quiet) as show:
+        found = _measured(executor, quick, show)
+        name, text = out.stem, found.to_yaml(out.stem)
+        agreements = _agreements(found, show) if check else []
+    write_text(out, text)
+    if output_format is o.Format.json:
+        report = {"target": name, "file": str(out)} | found.to_json()
+        print(json.dumps(report | {"check": [a.to_json() for a in agreements]}))
+    else:
+        print(_table(found, agreements), end="")
+    if not quiet:
+        say(f"wrote {out}")
+    return 0
+
+
+def _measured(executor: TimedExecutor | None, quick: bool, show: Show) -> Measured:
+    """The figures by the executor that is asked for, else by kernels if they run here."""
+    from eqsat.lab import calibrate as lab
+
+    base = lab.base_target()
+    if executor is TimedExecutor.kernels and base is None:
+        message = "there is no shipped target with kernels for this CPU"
+        raise fail("E425", message, help="`--executor xla` measures XLA's own ops")
+    if executor is TimedExecutor.xla or base is None:
+        return lab.calibrate(quick=quick, progress=show)
+    return lab.calibrate_kernels(base, quick=quick, progress=show)
+
+
+def _check_file(out: Path) -> None:
+    """Before anything is measured: a target's name, and nobody's own file."""
+    from eqsat.lang.owntarget import AUTO
+
+    named = re.fullmatch(r"[A-Za-z][\w.-]*\.ya?ml", out.name, re.ASCII)
+    if named is None or out.is_dir() or out.stem == AUTO:
+        what = f"`{out}` is no name for a target file"
+        raise fail("E422", what, help="letters, digits, `_`, `-`: for example `-o host.yaml`")
+    if out.exists() and MARK not in read_text(out, "E421", LARGEST):
+        what = f"`{out}` was not written by `eqsat calibrate` and is left alone"
+        raise fail("E421", what, help="write to another file with `-o`")
+
+
+def _agreements(found: Measured, show: Show) -> list[Agreement]:
+    from eqsat.lab.calibrate.check import agreement
+
+    return agreement(found.to_target(), found.rounds, progress=show)
+
+
+@contextmanager
+def _progress(quiet: bool) -> Iterator[Show]:
+    """A bar while a person is watching."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    if quiet or not console.is_terminal:
+        yield lambda *_: None
+        return
+    columns = (BarColumn(), TextColumn("{task.percentage:>3.0f}%"), TimeElapsedColumn())
+    with Progress(*columns, TextColumn("{task.description}"), console=console) as bar:
+        task = bar.add_task("measuring", total=1.0)
+        yield lambda text, share: bar.update(task, description=text, completed=share)
+
+
+# ---- text ------------------------------------------------------------------------------------
+def _table(found: Measured, agreements: Sequence[Agreement]) -> str:
+    """Figures by what they are of, then what the model says of variants."""
+    lines = [*found.lines()]
+    for a in agreements:
+        lines += ["", *_agreement(a)]
+    return "\n".join(lines) + "\n"
+
+
+def _agreement(a: Agreement) -> Iterator[str]:
+    best = f"rank correlation {a.rank_correlation:.2f}, regret {100 * a.regret:.1f} %"
+    yield f"{a.program}: {best}"
+    yield f"  {'variant':12} {'predicted us':>14} {'measured us':>14}"
+    for v in sorted(a.variants, key=lambda v: v.predicted_us):
+        yield f"  {v.name:12} {v.predicted_us:14.1f} {v.measured_us:14.1f}"
+
+
+# ---- saved runs on the clock ---------------------------------------------------------------------
+def bench(
+    folders: Annotated[
+        list[Path], typer.Argument(help="Folders of runs, from `optimize -o`: variants to rank.")
+    ],
+    dispatch: Annotated[
+        list[int] | None,
+        typer.Option(
+            "--dispatch",
+            help="Time only the dispatches of this number, of all runs side by side; repeatable."
+            " `eqsat show DIR` numbers them.",
+        ),
+    ] = None,
+    rounds: Annotated[
+        int, typer.Option("--rounds", min=30, help="The number of interleaved rounds, at most.")
+    ] = 30,
+    pin: Annotated[
+        int | None, typer.Option("--pin", min=0, help="Run on this core of the CPU only.")
+    ] = None,
+    seed: o.Seed = 0,
+    output_format: o.OutputFormat = o.Format.text,
+    quiet: o.Quiet = False,
+    verbose: o.Verbose = False,
+) -> int:
+    """Time runs against each other: rank them, and show predicted beside measured per dispatch.
+
+    Rounds are interleaved, figures are medians with 95 % intervals. A dispatch is timed alone, many
+    times in a row, so its operands are in the caches that hold them.
+    """
+    if pin is not None:
+        _pin(pin)
+    with stops_at_once():
+        import eqsat
+        from eqsat.lab.bench import bench as timed
+
+        runs = {str(f): eqsat.load(f) for f in folders}
+        progress = (lambda _: None) if quiet else say
+        found = timed(runs, dispatch or (), rounds=rounds, seed=seed, progress=progress)
+    o.print_found(found, output_format)
+    return 0
+
+
+def _pin(core: int) -> None:
+    """Before JAX starts its threads, which run where the process may; E400 if that is nowhere."""
+    if not hasattr(os, "sched_setaffinity"):
+        raise fail("E400", "`--pin` needs a system that pins processes, such as Linux")
+    cores = sorted(os.sched_getaffinity(0))
+    if core not in cores:
+        known = ", ".join(map(str, cores))
+        raise fail("E400", f"no core {core} for this process", help=f"it may use {known}")
+    os.sched_setaffinity(0, {core})
+
+
+# ---- compilers of devices that are not here ------------------------------------------------------
+REFUSED = 3
+
+
+def compile_saved(
+    folder: o.RunFolder,
+    device: Annotated[
+        str,
+        typer.Option(
+            "--for",
+            metavar="DEVICE",
+            help="`v5e`, `v5p`, `v6e`, `v4` (libtpu); `h100`, `a100`, `b200`, `h200` (XLA and"
+            " ptxas); `gfx942`, `gfx90a`, `gfx1100` … (IREE).",
+        ),
+    ],
+    weights: Annotated[
+        str,
+        typer.Option(
+            "--weights",
+            metavar="auto|arguments|constants",
+            help="What weights are to the compiler; auto: arguments of XLA's, constants of IREE's.",
+        ),
+    ] = "auto",
+    limit: o.CompileLimit = "300s",
+    output_format: o.OutputFormat = o.Format.text,
+    quiet: o.Quiet = False,
+    verbose: o.Verbose = False,
+) -> int:
+    """Ask the compiler of a device that is not here about a saved run.
+
+    Prints kernels, memory, scratch, registers and cycles of the answer, as far as the compiler
+    tells, beside those of the plain program and beside the prediction, and keeps them in the run
+    for `eqsat report`. Exit code 3 if the compiler refuses the answer, crashes, or is not done.
+    """
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")  # nothing runs here; plug-ins need not look
+    with stops_at_once():
+        import eqsat
+        from eqsat.report.compiled import told_lines
+        from eqsat.run.artefact import keep
+
+        found = eqsat.load(folder)
+        told = found.compile_for(device, weights=weights, limit=o.seconds(limit, "--compile-limit"))
+        if output_format is o.Format.json:
+            print(json.dumps(told.summary()))
+        else:
+            print("\n".join(told_lines(told)))
+        assert found.compiled is not None
+        keep(folder, {"compiled": found.compiled.to_json(), "summary": found.summary()})
+    if not quiet:
+        say(f"kept in {folder}    page: `eqsat report {folder}`")
+    return 0 if told.chosen.refused is None else REFUSED
+
+
+COMMANDS = {"calibrate": calibrate, "bench": bench, "compile": compile_saved}

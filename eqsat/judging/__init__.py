@@ -1,1 +1,0 @@
-"""Programs that another compiler made: read, checked, priced and told beside the best one."""

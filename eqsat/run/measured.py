@@ -1,0 +1,148 @@
+"""`--measure N`: nearly best programs of a search timed beside each other; the fastest is kept."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from eqsat.model.border import Border
+from eqsat.model.deadline import tick
+from eqsat.model.diag import fail
+from eqsat.model.measured import CHOSEN, INPUT_BY_XLA, Measured, Timed
+from eqsat.ops.movement.lists import inverse
+from eqsat.run import Run
+from eqsat.run.contenders import (
+    XLA,
+    Contender,
+    chosen_contender,
+    input_contenders,
+    near_contenders,
+)
+
+
+def measured(run: Run, count: int, seconds: float) -> Run:
+    """Time `count` programs, the chosen one and the input among them, and keep the fastest.
+
+    seconds: for finding the others. The selection and schedule are those of the fastest. EqsatError
+    E426 for a program with loops or branches, whose bodies were searched for one answer alone.
+    """
+    if run.bodies:
+        message = f"`{run.program.name}` has loops or branches, which were searched for one answer"
+        raise fail("E426", message, help="leave `--measure` out")
+    found = list(_candidates(run, count, seconds))
+    tick()  # somebody may have asked to stop
+    calls = [_call(run, c) for c in found]
+    inputs = _inputs(run)
+    sides = {c.name: _bound(f, inputs) for c, f in zip(found, calls, strict=True)}
+    per_batch, times = _interleave(sides)
+    timed = tuple(_timed(c, times, per_batch) for c in found)
+    kept = _fastest(timed)
+    best = found[kept]
+    told = Measured(timed, len(times[CHOSEN]), per_batch, kept, count)
+    return replace(run, selection=best.selection, schedule=best.schedule, measured=told)
+
+
+def slower_in_orders(run: Run, plain: Run) -> float:
+    """How many times as long as the plain one this answer takes, by the clock; 1 if not surely.
+
+    Both are called as a caller would, with arrays that lie in their orders.
+    """
+    from eqsat.execute.timing import interval
+
+    inputs = _plainly(plain, _inputs(plain))
+    sides: dict[str, Callable[[], Any]] = {}
+    for name, each in (("orders", run), ("plain", plain)):
+        call = _in_orders(each)
+        put = getattr(call, "put", None)
+        sides[name] = _bound(call, list(put(*inputs)) if put else inputs)
+    _, times = _interleave(sides)
+    pairs = zip(times["orders"], times["plain"], strict=True)
+    middle, low, _ = interval([a[0] / b[0] for a, b in pairs])
+    return middle if low > 1 else 1.0
+
+
+def _in_orders(run: Run) -> Callable[..., Any]:
+    """The answer as a function of flat arguments that have the caller's shapes."""
+    from eqsat.execute.calls import PLAINLY, Callee, compiled
+    from eqsat.execute.executors import build_executable
+    from eqsat.execute.positional import Positional
+
+    assert run.schedule is not None
+    weights = {**run.weights, **_drawn(run)}
+    executable = build_executable(run.schedule, run.source.opaque, weights, run.target)
+    orders = run.orders or PLAINLY
+    return compiled(Callee(executable, Positional(executable, orders), False, orders=orders))
+
+
+def _plainly(run: Run, inputs: list[Any]) -> list[Any]:
+    """Arguments in the caller's shapes, from those that the program has."""
+    orders = {} if run.orders is None else run.orders.by_border
+    turned = [orders.get(Border("input", i)) for i in range(len(inputs))]
+    pairs = zip(inputs, turned, strict=True)
+    return [x if order is None else x.transpose(inverse(order)) for x, order in pairs]
+
+
+def _candidates(run: Run, count: int, seconds: float) -> Iterator[Contender]:
+    """The chosen program, those near it, and the input as the target's executor and XLA have it."""
+    yield chosen_contender(run)
+    own = list(input_contenders(run, by_xla=run.target.executor != XLA))
+    wanted = max(count - 1 - len(own), 0)
+    if wanted:
+        yield from near_contenders(run, wanted, seconds)
+    yield from own[: max(count - 1, 0)]
+
+
+def _call(run: Run, c: Contender) -> Callable[..., Any]:
+    """A candidate as the function that a run with it would call."""
+    from eqsat.execute.executors import build_executable
+
+    target = replace(run.target, executor=XLA) if c.origin == INPUT_BY_XLA else run.target
+    return build_executable(
+        c.schedule, run.source.opaque, {**run.weights, **_drawn(run)}, target
+    ).flat
+
+
+def _drawn(run: Run) -> dict[str, Any]:
+    """Weights of which only the shape is known: any values take the same time."""
+    from eqsat.execute.draw import drawn_weights
+
+    return drawn_weights(run.program, run.weights)
+
+
+def _inputs(run: Run) -> list[Any]:
+    import jax
+    import numpy as np
+
+    from eqsat.execute.draw import random_inputs
+
+    drawn = random_inputs(run.program, np.random.default_rng(run.search["seed"]))
+    return list(jax.device_put(drawn))
+
+
+def _bound(call: Callable[..., Any], inputs: list[Any]) -> Callable[[], Any]:
+    return lambda: call(*inputs)
+
+
+def _interleave(sides: dict[str, Callable[[], Any]]) -> tuple[int, dict[str, Any]]:
+    from eqsat.execute.timing import interleave
+
+    return interleave(sides)
+
+
+def _timed(c: Contender, times: dict[str, Any], per_batch: int) -> Timed:
+    from eqsat.execute.timing import interval
+
+    own, chosen = times[c.name], times[CHOSEN]
+    wall, cpu = (statistics.median(s[at] for s in own) / per_batch * 1e6 for at in (0, 1))
+    middle, low, high = interval([a[0] / b[0] for a, b in zip(chosen, own, strict=True)])
+    predicted = None if c.origin == INPUT_BY_XLA else round(c.schedule.time_ps / 1e6, 3)
+    ratio = (round(middle, 4), round(low, 4), round(high, 4))
+    return Timed(c.name, c.origin, predicted, round(wall, 2), round(cpu, 2), ratio)
+
+
+def _fastest(timed: tuple[Timed, ...]) -> int:
+    """The number of the fastest program; the chosen one unless another is surely faster."""
+    faster = [i for i, t in enumerate(timed) if i and t.ratio[1] > 1]
+    return max(faster, key=lambda i: timed[i].ratio[0], default=0)
