@@ -81,28 +81,44 @@ def summed_over_blocks(
     stays = ~in_two
     stays[pairs.same] = True
     parts = [_taken(table, np.flatnonzero(stays)), sums.added(pairs.first, pairs.second)]
-    parts.append(sums.followed(pairs.open, _levels_behind(rows, keys, pairs.open, choice)))
-    parts += [sums.weakened(pairs.alone, side) for side in (-1.0, 1.0)]
+    levels = _Levels.of(rows, choice)
+    behind = _ints([levels.behind(keys[i]) for i in pairs.open.tolist()])
+    before = _ints([levels.before(keys[i]) for i in pairs.last.tolist()])
+    parts.append(sums.with_level(pairs.open, behind, blocks.count + 1))
+    told = before >= 0
+    parts.append(sums.with_level(pairs.last[told], before[told], blocks.count))
+    alone = np.concatenate([pairs.alone, pairs.last[~told]])
+    parts += [sums.weakened(alone, side) for side in (-1.0, 1.0)]
     return RowTable.stacked(parts), most * np.where(level == TWO, blocks.count, 1)
 
 
-def _levels_behind(
-    rows: Sequence[KeyedRows], keys: Sequence[Key], open_: Ints, choice: Columns
-) -> Ints:
-    """Per claim: the level, one block later, of what it reads; -1 of what is no claim."""
-    blocks = choice.facts.blocks
-    assert blocks is not None
-    owned = [
-        (r.name.split()[0], about) for r in rows if r.name in LEVELS for about in r.about.tolist()
-    ]
-    place = {key: len(choice) + i for i, key in enumerate(owned)}
-    found = []
-    for i in open_.tolist():
-        name, about, _ = keys[i]
-        kind = name.split()[0] if name in CLAIMS else ""
-        later = blocks.buffer if kind == "buffer" else blocks.value
-        found.append(place.get((kind, int(later[about])), -1) if kind else -1)
-    return _ints(found)
+@dataclass(frozen=True)
+class _Levels:
+    """Of claims: the variable of the level one block behind or before theirs; -1: there is none."""
+
+    place: dict[tuple[str, int], int]  # by kind and what it is of
+    later: dict[str, Ints]
+
+    @staticmethod
+    def of(rows: Sequence[KeyedRows], choice: Columns) -> _Levels:
+        blocks = choice.facts.blocks
+        assert blocks is not None
+        owned = [(_kind(r.name), at) for r in rows if r.name in LEVELS for at in r.about.tolist()]
+        place = {key: len(choice) + i for i, key in enumerate(owned)}
+        return _Levels(place, {"buffer": blocks.buffer, "value": blocks.value})
+
+    def behind(self, key: Key) -> int:
+        kind = _kind(key[0])
+        return self.place.get((kind, int(self.later[kind][key[1]])), -1) if key[0] in CLAIMS else -1
+
+    def before(self, key: Key) -> int:
+        kind = _kind(key[0])
+        found = np.flatnonzero(self.later[kind] == key[1])
+        return self.place.get((kind, int(found[0])), -1) if len(found) else -1
+
+
+def _kind(name: str) -> str:
+    return name.split(maxsplit=1)[0]
 
 
 @dataclass(frozen=True)
@@ -110,13 +126,15 @@ class _Pairs:
     """Rows that touch block `TWO`.
 
     `same`: of things of no block. Pairs, of which a first one of -1 is a row that says nothing;
-    `open`: those of which the second one says nothing; `alone`: those without a partner.
+    `open`: those of which the second one says nothing, and `last`: claims of the last block of
+    which the first one does, but for its level; `alone`: those without a partner.
     """
 
     same: Ints
     first: Ints
     second: Ints
     open: Ints
+    last: Ints
     alone: Ints
 
 
@@ -125,7 +143,7 @@ def _paired(keys: Sequence[Key], in_one: Mask, in_two: Mask, later: _BlockLater)
     there = [later.key(key) for key in keys]
     after = [-1 if key is None else number.get(key, -1) for key in there]
     before = {j: i for i, j in enumerate(after) if j not in (-1, i)}
-    same, pairs, open_, alone, done = [], [], [], [], set[int]()
+    same, pairs, open_, last, alone, done = [], [], [], [], [], set[int]()
     touching = np.flatnonzero(in_two).tolist()
     for i in touching:
         j = after[i]
@@ -140,12 +158,15 @@ def _paired(keys: Sequence[Key], in_one: Mask, in_two: Mask, later: _BlockLater)
         k, is_upper = before.get(i, -1), keys[i][0] in (CLAIMS | {"number", "written"})
         if in_one[i] and after[i] < 0 and is_upper:
             open_.append(i)
-        elif not in_one[i] and later.is_within(keys[i]) and (not in_two[k] if k >= 0 else is_upper):
-            pairs.append((-1, i))
+        elif not in_one[i] and (not in_two[k] if k >= 0 else is_upper):
+            if later.is_within(keys[i]):
+                pairs.append((-1, i))
+            else:
+                last.append(i)
         else:
             alone.append(i)
     first, second = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-    return _Pairs(_ints(same), first, second, _ints(open_), _ints(alone))
+    return _Pairs(_ints(same), first, second, _ints(open_), _ints(last), _ints(alone))
 
 
 def _ints(numbers: Sequence[int]) -> Ints:
@@ -175,9 +196,9 @@ class _Sums:
         counts = np.bincount(rows, minlength=len(second))
         return RowTable(low, high, Ragged(starts(counts), index), value)
 
-    def followed(self, rows: Ints, level: Ints) -> RowTable:
-        """Rows that nothing follows one block later but a level (-1: nor that), which is no less
-        than nothing."""
+    def with_level(self, rows: Ints, level: Ints, times: int) -> RowTable:
+        """So many rows of which all but these say nothing but a level (-1: nor that), which is no
+        less than nothing."""
         found = _taken(self.table, rows)
         some = np.flatnonzero(level >= 0)
         more = Ragged(np.zeros(len(rows) + 1, dtype=np.int64), level[:0])
@@ -186,9 +207,9 @@ class _Sums:
         at = np.concatenate([found.terms.rows, more.rows])
         order = np.argsort(at, kind="stable")
         index = np.concatenate([found.terms.index, more.index])[order]
-        scale = np.where(self.level[found.terms.index] == NOWHERE, self.count + 1.0, 1.0)
+        scale = np.where(self.level[found.terms.index] == NOWHERE, float(times), 1.0)
         value = np.concatenate([found.value * scale, np.full(len(more.index), -1.0)])[order]
-        low, high = (side * (self.count + 1) for side in (found.low, found.high))
+        low, high = found.low * times, found.high * times
         return RowTable(low, high, Ragged(found.terms.start + more.start, index), value)
 
     def weakened(self, rows: Ints, side: float) -> RowTable:
