@@ -1,7 +1,8 @@
-"""An answer better than the input program is there before the search, if one pass can see it."""
+"""Where time cuts candidates short, there is an answer better than the input program."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from eqsat.lang.rulesets import load_rulesets
 from eqsat.lang.targets import load_target
 from eqsat.model.deadline import OutOfTime
 from eqsat.model.egraph import EGraph
-from eqsat.model.selection import GoalRequest
+from eqsat.model.selection import TIME_LIMIT, Cut, GoalRequest
 from eqsat.ops.spelling.passes import canonical
 from eqsat.saturate import saturate
 
@@ -51,6 +52,27 @@ def test_it_is_the_answer_where_time_ends(layer: EGraph) -> None:
     assert selection.stop == "candidate time"
 
 
+@pytest.fixture
+def cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time left some candidate out."""
+
+    def choices(pool: Any, *args: Any, known: Any = (), **options: Any) -> Any:
+        there = found(pool, *args, known=known, **options)
+        cuts = (Cut("groups", 1, TIME_LIMIT),) if known else ()
+        return replace(there, cuts=(*there.cuts, *cuts))
+
+    found = session.choices
+    monkeypatch.setattr(session, "choices", choices)
+
+
+def test_it_is_not_looked_for_where_all_candidates_are_there(
+    layer: EGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(session, "packing")
+    assert session.prepare(layer, TARGET, (TIME,)).start is None
+
+
+@pytest.mark.usefixtures("cut")
 def test_the_search_starts_from_it(layer: EGraph) -> None:
     found = session.prepare(layer, TARGET, (TIME,))
     assert found.start is not None and found.baseline is not None
@@ -61,11 +83,13 @@ def test_the_search_starts_from_it(layer: EGraph) -> None:
     assert found.assembly.choice.value("time", found.best) <= value
 
 
+@pytest.mark.usefixtures("cut")
 @pytest.mark.parametrize("goals", [(MEMORY, TIME)])
 def test_it_is_about_sums(layer: EGraph, goals: tuple[GoalRequest, ...]) -> None:
     assert session.prepare(layer, TARGET, goals).start is None
 
 
+@pytest.mark.usefixtures("cut")
 def test_nothing_is_packed_where_that_is_no_faster() -> None:
     target = load_target("reference")
     read = eqsat.read("experiments/programs/three_readers.eqs")

@@ -163,10 +163,12 @@ def prepare(
     bounds = sides.floors()
     progress.found(goals[0].name, bound=bounds.get(goals[0].name))
     own_found, start = tuple(pool.allowed(found.sources.candidates.candidates)), None
+    every = sides.every(own_found)
+    if baseline is not None and not whole and (every is None or short_of_time(every.cuts)):
+        every, start = sides.packed(every, own_found, baseline)
     try:
-        every = sides.every(own_found)
-        if baseline is not None and not whole and short_of_time(every.cuts):
-            every, start = sides.packed(every, own_found, baseline)
+        if every is None:
+            raise OutOfTime
         progress.phase("relaxation")
         with uncollected(), limits.step("choice", SHARES.stating) as told:
             session = sides.session(every, own.fallback, told.deadline, start)
@@ -245,16 +247,18 @@ class _Asked:
                 return own, None, found
             return own, plain.selection(Outcome(WALL, best), self.goals), found
 
-    def every(self, known: Sequence[Candidate]) -> Choices:
-        """Of all nodes, or what there is time for; `known` are there. OutOfTime as `choices`."""
-        with uncollected(), self.limits.step("candidates", SHARES.candidates) as told:
+    def every(self, known: Sequence[Candidate]) -> Choices | None:
+        """Of all nodes, or what there is time for beside the known ones; None: for nothing."""
+        step = self.limits.step("candidates", SHARES.candidates)
+        with suppress(OutOfTime), uncollected(), step as told:
             found = choices(self.pool, self.linear, known=known, enough=told.deadline)
             told.outcome = "cut" if short_of_time(found.cuts) else told.outcome
-        return found
+            return found
+        return None
 
     def packed(
-        self, cut: Choices, known: Sequence[Candidate], baseline: Selection
-    ) -> tuple[Choices, tuple[Assembly, Answer] | None]:
+        self, cut: Choices | None, known: Sequence[Candidate], baseline: Selection
+    ) -> tuple[Choices | None, tuple[Assembly, Answer] | None]:
         """Candidates in a few layouts beside those there was time for, and their best answer.
 
         known: the baseline's. None if that is no better than the baseline, or not there in time.
@@ -278,7 +282,7 @@ class _Asked:
         if value >= baseline.goal(first).value:
             return cut, None
         progress.found(first, value)
-        return cut.beside(few), (session.assembly, best)
+        return cut and cut.beside(few), (session.assembly, best)
 
     def session(
         self,
