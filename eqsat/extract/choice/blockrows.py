@@ -15,7 +15,9 @@ sum of rows that every answer of the whole program keeps, however much its block
 is bounded under it holds for all of them. A row of a thing of no block has all blocks in it: there
 S is put in place. A row that has no partner, as ends of a program may be irregular, is weakened:
 its terms of block `TWO` stay only where S, which is at least each of its summands, makes it no
-tighter.
+tighter. A claim that columns of block `TWO` make of a level of the last block (a layout may be made
+a block before its value) stands for those of all blocks before, each at most a level of its own: S
+is at most the levels of block `TWO` and this one.
 """
 
 from __future__ import annotations
