@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import time
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from eqsat.execute.compilers.chips import TPUS
 
 PROGRAMS = Path(__file__).parent.parent / "experiments" / "programs"
 HERTZ = 1.5e9  # of a v5e's core
+QUICK = ("mesh", "steps")
 needs_libtpu = pytest.mark.skipif(
     not packages.is_installed("libtpu"),
     reason="libtpu is not installed; `make test` installs it where there is a wheel",
@@ -69,10 +71,9 @@ def test_the_peak_of_a_program_that_vmem_does_not_hold_is_the_compilers():
     assert told.chosen.peak_bytes == told.predicted.peak_bytes == 822083584
 
 
-@pytest.fixture(scope="module")
-def said() -> Any:
+@cache
+def said(*questions: str) -> Any:
     """What `ontpu.py` prints: one process, as libtpu is slow to start."""
-    questions = ("scratch", "mesh", "steps")
     command = [sys.executable, Path(__file__).with_name("ontpu.py"), *questions]
     env = runner.environment()
     done = subprocess.run(command, env=env, capture_output=True, timeout=300, check=False)
@@ -80,9 +81,10 @@ def said() -> Any:
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow  # five kernels, 15 s, and the gate `scratch` has more; one is compiled below
 @needs_libtpu
-def test_vmem_of_pallas_kernels_is_predicted_to_the_byte(said: Any):
-    kernels = said["scratch"]
+def test_vmem_of_pallas_kernels_is_predicted_to_the_byte():
+    kernels = said("scratch")["scratch"]
     assert {k["admits"] for k in kernels} == {True, False}
     for kernel in kernels:
         stated = kernel["stated"]
@@ -94,16 +96,16 @@ def test_vmem_of_pallas_kernels_is_predicted_to_the_byte(said: Any):
 
 
 @needs_libtpu
-def test_a_mesh_of_chips_runs_the_collectives_of_the_plan(said: Any):
-    mesh = said["mesh"]
+def test_a_mesh_of_chips_runs_the_collectives_of_the_plan():
+    mesh = said(*QUICK)["mesh"]
     assert mesh["compiled"] == mesh["plan"] == {"all-reduce": 1}
     assert mesh["plan_bytes"] == pytest.approx(mesh["stated_bytes"], rel=0.01)
 
 
 @needs_libtpu
-def test_a_kernel_that_takes_every_other_column_fits_into_vmem(said: Any):
+def test_a_kernel_that_takes_every_other_column_fits_into_vmem():
     """Split into pairs where they lie, in lanes, columns took several times its 16 MiB."""
-    assert said["steps"] == ""
+    assert said(*QUICK)["steps"] == ""
 
 
 # -- where its package is -------------------------------------------------------------------------

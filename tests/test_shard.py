@@ -8,14 +8,16 @@ import json
 import random
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+from interpreted import as_python
 from seeds import seeds
 
 from eqsat.cli.app import run as eqsat
-from eqsat.extract.shard import search, solve_sharding
+from eqsat.extract.shard import descent, prices, search, solve_sharding
 from eqsat.extract.shard.presolve import ChoiceGraph, network, reduced
 from eqsat.extract.shard.prices import Ascent, irreplaceable, proven
 from eqsat.frontends.sharding import read_sharding
@@ -103,6 +105,17 @@ def test_edges_that_together_allow_nothing_are_infeasible():
     assert solve_sharding(problem).status == "infeasible"
 
 
+@pytest.fixture
+def uncompiled(request: pytest.FixtureRequest) -> Iterator[None]:
+    """`slow` tests compile prices and descent."""
+    if request.node.get_closest_marker("slow") is not None:
+        yield
+        return
+    with as_python(descent, prices):
+        yield
+
+
+@pytest.mark.usefixtures("uncompiled")
 @pytest.mark.parametrize("start", seeds(1, range(0, 120, 4)))
 def test_bounds_and_presolve_are_exact_on_small_problems(start: int):
     """What message passing and prices prove is below the optimum, whatever the messages are."""
@@ -165,9 +178,13 @@ def by_prices(monkeypatch: pytest.MonkeyPatch, regions: int) -> None:
     monkeypatch.setattr(search, "EFFORT", effort)
 
 
-def test_a_large_problem_gets_a_good_answer_and_a_bound(monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.parametrize("nodes", seeds(1, [24, 80]))
+def test_a_large_problem_gets_a_good_answer_and_a_bound(
+    monkeypatch: pytest.MonkeyPatch, nodes: int
+):
     by_prices(monkeypatch, 0)
-    problem = large_problem(random.Random(3), 80)
+    problem = large_problem(random.Random(3), nodes)
     found = solve_sharding(problem, time_limit=500)
     assert (found.status, found.stop) == ("feasible", "work")
     assert not problem.faults(found.strategies)
