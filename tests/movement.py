@@ -135,7 +135,7 @@ def close(left: Array, right: Array) -> None:
     np.testing.assert_allclose(left, right, rtol=1e-11, atol=1e-11)
 
 
-def cases(seed: int, count: int = 600) -> Iterator[Maker]:
+def cases(seed: int, count: int = 200) -> Iterator[Maker]:
     for i in range(count):
         yield Maker(seed * 100_000 + i)
 

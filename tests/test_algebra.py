@@ -282,7 +282,7 @@ def check(program: Program, rules: RuleSet, seed: int) -> EGraph:
             20,
             marks=pytest.mark.slow,
         ),
-        ((shared, biased), ("algebra/merge",), 25),
+        ((shared, biased), ("algebra/merge",), 8),
     ],
 )
 def test_random_contractions_keep_their_values(makers, names: tuple[str, ...], count: int):

@@ -50,7 +50,7 @@ def test_it_goes_to_text_and_json_and_back(name: str):
 PACKED = {"rnn", "layers", "counted", "one_of", "power"}  # searched with every tile forced
 
 
-@pytest.mark.parametrize("name", one_in(3, FUNCTIONS))
+@pytest.mark.parametrize("name", one_in(5, FUNCTIONS))
 def test_it_is_searched_and_executed(name: str):
     function, args, _ = FUNCTIONS[name]
     run = search(name, settings=FORCED if name in PACKED else ())
@@ -264,7 +264,7 @@ def random_loop(seed: int) -> Callable[..., Any]:
     return lambda x: jax.lax.scan(body, x[0], x)
 
 
-@pytest.mark.parametrize("seed", seeds(2, 3))
+@pytest.mark.parametrize("seed", seeds(1, 3))
 def test_a_random_loop_is_right_and_never_worse(seed: int):
     goal = ("time", "memory", "dispatches")[seed % 3]
     shape = jax.ShapeDtypeStruct((4, 16, 16), jnp.float32)
@@ -375,7 +375,7 @@ def test_jit_grad_and_vmap():
     assert np.allclose(jax.jit(fast)(W, x), loss(W, x), rtol=1e-5)
     want = jax.grad(loss)(W, x)
     assert np.allclose(jax.grad(fast)(W, x), want, rtol=1e-4, atol=1e-5)
-    plain = eqsat.optimize(loss, W, x, target="avx512-xla").compile()
+    plain = fast.optimize(W, x).compile()
     assert np.allclose(jax.grad(plain)(W, x), want, rtol=1e-4, atol=1e-5)
     batch = np.stack([x, 2 * x])
     got = jax.vmap(plain, (None, 0))(W, batch)

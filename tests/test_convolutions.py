@@ -115,7 +115,7 @@ def operands(rng):
     return (x, k), given | {"dimension_numbers": tuple(letters)}, want
 
 
-@pytest.mark.parametrize("seed", seeds(2, 5))
+@pytest.mark.parametrize("seed", seeds(1, 5))
 def test_any_form_equals_its_definition(seed):
     """Six at a time, so that fewer functions are compiled."""
     rng = np.random.default_rng(seed)

@@ -209,10 +209,15 @@ def test_what_joins_the_front_with_a_block_has_a_place_in_each_block():
     ("layer", "target", "rules", "differs", "seed"),
     [
         (MASKED, "avx512", RULES, True, 2),
-        (MASKED, "avx512", RULES, True, 13),
-        (MASKED, "avx512", "default", True, 0),
-        (MASKED, "avx512-xla", "default", False, 3),
         (LAYER, "avx512-xla", "default", False, 5),
+        *(
+            pytest.param(MASKED, *further, marks=pytest.mark.slow)
+            for further in (
+                ("avx512", RULES, True, 13),
+                ("avx512", "default", True, 0),
+                ("avx512-xla", "default", False, 3),
+            )
+        ),
         *(
             pytest.param(layer, target, "default", differs, seed, marks=pytest.mark.slow)
             for layer in (MASKED, LAYER)

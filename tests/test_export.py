@@ -71,7 +71,7 @@ def test_packed_programs_compute_the_same_in_iree():
 
 def test_random_programs_compute_the_same_in_iree():
     cases, wanted = [], []
-    for seed in (0, 1, 4, 5, 12, 24):
+    for seed in (0, 1, 12):
         program = Maker(seed, exact=seed % 2 == 0).program(8)
         weights = drawn_weights(program)
         inputs = random_inputs(program, np.random.default_rng(seed))

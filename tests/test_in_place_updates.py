@@ -266,7 +266,7 @@ def found_by(function: Any, donate: bool, target: str = WIDEST) -> tuple[Any, An
     return step, run
 
 
-@pytest.mark.parametrize("name", one_in(4, HAZARDS))
+@pytest.mark.parametrize("name", one_in(5, HAZARDS))
 def test_no_reader_sees_a_later_write(name: str) -> None:
     function, donate, pairs = HAZARDS[name]
     targets = dict.fromkeys(("avx512", WIDEST))

@@ -59,6 +59,7 @@ def test_padding_does_not_matter(small: tuple[Any, dict[str, Any], Any]) -> None
     )
 
 
+@pytest.mark.slow  # a decoder's layer is searched in test_library, an encoder's in test_api
 def test_the_search_keeps_the_embedding(small: tuple[Any, dict[str, Any], Any]) -> None:
     function, weights, _ = small
     run = eqsat.optimize(

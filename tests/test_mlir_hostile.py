@@ -167,7 +167,7 @@ def test_nothing_is_allocated_for_absurd_sizes() -> None:
     assert read_module(parse_module(source), source, "", None).program.op_count == 2
 
 
-MUTANTS = 120
+MUTANTS = 60
 
 
 def test_mutants_are_read_or_refused_with_a_sentence(tmp_path: Path) -> None:
@@ -187,7 +187,7 @@ def test_mutants_are_read_or_refused_with_a_sentence(tmp_path: Path) -> None:
             assert done.returncode == 0, done.stderr[-2000:]
     found = Counter(outcomes)
     assert all(re.fullmatch(r"read|E3[78]\d", k) for k in found), found
-    assert found["read"] >= 5 and found["E370"] >= 25
+    assert found["read"] >= 2 and found["E370"] >= 12
 
 
 def test_a_text_that_crashes_the_parser_is_refused(tmp_path: Path) -> None:

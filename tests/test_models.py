@@ -307,7 +307,7 @@ def opaque(traced: Traced) -> set[str]:
     return {n.attr.primitive for p in programs for n in p.nodes if n.op == "opaque"}
 
 
-@pytest.mark.parametrize("make", one_in(2, MODELS), ids=lambda f: f.__name__)
+@pytest.mark.parametrize("make", one_in(3, MODELS), ids=lambda f: f.__name__)
 def test_models_are_read_whole(make):
     model = make()
     traced = trace(model.call, (model.weights, *model.inputs), weights=("weights",))

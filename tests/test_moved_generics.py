@@ -47,7 +47,7 @@ def test_moved_fills():
         same(move(concat, z, x), move(fills.pad_for_fill(concat, 1, fill), z))
         same(move(concat, x, z), move(fills.pad_for_fill(concat, 0, fill), z))
     for count in (packed, padded, joined):
-        assert count.met > 50 and count.missed > 50
+        assert count.met > 15 and count.missed > 15
 
 
 def test_fills_of_another_sign_or_type_are_not_joined():
@@ -62,7 +62,7 @@ def test_fills_of_another_sign_or_type_are_not_joined():
 
 def test_fills_read_by_generics():
     copied, folded = Count(), Count()
-    for make in cases(21, 1500):
+    for make in cases(21, 500):
         g = a_generic(make)
         xs = [make.array(s) for s in g.shapes]
         i = make.int(0, len(xs) - 1)
@@ -76,8 +76,8 @@ def test_fills_read_by_generics():
         found = fills.fold_fill(g, i, fill)
         if folded(found):
             close(want, do("generic", found, *xs[:i], *xs[i + 1 :]))
-    assert copied.met > 20 and copied.missed > 50
-    assert folded.met > 100 and folded.missed > 100
+    assert copied.met > 6 and copied.missed > 15
+    assert folded.met > 30 and folded.missed > 30
 
 
 def test_a_constant_decides_no_type():
@@ -96,7 +96,7 @@ def test_a_constant_decides_no_type():
 # ---- moves through generics ----------------------------------------------------------------------
 def test_slices_through_generics():
     above, below = Count(), Count()
-    for make in cases(22, 2000):
+    for make in cases(22, 660):
         g = a_generic(make)
         xs = [make.array(s) for s in g.shapes]
         if g.rank:
@@ -119,12 +119,12 @@ def test_slices_through_generics():
             want = do("generic", g, *xs[:i], move(cut, y), *xs[i + 1 :])
             close(want, move(found.move, do("generic", found.sig, *xs[:i], y, *xs[i + 1 :])))
     for count in (above, below):
-        assert count.met > 100 and count.missed > 100
+        assert count.met > 30 and count.missed > 30
 
 
 def test_pads_through_generics():
     above, below = Count(), Count()
-    for make in cases(23, 3000):
+    for make in cases(23, 1000):
         g = a_generic(make, windows=bool(make.int(0, 1)))
         xs = [make.array(s) for s in g.shapes]
         if g.rank:
@@ -150,4 +150,4 @@ def test_pads_through_generics():
             want = do("generic", g, *(move(p, y) for p, y in zip(pads, ys, strict=True)))
             same(want, move(found.move, do("generic", found.sig, *ys)))
     for count in (above, below):
-        assert count.met > 100 and count.missed > 100
+        assert count.met > 30 and count.missed > 30

@@ -34,7 +34,7 @@ def test_compose_pads():
             assert found.pad is None or found.pad.args[2] in (inner.args[2], outer.args[2])
         else:
             assert moves.pad_value(inner.args[2]) != moves.pad_value(outer.args[2])
-    assert count.met > 100 and count.missed > 100
+    assert count.met > 30 and count.missed > 30
 
 
 def test_compose_slices():
@@ -59,13 +59,13 @@ def test_compose_slices():
 
 def test_identity_moves():
     count = Count()
-    for make in cases(3, 300):
+    for make in cases(3, 100):
         x = make.array(make.shape())
         m = make.pad(x.shape) if make.int(0, 1) else make.slice(x.shape)
         nothing = moves.moves_nothing(m)
         assert nothing == np.array_equal(move(m, x), x)
         count(True if nothing else None)
-    assert count.met > 10 and count.missed > 100
+    assert count.met > 3 and count.missed > 30
 
 
 def test_slice_pad():
@@ -77,7 +77,7 @@ def test_slice_pad():
         found = view.compose_moves(pad, cut)
         if count(found):
             same(move(cut, move(pad, x)), move(found.pad, move(found.slice, x)))
-    assert count.met > 100 and count.missed > 20
+    assert count.met > 30 and count.missed > 6
 
 
 def concat_case(make: Maker, strides: bool = True) -> tuple[Move, list[Array], Move]:
@@ -87,7 +87,7 @@ def concat_case(make: Maker, strides: bool = True) -> tuple[Move, list[Array], M
 
 def test_slice_of_concat():
     inside, every, before, after = Count(), Count(), Count(), Count()
-    for make in cases(5, 1500):
+    for make in cases(5, 500):
         concat, xs, cut = concat_case(make)
         want = move(cut, move(concat, *xs))
         for i, x in enumerate(xs):
@@ -107,7 +107,7 @@ def test_slice_of_concat():
             parts = [move(m, x) for m, x in zip(found.operands, xs, strict=True)]
             same(want, move(found.concat, *parts))
     for count in (inside, every, before, after):
-        assert count.met > 50 and count.missed > 50
+        assert count.met > 15 and count.missed > 15
 
 
 def test_flatten_concat():
@@ -124,12 +124,12 @@ def test_flatten_concat():
         if count(found):
             want = move(outer, *xs[:at], move(inner, *ys), *xs[at + 1 :])
             same(want, move(found, *xs[:at], *ys, *xs[at + 1 :]))
-    assert count.met > 100 and count.missed > 100
+    assert count.met > 30 and count.missed > 30
 
 
 def test_join_slices():
     count = Count()
-    for make in cases(7, 1500):
+    for make in cases(7, 500):
         x = make.array(make.shape())
         axis = make.int(0, x.ndim - 1)
         a = make.slice(x.shape)
@@ -145,7 +145,7 @@ def test_join_slices():
         if count(found):
             same(move(concat, move(a, x), move(b, x)), move(found.slice, x))
         assert moves.join_slices(concat_of([b.shape, a.shape], axis), b, a) is None
-    assert count.met > 100 and count.missed > 20
+    assert count.met > 30 and count.missed > 6
 
 
 # ---- transposes --------------------------------------------------------------------------------
@@ -188,12 +188,12 @@ def test_transposes_through_gathers():
         j = np.transpose(i, np.argsort(perm))
         below = crossing.indices_below(perm, gather)
         same(move(gather, x, transpose(j, perm)), transpose(move(below.move, x, j), below.perm))
-    assert count.met > 100 and count.missed > 50
+    assert count.met > 30 and count.missed > 15
 
 
 def test_transposes_through_reshapes():
     above, below = Count(), Count()
-    for make in cases(10, 1000):
+    for make in cases(10, 330):
         r = make.reshape()
         x = make.array(r.source)
         perm = make.perm(len(r.shape))
@@ -212,7 +212,7 @@ def test_transposes_through_reshapes():
                 transpose(do("reshape", found.groups, z), found.perm),
             )
     for count in (above, below):
-        assert count.met > 100 and count.missed > 100
+        assert count.met > 30 and count.missed > 30
 
 
 # ---- the tables ----------------------------------------------------------------------------------

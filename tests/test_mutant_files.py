@@ -34,12 +34,12 @@ def test_broken_files_end_in_an_answer_or_a_sentence(tmp_path: Path):
         assert set(found[kind]["outcomes"]) == {"ok", "refused"}
 
 
+@pytest.mark.slow  # about the hunt, which is slow itself
 def test_mutants_are_the_same_each_time_and_differ():
     texts = mlir_mutants.texts()
     for make in (onnx_mutants.mutant_of, lambda s: mlir_mutants.whole_mutant_of(s, texts)):
-        some = [make(seed) for seed in range(3)]
-        assert some == [make(seed) for seed in range(3)]
-        assert len(set(some)) == 3
+        first, second = make(0), make(1)
+        assert first == make(0) != second
 
 
 JUDGED = [

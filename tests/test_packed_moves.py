@@ -21,7 +21,7 @@ from eqsat.ops.movement.tiling import make_layout
 def test_packs_as_reshapes_are_all_there_are():
     """Where the function refuses an unpadded pack, the pack does move elements."""
     count = Count()
-    for make in cases(11, 1000):
+    for make in cases(11, 330):
         layout = make.layout(make.shape())
         x = make.array(layout.source)
         y = do("pack", layout, x)
@@ -32,12 +32,12 @@ def test_packs_as_reshapes_are_all_there_are():
             same(x, do("reshape", undone(found.groups), y))
         elif not layout.is_padded:
             assert not np.array_equal(x.reshape(y.shape), y)
-    assert count.met > 100 and count.missed > 100
+    assert count.met > 30 and count.missed > 30
 
 
 def test_padding_packs_as_pads():
     count = Count()
-    for make in cases(12, 1000):
+    for make in cases(12, 330):
         layout = make.layout(make.shape())
         x = make.array(layout.source)
         y = do("pack", layout, x)
@@ -46,7 +46,7 @@ def test_padding_packs_as_pads():
             padded = do("reshape", found.groups, move(found.pad, x))
             same(y, do("relax", found.relaxed, padded))
             same(x, move(found.slice, do("reshape", undone(found.groups), y)))
-    assert count.met > 100 and count.missed > 100
+    assert count.met > 30 and count.missed > 30
 
 
 def test_unit_tiles():
@@ -62,12 +62,12 @@ def test_unit_tiles():
             inner = do("unpack", found.layout, do("reshape", undone(found.groups), y))
             same(x, transpose(inner, found.perm and inverse(found.perm)))
         assert (found is None) == (1 not in layout.tiles)
-    assert count.met > 100 and count.missed > 100
+    assert count.met > 30 and count.missed > 30
 
 
 def test_transposes_as_reshapes_are_all_there_are():
     count = Count()
-    for make in cases(14, 1500):
+    for make in cases(14, 500):
         x = make.array(make.shape())
         perm = make.perm(x.ndim)
         found = unitdims.transpose_as_reshape(x.shape, perm)
@@ -75,7 +75,7 @@ def test_transposes_as_reshapes_are_all_there_are():
             same(transpose(x, perm), do("reshape", found, x))
         elif perm != tuple(range(x.ndim)):
             assert not np.array_equal(x.reshape([x.shape[p] for p in perm]), x.transpose(perm))
-    assert count.met > 100 and count.missed > 100
+    assert count.met > 30 and count.missed > 30
 
 
 # ---- packs through moves -----------------------------------------------------------------------
@@ -99,7 +99,7 @@ def on(make: Maker, layout: Layout, source: Shape) -> Layout:
 
 def test_fold_pad():
     fold, unfold = Count(), Count()
-    for make in cases(15, 5000):
+    for make in cases(15, 1660):
         model = make.layout(make.shape())
         pad = aligned(make, model, model.source)
         pads = [str(make.one("?", pad.args[2][0])) for _ in model.pos]
@@ -116,12 +116,12 @@ def test_fold_pad():
             same(move(pad, do("unpack", model, y)), do("unpack", shown, y))
             same(do("pack", shown, do("unpack", shown, y)), y)  # y has the padding L says
     for count in (fold, unfold):
-        assert count.met > 100 and count.missed > 100
+        assert count.met > 30 and count.missed > 30
 
 
 def test_pack_pad_and_unpack_pad():
     above, below = Count(), Count()
-    for make in cases(16, 1500):
+    for make in cases(16, 500):
         model = make.layout(make.shape())
         pad = aligned(make, model, model.source)
         layout = on(make, model, pad.shape)
@@ -136,7 +136,7 @@ def test_pack_pad_and_unpack_pad():
             same(move(pad, x), do("unpack", found.layout, moved))
             same(do("pack", found.layout, move(pad, x)), do("relax", found.layout, moved))
     for count in (above, below):
-        assert count.met > 100 and count.missed > 100
+        assert count.met > 30 and count.missed > 30
 
 
 def cut_of(make: Maker, layout: Layout, source: Shape) -> Move:
@@ -156,7 +156,7 @@ def cut_of(make: Maker, layout: Layout, source: Shape) -> Move:
 
 def test_pack_slice_and_unpack_slice():
     above, below = Count(), Count()
-    for make in cases(17, 1500):
+    for make in cases(17, 500):
         model = make.layout(make.shape())
         cut = cut_of(make, model, model.source)
         layout = on(make, model, cut.shape)
@@ -171,12 +171,12 @@ def test_pack_slice_and_unpack_slice():
             same(move(cut, x), do("unpack", found.layout, moved))
             same(do("pack", found.layout, move(cut, x)), do("relax", found.layout, moved))
     for count in (above, below):
-        assert count.met > 100 and count.missed > 100
+        assert count.met > 30 and count.missed > 30
 
 
 def test_pack_concat_and_unpack_concat():
     above, below = Count(), Count()
-    for make in cases(18, 1000):
+    for make in cases(18, 330):
         concat = make.concat(make.int(1, 3), int(make.one(1, 2, 4)))
         layout = make.layout(concat.shape)
         xs = [make.array(s) for s in concat.sources]
@@ -198,12 +198,12 @@ def test_pack_concat_and_unpack_concat():
             same(want, do("unpack", found.layout, moved))
             same(do("pack", found.layout, want), do("relax", found.layout, moved))
     for count in (above, below):
-        assert count.met > 100 and count.missed > 100
+        assert count.met > 30 and count.missed > 30
 
 
 def test_pack_gather_and_unpack_gather():
     above, below = Count(), Count()
-    for make in cases(19, 1500):
+    for make in cases(19, 500):
         gather = make.gather()
         x, i = make.array(gather.sources[0]), make.indices(gather)
         if gather.shape:
@@ -219,7 +219,7 @@ def test_pack_gather_and_unpack_gather():
             same(move(gather, x, i), do("unpack", found.layout, moved))
             same(do("pack", found.layout, move(gather, x, i)), moved)
     for count in (above, below):
-        assert count.met > 100 and count.missed > 100
+        assert count.met > 30 and count.missed > 30
 
 
 def test_forgets_more():
@@ -237,13 +237,13 @@ def test_forgets_more():
         if count(True if layouts_of.forgets_more(first, second) else None):
             assert equal
         assert layouts_of.forgets_more(first, first)
-    assert count.met > 50 and count.missed > 20
+    assert count.met > 15 and count.missed > 6
 
 
 # ---- packs through reshapes ----------------------------------------------------------------------
 def test_packs_through_reshapes():
     above, below = Count(), Count()
-    for make in cases(24, 2000):
+    for make in cases(24, 660):
         r = make.reshape()
         x = make.array(r.source)
         layout = make.layout(r.shape)
@@ -258,4 +258,4 @@ def test_packs_through_reshapes():
             same(do("reshape", r, x), do("unpack", found.layout, moved))
             same(do("pack", found.layout, do("reshape", r, x)), moved)
     for count in (above, below):
-        assert count.met > 100 and count.missed > 100
+        assert count.met > 30 and count.missed > 30

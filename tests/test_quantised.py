@@ -166,6 +166,7 @@ def test_between_products_of_a_network_are_bytes(network):
     assert [n.op for n in sums] == ["transpose"]  # of the weight of the head
 
 
+@pytest.mark.slow  # an exporter's block, layers and products of activations are searched above
 @or_as_ops("avx512-vnni")
 def test_a_network_computes_what_it_says(network):
     run = eqsat.optimize(network, target="avx512-vnni", time_limit=30, goals=["time"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 import eqsat
 from eqsat.execute.weights import run_time_nodes
 from eqsat.model.generic import Generic
@@ -15,6 +17,7 @@ FORCED = (
 )  # fmt: skip
 
 
+@pytest.mark.slow  # 10 s; test_conversions has small nets, and so has the gate `optima`
 def test_forced_tiles_cost_one_pack_and_one_conversion_inside_a_dispatch():
     """The image is packed where it is padded, the scores are unpacked where the bias is added."""
     run = eqsat.optimize(

@@ -157,14 +157,13 @@ def test_the_same_in_another_process():
         "g = m.saturate(m.read(m.PADDED), m.eqsat.rules('default'), m.machine((8, 8, 4)));"
         "j = g.to_json(); j.pop('seconds'); j.pop('rules'); print(json.dumps(j))"
     )
-    runs = {
-        subprocess.run(
-            [sys.executable, "-c", script, __file__],
-            capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": seed, "PATH": ""},
-        ).stdout
-        for seed in ("1", "2")
-    }  # fmt: skip
-    assert len(runs) == 1
+    there = subprocess.run(
+        [sys.executable, "-c", script, __file__],
+        capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": "1", "PATH": ""},
+    ).stdout  # fmt: skip
+    here = saturate(read(PADDED), eqsat.rules("default"), machine((8, 8, 4))).to_json()
+    here = json.loads(json.dumps(here))
+    assert json.loads(there) == {k: v for k, v in here.items() if k not in ("seconds", "rules")}
 
 
 def test_provenance_leads_back_to_the_input():

@@ -87,7 +87,7 @@ def chain(make: Maker, length: int, sizes: tuple[int, ...] = ()) -> tuple[Array,
 
 
 def test_every_noun_is_a_view():
-    for make in cases(40, 500):
+    for make in cases(40, 160):
         x, views, y = chain(make, 1)
         if views:
             same(seen(views[0], x), y)
@@ -95,7 +95,7 @@ def test_every_noun_is_a_view():
 
 def test_a_view_behind_another_is_one_view():
     count = Count()
-    for make in cases(41, 900):
+    for make in cases(41, 300):
         x, views, y = chain(make, 2)
         if len(views) == 2:
             found = views[0].then(views[1])
@@ -109,7 +109,7 @@ def test_equal_movement_is_an_equal_record():
     records: dict[tuple[Shape, bytes], set[View]] = defaultdict(set)
     times: dict[tuple[Shape, bytes], int] = defaultdict(int)
     orders = Count()
-    for make in cases(42, 500):
+    for make in cases(42, 160):
         x, views, y = chain(make, 3, (1, 2, 2, 3, 4, 6))
         if len(views) < 3 or y.size > 400:
             continue
@@ -130,7 +130,7 @@ def test_equal_movement_is_an_equal_record():
 
 
 def test_views_that_undo_each_other_are_nothing():
-    for make in cases(43, 300):
+    for make in cases(43, 100):
         layout = make.layout(make.shape())
         pack, unpack = view_of("pack", layout), view_of("unpack", layout)
         assert pack is not None and unpack is not None
@@ -143,7 +143,7 @@ def test_views_that_undo_each_other_are_nothing():
 
 
 def test_nouns_are_recognised_again():
-    for make in cases(44, 500):
+    for make in cases(44, 160):
         shape = make.shape()
         t = Transpose(shape, make.perm(len(shape)))
         v = view_of("transpose", t)

@@ -64,20 +64,6 @@ def digest(text: str) -> str:
     return "sha256=" + base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
 
 
-def install(wheel: Path) -> Path:
-    """A folder that pip installs a wheel in, without a network; for PYTHONPATH."""
-    site = wheel.parent / "site"
-    words = ["pip", "install", "--no-deps", "--no-index", "--disable-pip-version-check", "--quiet"]
-    done = subprocess.run(
-        [sys.executable, "-m", *words, "--target", site, wheel],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    if "No module named pip" in done.stderr:
-        return unpack(wheel)
-    assert done.returncode == 0, done.stderr
-    return site
-
-
 def unpack(wheel: Path) -> Path:
     """What pip does with a pure wheel."""
     site = wheel.parent / "site"
