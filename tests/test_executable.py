@@ -38,6 +38,7 @@ def test_first_call_under_jit_leaves_no_tracer_behind():
     np.testing.assert_allclose(executable(X)[0], X @ (PARAMS["q"].T + 1.0), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow  # test_api has those of a layer, test_training of nets
 def test_gradients_of_weights():
     shapes = {n: jax.ShapeDtypeStruct(p.shape, p.dtype) for n, p in PARAMS.items()}
     traced = trace(layer, (X, shapes), weights=("p",))

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from seeds import seeds
 
 import eqsat
 from eqsat.cli import run as command
@@ -448,7 +449,12 @@ print(json.dumps(found))
 """
 
 
-def test_eight_devices_compute_the_result_with_the_collectives_of_the_plan() -> None:
+@pytest.mark.parametrize(
+    "names", seeds(1, [("tight", "panels-f32"), ("shaped", "ops", "panels-bf16")]), ids="+".join
+)
+def test_eight_devices_compute_the_result_with_the_collectives_of_the_plan(
+    names: tuple[str, ...],
+) -> None:
     """In a process of its own, as JAX has its devices from its start."""
     shaped = MLP.replace("x: f32[64, 128]", "z: f32[8, 8, 128]\nx = reshape(z, shape=[64, 128])")
     shaped = shaped.replace("y = matmul", "m = matmul").replace(
@@ -471,6 +477,7 @@ def test_eight_devices_compute_the_result_with_the_collectives_of_the_plan() -> 
     cases += [(f"panels-{t}", PRODUCT.format(dtype=t), panels) for t in ("f32", "bf16")]
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
     env = os.environ | {"XLA_FLAGS": flags}
+    cases = [case for case in cases if case[0] in names]
     done = subprocess.run(
         [sys.executable, "-c", CHILD], input=json.dumps(cases), env=env, capture_output=True,
         text=True, check=False,
@@ -485,8 +492,8 @@ def test_eight_devices_compute_the_result_with_the_collectives_of_the_plan() -> 
             continue
         assert row["hlo"] == row["plan"], name
         assert row["devices"] == 8, name
-    assert found["tight"]["plan"] == {"all-reduce": 1}
-    assert found["ops"]["plan"]
+        assert name != "tight" or row["plan"] == {"all-reduce": 1}
+        assert name != "ops" or row["plan"]
 
 
 def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -43,18 +43,13 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", sorted(find_names("rules", ".yaml")))
-def test_shipped_sets_load(name: str) -> None:
+def test_shipped_sets_load_and_their_examples_are_programs_over_the_same_inputs(name: str) -> None:
     ruleset = load_ruleset(name)
     assert ruleset.name == name
     assert len({r.name for r in ruleset.rules}) == len(ruleset.rules)
     for rule in ruleset.rules:
         assert rule.phase in PHASES
         assert rule.at.split(":")[0].endswith(".yaml")
-
-
-@pytest.mark.parametrize("name", sorted(find_names("rules", ".yaml")))
-def test_shipped_examples_are_programs_over_the_same_inputs(name: str) -> None:
-    for rule in load_ruleset(name).rules:
         for example in rule.examples:
             start, goal = parse_example(rule, example)
             assert [start.leaf(i) for i in start.inputs] == [goal.leaf(i) for i in goal.inputs]
