@@ -61,6 +61,7 @@ def test_what_a_command_says_is_judged(code: int, said: str, outcome: str):
     assert brokenfiles.judged(code, said)[0] == outcome
 
 
+@pytest.mark.slow  # as the hunt; test_written has workers that die and are silent
 def test_a_worker_that_hangs_or_dies_is_told_and_replaced(tmp_path: Path):
     options = argparse.Namespace(
         memory=16.0, time_limit=1.0, wall=2.0, without=COMMANDS, log=None, keep=tmp_path / "kept"

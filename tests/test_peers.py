@@ -255,6 +255,7 @@ def test_what_only_looks_like_one_stays() -> None:
 
 
 # ---- sides -------------------------------------------------------------------------------------
+# `slow`, as each is a process with a runtime of its own, and the benchmark takes hours
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The smallest model by the sides that this environment has, with very few rounds."""
@@ -268,6 +269,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         return peers.measure("mlp_784", names, settings)
 
 
+@pytest.mark.slow
 def test_sides_are_compared_with_the_reference_and_timed_in_turn(measured: Any) -> None:
     installed = {"eqsat", "jax", "onnxruntime", "iree"}
     assert installed <= measured["sides"].keys()
@@ -280,12 +282,14 @@ def test_sides_are_compared_with_the_reference_and_timed_in_turn(measured: Any) 
         assert 0 < low <= middle <= high
 
 
+@pytest.mark.slow
 def test_a_side_that_is_not_installed_says_so(measured: Any) -> None:
     if "openvino" in measured["sides"]:
         pytest.skip("openvino is installed here")
     assert "openvino" in measured["others"]["openvino"]["openvino"]["failed"]
 
 
+@pytest.mark.slow
 def test_a_side_with_other_results_is_not_timed(tmp_path: Path, measured: Any) -> None:
     source = Path(measured["answer"]["folder"]).parent
     shutil.copytree(source.parent / "first", tmp_path / "first")
@@ -300,6 +304,7 @@ def test_a_side_with_other_results_is_not_timed(tmp_path: Path, measured: Any) -
     assert "computes something else" in side.about["failed"]
 
 
+@pytest.mark.slow
 def test_a_side_ends_with_its_orders(measured: Any) -> None:
     folder = Path(measured["answer"]["folder"])
     file = Path(peers.__file__).with_name("peersides.py")

@@ -237,6 +237,7 @@ vary: {goals: [time, bindings]}
     assert few["time_us"] >= fast["time_us"]
 
 
+@pytest.mark.slow  # what it shows, the package of these tests does
 def test_the_page_on_plugins_is_right(tmp_path: Path, folder: Path) -> None:
     """A package made of the page's own examples does what the page says."""
     page = (PACKAGE.parent.parent / "docs" / "plugins.md").read_text(encoding="utf-8")

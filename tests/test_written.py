@@ -214,6 +214,7 @@ serve(answer)
 """
 
 
+@pytest.mark.slow  # the hunt is slow itself, and what it asks of each function is asked above
 def test_the_hunt_tells_what_became_of_each(tmp_path: Path, capsys: Any) -> None:
     log = tmp_path / "log"
     argv = ["--seeds", "3:4", "--machines", "xla", "--jobs", "1", "--log", str(log)]
