@@ -42,8 +42,8 @@ def _reasons(assembly: Assembly, target: Target) -> list[str]:
     found = [removed_sentence(r) for r in sorted(limits, key=lambda r: -r.bytes)[:SHOWN]]
     untiled = assembly.pool.untiled
     if untiled:
-        told = dict.fromkeys(map(assembly.pool.space.name, untiled))  # layouts of one value share it
-        names = ", ".join([*told][:SHOWN])
+        layouts = map(assembly.pool.space.name, untiled)  # those of one value share its name
+        names = ", ".join([*dict.fromkeys(layouts)][:SHOWN])
         if target.tiles_forced:
             where = target.place("tiles_forced")
             found.append(f"`tiles_forced` ({where}) rules out unpacked {names}")
