@@ -276,10 +276,10 @@ class Legality(FusionRules):
         one, two = self.access(*first), self.access(*second)
         if one == two:
             return None
-        in_order = tuple(range(len(one[1])))
+        strays = [order != tuple(sorted(order)) for _, order in (one, two)]
         size = {n: sum(map(self.space.nbytes, self.space.outputs[n])) for n, _ in (first, second)}
         loser = min((first[0], second[0]), key=lambda n: (size[n], n))
-        if (one[1] == in_order) != (two[1] == in_order):
-            loser = second[0] if one[1] == in_order else first[0]
+        if strays[0] != strays[1]:
+            loser = first[0] if strays[0] else second[0]
         nbytes = size[loser]
         return loser, self._over("vector", nbytes, self.space.name(loser), loser)
