@@ -216,6 +216,7 @@ class Statement:
                 rest = sum(
                     c * found[u]
                     for c, u in zip(value[start[r] : start[r + 1]], terms[r], strict=True)
+                    if u != v
                 )
                 found[v] = max(found[v], rest - high[r])
             told[v] = int(found[v])
