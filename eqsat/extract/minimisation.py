@@ -333,7 +333,7 @@ class Minimisation:
             if not barred:
                 self.raise_to(min(bound, self.value), "search")
             if answer is None:
-                return status
+                return status if status == "gap" else self.of.limits.ended
             if self.best is not before:
                 return "better"
             # an answer of more dispatches is not barred alone: there are too many like it
