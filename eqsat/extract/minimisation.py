@@ -178,7 +178,8 @@ class Minimisation:
         left = stage.relaxed.within(self.value) if self.best is not None else None
         left = np.arange(len(stage.choice)) if left is None else left
         # a look has no last solve among more columns
-        if self.is_look and self.best is not None and len(left) > 4_000:
+        is_enough = len(left) > 4_000 if self.is_look else self.of.is_ended_by_gaps
+        if is_enough and self.best is not None:
             return "gap"
         status, bound, near = looked
         if status != "optimal" or not np.array_equal(near, left):

@@ -117,7 +117,8 @@ class Minimiser:
     orders: whether bytes are asked about, so that each answer gets the order of least peak. known:
     per goal a bound in any order that is known already, and what proved it. quick: of a large input
     program, of whose peak nobody asks a proof. tells_fewest: whether to tell the fewest bytes that
-    anything fits into, whatever that costs (`leastpeak`).
+    anything fits into, whatever that costs (`leastpeak`). is_ended_by_gaps: whether a goal with a
+    gap, and those behind it, are asked again of all blocks of a program of equal ones.
     """
 
     choice: Columns
@@ -126,6 +127,7 @@ class Minimiser:
     quick: bool = False
     known: Mapping[str, tuple[int, str]] = field(default_factory=dict)
     tells_fewest: bool = False
+    is_ended_by_gaps: bool = False
     cuts: list[Barred] = field(default_factory=list)  # circles
     alone: dict[str, Relaxation | None] = field(default_factory=dict)
     answers: list[Answer] = field(default_factory=list)  # all that were found

@@ -88,8 +88,7 @@ def whole_session(
     space = Space(rolled.whole, short.target.padding)
     whole = replace(pool, legality=Legality(space, short.target))
     assembly = unrolled_assembly(short.assembly, whole, rolled)
-    first = found.goals[0]
-    least = {n: (r.bound, r.proof or "relaxation") for n, r in found.goals if n == first[0]}
+    least = {n: (r.bound, r.proof or "relaxation") for n, r in found.goals}
     best = assembly.locate(found.groups)
     sides = short.seed, short.stop, short.floors, least
     return Session(rolled.whole, short.target, short.linear, assembly, best, own, *sides)
