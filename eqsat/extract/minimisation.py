@@ -94,9 +94,10 @@ class Minimisation:
                 if self.is_met:
                     return self.told("optimal", places)
         if self.caps.get(MEMORY, OPEN) < OPEN:
-            if self.of.fits_among(places).excludes(self.caps[MEMORY]):
+            fitting = self.of.fitting(places, self.caps[MEMORY])
+            if fitting is None:
                 return Least("infeasible")
-            places = self.of.fitting(places, self.caps[MEMORY])
+            places = fitting
         if self.weights == {MEMORY: 1}:
             return peak(self, places)
         return self._sum(places) if MEMORY not in self.weights else self._mixed(places)
@@ -302,12 +303,10 @@ class Minimisation:
             return "infeasible"
         items = fits.facts
         # with more items of which no order is known, an answer without one comes first
-        is_many = len(unordered_pairs(items)) > 300
-        status = "gap"
-        for pairs in (False, True) if is_many else (True,):
-            if len(unordered_pairs(items)) > PAIRS and pairs:
-                break
-            status = self._asked_in_any_order(places, caps, InAnyOrder(items, caps, pairs=pairs))
+        pairs, status = unordered_pairs(items), "gap"
+        ways = ((), pairs) if len(pairs) > 300 else (pairs,)
+        for some in ways[:1] if len(pairs) > PAIRS else ways:
+            status = self._asked_in_any_order(places, caps, InAnyOrder(items, caps, pairs=some))
             if status != "gap" or self.is_met:
                 break
         return status

@@ -132,6 +132,7 @@ class Minimiser:
     alone: dict[str, Relaxation | None] = field(default_factory=dict)
     answers: list[Answer] = field(default_factory=list)  # all that were found
     some_fits: dict[bytes, Fits] = field(default_factory=dict)  # of columns, by their places
+    fitted: dict[int, Ints] = field(default_factory=dict)  # per cap of bytes: columns that fit
 
     @cached_property
     def fits(self) -> Fits:
@@ -149,14 +150,16 @@ class Minimiser:
             self.some_fits[key] = self.fits if whole else Fits(self.choice.take(places))
         return self.some_fits[key]
 
-    def has_fitted(self, places: Ints, cap: int) -> None:
-        """These are what fits into the cap, so that nobody asks again."""
-        whole = {cap: np.arange(len(places))}
-        self.some_fits[places.tobytes()] = Fits(self.choice.take(places), whole)
+    def fitting(self, places: Ints, cap: int) -> Ints | None:
+        """Of these the columns that answers of at most `cap` bytes may hold; None: no answer.
 
-    def fitting(self, places: Ints, cap: int) -> Ints:
-        """Of these the columns that answers of at most `cap` bytes may hold; none: no answer."""
-        return places[self.fits_among(places).within(cap)]
+        Of columns that fit into a cap nobody asks again whether they do.
+        """
+        if cap in self.fitted and np.isin(places, self.fitted[cap]).all():
+            return places
+        fits = self.fits_among(places)
+        self.fitted[cap] = places[fits.within(cap)]
+        return None if fits.excludes(cap) else self.fitted[cap]
 
     @property
     def is_about_alike(self) -> bool:
