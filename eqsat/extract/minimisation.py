@@ -183,7 +183,8 @@ class Minimisation:
         if is_enough and self.best is not None:
             return "gap"
         status, bound, near = looked
-        if status != "optimal" or not np.array_equal(near, left):
+        is_told = status in ("optimal", "infeasible") and np.isin(left, near).all()
+        if not is_told:
             status, bound = self.solved(stage, left, NEAR_WORK if self.is_look else None)
         if not self.proves:
             return "gap" if self.best is not None else "unknown"
