@@ -275,7 +275,7 @@ def _own_levels(whole: EGraph, shift: Shift) -> dict[int, int]:
             found.setdefault(c, shift.block.get(c, shift.count if i > last else NOWHERE))
     readers: dict[int, set[int]] = {}
     for n in whole.nodes:
-        if n.rule == -1 and n.op not in LEAVES:
+        if n.rule == -1 and n.eclass in found:  # what computes a leaf again is in no block
             for c in leaves.intersection(n.children):
                 readers.setdefault(c, set()).add(found[n.eclass])
     images = set(shift.eclass)

@@ -272,11 +272,21 @@ class Minimisation:
         """
         assert self.over is not None
         self._tied(stage)
-        if self.is_met or not self.proves or self.is_look:
-            return "gap"
-        left = stage.relaxed.within(self.value) if self.best is not None else None
-        places = stage.places if left is None else stage.places[left]
-        return self.with_rows(places, self.value - 1 if self.best is not None else None)
+        return self._below(stage, is_asked=True)
+
+    def _below(self, stage: Remainder, is_asked: bool) -> str:
+        """With rows of bytes, again while answers get better; is_asked: only for better ones."""
+        for _ in range(ROUNDS):
+            if self.is_met or not self.proves or self.is_look:
+                break
+            places, worth = stage.places, None
+            if self.best is not None:
+                places = places[stage.relaxed.within(self.value)]
+                worth = self.value - 1 if is_asked else None
+            status = self.with_rows(places, worth)
+            if status != "better":
+                return status
+        return "gap"
 
     def _tied(self, stage: Remainder) -> None:
         assert self.over is not None
@@ -362,19 +372,10 @@ class Minimisation:
         if self.best is None:
             first = self.of.least(sums or {"time": 1}, self.caps, among=places, is_look=True)
             self.offer(first.best)
-        status = "gap"
-        for _ in range(ROUNDS):
-            if self.is_met or not self.proves or self.is_look:
-                break
-            left = stage.places
-            if self.best is not None:
-                left = stage.places[stage.relaxed.within(self.value)]
-            status = self.with_rows(left, None)
-            if status != "better":
-                break
+        status = self._below(stage, is_asked=False)
         if status == "infeasible" and self.best is not None:
             status = "optimal"
-        return self.told(status if status != "better" else "gap", None, stage)
+        return self.told(status, None, stage)
 
 
 def _state(

@@ -40,7 +40,7 @@ class Statement:
             self._base, self.upper = table, upper.tolist()
         else:
             self._base = RowTable.stacked([r.table for r in rows])
-            self.upper = [1] * (len(choice) + len(owned))
+            self.upper = [*ones.tolist(), *most.tolist()]
         self.levels = len(self.upper)
         self.rows = RowList()
         self.amounts: set[int] = set()

@@ -115,7 +115,7 @@ class Legality(FusionRules):
 
     # ---- limits ----------------------------------------------------------------------------
     def is_admissible(self, node: int) -> bool:
-        """`tiles: forced` leaves no unpacked contraction, and some pipeline takes every one."""
+        """`tiles_forced` leaves no unpacked contraction, and some pipeline takes every one."""
         attr = self.space.egraph.nodes[node].attr
         if not isinstance(attr, Generic) or not needs_pipeline(attr):
             return True
