@@ -22,7 +22,7 @@ from eqsat.extract.choice.statement import Statement
 from eqsat.extract.memory.bestorder import best_order
 from eqsat.extract.memory.dispatchgraph import graph_of
 from eqsat.extract.memory.items import MemoryItems
-from eqsat.extract.memory.leastpeak import InAnyOrder
+from eqsat.extract.memory.leastpeak import InAnyOrder, unordered_pairs
 from eqsat.extract.minimiser import Minimiser, SearchLimits
 from eqsat.extract.ragged import Ragged
 
@@ -242,7 +242,8 @@ def bytes_of(
     choice: Columns, caps: Mapping[str, int], *, pairs: bool = False
 ) -> Callable[[Statement], None]:
     """Rows of bytes: a lower bound in any order."""
-    return InAnyOrder(MemoryItems(choice), caps, pairs=pairs)
+    items = MemoryItems(choice)
+    return InAnyOrder(items, caps, pairs=unordered_pairs(items) if pairs else ())
 
 
 def solved(

@@ -194,6 +194,16 @@ def test_caps_are_part_of_the_relaxation(seed: int) -> None:
         assert found.bound <= min(kept)
 
 
+@pytest.mark.parametrize("seed", seeds(12, SEEDS))
+def test_a_cap_that_is_just_met_loosens_no_bound(seed: int) -> None:
+    choice = choice_at(seed)
+    least, alone = (relaxation(choice, {g: 1}) for g in ("time", "dispatches"))
+    if least is not None and alone is not None:
+        found = relaxation(choice, {"dispatches": 1}, {"time": least.bound})
+        assert found is not None
+        assert found.bound >= alone.bound
+
+
 def test_where_the_dual_simplex_does_not_end_the_primal_one_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

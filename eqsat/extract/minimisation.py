@@ -94,9 +94,10 @@ class Minimisation:
                 if self.is_met:
                     return self.told("optimal", places)
         if self.caps.get(MEMORY, OPEN) < OPEN:
-            if self.of.fits_among(places).excludes(self.caps[MEMORY]):
+            fitting = self.of.fitting(places, self.caps[MEMORY])
+            if fitting is None:
                 return Least("infeasible")
-            places = self.of.fitting(places, self.caps[MEMORY])
+            places = fitting
         if self.weights == {MEMORY: 1}:
             return peak(self, places)
         return self._sum(places) if MEMORY not in self.weights else self._mixed(places)
@@ -178,10 +179,12 @@ class Minimisation:
         left = stage.relaxed.within(self.value) if self.best is not None else None
         left = np.arange(len(stage.choice)) if left is None else left
         # a look has no last solve among more columns
-        if self.is_look and self.best is not None and len(left) > 4_000:
+        is_enough = len(left) > 4_000 if self.is_look else self.of.is_ended_by_gaps
+        if is_enough and self.best is not None:
             return "gap"
         status, bound, near = looked
-        if status != "optimal" or not np.array_equal(near, left):
+        is_told = status in ("optimal", "infeasible") and np.isin(left, near).all()
+        if not is_told:
             status, bound = self.solved(stage, left, NEAR_WORK if self.is_look else None)
         if not self.proves:
             return "gap" if self.best is not None else "unknown"
@@ -311,12 +314,10 @@ class Minimisation:
             return "infeasible"
         items = fits.facts
         # with more items of which no order is known, an answer without one comes first
-        is_many = len(unordered_pairs(items)) > 300
-        status = "gap"
-        for pairs in (False, True) if is_many else (True,):
-            if len(unordered_pairs(items)) > PAIRS and pairs:
-                break
-            status = self._asked_in_any_order(places, caps, InAnyOrder(items, caps, pairs=pairs))
+        pairs, status = unordered_pairs(items), "gap"
+        ways = ((), pairs) if len(pairs) > 300 else (pairs,)
+        for some in ways[:1] if len(pairs) > PAIRS else ways:
+            status = self._asked_in_any_order(places, caps, InAnyOrder(items, caps, pairs=some))
             if status != "gap" or self.is_met:
                 break
         return status

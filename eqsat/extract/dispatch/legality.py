@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -219,11 +219,11 @@ class Legality(FusionRules):
                     found.setdefault(seen, []).append((q, i))
         return found
 
-    def roots_inside(self, members: Iterable[int]) -> list[Inside]:
-        """The roots of a dispatch, each among those who read it inside."""
+    def roots_inside(self, members: Iterable[int]) -> Iterator[Inside]:
+        """The roots of a dispatch, each among those who read it inside; only pipelines ask."""
         ops = tuple(members)
         readers = self.readers(ops)
-        return [self.inside(m, readers) for m in ops if self.is_root(m)]
+        yield from (self.inside(m, readers) for m in ops if self.is_root(m))
 
     def crowds(self, roots: Iterable[Inside]) -> bool:
         """Whether no pipeline takes a dispatch in the scratch there is.
