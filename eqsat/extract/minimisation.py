@@ -115,6 +115,8 @@ class Minimisation:
     def _sum(self, places: Ints) -> Least:
         stage = self.stage(places)
         if stage is None:
+            if self.best is not None and self.best.among(places) is not None:
+                raise fail("E901", "the rows exclude an answer that is there", exit_code=4)
             return Least("infeasible")
         if stage.bound > self.most:
             return Least("infeasible", stage.bound)
