@@ -90,7 +90,8 @@ def whole_session(
     assembly = unrolled_assembly(short.assembly, whole, rolled)
     best = assembly.locate(found.groups)
     # a bound behind others is of answers as good by these, as whatever is found from here on is
-    is_there = best is not None and assembly.choice.keeps(best, {n: r.value for n, r in found.goals})
+    values = {n: r.value for n, r in found.goals}
+    is_there = best is not None and assembly.choice.keeps(best, values)
     told = found.goals if is_there else found.goals[:1]
     least = {n: (r.bound, r.proof or "relaxation") for n, r in told}
     sides = short.seed, short.stop, short.floors, least
