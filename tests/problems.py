@@ -22,7 +22,7 @@ from eqsat.extract.choice.statement import Statement
 from eqsat.extract.memory.bestorder import best_order
 from eqsat.extract.memory.dispatchgraph import graph_of
 from eqsat.extract.memory.items import MemoryItems
-from eqsat.extract.memory.leastpeak import InAnyOrder
+from eqsat.extract.memory.leastpeak import InAnyOrder, unordered_pairs
 from eqsat.extract.minimiser import Minimiser, SearchLimits
 from eqsat.extract.ragged import Ragged
 
@@ -89,10 +89,12 @@ def choice_of(
     )
 
 
-def random_choice(seed: int, *, some_held: bool = False) -> Columns:
+def random_choice(seed: int, *, some_held: bool = False, some_layouts: bool = False) -> Columns:
     """Buffers in layers, each with a few writers of the layers before; some write two.
 
     Weight 6 may be made in the run as well. some_held: most columns hold exclusive numbers.
+    some_layouts: some buffers are another layout of the value of the one before them, which those
+    of its writers compute that read none of these.
     """
     rng = random.Random(seed)
     buffers = list(range(rng.randint(2, 6)))
@@ -120,7 +122,19 @@ def random_choice(seed: int, *, some_held: bool = False) -> Columns:
     columns.sort(key=lambda c: (c.writes, c.reads, c.adds))
     roots = rng.sample(buffers, rng.randint(1, min(2, len(buffers))))
     nbytes = {b: rng.choice((4, 8, 64, 100)) for b in (*buffers, *weights)}
-    return choice_of(columns, nbytes, roots, 16)
+    if not some_layouts:
+        return choice_of(columns, nbytes, roots, 16)
+    value_of: dict[int, int] = {}
+    for b in buffers[1:]:
+        if rng.random() < 0.6:
+            value_of[b] = value_of.get(b - 1, b - 1)
+    computing = [c._replace(computes=_computed(c, value_of)) for c in columns]
+    return choice_of(computing, nbytes, roots, 16, value_of=value_of)
+
+
+def _computed(column: Column, value_of: Mapping[int, int]) -> Values:
+    written, read = ({value_of.get(b, b) for b in side} for side in (column.writes, column.reads))
+    return tuple(sorted(written - read))
 
 
 # ---- every answer --------------------------------------------------------------------------------
@@ -228,7 +242,8 @@ def bytes_of(
     choice: Columns, caps: Mapping[str, int], *, pairs: bool = False
 ) -> Callable[[Statement], None]:
     """Rows of bytes: a lower bound in any order."""
-    return InAnyOrder(MemoryItems(choice), caps, pairs=pairs)
+    items = MemoryItems(choice)
+    return InAnyOrder(items, caps, pairs=unordered_pairs(items) if pairs else ())
 
 
 def solved(

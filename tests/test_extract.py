@@ -104,7 +104,7 @@ def test_forced_tiles_leave_no_unpacked_contraction():
     with pytest.raises(EqsatError) as e:
         extract(weighted_matmul(rules=False), target, ALL)
     assert e.value.exit_code == 3
-    assert "`tiles: forced`" in str(e.value)
+    assert "`tiles_forced`" in str(e.value)
     assert "generic %2" in str(e.value)
 
 

@@ -16,7 +16,7 @@ from eqsat.hunt import firstuse, remembered, shipped
 from eqsat.hunt.findings import Counterexample, Findings
 from eqsat.hunt.firstuse import check_rules
 from eqsat.hunt.search import hunt
-from eqsat.lang.content import rule_key
+from eqsat.lang.content import SHIPPED, known_keys, rule_key
 from eqsat.lang.rulesets import load_ruleset, read_ruleset
 from eqsat.model.diag import EqsatError, EqsatWarning
 from eqsat.model.rules import Rule, RuleSet
@@ -79,7 +79,7 @@ def count_hunts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 # ---- known by content ----------------------------------------------------------------------------
 def test_the_list_of_shipped_rules_is_current():
-    stored = (data_folder("rules") / shipped.FILE).read_text(encoding="utf-8")
+    stored = (data_folder("rules") / SHIPPED).read_text(encoding="utf-8")
     assert stored == shipped.listing(), "write it: make known"
 
 
@@ -94,9 +94,9 @@ def test_no_shipped_set_is_hunted(monkeypatch: pytest.MonkeyPatch):
 
 def test_a_shipped_rule_edited_in_place_is_not_known():
     (rule,) = (r for r in load_ruleset("layout/transpose").rules if r.name == "compose-transposes")
-    assert rule_key(rule) in shipped.known_keys()
+    assert rule_key(rule) in known_keys()
     (edited,) = rules(UNSOUND).rules
-    assert rule_key(replace(rule, right=edited.right)) not in shipped.known_keys()
+    assert rule_key(replace(rule, right=edited.right)) not in known_keys()
 
 
 SAME = {

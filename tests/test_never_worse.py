@@ -23,10 +23,13 @@ from eqsat.model.selection import GoalResult
 
 kernels_run = bool(edges.machines())
 SAMPLE = (3, 6, 17, 21, 24, 33, 36, 61, 9, 44, 70, 79, 90, 107)
+# once: a dispatch of three blocks, a value computed again, an order of dims, a leaf computed again,
+# a cap of bytes met by halves
+FAILED = (643, 1132, 1098, 1055, 947, 659, 847, 1131)
 
 
 @or_as_ops("avx512-vnni")
-@pytest.mark.parametrize("seed", seeds(2, SAMPLE))
+@pytest.mark.parametrize("seed", [*seeds(2, SAMPLE), *seeds(2, FAILED)])
 def test_a_random_search_is_right_and_never_worse(seed: int):
     verdict = search(seed)
     assert not verdict.failure, f"{verdict}\n{make_case(seed).program}"

@@ -106,7 +106,15 @@ def point(told: Statement, answer: Chosen) -> np.ndarray:
 
 @pytest.mark.parametrize("seed", seeds(25, SEEDS))
 def test_rows_hold_in_every_answer(seed: int) -> None:
-    choice = choice_at(seed)
+    _rows_hold(choice_at(seed))
+
+
+def test_rows_hold_where_values_have_layouts_and_are_computed_again() -> None:
+    for seed in range(300):
+        _rows_hold(random_choice(seed, some_held=True, some_layouts=True))
+
+
+def _rows_hold(choice: Columns) -> None:
     told = Statement(choice)
     matrix = told.table.matrix(len(told.upper))
     for answer in answers_of(choice):
@@ -184,6 +192,16 @@ def test_caps_are_part_of_the_relaxation(seed: int) -> None:
         assert found is not None, "the answer the cap is from keeps it"
         kept = [value(choice, goal, a) for a in answers if value(choice, other, a) <= cap]
         assert found.bound <= min(kept)
+
+
+@pytest.mark.parametrize("seed", seeds(12, SEEDS))
+def test_a_cap_that_is_just_met_loosens_no_bound(seed: int) -> None:
+    choice = choice_at(seed)
+    least, alone = (relaxation(choice, {g: 1}) for g in ("time", "dispatches"))
+    if least is not None and alone is not None:
+        found = relaxation(choice, {"dispatches": 1}, {"time": least.bound})
+        assert found is not None
+        assert found.bound >= alone.bound
 
 
 def test_where_the_dual_simplex_does_not_end_the_primal_one_does(

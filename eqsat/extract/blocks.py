@@ -9,7 +9,7 @@ checked here, so it does not matter how the e-graph was made.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -240,16 +240,16 @@ def rolled(whole: EGraph) -> Rolled | None:
     shift = whole.shift
     if shift is None or shift.count <= KEPT:
         return None
-    level = _levels(whole, shift)
-    high = [max(level[c] for c in (n.eclass, *n.children)) for n in whole.nodes]
-    if not _is_near(whole, level) or not _is_periodic(whole, shift, level, high):
-        return None
-    return _short(whole, shift, level, high)
+    for own in _own_levels(whole, shift):
+        level = _levels(whole, shift, own)
+        high = [max(level[c] for c in (n.eclass, *n.children)) for n in whole.nodes]
+        if _is_near(whole, level) and _is_periodic(whole, shift, level, high):
+            return _short(whole, shift, level, high)
+    return None
 
 
-def _levels(whole: EGraph, shift: Shift) -> list[int]:
+def _levels(whole: EGraph, shift: Shift, own: Mapping[int, int]) -> list[int]:
     """Per class the first block in which it may be computed; `shift.count`: behind all of them."""
-    own = _own_levels(whole, shift)
     level = dict(own)
     changed = True
     while changed:
@@ -263,8 +263,12 @@ def _levels(whole: EGraph, shift: Shift) -> list[int]:
     return [level.get(c, NOWHERE) for c in range(len(whole.types))]
 
 
-def _own_levels(whole: EGraph, shift: Shift) -> dict[int, int]:
-    """Of the program's values: where it computes them, or where alone it reads a leaf."""
+def _own_levels(whole: EGraph, shift: Shift) -> Iterator[dict[int, int]]:
+    """Of the program's values: where it computes them, or where alone it reads a leaf.
+
+    First with the values that a block leaves to the next one counted to that. So what adds to the
+    sum of all blocks before, and what begins the next block, may be one dispatch of two blocks.
+    """
     found: dict[int, int] = {}
     leaves = {n.eclass for n in whole.nodes if n.op in LEAVES}
     last = max((i for i, c in enumerate(whole.values) if c in shift.block), default=-1)
@@ -275,15 +279,21 @@ def _own_levels(whole: EGraph, shift: Shift) -> dict[int, int]:
             found.setdefault(c, shift.block.get(c, shift.count if i > last else NOWHERE))
     readers: dict[int, set[int]] = {}
     for n in whole.nodes:
-        if n.rule == -1 and n.op not in LEAVES:
-            for c in leaves.intersection(n.children):
-                readers.setdefault(c, set()).add(found[n.eclass])
+        if n.rule == -1 and n.eclass in found:  # what computes a leaf again is in no block
+            for c in n.children:
+                readers.setdefault(c, set()).add(n.eclass)
+    left = {
+        c: at + 1
+        for c, at in shift.block.items()
+        if c in readers and all(found[r] > at for r in readers[c])
+    }
     images = set(shift.eclass)
-    for c in leaves - found.keys():
-        moves = shift.eclass[c] >= 0 or c in images
-        blocks = readers.get(c, set())
-        found[c] = min(blocks) if moves and len(blocks) == 1 else NOWHERE
-    return found
+    for level in (found | left, found):
+        for c in leaves - found.keys():
+            moves = shift.eclass[c] >= 0 or c in images
+            blocks = {level[r] for r in readers.get(c, ())}
+            level[c] = min(blocks) if moves and len(blocks) == 1 else NOWHERE
+        yield level
 
 
 def _is_near(whole: EGraph, level: Sequence[int]) -> bool:

@@ -235,7 +235,7 @@ class CheckedGroups:
 
     def _scratch_faults(self, g: Group) -> Iterator[str]:
         """Whether the tiles of the roots, read as they are read here, fit the scratch limit."""
-        roots = self.legality.roots_inside(g.members)
+        roots = tuple(self.legality.roots_inside(g.members))
         if g.pipeline not in {w.name for w in self.legality.ways(roots)}:
             yield f"is computed by no pipeline that takes it, `{g.pipeline}`"
         over = self.legality.scratch(roots, g.pipeline)

@@ -42,9 +42,11 @@ def _reasons(assembly: Assembly, target: Target) -> list[str]:
     found = [removed_sentence(r) for r in sorted(limits, key=lambda r: -r.bytes)[:SHOWN]]
     untiled = assembly.pool.untiled
     if untiled:
-        names = ", ".join(assembly.pool.space.name(i) for i in untiled[:SHOWN])
+        layouts = map(assembly.pool.space.name, untiled)  # those of one value share its name
+        names = ", ".join([*dict.fromkeys(layouts)][:SHOWN])
         if target.tiles_forced:
-            found.append(f"`tiles: forced` ({target.place('tiles')}) rules out unpacked {names}")
+            where = target.place("tiles_forced")
+            found.append(f"`tiles_forced` ({where}) rules out unpacked {names}")
         else:
             found.append(f"none of the `pipelines` ({target.place('pipelines')}) takes {names}")
     return found

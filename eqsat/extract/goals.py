@@ -100,6 +100,8 @@ def _by_priority(
         caps[r.name] = min(most, caps.get(r.name, most))
         within = found.within(caps[r.name])
         among = among if within is None else within
+        if asked.is_ended_by_gaps and status == "gap":
+            return Outcome(status, _ordered(asked, best), bounds, proofs)
     if status in DONE and best is not None and not asked.quick:
         best = _tidied(asked, best, requests, caps, among)
     return Outcome(status, best and _ordered(asked, best), bounds, proofs, late)

@@ -94,9 +94,10 @@ class Minimisation:
                 if self.is_met:
                     return self.told("optimal", places)
         if self.caps.get(MEMORY, OPEN) < OPEN:
-            if self.of.fits_among(places).excludes(self.caps[MEMORY]):
+            fitting = self.of.fitting(places, self.caps[MEMORY])
+            if fitting is None:
                 return Least("infeasible")
-            places = self.of.fitting(places, self.caps[MEMORY])
+            places = fitting
         if self.weights == {MEMORY: 1}:
             return peak(self, places)
         return self._sum(places) if MEMORY not in self.weights else self._mixed(places)
@@ -114,6 +115,8 @@ class Minimisation:
     def _sum(self, places: Ints) -> Least:
         stage = self.stage(places)
         if stage is None:
+            if self.best is not None and self.best.among(places) is not None:
+                raise fail("E901", "the rows exclude an answer that is there", exit_code=4)
             return Least("infeasible")
         if stage.bound > self.most:
             return Least("infeasible", stage.bound)
@@ -178,10 +181,12 @@ class Minimisation:
         left = stage.relaxed.within(self.value) if self.best is not None else None
         left = np.arange(len(stage.choice)) if left is None else left
         # a look has no last solve among more columns
-        if self.is_look and self.best is not None and len(left) > 4_000:
+        is_enough = len(left) > 4_000 if self.is_look else self.of.is_ended_by_gaps
+        if is_enough and self.best is not None:
             return "gap"
         status, bound, near = looked
-        if status != "optimal" or not np.array_equal(near, left):
+        is_told = status in ("optimal", "infeasible") and np.isin(left, near).all()
+        if not is_told:
             status, bound = self.solved(stage, left, NEAR_WORK if self.is_look else None)
         if not self.proves:
             return "gap" if self.best is not None else "unknown"
@@ -269,11 +274,21 @@ class Minimisation:
         """
         assert self.over is not None
         self._tied(stage)
-        if self.is_met or not self.proves or self.is_look:
-            return "gap"
-        left = stage.relaxed.within(self.value) if self.best is not None else None
-        places = stage.places if left is None else stage.places[left]
-        return self.with_rows(places, self.value - 1 if self.best is not None else None)
+        return self._below(stage, is_asked=True)
+
+    def _below(self, stage: Remainder, is_asked: bool) -> str:
+        """With rows of bytes, again while answers get better; is_asked: only for better ones."""
+        for _ in range(ROUNDS):
+            if self.is_met or not self.proves or self.is_look:
+                break
+            places, worth = stage.places, None
+            if self.best is not None:
+                places = places[stage.relaxed.within(self.value)]
+                worth = self.value - 1 if is_asked else None
+            status = self.with_rows(places, worth)
+            if status != "better":
+                return status
+        return "gap"
 
     def _tied(self, stage: Remainder) -> None:
         assert self.over is not None
@@ -301,12 +316,10 @@ class Minimisation:
             return "infeasible"
         items = fits.facts
         # with more items of which no order is known, an answer without one comes first
-        is_many = len(unordered_pairs(items)) > 300
-        status = "gap"
-        for pairs in (False, True) if is_many else (True,):
-            if len(unordered_pairs(items)) > PAIRS and pairs:
-                break
-            status = self._asked_in_any_order(places, caps, InAnyOrder(items, caps, pairs=pairs))
+        pairs, status = unordered_pairs(items), "gap"
+        ways = ((), pairs) if len(pairs) > 300 else (pairs,)
+        for some in ways[:1] if len(pairs) > PAIRS else ways:
+            status = self._asked_in_any_order(places, caps, InAnyOrder(items, caps, pairs=some))
             if status != "gap" or self.is_met:
                 break
         return status
@@ -323,7 +336,7 @@ class Minimisation:
             if not barred:
                 self.raise_to(min(bound, self.value), "search")
             if answer is None:
-                return status
+                return status if status == "gap" else self.of.limits.ended
             if self.best is not before:
                 return "better"
             # an answer of more dispatches is not barred alone: there are too many like it
@@ -361,19 +374,10 @@ class Minimisation:
         if self.best is None:
             first = self.of.least(sums or {"time": 1}, self.caps, among=places, is_look=True)
             self.offer(first.best)
-        status = "gap"
-        for _ in range(ROUNDS):
-            if self.is_met or not self.proves or self.is_look:
-                break
-            left = stage.places
-            if self.best is not None:
-                left = stage.places[stage.relaxed.within(self.value)]
-            status = self.with_rows(left, None)
-            if status != "better":
-                break
+        status = self._below(stage, is_asked=False)
         if status == "infeasible" and self.best is not None:
             status = "optimal"
-        return self.told(status if status != "better" else "gap", None, stage)
+        return self.told(status, None, stage)
 
 
 def _state(

@@ -117,7 +117,8 @@ class Minimiser:
     orders: whether bytes are asked about, so that each answer gets the order of least peak. known:
     per goal a bound in any order that is known already, and what proved it. quick: of a large input
     program, of whose peak nobody asks a proof. tells_fewest: whether to tell the fewest bytes that
-    anything fits into, whatever that costs (`leastpeak`).
+    anything fits into, whatever that costs (`leastpeak`). is_ended_by_gaps: whether a goal with a
+    gap, and those behind it, are asked again of all blocks of a program of equal ones.
     """
 
     choice: Columns
@@ -126,10 +127,12 @@ class Minimiser:
     quick: bool = False
     known: Mapping[str, tuple[int, str]] = field(default_factory=dict)
     tells_fewest: bool = False
+    is_ended_by_gaps: bool = False
     cuts: list[Barred] = field(default_factory=list)  # circles
     alone: dict[str, Relaxation | None] = field(default_factory=dict)
     answers: list[Answer] = field(default_factory=list)  # all that were found
     some_fits: dict[bytes, Fits] = field(default_factory=dict)  # of columns, by their places
+    fitted: dict[int, Ints] = field(default_factory=dict)  # per cap of bytes: columns that fit
 
     @cached_property
     def fits(self) -> Fits:
@@ -147,14 +150,16 @@ class Minimiser:
             self.some_fits[key] = self.fits if whole else Fits(self.choice.take(places))
         return self.some_fits[key]
 
-    def has_fitted(self, places: Ints, cap: int) -> None:
-        """These are what fits into the cap, so that nobody asks again."""
-        whole = {cap: np.arange(len(places))}
-        self.some_fits[places.tobytes()] = Fits(self.choice.take(places), whole)
+    def fitting(self, places: Ints, cap: int) -> Ints | None:
+        """Of these the columns that answers of at most `cap` bytes may hold; None: no answer.
 
-    def fitting(self, places: Ints, cap: int) -> Ints:
-        """Of these the columns that answers of at most `cap` bytes may hold; none: no answer."""
-        return places[self.fits_among(places).within(cap)]
+        Of columns that fit into a cap nobody asks again whether they do.
+        """
+        if cap in self.fitted and np.isin(places, self.fitted[cap]).all():
+            return places
+        fits = self.fits_among(places)
+        self.fitted[cap] = places[fits.within(cap)]
+        return None if fits.excludes(cap) else self.fitted[cap]
 
     @property
     def is_about_alike(self) -> bool:

@@ -107,14 +107,16 @@ def _unrolled(
     assert found.selection is not None
     every = whole_selection(*sides, found.selection)
     own = found.baseline and whole_selection(*sides, found.baseline)
+    unchecked = [own, every]
     if every.stop == "gap" and len(session.assembly.choice) and not _is_over(stop):
         known = whole_session(session, equal, every, own)
         outcome = known.answer(goals, end - time.monotonic())
         if outcome.answer is not None:
             better = known.selection(outcome, goals, found.selection.seconds)
             better = replace(better, candidates=every.candidates)
-            every = every if _is_better(every, better, goals, {}) else better
-    for selection in (own, every):
+            if not _is_better(every, better, goals, {}):
+                every, unchecked = better, [own]
+    for selection in unchecked:
         if selection is not None:
             verify_selection(equal.whole, target, selection, session.linear)
     return every, own

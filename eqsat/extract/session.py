@@ -92,7 +92,9 @@ class Session:
         limits = SearchLimits(time.monotonic() + seconds, self.seed, self.stop)
         quick = self.assembly.pool.input_only and len(self.assembly.choice) >= FEW
         choice = self.assembly.choice
-        return Minimiser(choice, limits, quick=quick, known=self.least)
+        ended = self.assembly.space.rolled is not None and not self.assembly.pool.input_only
+        known = self.least
+        return Minimiser(choice, limits, quick=quick, known=known, is_ended_by_gaps=ended)
 
     def answer(self, goals: tuple[GoalRequest, ...], seconds: float) -> Outcome:
         """The goals minimised within the target's budget, in any order."""

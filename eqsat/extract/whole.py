@@ -88,9 +88,12 @@ def whole_session(
     space = Space(rolled.whole, short.target.padding)
     whole = replace(pool, legality=Legality(space, short.target))
     assembly = unrolled_assembly(short.assembly, whole, rolled)
-    first = found.goals[0]
-    least = {n: (r.bound, r.proof or "relaxation") for n, r in found.goals if n == first[0]}
     best = assembly.locate(found.groups)
+    # a bound behind others is of answers as good by these, as whatever is found from here on is
+    values = {n: r.value for n, r in found.goals}
+    is_there = best is not None and assembly.choice.keeps(best, values)
+    told = found.goals if is_there else found.goals[:1]
+    least = {n: (r.bound, r.proof or "relaxation") for n, r in told}
     sides = short.seed, short.stop, short.floors, least
     return Session(rolled.whole, short.target, short.linear, assembly, best, own, *sides)
 

@@ -8,8 +8,7 @@ from dataclasses import replace
 
 from eqsat.hunt.findings import Findings, diagnose
 from eqsat.hunt.remembered import recall, remember
-from eqsat.hunt.shipped import known_keys
-from eqsat.lang.content import rule_key
+from eqsat.lang.content import known_keys, rule_key
 from eqsat.model.diag import Diagnostic, EqsatError, EqsatWarning
 from eqsat.model.rulecheck import RuleCheck
 from eqsat.model.rules import Rule, RuleSet

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from functools import lru_cache
 from typing import Any
 
 from eqsat.model.rules import (
@@ -19,6 +20,9 @@ from eqsat.model.rules import (
     Var,
 )
 from eqsat.ops.attrs import SPREAD_SCOPES
+from eqsat.plugins import data_folder
+
+SHIPPED = "known.txt"
 
 
 def rule_content(rule: Rule) -> tuple[object, ...]:
@@ -49,6 +53,18 @@ def rule_key(rule: Rule) -> str:
     """
     said = (rule_content(rule), rule.bound if "inexact" in rule.tags else "")
     return hashlib.sha256(repr(said).encode()).hexdigest()[:32]
+
+
+def file_key(text: str) -> str:
+    """A hash of all that a file of rules says."""
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+@lru_cache(maxsize=1)
+def known_keys() -> frozenset[str]:
+    """Keys of the rules and of the files of rules that this version was shipped with."""
+    lines = (data_folder("rules") / SHIPPED).read_text(encoding="utf-8").splitlines()
+    return frozenset(line.split()[0] for line in lines if line and line[0] != "#")
 
 
 def plain_form(term: object, names: dict[str, str]) -> object:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from eqsat.lang.content import rule_content
+from eqsat.lang.content import file_key, known_keys, rule_content
 from eqsat.lang.override import overridden
 from eqsat.lang.problems import read_record
 from eqsat.lang.rule import RuleReader
@@ -125,8 +125,10 @@ class _Loader:
         imported = _selected(imported, record, source, problems)
         imported = overridden(imported, record, source, problems)
         own: list[Rule] = []
+        is_known = file_key(source.lines.text) in known_keys()  # so are its examples
         for i, rule in enumerate(record.rules):
-            own += RuleReader(source, ("rules", i), record, rule, problems).read()
+            reader = RuleReader(source, ("rules", i), record, rule, problems)
+            own += reader.read(checks_examples=not is_known)
         _refuse_repeated_names(source, record, problems)
         _refuse_repeated_bodies(own, problems)
         everything = _merged([*imported, *own, *read_spreads(source, record, problems)], problems)

@@ -197,7 +197,7 @@ def dispatch_limits_of(base: DispatchLimits, r: LimitsRecord) -> DispatchLimits:
 def fusion_of(base: Fusion, r: FusionRecord) -> Fusion:
     """The base with what is written; `join` replaces the rows it names, and the others are closed.
 
-    A row that was written stays as it is: `_join_problems` says what it lacks.
+    A row that was written stays as it is: `join_problems` says what it lacks.
     """
     changes: dict[str, Any] = r.model_dump(exclude_none=True)
     if r.join is not None:

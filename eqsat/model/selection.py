@@ -68,7 +68,7 @@ class Removed:
     what: str
     bytes: int
     limit: int
-    # vector | scratch | operands | RESULT_RELATION, or what cut the candidates: CAP | TIME_LIMIT
+    # vector | scratch | RESULT_RELATION, or what cut the candidates: CAP | TIME_LIMIT
     limit_name: str
     place: str
     result_bytes: int = 0

@@ -1,1 +1,1 @@
-"""report."""
+"""A finished run as text, JSON and pages; `explain.py` words what limits removed."""

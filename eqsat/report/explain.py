@@ -210,8 +210,7 @@ def _needs(r: Removed) -> str:
         return f"more than {r.limit:,} candidates, the others were not tried"
     if r.limit_name == RESULT_RELATION:
         return f"writes permuted, {RESULT_RELATION} is identity"
-    size = f"{r.bytes} operands" if r.limit_name == "operands" else f"{r.bytes:,} bytes"
-    return f"needs {size}, the {r.limit_name} limit is {r.limit:,}"
+    return f"needs {r.bytes:,} bytes, the {r.limit_name} limit is {r.limit:,}"
 
 
 def _more(count: int) -> list[str]:

@@ -1,1 +1,1 @@
-"""E-graph × Target → ExtractionProblem: which dispatches may be chosen, and what each is worth."""
+"""E-graph × Target → candidates: which dispatches may be chosen, and what each is worth."""

@@ -82,7 +82,7 @@ class Pool:
 
     @cached_property
     def untiled(self) -> tuple[int, ...]:
-        """Unpacked contractions that `tiles: forced` removes, or that no pipeline takes."""
+        """Unpacked contractions that `tiles_forced` removes, or that no pipeline takes."""
         return tuple(i for i in self._plain if not self.is_ahead_node(i))
 
     @cached_property

@@ -102,11 +102,15 @@ def relaxation(
 
 
 def _scaled(told: Statement) -> RowTable:
-    """The weighed rows, scaled to the size of the others."""
+    """The weighed rows, scaled to the size of the others.
+
+    Each with a little room: where a cap is just what its goal is at least, the simplex has none for
+    what it rounds, and ends without an answer.
+    """
     high, counts, index, value = [], [], list[int](), list[float]()
     for terms, most in told.weighed:
         size = float(max((abs(c) for _, c in terms), default=1)) or 1.0
-        high.append(most / size)
+        high.append((most + ROOM * abs(most)) / size)
         counts.append(len(terms))
         index += [v for v, _ in terms]
         value += [c / size for _, c in terms]
@@ -158,6 +162,7 @@ class Remainder:
 # ---- linear programs as arrays -------------------------------------------------------------------
 DENOMINATOR = 60  # duals of 0/±1 rows are small fractions of the costs
 STEPS = 1_000, 20  # of the dual simplex, and per row and variable: it may go round for ever
+ROOM = 1e-10  # of a cap; bounds lose ten times as much to rounding (`_bound`)
 EXACT = 2.0**53  # whole numbers up to here are held in floating point
 
 

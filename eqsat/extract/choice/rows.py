@@ -2,7 +2,8 @@
 
 Variables are x[j], whether column j is chosen, and *levels*: y[b], how many of the columns that
 write buffer b are chosen (one at most), and z[v], how many of those that write the first layout of
-value v. With W(b), R(b) the columns that write and read b, N(n) those that hold exclusive number n:
+value v (several where v is computed again). With W(b), R(b) the columns that write and read b, N(n)
+those that hold exclusive number n:
 
     (1) root        Σ x[W(r)] = 1                       each root r
     (2) needed      Σ x[columns that compute v] ≥ 1     each value v that every answer computes
@@ -22,8 +23,9 @@ value v. With W(b), R(b) the columns that write and read b, N(n) those that hold
 and it is never chosen with a writer that needs somebody else to hold that number (`must.py`); so
 such a set as a whole is at most the level. (5) keeps layouts from being converted in a circle: of
 the layouts of a value somebody writes the first one and reads none of them, after the cuts of
-arborescences (Edmonds 1967). Other circles, as of some of them, are cut where they occur
-(`legal.py`).
+arborescences (Edmonds 1967). Where several write it, whoever is first needs no other holder, so
+there is one more of them than of those that do. Other circles, as of some of them, are cut where
+they occur (`legal.py`).
 """
 
 from __future__ import annotations
@@ -66,8 +68,8 @@ def choice_rows(choice: Columns) -> tuple[list[KeyedRows], Ints, Ints]:
         found.append(KeyedRows.of(f"{name} level", owners, rows))
         rows = at_most(claims, Ragged(np.arange(len(claims) + 1), level[owner]))
         found.append(KeyedRows.of(f"{name} claim", owners[owner], rows, who))
-        is_many = name == "value"
-        most.append(np.maximum(writers.counts, 1) if is_many else np.ones(len(level), np.int64))
+        is_one = _hold_one(writers, choice.exclusive) if name == "value" else True
+        most.append(np.where(is_one, 1, np.maximum(writers.counts, 1)))
         owned.append(owners)
         count += len(level)
     return found, np.concatenate(owned), np.concatenate(most)
@@ -148,16 +150,21 @@ def _done_once(choice: Columns) -> Ragged:
     number anyway: they may all be copies of an op that may be computed again. Of equal blocks only
     the numbers, as it is these that have images (`blockrows`).
     """
-    held, writers = choice.exclusive, choice.writers
+    held = choice.exclusive
     if choice.facts.blocks is not None:
         return held
     span = int(held.index.max(initial=0)) + 1
-    of_writers = writers.spread(held)
-    pairs, count = counted(np.sort(of_writers.pairs(span)))
-    shares = np.zeros(len(writers), dtype=bool)
-    shares[pairs[count == writers.counts[pairs // span]] // span] = True
-    written = choice.writes.where(~shares[choice.writes.index])
+    written = choice.writes.where(~_hold_one(choice.writers, held)[choice.writes.index])
     return held.joined(Ragged(written.start, written.index + span))
+
+
+def _hold_one(sets: Ragged, held: Ragged) -> Mask:
+    """Per set of columns: whether these hold one number in common: one is chosen at most."""
+    span = int(held.index.max(initial=0)) + 1
+    pairs, count = counted(np.sort(sets.spread(held).pairs(span)))
+    shares = np.zeros(len(sets), dtype=bool)
+    shares[pairs[count == sets.counts[pairs // span]] // span] = True
+    return shares
 
 
 def _claims(

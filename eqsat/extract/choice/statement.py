@@ -40,7 +40,7 @@ class Statement:
             self._base, self.upper = table, upper.tolist()
         else:
             self._base = RowTable.stacked([r.table for r in rows])
-            self.upper = [1] * (len(choice) + len(owned))
+            self.upper = [*ones.tolist(), *most.tolist()]
         self.levels = len(self.upper)
         self.rows = RowList()
         self.amounts: set[int] = set()
@@ -216,6 +216,7 @@ class Statement:
                 rest = sum(
                     c * found[u]
                     for c, u in zip(value[start[r] : start[r + 1]], terms[r], strict=True)
+                    if u != v
                 )
                 found[v] = max(found[v], rest - high[r])
             told[v] = int(found[v])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -115,7 +115,7 @@ class Legality(FusionRules):
 
     # ---- limits ----------------------------------------------------------------------------
     def is_admissible(self, node: int) -> bool:
-        """`tiles: forced` leaves no unpacked contraction, and some pipeline takes every one."""
+        """`tiles_forced` leaves no unpacked contraction, and some pipeline takes every one."""
         attr = self.space.egraph.nodes[node].attr
         if not isinstance(attr, Generic) or not needs_pipeline(attr):
             return True
@@ -219,11 +219,11 @@ class Legality(FusionRules):
                     found.setdefault(seen, []).append((q, i))
         return found
 
-    def roots_inside(self, members: Iterable[int]) -> list[Inside]:
-        """The roots of a dispatch, each among those who read it inside."""
+    def roots_inside(self, members: Iterable[int]) -> Iterator[Inside]:
+        """The roots of a dispatch, each among those who read it inside; only pipelines ask."""
         ops = tuple(members)
         readers = self.readers(ops)
-        return [self.inside(m, readers) for m in ops if self.is_root(m)]
+        yield from (self.inside(m, readers) for m in ops if self.is_root(m))
 
     def crowds(self, roots: Iterable[Inside]) -> bool:
         """Whether no pipeline takes a dispatch in the scratch there is.
@@ -276,10 +276,10 @@ class Legality(FusionRules):
         one, two = self.access(*first), self.access(*second)
         if one == two:
             return None
-        in_order = tuple(range(len(one[1])))
+        strays = [order != tuple(sorted(order)) for _, order in (one, two)]
         size = {n: sum(map(self.space.nbytes, self.space.outputs[n])) for n, _ in (first, second)}
         loser = min((first[0], second[0]), key=lambda n: (size[n], n))
-        if (one[1] == in_order) != (two[1] == in_order):
-            loser = second[0] if one[1] == in_order else first[0]
+        if strays[0] != strays[1]:
+            loser = first[0] if strays[0] else second[0]
         nbytes = size[loser]
         return loser, self._over("vector", nbytes, self.space.name(loser), loser)

@@ -307,7 +307,7 @@ class FusionRules(PerDevice):
         return fusion.members > 1 and fusion.roots > 0 and fusion.template > fusion.members
 
     def may_share(self, ops: Collection[int]) -> bool:
-        """Whether one dispatch may hold so many ops.
+        """Whether one dispatch may hold so many ops: the checker's side of `groups/grow.py`.
 
         At most `members`; or a template: one contraction or reduction with its elementwise and
         conversion prologue and epilogue, at most `template` ops.

@@ -315,6 +315,4 @@ class Checks(DevicePool):
     def _crowds(self, state: Grown, roots: Iterable[int]) -> bool:
         """Whether these roots together break the scratch limit, read as they are read here."""
         legality = self.legality
-        if not legality.target.pipelines:
-            return False
-        return legality.crowds([legality.inside(n, state.readers) for n in roots])
+        return legality.crowds(legality.inside(n, state.readers) for n in roots)

@@ -12,8 +12,9 @@ make.
 An op that stays in other layouts is converted to and from own ones inside of its dispatch. These
 conversions are members: there is room for them in `ROOM` members, and in templates, which are there
 with all their conversions (`templates`); data moves, which no template holds, stay in the layouts
-beside such an op. So this is exact but for dispatches of as many members as allowed that hold such
-an op, a move and an op between them: a layout that these need may be missed (decision 368).
+beside such an op, and ops that read or write these layouts and need no others. So this is exact but
+for dispatches of as many members as allowed that hold such an op, a move, and between them an op
+with a layout of its own (decision 371).
 
 Two parts of a dispatch that share nothing but a conversion share, in own layouts, what that one
 read. So `converts_for_free` asks that `siblings` makes these one dispatch, too, by the same limits,
@@ -190,7 +191,8 @@ class Idle:
     def _with_moves(self, kept: set[int]) -> set[int]:
         """Nodes, and slices, pads and concats in layouts that these need beside the own ones.
 
-        No template holds a move, so a conversion between may be one member too many.
+        No template holds a move, so a conversion between may be one member too many. What computes
+        from such a layout into an own one, or back, takes none.
         """
         plain = {*self._own.values(), *self._there, *self.pool.space.roots, *self.pool.fills}
         needed = {b for n in kept for b in self._touched(n)} - plain
@@ -199,7 +201,12 @@ class Idle:
             kept |= near
             waiting -= near
             needed.update(*[self._touched(n) - plain for n in near])
-        return kept
+        touched = {
+            n: self._touched(n) for n in self._nodes if self.pool.space.kinds[n] not in MOVING
+        }
+        return kept | {
+            n for n, t in touched.items() if t <= needed | plain and not needed.isdisjoint(t)
+        }
 
     def _is_placed(self, node: int) -> bool:
         return self.pool.space.egraph.nodes[node].op in PLACED

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -57,8 +57,9 @@ def unordered_pairs(items: MemoryItems) -> list[tuple[int, int]]:
 class InAnyOrder:
     """peak >= fixed bytes + weights + what is live at the first making of each item.
 
-    pairs: where necessity does not tell which of two items comes first, a literal does. is_short:
-    only what is certain to be live, which is what a linear relaxation gets.
+    pairs: those of which necessity does not tell which comes first, so that a literal does
+    (`unordered_pairs`). is_short: only what is certain to be live, which is what a linear
+    relaxation gets.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class InAnyOrder:
         items: MemoryItems,
         caps: Mapping[str, int],
         *,
-        pairs: bool = False,
+        pairs: Sequence[tuple[int, int]] = (),
         is_short: bool = False,
     ):
         self.items, self.caps, self.pairs, self.is_short = items, caps, pairs, is_short
@@ -77,8 +78,7 @@ class InAnyOrder:
         self._again: dict[tuple[int, ...], int] = {}
         self.peak, self.unit, self.weights = _peak(told, self.caps)
         self.own = choice.touched_bytes.tolist()
-        if self.pairs:
-            self._orders()
+        self._orders()
         watched: set[int] = set()
         for n, w in enumerate(self.items.watches):
             if w.is_once or not self.is_short:
@@ -97,10 +97,8 @@ class InAnyOrder:
 
     def _orders(self) -> None:
         """Literals for pairs in either order, and that they make an order with what is known."""
-        watches, told, free = self.items.watches, self.told, unordered_pairs(self.items)
-        if len(free) > PAIRS:
-            return
-        self.first = first = {pair: told.literal() for pair in free}
+        watches, told = self.items.watches, self.told
+        self.first = first = {pair: told.literal() for pair in self.pairs}
         for (a, b), literal in first.items():
             tick()
             if a < b:
@@ -204,7 +202,7 @@ def peak(asked: Minimisation, places: Ints) -> Least:
     question = _Peak(asked, places, of.fits_among(places))
     status = question.settled()
     kept = places[question.fits.within(asked.value)]
-    of.has_fitted(kept, asked.value)
+    of.fitted[asked.value] = kept
     return replace(asked.told(status, kept), proof="search", most=asked.value)
 
 
@@ -219,12 +217,16 @@ class _Peak:
     def settled(self) -> str:
         """How the question ended; what is found is the best answer of `asked`."""
         asked, status = self.asked, "gap"
-        low = self.fits.least_bytes
-        asked.raise_to(low, "search")
+        asked.raise_to(self.fits.least_bytes, "search")
+        low = asked.bound
+        # where four equal blocks of all were hunted through, rows tell what a hunt cannot
+        is_hunted = MEMORY in asked.of.known and self._may_ask_rows()
         for n in range(3):
             value = asked.value
             if self._is_least():
                 asked.raise_to(value, "search")
+                break
+            if is_hunted:
                 break
             self._hunt(low)
             if n == 0 and asked.of.tells_fewest and not asked.is_met:
