@@ -15,8 +15,6 @@ JOBS ?= 2
 # bytecode is written whatever the environment says: workers and processes of tests read it
 KEPT := PYTHONDONTWRITEBYTECODE=
 QUICK_XLA := --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true --xla_cpu_parallel_codegen_split_count=1
-# asserts are not rewritten, which takes every worker 15 s where no bytecode is kept: what failed runs once more, and says why
-QUICK = XLA_FLAGS="$$XLA_FLAGS $(QUICK_XLA)" $(KEPT) $(BIN)/python -m pytest -q -W error -m "not slow"
 
 help: ## print this help
 	@echo "eqsat: two commands do everything"
@@ -34,7 +32,7 @@ test: $(TEST) ## everything CI runs: check, and beside it all tests
 	@$(MAKE) --no-print-directory -j 2 check suite
 
 suite: $(TEST) ## all tests but those of `make slow`, with what XLA compiles left unoptimised by LLVM
-	$(QUICK) -n $(JOBS) --dist worksteal --assert=plain || { $(QUICK) --last-failed --last-failed-no-failures none; exit 1; }
+	XLA_FLAGS="$$XLA_FLAGS $(QUICK_XLA)" $(KEPT) $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal -W error -m "not slow"
 
 slow: $(TEST) ## tests that take long, and the further seeds of hunts whose first ones are in `suite`
 	$(KEPT) $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal -W error -m slow
