@@ -60,7 +60,7 @@ def steps() -> str:
     import jax
 
     import eqsat
-    from eqsat.execute.pallas.call import kernel_of
+    from eqsat.execute.pallas.executor import kernel_of
     from eqsat.plan.gridded.limits import BLOCKS
 
     def shortcut(x: Any, w: Any) -> Any:

@@ -15,9 +15,10 @@ from handwritten import Written
 from jax import lax
 from runnable import needs_kernels
 
-from eqsat.execute.kernels import casts, ffi, jit
+from eqsat.execute.kernels import casts, jit
 from eqsat.execute.kernels import math as vectors
 from eqsat.execute.kernels.ir import Code, new_module
+from eqsat.execute.kernels.kernel import handler
 from eqsat.execute.kernels.kinds import I64, POINTER
 from eqsat.model.expr import arg, call, cast, const
 from eqsat.model.nest import NoNest
@@ -92,7 +93,7 @@ def vectors_name(dtype):
 def inside_jax(kernel, machine, inputs, shapes):
     """Called by XLA, which flushes denormals."""
     jit.start_runtime()
-    text = kernel.ir + ffi.handler(kernel.name, len(inputs), len(shapes), kernel.items, 0, 1)
+    text = kernel.ir + handler(kernel.name, len(inputs), len(shapes), kernel.items, 0, 1)
     entry = f"{kernel.name}_ffi"
     address = jit.load_kernels({entry: text}, machine)[entry]
     assert isinstance(address, int), address

@@ -17,7 +17,7 @@ from runnable import WIDEST
 from seeds import one_in
 
 import eqsat
-from eqsat.execute.kernels import executor, tried
+from eqsat.execute.kernels import executor
 from eqsat.model.expr import arg
 from eqsat.model.nest import Access, Bound, Nest, Stage, Store
 from eqsat.model.plan import Machine, Plan
@@ -239,9 +239,9 @@ def test_what_is_not_decided_is_executed_against_its_ops_before_it_is_used(
     run = eqsat.optimize(lambda x: jnp.tanh(x) * 2 + 1, x, target=WIDEST)
     asked: list[int] = []
 
-    def wrong(schedule: Schedule, number: int, sides: tried.Sides) -> str:
+    def wrong(schedule: Schedule, number: int, sides: executor.Sides) -> str:
         asked.append(number)
-        return tried.disagreement(schedule, number, (lambda *x: [2 * sides[1](*x)[0]], sides[1]))
+        return executor.disagreement(schedule, number, (lambda *x: [2 * sides[1](*x)[0]], sides[1]))
 
     monkeypatch.setattr(executor, "undecided", lambda *_: ["who knows"])
     assert set(executor.KernelsExecutable(*_parts(run)).calls) == {0}

@@ -17,8 +17,7 @@ from runnable import needs_kernels
 import eqsat
 from eqsat import host
 from eqsat.execute.kernels import scale
-from eqsat.execute.kernels.alone import alone
-from eqsat.execute.kernels.scale import RateFigures, TimedProbe, here, scaled_target
+from eqsat.execute.kernels.scale import RateFigures, TimedProbe, alone, here, scaled_target
 from eqsat.lang import scaled as kept
 from eqsat.lang.programs import parse_program
 from eqsat.lang.targets import find_target, load_target, read_target

@@ -160,9 +160,8 @@ def _sameness(foreign: Foreign, at: Mapping[int, int], run: Run) -> str:
     if [at.get(r) for r in foreign.egraph.roots] == list(run.egraph.roots):
         return "its results are those of the program: the rules prove it"
     from eqsat.execute.draw import drawn_weights
-    from eqsat.execute.reference import reference
+    from eqsat.execute.reference import WorkBudget, reference
     from eqsat.execute.verify import verify
-    from eqsat.execute.work import WorkBudget
 
     own = foreign.program
     known = {**run.weights, **drawn_weights(run.canonical, run.weights)}

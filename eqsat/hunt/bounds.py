@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.execute.units import ULPS, UNROUNDED
+from eqsat.execute.rounding import ULPS, UNROUNDED
 from eqsat.hunt.sides import Application, Array, Garbage, Leaves, Ref, Side, Values
 from eqsat.model.expr import Expr
 from eqsat.model.foreign import Custom

@@ -65,9 +65,8 @@ def slower_in_orders(run: Run, plain: Run) -> float:
 
 def _in_orders(run: Run) -> Callable[..., Any]:
     """The answer as a function of flat arguments that have the caller's shapes."""
-    from eqsat.execute.calls import PLAINLY, Callee, compiled
+    from eqsat.execute.calls import PLAINLY, Callee, Positional, compiled
     from eqsat.execute.executors import build_executable
-    from eqsat.execute.positional import Positional
 
     assert run.schedule is not None
     weights = {**run.weights, **_drawn(run)}

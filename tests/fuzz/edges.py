@@ -22,9 +22,8 @@ from eqsat.execute.draw import index_extents, random_inputs
 from eqsat.execute.kernels import jit
 from eqsat.execute.kernels.compiler import CannotCompile
 from eqsat.execute.kernels.kernel import generate
-from eqsat.execute.reference import reference
+from eqsat.execute.reference import WorkBudget, reference
 from eqsat.execute.rounding import error_limit, moves
-from eqsat.execute.work import WorkBudget
 from eqsat.lang.programs import parse_program
 from eqsat.model.nest import Nest, NoNest
 from eqsat.model.plan import Machine, Plan

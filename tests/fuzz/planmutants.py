@@ -50,10 +50,9 @@ PARTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "generator": (
         "eqsat.execute.kernels",
         (
-            "contraction", "copies", "dots", "epilogue", "frame", "fused", "indices", "integers",
-            "ir", "keydots", "lanes", "masked", "pairs", "points", "products", "rowblocks",
-            "rowpass", "rowpasses", "rowpoints", "rows", "several", "squares", "streamed", "tiles",
-            "wide", "windows",
+            "contraction", "copies", "epilogue", "frame", "fused", "integers", "ir", "kernel",
+            "kinds", "lanes", "matvec", "points", "rowblocks", "rowpass", "rowpasses", "rowpoints",
+            "rows", "tiles", "wide",
         ),
     ),
 }  # fmt: skip

@@ -1,7 +1,7 @@
-"""Lines that a tile asks for before it or a later one reads or writes them.
+"""Prefetch of cache lines that a tile, or a later one, reads or writes.
 
-Asked for all at once they hold up the tile's own loads: where turns of one loop follow each other,
-each asks for a few.
+All at once, prefetches hold up the tile's own loads: where turns of one loop follow each other,
+each turn has a few.
 """
 
 from __future__ import annotations
