@@ -351,19 +351,19 @@ def test_a_choice_between_constants_has_the_type_of_the_result():
 
 
 def test_every_approximation_has_a_cost():
-    from eqsat.plan import expressions
+    from eqsat.plan import stages
 
-    assert set(vectors.ULPS) <= set(expressions.COSTS)
+    assert set(vectors.ULPS) <= set(stages.COSTS)
     square = call("tanh", arg(0))
-    assert expressions.additions_of(call("mul", square, square)) == 1 + expressions.COSTS["tanh"]
+    assert stages.additions_of(call("mul", square, square)) == 1 + stages.COSTS["tanh"]
 
 
 def test_planners_know_which_functions_have_vector_code():
     from eqsat.execute.kernels import integers
-    from eqsat.plan import expressions
+    from eqsat.plan import stages
 
-    assert expressions.functions("f32") == set(vectors.FLOATS)
-    assert expressions.functions("f64") == set(vectors.EXACT)
-    assert expressions.functions("i32") == set(integers.SIGNED) == set(integers.UNSIGNED)
-    assert expressions.functions("bool") == set(integers.BOOLS)
-    assert set(casts.ELEMENTS) == expressions.ELEMENTS
+    assert stages.functions("f32") == set(vectors.FLOATS)
+    assert stages.functions("f64") == set(vectors.EXACT)
+    assert stages.functions("i32") == set(integers.SIGNED) == set(integers.UNSIGNED)
+    assert stages.functions("bool") == set(integers.BOOLS)
+    assert set(casts.ELEMENTS) == stages.ELEMENTS

@@ -21,7 +21,7 @@ from eqsat.model.target import HELD, Target
 from eqsat.model.unionfind import union_find
 from eqsat.ops.contractions.roles import kind
 from eqsat.plan.dispatch import class_bytes, weight_classes
-from eqsat.plan.dying import dying_buffers, line_buffers
+from eqsat.plan.inplace import dying_buffers, line_buffers
 from eqsat.plan.narrowed import narrowed_types
 from eqsat.schedule.devices import with_devices
 from eqsat.schedule.inplace import with_in_place

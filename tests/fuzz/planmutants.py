@@ -42,9 +42,8 @@ PARTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "planner": (
         "eqsat.plan",
         (
-            "blocks", "contraction", "fused", "pads", "passes", "ranges", "roles", "rowblocks",
-            "rowroles", "rows", "scratch", "several", "stages", "strips", "tiling", "windowblocks",
-            "windows",
+            "blocks", "contraction", "passes", "roles", "rowblocks", "rowroles", "rows", "scratch",
+            "several", "stages", "strips", "tiling", "windows",
         ),
     ),
     "generator": (

@@ -17,9 +17,8 @@ from eqsat.execute.kernels.ir import Index, Mask
 from eqsat.execute.kernels.kinds import I32, TYPES, Value, lanes_of, vector
 from eqsat.execute.kernels.points import Points
 from eqsat.model.nest import Access, Bound, Nest, Stage
-from eqsat.plan.cores import LINE
 from eqsat.plan.roles import ProductFactor
-from eqsat.plan.stages import access_loops
+from eqsat.plan.stages import LINE, access_loops
 from eqsat.plan.windows import WindowCopy, holder_of
 
 AHEAD = 4  # squares of a transposed copy that are asked for before they are read

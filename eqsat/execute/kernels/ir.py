@@ -25,7 +25,7 @@ from eqsat.execute.kernels.kinds import (
     nbytes,
     vector,
 )
-from eqsat.plan.cores import NEAR
+from eqsat.plan.stages import NEAR
 
 
 def masked_load(code: Code, p: Value, wide: Any, stride: int, mask: Mask, other: Value) -> Value:

@@ -30,7 +30,7 @@ from eqsat.execute.kernels.kinds import (
     vector,
 )
 from eqsat.execute.kernels.tiles import argument_kinds
-from eqsat.plan.cores import ASKED_BYTES, LINE, OWN_CACHE
+from eqsat.plan.stages import ASKED_BYTES, LINE, OWN_CACHE
 
 
 def write_dots(outer: Frame, rows: int, last: bool) -> Any:

@@ -17,8 +17,7 @@ from eqsat.execute.kernels.kinds import TYPES, Value
 from eqsat.model.nest import Access
 from eqsat.model.tensor import DTYPES
 from eqsat.plan.contraction import UNROLL
-from eqsat.plan.cores import LINE
-from eqsat.plan.stages import accesses_read, row_stride
+from eqsat.plan.stages import LINE, accesses_read, row_stride
 
 FEW_ROWS = 4  # of a tile: their elements are columns' worth and come in order
 FAR_ROWS = 64 << 10  # bytes of rows from which on they are not in the nearest cache

@@ -19,8 +19,8 @@ from eqsat.execute.kernels.points import Points
 from eqsat.model.nest import Store
 from eqsat.ops.meaning import scalar
 from eqsat.ops.meaning.scalar import neutral
-from eqsat.plan.cores import CHAIN
 from eqsat.plan.rowblocks import RowExtents
+from eqsat.plan.stages import CHAIN
 
 if TYPE_CHECKING:
     from eqsat.execute.kernels.rowblocks import Items

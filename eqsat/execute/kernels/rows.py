@@ -26,11 +26,10 @@ from eqsat.execute.kernels.rowpass import Row, RowPass
 from eqsat.execute.kernels.rowpoints import RowCode, RowPoints
 from eqsat.model.nest import Access, Lookup, Nest
 from eqsat.model.plan import Machine
-from eqsat.plan import expressions
-from eqsat.plan.interior import without_bounds
 from eqsat.plan.passes import dependences
 from eqsat.plan.rows import Part, Rows
-from eqsat.plan.stages import access_loops
+from eqsat.plan.rowwork import without_bounds
+from eqsat.plan.stages import access_loops, additions_of
 
 # ---- squares of two loops, transposed in registers -----------------------------------------------
 LIGHT = 6  # additions of a body that is written out for every row
@@ -48,7 +47,7 @@ class Squares:
     def light(self) -> bool:
         s = self.section
         stages = [i for g in s.groups for i in s.passes.evaluated(g)]
-        return sum(expressions.additions_of(s.nest.stages[i].body) for i in stages) <= LIGHT
+        return sum(additions_of(s.nest.stages[i].body) for i in stages) <= LIGHT
 
     def run(self, at: At, start: Index, stop: Index) -> None:
         """All squares over these points of u; a last one that is not whole is the nest's last."""

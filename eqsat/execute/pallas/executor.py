@@ -25,8 +25,14 @@ from eqsat.model.target import Target
 from eqsat.model.tensor import TensorType
 from eqsat.plan.gridded.blocks import BlockPlan, plan_blocks
 from eqsat.plan.gridded.flat import FlatPlan, plan_flat
-from eqsat.plan.gridded.gridcheck import grid_faults
-from eqsat.plan.gridded.limits import BLOCKS, FLAT, block_limits, kernel_form, program_scratch
+from eqsat.plan.gridded.gridcheck import (
+    BLOCKS,
+    FLAT,
+    block_limits,
+    grid_faults,
+    kernel_form,
+    program_scratch,
+)
 
 
 @dataclass(frozen=True)

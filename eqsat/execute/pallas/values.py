@@ -21,7 +21,7 @@ from eqsat.model.precision import ALGORITHMS, DEFAULT
 from eqsat.model.tensor import DTYPES, is_float
 from eqsat.ops.meaning import scalar
 from eqsat.ops.meaning.programs import element_dtype
-from eqsat.plan.gridded.products import ProductStage, stage_loops
+from eqsat.plan.gridded.shapes import ProductStage, stage_loops
 from eqsat.plan.stages import access_loops
 
 
