@@ -227,7 +227,7 @@ def missed(of_all: Mapping[str, Any]) -> list[str]:
 def program(name: str, target: str, time_limit: float) -> dict[str, Any]:
     """The variants of a program, and the regret of following the model."""
     import eqsat
-    from eqsat.model.measured import INPUT_BY_XLA
+    from eqsat.model.compiled import INPUT_BY_XLA
 
     run = eqsat.optimize(name, target=target, measure=VARIANTS, time_limit=time_limit)
     assert run.measured is not None, "it was asked for"

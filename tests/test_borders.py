@@ -13,10 +13,9 @@ from seeds import seeds
 import eqsat
 from eqsat.cli.app import run as cli
 from eqsat.lang.programs import parse_program
-from eqsat.model.border import Border
 from eqsat.model.diag import EqsatError
 from eqsat.model.generic import Generic
-from eqsat.model.layout import Layout
+from eqsat.model.layout import Border, Layout
 from eqsat.model.program import Program
 from eqsat.ops.builtin.layouts import pack, unpack
 from eqsat.ops.meaning.programs import evaluate_program

@@ -36,9 +36,9 @@ from eqsat.dag.problem import (
     reached,
 )
 from eqsat.dag.search import extract_dag
+from eqsat.model.deadline import Stop
 from eqsat.model.diag import EqsatError
 from eqsat.model.serialized import SerializedEGraph
-from eqsat.model.stopping import Stop
 
 
 def plenty() -> float:

@@ -24,8 +24,7 @@ from eqsat.lang.programs import parse_program
 from eqsat.lang.settings import override
 from eqsat.model.diag import EqsatError
 from eqsat.model.generic import Generic
-from eqsat.model.mesh import REPLICATED, Axis, Mesh, Spread, is_partial
-from eqsat.model.meshplan import MeshPlan
+from eqsat.model.mesh import REPLICATED, Axis, Mesh, MeshPlan, Spread, is_partial
 from eqsat.model.program import Node, Program
 from eqsat.model.sharding import FORBIDDEN, ShardNode
 from eqsat.model.target import Target

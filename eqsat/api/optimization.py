@@ -47,7 +47,7 @@ from eqsat.run.orders import searched_in_orders
 from eqsat.run.phases import Listener, at_sizes, progress_of
 
 if TYPE_CHECKING:
-    from eqsat.model.stopping import Stop
+    from eqsat.model.deadline import Stop
 
 MEASURING = 0.5  # of the time limit, on top of it, to look for programs to measure
 

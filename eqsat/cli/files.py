@@ -289,7 +289,7 @@ def _rules() -> tuple[Row, list[Row]]:
 
 
 def _notations() -> tuple[Row, list[Row]]:
-    from eqsat.lang.notation import notation
+    from eqsat.lang.content import notation
 
     return ("rule", "notation"), [(r.name, notation(r)) for r in _every_rule()]
 

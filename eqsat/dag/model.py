@@ -11,8 +11,8 @@ from typing import Any
 from eqsat.dag.acyclic import Arc, eliminate, inner_arcs
 from eqsat.dag.components import strong_components, successors
 from eqsat.dag.problem import Derivation, Reduced, Selection, dag_cost, reached
+from eqsat.model.deadline import Stop
 from eqsat.model.portfolio import set_limits, set_workers
-from eqsat.model.stopping import Stop
 
 FINEST = 2**40  # parts of the known answer's cost: finer ones are rounded down
 MOST_TRIPLES = 400_000  # of one vertex elimination; levels are used instead

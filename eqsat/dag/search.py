@@ -24,9 +24,9 @@ from eqsat.dag.problem import (
     reached,
 )
 from eqsat.model.cycles import uncollected
+from eqsat.model.deadline import INTERRUPTED, OUT_OF_MEMORY, Stop
 from eqsat.model.diag import fail
 from eqsat.model.serialized import Extraction, SerializedEGraph
-from eqsat.model.stopping import INTERRUPTED, OUT_OF_MEMORY, Stop
 
 PROVEN = Fraction(1, 10**9)  # of the cost: a gap below this is the rounding of the solver's costs
 FEW_PASSES, MANY_PASSES = 4, 30  # of greedy search before and after the presolve that uses it

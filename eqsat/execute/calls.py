@@ -26,9 +26,8 @@ from eqsat.execute.executable import differentiate_as
 from eqsat.execute.formats import Formatted, Placing, called_in, flattened, is_told, lying_inputs
 from eqsat.execute.lowering import lax_pack, lax_unpack
 from eqsat.execute.weights import ahead_nodes
-from eqsat.model.border import Border
 from eqsat.model.executor import Executable
-from eqsat.model.layout import Layout
+from eqsat.model.layout import Border, Layout
 from eqsat.model.orders import MemoryOrders
 
 

@@ -21,8 +21,8 @@ from jax.experimental.layout import Format, Layout
 from jax.sharding import SingleDeviceSharding
 from jax.tree_util import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
-from eqsat.model.border import Border
 from eqsat.model.executor import Executable
+from eqsat.model.layout import Border
 from eqsat.model.orders import SEARCH, MemoryOrders
 from eqsat.ops.movement.lists import inverse
 

@@ -19,8 +19,7 @@ from eqsat.execute.lowering import OpaqueFunction, lower
 from eqsat.model.attr import Shape
 from eqsat.model.diag import fail
 from eqsat.model.generic import Generic, Result
-from eqsat.model.mesh import Mesh, Spread
-from eqsat.model.meshplan import MeshPlan, MeshStep, Reshard, Sharded, Stream
+from eqsat.model.mesh import Mesh, MeshPlan, MeshStep, Reshard, Sharded, Spread, Stream
 from eqsat.model.program import Node
 from eqsat.model.schedule import Schedule
 from eqsat.model.target import Target

@@ -15,8 +15,8 @@ import numpy as np
 from eqsat.model.control import COND, SCAN, Control
 from eqsat.model.foreign import Custom, Opaque
 from eqsat.model.generic import Generic
+from eqsat.model.limits import WORK_LIMIT
 from eqsat.model.program import Node, Program
-from eqsat.model.work import WORK_LIMIT
 from eqsat.ops.meaning import scalar
 from eqsat.ops.meaning.control import evaluate_control
 from eqsat.ops.meaning.programs import bind_leaves, evaluate_node, operand_values

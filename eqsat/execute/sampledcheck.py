@@ -25,10 +25,10 @@ from eqsat.execute.witness import Witness
 from eqsat.model.control import WHILE, Control, every_program
 from eqsat.model.executor import Executable
 from eqsat.model.foreign import Opaque
+from eqsat.model.limits import WORK_LIMIT
 from eqsat.model.program import Program
 from eqsat.model.schedule import Schedule
 from eqsat.model.tensor import is_float
-from eqsat.model.work import WORK_LIMIT
 from eqsat.ops.spelling.trips import with_trips
 
 # ---- from end to end -----------------------------------------------------------------------------

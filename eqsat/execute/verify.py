@@ -33,9 +33,9 @@ from eqsat.model.deadline import tick
 from eqsat.model.executor import Executable
 from eqsat.model.foreign import Opaque
 from eqsat.model.layout import Layout
+from eqsat.model.limits import WORK_LIMIT
 from eqsat.model.program import Node, Program
 from eqsat.model.schedule import Schedule
-from eqsat.model.work import WORK_LIMIT
 from eqsat.ops.builtin.layouts import pack
 
 Array = np.ndarray[Any, Any]

@@ -11,8 +11,7 @@ from eqsat.hunt.remembered import recall, remember
 from eqsat.hunt.shipped import known_keys
 from eqsat.lang.content import rule_key
 from eqsat.model.diag import Diagnostic, EqsatError, EqsatWarning
-from eqsat.model.rulecheck import RuleCheck
-from eqsat.model.rules import Rule, RuleSet
+from eqsat.model.rules import Rule, RuleCheck, RuleSet
 
 SECONDS = 1.0  # of CPU time, for all rules of a set that were never hunted
 INSTANCES = 200  # of each at most, as `eqsat check --test` tries

@@ -17,9 +17,8 @@ from typing import Any
 from eqsat.hunt.findings import Counterexample, Findings
 from eqsat.lang.content import rule_key
 from eqsat.model.diag import EqsatError
-from eqsat.model.folders import cache_folder, code_digest
+from eqsat.model.files import cache_folder, code_digest, write_text
 from eqsat.model.rules import Apply, AttrExpr, Function, Rule, Splat, Term
-from eqsat.model.textfile import write_text
 from eqsat.ops.op import Op
 from eqsat.ops.registry import plugged_ops
 from eqsat.plugins import plugged_in

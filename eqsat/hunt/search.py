@@ -16,7 +16,7 @@ from eqsat.hunt.match import seeds
 from eqsat.hunt.nests import Scale
 from eqsat.hunt.trial import Attempt, attempt, rows_at
 from eqsat.hunt.vary import vary
-from eqsat.lang.notation import expression_text
+from eqsat.lang.content import expression_text
 from eqsat.model.attr import Attr
 from eqsat.model.rules import Apply, Name, Rule
 from eqsat.ops.attrs import RULE_OPS

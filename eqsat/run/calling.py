@@ -86,7 +86,7 @@ def verified(run: Run, samples: int, seed: int, work_limit: float | None) -> Ver
     """`Run.verify`: random inputs through the schedule and through the float64 reference."""
     from eqsat.execute.draw import drawn_weights
     from eqsat.execute.verify import verify
-    from eqsat.model.work import WORK_LIMIT
+    from eqsat.model.limits import WORK_LIMIT
     from eqsat.report.facts import inexact_rules
 
     _need_memory(run)

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from eqsat.model.border import Border
+from eqsat.model.compiled import CHOSEN, INPUT_BY_XLA, Measured, Timed
 from eqsat.model.deadline import tick
 from eqsat.model.diag import fail
-from eqsat.model.measured import CHOSEN, INPUT_BY_XLA, Measured, Timed
+from eqsat.model.layout import Border
 from eqsat.ops.movement.lists import inverse
 from eqsat.run import Run
 from eqsat.run.contenders import (

@@ -6,7 +6,7 @@ import math
 import time
 from dataclasses import dataclass, replace
 
-from eqsat.model.stopping import SATURATION_TIME
+from eqsat.model.deadline import SATURATION_TIME
 
 HANDING_OVER = 6e-5  # seconds a node takes from egglog's tables to an `EGraph`, measured, and some
 

@@ -6,10 +6,9 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 
 from eqsat.model.attr import Attr
-from eqsat.model.classnames import AGAIN
 from eqsat.model.control import CONTROL
 from eqsat.model.diag import fail
-from eqsat.model.egraph import EGraph, ENode
+from eqsat.model.egraph import AGAIN, EGraph, ENode
 from eqsat.model.leaves import Leaf
 from eqsat.model.movement import Reshape
 from eqsat.model.ops import LEAVES, SAME_BYTES, VIEWS
@@ -17,8 +16,8 @@ from eqsat.model.origin import Origin, unique
 from eqsat.model.program import Builder, Node
 from eqsat.model.schedule import Buffer, Dispatch, Schedule
 from eqsat.model.selection import Group, Selection
+from eqsat.model.sets import union_find
 from eqsat.model.target import HELD, Target
-from eqsat.model.unionfind import union_find
 from eqsat.ops.contractions.roles import kind
 from eqsat.plan.dispatch import class_bytes, weight_classes
 from eqsat.plan.inplace import dying_buffers, line_buffers

@@ -15,10 +15,9 @@ from eqsat.execute.executors import build_executable
 from eqsat.execute.lowering import OpaqueFunction
 from eqsat.execute.operands import lowered_for
 from eqsat.execute.weights import resident
-from eqsat.model.border import Border
 from eqsat.model.compiled import ARGUMENTS, CONSTANTS
 from eqsat.model.diag import EqsatError, fail
-from eqsat.model.layout import Layout
+from eqsat.model.layout import Border, Layout
 from eqsat.model.oracle import Oracle
 from eqsat.model.program import Program
 from eqsat.model.schedule import Schedule

@@ -26,7 +26,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from eqsat.execute.kernels import worker
-from eqsat.model.folders import cache_folder, code_digest, is_own, is_private, make_private
+from eqsat.model.files import cache_folder, code_digest, is_own, is_private, make_private
 
 PER_WORKER = 4  # modules that are worth starting one more process
 

@@ -16,9 +16,9 @@ from eqsat.model.egraph import EGraph
 from eqsat.model.leaves import is_donated
 from eqsat.model.ops import CONVERSIONS, SAME_BYTES
 from eqsat.model.padding import Padding
+from eqsat.model.sets import union_find
 from eqsat.model.target import Target
 from eqsat.model.tensor import TensorType
-from eqsat.model.unionfind import union_find
 from eqsat.ops.contractions.roles import kind
 from eqsat.plan.dispatch import class_bytes, weight_classes
 from eqsat.plan.inplace import dying_buffers, line_buffers, update_nodes

@@ -16,8 +16,7 @@ from eqsat.model.diag import fail
 from eqsat.model.dispatch import Dispatch
 from eqsat.model.foreign import Custom
 from eqsat.model.generic import Generic
-from eqsat.model.mesh import Mesh, Spread
-from eqsat.model.meshplan import COLLECTIVES, SLICE, MeshStep, Stream
+from eqsat.model.mesh import COLLECTIVES, SLICE, Mesh, MeshStep, Spread, Stream
 from eqsat.model.program import Program
 from eqsat.model.schedule import Schedule
 from eqsat.model.target import Target

@@ -12,9 +12,9 @@ from eqsat.frontends.mlir.source import ModuleText
 from eqsat.frontends.values import Context, Tensor
 from eqsat.model.affine import Map
 from eqsat.model.attr import Shape
-from eqsat.model.border import Border
 from eqsat.model.diag import EqsatError, Span, fail
 from eqsat.model.extents import Extent, is_symbolic
+from eqsat.model.layout import Border
 
 
 @dataclass(frozen=True)

@@ -22,10 +22,9 @@ from eqsat.frontends.mlir.source import ModuleText, load_text
 from eqsat.frontends.mlir.unknown import argument_sizes
 from eqsat.frontends.values import Context, Tensor
 from eqsat.model.attr import ShapeError
-from eqsat.model.border import Border
 from eqsat.model.diag import Diagnostic, EqsatError, Span, did_you_mean, fail
 from eqsat.model.foreign import Opaque
-from eqsat.model.layout import Encoding
+from eqsat.model.layout import Border, Encoding
 from eqsat.model.leaves import Leaf
 from eqsat.model.origin import NO_ORIGIN, Origin, file_line, spoken
 from eqsat.model.program import Builder, Program, prune

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 from eqsat.model.diag import Span, fail
-from eqsat.model.textfile import read_text
+from eqsat.model.files import read_text
 
 LARGEST_FILE_BYTES = 256 * 2**20
 DEEPEST = 256  # brackets inside one another; the parser recurses on its stack

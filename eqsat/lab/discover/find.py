@@ -14,10 +14,10 @@ from eqsat.lab.discover.pool import Pair, TermPool, leaf_choices
 from eqsat.lab.discover.propose import Proposal, proposal_of
 from eqsat.lab.discover.prove import Prover
 from eqsat.lab.discover.ruletext import Unwritten, file_text
+from eqsat.model.deadline import Stop
 from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.limits import Limits
 from eqsat.model.rules import RuleSet
-from eqsat.model.stopping import Stop
 from eqsat.model.target import Target
 
 MOST_LEAVES, MOST_SIZE = 4, 5

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from eqsat.model.folders import cache_folder
+from eqsat.model.files import cache_folder
 
 try:
     import fcntl

@@ -15,10 +15,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from eqsat.model.border import Border, Held
 from eqsat.model.diag import Span, fail
 from eqsat.model.egraph import EGraph, ENode
-from eqsat.model.layout import Encoding, Layout
+from eqsat.model.layout import Border, Encoding, Held, Layout
 from eqsat.model.leaves import Leaf
 from eqsat.model.movement import Transpose
 from eqsat.model.ops import LEAVES, VIEWS

@@ -24,7 +24,7 @@ from eqsat.model.movement import Move, Reshape, Transpose
 from eqsat.model.ops import LEAVES, TILINGS
 from eqsat.model.origin import Origin
 from eqsat.model.program import Builder, Node, Program, prune
-from eqsat.model.unionfind import union_find
+from eqsat.model.sets import union_find
 from eqsat.ops.contractions.roles import contraction_roles
 from eqsat.ops.generics.canonical import Operand, compose_maps, generic_node
 

@@ -13,7 +13,6 @@ from functools import lru_cache
 
 from eqsat.model.affine import Map, map_loops
 from eqsat.model.generic import Generic
-from eqsat.model.innermost import innermost
 from eqsat.model.target import Target, UntiledKernel
 from eqsat.ops.contractions.convolution import spatial_contraction
 from eqsat.ops.contractions.dimorders import (
@@ -22,8 +21,7 @@ from eqsat.ops.contractions.dimorders import (
     order_convolution,
     orders,
 )
-from eqsat.ops.contractions.roles import Roles
-from eqsat.ops.contractions.streams import lies_in_order
+from eqsat.ops.contractions.roles import Roles, innermost, lies_in_order
 from eqsat.ops.programs.binding import bind_attr
 from eqsat.ops.targets.tiles import Facts, is_met
 

@@ -8,10 +8,10 @@ from html import escape
 from pathlib import Path
 
 from eqsat.model.compiled import Told
+from eqsat.model.files import write_text
 from eqsat.model.schedule import Schedule
 from eqsat.model.selection import Selection
 from eqsat.model.target import Target
-from eqsat.model.textfile import write_text
 from eqsat.report.compiled import (
     CHECKED_COLUMNS,
     TOLD_COLUMNS,

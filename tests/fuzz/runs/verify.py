@@ -30,7 +30,7 @@ from eqsat.execute.executors import build_executable
 from eqsat.execute.kernels import runtime
 from eqsat.execute.verify import verify
 from eqsat.execute.witness import Witness
-from eqsat.model.work import WORK_LIMIT
+from eqsat.model.limits import WORK_LIMIT
 from fuzz.largefaults import change as changed
 from fuzz.largefaults import schedule_faults
 from fuzz.networks import network

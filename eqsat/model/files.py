@@ -1,4 +1,7 @@
-"""Folders of this user's files of eqsat, and a hash of the code that made them."""
+"""Files of this user: folders of eqsat, a hash of the code that made them, and text as a whole.
+
+A text file is read completely or refused with a reason, written completely or not at all.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import warnings
 from functools import cache
 from pathlib import Path
 
-from eqsat.model.diag import Diagnostic, EqsatWarning
+from eqsat.model.diag import Diagnostic, EqsatWarning, fail
 
 VARIABLE = "EQSAT_CACHE"  # a folder, in place of the platform's
 
@@ -86,3 +89,40 @@ def code_digest(*folders: str) -> str:
     for path in files:
         found.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
     return found.hexdigest()
+
+
+def read_text(path: Path, code: str, largest_bytes: int, doubt: str = "") -> str:
+    """The UTF-8 text of a file, a byte order mark apart; EqsatError with this code.
+
+    doubt: the hint of the message if it is not UTF-8.
+    """
+    try:
+        if not path.is_file():
+            raise fail(code, f"no file `{path}`")
+        if (size := path.stat().st_size) > largest_bytes:
+            raise fail(code, f"`{path}` has {size} bytes; at most {largest_bytes} are read")
+        return path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as e:
+        raise fail(code, f"`{path}` is not UTF-8 at byte {e.start}{doubt}") from None
+    except (OSError, ValueError) as e:  # ValueError: a null character in the path
+        reason = e.strerror if isinstance(e, OSError) else str(e)
+        raise fail(code, f"`{path}` cannot be read: {reason}") from None
+
+
+def write_text(path: Path, text: str) -> Path:
+    """Write a file aside, then rename it, so that it is never partial; EqsatError (E407)."""
+    try:
+        _write_aside(path, text)
+    except OSError as e:
+        raise fail("E407", f"cannot write `{path}`: {e.strerror or e}") from e
+    return path
+
+
+def _write_aside(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        aside.write_text(text, encoding="utf-8")
+        aside.replace(path)
+    finally:
+        aside.unlink(missing_ok=True)

@@ -1,19 +1,100 @@
-"""Meshes and spreads as command lines write them: `data=4,model=2`, `x=[data, -]`."""
+"""Requests as command lines and experiments write them: goals, limits of saturation, meshes.
+
+Goals are names, weights and slack (`GoalRequest`), limits `nodes=20000` (`model.limits.Limits`),
+meshes `data=4,model=2`, spreads `x=[data, -]`.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from eqsat.lang.source import refuse
 from eqsat.lang.targets import mesh_problems
 from eqsat.lang.targetvalues import mesh_of
+from eqsat.lang.units import read_quantity
 from eqsat.model.attr import Shape
 from eqsat.model.diag import did_you_mean, fail
+from eqsat.model.limits import KEYS, Limits, check_key
 from eqsat.model.mesh import REPLICATED, Mesh, Spread
+from eqsat.model.selection import GoalRequest
 from eqsat.model.target import Target
+from eqsat.plugins import plugged_in
 
+# ---- goals ---------------------------------------------------------------------------------------
+GOALS = ("time", "memory", "dispatches", "relayout", "resident", "load_peak")
+_NUMBER = r"\d+(?:\.\d+)?"
+_GOAL = re.compile(rf"(\w+)(?::(?:(?P<weight>{_NUMBER})|within=(?P<within>{_NUMBER})\s*%))?")
+
+
+def parse_goals(texts: Sequence[str]) -> tuple[GoalRequest, ...]:
+    """`time`, `memory:within=1%`, or all of them with weights: `time:2`, `memory:1`.
+
+    E264 if a goal cannot be read, E404 if some have weights and some have not.
+    """
+    goals = tuple(_goal(t) for t in texts)
+    weighted = [g.weight is not None for g in goals]
+    if any(weighted) and not all(weighted):
+        message = "goals have weights either all or none"
+        raise fail("E404", message, help="without weights the first goal is minimised first")
+    names = [g.name for g in goals]
+    if len(set(names)) < len(names):
+        raise fail("E264", "a goal is named twice")
+    return goals
+
+
+def _goal(text: str) -> GoalRequest:
+    match = _GOAL.fullmatch(text.strip())
+    known = (*GOALS, *plugged_in("goals"))
+    word = text.partition(":")[0].strip()
+    if word not in known:
+        raise fail("E264", f"no goal named `{word}`", help=did_you_mean(word, known))
+    if match is None:
+        hint = f"write `{word}:0.5` or `{word}:within=1%`"
+        raise fail("E264", f"cannot read the goal `{text}`", help=hint)
+    weight = None if match["weight"] is None else float(match["weight"])
+    return GoalRequest(word, weight, float(match["within"] or 0) / 100)
+
+
+# ---- limits --------------------------------------------------------------------------------------
+def read_limits(texts: Iterable[str]) -> Limits:
+    """`nodes=20000`, `rounds=10`, `matches=5000`, `seconds=2`; later ones count.
+
+    EqsatError: E408 for what is no limit, E2xx for a time that cannot be read.
+    """
+    found: dict[str, Any] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals:
+            help = f"write `nodes=20000`; there are {', '.join(KEYS)}"
+            raise fail("E408", f"`--limit {text}` is no limit", help=help)
+        found[key.strip()] = value.strip()
+    return limits_of(found, "--limit")
+
+
+def limits_of(given: Mapping[str, Any], where: str = "limits") -> Limits:
+    """Limits by key; values as YAML or a command line has them. EqsatError (E408, E2xx)."""
+    for key in given:
+        check_key(key, where)
+    return Limits(**{key: _value(key, value, where) for key, value in given.items()})
+
+
+def _value(key: str, value: Any, where: str) -> Any:
+    text = str(value).strip()
+    if key != "seconds":
+        digits = text.replace("_", "").replace(",", "").removeprefix("-")
+        if isinstance(value, bool) or not digits.isdecimal():
+            raise fail("E408", f"{where}: `{key}` is {text}", help="a whole number, without a unit")
+        return int(text.replace("_", "").replace(",", ""))
+    try:
+        return float(text)
+    except ValueError:
+        return float(read_quantity(text, "duration", f"{where} seconds"))
+
+
+# ---- meshes and spreads --------------------------------------------------------------------------
 FREE = "free"  # of an argument or result: the search decides
 _AXIS = re.compile(r"\s*([a-z][a-z0-9_]*)\s*=\s*([0-9]+)\s*")
 

@@ -1,4 +1,4 @@
-"""Sets of small numbers as the bits of one integer."""
+"""Sets of small numbers: as bits of one integer, and disjoint ones (union-find)."""
 
 from __future__ import annotations
 
@@ -45,3 +45,19 @@ def sum_bits(masks: Iterable[int]) -> int:
     for m in masks:
         total |= m
     return total
+
+
+def union_find(size: int, pairs: Iterable[tuple[int, int]]) -> tuple[int, ...]:
+    """Per element 0 … size-1 the smallest one of its set; the two of a pair are in one set."""
+    parent = list(range(size))
+
+    def root(a: int) -> int:
+        while parent[a] != a:
+            parent[a] = parent[parent[a]]
+            a = parent[a]
+        return a
+
+    for a, b in pairs:
+        x, y = root(a), root(b)
+        parent[max(x, y)] = min(x, y)
+    return tuple(root(a) for a in range(size))
