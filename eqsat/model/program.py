@@ -16,10 +16,11 @@ from eqsat.model.generic import Generic, Result, factors_of
 from eqsat.model.leaves import Leaf
 from eqsat.model.ops import ATTR_CLASSES, LEAVES, SAME_BYTES, attr_from_json
 from eqsat.model.origin import KEY, NO_ORIGIN, Origin, unique
+from eqsat.model.printed import Printed
 from eqsat.model.restore import as_plain, restored
 from eqsat.model.symbols import Symbol, extents_of
 from eqsat.model.tensor import TensorType
-from eqsat.model.text import Printed, program_text
+from eqsat.model.text import program_text
 
 
 @dataclass(frozen=True)

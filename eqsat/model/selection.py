@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from eqsat.model.printed import Printed
 from eqsat.model.restore import restored
-from eqsat.model.text import Printed
 
 GREEDY = "greedy"  # the stop of an answer that nobody searched for
 EXTRACTORS = ("cpsat", GREEDY)

@@ -1,13 +1,9 @@
-"""Printing of attributes and programs in the `.eqs` notation (read back by `lang.programs`).
-
-A notebook shows a value that has a text by that.
-"""
+"""Printing of attributes and programs in the `.eqs` notation (read back by `lang.programs`)."""
 
 from __future__ import annotations
 
 import json
 import re
-from html import escape
 from typing import TYPE_CHECKING
 
 from eqsat.model.attr import listed
@@ -110,14 +106,3 @@ def program_text(program: Program) -> str:
         )
     lines.append("return " + ", ".join(names[r] for r in program.results))
     return "\n".join(lines) + "\n"
-
-
-class Printed:
-    """A value with a text, which a notebook shows in place of its fields."""
-
-    def to_text(self) -> str:
-        """The whole value as lines."""
-        raise NotImplementedError
-
-    def _repr_html_(self) -> str:
-        return f"<pre>{escape(self.to_text())}</pre>"
