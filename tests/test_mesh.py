@@ -31,8 +31,7 @@ from eqsat.model.target import Target
 from eqsat.model.tensor import TensorType
 from eqsat.ops.meaning.programs import evaluate_node
 from eqsat.ops.mesh.collectives import MeshMachine, conversion
-from eqsat.ops.mesh.local import local_attr
-from eqsat.ops.mesh.strategies import Strategy, strategies
+from eqsat.ops.mesh.strategies import Strategy, local_attr, strategies
 from eqsat.report.mesh import mesh_told
 
 RULES = ("layout/fill", "spread")  # the search before the mesh is not what is tested

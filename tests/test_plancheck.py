@@ -23,8 +23,7 @@ from eqsat.model.nest import Access, Bound, Nest, Stage, Store
 from eqsat.model.plan import Machine, Plan
 from eqsat.model.schedule import Schedule
 from eqsat.ops.meaning import scalar
-from eqsat.ops.nests.nestcheck import nest_faults
-from eqsat.ops.nests.reached import Box, Undecided, digits_of, fault_of
+from eqsat.ops.nests.reached import Box, Undecided, digits_of, fault_of, nest_faults
 from eqsat.plan import dispatch
 from eqsat.plan.plancheck import plan_faults
 from eqsat.plan.rows import Rows

@@ -18,7 +18,7 @@ from test_nest import nest_of_text
 
 import eqsat
 from eqsat.lang.programs import parse_program
-from eqsat.ops.spelling.stencils import as_stencils
+from eqsat.ops.spelling.reads import as_stencils
 from eqsat.plan import rows
 from eqsat.plan.plancheck import row_faults
 from eqsat.plan.rowwork import without_bounds

@@ -13,7 +13,7 @@ from eqsat.model.layout import Border, Encoding, Free, Held, Layout
 from eqsat.model.orders import CALLER, COMPILER, AskedOrders, MemoryOrders
 from eqsat.model.program import Program
 from eqsat.model.target import Target
-from eqsat.ops.programs.resolution import is_encoded, resolution, resolved
+from eqsat.ops.programs.border_layouts import is_encoded, resolution, resolved
 from eqsat.ops.programs.weightnames import argument_numbers, first_name
 
 PLAIN = "plain"  # what `layouts=` may say to insist on a plain tensor

@@ -143,7 +143,7 @@ def optimize(
     bounds = Limits.of(limits)
     with timed(seconds, "read"), uncollected():
         from eqsat.ops.spelling.passes import canonical as searched
-        from eqsat.ops.targets.precision import check_precisions
+        from eqsat.ops.targets.kernels import check_precisions
 
         source = source_of(function_or_program, example_args, keywords or {}, weights)
         places = device_map(devices)

@@ -26,8 +26,8 @@ from eqsat.model.target import Target
 from eqsat.model.tensor import DTYPES, is_float
 from eqsat.ops.meaning.programs import element_dtype
 from eqsat.ops.mesh.cuts import stream_of
-from eqsat.ops.mesh.local import local_attr
 from eqsat.ops.mesh.runorder import run_order
+from eqsat.ops.mesh.strategies import local_attr
 
 F32_BITS = 32
 

@@ -18,8 +18,7 @@ from eqsat.model.generic import Generic
 from eqsat.model.limits import WORK_LIMIT
 from eqsat.model.program import Node, Program
 from eqsat.ops.meaning import scalar
-from eqsat.ops.meaning.control import evaluate_control
-from eqsat.ops.meaning.programs import bind_leaves, evaluate_node, operand_values
+from eqsat.ops.meaning.programs import bind_leaves, evaluate_control, evaluate_node, operand_values
 from eqsat.ops.meaning.structured import product_factors
 from eqsat.ops.spelling.trips import with_trips
 

@@ -17,7 +17,7 @@ from eqsat.model.leaves import Leaf
 from eqsat.model.program import Builder, Program
 from eqsat.model.schedule import Buffer, Dispatch, Schedule
 from eqsat.model.tensor import TensorType
-from eqsat.ops.programs.stacked import NotStackable, stacked_attr
+from eqsat.ops.programs.loopparts import NotStackable, stacked_attr
 
 T = TypeVar("T")
 Fixed = Mapping[int, str]  # inputs that weights give → what is known of these: a key, or nothing

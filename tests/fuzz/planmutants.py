@@ -38,7 +38,7 @@ from fuzz.codemutants import CodeMutant, mutants_of
 
 Row = dict[str, Any]
 PARTS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "nests": ("eqsat.ops.nests", ("finish", "loops", "nest", "reading")),
+    "nests": ("eqsat.ops.nests", ("draft", "finish", "loops", "nest")),
     "planner": (
         "eqsat.plan",
         (
