@@ -22,7 +22,7 @@ from eqsat.execute.compilers import ask, hlo
 from eqsat.execute.compilers.ask import NVIDIA, TPUS, description
 from eqsat.execute.executable import XlaExecutable
 from eqsat.execute.operands import lowered_for
-from eqsat.export.merged import merged
+from eqsat.export.write import merged
 from eqsat.model.compiled import Compiled, Figures
 from eqsat.model.diag import EqsatError
 from eqsat.model.oracle import COMPILERS, Oracle, oracle_of, parse_oracle

@@ -237,10 +237,11 @@ def test_what_is_not_decided_is_executed_against_its_ops_before_it_is_used(
     x = np.random.default_rng(0).standard_normal((8, 9)).astype(np.float32)
     run = eqsat.optimize(lambda x: jnp.tanh(x) * 2 + 1, x, target=WIDEST)
     asked: list[int] = []
+    disagreement = executor.disagreement
 
     def wrong(schedule: Schedule, number: int, sides: executor.Sides) -> str:
         asked.append(number)
-        return executor.disagreement(schedule, number, (lambda *x: [2 * sides[1](*x)[0]], sides[1]))
+        return disagreement(schedule, number, (lambda *x: [2 * sides[1](*x)[0]], sides[1]))
 
     monkeypatch.setattr(executor, "undecided", lambda *_: ["who knows"])
     assert set(executor.KernelsExecutable(*_parts(run)).calls) == {0}

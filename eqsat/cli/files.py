@@ -217,8 +217,7 @@ def _hunted(ruleset: RuleSet, instances: int, seed: int) -> list[Findings]:
 
     What it finds counts for the rules' first use too, unless it was shorter than the hunt there.
     """
-    from eqsat.hunt.firstuse import INSTANCES
-    from eqsat.hunt.remembered import remember
+    from eqsat.hunt.firstuse import INSTANCES, remember
     from eqsat.hunt.search import hunt
 
     own = [r for r in ruleset.rules if r.ruleset == ruleset.name]

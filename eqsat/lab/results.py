@@ -261,8 +261,7 @@ class Results:
         Each is written aside, then renamed. pages: also a page for the run of each row, and one
         beside the best row of its program.
         """
-        from eqsat.lab.pages import write_row_pages
-        from eqsat.lab.resultpage import results_page
+        from eqsat.lab.resultpage import results_page, write_row_pages
         from eqsat.model.files import write_text
 
         linked = write_row_pages(self.outcomes, folder) if pages else {}

@@ -143,7 +143,7 @@ class Example:
     goal_span: Span
 
 
-# how far apart floats take the sides of a rule that is tagged `inexact` (`hunt.bounds`)
+# how far apart floats take the sides of a rule that is tagged `inexact` (`hunt.compare`)
 ROUNDINGS, FINITE = "roundings", "finite"
 INTEGERS = "integers"  # the tag of rules that round otherwise as they sum integers, exactly
 

@@ -294,8 +294,7 @@ def stage_faults(stages: Stages) -> list[str]:
 def _found(run: Stages) -> Iterator[tuple[str, str]]:
     """(stage, fault) of each fault; what follows from a faulty stage is not looked at."""
     from eqsat.extract import check
-    from eqsat.schedule.rebuilt import rebuilt_differences
-    from eqsat.schedule.replanned import replanned_faults
+    from eqsat.schedule.rebuilt import rebuilt_differences, replanned_faults
 
     run.program.verify()
     run.canonical.verify()
