@@ -55,10 +55,6 @@ def write_listing() -> None:
     print(f"wrote {path}")
 
 
-if __name__ == "__main__":
-    write_listing()
-
-
 # ---- remembered hunts ----------------------------------------------------------------------------
 FORMAT = 1
 LARGEST_BYTES = 1_000_000
@@ -255,3 +251,7 @@ def _untried(rule: Rule) -> Diagnostic:
         help="an example beside it shows where it applies; `eqsat check FILE --test` takes longer",
         severity="warning",
     )
+
+
+if __name__ == "__main__":
+    write_listing()
