@@ -36,8 +36,8 @@ from layers import program
 
 import eqsat
 from eqsat.extract.check import check
+from eqsat.model.deadline import Stop
 from eqsat.model.diag import EqsatError
-from eqsat.model.stopping import Stop
 
 TABLE = Path(__file__).parent / "optima.json"
 JOINT, BUDGET = "time,memory,dispatches", "budget"

@@ -30,7 +30,7 @@ from gates import pin, say
 if TYPE_CHECKING:
     from pricekinds import Listed
 
-    from eqsat.execute.kernels.alone import Alone, Runs
+    from eqsat.execute.kernels.scale import Alone, Runs
     from eqsat.model.target import Target
 
 MEDIAN_ERROR, NEAR, TAU, REGRET = 0.10, 0.9, 0.9, 0.03
@@ -98,7 +98,7 @@ def dispatches(program: Listed, target: Target) -> Iterator[Alone]:
     """The kernels of a program's answer."""
     import eqsat
     from eqsat.execute.kernels import runtime
-    from eqsat.execute.kernels.alone import Alone
+    from eqsat.execute.kernels.scale import Alone
     from eqsat.model.nest import NoNest
 
     run = eqsat.optimize(program.source, *program.args, target=target, **program.options)
@@ -128,7 +128,7 @@ def predicted_ps(k: Alone, target: Target) -> float:
 
 def timed(some: Sequence[Alone], target: Target) -> Iterator[float]:
     """Seconds of a call of each kernel, one after the other."""
-    from eqsat.execute.kernels.alone import addresses, runs
+    from eqsat.execute.kernels.scale import addresses, runs
 
     at = addresses(some, target.machine)
     for k in some:
@@ -227,7 +227,7 @@ def missed(of_all: Mapping[str, Any]) -> list[str]:
 def program(name: str, target: str, time_limit: float) -> dict[str, Any]:
     """The variants of a program, and the regret of following the model."""
     import eqsat
-    from eqsat.model.measured import INPUT_BY_XLA
+    from eqsat.model.compiled import INPUT_BY_XLA
 
     run = eqsat.optimize(name, target=target, measure=VARIANTS, time_limit=time_limit)
     assert run.measured is not None, "it was asked for"

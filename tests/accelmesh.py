@@ -238,7 +238,7 @@ def by_hand(case: Case) -> dict[str, int]:
 
     from eqsat import target
     from eqsat.execute.onmesh import jax_mesh
-    from eqsat.lang.meshes import with_mesh
+    from eqsat.lang.requests import with_mesh
 
     of = with_mesh(target(TARGET), MESH).mesh
     assert of is not None

@@ -19,8 +19,7 @@ from typing import Any
 
 from gates import say
 
-from eqsat.execute.compilers.ask import cuda_tools, need_compiler
-from eqsat.execute.compilers.chips import TPUS, description
+from eqsat.execute.compilers.ask import TPUS, cuda_tools, description, need_compiler
 from eqsat.model.diag import EqsatError
 from eqsat.model.oracle import oracle_of
 
@@ -123,8 +122,8 @@ def _difference(run: Any) -> float:
     import numpy as np
 
     from eqsat.execute.draw import random_inputs
+    from eqsat.execute.executable import xla_executable
     from eqsat.execute.pallas.executor import PallasExecutable
-    from eqsat.execute.xla import xla_executable
 
     inputs = random_inputs(run.schedule.program, np.random.default_rng(0))
     inputs = [np.asarray(x, "f4") for x in inputs]
@@ -139,8 +138,8 @@ def _difference(run: Any) -> float:
 
 def _compiled(run: Any, device: str, refused: dict[int, str]) -> dict[int, str]:
     """Number of a dispatch → why the device's compiler refuses its kernel."""
-    from eqsat.execute.pallas.call import kernel_of
-    from eqsat.plan.gridded.limits import BLOCKS, FLAT
+    from eqsat.execute.pallas.executor import kernel_of
+    from eqsat.plan.gridded.gridcheck import BLOCKS, FLAT
 
     form = BLOCKS if device in TPUS else FLAT
     kernels = {

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from eqsat.execute import race, timing
+from eqsat.execute import beside, timing
 from eqsat.hunt import firstuse
 
 
@@ -30,7 +30,7 @@ def pytest_collection_finish() -> None:
 def _own_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     folders = ("EQSAT_CACHE", "EQSAT_CONFIG")
     before = {name: os.environ.get(name) for name in (*folders, "EQSAT_MEASURE")}
-    race.SECONDS = 0.0
+    beside.SECONDS = 0.0
     timing.SECONDS, timing.BATCH_SECONDS = 0.0, 0.0005
     firstuse.INSTANCES = 40  # of rules that tests bring
     for name in folders:

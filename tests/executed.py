@@ -8,8 +8,8 @@ import numpy as np
 from fuzz.worst import worst_error
 
 from eqsat.execute.calls import Callee, compiled
+from eqsat.execute.executable import xla_executable
 from eqsat.execute.verify import verify
-from eqsat.execute.xla import xla_executable
 from eqsat.frontends.jaxpr import trace
 from eqsat.model.affine import dim
 from eqsat.model.expr import arg, call

@@ -14,9 +14,8 @@ from pathlib import Path
 import mlir_programs
 
 from eqsat.frontends.mlir import parser
-from eqsat.frontends.mlir.older import modernised
 from eqsat.frontends.mlir.reader import read_module
-from eqsat.frontends.mlir.source import ModuleText, check_nesting
+from eqsat.frontends.mlir.source import ModuleText, check_nesting, modernised
 from eqsat.model.diag import EqsatError
 
 PROGRAMS = Path(__file__).parent.parent / "experiments" / "programs"

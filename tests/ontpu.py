@@ -60,8 +60,8 @@ def steps() -> str:
     import jax
 
     import eqsat
-    from eqsat.execute.pallas.call import kernel_of
-    from eqsat.plan.gridded.limits import BLOCKS
+    from eqsat.execute.pallas.executor import kernel_of
+    from eqsat.plan.gridded.gridcheck import BLOCKS
 
     def shortcut(x: Any, w: Any) -> Any:
         numbers = ("NCHW", "OIHW", "NCHW")

@@ -39,7 +39,7 @@ def test_methods_properties_and_caches_are_reached() -> None:
     module = "eqsat.plan.contraction"
     for name in ("window", "width", "panels_along"):
         assert function_of(module, f"Blocking.{name}").__qualname__ == f"Blocking.{name}"
-    assert function_of("eqsat.plan.expressions", "additions_of").__name__ == "additions_of"
+    assert function_of("eqsat.plan.stages", "additions_of").__name__ == "additions_of"
     assert isinstance(Blocking.__dict__["window"].func, type(function_of))
 
 

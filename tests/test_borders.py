@@ -13,16 +13,14 @@ from seeds import seeds
 import eqsat
 from eqsat.cli.app import run as cli
 from eqsat.lang.programs import parse_program
-from eqsat.model.border import Border
 from eqsat.model.diag import EqsatError
 from eqsat.model.generic import Generic
-from eqsat.model.layout import Layout
+from eqsat.model.layout import Border, Layout
 from eqsat.model.program import Program
 from eqsat.ops.builtin.layouts import pack, unpack
 from eqsat.ops.meaning.programs import evaluate_program
 from eqsat.ops.programs.binding import bind_program
-from eqsat.ops.programs.border_layouts import packed_borders, with_open_results
-from eqsat.ops.programs.resolution import resolved
+from eqsat.ops.programs.border_layouts import packed_borders, resolved, with_open_results
 
 TYPES = 'dtypes=["f32", "f32", "f32"]'
 MAPS = "maps=[[d0, d2], [d2, d1], [d0, d1]]"

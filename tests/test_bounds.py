@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import eqsat
-from eqsat.hunt.bounds import EPS, Terms, beyond_bound, count_roundings
+from eqsat.hunt.compare import EPS, Terms, beyond_bound, count_roundings
 from eqsat.hunt.search import hunt
 from eqsat.hunt.sides import Application, Leaves, Ref
 from eqsat.lang.rulesets import read_ruleset

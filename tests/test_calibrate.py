@@ -26,7 +26,7 @@ from eqsat.lab.calibrate.timer import STEPS, CoreTimer, check_clock, timed_round
 from eqsat.lang.targets import load_target
 from eqsat.model.diag import EqsatError
 from eqsat.model.generic import Generic
-from eqsat.ops.contractions.dimorders import orders
+from eqsat.ops.contractions.convolution import orders
 from eqsat.ops.meaning.scalar import cost
 from eqsat.ops.targets.kernels import kernel_kind
 

@@ -18,11 +18,11 @@ from seeds import seeds
 
 import eqsat
 from eqsat.cli import run as command
-from eqsat.execute.compilers import ask, hlo, iree, ptx
-from eqsat.execute.compilers.chips import NVIDIA, TPUS, description
-from eqsat.execute.platforms import lowered_for
-from eqsat.execute.xla import XlaExecutable
-from eqsat.export.merged import merged
+from eqsat.execute.compilers import ask, hlo
+from eqsat.execute.compilers.ask import NVIDIA, TPUS, description
+from eqsat.execute.executable import XlaExecutable
+from eqsat.execute.operands import lowered_for
+from eqsat.export.write import merged
 from eqsat.model.compiled import Compiled, Figures
 from eqsat.model.diag import EqsatError
 from eqsat.model.oracle import COMPILERS, Oracle, oracle_of, parse_oracle
@@ -121,18 +121,18 @@ def test_a_text_without_an_entry_is_refused():
 
 
 def test_registers_spills_and_shared_memory_of_ptxas_and_of_xlas_steps():
-    assert ptx.most(ptx.assembled(PTXAS)) == (255, 20)
-    assert ptx.launches(THUNKS) == (3, 4096)
-    assert ptx.most(()) == (None, None)
+    assert hlo.most(hlo.assembled(PTXAS)) == (255, 20)
+    assert hlo.launches(THUNKS) == (3, 4096)
+    assert hlo.most(()) == (None, None)
 
 
 def test_figures_of_iree():
-    found = iree.figures_of(IREE, ROCM, "gfx942", 1000)
+    found = ask.figures_of(IREE, ROCM, "gfx942", 1000)
     assert found.kernels == 5
     assert found.peak_bytes == 1000 + 180736 + 5735424
     assert (found.scratch_bytes, found.registers) == (50688, 110)
     assert found.spill_bytes == 4 * (64 * 2 + 3)
-    assert iree.refusal("x.mlir:3:1: error: no such op\nnote: y") == "no such op"
+    assert ask.refusal("x.mlir:3:1: error: no such op\nnote: y") == "no such op"
 
 
 def test_the_peak_is_of_main_memory():

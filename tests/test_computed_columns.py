@@ -14,9 +14,9 @@ from eqsat.execute.kernels.kernel import generate
 from eqsat.model.expr import arg, call, cast, const
 from eqsat.model.nest import Access, Nest, Stage, Store
 from eqsat.plan.contraction import UNROLL
-from eqsat.plan.cores import CHAINS
 from eqsat.plan.planner import plan
 from eqsat.plan.roles import product_roles_of
+from eqsat.plan.stages import CHAINS
 
 MACHINES = {"avx512": AVX512, "avx2": AVX2}
 X, W, SCALE, ZERO, RESULT = 0, 1, 2, 3, 9

@@ -32,8 +32,8 @@ from eqsat.model.plan import Machine, Plan
 from eqsat.model.tensor import DTYPES
 from eqsat.plan.blocks import STREAMED
 from eqsat.plan.contraction import UNROLL
-from eqsat.plan.cores import LINE
 from eqsat.plan.planner import plan
+from eqsat.plan.stages import LINE
 
 MACHINES = {"avx512": AVX512, "avx2": AVX2}
 

@@ -23,7 +23,7 @@ from eqsat.model.control import CONTROL, Control, controls, every_program
 from eqsat.model.diag import EqsatError
 from eqsat.model.program import Program
 from eqsat.ops.meaning.programs import evaluate_node, evaluate_program
-from eqsat.ops.programs.stacked import NotStackable, stacked_attr
+from eqsat.ops.programs.loopparts import NotStackable, stacked_attr
 from eqsat.report.facts import rule_facts
 from eqsat.schedule import faults
 

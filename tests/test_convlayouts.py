@@ -24,11 +24,18 @@ from eqsat.model.leaves import Leaf
 from eqsat.model.program import Builder
 from eqsat.model.target import Target, UntiledKernel
 from eqsat.model.tensor import TensorType
-from eqsat.ops.contractions.dimorders import lies_in, order_convolution, orders
+from eqsat.ops.contractions.convolution import lies_in, order_convolution, orders
 from eqsat.ops.generics.propagate import permute_operand, permute_result
 from eqsat.ops.meaning.programs import evaluate_program
-from eqsat.ops.targets.kernels import RESULT, facts, kernel_choices, kernel_kind, target_orders
-from eqsat.ops.targets.passes import misread, moves_innermost
+from eqsat.ops.targets.kernels import (
+    RESULT,
+    facts,
+    kernel_choices,
+    kernel_kind,
+    misread,
+    moves_innermost,
+    target_orders,
+)
 from eqsat.saturate import saturate
 
 TEXT = """target: channels-last

@@ -21,11 +21,10 @@ from smallegraphs import (
 )
 
 from eqsat.dag import model, search
-from eqsat.dag.acyclic import eliminate
 from eqsat.dag.check import WrongChoiceError, cost_of_choice
 from eqsat.dag.components import dominators
 from eqsat.dag.greedy import by_tree, cheap_choice, waiting_of
-from eqsat.dag.local import improve
+from eqsat.dag.model import eliminate
 from eqsat.dag.presolve import smaller
 from eqsat.dag.problem import (
     Derivation,
@@ -35,10 +34,10 @@ from eqsat.dag.problem import (
     derivable,
     reached,
 )
-from eqsat.dag.search import extract_dag
+from eqsat.dag.search import extract_dag, improve
+from eqsat.model.deadline import Stop
 from eqsat.model.diag import EqsatError
 from eqsat.model.serialized import SerializedEGraph
-from eqsat.model.stopping import Stop
 
 
 def plenty() -> float:

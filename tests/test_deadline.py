@@ -19,11 +19,18 @@ from eqsat.extract.dispatch.floors import floors
 from eqsat.extract.dispatch.legality import Legality
 from eqsat.extract.dispatch.prices import Costs
 from eqsat.model import deadline
-from eqsat.model.deadline import OutOfTime, seconds_left, tick, until, whatever_it_takes
+from eqsat.model.deadline import (
+    CANDIDATE_TIME,
+    OutOfTime,
+    Stop,
+    seconds_left,
+    tick,
+    until,
+    whatever_it_takes,
+)
 from eqsat.model.egraph import EGraph
 from eqsat.model.progress import Progress, heard
 from eqsat.model.selection import TIME_LIMIT, Selection
-from eqsat.model.stopping import CANDIDATE_TIME, Stop
 from eqsat.model.target import Fusion, Target
 from eqsat.report.text import cut_lines
 

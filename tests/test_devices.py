@@ -27,8 +27,7 @@ from eqsat.model.schedule import Schedule
 from eqsat.model.target import Target
 from eqsat.ops.meaning.programs import evaluate_program
 from eqsat.ops.meaning.scalar import held_dtype
-from eqsat.ops.programs.placement import node_devices, put_on_devices
-from eqsat.ops.targets.occupancy import device_figures
+from eqsat.ops.programs.placement import device_figures, node_devices, put_on_devices
 from eqsat.schedule import faults
 
 MLP = """program two

@@ -9,7 +9,7 @@ from eqsat.hunt.examples import check_examples
 from eqsat.lab.discover.find import Ask, discover
 from eqsat.lang.rulesets import load_ruleset, read_ruleset
 from eqsat.lang.targets import load_target
-from eqsat.model.stopping import Stop
+from eqsat.model.deadline import Stop
 
 SUMS = Ask(("matmul", "sum"), size=2, seconds=600.0)
 

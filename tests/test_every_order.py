@@ -20,9 +20,9 @@ from eqsat.lang.programs import parse_program
 from eqsat.lang.rulesets import load_rulesets
 from eqsat.lang.settings import override
 from eqsat.lang.targets import load_target
+from eqsat.model.deadline import SEARCH_TIME
 from eqsat.model.program import Builder, Program
 from eqsat.model.selection import GoalRequest, Selection
-from eqsat.model.stopping import SEARCH_TIME
 from eqsat.ops.spelling.chains import merge_elementwise
 from eqsat.saturate import saturate
 from tests.test_fuzz import SETTINGS, Maker

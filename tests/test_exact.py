@@ -23,8 +23,7 @@ from eqsat.model.expr import Expr
 from eqsat.model.generic import Generic, Result
 from eqsat.model.leaves import Fill
 from eqsat.model.program import Program
-from eqsat.ops.meaning.control import evaluate_control
-from eqsat.ops.meaning.programs import evaluate_node
+from eqsat.ops.meaning.programs import evaluate_control, evaluate_node
 from eqsat.ops.meaning.scalar import FUNCTIONS
 from eqsat.ops.meaning.structured import strided_view
 from eqsat.report.facts import inexact_rules

@@ -11,8 +11,7 @@ from jax import lax
 
 from eqsat.execute import weights as packing
 from eqsat.execute.calls import Callee, compiled
-from eqsat.execute.executable import differentiate_as
-from eqsat.execute.xla import xla_executable
+from eqsat.execute.executable import differentiate_as, xla_executable
 from eqsat.frontends.jaxpr import trace
 from eqsat.model.diag import EqsatError
 

@@ -11,11 +11,11 @@ from fuzz.worst import worst_error
 from jax import lax
 from seeds import one_in
 
+from eqsat.execute.executable import xla_executable
 from eqsat.execute.expressions import evaluate_body_in_jax
 from eqsat.execute.loops import generic as run_generic
 from eqsat.execute.operands import cast_factors
 from eqsat.execute.verify import verify
-from eqsat.execute.xla import xla_executable
 from eqsat.frontends.jaxpr import trace
 from eqsat.model.affine import affine, dim
 from eqsat.model.expr import arg, call, cast

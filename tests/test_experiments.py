@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from eqsat.lang.experiments import find_program, load_experiment, read_experiment
-from eqsat.lang.goals import parse_goals
+from eqsat.lang.requests import parse_goals
 from eqsat.model.diag import EqsatError
 from eqsat.model.selection import GoalRequest
 

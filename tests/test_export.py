@@ -22,7 +22,7 @@ import eqsat
 from eqsat.cli import run as command
 from eqsat.execute.draw import drawn_weights, random_inputs
 from eqsat.export.mlir import syntax
-from eqsat.export.mlir.movement import common_groups
+from eqsat.export.mlir.ops import common_groups
 from eqsat.export.write import export
 from eqsat.lang.programs import parse_program
 from eqsat.model.diag import EqsatError

@@ -31,6 +31,7 @@ from eqsat.model.expr import (
     SHOWN,
     BottomUp,
     Expr,
+    TextOrder,
     arg,
     body_text,
     call,
@@ -41,7 +42,6 @@ from eqsat.model.expr import (
 )
 from eqsat.model.generic import Generic, Yield
 from eqsat.model.program import Builder, Program
-from eqsat.model.textorder import TextOrder
 from eqsat.ops.algebra.linear import affine_in, factors, fold_scale, replaced, terms
 from eqsat.ops.algebra.simplify import hoist_part, simplified
 from eqsat.ops.generics.canonical import canonical_body, identity

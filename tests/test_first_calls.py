@@ -20,13 +20,12 @@ from fuzz import wrongplans
 from seeds import one_in, seeds
 
 import eqsat
-from eqsat.execute import agree, beside, memory, race
+from eqsat.execute import agree, beside, memory
 from eqsat.execute.agree import Subject, worst_difference
 from eqsat.execute.beside import FirstCall
 from eqsat.execute.compare import dominated
-from eqsat.execute.customcalls import CustomCallExecutable
+from eqsat.execute.executable import CustomCallExecutable, XlaExecutable
 from eqsat.execute.firstcalls import CALM, MORE
-from eqsat.execute.xla import XlaExecutable
 from eqsat.lang.programs import parse_program
 from eqsat.model.diag import EqsatError, EqsatWarning
 
@@ -467,23 +466,23 @@ def working(steps: int):
 
 
 def test_a_race_tells_the_slower_one(monkeypatch):
-    monkeypatch.setattr(race, "SECONDS", 0.2)
+    monkeypatch.setattr(beside, "SECONDS", 0.2)
 
     def given():
         return (X,), {}
 
     slow, quick = working(80_000), working(10_000)
-    found = race.race((slow, given), (quick, given))
+    found = beside.race((slow, given), (quick, given))
     assert found.is_slower
     assert found.lower <= found.ratio <= found.upper
     assert f"{found.rounds} round(s)" in str(found)
-    assert not race.race((quick, given), (slow, given)).is_slower
-    assert not race.Race(1.05, 1.05, 1.05, 1).is_slower  # one round says little
-    assert race.Race(1.5, 1.5, 1.5, 1).is_slower
+    assert not beside.race((quick, given), (slow, given)).is_slower
+    assert not beside.Race(1.05, 1.05, 1.05, 1).is_slower  # one round says little
+    assert beside.Race(1.5, 1.5, 1.5, 1).is_slower
 
 
-def raced(monkeypatch, result: race.Race, **options: Any) -> Any:
-    monkeypatch.setattr(race, "SECONDS", 1.0)
+def raced(monkeypatch, result: beside.Race, **options: Any) -> Any:
+    monkeypatch.setattr(beside, "SECONDS", 1.0)
     made = []
     monkeypatch.setattr(beside, "race", lambda *sides, uses_up: made.append(uses_up) or result)
     fast = eqsat.jit(turned, target="reference", **options)
@@ -494,7 +493,7 @@ def raced(monkeypatch, result: race.Race, **options: Any) -> Any:
 
 def test_the_original_is_kept_where_it_is_quicker_and_the_log_says_so(monkeypatch, caplog):
     caplog.set_level(logging.INFO, "eqsat.first-call")
-    fast, made = raced(monkeypatch, race.Race(1.4, 1.3, 1.5, 10))
+    fast, made = raced(monkeypatch, beside.Race(1.4, 1.3, 1.5, 10))
     assert made == [False]
     assert [(c.kept, c.why) for c in fast.checks] == [("original", "slower")]
     assert "`turned`: the original is kept (slower), its time over the original's is 1.4" in (
@@ -502,17 +501,17 @@ def test_the_original_is_kept_where_it_is_quicker_and_the_log_says_so(monkeypatc
     )
     plain = jax.jit(turned)
     assert fast.lower(X).as_text() == plain.lower(X).as_text()
-    fast, made = raced(monkeypatch, race.Race(0.4, 0.3, 0.5, 10))
+    fast, made = raced(monkeypatch, beside.Race(0.4, 0.3, 0.5, 10))
     assert [(c.kept, c.why) for c in fast.checks] == [("answer", "agrees")]
     assert "eqsat's answer is kept (agrees)" in caplog.text
-    fast, made = raced(monkeypatch, race.Race(1.4, 1.3, 1.5, 10), race=False)
+    fast, made = raced(monkeypatch, beside.Race(1.4, 1.3, 1.5, 10), race=False)
     assert made == []
     assert fast.checks[0].kept == "answer"
 
 
 def test_shapes_of_which_one_keeps_the_original_serve_each_its_own(monkeypatch):
-    fast, _ = raced(monkeypatch, race.Race(1.4, 1.3, 1.5, 10))
-    monkeypatch.setattr(beside, "race", lambda *_, uses_up: race.Race(0.5, 0.4, 0.6, 10))
+    fast, _ = raced(monkeypatch, beside.Race(1.4, 1.3, 1.5, 10))
+    monkeypatch.setattr(beside, "race", lambda *_, uses_up: beside.Race(0.5, 0.4, 0.6, 10))
     for _ in range(2):
         same(fast(X[:5]), turned(X[:5]))
     assert [c.kept for c in fast.checks] == ["original", "answer"]

@@ -18,8 +18,7 @@ from eqsat.model.nest import Nest, NoNest
 from eqsat.ops.nests.nest import nest_of_dispatch
 from eqsat.plan.gridded.blocks import BlockLimits, BlockPlan, plan_blocks
 from eqsat.plan.gridded.flat import LEAST, plan_flat
-from eqsat.plan.gridded.gridcheck import grid_faults
-from eqsat.plan.gridded.limits import BLOCKS, FLAT, block_limits, kernel_form
+from eqsat.plan.gridded.gridcheck import BLOCKS, FLAT, block_limits, grid_faults, kernel_form
 from eqsat.plan.gridded.shapes import split_loops, view
 from eqsat.plan.scratch import misaligned
 

@@ -40,8 +40,7 @@ from eqsat.ops.spelling.chains import merge_elementwise
 from eqsat.plan import rows
 from eqsat.plan.inplace import in_place
 from eqsat.plan.plancheck import plan_faults
-from eqsat.plan.updatecheck import update_faults
-from eqsat.plan.updates import nest_in_place, updated
+from eqsat.plan.updates import nest_in_place, update_faults, updated
 from eqsat.saturate import saturate
 from tests.test_floors import floors_of
 from tests.test_late_plans import floored_times

@@ -18,8 +18,7 @@ from eqsat.ops.meaning.scalar import evaluate_body
 from eqsat.plan import tiling
 from eqsat.plan.contraction import Blocking
 from eqsat.plan.planner import plan
-from eqsat.plan.ranges import narrowest, range_of
-from eqsat.plan.roles import product_roles_of
+from eqsat.plan.roles import narrowest, product_roles_of, range_of
 from eqsat.plan.tilecheck import tiling_faults
 
 VNNI = replace(AVX512, features=(*AVX512.features, "avx512vnni"))

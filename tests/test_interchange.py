@@ -23,7 +23,7 @@ from eqsat.model.program import Program
 from eqsat.ops.generics.access import access
 from eqsat.ops.generics.interchange import as_read, as_written, executed_map
 from eqsat.ops.meaning.programs import evaluate_program
-from eqsat.ops.targets.passes import misread, miswrites
+from eqsat.ops.targets.kernels import misread, miswrites
 from eqsat.schedule import faults
 
 IDENTITY = "fusion.index_relation=identity"

@@ -16,7 +16,7 @@ from eqsat.cli import run
 from eqsat.extract import extract, minimisation
 from eqsat.extract.goals import Outcome
 from eqsat.extract.session import Session
-from eqsat.model.stopping import Stop
+from eqsat.model.deadline import Stop
 
 pytestmark = pytest.mark.skipif(
     not hasattr(signal, "pthread_sigmask"), reason="needs POSIX signals"
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.skipif(
 CHILD = """
 import sys, time
 import eqsat.cli.search as search
-from eqsat.model.stopping import Stop
+from eqsat.model.deadline import Stop
 
 class Telling(Stop):
     def __setattr__(self, name, value):

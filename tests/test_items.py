@@ -10,8 +10,8 @@ from runnable import needs
 
 from eqsat.lang.programs import parse_program
 from eqsat.model.nest import Nest
-from eqsat.plan.cores import MANY_ITEMS, even_blocks
 from eqsat.plan.planner import plan
+from eqsat.plan.stages import MANY_ITEMS, even_blocks
 
 
 def norm(rows: int, width: int) -> str:

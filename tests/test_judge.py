@@ -17,8 +17,7 @@ from seeds import one_in, seeds
 import eqsat
 from eqsat.api.judge import foreign_cut, foreign_run, judge
 from eqsat.cli import run as command
-from eqsat.execute.reference import reference
-from eqsat.execute.work import WorkBudget
+from eqsat.execute.reference import WorkBudget, reference
 from eqsat.frontends.hlo.read import read_hlo
 from eqsat.frontends.mlir.dispatches import read_flow
 from eqsat.lab.cells import key_of, request_of

@@ -12,8 +12,7 @@ from seeds import one_in, seeds
 
 import eqsat
 from eqsat.api.judge import foreign_cut, judge
-from eqsat.execute.reference import reference
-from eqsat.execute.work import WorkBudget
+from eqsat.execute.reference import WorkBudget, reference
 from eqsat.frontends.mlir.dispatches import read_flow
 from eqsat.model.cut import CutProgram
 from eqsat.model.diag import EqsatError

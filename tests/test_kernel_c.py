@@ -14,11 +14,11 @@ import jax.ffi
 import llvmlite.binding as llvm
 import pytest
 
-from eqsat.execute.compilers.packages import import_path, is_installed
-from eqsat.execute.kernels import ffi
+from eqsat.execute.compilers.process import import_path, is_installed
+from eqsat.execute.kernels.kernel import ENTRIES, handler, loop_handler, loop_step, runtime_path
 
 ROOT = Path(__file__).parents[1]
-SOURCES = ffi.runtime_path("").parent
+SOURCES = runtime_path("").parent
 TRIPLES = {
     "runtime.x86_64-linux.ll": "x86_64-linux-gnu",
     "runtime.aarch64-linux.ll": "aarch64-linux-gnu",
@@ -75,12 +75,12 @@ def test_what_modules_declare_is_what_the_runtime_defines(name: str) -> None:
     kernel = "define void @k(i64 %lo, i64 %hi, ptr %a, ptr %b, ptr %s) {\n  ret void\n}\n"
     loop = "define ptr @l(ptr %frame, ptr %p, ptr %s) {\n  ret ptr null\n}\n"
     texts = [
-        kernel + ffi.handler("k", 1, 1, 4, 64, 2),
-        kernel + ffi.loop_step("k", 1, 1, 4, 64, 2),
-        loop + ffi.loop_handler("l", 1, 1, 64),
+        kernel + handler("k", 1, 1, 4, 64, 2),
+        kernel + loop_step("k", 1, 1, 4, 64, 2),
+        loop + loop_handler("l", 1, 1, 64),
     ]
     called = [f for t in texts for f in llvm.parse_assembly(t).functions if f.is_declaration]
-    assert {f.name for f in called} == set(ffi.ENTRIES)
+    assert {f.name for f in called} == set(ENTRIES)
     for f in called:
         defined = runtime.get_function(f.name)
         assert not defined.is_declaration

@@ -15,9 +15,10 @@ from handwritten import Written
 from jax import lax
 from runnable import needs_kernels
 
-from eqsat.execute.kernels import casts, ffi, jit
+from eqsat.execute.kernels import casts, jit
 from eqsat.execute.kernels import math as vectors
 from eqsat.execute.kernels.ir import Code, new_module
+from eqsat.execute.kernels.kernel import handler
 from eqsat.execute.kernels.kinds import I64, POINTER
 from eqsat.model.expr import arg, call, cast, const
 from eqsat.model.nest import NoNest
@@ -92,7 +93,7 @@ def vectors_name(dtype):
 def inside_jax(kernel, machine, inputs, shapes):
     """Called by XLA, which flushes denormals."""
     jit.start_runtime()
-    text = kernel.ir + ffi.handler(kernel.name, len(inputs), len(shapes), kernel.items, 0, 1)
+    text = kernel.ir + handler(kernel.name, len(inputs), len(shapes), kernel.items, 0, 1)
     entry = f"{kernel.name}_ffi"
     address = jit.load_kernels({entry: text}, machine)[entry]
     assert isinstance(address, int), address
@@ -350,19 +351,19 @@ def test_a_choice_between_constants_has_the_type_of_the_result():
 
 
 def test_every_approximation_has_a_cost():
-    from eqsat.plan import expressions
+    from eqsat.plan import stages
 
-    assert set(vectors.ULPS) <= set(expressions.COSTS)
+    assert set(vectors.ULPS) <= set(stages.COSTS)
     square = call("tanh", arg(0))
-    assert expressions.additions_of(call("mul", square, square)) == 1 + expressions.COSTS["tanh"]
+    assert stages.additions_of(call("mul", square, square)) == 1 + stages.COSTS["tanh"]
 
 
 def test_planners_know_which_functions_have_vector_code():
     from eqsat.execute.kernels import integers
-    from eqsat.plan import expressions
+    from eqsat.plan import stages
 
-    assert expressions.functions("f32") == set(vectors.FLOATS)
-    assert expressions.functions("f64") == set(vectors.EXACT)
-    assert expressions.functions("i32") == set(integers.SIGNED) == set(integers.UNSIGNED)
-    assert expressions.functions("bool") == set(integers.BOOLS)
-    assert set(casts.ELEMENTS) == expressions.ELEMENTS
+    assert stages.functions("f32") == set(vectors.FLOATS)
+    assert stages.functions("f64") == set(vectors.EXACT)
+    assert stages.functions("i32") == set(integers.SIGNED) == set(integers.UNSIGNED)
+    assert stages.functions("bool") == set(integers.BOOLS)
+    assert set(casts.ELEMENTS) == stages.ELEMENTS

@@ -19,7 +19,8 @@ from fuzz import guarded
 from handwritten import MACHINE, Written, rows, sum_kernel
 from runnable import needs_kernels
 
-from eqsat.execute.kernels import abi, cache, compiler, ffi, jit
+from eqsat.execute.kernels import compiler, jit
+from eqsat.execute.kernels.kernel import handler
 from eqsat.model.plan import Machine
 
 pytestmark = needs_kernels(MACHINE)
@@ -47,7 +48,7 @@ def registered(kernel: Written, workers: int = 99) -> str:
     """The kernel as an FFI target."""
     jit.start_runtime()
     reads, writes = len(kernel.reads), len(kernel.writes)
-    text = kernel.ir + ffi.handler(
+    text = kernel.ir + handler(
         kernel.name, reads, writes, kernel.items, kernel.scratch_bytes, workers
     )
     entry = f"{kernel.name}_ffi"
@@ -223,7 +224,7 @@ def header() -> str:
 
 
 def test_the_installed_layout_is_known() -> None:
-    abi.check_header(header())
+    jit.check_header(header())
 
 
 @pytest.mark.parametrize(
@@ -238,8 +239,8 @@ def test_the_installed_layout_is_known() -> None:
 def test_another_layout_is_unsupported(old: str, new: str, why: str) -> None:
     text = header()
     assert old in text
-    with pytest.raises(abi.Unsupported, match=why):
-        abi.check_header(text.replace(old, new))
+    with pytest.raises(jit.Unsupported, match=why):
+        jit.check_header(text.replace(old, new))
 
 
 # ---- objects -------------------------------------------------------------------------------------
@@ -250,14 +251,14 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_an_object_is_kept_and_a_damaged_one_is_not_taken(own_cache: Path) -> None:
-    assert cache.read_object("k") is None
-    assert cache.write_objects({"k": b"code" * 100})
-    assert cache.read_object("k") == b"code" * 100
+    assert compiler.read_object("k") is None
+    assert compiler.write_objects({"k": b"code" * 100})
+    assert compiler.read_object("k") == b"code" * 100
     (path,) = own_cache.iterdir()
     good = path.read_bytes()
     for damaged in (good[:-1], good[:-1] + b"!", b"", good[5:], good + b"x"):
         path.write_bytes(damaged)
-        assert cache.read_object("k") is None
+        assert compiler.read_object("k") is None
 
 
 def test_a_folder_that_cannot_be_written_is_no_obstacle(
@@ -265,8 +266,8 @@ def test_a_folder_that_cannot_be_written_is_no_obstacle(
 ) -> None:
     (tmp_path / "file").write_text("no folder")
     monkeypatch.setenv("EQSAT_CACHE", str(tmp_path / "file"))
-    assert not cache.write_objects({"k": b"code"})
-    assert cache.read_object("k") is None
+    assert not compiler.write_objects({"k": b"code"})
+    assert compiler.read_object("k") is None
     kernel = sum_kernel(1, "uncached")
     assert isinstance(jit.load_kernels({"uncached": kernel.ir}, MACHINE)["uncached"], int)
 
@@ -278,19 +279,19 @@ def test_a_full_disk_leaves_nothing_behind(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "replace", full)
-    assert not cache.write_objects({"k": b"code"})
+    assert not compiler.write_objects({"k": b"code"})
     assert list(own_cache.iterdir()) == []
 
 
 def test_the_cache_is_bounded_and_keeps_what_was_used_last(
     own_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cache, "LARGEST_BYTES", 1000)
+    monkeypatch.setattr(compiler, "LARGEST_BYTES", 1000)
     for i in range(4):
-        cache.write_objects({f"k{i}": bytes(200)})
+        compiler.write_objects({f"k{i}": bytes(200)})
         os.utime(own_cache / f"k{i}.o", (i, i))
-    assert cache.read_object("k0") is not None  # so that it is not the oldest
-    cache.write_objects({"k4": bytes(200)})
+    assert compiler.read_object("k0") is not None  # so that it is not the oldest
+    compiler.write_objects({"k4": bytes(200)})
     assert {p.stem for p in own_cache.iterdir()} == {"k0", "k3", "k4"}
 
 
@@ -298,23 +299,23 @@ def test_sizes_are_looked_at_first_and_then_now_and_then(
     own_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks: list[int] = []
-    monkeypatch.setattr(cache, "_shrink", lambda: looks.append(len(list(own_cache.iterdir()))))
-    monkeypatch.setattr(cache, "LARGEST_BYTES", 1000 / cache.LOOKED_SHARE)
+    monkeypatch.setattr(compiler, "_shrink", lambda: looks.append(len(list(own_cache.iterdir()))))
+    monkeypatch.setattr(compiler, "LARGEST_BYTES", 1000 / compiler.LOOKED_SHARE)
     for i in range(1, 12):
-        cache.write_objects({f"k{i}": bytes(200)})
+        compiler.write_objects({f"k{i}": bytes(200)})
     assert looks == [1, 6, 11]  # what the process did not write itself counts, too
 
 
 def test_two_writers_of_one_object(own_cache: Path) -> None:
     payload = bytes(50_000)
     threads = [
-        threading.Thread(target=lambda: [cache.write_objects({"k": payload}) for _ in range(20)])
+        threading.Thread(target=lambda: [compiler.write_objects({"k": payload}) for _ in range(20)])
         for _ in range(4)
     ]
     for t in threads:
         t.start()
     while any(t.is_alive() for t in threads):
-        assert cache.read_object("k") in (None, payload)
+        assert compiler.read_object("k") in (None, payload)
     assert [p.name for p in own_cache.iterdir()] == ["k.o"]
 
 

@@ -16,7 +16,7 @@ from test_kernel_runtime import registered
 
 import eqsat
 from eqsat.api import target as read_target
-from eqsat.execute import customcalls
+from eqsat.execute import executable
 from eqsat.execute.kernels import executor, jit, runtime
 from eqsat.execute.kernels.executor import KernelsExecutable
 from eqsat.frontends.jaxpr import trace
@@ -97,7 +97,7 @@ def test_large_weights_are_arguments_of_what_xla_compiles(
     x = np.random.default_rng(1).standard_normal((16, 32)).astype(np.float32)
     want = np.maximum(x @ W, 0)
     assert "constant(" in searched.executable.flat.lower(x).compile().as_text()
-    monkeypatch.setattr(customcalls, "LARGEST_CONSTANTS", 0)
+    monkeypatch.setattr(executable, "LARGEST_CONSTANTS", 0)
     run = eqsat.optimize(lambda x: jax.nn.relu(x @ W), x, target="avx2", goals=["time"])
     text = run.executable.flat.lower(x).compile().as_text()
     assert text.count("custom-call(") == 1

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import eqsat
+from eqsat.execute.executable import xla_executable
 from eqsat.execute.weights import packed_per_run, resident
-from eqsat.execute.xla import xla_executable
 from eqsat.model.diag import EqsatError
 from eqsat.report.page.runpage import page
 from eqsat.report.text import summary_text

@@ -16,13 +16,13 @@ from seeds import one_in
 
 import eqsat
 from eqsat.lang.experiments import read_experiment
-from eqsat.lang.limits import read_limits
 from eqsat.lang.programs import parse_program
+from eqsat.lang.requests import read_limits
 from eqsat.lang.rulesets import read_ruleset
+from eqsat.model.deadline import SATURATION_TIME
 from eqsat.model.diag import EqsatError
 from eqsat.model.limits import MATCHES, NODES, Limits
 from eqsat.model.program import Program
-from eqsat.model.stopping import SATURATION_TIME
 from eqsat.ops.spelling.passes import canonical
 from eqsat.report.proven import stop_warnings
 from eqsat.saturate import saturate

@@ -21,8 +21,7 @@ from eqsat.model.control import Control, controls, every_program
 from eqsat.model.generic import Generic
 from eqsat.model.program import Program
 from eqsat.ops.contractions.roles import contraction_roles
-from eqsat.ops.meaning.control import evaluate_control
-from eqsat.ops.meaning.programs import evaluate_program
+from eqsat.ops.meaning.programs import evaluate_control, evaluate_program
 from eqsat.ops.meaning.scalar import held_dtype
 from eqsat.ops.programs.loopforms import loop_forms
 from eqsat.ops.spelling.passes import canonical

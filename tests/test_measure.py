@@ -17,8 +17,8 @@ import eqsat
 from eqsat.cli import run as command
 from eqsat.execute import timing
 from eqsat.extract.ask.near import TOLERANCES, near_optimal
+from eqsat.model.compiled import Measured
 from eqsat.model.diag import EqsatError
-from eqsat.model.measured import Measured
 
 W = np.random.default_rng(0).standard_normal((64, 96)).astype("f4")
 X = np.random.default_rng(1).standard_normal((32, 64)).astype("f4")

@@ -25,16 +25,14 @@ from eqsat.lang.programs import parse_program
 from eqsat.lang.settings import override
 from eqsat.model.diag import EqsatError
 from eqsat.model.generic import Generic
-from eqsat.model.mesh import REPLICATED, Axis, Mesh, Spread, is_partial
-from eqsat.model.meshplan import MeshPlan
+from eqsat.model.mesh import REPLICATED, Axis, Mesh, MeshPlan, Spread, is_partial
 from eqsat.model.program import Node, Program
 from eqsat.model.sharding import FORBIDDEN, ShardNode
 from eqsat.model.target import Target
 from eqsat.model.tensor import TensorType
 from eqsat.ops.meaning.programs import evaluate_node
 from eqsat.ops.mesh.collectives import MeshMachine, conversion
-from eqsat.ops.mesh.local import local_attr
-from eqsat.ops.mesh.strategies import Strategy, strategies
+from eqsat.ops.mesh.strategies import Strategy, local_attr, strategies
 from eqsat.report.mesh import mesh_told
 
 RULES = ("layout/fill", "spread")  # the search before the mesh is not what is tested

@@ -13,10 +13,9 @@ import pytest
 
 import eqsat
 from eqsat.api.reading import read_spec
-from eqsat.frontends.mlir.older import modernised
 from eqsat.frontends.mlir.parser import parse_module
 from eqsat.frontends.mlir.reader import MlirProgram, read_mlir, read_module
-from eqsat.frontends.mlir.source import ModuleText
+from eqsat.frontends.mlir.source import ModuleText, modernised
 from eqsat.lang.programs import load_program
 from eqsat.model.diag import EqsatError
 from eqsat.model.generic import Generic

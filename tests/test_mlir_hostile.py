@@ -17,10 +17,9 @@ import pytest
 
 from eqsat.frontends.mlir import reader
 from eqsat.frontends.mlir import source as source_module
-from eqsat.frontends.mlir.older import modernised
 from eqsat.frontends.mlir.parser import parse_module
 from eqsat.frontends.mlir.reader import read_mlir, read_module
-from eqsat.frontends.mlir.source import ModuleText, load_text
+from eqsat.frontends.mlir.source import ModuleText, load_text, modernised
 from eqsat.model.diag import EqsatError
 from eqsat.model.generic import Generic
 

@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 from seeds import one_in
 
-from eqsat.frontends.mlir.older import modernised
 from eqsat.frontends.mlir.parser import parse_module
 from eqsat.frontends.mlir.reader import MlirProgram, read_mlir, read_module
-from eqsat.frontends.mlir.source import ModuleText
+from eqsat.frontends.mlir.source import ModuleText, modernised
 from eqsat.model.program import Program
 from eqsat.ops.meaning.programs import element_dtype, evaluate_program
 from eqsat.ops.programs.binding import bind_program

@@ -12,7 +12,7 @@ from eqsat.model.leaves import Fill
 from eqsat.model.movement import Reshape
 from eqsat.model.tensor import TensorType
 from eqsat.ops.meaning.programs import evaluate_node
-from eqsat.ops.movement import fills, moved_generics
+from eqsat.ops.movement import moved_generics
 from eqsat.ops.movement.moves import concat_of, pad_of, slice_of
 
 
@@ -22,30 +22,30 @@ def test_moved_fills():
         fill = a_fill(make, make.shape())
         x = fill_array(fill)
         layout = make.layout(x.shape)
-        found = fills.moved_fill(fill, layout)
+        found = moved_generics.moved_fill(fill, layout)
         if packed(found):
             moved = do("relax", found.relaxed, fill_array(found.fill))
             same(do("pack", layout, x), moved)
         y = fill_array(Fill(fill.value, TensorType("f32", layout.packed_shape)))
-        unpacked = fills.moved_fill(Fill(fill.value, TensorType("f32", y.shape)), layout)
+        unpacked = moved_generics.moved_fill(Fill(fill.value, TensorType("f32", y.shape)), layout)
         same(do("unpack", layout, y), fill_array(unpacked.fill))
         perm = make.perm(x.ndim)
-        same(transpose(x, perm), fill_array(fills.moved_fill(fill, perm).fill))
+        same(transpose(x, perm), fill_array(moved_generics.moved_fill(fill, perm).fill))
         cut, pad = make.slice(x.shape), make.pad(x.shape)
-        same(move(cut, x), fill_array(fills.moved_fill(fill, cut).fill))
-        found = fills.moved_fill(fill, pad)
+        same(move(cut, x), fill_array(moved_generics.moved_fill(fill, cut).fill))
+        found = moved_generics.moved_fill(fill, pad)
         if padded(found):
             same(move(pad, x), fill_array(found.fill))
         r = Reshape(x.shape, (x.size,))
-        same(do("reshape", r, x), fill_array(fills.moved_fill(fill, r).fill))
+        same(do("reshape", r, x), fill_array(moved_generics.moved_fill(fill, r).fill))
         other = a_fill(make, x.shape)
         concat = concat_of([x.shape, x.shape], make.int(0, x.ndim - 1))
-        found = fills.concat_fills(fill, other, concat)
+        found = moved_generics.concat_fills(fill, other, concat)
         if joined(found):
             same(move(concat, x, fill_array(other)), fill_array(found))
         z = make.array(x.shape)
-        same(move(concat, z, x), move(fills.pad_for_fill(concat, 1, fill), z))
-        same(move(concat, x, z), move(fills.pad_for_fill(concat, 0, fill), z))
+        same(move(concat, z, x), move(moved_generics.pad_for_fill(concat, 1, fill), z))
+        same(move(concat, x, z), move(moved_generics.pad_for_fill(concat, 0, fill), z))
     for count in (packed, padded, joined):
         assert count.met > 15 and count.missed > 15
 
@@ -53,11 +53,11 @@ def test_moved_fills():
 def test_fills_of_another_sign_or_type_are_not_joined():
     zero = Fill(0.0, TensorType("f32", (2,)))
     concat = concat_of([(2,), (2,)], 0)
-    assert fills.concat_fills(zero, Fill(-0.0, zero.type), concat) is None
-    assert fills.concat_fills(zero, Fill(0.0, TensorType("f16", (2,))), concat) is None
+    assert moved_generics.concat_fills(zero, Fill(-0.0, zero.type), concat) is None
+    assert moved_generics.concat_fills(zero, Fill(0.0, TensorType("f16", (2,))), concat) is None
     nan = Fill(float("nan"), zero.type)
-    assert fills.concat_fills(nan, nan, concat) is not None
-    assert fills.moved_fill(Fill(-0.0, zero.type), pad_of((2,), [1], [0], "0.0")) is None
+    assert moved_generics.concat_fills(nan, nan, concat) is not None
+    assert moved_generics.moved_fill(Fill(-0.0, zero.type), pad_of((2,), [1], [0], "0.0")) is None
 
 
 def test_fills_read_by_generics():
@@ -70,10 +70,10 @@ def test_fills_read_by_generics():
         xs[i] = fill_array(fill)
         want = do("generic", g, *xs)
         if len(xs) == 1:
-            found = fills.moved_fill(fill, g)
+            found = moved_generics.moved_fill(fill, g)
             if copied(found):
                 same(want, fill_array(found.fill))
-        found = fills.fold_fill(g, i, fill)
+        found = moved_generics.fold_fill(g, i, fill)
         if folded(found):
             close(want, do("generic", found, *xs[:i], *xs[i + 1 :]))
     assert copied.met > 6 and copied.missed > 15
@@ -85,8 +85,8 @@ def test_a_constant_decides_no_type():
     body = call("add", call("mul", arg(1), const(100)), arg(0))  # 300 wraps in i8
     yields = (Yield(body, "i8"),)
     g = Generic((4,), 1, ((dim(0),), (dim(0),)), ((4,), (4,)), yields, (), ("i8", "i8"))
-    assert fills.fold_fill(g, 1, fill) is None
-    found = fills.fold_fill(g, 0, fill)
+    assert moved_generics.fold_fill(g, 1, fill) is None
+    found = moved_generics.fold_fill(g, 0, fill)
     x = np.array([1, 2, 100, -7], np.int8)
     assert found is not None
     want = evaluate_node("generic", g, [fill_array(fill), x])[0]

@@ -28,7 +28,6 @@ from eqsat.lang.rulesets import load_rulesets
 from eqsat.lang.settings import override
 from eqsat.lang.targets import load_target
 from eqsat.model.affine import dim
-from eqsat.model.bitsets import bits, mask
 from eqsat.model.diag import EqsatError
 from eqsat.model.egraph import EGraph
 from eqsat.model.expr import arg, call
@@ -39,6 +38,7 @@ from eqsat.model.movement import Reshape
 from eqsat.model.program import Builder, Program
 from eqsat.model.schedule import Buffer, Schedule
 from eqsat.model.selection import GoalRequest, Selection
+from eqsat.model.sets import bits, mask
 from eqsat.model.target import Target
 from eqsat.model.tensor import TensorType
 from eqsat.ops.generics.canonical import generic_node, identity

@@ -21,8 +21,8 @@ from eqsat.cli.app import app
 from eqsat.execute.formats import Formatted
 from eqsat.frontends.source import Source
 from eqsat.lang.programs import parse_program
-from eqsat.model.border import Border
 from eqsat.model.diag import EqsatError
+from eqsat.model.layout import Border
 from eqsat.model.orders import MemoryOrders, Ordered
 from eqsat.ops.programs.freeorders import free_orders, in_orders, leaf_order, likely_orders
 

@@ -9,7 +9,7 @@ from eqsat.model.attr import Shape
 from eqsat.model.layout import Layout
 from eqsat.model.movement import Move
 from eqsat.ops.movement import layout as layouts_of
-from eqsat.ops.movement import unitdims
+from eqsat.ops.movement import relayout
 from eqsat.ops.movement.crossing import above as form_above
 from eqsat.ops.movement.crossing import below as form_below
 from eqsat.ops.movement.lists import inverse, undone
@@ -25,7 +25,7 @@ def test_packs_as_reshapes_are_all_there_are():
         layout = make.layout(make.shape())
         x = make.array(layout.source)
         y = do("pack", layout, x)
-        found = None if layout.is_padded else unitdims.padded_reshape(layout)
+        found = None if layout.is_padded else relayout.padded_reshape(layout)
         if count(found):
             assert found.pad is None and found.slice is None and found.relaxed is None
             same(y, do("reshape", found.groups, x))
@@ -41,7 +41,7 @@ def test_padding_packs_as_pads():
         layout = make.layout(make.shape())
         x = make.array(layout.source)
         y = do("pack", layout, x)
-        found = unitdims.padded_reshape(layout)
+        found = relayout.padded_reshape(layout)
         if count(found):
             padded = do("reshape", found.groups, move(found.pad, x))
             same(y, do("relax", found.relaxed, padded))
@@ -55,7 +55,7 @@ def test_unit_tiles():
         layout = make.layout(make.shape())
         x = make.array(layout.source)
         y = do("pack", layout, x)
-        found = unitdims.drop_unit_tiles(layout)
+        found = relayout.drop_unit_tiles(layout)
         if count(found):
             inner = do("pack", found.layout, transpose(x, found.perm))
             same(y, do("reshape", found.groups, inner))
@@ -70,7 +70,7 @@ def test_transposes_as_reshapes_are_all_there_are():
     for make in cases(14, 500):
         x = make.array(make.shape())
         perm = make.perm(x.ndim)
-        found = unitdims.transpose_as_reshape(x.shape, perm)
+        found = relayout.transpose_as_reshape(x.shape, perm)
         if count(found):
             same(transpose(x, perm), do("reshape", found, x))
         elif perm != tuple(range(x.ndim)):

@@ -25,8 +25,7 @@ from eqsat.ops.contractions.roles import contraction_roles
 from eqsat.plan.scratch import Block, StagedTile, grid_bytes, loop_bytes, misaligned
 from eqsat.run import Run
 from eqsat.schedule.legal import faults
-from eqsat.schedule.pipelines import Root, _held_bytes
-from eqsat.schedule.workgroups import workgroup
+from eqsat.schedule.pipelines import Root, _held_bytes, workgroup
 
 TPU = Padding(8, 128, 512)
 

@@ -17,12 +17,18 @@ from fuzz.pageprograms import HOSTILE, hostile_run, repeated
 
 import eqsat
 from eqsat.report.explain import explained
-from eqsat.report.page.assets import SCRIPTS, json_in_html, libraries, scripted_document
 from eqsat.report.page.folding import DispatchWork, folds
 from eqsat.report.page.graph import program_graph, schedule_graph
-from eqsat.report.page.labels import layers_by_name, short_name
-from eqsat.report.page.layouts import layout_names
-from eqsat.report.page.runpage import framed, page, page_data
+from eqsat.report.page.labels import layers_by_name, layout_names, short_name
+from eqsat.report.page.runpage import (
+    SCRIPTS,
+    framed,
+    json_in_html,
+    libraries,
+    page,
+    page_data,
+    scripted_document,
+)
 
 FOLDER = files("eqsat.report.page")
 

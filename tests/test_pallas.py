@@ -34,7 +34,7 @@ def target(request: pytest.FixtureRequest) -> Any:
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of a few points, so that small programs have many, and ragged ones."""
     limits = blocks.BlockLimits(Padding(2, 4), 2**20)
-    monkeypatch.setattr("eqsat.execute.pallas.call.block_limits", lambda _: limits)
+    monkeypatch.setattr("eqsat.execute.pallas.executor.block_limits", lambda _: limits)
     monkeypatch.setattr(blocks, "WIDEST", 4)
     monkeypatch.setattr(flat, "SIDE", 16)
     monkeypatch.setattr(flat, "STEP", 16)

@@ -13,7 +13,6 @@ import eqsat
 from eqsat.lang.programs import parse_program
 from eqsat.lang.settings import override
 from eqsat.model.generic import Generic
-from eqsat.model.innermost import innermost
 from eqsat.model.layout import Layout
 from eqsat.model.target import Tile, UntiledKernel
 from eqsat.ops.contractions.packing import (
@@ -23,6 +22,7 @@ from eqsat.ops.contractions.packing import (
     pack_other_loops,
     swap_loops,
 )
+from eqsat.ops.contractions.roles import innermost
 from eqsat.ops.movement.tiling import make_layout
 from eqsat.ops.targets.kernels import kernel_choices
 

@@ -20,8 +20,8 @@ from eqsat.extract.ask.front import OPEN, Reply, Tradeoff, Vector, find_tradeoff
 from eqsat.extract.ask.front import front_of as search
 from eqsat.extract.session import prepare
 from eqsat.lang.units import read_budget
+from eqsat.model.deadline import Stop
 from eqsat.model.diag import EqsatError
-from eqsat.model.stopping import Stop
 from eqsat.report.pareto import front_warnings, plot_lines
 from eqsat.report.proven import ELSEWHERE
 

@@ -32,7 +32,7 @@ from eqsat.model.target import Target
 from eqsat.ops.contractions.roles import contraction_roles
 from eqsat.saturate import saturate
 from eqsat.schedule.legal import faults
-from eqsat.schedule.workgroups import workgroup
+from eqsat.schedule.pipelines import workgroup
 
 SHIPPED = ("gfx942", "sm_90", "spirv-like")
 

@@ -17,14 +17,13 @@ from runnable import WIDEST
 from seeds import one_in
 
 import eqsat
-from eqsat.execute.kernels import executor, tried
+from eqsat.execute.kernels import executor
 from eqsat.model.expr import arg
 from eqsat.model.nest import Access, Bound, Nest, Stage, Store
 from eqsat.model.plan import Machine, Plan
 from eqsat.model.schedule import Schedule
 from eqsat.ops.meaning import scalar
-from eqsat.ops.nests.nestcheck import nest_faults
-from eqsat.ops.nests.reached import Box, Undecided, digits_of, fault_of
+from eqsat.ops.nests.reached import Box, Undecided, digits_of, fault_of, nest_faults
 from eqsat.plan import dispatch
 from eqsat.plan.plancheck import plan_faults
 from eqsat.plan.rows import Rows
@@ -238,10 +237,11 @@ def test_what_is_not_decided_is_executed_against_its_ops_before_it_is_used(
     x = np.random.default_rng(0).standard_normal((8, 9)).astype(np.float32)
     run = eqsat.optimize(lambda x: jnp.tanh(x) * 2 + 1, x, target=WIDEST)
     asked: list[int] = []
+    disagreement = executor.disagreement
 
-    def wrong(schedule: Schedule, number: int, sides: tried.Sides) -> str:
+    def wrong(schedule: Schedule, number: int, sides: executor.Sides) -> str:
         asked.append(number)
-        return tried.disagreement(schedule, number, (lambda *x: [2 * sides[1](*x)[0]], sides[1]))
+        return disagreement(schedule, number, (lambda *x: [2 * sides[1](*x)[0]], sides[1]))
 
     monkeypatch.setattr(executor, "undecided", lambda *_: ["who knows"])
     assert set(executor.KernelsExecutable(*_parts(run)).calls) == {0}

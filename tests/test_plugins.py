@@ -150,7 +150,7 @@ from dataclasses import replace
 
 import eqsat
 from eqsat.extract import check
-from eqsat.lang.goals import parse_goals
+from eqsat.lang.requests import parse_goals
 from eqsat.model.diag import EqsatError
 from eqsat.model.selection import GoalResult
 from eqsat.report.facts import RunFacts

@@ -18,9 +18,9 @@ import pytest
 import eqsat
 from eqsat.cli import run, talk
 from eqsat.cli.talk import Onlooker, progress
+from eqsat.model.deadline import Stop
 from eqsat.model.progress import Curve, Point, Progress, found, heard, listener, phase
 from eqsat.model.selection import GoalResult
-from eqsat.model.stopping import Stop
 from eqsat.report.page.runpage import page, page_data
 from eqsat.report.progress import curve_rows, progress_line
 

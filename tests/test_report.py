@@ -10,6 +10,7 @@ import pytest
 from foldings import folding_and_best
 
 import eqsat
+from eqsat.model.deadline import SATURATION_TIME, SEARCH_TIME
 from eqsat.model.diag import EqsatError
 from eqsat.model.egraph import EGraph, ENode, RuleStat
 from eqsat.model.layout import Layout
@@ -18,7 +19,6 @@ from eqsat.model.movement import Transpose
 from eqsat.model.price import AT_LEAST, BYTES, COMPUTE, EXACT, NOT_ADMISSIBLE, Price, Tied
 from eqsat.model.program import Builder
 from eqsat.model.selection import Group, Removed, Selection
-from eqsat.model.stopping import SATURATION_TIME, SEARCH_TIME
 from eqsat.model.tensor import TensorType
 from eqsat.report import units
 from eqsat.report.alternatives import price_text

@@ -13,7 +13,7 @@ from seeds import one_in
 from test_contraction_kernels import assembly, fused, inner_loop
 
 from eqsat.execute.kernels.kernel import generate
-from eqsat.execute.kernels.products import UNROLL
+from eqsat.execute.kernels.rowpasses import UNROLL
 from eqsat.lang.programs import parse_program
 from eqsat.model.nest import NoNest
 from eqsat.plan.rowblocks import RowBlocks, plan

@@ -17,15 +17,14 @@ from illconditioned import f32
 from runnable import WIDEST
 
 import eqsat
+from eqsat.execute.dispatchwise import LEAST, part_borders, sampled, steps
 from eqsat.execute.draw import drawn_weights, random_inputs
 from eqsat.execute.elements import distinct_indices
 from eqsat.execute.executors import build_executable
 from eqsat.execute.ondemand import Elements, OnDemand
 from eqsat.execute.openlanes import open_elements
-from eqsat.execute.sampling import LEAST, part_borders, sampled
-from eqsat.execute.stepping import steps
+from eqsat.execute.reference import OverWork, WorkBudget
 from eqsat.execute.verify import verify
-from eqsat.execute.work import OverWork, WorkBudget
 from eqsat.frontends.jaxpr import trace
 from eqsat.lang.programs import parse_program
 from eqsat.model.program import Program

@@ -17,9 +17,8 @@ from runnable import needs_kernels
 import eqsat
 from eqsat import host
 from eqsat.execute.kernels import scale
-from eqsat.execute.kernels.alone import alone
-from eqsat.execute.kernels.scale import RateFigures, TimedProbe, here, scaled_target
-from eqsat.lang import scaled as kept
+from eqsat.execute.kernels.scale import RateFigures, TimedProbe, alone, here, scaled_target
+from eqsat.lang import owntarget as kept
 from eqsat.lang.programs import parse_program
 from eqsat.lang.targets import find_target, load_target, read_target
 from eqsat.lang.targettext import TIMES, scaled_text

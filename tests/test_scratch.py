@@ -32,7 +32,7 @@ from eqsat.model.pipelines import Pipeline
 from eqsat.model.target import DispatchLimits, Fusion, Memory, Target
 from eqsat.ops.contractions.roles import contraction_roles
 from eqsat.schedule.legal import faults
-from eqsat.schedule.workgroups import packed_workgroup, workgroup
+from eqsat.schedule.pipelines import packed_workgroup, workgroup
 
 SMALL = Pipeline("small", (4, 3, 2), (4, 2), (3, 2), unaligned="whole")
 

@@ -16,8 +16,8 @@ from eqsat.extract.goals import Outcome
 from eqsat.extract.groups import enumeration
 from eqsat.extract.search import _never_worse, _unbeaten, extract
 from eqsat.extract.session import Session, prepare
+from eqsat.model.deadline import CANDIDATE_TIME, ORDER_TIME, SEARCH_TIME, WALL
 from eqsat.model.selection import TIME_LIMIT, Cut, GoalRequest, GoalResult, Selection
-from eqsat.model.stopping import CANDIDATE_TIME, ORDER_TIME, SEARCH_TIME, WALL
 from eqsat.model.target import Fusion
 
 TIME = (GoalRequest("time"),)

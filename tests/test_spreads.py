@@ -12,7 +12,7 @@ from eqsat.frontends.source import Source
 from eqsat.lang.programs import parse_program
 from eqsat.lang.rulesets import load_ruleset, read_ruleset
 from eqsat.model.diag import EqsatError
-from eqsat.model.meshplan import MeshPlan
+from eqsat.model.mesh import MeshPlan
 from eqsat.model.rules import SPREAD_VERBS, RuleSet
 from eqsat.ops.mesh.cuts import cuts_of
 from eqsat.report.facts import rule_facts

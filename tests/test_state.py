@@ -17,9 +17,8 @@ from eqsat.api import keep_state
 from eqsat.api.keep_state import Kept
 from eqsat.cli.app import run as cli
 from eqsat.lang.programs import parse_program
-from eqsat.model.border import Border
 from eqsat.model.diag import EqsatError
-from eqsat.model.layout import Layout
+from eqsat.model.layout import Border, Layout
 from eqsat.ops.builtin.layouts import pack
 from eqsat.ops.meaning.programs import evaluate_program
 from eqsat.ops.programs.border_layouts import demanded, laid_out

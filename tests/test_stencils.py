@@ -18,10 +18,10 @@ from test_nest import nest_of_text
 
 import eqsat
 from eqsat.lang.programs import parse_program
-from eqsat.ops.spelling.stencils import as_stencils
+from eqsat.ops.spelling.reads import as_stencils
 from eqsat.plan import rows
-from eqsat.plan.interior import without_bounds
-from eqsat.plan.rowcheck import row_faults
+from eqsat.plan.plancheck import row_faults
+from eqsat.plan.rowwork import without_bounds
 
 F32 = np.float32
 

@@ -11,8 +11,8 @@ from jax import lax
 from seeds import one_in
 
 import eqsat
-from eqsat.execute.platforms import lowered_for, spelled
-from eqsat.execute.xla import xla_executable
+from eqsat.execute.executable import xla_executable
+from eqsat.execute.operands import lowered_for, spelled
 from eqsat.model.compiled import BY_CONVOLUTIONS, BY_PRODUCTS
 from eqsat.model.schedule import Schedule
 

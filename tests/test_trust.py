@@ -30,11 +30,11 @@ from seeds import one_in, seeds
 
 import eqsat
 from eqsat.cli import run as command
-from eqsat.execute.kernels import cache
+from eqsat.execute.kernels import compiler
 from eqsat.extract.check import check
 from eqsat.extract.place import search as placing
 from eqsat.frontends.opaque import OpaqueCall
-from eqsat.lab.store.locks import OWNERS, lives
+from eqsat.lab.store.files import OWNERS, lives
 from eqsat.lab.store.record import RunRecord
 from eqsat.lab.store.store import RunStore
 from eqsat.lab.sweep import NoWatcher, sweep
@@ -376,21 +376,21 @@ def test_code_that_others_may_write_is_not_run(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("EQSAT_CACHE", str(tmp_path / "cache"))
     before = os.umask(0)
     try:
-        assert cache.write_objects({"x": b"code"})
+        assert compiler.write_objects({"x": b"code"})
     finally:
         os.umask(before)
-    place = cache.folder()
+    place = compiler.folder()
     assert stat.S_IMODE(place.stat().st_mode) == stat.S_IMODE(place.parent.stat().st_mode) == 0o700
-    assert cache.read_object("x") == b"code"
+    assert compiler.read_object("x") == b"code"
     (place / "x.o").chmod(0o666)
-    assert cache.read_object("x") is None
+    assert compiler.read_object("x") is None
     (place / "x.o").chmod(0o600)
     monkeypatch.setenv("EQSAT_CACHE", str(tmp_path / "other"))
-    shutil.copytree(place, cache.folder())
-    cache.folder().chmod(0o777)
+    shutil.copytree(place, compiler.folder())
+    compiler.folder().chmod(0o777)
     with pytest.warns(EqsatWarning, match="E516.*others may write"):
-        assert cache.read_object("x") is None
-    assert not cache.write_objects({"y": b"code"})
+        assert compiler.read_object("x") is None
+    assert not compiler.write_objects({"y": b"code"})
 
 
 @pytest.mark.parametrize("exchange", [True, False])

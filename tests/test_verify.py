@@ -19,8 +19,7 @@ from wrongprograms import change, wrong_programs
 import eqsat
 from eqsat.execute.compare import dominated
 from eqsat.execute.draw import drawn_weights, index_extents, random_inputs
-from eqsat.execute.rounding import error_limit
-from eqsat.execute.units import product_u
+from eqsat.execute.rounding import error_limit, product_u
 from eqsat.execute.verdict import Verification
 from eqsat.execute.verify import verify
 from eqsat.execute.witness import Witness

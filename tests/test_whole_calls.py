@@ -15,8 +15,8 @@ from seeds import one_in
 
 import eqsat
 from eqsat.api import target as read_target
-from eqsat.execute.customcalls import CustomCallExecutable
-from eqsat.execute.kernels import whole
+from eqsat.execute.executable import CustomCallExecutable
+from eqsat.execute.kernels import executor
 from eqsat.execute.kernels.executor import KernelsExecutable
 from eqsat.model.nest import NoNest
 
@@ -29,7 +29,7 @@ SIZES = (1, 15, 16, 17, 40)
 
 @pytest.fixture(autouse=True)
 def of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(whole, "LEAST_BYTES", 0)
+    monkeypatch.setattr(executor, "LEAST_BYTES", 0)
 
 
 def real(seed: int, *shape: int) -> Any:
@@ -133,9 +133,9 @@ def test_little_and_much_is_left_to_xla(monkeypatch: pytest.MonkeyPatch) -> None
     run = found(chain, x, x)
     schedule, machine = run.schedule, read_target(RUNNABLE[0]).machine
     assert schedule is not None
-    whole.whole_call(schedule, machine)
+    executor.whole_call(schedule, machine)
     for name, value in (("LEAST_BYTES", schedule.arena_bound + 1), ("MOST_BYTES", 1)):
         with monkeypatch.context() as other:
-            other.setattr(whole, name, value)
+            other.setattr(executor, name, value)
             with pytest.raises(NoNest, match="not of a size"):
-                whole.whole_call(schedule, machine)
+                executor.whole_call(schedule, machine)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from eqsat.model.stopping import Stop
+    from eqsat.model.deadline import Stop
 
 
 def extract_egraph(

@@ -8,13 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 from eqsat.frontends.source import Source, fixed_in, held_at, lying_in, name_of, ordered, type_of
-from eqsat.model.border import Border, Free, Held
 from eqsat.model.diag import did_you_mean, fail
-from eqsat.model.layout import Encoding, Layout
+from eqsat.model.layout import Border, Encoding, Free, Held, Layout
 from eqsat.model.orders import CALLER, COMPILER, AskedOrders, MemoryOrders
 from eqsat.model.program import Program
 from eqsat.model.target import Target
-from eqsat.ops.programs.resolution import is_encoded, resolution, resolved
+from eqsat.ops.programs.border_layouts import is_encoded, resolution, resolved
 from eqsat.ops.programs.weightnames import argument_numbers, first_name
 
 PLAIN = "plain"  # what `layouts=` may say to insist on a plain tensor

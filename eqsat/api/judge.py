@@ -23,11 +23,11 @@ from eqsat.extract.selected import (
 from eqsat.model.cut import CutProgram
 from eqsat.model.diag import fail
 from eqsat.model.egraph import EGraph
+from eqsat.model.files import read_text
 from eqsat.model.ops import CONVERSIONS, LEAVES, VIEWS
 from eqsat.model.price import Price, Question
 from eqsat.model.program import Node, Program
 from eqsat.model.selection import GoalResult, Group, Selection
-from eqsat.model.textfile import read_text
 from eqsat.ops.programs.cutting import UNKNOWN, with_leaves
 from eqsat.report.finished import finished_stages
 from eqsat.report.judged import judged_lines
@@ -160,9 +160,8 @@ def _sameness(foreign: Foreign, at: Mapping[int, int], run: Run) -> str:
     if [at.get(r) for r in foreign.egraph.roots] == list(run.egraph.roots):
         return "its results are those of the program: the rules prove it"
     from eqsat.execute.draw import drawn_weights
-    from eqsat.execute.reference import reference
+    from eqsat.execute.reference import WorkBudget, reference
     from eqsat.execute.verify import verify
-    from eqsat.execute.work import WorkBudget
 
     own = foreign.program
     known = {**run.weights, **drawn_weights(run.canonical, run.weights)}

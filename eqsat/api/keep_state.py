@@ -18,9 +18,8 @@ from eqsat.api.borders import (
 from eqsat.api.optimization import optimize
 from eqsat.api.reading import source_of
 from eqsat.frontends.source import Source, fixed_in, held_at, name_of, type_of
-from eqsat.model.border import Border, Free, Held
 from eqsat.model.diag import did_you_mean, fail
-from eqsat.model.layout import Layout
+from eqsat.model.layout import Border, Free, Held, Layout
 from eqsat.model.leaves import Leaf
 from eqsat.model.program import Builder, Program
 from eqsat.ops.programs.border_layouts import demanded, put_in, refuse_other, taken_out

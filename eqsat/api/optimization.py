@@ -47,7 +47,7 @@ from eqsat.run.orders import searched_in_orders
 from eqsat.run.phases import Listener, at_sizes, progress_of
 
 if TYPE_CHECKING:
-    from eqsat.model.stopping import Stop
+    from eqsat.model.deadline import Stop
 
 MEASURING = 0.5  # of the time limit, on top of it, to look for programs to measure
 
@@ -143,7 +143,7 @@ def optimize(
     bounds = Limits.of(limits)
     with timed(seconds, "read"), uncollected():
         from eqsat.ops.spelling.passes import canonical as searched
-        from eqsat.ops.targets.precision import check_precisions
+        from eqsat.ops.targets.kernels import check_precisions
 
         source = source_of(function_or_program, example_args, keywords or {}, weights)
         places = device_map(devices)

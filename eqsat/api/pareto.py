@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any
 from eqsat.api.optimization import optimize
 from eqsat.api.request import DEFAULT_GOALS
 from eqsat.model.diag import fail
+from eqsat.model.files import write_text
 from eqsat.model.progress import heard, phase
 from eqsat.model.selection import Selection
-from eqsat.model.textfile import write_text
 from eqsat.run import Run, RunUse
 from eqsat.run.artefact import check_writable, put_in_place
 from eqsat.run.phases import Listener, progress_of
 from eqsat.run.schedules import with_schedules
 
 if TYPE_CHECKING:
+    from eqsat.model.deadline import Stop
     from eqsat.model.program import Program
-    from eqsat.model.stopping import Stop
     from eqsat.report import pareto as told
 
 FILE, PAGE = "pareto.json", "pareto.html"

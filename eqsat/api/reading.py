@@ -12,8 +12,8 @@ from typing import Any
 
 from eqsat.execute.draw import drawn_weights
 from eqsat.frontends.source import Source
-from eqsat.model.border import Border
 from eqsat.model.diag import EqsatError, Span, did_you_mean, fail
+from eqsat.model.layout import Border
 from eqsat.model.program import Program
 from eqsat.model.symbols import check_names
 from eqsat.ops.programs.weightnames import argument_numbers, as_weights

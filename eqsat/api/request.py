@@ -12,8 +12,7 @@ from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.oracle import parse_oracle
 from eqsat.model.program import Program
 from eqsat.model.progress import timed
-from eqsat.model.rulecheck import RuleCheck
-from eqsat.model.rules import RuleSet
+from eqsat.model.rules import RuleCheck, RuleSet
 from eqsat.model.selection import EXTRACTORS, GoalRequest
 from eqsat.model.target import Target
 
@@ -23,7 +22,7 @@ PHASES = ("program", "egraph", "selection", "schedule")
 
 
 def goals_asked(what: Sequence[str | GoalRequest]) -> tuple[GoalRequest, ...]:
-    from eqsat.lang.goals import parse_goals
+    from eqsat.lang.requests import parse_goals
 
     read = iter(parse_goals([g for g in what if isinstance(g, str)]))
     return tuple(g if isinstance(g, GoalRequest) else next(read) for g in what)
@@ -86,7 +85,7 @@ def meshed(
     The search before it is for one device, which holds the whole program; one that ends there has
     no mesh.
     """
-    from eqsat.lang.meshes import with_mesh, with_shards
+    from eqsat.lang.requests import with_mesh, with_shards
 
     if mesh is not None:
         machine = with_mesh(machine, mesh)

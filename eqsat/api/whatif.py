@@ -9,9 +9,8 @@ from typing import Any
 
 from eqsat.api.again import searched_again
 from eqsat.lang.borders import read_layout
-from eqsat.model.classnames import AT
 from eqsat.model.diag import EqsatError, did_you_mean, fail
-from eqsat.model.egraph import ENode
+from eqsat.model.egraph import AT, ENode
 from eqsat.model.layout import ROW_MAJOR, Layout
 from eqsat.model.movement import Transpose
 from eqsat.model.price import EXACT, NOT_ADMISSIBLE, Price, Question

@@ -11,8 +11,8 @@ import typer
 from eqsat.cli import options as o
 from eqsat.cli.talk import KEPT, say, say_diagnostics, stops_at_once
 from eqsat.model.diag import Diagnostic, fail
+from eqsat.model.files import write_text
 from eqsat.model.serialized import INFINITE_COST
-from eqsat.model.textfile import write_text
 
 NOTHING_ADMISSIBLE = 3
 SHOWN_ROOTS = 5
@@ -40,7 +40,7 @@ def extract_egraph(
     Prints status, DAG cost, and a proven lower bound. If time runs out, it prints the best answer
     so far, and a warning. Exit code 3 if the e-graph has no finite extraction.
     """
-    from eqsat.model.stopping import Stop
+    from eqsat.model.deadline import Stop
 
     limit = o.seconds(time_limit)
     stop = Stop()
@@ -90,7 +90,7 @@ def place_buffers(
     proven lower bound. Exit code 3 if nothing fits the capacity (proven), or nothing that fits was
     found in time: the message says which.
     """
-    from eqsat.model.stopping import Stop
+    from eqsat.model.deadline import Stop
 
     limit, most = o.seconds(time_limit), _capacity(capacity)
     stop = Stop()
@@ -138,7 +138,7 @@ def shard_graph(
     proven lower bound. One core. Exit code 3 if nothing is allowed (proven), or nothing that is
     allowed was found in time: the message says which.
     """
-    from eqsat.model.stopping import Stop
+    from eqsat.model.deadline import Stop
 
     limit = o.seconds(time_limit)
     stop = Stop()

@@ -64,7 +64,7 @@ def discover(
     Terms over a few operands are enumerated, those with equal values are put into one e-graph, and
     pairs that the rules do not unite become rules with examples. Ctrl-C keeps what was found.
     """
-    from eqsat.model.stopping import Stop
+    from eqsat.model.deadline import Stop
 
     stop = Stop()
     wish = _wish(ops, leaves, size, limit, seed)

@@ -88,7 +88,7 @@ def experiment(
         raise typer.BadParameter("two keys and perhaps a figure: `program,rules,time_us`")
     with stops_at_once(watch=board):
         from eqsat.lab.experiment import Experiment
-        from eqsat.lab.pages import MOST
+        from eqsat.lab.resultpage import MOST
         from eqsat.run.artefact import check_writable
 
         check_writable(out)

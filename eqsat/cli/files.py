@@ -217,8 +217,7 @@ def _hunted(ruleset: RuleSet, instances: int, seed: int) -> list[Findings]:
 
     What it finds counts for the rules' first use too, unless it was shorter than the hunt there.
     """
-    from eqsat.hunt.firstuse import INSTANCES
-    from eqsat.hunt.remembered import remember
+    from eqsat.hunt.firstuse import INSTANCES, remember
     from eqsat.hunt.search import hunt
 
     own = [r for r in ruleset.rules if r.ruleset == ruleset.name]
@@ -289,7 +288,7 @@ def _rules() -> tuple[Row, list[Row]]:
 
 
 def _notations() -> tuple[Row, list[Row]]:
-    from eqsat.lang.notation import notation
+    from eqsat.lang.content import notation
 
     return ("rule", "notation"), [(r.name, notation(r)) for r in _every_rule()]
 

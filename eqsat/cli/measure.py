@@ -16,7 +16,7 @@ import typer
 from eqsat.cli import options as o
 from eqsat.cli.talk import say, stops_at_once
 from eqsat.model.diag import fail
-from eqsat.model.textfile import read_text, write_text
+from eqsat.model.files import read_text, write_text
 from eqsat.plugins import user_folder
 
 if TYPE_CHECKING:

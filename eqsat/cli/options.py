@@ -279,7 +279,7 @@ def seconds(time_limit: str, option: str = "--time-limit") -> float:
 
 def search_limits(texts: list[str] | None) -> Limits:
     """What `--limit` says; EqsatError if that is no limit."""
-    from eqsat.lang.limits import read_limits
+    from eqsat.lang.requests import read_limits
 
     return read_limits(texts or ())
 
@@ -318,7 +318,7 @@ def layouts(texts: list[str] | None, of_all: str | None = None) -> dict[str, str
 
 def shards(texts: list[str] | None) -> dict[str, str]:
     """What `--shard` says, by name; EqsatError E232 if it is not NAME=SPREAD."""
-    from eqsat.lang.meshes import read_shards
+    from eqsat.lang.requests import read_shards
 
     return read_shards(texts or ())
 

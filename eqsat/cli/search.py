@@ -12,8 +12,8 @@ import typer
 
 from eqsat.cli import options as o
 from eqsat.cli.talk import KEPT, Onlooker, progress, say, say_diagnostics, stops_at_once
-from eqsat.model.stopping import Stop
-from eqsat.model.work import WORK_LIMIT
+from eqsat.model.deadline import Stop
+from eqsat.model.limits import WORK_LIMIT
 
 if TYPE_CHECKING:
     from eqsat.api import Run
@@ -214,7 +214,7 @@ def _kept_first(out: Path | None, request: dict[str, Any]) -> Iterator[None]:
 
 def _goals(texts: list[str] | None) -> tuple[Any, ...]:
     from eqsat.api import DEFAULT_GOALS
-    from eqsat.lang.goals import parse_goals
+    from eqsat.lang.requests import parse_goals
 
     return parse_goals(texts or DEFAULT_GOALS)
 

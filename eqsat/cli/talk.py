@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from eqsat.model.deadline import Stop
 from eqsat.model.diag import Diagnostic, EqsatWarning
 from eqsat.model.progress import Progress
-from eqsat.model.stopping import Stop
 
 
 def say(text: str, end: str = "\n") -> None:

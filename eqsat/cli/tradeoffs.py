@@ -57,8 +57,8 @@ def pareto(
 
     Every point is proven, or shown with its gap. Exit code 3 if nothing is admissible.
     """
-    from eqsat.model.stopping import INTERRUPTED as STOPPED
-    from eqsat.model.stopping import Stop
+    from eqsat.model.deadline import INTERRUPTED as STOPPED
+    from eqsat.model.deadline import Stop
 
     stop, watch = Stop(), Onlooker()
     with stops_at_once(stop, watch):

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 
 from eqsat.dag.problem import Derivation
-from eqsat.model.unionfind import union_find
+from eqsat.model.sets import union_find
 
 Graph = Mapping[int, Iterable[int]]
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from eqsat.dag.problem import Derivation, Reduced, Selection, dag_cost, reached
-from eqsat.model.bitsets import bits
+from eqsat.model.sets import bits
 
 Seconds = Callable[[], float]
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from eqsat.dag.components import dominators, strong_components, successors
 from eqsat.dag.problem import Classes, Derivation, Reduced, derivable
-from eqsat.model.bitsets import bits
+from eqsat.model.sets import bits
 
 Seconds = Callable[[], float]
 

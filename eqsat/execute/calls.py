@@ -1,7 +1,9 @@
 """Executables as functions like those that `jax.jit` returns: all of a call is JAX's own C++.
 
 Weights that come with every call, and large ones of executors that want them as arguments, are the
-exception: which packed arrays belong to a call is looked up in Python.
+exception: which packed arrays belong to a call is looked up in Python. Arguments and results have
+the layouts of the border; a program that was read from a file takes flat arguments
+and gives a tuple.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import hashlib
 import inspect
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -19,15 +22,34 @@ import numpy as np
 from jax.core import Tracer
 from jax.tree_util import tree_flatten, tree_flatten_with_path, tree_unflatten
 
-from eqsat.execute.crossing import in_layouts
 from eqsat.execute.executable import differentiate_as
-from eqsat.execute.formats import Formatted, Placing, flattened, is_told
-from eqsat.execute.ordered import called_in, lying_inputs
+from eqsat.execute.formats import Formatted, Placing, called_in, flattened, is_told, lying_inputs
+from eqsat.execute.lowering import lax_pack, lax_unpack
 from eqsat.execute.weights import ahead_nodes
-from eqsat.model.border import Border
 from eqsat.model.executor import Executable
-from eqsat.model.layout import Layout
+from eqsat.model.layout import Border, Layout
 from eqsat.model.orders import MemoryOrders
+
+
+def in_layouts(signature: Signature, layouts: Mapping[Border, Layout]) -> Callable[..., Any]:
+    """`signature.original` of leaves that come, and results that go, in these layouts."""
+    import jax
+
+    if not layouts:
+        return signature.original
+    bindings = enumerate(signature.bindings)
+    numbers = {at: Border("input", int(key)) for at, (kind, key) in bindings if kind == "input"}
+    inputs = {at: layouts[border] for at, border in numbers.items() if border in layouts}
+
+    def original(*leaves: Any) -> Any:
+        plain = [lax_unpack(inputs[at], x) if at in inputs else x for at, x in enumerate(leaves)]
+        flat, tree = jax.tree_util.tree_flatten(signature.original(*plain))
+        borders = (Border("result", number) for number in range(len(flat)))
+        pairs = zip(flat, map(layouts.get, borders), strict=True)
+        return tree.unflatten([x if held is None else lax_pack(held, x) for x, held in pairs])
+
+    return original
+
 
 PLAINLY = MemoryOrders()
 JITTED = ("lower", "trace", "eval_shape", "clear_cache")  # what a jitted function has besides
@@ -375,3 +397,36 @@ def with_placing(packing: Packing) -> Any:
     placing, found = Placing(packing.found_for), packing.function
     found.put, found.formats = placing.put, placing.formats
     return found
+
+
+@dataclass(frozen=True)
+class Positional:
+    """The calling convention of a program that no function was traced for: flat, a tuple back."""
+
+    executable: Executable
+    orders: MemoryOrders
+    weights: Mapping[str, Any] = field(default_factory=dict)
+    captured: tuple[Any, ...] = ()
+
+    @property
+    def bindings(self) -> Sequence[tuple[str, int | str]]:
+        return [("input", n) for n in range(len(self.executable.schedule.program.inputs))]
+
+    def flat_inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> list[Any]:
+        """The arguments as they are."""
+        return list(args)
+
+    def flat_weights(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """No call brings weights."""
+        return {}
+
+    def unflatten(self, results: Sequence[Any]) -> Any:
+        """Flat results as a tuple."""
+        return tuple(results)
+
+    def original(self, *leaves: Any) -> Any:
+        """The answer itself."""
+        run = called_in(self.executable, self.orders.by_border)
+        return tuple(run(self.executable.packed, *leaves))

@@ -13,8 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eqsat.execute.operands import cast_factors, operand_types, to_loops
-from eqsat.execute.precision import level
+from eqsat.execute.operands import cast_factors, level, operand_types, to_loops
 from eqsat.model.affine import Map
 from eqsat.model.generic import Generic
 from eqsat.model.precision import ALGORITHMS

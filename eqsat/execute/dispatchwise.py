@@ -1,39 +1,193 @@
-"""Every dispatch of an executable, checked from the operands that it really had.
+"""Verification dispatch by dispatch, each from the operands that it really had.
 
-What comes in is an executable and flat inputs; what goes out is what was found of its dispatches
-and of the weights that were computed ahead. Elements are computed in float64, on demand
+What comes in is an executable and flat inputs; what goes out is a verdict on its dispatches and on
+the weights that were computed ahead. The executable runs step by step, so that the operands and
+results of every dispatch can be looked at. Elements are computed in float64, on demand
 (`ondemand`): corners, borders of tails and parts, some at random, and whichever differ from what
 XLA's own ops make of the same operands.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice, product
 from typing import Any
 
 import numpy as np
 
 from eqsat.execute.compare import distance, size
 from eqsat.execute.comparison import NUDGES, Examined, Judged, judged_elements
+from eqsat.execute.elements import flat_indices
+from eqsat.execute.executable import held_view
 from eqsat.execute.lowering import evaluate
 from eqsat.execute.ondemand import Elements
 from eqsat.execute.openlanes import open_elements
+from eqsat.execute.reference import OverWork, WorkBudget
 from eqsat.execute.rounding import error_limit, error_limits
-from eqsat.execute.sampling import LEAST, part_borders, sampled
-from eqsat.execute.stepping import DispatchRun, steps
 from eqsat.execute.witness import nudged
-from eqsat.execute.work import OverWork, WorkBudget
+from eqsat.model.attr import Shape
 from eqsat.model.deadline import tick
 from eqsat.model.executor import Executable
 from eqsat.model.leaves import Leaf
+from eqsat.model.movement import Move
 from eqsat.model.program import Builder, Program
 from eqsat.model.schedule import Dispatch, Schedule
 from eqsat.model.tensor import is_float
 from eqsat.ops.meaning import scalar
 
 Array = np.ndarray[Any, Any]
+MOST_BYTES = 1 << 30  # that the dispatches of one part write; all of them are held at once
+
+
+@dataclass(frozen=True)
+class DispatchRun:
+    """A dispatch that ran: its number, the buffers it read and those it wrote, in their order."""
+
+    number: int
+    reads: list[Array]
+    writes: list[Array]
+
+
+def steps(
+    executable: Executable, inputs: Sequence[Any], most_bytes: int = MOST_BYTES
+) -> Iterator[DispatchRun]:
+    """Every dispatch as the executor runs it, in order; values that nobody reads any more go.
+
+    Dispatches are compiled together, in parts of so many bytes that they write.
+    """
+    import jax
+
+    schedule = executable.schedule
+    program = schedule.program
+    typed = zip(program.inputs, executable.typed(inputs), strict=True)
+    held: dict[int, Any] = dict(executable.packed) | dict(typed)
+    last = {schedule.buffer_of(r): n for n, d in enumerate(schedule.dispatches) for r in d.reads}
+    for numbers in _parts(schedule, most_bytes):
+        asked = {r for n in numbers for r in schedule.dispatches[n].reads}
+        given = {i: x for i, x in held.items() if _is_asked(schedule, i, asked)}
+        held |= jax.jit(lambda given, numbers=numbers: _run(executable, numbers, given))(given)
+        for n in numbers:
+            d = schedule.dispatches[n]
+            reads, writes = ([np.asarray(held_view(schedule, held, i)) for i in side]
+                             for side in (d.reads, d.writes))  # fmt: skip
+            yield DispatchRun(n, reads, writes)
+        held = {i: x for i, x in held.items() if last.get(schedule.buffer_of(i), -1) > numbers[-1]}
+
+
+def _parts(schedule: Schedule, most_bytes: int) -> Iterator[tuple[int, ...]]:
+    own: list[int] = []
+    written = 0
+    for n, d in enumerate(schedule.dispatches):
+        nbytes = sum(schedule.nbytes(w) for w in d.writes)
+        if own and written + nbytes > most_bytes:
+            yield tuple(own)
+            own, written = [], 0
+        own.append(n)
+        written += nbytes
+    if own:
+        yield tuple(own)
+
+
+def _is_asked(schedule: Schedule, node: int, asked: set[int]) -> bool:
+    return any(schedule.buffer_of(r) == schedule.buffer_of(node) for r in asked)
+
+
+def _run(
+    executable: Executable, numbers: Sequence[int], given: Mapping[int, Any]
+) -> dict[int, Any]:
+    """What these dispatches write; to be traced. XLA sees no dispatch through another, so that what
+    one reads is what the other wrote."""
+    from jax import lax
+
+    schedule, held = executable.schedule, dict(given)
+    made: dict[int, Any] = {}
+    for n in numbers:
+        d = schedule.dispatches[n]
+        reads = [held_view(schedule, held, r) for r in d.reads]
+        found = lax.optimization_barrier(executable.dispatch(n)(*reads))
+        own = dict(zip(d.writes, found, strict=True))
+        held, made = held | own, made | own
+    return made
+
+
+LEAST = 64  # elements of a buffer, all if it has fewer
+AT_RANDOM = 96
+EVERY = 256  # a buffer of so few is looked at whole
+CORNERS = 16
+NEAR = 2  # elements beside each border
+EDGES = (4, 8, 16, 32, 64, 128, 256)  # where vectors, tiles, panels and blocks may end
+
+
+def sampled(
+    shape: Shape, is_open: Array | None, borders: Sequence[int], rng: np.random.Generator
+) -> Array:
+    """Flat indices, ascending, of elements that are not open.
+
+    borders: where parts of the values begin that are computed with it (`part_borders`).
+    """
+    size = int(np.prod(shape, dtype=np.int64))
+    if size <= EVERY:
+        found = np.arange(size)
+    else:
+        places = [*_corners(shape), *_at_borders(shape, borders, rng), *_anywhere(shape, rng)]
+        columns = [np.array(c, np.int64) for c in zip(*places, strict=True)]
+        found = np.unique(flat_indices(columns, shape, len(places)))
+    if is_open is None:
+        return found
+    found = found[~is_open.reshape(-1)[found]]
+    rest = np.flatnonzero(~is_open.reshape(-1)) if len(found) < LEAST else found
+    more = rng.choice(rest, min(LEAST, len(rest)), replace=False) if len(rest) else rest
+    return np.unique(np.concatenate([found, more])) if len(found) < LEAST else found
+
+
+def part_borders(program: Program) -> tuple[int, ...]:
+    """Indices at which, in some dim of some value, a part of it begins or ends."""
+    found: set[int] = set()
+    for n in program.nodes:
+        if n.op == "concat" and isinstance(n.attr, Move):
+            sizes = [s[n.attr.args[0]] for s in n.attr.sources]
+            found.update(np.cumsum(sizes).tolist())
+        elif n.op in ("pad", "slice") and isinstance(n.attr, Move):
+            found.update(x for side in n.attr.args[:2] for x in side)
+            found.update(a + s for a, s in zip(n.attr.args[0], n.attr.sources[0], strict=True))
+    return tuple(sorted(found - {0}))
+
+
+def _corners(shape: Shape) -> list[tuple[int, ...]]:
+    ends = [tuple(dict.fromkeys((0, s - 1))) for s in shape]
+    return [*islice(product(*ends), CORNERS), tuple(e[-1] for e in ends)]
+
+
+def _at_borders(
+    shape: Shape, borders: Sequence[int], rng: np.random.Generator
+) -> list[tuple[int, ...]]:
+    """Per dim and border some elements there: of the other dims one at borders, one anywhere."""
+    own = [_borders(s, borders) for s in shape]
+    found = []
+    for d, indices in enumerate(own):
+        for index in indices:
+            for other in (own, [range(s) for s in shape])[:NEAR]:
+                at = [int(rng.integers(len(o))) for o in other]
+                place = [o[i] for o, i in zip(other, at, strict=True)]
+                found.append((*place[:d], index, *place[d + 1 :]))
+    return found
+
+
+def _borders(size: int, borders: Sequence[int]) -> list[int]:
+    """The first and the last elements of a dim, and those at both sides of where a tail begins, the
+    first of several begins again, or a part does."""
+    marks = {*EDGES} | {size - size % e for e in EDGES} | set(borders)
+    near = {x for m in marks for x in (m - 1, m)} | {0, 1, size - 2, size - 1}
+    return sorted(x for x in near if 0 <= x < size)
+
+
+def _anywhere(shape: Shape, rng: np.random.Generator) -> list[tuple[int, ...]]:
+    drawn = rng.integers(0, shape, (AT_RANDOM, len(shape)))
+    return [tuple(row) for row in drawn.tolist()]
+
+
 NONE: Array = np.zeros(0, np.int64)
 SHARE = 20  # of the work that is left, one dispatch may take one part of so many
 SUSPECTS = 64  # elements of a buffer that differ from XLA's, the farthest first

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from eqsat.execute.work import PER_ELEMENT
+from eqsat.execute.reference import PER_ELEMENT
 from eqsat.model.affine import Map, dim, map_loops
 from eqsat.model.attr import Attr, Shape
 from eqsat.model.generic import Generic

@@ -1,7 +1,8 @@
-"""The base of executables: a schedule's weights, its calls by `jax.jit`, one dispatch alone.
+"""Executables: the base class, the one whose dispatches are custom calls, and the executor `xla`.
 
 An executor is a subclass that says how one dispatch is computed (`dispatch`), or how the results
-come from packed weights and inputs as a whole (`run`).
+come from packed weights and inputs as a whole (`run`). `xla` makes all ops one XLA executable,
+fused as XLA likes, on any platform; kernels that JAX cannot look into are custom calls.
 """
 
 from __future__ import annotations
@@ -11,8 +12,11 @@ from functools import cached_property, partial
 from typing import Any
 
 from eqsat.execute.lowering import OpaqueFunction, TracedBodies, evaluate
-from eqsat.execute.weights import pack_weights
+from eqsat.execute.operands import spelled
+from eqsat.execute.weights import pack_weights, packed_per_run, run_time_nodes
 from eqsat.model.diag import fail
+from eqsat.model.executor import BUILT_IN, Executor
+from eqsat.model.nest import Nest, NoNest
 from eqsat.model.schedule import Schedule
 from eqsat.model.target import Target
 from eqsat.model.tensor import TensorType
@@ -233,3 +237,126 @@ def _require_executable_types(schedule: Schedule) -> None:
             f"the program uses {', '.join(wide)}, and JAX has 64-bit types switched off",
             help='jax.config.update("jax_enable_x64", True)',
         )
+
+
+# ---- dispatches as custom calls ------------------------------------------------------------------
+LARGEST_CONSTANTS = 4 * 2**20  # bytes of weights that XLA gets as constants
+
+
+class CustomCallExecutable(JaxExecutable):
+    """A schedule whose dispatches are kernels.
+
+    Derivatives are those of the ops as XLA has them, and `jax.vmap` runs these ops: a kernel is
+    made for the shapes of its dispatch.
+    """
+
+    @property
+    def weights_are_arguments(self) -> bool:
+        """XLA takes longer to compile the larger its constants are, and gains nothing by them."""
+        return self.schedule.resident_bytes > LARGEST_CONSTANTS
+
+    def run(self, packed: Mapping[int, Any], *inputs: Any) -> tuple[Any, ...]:
+        """The results for flat inputs, dispatch by dispatch; to be traced.
+
+        EqsatError E503 if an input does not fit.
+        """
+        return self._called(dict(packed), self.typed(inputs))
+
+    @cached_property
+    def _called(self) -> Callable[..., tuple[Any, ...]]:
+        """The function of packed weights and inputs, with its derivatives and batches."""
+
+        def kernels(packed: dict[int, Any], inputs: list[Any]) -> tuple[Any, ...]:
+            return self.as_kernels(packed, inputs)
+
+        return batched(kernels, self.as_ops)
+
+    def as_kernels(self, packed: dict[int, Any], inputs: list[Any]) -> tuple[Any, ...]:
+        """The results, dispatch by dispatch."""
+        return super().run(packed, *inputs)
+
+    def as_ops(self, packed: dict[int, Any], inputs: list[Any]) -> tuple[Any, ...]:
+        """The results as XLA ops, as the executor `xla` has them."""
+        program = self.schedule.program
+        known = packed | dict(zip(program.inputs, inputs, strict=True))
+        values = evaluate(program, run_time_nodes(self.schedule), known, self.opaque)
+        return tuple(values[r][0] for r in program.results)
+
+
+def kernel_nest(schedule: Schedule, number: int) -> Nest:
+    """The nest of a dispatch that may be a kernel; NoNest with the reason if none is made."""
+    from eqsat.ops.nests.nest import nest_of_dispatch
+
+    refuse_no_nest(schedule, number)
+    return nest_of_dispatch(schedule, schedule.dispatches[number])
+
+
+def refuse_no_nest(schedule: Schedule, number: int) -> None:
+    """NoNest with the reason if a dispatch is no kernel whatever its ops are."""
+    d = schedule.dispatches[number]
+    if schedule.control(d) is not None:
+        raise NoNest("XLA runs loops and branches")
+    nodes = schedule.program.nodes
+    if any(0 in nodes[i].types[0].shape for i in (*d.reads, *d.writes)):
+        raise NoNest("one of its buffers is empty")
+
+
+def batched(
+    kernels: Callable[..., tuple[Any, ...]], as_ops: Callable[..., tuple[Any, ...]]
+) -> Callable[..., tuple[Any, ...]]:
+    """Kernels of packed weights and inputs, whose derivatives and batches are those of ops."""
+    import jax
+    from jax.custom_batching import custom_vmap
+
+    called = custom_vmap(kernels)
+
+    @called.def_vmap
+    def _(size: int, batches: Any, *args: Any) -> tuple[Any, Any]:
+        axes = tuple(jax.tree.map(lambda b: 0 if b else None, part) for part in batches)
+        out = jax.vmap(as_ops, in_axes=axes, axis_size=size)(*args)
+        return out, jax.tree.map(lambda _: True, out)
+
+    return differentiate_as(called, as_ops)
+
+
+# ---- the executor `xla` --------------------------------------------------------------------------
+def xla_executable(
+    schedule: Schedule,
+    opaque: Mapping[str, OpaqueFunction],
+    weights: Mapping[str, Any] | None = None,
+    target: Target | None = None,
+) -> XlaExecutable:
+    """The executable of a schedule; arguments and errors as `JaxExecutable` has them."""
+    return XlaExecutable(schedule, opaque, weights or {}, target)
+
+
+class XlaExecutable(JaxExecutable):
+    """The chosen ops as `jax.lax` has them; the dispatches are not looked at."""
+
+    def run(self, packed: Mapping[int, Any], *inputs: Any) -> tuple[Any, ...]:
+        """The results for flat inputs, op by op; to be traced.
+
+        EqsatError E503 if an input does not fit.
+        """
+        from jax import lax
+
+        program = self.schedule.program
+        known = dict(packed) | dict(zip(program.inputs, self.typed(inputs), strict=True))
+        for i in self._per_run:  # else XLA packs constants when it compiles, and keeps both
+            known[i] = lax.optimization_barrier(known[i])
+        with spelled("" if self.target is None else self.target.spelling):
+            values = evaluate(program, run_time_nodes(self.schedule), known, self.opaque)
+        return tuple(values[r][0] for r in program.results)
+
+    @cached_property
+    def _per_run(self) -> list[int]:
+        return packed_per_run(self.schedule)
+
+
+XLA = Executor(
+    "xla",
+    BUILT_IN["xla"],
+    "XLA may fuse and place otherwise than this schedule does",
+    xla_executable,
+    runs_input=True,
+)

@@ -15,8 +15,8 @@ from eqsat.plugins import brought_by, load_plugin
 
 # where eqsat's own are; imported when one is asked for, as each may need heavy libraries
 _HOMES = {
-    "xla": ("eqsat.execute.xla", "XLA"),
-    "arena": ("eqsat.execute.onarena", "ARENA"),
+    "xla": ("eqsat.execute.executable", "XLA"),
+    "arena": ("eqsat.execute.arena", "ARENA"),
     "kernels": ("eqsat.execute.kernels.executor", "KERNELS"),
     "pallas": ("eqsat.execute.pallas.executor", "PALLAS"),
 }

@@ -12,12 +12,10 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
-from eqsat.execute.contractions import as_dot
+from eqsat.execute.contractions import as_dot, as_strided
 from eqsat.execute.convolution import NO_PADS, Pads, convolve, is_small, unpadded
 from eqsat.execute.expressions import convert, evaluate_body_in_jax, evaluator
-from eqsat.execute.operands import cast_factors
-from eqsat.execute.platforms import is_by_convolutions, is_by_products
-from eqsat.execute.pointwise import as_strided
+from eqsat.execute.operands import cast_factors, is_by_convolutions, is_by_products
 from eqsat.model.affine import Affine, Map, affine
 from eqsat.model.expr import Expr
 from eqsat.model.generic import Generic

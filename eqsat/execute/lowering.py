@@ -1,16 +1,18 @@
-"""One op as ordinary JAX: traceable, differentiable, and the same on CPU, GPU and TPU."""
+"""Lowering of one op to JAX: traceable, differentiable, and the same on CPU, GPU and TPU.
+
+Loops and branches are `lax.scan`, `lax.while_loop` and `lax.switch` over their bodies.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from eqsat.execute.control import Evaluate, control
 from eqsat.execute.convolution import Pad, Pads
 from eqsat.execute.loops import generic
 from eqsat.execute.operands import cast_factors
 from eqsat.model.attr import Attr
-from eqsat.model.control import Control
+from eqsat.model.control import COND, SCAN, Control
 from eqsat.model.diag import fail
 from eqsat.model.expr import read_literal
 from eqsat.model.foreign import Custom, Opaque
@@ -23,6 +25,41 @@ from eqsat.model.tensor import TensorType
 from eqsat.ops.meaning.programs import DTYPE_NAMES, element_dtype, operand_values
 from eqsat.ops.op import broken_op
 from eqsat.ops.registry import op_record
+
+# ---- loops and branches --------------------------------------------------------------------------
+Evaluate = Callable[[Program, Sequence[Any]], list[Any]]
+
+
+def control(attr: Control, operands: Sequence[Any], evaluate: Evaluate) -> list[Any]:
+    """The results of a loop or branch on JAX arrays; `evaluate` traces one body."""
+    from jax import lax
+
+    if attr.op == COND:
+        branches = [lambda *xs, p=p: evaluate(p, xs) for p in attr.bodies]
+        return list(lax.switch(operands[0], branches, *operands[1:]))
+    consts, rest = list(operands[: attr.consts]), list(operands[attr.consts :])
+    if attr.op == SCAN:
+        return _scan(attr, consts, rest[: attr.carries], rest[attr.carries :], evaluate)
+    condition, body = attr.bodies
+    return lax.while_loop(
+        lambda state: evaluate(condition, [*consts, *state])[0],
+        lambda state: evaluate(body, [*consts, *state]),
+        rest,
+    )
+
+
+def _scan(
+    attr: Control, consts: list[Any], state: list[Any], stacked: list[Any], evaluate: Evaluate
+) -> list[Any]:
+    from jax import lax
+
+    def step(carried: list[Any], slices: list[Any]) -> tuple[list[Any], list[Any]]:
+        found = evaluate(attr.bodies[0], [*consts, *carried, *slices])
+        return found[: attr.carries], found[attr.carries :]
+
+    last, made = lax.scan(step, state, stacked, attr.length, attr.reverse)
+    return [*last, *made]
+
 
 OpaqueFunction = Callable[..., Sequence[Any]]
 TracedBodies = Callable[[Control], Evaluate]  # how the bodies of a loop or branch are traced

@@ -26,8 +26,18 @@ from eqsat.execute.elements import (
     moved,
     narrowed_nests,
 )
-from eqsat.execute.reference import OpaqueFunctions, Ops, evaluated, exactly
-from eqsat.execute.work import NOISY, PER_ELEMENT, PER_OP, OverWork, WorkBudget, operations
+from eqsat.execute.reference import (
+    NOISY,
+    PER_ELEMENT,
+    PER_OP,
+    OpaqueFunctions,
+    Ops,
+    OverWork,
+    WorkBudget,
+    evaluated,
+    exactly,
+    operations,
+)
 from eqsat.model.generic import Generic, Result
 from eqsat.model.leaves import Fill
 from eqsat.model.movement import Move

@@ -1,14 +1,22 @@
-"""What products compute on: the types of their operands, and arrays along the loops of a result."""
+"""Operands of products: element types, precision and platform for which a contraction is traced.
+
+Arrays lie along the loops of a result; a product is as accurate as its contraction asks for on the
+device that runs it, and XLA is told so in the words of that platform.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from eqsat.execute.expressions import evaluator
 from eqsat.model.attr import Shape
+from eqsat.model.compiled import BY_PRODUCTS
 from eqsat.model.expr import Expr
 from eqsat.model.generic import Generic
+from eqsat.model.precision import ALGORITHMS, HIGHEST
 from eqsat.model.tensor import DTYPES
 from eqsat.ops.meaning.programs import DTYPE_NAMES, element_dtype
 from eqsat.ops.meaning.structured import product_factors
@@ -69,3 +77,87 @@ def to_loops(x: Any, loops: Sequence[int], shape: Shape) -> Any:
         x = lax.transpose(x, [list(loops).index(d) for d in ascending])
     wide = [shape[d] if d in ascending else 1 for d in range(len(shape))]
     return jnp.broadcast_to(x.reshape(wide), shape)
+
+
+# every platform computes these; XLA:CPU ignores all other algorithms or JAX refuses them there
+_EVERYWHERE = frozenset({"f32_f32_f32", "f64_f64_f64"})
+
+
+def level(precision: str) -> Any:
+    """`jax.lax.Precision`; what is no contraction in the program is computed in full.
+
+    An algorithm says how products of matrices are computed; XLA's convolutions take none, and JAX
+    asks for `default` there.
+    """
+    from jax import lax
+
+    if precision in ALGORITHMS:
+        return lax.Precision.DEFAULT
+    return lax.Precision[(precision or HIGHEST).upper()]
+
+
+def dot_general(a: Any, b: Any, numbers: Any, precision: str, dtype: Any) -> Any:
+    """`lax.dot_general` with sums in `dtype`.
+
+    An algorithm that rounds operands is asked for where it exists; a CPU computes in the operands'
+    own type, which is at least as accurate.
+    """
+    from jax import lax
+
+    def asking(p: Any) -> Any:
+        return lambda x, y: lax.dot_general(
+            x, y, numbers, precision=p, preferred_element_type=dtype
+        )
+
+    if precision not in ALGORITHMS:
+        return asking(level(precision))(a, b)
+    asked = asking(lax.DotAlgorithmPreset[precision.upper()])
+    if precision in _EVERYWHERE:
+        return asked(a, b)
+    return lax.platform_dependent(a, b, cpu=asking(lax.Precision.HIGHEST), default=asked)
+
+
+_SAID: ContextVar[str] = ContextVar("platform", default="")
+_SPELLING: ContextVar[str] = ContextVar("spelling", default="")
+TPU = "tpu"
+
+
+@contextmanager
+def _inside(said: ContextVar[str], word: str) -> Iterator[None]:
+    before = said.set(word)
+    try:
+        yield
+    finally:
+        said.reset(before)
+
+
+def lowered_for(platform: str) -> AbstractContextManager[None]:
+    """What is traced inside runs on this kind of device (`tpu`, `cuda`) and on no other."""
+    return _inside(_SAID, platform)
+
+
+def known_platform() -> str:
+    """The accelerator that programs run on, if nobody says otherwise JAX's own; "" for a CPU.
+
+    Forms that suit one are no choice of the compiler's (`lax.platform_dependent`), as XLA takes
+    that late. On a machine with an accelerator, what is put on its CPU computes the same.
+    """
+    import jax
+
+    found = _SAID.get() or jax.default_backend()
+    return "" if found == "cpu" else {"gpu": "cuda"}.get(found, found)
+
+
+def spelled(spelling: str) -> AbstractContextManager[None]:
+    """What is traced inside tells XLA contractions in this way (`model.compiled.SPELLINGS`)."""
+    return _inside(_SPELLING, spelling)
+
+
+def is_by_products() -> bool:
+    """Whether contractions are products, and small convolutions sums of them, for a TPU."""
+    return known_platform() == TPU and _SPELLING.get() == BY_PRODUCTS
+
+
+def is_by_convolutions() -> bool:
+    """Whether products over several rows are convolutions, for a TPU."""
+    return known_platform() == TPU and _SPELLING.get() != BY_PRODUCTS

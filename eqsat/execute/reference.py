@@ -1,18 +1,67 @@
-"""A program in NumPy float64, within a limit of work, exactly or with every rounding moved."""
+"""The float64 reference: a program in NumPy within a limit of work, exact or each rounding moved.
+
+Work is counted, not timed: the same program stops at the same place on every machine. The weights
+make one operation about a tenth of a nanosecond of NumPy, so that a limit stands for a time.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
-from eqsat.execute.work import NOISY, WorkBudget, operations
 from eqsat.model.control import COND, SCAN, Control
+from eqsat.model.foreign import Custom, Opaque
+from eqsat.model.generic import Generic
+from eqsat.model.limits import WORK_LIMIT
 from eqsat.model.program import Node, Program
-from eqsat.ops.meaning.control import evaluate_control
-from eqsat.ops.meaning.programs import bind_leaves, evaluate_node, operand_values
+from eqsat.ops.meaning import scalar
+from eqsat.ops.meaning.programs import bind_leaves, evaluate_control, evaluate_node, operand_values
+from eqsat.ops.meaning.structured import product_factors
 from eqsat.ops.spelling.trips import with_trips
+
+PER_OP = 250_000  # evaluating an op at all: Python's part, 25 µs
+NOISY = 6  # drawing a rounding for every operation, and the squares of sums
+PER_ELEMENT = 16  # a scalar function, or moving an element: a pass over memory
+
+
+class OverWork(Exception):
+    """The work that is left does not suffice for what comes next."""
+
+
+class WorkBudget:
+    """What may still be done; `spent` is what was."""
+
+    def __init__(self, limit: float = WORK_LIMIT):
+        self.limit = int(limit)
+        self.spent = 0
+
+    def spend(self, operations: int) -> None:
+        """OverWork if that is more than is left; then it must not be done."""
+        self.spent += operations
+        if self.spent > self.limit:
+            raise OverWork
+
+    def allows(self, operations: int) -> bool:
+        """Whether that much is left."""
+        return self.spent + operations <= self.limit
+
+
+def operations(node: Node) -> int:
+    """Of evaluating one op once; multiply-adds of a contraction count 1, bodies of loops count
+    when they run."""
+    attr = node.attr
+    results = sum(t.size for t in node.types)
+    if isinstance(attr, Generic):
+        domain = math.prod(attr.sizes)
+        if product_factors(attr) is not None:
+            return PER_OP + domain + PER_ELEMENT * results
+        return PER_OP + PER_ELEMENT * domain * sum(1 + scalar.cost(y.body) for y in attr.yields)
+    factor = 8 if isinstance(attr, Opaque | Custom) else 1  # nobody knows what is inside
+    return PER_OP + PER_ELEMENT * results * factor
+
 
 Array = np.ndarray[Any, Any]
 OpaqueFunctions = Mapping[str, Callable[..., Sequence[Any]]]

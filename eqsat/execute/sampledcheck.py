@@ -1,4 +1,9 @@
-"""The verdict on an executable whose float64 reference is too much work: by elements, on demand."""
+"""Verification by sampled elements of an executable whose float64 reference is too much work.
+
+From end to end, all elements of the results are compared with what XLA makes of the input program;
+elements that are sampled, and those that differ, with float64, computed on demand by both programs,
+if that is not too much work. Dispatch by dispatch, see `dispatchwise`.
+"""
 
 from __future__ import annotations
 
@@ -8,24 +13,193 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.execute.compare import proof
-from eqsat.execute.comparison import Judged
-from eqsat.execute.dispatchwise import DispatchesFound, Dispatchwise
+from eqsat.execute.compare import LEEWAY, distance, dominated, element, misshapen, proof, size
+from eqsat.execute.comparison import NUDGES, Examined, Judged, judged_elements, sample_names
+from eqsat.execute.dispatchwise import DispatchesFound, Dispatchwise, part_borders, sampled
 from eqsat.execute.draw import ATTEMPTS, random_inputs
-from eqsat.execute.endtoend import EndToEnd
-from eqsat.execute.reference import least_of
+from eqsat.execute.ondemand import Elements
+from eqsat.execute.reference import OverWork, WorkBudget, least_of
+from eqsat.execute.rounding import error_limit
 from eqsat.execute.verdict import MISMATCH, OK, SAMPLED, UNPROVEN, Verification
 from eqsat.execute.witness import Witness
-from eqsat.execute.work import WorkBudget
 from eqsat.model.control import WHILE, Control, every_program
 from eqsat.model.executor import Executable
 from eqsat.model.foreign import Opaque
+from eqsat.model.limits import WORK_LIMIT
 from eqsat.model.program import Program
 from eqsat.model.schedule import Schedule
-from eqsat.model.work import WORK_LIMIT
+from eqsat.model.tensor import is_float
 from eqsat.ops.spelling.trips import with_trips
 
+# ---- from end to end -----------------------------------------------------------------------------
 Array = np.ndarray[Any, Any]
+Said = Callable[[Sequence[Any]], list[Array]]
+UNEXPLAINED = (
+    "in float64 the chosen program differs from the input by more than the order of sums explains,"
+    " and it is too much work to find out why"
+)
+SUSPECTS = 64  # elements of a result that differ from XLA's, the farthest first
+
+
+@dataclass
+class EndToEnd:
+    """What is asked of the results: `program` is the input, `chosen` what was run in its place.
+
+    said: results without what may be anything; open_: per result where that is, None if nowhere.
+    """
+
+    program: Program
+    chosen: Program
+    witness: Witness
+    weights: Mapping[str, Any]
+    opaque: Mapping[str, Any]
+    said: Said
+    open_: Sequence[Array | None]
+    platform: str
+    work: WorkBudget
+    seed: int
+    exact: bool  # whether float64 evaluations of both agree to float64's own roundings
+
+    def __post_init__(self) -> None:
+        self.elements = 0
+        self.input_error: float | None = None
+        self.is_whole = False  # whether float64 was computed through the whole program
+        self.meant: list[float] = []  # per result the share of elements that float64 has decided
+        self.unexplained = ""  # what it leaves open though nothing is wrong
+
+    def judged(self, inputs: Sequence[Array], got: Sequence[Array]) -> Judged:
+        """What these results say."""
+        own = self.said(self.witness(inputs))
+        for r, (a, b) in enumerate(zip(got, own, strict=True)):
+            if a.shape != b.shape:
+                where = f"result {r}{misshapen(a, b)}"
+                return Judged(float("inf"), 0.0, where, False, where, [0.0] * len(got))
+        suspects = self._suspects(inputs, got, own)
+        rng = np.random.default_rng(self.seed)
+        borders = part_borders(self.program)
+        flat = [
+            np.union1d(sampled(x.shape, o, borders, rng), s)
+            for x, o, s in zip(got, self.open_, suspects, strict=True)
+        ]
+        try:
+            return self._in_float64(inputs, got, own, flat)
+        except OverWork:
+            return self._by_witness(got, own, suspects)
+
+    # ---- float64 -------------------------------------------------------------------------------
+    def _in_float64(
+        self,
+        inputs: Sequence[Array],
+        got: Sequence[Array],
+        own: Sequence[Array],
+        flat: Sequence[Array],
+    ) -> Judged:
+        own_elements = self._elements(self.program, inputs, flat)
+        wanted, meant = own_elements(), self._elements(self.chosen, inputs, flat)()
+        self.is_whole, self.elements = True, sum(map(len, flat))
+        self.input_error = _worst_error(_picked(own, flat), wanted)
+
+        def meaning(these: Elements) -> Examined:
+            return self._asked(these, self.exact, None)
+
+        def result(these: Elements) -> Examined:
+            return self._asked(these, False, inputs)
+
+        try:
+            found = judged_elements(meaning, own_elements, wanted, meant)
+        except OverWork:
+            self.unexplained = UNEXPLAINED
+            return judged_elements(result, own_elements, wanted, _picked(got, flat))
+        if not found.ok:
+            found.reason = (
+                f"in float64, too, the chosen program computes something else: {found.where}"
+            )
+            return found
+        self.meant = [proof(w) for w in wanted]
+        return judged_elements(result, own_elements, wanted, _picked(got, flat))
+
+    def _asked(self, these: Elements, exact: bool, inputs: Sequence[Array] | None) -> Examined:
+        """inputs: of the witness, if it is asked."""
+
+        def witness(rng: np.random.Generator | None) -> list[Array]:
+            return _picked(self.said(self.witness(inputs or (), rng)), these.flat)
+
+        return Examined(
+            self.program, these, sample_names("sampled elements"), self.platform, self.seed, exact,
+            None if inputs is None else witness, place=these.place,
+        )  # fmt: skip
+
+    def _elements(
+        self, program: Program, inputs: Sequence[Array], flat: Sequence[Array]
+    ) -> Elements:
+        leaves = dict(zip(program.inputs, inputs, strict=True))
+        leaves |= {i: np.asarray(self.weights[program.leaf(i).key]) for i in program.weights}
+        return Elements(program, program.results, leaves, flat, self.opaque, self.work)
+
+    # ---- XLA -----------------------------------------------------------------------------------
+    def _suspects(
+        self, inputs: Sequence[Array], got: Sequence[Array], own: Sequence[Array]
+    ) -> list[Array]:
+        """Per result the elements farther from XLA's than rounding explains, the farthest first."""
+        limit = 2 * error_limit(self.program, self.platform)
+        types = [self.program.nodes[r].type for r in self.program.results]
+        allowed = [
+            np.full(x.shape, limit * size(x) if is_float(t.dtype) else 0.0)
+            for x, t in zip(own, types, strict=True)
+        ]
+        away = [distance(a, b) for a, b in zip(got, own, strict=True)]
+        if any((d > a).any() for d, a in zip(away, allowed, strict=True)):
+            moved = self._moved(inputs, own)
+            allowed = [np.maximum(a, LEEWAY * m) for a, m in zip(allowed, moved, strict=True)]
+            for r, (d, m) in enumerate(zip(away, moved, strict=True)):
+                if dominated(d, m, allowed[r]):
+                    allowed[r] = np.maximum(allowed[r], d)
+        return [_farthest(d, a) for d, a in zip(away, allowed, strict=True)]
+
+    def _moved(self, inputs: Sequence[Array], own: Sequence[Array]) -> list[Array]:
+        """How far inputs that no caller can tell from these move the input program's results."""
+        rng = np.random.default_rng(self.seed)
+        found = [np.zeros(x.shape) for x in own]
+        for _ in range(NUDGES):
+            other = self.said(self.witness(inputs, rng))
+            pairs = zip(found, other, own, strict=True)
+            found = [np.maximum(f, distance(a, b)) for f, a, b in pairs]
+        return found
+
+    def _by_witness(
+        self, got: Sequence[Array], own: Sequence[Array], suspects: Sequence[Array]
+    ) -> Judged:
+        """What is left to say where float64 is too much work."""
+        limit = 2 * error_limit(self.program, self.platform)
+        best = Judged(0.0, limit, "")
+        for r, (a, b, far) in enumerate(zip(got, own, suspects, strict=True)):
+            away = distance(a, b).reshape(-1)
+            if not away.size:
+                continue
+            at = int(far[0]) if len(far) else int(np.argmax(away))
+            error = float(away[at]) / size(b)
+            if (len(far) and best.ok) or (error > best.error and (len(far) or best.ok)):
+                where = f"result {r}{element(a, b, at)}"
+                best = Judged(error, limit, where, best.ok and not len(far))
+        best.reason = "" if best.ok else f"XLA makes something else of the program: {best.where}"
+        best.proofs = [1.0] * len(got)
+        return best
+
+
+def _farthest(away: Array, allowed: Array) -> Array:
+    far = np.flatnonzero((away > allowed).reshape(-1))
+    return far[np.argsort(-away.reshape(-1)[far], kind="stable")[:SUSPECTS]]
+
+
+def _picked(results: Sequence[Array], flat: Sequence[Array]) -> list[Array]:
+    return [np.asarray(x).reshape(-1)[f] for x, f in zip(results, flat, strict=True)]
+
+
+def _worst_error(got: Sequence[Array], wanted: Sequence[Array]) -> float:
+    pairs = [(distance(a, b), b) for a, b in zip(got, wanted, strict=True) if b.size]
+    return max((float(d.max()) / size(b) for d, b in pairs), default=0.0)
+
+
 LEAST_PROOF = 0.5  # share of a result's elements that have to be finite
 LIMIT = WORK_LIMIT  # operations of one such check
 

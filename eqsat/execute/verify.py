@@ -7,7 +7,7 @@ borders is right as well.
 
 Where the reference of the whole program is more work than is allowed, every dispatch is checked
 from its own operands (`execute.dispatchwise`), and the results as far as that can be afforded
-(`execute.endtoend`).
+(`execute.sampledcheck`).
 """
 
 from __future__ import annotations
@@ -23,20 +23,19 @@ from eqsat.execute.compare import distance, proof, size
 from eqsat.execute.comparison import FEW, Examined, Judged, Nudged, judged, sample_names
 from eqsat.execute.draw import ATTEMPTS, random_inputs
 from eqsat.execute.memory import machine_bytes, reference_bytes
-from eqsat.execute.reference import least_operations, reference
+from eqsat.execute.reference import NOISY, OverWork, WorkBudget, least_operations, reference
 from eqsat.execute.rounding import Noise, error_limit
 from eqsat.execute.sampledcheck import Sampled, loop_refusal
 from eqsat.execute.verdict import MISMATCH, OK, UNPROVEN, Verification, unproven
 from eqsat.execute.witness import Witness
-from eqsat.execute.work import NOISY, OverWork, WorkBudget
 from eqsat.model.control import Control, every_program
 from eqsat.model.deadline import tick
 from eqsat.model.executor import Executable
 from eqsat.model.foreign import Opaque
 from eqsat.model.layout import Layout
+from eqsat.model.limits import WORK_LIMIT
 from eqsat.model.program import Node, Program
 from eqsat.model.schedule import Schedule
-from eqsat.model.work import WORK_LIMIT
 from eqsat.ops.builtin.layouts import pack
 
 Array = np.ndarray[Any, Any]

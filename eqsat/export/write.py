@@ -1,9 +1,13 @@
-"""A program or schedule → the files of an export, checked and put in their place."""
+"""A program or schedule → the files of an export, checked and put in their place.
+
+Elementwise ops of each dispatch are one op, as no reader of the text parts them.
+"""
 
 from __future__ import annotations
 
 import os
 import tempfile
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,11 +16,40 @@ from typing import Any
 import numpy as np
 
 from eqsat.export.ahead import OpaqueFunction
-from eqsat.export.merged import merged
 from eqsat.export.plan import WEIGHTS, Exported, Plan, plan_program, plan_schedule
 from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.program import Program
 from eqsat.model.schedule import Schedule
+from eqsat.ops.spelling.chains import merge_within
+
+
+def merged(schedule: Schedule) -> Schedule:
+    """The same dispatches; without buffers, as nodes have other numbers."""
+    program = schedule.program
+    ahead = {*schedule.ahead, *program.weights}
+    times = Counter(m for d in schedule.dispatches for m in d.members)
+    place = {
+        m: number
+        for number, d in enumerate(schedule.dispatches)
+        for m in d.members
+        if times[m] == 1 and m not in ahead
+    }
+    written = {w for d in schedule.dispatches for w in d.writes}
+    found, new = merge_within(program, place, {*written, *program.results})
+    dispatches = tuple(
+        replace(
+            d,
+            members=tuple(new[m] for m in d.members if m in new),
+            reads=tuple(new[r] for r in d.reads),
+            writes=tuple(new[w] for w in d.writes),
+        )
+        for d in schedule.dispatches
+    )
+    kept = tuple(new[a] for a in schedule.ahead if a in new)
+    return replace(
+        schedule, program=found, dispatches=dispatches, ahead=kept, buffers=(), in_place=()
+    )
+
 
 FORMATS = ("mlir", "onnx")
 SHOWN = 20  # ops that cannot be written, by name

@@ -15,9 +15,7 @@ from eqsat.extract.candidates.space import Space
 from eqsat.extract.checkedgroups import CheckedGroups
 from eqsat.extract.choice.columns import GOALS
 from eqsat.extract.choice.linear import TIE_BREAK, linear_goals, value_stated
-from eqsat.model.egraph import EGraph
-from eqsat.model.selection import CAP, GREEDY, TIME_LIMIT, Selection
-from eqsat.model.stopping import (
+from eqsat.model.deadline import (
     CANDIDATE_TIME,
     INTERRUPTED,
     ORDER_TIME,
@@ -26,6 +24,8 @@ from eqsat.model.stopping import (
     SEARCH_TIME,
     WALL,
 )
+from eqsat.model.egraph import EGraph
+from eqsat.model.selection import CAP, GREEDY, TIME_LIMIT, Selection
 from eqsat.model.target import DROPPED, HELD, Target
 
 STOPS = (

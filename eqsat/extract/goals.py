@@ -16,9 +16,9 @@ from eqsat.extract.memory.bestorder import in_best_order
 from eqsat.extract.minimiser import SHARES, Minimiser
 from eqsat.extract.ragged import Ints
 from eqsat.model import progress
+from eqsat.model.deadline import WALL
 from eqsat.model.diag import fail
 from eqsat.model.selection import GoalRequest, GoalResult
-from eqsat.model.stopping import WALL
 from eqsat.plugins import plugged_in
 
 DONE = ("optimal", "gap")

@@ -9,7 +9,7 @@ from typing import Any
 import numba
 from numba.core import config
 
-from eqsat.model.folders import cache_folder, is_private, make_private, why_not_private
+from eqsat.model.files import cache_folder, is_private, make_private, why_not_private
 
 OTHERWISE = "the machine code of solvers is made in each process, and not kept"
 _settings: Any = config

@@ -20,8 +20,7 @@ from eqsat.extract.memory.bestorder import in_best_order, in_some_order
 from eqsat.extract.memory.fits import Fits
 from eqsat.extract.minimisation import Minimisation
 from eqsat.extract.ragged import Ints
-from eqsat.model.deadline import OutOfTime, tick, until
-from eqsat.model.stopping import INTERRUPTED, OUT_OF_MEMORY, WALL, Stop
+from eqsat.model.deadline import INTERRUPTED, OUT_OF_MEMORY, WALL, OutOfTime, Stop, tick, until
 
 
 @dataclass(frozen=True)

@@ -23,10 +23,9 @@ from eqsat.extract.session import Session, baseline_of, prepare, verify_selectio
 from eqsat.extract.whole import whole_selection, whole_session
 from eqsat.model import progress
 from eqsat.model.cycles import uncollected
-from eqsat.model.deadline import until
+from eqsat.model.deadline import CANDIDATE_TIME, ORDER_TIME, SEARCH_TIME, WALL, Stop, until
 from eqsat.model.egraph import EGraph
 from eqsat.model.selection import GREEDY, GoalRequest, GoalResult, Selection, short_of_time
-from eqsat.model.stopping import CANDIDATE_TIME, ORDER_TIME, SEARCH_TIME, WALL, Stop
 from eqsat.model.target import Target
 
 

@@ -16,6 +16,7 @@ from eqsat.extract.dispatch.prices import Costs
 from eqsat.extract.dispatch.rules import Devices
 from eqsat.extract.goals import Outcome
 from eqsat.model.cut import CutProgram
+from eqsat.model.deadline import OTHER_SIZES
 from eqsat.model.diag import fail
 from eqsat.model.egraph import EGraph, ENode
 from eqsat.model.leaves import Leaf
@@ -28,7 +29,6 @@ from eqsat.model.selection import (
     Selection,
     short_of_time,
 )
-from eqsat.model.stopping import OTHER_SIZES
 from eqsat.model.target import Target
 from eqsat.ops.programs.placement import ANYWHERE
 from eqsat.ops.programs.together import own_leaf

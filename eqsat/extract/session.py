@@ -30,12 +30,11 @@ from eqsat.extract.narrow import Known, Narrowed, narrow
 from eqsat.extract.selected import selection_of, with_floors, with_read_results
 from eqsat.model import progress
 from eqsat.model.cycles import uncollected
-from eqsat.model.deadline import OutOfTime, until
+from eqsat.model.deadline import WALL, OutOfTime, Stop, until
 from eqsat.model.diag import fail
 from eqsat.model.egraph import EGraph
 from eqsat.model.goal import Goal
 from eqsat.model.selection import TIME_LIMIT, Cut, GoalRequest, Selection, short_of_time
-from eqsat.model.stopping import WALL, Stop
 from eqsat.model.target import Target
 
 

@@ -16,8 +16,7 @@ from eqsat.frontends.opaque import kept_call
 from eqsat.frontends.primitives import CALLS, PRIMITIVES
 from eqsat.frontends.regions import EquationGroup, is_foreign, units
 from eqsat.frontends.traced import Traced
-from eqsat.frontends.usercode import raised_at
-from eqsat.frontends.valuenames import ValueNames
+from eqsat.frontends.valuenames import ValueNames, raised_at
 from eqsat.frontends.values import Context, Tensor, round_to, tensor_type
 from eqsat.model.control import every_program
 from eqsat.model.cycles import uncollected

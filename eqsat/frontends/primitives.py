@@ -12,7 +12,6 @@ from typing import Any
 
 from eqsat.frontends.convolutions import conv_general_dilated
 from eqsat.frontends.indexing import dynamic_slice, gather, line
-from eqsat.frontends.running import extreme_place, running
 from eqsat.frontends.scalars import SAME_NAME, integer_power, power
 from eqsat.frontends.updates import dynamic_update_slice, scatter
 from eqsat.frontends.values import Context, Tensor, dtype_name
@@ -27,10 +26,12 @@ from eqsat.frontends.views import (
 )
 from eqsat.frontends.windows import (
     dot_general,
+    extreme_place,
     general_reduce,
     general_reduce_window,
     reduce_window,
     reduction,
+    running,
 )
 from eqsat.model.affine import affine, dim
 from eqsat.model.expr import Expr, arg, call, cast, const

@@ -11,8 +11,8 @@ from typing import Any
 
 from eqsat.frontends.jsonplaces import JsonPlaces, Key
 from eqsat.model.diag import Diagnostic, EqsatError, did_you_mean, fail, sort_diagnostics
+from eqsat.model.files import read_text
 from eqsat.model.serialized import INFINITE_COST, SerializedEGraph, SerializedNode
-from eqsat.model.textfile import read_text
 
 LARGEST_FILE_BYTES = 256 * 2**20
 SMALLEST_COST = Decimal(10) ** -300  # below: zero, as a float64 all but says itself

@@ -15,8 +15,8 @@ from typing import Any
 
 from eqsat.frontends.jsonplaces import JsonPlaces, Key
 from eqsat.model.diag import Diagnostic, EqsatError, did_you_mean, fail, sort_diagnostics
+from eqsat.model.files import read_text
 from eqsat.model.sharding import FORBIDDEN, LARGEST_TOTAL, ShardEdge, ShardNode, ShardProblem
-from eqsat.model.textfile import read_text
 
 LARGEST_FILE_BYTES = 512 * 2**20  # of text
 MOST_SHOWN = 20  # problems of one file

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from eqsat.model.border import Border, Held
 from eqsat.model.diag import Span
-from eqsat.model.layout import Layout
+from eqsat.model.layout import Border, Held, Layout
 from eqsat.model.orders import Ordered, layout_in
 from eqsat.model.program import Program
 from eqsat.model.tensor import TensorType

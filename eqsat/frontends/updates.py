@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.frontends.indexing import Results, all_of, clamped, in_range, line, taken
-from eqsat.frontends.known import known
+from eqsat.frontends.indexing import Results, all_of, clamped, in_range, known, line, taken
 from eqsat.frontends.values import Context, Tensor
 from eqsat.frontends.views import concatenated, sliced_along, view
 from eqsat.model.affine import affine, dim

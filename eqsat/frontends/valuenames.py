@@ -1,24 +1,55 @@
-"""What the values of a traced function are called: after scopes, modules, weights and functions.
+"""Names of the values of a traced function: after scopes, modules, weights and functions.
 
-The name of an equation's result is a path and the word of its op. The path is that of the named
-scopes and calls around it (Flax and Keras open one per module), else that of the weight it reads
-(`params['encoder'][0]['kernel']` → `encoder.0`), else the function that its line stands in. What a
-call returns is called after the call, and a node of a model after that node.
+The user's own code, in front of libraries that only pass on, is where a value or error is from.
 """
 
 from __future__ import annotations
 
+import linecache
 import re
+import sysconfig
+import traceback
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from eqsat.frontends.usercode import is_library
 from eqsat.frontends.values import Tensor
+from eqsat.model.diag import Span
 from eqsat.model.origin import NO_ORIGIN, Origin, file_line, spoken
 from eqsat.model.program import Builder
+
+PACKAGE = Path(__file__).parents[1]
+LIBRARIES = tuple(
+    Path(p) for p in {sysconfig.get_path(k) for k in ("stdlib", "purelib", "platlib")}
+)
+
+
+def raised_at(error: BaseException) -> Span | None:
+    """The innermost line outside of eqsat and of installed packages; None if there is none."""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        path = Path(frame.filename)
+        if frame.lineno and path.is_file() and not is_library(path.resolve()):
+            text = linecache.getline(frame.filename, frame.lineno).rstrip("\n")
+            indent = len(text) - len(text.lstrip())
+            first = frame.colno if frame.colno is not None else indent
+            on_one_line = frame.end_lineno == frame.lineno and frame.end_colno is not None
+            last = frame.end_colno if on_one_line and frame.end_colno else len(text)
+            return Span(_shown(path), frame.lineno, first + 1, last + 1, text)
+    return None
+
+
+def is_library(path: Path) -> bool:
+    """Whether a file is of eqsat itself, of Python or of an installed package."""
+    return any(path.is_relative_to(p) for p in (PACKAGE, *LIBRARIES))
+
+
+def _shown(path: Path) -> str:
+    """Relative to here where that is shorter."""
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
+
 
 NODE = "node:"  # in front of a scope that is the name of one node of a model
 WORDS = {

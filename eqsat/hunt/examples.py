@@ -1,16 +1,24 @@
-"""Examples beside rules: does the rule set reach, or avoid, what the example says?"""
+"""Examples beside rules: what they reach or avoid, and the instances that they are."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import product
+from random import Random
 
+from eqsat.hunt.instances import MANY, Instance, all_facts, random_tiles, target_functions
+from eqsat.model.attr import Attr
 from eqsat.model.diag import Diagnostic, EqsatError, Note
+from eqsat.model.generic import Result
 from eqsat.model.program import Builder, Program
-from eqsat.model.rules import Example, Rule, RuleSet
+from eqsat.model.rules import Apply, Example, Rule, RuleSet, Splat, Term, Var
 from eqsat.model.target import Target
+from eqsat.saturate.rows import is_moot, splat_name
 
 
+# ---- reached or avoided --------------------------------------------------------------------------
 def check_examples(ruleset: RuleSet) -> list[Diagnostic]:
     """Every example of the set's own rules, run with all of its rules, imported ones too.
 
@@ -78,3 +86,118 @@ def side_by_side(a: Program, b: Program) -> Program:
             new[i] = builder.add(n.op, tuple(new[o] for o in n.operands), n.attr)
         results += [new[r] for r in p.results]
     return builder.build(results)
+
+
+# ---- instances -----------------------------------------------------------------------------------
+MOST = 40  # matches per rule
+TARGETS = 20  # draws of what a target answers, until the rule may apply there
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A partial match: nodes of variables and splats, attributes so far in pre-order."""
+
+    nodes: Mapping[str, int] = field(default_factory=dict)
+    splats: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    named: frozenset[str] = frozenset()
+    attrs: tuple[Attr, ...] = ()
+
+
+def seeds(rule: Rule, rng: Random) -> list[Instance]:
+    """Matches of the left side in the programs the rule's examples start from."""
+    from eqsat.lang.rule import parse_example
+
+    found: list[Instance] = []
+    for example in rule.examples:
+        try:
+            program, _ = parse_example(rule, example)
+        except EqsatError:
+            continue
+        found += [_instance(rule, program, m, rng) for m in _matches(rule, program)]
+    return found[:MOST]
+
+
+def _matches(rule: Rule, program: Program) -> Iterator[_Found]:
+    """Every way to match the left side somewhere, and the further patterns anywhere."""
+    sides = (rule.left, *rule.also)
+    for roots in product(range(len(program.nodes)), repeat=len(sides)):
+        found = [_Found()]
+        for side, root in zip(sides, roots, strict=True):
+            found = [m for f in found for m in _match(program, side, root, f)]
+        yield from found
+
+
+def _match(program: Program, term: Term, node: int, known: _Found) -> Iterator[_Found]:
+    if isinstance(term, Var):
+        if known.nodes.get(term.name, node) == node:
+            yield replace(known, nodes={**known.nodes, term.name: node})
+        return
+    n = program.nodes[node]
+    if not isinstance(term, Apply) or n.op != term.op:
+        return
+    if term.name:
+        if known.nodes.get(term.name, node) != node:
+            return
+        known = replace(
+            known, nodes={**known.nodes, term.name: node}, named=known.named | {term.name}
+        )
+    attr: Attr = n.attr if isinstance(n.attr, Result) or n.op != "result" else Result(0)
+    yield from _operands(program, term, n.operands, replace(known, attrs=(*known.attrs, attr)))
+
+
+def _operands(
+    program: Program, term: Apply, operands: tuple[int, ...], known: _Found
+) -> Iterator[_Found]:
+    splats = sum(isinstance(o, Splat) for o in term.operands)
+    free = len(operands) - (len(term.operands) - splats)
+    if free < 0 or (not splats and free):
+        return
+    for ends in itertools.combinations_with_replacement(range(free + 1), max(splats - 1, 0)):
+        sizes = [b - a for a, b in itertools.pairwise((0, *ends, free))]
+        yield from _in_order(program, term.operands, operands, sizes, known)
+
+
+def _in_order(
+    program: Program,
+    terms: tuple[Term, ...],
+    operands: tuple[int, ...],
+    sizes: list[int],
+    known: _Found,
+) -> Iterator[_Found]:
+    if not terms:
+        yield known
+        return
+    first, *rest = terms
+    if not isinstance(first, Splat):
+        for m in _match(program, first, operands[0], known):
+            yield from _in_order(program, tuple(rest), operands[1:], sizes, m)
+        return
+    taken, left = operands[: sizes[0]], operands[sizes[0] :]
+    for m in _splat(program, first, taken, known):
+        yield from _in_order(program, tuple(rest), left, sizes[1:], m)
+
+
+def _splat(
+    program: Program, term: Splat, taken: tuple[int, ...], known: _Found
+) -> Iterator[_Found]:
+    inner, name = term.inner, splat_name(term)
+    if isinstance(inner, Apply):
+        nodes = [program.nodes[t] for t in taken]
+        if any(n.op != inner.op for n in nodes):
+            return
+        known = replace(known, attrs=(*known.attrs, *(n.attr for n in nodes)))
+        taken = tuple(n.operands[0] for n in nodes)
+    if known.splats.get(name, taken) == taken:
+        yield replace(known, splats={**known.splats, name: taken})
+
+
+def _instance(rule: Rule, program: Program, m: _Found, rng: Random) -> Instance:
+    type_of = [n.types[0] for n in program.nodes]
+    single = {n: (type_of[i],) for n, i in m.nodes.items() if n not in m.named}
+    several = {n: tuple(type_of[i] for i in found) for n, found in m.splats.items()}
+    arity = tuple(sorted((n, len(found)) for n, found in m.splats.items()))
+    uses = (*((name, rng.choice((1, MANY))) for name in m.nodes), *all_facts(rule))
+    drawn = (target_functions(rng, random_tiles(rng)) for _ in range(TARGETS))
+    functions = next((f for f in drawn if not is_moot(rule, f)), {})
+    tensors = tuple({**single, **several}.items())
+    return Instance(rule, arity, m.attrs, tensors, uses, functions)

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
+from eqsat.hunt.examples import seeds
 from eqsat.hunt.findings import ConditionCount, Counterexample, Findings, bound_value_text
 from eqsat.hunt.instances import Functions, Instance, draw
-from eqsat.hunt.match import seeds
 from eqsat.hunt.nests import Scale
 from eqsat.hunt.trial import Attempt, attempt, rows_at
 from eqsat.hunt.vary import vary
-from eqsat.lang.notation import expression_text
+from eqsat.lang.content import expression_text
 from eqsat.model.attr import Attr
 from eqsat.model.rules import Apply, Name, Rule
 from eqsat.ops.attrs import RULE_OPS

@@ -10,8 +10,7 @@ from random import Random
 import numpy as np
 
 from eqsat.hunt.arrays import Contents, fill_leaves, keeps_sign, writes_values
-from eqsat.hunt.bounds import beyond_bound
-from eqsat.hunt.compare import RELATIVE, Tolerance, false_claim, first_difference
+from eqsat.hunt.compare import RELATIVE, Tolerance, beyond_bound, false_claim, first_difference
 from eqsat.hunt.expressions import EXACT
 from eqsat.hunt.instances import Functions, Instance
 from eqsat.hunt.sides import (

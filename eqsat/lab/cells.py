@@ -17,8 +17,7 @@ from eqsat.api.judge import (
     with_foreign,
 )
 from eqsat.lab.store.content import run_key
-from eqsat.lab.store.files import share_files
-from eqsat.lab.store.locks import searching
+from eqsat.lab.store.files import searching, share_files
 from eqsat.lab.store.record import RunRecord, failed_record, record_of
 from eqsat.model.diag import EqsatError, fail
 from eqsat.model.progress import Progress

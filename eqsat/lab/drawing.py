@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from eqsat.lab.pivot import figure_of, key_of_row
-from eqsat.lang.figures import MEASURED, Figure
+from eqsat.lang.experimentformat import MEASURED, Figure
 from eqsat.model.diag import fail
 
 if TYPE_CHECKING:

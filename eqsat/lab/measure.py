@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from eqsat.lab.results import CellResult
-from eqsat.lab.store.locks import measuring
+from eqsat.lab.store.files import measuring
 from eqsat.lab.store.store import Measurement, RunStore
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Any
 
 from eqsat.lab.results import BEST, NOT_PROVEN, UNPROVEN, CellResult, basis_lines, measured_text
 from eqsat.lab.store.record import NOT_RUN
-from eqsat.lang.figures import ASKED, MEASURED, ROW
+from eqsat.lang.experimentformat import ASKED, MEASURED, ROW
 from eqsat.model.diag import did_you_mean, fail
 from eqsat.report.text import table_text
 from eqsat.report.units import bytes_text, us_text

@@ -19,8 +19,8 @@ from eqsat.report.proven import ELSEWHERE
 from eqsat.report.units import PS_PER_US, bytes_text, goal_text, ratio_text, us_text
 
 if TYPE_CHECKING:
+    from eqsat.lang.experimentformat import Figure
     from eqsat.lang.experiments import Cell
-    from eqsat.lang.figures import Figure
     from eqsat.run import Run
 
 COLUMNS = (
@@ -222,7 +222,7 @@ class Results:
 
     def rule_check_lines(self) -> list[str]:
         """Per row what is not known of its rules."""
-        from eqsat.model.rulecheck import RuleCheck
+        from eqsat.model.rules import RuleCheck
         from eqsat.report.text import check_lines
 
         found = []
@@ -261,9 +261,8 @@ class Results:
         Each is written aside, then renamed. pages: also a page for the run of each row, and one
         beside the best row of its program.
         """
-        from eqsat.lab.pages import write_row_pages
-        from eqsat.lab.resultpage import results_page
-        from eqsat.model.textfile import write_text
+        from eqsat.lab.resultpage import results_page, write_row_pages
+        from eqsat.model.files import write_text
 
         linked = write_row_pages(self.outcomes, folder) if pages else {}
 

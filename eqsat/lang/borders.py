@@ -12,9 +12,8 @@ from eqsat.lang.expressions import Poisoned, Refused, masked
 from eqsat.lang.programterms import TermBuilder
 from eqsat.lang.source import Lines, Placed
 from eqsat.lang.syntax import parse
-from eqsat.model.border import Free
 from eqsat.model.diag import Diagnostic, EqsatError
-from eqsat.model.layout import Encoding, Layout
+from eqsat.model.layout import Encoding, Free, Layout
 from eqsat.model.leaves import Leaf
 from eqsat.model.movement import Transpose
 from eqsat.model.program import Builder

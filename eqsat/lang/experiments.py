@@ -8,22 +8,22 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from eqsat.lang.ablations import ablated
 from eqsat.lang.devices import find_devices
 from eqsat.lang.experimentformat import (
     ExperimentRecord,
+    Figure,
     RowRecord,
     SaturationRecord,
     TogetherRecord,
+    figure_asked,
 )
-from eqsat.lang.figures import Figure, figure_asked
-from eqsat.lang.goals import parse_goals
-from eqsat.lang.limits import limits_of
 from eqsat.lang.problems import read_record
+from eqsat.lang.requests import limits_of, parse_goals
 from eqsat.lang.rulesets import find_rules, load_rulesets
 from eqsat.lang.source import KeyPath, YamlSource, load_yaml, read_yaml, refuse
 from eqsat.lang.targets import find_target
 from eqsat.lang.varied import (
+    ablated,
     change_of,
     changed,
     check_setting,
@@ -33,11 +33,10 @@ from eqsat.lang.varied import (
     shown_rules,
 )
 from eqsat.model.diag import Diagnostic, EqsatError, Note, Span, did_you_mean, fail
-from eqsat.model.limits import Limits
+from eqsat.model.limits import WORK_LIMIT, Limits
 from eqsat.model.rules import RuleSet
 from eqsat.model.selection import GoalRequest
 from eqsat.model.symbols import read_size
-from eqsat.model.work import WORK_LIMIT
 from eqsat.plugins import find_names, search_path
 
 Folders = Iterable[str | Path]

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from eqsat.lang.attributes import Scope
+from eqsat.lang.rule import spread_conditions, spread_scope
 from eqsat.lang.ruleformat import OverrideRecord, RuleSetRecord
 from eqsat.lang.source import KeyPath, YamlSource
-from eqsat.lang.spreadrule import spread_conditions, spread_scope
 from eqsat.lang.terms import ITEMS, TermReader
 from eqsat.model.diag import Diagnostic, Span, did_you_mean
 from eqsat.model.rules import (

@@ -45,10 +45,10 @@ from eqsat.lang.expressions import Poisoned, Refused, masked
 from eqsat.lang.programterms import TermBuilder, Types
 from eqsat.lang.source import Lines, Placed, read_file, refuse
 from eqsat.lang.syntax import Tree, parse
-from eqsat.model.border import Border
 from eqsat.model.control import MOST_NESTED
 from eqsat.model.diag import Diagnostic, EqsatError, Note, Span, did_you_mean, fail
 from eqsat.model.extents import is_symbolic
+from eqsat.model.layout import Border
 from eqsat.model.leaves import Leaf
 from eqsat.model.origin import NO_ORIGIN, Origin, file_line
 from eqsat.model.program import Builder, Program

@@ -1,17 +1,34 @@
-"""One rule of a rule-set file → `model.rules.Rule` (two with `both_ways`), and its examples."""
+"""One rule of a rule-set file → `model.rules.Rule` (two with `both_ways`) and its examples.
+
+A rule of `spreads:` becomes a `model.rules.SpreadRule`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from eqsat.lang.attributes import Scope
 from eqsat.lang.content import plain_form
-from eqsat.lang.ruleformat import ExampleRecord, RuleRecord, RuleSetRecord
+from eqsat.lang.ruleformat import ExampleRecord, RuleRecord, RuleSetRecord, SpreadRecord
 from eqsat.lang.source import KeyPath, Placed, YamlSource
 from eqsat.lang.terms import TermReader
 from eqsat.model.diag import Diagnostic, EqsatError, Span
 from eqsat.model.program import Program
-from eqsat.model.rules import Apply, AttrExpr, Example, Rule, Term
+from eqsat.model.rules import (
+    SPREAD_VERBS,
+    Apply,
+    AttrExpr,
+    Compare,
+    Example,
+    Field,
+    Function,
+    Not,
+    Rule,
+    SpreadRule,
+    Term,
+)
+from eqsat.ops.attrs import SPREAD_SCOPES
 
 BOUNDS = (
     "`bound: roundings` if sums are taken in another order, `bound: finite` if the sides are equal"
@@ -212,3 +229,70 @@ def example_programs(
     start = parse_term(texts[0], name, example.given, types)
     want = start.nodes[start.results[0]].types
     return start, parse_term(texts[1], name, example.given, types, want)
+
+
+def read_spreads(
+    source: YamlSource, ruleset: RuleSetRecord, problems: list[Diagnostic]
+) -> list[SpreadRule]:
+    """The set's own ones; what is wrong goes to `problems` (E028 for none or two of the verbs)."""
+    found = [
+        _read(source, ("spreads", i), ruleset, record, problems)
+        for i, record in enumerate(ruleset.spreads)
+    ]
+    return [r for r in found if r is not None]
+
+
+def _read(
+    source: YamlSource,
+    path: KeyPath,
+    ruleset: RuleSetRecord,
+    record: SpreadRecord,
+    problems: list[Diagnostic],
+) -> SpreadRule | None:
+    said = {v: str(getattr(record, v)) for v in SPREAD_VERBS if getattr(record, v) is not None}
+    span = source.span((*path, "name"), key=True)
+    if len(said) != 1:
+        what = f"says {' and '.join(said)}" if said else "says nothing of what is done"
+        hint = "write one of `cut: parallel`, `keep: blocks`, `convert: all-gather`"
+        problems.append(
+            Diagnostic("E028", f"the spread rule `{record.name}` {what}", span, help=hint)
+        )
+        return None
+    ((verb, what),) = said.items()
+    reader = TermReader(spread_scope(verb, span), problems)
+    where = spread_conditions(reader, source.strings((*path, "where")))
+    return SpreadRule(
+        record.name, ruleset.ruleset, record.doc, verb, what, where,
+        tuple(dict.fromkeys((*ruleset.tags, *record.tags))), record.source, span,
+    )  # fmt: skip
+
+
+def spread_conditions(reader: TermReader, texts: Sequence[Placed]) -> tuple[AttrExpr, ...]:
+    """Conditions over the fields of a mesh; E028 for functions, as there are no tensors."""
+    found: list[AttrExpr] = []
+    for text in texts:
+        condition = reader.condition(text)
+        called = None if condition is None else _called(condition)
+        if called is not None:
+            message = f"`{called.name}` cannot be asked here: a spread rule has no tensors"
+            help = 'compare fields, as in `axis.name == "model"` or `not cut.of_argument`'
+            reader.problems.append(Diagnostic("E028", message, called.span, help=help))
+        elif condition is not None:
+            found.append(condition)
+    return tuple(found)
+
+
+def _called(e: AttrExpr) -> Function | None:
+    """The first function in a condition."""
+    if isinstance(e, Function):
+        return e
+    inner = {Compare: ("left", "right"), Not: ("inner",), Field: ("base",)}.get(type(e), ())
+    return next((f for k in inner if (f := _called(getattr(e, k))) is not None), None)
+
+
+def spread_scope(verb: str, span: Span) -> Scope:
+    """What the conditions of a spread rule may name."""
+    scope = Scope()
+    for name, kind in SPREAD_SCOPES[verb].items():
+        scope.bind(name, kind, span)
+    return scope

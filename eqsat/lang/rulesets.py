@@ -11,10 +11,9 @@ from pydantic import ValidationError
 from eqsat.lang.content import file_key, known_keys, rule_content
 from eqsat.lang.override import overridden
 from eqsat.lang.problems import read_record
-from eqsat.lang.rule import RuleReader
+from eqsat.lang.rule import RuleReader, read_spreads
 from eqsat.lang.ruleformat import RuleRecord, RuleSetRecord
 from eqsat.lang.source import Placed, YamlSource, load_yaml, read_yaml, refuse
-from eqsat.lang.spreadrule import read_spreads
 from eqsat.model.diag import Diagnostic, EqsatError, Note, Span, did_you_mean, fail
 from eqsat.model.rules import Rule, RuleSet, SpreadRule, parts
 from eqsat.plugins import find_names, search_path

@@ -25,9 +25,9 @@ from eqsat.lang.tileformat import (
 from eqsat.model.mesh import AxisLink, Mesh
 from eqsat.model.padding import Padding
 from eqsat.model.pipelines import Intrinsic, Pipeline, Units
-from eqsat.model.placing import CompilerPlacing
 from eqsat.model.plan import Constants, Kernels
 from eqsat.model.target import (
+    CompilerPlacing,
     DispatchLimits,
     Fusion,
     MeasuredOn,

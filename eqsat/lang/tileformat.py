@@ -17,9 +17,9 @@ from pydantic import (
 
 from eqsat.lang.problems import Record, coded
 from eqsat.model.diag import did_you_mean
-from eqsat.model.innermost import innermost
 from eqsat.model.target import Condition
 from eqsat.model.tensor import DTYPES
+from eqsat.ops.contractions.roles import innermost
 from eqsat.plugins import plugged_in
 
 ROLES = ("m", "n", "k", "batch")

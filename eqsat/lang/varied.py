@@ -1,21 +1,28 @@
-"""What `vary:` of an experiment may name, and what a value of it changes in a cell."""
+"""Variations of an experiment: `vary:` names keys and values of cells, `ablate:` leaves rules out.
+
+An ablation is every row again without one of its rules, sets or tags at a time.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from eqsat.lang.experimentformat import TogetherRecord
-from eqsat.lang.goals import parse_goals
-from eqsat.lang.limits import limits_of
+from eqsat.lang.requests import limits_of, parse_goals
 from eqsat.lang.settings import override
 from eqsat.lang.targetformat import TargetRecord
 from eqsat.lang.units import read_budget
 from eqsat.model.diag import EqsatError, did_you_mean, fail
 from eqsat.model.limits import KEYS, Limits
+from eqsat.model.rules import RuleSet
 from eqsat.model.selection import EXTRACTORS
 from eqsat.model.symbols import read_size
 from eqsat.model.target import Memory, Target
+
+if TYPE_CHECKING:
+    from eqsat.lang.experiments import Cell
 
 Check = Callable[[str], object]  # of a rule set's name: EqsatError if there is none
 TABLES = ("sizes", "limits")  # keys with keys of their own, which vary one by one, too
@@ -168,3 +175,40 @@ def _texts(value: Any) -> list[str]:
     if not all(isinstance(t, str) for t in texts):
         raise fail("E262", "text, or a list of texts, is wanted here")
     return texts
+
+
+NOTHING_LEFT_OUT = "–"
+Loader = Callable[[tuple[str, ...]], RuleSet]  # the rule sets of a cell as one
+
+
+def ablated(cells: Iterable[Cell], what: str, load: Loader) -> list[Cell]:
+    """Each cell, and behind it one cell for each of its rules (what: `rules`, `sets` or `tags`).
+
+    Those say by `whole` which row they are compared with, and by `left_out` the rules they lack.
+    """
+    found = []
+    for cell in cells:
+        found.append(replace(cell, varied=(*cell.varied, ("without", NOTHING_LEFT_OUT))))
+        ruleset = load(cell.rules).without(*cell.without)
+        for name, rules in _parts(ruleset, what).items():
+            found.append(
+                replace(
+                    cell,
+                    name=f"{cell.name} without={name}",
+                    without=(*cell.without, *rules),
+                    varied=(*cell.varied, ("without", name)),
+                    whole=cell.name,
+                    left_out=rules,
+                )
+            )
+    return found
+
+
+def _parts(ruleset: RuleSet, what: str) -> dict[str, tuple[str, ...]]:
+    """Name of a rule, set or tag -> its rules, in the order of the set."""
+    found: dict[str, tuple[str, ...]] = {}
+    for r in ruleset.rules:
+        names = {"rules": (r.name,), "sets": (r.ruleset,), "tags": r.tags}[what]
+        for name in names:
+            found[name] = (*found.get(name, ()), r.name)
+    return found

@@ -1,21 +1,71 @@
-"""A deadline that holds for everything called below it, without being passed as an argument.
+"""Ends of a search: a deadline that holds for everything called below it, and a request to stop.
 
 A search has hundreds of loops, any of which can be the long one. Each calls `tick()` once per
 iteration; the owner of the deadline writes `with until(deadline):` and catches OutOfTime where a
 known answer can be used instead. Scopes nest like Trio's cancel scopes: an inner one ends with its
-outer one at the latest.
+outer one at the latest. A request to stop, with the best answer so far, is made by another thread.
 """
 
 from __future__ import annotations
 
 import math
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
-from eqsat.model.stopping import Stop
+# ---- a request to stop ---------------------------------------------------------------------------
+OUT_OF_MEMORY = "memory"  # the same for a machine that had no more of it
+OTHER_SIZES = "sizes"  # of an answer that was searched at other sizes of the program's symbols
+WALL = "wall"  # of a search that has one limit of time
+# each phase of `optimize` has a share of the time limit: the phase whose share was used up
+SATURATION_TIME = "saturation time"
+CANDIDATE_TIME = "candidate time"
+SEARCH_TIME = "search time"
+ORDER_TIME = "order time"
+INTERRUPTED = "interrupted"  # the word a search that was stopped gives as its stop reason
+
+
+class Stop:
+    """Passed from the code that may stop a search to the solver that has to end.
+
+    The search sets `has_answer` as soon as it has an answer worth keeping; before that there is
+    nothing to return, and the caller may end the process instead.
+    """
+
+    def __init__(self) -> None:
+        self.has_answer = False
+        self._requested = threading.Event()
+        self._lock = threading.Lock()
+        self._calls: list[Callable[[], None]] = []
+
+    @property
+    def is_requested(self) -> bool:
+        return self._requested.is_set()
+
+    def request(self) -> None:
+        """End the search: no further solve starts, and the one that runs returns its best."""
+        with self._lock:
+            self._requested.set()
+            calls = list(self._calls)
+        for call in calls:
+            call()
+
+    @contextmanager
+    def calls(self, end: Callable[[], None]) -> Iterator[None]:
+        """While this lasts, `end` is called when a stop is requested (at once if it was)."""
+        with self._lock:
+            self._calls.append(end)
+            late = self._requested.is_set()
+        if late:
+            end()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._calls.remove(end)
 
 
 class OutOfTime(Exception):

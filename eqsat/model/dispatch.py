@@ -1,11 +1,16 @@
-"""Dispatch and Buffer: a kernel of a schedule, and bytes at its border with their live range."""
+"""Dispatch and Buffer: a kernel of a schedule, and bytes at its border with their live range.
+
+A buffer may be written where another lay: whose bytes it is, and what of that makes no sense.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from eqsat.model.plan import Parts, Plan
+from eqsat.model.program import Program
 from eqsat.model.restore import restored
 
 
@@ -80,3 +85,40 @@ class Buffer:
     first: int
     last: int
     offset: int | None = None
+
+
+Pairs = Sequence[tuple[int, int]]  # (written, operand): one buffer has both
+
+
+def in_place_fault(program: Program, dispatches: Sequence[Dispatch], pairs: Pairs) -> str:
+    """What is written over is read by its writer, by none after that, and is no result."""
+    results = {program.behind_views(r) for r in program.results}
+    there = {*program.inputs, *(w for d in dispatches for w in d.writes)}
+    if any(len({p[side] for p in pairs}) < len(pairs) for side in (0, 1)):
+        return "a value is written over twice, or in place of two"
+    for new, old in pairs:
+        same = program.nodes[old].type == program.nodes[new].type
+        if not same or old in results or old not in there:
+            return f"%{new} is no value in place of %{old}"
+        writers = [d for d in dispatches if new in d.writes]
+        late = [d.step for d in dispatches if old in d.reads and new not in d.writes]
+        if len(writers) != 1 or any(step >= writers[0].step for step in late):
+            return f"%{old} is read after %{new} was written in its place"
+        if old not in writers[0].reads:
+            return f"%{new} is written in place of %{old}, which is not read for it"
+    return ""
+
+
+def owners_of(program: Program, pairs: Pairs) -> dict[int, int]:
+    """Per value that lies in bytes that others have, too, whose these are: an argument's, else
+    those of a result, else of the first of them."""
+    before, found = dict(pairs), dict[int, int]()
+    results = {program.behind_views(r) for r in program.results}
+    for last in before.keys() - {old for _, old in pairs}:
+        chain = [last]
+        while chain[-1] in before:
+            chain.append(before[chain[-1]])
+        first = chain[-1]
+        is_result = first not in program.inputs and last in results
+        found |= dict.fromkeys(chain, last if is_result else first)
+    return found

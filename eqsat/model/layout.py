@@ -1,4 +1,4 @@
-"""Layouts in memory: the one a tensor is packed into, and the one requested for a contraction."""
+"""Layouts in memory: packed, requested for a contraction, and those of a program's border."""
 
 from __future__ import annotations
 
@@ -199,3 +199,25 @@ class Encoding(InPlace):
             loop = own[d].dim if d >= 0 else None
             fits = loop is None or self.sizes[loop] in (0, size)
             require(fits, f"a dim of size {size} cannot be loop d{loop} of the contraction")
+
+
+Held = Layout | Encoding  # what a border may be fixed to; an encoding is the target's to resolve
+
+
+@dataclass(frozen=True, order=True)
+class Border:
+    """An argument (`input`) or a result of a program, by its number."""
+
+    kind: str  # input | result
+    number: int
+
+
+@dataclass(frozen=True)
+class Free:
+    """The search chooses the layout. calls: of these one needs the caller to convert.
+
+    The conversion is priced as a dispatch of its own, its time divided by `calls`; 0: the caller
+    has the tensor in any layout at no cost.
+    """
+
+    calls: int = 0

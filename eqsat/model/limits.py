@@ -1,4 +1,4 @@
-"""Limits of saturation: counts, so that the same request gives the same e-graph on any machine."""
+"""Limits of saturation and of a verification: counts, so that the same is done on any machine."""
 
 from __future__ import annotations
 
@@ -93,3 +93,8 @@ def check_room(limits: Limits, nodes: int, name: str) -> None:
     if nodes > limits.nodes:
         message = f"limits.nodes is {limits.nodes}, but `{name}` itself has {nodes} nodes"
         raise fail("E408", message, help=f"allow {nodes} at least, or say nothing about nodes")
+
+
+# scalar operations of the float64 reference, as `execute.reference` counts them: about ten seconds;
+# two samples of BERT-base's 12 layers at 128 tokens and its schedule on one arena
+WORK_LIMIT = 10**11

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from eqsat.model.border import Border
-from eqsat.model.layout import Layout
+from eqsat.model.layout import Border, Layout
 
 LISTED = ("chosen", "left", "compiler", "ties")
 SEARCH, CALLER, COMPILER = "search", "caller", "compiler"  # who says in which order a tensor lies

@@ -1,10 +1,25 @@
-"""Pipeline: one way in which the compiler of a GPU or TPU computes unpacked contractions."""
+"""Pipeline: one way in which the compiler of a GPU or TPU computes unpacked contractions.
+
+A Condition is what a tile, kernel or pipeline requires of a contraction.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from eqsat.model.condition import Condition
+
+@dataclass(frozen=True)
+class Condition:
+    """`left op right`, e.g. `m <= 8` or `lhs == f32`.
+
+    left: a loop extent (m, n, k, batch; of a convolution c, k, batch, and of a kernel for one also
+    window and places) or an element type (lhs, rhs, acc).
+    """
+
+    left: str
+    op: str  # == != < <= > >=
+    right: int | str
+
 
 CUTS = ("innermost", "any")  # loops of a role that an extent may cut
 UNALIGNED = ("refused", "padded", "whole")  # what becomes of a role that no extent divides

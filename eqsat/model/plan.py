@@ -38,7 +38,7 @@ class Work:
 
     fma: vector multiply-adds issued, lanes of tails and stalls of short dependence chains included.
     loads: vector loads and broadcasts of the innermost loops. scalar: arithmetic of bodies, in
-    additions of whole vectors (`plan.expressions.cost` says what a function costs). strided:
+    additions of whole vectors (`plan.stages.cost` says what a function costs). strided:
     elements read or written one by one, as no vector lies along a unit stride. pages: rows of the
     innermost loops' vectors that lie a page (4 KiB) or more from the row before, each as often as
     it is fetched past the nearest cache: no prefetcher follows them, and their lines fall into few

@@ -1,13 +1,17 @@
-"""RuleSet: rewrite rules as typed terms, every part of them with its place in the YAML file."""
+"""RuleSet: rewrite rules as typed terms, every part of them with its place in the YAML file.
+
+How far the rules of a run are known to be sound is a record beside it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from eqsat.model.diag import Span
+from eqsat.model.restore import restored
 
 PHASES = ("canonicalise", "contract", "propagate", "cancel")
 FEWEST_FIRST = 16  # rules of a set that is searched first though it is not most of the whole
@@ -139,7 +143,7 @@ class Example:
     goal_span: Span
 
 
-# how far apart floats take the sides of a rule that is tagged `inexact` (`hunt.bounds`)
+# how far apart floats take the sides of a rule that is tagged `inexact` (`hunt.compare`)
 ROUNDINGS, FINITE = "roundings", "finite"
 INTEGERS = "integers"  # the tag of rules that round otherwise as they sum integers, exactly
 
@@ -340,3 +344,29 @@ def _record(data: Any) -> Any:
     if cls is Value and isinstance(parts["value"], tuple):
         parts["value"] = list(parts["value"])
     return cls(**parts)
+
+
+FIELDS = ("hunted", "no_instance", "unchecked")
+
+
+@dataclass(frozen=True)
+class RuleCheck:
+    """Rules of a run that eqsat does not ship, by name.
+
+    known: the number of those it ships, which its own tests hunt. hunted: no counterexample was
+    found on well-typed instances. no_instance: the hunt found nothing that their left sides match,
+    so they were not tried. unchecked: used without a hunt, or in spite of a counterexample, because
+    the request said so.
+    """
+
+    known: int = 0
+    hunted: tuple[str, ...] = ()
+    no_instance: tuple[str, ...] = ()
+    unchecked: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return {"known": self.known} | {k: list(getattr(self, k)) for k in FIELDS}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> RuleCheck:
+        return restored(cls, {k: data[k] for k in ("known", *FIELDS)})

@@ -9,8 +9,7 @@ from typing import Any
 
 from eqsat.model.attr import loop_order, loop_order_text
 from eqsat.model.control import Control
-from eqsat.model.dispatch import Buffer, Dispatch
-from eqsat.model.inplace import in_place_fault, owners_of
+from eqsat.model.dispatch import Buffer, Dispatch, in_place_fault, owners_of
 from eqsat.model.ops import CONVERSIONS, VIEWS
 from eqsat.model.printed import Printed
 from eqsat.model.program import Program

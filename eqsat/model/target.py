@@ -1,4 +1,7 @@
-"""Target: one machine – memory, rates, tiles, what may fuse, and what is legal."""
+"""Target: one machine – memory, rates, tiles, what may fuse, and what is legal.
+
+Its compiler may do more with temporaries behind the search, as the file says (`Placing`).
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,25 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
-from eqsat.model.condition import Condition
 from eqsat.model.devices import Link
 from eqsat.model.mesh import AxisLink, Mesh
 from eqsat.model.oracle import parse_oracle
 from eqsat.model.padding import Padding
-from eqsat.model.pipelines import Pipeline, Units
-from eqsat.model.placing import CompilerPlacing
+from eqsat.model.pipelines import Condition, Pipeline, Units
 from eqsat.model.plan import Kernels, Machine
 from eqsat.model.precision import NONE
 from eqsat.model.restore import restored
+
+
+@dataclass(frozen=True)
+class CompilerPlacing:
+    """scratchpad_bytes: of a memory beside the main one in which temporaries are kept as long as
+    all that dispatches touch fits. in_place: a result may lie where an operand lay that is read
+    element by element, by it and by nothing later."""
+
+    scratchpad_bytes: int = 0
+    in_place: bool = False
+
 
 # how the loops of a producer relate to those of its consumer inside a dispatch
 INDEX_RELATIONS = ("identity", "permutation", "any")

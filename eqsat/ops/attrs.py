@@ -11,19 +11,15 @@ from dataclasses import dataclass
 from eqsat.model.attr import Shape
 from eqsat.model.diag import fail
 from eqsat.ops.algebra import (
-    blocks,
     deltas,
     demand,
-    factors,
-    folds,
     laws,
-    lowrank,
     picks,
     quantised,
+    reassociate,
     reductions,
     repeats,
     simplify,
-    spread,
     structure,
     sums,
     windows,
@@ -32,20 +28,17 @@ from eqsat.ops.algebra import (
 from eqsat.ops.algebra import scales as algebra
 from eqsat.ops.algebra import siblings as merging
 from eqsat.ops.contractions import convolution, encodings
-from eqsat.ops.contractions import dimorders as orders
 from eqsat.ops.contractions import packing as contract
 from eqsat.ops.declare import one_table, rows_of
 from eqsat.ops.generics import guards, interchange, propagate
 from eqsat.ops.movement import (
     collapse,
     crossing,
-    fills,
     layout,
     lists,
     moved_generics,
     moves,
     relayout,
-    unitdims,
     view,
 )
 from eqsat.ops.op import Op
@@ -62,7 +55,6 @@ MODULES = (
     relayout,
     collapse,
     convolution,
-    orders,
     interchange,
     encodings,
     guards,
@@ -70,24 +62,18 @@ MODULES = (
     crossing,
     view,
     moved_generics,
-    unitdims,
-    fills,
     algebra,
     demand,
-    folds,
+    reductions,
     merging,
     repeats,
-    spread,
     zeros,
-    reductions,
     simplify,
     sums,
-    factors,
     laws,
     deltas,
-    blocks,
     structure,
-    lowrank,
+    reassociate,
     windows,
     picks,
     quantised,

@@ -1,21 +1,63 @@
-"""Sizes of a contraction's plan: rows of a tile from the registers, blocks from the caches.
+"""Block sizes of a contraction's plan: rows of a tile from the registers, blocks from the caches.
 
-What is tiled how is chosen by `plan.tiling`; here a choice gets its numbers.
+What is tiled how is chosen by `plan.tiling`; here a choice gets its numbers, and copies of a
+factor's windows are shared by as many tiles as pay.
 """
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 
 from eqsat.model.nest import Access, Nest
 from eqsat.model.plan import Machine
 from eqsat.plan import estimate
 from eqsat.plan.contraction import UNROLL, Blocking, Tiling
-from eqsat.plan.cores import CHAIN, ITEMS_PER_CORE, LEAST_CORES, LEAST_ITEM, even_blocks
 from eqsat.plan.roles import ProductRoles, source_access
-from eqsat.plan.stages import access_loops, accesses_read, additions, row_stride
+from eqsat.plan.stages import (
+    CHAIN,
+    ITEMS_PER_CORE,
+    LEAST_CORES,
+    LEAST_ITEM,
+    access_loops,
+    accesses_read,
+    additions,
+    even_blocks,
+    row_stride,
+)
 from eqsat.plan.strips import strip_blocks
-from eqsat.plan.windowblocks import window_blocks
+
+
+def window_blocks(nest: Nest, roles: ProductRoles, one: Tiling, machine: Machine) -> Tiling:
+    """Blocks of tiles whose windows fit the cache that they are read from, for several cores.
+
+    Cores share out what is larger, the panels or the window; of the other each has all.
+    """
+    room = machine.caches[:2][-1] // 2
+    each = one.row_tiles if one.outer_rows else 1  # tiles of a point of the loop that is cut
+    most = nest.points(one.outer_rows) if one.outer_rows else one.row_tiles
+
+    def of(points: int) -> Tiling:
+        panel_block = 1 if one.vector_rows else one.panels
+        return one.changed(tile_block=points * each, panel_block=panel_block)
+
+    def nbytes(points: int) -> int:
+        sizes = Blocking(nest, of(points), roles)
+        return sizes.copied_bytes * sizes.window.elements
+
+    fitting = bisect_left(range(1, most + 1), True, key=lambda n: nbytes(n) > room)
+    blocks = -(-most // max(fitting, 1))
+    stage = nest.stages[roles.root]
+    worth = nest.points((*stage.loops, *stage.reduced)) // one.lanes // LEAST_ITEM
+    cells = nest.points(one.batch) * (one.panels if one.vector_rows else 1)
+    missing = -(-min(max(machine.cores, LEAST_CORES), max(worth, 1)) // (cells * blocks))
+    panels = nest.points(one.reduced) * one.panels * one.vectors * one.lanes
+    panels *= Blocking(nest, one, roles).copied_bytes
+    if not one.vector_rows and one.panels >= missing and panels > nbytes(-(-most // blocks)):
+        panel_block = even_blocks(one.panels, -(-one.panels // missing), cells * blocks)
+        return of(-(-most // blocks)).changed(panel_block=panel_block)
+    return of(even_blocks(most, -(-most // min(most, blocks * missing)), cells))
+
 
 MOST_SHIFTS = 64  # points of the innermost reduction loop, which are written out
 SHIFTED_ROWS = 2  # more of them multiply a vector oftener than it takes to read it

@@ -3,6 +3,7 @@
 The product's factors are the rows' (A: one element at a time, broadcast, or as vectors) and the
 columns' (B: vectors). A register tile sums `rows x vectors` vectors over a block of the reduction;
 after Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication" (TOMS 2008).
+Integer products are multiplied and added by one instruction in groups, as many as the machine has.
 """
 
 from __future__ import annotations
@@ -14,14 +15,54 @@ from typing import Any, ClassVar
 
 from eqsat.model.expr import arg, cast
 from eqsat.model.nest import Access, Bound, Nest
-from eqsat.model.plan import Plan
+from eqsat.model.plan import Machine, Plan
 from eqsat.model.tensor import DTYPES
-from eqsat.plan.cores import ASKED_BYTES, LINE
-from eqsat.plan.fused import in_groups
-from eqsat.plan.pads import rows_within, share_within, touched
 from eqsat.plan.roles import InlineBody, ProductFactor, ProductRoles, fetched_bytes
-from eqsat.plan.stages import access_loops
-from eqsat.plan.windows import WindowCopy
+from eqsat.plan.stages import ASKED_BYTES, LINE, access_loops
+from eqsat.plan.windows import WindowCopy, rows_within, share_within, touched
+
+BYTES = frozenset({"i8", "u8"})
+WORDS = BYTES | {"i16"}  # in pairs, as their sums wrap like those of i32
+
+
+def products_at_once(
+    nest: Nest,
+    a: ProductFactor,
+    b: ProductFactor,
+    reduced: tuple[int, ...],
+    machine: Machine,
+    *,
+    in_windows: bool = False,
+) -> int:
+    """4, 2 or 1 points of the reduction, for rows of factor `a` and columns of factor `b`.
+
+    Both are copied to scratch in groups, which are parts of the innermost loop: it ends with one,
+    or it is the only loop of the reduction, or rows lie in a window: what follows there is
+    multiplied by columns that are 0.
+    """
+    if not reduced or a.narrow not in WORDS or b.narrow not in WORDS:
+        return 1
+    signs = {a.narrow, b.narrow}
+    most = 4 if signs <= BYTES and "i8" in signs else 2
+    found = min(most_at_once(machine), most)
+    is_whole = len(reduced) == 1 or nest.sizes[reduced[-1]] % found == 0
+    return found if is_whole or in_windows else 1
+
+
+def in_groups(nest: Nest, loops: tuple[int, ...], together: int) -> int:
+    """Points of these loops, each run along the last one filled up to whole groups."""
+    if not loops:
+        return 1
+    return nest.points(loops[:-1]) * -(-nest.sizes[loops[-1]] // together) * together
+
+
+def most_at_once(machine: Machine) -> int:
+    """Products that one instruction of the machine multiplies and adds at the most."""
+    has, lanes = set(machine.features), machine.lanes(4)
+    if "avx512vnni" in has and (lanes == 16 or (lanes == 8 and "avx512vl" in has)):
+        return 4
+    return 2 if ("avx512bw" in has and lanes == 16) or ("avx2" in has and lanes == 8) else 1
+
 
 WORTH_SKIPPING = 64  # products at one point of a reduction loop that are worth a test of pads
 FEW_TILES = 4  # along rows, whose pads are worth code for each of them

@@ -10,8 +10,8 @@ from eqsat.model.egraph import EGraph
 from eqsat.model.nest import Nest, NoNest, refused_by_check
 from eqsat.model.padding import Padding
 from eqsat.model.plan import Machine, Parts, Plan
+from eqsat.model.sets import union_find
 from eqsat.model.target import Target
-from eqsat.model.unionfind import union_find
 from eqsat.plan.inplace import kept_in_place
 from eqsat.plan.narrowed import narrowed_types
 from eqsat.plan.plancheck import plan_faults

@@ -13,10 +13,17 @@ from typing import TYPE_CHECKING
 from eqsat.model.nest import Access, Nest
 from eqsat.model.plan import Machine, Work
 from eqsat.model.tensor import DTYPES
-from eqsat.plan import expressions
-from eqsat.plan.cores import CHAINS, LINE, PAGE_BYTES
 from eqsat.plan.roles import ProductFactor, source_access
-from eqsat.plan.stages import accesses_read, additions, needed, stages_read
+from eqsat.plan.stages import (
+    CHAINS,
+    LINE,
+    PAGE_BYTES,
+    accesses_read,
+    additions,
+    additions_of,
+    needed,
+    stages_read,
+)
 from eqsat.plan.strips import waiting
 
 if TYPE_CHECKING:
@@ -147,9 +154,7 @@ def widening(factor: ProductFactor, inner: tuple[int, ...]) -> float:
     """
     if factor.inline:
         body, (_, *others) = factor.inline.body, factor.inline.leaves
-        return expressions.additions_of(body) + sum(
-            any(a.strides[i] for i in inner) for a in others
-        )
+        return additions_of(body) + sum(any(a.strides[i] for i in inner) for a in others)
     return 0 if factor.direct is None else WIDENING[factor.direct.dtype]
 
 
@@ -274,9 +279,7 @@ def _windows(sizes: Blocking) -> tuple[float, float]:
 def _body_cost(sizes: Blocking, factor: ProductFactor) -> float:
     """Additions per element of a factor, the stages it needs included."""
     stages = additions(sizes.nest, needed(sizes.nest, stages_read(factor.arguments)))
-    return (
-        expressions.additions_of(factor.body) + stages + sum(len(a.bounds) for a in factor.accesses)
-    )
+    return additions_of(factor.body) + stages + sum(len(a.bounds) for a in factor.accesses)
 
 
 def _strided(factor: ProductFactor, along: int) -> int:

@@ -20,8 +20,8 @@ from eqsat.model.nest import Access, Nest
 from eqsat.model.plan import Constants, Parts, Plan, Work
 from eqsat.model.target import Memory, Target
 from eqsat.model.tensor import DTYPES
-from eqsat.plan.cores import LINE
 from eqsat.plan.several import parts_of
+from eqsat.plan.stages import LINE
 
 FULL, GONE = 0.75, 1.5  # of a cache: it holds all that is used again, and nothing
 Stream = tuple[float, float]  # bytes that have to stay cached for it, bytes fetched

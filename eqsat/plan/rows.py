@@ -15,11 +15,26 @@ from typing import ClassVar, NamedTuple
 
 from eqsat.model.nest import Access, Bound, Nest, NoNest
 from eqsat.model.plan import Machine, Plan, Work
-from eqsat.plan import estimate, expressions
-from eqsat.plan.interior import Interior, held_within_rows, interior
+from eqsat.plan import estimate
 from eqsat.plan.passes import Dependences, RowSection, Sweep, dependences
-from eqsat.plan.rowwork import SweepParts, element_bytes, parts_of_sweeps, row_work, turned
-from eqsat.plan.stages import access_loops, additions, stages_read, summed
+from eqsat.plan.rowwork import (
+    Interior,
+    SweepParts,
+    element_bytes,
+    held_within_rows,
+    interior,
+    parts_of_sweeps,
+    row_work,
+    turned,
+)
+from eqsat.plan.stages import (
+    access_loops,
+    additions,
+    additions_of,
+    check_bodies,
+    stages_read,
+    summed,
+)
 
 ITEM_COST = 4_000  # additions of vectors that a work item is worth at least
 ITEMS = 64  # work items that are enough
@@ -92,7 +107,7 @@ def _text(p: Part) -> str:
 
 def plan(nest: Nest, machine: Machine) -> Rows:
     """Rows take every nest; NoNest where a function or an element type has no vector code."""
-    expressions.check_bodies(nest)
+    check_bodies(nest)
     passes = dependences(nest)
     chosen = [_section(nest, passes, s, machine) for s in passes.sections]
     parts = tuple(c.part for c in chosen)
@@ -282,7 +297,7 @@ def _kept(nest: Nest, passes: Dependences, groups: list[Sweep]) -> tuple[int, ..
             for a in stages_read(s.arguments)
             if a not in found and nest.stages[a].loops == s.loops
         )
-        dear[i] = 0 if s.combine else expressions.additions_of(s.body) + inner
+        dear[i] = 0 if s.combine else additions_of(s.body) + inner
         users = [g for g in groups if i in passes.evaluated(g)]
         loops = {g.inner | g.reduced for g in users}
         whole = all(frozenset(s.loops) & x == x for x in loops)

@@ -11,11 +11,9 @@ from __future__ import annotations
 from eqsat.model.nest import Access, Nest
 from eqsat.model.plan import Machine
 from eqsat.plan.contraction import Blocking, Tiling
-from eqsat.plan.cores import CHAINS, LEAST_ITEM
-from eqsat.plan.pads import touched
 from eqsat.plan.roles import ProductRoles
-from eqsat.plan.stages import access_loops
-from eqsat.plan.windows import Coordinates, holder_of
+from eqsat.plan.stages import CHAINS, LEAST_ITEM, access_loops
+from eqsat.plan.windows import Coordinates, holder_of, touched
 
 MOST_TAPS = 16  # of the innermost reduction loop, which is written out
 LEAST_PRODUCTS = 16  # of a tap, that are worth a loop of their own

@@ -10,11 +10,9 @@ from collections.abc import Iterator
 
 from eqsat.model.nest import Nest, NoNest
 from eqsat.model.plan import Machine
-from eqsat.plan import estimate, expressions
+from eqsat.plan import estimate
 from eqsat.plan.blocks import blocked, panel_count, split
-from eqsat.plan.contraction import Blocking, Tiling
-from eqsat.plan.cores import CHAIN, CHAINS, LEAST_APART, LINE
-from eqsat.plan.fused import products_at_once
+from eqsat.plan.contraction import Blocking, Tiling, products_at_once
 from eqsat.plan.roles import (
     ProductFactor,
     ProductRoles,
@@ -22,7 +20,7 @@ from eqsat.plan.roles import (
     product_roles_of,
     source_access,
 )
-from eqsat.plan.stages import access_loops
+from eqsat.plan.stages import CHAIN, CHAINS, LEAST_APART, LINE, access_loops, check_bodies
 from eqsat.plan.strips import (
     LEAST_PRODUCTS,
     MOST_TAPS,
@@ -41,7 +39,7 @@ STREAMED_SUMS = 4  # vectors of them that hide the latency of memory and of mult
 def plan(nest: Nest, machine: Machine) -> Tiling:
     """The cheapest plan by `estimate`; raises NoNest for what is no contraction and epilogue."""
     roles = product_roles_of(nest)
-    expressions.check_bodies(nest)
+    check_bodies(nest)
     if any(nest.stages[i].bounds for i in roles.epilogue):
         raise NoNest("a stage behind the contraction pads what it reads")
     found = [_finished(nest, roles, c, machine) for c in _candidates(nest, roles, machine)]

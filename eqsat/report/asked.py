@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from eqsat.model.classnames import AGAIN
 from eqsat.model.diag import did_you_mean, fail
+from eqsat.model.egraph import AGAIN
 from eqsat.model.ops import LEAVES
 from eqsat.model.program import Program
 from eqsat.model.schedule import Dispatch

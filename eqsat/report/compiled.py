@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from eqsat.model.compiled import Checked, Figures, Told
-from eqsat.model.measured import INPUT_BY_XLA, Measured
+from eqsat.model.compiled import INPUT_BY_XLA, Checked, Figures, Measured, Told
 from eqsat.report.units import PS_PER_US, bytes_text, goal_text
 
 TOLD_COLUMNS = ("", "answer", "plain program", "predicted")

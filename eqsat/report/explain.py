@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from eqsat.model.classnames import AGAIN
 from eqsat.model.compiled import Checked
 from eqsat.model.control import Control
+from eqsat.model.egraph import AGAIN
 from eqsat.model.generic import Result
 from eqsat.model.ops import CONVERSIONS, LEAVES, VIEWS
 from eqsat.model.price import Price, Question

@@ -18,7 +18,7 @@ from eqsat.model.schedule import Schedule
 from eqsat.model.selection import GoalResult
 from eqsat.model.text import layout_text
 from eqsat.ops.programs.border_layouts import packed_borders
-from eqsat.ops.targets.occupancy import device_figures
+from eqsat.ops.programs.placement import device_figures
 from eqsat.report.finished import Finished
 from eqsat.report.mesh import rule_uses
 from eqsat.report.origins import rules_in_result

@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from eqsat.model.compiled import Checked, Compiled
+from eqsat.model.compiled import Checked, Compiled, Measured
 from eqsat.model.diag import fail
 from eqsat.model.egraph import EGraph
 from eqsat.model.executor import Execution
 from eqsat.model.family import Family
 from eqsat.model.limits import Limits
-from eqsat.model.measured import Measured
-from eqsat.model.meshplan import MeshPlan
+from eqsat.model.mesh import MeshPlan
 from eqsat.model.orders import MemoryOrders
 from eqsat.model.program import Program
 from eqsat.model.progress import Curve
-from eqsat.model.rulecheck import RuleCheck
-from eqsat.model.rules import RuleSet
+from eqsat.model.rules import RuleCheck, RuleSet
 from eqsat.model.schedule import Schedule
 from eqsat.model.selection import GoalRequest, Selection
 from eqsat.model.target import Target

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from eqsat.model.mesh import is_everywhere
-from eqsat.model.meshplan import INPUT, MeshPlan, Reshard, Sharded
+from eqsat.model.mesh import INPUT, MeshPlan, Reshard, Sharded, is_everywhere
 from eqsat.model.program import Program
 from eqsat.report.units import PS_PER_US, bytes_text, count_text, delta_text, time_text
 

@@ -13,7 +13,7 @@ from eqsat.model.leaves import Leaf
 from eqsat.model.ops import CONVERSIONS, VIEWS
 from eqsat.model.program import Node, Program
 from eqsat.model.selection import Selection
-from eqsat.model.unionfind import union_find
+from eqsat.model.sets import union_find
 from eqsat.ops.contractions.roles import kind
 
 

@@ -10,7 +10,7 @@ from eqsat.model.diag import Diagnostic
 from eqsat.model.egraph import EGraph
 from eqsat.model.executor import Execution
 from eqsat.model.orders import MemoryOrders
-from eqsat.model.rulecheck import RuleCheck
+from eqsat.model.rules import RuleCheck
 from eqsat.model.schedule import Schedule
 from eqsat.model.selection import CAP, TIME_LIMIT, Selection
 from eqsat.report.compiled import checked_lines, measured_lines

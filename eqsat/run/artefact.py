@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from eqsat.execute.weights import content_keys, read_arrays, write_arrays
 from eqsat.model.diag import EqsatError, fail
-from eqsat.model.folders import code_digest
+from eqsat.model.files import code_digest
 
 if TYPE_CHECKING:
     import numpy as np

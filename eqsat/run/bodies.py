@@ -30,8 +30,15 @@ from eqsat.model.selection import Cut, GoalResult
 from eqsat.ops.meaning.iotas import is_iota
 from eqsat.ops.programs.loopforms import loop_forms
 from eqsat.ops.spelling.passes import canonical
-from eqsat.schedule.carried import carried_layouts, packed_type, with_packed_state
-from eqsat.schedule.hoist import Hoisted, NotStackable, hoist, with_fixed_weights
+from eqsat.schedule.hoist import (
+    Hoisted,
+    NotStackable,
+    carried_layouts,
+    hoist,
+    packed_type,
+    with_fixed_weights,
+    with_packed_state,
+)
 
 if TYPE_CHECKING:
     from eqsat.model.selection import Selection

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from eqsat.execute.agree import Subject
 from eqsat.execute.beside import NEVER, Pair, check_options
-from eqsat.execute.calls import Callee, compiled
+from eqsat.execute.calls import Callee, Positional, compiled
 from eqsat.execute.firstcalls import Once, Wanted
 from eqsat.execute.lowering import evaluate
-from eqsat.execute.positional import Positional
 from eqsat.model.orders import MemoryOrders
 from eqsat.model.progress import timed
 from eqsat.run.reproducing import reproducer
@@ -27,9 +26,8 @@ if TYPE_CHECKING:
 
 def callee_of(run: Run) -> Callee | None:
     """The answer under the calling convention of the traced function, if one was traced."""
-    from eqsat.execute.calls import PLAINLY, Callee
+    from eqsat.execute.calls import PLAINLY, Callee, Positional
     from eqsat.execute.executors import find_executor
-    from eqsat.execute.positional import Positional
 
     traced, orders = run.source.traced, run.orders
     if traced is None:
@@ -88,7 +86,7 @@ def verified(run: Run, samples: int, seed: int, work_limit: float | None) -> Ver
     """`Run.verify`: random inputs through the schedule and through the float64 reference."""
     from eqsat.execute.draw import drawn_weights
     from eqsat.execute.verify import verify
-    from eqsat.model.work import WORK_LIMIT
+    from eqsat.model.limits import WORK_LIMIT
     from eqsat.report.facts import inexact_rules
 
     _need_memory(run)

@@ -13,13 +13,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from eqsat.execute.compilers.ask import Lowered, Way
-from eqsat.model.border import Border
 from eqsat.model.compiled import (
     BY_CONVOLUTIONS,
     BY_PRODUCTS,
+    CHOSEN,
     COMPILERS,
     CONSTANTS,
     COUNTS,
+    INPUT,
+    INPUT_BY_XLA,
+    NEAR,
     PLAIN,
     SEARCHED,
     SPELLINGS,
@@ -29,7 +32,7 @@ from eqsat.model.compiled import (
 )
 from eqsat.model.deadline import tick
 from eqsat.model.diag import EqsatError
-from eqsat.model.measured import CHOSEN, INPUT, INPUT_BY_XLA, NEAR
+from eqsat.model.layout import Border
 from eqsat.model.oracle import parse_oracle
 from eqsat.model.orders import SEARCH, MemoryOrders
 from eqsat.ops.movement.lists import inverse

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from eqsat.model.compiled import CHOSEN, INPUT, INPUT_BY_XLA, NEAR
 from eqsat.model.generic import Generic
-from eqsat.model.measured import CHOSEN, INPUT, INPUT_BY_XLA, NEAR
 from eqsat.model.schedule import Schedule
 from eqsat.model.selection import Selection
 from eqsat.run import Run

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from eqsat.model.border import Border
+from eqsat.model.compiled import CHOSEN, INPUT_BY_XLA, Measured, Timed
 from eqsat.model.deadline import tick
 from eqsat.model.diag import fail
-from eqsat.model.measured import CHOSEN, INPUT_BY_XLA, Measured, Timed
+from eqsat.model.layout import Border
 from eqsat.ops.movement.lists import inverse
 from eqsat.run import Run
 from eqsat.run.contenders import (
@@ -65,9 +65,8 @@ def slower_in_orders(run: Run, plain: Run) -> float:
 
 def _in_orders(run: Run) -> Callable[..., Any]:
     """The answer as a function of flat arguments that have the caller's shapes."""
-    from eqsat.execute.calls import PLAINLY, Callee, compiled
+    from eqsat.execute.calls import PLAINLY, Callee, Positional, compiled
     from eqsat.execute.executors import build_executable
-    from eqsat.execute.positional import Positional
 
     assert run.schedule is not None
     weights = {**run.weights, **_drawn(run)}

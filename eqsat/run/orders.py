@@ -18,14 +18,14 @@ from functools import cached_property
 from typing import Any
 
 from eqsat.frontends.source import Source, lying_in, ordered
-from eqsat.model.border import Border
+from eqsat.model.deadline import Stop
 from eqsat.model.diag import EqsatError
 from eqsat.model.egraph import EGraph
+from eqsat.model.layout import Border
 from eqsat.model.orders import SEARCH, AskedOrders, MemoryOrders
 from eqsat.model.program import Program
 from eqsat.model.progress import Progress, heard, timed
 from eqsat.model.selection import GoalRequest, Selection
-from eqsat.model.stopping import Stop
 from eqsat.ops.programs.freeorders import free_orders, in_orders, likely_orders, used_orders
 from eqsat.report.units import goal_text
 from eqsat.run import Run

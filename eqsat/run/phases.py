@@ -23,7 +23,7 @@ from eqsat.run import Run
 from eqsat.run.schedules import PLACING_SECONDS, with_schedules
 
 if TYPE_CHECKING:
-    from eqsat.model.stopping import Stop
+    from eqsat.model.deadline import Stop
     from eqsat.run.bodies import Bodies
 
 Listener = Callable[[Progress], None]  # called whenever a search has something new to tell

@@ -14,7 +14,7 @@ from eqsat.execute.agree import Difference, Subject, arrays_of, worst_difference
 from eqsat.execute.draw import drawn_weights, packed_as
 from eqsat.execute.witness import Witness
 from eqsat.model.diag import EqsatError
-from eqsat.model.folders import cache_folder
+from eqsat.model.files import cache_folder
 from eqsat.model.leaves import Leaf
 from eqsat.model.tensor import DTYPES, is_float
 from eqsat.ops.meaning.programs import element_dtype

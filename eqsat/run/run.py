@@ -9,19 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eqsat.frontends.source import Source
-from eqsat.model.compiled import Checked, Compiled, Told
+from eqsat.model.compiled import Checked, Compiled, Measured, Told
 from eqsat.model.diag import fail
 from eqsat.model.egraph import EGraph
 from eqsat.model.family import Family
 from eqsat.model.limits import Limits
-from eqsat.model.measured import Measured
-from eqsat.model.meshplan import INPUT, MeshPlan
+from eqsat.model.mesh import INPUT, MeshPlan
 from eqsat.model.orders import MemoryOrders
 from eqsat.model.price import Price
 from eqsat.model.program import Program, is_same
 from eqsat.model.progress import Curve
-from eqsat.model.rulecheck import RuleCheck
-from eqsat.model.rules import RuleSet
+from eqsat.model.rules import RuleCheck, RuleSet
 from eqsat.model.schedule import Schedule
 from eqsat.model.selection import GoalRequest, Selection
 from eqsat.model.target import Target
@@ -258,7 +256,7 @@ class Run:
     ) -> Verification:
         """Random inputs through the schedule and through the float64 reference.
 
-        work_limit: operations the reference may take (`model.work.WORK_LIMIT` if none is given).
+        work_limit: operations the reference may take (`model.limits.WORK_LIMIT` if none is given).
         Weights of which only the shape is known are drawn at random, too. EqsatError (E508) if the
         values do not fit into memory.
         """

@@ -17,11 +17,11 @@ from eqsat.model.compiled import Compiled
 from eqsat.model.cycles import uncollected
 from eqsat.model.diag import EqsatError, fail
 from eqsat.model.egraph import EGraph
-from eqsat.model.folders import code_digest
+from eqsat.model.files import code_digest
 from eqsat.model.limits import Limits
 from eqsat.model.program import Program
 from eqsat.model.restore import restored
-from eqsat.model.rulecheck import RuleCheck
+from eqsat.model.rules import RuleCheck
 from eqsat.model.schedule import Schedule
 from eqsat.model.selection import GoalRequest, Selection
 from eqsat.model.target import Target
@@ -294,8 +294,7 @@ def stage_faults(stages: Stages) -> list[str]:
 def _found(run: Stages) -> Iterator[tuple[str, str]]:
     """(stage, fault) of each fault; what follows from a faulty stage is not looked at."""
     from eqsat.extract import check
-    from eqsat.schedule.rebuilt import rebuilt_differences
-    from eqsat.schedule.replanned import replanned_faults
+    from eqsat.schedule.rebuilt import rebuilt_differences, replanned_faults
 
     run.program.verify()
     run.canonical.verify()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from eqsat.model.diag import fail
 from eqsat.model.layout import Encoding
-from eqsat.model.meshplan import ANSWER, INPUT, MeshPlan
+from eqsat.model.mesh import ANSWER, INPUT, MeshPlan
 from eqsat.model.schedule import Schedule
 from eqsat.model.selection import Selection
 from eqsat.report.units import bytes_text

@@ -15,15 +15,13 @@ from eqsat.model.rules import RuleSet
 from eqsat.model.target import Target
 from eqsat.ops.programs.facts import FACTS, facts_of
 from eqsat.saturate.blocks import Blocks, Short, find_blocks, first_of_equals, shorten
-from eqsat.saturate.clock import Clock
 from eqsat.saturate.encode import too_wide
 from eqsat.saturate.joins import too_many
-from eqsat.saturate.levels import NotPeriodic
 from eqsat.saturate.rows import is_moot, variables_asked
 from eqsat.saturate.samebytes import with_same_bytes
-from eqsat.saturate.search import Saturation, target_facts
+from eqsat.saturate.search import Clock, Saturation, target_facts
 from eqsat.saturate.snapshot import snapshot, tables
-from eqsat.saturate.unroll import TooLarge, unroll
+from eqsat.saturate.unroll import NotPeriodic, TooLarge, unroll
 
 BORDERS = (1, 2)  # blocks searched at each end of the program, next to two in the middle
 

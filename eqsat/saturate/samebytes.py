@@ -18,7 +18,7 @@ from eqsat.model.attr import Attr, Shape
 from eqsat.model.egraph import EGraph, ENode, RuleStat
 from eqsat.model.layout import Layout
 from eqsat.model.movement import Reshape, Transpose
-from eqsat.model.unionfind import union_find
+from eqsat.model.sets import union_find
 from eqsat.ops.movement.lists import inverse, undone
 
 NAME = "same-bytes"

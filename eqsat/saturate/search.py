@@ -1,18 +1,23 @@
-"""One search: small egglog steps, tables filled between them, limits watched."""
+"""One search: small egglog steps, tables filled between them, limits watched.
+
+Its clock is a limit in seconds, or the deadline of the whole run.
+"""
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from importlib import import_module
 from importlib.machinery import PathFinder
 from importlib.util import find_spec, module_from_spec
 from typing import Any
 
+from eqsat.model.deadline import SATURATION_TIME
 from eqsat.model.egraph import EGraph
 from eqsat.model.equalities import Equalities
 from eqsat.model.limits import Limits
@@ -27,7 +32,6 @@ from eqsat.ops.programs.binding import bind_attr
 from eqsat.ops.programs.facts import Facts
 from eqsat.ops.targets.kernels import target_orders
 from eqsat.ops.targets.tiles import target_tiles
-from eqsat.saturate.clock import Clock
 from eqsat.saturate.encode import (
     ASKS,
     Interner,
@@ -42,6 +46,35 @@ from eqsat.saturate.encode import (
 from eqsat.saturate.joins import few_uses
 from eqsat.saturate.rows import Answers, fact_key
 from eqsat.saturate.snapshot import snapshot, tables
+
+HANDING_OVER = 6e-5  # seconds a node takes from egglog's tables to an `EGraph`, measured, and some
+
+
+@dataclass(frozen=True)
+class Clock:
+    """`until` is a `time.monotonic()`; `name` is why a search stops then."""
+
+    until: float = math.inf
+    name: str = SATURATION_TIME
+
+    @classmethod
+    def of(cls, seconds: float | None, deadline: float | None) -> Clock:
+        """Whichever of a limit in seconds from now and a deadline comes first."""
+        limit = math.inf if seconds is None else time.monotonic() + seconds
+        share = math.inf if deadline is None else deadline
+        return cls(limit, "seconds") if limit < share else cls(share)
+
+    def halved(self) -> Clock:
+        """One that gives up after half of the time that is left."""
+        now = time.monotonic()
+        return replace(self, until=now + (self.until - now) / 2)
+
+    def over(self, nodes: int) -> str:
+        """Why to stop now, with an e-graph of so many nodes still to be handed over; or ""."""
+        if math.isinf(self.until):
+            return ""
+        return self.name if time.monotonic() + nodes * HANDING_OVER >= self.until else ""
+
 
 BINDINGS = "egglog.bindings"
 CHUNK = 20  # lines per egglog call: one big text is quadratic to load

@@ -1,33 +1,150 @@
-"""Selection × EGraph → Schedule: the chosen nodes as a program, cut into dispatches and buffers."""
+"""Selection × EGraph → Schedule: the chosen nodes as a program, cut into dispatches and buffers.
+
+Results are written where operands lie that nothing reads any more; dispatches have the plans of
+their kernels, and what these cost in parts.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property
 
 from eqsat.model.attr import Attr
-from eqsat.model.classnames import AGAIN
 from eqsat.model.control import CONTROL
 from eqsat.model.diag import fail
-from eqsat.model.egraph import EGraph, ENode
-from eqsat.model.leaves import Leaf
+from eqsat.model.egraph import AGAIN, EGraph, ENode
+from eqsat.model.leaves import Leaf, is_donated
 from eqsat.model.movement import Reshape
+from eqsat.model.nest import NoNest
 from eqsat.model.ops import LEAVES, SAME_BYTES, VIEWS
 from eqsat.model.origin import Origin, unique
 from eqsat.model.program import Builder, Node
 from eqsat.model.schedule import Buffer, Dispatch, Schedule
 from eqsat.model.selection import Group, Selection
+from eqsat.model.sets import union_find
 from eqsat.model.target import HELD, Target
-from eqsat.model.unionfind import union_find
+from eqsat.model.text import with_names
 from eqsat.ops.contractions.roles import kind
-from eqsat.plan.dispatch import class_bytes, weight_classes
-from eqsat.plan.dying import dying_buffers, line_buffers
+from eqsat.ops.nests.nest import nest_of_dispatch
+from eqsat.plan.dispatch import KnownReads, class_bytes, plan_alike, planner_of, weight_classes
+from eqsat.plan.inplace import dying_buffers, in_place, line_buffers
 from eqsat.plan.narrowed import narrowed_types
+from eqsat.plan.updates import few_points, lines_of, nest_in_place
 from eqsat.schedule.devices import with_devices
-from eqsat.schedule.inplace import with_in_place
-from eqsat.schedule.plans import with_plans
 
 
+# ---- results in place ----------------------------------------------------------------------------
+def with_in_place(schedule: Schedule, *, updates: bool = True) -> Schedule:
+    """The schedule with results in place of operands, where it can; the rest has its own bytes.
+
+    A donated argument holds a result that is computed from it element by element. updates: also, in
+    place of a donated argument or of each other, the values of which few elements change.
+    """
+    arguments = [i for i in schedule.program.inputs if is_donated(schedule.program.nodes[i].attr)]
+    found: dict[int, int] = {}  # operand → what is written in its place
+    for d in schedule.dispatches:
+        for old in d.reads:
+            given = old in arguments
+            if given or updates:
+                new = next(_written_over(schedule, d, old, given, updates), None)
+                if new is not None and new not in found.values():
+                    found[old] = new
+    results = {schedule.buffer_of(r) for r in schedule.program.results}
+    for a in arguments:  # XLA uses up no argument that no result takes the place of
+        if a in found and _last(found, a) not in results:
+            del found[a]
+    made = replace(schedule, in_place=tuple((new, old) for old, new in found.items()))
+    return _living_longer(made, found)
+
+
+def _written_over(
+    schedule: Schedule, writer: Dispatch, old: int, is_given: bool, updates: bool
+) -> Iterator[int]:
+    """What a dispatch may write in the bytes of a value that it reads and nothing reads later."""
+    nodes = schedule.program.nodes
+    results = {schedule.buffer_of(r) for r in schedule.program.results}
+    written = {w for d in schedule.dispatches for w in d.writes}
+    others = [d for d in schedule.dispatches if d is not writer]
+    if old in results or not (is_given or old in written):
+        return
+    if any(old in d.reads and d.step >= writer.step for d in others):
+        return
+    for new in writer.writes:
+        if nodes[new].type != nodes[old].type or any(new in d.writes for d in others):
+            continue
+        try:
+            nest = in_place(nest_of_dispatch(schedule, writer), old, new)
+        except NoNest:
+            continue
+        is_update = updates and few_points(nest, lines_of(schedule, writer.reads)) is not None
+        if is_update or (is_given and new in results):
+            yield new
+
+
+def _last(found: Mapping[int, int], node: int) -> int:
+    while node in found:
+        node = found[node]
+    return node
+
+
+def _living_longer(schedule: Schedule, found: Mapping[int, int]) -> Schedule:
+    """The first of values that lie in its bytes, one after another, lives as long as they do."""
+    ends = {b.node: b.last for b in schedule.buffers}
+    last = {n: max(ends[n], ends[_last(found, n)]) for n in found if n in schedule.owners.values()}
+    buffers = tuple(
+        replace(b, last=last[b.node]) if b.role == "temporary" and b.node in last else b
+        for b in schedule.buffers
+    )
+    return replace(schedule, buffers=buffers)
+
+
+# ---- plans ---------------------------------------------------------------------------------------
+def with_plans(
+    schedule: Schedule,
+    egraph: EGraph,
+    target: Target,
+    weights: Collection[int],
+    dying: Collection[int],
+) -> Schedule:
+    """Every dispatch with its plan, or with the reason why it has none.
+
+    weights: nodes whose buffers follow from weights alone. dying: nodes that nothing reads once
+    their next state is there. EqsatError E902 (our bug) if a plan takes another time than the
+    search used: what it took for written in place may have a later reader in the end.
+    """
+    machines = dict(target.devices) or {"": target}
+    planners = {k: planner_of(egraph, t) for k, t in machines.items() if t.is_planned}
+
+    def planned(d: Dispatch) -> Dispatch:
+        if d.device not in planners:
+            return d
+        nodes, planner = schedule.program.nodes, planners[d.device]
+        made = {nodes[w].type for w in d.writes}
+        known = KnownReads(
+            tuple(r for r in d.reads if is_donated(nodes[r].attr)),
+            tuple(r for r in d.reads if r in dying and nodes[r].type in made),
+            lines_of(schedule, d.reads),
+        )
+        try:
+            kept = [r for r in d.reads if r in weights]  # what it writes may be read as one later
+            _, parts = planner(nest_of_dispatch(schedule, d), kept, known)
+            chosen = plan_alike(nest_in_place(schedule, d), planner.target.machine)[1]
+            if isinstance(chosen, str):
+                raise NoNest(chosen)
+        except NoNest as why:
+            return replace(d, no_plan=with_names(schedule.program, str(why)))
+        if parts.time_ps != d.time_ps:
+            message = f"the plan of {d.name} takes {parts.time_ps} ps, not {d.time_ps}"
+            raise fail("E902", message, exit_code=4)
+        return replace(d, plan=chosen, parts=parts)
+
+    if not planners:
+        return schedule
+    return replace(schedule, dispatches=tuple(map(planned, schedule.dispatches)))
+
+
+# ---- the schedule --------------------------------------------------------------------------------
 def build(egraph: EGraph, selection: Selection, target: Target) -> Schedule:
     """The schedule of a selection.
 

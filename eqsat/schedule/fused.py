@@ -21,9 +21,8 @@ from eqsat.ops.contractions.roles import kind
 from eqsat.ops.generics.access import LaneAccess, access, is_copy, seen_as, through, widens
 from eqsat.ops.movement.moves import pads_with_zeros
 from eqsat.plan.scratch import tile_bytes
+from eqsat.schedule.members import Connections, RowDispatch
 from eqsat.schedule.pipelines import Root, pipeline_faults
-from eqsat.schedule.rowblocks import RowDispatch
-from eqsat.schedule.siblings import Connections
 
 
 @dataclass(frozen=True)

@@ -1,19 +1,22 @@
-"""Is a schedule legal on a target? Read from the target's keys (docs/dispatches.md) alone.
+"""Legality of a schedule on a target, read from the target's keys (docs/dispatches.md) alone.
 
-Nothing here knows the e-graph or how the search enumerates dispatches; a fault is one sentence.
+Lives of numbers and buffers have to make sense, and buffers the bytes they may have on the target.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Iterator
 from dataclasses import replace
 
 from eqsat.model.control import every_program
 from eqsat.model.generic import Generic
 from eqsat.model.nest import NoNest
+from eqsat.model.ops import CONVERSIONS, VIEWS
 from eqsat.model.program import Node, Program
 from eqsat.model.schedule import Schedule
-from eqsat.model.target import Target
+from eqsat.model.target import ORIGINALS, Target
+from eqsat.model.tensor import TensorType
 from eqsat.model.text import with_names
 from eqsat.ops.contractions.roles import kind
 from eqsat.ops.generics.access import is_cheap, widens
@@ -21,10 +24,140 @@ from eqsat.plan.plancheck import plan_faults
 from eqsat.plan.updates import nest_in_place
 from eqsat.schedule.devices import by_device, device_faults
 from eqsat.schedule.fused import OneDispatch
-from eqsat.schedule.lives import life_faults, number_faults
-from eqsat.schedule.replanned import replanned_faults
-from eqsat.schedule.sizes import size_faults
+from eqsat.schedule.rebuilt import replanned_faults
 
+
+# ---- lives ---------------------------------------------------------------------------------------
+def number_faults(schedule: Schedule) -> list[str]:
+    """Nodes that do not exist, and nodes ahead of time that are none."""
+    nodes = range(len(schedule.program.nodes))
+    found = [
+        f"dispatch {i} names a node that does not exist"
+        for i, d in enumerate(schedule.dispatches)
+        if not all(n in nodes for n in (*d.members, *d.reads, *d.writes))
+    ]
+    named = [b.node for b in schedule.buffers]
+    named += [n for pair in schedule.in_place for n in pair]
+    named += [n for n, _ in (*schedule.padded, *schedule.narrowed)]
+    if not all(n in nodes for n in (*named, *schedule.ahead)):
+        return [*found, "a buffer, or what is computed ahead, names a node that does not exist"]
+    if any(schedule.program.nodes[i].op == "input" for i in schedule.ahead):
+        found.append("an argument is computed ahead")
+    if schedule.originals not in ORIGINALS:
+        found.append(f"weights are `{schedule.originals}`, which says nothing")
+    return found
+
+
+def life_faults(schedule: Schedule) -> Iterator[str]:
+    """Every buffer has its role, is one, and is there when it is written."""
+    written = {w: d.step for d in schedule.dispatches for w in d.writes}
+    there = [b.node for b in schedule.buffers]
+    if len(set(there)) < len(there):
+        yield "a value has two buffers"
+    yield from (f"%{w} is written and has no buffer" for w in written if w not in there)
+    for b in schedule.buffers:
+        role = _role(schedule, b.node, written)
+        if b.role != role:
+            yield f"%{b.node} is a {role}, not a {b.role}"
+        step = written.get(b.node)
+        if step is not None and not b.first <= step <= b.last:
+            life = f"its buffer lives from {b.first} to {b.last}"
+            yield f"%{b.node} is written at step {step}, {life}"
+
+
+def _role(schedule: Schedule, node: int, written: dict[int, int]) -> str:
+    """What a buffer is to its owner."""
+    program = schedule.program
+    if program.nodes[node].op == "input":
+        return "argument"
+    if node not in written and (node in schedule.ahead or node in program.weights):
+        return "weight"
+    return "result" if node in map(schedule.buffer_of, program.results) else "temporary"
+
+
+# ---- sizes of buffers ----------------------------------------------------------------------------
+SHOWN = frozenset({*VIEWS, *CONVERSIONS, "slice"})  # what a product may be seen through
+
+
+def size_faults(schedule: Schedule, target: Target) -> Iterator[str]:
+    """A buffer has the bytes of its elements at least, and at most those that its padding takes.
+
+    Elements are those of a narrower type where `padding.narrowed` keeps them so.
+    """
+    if schedule.target != target.name:  # one of another target may pad otherwise, or not at all
+        return
+    where, nodes = target.place("padding"), schedule.program.nodes
+    narrow = _narrowed(schedule, target)
+    sizes = dict(schedule.padded) | {b.node: b.nbytes for b in schedule.buffers}
+    for node, nbytes in sizes.items():
+        t = nodes[node].types[0]
+        least = TensorType(narrow.get(node, t.dtype), t.shape).nbytes
+        most = t.nbytes if target.padding is None else target.padding.buffer_bytes(t.shape, t.dtype)
+        if not least <= nbytes <= most:
+            yield f"%{node} has {nbytes:,} bytes, {t} takes {most:,} ({where})"
+
+
+def _narrowed(schedule: Schedule, target: Target) -> dict[int, str]:
+    """Per node of which contractions read less than its elements: the type that they read."""
+    if target.padding is None or not target.padding.narrowed:
+        return {}
+    program, found = schedule.program, dict[int, str]()
+    outside = {*program.inputs, *program.weights, *schedule.ahead}
+    outside |= {schedule.buffer_of(r) for r in program.results}
+    read = _readings(program)
+    for reading, dtype in target.padding.narrowed:
+        mine = [i for i, r in read.items() if r == {reading} and i not in outside]
+        found |= {i: dtype for i in mine if _rounds_a_product(program, i)}
+    return found
+
+
+def _rounds_a_product(program: Program, node: int) -> bool:
+    """Whether a value is a product, or an elementwise op of one that stands once in its body.
+
+    Views, conversions and slices of such a value are looked through.
+    """
+    n = program.nodes[node]
+    if n.op in SHOWN:
+        return _rounds_a_product(program, n.operands[0])
+    what = kind(n.op, n.attr)
+    if what != "elementwise" or not isinstance(n.attr, Generic):
+        return what == "contraction"
+    args: list[object] = []  # numbers of operands, as often as they stand there
+    for y in n.attr.yields:
+        for e in y.body.walk():
+            args += [a.value for a in e.args if a.fn == "arg"]
+        args += [y.body.value] if y.body.fn == "arg" else []
+    return any(args.count(i) == 1 and _is_product(program, o) for i, o in enumerate(n.operands))
+
+
+def _is_product(program: Program, node: int) -> bool:
+    """Whether a contraction is behind a value, its views, conversions and slices."""
+    n = program.nodes[node]
+    if n.op in SHOWN:
+        return _is_product(program, n.operands[0])
+    return kind(n.op, n.attr) == "contraction"
+
+
+def _readings(program: Program) -> dict[int, set[str]]:
+    """Per node: by contractions of which type and precision it is read; "" by anything else.
+
+    Views and conversions are looked through, from the last op to the first.
+    """
+    found: dict[int, set[str]] = defaultdict(set)
+    for i in reversed(range(len(program.nodes))):
+        n = program.nodes[i]
+        passes = n.op in VIEWS or n.op in CONVERSIONS
+        types = {program.nodes[o].type.dtype for o in n.operands}
+        is_one = kind(n.op, n.attr) == "contraction" and len(types) == 1
+        own = ""
+        if is_one and isinstance(n.attr, Generic):
+            own = f"{types.pop()}/{n.attr.precision}"
+        for o in n.operands:
+            found[o] |= found[i] if passes else {own}
+    return found
+
+
+# ---- the schedule as a whole ---------------------------------------------------------------------
 _ENCODINGS = frozenset({"set_encoding", "unset_encoding"})
 
 

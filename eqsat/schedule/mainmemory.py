@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from eqsat.model.dispatch import Buffer, Dispatch
-from eqsat.model.placing import CompilerPlacing
 from eqsat.model.schedule import Schedule
-from eqsat.model.target import Target
+from eqsat.model.target import CompilerPlacing, Target
 from eqsat.schedule.fused import OneDispatch
 
 

@@ -1,4 +1,7 @@
-"""Schedule × (EGraph, Selection, Target) → what of it is not what these make, a sentence each."""
+"""Reproduction of a schedule: what of it is not what its e-graph, selection and target make.
+
+A sentence each; plans and prices are those that the planner gives.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,13 @@ from typing import Any
 
 from eqsat.model.diag import EqsatError
 from eqsat.model.egraph import EGraph
-from eqsat.model.schedule import Buffer, Schedule
+from eqsat.model.nest import NoNest
+from eqsat.model.plan import Plan
+from eqsat.model.schedule import Buffer, Dispatch, Schedule
 from eqsat.model.selection import Selection
 from eqsat.model.target import Target
+from eqsat.plan.dispatch import plan_alike
+from eqsat.plan.updates import nest_in_place
 from eqsat.schedule.build import build
 
 LONGEST = 60  # characters of a value that is told
@@ -75,3 +82,48 @@ def _fields(a: Any, b: Any, without: tuple[str, ...] = ()) -> Iterator[str]:
 def _shown(value: Any) -> str:
     text = str(value)
     return text if len(text) <= LONGEST else f"{text[:LONGEST]} …"
+
+
+def replanned_faults(schedule: Schedule, target: Target) -> Iterator[str]:
+    """Per dispatch whose plan is not the planner's, one sentence; those in bodies included.
+
+    A kernel does what its plan says: one that is for another nest writes outside of its buffers.
+    """
+    machines = dict(target.devices)
+    for i, d in enumerate(schedule.dispatches):
+        for fault in _faults(schedule, d, machines.get(d.device, target)):
+            yield f"dispatch {i} ({d.ops}): {fault}"
+        held = schedule.control(d)
+        for label, body in zip(held.labels, held.schedules, strict=True) if held else ():
+            yield from (f"dispatch {i}, {label}: {f}" for f in replanned_faults(body, target))
+
+
+def _faults(schedule: Schedule, d: Dispatch, target: Target) -> Iterator[str]:
+    if d.parts is not None and d.parts.time_ps != d.time_ps:
+        yield f"takes {d.time_ps:,} ps, the parts of its plan {d.parts.time_ps:,}"
+    made = _planned(schedule, d, target)
+    if (d.plan is None) != (d.parts is None):
+        yield "has a plan without its parts, or these alone"
+    elif isinstance(made, str) and d.plan is not None:
+        yield f"has a plan where there is none: {made}"
+    elif not isinstance(made, str) and made != d.plan:
+        yield f"has another plan than the planner makes: {_difference(d.plan, made)}"
+
+
+def _difference(plan: Plan | None, made: Plan) -> str:
+    """In words; what a plan that was made up says of itself may make no sense."""
+    if plan is None or plan.kind != made.kind:
+        return f"{'none' if plan is None else plan.kind}, not {made.kind}"
+    has, wanted = plan.to_json(), made.to_json()
+    name = next(k for k in wanted if wanted[k] != has.get(k))
+    return f"`{name}` is {has.get(name)}, not {wanted[name]}"
+
+
+def _planned(schedule: Schedule, d: Dispatch, target: Target) -> Plan | str:
+    """What the planner makes of a dispatch, or why nothing."""
+    if not target.is_planned:
+        return f"`{target.name}` has no kernels"
+    try:
+        return plan_alike(nest_in_place(schedule, d), target.machine)[1]
+    except NoNest as why:
+        return str(why)

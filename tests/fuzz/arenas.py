@@ -9,9 +9,9 @@ from typing import Any
 from eqsat.execute.arena import Arena, ArenaFault
 from eqsat.execute.verdict import MISMATCH, Verification
 from eqsat.execute.verify import verify
+from eqsat.model.limits import WORK_LIMIT
 from eqsat.model.program import Program
 from eqsat.model.schedule import Schedule
-from eqsat.model.work import WORK_LIMIT
 
 
 def verify_on_arena(

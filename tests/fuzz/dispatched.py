@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.execute.customcalls import kernel_nest
 from eqsat.execute.draw import random_inputs
+from eqsat.execute.executable import kernel_nest
 from eqsat.execute.kernels import jit
 from eqsat.execute.kernels.compiler import CannotCompile
 from eqsat.model.leaves import Leaf

@@ -22,9 +22,8 @@ from eqsat.execute.draw import index_extents, random_inputs
 from eqsat.execute.kernels import jit
 from eqsat.execute.kernels.compiler import CannotCompile
 from eqsat.execute.kernels.kernel import generate
-from eqsat.execute.reference import reference
+from eqsat.execute.reference import WorkBudget, reference
 from eqsat.execute.rounding import error_limit, moves
-from eqsat.execute.work import WorkBudget
 from eqsat.lang.programs import parse_program
 from eqsat.model.nest import Nest, NoNest
 from eqsat.model.plan import Machine, Plan
@@ -32,7 +31,7 @@ from eqsat.model.program import Program
 from eqsat.model.tensor import TensorType
 from eqsat.ops.meaning.programs import element_dtype
 from eqsat.ops.nests.nest import Member, nest_of
-from eqsat.plan import blocks, rowblocks, rows, strips, windowblocks
+from eqsat.plan import blocks, rowblocks, rows, strips
 from eqsat.plan.plancheck import plan_faults
 from eqsat.plan.planner import plan
 from fuzz import guarded
@@ -54,7 +53,7 @@ NOISE = 4  # pairs of noisy evaluations of an element beyond the limit
 ITEMS: tuple[tuple[Any, str, int], ...] = (
     (rows, "ITEM_COST", 60),
     (rowblocks, "LEAST_ROWS", 4),
-    *((module, "LEAST_ITEM", 256) for module in (blocks, rowblocks, strips, windowblocks)),
+    *((module, "LEAST_ITEM", 256) for module in (blocks, rowblocks, strips, blocks)),
 )
 
 

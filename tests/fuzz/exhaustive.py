@@ -18,7 +18,7 @@ from eqsat.hunt.findings import ConditionCount, Counterexample, Findings
 from eqsat.hunt.instances import Functions, Instance
 from eqsat.hunt.search import describe
 from eqsat.hunt.trial import attempt
-from eqsat.lang.notation import expression_text
+from eqsat.lang.content import expression_text
 from eqsat.model.attr import Attr, Shape
 from eqsat.model.layout import Layout
 from eqsat.model.movement import Reshape, Transpose

@@ -8,10 +8,9 @@ import eqsat
 from eqsat.model.leaves import Leaf
 from eqsat.model.program import Builder, Program
 from eqsat.model.schedule import Schedule
-from eqsat.report.page.assets import scripted_document
 from eqsat.report.page.data import PageData
 from eqsat.report.page.graph import schedule_graph
-from eqsat.report.page.runpage import TOOLS, layouts_by_bytes, page
+from eqsat.report.page.runpage import TOOLS, layouts_by_bytes, page, scripted_document
 
 COPIES = 121  # of an encoder layer's 17 dispatches
 HOSTILE = '</script><img src=x onerror=alert(1)>"onload=alert(2) <!--\u2028&lt;'

@@ -38,22 +38,20 @@ from fuzz.codemutants import CodeMutant, mutants_of
 
 Row = dict[str, Any]
 PARTS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "nests": ("eqsat.ops.nests", ("finish", "loops", "nest", "reading")),
+    "nests": ("eqsat.ops.nests", ("draft", "finish", "loops", "nest")),
     "planner": (
         "eqsat.plan",
         (
-            "blocks", "contraction", "fused", "pads", "passes", "ranges", "roles", "rowblocks",
-            "rowroles", "rows", "scratch", "several", "stages", "strips", "tiling", "windowblocks",
-            "windows",
+            "blocks", "contraction", "passes", "roles", "rowblocks", "rowroles", "rows", "scratch",
+            "several", "stages", "strips", "tiling", "windows",
         ),
     ),
     "generator": (
         "eqsat.execute.kernels",
         (
-            "contraction", "copies", "dots", "epilogue", "frame", "fused", "indices", "integers",
-            "ir", "keydots", "lanes", "masked", "pairs", "points", "products", "rowblocks",
-            "rowpass", "rowpasses", "rowpoints", "rows", "several", "squares", "streamed", "tiles",
-            "wide", "windows",
+            "contraction", "copies", "epilogue", "frame", "fused", "integers", "ir", "kernel",
+            "kinds", "lanes", "matvec", "points", "rowblocks", "rowpass", "rowpasses", "rowpoints",
+            "rows", "tiles", "wide",
         ),
     ),
 }  # fmt: skip

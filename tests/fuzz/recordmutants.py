@@ -23,7 +23,7 @@ from eqsat.model.generic import Generic
 from eqsat.model.nest import Nest, NoNest
 from eqsat.model.plan import Plan
 from eqsat.model.program import Program
-from eqsat.ops.nests.nestcheck import nest_faults
+from eqsat.ops.nests.reached import nest_faults
 from eqsat.plan.plancheck import plan_faults
 from eqsat.plan.planner import plan
 from fuzz import edges, guarded

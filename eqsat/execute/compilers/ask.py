@@ -1,9 +1,17 @@
-"""A lowered program and the name of a device → what its compiler tells, or a sentence why not."""
+"""Compilers of other devices asked: a lowered program and a device → what its compiler tells.
+
+Devices have the names they are asked for, and those that each compiler calls them. Sizes of a
+topology matter to none of the answers: one device of it is compiled for. The files of `chips/`
+describe NVIDIA's parts to XLA in its own text format, each with its sources. IREE's compiler gets
+exported MLIR text and tells dispatches, transient bytes, LDS, registers and spills. What cannot be
+asked is a sentence why not.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,14 +21,127 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from eqsat.execute.compilers import hlo, ptx
-from eqsat.execute.compilers.chips import NVIDIA, TPUS, description
-from eqsat.execute.compilers.iree import ask_iree, tool
-from eqsat.execute.compilers.packages import folders, import_path, is_installed
-from eqsat.execute.compilers.process import crashed, run
+from eqsat.execute.compilers import hlo
+from eqsat.execute.compilers.process import crashed, folders, import_path, is_installed, run
 from eqsat.model.compiled import Figures
 from eqsat.model.diag import fail
 from eqsat.model.oracle import Oracle
+
+CHIPS = Path(__file__).with_name("chips")
+
+
+@dataclass(frozen=True)
+class Tpu:
+    """topology: of libtpu; kind: the device kind that JAX knows; accelerator: that of its host."""
+
+    topology: str
+    kind: str
+    accelerator: str
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """With which libtpu asks nobody what this machine is, and locks nothing."""
+        return {
+            "TPU_SKIP_MDS_QUERY": "1", "TPU_WORKER_HOSTNAMES": "localhost",
+            "TPU_ACCELERATOR_TYPE": self.accelerator, "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Nvidia:
+    """arch: what ptxas calls it."""
+
+    arch: str
+
+
+TPUS = {
+    "v4": Tpu("v4:2x2x1", "TPU v4", "v4-8"),
+    "v5e": Tpu("v5e:2x2", "TPU v5 lite", "v5litepod-4"),
+    "v5p": Tpu("v5p:2x2x1", "TPU v5", "v5p-8"),
+    "v6e": Tpu("v6e:2x2", "TPU v6 lite", "v6e-4"),
+}
+NVIDIA = {
+    "a100": Nvidia("sm_80"),
+    "h100": Nvidia("sm_90a"),
+    "h200": Nvidia("sm_90a"),
+    "b200": Nvidia("sm_100a"),
+}
+
+
+def description(chip: str) -> str:
+    """XLA's description of one of NVIDIA's parts, without the comments."""
+    lines = (CHIPS / f"{chip}.txtpb").read_text(encoding="utf-8").splitlines()
+    return "\n".join(line for line in lines if not line.startswith("#")) + "\n"
+
+
+# ---- IREE ----------------------------------------------------------------------------------------
+TOOL = "iree-compile"
+_KEY = re.compile(r"^\s*(?:- )?\.(group_segment_fixed_size|\w+_count):\s+(\d+)$", re.MULTILINE)
+_REFUSAL = re.compile(r"^.*?\berror: (.*)$", re.MULTILINE)
+LANE_BYTES = 4  # of a spilled register; a vector register has one for each of so many lanes
+WAVE = {"gfx9": 64, "gfx1": 32}
+
+
+def tool() -> Path:
+    """Where the compiler is; EqsatError E461 if it is not installed."""
+    beside = Path(sys.executable).with_name(TOOL)
+    found = str(beside) if beside.is_file() else shutil.which(TOOL)
+    if found is None:
+        raise fail(
+            "E461", f"`{TOOL}` is not installed", help="install it: `pip install 'eqsat[mlir]'`"
+        )
+    return Path(found)
+
+
+def ask_iree(device: str, text: Path, limit: float, borders: int) -> Figures:
+    """The figures of a module for one of AMD's parts.
+
+    text: the file of the module, with what it refers to beside it. borders: bytes of its arguments
+    and results, which IREE does not allocate. EqsatError: E461 to E463.
+    """
+    place = text.parent
+    stats, made = place / "statistics.json", place / "binaries"
+    command = [
+        tool(), text, "-o", place / "module.vmfb",
+        "--iree-hal-target-backends=rocm", f"--iree-rocm-target={device}",
+        f"--iree-scheduling-dump-statistics-file={stats}",
+        "--iree-scheduling-dump-statistics-format=json",
+        f"--iree-hal-dump-executable-intermediates-to={made}",
+    ]  # fmt: skip
+    code, _, said = run(command, f"{TOOL} for {device}", limit, {}, place)
+    if code:
+        return Figures(refused=refusal(said))
+    asm = "\n".join(p.read_text(errors="replace") for p in sorted(made.glob("*.rocmasm")))
+    return figures_of(json.loads(stats.read_text()), asm, device, borders)
+
+
+def figures_of(statistics: dict[str, dict[str, dict[str, int]]], asm: str, device: str,
+               borders: int) -> Figures:  # fmt: skip
+    """From IREE's statistics and the metadata that LLVM writes into the assembly of kernels."""
+    told = statistics["stream-aggregate"]
+    ran, held = told["execution"], told["global"]
+    kept = held["constant-size"] + held["variable-size"]
+    found: dict[str, list[int]] = {}
+    for key, value in _KEY.findall(asm):
+        found.setdefault(key, []).append(int(value))
+    lanes = next((n for head, n in WAVE.items() if device.startswith(head)), 1)
+    spills = LANE_BYTES * (
+        lanes * sum(found.get("vgpr_spill_count", ())) + sum(found.get("sgpr_spill_count", ()))
+    )
+    return Figures(
+        kernels=ran["dispatch-count"],
+        peak_bytes=borders + kept + ran["transient-memory-size"],
+        scratch_bytes=max(found.get("group_segment_fixed_size", ()), default=None),
+        registers=max(found.get("vgpr_count", ()), default=None),
+        spill_bytes=spills if asm else None,
+    )
+
+
+def refusal(said: str) -> str:
+    """Why, in IREE's words: its first errors, or the last line that it wrote."""
+    found = list(dict.fromkeys(_REFUSAL.findall(said)))
+    return " | ".join(found[:2]) or (said.strip().splitlines() or ["no reason given"])[-1]
+
 
 CHILD = Path(__file__).with_name("child.py")
 PLATFORMS = {"libtpu": "tpu", "xla-cuda": "cuda"}  # of XLA, as JAX names them
@@ -167,9 +288,9 @@ def _of_nvidia(oracle: Oracle, text: str, peak: int, limit: float, folder: Path)
     found = hlo.module_figures(text, peak, counts_cycles=False)
     sequences = sorted((folder / "dump").glob("*.thunk_sequence.txt"))
     steps = "\n".join(p.read_text(errors="replace") for p in sequences)
-    count, shared = ptx.launches(steps) if sequences else (found.kernels, None)
+    count, shared = hlo.launches(steps) if sequences else (found.kernels, None)
     told = [_ptxas(oracle, p, limit) for p in sorted((folder / "dump").glob("*.ptx"))]
-    registers, spills = ptx.most(ptx.assembled("\n".join(told)))
+    registers, spills = hlo.most(hlo.assembled("\n".join(told)))
     return Figures(count, peak, shared, registers, spills, relayout_copies=found.relayout_copies)
 
 

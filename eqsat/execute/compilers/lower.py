@@ -7,20 +7,17 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from eqsat.execute.calls import Signature
-from eqsat.execute.compilers.ask import PLATFORMS, Lowered
-from eqsat.execute.compilers.chips import TPUS
-from eqsat.execute.crossing import in_layouts
+from eqsat.execute.calls import Signature, in_layouts
+from eqsat.execute.compilers.ask import PLATFORMS, TPUS, Lowered
 from eqsat.execute.draw import drawn_weights
+from eqsat.execute.executable import xla_executable
 from eqsat.execute.executors import build_executable
 from eqsat.execute.lowering import OpaqueFunction
-from eqsat.execute.platforms import lowered_for
+from eqsat.execute.operands import lowered_for
 from eqsat.execute.weights import resident
-from eqsat.execute.xla import xla_executable
-from eqsat.model.border import Border
 from eqsat.model.compiled import ARGUMENTS, CONSTANTS
 from eqsat.model.diag import EqsatError, fail
-from eqsat.model.layout import Layout
+from eqsat.model.layout import Border, Layout
 from eqsat.model.oracle import Oracle
 from eqsat.model.program import Program
 from eqsat.model.schedule import Schedule

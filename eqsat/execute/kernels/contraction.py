@@ -5,16 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from eqsat.execute.kernels.copies import copy_panel, copy_rows
-from eqsat.execute.kernels.dots import write_dots
+from eqsat.execute.kernels.copies import block_start, copy_panel, copy_rows, copy_window
 from eqsat.execute.kernels.epilogue import write_finish
 from eqsat.execute.kernels.frame import Frame, ahead_start, first_row, operands
 from eqsat.execute.kernels.ir import Index
 from eqsat.execute.kernels.kernel import Head
 from eqsat.execute.kernels.kinds import I8, TYPES, Value
-from eqsat.execute.kernels.streamed import StreamedProduct
+from eqsat.execute.kernels.matvec import StreamedProduct, write_dots
 from eqsat.execute.kernels.tiles import write_tile
-from eqsat.execute.kernels.windows import block_start, copy_window
 from eqsat.model.nest import Nest
 from eqsat.model.plan import Machine
 from eqsat.plan.contraction import Blocking, Tiling

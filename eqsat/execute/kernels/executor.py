@@ -1,35 +1,239 @@
 """The executor `kernels`: each dispatch is one call of a generated kernel inside one `jax.jit`.
 
-What is no kernel, each with its reason, runs as XLA ops of that dispatch alone. XLA keeps the
-values between dispatches, so its temporaries are the schedule's; large ones are best kept from call
-to call, by one call of all kernels.
+What is no kernel, each with its reason, runs as XLA ops of that dispatch alone. A kernel whose nest
+the check cannot decide is held against its dispatch's ops on random numbers; such nests are rare:
+bounds that tie loops in two ways over more points than are enumerated.
+
+XLA keeps the values between dispatches, so its temporaries are the schedule's, and asks for their
+memory in every call. The system gives what is large anew each time, and its first touch, page by
+page, takes longer than many a kernel. In one call of all kernels they are scratch, which stays
+allocated, in huge pages.
+
+Arguments and results may lie in memory in other orders of dims. Such an array has the shape its
+caller knows; its bytes are those of the transposed one that the schedule has. XLA hands a custom
+call the bytes as they lie if it is told the layout of the operand, so nothing is transposed or
+copied. What is no kernel gets the transposed array.
 """
 
 from __future__ import annotations
 
+import hashlib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
 
-from eqsat.execute.control import Evaluate
-from eqsat.execute.customcalls import CustomCallExecutable, batched
-from eqsat.execute.executable import JaxExecutable
+import jax
+import numpy as np
+
+from eqsat.execute.compare import distance, misshapen, size
+from eqsat.execute.dispatchwise import local_program
+from eqsat.execute.draw import random_inputs
+from eqsat.execute.executable import CustomCallExecutable, JaxExecutable, batched
+from eqsat.execute.formats import (
+    ByBorder,
+    as_called,
+    as_scheduled,
+    lying_inputs,
+    lying_results,
+    run_in_orders,
+)
 from eqsat.execute.kernels import jit
-from eqsat.execute.kernels.loops import loop_call
-from eqsat.execute.kernels.lying import ordered_kernels
+from eqsat.execute.kernels.loopcode import ONCE, Loop
+from eqsat.execute.kernels.loops import (
+    KernelBody,
+    LoopCall,
+    loop_call,
+    stacked,
+    temporaries,
+    why_not_loaded,
+)
 from eqsat.execute.kernels.runtime import KernelCall, calls, planned
-from eqsat.execute.kernels.tried import disagreement
-from eqsat.execute.kernels.whole import whole_call
-from eqsat.execute.lowering import TracedBodies, lower, unused
-from eqsat.execute.ordered import ByBorder, run_in_orders
+from eqsat.execute.lowering import Evaluate, TracedBodies, lower, unused
+from eqsat.execute.openlanes import open_elements
+from eqsat.execute.rounding import error_limit
 from eqsat.model.control import Control
 from eqsat.model.diag import Diagnostic, EqsatWarning
 from eqsat.model.executor import BUILT_IN, Executor
 from eqsat.model.nest import NoNest
+from eqsat.model.plan import Machine
 from eqsat.model.schedule import Schedule
 from eqsat.model.target import Target
+from eqsat.model.tensor import is_float
+from eqsat.ops.meaning.programs import element_dtype
+from eqsat.ops.movement.lists import inverse
 from eqsat.ops.nests.nest import undecided
+
+# ---- one call of all kernels ---------------------------------------------------------------------
+LEAST_BYTES = 2**18  # of temporaries; malloc gives from 128 KiB on back to the system
+MOST_BYTES = 256 * 2**20  # that a process keeps
+
+
+def whole_call(schedule: Schedule, machine: Machine) -> KernelCall:
+    """The call of a whole schedule; NoNest with the reason if it has none that is worth it."""
+    if not LEAST_BYTES <= schedule.arena_bound <= MOST_BYTES:
+        raise NoNest("its temporaries are not of a size that is worth one call")
+    found = _planned(schedule, machine)
+    if why := why_not_loaded(found, machine):
+        raise NoNest(why)
+    return KernelCall(found.name, found.reads, found.writes)
+
+
+def _planned(schedule: Schedule, machine: Machine) -> LoopCall:
+    """The call and what it calls; NoNest if a dispatch is no kernel."""
+    body = KernelBody(schedule, machine, schedule.kept)
+    if body.changed:
+        raise NoNest("it writes over an argument")
+    nodes, results = schedule.program.nodes, schedule.program.results
+    if any(0 in nodes[i].types[0].shape for i in (*body.inputs, *results)):
+        raise NoNest("one of its buffers is empty")
+    loop = _laid_out(body)
+    text = f"{loop!r} {sorted(body.kernels)}"
+    name = f"eqsat_whole_{hashlib.sha256(text.encode()).hexdigest()[:24]}"
+    return LoopCall(name, loop, body.inputs, results, body.kernels, tuple(body.loops))
+
+
+def _laid_out(body: KernelBody) -> Loop:
+    """Where everything is: constants, temporaries, then the kernels' own scratch."""
+    starts, end = stacked([body.nbytes(f) for f in body.fills], 0)
+    own = {w for w in body.written if w not in body.results}
+    offsets, top = temporaries(body, own, end)
+    made = body.body(offsets, dict(zip(body.fills, starts, strict=True)))
+    scratch = top + body.scratch()
+    return Loop(ONCE, len(body.inputs), 0, 1, False, (), (made,), (), top, scratch)
+
+
+# ---- kernels held against their ops --------------------------------------------------------------
+Sides = tuple[Callable[..., Any], Callable[..., Any]]
+
+
+def disagreement(schedule: Schedule, number: int, sides: Sides) -> str:
+    """How a kernel (the first side) differs from its dispatch's ops, "" if as rounding does."""
+    import jax
+
+    d = schedule.dispatches[number]
+    local, lanes = local_program(schedule, d), open_elements(schedule.program)
+    reads, limit = random_inputs(local, np.random.default_rng(0)), 2 * error_limit(local)
+    with jax.ensure_compile_time_eval():
+        results = [[np.asarray(x) for x in jax.jit(f)(*reads)] for f in sides]
+    for w, got, want in zip(d.writes, *results, strict=True):
+        if why := misshapen(got, want) if got.shape != want.shape else "":
+            return f"%{w}{why}"
+        away = np.where(lanes[w], 0.0, distance(got, want)) if w in lanes else distance(got, want)
+        allowed = limit * size(want) if is_float(schedule.program.nodes[w].type.dtype) else 0.0
+        if (worst := float(away.max(initial=0.0))) > allowed:
+            return f"%{w} differs by {worst:.2g} from what its ops give"
+    return ""
+
+
+# ---- arguments and results in other orders of dims -----------------------------------------------
+Order = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class _Lying:
+    """An array of the caller's shape, and its order; `None` of one as the schedule has it."""
+
+    array: Any
+    order: Order | None = None
+
+
+def ordered_kernels(
+    schedule: Schedule,
+    calls: Mapping[int, KernelCall],
+    dispatch: Callable[[int], Callable[..., tuple[Any, ...]]],
+    orders: ByBorder,
+    packed: Mapping[int, Any],
+    inputs: Sequence[Any],
+) -> tuple[Any, ...]:
+    """The results, of the shapes the caller knows, dispatch by dispatch; to be traced.
+
+    calls: number of a dispatch → its kernel; dispatch: of another one, its function.
+    """
+    came, goes = lying_inputs(orders), lying_results(orders)
+    program = schedule.program
+    held = {i: _Lying(x) for i, x in packed.items()}
+    for number, (i, x) in enumerate(zip(program.inputs, inputs, strict=True)):
+        held[i] = _Lying(x, came.get(number))
+    made_in = {schedule.buffer_of(program.results[r]): order for r, order in goes.items()}
+    for i, d in enumerate(schedule.dispatches):
+        call = calls.get(i)
+        if call is None:
+            made = dispatch(i)(*(_scheduled(schedule, held, r) for r in d.reads))
+            held.update(zip(d.writes, map(_Lying, made), strict=True))
+        else:
+            held.update(_called(schedule, call, held, made_in))
+    return tuple(
+        _as_result(schedule, held, r, goes.get(number)) for number, r in enumerate(program.results)
+    )
+
+
+def _find(schedule: Schedule, held: Mapping[int, _Lying], node: int) -> _Lying:
+    """What holds the bytes of a node."""
+    if node in held:
+        return held[node]
+    base = schedule.buffer_of(node)
+    return next(x for i, x in held.items() if schedule.buffer_of(i) == base)
+
+
+def _scheduled(schedule: Schedule, held: Mapping[int, _Lying], node: int) -> Any:
+    """The value of a node as the schedule has it."""
+    found = _find(schedule, held, node)
+    x = found.array if found.order is None else as_scheduled(found.array, found.order)
+    return x.reshape(schedule.program.nodes[node].type.shape)
+
+
+def _as_result(
+    schedule: Schedule, held: Mapping[int, _Lying], node: int, order: Order | None
+) -> Any:
+    found = _find(schedule, held, node)
+    if order is not None and found.order == order:
+        return found.array
+    x = _scheduled(schedule, held, node)
+    return x if order is None else as_called(x, order)
+
+
+def _called(
+    schedule: Schedule,
+    call: KernelCall,
+    held: Mapping[int, _Lying],
+    made_in: Mapping[int, Order],
+) -> dict[int, _Lying]:
+    """What a kernel gives, from what it takes as that lies."""
+    takes = [_find(schedule, held, r) for r in call.reads]
+    orders = [made_in.get(schedule.buffer_of(w)) for w in call.writes]
+    for at, to in call.aliases:
+        if takes[at].order != orders[to]:  # written in place, so both lie alike
+            takes[at] = _Lying(_scheduled(schedule, held, call.reads[at]))
+            orders[to] = None
+    given = [
+        x.array if x.order is not None else _scheduled(schedule, held, r)
+        for x, r in zip(takes, call.reads, strict=True)
+    ]
+    avals = [_aval(schedule, w, order) for w, order in zip(call.writes, orders, strict=True)]
+    made = jax.ffi.ffi_call(
+        call.target,
+        avals,
+        input_layouts=[x.order for x in takes],
+        output_layouts=orders,
+        input_output_aliases=dict(call.aliases),
+    )(*given)
+    values = map(_Lying, made, orders)
+    return dict(zip(call.writes, values, strict=True))
+
+
+def _aval(schedule: Schedule, node: int, order: Order | None) -> jax.ShapeDtypeStruct:
+    """The shape of what a kernel gives: that of the result where it lies in an order."""
+    program = schedule.program
+    of = program.nodes[node].type
+    shape = of.shape
+    if order is not None:
+        base = schedule.buffer_of(node)
+        (result, *_) = [r for r in program.results if schedule.buffer_of(r) == base]
+        lying = program.nodes[result].type.shape
+        shape = tuple(lying[i] for i in inverse(order))
+    return jax.ShapeDtypeStruct(shape, element_dtype(of.dtype))
 
 
 class KernelsExecutable(CustomCallExecutable):

@@ -1,12 +1,18 @@
-"""IR → handlers that XLA can call: object code from the cache or a worker, loaded for good.
+"""Just-in-time handlers that XLA can call: object code from the cache or a worker, loaded for good.
 
 What is loaded stays for the life of the process: compiled programs of JAX hold its addresses.
+
+Handlers are machine code that reads XLA's structs, so one that is not laid out as `c/xla_ffi.h` has
+it would be a crash: the fields of XLA's typed FFI, as it is installed, are compared by type and
+name, and a version or field that is unknown is a reason to leave everything to XLA.
 """
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import json
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,11 +21,68 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from eqsat.execute.kernels import abi, cache, ffi, objects
+from eqsat.execute.kernels import compiler, kernel, objects
 from eqsat.execute.kernels.compiler import CannotCompile, compile_all
 from eqsat.execute.kernels.worker import target_machine
 from eqsat.model.nest import NoNest
 from eqsat.model.plan import Machine
+
+OWN_HEADER = Path(__file__).parent / "c" / "xla_ffi.h"
+
+
+class Unsupported(Exception):
+    """Why kernels cannot be called from XLA here, in a sentence."""
+
+
+@functools.cache
+def check_installed() -> None:
+    """Unsupported if version or layout of the installed jaxlib's FFI is not known here."""
+    import jax.ffi
+
+    path = Path(jax.ffi.include_dir()) / "xla" / "ffi" / "api" / "c_api.h"
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise Unsupported(f"the headers of XLA's FFI cannot be read ({error})") from error
+    check_header(text)
+
+
+def check_header(text: str) -> None:
+    """Unsupported if a header does not begin its structs as `c/xla_ffi.h` does."""
+    if ctypes.sizeof(ctypes.c_void_p) != 8 or ctypes.sizeof(ctypes.c_size_t) != 8:
+        raise Unsupported("pointers of this machine are not 64 bits wide")
+    text, own = map(_without_comments, (text, OWN_HEADER.read_text(encoding="utf-8")))
+    version, known = _version(text), _version(own)
+    if version != known:
+        named = [".".join(map(str, v)) for v in (version, known)]
+        raise Unsupported(f"version {named[0]} of XLA's FFI is not known here ({named[1]} is)")
+    for struct in re.findall(r"\bstruct (\w+) \{", own):
+        fields = _fields(own, struct)
+        if _fields(text, struct)[: len(fields)] != fields:
+            raise Unsupported(f"the fields of {struct} are not those of version {version}")
+    for name, value in re.findall(r"\benum \{ (\w+) = (\d+) \}", own):
+        if not re.search(rf"\b{name} = {value}\b", text):
+            raise Unsupported(f"{name} is not {value} in XLA's FFI")
+
+
+def _without_comments(text: str) -> str:
+    return re.sub(r"//[^\n]*|/\*.*?\*/", "", text, flags=re.DOTALL)
+
+
+def _version(text: str) -> tuple[int, ...]:
+    """Major and minor version of the FFI that a header declares; -1 where it has none."""
+    found = dict(re.findall(r"#define XLA_FFI_API_(MAJOR|MINOR) (\d+)", text))
+    return tuple(int(found.get(k, -1)) for k in ("MAJOR", "MINOR"))
+
+
+def _fields(text: str, struct: str) -> tuple[str, ...]:
+    """Fields of a struct as a header without comments declares them; empty if it does not."""
+    m = re.search(rf"\bstruct {struct} \{{(.*?)\n\s*\}}", text, flags=re.DOTALL)
+    if m is None:
+        return ()
+    body = re.sub(r"_XLA_FFI_API_STRUCT_FIELD\((\w+)\)", r"\1* \1", m[1])
+    return tuple(" ".join(f.split()) for f in body.split(";") if f.strip())
+
 
 # families of instructions that a machine with features of its own names if they may be used
 OPTIONAL = ("avx512", "avx10", "amx")
@@ -39,14 +102,14 @@ def host() -> tuple[str, frozenset[str], str]:
     What LLVM said is kept, so that a process that compiles nothing need not load it.
     """
     key = _host_key()
-    kept = cache.read_object(key) if key else None
+    kept = compiler.read_object(key) if key else None
     if kept is not None:
         name, features, architecture = json.loads(kept)
         return name, frozenset(features), architecture
     found = _host_by_llvm()
     if key:
         name, named, architecture = found
-        cache.write_objects({key: json.dumps([name, sorted(named), architecture]).encode()})
+        compiler.write_objects({key: json.dumps([name, sorted(named), architecture]).encode()})
     return found
 
 
@@ -58,7 +121,7 @@ def _host_key() -> str:
         return ""
     changing = ("processor", "cpu MHz", "core id", "apicid", "initial apicid", "physical id")
     lines = [x for x in processors[0].splitlines() if x.split("\t")[0].strip() not in changing]
-    return cache.key("host", version("llvmlite"), *lines)
+    return compiler.key("host", version("llvmlite"), *lines)
 
 
 def _host_by_llvm() -> tuple[str, frozenset[str], str]:
@@ -72,15 +135,15 @@ def _host_by_llvm() -> tuple[str, frozenset[str], str]:
 def why_not(machine: Machine) -> str:
     """Why kernels for this machine cannot run here; empty if they can."""
     try:
-        abi.check_installed()
+        check_installed()
         _, has, architecture = host()
-    except abi.Unsupported as error:
+    except Unsupported as error:
         return str(error)
     except (ImportError, OSError, RuntimeError) as error:
         return f"LLVM cannot be used here ({error})"
     if architecture not in NEEDED:
         return f"there are no kernels for {architecture}"
-    if not ffi.runtime_path(architecture).is_file():
+    if not kernel.runtime_path(architecture).is_file():
         return f"there are no kernels for {sys.platform} on {architecture}"
     missing = [f for f in (*NEEDED[architecture], *machine.features) if f not in has]
     return f"this CPU has no {', '.join(dict.fromkeys(missing))}" if missing else ""
@@ -142,7 +205,7 @@ def define(modules: Mapping[str, Module], machine: Machine) -> None:
 def _key(name: str, content: str, machine: Machine) -> str:
     """What an object is kept by: everything that its code depends on."""
     cpu, _, architecture = host()
-    return cache.key(
+    return compiler.key(
         name, content, cpu, architecture, allowed_features(machine), version("llvmlite")
     )
 
@@ -151,7 +214,7 @@ def _objects(
     modules: Mapping[str, Module], machine: Machine
 ) -> tuple[dict[str, bytes], dict[str, CannotCompile]]:
     """Key → object code, and key → why there is none."""
-    found = {k: payload for k in modules if (payload := cache.read_object(k)) is not None}
+    found = {k: payload for k in modules if (payload := compiler.read_object(k)) is not None}
     missing = [k for k in modules if k not in found]
     failed: dict[str, CannotCompile] = {}
 
@@ -167,7 +230,7 @@ def _objects(
     answers = compile_all(written(), len(missing), host()[0], allowed_features(machine))
     made = {k: a for k, a in answers.items() if isinstance(a, bytes)}
     failed |= {k: a for k, a in answers.items() if isinstance(a, CannotCompile)}
-    cache.write_objects(made)
+    compiler.write_objects(made)
     return found | made, failed
 
 
@@ -207,12 +270,12 @@ def _link_by_llvm(payloads: Sequence[bytes], functions: Sequence[str]) -> dict[s
 def start_runtime() -> None:
     """Load the runtime that modules of kernels call, once; CannotCompile if it has no code."""
     with _lock:
-        if _symbols.keys() >= set(ffi.ENTRIES):
+        if _symbols.keys() >= set(kernel.ENTRIES):
             return
-        text = ffi.runtime_path(host()[2]).read_text(encoding="utf-8")
+        text = kernel.runtime_path(host()[2]).read_text(encoding="utf-8")
         key = _key("runtime", text, ANY)
         made, failed = _objects({key: Module(text, functools.partial(str, text))}, ANY)
         if failed:
             raise failed[key]
-        found = _link([made[key]], ffi.ENTRIES)
-        _symbols.update({name: found[name] for name in ffi.ENTRIES})
+        found = _link([made[key]], kernel.ENTRIES)
+        _symbols.update({name: found[name] for name in kernel.ENTRIES})

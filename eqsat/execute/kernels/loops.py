@@ -11,8 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from eqsat.execute.kernels import cache, ffi, jit
+from eqsat.execute.kernels import compiler, jit
 from eqsat.execute.kernels.compiler import CannotCompile
+from eqsat.execute.kernels.kernel import loop_handler, loop_step
 from eqsat.execute.kernels.loopcode import Loop, LoopBody, StepCall, loop_ir
 from eqsat.execute.kernels.runtime import (
     KernelCall,
@@ -277,7 +278,7 @@ def why_not_loaded(call: LoopCall, machine: Machine) -> str:
         jit.start_runtime()
         _define(call, machine)
         ir, loop = loop_ir(call.name, call.loop), call.loop
-        text = ir + ffi.loop_handler(call.name, loop.operands, loop.results, loop.scratch_bytes)
+        text = ir + loop_handler(call.name, loop.operands, loop.results, loop.scratch_bytes)
         name = f"{call.name}_ffi"
         found = jit.load_kernels({name: text}, machine)[name]
     except CannotCompile as error:
@@ -304,6 +305,6 @@ def _step(name: str, p: PlannedDispatch, machine: Machine) -> jit.Module:
         kernel = name.removesuffix("_at")
         k = generate(p.nest, p.plan, machine, kernel)
         reads, writes = len(k.reads), len(k.writes)
-        return k.ir + ffi.loop_step(kernel, reads, writes, k.items, k.scratch_bytes, p.workers)
+        return k.ir + loop_step(kernel, reads, writes, k.items, k.scratch_bytes, p.workers)
 
-    return jit.Module(f"{name} {cache.own_code()}", write)
+    return jit.Module(f"{name} {compiler.own_code()}", write)

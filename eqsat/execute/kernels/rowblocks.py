@@ -8,12 +8,10 @@ from typing import Any
 
 from eqsat.execute.kernels.ir import Code, Index, Mask
 from eqsat.execute.kernels.kernel import Head
-from eqsat.execute.kernels.keydots import KeyDots
 from eqsat.execute.kernels.kinds import I8, TYPES, Value
+from eqsat.execute.kernels.matvec import KeyDots, StreamedProduct
 from eqsat.execute.kernels.points import Points
-from eqsat.execute.kernels.products import Product
-from eqsat.execute.kernels.rowpasses import TOGETHER, BlockPasses, BlockRow, store_stage
-from eqsat.execute.kernels.streamed import StreamedProduct
+from eqsat.execute.kernels.rowpasses import TOGETHER, BlockPasses, BlockRow, Product, store_stage
 from eqsat.model.nest import Nest
 from eqsat.model.plan import Machine
 from eqsat.plan.roles import ProductFactor

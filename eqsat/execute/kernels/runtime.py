@@ -11,8 +11,8 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from eqsat.execute.customcalls import refuse_no_nest
-from eqsat.execute.kernels import cache, ffi, jit
+from eqsat.execute.executable import refuse_no_nest
+from eqsat.execute.kernels import compiler, jit, kernel
 from eqsat.execute.kernels.compiler import CannotCompile
 from eqsat.model.nest import Nest, NoNest, as_data, refused_by_check
 from eqsat.model.plan import Machine, Plan
@@ -146,9 +146,9 @@ def _module(name: str, p: PlannedDispatch, machine: Machine) -> jit.Module:
 
         k = generate(p.nest, p.plan, machine, name)
         reads, writes = len(k.reads), len(k.writes)
-        return k.ir + ffi.handler(name, reads, writes, k.items, k.scratch_bytes, p.workers)
+        return k.ir + kernel.handler(name, reads, writes, k.items, k.scratch_bytes, p.workers)
 
-    return jit.Module(f"{name} {cache.own_code()}", write)
+    return jit.Module(f"{name} {compiler.own_code()}", write)
 
 
 def made_callable(name: str, p: PlannedDispatch, machine: Machine) -> str:

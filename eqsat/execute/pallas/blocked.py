@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from eqsat.execute.pallas.precision import dot_precision
 from eqsat.execute.pallas.values import (
     Extents,
     ProductShape,
@@ -19,6 +18,7 @@ from eqsat.execute.pallas.values import (
     broadcast,
     choose,
     combine_two,
+    dot_precision,
     sum_type,
 )
 from eqsat.model.affine import Affine

@@ -1,4 +1,7 @@
-"""A dispatch as one `pallas_call` of programs that read elements by address, as a GPU does."""
+"""Pallas kernels for GPUs: a dispatch as one `pallas_call` of programs that read by address.
+
+Scalar functions that Triton's compiler does not have are made of those that it has.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from eqsat.execute.expressions import convert, evaluator
+from eqsat.execute.kernels.approximations import ERF, ERF_END
 from eqsat.execute.pallas.blocked import combine_two, matrices, typed_scalar
-from eqsat.execute.pallas.functions import MISSING
-from eqsat.execute.pallas.precision import dot_precision
 from eqsat.execute.pallas.values import (
     Extents,
     ProductShape,
@@ -18,6 +20,7 @@ from eqsat.execute.pallas.values import (
     both,
     broadcast,
     choose,
+    dot_precision,
     sum_type,
 )
 from eqsat.model.nest import Access, Bound, Lookup, Stage, Store
@@ -26,6 +29,51 @@ from eqsat.ops.meaning import scalar
 from eqsat.ops.meaning.programs import element_dtype
 from eqsat.plan.gridded.flat import LEAST, FlatPlan
 from eqsat.plan.stages import access_loops
+
+
+def _round_even(x: Any) -> Any:
+    """The nearest whole number, of two the even one."""
+    import jax.numpy as jnp
+
+    low = jnp.floor(x)
+    rest = x - low
+    is_odd = low - 2 * jnp.floor(low * 0.5) != 0
+    return jnp.where((rest > 0.5) | ((rest == 0.5) & is_odd), low + 1, low)
+
+
+def _round_away(x: Any) -> Any:
+    """The nearest whole number, of two the one that is further from 0."""
+    import jax.numpy as jnp
+
+    low = jnp.floor(jnp.abs(x))
+    whole = jnp.where(jnp.abs(x) - low >= 0.5, low + 1, low)
+    return jnp.where(x < 0, -whole, whole)
+
+
+def _erf(x: Any) -> Any:
+    """x · P(x²) / Q(x²) in f32, which is no further from 0 than 1; NaN stays."""
+    import jax.numpy as jnp
+
+    wide = x.astype(jnp.float32)
+    near = jnp.minimum(jnp.maximum(wide, -ERF_END), ERF_END)
+    square = near * near
+    found = near * _polynomial(square, ERF[0]) / _polynomial(square, ERF[1])
+    found = jnp.minimum(jnp.maximum(found, -1.0), 1.0)
+    return jnp.where(jnp.isnan(wide), wide, found).astype(x.dtype)
+
+
+def _polynomial(x: Any, coefficients: tuple[float, ...]) -> Any:
+    found: Any = coefficients[-1]
+    for c in reversed(coefficients[:-1]):
+        found = found * x + c
+    return found
+
+
+MISSING: dict[str, Callable[[Any], Any]] = {
+    "round_even": _round_even,
+    "round_away": _round_away,
+    "erf": _erf,
+}
 
 
 def flat_call(

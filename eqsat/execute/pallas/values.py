@@ -1,7 +1,8 @@
-"""The stages of a nest on blocks of their loops, as JAX; to be traced inside of a kernel.
+"""Stages of a nest on blocks of their loops, as JAX, to be traced inside of a Pallas kernel.
 
 A value has a dim per loop of which a block has several points, in the plan's order. What differs
-between back ends, reading elements and summing products, is a subclass's.
+between back ends, reading elements and summing products, is a subclass's. Products are as accurate
+as their contraction asks for, or more.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from typing import Any
 from eqsat.execute.expressions import convert, evaluator
 from eqsat.model.expr import Expr
 from eqsat.model.nest import Access, Bound, Nest, Scalar, Stage
+from eqsat.model.precision import ALGORITHMS, DEFAULT
 from eqsat.model.tensor import DTYPES, is_float
 from eqsat.ops.meaning import scalar
 from eqsat.ops.meaning.programs import element_dtype
-from eqsat.plan.gridded.products import ProductStage, stage_loops
+from eqsat.plan.gridded.shapes import ProductStage, stage_loops
 from eqsat.plan.stages import access_loops
 
 
@@ -401,3 +403,19 @@ def _of_type(value: Scalar, dtype: str) -> Any:
 
 def _times(index: Any, stride: int) -> Any:
     return index if stride == 1 else index * stride
+
+
+# algorithms that round operands to bf16 once, as a matrix unit does by itself
+_ONE_PASS = frozenset({"bf16_bf16_f32", "bf16_bf16_bf16"})
+
+
+def dot_precision(precision: str, dtype: Any) -> Any:
+    """`jax.lax.Precision`: kernels have two of them, and what is in between is rounded up."""
+    import jax.numpy as jnp
+    from jax import lax
+
+    if dtype != jnp.float32:  # exact as it is
+        return lax.Precision.DEFAULT
+    if precision in ALGORITHMS:
+        return lax.Precision.DEFAULT if precision in _ONE_PASS else lax.Precision.HIGHEST
+    return lax.Precision.DEFAULT if precision == DEFAULT else lax.Precision.HIGHEST

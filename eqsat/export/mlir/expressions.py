@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from eqsat.export.mlir import syntax
-from eqsat.export.mlir.writer import Writer
+from eqsat.export.mlir.syntax import Writer
 from eqsat.export.plan import Inexpressible
 from eqsat.export.typed import BodyWriter, Typed
 from eqsat.model.tensor import DTYPES, is_float

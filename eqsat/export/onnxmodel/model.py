@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from eqsat.export.ahead import little_endian
-from eqsat.export.onnxmodel.control import Write, write_control
 from eqsat.export.onnxmodel.graph import Graph, GraphNode, Subgraph, Value
-from eqsat.export.onnxmodel.ops import WRITERS
+from eqsat.export.onnxmodel.ops import WRITERS, Write, write_control
 from eqsat.export.plan import Exported, Group, Plan, body_plan
 from eqsat.export.walk import PlanWriter, foreign_name
 from eqsat.model.control import Control, every_program

@@ -22,8 +22,8 @@ from eqsat.extract.goals import Outcome
 from eqsat.extract.minimiser import SHARES, Minimiser
 from eqsat.extract.ragged import Ints
 from eqsat.extract.session import Session
+from eqsat.model.deadline import INTERRUPTED
 from eqsat.model.selection import GoalRequest, Selection
-from eqsat.model.stopping import INTERRUPTED
 
 Vector = tuple[int, ...]  # a number per goal
 

@@ -15,8 +15,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from eqsat.extract.candidates.space import MOVING
-from eqsat.model.bitsets import mask, sum_bits
 from eqsat.model.deadline import OutOfTime, tick
+from eqsat.model.sets import mask, sum_bits
 
 if TYPE_CHECKING:
     from eqsat.extract.candidates.pool import Pool

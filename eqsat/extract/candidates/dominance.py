@@ -12,9 +12,9 @@ from eqsat.extract.candidates.space import MOVING, Space
 from eqsat.extract.choice.columns import Columns
 from eqsat.extract.choice.linear import OWN, TIE_BREAK
 from eqsat.extract.ragged import Ints, Mask, Ragged, counted, distinct, numbered_sets, starts
-from eqsat.model.bitsets import WORD
 from eqsat.model.deadline import tick
 from eqsat.model.generic import Generic
+from eqsat.model.sets import WORD
 
 OTHERS = [*OWN].index(TIE_BREAK) + 1  # time comes first, and ties do not make a dispatch better
 PAIRS = 4_000_000  # of columns and words that are compared at once

@@ -16,12 +16,12 @@ from eqsat.model.egraph import EGraph
 from eqsat.model.leaves import is_donated
 from eqsat.model.ops import CONVERSIONS, SAME_BYTES
 from eqsat.model.padding import Padding
+from eqsat.model.sets import union_find
 from eqsat.model.target import Target
 from eqsat.model.tensor import TensorType
-from eqsat.model.unionfind import union_find
 from eqsat.ops.contractions.roles import kind
 from eqsat.plan.dispatch import class_bytes, weight_classes
-from eqsat.plan.dying import dying_buffers, line_buffers, update_nodes
+from eqsat.plan.inplace import dying_buffers, line_buffers, update_nodes
 
 # a moment of the execution: program position, depth behind it, value (a tie-break), sub-level
 Moment = tuple[int, int, int, int]

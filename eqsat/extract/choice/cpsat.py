@@ -12,9 +12,8 @@ import numpy as np
 
 from eqsat.extract.choice.relax import EXACT
 from eqsat.extract.choice.statement import Statement
-from eqsat.model.deadline import OutOfTime, seconds_left
+from eqsat.model.deadline import OutOfTime, Stop, seconds_left
 from eqsat.model.portfolio import LEAST_SECONDS, set_limits, set_workers
-from eqsat.model.stopping import Stop
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ import numpy as np
 
 from eqsat.extract.choice.columns import Columns
 from eqsat.extract.ragged import Ints, Mask, Ragged, counted, distinct, starts
-from eqsat.model.bitsets import WORD
 from eqsat.model.deadline import tick
+from eqsat.model.sets import WORD
 
 Words = np.ndarray  # of uint64, a row of bits each
 

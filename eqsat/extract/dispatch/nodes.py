@@ -25,8 +25,14 @@ from eqsat.model.target import Memory
 from eqsat.model.tensor import cdiv
 from eqsat.ops.contractions.roles import contraction_roles
 from eqsat.ops.meaning.scalar import cost_all
-from eqsat.ops.targets.kernels import RESULT, KernelChoice, kernel_choices
-from eqsat.ops.targets.passes import misread, miswrites, moves_innermost
+from eqsat.ops.targets.kernels import (
+    RESULT,
+    KernelChoice,
+    kernel_choices,
+    misread,
+    miswrites,
+    moves_innermost,
+)
 from eqsat.ops.targets.tiles import tiles_of
 from eqsat.plan.dispatch import bytes_between_uses
 

@@ -26,10 +26,10 @@ from eqsat.model.plan import Constants
 from eqsat.model.target import Target
 from eqsat.model.tensor import DTYPES, TensorType
 from eqsat.ops.nests.nest import MOST_PIECES
-from eqsat.plan import expressions
-from eqsat.plan.fused import most_at_once
+from eqsat.plan.contraction import most_at_once
 from eqsat.plan.price import FULL, GONE
 from eqsat.plan.rowwork import element_bytes
+from eqsat.plan.stages import additions_of
 
 Floats = np.ndarray
 ROUNDING = 1e-9  # of a sum of picoseconds in floating point
@@ -208,7 +208,7 @@ class FloorFacts:
             zip(self.space.made, self.space.operands, strict=True)
         ):
             points[i] *= math.prod(share[[*made, *operands]].tolist())
-        own = [0 if g is None else expressions.additions_of(g.body) for g in generics]
+        own = [0 if g is None else additions_of(g.body) for g in generics]
         body = np.array(own, dtype=float) * c.scalar_ps * points
         sums = points * min(c.fma_ps, c.scalar_ps)
         is_plain = ~self.is_contraction & ~self.is_product

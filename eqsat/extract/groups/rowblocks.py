@@ -2,7 +2,7 @@
 
 Attention is one: scores, their softmax, and the values weighted by it. A few rows of what the last
 contraction reads are kept in scratch, so nothing of it is computed twice. docs/dispatches.md has
-the rules; `schedule.rowblocks` asks the same of a schedule.
+the rules; `schedule.members` asks the same of a schedule.
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ from eqsat.extract.memory.dispatchgraph import (
     graph_of,
     peak_bytes,
 )
-from eqsat.model.bitsets import bits
 from eqsat.model.deadline import is_over
+from eqsat.model.sets import bits
 from eqsat.model.topological import topological
 
 EFFORT = 600_000  # states times dispatches: fewer states in blocks of many dispatches

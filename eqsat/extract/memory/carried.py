@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from eqsat.extract.memory.items import MemoryItems
-from eqsat.model.bitsets import bits, mask, sum_bits
 from eqsat.model.deadline import tick
+from eqsat.model.sets import bits, mask, sum_bits
 
 Family = tuple[int, ...]  # least sets of items, as bits
 FREE: Family = (0,)  # nothing needs to be carried

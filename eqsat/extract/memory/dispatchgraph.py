@@ -10,8 +10,8 @@ from functools import cached_property
 import numpy as np
 
 from eqsat.extract.choice.columns import Columns
-from eqsat.model.bitsets import bits, mask, sum_bits
 from eqsat.model.deadline import is_over
+from eqsat.model.sets import bits, mask, sum_bits
 from eqsat.model.topological import topological
 
 

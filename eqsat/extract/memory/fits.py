@@ -25,8 +25,8 @@ from eqsat.extract.choice.must import presolved
 from eqsat.extract.memory.carried import Moment, Room, Ways
 from eqsat.extract.memory.items import MemoryItems
 from eqsat.extract.ragged import Ints
-from eqsat.model.bitsets import bits, sum_bits
 from eqsat.model.deadline import tick
+from eqsat.model.sets import bits, sum_bits
 
 ENOUGH = 0.3  # of the columns: if more are left, a further round is not worth its time
 

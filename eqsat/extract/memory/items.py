@@ -17,8 +17,8 @@ import numpy as np
 from eqsat.extract.choice.columns import Columns
 from eqsat.extract.choice.must import must
 from eqsat.extract.ragged import Ragged
-from eqsat.model.bitsets import bits, mask, sum_bits
 from eqsat.model.deadline import tick
+from eqsat.model.sets import bits, mask, sum_bits
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,8 @@ from eqsat.extract.choice.statement import Statement, Terms
 from eqsat.extract.memory.fits import Fits, least_fitting
 from eqsat.extract.memory.items import FirstMaking, HeldItem, MemoryItems
 from eqsat.extract.ragged import Ints
-from eqsat.model.bitsets import bits, mask
-from eqsat.model.deadline import tick
-from eqsat.model.stopping import INTERRUPTED, WALL
+from eqsat.model.deadline import INTERRUPTED, WALL, tick
+from eqsat.model.sets import bits, mask
 
 if TYPE_CHECKING:
     from eqsat.extract.choice.relax import Least

@@ -16,8 +16,7 @@ from eqsat.model.diag import fail
 from eqsat.model.dispatch import Dispatch
 from eqsat.model.foreign import Custom
 from eqsat.model.generic import Generic
-from eqsat.model.mesh import Mesh, Spread
-from eqsat.model.meshplan import COLLECTIVES, SLICE, MeshStep, Stream
+from eqsat.model.mesh import COLLECTIVES, SLICE, Mesh, MeshStep, Spread, Stream
 from eqsat.model.program import Program
 from eqsat.model.schedule import Schedule
 from eqsat.model.target import Target
@@ -25,8 +24,17 @@ from eqsat.model.tensor import TensorType, is_float
 from eqsat.ops.meaning.scalar import cost_all
 from eqsat.ops.mesh.collectives import Allowed, MeshMachine, panel_steps
 from eqsat.ops.mesh.cuts import OpCut
-from eqsat.ops.mesh.origins import NOWHERE, Origin, Origins, origin_of, origins
-from eqsat.ops.mesh.permits import Facts, Permits, cut_facts, value_facts
+from eqsat.ops.mesh.permits import (
+    NOWHERE,
+    Facts,
+    Origin,
+    Origins,
+    Permits,
+    cut_facts,
+    origin_of,
+    origins,
+    value_facts,
+)
 from eqsat.ops.mesh.strategies import Strategy, known_cuts
 
 HELP = "import `spread`, which permits all there is, or permit more in your rule set"

@@ -10,10 +10,9 @@ from dataclasses import replace
 from eqsat.extract.mesh.options import Works
 from eqsat.extract.mesh.spreads import UNIT_PS, SpreadChoice, Spreads
 from eqsat.extract.shard import least_used, solve_sharding
-from eqsat.lang.meshes import FREE, read_spread
+from eqsat.lang.requests import FREE, read_spread
 from eqsat.model.diag import did_you_mean, fail
-from eqsat.model.mesh import Mesh, Spread
-from eqsat.model.meshplan import MeshPlan, PlanRule, Reshard, Sharded
+from eqsat.model.mesh import Mesh, MeshPlan, PlanRule, Reshard, Sharded, Spread
 from eqsat.model.program import Program
 from eqsat.model.rules import RuleSet, SpreadRule
 from eqsat.model.schedule import Schedule

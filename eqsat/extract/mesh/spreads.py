@@ -16,8 +16,7 @@ import numpy as np
 
 from eqsat.extract.mesh.options import HELP, Permitted, Works
 from eqsat.model.diag import fail
-from eqsat.model.mesh import Spread, is_partial
-from eqsat.model.meshplan import SLICE, MeshStep
+from eqsat.model.mesh import SLICE, MeshStep, Spread, is_partial
 from eqsat.model.sharding import FORBIDDEN, ShardEdge, ShardNode, ShardProblem
 from eqsat.model.tensor import TensorType
 from eqsat.ops.mesh.collectives import MeshMachine, conversion

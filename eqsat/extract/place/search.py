@@ -18,10 +18,18 @@ from eqsat.extract.place.firstfit import (
     priorities,
     problems,
 )
-from eqsat.model.deadline import OutOfTime, seconds_left, tick, until, whatever_it_takes
+from eqsat.model.deadline import (
+    INTERRUPTED,
+    OUT_OF_MEMORY,
+    OutOfTime,
+    Stop,
+    seconds_left,
+    tick,
+    until,
+    whatever_it_takes,
+)
 from eqsat.model.diag import fail
 from eqsat.model.placement import Lifetime, Placement
-from eqsat.model.stopping import INTERRUPTED, OUT_OF_MEMORY, Stop
 
 if TYPE_CHECKING:
     from eqsat.extract.place.depthfirst import Searcher

@@ -9,9 +9,9 @@ import numpy as np
 
 from eqsat.extract.sat import FEASIBLE, INFEASIBLE, OPTIMAL, CpModel, CpSolver
 from eqsat.extract.shard.presolve import ChoiceGraph, Network
+from eqsat.model.deadline import Stop
 from eqsat.model.portfolio import set_limits
 from eqsat.model.sharding import FORBIDDEN
-from eqsat.model.stopping import Stop
 
 
 @dataclass(frozen=True)

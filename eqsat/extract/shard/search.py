@@ -12,7 +12,10 @@ import numpy as np
 from eqsat.extract.shard.presolve import ChoiceGraph, Network, network, reduced
 from eqsat.model.cycles import uncollected
 from eqsat.model.deadline import (
+    INTERRUPTED,
+    OUT_OF_MEMORY,
     OutOfTime,
+    Stop,
     is_over,
     seconds_left,
     tick,
@@ -21,7 +24,6 @@ from eqsat.model.deadline import (
 )
 from eqsat.model.diag import fail
 from eqsat.model.sharding import Sharding, ShardProblem
-from eqsat.model.stopping import INTERRUPTED, OUT_OF_MEMORY, Stop
 
 if TYPE_CHECKING:
     from eqsat.extract.shard.prices import Ascent

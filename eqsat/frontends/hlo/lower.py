@@ -9,8 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.frontends.hlo.text import Computation, HloType, Instruction
-from eqsat.frontends.hlo.windows import check_convolution, dimension_numbers, window_of
+from eqsat.frontends.hlo.text import (
+    Computation,
+    HloType,
+    Instruction,
+    check_convolution,
+    dimension_numbers,
+    window_of,
+)
 from eqsat.frontends.primitives import PRIMITIVES
 from eqsat.frontends.values import Context, Tensor
 from eqsat.frontends.views import view

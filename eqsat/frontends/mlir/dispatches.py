@@ -11,9 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from eqsat.frontends.mlir.elements import ranked_type
-from eqsat.frontends.mlir.items import Environment, Item, Nothing, segments
-from eqsat.frontends.mlir.older import modernised
+from eqsat.frontends.mlir.items import Environment, Item, Nothing, ranked_type, segments
 from eqsat.frontends.mlir.parser import parse_module
 from eqsat.frontends.mlir.reader import (
     FUNCTIONS,
@@ -23,7 +21,7 @@ from eqsat.frontends.mlir.reader import (
     FunctionReader,
     symbols_of,
 )
-from eqsat.frontends.mlir.source import ModuleText, check_nesting
+from eqsat.frontends.mlir.source import ModuleText, check_nesting, modernised
 from eqsat.frontends.values import Context, Tensor
 from eqsat.model.cut import CutProgram
 from eqsat.model.diag import EqsatError, fail

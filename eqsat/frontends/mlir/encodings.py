@@ -6,9 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from eqsat.frontends.mlir.elements import element_type
 from eqsat.frontends.mlir.expressions import affine_of
-from eqsat.frontends.mlir.items import Environment, Item
+from eqsat.frontends.mlir.items import Environment, Item, element_type
 from eqsat.frontends.mlir.parser import parse_attribute
 from eqsat.model.affine import Map, dim
 from eqsat.model.attr import Shape

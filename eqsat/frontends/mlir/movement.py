@@ -6,9 +6,16 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from eqsat.frontends.mlir.elements import DYNAMIC
 from eqsat.frontends.mlir.expressions import BodyReader
-from eqsat.frontends.mlir.items import Environment, Handler, Item, Undefined, numbers, segments
+from eqsat.frontends.mlir.items import (
+    DYNAMIC,
+    Environment,
+    Handler,
+    Item,
+    Undefined,
+    numbers,
+    segments,
+)
 from eqsat.frontends.mlir.structured import generic
 from eqsat.frontends.values import Tensor
 from eqsat.frontends.views import concatenated, padded, reshaped, sliced, view

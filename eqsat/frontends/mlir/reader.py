@@ -8,24 +8,20 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from eqsat.frontends.mlir.arithmetic import ARITHMETIC, held
-from eqsat.frontends.mlir.elements import ranked_type
 from eqsat.frontends.mlir.encodings import ENCODINGS, border_encoding, encodings_of
-from eqsat.frontends.mlir.extensions import EXTENSIONS
-from eqsat.frontends.mlir.items import Environment, Handler, Item, Nothing, Undefined
-from eqsat.frontends.mlir.kept import KEPT
+from eqsat.frontends.mlir.expressions import ARITHMETIC, held
+from eqsat.frontends.mlir.extensions import EXTENSIONS, KEPT
+from eqsat.frontends.mlir.items import Environment, Handler, Item, Nothing, Undefined, ranked_type
 from eqsat.frontends.mlir.movement import TENSORS
-from eqsat.frontends.mlir.older import modernised
 from eqsat.frontends.mlir.parser import parse_module
 from eqsat.frontends.mlir.scf import SCF, read_scf
-from eqsat.frontends.mlir.source import ModuleText, load_text
+from eqsat.frontends.mlir.source import ModuleText, load_text, modernised
 from eqsat.frontends.mlir.unknown import argument_sizes
 from eqsat.frontends.values import Context, Tensor
 from eqsat.model.attr import ShapeError
-from eqsat.model.border import Border
 from eqsat.model.diag import Diagnostic, EqsatError, Span, did_you_mean, fail
 from eqsat.model.foreign import Opaque
-from eqsat.model.layout import Encoding
+from eqsat.model.layout import Border, Encoding
 from eqsat.model.leaves import Leaf
 from eqsat.model.origin import NO_ORIGIN, Origin, file_line, spoken
 from eqsat.model.program import Builder, Program, prune

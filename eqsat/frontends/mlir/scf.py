@@ -13,8 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from eqsat.frontends.control import BodyRead, ControlMaker
-from eqsat.frontends.mlir.elements import DYNAMIC
-from eqsat.frontends.mlir.items import Item, Nothing, numbers, segments
+from eqsat.frontends.mlir.items import DYNAMIC, Item, Nothing, numbers, segments
 from eqsat.frontends.values import Context, Tensor
 from eqsat.model.control import COND, SCAN, WHILE
 from eqsat.model.expr import arg, call

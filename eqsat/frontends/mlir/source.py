@@ -1,17 +1,21 @@
-"""The text of an MLIR file, what the parser reads instead of it, and places in the user's file."""
+"""The text of an MLIR file, what the parser reads instead of it, and places in the user's file.
+
+Older spellings become today's by edits of the text, so that places in the user's file are kept.
+"""
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from eqsat.model.diag import Span, fail
-from eqsat.model.textfile import read_text
+from eqsat.model.files import read_text
 
+# ---- text and places -----------------------------------------------------------------------------
 LARGEST_FILE_BYTES = 256 * 2**20
 DEEPEST = 256  # brackets inside one another; the parser recurses on its stack
 LONGEST_EXPRESSION = 1000  # operators of one affine map; parsed recursively too
@@ -134,3 +138,187 @@ def edited(source: ModuleText, edits: Iterable[Edit]) -> ModuleText:
         if not kept or e.start >= kept[-1].end:
             kept.append(e)
     return ModuleText(source.file, source.original, tuple(kept))
+
+
+# ---- older spellings -----------------------------------------------------------------------------
+_MATMULS = re.compile(r"\blinalg\.(batch_)?matmul_transpose_([ab])\b")
+_ELEMENTWISE = re.compile(
+    r"\blinalg\.(abs|add|ceil|div|div_unsigned|erf|exp|floor|log|max|max_signed|max_unsigned|"
+    r"min|min_signed|min_unsigned|mul|negf|powf|reciprocal|round|rsqrt|select|sqrt|square|sub|tanh)"
+    r"(?=\s+(?:\{|ins\b))"
+)
+_KIND = re.compile(r"(?<=\blinalg\.elementwise)\s+kind\s*=\s*#linalg\.elementwise_kind(?=<)")
+_EXPAND = re.compile(
+    r"\btensor\.expand_shape\s+(?:%[\w$.#-]+)\s*(\[(?:[^\[\]:]|\[[^\[\]:]*\])*\])(\s*)"
+    r"(?P<rest>(?:\{[^}]*\}\s*)?:\s*tensor<[^:\n]*?>\s*into\s+tensor<(?P<shape>(?:\d+x)*)[^x\d<]*)"
+)
+_ENCODING = re.compile(r"#iree_(?:encoding|linalg_ext)\.encoding<")
+_UNSET = re.compile(
+    r"%[\w$.-]+\s*=\s*iree_(?:encoding|linalg_ext)\.unset_encoding\s+(%[\w$.#-]+)\s*:\s*"
+    r"(?P<from>tensor<[^:{}\n]*?>)\s*->\s*tensor<(?P<dims>(?:[?\d]+x)*)[^<>\n]*>(?!\s*\{)"
+)
+_LOCATION = re.compile(r"(?<![\w.#@%$-])loc\(")
+_LOCATION_ALIAS = re.compile(r"^[ \t]*#loc\w*[ \t]*=[ \t]*loc\(", re.M)
+_ROLES = {"LHS": 0, "RHS": 1, "RESULT": 2}
+_MATMUL = ("(d0, d2)", "(d2, d1)", "(d0, d1)")
+_BATCHED = ("(d0, d1, d3)", "(d0, d3, d2)", "(d0, d1, d2)")
+
+
+def modernised(source: ModuleText) -> ModuleText:
+    """The source as today's parser reads it."""
+    text = without_comments(source.original)
+    edits: list[Edit] = []
+    for needle, find in _REWRITES:
+        if needle in text:  # most files are large and hold none
+            edits += find(text, source.original)
+    return edited(source, edits) if edits else source
+
+
+def _in_dialect(pattern: str, dialect: str) -> Callable[[str, str], Iterator[Edit]]:
+    """What now belongs to another dialect; the pattern is that of the old one's name."""
+
+    def moved(text: str, _: str) -> Iterator[Edit]:
+        for m in re.finditer(pattern, text):
+            yield Edit(m.start(), m.end(), dialect)
+
+    return moved
+
+
+def _maps(results: tuple[str, ...], loops: int) -> str:
+    domain = ", ".join(f"d{i}" for i in range(loops))
+    return ", ".join(f"affine_map<({domain}) -> {r}>" for r in results)
+
+
+def _matmuls(text: str, _: str) -> Iterator[Edit]:
+    for m in _MATMULS.finditer(text):
+        lhs, rhs, result = _BATCHED if m[1] else _MATMUL
+        if m[2] == "a":
+            lhs = "(d0, d3, d1)" if m[1] else "(d2, d0)"
+        else:
+            rhs = "(d0, d2, d3)" if m[1] else "(d1, d2)"
+        maps = _maps((lhs, rhs, result), 4 if m[1] else 3)
+        yield Edit(m.start(), m.end(), f"linalg.{m[1] or ''}matmul indexing_maps = [{maps}]")
+
+
+def _elementwise(text: str, _: str) -> Iterator[Edit]:
+    """`linalg.exp` and its kin are kinds of one op today."""
+    for m in _ELEMENTWISE.finditer(text):
+        kind = "max_signed" if m[1] == "max" else "min_signed" if m[1] == "min" else m[1]
+        yield Edit(m.start(), m.end(), f"linalg.elementwise <{kind}>")
+    for m in _KIND.finditer(text):
+        yield Edit(m.start(), m.end(), " ")
+
+
+def _expands(text: str, _: str) -> Iterator[Edit]:
+    for m in _EXPAND.finditer(text):
+        sizes = ", ".join(m["shape"].split("x")[:-1])
+        if sizes or not m[1].strip("[] "):  # dynamic sizes were never inferable from the op
+            yield Edit(m.end(1), m.end(1), f" output_shape [{sizes}]")
+
+
+def _unset(text: str, _: str) -> Iterator[Edit]:
+    """Dynamic sizes, which `unset_encoding` needs today: those of its operand."""
+    for number, m in enumerate(_UNSET.finditer(text)):
+        dims = [d for d, size in enumerate(m["dims"].split("x")[:-1]) if size == "?"]
+        names = [f"%eqsat_dim_{number}_{d}" for d in dims]
+        before = [
+            f"{n}_at = arith.constant {d} : index {n} = tensor.dim {m[1]}, {n}_at : {m['from']} "
+            for n, d in zip(names, dims, strict=True)
+        ]
+        if dims:
+            yield Edit(m.start(), m.start(), "".join(before))
+            yield Edit(m.end(), m.end(), "{" + ", ".join(names) + "}")
+
+
+def _closing(text: str, start: int) -> int:
+    """The offset after the bracket that closes the one before `start`; the end if none does."""
+    depth = 1
+    for m in re.compile(r"->|[\[\](){}<>]").finditer(text, start):
+        depth += (m[0] in "[({<") - (m[0] in "])}>")
+        if depth == 0:
+            return m.end()
+    return len(text)
+
+
+def _locations(text: str, original: str) -> Iterator[Edit]:
+    for pattern in (_LOCATION_ALIAS, _LOCATION):
+        for m in pattern.finditer(text):
+            end = _closing(text, m.end())
+            yield Edit(m.start(), end, re.sub(r"[^\n]", " ", original[m.start() : end]))
+    for m in re.finditer(r"(?<![\w.#@%$-])loc\(\s*#loc\w*\s*\)", text):
+        yield Edit(m.start(), m.end(), " " * len(m[0]))
+
+
+# ---- encodings -----------------------------------------------------------------------------------
+def _encodings(text: str, original: str) -> Iterator[Edit]:
+    for m in _ENCODING.finditer(text):
+        end = _closing(text, m.end())
+        inside = original[m.end() : end - 1]
+        words = re.match(r"\s*([A-Z_0-9]+)_(LHS|RHS|RESULT)\s*$", inside)
+        fields = dict(_fields(inside))
+        if words:  # `MATMUL_F32F32F32_LHS`
+            fields = {"user": words[1], "role": words[2]}
+        if "role" in fields:
+            yield Edit(m.start(), end, f"#iree_encoding.encoding<{_today(fields)}>")
+
+
+def _fields(inside: str) -> Iterator[tuple[str, str]]:
+    """`a = x, b = [y, z]` as pairs."""
+    depth, at = 0, 0
+    for m in re.compile(r"->|[\[\](){}<>,]").finditer(inside + ","):
+        depth += (m[0] in "[({<") - (m[0] in "])}>")
+        if m[0] == "," and depth == 0:
+            key, _, value = inside[at : m.start()].partition("=")
+            yield key.strip(), " ".join(value.split())
+            at = m.end()
+
+
+def _today(fields: dict[str, str]) -> str:
+    """operand_index, op_type, element_types, user_indexing_maps of an encoding by role.
+
+    What sizes it was rounded to is what a target decides today, so `round_dims_to` and
+    `matmul_narrow_M` are dropped, as is the `original_type`: types keep their logical shape.
+    """
+    role = fields["role"].strip()
+    types = fields.get("element_types") or f"[{', '.join(_types(fields.get('user', '')))}]"
+    parts = [
+        f"operand_index = {_ROLES.get(role, role)} : index",
+        "op_type = matmul",
+        f"element_types = {types}",
+    ]
+    maps = _older_maps(fields, role)
+    return ", ".join([*parts, f"user_indexing_maps = [{maps}]"] if maps else parts)
+
+
+def _types(user: str) -> list[str]:
+    """`MATMUL_I8I8I32` → i8, i8, i32."""
+    return [t.lower() for t in re.findall(r"BF16|[FI]\d+", user.rpartition("_")[2])] or ["f32"] * 3
+
+
+def _older_maps(fields: dict[str, str], role: str) -> str:
+    given = fields.get("user_indexing_maps")
+    if given is None:
+        batched = fields.get("user", "").startswith("BATCH")
+        return _maps(_BATCHED, 4) if batched else _maps(_MATMUL, 3)
+    maps = [v or k for k, v in _fields(given.strip()[1:-1])]
+    moved = fields.get("bcast_map")
+    at = _ROLES.get(role, 0)
+    if moved and at < len(maps):
+        maps[at] = f"[{maps[at]}, {moved}]"
+    return ", ".join(maps)
+
+
+_REWRITES: tuple[tuple[str, Callable[[str, str], Iterator[Edit]]], ...] = (
+    ("loc(", _locations),
+    ("pack", _in_dialect(r"\btensor\.(?=(?:un)?pack\b)", "linalg.")),
+    ("matmul_transpose_", _matmuls),
+    ("linalg.", _elementwise),
+    ("tensor.expand_shape", _expands),
+    (
+        "iree_linalg_ext.",
+        _in_dialect(r"\biree_linalg_ext\.(?=(?:un)?set_encoding\b)", "iree_encoding."),
+    ),
+    ("flow.dispatch.tensor", _in_dialect(r"\bflow\.(?=dispatch\.tensor\b)", "iree_tensor_ext.")),
+    ("encoding<", _encodings),
+    ("unset_encoding", _unset),
+)

@@ -9,7 +9,7 @@ from typing import Any
 from eqsat.frontends.mlir.encodings import note_contraction
 from eqsat.frontends.mlir.expressions import BodyReader, Operand, affine_of
 from eqsat.frontends.mlir.items import Environment, Item, Undefined, segments
-from eqsat.frontends.mlir.precision import op_precision
+from eqsat.frontends.mlir.parser import op_precision
 from eqsat.frontends.mlir.scalars import MAXNUM, MINNUM, expanded, without_nan
 from eqsat.frontends.values import Tensor
 from eqsat.frontends.views import transposed, view

@@ -10,9 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from eqsat.frontends.mlir.elements import is_index, ranked_type
 from eqsat.frontends.mlir.expressions import affine_of
-from eqsat.frontends.mlir.items import Environment, segments
+from eqsat.frontends.mlir.items import Environment, is_index, ranked_type, segments
 from eqsat.model.affine import dim
 from eqsat.model.symbols import Symbol, check_names, sized
 

@@ -1,8 +1,12 @@
-"""What an operator's function is given: operands, attributes, and a namespace to compute in."""
+"""Calls of operators: the table of their functions, and what each is given.
+
+(domain, name) → its function and the newest version it implements; operands, attributes, and a
+namespace to compute in.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +15,7 @@ import numpy as np
 from eqsat.frontends.onnxgraph.graph import Array, OnnxGraph, OnnxNode, short
 from eqsat.model.diag import EqsatError, fail
 
+# ---- calls ---------------------------------------------------------------------------------------
 FOLDED_ELEMENTS = 2**16  # arrays up to this size are computed while reading
 STATIC_ELEMENTS = 2**24  # of an array that must be known while reading
 
@@ -197,3 +202,42 @@ class OnnxCall:
         import jax
 
         return jax.nn
+
+
+# ---- the table -----------------------------------------------------------------------------------
+Meaning = Callable[[OnnxCall], Any]
+MICROSOFT = "com.microsoft"
+
+
+@dataclass(frozen=True)
+class Operator:
+    """compute: an array, or a tuple of results. fold: computed in NumPy where all is known.
+
+    newest: the last version of the operator (`since_version`) that `compute` knows.
+    """
+
+    compute: Meaning
+    newest: int
+    fold: bool
+
+
+OPERATORS: dict[tuple[str, str], Operator] = {}
+
+
+def operator(
+    *names: str, newest: int, fold: bool = False, domain: str = ""
+) -> Callable[[Meaning], Meaning]:
+    """Enter a function into the table under these names."""
+
+    def enter(compute: Meaning) -> Meaning:
+        for name in names:
+            assert (domain, name) not in OPERATORS, name
+            OPERATORS[domain, name] = Operator(compute, newest, fold)
+        return compute
+
+    return enter
+
+
+def contributed(*names: str) -> Callable[[Meaning], Meaning]:
+    """An operator of the `com.microsoft` domain, which exports of PyTorch models hold."""
+    return operator(*names, newest=1, domain=MICROSOFT)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.frontends.onnxgraph import proto
-from eqsat.frontends.onnxgraph.call import Held, OnnxCall
+from eqsat.frontends.onnxgraph.call import MICROSOFT, Held, OnnxCall, Operator
 from eqsat.frontends.onnxgraph.convert import read_function
 from eqsat.frontends.onnxgraph.graph import (
     OnnxFunction,
@@ -22,9 +22,8 @@ from eqsat.frontends.onnxgraph.graph import (
     subgraphs,
 )
 from eqsat.frontends.onnxgraph.ops import OPERATORS
-from eqsat.frontends.onnxgraph.registry import MICROSOFT, Operator
 from eqsat.frontends.onnxgraph.tensors import data_type_number, is_bearable
-from eqsat.frontends.precision import matmul_precision
+from eqsat.frontends.windows import matmul_precision
 from eqsat.model.diag import EqsatError, did_you_mean
 
 MOST_STEPS = 50_000  # nodes run, those of functions and loop bodies each time

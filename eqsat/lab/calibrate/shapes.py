@@ -12,7 +12,7 @@ from eqsat.model.expr import arg, call, cast
 from eqsat.model.generic import Generic, Yield
 from eqsat.model.precision import DEFAULT
 from eqsat.model.target import Tile
-from eqsat.ops.contractions.dimorders import order_convolution
+from eqsat.ops.contractions.convolution import order_convolution
 from eqsat.ops.contractions.packing import pack_loops
 from eqsat.ops.generics.canonical import canonical_generic
 

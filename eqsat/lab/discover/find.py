@@ -1,25 +1,130 @@
-"""The whole search for rules that are missing, from ops to ranked proposals."""
+"""The whole search for rules that are missing, from ops to ranked proposals.
+
+Pairs of equal terms that the rules prove equal already are left out; a proposed rule gains on
+programs: how often it matches, and predicted time with it.
+"""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from eqsat.api import optimize, read
 from eqsat.lab.discover.forms import DEFAULT_FORMS, FORMS
-from eqsat.lab.discover.gain import Gain, gains
-from eqsat.lab.discover.pool import Pair, TermPool, leaf_choices
+from eqsat.lab.discover.pool import SIZES, Leaves, Pair, TermPool, leaf_choices, spelled_apart
 from eqsat.lab.discover.propose import Proposal, proposal_of
-from eqsat.lab.discover.prove import Prover
 from eqsat.lab.discover.ruletext import Unwritten, file_text
+from eqsat.model.deadline import Stop
 from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.limits import Limits
-from eqsat.model.rules import RuleSet
-from eqsat.model.stopping import Stop
+from eqsat.model.rules import Rule, RuleSet
 from eqsat.model.target import Target
+from eqsat.run import Run
+from eqsat.saturate import saturate
 
+# ---- gains ---------------------------------------------------------------------------------------
+SEARCH_SECONDS = 10.0  # of each search at most
+LEAST = 1e-6  # of a predicted time; less is another order of additions
+
+
+@dataclass
+class Gain:
+    """Of one rule: matches in all programs, and per program the share of predicted time saved."""
+
+    matches: int = 0
+    by_program: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def total(self) -> float:
+        return sum(self.by_program.values())
+
+
+def gains(
+    found: Sequence[Rule],
+    rules: RuleSet,
+    target: Target,
+    programs: Sequence[str],
+    is_over: Callable[[], bool],
+) -> Iterator[tuple[str, Gain]]:
+    """Rules by name with their gains so far, program by program, until it is over.
+
+    One search with all of them says which match; only these get a search of their own.
+    """
+    known: dict[str, Gain] = {}
+    for program in programs if found else ():
+        if is_over():
+            return
+        with_all = _searched(program, _joined(rules, found), target)
+        assert with_all.egraph is not None  # no phase was left out
+        matches = {r.name: r.matches for r in with_all.egraph.rules}
+        matching = [r for r in found if matches.get(r.name)]
+        before = _time(_searched(program, rules, target)) if matching else 0.0
+        for rule in matching:
+            gain = known.setdefault(rule.name, Gain())
+            gain.matches += matches[rule.name]
+            if not is_over():
+                after = _time(_searched(program, _joined(rules, [rule]), target))
+                if after < before * (1 - LEAST):
+                    gain.by_program[program] = 1 - after / before
+            yield rule.name, gain
+
+
+def _joined(rules: RuleSet, found: Sequence[Rule]) -> RuleSet:
+    return replace(rules, rules=(*rules.rules, *found))
+
+
+def _searched(program: str, rules: RuleSet, target: Target) -> Run:
+    return optimize(
+        read(program), rules=rules, target=target, goals=("time",),
+        time_limit=SEARCH_SECONDS, unchecked=True,
+    )  # fmt: skip
+
+
+def _time(run: Run) -> float:
+    return run.summary()["goals"]["time_us"]["value"]
+
+
+# ---- pairs proven already ------------------------------------------------------------------------
+AT_ONCE = 40  # pairs in one e-graph: loading the rules costs as much as searching that many
+
+
+class Prover:
+    """The rules that are given, and those that were found since."""
+
+    def __init__(self, rules: RuleSet, target: Target, limits: Limits):
+        self.rules, self.limits = rules, limits
+        # no tiles: packing what is multiplied proves nothing here and takes most of the time
+        self.target = replace(target, tiles={})
+
+    def add(self, rule: Rule) -> None:
+        """Prove with this rule, too."""
+        self.rules = replace(self.rules, rules=(*self.rules.rules, rule))
+
+    def unproven(
+        self, pairs: Sequence[Pair], leaves: Leaves, is_over: Callable[[], bool]
+    ) -> Iterator[Pair]:
+        """The pairs that reading and the rules leave apart; none any more once it is over."""
+        for at in range(0, len(pairs), AT_ONCE):
+            if is_over():
+                return
+            yield from self._apart(pairs[at : at + AT_ONCE], leaves)
+
+    def proves(self, pair: Pair, leaves: Leaves) -> bool:
+        """Whether the rules prove a pair by itself, where no other term uses what it is made of."""
+        return not self._apart([pair], leaves)
+
+    def _apart(self, pairs: Sequence[Pair], leaves: Leaves) -> list[Pair]:
+        """Of a few pairs, whose terms are all put into one e-graph."""
+        program = spelled_apart(tuple(t for p in pairs for t in p), leaves, SIZES)
+        graph = saturate(program, self.rules, self.target, self.limits)
+        roots = iter(graph.roots)
+        return [p for p in pairs if next(roots) != next(roots)]
+
+
+# ---- the search ----------------------------------------------------------------------------------
 MOST_LEAVES, MOST_SIZE = 4, 5
 SHARE = 0.7  # of the time that finding may take; the rest is for ranking on programs
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from eqsat.hunt.examples import check_example, example_target
 from eqsat.hunt.search import hunt
-from eqsat.lab.discover.pool import Pair, TermPool, holds_at
+from eqsat.lab.discover.pool import Leaves, Pair, Term, TermPool, holds_at, program_of
 from eqsat.lab.discover.ruletext import (
     RuleDraft,
     Unwritten,
@@ -17,7 +17,6 @@ from eqsat.lab.discover.ruletext import (
     file_text,
     rule_lines,
 )
-from eqsat.lab.discover.terms import Leaves, Term, program_of
 from eqsat.lang.rulesets import read_ruleset
 from eqsat.model.diag import EqsatError
 from eqsat.model.generic import Generic

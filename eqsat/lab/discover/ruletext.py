@@ -13,8 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from eqsat.lab.discover.forms import FLOAT
-from eqsat.lab.discover.pool import SIZES, Pair
-from eqsat.lab.discover.terms import Leaves, Term, program_of
+from eqsat.lab.discover.pool import SIZES, Leaves, Pair, Term, program_of
 from eqsat.model.attr import Attr
 from eqsat.model.generic import Generic
 from eqsat.model.movement import Move, Reshape

@@ -11,7 +11,7 @@ from typing import Any
 
 from eqsat.api import Run
 from eqsat.lang.content import rule_content, spread_content
-from eqsat.model.folders import code_digest
+from eqsat.model.files import code_digest
 from eqsat.model.origin import without_origins
 from eqsat.model.rules import Rule, RuleSet
 from eqsat.model.target import Target

@@ -11,7 +11,7 @@ from typing import Any
 
 from eqsat.lab.store.tables import FILE, TABLES, open_to_read
 from eqsat.model.diag import fail
-from eqsat.model.textfile import read_text
+from eqsat.model.files import read_text
 
 LARGEST_JSON = 1 << 30
 TABLES_AND_COLUMNS = """

@@ -1,26 +1,46 @@
-"""A store: what every run of the experiments in one folder found.
-
-Several processes may use one store at once. A run is claimed before it begins and written when it
-ends, in one transaction; a claim of a process that is gone counts no more. A run is its artefact
-folder, then its rows in the tables, so that what the tables name is there.
-"""
+"""A store: what every run of the experiments in one folder found, and the machine it ran on."""
 
 from __future__ import annotations
 
 import json
+import platform
+import socket
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass, replace
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from eqsat import host
 from eqsat.lab.store.content import used_versions
-from eqsat.lab.store.locks import Owner, lives, lock_of
-from eqsat.lab.store.machine import this_machine
+from eqsat.lab.store.files import Owner, lives, lock_of
 from eqsat.lab.store.record import RunRecord
 from eqsat.lab.store.tables import FILE, open_tables, store_problem
+
+
+@dataclass(frozen=True)
+class StoreMachine:
+    """host: its name in the network. cores: all of the system's."""
+
+    host: str
+    processor: str
+    cores: int
+    system: str
+    python: str
+
+
+@lru_cache(maxsize=1)
+def this_machine() -> StoreMachine:
+    """The machine of this process."""
+    system = f"{platform.system()} {platform.machine()}"
+    processor = host.processor() or platform.machine()
+    return StoreMachine(
+        socket.gethostname(), processor, host.cores(), system, platform.python_version()
+    )
+
 
 RUNS = "runs"  # folder of the runs' artefacts, below the store's
 

@@ -20,7 +20,7 @@ from eqsat.model.precision import NONE
 from eqsat.model.tensor import DTYPES
 from eqsat.ops.declare import attr_functions
 from eqsat.ops.generics.canonical import canonical_generic, identity
-from eqsat.ops.generics.restrict import LoopRange, restricted
+from eqsat.ops.generics.windows import LoopRange, restricted
 from eqsat.ops.movement.moved_generics import MovedOperands
 from eqsat.ops.movement.moves import gather_of, slice_of, unless_identity
 

@@ -29,8 +29,7 @@ from eqsat.model.expr import Expr, arg, const
 from eqsat.model.generic import Generic, Yield
 from eqsat.model.precision import NONE
 from eqsat.model.tensor import is_float
-from eqsat.ops.algebra.brackets import Bracket, matched, read_brackets, rebracketed
-from eqsat.ops.algebra.reassociate import Guard, guard
+from eqsat.ops.algebra.reassociate import Bracket, Guard, guard, matched, read_brackets, rebracketed
 from eqsat.ops.declare import attr_functions
 from eqsat.ops.generics.canonical import canonical_generic
 from eqsat.ops.meaning.scalar import FUNCTIONS as SCALARS

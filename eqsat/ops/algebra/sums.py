@@ -1,28 +1,35 @@
-"""Attribute functions that move sums behind scales, shifts and broadcasts, and part sums of two.
+"""Distributivity: sums behind scales, shifts and broadcasts, and common factors out of sums.
 
 All of it does fewer multiply-adds, never more, so nothing has to pay for itself. Sums are taken in
 another order, so rules built on this are tagged `inexact`; of integers they are exact. These are no
-laws of brackets, as bodies decide: what is added, and what scales.
-Sources: the algebraic simplifier of XLA (a reduce of a dot); NumPy's einsum.
+laws of brackets, as bodies decide: what is added, and what scales. In x a + x b = x (a + b) the sum
+is an elementwise op that may do more: scales, further terms, a nonlinearity around it.
+Sources: the algebraic simplifier of XLA (a reduce of a dot); NumPy's einsum; TASO (Jia et al., SOSP
+2019).
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from eqsat.model.affine import dim, map_loops
 from eqsat.model.expr import Expr, arg, call, const
 from eqsat.model.extents import is_symbolic
 from eqsat.model.generic import Generic, Yield
+from eqsat.model.movement import Move
 from eqsat.model.precision import NONE
-from eqsat.ops.algebra.einsum import Factor, einsum_of, generic_of
-from eqsat.ops.algebra.linear import ONE, REALS, affine_in, times
+from eqsat.ops.algebra.einsum import UNIT, Einsum, Factor, einsum_of, generic_of
+from eqsat.ops.algebra.linear import ONE, REALS, affine_in, as_dtype, plus, replaced, times
 from eqsat.ops.contractions.roles import contraction_roles
 from eqsat.ops.declare import attr_functions
 from eqsat.ops.generics.canonical import canonical_body, canonical_generic, identity
+from eqsat.ops.meaning.scalar import typing
+from eqsat.ops.movement.moves import slice_of
 
 
+# ---- sums ----------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class ComputedOnce:
     """What is computed once, and what spreads it out."""
@@ -164,4 +171,168 @@ def _is_matrices(g: Generic) -> bool:
     )
 
 
-FUNCTIONS = attr_functions(sum_behind, without_idle_loops, two_sums)
+# ---- common factors ------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class CommonFactor:
+    """The sum of what is not common, its product with the common factor, and what reads that."""
+
+    sum: Generic
+    product: Generic
+    rest: Generic
+
+
+@dataclass(frozen=True)
+class RepeatedFactor:
+    """The two parts of the other operand, their sum, and the product with it."""
+
+    first: Move
+    second: Move
+    sum: Generic
+    product: Generic
+
+
+# ---- x a + x b -----------------------------------------------------------------------------------
+def common_factor(
+    e: Generic, i: int, between: int, g: Generic, p: int, h: Generic, q: int
+) -> CommonFactor | None:
+    """Of e's operands i and i + 1 + between, products g and h share their operands p and q.
+
+    Of both products one is left: operand i, and the second one is read no more. The common factor
+    stands where it stands in g.
+    """
+    j = i + 1 + between
+    first, second = einsum_of(g), einsum_of(h)
+    if first is None or second is None or len(first.factors) != 2 or len(second.factors) != 2:
+        return None
+    t = first.dtype
+    if second.dtype != t or first.precision != second.precision or t not in REALS:
+        return None
+    if len(e.yields) != 1 or e.tile or e.rank != len(e.sizes) or {e.dtypes[i], e.dtypes[j]} != {t}:
+        return None
+    if e.maps[i] != e.maps[j] or g.result_shape != h.result_shape:
+        return None
+    other = _aligned(first, p, second, q)
+    form = summed_terms(e, i, j, t)
+    if other is None or form is None:
+        return None
+    own = first.factors[1 - p]
+    if own.used != other.used:
+        return None
+    total = _sum(first, own, form[0], other, form[1])
+    sizes = dict(enumerate(first.sizes))
+    summed = Factor(own.loops, t)
+    pair = [first.factors[0], summed] if p == 0 else [summed, first.factors[1]]
+    product = generic_of(sizes, first.result, pair, t, first.precision)
+    return CommonFactor(total, product, without_operand(e, j, form[2]))
+
+
+def _aligned(g: Einsum, p: int, h: Einsum, q: int) -> Factor | None:
+    """What h multiplies the common factor by, over the loops of g, where both read it alike."""
+    x, y = g.factors[p], h.factors[q]
+    if len(x.loops) != len(y.loops) or x.dtype != y.dtype or g.rank != h.rank:
+        return None
+    new = {d: d for d in h.result}
+    for a, b in zip(x.loops, y.loops, strict=True):
+        if (a == UNIT) != (b == UNIT) or (a != UNIT and new.setdefault(b, a) != a):
+            return None
+    other = h.factors[1 - q]
+    is_known = set(h.reductions) <= new.keys() and len(set(new.values())) == len(new)
+    if not is_known or UNIT in other.loops or UNIT in g.factors[1 - p].loops:
+        return None
+    return other.renamed(new) if set(new.values()) == set(range(len(g.sizes))) else None
+
+
+def summed_terms(e: Generic, i: int, j: int, t: str) -> tuple[Expr, Expr, Expr] | None:
+    """(a, b, body): the body reads a · x_i + b · x_j as its operand i, for constants a and b."""
+    types = typing(e.dtypes)
+    for part in _parts(e.body, i, j):
+        outer = affine_in(part, i)
+        if types(part) != t or outer is None or outer.shift is None:
+            continue
+        inner = affine_in(outer.shift, j)
+        if outer.scale is None or inner is None or inner.scale is None:
+            continue
+        if outer.scale.operands() or inner.scale.operands():
+            continue
+        new = plus(arg(i), inner.shift)
+        assert new is not None
+        return outer.scale, inner.scale, replaced(e.body, part, new)
+    return None
+
+
+def _parts(e: Expr, i: int, j: int) -> Iterator[Expr]:
+    """The parts of a body outside of which neither operand is read, the largest first."""
+    while True:
+        yield e
+        inside = [a for a in e.args if {i, j} & set(a.operands())]
+        if not inside or any(a != inside[0] for a in inside):
+            return
+        e = inside[0]
+
+
+def _sum(g: Einsum, x: Factor, a: Expr, y: Factor, b: Expr) -> Generic:
+    """a · x + b · y, in the order of x's dims."""
+    t = g.dtype
+    at = {d: k for k, d in enumerate(x.loops)}
+    shape = tuple(g.sizes[d] for d in x.loops)
+    maps = [identity(len(shape)), tuple(dim(at[d]) for d in y.loops)]
+    shapes = [shape, tuple(g.sizes[d] for d in y.loops)]
+    body = canonical_body(
+        call("add", scaled_value(a, 0, x.dtype, t), scaled_value(b, 1, y.dtype, t))
+    )
+    return canonical_generic(
+        shape, range(len(shape)), maps, shapes, [Yield(body, t)], (), (x.dtype, y.dtype),
+        precision=NONE,
+    )  # fmt: skip
+
+
+def scaled_value(scale: Expr, operand: int, source: str, t: str) -> Expr:
+    """An operand of element type `source` times a constant, in type t."""
+    value = as_dtype(arg(operand), source, t)
+    return value if scale == ONE else times(scale, value)
+
+
+def without_operand(e: Generic, j: int, body: Expr) -> Generic:
+    """e with another body that reads operand j no more, without that operand."""
+    kept = [k for k in range(len(e.maps)) if k != j]
+    new = {k: arg(n) for n, k in enumerate(kept)}
+    y = Yield(canonical_body(body.substitute(new)), e.yields[0].dtype)
+    return canonical_generic(
+        e.sizes, range(e.rank), [e.maps[k] for k in kept], [e.shapes[k] for k in kept], [y], (),
+        [e.dtypes[k] for k in kept], precision=NONE,
+    )  # fmt: skip
+
+
+# ---- concat(x, x) w ------------------------------------------------------------------------------
+def repeated_factor(g: Generic, i: int, concat: Move) -> RepeatedFactor | None:
+    """Operand i of a product is a value beside itself along a summed dim: half suffices."""
+    e = einsum_of(g)
+    if e is None or len(e.factors) != 2 or contraction_roles(g) is None or e.dtype not in REALS:
+        return None
+    (axis,) = concat.args
+    x, y = e.factors[i], e.factors[1 - i]
+    d = x.loops[axis]
+    if d < e.rank or x.loops.count(d) != 1 or y.loops.count(d) != 1 or UNIT in y.loops:
+        return None
+    half = concat.sources[0][axis]
+    if concat.sources != (concat.sources[0],) * 2 or len(set(y.loops)) < len(y.loops):
+        return None
+    whole = tuple(e.sizes[k] for k in y.loops)
+    at = y.loops.index(d)
+    cuts = [_cut(whole, at, low, low + half) for low in (0, half)]
+    sizes = dict(enumerate(e.sizes)) | {d: half}
+    part = Einsum(tuple(sizes.values()), e.rank, e.factors, e.dtype, e.precision)
+    total = _sum(part, y, ONE, y, ONE)
+    summed = Factor(y.loops, e.dtype)
+    pair = [x, summed] if i == 0 else [summed, x]
+    product = generic_of(sizes, e.result, pair, e.dtype, e.precision)
+    return RepeatedFactor(cuts[0], cuts[1], total, product)
+
+
+def _cut(shape: tuple[int, ...], at: int, low: int, high: int) -> Move:
+    start = [low if q == at else 0 for q in range(len(shape))]
+    limit = [high if q == at else n for q, n in enumerate(shape)]
+    return slice_of(shape, start, limit, [1] * len(shape))
+
+
+FUNCTIONS = attr_functions(sum_behind, without_idle_loops, two_sums, common_factor, repeated_factor)

@@ -26,8 +26,8 @@ from eqsat.ops.algebra.einsum import (
     is_tenth_less,
     work_of,
 )
-from eqsat.ops.algebra.factors import scaled_value, summed_terms, without_operand
 from eqsat.ops.algebra.linear import REALS
+from eqsat.ops.algebra.sums import scaled_value, summed_terms, without_operand
 from eqsat.ops.contractions.roles import contraction_roles
 from eqsat.ops.declare import attr_functions
 from eqsat.ops.generics.canonical import canonical_body, canonical_generic, identity

@@ -18,7 +18,7 @@ from eqsat.model.tensor import is_float
 from eqsat.ops.contractions.roles import contraction_roles
 from eqsat.ops.declare import attr_functions
 from eqsat.ops.generics.canonical import canonical_body, canonical_generic
-from eqsat.ops.generics.restrict import LoopRange, Restricted, restricted
+from eqsat.ops.generics.windows import LoopRange, Restricted, restricted
 from eqsat.ops.meaning.scalar import typing
 from eqsat.ops.movement.moved_generics import zero_text
 from eqsat.ops.movement.moves import pad_of, pad_value, unless_identity

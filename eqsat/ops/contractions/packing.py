@@ -16,8 +16,7 @@ from eqsat.model.layout import Layout
 from eqsat.model.target import Tile
 from eqsat.model.tensor import NO_ZERO, cdiv
 from eqsat.ops.contractions.convolution import block_order_of, block_rank, convolution, panel_rank
-from eqsat.ops.contractions.roles import Roles, contraction_roles, tile_dims
-from eqsat.ops.contractions.streams import is_streamed
+from eqsat.ops.contractions.roles import Roles, contraction_roles, is_streamed, tile_dims
 from eqsat.ops.declare import attr_functions
 from eqsat.ops.generics.propagate import permute_operand
 from eqsat.ops.movement.lists import is_open

@@ -1,7 +1,13 @@
-"""Contractions inside generics: batch, m, n and k loops (MLIR's `inferContractionDims`)."""
+"""Roles of the loops of a contraction (MLIR's `inferContractionDims`): batch, m, n and k.
+
+The innermost roles of an operand decide what a kernel can stream: `kn` is a k dim and, innermost,
+an n dim; `k·n32` a k dim and then a tile of 32 of n.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -9,6 +15,7 @@ from eqsat.model.affine import Map
 from eqsat.model.attr import Attr
 from eqsat.model.foreign import Custom
 from eqsat.model.generic import Generic, factors_of
+from eqsat.model.target import Tile
 
 
 @dataclass(frozen=True)
@@ -111,3 +118,62 @@ def kind(op: str, attr: Attr) -> str:
             return "elementwise"
         return "contraction" if contraction_roles(attr) else "reduction"
     return attr.fusion if isinstance(attr, Custom) else attr.ops[op]
+
+
+Order = tuple[tuple[str, int], ...]  # (role, extent of a tile; 0: a whole loop or its blocks)
+_ONE = re.compile(r"([mnk])([1-9]\d*)?")
+
+
+@lru_cache(maxsize=1_000)
+def innermost(text: str) -> Order:
+    """The roles that a text names, outermost first; ValueError if it is no such text.
+
+    >>> innermost("k·n32")
+    (('k', 0), ('n', 32))
+    """
+    plain = text.replace("·", "").replace(" ", "")
+    found = tuple((role, int(extent or 0)) for role, extent in _ONE.findall(plain))
+    if not found or _ONE.sub("", plain) or len({r for r, _ in found}) < len(found):
+        raise ValueError(f"`{text}` is no order of roles")
+    return found
+
+
+def is_streamed(g: Generic, tile: Tile, extents: dict[str, int]) -> bool:
+    """Whether a packed contraction lies as the kernel of its tile streams it.
+
+    extents: per role what the tile cuts; of a convolution whose image is the right operand, m and
+    n are exchanged. A panel has the dim it cuts innermost, behind the one that is summed over.
+    """
+    asked = dict(enumerate(o for o in (tile.lhs, tile.rhs)))
+    orders = {i: innermost(o) for i, o in asked.items() if o}
+    if tile.panel:
+        for i, role in enumerate(("m", "n")):
+            if extents[role] > 1:
+                orders.setdefault(i, (("k", extents["k"] if extents["k"] > 1 else 0),
+                                      (role, extents[role])))  # fmt: skip
+    return all(lies_in_order(g, i, order) for i, order in orders.items())
+
+
+def lies_in_order(g: Generic, operand: int, order: Order) -> bool:
+    """Whether the innermost dims of an operand have these roles; those it has none of left out."""
+    found = list(_from_inside(g, operand))
+    there = {role for role, _ in found}
+    wanted = [w for w in reversed(order) if w[0] in there]
+    return found[: len(wanted)] == wanted
+
+
+def _from_inside(g: Generic, operand: int) -> Iterator[tuple[str, int]]:
+    """Role and tile extent (0: none) of the dims, innermost first, neighbours of a role as one."""
+    roles = contraction_roles(g)
+    assert roles is not None, "only contractions are streamed"
+    named = {d: r for r in ("batch", "m", "n", "k") for d in getattr(roles, r)}
+    inside, last = inner_loops(g), ("", 0)
+    for e, size in zip(reversed(g.maps[operand]), reversed(g.shapes[operand]), strict=True):
+        if size == 1:
+            continue
+        # a window's loops are summed over, or walk the places of an image: these are no role's
+        role = named.get(e.dim, "k") if e.dim is not None else "window"
+        one = (role, g.sizes[e.dim] if e.dim is not None and e.dim in inside else 0)
+        if one != last or one[1]:
+            yield one
+        last = one

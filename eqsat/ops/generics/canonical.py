@@ -14,11 +14,10 @@ from weakref import WeakSet
 
 from eqsat.model.affine import Affine, Map, affine, dim, map_loops
 from eqsat.model.attr import Shape
-from eqsat.model.expr import BottomUp, Expr, arg, rebuilt
+from eqsat.model.expr import BottomUp, Expr, TextOrder, arg, rebuilt
 from eqsat.model.generic import Generic, Yield
 from eqsat.model.program import Builder
 from eqsat.model.tensor import TensorType
-from eqsat.model.textorder import TextOrder
 from eqsat.ops.meaning.scalar import FUNCTIONS
 
 Operand = tuple[int, Map]  # a node of the builder, and how the loops index it

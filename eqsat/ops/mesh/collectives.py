@@ -15,8 +15,7 @@ from functools import lru_cache
 from itertools import permutations
 
 from eqsat.model.devices import PS_PER_SECOND
-from eqsat.model.mesh import PARTIAL, REPLICATED, Axis, Mesh, Spread
-from eqsat.model.meshplan import SLICE, MeshStep
+from eqsat.model.mesh import PARTIAL, REPLICATED, SLICE, Axis, Mesh, MeshStep, Spread
 from eqsat.model.tensor import TensorType
 
 Allowed = frozenset[tuple[str, str]]  # (axis, collective or `slice`)

@@ -11,9 +11,17 @@ from typing import NamedTuple
 from eqsat.model.affine import Affine
 from eqsat.model.expr import Expr, arg, const
 from eqsat.model.nest import Access, Bound, Lookup, Nest, NoNest, Scalar, Stage, Store
-from eqsat.ops.nests.draft import Constant, Element, LookupNumber, Made, ReadValue, Written
+from eqsat.ops.nests.draft import (
+    Constant,
+    Element,
+    Layer,
+    LookupNumber,
+    Made,
+    ReadValue,
+    Written,
+    joined_index,
+)
 from eqsat.ops.nests.loops import Loops, Point, affine_sum, loops_named
-from eqsat.ops.nests.reading import Layer, joined_index
 
 Bounds = tuple[tuple[Affine, int], ...]
 

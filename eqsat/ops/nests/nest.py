@@ -31,17 +31,21 @@ from eqsat.ops.nests.draft import (
     ComputedValue,
     Constant,
     Element,
+    Layer,
     LookupNumber,
     Made,
+    Numbers,
     Piece,
     ReadValue,
+    Step,
     Written,
+    found_now,
+    mapped,
+    step,
 )
 from eqsat.ops.nests.finish import finished
 from eqsat.ops.nests.loops import LoopRun, Loops, Point, Uneven, affine_sum
-from eqsat.ops.nests.nestcheck import nest_faults
-from eqsat.ops.nests.numbers import Numbers, found_now
-from eqsat.ops.nests.reading import Layer, Step, mapped, step
+from eqsat.ops.nests.reached import nest_faults
 
 MOST_STAGES = 128  # of one kernel: each is code of its own to write and compile
 MOST_PIECES = 16  # that results are cut into where concats join: each is written by its own code

@@ -13,11 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from eqsat.model.border import Border
 from eqsat.model.egraph import EGraph, ENode
 from eqsat.model.equalities import Equalities
 from eqsat.model.generic import Generic
-from eqsat.model.layout import Layout
+from eqsat.model.layout import Border, Layout
 from eqsat.model.leaves import Leaf
 from eqsat.model.movement import Reshape, Transpose
 from eqsat.model.orders import layout_in

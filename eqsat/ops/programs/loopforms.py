@@ -20,8 +20,14 @@ from eqsat.model.precision import NONE
 from eqsat.model.program import Builder, Program, prune
 from eqsat.model.tensor import TensorType, is_float
 from eqsat.ops.generics.canonical import canonical_generic, generic_node
-from eqsat.ops.programs.loopparts import LoopParts, Sum, depending, fixed_ahead
-from eqsat.ops.programs.stacked import along_steps, stacked_node
+from eqsat.ops.programs.loopparts import (
+    LoopParts,
+    Sum,
+    along_steps,
+    depending,
+    fixed_ahead,
+    stacked_node,
+)
 
 FEWEST = 2  # steps of a loop that is worth changing
 

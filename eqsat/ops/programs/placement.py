@@ -1,9 +1,9 @@
-"""Where every value of a program lives, and the transfers that takes.
+"""Placement of every value of a program on devices, the transfers that takes, and what each holds.
 
 Inputs and what a map names are placed; any other value is computed where the first of its placed
 operands is. An operand that lives elsewhere is transferred, once per value and device. Constants
 are free on any device; a weight is kept where it is read first, and transferred to other readers
-while the weights are loaded.
+while the weights are loaded. A schedule keeps bytes on each device and has each busy for a time.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from eqsat.model.devices import DeviceMap, Transfer
 from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.leaves import Leaf
 from eqsat.model.program import Builder, Program
+from eqsat.model.schedule import Schedule
+from eqsat.model.target import Target
 
 ANYWHERE = ""  # the device of constants, and of weights until somebody reads them
 
@@ -168,3 +170,43 @@ def refuse_transfers(program: Program) -> None:
         shown = ", ".join(f"`{d}`" for d in named)
         message = f"the program has transfers to {shown}, and no map of devices is given"
         raise fail("E391", message, help="give a map: `--devices FILE`")
+
+
+# ---- occupancy -----------------------------------------------------------------------------------
+def device_peaks(schedule: Schedule, target: Target) -> dict[str, int]:
+    """Peak bytes per device: its arguments, results, weights and temporaries at the worst step.
+
+    A weight is on the device that reads it; what crosses a border is on both while it does.
+    """
+    held = node_devices(schedule.program, dict(target.inputs), target.default_device)
+    readers: dict[int, str] = {}
+    for d in schedule.dispatches:
+        for r in d.reads:
+            readers.setdefault(r, d.device)
+    last = max((d.step for d in schedule.dispatches), default=0)
+    live = {name: [0] * (last + 1) for name, _ in target.devices}
+    for b in schedule.buffers:
+        home = held[b.node] or readers.get(b.node, target.default_device)
+        for step in range(b.first, min(b.last, last) + 1):
+            live[home][step] += b.nbytes
+    return {name: max(steps) for name, steps in live.items()}
+
+
+def device_figures(schedule: Schedule, target: Target) -> dict[str, dict[str, int | str]]:
+    """Per device: its target, its dispatches, their picoseconds, and its peak bytes.
+
+    Nothing if there is only one device.
+    """
+    if not target.devices:
+        return {}
+    peaks = device_peaks(schedule, target)
+    found: dict[str, dict[str, int | str]] = {}
+    for name, part in target.devices:
+        own = [d for d in schedule.dispatches if d.device == name]
+        found[name] = {
+            "target": part.name,
+            "dispatches": len(own),
+            "time_ps": sum(d.time_ps for d in own),
+            "peak_bytes": peaks[name],
+        }
+    return found

@@ -1,23 +1,32 @@
-"""Program → Program: one spelling of what can be spelled in many ways, before the search.
+"""Normal form of a program: one spelling of what can be spelled in many ways, before the search.
 
 Copies and ops that do nothing go, moves of moves become one move, operands stand in one order, and
 equal values are one value. All of it is exact to the bit, and none of it decides anything: which
 op carries a transpose, which value is kept and in which layout stays for the rules. So packs,
 encodings, and transposes that are read by an op stay as they were written, unless they are undone.
-
 Every node is written once, by what stands in front of it already, so it costs its length.
+
+Operands are numbered as the body first uses them, where the arguments of a commutative function
+stand by what they are: first by the loops that they read, then by their form, and only where two
+are alike by the age of the values. So two ops of one form are one record, on other values too, and
+equal layers of a model are spelled alike, as their values are in one order of age.
+
+A concat of all slices of one value is that value: `stack(split(x, 4, axis=1))` of f32[64, 128] is
+`transpose(reshape(x, [64, 4, 32]), [1, 0, 2])`, and heads put side by side again are its inverse.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
 
-from eqsat.model.affine import Map, affine, dim
+from eqsat.model.affine import Map, affine, dim, map_loops
 from eqsat.model.attr import Attr, Shape
-from eqsat.model.expr import arg
+from eqsat.model.expr import BottomUp, Expr, arg, literal
 from eqsat.model.generic import Generic, Yield
 from eqsat.model.layout import Layout
+from eqsat.model.limits import MOST_OPERANDS
 from eqsat.model.movement import Move, Reshape, Transpose
 from eqsat.model.precision import NONE
 from eqsat.model.program import Builder, Program, prune
@@ -25,18 +34,204 @@ from eqsat.ops.algebra.constants import constant_fill
 from eqsat.ops.algebra.simplify import permuted_copy, simplified
 from eqsat.ops.contractions.roles import contraction_roles
 from eqsat.ops.generics.canonical import Operand, compose_maps, generic_node
+from eqsat.ops.meaning.scalar import FUNCTIONS
 from eqsat.ops.movement.lists import inverse
 from eqsat.ops.movement.moves import (
     concat_of,
+    join_slices,
     moves_nothing,
     respell_slice,
     slice_of,
     slice_operands,
 )
 from eqsat.ops.movement.view import compose_moves
-from eqsat.ops.spelling.operandorder import ordered_operands
-from eqsat.ops.spelling.splits import put_together
 
+# ---- the order of operands -----------------------------------------------------------------------
+# no operands, loops, form, values in the order of their use, form with the values
+Key = tuple[bool, tuple[int, ...], str, tuple[int, ...], str]
+
+
+def ordered_operands(
+    b: Builder, reads: Sequence[Operand], body: Expr
+) -> tuple[list[Operand], Expr]:
+    """What is read, each once and in order, and the body over it."""
+    if len(body.operands()) < 2 and len(reads) < 2:
+        return list(reads), body
+    numbers = _in_order(b, reads, body)
+    first: dict[Operand, int] = {}
+    for o in numbers:
+        first.setdefault(reads[o], len(first))
+    new = {o: arg(first[reads[o]]) for o in numbers}
+    return list(first), body.substitute(new)
+
+
+def _in_order(b: Builder, reads: Sequence[Operand], body: Expr) -> list[int]:
+    """The numbers of the operands that a body uses, as it first uses them."""
+    keys = _keys(b, reads)
+
+    def step(e: Expr, args: Sequence[tuple[Key, tuple[int, ...]]]) -> tuple[Key, tuple[int, ...]]:
+        if e.fn == "arg":
+            return keys(e), (e.value,)
+        known = FUNCTIONS.get(e.fn)
+        if known is not None and known.commutative:
+            args = sorted(args)
+        used = tuple(dict.fromkeys(o for _, os in args for o in os))
+        return _whole(e, [k for k, _ in args], tuple(reads[o][0] for o in used)), used
+
+    return list(BottomUp(step)(body)[1])
+
+
+def _keys(b: Builder, reads: Sequence[Operand]) -> Callable[[Expr], Key]:
+    def key(e: Expr) -> Key:
+        node, m = reads[e.value]
+        form = f"{b.type(node).dtype} {_text(m)}"
+        return False, tuple(sorted(map_loops(m))), form, (node,), f"{form} {node:09}"
+
+    return key
+
+
+def _text(m: Map) -> str:
+    return ", ".join(map(str, m))
+
+
+def _whole(e: Expr, parts: Sequence[Key], values: tuple[int, ...]) -> Key:
+    value = literal(e.value) if e.fn == "const" else str(e.value)
+    loops = min((p[1] for p in parts if not p[0]), default=())
+    form, whole = (_digest(e.fn, value, [p[at] for p in parts]) for at in (2, 4))
+    return all(p[0] for p in parts), loops, form, values, whole
+
+
+def _digest(fn: str, value: str, parts: Sequence[object]) -> str:
+    return blake2b("|".join((fn, value, *map(str, parts))).encode(), digest_size=12).hexdigest()
+
+
+# ---- a concat of all slices ----------------------------------------------------------------------
+@dataclass(frozen=True)
+class Whole:
+    """A value with its parts in another place: reshaped, transposed, reshaped."""
+
+    split: Shape  # the dim that was cut in two, no dims of extent 1
+    transpose: Transpose
+    shape: Shape
+
+
+def put_together(
+    b: Builder, operands: Sequence[int], axis: int
+) -> tuple[tuple[int, ...], Whole | None]:
+    """What is left of a concat, where parts of one value that lie side by side are one.
+
+    If all of it is one value with its parts in another place, that value, and where they go.
+    """
+    parts = _joined(b, _flat(b, operands, axis), axis)
+    found = _concat_of_slices(b, parts, axis) if len(parts) > 1 else None
+    return (tuple(parts), None) if found is None else ((found[0],), found[1])
+
+
+def _flat(b: Builder, operands: Sequence[int], axis: int) -> list[int]:
+    """The operands, and those of concats among them: as many as rules are made for, at most."""
+    found: list[int] = []
+    for k, o in enumerate(operands):
+        below = b.nodes[o].attr
+        is_same = isinstance(below, Move) and below.op == "concat" and below.args == (axis,)
+        inner = list(b.nodes[o].operands) if is_same else [o]
+        rest = len(operands) - k - 1
+        found += inner if len(found) + len(inner) + rest <= MOST_OPERANDS else [o]
+    return found
+
+
+def _joined(b: Builder, operands: Sequence[int], axis: int) -> list[int]:
+    """The operands without what is empty; slices of one value that lie side by side are one."""
+    kept = [o for o in operands if b.type(o).shape[axis]] or list(operands[:1])
+    found: list[int] = []
+    for o in kept:
+        both = _side_by_side(b, found[-1], o, axis) if found else None
+        found = [*found, o] if both is None else [*found[:-1], both]
+    return found
+
+
+def _side_by_side(b: Builder, left: int, right: int, axis: int) -> int | None:
+    one, two = b.nodes[left], b.nodes[right]
+    if one.op != "slice" or two.op != "slice" or one.operands != two.operands:
+        return None
+    assert isinstance(one.attr, Move) and isinstance(two.attr, Move)
+    concat = concat_of([one.type.shape, two.type.shape], axis)
+    found = join_slices(concat, one.attr, two.attr)
+    if found is None:
+        return None
+    return one.operands[0] if found.slice is None else b.add("slice", one.operands, found.slice)
+
+
+def _concat_of_slices(b: Builder, operands: Sequence[int], axis: int) -> tuple[int, Whole] | None:
+    """The value that the operands are slices of, in order, of one width, and all of it.
+
+    Dims of extent 1 aside, which operands may have gained or lost.
+    """
+    slices = [_slice_of(b, o) for o in operands]
+    found = [s for s in slices if s is not None]
+    if len(found) < len(slices) or len({x for x, _ in found}) != 1 or len(found) < 2:
+        return None
+    x, first = found[0]
+    cut = _cut_dim([m for _, m in found])
+    shapes = [b.type(o).shape for o in operands]
+    if cut is None or len(set(shapes)) != 1:
+        return None
+    source, shape = b.type(x).shape, shapes[0]
+    before = _place(first.shape, shape, axis)
+    if before is None:
+        return None
+    count, width = len(operands), first.shape[cut]
+    split = (*source[:cut], count, width, *source[cut + 1 :])
+    dims = [d + (d >= cut) for d in range(len(source))]  # of the source, in `split`
+    dims.insert(before, cut)
+    result = (*shape[:axis], shape[axis] * count, *shape[axis + 1 :])
+    large = [d for d, s in enumerate(split) if s != 1]
+    perm = tuple(large.index(d) for d in dims if d in large)
+    shape = tuple(split[d] for d in large)
+    return x, Whole(shape, Transpose(shape, perm), result)
+
+
+def _slice_of(b: Builder, node: int) -> tuple[int, Move] | None:
+    """The value of which this is a slice, dims of extent 1 aside, and the slice."""
+    n = b.nodes[node]
+    if n.op == "reshape":
+        (below,) = n.operands
+        if _large(b.type(below).shape) != _large(n.type.shape):
+            return None
+        n = b.nodes[below]
+    return (n.operands[0], n.attr) if n.op == "slice" and isinstance(n.attr, Move) else None
+
+
+def _large(shape: Shape) -> list[int]:
+    return [s for s in shape if s != 1]
+
+
+def _cut_dim(moves: Sequence[Move]) -> int | None:
+    """The one dim that the slices cut, into all its parts of one width, in order."""
+    source = moves[0].sources[0]
+    dims = [d for d, s in enumerate(source) if moves[0].shape[d] != s]
+    if len(dims) != 1:
+        return None
+    (cut,) = dims
+    width = source[cut] // len(moves)
+    for i, m in enumerate(moves):
+        start = tuple(i * width if d == cut else 0 for d in range(len(source)))
+        shape = tuple(width if d == cut else s for d, s in enumerate(source))
+        if m.args[0] != start or m.shape != shape or set(m.args[2]) - {1}:
+            return None
+    return cut if width * len(moves) == source[cut] else None
+
+
+def _place(cut: Shape, shape: Shape, axis: int) -> int | None:
+    """The dim of a slice before which the parts are counted, if they are put together at `axis`.
+
+    shape: that of the slice with other dims of extent 1.
+    """
+    before = sum(s != 1 for s in shape[:axis])
+    large = [d for d, s in enumerate(cut) if s != 1]
+    return large[before] if before < len(large) else len(cut)
+
+
+# ---- the normal form -----------------------------------------------------------------------------
 Writer = Callable[[Builder, str, tuple[int, ...], Attr], int]
 
 

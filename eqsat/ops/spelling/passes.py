@@ -19,16 +19,12 @@ from eqsat.ops.algebra.reductions import without_nested_reductions
 from eqsat.ops.generics.interchange import without_orders
 from eqsat.ops.spelling.chains import merge_elementwise
 from eqsat.ops.spelling.equalsums import without_equal_sums
-from eqsat.ops.spelling.integerproducts import integer_products
 from eqsat.ops.spelling.normal import normal
-from eqsat.ops.spelling.parts import shared
-from eqsat.ops.spelling.squeeze import drop_unit_dims
-from eqsat.ops.spelling.stencils import as_stencils
-from eqsat.ops.spelling.storedbytes import moved_as_bytes
+from eqsat.ops.spelling.reads import as_stencils, shared, without_read_backs
+from eqsat.ops.spelling.squeeze import drop_unit_dims, through_views
+from eqsat.ops.spelling.storedbytes import integer_products, moved_as_bytes
 from eqsat.ops.spelling.trips import with_trips
 from eqsat.ops.spelling.unread import without_waste
-from eqsat.ops.spelling.updates import without_read_backs
-from eqsat.ops.spelling.views import through_views
 
 Listener = Callable[[str, Program], None]  # a pass by its name, and the program it gave
 _LISTENER: ContextVar[Listener | None] = ContextVar("after_passes", default=None)

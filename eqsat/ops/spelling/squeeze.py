@@ -1,4 +1,4 @@
-"""Program → Program: dims of extent 1 are dropped before the search, as IREE folds them.
+"""Unit dims dropped before the search, as IREE folds them, and reshapes that undo each other.
 
 A batch of one makes two shapes of every value and several layouts of each, and none of them is
 another program: `[1, 128, 384]` and `[128, 384]` are the same bytes. Arguments, weights and results
@@ -8,10 +8,15 @@ Convolutions, and contractions that have no other m, n or k loop, need their uni
 computed around them, up to the next contraction or reshape, then keeps its own as well, so that no
 reshape stands between ops that could be one dispatch. Programs with layouts of their own (packs,
 encodings) stay as they are: their author wrote those shapes.
+
+What is reshaped, computed and reshaped back is computed as it was; a reduction whose result stays
+what it is reads what was reshaped for it. A reshape that is left, however, stays where it was
+written: whether layouts pass it is for the rules to say.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
@@ -24,10 +29,12 @@ from eqsat.model.movement import Move, Reshape, Transpose
 from eqsat.model.ops import LEAVES, TILINGS
 from eqsat.model.origin import Origin
 from eqsat.model.program import Builder, Node, Program, prune
-from eqsat.model.unionfind import union_find
+from eqsat.model.sets import union_find
 from eqsat.ops.contractions.roles import contraction_roles
 from eqsat.ops.generics.canonical import Operand, compose_maps, generic_node
+from eqsat.ops.movement.collapse import RegroupedOperand, before_reshape
 
+# ---- unit dims -----------------------------------------------------------------------------------
 MOVED = frozenset({"pad", "slice", "concat"})
 
 
@@ -200,3 +207,63 @@ def _links(program: Program) -> Iterator[tuple[int, int]]:
         own = isinstance(g, Generic) and contraction_roles(g) is None
         if own or isinstance(g, Transpose) or n.op in MOVED:
             yield from ((i, o) for o in n.operands if program.nodes[o].op not in LEAVES)
+
+
+# ---- reshapes that undo each other ---------------------------------------------------------------
+def through_views(program: Program) -> Program:
+    """The program without reshapes that are undone behind the next op."""
+    if not any(n.op == "reshape" for n in program.nodes):
+        return program
+    wanted = _wanted(program)
+    b = Builder(program.name)
+    new: dict[int, int] = {}
+    for i, n in b.following(program, new):
+        operands = tuple([new[o] for o in n.operands])
+        found = _between(b, n, operands, wanted[i])
+        new[i] = b.move(n, operands) if found is None else found
+    return prune(b.build([new[r] for r in program.results], program.symbols))
+
+
+def _wanted(program: Program) -> dict[int, set[Shape]]:
+    """The shapes that every value is read in; () stands for its own."""
+    found: dict[int, set[Shape]] = defaultdict(set)
+    for n in program.nodes:
+        for o in n.operands:
+            found[o].add(n.type.shape if n.op == "reshape" else ())
+    for r in program.results:
+        found[r].add(())
+    return found
+
+
+def _between(b: Builder, n: Node, operands: tuple[int, ...], wanted: set[Shape]) -> int | None:
+    """The op over the loops of what one of its operands is a reshape of, if no reshape is added."""
+    g = n.attr
+    if not isinstance(g, Generic) or len(g.yields) != 1 or contraction_roles(g) is not None:
+        return None
+    for i, o in enumerate(operands):
+        groups = b.nodes[o].attr
+        found = before_reshape(g, i, groups) if isinstance(groups, Reshape) else None
+        if found is None or not (found.result is None or wanted == {found.sig.result_shape}):
+            continue
+        reads = _read_before(b, operands, i, found)
+        if reads is not None:
+            y = b.add("generic", reads, found.sig)
+            return y if found.result is None else b.add("reshape", (y,), found.result)
+    return None
+
+
+def _read_before(
+    b: Builder, operands: tuple[int, ...], i: int, found: RegroupedOperand
+) -> tuple[int, ...] | None:
+    """What the op reads instead: values of which its operands are reshapes, or operands."""
+    reads: list[int] = []
+    for x, groups in zip(operands, (*found.before, None, *found.after), strict=True):
+        if groups is None and len(reads) != i:
+            reads.append(x)
+            continue
+        shape = found.sig.shapes[len(reads)]
+        (below,) = b.nodes[x].operands if b.nodes[x].op == "reshape" else (x,)
+        if b.type(below).shape != shape:
+            return None
+        reads.append(below)
+    return tuple(reads)

@@ -13,7 +13,7 @@ from eqsat.model.generic import Generic
 from eqsat.model.movement import Move, Reshape, Transpose
 from eqsat.model.program import Builder, Node, Program, prune
 from eqsat.model.region import region_of, some_of
-from eqsat.ops.generics.restrict import LoopRange, Restricted, restricted
+from eqsat.ops.generics.windows import LoopRange, Restricted, restricted
 from eqsat.ops.movement.moves import concat_of, gather_of, moves_nothing, pad_of, slice_of
 from eqsat.ops.movement.regions import read_by_concat, read_by_view
 

@@ -1,7 +1,8 @@
-"""Which kernel of a target runs an unpacked contraction, and what has to be laid out anew for it.
+"""Tables of a target asked about an op: its kernel, the order in which it walks, its precision.
 
 A library call works in certain orders of dims; what lies otherwise is transposed for it first. A
-contraction without windows is a matmul: its dims have to come as groups, batch first.
+contraction without windows is a matmul: its dims have to come as groups, batch first. Other ops
+read and write in the order in which tensors lie, or walk across them.
 """
 
 from __future__ import annotations
@@ -12,21 +13,28 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from eqsat.model.affine import Map, map_loops
+from eqsat.model.attr import Attr, Shape
+from eqsat.model.control import Control
+from eqsat.model.diag import fail
 from eqsat.model.generic import Generic
-from eqsat.model.innermost import innermost
+from eqsat.model.layout import Layout
+from eqsat.model.movement import Transpose
+from eqsat.model.precision import NONE
+from eqsat.model.program import Program
 from eqsat.model.target import Target, UntiledKernel
-from eqsat.ops.contractions.convolution import spatial_contraction
-from eqsat.ops.contractions.dimorders import (
+from eqsat.ops.contractions.convolution import (
     OrderedConvolution,
     lies_in,
     order_convolution,
     orders,
+    spatial_contraction,
 )
-from eqsat.ops.contractions.roles import Roles
-from eqsat.ops.contractions.streams import lies_in_order
+from eqsat.ops.contractions.roles import Roles, innermost, lies_in_order
 from eqsat.ops.programs.binding import bind_attr
+from eqsat.ops.programs.placement import node_devices
 from eqsat.ops.targets.tiles import Facts, is_met
 
+# ---- kernels of contractions ---------------------------------------------------------------------
 RESULT = 2  # the result among operands 0 and 1
 
 
@@ -171,3 +179,82 @@ def _is_grouped(loops: Sequence[int], roles: Roles) -> bool:
         runs[-1].append(d)
     in_order = all(run == sorted(run) for run in runs)
     return in_order and len(set(names)) == len(names) and "batch" not in names[1:]
+
+
+# ---- order of the walk ---------------------------------------------------------------------------
+def moves_innermost(op: str, attr: Attr | None) -> bool:
+    """Whether a conversion gives another dim the place of the innermost one above extent 1."""
+    match attr:
+        case Transpose():
+            return _moved(attr.source, attr.perm)
+        case Layout() if not attr.is_in_place(op):
+            last = _last(attr.source)
+            return last is not None and bool(attr.pos) and attr.pos[-1] != last
+    return False
+
+
+def _moved(shape: Shape, perm: Sequence[int]) -> bool:
+    """Whether the innermost dim above extent 1 is another one behind a transpose."""
+    placed = [d for d in perm if shape[d] > 1]
+    return bool(placed) and placed[-1] != _last(shape)
+
+
+def _last(shape: Shape) -> int | None:
+    return next((d for d in reversed(range(len(shape))) if shape[d] > 1), None)
+
+
+def miswrites(g: Generic) -> bool:
+    """Whether the innermost parallel loop is not that of the result's innermost dim."""
+    return _inner(g) != _last(g.result_shape)
+
+
+def _inner(g: Generic) -> int | None:
+    """The innermost parallel loop of more than one iteration."""
+    return next((d for d in reversed(g.executed) if d < g.rank and g.sizes[d] > 1), None)
+
+
+def misread(g: Generic) -> Iterator[int]:
+    """Operands of a generic whose innermost dim is not the one the loops walk along.
+
+    A reduction may walk along a reduced dim instead, and what an operand repeats costs nothing.
+    """
+    inner = _inner(g)
+    if inner is None:
+        return
+    for i, (m, shape) in enumerate(zip(g.maps, g.shapes, strict=True)):
+        last = _last(shape)
+        loops = set() if last is None else {d for d, _ in m[last].terms if g.sizes[d] > 1}
+        walked = {d for e in m for d, _ in e.terms}
+        if loops and inner in walked and inner not in loops and max(loops) < g.rank:
+            yield i
+
+
+# ---- precision -----------------------------------------------------------------------------------
+def check_precisions(program: Program, target: Target) -> None:
+    """EqsatError E215 if a contraction asks for a precision that its device does not know.
+
+    program: placed on the devices of the target, if it has several.
+    """
+    for i, g, machine in _contractions(program, target):
+        if machine.precisions and g.precision not in machine.precisions:
+            shapes = f"{list(g.shapes[0])} and {list(g.shapes[1])}"
+            asked = f"{program.value_name(i)}, a contraction of {shapes},"
+            raise fail(
+                "E215",
+                f"{asked} asks for the precision `{g.precision}`, "
+                f"which target `{machine.name}` does not know",
+                help=f"it knows {', '.join(machine.precisions)} ({machine.place('precisions')})",
+            )
+
+
+def _contractions(program: Program, target: Target) -> Iterator[tuple[int, Generic, Target]]:
+    """Contractions with their nodes and devices; those of bodies with the node of the loop."""
+    machines = dict(target.devices)
+    devices = node_devices(program, dict(target.inputs), target.default_device)
+    for i, (n, device) in enumerate(zip(program.nodes, devices, strict=True)):
+        machine = machines.get(device or target.default_device, target)
+        if isinstance(n.attr, Control):
+            for body in n.attr.bodies:
+                yield from ((i, g, m) for _, g, m in _contractions(body, machine))
+        if isinstance(n.attr, Generic) and n.attr.precision != NONE:
+            yield i, n.attr, machine

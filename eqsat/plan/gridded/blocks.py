@@ -17,8 +17,16 @@ from eqsat.model.attr import Shape
 from eqsat.model.nest import Access, Nest, NoNest, Stage, Store
 from eqsat.model.padding import WORD_BITS, Padding
 from eqsat.model.tensor import DTYPES
-from eqsat.plan.gridded.products import ProductStage, products_of, stage_loops
-from eqsat.plan.gridded.shapes import BufferView, is_bound, reach, split_loops, view
+from eqsat.plan.gridded.shapes import (
+    BufferView,
+    ProductStage,
+    is_bound,
+    products_of,
+    reach,
+    split_loops,
+    stage_loops,
+    view,
+)
 from eqsat.plan.scratch import Block, grid_bytes
 
 WIDEST = 512  # extent of a block of one loop, if more are needed: two are in scratch at a time

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from eqsat.model.nest import Nest, NoNest, Stage
-from eqsat.plan.gridded.products import ProductStage, argument_type, products_of, stage_loops
+from eqsat.plan.gridded.shapes import ProductStage, argument_type, products_of, stage_loops
 
 ELEMENTS = 16384  # of a value at most: the registers of a program hold it
 SIMPLE = 1024  # elements of a program that multiplies no matrices

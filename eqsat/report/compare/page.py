@@ -10,7 +10,7 @@ from html import escape
 from itertools import groupby
 from pathlib import Path
 
-from eqsat.model.textfile import write_text
+from eqsat.model.files import write_text
 from eqsat.report.compare.comparison import Comparison, deltas, difference, fact_text, label
 from eqsat.report.compare.rows import ROW_MAJOR, AlignedRow, ComparedWork, Held
 from eqsat.report.html import document, html_table, link, section

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from eqsat.model.classnames import AT
+from eqsat.model.egraph import AT
 from eqsat.model.layout import ROW_MAJOR
 from eqsat.model.leaves import Leaf
 from eqsat.model.ops import CONVERSIONS, LEAVES

@@ -26,11 +26,11 @@ from eqsat.report.page.labels import (
     is_relayout,
     is_speaking,
     layers_by_name,
+    layout_names,
     main_weight,
     op_words,
     shown_name,
 )
-from eqsat.report.page.layouts import layout_names
 from eqsat.report.page.why import UNKNOWN, Reasons
 
 MOST_LAYERS = 3  # that read one value; if more do, it is a tag

@@ -1,17 +1,26 @@
-"""The page of a finished run: its graphs, drawn by scripts, and what reads well as text."""
+"""The page of a finished run: its graphs, drawn by scripts, and what reads well as text.
+
+One HTML file around data: styles, libraries and scripts are put in, nothing is fetched.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
 from html import escape
+from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from eqsat.model.compiled import Told
+from eqsat.model.files import write_text
 from eqsat.model.schedule import Schedule
 from eqsat.model.selection import Selection
 from eqsat.model.target import Target
-from eqsat.model.textfile import write_text
 from eqsat.report.compiled import (
     CHECKED_COLUMNS,
     TOLD_COLUMNS,
@@ -26,7 +35,6 @@ from eqsat.report.facts import RunFacts
 from eqsat.report.finished import Finished, finished_stages
 from eqsat.report.html import html_table, pre, section
 from eqsat.report.mesh import plan_text
-from eqsat.report.page.assets import scripted_document
 from eqsat.report.page.data import PageData, PageGraph, Roofs
 from eqsat.report.page.graph import program_graph, schedule_graph
 from eqsat.report.page.why import RuleTable, reasons
@@ -47,6 +55,93 @@ from eqsat.report.text import (
 from eqsat.report.units import bytes_text, goal_text
 from eqsat.report.weights import COLUMNS, FIGURES, WeightLives, life_rows
 
+# ---- one file ------------------------------------------------------------------------------------
+# in the order in which they are run; each adds its part to one object, `page`
+SCRIPTS = (
+    "base.js", "fold.js", "arrange.js", "graph.js", "table.js", "charts.js", "prices.js",
+    "panel.js", "app.js",
+)  # fmt: skip
+STYLE = "style.css"
+# no request can leave the page, and nothing but what stands in it can run
+POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
+
+
+@dataclass(frozen=True)
+class Library:
+    """A library that ships with the page, as npm has it. sha256: of `file`, unchanged."""
+
+    name: str
+    version: str
+    from_package: str
+    licence: str
+    file: str
+    licence_file: str
+    sha256: str
+
+    @property
+    def text(self) -> str:
+        return _text("vendor", self.file)
+
+    @property
+    def notice(self) -> str:
+        """Its licence as a comment, as every copy has to have it."""
+        licence = _text("vendor", self.licence_file).replace("*/", "* /")
+        return f"/* {self.name} {self.version}\n{licence}*/"
+
+    @property
+    def is_unchanged(self) -> bool:
+        return hashlib.sha256(self.text.encode("utf-8")).hexdigest() == self.sha256
+
+
+@cache
+def libraries() -> tuple[Library, ...]:
+    """The libraries of the page in the order in which they are loaded."""
+    return tuple(Library(**entry) for entry in json.loads(_text("vendor", "vendored.json")))
+
+
+def scripted_document(
+    title: str, body: str, data: dict[str, Any], scripts: tuple[str, ...] = SCRIPTS
+) -> str:
+    """A page around this body; `data` is what the scripts draw. body: HTML, escaped already."""
+    code = [f"{library.notice}\n{_without_map(library.text)}" for library in libraries()]
+    code += [_text("app", name) for name in scripts]
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{escape(POLICY)}">\n'
+        f"<title>{escape(title)}</title>\n<style>\n{_text('app', STYLE)}</style>\n</head>\n"
+        f"<body>\n{body}\n"
+        f'<script id="page-data" type="application/json">{json_in_html(data)}</script>\n'
+        + "".join(f"<script>\n{_inline(c)}\n</script>\n" for c in code)
+        + "</body>\n</html>\n"
+    )
+
+
+def json_in_html(data: Any) -> str:
+    """JSON that no HTML parser and no script takes for anything else."""
+    text = json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    for mark in ("<", ">", "&", "\u2028", "\u2029"):
+        text = text.replace(mark, f"\\u{ord(mark):04x}")
+    return text
+
+
+def _inline(script: str) -> str:
+    if "</script" in script.lower() or "<!--" in script:
+        raise ValueError("a script of the page would end its own element")
+    return script
+
+
+def _without_map(script: str) -> str:
+    """Without the address of a source map, which is not there."""
+    return "\n".join(s for s in script.splitlines() if not s.startswith("//# sourceMappingURL="))
+
+
+@cache
+def _text(folder: str, name: str) -> str:
+    return files("eqsat.report.page").joinpath(folder, name).read_text(encoding="utf-8")
+
+
+# ---- the page ------------------------------------------------------------------------------------
 TOOLS = """<div class="bar">
 <button id="before" aria-pressed="false">before</button>
 <button id="after" aria-pressed="true">after</button>

@@ -34,9 +34,8 @@ import eqsat
 from eqsat.api import Source
 from eqsat.execute.comparison import MANY
 from eqsat.execute.draw import drawn_weights, random_inputs
-from eqsat.execute.reference import reference
+from eqsat.execute.reference import WorkBudget, reference
 from eqsat.execute.rounding import error_limit, moves
-from eqsat.execute.work import WorkBudget
 from eqsat.export.plan import Exported
 from eqsat.lang.experiments import find_program
 from eqsat.ops.meaning.programs import evaluate_program

@@ -10,7 +10,7 @@ from eqsat.model.egraph import EGraph
 from eqsat.model.selection import Group, Selection
 from eqsat.model.target import Target, Tile
 from eqsat.ops.op import Op, Shape, Values
-from eqsat.ops.targets.strategies import Contraction
+from eqsat.ops.targets.tiles import Contraction
 from eqsat.ops.vocabulary import AttrFunction
 
 

@@ -126,7 +126,7 @@ static bool is_fine(const XLA_FFI_Api* api, XLA_FFI_Error* error) {
 // Does the items lo … hi - 1 of a kernel. pointers: its buffers, those it reads first.
 typedef void Invoke(int64_t lo, int64_t hi, void** pointers, void* scratch);
 
-// A kernel as its module has it: see `ffi.py`. workers: threads that are worth it at most, the
+// A kernel as its module has it: see `kernel.py`. workers: threads that are worth it at most, the
 // caller among them.
 typedef struct {
   Invoke* invoke;

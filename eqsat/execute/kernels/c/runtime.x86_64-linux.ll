@@ -1,5 +1,5 @@
 ; `make runtime` wrote this: clang of ziglang==0.15.1, -std=c17 -Os -g0 -Wall -Wextra -Werror -Wno-unused-command-line-argument -Xclang -disable-lifetime-markers -fno-strict-aliasing -fno-stack-protector -fno-unwind-tables -fno-asynchronous-unwind-tables -fno-sanitize=undefined
-; SHA-256 of runtime.c and xla_ffi.h: cc7cd0b2d8e3e5b348ad6805c8e4824064f9d1e6cee6c7c8443aff02126d7ebc
+; SHA-256 of runtime.c and xla_ffi.h: 65845d0fcf14da454af0f3ed23c5691cb12903e1e97dcce79e82904547827396
 
 %struct.anon = type { ptr, [56 x i8] }
 %struct.XLA_FFI_Future_Create_Args = type { i64, ptr, ptr }

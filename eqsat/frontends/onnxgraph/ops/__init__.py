@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+from eqsat.frontends.onnxgraph.call import OPERATORS as OPERATORS
 from eqsat.frontends.onnxgraph.ops import (  # noqa: F401
     attention,
-    casts,
     contributed,
     control,
-    convolution,
     elementwise,
     indexing,
-    linear,
-    normal,
-    pooling,
     quantized,
     recurrent,
     reductions,
     resizing,
     shapes,
+    windows,
 )
-from eqsat.frontends.onnxgraph.registry import OPERATORS as OPERATORS

@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.frontends.onnxgraph.call import STATIC_ELEMENTS, OnnxCall
+from eqsat.frontends.onnxgraph.call import STATIC_ELEMENTS, OnnxCall, operator
 from eqsat.frontends.onnxgraph.ops.reductions import softmax_of
-from eqsat.frontends.onnxgraph.registry import operator
 from eqsat.frontends.onnxgraph.tensors import stored_type
 from eqsat.ops.meaning.programs import element_dtype
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.frontends.onnxgraph.call import OnnxCall
-from eqsat.frontends.onnxgraph.ops.activations import gelu_exact, gelu_tanh, swish
+from eqsat.frontends.onnxgraph.call import OnnxCall, contributed
 from eqsat.frontends.onnxgraph.ops.attention import (
     check_square,
     heads,
@@ -16,14 +15,7 @@ from eqsat.frontends.onnxgraph.ops.attention import (
     mixed_values,
     rotated,
 )
-from eqsat.frontends.onnxgraph.ops.linear import scaled, without_zero
-from eqsat.frontends.onnxgraph.ops.normal import (
-    in_f32,
-    layer_normalization,
-    moments,
-    rms_normalization,
-    root_mean_square,
-)
+from eqsat.frontends.onnxgraph.ops.elementwise import gelu_exact, gelu_tanh, swish
 from eqsat.frontends.onnxgraph.ops.quantized import (
     dequantize_linear,
     dequantized,
@@ -31,7 +23,15 @@ from eqsat.frontends.onnxgraph.ops.quantized import (
     quantize_linear,
     quantized,
 )
-from eqsat.frontends.onnxgraph.registry import contributed
+from eqsat.frontends.onnxgraph.ops.reductions import (
+    in_f32,
+    layer_normalization,
+    moments,
+    rms_normalization,
+    root_mean_square,
+    scaled,
+    without_zero,
+)
 
 contributed("Gelu")(lambda c: gelu_exact(c, c[0]))
 contributed("BiasGelu")(lambda c: gelu_exact(c, c[0] + c[1]))

@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.frontends.onnxgraph.call import Held, OnnxCall
+from eqsat.frontends.onnxgraph.call import Held, OnnxCall, operator
 from eqsat.frontends.onnxgraph.graph import OnnxGraph
-from eqsat.frontends.onnxgraph.registry import operator
 
 UNROLLED = 8  # steps of a loop that become ops of the program
 MOST_UNROLLED = 256  # steps of one whose values change their shapes

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.frontends.onnxgraph.call import STATIC_ELEMENTS, OnnxCall
-from eqsat.frontends.onnxgraph.registry import operator
+from eqsat.frontends.onnxgraph.call import STATIC_ELEMENTS, OnnxCall, operator
 
 
 def _wrapped(c: OnnxCall, i: int, size: int) -> Any:

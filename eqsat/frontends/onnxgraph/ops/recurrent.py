@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.frontends.onnxgraph.call import OnnxCall
-from eqsat.frontends.onnxgraph.ops.activations import ACTIVATIONS, Activation
+from eqsat.frontends.onnxgraph.call import OnnxCall, operator
+from eqsat.frontends.onnxgraph.ops.elementwise import ACTIVATIONS, Activation
 from eqsat.frontends.onnxgraph.ops.indexing import reversal
-from eqsat.frontends.onnxgraph.registry import operator
 
 Applied = Callable[[Any], Any]
 Step = Callable[[Any, Any], Any]

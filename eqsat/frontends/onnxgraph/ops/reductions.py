@@ -1,4 +1,7 @@
-"""Reductions, arg reductions, softmax, cumulative sums."""
+"""Sums along axes: matrix products, reductions, softmax, cumulative sums and normalisations.
+
+Normalisations are those of inference only.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.frontends.onnxgraph.call import OnnxCall
-from eqsat.frontends.onnxgraph.registry import operator
+from eqsat.frontends.onnxgraph.call import OnnxCall, operator
 
+# ---- reductions ----------------------------------------------------------------------------------
 Reduce = Callable[[OnnxCall, Any, tuple[int, ...], bool], Any]
 
 
@@ -138,3 +141,167 @@ def _cumulative(c: OnnxCall, run: Callable[..., Any], start: int) -> Any:
 
 operator("CumSum", newest=14, fold=True)(lambda c: _cumulative(c, c.xp.cumsum, 0))
 operator("CumProd", newest=26, fold=True)(lambda c: _cumulative(c, c.xp.cumprod, 1))
+
+
+# ---- matrix products -----------------------------------------------------------------------------
+operator("MatMul", newest=13)(lambda c: c.xp.matmul(c[0], c[1]))
+
+
+@operator("Gemm", newest=13)
+def gemm(c: OnnxCall) -> Any:
+    """alpha A B + beta C."""
+    a = c[0].T if c.attribute("transA", 0) else c[0]
+    b = c[1].T if c.attribute("transB", 0) else c[1]
+    found = scaled(a @ b, c.attribute("alpha", 1.0))
+    return found + scaled(c[2], c.attribute("beta", 1.0)) if c.has(2) else found
+
+
+def scaled(x: Any, factor: float) -> Any:
+    """factor · x in x's type."""
+    return x if factor == 1 else (x * factor).astype(x.dtype)
+
+
+@operator("MatMulInteger", newest=10)
+def matmul_integer(c: OnnxCall) -> Any:
+    a, b = c[0], c[1]
+    return integer_product(c, a, b, _row_zero(c, c.get(2), a), c.get(3))
+
+
+def _row_zero(c: OnnxCall, zero: Any | None, a: Any) -> Any | None:
+    """The zero point of the left operand, one per row if it is a vector."""
+    if zero is None or zero.ndim != 1 or a.ndim < 2 or zero.shape[0] == 1:
+        return zero
+    return zero[:, None]
+
+
+def integer_product(c: OnnxCall, a: Any, b: Any, a_zero: Any | None, b_zero: Any | None) -> Any:
+    """(a - a_zero) (b - b_zero) in 32 bits; without zero points a product of small integers."""
+    small = a.dtype == b.dtype
+    a = a if a_zero is None and small else without_zero(a, a_zero)
+    b = b if b_zero is None and small else without_zero(b, b_zero)
+    if a.dtype != b.dtype:
+        a, b = a.astype(np.int32), b.astype(np.int32)
+    return c.xp.matmul(a, b, preferred_element_type=np.int32)
+
+
+def without_zero(x: Any, zero: Any | None) -> Any:
+    """x - zero in 32 bits."""
+    wide = x.astype(np.int32)
+    return wide if zero is None else wide - zero.astype(np.int32)
+
+
+# ---- normalisations ------------------------------------------------------------------------------
+def per_channel(x: Any, rank: int) -> Any:
+    """[c] → [c, 1, …], which broadcasts along axis 1 of a tensor of this rank."""
+    return x.reshape(-1, *([1] * (rank - 2)))
+
+
+@operator("BatchNormalization", newest=15)
+def batch_normalization(c: OnnxCall) -> Any:
+    if c.attribute("training_mode", 0):
+        raise c.unsupported("training mode", "export the model for inference")
+    x, rank, eps = c[0], max(c.rank(0), 2), c.attribute("epsilon", 1e-5)
+    scale, bias, mean, var = (per_channel(c[i], rank) for i in range(1, 5))
+    return ((x - mean) / c.xp.sqrt(var + eps) * scale + bias).astype(x.dtype)
+
+
+def moments(c: OnnxCall, x: Any, axes: tuple[int, ...], epsilon: float) -> tuple[Any, Any, Any]:
+    """(centred x, mean, 1 / standard deviation), dims kept."""
+    mean = c.xp.mean(x, axis=axes, keepdims=True)
+    centred = x - mean
+    variance = c.xp.mean(centred * centred, axis=axes, keepdims=True)
+    return centred, mean, 1 / c.xp.sqrt(variance + epsilon)
+
+
+def in_f32(c: OnnxCall, x: Any) -> Any:
+    """The stash type: 16-bit floats are normalised in 32 bits."""
+    narrow = x.dtype.itemsize < 4 and int(c.attribute("stash_type", 1)) == 1
+    return x.astype(np.float32) if narrow else x
+
+
+@operator("LayerNormalization", newest=17)
+def layer_normalization(c: OnnxCall) -> Any:
+    """Over all axes from `axis` on; results: the tensor, mean and 1 / standard deviation."""
+    axis = c.along("axis", -1)
+    axes = tuple(range(axis, c.rank(0)))
+    centred, mean, inverse = moments(c, in_f32(c, c[0]), axes, c.attribute("epsilon", 1e-5))
+    found = (centred * inverse).astype(c[0].dtype) * c[1]
+    if c.has(2):
+        found = found + c[2]
+    return found, mean, inverse
+
+
+@operator("RMSNormalization", newest=23)
+def rms_normalization(c: OnnxCall) -> Any:
+    axis = c.along("axis", -1)
+    return root_mean_square(c, c[0], c[1], tuple(range(axis, c.rank(0))))
+
+
+def root_mean_square(c: OnnxCall, x: Any, scale: Any, axes: tuple[int, ...]) -> Any:
+    """x / √(mean of x² + ε) · scale."""
+    wide = in_f32(c, x)
+    square = c.xp.mean(wide * wide, axis=axes, keepdims=True)
+    normal = wide / c.xp.sqrt(square + c.attribute("epsilon", 1e-5))
+    return normal.astype(x.dtype) * scale
+
+
+@operator("InstanceNormalization", newest=22)
+def instance_normalization(c: OnnxCall) -> Any:
+    axes = tuple(range(2, c.rank(0)))
+    centred, _, inverse = moments(c, c[0], axes, c.attribute("epsilon", 1e-5))
+    rank = c.rank(0)
+    return centred * inverse * per_channel(c[1], rank) + per_channel(c[2], rank)
+
+
+@operator("GroupNormalization", newest=21)
+def group_normalization(c: OnnxCall) -> Any:
+    """Scale and bias: one per channel, before opset 21 one per group."""
+    (n, channels, *rest), groups = c.shape(0), int(c.needed("num_groups"))
+    if groups < 1 or channels % groups:
+        raise c.error("E368", f"has {groups} groups of {channels} channels")
+    x = in_f32(c, c[0]).reshape(n, groups, channels // groups, *rest)
+    axes = tuple(range(2, x.ndim))
+    centred, _, inverse = moments(c, x, axes, c.attribute("epsilon", 1e-5))
+    scale, bias = (_per_group(c, c[i], groups, channels, len(rest)) for i in (1, 2))
+    found = (centred * inverse).astype(c[0].dtype) * scale + bias
+    return found.reshape(c.shape(0))
+
+
+def _per_group(c: OnnxCall, x: Any, groups: int, channels: int, spatial: int) -> Any:
+    if x.shape not in ((groups,), (channels,)):
+        raise c.error("E368", f"has {list(x.shape)} scales for {channels} channels")
+    return x.reshape(groups, -1, *([1] * spatial))
+
+
+@operator("LRN", newest=13)
+def local_response(c: OnnxCall) -> Any:
+    """x / (bias + alpha/size · sum of squares over neighbouring channels)^beta."""
+    size = int(c.needed("size"))
+    before, after = (size - 1) // 2, size - 1 - (size - 1) // 2
+    rank, x = c.rank(0), c[0]
+    total = c.lax.reduce_window(
+        x * x, np.zeros((), x.dtype), c.lax.add, (1, size, *([1] * (rank - 2))), (1,) * rank,
+        ((0, 0), (before, after), *([(0, 0)] * (rank - 2))),
+    )  # fmt: skip
+    base = c.attribute("bias", 1.0) + c.attribute("alpha", 1e-4) / size * total
+    return x / base ** c.attribute("beta", 0.75)
+
+
+@operator("LpNormalization", newest=22)
+def lp_normalization(c: OnnxCall) -> Any:
+    axis = c.along("axis", -1)
+    x = c[0]
+    if int(c.attribute("p", 2)) == 1:
+        norm = c.xp.sum(c.xp.abs(x), axis=axis, keepdims=True)
+    else:
+        norm = c.xp.sqrt(c.xp.sum(x * x, axis=axis, keepdims=True))
+    return c.xp.where(norm == 0, 0, x / c.xp.where(norm == 0, 1, norm))
+
+
+@operator("MeanVarianceNormalization", newest=13)
+def mean_variance_normalization(c: OnnxCall) -> Any:
+    axes = c.axes(c.attribute("axes", (0, 2, 3)), c.rank(0))
+    x = c[0]
+    mean = c.xp.mean(x, axis=axes, keepdims=True)
+    variance = c.xp.mean(x * x, axis=axes, keepdims=True) - mean * mean
+    return (x - mean) / (c.xp.sqrt(variance) + 1e-9)

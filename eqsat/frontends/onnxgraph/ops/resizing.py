@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.frontends.onnxgraph.call import OnnxCall
-from eqsat.frontends.onnxgraph.registry import operator
+from eqsat.frontends.onnxgraph.call import OnnxCall, operator
 
 Array = np.ndarray[Any, Any]
 MOST_WEIGHTS = 2**24  # of one axis: sizes before and after, multiplied

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.frontends.onnxgraph.call import STATIC_ELEMENTS, OnnxCall
-from eqsat.frontends.onnxgraph.registry import operator
+from eqsat.frontends.onnxgraph.call import STATIC_ELEMENTS, OnnxCall, operator
 from eqsat.frontends.onnxgraph.tensors import ELEMENT_TYPES, is_bearable
 from eqsat.ops.meaning.programs import element_dtype
 

@@ -1,0 +1,178 @@
+"""Requests as command lines and experiments write them: goals, limits of saturation, meshes.
+
+Goals are names, weights and slack (`GoalRequest`), limits `nodes=20000` (`model.limits.Limits`),
+meshes `data=4,model=2`, spreads `x=[data, -]`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from eqsat.lang.source import refuse
+from eqsat.lang.targets import mesh_problems
+from eqsat.lang.targetvalues import mesh_of
+from eqsat.lang.units import read_quantity
+from eqsat.model.attr import Shape
+from eqsat.model.diag import did_you_mean, fail
+from eqsat.model.limits import KEYS, Limits, check_key
+from eqsat.model.mesh import REPLICATED, Mesh, Spread
+from eqsat.model.selection import GoalRequest
+from eqsat.model.target import Target
+from eqsat.plugins import plugged_in
+
+# ---- goals ---------------------------------------------------------------------------------------
+GOALS = ("time", "memory", "dispatches", "relayout", "resident", "load_peak")
+_NUMBER = r"\d+(?:\.\d+)?"
+_GOAL = re.compile(rf"(\w+)(?::(?:(?P<weight>{_NUMBER})|within=(?P<within>{_NUMBER})\s*%))?")
+
+
+def parse_goals(texts: Sequence[str]) -> tuple[GoalRequest, ...]:
+    """`time`, `memory:within=1%`, or all of them with weights: `time:2`, `memory:1`.
+
+    E264 if a goal cannot be read, E404 if some have weights and some have not.
+    """
+    goals = tuple(_goal(t) for t in texts)
+    weighted = [g.weight is not None for g in goals]
+    if any(weighted) and not all(weighted):
+        message = "goals have weights either all or none"
+        raise fail("E404", message, help="without weights the first goal is minimised first")
+    names = [g.name for g in goals]
+    if len(set(names)) < len(names):
+        raise fail("E264", "a goal is named twice")
+    return goals
+
+
+def _goal(text: str) -> GoalRequest:
+    match = _GOAL.fullmatch(text.strip())
+    known = (*GOALS, *plugged_in("goals"))
+    word = text.partition(":")[0].strip()
+    if word not in known:
+        raise fail("E264", f"no goal named `{word}`", help=did_you_mean(word, known))
+    if match is None:
+        hint = f"write `{word}:0.5` or `{word}:within=1%`"
+        raise fail("E264", f"cannot read the goal `{text}`", help=hint)
+    weight = None if match["weight"] is None else float(match["weight"])
+    return GoalRequest(word, weight, float(match["within"] or 0) / 100)
+
+
+# ---- limits --------------------------------------------------------------------------------------
+def read_limits(texts: Iterable[str]) -> Limits:
+    """`nodes=20000`, `rounds=10`, `matches=5000`, `seconds=2`; later ones count.
+
+    EqsatError: E408 for what is no limit, E2xx for a time that cannot be read.
+    """
+    found: dict[str, Any] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals:
+            help = f"write `nodes=20000`; there are {', '.join(KEYS)}"
+            raise fail("E408", f"`--limit {text}` is no limit", help=help)
+        found[key.strip()] = value.strip()
+    return limits_of(found, "--limit")
+
+
+def limits_of(given: Mapping[str, Any], where: str = "limits") -> Limits:
+    """Limits by key; values as YAML or a command line has them. EqsatError (E408, E2xx)."""
+    for key in given:
+        check_key(key, where)
+    return Limits(**{key: _value(key, value, where) for key, value in given.items()})
+
+
+def _value(key: str, value: Any, where: str) -> Any:
+    text = str(value).strip()
+    if key != "seconds":
+        digits = text.replace("_", "").replace(",", "").removeprefix("-")
+        if isinstance(value, bool) or not digits.isdecimal():
+            raise fail("E408", f"{where}: `{key}` is {text}", help="a whole number, without a unit")
+        return int(text.replace("_", "").replace(",", ""))
+    try:
+        return float(text)
+    except ValueError:
+        return float(read_quantity(text, "duration", f"{where} seconds"))
+
+
+# ---- meshes and spreads --------------------------------------------------------------------------
+FREE = "free"  # of an argument or result: the search decides
+_AXIS = re.compile(r"\s*([a-z][a-z0-9_]*)\s*=\s*([0-9]+)\s*")
+
+
+def with_mesh(target: Target, text: str) -> Target:
+    """The target with devices along these axes (`data=4,model=2`), whose links it knows.
+
+    EqsatError: E232 if the text says no mesh, E230 if an axis has no link or another executor runs
+    the target.
+    """
+    sizes: dict[str, int] = {}
+    for part in text.split(","):
+        match = _AXIS.fullmatch(part)
+        if match is None or not int(match[2]) or match[1] in sizes:
+            help = "write each axis once, with its devices: `--mesh data=4,model=2`"
+            raise fail("E232", f"`--mesh {text}`: `{part.strip()}` is no axis", help=help)
+        sizes[match[1]] = int(match[2])
+    known = {k.name for k in target.mesh_links}
+    for name in sizes.keys() - known:
+        help = did_you_mean(name, known) if known else "use a target that has `mesh_links`"
+        help += f"; or add `--set 'mesh_links.{name}={{bandwidth: 45 GB/s, latency: 1 us}}'`"
+        raise fail("E230", f"`{target.name}` knows no link of axis `{name}`", help=help)
+    refuse([*mesh_problems(sizes, known, target.executor, None)])
+    limit = target.memory[-1].size_bytes
+    if target.mesh is not None and target.mesh.memory_bytes is not None:
+        limit = target.mesh.memory_bytes
+    return replace(target, mesh=mesh_of(target.mesh_links, sizes, limit))
+
+
+def with_shards(target: Target, shards: Mapping[str, str]) -> Target:
+    """The target's mesh with these spreads asked for; EqsatError E232 where there is no mesh."""
+    if not shards:
+        return target
+    if target.mesh is None:
+        help = "use a target with a `mesh`, or `--mesh data=4`"
+        raise fail("E232", f"`{target.name}` is one device, so nothing is sharded", help=help)
+    return replace(target, mesh=replace(target.mesh, shards=tuple(shards.items())))
+
+
+def read_shards(texts: Sequence[str]) -> dict[str, str]:
+    """What `--shard` says, by name; E232 if it is not NAME=SPREAD."""
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, spread = text.partition("=")
+        if not name.strip() or not equals:
+            help = "e.g. `--shard 'x=[data, -]'`"
+            raise fail("E232", f"`--shard {text}` is not NAME=SPREAD", help=help)
+        found[name.strip()] = spread.strip()
+    return found
+
+
+def read_spread(text: str, name: str, shape: Shape, mesh: Mesh) -> Spread | None:
+    """`[data, -, model]` for a tensor of this shape; None for `free`.
+
+    EqsatError (E232) if it has another number of dims, names an axis that is not there or twice,
+    or cuts a dim that does not divide.
+    """
+    if text.strip() == FREE:
+        return None
+    dims = [d.strip() for d in text.strip().removeprefix("[").removesuffix("]").split(",")]
+    dims = [] if dims == [""] and not shape else dims
+    if len(dims) != len(shape):
+        help = f"write one axis or `-` per dim: `[{', '.join('-' * len(shape))}]`"
+        raise fail("E232", f"`{name}={text}` has {len(dims)} dims, not {len(shape)}", help=help)
+    spread: list[int | str] = [REPLICATED] * len(mesh.axes)
+    for dim, axes in enumerate(dims):
+        for axis in (a.strip() for a in axes.split("+")):
+            if axis in ("-", ""):
+                continue
+            if axis not in mesh.names:
+                help = did_you_mean(axis, mesh.names)
+                raise fail("E232", f"`{name}={text}`: the mesh has no axis `{axis}`", help=help)
+            at = mesh.names.index(axis)
+            if spread[at] != REPLICATED:
+                raise fail("E232", f"`{name}={text}` cuts two dims over `{axis}`")
+            spread[at] = dim
+    if not mesh.fits(tuple(spread), shape):
+        help = f"the mesh is {mesh.to_text()}: use an axis that divides the dim, or another mesh"
+        message = f"`{name}={text}`: the blocks of {list(shape)} are not of one size"
+        raise fail("E232", message, help=help)
+    return tuple(spread)

@@ -1,0 +1,63 @@
+"""Sets of small numbers: as bits of one integer, and disjoint ones (union-find)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+FEW = 512  # bits up to which one after the other is as fast
+WORD = 64  # bits of one element where sets are rows of an array
+
+
+def bits(number: int) -> list[int]:
+    """Positions of the bits that are set, ascending."""
+    if number.bit_length() > FEW:
+        return _many(number)
+    found = []
+    while number:
+        low = number & -number
+        found.append(low.bit_length() - 1)
+        number ^= low
+    return found
+
+
+def _many(number: int) -> list[int]:
+    """`bits` of a long number, whose every bit taken out would cost its length."""
+    import numpy as np
+
+    data = np.frombuffer(number.to_bytes(-(-number.bit_length() // 8), "little"), np.uint8)
+    return np.flatnonzero(np.unpackbits(data, bitorder="little")).tolist()
+
+
+def mask(positions: Iterable[int]) -> int:
+    """Undo `bits`; the positions may come in any order."""
+    found = bytearray()
+    for p in positions:
+        at = p >> 3
+        if at >= len(found):
+            found.extend(bytes(at + 1 - len(found)))
+        found[at] |= 1 << (p & 7)
+    return int.from_bytes(found, "little")
+
+
+def sum_bits(masks: Iterable[int]) -> int:
+    """All bits of these masks."""
+    total = 0
+    for m in masks:
+        total |= m
+    return total
+
+
+def union_find(size: int, pairs: Iterable[tuple[int, int]]) -> tuple[int, ...]:
+    """Per element 0 … size-1 the smallest one of its set; the two of a pair are in one set."""
+    parent = list(range(size))
+
+    def root(a: int) -> int:
+        while parent[a] != a:
+            parent[a] = parent[parent[a]]
+            a = parent[a]
+        return a
+
+    for a, b in pairs:
+        x, y = root(a), root(b)
+        parent[max(x, y)] = min(x, y)
+    return tuple(root(a) for a in range(size))
