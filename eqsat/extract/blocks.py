@@ -237,15 +237,30 @@ def _in_order(
 # ---- the short e-graph -----------------------------------------------------------------------
 def rolled(whole: EGraph) -> Rolled | None:
     """The e-graph with four of its blocks; None if it has no five, or the inner ones differ."""
-    shift = whole.shift
-    if shift is None or shift.count <= KEPT:
-        return None
-    for own in _own_levels(whole, shift):
+    for shift, own in _ways(whole):
+        if shift.count <= KEPT:
+            continue
         level = _levels(whole, shift, own)
         high = [max(level[c] for c in (n.eclass, *n.children)) for n in whole.nodes]
         if _is_near(whole, level) and _is_periodic(whole, shift, level, high):
             return _short(whole, shift, level, high)
     return None
+
+
+def _ways(whole: EGraph) -> Iterator[tuple[Shift, dict[int, int]]]:
+    """What may be a block: which values of the program are in which one.
+
+    First with the values that a block leaves to the next one counted to that. So what adds to the
+    sum of all blocks before, and what begins the next block, may be one dispatch of two blocks.
+    Then the block in front is an inner one; where that differs it is left out.
+    """
+    shift = whole.shift
+    if shift is None:
+        return
+    later = {c: at - 1 for c, at in shift.block.items() if at}
+    fewer = replace(shift, block=later, count=shift.count - 1)
+    for some, is_left in ((shift, True), (fewer, True), (shift, False)):
+        yield some, _own_levels(whole, some, is_left)
 
 
 def _levels(whole: EGraph, shift: Shift, own: Mapping[int, int]) -> list[int]:
@@ -263,11 +278,10 @@ def _levels(whole: EGraph, shift: Shift, own: Mapping[int, int]) -> list[int]:
     return [level.get(c, NOWHERE) for c in range(len(whole.types))]
 
 
-def _own_levels(whole: EGraph, shift: Shift) -> Iterator[dict[int, int]]:
+def _own_levels(whole: EGraph, shift: Shift, is_left: bool) -> dict[int, int]:
     """Of the program's values: where it computes them, or where alone it reads a leaf.
 
-    First with the values that a block leaves to the next one counted to that. So what adds to the
-    sum of all blocks before, and what begins the next block, may be one dispatch of two blocks.
+    is_left: what only the next block reads counts to that.
     """
     found: dict[int, int] = {}
     leaves = {n.eclass for n in whole.nodes if n.op in LEAVES}
@@ -282,18 +296,16 @@ def _own_levels(whole: EGraph, shift: Shift) -> Iterator[dict[int, int]]:
         if n.rule == -1 and n.eclass in found:  # what computes a leaf again is in no block
             for c in n.children:
                 readers.setdefault(c, set()).add(n.eclass)
-    left = {
-        c: at + 1
-        for c, at in shift.block.items()
-        if c in readers and all(found[r] > at for r in readers[c])
-    }
+    level = dict(found)
+    for c, at in shift.block.items() if is_left else ():
+        if c in readers and all(found[r] > at for r in readers[c]):
+            level[c] = at + 1
     images = set(shift.eclass)
-    for level in (found | left, found):
-        for c in leaves - found.keys():
-            moves = shift.eclass[c] >= 0 or c in images
-            blocks = {level[r] for r in readers.get(c, ())}
-            level[c] = min(blocks) if moves and len(blocks) == 1 else NOWHERE
-        yield level
+    for c in leaves - found.keys():
+        moves = shift.eclass[c] >= 0 or c in images
+        blocks = {level[r] for r in readers.get(c, ())}
+        level[c] = min(blocks) if moves and len(blocks) == 1 else NOWHERE
+    return level
 
 
 def _is_near(whole: EGraph, level: Sequence[int]) -> bool:
