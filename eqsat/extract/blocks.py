@@ -13,11 +13,13 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from eqsat.model.egraph import EGraph
+from eqsat.model.egraph import EGraph, ENode
 from eqsat.model.ops import LEAVES
 from eqsat.model.selection import Group
 from eqsat.model.shift import Shift
+from eqsat.model.target import Fusion
 from eqsat.model.topological import topological
+from eqsat.ops.contractions.roles import kind
 
 KEPT = 4  # blocks of the short program; as a level: behind all of them
 ONE, TWO = 1, 2  # of these, the two in the middle, which are alike
@@ -82,10 +84,16 @@ class Rolled:
         return self.count if self.last(members) == TWO else 1
 
     @cached_property
-    def size(self) -> int:
-        """How many ops of the program a block has."""
+    def ops(self) -> tuple[ENode, ...]:
+        """The ops of the program in a block."""
         pairs = zip(self.short.nodes, self.high, strict=True)
-        return sum(n.rule == -1 and n.op not in LEAVES and at == TWO for n, at in pairs)
+        return tuple(n for n, at in pairs if n.rule == -1 and n.op not in LEAVES and at == TWO)
+
+    def may_be_inside(self, fusion: Fusion) -> bool:
+        """Whether a dispatch may hold a block and so touch three: as any ops, or as a template."""
+        size, kinds = len(self.ops), [kind(n.op, n.attr) for n in self.ops]
+        roots = sum(k in ("contraction", "reduction") for k in kinds)
+        return size <= fusion.members or (roots <= 1 and size <= fusion.template)
 
     @cached_property
     def class_times(self) -> tuple[int, ...]:

@@ -65,8 +65,8 @@ def extract(
     check_requests(goals)
     end = time.monotonic() + time_limit
     equal = rolled(egraph) if _may_roll(target, goals) else None
-    if equal is not None and equal.size <= target.fusion.members:
-        equal = None  # a dispatch may hold several blocks
+    if equal is not None and equal.may_be_inside(target.fusion):
+        equal = None
     if equal is not None:
         egraph = equal.short
     smaller = contained(egraph)
