@@ -43,7 +43,7 @@ gate: $(TEST) ## any row of the table that `python benchmarks/run.py` prints, as
 check: $(TEST) ## lint, format, types and import borders
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/pyright
+	$(BIN)/pyrefly check
 	$(BIN)/lint-imports
 
 rules: $(TEST) ## hunt counterexamples to every rule, break every rule, chain them at random; JSON (half an hour)

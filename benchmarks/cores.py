@@ -134,7 +134,7 @@ class Side:
     checkout: str  # "" for the eqsat of PYTHONPATH
     log: Path | None
     options: argparse.Namespace
-    process: Any = None
+    process: subprocess.Popen[str] | None = None
     found: Log = field(init=False)
 
     def __post_init__(self) -> None:
@@ -149,6 +149,7 @@ class Side:
                 env=os.environ | ({"PYTHONPATH": path} if self.checkout else {}),
             )  # fmt: skip
         question = {"spec": spec, "targets": targets, "goals": goals}
+        assert self.process.stdout is not None
         print(json.dumps(question), file=self.process.stdin, flush=True)
         return json.loads(self.process.stdout.readline())
 

@@ -173,7 +173,7 @@ def onnxruntime_side(job: Job, file: str = "model.onnx") -> Loaded:
 def openvino_side(job: Job, file: str = "model.onnx") -> Loaded:
     """f32 throughout: on CPUs with bf16 units its default is bf16."""
     import numpy as np
-    import openvino  # pyright: ignore[reportMissingImports]
+    import openvino
 
     options = {
         "INFERENCE_NUM_THREADS": job.threads, "NUM_STREAMS": 1, "PERFORMANCE_HINT": "LATENCY",
@@ -195,8 +195,8 @@ def openvino_side(job: Job, file: str = "model.onnx") -> Loaded:
 
 def torch_side(job: Job) -> Loaded:
     """The ONNX graph as torch ops under `torch.compile`, weights frozen into it."""
-    import torch  # pyright: ignore[reportMissingImports]
-    import torch._inductor.config as inductor  # pyright: ignore[reportMissingImports]
+    import torch
+    import torch._inductor.config as inductor
     from peertorch import module_of
 
     torch.set_num_threads(job.threads)

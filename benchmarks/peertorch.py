@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import onnx
-import torch  # pyright: ignore[reportMissingImports]
-import torch.nn.functional as F  # pyright: ignore[reportMissingImports]
+import torch
+import torch.nn.functional as F
 from onnx import helper, numpy_helper
 
 Function = Callable[..., Any]

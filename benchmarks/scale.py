@@ -46,7 +46,10 @@ LLAMA_RSS, MEMBERS_RSS = 10**9, 6 * 10**8
 MEMORY = {"encoder-1": 3.0, "encoder-6": 15.0}  # CPU seconds, memory first
 MEMORY_GAP = 0.01
 LESS = 0.1  # of the temporaries' part of the peak
-FRONTS = {"encoder-6": {"wall": 30.0, "complete": True}, "gates": {"points": 5}}
+FRONTS: dict[str, dict[str, float]] = {
+    "encoder-6": {"wall": 30.0, "complete": True},
+    "gates": {"points": 5},
+}
 AT_LEAST = ("points", "complete")  # of a front; all others are upper bounds
 SHORT, IN_ALL = 2.0, 3.0  # seconds of wall time: the limit, and when an answer has to be there
 PARTS = ("models", "members", "memory", "budget", "front", "deadline")

@@ -133,7 +133,7 @@ def _product(
     return Kernel(name, nbytes, limit, call, arguments, _refusal(blocks, padding))
 
 
-def _refusal(blocks: list[tuple[Block, tuple[int, ...]]], padding: Padding) -> str:
+def _refusal(blocks: Sequence[tuple[Block, tuple[int, ...]]], padding: Padding) -> str:
     found = (misaligned(b.shape, whole, (padding.rows, padding.lanes)) for b, whole in blocks)
     return next(filter(None, found), "")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from eqsat.api.again import searched_again
 from eqsat.model.diag import EqsatError
@@ -120,14 +120,14 @@ def _used(run: Run) -> list[str]:
     return [name for name, _ in rules_in_result(run.egraph, run.selection).most_common()]
 
 
-def _with_key(target: Target, key: str, value: object) -> Target:
+def _with_key(target: Target, key: str, value: Any) -> Target:
     name, dot, inner = key.partition(".")
     if name in BY_KIND:
         kept = {k: v for k, v in (dict(getattr(target, name)) | {inner: value}).items() if v}
-        return replace(target, **{name: tuple(kept.items())})
-    if not dot:
-        return replace(target, **{name: value})
-    return replace(target, **{name: replace(getattr(target, name), **{inner: value})})
+        value = tuple(kept.items())
+    elif dot:
+        value = replace(getattr(target, name), **{inner: value})
+    return replace(target, **{name: value})
 
 
 def _flip(found: Comparison, a: Run, b: Run, change: Change, seconds: float) -> Flip:

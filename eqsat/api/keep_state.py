@@ -29,7 +29,7 @@ from eqsat.run import Run
 if TYPE_CHECKING:
     import numpy as np
 
-    from eqsat.report import state as told
+    from eqsat.report.state import StateReport, StateRow
 
 MOST = 12  # layouts that are tried alone
 MOST_TOGETHER = 24  # combinations of them; beyond, one is changed at a time
@@ -62,12 +62,12 @@ class Alternative:
     run: Run
     caller_ps: float = 0.0
 
-    def told(self) -> told.StateRow:
+    def told(self) -> StateRow:
         """What the report reads."""
-        from eqsat.report import state as told
+        from eqsat.report.state import StateRow
 
         layouts = {t.name: layout for t, layout in self.layouts.items()}
-        return told.StateRow(layouts, self.run, self.caller_ps)
+        return StateRow(layouts, self.run, self.caller_ps)
 
     @property
     def values(self) -> tuple[float, ...]:
@@ -139,15 +139,15 @@ class Kept:
 
         return state_json(self.told())
 
-    def told(self) -> told.StateReport:
+    def told(self) -> StateReport:
         """What the report reads."""
-        from eqsat.report import state as told
+        from eqsat.report.state import StateReport
 
         rows = tuple(a.told() for a in self.alternatives)
         program = self.alternatives[0].run.program
         types = {t.name: type_of(program, t.borders[0]) for t in self.ties}
         best = self.alternatives.index(self.best)
-        return told.StateReport(program.name, types, rows, best, self.combinations)
+        return StateReport(program.name, types, rows, best, self.combinations)
 
 
 def keep_state(
@@ -180,7 +180,7 @@ def keep_state(
     known = {b for t in ties for b in t.borders}
     ties += [Tie(name_of(source, b), (b,), a.calls) for b, a in free.items() if b not in known]
     source, ties = _settled(source, ties, {b: a for b, a in asked.items() if b not in free})
-    options = {"time_limit": time_limit, **request}
+    options: dict[str, Any] = {"time_limit": time_limit, **request}
     plain = optimize(source, **options)
     assert plain.egraph is not None
     search = _Search(source, options, on_tried)

@@ -25,7 +25,7 @@ from eqsat.run.schedules import with_schedules
 if TYPE_CHECKING:
     from eqsat.model.deadline import Stop
     from eqsat.model.program import Program
-    from eqsat.report import pareto as told
+    from eqsat.report.pareto import FrontReport
 
 FILE, PAGE = "pareto.json", "pareto.html"
 
@@ -66,13 +66,13 @@ class Front:
 
         return front_page(self.told())
 
-    def told(self) -> told.FrontReport:
+    def told(self) -> FrontReport:
         """What the reports read."""
-        from eqsat.report import pareto as told
         from eqsat.report.facts import schedule_figures
+        from eqsat.report.pareto import FrontReport
 
         before = self.whole.baseline_schedule
-        return told.FrontReport(
+        return FrontReport(
             f"{self.whole.program.name} on {self.whole.target.name}",
             self.points, self.at_least, self.complete, self.stop, self.seconds,
             None if before is None else schedule_figures(before), self.goals,

@@ -182,7 +182,7 @@ def trace_function(
     given = _shapes_of(function, args, keywords, weights)
     traced = trace(function, *given, weights=weights, name=name)
     found = traced.flat_weights(args, dict(keywords))
-    held = {k: w for k, w in found.items() if isinstance(w, jax.Array | _array())}
+    held: dict[str, Any] = {k: w for k, w in found.items() if isinstance(w, jax.Array | _array())}
     concrete = {k: w for k, w in held.items() if not isinstance(w, Tracer)}
     return Source(traced.program, concrete, traced.opaque, traced)
 

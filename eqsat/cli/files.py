@@ -280,7 +280,7 @@ def _every_rule() -> list[Rule | SpreadRule]:
 def _rules() -> tuple[Row, list[Row]]:
     from eqsat.model.rules import Rule
 
-    rows = [
+    rows: list[Row] = [
         (r.name, r.ruleset, r.phase if isinstance(r, Rule) else f"{r.verb} {r.what}", r.doc)
         for r in _every_rule()
     ]
@@ -339,7 +339,9 @@ def _passes() -> tuple[Row, list[Row]]:
 def _functions() -> tuple[Row, list[Row]]:
     from eqsat.ops.attrs import FUNCTIONS
 
-    rows = [(name, ", ".join(f.args), f.result, f.doc) for name, f in sorted(FUNCTIONS.items())]
+    rows: list[Row] = [
+        (name, ", ".join(f.args), f.result, f.doc) for name, f in sorted(FUNCTIONS.items())
+    ]
     return ("function", "takes", "gives", "doc"), rows
 
 

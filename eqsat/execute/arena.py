@@ -106,7 +106,7 @@ class Arena:
         nodes = self.schedule.program.nodes
         for i in self.schedule.inside(d):
             if i not in held and nodes[i].op not in ("input", "weight"):
-                scratch = memory and self._scratch(i, d, memory)
+                scratch = None if memory is None else self._scratch(i, d, memory)
                 found = self._evaluated(i, lambda o, i=i: self._viewed(o, held, i), scratch)
                 held[i] = [_rounded(x, t) for x, t in zip(found, nodes[i].types, strict=True)]
         return [self._viewed(w, held, w)[0] for w in d.writes]

@@ -233,7 +233,7 @@ class Packing:
         self.function: Any = functools.update_wrapper(functools.partial(self._call), plain)
         for name in JITTED:
             setattr(self.function, name, getattr(plain, name))
-        self.function.clear_cache = self.clear
+        self.function.clear_cache = self.clear  # pyrefly: ignore[missing-attribute] it is made here
 
     def clear(self) -> None:
         """Forget what was compiled, and the packed weights that it takes."""

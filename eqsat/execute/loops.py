@@ -60,7 +60,7 @@ def generic(
 
 def _as_places(g: Generic, arrays: Sequence[Any], windows: list[int]) -> Any:
     """A convolution as the sum of a product per place of its filters."""
-    parts = []
+    parts: list[Any] = []
     for at in product(*(range(g.sizes[d]) for d in windows)):
         step = fixed_at(g, dict(zip(windows, at, strict=True)))
         parts.append(as_dot(*_project_all(_forwards(step), arrays), ()))

@@ -244,7 +244,7 @@ class Minimisation:
             _state(told, self.weights, caps, None if bytes_of is None else bytes_of(small))
             effort = Effort(self.seconds, self.of.limits.seed, work, self.of.limits.stop)
             tick()
-            found = solve(told, self.weights, effort, hint and hint.columns)
+            found = solve(told, self.weights, effort, None if hint is None else hint.columns)
             if not found.columns and len(small.facts.roots):
                 if found.status == "infeasible" and hint is not None:
                     return "unknown", 0, None  # a solver that says so is wrong

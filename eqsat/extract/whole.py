@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -124,7 +125,7 @@ def unrolled_assembly(short: Assembly, pool: Pool, rolled: Rolled) -> Assembly:
     )  # fmt: skip
     rows, count = np.array(of, dtype=np.int64), len(of)
     computes = [tuple(sorted(space.computes(c.members))) for c in candidates]
-    columns = {name: Ragged.of(found) for name, found in sides.items()}
+    columns: dict[str, Any] = {name: Ragged.of(found) for name, found in sides.items()}
     values = [{space.value[b] for b in w} for w in sides["writes"]]
     serves = [
         sorted(served_by(pool, c.members, w)) for c, w in zip(candidates, values, strict=True)

@@ -261,7 +261,7 @@ class _JaxprReader:
             found = read_control(self, eqn, self._operands(eqn, env))
             return self._keep(unit.eqns, outs, env) if found is None else found
         lower = PRIMITIVES.get(name)
-        found = lower and lower(self.ctx, eqn, self._operands(eqn, env))
+        found = None if lower is None else lower(self.ctx, eqn, self._operands(eqn, env))
         return self._keep(unit.eqns, outs, env) if found is None else found
 
     def _inline(self, eqn: Any, args: list[Tensor]) -> list[Tensor]:

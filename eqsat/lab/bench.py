@@ -268,7 +268,7 @@ def _timed(sides: Mapping[str, Side], rounds: int) -> dict[str, tuple[float, ...
     from eqsat.execute.timing import interleave, interval
 
     calls, seconds = interleave(sides, rounds)
-    found = {}
+    found: dict[str, tuple[float, ...]] = {}
     for name, batches in seconds.items():
         wall = interval([1e6 * w / calls for w, _ in batches])
         found[name] = (*wall, statistics.median(1e6 * c / calls for _, c in batches))

@@ -124,7 +124,7 @@ def results_page(results: Results, pages: Mapping[str, RowPages]) -> str:
 
 def _linked(
     results: Results, pages: Mapping[str, RowPages]
-) -> tuple[tuple[str, ...], list[tuple[str, ...]], dict[tuple[int, int], str]]:
+) -> tuple[tuple[str, ...], Sequence[tuple[str, ...]], dict[tuple[int, int], str]]:
     """Columns, rows, and what the cells of names and of comparisons lead to."""
     columns, rows = results.cells()
     links: dict[tuple[int, int], str] = {}

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import (
     FIRST_COMPLETED,
     BrokenExecutor,
-    CancelledError,
     Executor,
     Future,
     wait,
@@ -217,7 +216,7 @@ class _Sweep:
             record = future.result()
         except BrokenExecutor:
             return False
-        except (Exception, CancelledError) as e:  # an executor's own errors are of many kinds
+        except Exception as e:  # an executor's own errors are of many kinds
             record = _lost(task, f"{type(e).__name__}: {e}")
         self._keep(task, record)
         return True

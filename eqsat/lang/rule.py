@@ -286,8 +286,12 @@ def _called(e: AttrExpr) -> Function | None:
     """The first function in a condition."""
     if isinstance(e, Function):
         return e
-    inner = {Compare: ("left", "right"), Not: ("inner",), Field: ("base",)}.get(type(e), ())
-    return next((f for k in inner if (f := _called(getattr(e, k))) is not None), None)
+    inner: dict[type, tuple[str, ...]] = {
+        Compare: ("left", "right"), Not: ("inner",), Field: ("base",)
+    }  # fmt: skip
+    return next(
+        (f for k in inner.get(type(e), ()) if (f := _called(getattr(e, k))) is not None), None
+    )
 
 
 def spread_scope(verb: str, span: Span) -> Scope:

@@ -59,15 +59,15 @@ def _override(target: Target, setting: str) -> Target:
     if path[0] in ("target", "extends") or path[0] not in TargetRecord.model_fields:
         known = [k for k in TargetRecord.model_fields if k not in OWN_KEYS]
         raise fail("E208", f"a target has no key `{path[0]}`", help=did_you_mean(path[0], known))
-    data = read_yaml(value or '""', "--set").data
-    for part in reversed(path):
+    data: dict[str, Any] = {path[-1]: read_yaml(value or '""', "--set").data}
+    for part in reversed(path[:-1]):
         data = {part: data}
     return _apply(target, path, data)
 
 
 def _apply(target: Target, path: list[str], data: dict[str, Any]) -> Target:
     """The target with one key changed; the rest of a record is filled up to check it."""
-    base = {"target": "x", "doc": "x", "executor": "xla", "data_tiling": True}
+    base: dict[str, Any] = {"target": "x", "doc": "x", "executor": "xla", "data_tiling": True}
     base["memory"] = [{"name": "x", "size": "1 B", "bandwidth": "1 B/s"}]
     if path[0] == "kernels" and len(path) > 1 and target.kernels is not None:
         data = {"kernels": kernels_text(target.kernels) | data["kernels"]}

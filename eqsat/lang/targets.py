@@ -287,12 +287,12 @@ def mesh_problems(
     """An axis without a link, and an executor that does not run on a mesh."""
     for axis in sizes:
         if axis not in links:
-            span = source and source.span(("mesh", axis), key=True)
+            span = None if source is None else source.span(("mesh", axis), key=True)
             link = f"mesh_links: {{{axis}: {{bandwidth: 45 GB/s, latency: 1 us}}}}"
             message = f"axis `{axis}` of the mesh has no link"
             yield Diagnostic("E230", message, span, help=f"say what joins its devices: `{link}`")
     if sizes and executor != "xla":
-        span = source and source.span(("executor",))
+        span = None if source is None else source.span(("executor",))
         message = f"`executor: {executor}` does not run on a mesh"
         yield Diagnostic("E230", message, span, help="a mesh needs `executor: xla`")
 
@@ -330,7 +330,7 @@ def join_problems(fusion: Fusion, source: YamlSource | None) -> Iterator[Diagnos
             "E216",
             f"`fusion.join` is not closed: `{row}` joins `elementwise`, that joins {names},"
             f" and `{row}` does not",
-            source and source.span(("fusion", "join", row)),
+            None if source is None else source.span(("fusion", "join", row)),
             help=f"an elementwise op between them would allow it: add {names} to the row `{row}`,"
             " or take it from the row `elementwise`",
         )

@@ -42,7 +42,7 @@ AS_WRITTEN = tuple(f.name for f in fields(Target) if f.name in TargetRecord.mode
 
 def target_of(r: TargetRecord) -> Target:
     """The target that a record describes."""
-    made = {
+    made: dict[str, Any] = {
         "name": r.target, "launch_ps": r.launch,
         "memory": tuple(Memory(m.name, m.size, m.bandwidth, m.temporaries) for m in r.memory),
         "tiles": _vocabularies(r), "strategies": _strategies(r), "untiled": _kernels(r),

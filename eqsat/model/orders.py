@@ -87,7 +87,7 @@ class MemoryOrders:
         chosen = tuple(map(Ordered.from_json, data["chosen"]))
         left, own = (tuple(Border(k, n) for k, n in data[key]) for key in ("left", "compiler"))
         ties = tuple((argument, result) for argument, result in data["ties"])
-        return cls(**{**data, "chosen": chosen, "left": left, "compiler": own, "ties": ties})
+        return cls(**dict(data) | {"chosen": chosen, "left": left, "compiler": own, "ties": ties})
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,8 @@ class Progress:
         if goal != self.goal:
             return
         before = self.known.get(goal)
-        value = min((v for v in (value, before and before.value) if v is not None), default=None)
+        known = (value, None if before is None else before.value)
+        value = min((v for v in known if v is not None), default=None)
         least = max(bound or 0, self.bounds.get(goal, 0))
         now = None if value is None else GoalResult(value, min(least, value))
         if now != before or least > self.bounds.get(goal, 0):

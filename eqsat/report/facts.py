@@ -111,7 +111,8 @@ class RunFacts:
         if after is None or self.run.selection is None:
             return []
         always = list(schedule_goals(after))
-        moved = GoalFact("bytes moved", "memory", before and before.bytes_moved, after.bytes_moved)
+        moved_before = None if before is None else before.bytes_moved
+        moved = GoalFact("bytes moved", "memory", moved_before, after.bytes_moved)
         others = [g for n, g in self.goals.items() if n not in always and g.gap is not None]
         return [*(self.goals[n] for n in always), moved, *others]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
 from urllib.parse import quote
 
@@ -49,7 +49,7 @@ def pre(text: str) -> str:
 
 def html_table(
     columns: tuple[str, ...],
-    rows: list[tuple[str, ...]],
+    rows: Sequence[tuple[str, ...]],
     figures: range | tuple[int, ...] = (),
     links: Mapping[tuple[int, int], str] | None = None,
 ) -> str:

@@ -25,7 +25,7 @@ class OneDecision(Protocol):
 
 def figure_rows(own: Selection, best: Selection) -> list[tuple[str, ...]]:
     """A row of COLUMNS per goal."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for name in [g for g in GOALS if g in dict(best.goals)]:
         a, b = own.goal(name).value, best.goal(name).value
         share = f" ({(a - b) / b:+.1%})" if b and a != b else ""

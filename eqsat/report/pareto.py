@@ -132,7 +132,7 @@ def _count(n: int, what: str) -> str:
 
 def rows(front: FrontReport) -> list[tuple[str, ...]]:
     """The columns, printed."""
-    found = []
+    found: list[tuple[str, ...]] = []
     for i, (run, what) in enumerate(zip(front.runs, telling_contents(front.runs), strict=True), 1):
         values = (goal_text(g, goal_of(run, g).value) for g in front.goals)
         found.append((str(i), *values, _gap(run, front.goals), what))

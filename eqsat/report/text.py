@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from eqsat.model.control import every_program
@@ -267,7 +267,7 @@ def rules_table(rules: Iterable[Mapping[str, Any]]) -> list[tuple[str, ...]]:
 RULE_COLUMNS = ("rule", "matches", "nodes", "time", "in result", "at")
 
 
-def table_text(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def table_text(columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     """Columns aligned by spaces; figures to the right, the first and last column to the left."""
     table = [columns, *rows]
     widths = [max(len(row[i]) for row in table) for i in range(len(columns))]

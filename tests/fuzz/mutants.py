@@ -174,7 +174,7 @@ def _term_sites(
     if isinstance(term, Splat) and isinstance(term.inner, Apply):
         yield from _term_sites(
             term.inner,
-            lambda t: put(replace(term, inner=t)),
+            lambda t: put(replace(term, inner=t)),  # pyrefly: ignore[bad-argument-type] no splat
             kinds,
             zipped=True,
         )
@@ -312,7 +312,9 @@ def _broken_terms(rule: Rule) -> Iterator[Mutant]:
 
 def _term_breaks(term: Term) -> Iterator[tuple[Term, str]]:
     if isinstance(term, Splat) and isinstance(term.inner, Apply):
-        yield replace(term, inner=term.inner.operands[0]), f"without `{text(term)}`"
+        first = term.inner.operands[0]
+        assert not isinstance(first, Splat)
+        yield replace(term, inner=first), f"without `{text(term)}`"
     if not isinstance(term, Apply):
         return
     if len(term.operands) == 1 and not isinstance(term.operands[0], Splat):

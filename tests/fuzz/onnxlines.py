@@ -213,7 +213,7 @@ def gemm(w: Writer) -> str:
 
 def einsum(w: Writer) -> str:
     x = w.pick(2, 3)
-    sizes = dict(zip("abc", w.shape(x), strict=False)) | {"e": w.size(40)}
+    sizes: dict[str, int] = {**dict(zip("abc", w.shape(x), strict=False)), "e": w.size(40)}
     labels = list(sizes)[:-1]
     mine = [c for c in labels if w.rng.random() < 0.6] or labels[-1:]
     mine = w.rng.sample([*mine, "e"], len(mine) + 1)

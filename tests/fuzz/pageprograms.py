@@ -86,8 +86,9 @@ def repeated(schedule: Schedule, copies: int) -> Schedule:
                 at[i] = builder.append(n.op, tuple(at[o] for o in n.operands), n.attr)
         for d in schedule.dispatches:
             sides = (tuple(at[i] for i in side) for side in (d.members, d.reads, d.writes))
-            dispatches.append(replace(d, **dict(zip(("members", "reads", "writes"), sides,
-                              strict=True)), step=d.step + k * steps))  # fmt: skip
+            members, reads, writes = sides
+            step = d.step + k * steps
+            dispatches.append(replace(d, members=members, reads=reads, writes=writes, step=step))
         ahead += [at[i] for i in schedule.ahead]
         for b in schedule.buffers:
             if b.node == argument:

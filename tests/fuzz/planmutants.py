@@ -207,7 +207,7 @@ def limited() -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
     resource.setrlimit(resource.RLIMIT_AS, (BYTES, BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    _LOG.handlers, _LOG.propagate = [_SAID], False
+    _LOG.handlers[:], _LOG.propagate = [_SAID], False
     with Path(os.devnull).open("w") as nowhere:
         os.dup2(nowhere.fileno(), 2)
 
@@ -275,7 +275,7 @@ def _checked(own: Own) -> tuple[str, str, Own | None]:
         assert now.nest is not None and now.plan is not None
         fault = _SAID.last or next(plan_faults(now.nest, now.plan), "")
     except NoNest as why:
-        kind = "refused" if _SAID.last else "raises"
+        kind = "refused" if _SAID.last else "raises"  # pyrefly: ignore[redundant-condition] `_once` logs
         return kind, f"{own.edge}: {_SAID.last or why}", None
     except Exception as error:  # a mutant may do anything
         return "crashes", f"{own.edge}: {type(error).__name__}: {error}", None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from eqsat.model.affine import Affine, dim
 from eqsat.model.attr import Shape, ShapeError
@@ -38,7 +38,7 @@ class Maker:
     """
 
     sizes: Sequence[int] = (1, 2, 3, 4, 5, 6, 7, 8)
-    shares = STEPS
+    shares: ClassVar[dict[str, int]] = STEPS
     largest = 2000  # elements of a value: every node of the e-graph is evaluated several times
 
     def __init__(self, seed: int, exact: bool):
@@ -125,7 +125,7 @@ class Maker:
         return self.rng.choice(("and", "or") if dtype == "bool" else ("add", "add", "max", "min"))
 
     def _generic(
-        self, sizes: Sequence[int], rank: int, reads: list[Operand], body: Expr, dtype: str,
+        self, sizes: Sequence[int], rank: int, reads: Sequence[Operand], body: Expr, dtype: str,
         combine: str = "",
     ) -> int:  # fmt: skip
         made = [Yield(body, dtype, combine)]
@@ -212,7 +212,9 @@ class Maker:
         sizes = [*(t.shape[d] for d in kept), n, t.shape[k]]
         return self._product(sizes, len(kept) + 1, reads, t.dtype)
 
-    def _product(self, sizes: Sequence[int], rank: int, reads: list[Operand], dtype: str) -> int:
+    def _product(
+        self, sizes: Sequence[int], rank: int, reads: Sequence[Operand], dtype: str
+    ) -> int:
         wide = {"i8": "i32", "f16": "f32"}.get(dtype, dtype)
         a, b = (cast(arg(i), wide) if wide != dtype else arg(i) for i in range(2))
         return self._generic(sizes, rank, reads, call("mul", a, b), wide, "add")

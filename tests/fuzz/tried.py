@@ -143,14 +143,13 @@ def _verified(run: Run, call: Flat, **options: Any) -> Any:
 
 def flat(run: Run, call: Callable[..., Any]) -> Flat:
     """A function that takes the arguments as they were traced, as one of the program's inputs."""
-    traced = run.source.traced
-    assert traced is not None
+    assert run.source.traced is not None
+    bindings = run.source.traced.bindings
     weights = {**run.weights, **drawn_weights(run.source.program, run.weights)}
 
     def of_inputs(*inputs: Any) -> list[Any]:
         bound = [
-            inputs[int(key)] if kind == "input" else weights[str(key)]
-            for kind, key in traced.bindings
+            inputs[int(key)] if kind == "input" else weights[str(key)] for kind, key in bindings
         ]
         return jax.tree.leaves(call(*bound))
 

@@ -202,11 +202,11 @@ class BlockPasses:
         while lanes > 1:
             lanes //= 2
             if lanes == 1:
-                halves = [code.lane(x, 0), code.lane(x, 1)]
+                low, high = code.lane(x, 0), code.lane(x, 1)
             else:
                 parts = (constants(I32, range(n, n + lanes)) for n in (0, lanes))
-                halves = [code.builder.shuffle_vector(x, x, part) for part in parts]
-            x = self._combined(i, *halves, lanes)
+                low, high = (code.builder.shuffle_vector(x, x, part) for part in parts)
+            x = self._combined(i, low, high, lanes)
         return x
 
 

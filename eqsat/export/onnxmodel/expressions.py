@@ -6,7 +6,7 @@ Functions of floats that ONNX has no op for are composed of ones it has.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -287,7 +287,7 @@ class Body(BodyWriter[Value]):
 
 
 _DOUBLE = frozenset({"Exp", "Log", "Sqrt", "Tanh", "Sigmoid", "Floor", "Ceil", "Round", "Div"})
-_SPECIAL: dict[str, Callable[[Body, Typed, list[Value]], Value]] = {
+_SPECIAL: Mapping[str, Callable[[Body, Typed, list[Value]], Value]] = {
     "div": Body.divide,
     "rem": Body.divide,
     "pow": Body.power,

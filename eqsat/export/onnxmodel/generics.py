@@ -101,17 +101,17 @@ def product(graph: Graph, g: Generic, operands: Sequence[Value]) -> Value | None
 
 
 # ---- factors -----------------------------------------------------------------------------------
+Sides = tuple[Expr | None, Expr | None]  # what a product takes of operand 0, and of operand 1
+
+
 def _factors(g: Generic) -> tuple[Expr, Expr] | None:
     """The body as a product of one expression of each operand, else None."""
     if len(g.maps) != 2 or len(g.yields) != 1 or g.combine != "add":
         return None
     floating = is_float(g.yields[0].dtype)
-    multiplied = BottomUp[Expr, "Sides | None"](_sides, lambda e: _multiplied(e, floating))
+    multiplied = BottomUp[Expr, Sides | None](_sides, lambda e: _multiplied(e, floating))
     a, b = multiplied(g.body) or (None, None)
     return (a, b) if a and b and a.operands() and b.operands() else None
-
-
-Sides = tuple["Expr | None", "Expr | None"]  # what a product takes of operand 0, and of operand 1
 
 
 def _multiplied(e: Expr, floating: bool) -> tuple[Expr, ...]:

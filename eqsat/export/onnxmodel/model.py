@@ -49,7 +49,7 @@ def write_model(plan: Plan, *, external: str = "", force_external: bool = False)
     total = sum(a.nbytes for a, _ in made.graph.constants.values())
     beside = _External(external) if external and (force_external or total > LARGE) else None
     data = made.serialized(beside)
-    files = (("", data),) if beside is None else (("", data), (external, beside.bytes()))
+    files = (("", data),) if beside is None else (("", data), (external, beside.content()))
     return Exported(files, made.ops, tuple(made.missing))
 
 
@@ -68,7 +68,7 @@ class _External:
         self.size += gap + len(data)
         return self.size - len(data), len(data)
 
-    def bytes(self) -> bytes:
+    def content(self) -> bytes:
         return b"".join(self.parts)
 
 

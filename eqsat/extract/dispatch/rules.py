@@ -95,7 +95,7 @@ class Devices:
     def _tiles(self) -> dict[str, frozenset[tuple[int, ...]]]:
         """Per device: (m, n, k) of its tiles, also with m and n exchanged."""
         generics = {n.attr for n in self.space.egraph.nodes if isinstance(n.attr, Generic)}
-        found = {}
+        found: dict[str, frozenset[tuple[int, ...]]] = {}
         for device, target in self.target.devices:
             tiles = {t.extents for g in generics for t in tiles_of(target, g)}
             found[device] = frozenset(tiles | {(n, m, k) for m, n, k in tiles})

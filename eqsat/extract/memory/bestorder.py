@@ -67,17 +67,18 @@ def best_order(work: DispatchGraph, states: int = 20_000) -> Order:
     The deadline it is under ends it with the best order so far. ValueError if dispatches wait for
     each other.
     """
-    found = [[b, _greedy(b), b.floor] for b in blocks(work)]
-    found_in_place = list(found)
-    floor = max((bound for _, _, bound in found), default=0)
-    for entry in sorted(found, key=lambda e: -e[1].peak):
-        block, best, bound = entry
+    whole = list(blocks(work))
+    found = [_greedy(b) for b in whole]
+    floor = max((b.floor for b in whole), default=0)
+    for k in sorted(range(len(whole)), key=lambda k: -found[k].peak):
+        block, best = whole[k], found[k]
         if best.peak > floor and not is_over():
             few = min(states, EFFORT // len(block.needs) + 1)
-            best, bound = _least(block, best, max(floor, bound), few)
-            entry[1], entry[2] = best, bound
+            found[k], bound = _least(block, best, max(floor, block.floor), few)
             floor = max(floor, bound)
-    order = tuple(b.dispatches[i] for b, best, _ in found_in_place for i in best.order())
+    order = tuple(
+        b.dispatches[i] for b, best in zip(whole, found, strict=True) for i in best.order()
+    )
     peak = peak_bytes(work, order)
     return Order(order, peak, min(peak, work.fixed_bytes + floor))
 

@@ -163,7 +163,7 @@ def _solve(observed: Sequence[Observed], start: Rates, x: Sequence[float]) -> li
     low, high = [-FARTHEST] * (len(x) - 1) + [0.0], [FARTHEST] * (len(x) - 1) + [1.0]
     begin = np.clip(x, np.add(low, 1e-6), np.subtract(high, 1e-6))
     found = least_squares(
-        residuals, begin, jac=derivatives, bounds=(low, high),  # pyright: ignore[reportArgumentType]
+        residuals, begin, jac=derivatives, bounds=(low, high),
         loss="soft_l1", f_scale=LARGE, max_nfev=40,
     )  # fmt: skip
     return [float(v) for v in found.x]

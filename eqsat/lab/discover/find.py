@@ -97,7 +97,7 @@ class Prover:
     def __init__(self, rules: RuleSet, target: Target, limits: Limits):
         self.rules, self.limits = rules, limits
         # no tiles: packing what is multiplied proves nothing here and takes most of the time
-        self.target = replace(target, tiles={})
+        self.target = replace(target, tiles=())
 
     def add(self, rule: Rule) -> None:
         """Prove with this rule, too."""

@@ -170,7 +170,7 @@ def orders(g: Generic) -> Orders | None:
     found = spatial_contraction(g)
     if found is None or g.tile:
         return None
-    places = dict(zip(found.spatial, PLACES[-len(found.spatial) :], strict=False))
+    places: dict[int, str] = dict(zip(found.spatial, PLACES[-len(found.spatial) :], strict=False))
     if len(places) < len(found.spatial):
         return None
     places |= _window_letters(g, found, places)

@@ -139,7 +139,7 @@ def pack_operand(
         if neutral is not None:
             needed[d] = neutral
         tiling.append((d, t))
-    rank = {e.dim: slot for slot, q in enumerate(layout.outer) if (e := m[q]).dim is not None}
+    rank = {d: slot for slot, q in enumerate(layout.outer) if (d := m[q].dim) is not None}
     parallel = {d: r for d, r in rank.items() if d < g.rank}
     cut = any(d < g.rank for d, _ in tiling)  # else no layout of the result can undo an order
     order = induced(parallel if cut else {}, tuple(dim(d) for d in range(g.rank)))

@@ -83,7 +83,7 @@ def pad_value(text: str) -> str:
     value = read_literal(text)
     if isinstance(value, bool):
         return str(int(value))
-    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+    if isinstance(value, float) and float.is_integer(value) and abs(value) < 2**53:
         return "-0.0" if math.copysign(1, value) < 0 and value == 0 else str(int(value))
     return repr(value)
 

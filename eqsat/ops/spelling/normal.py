@@ -407,7 +407,7 @@ def _slice_below(b: Builder, operands: tuple[int, ...], below: Move, m: Move) ->
     """The slice of a slice, of a pad, or of a concat of which one operand holds all of it."""
     if below.op == "slice":
         both = compose_moves(below, m)
-        return both and _slice(b, "slice", operands, both.slice or m)
+        return None if both is None else _slice(b, "slice", operands, both.slice or m)
     if below.op == "pad":
         found = compose_moves(below, m)
         if found is None or (found.slice is not None and found.pad is not None):

@@ -70,7 +70,7 @@ def case(name: str, target: str, limit: float, margin: float, kill: float) -> di
     total = time.monotonic() - begin
     timer.cancel()
     talk.join()
-    row = {"program": name, "target": target, "total": round(total, 2)}
+    row: dict[str, Any] = {"program": name, "target": target, "total": round(total, 2)}
     row |= {"exit": os.waitstatus_to_exitcode(status), "killed": killed.is_set()}
     row |= {"cpu": round(usage.ru_utime + usage.ru_stime, 2), "peak_rss": usage.ru_maxrss * 1024}
     row["began"] = {k: round(v, 2) for k, v in talk.began.items()}

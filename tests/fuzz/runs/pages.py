@@ -213,7 +213,7 @@ def measured(asked: argparse.Namespace) -> Json:
     if reason:
         say(f"PAGES ARE NOT CHECKED: {reason}")
         return {"ok": True, "skipped": reason}
-    from playwright.sync_api import sync_playwright  # pyright: ignore[reportMissingImports]
+    from playwright.sync_api import sync_playwright
 
     asked.shots.mkdir(parents=True, exist_ok=True)
     makers = pages(asked.time_limit)

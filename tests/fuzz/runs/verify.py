@@ -221,7 +221,8 @@ def timed(run: eqsat.Run, limit: float) -> Row:
 
 def spoiled(run: eqsat.Run, name: str, count: int) -> list[Row]:
     """Rows of so many faults of one model that change its results."""
-    runtime.plan_faults = lambda *_: iter(())  # it would refuse wrong plans: verify has to see them
+    # it would refuse wrong plans: verify has to see them
+    runtime.plan_faults = lambda nest, plan: iter(())
     source, schedule, rng = run.source, run.need_schedule(), random.Random(name)
     weights = {**drawn_weights(source.program, source.weights), **source.weights}
     inputs = random_inputs(source.program, np.random.default_rng(1))
