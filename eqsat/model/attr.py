@@ -167,8 +167,8 @@ def loop_order_text(attr: Attr) -> str:
 def check_order(order: tuple[int, ...], loops: int) -> None:
     """ShapeError unless this is () or an order of so many loops that is not the canonical one."""
     straight = tuple(range(loops))
-    known = not order or (order != straight and tuple(sorted(order)) == straight)
-    require(known, f"`order` names loops 0 … {loops - 1} once each, in another order than this")
+    is_order = not order or (order != straight and tuple(sorted(order)) == straight)
+    require(is_order, f"`order` names loops 0 … {loops - 1} once each, in another order than this")
 
 
 def check_operands(op: str, shapes: tuple[Shape, ...], operands: tuple[TensorType, ...]) -> None:

@@ -104,12 +104,12 @@ class Figures:
         Kernels without cycles may take any time: an answer is better only if the other one has all
         of those that it has.
         """
-        own, theirs = getattr(self, count), getattr(other, count)
-        if self.refused is not None or own is None:
+        amount, theirs = getattr(self, count), getattr(other, count)
+        if self.refused is not None or amount is None:
             return False
         if other.refused is not None or theirs is None:
             return True
-        return own < theirs and not (count == "cycles" and self.has_more_unknown(other))
+        return amount < theirs and not (count == "cycles" and self.has_more_unknown(other))
 
     def has_more_unknown(self, other: Figures) -> bool:
         """Whether a kernel without cycles is none that the other one has, too.
@@ -117,8 +117,8 @@ class Figures:
         A kernel that only moves data may stand for one of the same kind that moves as much.
         """
         theirs = list((Counter(other.uncounted) - Counter(self.uncounted)).elements())
-        own = (Counter(self.uncounted) - Counter(other.uncounted)).elements()
-        for label in sorted(own, key=_label_bytes, reverse=True):
+        labels = (Counter(self.uncounted) - Counter(other.uncounted)).elements()
+        for label in sorted(labels, key=_label_bytes, reverse=True):
             match = [t for t in theirs if _stands_for(label, t)]
             if not match:
                 return True
@@ -141,11 +141,11 @@ def _stands_for(label: str, other: str) -> bool:
 
 def _label_bytes(label: str) -> int:
     """Of the arrays that a kernel's label names: `reshape bf16[1,1,2048]`."""
-    found = 0
+    nbytes = 0
     for letters, bits, dims in _ARRAY.findall(label):
         size = math.prod(int(d) for d in dims.split(",") if d)
-        found += size * (int(bits or 8) if letters != "pred" else 8) // 8
-    return found
+        nbytes += size * (int(bits or 8) if letters != "pred" else 8) // 8
+    return nbytes
 
 
 @dataclass(frozen=True)
@@ -261,8 +261,8 @@ class Checked:
     @property
     def auto_cycles(self) -> int | None:
         """Of the function where the compiler chooses the layouts that are free; None: none are."""
-        found = [p for p in self.programs if p.origin == INPUT_BY_XLA and p.layouts == COMPILERS]
-        return found[-1].figures.cycles if found else None
+        timed = [p for p in self.programs if p.origin == INPUT_BY_XLA and p.layouts == COMPILERS]
+        return timed[-1].figures.cycles if timed else None
 
     @property
     def keeps_input_by_xla(self) -> bool:

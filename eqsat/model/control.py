@@ -96,10 +96,10 @@ class Control(Attr):
     @cached_property
     def result_types(self) -> tuple[TensorType, ...]:
         """Types of the results that may be read: without scratch."""
-        found = result_types(self.bodies[-1])
+        types = result_types(self.bodies[-1])
         if self.op != SCAN:
-            return found
-        return found[: self.carries] + tuple(self._stacked(t) for t in found[self.carries :])
+            return types
+        return types[: self.carries] + tuple(self._stacked(t) for t in types[self.carries :])
 
     def _stacked(self, t: TensorType) -> TensorType:
         return t.with_shape((self.length, *t.shape))
@@ -126,8 +126,8 @@ class Control(Attr):
             require(len(same) == 1, "the branches of `cond` give different types")
             require(len(input_types(last)) == self.consts, "a branch of `cond` takes its consts")
             return
-        found = result_types(last)[: self.carries]
-        require(found == state, f"the body of `{self.op}` does not give what it carries")
+        types = result_types(last)[: self.carries]
+        require(types == state, f"the body of `{self.op}` does not give what it carries")
         if self.op == WHILE:
             whole = len(input_types(last)) == self.consts + self.carries
             require(whole and len(result_types(last)) == self.carries, "`while_loop` only carries")

@@ -130,11 +130,11 @@ def did_you_mean(word: str, words: Iterable[str]) -> str:
     """A help text: the nearest known word, else all of them, or the nearest few of very many."""
     import difflib
 
-    known = sorted(set(words))
-    near = difflib.get_close_matches(word, known, 1, 0.6)
+    vocabulary = sorted(set(words))
+    near = difflib.get_close_matches(word, vocabulary, 1, 0.6)
     if near:
         return f"did you mean `{near[0]}`?"
-    if len(known) <= SHOWN_WORDS:
-        return f"known: {', '.join(known)}"
-    nearest = difflib.get_close_matches(word, known, 6, 0.0)
-    return f"known: {', '.join(nearest)}, and {len(known) - len(nearest)} more"
+    if len(vocabulary) <= SHOWN_WORDS:
+        return f"known: {', '.join(vocabulary)}"
+    nearest = difflib.get_close_matches(word, vocabulary, 6, 0.0)
+    return f"known: {', '.join(nearest)}, and {len(vocabulary) - len(nearest)} more"

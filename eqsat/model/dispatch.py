@@ -59,11 +59,11 @@ class Dispatch:
 
     def to_json(self) -> dict[str, Any]:
         plain = {f.name: getattr(self, f.name) for f in fields(self)}
-        found = {
+        nested = {
             "plan": self.plan and self.plan.to_json(),
             "parts": self.parts and self.parts.to_json(),
         }
-        return plain | found
+        return plain | nested
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Dispatch:
@@ -112,7 +112,7 @@ def in_place_fault(program: Program, dispatches: Sequence[Dispatch], pairs: Pair
 def owners_of(program: Program, pairs: Pairs) -> dict[int, int]:
     """Per value that lies in bytes that others have, too, whose these are: an argument's, else
     those of a result, else of the first of them."""
-    before, found = dict(pairs), dict[int, int]()
+    before, owners = dict(pairs), dict[int, int]()
     results = {program.behind_views(r) for r in program.results}
     for last in before.keys() - {old for _, old in pairs}:
         chain = [last]
@@ -120,5 +120,5 @@ def owners_of(program: Program, pairs: Pairs) -> dict[int, int]:
             chain.append(before[chain[-1]])
         first = chain[-1]
         is_result = first not in program.inputs and last in results
-        found |= dict.fromkeys(chain, last if is_result else first)
-    return found
+        owners |= dict.fromkeys(chain, last if is_result else first)
+    return owners

@@ -71,20 +71,20 @@ class ClassNames:
     @cached_property
     def _moves(self) -> dict[int, list[tuple[int, str]]]:
         """Per class the classes that hold its data in another way, and how."""
-        found: dict[int, list[tuple[int, str]]] = {}
+        moves: dict[int, list[tuple[int, str]]] = {}
         for n in self.egraph.nodes:
             if n.op in MOVED and len(n.children) == 1:
                 (c,) = n.children
-                found.setdefault(c, []).append((n.eclass, layout_name(n.op, n.attr)))
-                found.setdefault(n.eclass, []).append((c, layout_name(n.op, n.attr, back=True)))
-        return found
+                moves.setdefault(c, []).append((n.eclass, layout_name(n.op, n.attr)))
+                moves.setdefault(n.eclass, []).append((c, layout_name(n.op, n.attr, back=True)))
+        return moves
 
-    def _layouts(self, known: Iterable[int]) -> list[int]:
+    def _layouts(self, seeds: Iterable[int]) -> list[int]:
         """Name what is one of these in another layout; all that now have names.
 
         By as few steps as there are, then by the shortest name.
         """
-        named, last = list(known), list(known)
+        named, last = list(seeds), list(seeds)
         while last:
             names: dict[int, tuple[int, str, str]] = {}
             for c in last:
@@ -242,10 +242,10 @@ class EGraph:
     @cached_property
     def classes(self) -> tuple[tuple[int, ...], ...]:
         """Node numbers per class."""
-        found: list[list[int]] = [[] for _ in self.types]
+        members: list[list[int]] = [[] for _ in self.types]
         for i, n in enumerate(self.nodes):
-            found[n.eclass].append(i)
-        return tuple(tuple(c) for c in found)
+            members[n.eclass].append(i)
+        return tuple(tuple(c) for c in members)
 
     @cached_property
     def _index(self) -> dict[tuple[str, Attr, tuple[int, ...]], int]:
@@ -281,15 +281,15 @@ class EGraph:
 
     def serving(self, eclass: int) -> frozenset[int]:
         """Classes that serve in place of a class, which is a `relax` of them, directly or not."""
-        found: set[int] = set()
+        substitutes: set[int] = set()
         waiting = [eclass]
         while waiting:
             for i in self.classes[waiting.pop()]:
                 below = self.nodes[i].children
-                if self.nodes[i].op == "relax" and found.isdisjoint(below):
-                    found.update(below)
+                if self.nodes[i].op == "relax" and substitutes.isdisjoint(below):
+                    substitutes.update(below)
                     waiting += below
-        return frozenset(found - {eclass})
+        return frozenset(substitutes - {eclass})
 
     def verify(self) -> None:
         """ValueError if a number names nothing or the nodes of a class differ in type."""

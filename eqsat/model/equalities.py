@@ -49,15 +49,15 @@ class Equalities:
             if i in needed:
                 needed.update(nodes[i].operands)
         number = {i: i for i in range(count)}
-        made: list[Node] = []
+        added: list[Node] = []
         for i in range(count, len(nodes)):
             if i in needed:
-                number[i] = first + len(made)
+                number[i] = first + len(added)
                 n = nodes[i]
                 operands = tuple(number[o] for o in n.operands)
-                made.append(Node(n.op, operands, n.attr, n.types))
+                added.append(Node(n.op, operands, n.attr, n.types))
         pairs = tuple((number[n], value) for n, value in equal)
-        return cls(rule, doc, first, tuple(made), pairs, pairs, is_open=True)
+        return cls(rule, doc, first, tuple(added), pairs, pairs, is_open=True)
 
     @property
     def uses(self) -> tuple[int, ...]:
@@ -66,13 +66,13 @@ class Equalities:
         return tuple(count[i] for i in range(self.first, self.first + len(self.nodes)))
 
     def renumbered(
-        self, kept: Mapping[int, int], stands_for: Mapping[int, int], first: int
+        self, new_number: Mapping[int, int], stands_for: Mapping[int, int], first: int
     ) -> tuple[Equalities, dict[int, int]]:
         """The equalities of values that another program keeps, and the new numbers of `nodes`.
 
         kept: number there of each; stands_for: also of what has another in its place there.
         """
-        instead_of = [(n, value) for n, value in self.instead_of if value in kept]
+        instead_of = [(n, value) for n, value in self.instead_of if value in new_number]
         needed = self._around({n for n, _ in instead_of})
         number = dict(stands_for)
         nodes: list[Node] = []
@@ -81,22 +81,24 @@ class Equalities:
                 number[i] = first + len(nodes)
                 operands = tuple(number[o] for o in n.operands)
                 nodes.append(Node(n.op, operands, n.attr, n.types))
-        found = replace(
+        equalities = replace(
             self,
             first=first,
             nodes=tuple(nodes),
-            equal=tuple((number[n], kept[value]) for n, value in self.equal if value in kept),
-            instead_of=tuple((number[n], kept[value]) for n, value in instead_of),
+            equal=tuple(
+                (number[n], new_number[value]) for n, value in self.equal if value in new_number
+            ),
+            instead_of=tuple((number[n], new_number[value]) for n, value in instead_of),
         )
-        return found, {i: number[i] for i in sorted(needed) if i >= self.first}
+        return equalities, {i: number[i] for i in sorted(needed) if i >= self.first}
 
     def _around(self, some: set[int]) -> set[int]:
         """These nodes, what is made of them, and what all that reads."""
-        found = set(some)
+        closure = set(some)
         for i, n in enumerate(self.nodes, self.first):
-            if not found.isdisjoint(n.operands):
-                found.add(i)
+            if not closure.isdisjoint(n.operands):
+                closure.add(i)
         for i in range(len(self.nodes) - 1, -1, -1):
-            if i + self.first in found:
-                found.update(self.nodes[i].operands)
-        return found
+            if i + self.first in closure:
+                closure.update(self.nodes[i].operands)
+        return closure

@@ -38,9 +38,9 @@ class Expr:
         # nan is one value here; 0.0 is not -0.0, and 1 is neither True nor 1.0
         plain = value is None or kind is str or kind is int
         key = (fn, args, value if plain else (kind.__name__, repr(value)))
-        known = _living.get(key)
-        found = known() if known is not None else None
-        return _made(key, fn, args, value) if found is None else found
+        reference = _living.get(key)
+        expr = reference() if reference is not None else None
+        return _made(key, fn, args, value) if expr is None else expr
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(f"an expression does not change: {name}")
@@ -111,17 +111,17 @@ _lock = threading.RLock()
 
 def _made(key: Any, fn: str, args: tuple[Expr, ...], value: Any) -> Expr:
     with _lock:  # two threads that build one expression have to get one object
-        known = _living.get(key)
-        found = known() if known is not None else None
-        if found is None:
-            found = object.__new__(Expr)
+        reference = _living.get(key)
+        expr = reference() if reference is not None else None
+        if expr is None:
+            expr = object.__new__(Expr)
             fill = object.__setattr__
-            fill(found, "fn", fn)
-            fill(found, "args", args)
-            fill(found, "value", value)
-            fill(found, "_operands", _used(fn, args, value))
-            _living[key] = KeyedRef(found, _forget, key)
-    return found
+            fill(expr, "fn", fn)
+            fill(expr, "args", args)
+            fill(expr, "value", value)
+            fill(expr, "_operands", _used(fn, args, value))
+            _living[key] = KeyedRef(expr, _forget, key)
+    return expr
 
 
 def _forget(reference: KeyedRef[Any, Expr]) -> None:
@@ -160,20 +160,20 @@ class BottomUp(Generic[K, T]):
         self.known: dict[K, T] = {}
 
     def __call__(self, root: K) -> T:
-        known, left = self.known, [root]
+        memo, left = self.known, [root]
         while left:
             whole = left[-1]
-            if whole in known:
+            if whole in memo:
                 left.pop()
                 continue
             parts = self._parts(whole)
-            missing = [p for p in parts if p not in known]
+            missing = [p for p in parts if p not in memo]
             if missing:
                 left += reversed(missing)
                 continue
-            known[whole] = self._step(whole, [known[p] for p in parts])
+            memo[whole] = self._step(whole, [memo[p] for p in parts])
             left.pop()
-        return known[root]
+        return memo[root]
 
 
 def walk_all(bodies: Sequence[Expr]) -> Iterator[Expr]:
@@ -212,10 +212,10 @@ def _nodes(root: Expr) -> list[list[Any]]:
 
 def _from_nodes(nodes: Any) -> Expr:
     """Undo `_nodes`."""
-    made: list[Expr] = []
+    exprs: list[Expr] = []
     for fn, value, *args in nodes:
-        made.append(Expr(fn, tuple(made[a] for a in args), value))
-    return made[-1]
+        exprs.append(Expr(fn, tuple(exprs[a] for a in args), value))
+    return exprs[-1]
 
 
 def _flattened(nested: Any) -> list[list[Any]]:
@@ -318,10 +318,10 @@ class TextOrder:
     def compare(self, a: Expr, b: Expr) -> int:
         """-1, 0 or 1."""
         trail: list[tuple[Expr, Expr]] = []
-        found = 0
+        sign = 0
         while a is not b:
             if (a, b) in self._known:
-                found = self._known[a, b]
+                sign = self._known[a, b]
                 break
             trail.append((a, b))
             heads = _head(a), _head(b)
@@ -329,11 +329,11 @@ class TextOrder:
             if heads[0] != heads[1] or not other:
                 # of two casts of one value the type decides
                 texts = heads if heads[0] != heads[1] else (str(a.value), str(b.value))
-                found = (texts[0] > texts[1]) - (texts[0] < texts[1])
+                sign = (texts[0] > texts[1]) - (texts[0] < texts[1])
                 break
             a, b = other[0]
-        self._known.update(dict.fromkeys(trail, found))
-        return found
+        self._known.update(dict.fromkeys(trail, sign))
+        return sign
 
 
 def _head(e: Expr) -> str:

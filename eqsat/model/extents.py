@@ -205,8 +205,8 @@ def _product(a: int | Extent, b: int | Extent) -> int:
 
 
 def _sorted(total: Mapping[tuple[Atom, ...], int]) -> Terms:
-    kept = [(atoms, f) for atoms, f in total.items() if f]
-    return tuple(sorted(kept, key=repr)) or (((), 0),)
+    nonzero = [(atoms, f) for atoms, f in total.items() if f]
+    return tuple(sorted(nonzero, key=repr)) or (((), 0),)
 
 
 def _quotient(a: int | Extent, b: int | Extent) -> int:
@@ -233,14 +233,14 @@ def _by_product(a: int | Extent, divisor: Terms) -> int | None:
     if len(divisor) != 1:
         return None
     ((by, factor),) = divisor
-    found: Counter[tuple[Atom, ...]] = Counter()
+    quotient: Counter[tuple[Atom, ...]] = Counter()
     for atoms, f in terms_of(a):
         left = Counter(atoms)
         left.subtract(by)
         if f % factor or any(n < 0 for n in left.values()):
             return None
-        found[tuple(sorted(left.elements(), key=repr))] = f // factor
-    return extent(_sorted(found))
+        quotient[tuple(sorted(left.elements(), key=repr))] = f // factor
+    return extent(_sorted(quotient))
 
 
 # ---- order: what is larger where all symbols are large ----------------------------------------
@@ -286,18 +286,18 @@ def _mean(a: Floor) -> Growth:
     by = extent(a.by)
     if isinstance(by, Extent):
         return {}
-    found = dict(_growth(a.terms))
-    found[()] = found.get((), Fraction(0)) - Fraction(by - 1, 2)
-    return {units: f / by for units, f in found.items()}
+    growth = dict(_growth(a.terms))
+    growth[()] = growth.get((), Fraction(0)) - Fraction(by - 1, 2)
+    return {units: f / by for units, f in growth.items()}
 
 
 def _multiplied(a: Growth, b: Growth) -> Growth:
-    found: dict[tuple[Unit, ...], Fraction] = {}
+    product: dict[tuple[Unit, ...], Fraction] = {}
     for left, f in a.items():
         for right, g in b.items():
             units = tuple(sorted((*left, *right)))
-            found[units] = found.get(units, Fraction(0)) + f * g
-    return found
+            product[units] = product.get(units, Fraction(0)) + f * g
+    return product
 
 
 # ---- text and JSON ---------------------------------------------------------------------------
@@ -351,8 +351,8 @@ def read_tree(node: ast.expr, symbols: Symbols) -> int | None:
         case ast.Name(name):
             return symbols.get(name)
         case ast.UnaryOp(ast.USub(), inner):
-            found = read_tree(inner, symbols)
-            return None if found is None else -found
+            operand = read_tree(inner, symbols)
+            return None if operand is None else -operand
         case ast.BinOp(left, op, right) if type(op) in _OPERATORS:
             a, b = read_tree(left, symbols), read_tree(right, symbols)
             if a is None or b is None or (isinstance(op, ast.FloorDiv) and not b):
@@ -376,11 +376,11 @@ def bound(value: Any, sizes: Mapping[str, int]) -> Any:
     if isinstance(value, Extent):
         return at(cast(int, value), sizes)
     if isinstance(value, tuple):
-        found = [bound(v, sizes) for v in value]
-        same = all(a is b for a, b in zip(found, value, strict=True))
+        parts = [bound(v, sizes) for v in value]
+        same = all(a is b for a, b in zip(parts, value, strict=True))
         if same:
             return value
-        return type(value)(*found) if hasattr(value, "_fields") else tuple(found)
+        return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
     if is_dataclass(value) and not isinstance(value, type):
         old = {f.name: getattr(value, f.name) for f in fields(value) if f.init}
         new = {k: bound(v, sizes) for k, v in old.items()}

@@ -43,11 +43,11 @@ def why_not_private(folder: Path) -> str:
         return ""
     at = folder.resolve()
     for path in (at, *at.parents):
-        found = path.stat()
-        if not is_own(found):
+        status = path.stat()
+        if not is_own(status):
             return f"`{path}` belongs to another user"
-        sticky = path != at and found.st_mode & stat.S_ISVTX  # others may add, but not replace
-        if found.st_mode & _writable_by_others(found) and not sticky:
+        sticky = path != at and status.st_mode & stat.S_ISVTX  # others may add, but not replace
+        if status.st_mode & _writable_by_others(status) and not sticky:
             return f"others may write to `{path}`"
     return ""
 
@@ -66,14 +66,14 @@ def is_private(folder: Path, otherwise: str) -> bool:
     return not why
 
 
-def is_own(found: os.stat_result) -> bool:
+def is_own(status: os.stat_result) -> bool:
     """Whether a file or folder is this user's, or root's."""
-    return not hasattr(os, "geteuid") or found.st_uid in (0, os.geteuid())
+    return not hasattr(os, "geteuid") or status.st_uid in (0, os.geteuid())
 
 
-def _writable_by_others(found: os.stat_result) -> int:
+def _writable_by_others(status: os.stat_result) -> int:
     """The bits of a mode that let others in: a group of this user's own has nobody else."""
-    own_group = found.st_gid in (0, os.getegid())
+    own_group = status.st_gid in (0, os.getegid())
     return stat.S_IWOTH | (0 if own_group else stat.S_IWGRP)
 
 
@@ -85,10 +85,10 @@ def code_digest(*folders: str) -> str:
     """
     root = Path(__file__).parents[1]
     files = sorted(p for name in folders or (".",) for p in (root / name).rglob("*.py"))
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for path in files:
-        found.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
-    return found.hexdigest()
+        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
 
 
 def read_text(path: Path, code: str, largest_bytes: int, doubt: str = "") -> str:

@@ -182,8 +182,8 @@ class Generic(Attr):
 
     def verify(self) -> None:
         """ShapeError unless every map stays inside its operand and the form is canonical."""
-        known = self.precision in (NONE, *PRECISIONS)
-        require(known, f"no precision named `{self.precision}`")
+        is_precision = self.precision in (NONE, *PRECISIONS)
+        require(is_precision, f"no precision named `{self.precision}`")
         _check_nest(self.sizes, self.maps, self.shapes)
         check_order(self.order, len(self.sizes))
         for y in self.yields:

@@ -91,8 +91,8 @@ class Layout(Attr):
         The order does not depend on that of the tiles, so lanes beyond several dims hold the same
         in every order of blocks.
         """
-        found = zip(self.pos, self.tiles, self.pads, strict=True)
-        return sorted(found, key=lambda f: (f[2] == "?", f[2]))
+        paddings = zip(self.pos, self.tiles, self.pads, strict=True)
+        return sorted(paddings, key=lambda f: (f[2] == "?", f[2]))
 
     def verify(self) -> None:
         rank = len(self.source)
@@ -132,9 +132,11 @@ class Layout(Attr):
         return getattr(self, "pads" if key == "pad" else key)
 
     def text(self, op: str) -> str:
-        own = [f"pos={listed(self.pos)}", f"tiles={listed(self.tiles)}"]
-        own += [f"outer={listed(self.outer)}", *self._padding_text()]
-        return ", ".join(own if op == "pack" else [*own, f"shape={listed(self.source)}"])
+        attributes = [f"pos={listed(self.pos)}", f"tiles={listed(self.tiles)}"]
+        attributes += [f"outer={listed(self.outer)}", *self._padding_text()]
+        return ", ".join(
+            attributes if op == "pack" else [*attributes, f"shape={listed(self.source)}"]
+        )
 
     def _padding_text(self) -> list[str]:
         words = [{"-": "none", "?": "any"}.get(p, p) for p in self.pads]
@@ -193,10 +195,12 @@ class Encoding(InPlace):
         require(len(self.maps) == len(ROLES), "`maps` has a map for lhs, rhs and result")
         named = {d for m in self.maps for e in m for d, _ in e.terms}
         require(all(0 <= d < len(self.sizes) for d in named), "`maps` names a loop without a size")
-        own = self.maps[ROLES.index(self.role)]
-        require(all(d < len(own) for d in held), "`dims` names a dim the operand does not have")
+        operand_map = self.maps[ROLES.index(self.role)]
+        require(
+            all(d < len(operand_map) for d in held), "`dims` names a dim the operand does not have"
+        )
         for size, d in zip(self.source, self.held, strict=True):
-            loop = own[d].dim if d >= 0 else None
+            loop = operand_map[d].dim if d >= 0 else None
             fits = loop is None or self.sizes[loop] in (0, size)
             require(fits, f"a dim of size {size} cannot be loop d{loop} of the contraction")
 

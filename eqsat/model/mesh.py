@@ -95,11 +95,11 @@ class Mesh:
 
     def blocks(self, spread: Spread, rank: int) -> tuple[int, ...]:
         """Into how many blocks each dim is cut."""
-        found = [1] * rank
+        counts = [1] * rank
         for kind, axis in zip(spread, self.axes, strict=True):
             if isinstance(kind, int):
-                found[kind] *= axis.devices
-        return tuple(found)
+                counts[kind] *= axis.devices
+        return tuple(counts)
 
     def fits(self, spread: Spread, shape: Shape) -> bool:
         """Whether every block of a tensor of this shape is as large as the others."""
@@ -303,11 +303,11 @@ class MeshPlan:
 
         Recomputed from the spreads alone.
         """
-        known = {(r.node, r.reader): r for r in self.reshards}
+        reshard_of = {(r.node, r.reader): r for r in self.reshards}
         for v in self.values:
             if v.made != v.held:
-                self._check(known.get((v.node, -1)), v.made, v.held, f"%{v.node}")
-        for (node, reader), r in known.items():
+                self._check(reshard_of.get((v.node, -1)), v.made, v.held, f"%{v.node}")
+        for (node, reader), r in reshard_of.items():
             if reader >= 0:
                 held = self.by_node[node].held
                 self._check(r, held, r.result, f"%{node} for %{reader}")
@@ -315,8 +315,8 @@ class MeshPlan:
         if sum(r.time_ps for r in self.reshards) + streams != self.sent_ps:
             raise ValueError("the time of the conversions is not their sum")
 
-    def _check(self, found: Reshard | None, origin: Spread, result: Spread, what: str) -> None:
-        if found is None or (found.origin, found.result) != (origin, result):
+    def _check(self, reshard: Reshard | None, origin: Spread, result: Spread, what: str) -> None:
+        if reshard is None or (reshard.origin, reshard.result) != (origin, result):
             raise ValueError(f"{what}: no conversion from {origin} to {result}")
 
     def to_json(self) -> dict[str, Any]:

@@ -126,8 +126,8 @@ class Move(Attr):
         return self.shape
 
     def typed_operands(self, op: str, dtype: str) -> tuple[TensorType, ...]:
-        found = super().typed_operands(op, dtype)
-        return found if op != "gather" else (found[0], TensorType("i32", self.sources[1]))
+        types = super().typed_operands(op, dtype)
+        return types if op != "gather" else (types[0], TensorType("i32", self.sources[1]))
 
     def padding(self) -> tuple[str, ...]:
         return (str(self.args[2]),) if self.op == "pad" else ()

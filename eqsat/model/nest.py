@@ -74,8 +74,8 @@ class Access:
     @cached_property
     def depends_on(self) -> frozenset[int]:
         """The loops that it depends on, by its lookups and bounds too."""
-        found = frozenset([i for i, s in enumerate(self.strides) if s])
-        return found.union(*[x.depends_on for x in (*self.bounds, *self.indices)])
+        strided = frozenset([i for i, s in enumerate(self.strides) if s])
+        return strided.union(*[x.depends_on for x in (*self.bounds, *self.indices)])
 
     def buffers(self) -> Iterator[int]:
         """Its own buffer, then those of its lookups and theirs."""
@@ -152,8 +152,8 @@ class Store:
 
     def renumbered(self, numbers: Sequence[int] | Mapping[int, int]) -> Store:
         """The same store of other nodes."""
-        own = self.in_place if self.in_place < 0 else numbers[self.in_place]
-        return Store(self.access.renumbered(numbers), self.stage, self.loops, self.bounds, own)
+        in_place = self.in_place if self.in_place < 0 else numbers[self.in_place]
+        return Store(self.access.renumbered(numbers), self.stage, self.loops, self.bounds, in_place)
 
 
 @dataclass(frozen=True)

@@ -85,9 +85,11 @@ class MemoryOrders:
     def from_json(cls, data: Mapping[str, Any]) -> MemoryOrders:
         """Undo `to_json`."""
         chosen = tuple(map(Ordered.from_json, data["chosen"]))
-        left, own = (tuple(Border(k, n) for k, n in data[key]) for key in ("left", "compiler"))
+        left, compiler = (tuple(Border(k, n) for k, n in data[key]) for key in ("left", "compiler"))
         ties = tuple((argument, result) for argument, result in data["ties"])
-        return cls(**dict(data) | {"chosen": chosen, "left": left, "compiler": own, "ties": ties})
+        return cls(
+            **dict(data) | {"chosen": chosen, "left": left, "compiler": compiler, "ties": ties}
+        )
 
 
 @dataclass(frozen=True)

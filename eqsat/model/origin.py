@@ -33,8 +33,8 @@ class Origin:
 
     def joined(self, other: Origin) -> Origin:
         """With the names of another value that is the same one."""
-        own = (self.name, *self.also)
-        new = [n for n in (other.name, *other.also) if n and n not in own]
+        names = (self.name, *self.also)
+        new = [n for n in (other.name, *other.also) if n and n not in names]
         return replace(self, also=(*self.also, *new), at=self.at or other.at) if new else self
 
     def to_json(self) -> list[Any]:
@@ -81,8 +81,8 @@ def unique(name: str, taken: dict[str, int], mark: str = "_") -> str:
 
     taken: names, and the number that was given to each last.
     """
-    found = name
-    while found in taken:
+    fresh = name
+    while fresh in taken:
         taken[name] += 1
-        found = f"{name}{mark}{taken[name]}"
-    return found
+        fresh = f"{name}{mark}{taken[name]}"
+    return fresh

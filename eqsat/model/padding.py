@@ -42,7 +42,7 @@ class Padding:
     def to_text(self) -> str:
         """What it says, on one line."""
         padded = f"padded to {self.rows} rows of {self.lanes} lanes, {self.granule_bytes} bytes"
-        return padded + "".join(f", {read} kept as {kept}" for read, kept in self.narrowed)
+        return padded + "".join(f", {read} kept as {stored}" for read, stored in self.narrowed)
 
     def _rows(self, rows: int, dtype: str) -> int:
         if rows >= self.rows:
@@ -86,11 +86,11 @@ def _least_bytes(padding: Padding, shape: tuple[int, ...], dtype: str) -> int:
     if 0 in shape:
         return 0
     granule = padding.granule_bytes
-    found = [padding.nbytes(shape, dtype)]
+    choices = [padding.nbytes(shape, dtype)]
     dims = range(len(shape))
     for row in dims:
         for lane in dims:
             if row != lane:
                 outer = [s for d, s in enumerate(shape) if d not in (row, lane)]
-                found.append(padding.nbytes((*outer, shape[row], shape[lane]), dtype))
-    return cdiv(min(found), granule) * granule
+                choices.append(padding.nbytes((*outer, shape[row], shape[lane]), dtype))
+    return cdiv(min(choices), granule) * granule

@@ -41,16 +41,16 @@ class Placement:
         if len(buffers) != len(self.offsets):
             return [f"{len(self.offsets)} offsets for {len(buffers)} buffers"]
         placed = list(zip(buffers, self.offsets, strict=True))
-        found = [f"`{b.name}` lies at {o}" for b, o in placed if o < 0]
+        faults = [f"`{b.name}` lies at {o}" for b, o in placed if o < 0]
         top = max((o + b.size for b, o in placed), default=0)
         if top != self.height:
-            found.append(f"the height is {top}, not {self.height}")
-        found += self._overlaps(buffers)
+            faults.append(f"the height is {top}, not {self.height}")
+        faults += self._overlaps(buffers)
         most, _ = busiest_step((b.lower, b.upper, b.size) for b in buffers)
         if not most <= self.bound <= self.height:
             bound = f"the bound is {self.bound}, the height {self.height}"
-            found.append(f"{most} bytes are live at once, {bound}")
-        return found
+            faults.append(f"{most} bytes are live at once, {bound}")
+        return faults
 
     def _overlaps(self, buffers: Sequence[Lifetime]) -> list[str]:
         """Live buffers are kept in the order of their offsets, so a new one has to be held against
@@ -58,19 +58,19 @@ class Placement:
         ends = [(b.upper, 0, i) for i, b in enumerate(buffers) if b.size]
         begins = [(b.lower, 1, i) for i, b in enumerate(buffers) if b.size]
         live: list[tuple[int, int]] = []  # (offset, buffer)
-        found: list[str] = []
+        faults: list[str] = []
         for _, starts, i in sorted(ends + begins):
-            own = (self.offsets[i], i)
-            at = bisect_left(live, own)
+            entry = (self.offsets[i], i)
+            at = bisect_left(live, entry)
             if not starts:
                 del live[at]
                 continue
             for other in live[max(at - 1, 0) : at + 1]:
-                (start, low), (above, high) = sorted((own, other))
+                (start, low), (above, high) = sorted((entry, other))
                 if start + buffers[low].size > above:
-                    found.append(f"`{buffers[low].name}` and `{buffers[high].name}` overlap")
-            live.insert(at, own)
-        return found
+                    faults.append(f"`{buffers[low].name}` and `{buffers[high].name}` overlap")
+            live.insert(at, entry)
+        return faults
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self) | {"offsets": list(self.offsets)}

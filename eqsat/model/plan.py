@@ -163,9 +163,9 @@ class Plan:
 
     def changed(self, **fields: Any) -> Self:
         """The same plan with other fields: `dataclasses.replace`, which is slow for so many."""
-        made = object.__new__(type(self))
-        vars(made).update(vars(self), **fields)
-        return made
+        plan = object.__new__(type(self))
+        vars(plan).update(vars(self), **fields)
+        return plan
 
     def to_text(self) -> str:
         """One line, in the field's words: vector and row loop, register tile, blocks, scratch."""

@@ -48,8 +48,8 @@ def finer(a: str, b: str) -> str | None:
     """The more accurate of two precisions; None where an algorithm leaves it open."""
     if a == b or NONE in (a, b):
         return a or b
-    known = a in LEVELS and b in LEVELS
-    return max(a, b, key=LEVELS.index) if known else None
+    are_levels = a in LEVELS and b in LEVELS
+    return max(a, b, key=LEVELS.index) if are_levels else None
 
 
 # after `jax.lax.DotAlgorithmPreset`
@@ -86,13 +86,13 @@ def significand_bits(precision: str, dtype: str, platform: str = "cpu") -> int:
 
     Rounding it is off by 2^-bits of it at most. platform: cpu, gpu or tpu, as JAX calls them.
     """
-    own = SIGNIFICAND[dtype]
+    bits = SIGNIFICAND[dtype]
     if precision in ALGORITHMS:
         kind, parts = ALGORITHMS[precision].operands, ALGORITHMS[precision].parts
     else:
         levels = _OF_F32.get(platform, {}) if dtype == "f32" else {}
         kind, parts = levels.get(precision, (dtype, 1))
-    return min(own, parts * SIGNIFICAND[kind or dtype])
+    return min(bits, parts * SIGNIFICAND[kind or dtype])
 
 
 def algorithm_name(

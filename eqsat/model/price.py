@@ -69,8 +69,8 @@ class Price:
     @property
     def key(self) -> tuple[bool, int, bool]:
         """Cheapest first; what is not admissible last."""
-        known = self.bound if self.delta is None else self.delta
-        return (self.status == NOT_ADMISSIBLE, known, self.status != EXACT)
+        cost = self.bound if self.delta is None else self.delta
+        return (self.status == NOT_ADMISSIBLE, cost, self.status != EXACT)
 
     def to_json(self) -> dict[str, Any]:
         """`delta` and `bound` in the solver's integers: ps, bytes, a count, millionths."""

@@ -66,17 +66,17 @@ class Program(Printed):
                 raise ShapeError(f"%{i}: `{node.op}` gives {types}, not {node.types}")
         if any(not 0 <= r < len(self.nodes) for r in self.results):
             raise ShapeError("a result names a node that does not exist")
-        known = {s.name for s in self.symbols}
+        names = {s.name for s in self.symbols}
         dims = {d for n in self.nodes for t in n.types for d in t.shape if is_symbolic(d)}
         used = frozenset().union(*map(names_of, dims))
-        if len(known) < len(self.symbols) or not used <= known:
-            raise ShapeError(f"the symbols are {sorted(known)}, the dims name {sorted(used)}")
+        if len(names) < len(self.symbols) or not used <= names:
+            raise ShapeError(f"the symbols are {sorted(names)}, the dims name {sorted(used)}")
 
     @cached_property
     def inputs(self) -> tuple[int, ...]:
         """Input nodes by argument number."""
-        found = [i for i, n in enumerate(self.nodes) if n.op == "input"]
-        return tuple(sorted(found, key=lambda i: self.leaf(i).index))
+        nodes = [i for i, n in enumerate(self.nodes) if n.op == "input"]
+        return tuple(sorted(nodes, key=lambda i: self.leaf(i).index))
 
     def behind_views(self, node: int) -> int:
         """The node whose buffer holds the value, found through reshapes and relaxed views."""
@@ -123,11 +123,11 @@ class Program(Printed):
     @cached_property
     def needed(self) -> tuple[int, ...]:
         """The nodes that results are computed from, ascending."""
-        found = set(self.results)
+        needed = set(self.results)
         for i in range(len(self.nodes) - 1, -1, -1):
-            if i in found:
-                found.update(self.nodes[i].operands)
-        return tuple(sorted(found))
+            if i in needed:
+                needed.update(self.nodes[i].operands)
+        return tuple(sorted(needed))
 
     @property
     def op_count(self) -> int:
@@ -160,10 +160,10 @@ class Program(Printed):
     def from_json(cls, data: dict[str, Any]) -> Program:
         b = Builder(as_plain(str, data["name"]))
         symbols = tuple(restored(Symbol, s) for s in data.get("symbols", ()))
-        known = extents_of(symbols)
+        extents = extents_of(symbols)
         for n in data["nodes"]:
             b.origin = Origin.from_json(n[KEY]) if KEY in n else NO_ORIGIN
-            b.append(n["op"], tuple(n["operands"]), attr_from_json(n["attr"], known))
+            b.append(n["op"], tuple(n["operands"]), attr_from_json(n["attr"], extents))
         return b.build(data["results"], symbols)
 
 
@@ -230,16 +230,16 @@ class Builder:
         if value is not None and value < before:
             self._also(value, self.origin)
         for i in range(before, len(self.nodes)):
-            made = self.nodes[i].origin
-            if i != value and made.name and made is self.origin:
-                name = f"{made.name}.{word(self.nodes[i].op, self.nodes[i].attr)}"
-                self.rename(i, Origin(name, made.at))
+            origin = self.nodes[i].origin
+            if i != value and origin.name and origin is self.origin:
+                name = f"{origin.name}.{word(self.nodes[i].op, self.nodes[i].attr)}"
+                self.rename(i, Origin(name, origin.at))
 
     def _also(self, i: int, origin: Origin) -> None:
         """Value i is another one of the program, too."""
-        own = self.nodes[i].origin
-        is_free = not own.name and not isinstance(self.nodes[i].attr, Leaf)
-        self.rename(i, origin.joined(own) if is_free else own.joined(origin))
+        existing = self.nodes[i].origin
+        is_free = not existing.name and not isinstance(self.nodes[i].attr, Leaf)
+        self.rename(i, origin.joined(existing) if is_free else existing.joined(origin))
 
     def rename(self, i: int, origin: Origin) -> None:
         """Give a node another origin."""
@@ -302,16 +302,18 @@ def prune(program: Program) -> Program:
 
 def is_same(a: Program, b: Program) -> bool:
     """Whether the results of both are the same ops on the same leaves, whatever their numbers."""
-    known: dict[tuple[str, Attr, tuple[int, ...]], int] = {}
-    return _numbered(a, known) == _numbered(b, known)
+    number_of: dict[tuple[str, Attr, tuple[int, ...]], int] = {}
+    return _numbered(a, number_of) == _numbered(b, number_of)
 
 
-def _numbered(program: Program, known: dict[tuple[str, Attr, tuple[int, ...]], int]) -> list[int]:
+def _numbered(
+    program: Program, number_of: dict[tuple[str, Attr, tuple[int, ...]], int]
+) -> list[int]:
     """The results by number; equal computations have one, which `known` keeps."""
     number: list[int] = []
     for n in program.nodes:
         key = (n.op, n.attr, tuple(number[o] for o in n.operands))
-        number.append(known.setdefault(key, len(known)))
+        number.append(number_of.setdefault(key, len(number_of)))
     return [number[r] for r in program.results]
 
 

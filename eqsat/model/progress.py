@@ -89,8 +89,8 @@ class Progress:
         if goal != self.goal:
             return
         before = self.known.get(goal)
-        known = (value, None if before is None else before.value)
-        value = min((v for v in known if v is not None), default=None)
+        values = (value, None if before is None else before.value)
+        value = min((v for v in values if v is not None), default=None)
         least = max(bound or 0, self.bounds.get(goal, 0))
         now = None if value is None else GoalResult(value, min(least, value))
         if now != before or least > self.bounds.get(goal, 0):

@@ -178,8 +178,8 @@ class Rule:
     @cached_property
     def calls(self) -> tuple[Function, ...]:
         """The attribute functions that it calls; every variant of it in a search asks for them."""
-        own = (*self.where, *(e for _, e in (*self.lets, *self.foreach)))
-        sides = (*own, *_attributes(self.right))
+        expressions = (*self.where, *(e for _, e in (*self.lets, *self.foreach)))
+        sides = (*expressions, *_attributes(self.right))
         return tuple(p for e in sides for p in expressions_within(e) if isinstance(p, Function))
 
 
@@ -248,12 +248,12 @@ class RuleSet:
         algebra as `default` has in all), but not all. Rules with `apply: replace` belong to every
         part: what they remove is removed for all.
         """
-        known = {r.name for r in self.rules}
+        all_names = {r.name for r in self.rules}
         always = {r.name for r in self.rules if r.apply == "replace"}
-        parts = [known & {*names, *always} for _, names in self.imports]
-        most = max((p for p in parts if len(p) < len(known)), key=len, default=set[str]())
-        is_large = len(most) >= FEWEST_FIRST and len(most) * 5 > len(known) * 2
-        return frozenset(most if is_large or len(most) * 2 > len(known) else ())
+        parts = [all_names & {*names, *always} for _, names in self.imports]
+        most = max((p for p in parts if len(p) < len(all_names)), key=len, default=set[str]())
+        is_large = len(most) >= FEWEST_FIRST and len(most) * 5 > len(all_names) * 2
+        return frozenset(most if is_large or len(most) * 2 > len(all_names) else ())
 
     def without(self, *names: str) -> RuleSet:
         """The same set without these rules (or tags)."""
@@ -299,9 +299,9 @@ class RuleSet:
         return ruleset
 
     def __add__(self, other: RuleSet) -> RuleSet:
-        known = {r.name for r in self.everything}
-        rules = (*self.rules, *(r for r in other.rules if r.name not in known))
-        spreads = (*self.spreads, *(r for r in other.spreads if r.name not in known))
+        names = {r.name for r in self.everything}
+        rules = (*self.rules, *(r for r in other.rules if r.name not in names))
+        spreads = (*self.spreads, *(r for r in other.spreads if r.name not in names))
         imports = parts((self, other), (*rules, *spreads))
         return RuleSet(f"{self.name} + {other.name}", self.doc, rules, imports, spreads)
 
@@ -311,8 +311,8 @@ Part = tuple[str, tuple[str, ...]]  # a rule set's name and those of its rules
 
 def parts(sets: Iterable[RuleSet], rules: Iterable[Rule | SpreadRule]) -> tuple[Part, ...]:
     """Those of these sets of which all rules are in here as they were (`RuleSet.imports`)."""
-    known = {r.name: r for r in rules}
-    whole = (s for s in sets if all(known.get(r.name) == r for r in s.everything))
+    by_name = {r.name: r for r in rules}
+    whole = (s for s in sets if all(by_name.get(r.name) == r for r in s.everything))
     return tuple((s.name, tuple(r.name for r in s.rules)) for s in whole)
 
 

@@ -82,8 +82,8 @@ class Schedule(Printed):
 
     def nbytes(self, node: int) -> int:
         """Bytes of a node's buffer, as the target's memory pads it."""
-        found = self._padded.get(node)
-        return self.program.nodes[node].type.nbytes if found is None else found
+        padded = self._padded.get(node)
+        return self.program.nodes[node].type.nbytes if padded is None else padded
 
     @cached_property
     def owners(self) -> dict[int, int]:
@@ -93,9 +93,11 @@ class Schedule(Printed):
     @cached_property
     def temporaries(self) -> tuple[Buffer, ...]:
         """Those that have bytes of their own."""
-        own = self.owners
+        owners = self.owners
         return tuple(
-            b for b in self.buffers if b.role == "temporary" and own.get(b.node, b.node) == b.node
+            b
+            for b in self.buffers
+            if b.role == "temporary" and owners.get(b.node, b.node) == b.node
         )
 
     @cached_property
@@ -124,9 +126,9 @@ class Schedule(Printed):
         """With these offsets for its temporaries, in their order; ValueError if they overlap."""
         at = dict(zip((b.node for b in self.temporaries), offsets, strict=True))
         buffers = tuple(replace(b, offset=at[b.node]) if b.node in at else b for b in self.buffers)
-        found = replace(self, buffers=buffers)
-        found._verify_arena()
-        return found
+        schedule = replace(self, buffers=buffers)
+        schedule._verify_arena()
+        return schedule
 
     @cached_property
     def resident_bytes(self) -> int:
@@ -139,8 +141,8 @@ class Schedule(Printed):
 
         What is in place is known once an answer is chosen: the search counts it apart.
         """
-        kept = [b for b in self.buffers if b.role != "temporary"]
-        fixed = sum(b.nbytes for b in kept if self.owners.get(b.node, b.node) == b.node)
+        persistent = [b for b in self.buffers if b.role != "temporary"]
+        fixed = sum(b.nbytes for b in persistent if self.owners.get(b.node, b.node) == b.node)
         return fixed + self.arena_bound
 
     @cached_property
@@ -197,11 +199,11 @@ class Schedule(Printed):
         Each counts once, by the data it moves: the smaller of its sides, as padding is no data.
         """
         nodes = self.program.nodes
-        own = sum(
+        moved = sum(
             min(nodes[j].type.nbytes for j in (i, *nodes[i].operands))
             for _, i in self.ops(CONVERSIONS)
         )
-        return own + self._inside("relayout_bytes")
+        return moved + self._inside("relayout_bytes")
 
     @cached_property
     def load_peak_bytes(self) -> int:
@@ -239,11 +241,11 @@ class Schedule(Printed):
     @cached_property
     def sources(self) -> dict[int, tuple[int, ...]]:
         """Per node of a weight or computed from weights: the weights it is made from, in order."""
-        nodes, found = self.program.nodes, dict[int, tuple[int, ...]]()
+        nodes, sources = self.program.nodes, dict[int, tuple[int, ...]]()
         for i in sorted({*self.ahead, *self.program.weights}):
-            below = {s for o in nodes[i].operands for s in found.get(o, ())}
-            found[i] = (i,) if nodes[i].op == "weight" else tuple(sorted(below))
-        return found
+            below = {s for o in nodes[i].operands for s in sources.get(o, ())}
+            sources[i] = (i,) if nodes[i].op == "weight" else tuple(sorted(below))
+        return sources
 
     @property
     def _needed(self) -> set[int]:
@@ -260,13 +262,13 @@ class Schedule(Printed):
         from. An original goes after the last turn that needs it, unless it is kept itself.
         """
         sources = self.sources
-        made = [i for i in self.kept if sources[i] != (i,)]
-        last = {i: max(sources[i]) for i in made}
+        packed = [i for i in self.kept if sources[i] != (i,)]
+        last = {i: max(sources[i]) for i in packed}
         worst = sum(self.nbytes(i) for i in self._needed)
         for turn in set(last.values()):
-            live = {s for i in made if last[i] >= turn for s in sources[i]}
+            live = {s for i in packed if last[i] >= turn for s in sources[i]}
             live |= {i for i in self.kept if sources[i] == (i,)}
-            live |= {i for i in made if last[i] <= turn}
+            live |= {i for i in packed if last[i] <= turn}
             worst = max(worst, sum(self.nbytes(i) for i in live))
         return worst
 
@@ -281,15 +283,15 @@ class Schedule(Printed):
 
         Its members, and the views and constants of them that stand in no list of members.
         """
-        nodes, found = self.program.nodes, {*dispatch.members}
+        nodes, inner = self.program.nodes, {*dispatch.members}
         stack = list(dispatch.members)
         while stack:
             for o in nodes[stack.pop()].operands:
                 free = nodes[o].op in VIEWS or nodes[o].op == "fill"
-                if free and o not in found and o not in dispatch.reads:
-                    found.add(o)
+                if free and o not in inner and o not in dispatch.reads:
+                    inner.add(o)
                     stack.append(o)
-        return tuple(sorted(found))
+        return tuple(sorted(inner))
 
     def buffer_of(self, node: int) -> int:
         """The node whose buffer holds the value of this one: reshapes and relaxed views have none.
@@ -303,10 +305,10 @@ class Schedule(Printed):
 
         Those in bodies of loops and branches count once each.
         """
-        found = self._own_counts()
+        counts = self._own_counts()
         for inner in (s.counts() for a in self.held for s in a.schedules):
-            found = {k: v + inner[k] for k, v in found.items()}
-        return found | {"dispatches": self.kernels}
+            counts = {k: v + inner[k] for k, v in counts.items()}
+        return counts | {"dispatches": self.kernels}
 
     def _own_counts(self) -> dict[str, int]:
         nodes = self.program.nodes

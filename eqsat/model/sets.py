@@ -12,12 +12,12 @@ def bits(number: int) -> list[int]:
     """Positions of the bits that are set, ascending."""
     if number.bit_length() > FEW:
         return _many(number)
-    found = []
+    positions = []
     while number:
         low = number & -number
-        found.append(low.bit_length() - 1)
+        positions.append(low.bit_length() - 1)
         number ^= low
-    return found
+    return positions
 
 
 def _many(number: int) -> list[int]:
@@ -30,13 +30,13 @@ def _many(number: int) -> list[int]:
 
 def mask(positions: Iterable[int]) -> int:
     """Undo `bits`; the positions may come in any order."""
-    found = bytearray()
+    packed = bytearray()
     for p in positions:
         at = p >> 3
-        if at >= len(found):
-            found.extend(bytes(at + 1 - len(found)))
-        found[at] |= 1 << (p & 7)
-    return int.from_bytes(found, "little")
+        if at >= len(packed):
+            packed.extend(bytes(at + 1 - len(packed)))
+        packed[at] |= 1 << (p & 7)
+    return int.from_bytes(packed, "little")
 
 
 def sum_bits(masks: Iterable[int]) -> int:

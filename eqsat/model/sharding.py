@@ -53,8 +53,8 @@ class ShardProblem:
 
     def cost(self, strategies: Sequence[int]) -> int:
         """The sum of the costs of nodes and edges."""
-        own = sum(n.costs[s] for n, s in zip(self.nodes, strategies, strict=True))
-        return own + sum(self._edge_cost(e, strategies) for e in self.edges)
+        node_cost = sum(n.costs[s] for n, s in zip(self.nodes, strategies, strict=True))
+        return node_cost + sum(self._edge_cost(e, strategies) for e in self.edges)
 
     def _edge_cost(self, e: ShardEdge, strategies: Sequence[int]) -> int:
         columns = len(self.nodes[e.second].costs)
@@ -73,16 +73,16 @@ class ShardProblem:
         for i, (node, s) in enumerate(chosen):
             if not 0 <= s < len(node.costs):
                 return [f"node {i} has no strategy {s}"]
-        found = [
+        faults = [
             f"node {i} may not be {s}" for i, (n, s) in enumerate(chosen) if n.costs[s] >= FORBIDDEN
         ]
         for i, e in enumerate(self.edges):
             if self._edge_cost(e, strategies) >= FORBIDDEN:
-                found.append(f"nodes {e.first} and {e.second} may not be so together (edge {i})")
+                faults.append(f"nodes {e.first} and {e.second} may not be so together (edge {i})")
         usage, step = self.most_used(strategies)
         if usage > self.usage_limit:
-            found.append(f"{usage} is used in step {step}, more than {self.usage_limit}")
-        return found
+            faults.append(f"{usage} is used in step {step}, more than {self.usage_limit}")
+        return faults
 
 
 @dataclass(frozen=True)

@@ -58,9 +58,9 @@ def find_shift(egraph: EGraph) -> Shift | None:
     program = _Program(egraph)
     best: _Runs | None = None
     for period in periods(program.keys, 2):
-        found = _Runs(program, period)
-        if found.has_blocks and (best is None or found.repeated > best.repeated):
-            best = found
+        runs = _Runs(program, period)
+        if runs.has_blocks and (best is None or runs.repeated > best.repeated):
+            best = runs
     return None if best is None else _Follower(egraph, best).shift()
 
 
@@ -152,10 +152,10 @@ class _Runs:
         begin, end = max(self.runs, key=lambda r: (r[1] - r[0], -r[0]))
         count = (end - begin) // self.period + 1
         ops, nodes = self.program.ops, self.program.egraph.nodes
-        found: dict[int, int] = {}
+        block_of: dict[int, int] = {}
         for at in range(begin, begin + count * self.period):
-            found.setdefault(nodes[ops[at]].eclass, (at - begin) // self.period)
-        return found, count
+            block_of.setdefault(nodes[ops[at]].eclass, (at - begin) // self.period)
+        return block_of, count
 
     def moved(self) -> Iterator[tuple[int, int]]:
         """(class, the class one block later) of the ops of runs, and of leaves that they own."""
@@ -227,16 +227,16 @@ class _Follower:
 
     def _behind(self, shared: set[int]) -> list[int]:
         """Shared classes and what the program computes them from."""
-        made: dict[int, list[int]] = defaultdict(list)
+        operands: dict[int, list[int]] = defaultdict(list)
         for n in self.egraph.nodes:
             if n.rule == -1:
-                made[n.eclass] += n.children
-        found, waiting = dict.fromkeys(sorted(shared)), sorted(shared)
+                operands[n.eclass] += n.children
+        behind, waiting = dict.fromkeys(sorted(shared)), sorted(shared)
         while waiting:
-            news = [c for c in made[waiting.pop()] if c not in found and c not in self.images]
-            found |= dict.fromkeys(news)
+            news = [c for c in operands[waiting.pop()] if c not in behind and c not in self.images]
+            behind |= dict.fromkeys(news)
             waiting += news
-        return list(found)
+        return list(behind)
 
     def _map(self, one: int, two: int) -> None:
         if one not in self.images and self.egraph.types[one] == self.egraph.types[two]:
@@ -288,13 +288,13 @@ class _Follower:
         count = Counter(images.values())
         self.images = {c: d for c, d in images.items() if count[d] == 1}
         later = {d for c, d in self.images.items() if c != d}
-        kept = {c: d for c, d in self.images.items() if c == d}
+        separate = {c: d for c, d in self.images.items() if c == d}
         for head in self.images.keys() - later:
             at = head
-            while at in self.images and at not in kept:
-                kept[at] = self.images[at]
-                at = kept[at]
-        self.images = kept
+            while at in self.images and at not in separate:
+                separate[at] = self.images[at]
+                at = separate[at]
+        self.images = separate
 
     def _node(self, node: int, classes: tuple[int, ...]) -> int:
         """The image of a node if it is a node over images, made alike; else -1."""

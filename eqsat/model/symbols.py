@@ -22,9 +22,9 @@ class Size(int):
 
     @classmethod
     def of(cls, size: int, divisor: int | None = None) -> Size:
-        found = cls(size)
-        found.divisor = divisor
-        return found
+        number = cls(size)
+        number.divisor = divisor
+        return number
 
 
 @dataclass(frozen=True)
@@ -80,11 +80,11 @@ def _check(symbol: Symbol) -> None:
 
 def check_names(sizes: Mapping[str, int] | None, symbols: Iterable[Symbol]) -> None:
     """EqsatError E385 if a size is given for a symbol the program does not have."""
-    known = [s.name for s in symbols]
+    names = [s.name for s in symbols]
     for name in sizes or {}:
-        if name not in known:
-            has = f"its symbols are {', '.join(known)}" if known else "all its sizes are known"
-            hint = did_you_mean(name, known) if known else ""
+        if name not in names:
+            has = f"its symbols are {', '.join(names)}" if names else "all its sizes are known"
+            hint = did_you_mean(name, names) if names else ""
             raise fail("E385", f"the program has no symbol `{name}`: {has}", help=hint)
 
 
@@ -111,10 +111,10 @@ def _plain(sizes: Mapping[str, int]) -> dict[str, int]:
 
 def read_size(text: str) -> tuple[str, Size]:
     """`m=128`, or `m=128:16` if all its sizes are multiples of 16; EqsatError E385."""
-    found = re.fullmatch(r"\s*([^=]+?)\s*=\s*(\d{1,13})\s*(?::\s*(\d{1,13})\s*)?", text)
-    if found is None:
+    match = re.fullmatch(r"\s*([^=]+?)\s*=\s*(\d{1,13})\s*(?::\s*(\d{1,13})\s*)?", text)
+    if match is None:
         raise fail("E385", f"`{text}` is no size; write `m=128`, or `m=128:16` for multiples of 16")
-    divisor = None if found[3] is None else int(found[3])
+    divisor = None if match[3] is None else int(match[3])
     if divisor == 0:
         raise fail("E386", f"`{text}`: nothing is a multiple of 0")
-    return found[1], Size.of(int(found[2]), divisor)
+    return match[1], Size.of(int(match[2]), divisor)

@@ -283,10 +283,10 @@ class Target:
         """ValueError if a link or an input names a device that is not there, or twice."""
         if not self.devices:  # one of several: the links are those of the whole
             return
-        known, pairs = dict(self.devices), [(k.origin, k.device) for k in self.links]
-        if len(known) < len(self.devices) or len(set(pairs)) < len(pairs):
+        devices, pairs = dict(self.devices), [(k.origin, k.device) for k in self.links]
+        if len(devices) < len(self.devices) or len(set(pairs)) < len(pairs):
             raise ValueError("a device or a link is named twice")
-        if not {*(d for p in pairs for d in p), *dict(self.inputs).values()} <= known.keys():
+        if not {*(d for p in pairs for d in p), *dict(self.inputs).values()} <= devices.keys():
             raise ValueError("a link or an input names a device that is not there")
         for _, target in self.devices:
             target.verify()
@@ -312,10 +312,10 @@ class Target:
         if not self.rates:
             return None
         rates = dict(self.rates)
-        found = rates.get(f"{dtype}/{precision}", rates.get(dtype))
-        if found is None:
-            found = min([r for key, r in self.rates if "/" not in key] or rates.values())
-        return found
+        rate = rates.get(f"{dtype}/{precision}", rates.get(dtype))
+        if rate is None:
+            rate = min([r for key, r in self.rates if "/" not in key] or rates.values())
+        return rate
 
     def place(self, path: str) -> str:
         """The place of a key in the target's file, for messages."""

@@ -98,17 +98,17 @@ class TensorType:
         if not match:
             raise ValueError(f"`{text}` is not a tensor type; write `f32[64, 48]`")
         dims = [d.strip() for d in match[2].split(",") if d.strip()]
-        found = [int(d) if d.isdecimal() else _extent(d, symbols, text) for d in dims]
-        return cls(match[1], tuple(found))
+        extents = [int(d) if d.isdecimal() else _extent(d, symbols, text) for d in dims]
+        return cls(match[1], tuple(extents))
 
 
 def _extent(dim: str, symbols: Symbols, text: str) -> int:
     """A dim that is no plain number; ValueError if it is no extent either."""
-    found = read_extent(dim, symbols) if symbols else None
-    if found is None:
+    extent = read_extent(dim, symbols) if symbols else None
+    if extent is None:
         raise ValueError(
             f"`{text}`: every dimension is a whole number"
             + (f" or computed from {', '.join(symbols)}" if symbols else "")
             + (f"; a comma is missing in `{dim}`" if " " in dim and not symbols else "")
         )
-    return found
+    return extent

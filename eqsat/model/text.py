@@ -44,10 +44,10 @@ def _leaf(i: int, op: str, leaf: Leaf, argument: int, taken: set[str]) -> tuple[
     say `%3`.
     """
     plain = _PLAIN.fullmatch(leaf.name) is not None and leaf.name not in taken
-    own = plain and not isinstance(leaf.layout, Layout)
-    name = leaf.name if own else f"%{i}"
+    keeps_name = plain and not isinstance(leaf.layout, Layout)
+    name = leaf.name if keeps_name else f"%{i}"
     shown = leaf.name if plain else json.dumps(leaf.name)
-    shown = name if own else f"{shown} as {name}"
+    shown = name if keeps_name else f"{shown} as {name}"
     key = f" key={_word(leaf.key)}" if leaf.key else ""
     index = f" index={leaf.index}" if op == "input" and leaf.index != argument else ""
     layout = "" if leaf.layout is None else f" layout={layout_text(leaf.layout)}"
@@ -70,9 +70,9 @@ def with_names(program: Program, text: str) -> str:
     """A sentence about nodes of a program, `%3`, with the names of their values instead."""
     count = len(program.nodes)
 
-    def name(found: re.Match[str]) -> str:
-        i = int(found[1])
-        return program.value_name(i) if i < count else found[0]
+    def name(match: re.Match[str]) -> str:
+        i = int(match[1])
+        return program.value_name(i) if i < count else match[0]
 
     return _NUMBER.sub(name, text)
 

@@ -20,21 +20,21 @@ def topological(before: Sequence[Iterable[int]], keys: Sequence[Any] | None = No
             following[q].append(i)
     ready = [(rank[i], i) for i, n in enumerate(waiting) if n == 0]
     heapify(ready)
-    found = []
+    order = []
     while ready:
         _, i = heappop(ready)
-        found.append(i)
+        order.append(i)
         for j in following[i]:
             waiting[j] -= 1
             if waiting[j] == 0:
                 heappush(ready, (rank[j], j))
-    if len(found) < len(before):
+    if len(order) < len(before):
         raise ValueError("dispatches wait for each other")
-    return found
+    return order
 
 
 def _ranks(keys: Sequence[Any]) -> list[int]:
-    found = [0] * len(keys)
+    ranks = [0] * len(keys)
     for n, i in enumerate(sorted(range(len(keys)), key=lambda i: keys[i])):
-        found[i] = n
-    return found
+        ranks[i] = n
+    return ranks

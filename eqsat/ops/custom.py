@@ -22,10 +22,10 @@ def sample(r: Op, rng: np.random.Generator, shape: Shape) -> Custom | None:
     if r.sample is None:
         return None
     try:
-        found = r.sample(rng, shape)
-        if found is None:
+        sampled = r.sample(rng, shape)
+        if sampled is None:
             return None
-        values, sources = found
+        values, sources = sampled
         attr = r.attribute(list(sources), values)
     except ShapeError as error:
         raise broken_op(r, f"its sampler proposes a misfit: {error}") from error
@@ -46,14 +46,14 @@ def evaluate_custom(attr: Custom, operands: Sequence[Array]) -> Array:
     assert r.numpy is not None
     try:
         with np.errstate(all="ignore"):
-            found = np.asarray(r.numpy(dict(attr.values), *operands))
+            result = np.asarray(r.numpy(dict(attr.values), *operands))
     except Exception as error:
         raise broken_op(r, f"its NumPy meaning fails: {said(error)}") from error
-    if found.shape != attr.shape:
+    if result.shape != attr.shape:
         raise broken_op(
-            r, f"its NumPy meaning gives {list(found.shape)}, its shape rule {list(attr.shape)}"
+            r, f"its NumPy meaning gives {list(result.shape)}, its shape rule {list(attr.shape)}"
         )
-    return scalar.hold(found, attr.dtype) if attr.dtype else found.astype(operands[0].dtype)
+    return scalar.hold(result, attr.dtype) if attr.dtype else result.astype(operands[0].dtype)
 
 
 def dependent_lanes(attr: Custom, operands: Sequence[Array], marked: Sequence[Array]) -> Array:
@@ -63,13 +63,13 @@ def dependent_lanes(attr: Custom, operands: Sequence[Array], marked: Sequence[Ar
     to hold elsewhere (a zero that it is multiplied by) does not matter.
     """
     rng = np.random.default_rng(0)
-    found = np.zeros(attr.shape, bool)
+    dependent = np.zeros(attr.shape, bool)
     for how in TRIES if any(m.any() for m in marked) else ():
         one = [_random(rng, x, how) for x in operands]
         other = [_odd(rng, _random(rng, x, "near")) for x in operands]
         mixed = [np.where(m, b, a) for m, a, b in zip(marked, one, other, strict=True)]
-        found |= ~_same(evaluate_custom(attr, one), evaluate_custom(attr, mixed))
-    return found
+        dependent |= ~_same(evaluate_custom(attr, one), evaluate_custom(attr, mixed))
+    return dependent
 
 
 def _random(rng: np.random.Generator, like: Array, how: str) -> Array:

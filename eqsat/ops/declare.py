@@ -81,11 +81,11 @@ def _columns(hint: Any) -> dict[str, str]:
 # ---- tables --------------------------------------------------------------------------------------
 def one_table(tables: Iterable[Mapping[str, AttrFunction]]) -> dict[str, AttrFunction]:
     """All of them; functions of one name are the cases of one function."""
-    found: dict[str, list[AttrFunction]] = {}
+    functions: dict[str, list[AttrFunction]] = {}
     for table in tables:
         for name, function in table.items():
-            found.setdefault(name, []).extend(function.cases or (function,))
-    return {k: fs[0] if len(fs) == 1 else _of_cases(fs) for k, fs in found.items()}
+            functions.setdefault(name, []).extend(function.cases or (function,))
+    return {k: fs[0] if len(fs) == 1 else _of_cases(fs) for k, fs in functions.items()}
 
 
 def _of_cases(cases: list[AttrFunction]) -> AttrFunction:

@@ -95,11 +95,11 @@ class Op:
         """
         if self.make is None:
             return _custom(self, sources, values)
-        made = self.make(tuple(sources), values)
-        shapes = made.operand_shapes(self.name)
+        attr = self.make(tuple(sources), values)
+        shapes = attr.operand_shapes(self.name)
         if shapes is not None:
-            made.infer(self.name, tuple(TensorType("f32", s) for s in shapes))
-        return made
+            attr.infer(self.name, tuple(TensorType("f32", s) for s in shapes))
+        return attr
 
 
 def broken_op(r: Op, what: str) -> EqsatError:

@@ -40,7 +40,7 @@ def builtin_ops() -> Mapping[str, Op]:
 @lru_cache(maxsize=1)
 def plugged_ops() -> Mapping[str, Op]:
     """The ops of all plug-ins by name; EqsatError (E600) if one of them is not fit for use."""
-    found: dict[str, Op] = {}
+    ops: dict[str, Op] = {}
     for entry in plugged_in("ops"):
         r = load_plugin("ops", entry)
         wrong = _fault(entry, r)
@@ -49,8 +49,8 @@ def plugged_ops() -> Mapping[str, Op]:
                 "E600", f"{brought_by('ops', entry)} cannot be used: {wrong}",
                 help="mend the plug-in, or uninstall its package",
             )  # fmt: skip
-        found[r.name] = r
-    return found
+        ops[r.name] = r
+    return ops
 
 
 def all_ops() -> Mapping[str, Op]:
@@ -60,13 +60,13 @@ def all_ops() -> Mapping[str, Op]:
 
 def op_record(name: str) -> Op:
     """The record of an op; EqsatError (E601) if neither eqsat nor a plug-in brings it."""
-    found = builtin_ops().get(name) or plugged_ops().get(name)
-    if found is None:
+    record = builtin_ops().get(name) or plugged_ops().get(name)
+    if record is None:
         raise fail(
             "E601", f"no plug-in that is installed brings the op `{name}`",
             help="install the package that the program was made with",
         )  # fmt: skip
-    return found
+    return record
 
 
 # ---- what is wrong with a plug-in's --------------------------------------------------------------

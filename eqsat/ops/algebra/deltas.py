@@ -76,10 +76,10 @@ def _diagonal(e: Generic, a: Leaf, b: Leaf) -> tuple[int, int] | None:
     """The dims of a square mask that is true on its diagonal."""
     if not _is_mask(e) or len(e.maps) != 2 or not (is_iota(a) and is_iota(b)):
         return None
-    found = [m[0].dim for m in e.maps]
-    if sorted(d for d in found if d is not None) != [0, 1] or len(set(e.sizes)) > 1:
+    dims = [m[0].dim for m in e.maps]
+    if sorted(d for d in dims if d is not None) != [0, 1] or len(set(e.sizes)) > 1:
         return None
-    p, q = found
+    p, q = dims
     whole = e.shapes == (e.sizes[:1], e.sizes[:1])
     return (p, q) if whole and p is not None and q is not None else None
 
@@ -115,9 +115,9 @@ def diagonal_sum(g: Generic, i: int, e: Generic, a: Leaf, b: Leaf) -> Generic | 
         return None
     if form.shift is not None or form.scale is None or not form.scale.operands():
         return None
-    kept = [j for j in range(len(g.maps)) if j != i]
-    operands = [(g.maps[j], g.shapes[j], g.dtypes[j]) for j in kept]
-    body = form.scale.substitute({j: arg(n) for n, j in enumerate(kept)})
+    others = [j for j in range(len(g.maps)) if j != i]
+    operands = [(g.maps[j], g.shapes[j], g.dtypes[j]) for j in others]
+    body = form.scale.substitute({j: arg(n) for n, j in enumerate(others)})
     return _unified(g, pair, operands, body)
 
 
@@ -126,16 +126,16 @@ def diagonal_product(
 ) -> Generic | None:
     """A product whose operand `side` is zero but on a diagonal: the other operand, then those of s
     but for the mask, its operand i. What is nothing but the other operand is `unit_product`'s."""
-    found = _product(g, side, s, i, e, a, b)
-    return None if found is None or _is_copy(found) else found
+    product = _product(g, side, s, i, e, a, b)
+    return None if product is None or _is_copy(product) else product
 
 
 def unit_product(
     g: Generic, side: int, s: Generic, i: int, e: Generic, a: Leaf, b: Leaf
 ) -> Generic | None:
     """The same of a product with an identity, which is the other operand."""
-    found = _product(g, side, s, i, e, a, b)
-    return found if found is not None and _is_copy(found) else None
+    product = _product(g, side, s, i, e, a, b)
+    return product if product is not None and _is_copy(product) else None
 
 
 def _is_copy(g: Generic) -> bool:
@@ -146,10 +146,10 @@ def _is_copy(g: Generic) -> bool:
 def _product(
     g: Generic, side: int, s: Generic, i: int, e: Generic, a: Leaf, b: Leaf
 ) -> Generic | None:
-    found = _masked(g, side, s, i, e, a, b)
-    if found is None or found[3].shift is not None:
+    masked = _masked(g, side, s, i, e, a, b)
+    if masked is None or masked[3].shift is not None:
         return None
-    product, pair, operands, form = found
+    product, pair, operands, form = masked
     value = _diagonal_value(product, side, s, i, form)
     return None if value is None else _unified(g, pair, operands, value)
 
@@ -158,19 +158,19 @@ def diagonal_apart(
     g: Generic, side: int, s: Generic, i: int, e: Generic, a: Leaf, b: Leaf
 ) -> DiagonalApart | None:
     """x @ (m + mask · v) = x @ m + x · v; m reads operands, and is what `s` is without the mask."""
-    found = _masked(g, side, s, i, e, a, b)
-    if found is None or found[3].shift is None or not found[3].shift.operands():
+    masked = _masked(g, side, s, i, e, a, b)
+    if masked is None or masked[3].shift is None or not masked[3].shift.operands():
         return None
-    product, pair, operands, form = found
+    product, pair, operands, form = masked
     value = _diagonal_value(product, side, s, i, form)
     if value is None or len(g.reductions) != 1:
         return None
-    kept = [j for j in range(len(s.maps)) if j != i]
-    scale, shift = _constant_apart(found[3].shift)
-    body = shift.substitute({j: arg(n) for n, j in enumerate(kept)})
+    others = [j for j in range(len(s.maps)) if j != i]
+    scale, shift = _constant_apart(masked[3].shift)
+    body = shift.substitute({j: arg(n) for n, j in enumerate(others)})
     rest = canonical_generic(
-        s.sizes, range(s.rank), [s.maps[j] for j in kept], [s.shapes[j] for j in kept],
-        [Yield(canonical_body(body), s.yields[0].dtype)], (), [s.dtypes[j] for j in kept],
+        s.sizes, range(s.rank), [s.maps[j] for j in others], [s.shapes[j] for j in others],
+        [Yield(canonical_body(body), s.yields[0].dtype)], (), [s.dtypes[j] for j in others],
         precision=NONE,
     )  # fmt: skip
     first = (identity(g.rank), g.result_shape, product.dtype)
@@ -189,20 +189,20 @@ def diagonal_beside_constant(
     g: Generic, side: int, s: Generic, i: int, e: Generic, a: Leaf, b: Leaf
 ) -> DiagonalApart | None:
     """x @ (c + mask · v) = c · Σ x + x · v for a constant c; `rest` is the sum of x."""
-    found = _masked(g, side, s, i, e, a, b)
-    if found is None or found[3].shift is None or found[3].shift.operands():
+    masked = _masked(g, side, s, i, e, a, b)
+    if masked is None or masked[3].shift is None or masked[3].shift.operands():
         return None
-    product, pair, operands, form = found
+    product, pair, operands, form = masked
     value = _diagonal_value(product, side, s, i, form)
     x = product.factors[1 - side]
     if value is None or len(g.reductions) != 1 or g.rank not in x.used or -1 in x.loops:
         return None
-    kept = [d for d in x.loops if d != g.rank]
-    if len(set(kept)) < len(kept):
+    loops = [d for d in x.loops if d != g.rank]
+    if len(set(loops)) < len(loops):
         return None
-    rest = generic_of(dict(enumerate(g.sizes)), kept, [x], product.dtype)
-    first = (tuple(dim(d) for d in kept), rest.result_shape, product.dtype)
-    scaled = times(found[3].shift, arg(0))
+    rest = generic_of(dict(enumerate(g.sizes)), loops, [x], product.dtype)
+    first = (tuple(dim(d) for d in loops), rest.result_shape, product.dtype)
+    scaled = times(masked[3].shift, arg(0))
     return _apart(g, pair, rest, first, scaled, operands, value)
 
 

@@ -67,8 +67,8 @@ def narrow_operands(g: Generic, cut: Move) -> MovedOperands | None:
     }
     if not cuts:
         return None
-    found = restricted(g, cuts)
-    return MovedOperands(tuple(map(unless_identity, found.operands)), found.sig)
+    narrowed = restricted(g, cuts)
+    return MovedOperands(tuple(map(unless_identity, narrowed.operands)), narrowed.sig)
 
 
 # ---- gathers -------------------------------------------------------------------------------------
@@ -117,10 +117,10 @@ def gather_flat(g: Generic, flat: Reshape, e: Generic, move: Move) -> FlatRows |
     fits = kind in "iu" and columns < 2 ** (bits - 1)
     if len(e.yields) != 1 or e.tile or not fits or math.prod(move.shape) > lines:
         return None
-    own = identity(e.rank)
+    straight = identity(e.rank)
     number = Yield(call("div", arg(0), const(columns)), index)
     rows = canonical_generic(
-        e.result_shape, range(e.rank), [own], [e.result_shape], [number], (), [index],
+        e.result_shape, range(e.rank), [straight], [e.result_shape], [number], (), [index],
         precision=NONE,
     )  # fmt: skip
     everywhere = identity(len(move.shape))
@@ -137,8 +137,8 @@ def gather_of_gather(inner: Move, outer: Move) -> PickedIndices | None:
     table, indices = inner.sources
     if not axis <= picked < axis + len(indices) or 0 in table or 0 in inner.shape:
         return None
-    own = gather_of(indices, outer.sources[1], picked - axis)
-    return PickedIndices(own, gather_of(table, own.shape, axis))
+    index_move = gather_of(indices, outer.sources[1], picked - axis)
+    return PickedIndices(index_move, gather_of(table, index_move.shape, axis))
 
 
 def slice_of_gather(gather: Move, cut: Move) -> SlicedGather | None:

@@ -79,10 +79,10 @@ def einsum_of(g: Generic) -> Einsum | None:
     if named is None or sorted(named) != list(range(len(g.maps))):
         return None
     loops = [_loops(m, shape, g.sizes) for m, shape in zip(g.maps, g.shapes, strict=True)]
-    found = [x for x in loops if x is not None]
-    if len(found) != len(loops):
+    walked = [x for x in loops if x is not None]
+    if len(walked) != len(loops):
         return None
-    factors = tuple(Factor(x, t) for x, t in zip(found, g.dtypes, strict=True))
+    factors = tuple(Factor(x, t) for x, t in zip(walked, g.dtypes, strict=True))
     used = frozenset[int]().union(*(f.used for f in factors))
     if any(size != 1 and d not in used for d, size in enumerate(g.sizes)):
         return None  # a sum over such a loop multiplies
@@ -107,15 +107,15 @@ def _product_of(e: Expr, dtypes: Sequence[str], dtype: str) -> list[int] | None:
 
 def _loops(m: Map, shape: Loops, sizes: Loops) -> Loops | None:
     """The loop of every dim, if each walks its whole dim."""
-    found = []
+    loops = []
     for e, size in zip(m, shape, strict=True):
         if e.dim is not None and sizes[e.dim] == size:
-            found.append(e.dim)
+            loops.append(e.dim)
         elif e == Affine(()) and size == 1:
-            found.append(UNIT)
+            loops.append(UNIT)
         else:
             return None
-    return tuple(found)
+    return tuple(loops)
 
 
 # ---- back to generics ----------------------------------------------------------------------------

@@ -111,15 +111,15 @@ def law(
     """
     given = [s for s in (g, h, f, e) if s is not None]
     if "->" in text:
-        known = read_law(text)
-        sizes = _matched(known.left, given)
-        made = None if sizes is None else [t.made(*sizes) for t in known.right]
+        parsed = read_law(text)
+        sizes = _matched(parsed.left, given)
+        generics = None if sizes is None else [t.made(*sizes) for t in parsed.right]
     else:
         left, right, guards = read_bracket_law(text)
-        found = rebracketed(left, right, matched(left, given))
-        is_law = found is not None and all(holds(found) for holds in guards)
-        made = found.generics() if found is not None and is_law else None
-    return None if made is None else LawLoops(*made, *[None] * (MOST - len(made)))
+        rebracketing = rebracketed(left, right, matched(left, given))
+        is_law = rebracketing is not None and all(holds(rebracketing) for holds in guards)
+        generics = rebracketing.generics() if rebracketing is not None and is_law else None
+    return None if generics is None else LawLoops(*generics, *[None] * (MOST - len(generics)))
 
 
 def is_spelled(
@@ -188,8 +188,8 @@ def law_problem(text: str) -> str:
         return _bracket_problem(text)
     if problem := loops_problem(left) or loops_problem(right):
         return problem
-    known = set("".join(t.letters for t in _side(left)))
-    new = {c for t in _side(right) for c in t.letters} - known
+    letters = set("".join(t.letters for t in _side(left)))
+    new = {c for t in _side(right) for c in t.letters} - letters
     if new:
         return f"the right side has `{min(new)}`, whose size the left side does not say"
     return ""
@@ -226,10 +226,10 @@ def loops_problem(text: str) -> str:
 
 
 def _loop_problem(text: str) -> str:
-    found = _LOOP.fullmatch(text)
-    if found is None:
+    match = _LOOP.fullmatch(text)
+    if match is None:
         return "it is not `letters,letters->letters [combine] body`"
-    operands, result, combine, body = found.groups()
+    operands, result, combine, body = match.groups()
     if len(set(result)) < len(result):
         return f"the result `{result}` names a loop twice"
     if bool(combine) != bool(set(operands) - set(result) - {","}):
@@ -248,9 +248,9 @@ def _side(text: str) -> tuple[LoopText, ...]:
 
 
 def _loop(text: str) -> LoopText:
-    found = _LOOP.fullmatch(text)
-    assert found is not None
-    operands, result, combine, body = found.groups()
+    match = _LOOP.fullmatch(text)
+    assert match is not None
+    operands, result, combine, body = match.groups()
     expr = _body(ast.parse(body, mode="eval").body)
     return LoopText(tuple(operands.split(",")), result, combine or "", expr)
 

@@ -125,8 +125,8 @@ def affine_parts(i: int) -> BottomUp[Expr, LinearForm | None]:
             return None
         if e.fn not in ("add", "sub", "mul", "div", "neg", "cast"):
             return None
-        known = [f for f in forms if f is not None]
-        return _combined(e, known) if len(known) == len(forms) else None
+        linear = [f for f in forms if f is not None]
+        return _combined(e, linear) if len(linear) == len(forms) else None
 
     return BottomUp(step, parts)
 

@@ -151,15 +151,15 @@ def pick_of_product(
         return None
     if UNIT in w.loops or any(len(set(o.loops)) < len(o.loops) for o in (x, w)):
         return None
-    axis, kept = w.loops.index(j), [d for d in range(len(g.sizes)) if d != j]
+    axis, left = w.loops.index(j), [d for d in range(len(g.sizes)) if d != j]
     picked = Factor((*w.loops[:axis], *rows, *w.loops[axis + 1 :]), w.dtype)
-    if not set(kept) <= x.used | picked.used:
+    if not set(left) <= x.used | picked.used:
         return None
     pair = (x, picked) if side else (picked, x)
     return PickedProduct(
         gather_of(h.shapes[side], e.shapes[0], axis),
-        generic_of(sizes, kept, pair, t, f.precision),
-        _masked(g, kept, rows, e),
+        generic_of(sizes, left, pair, t, f.precision),
+        _masked(g, left, rows, e),
     )
 
 
@@ -167,21 +167,21 @@ def _bare(g: Generic, i: int) -> list[int] | None:
     """The loop of every dim of an operand, if each walks its whole dim alone."""
     if i >= len(g.maps):
         return None
-    found = [x.dim for x in g.maps[i]]
-    loops = [d for d in found if d is not None]
+    dims = [x.dim for x in g.maps[i]]
+    loops = [d for d in dims if d is not None]
     is_whole = tuple(g.sizes[d] for d in loops) == g.shapes[i]
-    return loops if len(loops) == len(found) == len(set(loops)) and is_whole else None
+    return loops if len(loops) == len(dims) == len(set(loops)) and is_whole else None
 
 
-def _masked(g: Generic, kept: Sequence[int], rows: Sequence[int], e: Generic) -> Generic:
+def _masked(g: Generic, loops: Sequence[int], rows: Sequence[int], e: Generic) -> Generic:
     """The sum over what g still sums of the picked elements, zero where an index names none."""
-    t, new = g.yields[0].dtype, {d: n for n, d in enumerate(kept)}
+    t, new = g.yields[0].dtype, {d: n for n, d in enumerate(loops)}
     named = call("and", call("ge", arg(1), const(0)), call("lt", arg(1), const(e.sizes[-1])))
-    sizes = [g.sizes[d] for d in kept]
+    sizes = [g.sizes[d] for d in loops]
     return canonical_generic(
-        sizes, range(g.rank), [identity(len(kept)), tuple(dim(new[d]) for d in rows)],
+        sizes, range(g.rank), [identity(len(loops)), tuple(dim(new[d]) for d in rows)],
         [tuple(sizes), e.shapes[0]],
-        [Yield(call("select", named, arg(0), const(0.0)), t, "add" if len(kept) > g.rank else "")],
+        [Yield(call("select", named, arg(0), const(0.0)), t, "add" if len(loops) > g.rank else "")],
         (), (t, e.dtypes[0]), precision=NONE,
     )  # fmt: skip
 

@@ -215,11 +215,11 @@ def _product(
 
 def _sums(h: Generic, parallel: Sequence[int], read: Map, w: _Dequantised) -> Generic:
     """Σ w over the reductions of h."""
-    kept = [*parallel, *h.reductions]
-    new = {loop: n for n, loop in enumerate(kept)}
+    loops = [*parallel, *h.reductions]
+    new = {loop: n for n, loop in enumerate(loops)}
     maps = [tuple(e.rename(new) for e in read)]
     y = Yield(cast(arg(0), "i32"), "i32", h.combine)
-    sizes = [h.sizes[loop] for loop in kept]
+    sizes = [h.sizes[loop] for loop in loops]
     rank = range(len(parallel))
     return canonical_generic(sizes, rank, maps, [w.shape], [y], (), [w.dtype], precision=NONE)
 
@@ -253,14 +253,18 @@ def pad_integers(g: Generic, pad: Move) -> PaddedOperand | None:
     """
     if len(g.maps) != 1 or g.maps[0] != identity(g.rank) or g.shapes[0] != g.result_shape:
         return None
-    found = _dequantised(g, 0)
-    if found is None:
+    dequantised = _dequantised(g, 0)
+    if dequantised is None:
         return None
     low, high, value = pad.args
-    held = constant_value(g.body, {0: hold(found.zero, found.dtype)[()]})
-    if pad_value(value) != "0" or held != 0 or not _holds(found.dtype, found.zero, found.zero):
+    held = constant_value(g.body, {0: hold(dequantised.zero, dequantised.dtype)[()]})
+    if (
+        pad_value(value) != "0"
+        or held != 0
+        or not _holds(dequantised.dtype, dequantised.zero, dequantised.zero)
+    ):
         return None
-    move = pad_of(g.shapes[0], low, high, literal(found.zero))
+    move = pad_of(g.shapes[0], low, high, literal(dequantised.zero))
     sig = canonical_generic(
         move.shape, range(g.rank), g.maps, [move.shape], g.yields, (), g.dtypes, precision=NONE
     )

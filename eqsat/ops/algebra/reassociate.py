@@ -152,10 +152,10 @@ def _leaves(
         is_diagonal = len(f.used) < len(f.loops)
         if is_diagonal if len(e.factors) > 1 else not (is_diagonal or e.reductions):
             return None  # a diagonal beside others; a copy
-        own = dict(zip(g.result, f.loops, strict=True))
-        own |= {d: len(sizes) + k for k, d in enumerate(g.reductions)}
-        sizes |= {own[d]: g.sizes[d] for d in g.reductions}
-        inner = _leaves(part, ops, own, sizes)
+        number = dict(zip(g.result, f.loops, strict=True))
+        number |= {d: len(sizes) + k for k, d in enumerate(g.reductions)}
+        sizes |= {number[d]: g.sizes[d] for d in g.reductions}
+        inner = _leaves(part, ops, number, sizes)
         if inner is None:
             return None
         leaves += inner
@@ -209,8 +209,8 @@ def rebracketed(left: Bracket, right: Bracket, before: SumOfProduct | None) -> R
         return steps[-1][1]
 
     value(right, 0)
-    for several, made in steps[:-1]:
-        is_sum = UNIT not in several[0].loops and not several[0].used <= made.used
+    for several, result in steps[:-1]:
+        is_sum = UNIT not in several[0].loops and not several[0].used <= result.used
         is_product = len(several) > 1 and all(len(f.used) == len(f.loops) for f in taken)
         if not (is_product or (len(several) == 1 and is_sum)):
             return None
@@ -281,9 +281,9 @@ def is_order(r: Rebracketed) -> bool:
     both = bool(e.reductions and f.reductions)
     if both and _is_chain(r, near, far, c):
         return 2 * now <= 3 * before and _differs(r, near, far, c)
-    made = math.prod(f.sizes[: f.rank])
+    elements = math.prod(f.sizes[: f.rank])
     makes = math.prod(r.before.sizes[d] for d in r.steps[0][1].used)
-    smaller = both and now <= before and is_times_less(makes, made, MUCH_SMALLER)
+    smaller = both and now <= before and is_times_less(makes, elements, MUCH_SMALLER)
     return is_tenth_less(now, before) or smaller
 
 
@@ -359,12 +359,12 @@ def term_apart(g: Generic, side: int, s: Generic, i: int, k: Generic) -> TermApa
 
 def _without(s: Generic, i: int, body: Expr) -> Generic:
     """An elementwise op with another body that does not read operand i, without that operand."""
-    kept = [j for j in range(len(s.maps)) if j != i]
-    y = Yield(canonical_body(body.substitute({j: arg(n) for n, j in enumerate(kept)})),
+    others = [j for j in range(len(s.maps)) if j != i]
+    y = Yield(canonical_body(body.substitute({j: arg(n) for n, j in enumerate(others)})),
               s.yields[0].dtype)  # fmt: skip
     return canonical_generic(
-        s.sizes, range(s.rank), [s.maps[j] for j in kept], [s.shapes[j] for j in kept], [y], (),
-        [s.dtypes[j] for j in kept], precision=NONE,
+        s.sizes, range(s.rank), [s.maps[j] for j in others], [s.shapes[j] for j in others], [y], (),
+        [s.dtypes[j] for j in others], precision=NONE,
     )  # fmt: skip
 
 
@@ -390,8 +390,8 @@ def factors_inside(e: Generic, i: int, o: Generic) -> Generic | None:
         return None
     if set(o.dtypes) != {outer.dtype} or e.yields[0].dtype != outer.dtype or 0 in e.sizes:
         return None
-    own, rest = factors(e.body, {i}.__contains__)
-    if own == ONE or not rest.operands() or i in rest.operands():
+    scale, rest = factors(e.body, {i}.__contains__)
+    if scale == ONE or not rest.operands() or i in rest.operands():
         return None
     if not is_times_less(sum(map(math.prod, o.shapes)), math.prod(o.sizes), _FEW):
         return None

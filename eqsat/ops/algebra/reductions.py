@@ -37,9 +37,9 @@ def without_nested_reductions(program: Program) -> Program:
     new: dict[int, int] = {}
     for i, n in b.following(program, new):
         operands = tuple([new[o] for o in n.operands])
-        found = _joined(b, n, operands) if len(operands) == 1 else None
-        alone = found is not None and program.uses[n.operands[0]] == 1
-        new[i] = b.add("generic", *found) if alone and found else b.move(n, operands)
+        joined = _joined(b, n, operands) if len(operands) == 1 else None
+        alone = joined is not None and program.uses[n.operands[0]] == 1
+        new[i] = b.add("generic", *joined) if alone and joined else b.move(n, operands)
     return prune(b.build([new[r] for r in program.results], program.symbols))
 
 
@@ -49,15 +49,15 @@ def _joined(
     inner = b.nodes[operands[0]]
     if not isinstance(n.attr, Generic) or not isinstance(inner.attr, Generic):
         return None
-    found = join_reductions(n.attr, inner.attr)
-    return None if found is None else (inner.operands, found)
+    joined = join_reductions(n.attr, inner.attr)
+    return None if joined is None else (inner.operands, joined)
 
 
 def join_reductions(g: Generic, e: Generic) -> Generic | None:
     """g reduces what e has reduced in the same way: both loops in one, if that is exact."""
-    found = join_sums(g, e)
+    joined = join_sums(g, e)
     is_exact = g.combine in ORDERLESS or not is_float(g.yields[0].dtype)
-    return found if found is not None and is_exact else None
+    return joined if joined is not None and is_exact else None
 
 
 def join_sums(g: Generic, e: Generic) -> Generic | None:
@@ -255,12 +255,12 @@ def unshifted(e: Generic, h: Generic, i: int, m: Generic) -> Unshifted | None:
         return None
     if any(not map_loops(h.maps[j]) <= set(seen) for j in (i, *form.scale.operands())):
         return None
-    kept = [j for j in range(len(h.maps)) if j != i]
-    body = canonical_body(form.shift.substitute({j: arg(n) for n, j in enumerate(kept)}))
+    others = [j for j in range(len(h.maps)) if j != i]
+    body = canonical_body(form.shift.substitute({j: arg(n) for n, j in enumerate(others)}))
     return Unshifted(
         canonical_generic(
-            h.sizes, range(h.rank), [h.maps[j] for j in kept], [h.shapes[j] for j in kept],
-            [Yield(body, t)], (), [t] * len(kept), precision=NONE,
+            h.sizes, range(h.rank), [h.maps[j] for j in others], [h.shapes[j] for j in others],
+            [Yield(body, t)], (), [t] * len(others), precision=NONE,
         )
     )  # fmt: skip
 

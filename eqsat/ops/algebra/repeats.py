@@ -61,8 +61,8 @@ def turn_round(g: Generic) -> Turned | None:
 
 def turn_sum_round(g: Generic) -> Generic | None:
     """The op that reduces forwards what it reduced backwards."""
-    found = _turned(g, g.reductions)
-    return None if found is None else found.inner
+    turned = _turned(g, g.reductions)
+    return None if turned is None else turned.inner
 
 
 def _turned(g: Generic, allowed: range) -> Turned | None:
@@ -74,7 +74,7 @@ def _turned(g: Generic, allowed: range) -> Turned | None:
         for e in m:
             for d, s in e.terms:
                 strides.setdefault(d, []).append(s)
-    back = {d for d, found in strides.items() if max(found) < 0 and g.sizes[d] > 1}
+    back = {d for d, steps in strides.items() if max(steps) < 0 and g.sizes[d] > 1}
     back &= set(allowed)
     if not back:
         return None
@@ -193,10 +193,10 @@ def _is_spread(e: Generic) -> bool:
     if len(e.maps) != 1 or len(e.yields) != 1 or e.reductions or e.tile or 0 in e.sizes:
         return False
     loops = [x.dim for x in e.maps[0]]
-    kept = [d for d in loops if d is not None]
+    walked = [d for d in loops if d is not None]
     is_copy = e.body == arg(0) and e.yields[0].dtype == e.dtypes[0]
-    whole = len(kept) == len(loops) and [e.sizes[d] for d in kept] == list(e.shapes[0])
-    return is_copy and whole and kept == sorted(set(kept)) and len(kept) < e.rank
+    whole = len(walked) == len(loops) and [e.sizes[d] for d in walked] == list(e.shapes[0])
+    return is_copy and whole and walked == sorted(set(walked)) and len(walked) < e.rank
 
 
 def spread_behind(g: Generic, i: int, joined: Reshape, e: Generic) -> SpreadBehind | None:
@@ -206,14 +206,14 @@ def spread_behind(g: Generic, i: int, joined: Reshape, e: Generic) -> SpreadBehi
     groups = _groups(joined)
     if groups is None:
         return None
-    kept = map_loops(e.maps[0])
-    own = {q: ds for q, ds in enumerate(groups) if any(d not in kept for d in ds)}
-    loops = {g.maps[i][q].dim: ds for q, ds in own.items()}
-    if not all(_is_free(g, i, q) for q in own):
+    walked = map_loops(e.maps[0])
+    repeated = {q: ds for q, ds in enumerate(groups) if any(d not in walked for d in ds)}
+    loops = {g.maps[i][q].dim: ds for q, ds in repeated.items()}
+    if not all(_is_free(g, i, q) for q in repeated):
         return None
-    inside = [math.prod(e.sizes[d] for d in ds if d in kept) for ds in groups]
+    inside = [math.prod(e.sizes[d] for d in ds if d in walked) for ds in groups]
     sizes = [
-        math.prod(e.sizes[m] for m in loops[d] if m in kept) if d in loops else s
+        math.prod(e.sizes[m] for m in loops[d] if m in walked) if d in loops else s
         for d, s in enumerate(g.sizes)
     ]
     shapes = [tuple(inside) if j == i else s for j, s in enumerate(g.shapes)]
@@ -224,7 +224,7 @@ def spread_behind(g: Generic, i: int, joined: Reshape, e: Generic) -> SpreadBehi
     fine = [
         part
         for d, s in enumerate(g.result_shape)
-        for part in ([(e.sizes[m], m in kept) for m in loops[d]] if d in loops else [(s, True)])
+        for part in ([(e.sizes[m], m in walked) for m in loops[d]] if d in loops else [(s, True)])
     ]
     spread = _spread([s for s, _ in fine], [n for n, (_, is_kept) in enumerate(fine) if is_kept], g)
     return SpreadBehind(
@@ -235,18 +235,18 @@ def spread_behind(g: Generic, i: int, joined: Reshape, e: Generic) -> SpreadBehi
 
 def _groups(joined: Reshape) -> list[list[int]] | None:
     """Per dim of the result, the dims that were joined; None of any other reshape."""
-    found: list[list[int]] = []
+    groups: list[list[int]] = []
     at = 0
     for size in joined.shape:
-        own, extent = [], 1
-        while at < len(joined.source) and (not own or extent < size):
+        group, extent = [], 1
+        while at < len(joined.source) and (not group or extent < size):
             extent *= joined.source[at]
-            own.append(at)
+            group.append(at)
             at += 1
         if extent != size:
             return None
-        found.append(own)
-    return found if at == len(joined.source) else None
+        groups.append(group)
+    return groups if at == len(joined.source) else None
 
 
 def _is_free(g: Generic, i: int, q: int) -> bool:
@@ -256,12 +256,12 @@ def _is_free(g: Generic, i: int, q: int) -> bool:
     return d is not None and d < g.rank and walked == 1 and g.sizes[d] == g.shapes[i][q]
 
 
-def _spread(sizes: Sequence[int], kept: Sequence[int], g: Generic) -> Generic:
+def _spread(sizes: Sequence[int], walked: Sequence[int], g: Generic) -> Generic:
     """The copy over these loops of a value that has some of them."""
     t = g.yields[0].dtype
-    shape = tuple(sizes[d] for d in kept)
+    shape = tuple(sizes[d] for d in walked)
     return canonical_generic(
-        sizes, range(len(sizes)), [tuple(map(dim, kept))], [shape], [Yield(arg(0), t)], (), (t,),
+        sizes, range(len(sizes)), [tuple(map(dim, walked))], [shape], [Yield(arg(0), t)], (), (t,),
         precision=NONE,
     )  # fmt: skip
 
@@ -275,9 +275,9 @@ def split_spread(g: Generic, i: int, concat: Move, e: Generic) -> SplitSum | Non
     loop = joined_loop(g, i, concat)
     if loop is None or not _is_spread(e) or e.maps[0] == identity(e.rank):
         return None
-    kept = map_loops(e.maps[0])
-    idle = [d for d in range(e.rank) if d not in kept and e.sizes[d] > 1]
-    if concat.args[0] not in kept or not any(_is_free(g, i, d) for d in idle):
+    walked = map_loops(e.maps[0])
+    idle = [d for d in range(e.rank) if d not in walked and e.sizes[d] > 1]
+    if concat.args[0] not in walked or not any(_is_free(g, i, d) for d in idle):
         return None
     return parts_in_sum(g, i, concat)
 

@@ -144,9 +144,9 @@ def _scaled(
 ) -> Generic:
     """x · scale in the place of operand i of g, computed in the wider type and rounded to x's."""
     dtype, scale = x[2], uncast(scale, g.dtypes)
-    own = result_dtype(scale, g.dtypes)
-    wide = wider(dtype, own or dtype)
-    product = times(as_dtype(scale, own, wide), as_dtype(arg(i), dtype, wide))
+    scale_dtype = result_dtype(scale, g.dtypes)
+    wide = wider(dtype, scale_dtype or dtype)
+    product = times(as_dtype(scale, scale_dtype, wide), as_dtype(arg(i), dtype, wide))
     body = as_dtype(product, wide, dtype)
     return _with_operand(g, i, x, loops, sizes, len(sizes), Yield(body, dtype))
 
@@ -173,15 +173,15 @@ def fold_scale_behind(g: Generic, i: int, h: Generic, side: int) -> FoldedScale 
     reader = whole_dims(g, i)
     if len(reader) != len(g.maps[i]):
         return None
-    kept = {d: q for d, q in whole_dims(h, side).items() if d < h.rank}
+    dims = {d: q for d, q in whole_dims(h, side).items() if d < h.rank}
     # dim q of r is loop q of h
-    loops = {d: kept[q] for d, q in reader.items() if q in kept}
+    loops = {d: dims[q] for d, q in reader.items() if q in dims}
     allowed = _allowed(g, loops, never=i)
-    found = fold_scale(g.body, i, g.dtypes, allowed.__contains__)
-    if found is None:
+    folded = fold_scale(g.body, i, g.dtypes, allowed.__contains__)
+    if folded is None:
         return None
-    weight = _scaled_weight(h, side, found.scale, g, i, loops)
-    return FoldedScale(weight, _with_body(g, found.body))
+    weight = _scaled_weight(h, side, folded.scale, g, i, loops)
+    return FoldedScale(weight, _with_body(g, folded.body))
 
 
 # ---- a scale or a shift in front of a contraction ------------------------------------------------
@@ -203,13 +203,13 @@ def scales_apart(h: Generic, reader: int, e: Generic, i: int) -> FoldedNorm | No
     if not _is_plain(e) or not _is_real_contraction(h):
         return None
     smaller = math.prod(h.shapes[1 - reader]) <= math.prod(h.result_shape)
-    found = _norm(h, reader, e, i, behind_first=not smaller)
-    if found is None:
+    folded = _norm(h, reader, e, i, behind_first=not smaller)
+    if folded is None:
         return None
     scaled = sum(
-        math.prod(g.result_shape) for g in (found.weight, found.scaled) if g.body.fn != "arg"
+        math.prod(g.result_shape) for g in (folded.weight, folded.scaled) if g.body.fn != "arg"
     )
-    return found if is_times_less(scaled, math.prod(e.sizes), _FEWER) else None
+    return folded if is_times_less(scaled, math.prod(e.sizes), _FEWER) else None
 
 
 def scale_sum(g: Generic, h: Generic, side: int, m: Generic) -> ScaledSum | None:
@@ -243,8 +243,8 @@ def fold_norm_before(h: Generic, side: int, e: Generic, i: int) -> FoldedNorm | 
     """
     if not _is_plain(e) or not _is_real_contraction(h):
         return None
-    found = _norm(h, 1 - side, e, i, behind_first=False)
-    return None if found is None or found.weight.body.fn == "arg" else found
+    folded = _norm(h, 1 - side, e, i, behind_first=False)
+    return None if folded is None or folded.weight.body.fn == "arg" else folded
 
 
 def _norm(
@@ -330,12 +330,12 @@ def _bias(
     parallel: Sequence[int],
 ) -> Generic:
     """b @ w: the contraction over w's loops, w in the place of operand i of e."""
-    kept = [*parallel, *h.reductions]
-    new = {d: n for n, d in enumerate(kept)}
+    walked = [*parallel, *h.reductions]
+    new = {d: n for n, d in enumerate(walked)}
     b = as_dtype(shift, result_dtype(shift, e.dtypes), e.yields[0].dtype)
     body = h.body.substitute({side: arg(i), 1 - side: b})
     w = (renamed(h.maps[side], new), h.shapes[side], h.dtypes[side])
-    sizes = tuple(h.sizes[d] for d in kept)
+    sizes = tuple(h.sizes[d] for d in walked)
     inner = {q: new[d] for q, d in loops.items()}
     y = replace(h.yields[0], body=body)
     return _with_operand(e, i, w, inner, sizes, len(parallel), y, h.precision)

@@ -157,11 +157,11 @@ def stacked_siblings(products: Sequence[OneOfSiblings]) -> StackedSiblings | Non
 
 def _merge(parts: Sequence[OneOfSiblings | None]) -> Merged | None:
     """The merge of all parts, for the contraction that is the first of them."""
-    known = [p for p in parts if p is not None]
-    whole = stacked_siblings(known) if len(known) == len(parts) else None
+    siblings = [p for p in parts if p is not None]
+    whole = stacked_siblings(siblings) if len(siblings) == len(parts) else None
     if whole is None:
         return None
-    leaves, turns = [known[i].leaf for i in whole.order], whole.weight_perms
+    leaves, turns = [siblings[i].leaf for i in whole.order], whole.weight_perms
     one, two, three = (*leaves, leaves[-1])[:3]
     turn_one, turn_two, turn_three = (*turns, turns[-1])[:3]
     at = whole.order.index(0)
@@ -270,9 +270,9 @@ def merge_lanes(
 
     The slices lie side by side and leave nothing out; the second and third match in order.
     """
-    found = (_lane(g, a, p, i), _lane(h, b, q, i), _lane(f, c, r, i))
-    lanes = [lane for lane in found if lane is not None]
-    if len(lanes) < len(found) or lanes[1].start >= lanes[2].start:
+    parts = (_lane(g, a, p, i), _lane(h, b, q, i), _lane(f, c, r, i))
+    lanes = [lane for lane in parts if lane is not None]
+    if len(lanes) < len(parts) or lanes[1].start >= lanes[2].start:
         return None
     root, axis = lanes[0], lanes[0].axis
     lanes = sorted(lanes, key=lambda lane: lane.start)

@@ -42,8 +42,10 @@ def keeps_values(dtype: str, wide: str) -> bool:
     if dtype == wide or kind == "b":
         return True
     if kind == "f":
-        known = dtype in _FLOATS and wide in _FLOATS
-        return known and all(a <= b for a, b in zip(_FLOATS[dtype], _FLOATS[wide], strict=True))
+        are_floats = dtype in _FLOATS and wide in _FLOATS
+        return are_floats and all(
+            a <= b for a, b in zip(_FLOATS[dtype], _FLOATS[wide], strict=True)
+        )
     if other == "f":
         return wide in _FLOATS and bits <= _FLOATS[wide][0] and bits <= 2 ** (_FLOATS[wide][1] - 1)
     return other != "b" and room >= bits  # integers wrap there and back
@@ -55,9 +57,9 @@ def simplified(e: Expr, dtypes: tuple[str, ...]) -> Expr:
     types = typing(dtypes)
 
     def step(e: Expr, args: Sequence[Expr]) -> Expr:
-        found: Expr | None = rebuilt(e, args)
-        while found is not None:
-            e, found = found, _step(found, types) if found.args else None
+        simpler: Expr | None = rebuilt(e, args)
+        while simpler is not None:
+            e, simpler = simpler, _step(simpler, types) if simpler.args else None
         return e
 
     return BottomUp(step)(e)
@@ -168,16 +170,16 @@ def without_unread(g: Generic, i: int) -> Generic | None:
     unread = [j for j in range(len(g.maps)) if j not in used]
     if len(g.maps) < 2 or unread[-1:] != [i]:
         return None
-    kept = [j for j in range(len(g.maps)) if j != i]
-    new = {j: arg(n) for n, j in enumerate(kept)}
+    others = [j for j in range(len(g.maps)) if j != i]
+    new = {j: arg(n) for n, j in enumerate(others)}
     return canonical_generic(
         g.sizes,
         range(g.rank),
-        [g.maps[j] for j in kept],
-        [g.shapes[j] for j in kept],
+        [g.maps[j] for j in others],
+        [g.shapes[j] for j in others],
         [replace(y, body=y.body.substitute(new)) for y in g.yields],
         g.tile,
-        [g.dtypes[j] for j in kept],
+        [g.dtypes[j] for j in others],
         precision=g.precision,
     )
 
@@ -249,8 +251,8 @@ def hoist_part(g: Generic, i: int) -> HoistedPart | None:
     if part is None or dtype is None:
         return None
     body = replaced(g.body, part, MARK)
-    own = [j for j in sorted(part.operands()) if j not in body.operands()]
-    if own[:1] != [i]:
+    exclusive = [j for j in sorted(part.operands()) if j not in body.operands()]
+    if exclusive[:1] != [i]:
         return None
     loops = sorted(_needs(g, part))
     inner = {d: n for n, d in enumerate(loops)}

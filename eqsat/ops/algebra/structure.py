@@ -89,7 +89,7 @@ def _walked(groups: Reshape, cut: Move) -> list[Affine] | None:
     parts = reassociation(groups.source, groups.shape)
     if parts is None:
         return None
-    found: dict[int, Affine] = {}
+    index: dict[int, Affine] = {}
     steps_through = False
     for dims, (*outer, q) in parts:
         if any(groups.shape[d] != 1 for d in outer):
@@ -99,11 +99,11 @@ def _walked(groups: Reshape, cut: Move) -> list[Affine] | None:
         last = [a + b * (cut.shape[q] - 1) for a, b in zip(start, step, strict=True)]
         if any(a >= n for a, n in zip(last, shape, strict=True)):
             return None  # it crosses the end of a row
-        found |= {
+        index |= {
             d: affine([(q, b)] if b else [], a) for d, a, b in zip(dims, start, step, strict=True)
         }
         steps_through |= sum(b > 0 for b in step) > 1 and cut.shape[q] > 1
-    return [found[d] for d in range(len(groups.source))] if steps_through else None
+    return [index[d] for d in range(len(groups.source))] if steps_through else None
 
 
 def _digits(value: int, shape: Sequence[int]) -> Shape:
@@ -151,10 +151,10 @@ def pair_blocks(m: Move, p: Move, q: Move) -> PairedBlocks | None:
     Of more parts than `block_products` takes; b begins in the column in which a ends.
     """
     (axis,) = m.args
-    found = _columns([p, q], axis)
-    if found is None or len(m.sources) <= _MOST_BLOCKS:
+    located = _columns([p, q], axis)
+    if located is None or len(m.sources) <= _MOST_BLOCKS:
         return None
-    dim, (low, middle, high) = found
+    dim, (low, middle, high) = located
     first = _padded(p, dim, 0, high - middle)
     second = _padded(q, dim, middle - low, 0)
     pair = concat_of([first.shape, second.shape], axis)
@@ -171,12 +171,12 @@ def block_products(
     """
     pads = [x for x in (p, q, r, s) if x is not None]
     (axis,) = m.args
-    found, k = _columns(pads, axis), g.maps[i][axis].dim
-    if found is None or einsum_of(g) is None or len(g.maps) != 2 or len(pads) != len(m.sources):
+    located, k = _columns(pads, axis), g.maps[i][axis].dim
+    if located is None or einsum_of(g) is None or len(g.maps) != 2 or len(pads) != len(m.sources):
         return None
     if contraction_roles(g) is None or any(pad_value(x.args[2]) != "0" for x in pads):
         return None
-    dim, columns = found
+    dim, columns = located
     n = g.maps[i][dim].dim
     if k is None or n is None or k < g.rank or n >= g.rank:
         return None

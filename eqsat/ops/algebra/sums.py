@@ -98,18 +98,18 @@ def without_idle_loops(g: Generic) -> ComputedOnce | None:
     if len(g.yields) != 1 or g.tile or is_copy or 0 in g.sizes or not g.maps:
         return None
     seen = set().union(*(map_loops(m) for m in g.maps))
-    kept = [d for d in range(g.rank) if d in seen or g.sizes[d] == 1]
-    if len(kept) == g.rank or not set(g.reductions) <= seen:
+    walked = [d for d in range(g.rank) if d in seen or g.sizes[d] == 1]
+    if len(walked) == g.rank or not set(g.reductions) <= seen:
         return None
-    new = {d: q for q, d in enumerate([*kept, *g.reductions])}
+    new = {d: q for q, d in enumerate([*walked, *g.reductions])}
     inner = canonical_generic(
-        [g.sizes[d] for d in new], range(len(kept)),
+        [g.sizes[d] for d in new], range(len(walked)),
         [tuple(e.rename(new) for e in m) for m in g.maps], g.shapes, g.yields, (), g.dtypes,
         precision=g.precision,
     )  # fmt: skip
     t = g.yields[0].dtype
     outer = canonical_generic(
-        g.result_shape, range(g.rank), [tuple(dim(d) for d in kept)], [inner.result_shape],
+        g.result_shape, range(g.rank), [tuple(dim(d) for d in walked)], [inner.result_shape],
         [Yield(arg(0), t)], (), (t,), precision=NONE,
     )  # fmt: skip
     return ComputedOnce(inner, outer)
@@ -151,16 +151,16 @@ def two_sums(g: Generic) -> TwoSums | None:
 def _term(g: Generic, body: Expr) -> Generic | None:
     """The sum of one term alone, an einsum over all loops of g."""
     i, j = body.operands()
-    own = canonical_body(body.substitute({i: arg(0), j: arg(1)}))
+    product = canonical_body(body.substitute({i: arg(0), j: arg(1)}))
     y = g.yields[0]
-    found = canonical_generic(
+    term = canonical_generic(
         g.sizes, range(g.rank), [g.maps[i], g.maps[j]], [g.shapes[i], g.shapes[j]],
-        [Yield(own, y.dtype, y.combine)], (), (g.dtypes[i], g.dtypes[j]), precision=g.precision,
+        [Yield(product, y.dtype, y.combine)], (), (g.dtypes[i], g.dtypes[j]), precision=g.precision,
     )  # fmt: skip
-    e = einsum_of(found)
+    e = einsum_of(term)
     if e is None or len(frozenset[int]().union(*(f.used for f in e.factors))) < len(g.sizes):
         return None
-    return found
+    return term
 
 
 def _is_matrices(g: Generic) -> bool:
@@ -215,12 +215,12 @@ def common_factor(
     form = summed_terms(e, i, j, t)
     if other is None or form is None:
         return None
-    own = first.factors[1 - p]
-    if own.used != other.used:
+    addend = first.factors[1 - p]
+    if addend.used != other.used:
         return None
-    total = _sum(first, own, form[0], other, form[1])
+    total = _sum(first, addend, form[0], other, form[1])
     sizes = dict(enumerate(first.sizes))
-    summed = Factor(own.loops, t)
+    summed = Factor(addend.loops, t)
     pair = [first.factors[0], summed] if p == 0 else [summed, first.factors[1]]
     product = generic_of(sizes, first.result, pair, t, first.precision)
     return CommonFactor(total, product, without_operand(e, j, form[2]))
@@ -294,12 +294,12 @@ def scaled_value(scale: Expr, operand: int, source: str, t: str) -> Expr:
 
 def without_operand(e: Generic, j: int, body: Expr) -> Generic:
     """e with another body that reads operand j no more, without that operand."""
-    kept = [k for k in range(len(e.maps)) if k != j]
-    new = {k: arg(n) for n, k in enumerate(kept)}
+    others = [k for k in range(len(e.maps)) if k != j]
+    new = {k: arg(n) for n, k in enumerate(others)}
     y = Yield(canonical_body(body.substitute(new)), e.yields[0].dtype)
     return canonical_generic(
-        e.sizes, range(e.rank), [e.maps[k] for k in kept], [e.shapes[k] for k in kept], [y], (),
-        [e.dtypes[k] for k in kept], precision=NONE,
+        e.sizes, range(e.rank), [e.maps[k] for k in others], [e.shapes[k] for k in others], [y], (),
+        [e.dtypes[k] for k in others], precision=NONE,
     )  # fmt: skip
 
 

@@ -106,13 +106,13 @@ def _pooled_dims(g: Generic, f: Einsum) -> dict[int, int] | None:
     walked = [d for e in g.maps[0] for d, _ in e.terms]
     if sorted(walked) != list(range(len(g.sizes))):
         return None
-    found: dict[int, int] = {}
+    loop_of: dict[int, int] = {}
     for q, e in enumerate(g.maps[0]):
         result = [d for d, _ in e.terms if d < g.rank]
         if len(result) != 1 or (e.dim is not None and g.sizes[e.dim] != f.sizes[q]):
             return None
-        found[q] = result[0]
-    return found
+        loop_of[q] = result[0]
+    return loop_of
 
 
 def _pool(g: Generic, x: Factor, sizes: Mapping[int, int], at: Mapping[int, int]) -> Generic:
@@ -212,7 +212,7 @@ def _offsets(g: Generic, around: Move, h: Generic, inside: Move | None) -> _Wind
         return None
     if inside is None and h.shapes[0] != source:
         return None
-    found: _Windows = {}
+    offsets: _Windows = {}
     for q, (x, y) in enumerate(zip(g.maps[0], h.maps[0], strict=True)):
         ours, theirs = ([(d, s) for d, s in m.terms if d >= g.rank] for m in (x, y))
         if [t for t in x.terms if t[0] < g.rank] != [t for t in y.terms if t[0] < g.rank]:
@@ -227,31 +227,31 @@ def _offsets(g: Generic, around: Move, h: Generic, inside: Move | None) -> _Wind
         first, rest = divmod(gap, step)
         count = 1 if other is None else h.sizes[other]
         is_inside = not rest and first >= 0 and first + count <= g.sizes[d]
-        if d in found or step != other_step or not is_inside:
+        if d in offsets or step != other_step or not is_inside:
             return None
-        found[d] = (other, first)
-    used = [o for o, _ in found.values() if o is not None]
-    is_all = sorted(used) == list(h.reductions) and sorted(found) == list(g.reductions)
-    return found if is_all else None
+        offsets[d] = (other, first)
+    used = [o for o, _ in offsets.values() if o is not None]
+    is_all = sorted(used) == list(h.reductions) and sorted(offsets) == list(g.reductions)
+    return offsets if is_all else None
 
 
 def _same_dims(g: Generic, h: Generic, offsets: _Windows) -> list[int] | None:
     """For every dim of w, that of v; None if they are not dim by dim the same but for windows."""
     theirs = [e.dim for e in h.maps[1]]
     lone = [q for q, e in enumerate(h.maps[1]) if e == Affine(()) and h.shapes[1][q] == 1]
-    found: list[int] = []
+    dims: list[int] = []
     for e, size in zip(g.maps[1], g.shapes[1], strict=True):
         if e.dim is None or g.sizes[e.dim] != size:
             return None
         wanted = e.dim if e.dim < g.rank else offsets[e.dim][0]
         if wanted is None and lone:
-            found.append(lone.pop(0))
+            dims.append(lone.pop(0))
         elif wanted is not None and theirs.count(wanted) == 1:
-            found.append(theirs.index(wanted))
+            dims.append(theirs.index(wanted))
         else:
             return None
     is_whole = all(d is None or h.sizes[d] == s for d, s in zip(theirs, h.shapes[1], strict=True))
-    return found if is_whole and sorted(found) == list(range(len(h.maps[1]))) else None
+    return dims if is_whole and sorted(dims) == list(range(len(h.maps[1]))) else None
 
 
 def _filter_pad(g: Generic, h: Generic, offsets: _Windows, dims: list[int]) -> Move:

@@ -47,13 +47,13 @@ def without_added_zeros(g: Generic) -> Generic | None:
     types = typing(g.dtypes)
 
     def step(e: Expr, args: Sequence[Expr]) -> Expr:
-        found = rebuilt(e, args)
-        if found.fn not in ("add", "sub"):
-            return found
-        a, b = found.args
+        expr = rebuilt(e, args)
+        if expr.fn not in ("add", "sub"):
+            return expr
+        a, b = expr.args
         # constants stand last in a commutative body
         is_zero = b.fn == "const" and b.value == 0 and is_float(types(a) or "bool")
-        return a if is_zero else found
+        return a if is_zero else expr
 
     bodies = [BottomUp(step)(y.body) for y in g.yields]
     if all(b == y.body for b, y in zip(bodies, g.yields, strict=True)):
@@ -67,8 +67,8 @@ def unpad_sum(g: Generic, i: int, pad: Move) -> Unpadded | None:
     cuts = _padded_loops(g, i, pad)
     if cuts is None or not all(d in g.reductions for d in cuts):
         return None
-    found = restricted(g, cuts)
-    return Unpadded(unless_identity(found.operands[1 - i]), found.sig)
+    narrowed = restricted(g, cuts)
+    return Unpadded(unless_identity(narrowed.operands[1 - i]), narrowed.sig)
 
 
 def unpad_sums(g: Generic, first: Move, second: Move) -> Generic | None:
@@ -84,12 +84,12 @@ def pad_behind(g: Generic, i: int, pad: Move) -> PadBehind | None:
     cuts = _padded_loops(g, i, pad)
     if cuts is None or not all(d < g.rank for d in cuts):
         return None
-    found: Restricted = restricted(g, cuts)
+    narrowed: Restricted = restricted(g, cuts)
     low = [cuts[d].start if d in cuts else 0 for d in range(g.rank)]
-    inside = found.sig.result_shape
+    inside = narrowed.sig.result_shape
     high = [s - a - n for s, a, n in zip(g.result_shape, low, inside, strict=True)]
     around = pad_of(inside, low, high, zero_text(g.yields[0].dtype))
-    return PadBehind(unless_identity(found.operands[1 - i]), found.sig, around)
+    return PadBehind(unless_identity(narrowed.operands[1 - i]), narrowed.sig, around)
 
 
 def _padded_loops(g: Generic, i: int, pad: Move) -> dict[int, LoopRange] | None:

@@ -63,11 +63,11 @@ def spatial_contraction(g: Generic) -> Convolution | None:
     if roles is None or not (roles.k or (roles.batch and has_windows(g, roles))):
         return None
     image = _image(g, roles)
-    own, filters = (roles.m, roles.n) if image == 0 else (roles.n, roles.m)
+    image_loops, filters = (roles.m, roles.n) if image == 0 else (roles.n, roles.m)
     read = {d for m in g.maps for e in m for d, _ in e.terms}
     units = tuple(d for d in roles.other if d < g.rank and d not in read)
     windows = sum(d < g.rank for d in roles.other) - len(units)
-    places = tuple(sorted({*own, *(d for d in roles.other if d < g.rank)} - {*units}))
+    places = tuple(sorted({*image_loops, *(d for d in roles.other if d < g.rank)} - {*units}))
     # the loop over images comes first and is always there in practice, be it one that nobody reads
     spatial = len(places) if units else max(windows, len(places) - 1)
     if spatial < 1 or (not has_windows(g, roles) and _large(g, places) < 2):
@@ -94,16 +94,16 @@ def _large(g: Generic, loops: tuple[int, ...]) -> int:
     return sum(g.sizes[d] > 1 for d in loops)
 
 
-def block_rank(found: Convolution) -> dict[int, int]:
+def block_rank(conv: Convolution) -> dict[int, int]:
     """The order of loops in packed tensors: groups, images, filters, channels, then places."""
-    order = (*found.groups, *found.images, *found.filters, *found.channels, *found.spatial)
-    return {d: i for i, d in enumerate((*order, *found.windows))}
+    order = (*conv.groups, *conv.images, *conv.filters, *conv.channels, *conv.spatial)
+    return {d: i for i, d in enumerate((*order, *conv.windows))}
 
 
-def panel_rank(found: Convolution) -> dict[int, int]:
+def panel_rank(conv: Convolution) -> dict[int, int]:
     """The same for panels: the image and the result stay as they are, channels innermost."""
-    order = (*found.groups, *found.images, *found.spatial, *found.filters)
-    return {d: i for i, d in enumerate((*order, *found.windows, *found.channels))}
+    order = (*conv.groups, *conv.images, *conv.spatial, *conv.filters)
+    return {d: i for i, d in enumerate((*order, *conv.windows, *conv.channels))}
 
 
 def block_order_of(m: Map, rank: dict[int, int]) -> tuple[int, ...]:
@@ -121,8 +121,8 @@ def im2col(g: Generic, i: int) -> Im2col | None:
     The matrix has the places first and the window with its channels last, in the order in which the
     filter holds them; strides and dilations are in the copy's map. After ConvertConv2DToImg2Col.
     """
-    found, roles = convolution(g), contraction_roles(g)
-    if found is None or roles is None or g.tile or found.image != i or not has_windows(g, roles):
+    conv, roles = convolution(g), contraction_roles(g)
+    if conv is None or roles is None or g.tile or conv.image != i or not has_windows(g, roles):
         return None
     read = map_loops(g.maps[i])
     filters = [d for e in g.maps[1 - i] for d, _ in e.terms]
@@ -167,37 +167,37 @@ class OrderedConvolution:
 
 def orders(g: Generic) -> Orders | None:
     """How the dims of a convolution lie; None if it is none, or a dim has no single letter."""
-    found = spatial_contraction(g)
-    if found is None or g.tile:
+    conv = spatial_contraction(g)
+    if conv is None or g.tile:
         return None
-    places: dict[int, str] = dict(zip(found.spatial, PLACES[-len(found.spatial) :], strict=False))
-    if len(places) < len(found.spatial):
+    places: dict[int, str] = dict(zip(conv.spatial, PLACES[-len(conv.spatial) :], strict=False))
+    if len(places) < len(conv.spatial):
         return None
-    places |= _window_letters(g, found, places)
-    own = dict.fromkeys(found.images, "n") | places
-    image = own | dict.fromkeys((*found.groups, *found.channels), "c")
-    filters = places | dict.fromkeys(found.channels, "i")
-    filters |= dict.fromkeys((*found.groups, *found.filters), "o")
-    result = own | dict.fromkeys((*found.groups, *found.filters), "c")
-    read = [_letters(m, n) for m, n in _named(g, found, image, filters)]
+    places |= _window_letters(g, conv, places)
+    letters = dict.fromkeys(conv.images, "n") | places
+    image = letters | dict.fromkeys((*conv.groups, *conv.channels), "c")
+    filters = places | dict.fromkeys(conv.channels, "i")
+    filters |= dict.fromkeys((*conv.groups, *conv.filters), "o")
+    result = letters | dict.fromkeys((*conv.groups, *conv.filters), "c")
+    read = [_letters(m, n) for m, n in _named(g, conv, image, filters)]
     if None in read:
         return None
     lhs, rhs = (r or () for r in read)
-    image_dims, filter_dims = (lhs, rhs) if found.image == 0 else (rhs, lhs)
+    image_dims, filter_dims = (lhs, rhs) if conv.image == 0 else (rhs, lhs)
     return Orders(image_dims, filter_dims, tuple(result.get(d, "") for d in range(g.rank)))
 
 
 def _named(
-    g: Generic, found: Convolution, image: dict[int, str], filters: dict[int, str]
+    g: Generic, conv: Convolution, image: dict[int, str], filters: dict[int, str]
 ) -> list[tuple[Map, dict[int, str]]]:
-    names = (image, filters) if found.image == 0 else (filters, image)
+    names = (image, filters) if conv.image == 0 else (filters, image)
     return list(zip(g.maps, names, strict=True))
 
 
-def _window_letters(g: Generic, found: Convolution, places: dict[int, str]) -> dict[int, str]:
+def _window_letters(g: Generic, conv: Convolution, places: dict[int, str]) -> dict[int, str]:
     """The loops of windows have the letter of the place they stand in a sum with."""
     letters: dict[int, str] = {}
-    for e in g.maps[found.image]:
+    for e in g.maps[conv.image]:
         at = [places[d] for d, _ in e.terms if d in places]
         if len(at) == 1:
             letters |= {d: at[0] for d, _ in e.terms if d not in places}
@@ -205,13 +205,13 @@ def _window_letters(g: Generic, found: Convolution, places: dict[int, str]) -> d
 
 
 def _letters(m: Map, names: dict[int, str]) -> tuple[str, ...] | None:
-    found = []
+    dims = []
     for e in m:
         letters = {names.get(d, "?") for d, _ in e.terms}
         if len(letters) > 1 or "?" in letters:
             return None
-        found.append(letters.pop() if letters else "")
-    return tuple(found)
+        dims.append(letters.pop() if letters else "")
+    return tuple(dims)
 
 
 def lies_in(letters: Sequence[str], shape: Sequence[int], order: str) -> bool:
@@ -231,11 +231,11 @@ def order_convolution(g: Generic, image: str, filters: str) -> OrderedConvolutio
 
     None if `g` is no convolution of so many places, or lies so already.
     """
-    found, now = spatial_contraction(g), orders(g)
-    if found is None or now is None or len(image) != len(found.spatial) + 2:
+    conv, now = spatial_contraction(g), orders(g)
+    if conv is None or now is None or len(image) != len(conv.spatial) + 2:
         return None
     perms = [_perm(now.image, image), _perm(now.filters, filters)]
-    lhs, rhs = perms if found.image == 0 else perms[::-1]
+    lhs, rhs = perms if conv.image == 0 else perms[::-1]
     result = _perm(now.result, image)
     sig: Generic | None = g
     for i, perm in enumerate((lhs, rhs)):
@@ -254,8 +254,8 @@ COMMON = (("nhwc", "hwio"), ("nchw", "oihw"), ("nwc", "wio"), ("ncw", "oiw"))
 
 def common_orders(g: Generic) -> list[OrderedConvolution]:
     """The two orders in common use, where no target says which ones it has kernels for."""
-    found = [order_convolution(g, *pair) for pair in COMMON]
-    return [o for o in found if o is not None]
+    ordered = [order_convolution(g, *pair) for pair in COMMON]
+    return [o for o in ordered if o is not None]
 
 
 FUNCTIONS = attr_functions(im2col, ("target.orders", common_orders))

@@ -63,11 +63,11 @@ def explicit(e: Encoding) -> Encoding | None:
     maps = e.maps or _plain_maps(e)
     if maps is None:
         return None
-    own = maps[ROLES.index(e.role)]
+    operand_map = maps[ROLES.index(e.role)]
     loops = {d for m in maps for a in m for d, _ in a.terms}
     sizes = list(e.sizes or (0,) * (max(loops, default=-1) + 1))
     for size, d in zip(e.source, e.held, strict=True):
-        loop = own[d].dim if d >= 0 else None
+        loop = operand_map[d].dim if d >= 0 else None
         if loop is not None and not sizes[loop]:
             sizes[loop] = size
     return replace(e, sizes=tuple(sizes), maps=maps)
@@ -85,21 +85,21 @@ def _plain_maps(e: Encoding) -> tuple[Map, ...] | None:
 
 def encoded_contraction(e: Encoding) -> Generic | None:
     """The contraction an encoding speaks of; None if its maps or element types are not known."""
-    found = explicit(e)
-    if found is None or len(found.dtypes) != len(ROLES):
+    full = explicit(e)
+    if full is None or len(full.dtypes) != len(ROLES):
         return None
-    result_loops = [a.dim for a in found.maps[-1]]
+    result_loops = [a.dim for a in full.maps[-1]]
     loops = [d for d in result_loops if d is not None]
     if len(loops) < len(result_loops) or len(set(loops)) < len(loops):
         return None
-    sizes = [s or LARGE for s in found.sizes]
-    shapes = [_extents(m, sizes) for m in found.maps[:2]]
-    made = found.dtypes[-1]
-    factors = [arg(i) if t == made else cast(arg(i), made) for i, t in enumerate(found.dtypes[:2])]
-    product = Yield(Expr("mul", tuple(factors)), made, "add")
-    maps = found.maps[:2]
+    sizes = [s or LARGE for s in full.sizes]
+    shapes = [_extents(m, sizes) for m in full.maps[:2]]
+    dtype = full.dtypes[-1]
+    factors = [arg(i) if t == dtype else cast(arg(i), dtype) for i, t in enumerate(full.dtypes[:2])]
+    product = Yield(Expr("mul", tuple(factors)), dtype, "add")
+    maps = full.maps[:2]
     return canonical_generic(
-        sizes, loops, maps, shapes, (product,), (), found.dtypes[:2], precision=DEFAULT
+        sizes, loops, maps, shapes, (product,), (), full.dtypes[:2], precision=DEFAULT
     )
 
 
@@ -120,11 +120,11 @@ def encode_contraction(g: Generic) -> EncodedContraction | None:
     maps = (*g.maps, tuple(dim(d) for d in range(g.rank)))
     dtypes = (*g.dtypes, g.yields[0].dtype)
     shapes = (*g.shapes, g.result_shape)
-    made = [
+    encodings = [
         Encoding(shape, role, name, dtypes, g.sizes, maps)
         for shape, role in zip(shapes, ROLES, strict=True)
     ]
-    return EncodedContraction(*made)
+    return EncodedContraction(*encodings)
 
 
 def encode_for_tile(g: Generic, tile: Tile) -> EncodedContraction | None:
@@ -211,11 +211,11 @@ def encoding_after(e: Encoding, by: tuple[int, ...] | Reshape | Move) -> Encodin
 
 
 def _permuted(e: Encoding, perm: tuple[int, ...]) -> Encoding | None:
-    found = explicit(e)
-    if found is None:
+    full = explicit(e)
+    if full is None:
         return None
     source = tuple(e.source[i] for i in perm)
-    return _carried(found, source, [e.held[i] for i in perm])
+    return _carried(full, source, [e.held[i] for i in perm])
 
 
 def encode_operands(g: Generic, e: Encoding) -> EncodedOperands | None:
@@ -223,10 +223,10 @@ def encode_operands(g: Generic, e: Encoding) -> EncodedOperands | None:
 
     The element type may change on the way: the encoding stays that of the contraction.
     """
-    found = explicit(e)
-    if found is None or not _is_parallel(g):
+    full = explicit(e)
+    if full is None or not _is_parallel(g):
         return None
-    operands = tuple(_through_map(found, e.held, g, j) for j in range(len(g.maps)))
+    operands = tuple(_through_map(full, e.held, g, j) for j in range(len(g.maps)))
     return EncodedOperands(operands) if any(operands) else None
 
 
@@ -235,8 +235,8 @@ def encode_result(g: Generic, i: int, e: Encoding) -> EncodedResult | None:
 
     Every dim the encoding knows must be a loop of its own, or it would not be known afterwards.
     """
-    found = explicit(e)
-    if found is None or not _is_parallel(g):
+    full = explicit(e)
+    if full is None or not _is_parallel(g):
         return None
     held = [-1] * g.rank
     for q, d in enumerate(e.held):
@@ -246,10 +246,10 @@ def encode_result(g: Generic, i: int, e: Encoding) -> EncodedResult | None:
         if loop is None or held[loop] >= 0 or g.sizes[loop] != g.shapes[i][q]:
             return None
         held[loop] = d
-    result = _carried(found, g.result_shape, held)
+    result = _carried(full, g.result_shape, held)
     if result is None:
         return None
-    others = tuple(_through_map(found, held, g, j) for j in range(len(g.maps)))
+    others = tuple(_through_map(full, held, g, j) for j in range(len(g.maps)))
     return EncodedResult(others[:i], others[i + 1 :], result)
 
 
@@ -259,33 +259,33 @@ def _is_parallel(g: Generic) -> bool:
 
 def _through_map(e: Encoding, held: Sequence[int], g: Generic, j: int) -> Encoding | None:
     """What is known of operand j if `held` is known of the loops; an absent dim is a broadcast."""
-    known = []
+    dims = []
     for a, size in zip(g.maps[j], g.shapes[j], strict=True):
         full = a.dim is not None and g.sizes[a.dim] == size
-        known.append(held[a.dim] if full and a.dim is not None else -1)
-    mine = [d for d in known if d >= 0]
-    return _carried(e, g.shapes[j], known) if len(set(mine)) == len(mine) else None
+        dims.append(held[a.dim] if full and a.dim is not None else -1)
+    mine = [d for d in dims if d >= 0]
+    return _carried(e, g.shapes[j], dims) if len(set(mine)) == len(mine) else None
 
 
 def _across(e: Encoding, mine: Shape, other: Shape) -> Encoding | None:
     """A dim that is known must stay whole: only dims of size 1 may come, go or stand beside it."""
-    found, pairs = explicit(e), reassociation(mine, other)
-    if found is None or pairs is None:
+    full, pairs = explicit(e), reassociation(mine, other)
+    if full is None or pairs is None:
         return None
     held = [-1] * len(other)
     for left, right in pairs:
-        known = [q for q in left if e.held[q] >= 0]
+        tied = [q for q in left if e.held[q] >= 0]
         large = [[q for q in left if mine[q] != 1], [q for q in right if other[q] != 1]]
-        if not known:
+        if not tied:
             continue
         if max(map(len, large)) > 1:
             return None
         for q, r in zip(*large, strict=True):
             held[r] = e.held[q]
-        units = [q for q in known if mine[q] == 1]
+        units = [q for q in tied if mine[q] == 1]
         for q, r in zip(units, (r for r in right if other[r] == 1), strict=False):
             held[r] = e.held[q]
-    return _carried(found, other, held)
+    return _carried(full, other, held)
 
 
 def _resized(e: Encoding, move: Move, mine: Shape, other: Shape) -> Encoding | None:
@@ -293,14 +293,14 @@ def _resized(e: Encoding, move: Move, mine: Shape, other: Shape) -> Encoding | N
 
     A padded m, n or k dim is refused: the encoding speaks of the padded extent.
     """
-    found = explicit(e)
-    if found is None or move.op not in ("pad", "slice"):
+    full = explicit(e)
+    if full is None or move.op not in ("pad", "slice"):
         return None
-    own = found.maps[ROLES.index(e.role)]
+    operand_map = full.maps[ROLES.index(e.role)]
     for d, a, b in zip(e.held, mine, other, strict=True):
-        if a != b and d >= 0 and own[d].dim is not None:
+        if a != b and d >= 0 and operand_map[d].dim is not None:
             return None
-    return _carried(found, other, e.held)
+    return _carried(full, other, e.held)
 
 
 FUNCTIONS = attr_functions(

@@ -95,13 +95,13 @@ def pack_other_loops(g: Generic, tile: Tile) -> list[PackedLoops]:
     if plan is None:
         return []
     first = _innermost(g, plan)
-    found = [
+    ways = [
         _packed(g, plan, first | {role: (d, extent)})
         for role, (last, extent) in first.items()
         for d in getattr(plan.roles, role)
         if g.sizes[d] > 1 and _waste(g, d, extent) < _waste(g, last, extent)
     ]
-    return [p for p in found if p is not None]
+    return [p for p in ways if p is not None]
 
 
 def swap_loops(g: Generic, tile: Tile) -> PackedLoops | None:
@@ -185,11 +185,11 @@ def _plan(g: Generic, tile: Tile) -> _Packing | None:
         rank = _ranks(roles.batch, roles.m, roles.n, roles.k)
         order = PANEL if tile.panel else tile.order
         return _Packing(roles, {"m": m, "n": n, "k": k}, order, rank, tile)
-    found = convolution(g)
-    if found is None:
+    conv = convolution(g)
+    if conv is None:
         return None
-    extents = {"m": m, "n": n, "k": k} if found.image == 0 else {"m": n, "n": m, "k": k}
-    rank = panel_rank(found) if tile.panel else block_rank(found)
+    extents = {"m": m, "n": n, "k": k} if conv.image == 0 else {"m": n, "n": m, "k": k}
+    rank = panel_rank(conv) if tile.panel else block_rank(conv)
     return _Packing(roles, extents, ("k", "m", "n"), rank, tile)
 
 
@@ -275,14 +275,14 @@ def pack_loops_reading_data(g: Generic, i: int, layout: Layout, tile: Tile) -> R
     Where lanes are open, values that differ there are different data, and every reader would come
     once per value: then the operand is read as the pack they all serve as.
     """
-    found = None if is_open(layout) else pack_loops_reading(g, i, layout, tile)
-    return None if found is None or found.layout != layout else found
+    packed = None if is_open(layout) else pack_loops_reading(g, i, layout, tile)
+    return None if packed is None or packed.layout != layout else packed
 
 
 def pack_loops_reading_pack(g: Generic, i: int, layout: Layout, tile: Tile) -> ReadLoops | None:
     """`pack_loops_reading` for data with open lanes or with other padding than zeros along k."""
-    found = pack_loops_reading(g, i, layout, tile)
-    return None if found is None or (found.layout == layout and not is_open(layout)) else found
+    packed = pack_loops_reading(g, i, layout, tile)
+    return None if packed is None or (packed.layout == layout and not is_open(layout)) else packed
 
 
 def _cuts_of(g: Generic, plan: _Packing, i: int, layout: Layout) -> Cuts | None:

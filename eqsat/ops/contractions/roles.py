@@ -74,12 +74,12 @@ def inner_loops(g: Generic) -> frozenset[int]:
     if roles is None or len(g.tile) != 3:
         return frozenset()
     m, n, k = g.tile
-    found = [
+    inner = [
         loops[-1]
         for loops, extent in ((roles.m, m), (roles.n, n))
         if len(loops) > 1 and extent > 1 and g.sizes[loops[-1]] == extent
     ]
-    return frozenset(found + _inner_k(g, roles.k, k, found))
+    return frozenset(inner + _inner_k(g, roles.k, k, inner))
 
 
 def _inner_k(g: Generic, loops: tuple[int, ...], k: int, tiles: list[int]) -> list[int]:
@@ -132,10 +132,10 @@ def innermost(text: str) -> Order:
     (('k', 0), ('n', 32))
     """
     plain = text.replace("·", "").replace(" ", "")
-    found = tuple((role, int(extent or 0)) for role, extent in _ONE.findall(plain))
-    if not found or _ONE.sub("", plain) or len({r for r, _ in found}) < len(found):
+    order = tuple((role, int(extent or 0)) for role, extent in _ONE.findall(plain))
+    if not order or _ONE.sub("", plain) or len({r for r, _ in order}) < len(order):
         raise ValueError(f"`{text}` is no order of roles")
-    return found
+    return order
 
 
 def is_streamed(g: Generic, tile: Tile, extents: dict[str, int]) -> bool:
@@ -156,10 +156,10 @@ def is_streamed(g: Generic, tile: Tile, extents: dict[str, int]) -> bool:
 
 def lies_in_order(g: Generic, operand: int, order: Order) -> bool:
     """Whether the innermost dims of an operand have these roles; those it has none of left out."""
-    found = list(_from_inside(g, operand))
-    there = {role for role, _ in found}
+    roles = list(_from_inside(g, operand))
+    there = {role for role, _ in roles}
     wanted = [w for w in reversed(order) if w[0] in there]
-    return found[: len(wanted)] == wanted
+    return roles[: len(wanted)] == wanted
 
 
 def _from_inside(g: Generic, operand: int) -> Iterator[tuple[str, int]]:

@@ -147,20 +147,22 @@ def through(
 
     >>> through(access("generic", consumer, 0, b), "transpose", turned, 0, a)
     """
-    own = access(op, attr, operand, shape)
-    if own is None:
+    below = access(op, attr, operand, shape)
+    if below is None:
         return None
-    if len(own.loops) != len(above.indices):  # a reduction below: the reader sees its result alone
+    if len(below.loops) != len(
+        above.indices
+    ):  # a reduction below: the reader sees its result alone
         return None
-    put = [_put(i, above, s) for i, s in zip(own.indices, shape, strict=True)]
+    put = [_put(i, above, s) for i, s in zip(below.indices, shape, strict=True)]
     return LaneAccess(above.loops, tuple(_normal(i, above.loops) for i in put))
 
 
-def seen_as(above: LaneAccess, shown: Shape, made: Shape) -> LaneAccess:
+def seen_as(above: LaneAccess, shown: Shape, shape: Shape) -> LaneAccess:
     """The access to a value of shape `made` that is read in the shape `shown`: a free reshape."""
-    if shown == made:
+    if shown == shape:
         return above
-    indices = _reshaped(above.indices, shown, made, above.loops)
+    indices = _reshaped(above.indices, shown, shape, above.loops)
     return LaneAccess(above.loops, tuple(_normal(i, above.loops) for i in indices))
 
 
@@ -189,13 +191,13 @@ def _of_layout(op: str, attr: Layout) -> LaneAccess:
     blocks = [cdiv(s, tile.get(d, 1)) for d, s in enumerate(attr.source)]
     if op == "pack":
         packed = attr.packed_shape
-        found: list[Index] = []
+        indices: list[Index] = []
         for d in range(rank):
             index = (_loop(attr.outer.index(d), blocks[d]),)
             if d in tile:
                 index = (*index, _loop(rank + attr.pos.index(d), tile[d]))
-            found.append(index)
-        return LaneAccess(packed, tuple(found))
+            indices.append(index)
+        return LaneAccess(packed, tuple(indices))
     outer = [(Digit(d, tile.get(d, 1), blocks[d]),) for d in attr.outer]
     inner = [(Digit(d, 1, tile[d]),) for d in attr.pos]
     return LaneAccess(attr.source, (*outer, *inner))
@@ -253,15 +255,15 @@ def _shifted(part: Index, offset: int, stride: int, size: int) -> Index:
 
 def _put(index: Index, above: LaneAccess, size: int) -> Index:
     """An index over an op's own loops, with what its reader reads each of them at."""
-    found: list[Digit] = []
+    digits: list[Digit] = []
     for d in index:
         whole = size if len(index) == 1 and d.div == 1 else d.div * d.extent
         if isinstance(d.source, int):
             inner = above.indices[d.source]
         else:
             inner = _put_computed(d.source, above, whole)
-        found += _part(inner, d.div, d.extent, above.loops)
-    return tuple(found)
+        digits += _part(inner, d.div, d.extent, above.loops)
+    return tuple(digits)
 
 
 def _put_computed(c: Computed, above: LaneAccess, size: int) -> Index:
@@ -273,7 +275,7 @@ def _put_computed(c: Computed, above: LaneAccess, size: int) -> Index:
 
 def _part(index: Index, div: int, extent: int, loops: Shape) -> Index:
     """`index // div % extent`; if it cuts a digit unevenly, an index nobody can tile along."""
-    found: list[Digit] = []
+    digits: list[Digit] = []
     low, end = 1, div * extent  # the value of the digit at hand; where the part ends
     for n, d in enumerate(reversed(index)):
         high = low * d.extent
@@ -284,9 +286,9 @@ def _part(index: Index, div: int, extent: int, loops: Shape) -> Index:
             is_top = n == len(index) - 1 and _is_top(d, loops)
             if not even or (d.extent % (down * up) and not is_top):
                 return (Digit(Computed("other", (index,)), div, extent),)
-            found.append(Digit(d.source, d.div * down, up))
+            digits.append(Digit(d.source, d.div * down, up))
         low = high
-    return tuple(reversed(found))
+    return tuple(reversed(digits))
 
 
 def _is_top(d: Digit, loops: Shape) -> bool:
@@ -296,23 +298,23 @@ def _is_top(d: Digit, loops: Shape) -> bool:
 
 def _normal(index: Iterable[Digit], loops: Shape) -> Index:
     """Digits of extent 1 gone, and neighbours that are parts of one number joined again."""
-    found: list[Digit] = []
+    digits: list[Digit] = []
     for d in index:
         if d.extent == 1:
             continue
-        if found and found[-1].source == d.source and found[-1].div == d.div * d.extent:
-            above = found.pop()
+        if digits and digits[-1].source == d.source and digits[-1].div == d.div * d.extent:
+            above = digits.pop()
             extent = above.extent * d.extent
             if isinstance(d.source, int):  # the last tile may reach beyond the loop
                 extent = min(extent, cdiv(loops[d.source], d.div))
-            found.append(Digit(d.source, d.div, extent))
+            digits.append(Digit(d.source, d.div, extent))
         else:
-            found.append(d)
-    return tuple(found)
+            digits.append(d)
+    return tuple(digits)
 
 
 def _reshaped(
-    indices: Sequence[Index], shown: Shape, made: Shape, loops: Shape
+    indices: Sequence[Index], shown: Shape, shape: Shape, loops: Shape
 ) -> tuple[Index, ...]:
     """The indices of a row-major tensor of shape `shown`, as those of the same bytes as `made`.
 
@@ -324,13 +326,13 @@ def _reshaped(
             flat += index
         else:
             flat.append(Digit(Computed("other", (index,)), 1, size))
-    found, below = [], math.prod(made)
-    outermost = next((i for i, size in enumerate(made) if size > 1), -1)
-    for i, size in enumerate(made):
+    parts, below = [], math.prod(shape)
+    outermost = next((i for i, size in enumerate(shape) if size > 1), -1)
+    for i, size in enumerate(shape):
         below //= max(size, 1)
         most = max(size, cdiv(_size(flat), below)) if i == outermost else size
-        found.append(_part(tuple(flat), below, most, loops))
-    return tuple(found)
+        parts.append(_part(tuple(flat), below, most, loops))
+    return tuple(parts)
 
 
 def _digits(index: Iterable[Digit]) -> Iterator[Digit]:

@@ -93,11 +93,13 @@ class _LoopNest:
     ) -> Generic:
         """With these canonical bodies; types and combines are those of `yields`."""
         reduces = len(self.sizes) > self.rank
-        made = tuple(
+        combined = tuple(
             Yield(b, y.dtype, y.combine if reduces else "")
             for b, y in zip(bodies, yields, strict=True)
         )
-        return Generic(self.sizes, self.rank, self.maps, self.shapes, made, tile, dtypes, precision)
+        return Generic(
+            self.sizes, self.rank, self.maps, self.shapes, combined, tile, dtypes, precision
+        )
 
 
 @lru_cache(maxsize=10_000)
@@ -154,16 +156,16 @@ def canonical_body(e: Expr) -> Expr:
 
 def _ordered(e: Expr, args: Sequence[Expr], order: TextOrder) -> Expr:
     """The function of these canonical arguments."""
-    known = FUNCTIONS.get(e.fn)
+    function = FUNCTIONS.get(e.fn)
 
     def position(e: Expr) -> tuple[bool, tuple[int, ...], Any]:
         return not e.operands(), e.operands(), order.key(e)
 
-    if known is not None and known.commutative:
+    if function is not None and function.commutative:
         args = sorted(args, key=position)
-    found = rebuilt(e, args)
-    _canonical.add(found)
-    return found
+    result = rebuilt(e, args)
+    _canonical.add(result)
+    return result
 
 
 def generic_node(
@@ -195,8 +197,8 @@ def generic_node(
 
 def order_of(nodes: Sequence[int]) -> tuple[int, ...]:
     """The place of each of these nodes among them: which are equal, and which is the earlier."""
-    known = sorted(set(nodes))
-    return tuple([known.index(n) for n in nodes])
+    distinct = sorted(set(nodes))
+    return tuple([distinct.index(n) for n in nodes])
 
 
 @dataclass(frozen=True)
@@ -227,10 +229,12 @@ def planned_nest(
     """A loop nest over operands of these types; order: that of their nodes, see `order_of`."""
     used = tuple(sorted({o for y in yields for o in y.body.operands()}))
     plans = _plans(sizes, result_loops, maps, types, order, used, _is_swappable(yields))
-    made = [(_generic(plan, yields, precision), plan) for plan in plans]
+    variants = [(_generic(plan, yields, precision), plan) for plan in plans]
     # of two nests that nothing else tells apart the bodies decide
     by_text = TextOrder().key
-    attr, plan = made[0] if len(made) == 1 else min(made, key=lambda m: by_text(m[0].body))
+    attr, plan = (
+        variants[0] if len(variants) == 1 else min(variants, key=lambda m: by_text(m[0].body))
+    )
     return PlannedNest(attr, plan.kept, _is_copy([types[i] for i in plan.kept], attr))
 
 
@@ -258,14 +262,14 @@ def _plans(
     first: dict[tuple[int, Map], int] = {}
     for i in used:
         first.setdefault((nodes[i], maps[i]), i)
-    kept = tuple(first.values())
+    distinct = tuple(first.values())
 
-    def plan(kept: tuple[int, ...]) -> _OperandPlan:
-        place = {(nodes[i], maps[i]): k for k, i in enumerate(kept)}
+    def plan(distinct: tuple[int, ...]) -> _OperandPlan:
+        place = {(nodes[i], maps[i]): k for k, i in enumerate(distinct)}
         new = tuple((i, arg(place[nodes[i], maps[i]])) for i in used)
-        shapes = tuple(types[i].shape for i in kept)
-        nest = _nest(sizes, result_loops, tuple(maps[i] for i in kept), shapes)
-        return _OperandPlan(nest, tuple(types[i].dtype for i in kept), kept, new)
+        shapes = tuple(types[i].shape for i in distinct)
+        nest = _nest(sizes, result_loops, tuple(maps[i] for i in distinct), shapes)
+        return _OperandPlan(nest, tuple(types[i].dtype for i in distinct), distinct, new)
 
     def order(p: _OperandPlan) -> tuple[object, ...]:
         # the operand of the earlier result dims first, so that m loops come before n loops
@@ -273,7 +277,11 @@ def _plans(
         terms = tuple(tuple((e.terms, e.constant) for e in m) for m in p.nest.maps)
         return loops, terms, tuple(nodes[i] for i in p.kept)
 
-    plans = [plan(kept), plan(kept[::-1])] if is_swappable and len(kept) == 2 else [plan(kept)]
+    plans = (
+        [plan(distinct), plan(distinct[::-1])]
+        if is_swappable and len(distinct) == 2
+        else [plan(distinct)]
+    )
     best = min(map(order, plans))
     return tuple(p for p in plans if order(p) == best)
 
@@ -288,8 +296,8 @@ def _is_swappable(yields: Sequence[Yield]) -> bool:
     """Whether the body stays what it is if its two operands change places in it."""
     if len(yields) != 1:
         return False
-    known = FUNCTIONS.get(yields[0].body.fn)
-    return known is not None and known.commutative
+    function = FUNCTIONS.get(yields[0].body.fn)
+    return function is not None and function.commutative
 
 
 def _is_copy(types: Sequence[TensorType], attr: Generic) -> bool:

@@ -52,32 +52,34 @@ def turning(t: Transpose, dtype: str) -> Generic:
 
 
 # ---- who asks for an order -----------------------------------------------------------------------
-def as_written(g: Generic, i: int, made: Generic, view: Reshape | None = None) -> Generic | None:
+def as_written(
+    g: Generic, i: int, producer: Generic, view: Reshape | None = None
+) -> Generic | None:
     """No contraction, in the order in which another generic writes operand i, or its view."""
-    return None if contraction_roles(g) is not None else _as_written(g, i, made, view)
+    return None if contraction_roles(g) is not None else _as_written(g, i, producer, view)
 
 
-def contraction_as_written(g: Generic, i: int, made: Generic) -> Generic | None:
+def contraction_as_written(g: Generic, i: int, producer: Generic) -> Generic | None:
     """A contraction in the order in which another generic writes operand i."""
-    return None if contraction_roles(g) is None else _as_written(g, i, made, None)
+    return None if contraction_roles(g) is None else _as_written(g, i, producer, None)
 
 
-def as_read(made: Generic, g: Generic, i: int, view: Reshape | None = None) -> Generic | None:
+def as_read(producer: Generic, g: Generic, i: int, view: Reshape | None = None) -> Generic | None:
     """No contraction, in the order in which another generic reads it, be it behind a view."""
-    return None if contraction_roles(made) is not None else _as_read(made, g, i, view)
+    return None if contraction_roles(producer) is not None else _as_read(producer, g, i, view)
 
 
 def contraction_as_read(
-    made: Generic, g: Generic, i: int, view: Reshape | None = None
+    producer: Generic, g: Generic, i: int, view: Reshape | None = None
 ) -> Generic | None:
     """A contraction in the order in which another generic reads it, be it behind a view."""
-    return None if contraction_roles(made) is None else _as_read(made, g, i, view)
+    return None if contraction_roles(producer) is None else _as_read(producer, g, i, view)
 
 
-def _as_written(g: Generic, i: int, made: Generic, view: Reshape | None) -> Generic | None:
+def _as_written(g: Generic, i: int, producer: Generic, view: Reshape | None) -> Generic | None:
     """In step with what `made` writes: its loops come in the order in which the dims name them."""
-    seen, dims = _seen(g, i, made, view), made.executed[: made.rank]
-    if seen is None or any(d >= made.rank for d in dims):
+    seen, dims = _seen(g, i, producer, view), producer.executed[: producer.rank]
+    if seen is None or any(d >= producer.rank for d in dims):
         return None
     named = [p.source for d in dims for p in seen.indices[d] if isinstance(p.source, int)]
     units = [d for d in range(len(g.sizes)) if d not in named]
@@ -85,9 +87,9 @@ def _as_written(g: Generic, i: int, made: Generic, view: Reshape | None) -> Gene
     return _reordered(g, order) if seen.is_in_step(order, dims) else None
 
 
-def _as_read(made: Generic, g: Generic, i: int, view: Reshape | None) -> Generic | None:
+def _as_read(producer: Generic, g: Generic, i: int, view: Reshape | None) -> Generic | None:
     """In step with what g reads: the dims come in the order of the loops that index them."""
-    seen = _seen(g, i, made, view)
+    seen = _seen(g, i, producer, view)
     if seen is None:
         return None
     place = {d: n for n, d in enumerate(g.executed)}
@@ -98,19 +100,21 @@ def _as_read(made: Generic, g: Generic, i: int, view: Reshape | None) -> Generic
             return -1, 0  # of extent 1, or nothing that is in step
         return place[part.source], -part.div
 
-    dims = sorted(range(made.rank), key=first)
+    dims = sorted(range(producer.rank), key=first)
     return (
-        _reordered(made, [*dims, *made.reductions]) if seen.is_in_step(g.executed, dims) else None
+        _reordered(producer, [*dims, *producer.reductions])
+        if seen.is_in_step(g.executed, dims)
+        else None
     )
 
 
-def _seen(g: Generic, i: int, made: Generic, view: Reshape | None) -> LaneAccess | None:
+def _seen(g: Generic, i: int, producer: Generic, view: Reshape | None) -> LaneAccess | None:
     """How g reads the result of `made` as operand i, behind a view or not."""
-    shown, source = (made.result_shape,) * 2 if view is None else (view.shape, view.source)
-    if len(made.yields) != 1 or shown != g.shapes[i] or source != made.result_shape:
+    shown, source = (producer.result_shape,) * 2 if view is None else (view.shape, view.source)
+    if len(producer.yields) != 1 or shown != g.shapes[i] or source != producer.result_shape:
         return None
-    found = access("generic", g, i, shown)
-    return None if found is None else seen_as(found, shown, source)
+    read = access("generic", g, i, shown)
+    return None if read is None else seen_as(read, shown, source)
 
 
 def _reordered(g: Generic, order: list[int]) -> Generic | None:
@@ -133,8 +137,8 @@ def _keeps_tiles(g: Generic, order: tuple[int, ...]) -> bool:
 def index_relation(target: Target) -> str:
     """The strictest relation any device asks between the loops of a producer and its reader."""
     machines = [t for _, t in target.devices] or [target]
-    found = {t.fusion.index_relation for t in machines}
-    return next(r for r in ("identity", "permutation", "any") if r in found)
+    relations = {t.fusion.index_relation for t in machines}
+    return next(r for r in ("identity", "permutation", "any") if r in relations)
 
 
 def _any_target() -> str:

@@ -107,9 +107,11 @@ def padding_value(pad: str, dtype: str) -> Value:
 
 def folded_padding(g: Generic, index: int, d: int, pad: str) -> Value | None:
     """The body where loop d is beyond its end and every operand that runs over it holds `pad`."""
-    known = {j: padding_value(pad, g.dtypes[j]) for j, m in enumerate(g.maps) if d in bare_dims(m)}
+    padding = {
+        j: padding_value(pad, g.dtypes[j]) for j, m in enumerate(g.maps) if d in bare_dims(m)
+    }
     y = g.yields[index]
-    value = scalar.constant_value(y.body, known)
+    value = scalar.constant_value(y.body, padding)
     return None if value is None else scalar.hold(value, y.dtype)[()]
 
 

@@ -79,8 +79,8 @@ def bare_loops(m: Map) -> list[int] | None:
 # ---- windows -------------------------------------------------------------------------------------
 def window_loops(g: Generic) -> list[int]:
     """Reduction loops inside sums such as `2*d0 + d4`."""
-    found = {d for m in g.maps for e in m if len(e.terms) > 1 for d, _ in e.terms}
-    return sorted(found & set(g.reductions))
+    summed = {d for m in g.maps for e in m if len(e.terms) > 1 for d, _ in e.terms}
+    return sorted(summed & set(g.reductions))
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def windows(g: Generic, m: Map) -> tuple[Window, ...]:
 
     () if there are other sums, or if two dims share a loop.
     """
-    found = []
+    sums = []
     for axis, e in enumerate(m):
         if e.dim is not None:
             continue
@@ -108,19 +108,19 @@ def windows(g: Generic, m: Map) -> tuple[Window, ...]:
         (p, stride), (w, dilation) = sorted(e.terms)
         if p >= g.rank or w < g.rank:
             return ()
-        found.append(Window(axis, p, w, stride, dilation))
+        sums.append(Window(axis, p, w, stride, dilation))
     loops = [d for e in m for d, _ in e.terms]
-    return tuple(found) if len(set(loops)) == len(loops) else ()
+    return tuple(sums) if len(set(loops)) == len(loops) else ()
 
 
 def fixed_at(g: Generic, point: Mapping[int, int]) -> Generic:
     """The generic with some reduction loops held at one place: loop -> where."""
-    kept = [d for d in range(len(g.sizes)) if d not in point]
-    new = {d: i for i, d in enumerate(kept)}
+    loops = [d for d in range(len(g.sizes)) if d not in point]
+    new = {d: i for i, d in enumerate(loops)}
     maps = tuple(tuple(_held(e, point).rename(new) for e in m) for m in g.maps)
-    reduces = len(kept) > g.rank
+    reduces = len(loops) > g.rank
     yields = tuple(replace(y, combine=y.combine if reduces else "") for y in g.yields)
-    return replace(g, sizes=tuple(g.sizes[d] for d in kept), maps=maps, yields=yields)
+    return replace(g, sizes=tuple(g.sizes[d] for d in loops), maps=maps, yields=yields)
 
 
 def _held(e: Affine, point: Mapping[int, int]) -> Affine:
@@ -152,11 +152,11 @@ def convolution_roles(g: Generic) -> ConvolutionRoles | None:
 
 def _roles(g: Generic, image: int) -> ConvolutionRoles | None:
     filters = bare_loops(g.maps[1 - image])
-    found = windows(g, g.maps[image])
+    sliding = windows(g, g.maps[image])
     bare = [e.dim for e in g.maps[image] if e.dim is not None]
-    if not found or filters is None or len(set(bare)) != len(bare):
+    if not sliding or filters is None or len(set(bare)) != len(bare):
         return None
-    positions, offsets = [w.position for w in found], [w.offset for w in found]
+    positions, offsets = [w.position for w in sliding], [w.offset for w in sliding]
     shared = [d for d in bare if d in filters]
     groups = tuple(d for d in shared if d < g.rank)
     inputs = tuple(d for d in shared if d >= g.rank)
@@ -166,11 +166,11 @@ def _roles(g: Generic, image: int) -> ConvolutionRoles | None:
         set(offsets) <= set(filters)
         and sorted([*inputs, *offsets]) == list(g.reductions)
         and sorted([*batch, *groups, *outputs, *positions, *_unread(g)]) == list(range(g.rank))
-        and len(bare) + len(found) == len(g.maps[image])
+        and len(bare) + len(sliding) == len(g.maps[image])
     )
     if not fits:
         return None
-    return ConvolutionRoles(image, 1 - image, batch, groups, inputs, outputs, found)
+    return ConvolutionRoles(image, 1 - image, batch, groups, inputs, outputs, sliding)
 
 
 def _unread(g: Generic) -> list[int]:
@@ -215,23 +215,23 @@ def _read(
     m: Map, shape: Shape, sizes: Sequence[int], cuts: Mapping[int, LoopRange]
 ) -> tuple[Move, Map]:
     """What the loops that are left read of an operand, and how they read that."""
-    found = [
+    pieces = [
         _piece(e, sizes, cuts) if any(d in cuts for d, _ in e.terms) else (LoopRange(0, 1, size), e)
         for e, size in zip(m, shape, strict=True)
     ]
-    kept = [c for c, _ in found]
-    limit = [c.start + (c.extent - 1) * c.step + 1 for c in kept]
-    move = slice_of(shape, [c.start for c in kept], limit, [c.step for c in kept])
-    return move, tuple(e for _, e in found)
+    ranges = [c for c, _ in pieces]
+    limit = [c.start + (c.extent - 1) * c.step + 1 for c in ranges]
+    move = slice_of(shape, [c.start for c in ranges], limit, [c.step for c in ranges])
+    return move, tuple(e for _, e in pieces)
 
 
 def _piece(
     e: Affine, sizes: Sequence[int], cuts: Mapping[int, LoopRange]
 ) -> tuple[LoopRange, Affine]:
     """The indices that a sum of loops takes, and their places among these."""
-    own = {d: cuts.get(d, LoopRange(0, 1, sizes[d])) for d, _ in e.terms}
-    first = e.constant + sum(s * own[d].start for d, s in e.terms)
-    terms = [(d, s * own[d].step) for d, s in e.terms if sizes[d] > 1]
+    ranges = {d: cuts.get(d, LoopRange(0, 1, sizes[d])) for d, _ in e.terms}
+    first = e.constant + sum(s * ranges[d].start for d, s in e.terms)
+    terms = [(d, s * ranges[d].step) for d, s in e.terms if sizes[d] > 1]
     if not terms:  # one index: any loop of extent 1 walks it
         return LoopRange(first, 1, 1), dim(e.terms[0][0])
     back = sum(-s * (sizes[d] - 1) for d, s in terms if s < 0)

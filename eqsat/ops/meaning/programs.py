@@ -58,9 +58,9 @@ def _scan(
     slices: list[list[Array]] = []
     steps = range(attr.length)
     for step in reversed(steps) if attr.reverse else steps:
-        found = evaluate(attr.bodies[0], [*consts, *state, *(x[step] for x in stacked)])
-        state = found[: attr.carries]
-        slices.append(found[attr.carries :])
+        results = evaluate(attr.bodies[0], [*consts, *state, *(x[step] for x in stacked)])
+        state = results[: attr.carries]
+        slices.append(results[attr.carries :])
     if attr.reverse:
         slices.reverse()
     if not slices:
@@ -149,8 +149,8 @@ def _opaque_op(
             help="pass the `opaque` mapping that came with the program",
         )
     given = [x.astype(element_dtype(t.dtype)) for x, t in zip(xs, attr.operands, strict=True)]
-    found = opaque[attr.key](*given)
-    return [scalar.hold(np.asarray(r), t.dtype) for r, t in zip(found, attr.results, strict=True)]
+    results = opaque[attr.key](*given)
+    return [scalar.hold(np.asarray(r), t.dtype) for r, t in zip(results, attr.results, strict=True)]
 
 
 def evaluate_node(
@@ -172,8 +172,8 @@ def evaluate_node(
     meaning = builtin_ops()[op].numpy
     if meaning is None:
         raise fail("E502", f"`{op}` has no meaning by itself: it is bound by its program")
-    found = meaning(attr, *operands)
-    return found if isinstance(found, list) else [found]
+    values = meaning(attr, *operands)
+    return values if isinstance(values, list) else [values]
 
 
 def bind_leaves(
@@ -241,5 +241,5 @@ def evaluate_program(
     opaque: key → a function of NumPy arrays in the op's element types that returns a list.
     """
     wanted = set(program.results)
-    found = {i: v[0] for i, v in walk(program, inputs, weights, opaque) if i in wanted}
-    return [found[r] for r in program.results]
+    value_of = {i: v[0] for i, v in walk(program, inputs, weights, opaque) if i in wanted}
+    return [value_of[r] for r in program.results]

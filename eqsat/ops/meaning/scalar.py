@@ -262,12 +262,12 @@ def _typed(function: ScalarFunction, values: Sequence[Any]) -> list[Array]:
 def typing(operands: Sequence[str]) -> BottomUp[Expr, str | None]:
     """`result_dtype` for many parts of the bodies over these operands, each computed once."""
 
-    def step(e: Expr, known: Sequence[str | None]) -> str | None:
+    def step(e: Expr, dtypes: Sequence[str | None]) -> str | None:
         if e.fn == "arg":
             return operands[int(e.value)]
         if e.fn == "const":
             return "bool" if isinstance(e.value, bool) else None
-        return str(e.value) if e.fn == "cast" else _called_dtype(e.fn, known)
+        return str(e.value) if e.fn == "cast" else _called_dtype(e.fn, dtypes)
 
     return BottomUp(step, lambda e: () if e.fn == "cast" else e.args)
 
@@ -280,15 +280,15 @@ def result_dtype(expr: Expr, operands: Sequence[str]) -> str | None:
     return typing(operands)(expr)
 
 
-def _called_dtype(fn: str, known: Sequence[str | None]) -> str | None:
+def _called_dtype(fn: str, dtypes: Sequence[str | None]) -> str | None:
     if FUNCTIONS[fn].result == "bool":
         return "bool"
     if fn == "pow":  # an integer exponent is fine
-        return known[0] or known[1]
-    found = {k for k in (known[1:] if fn == "select" else known) if k is not None}
-    if len(found) > 1:
-        raise ValueError(f"`{fn}` of {' and '.join(sorted(found))}: cast one of them")
-    return found.pop() if found else None
+        return dtypes[0] or dtypes[1]
+    kinds = {k for k in (dtypes[1:] if fn == "select" else dtypes) if k is not None}
+    if len(kinds) > 1:
+        raise ValueError(f"`{fn}` of {' and '.join(sorted(kinds))}: cast one of them")
+    return kinds.pop() if kinds else None
 
 
 def cost(expr: Expr) -> int:
@@ -308,7 +308,7 @@ def cost_all(bodies: tuple[Expr, ...]) -> int:
     )
 
 
-def constant_value(expr: Expr, known: Mapping[int, Any]) -> Any:
+def constant_value(expr: Expr, operands: Mapping[int, Any]) -> Any:
     """The value of a body from the operands that are `known`, None if it depends on others.
 
     Values are scalars in held form. 0 · x is 0 only if x is known and finite, because 0 · NaN is
@@ -318,7 +318,7 @@ def constant_value(expr: Expr, known: Mapping[int, Any]) -> Any:
 
     def step(e: Expr, values: Sequence[Any]) -> Any:
         if e.fn == "arg":
-            return known.get(int(e.value))
+            return operands.get(int(e.value))
         return e.value if e.fn == "const" else _folded_call(e, values)
 
     with np.errstate(all="ignore"):

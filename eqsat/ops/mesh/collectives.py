@@ -51,11 +51,11 @@ def conversion(
         return None
     best: tuple[MeshStep, ...] | None = None
     for order in permutations(axes):
-        found = _in_order(order, origin, result, t, machine)
-        if found is not None and allowed is not None:
-            found = found if all((s.axis, s.kind) in allowed for s in found) else None
-        if found is not None and (best is None or _total(found) < _total(best)):
-            best = found
+        steps = _in_order(order, origin, result, t, machine)
+        if steps is not None and allowed is not None:
+            steps = steps if all((s.axis, s.kind) in allowed for s in steps) else None
+        if steps is not None and (best is None or _total(steps) < _total(best)):
+            best = steps
     return best
 
 
@@ -118,7 +118,7 @@ def panel_steps(
     t: TensorType, read: Spread, whole: Spread, dim: int, panels: int, machine: MeshMachine
 ) -> tuple[MeshStep, ...]:
     """What gathers one of so many panels of an operand along a dim, the innermost axis first."""
-    mesh, found = machine.mesh, list[MeshStep]()
+    mesh, steps = machine.mesh, list[MeshStep]()
     nbytes = math.ceil(_bytes(mesh, read, t, len(t.shape)) / panels)
     for i in reversed(range(len(mesh.axes))):
         if read[i] == whole[i]:
@@ -126,9 +126,9 @@ def panel_steps(
         axis, out = mesh.axes[i], nbytes * mesh.axes[i].devices
         time_ps = machine.launch_ps + (nbytes + out) * PS_PER_SECOND / machine.bandwidth
         time_ps += _gather(axis, nbytes, out)
-        found.append(MeshStep("all-gather", axis.name, dim, -1, "", nbytes, math.ceil(time_ps)))
+        steps.append(MeshStep("all-gather", axis.name, dim, -1, "", nbytes, math.ceil(time_ps)))
         nbytes = out
-    return tuple(found)
+    return tuple(steps)
 
 
 # ---- rings: picoseconds for (axis, bytes of a device before, bytes after) ------------------------

@@ -59,14 +59,14 @@ _LOOPS = re.compile(r"d(\d+)(?:/d(\d+))?")
 
 def loop_of(name: str) -> int | None:
     """The loop that a cut of this name divides; None if it divides none."""
-    found = _LOOPS.fullmatch(name)
-    return None if found is None else int(found[1])
+    match = _LOOPS.fullmatch(name)
+    return None if match is None else int(match[1])
 
 
 def stream_of(name: str) -> int | None:
     """The summed loop along which a cut of this name gathers operands; None for no such cut."""
-    found = _LOOPS.fullmatch(name)
-    return None if found is None or found[2] is None else int(found[2])
+    match = _LOOPS.fullmatch(name)
+    return None if match is None or match[2] is None else int(match[2])
 
 
 # ---- loop nests ----------------------------------------------------------------------------------
@@ -98,24 +98,24 @@ def _streamed(g: Generic, blocks: int) -> Iterator[OpCut]:
 
 def _loop_kinds(g: Generic, loop: int) -> tuple[Kind, ...] | None:
     """Per operand the dim that this loop alone walks; None if one is walked with other loops."""
-    found: list[Kind] = []
+    kinds: list[Kind] = []
     for m, shape in zip(g.maps, g.shapes, strict=True):
         at = [d for d, e in enumerate(m) if any(t == loop for t, _ in e.terms)]
         if not at:
-            found.append(REPLICATED)
+            kinds.append(REPLICATED)
             continue
         if len(at) > 1 or m[at[0]].dim != loop or shape[at[0]] != g.sizes[loop]:
             return None
-        found.append(at[0])
-    return tuple(found)
+        kinds.append(at[0])
+    return tuple(kinds)
 
 
 def _result_kind(g: Generic, loop: int) -> Kind | None:
     if loop < g.rank:
         return loop
     combines = {y.combine for y in g.yields}
-    found = combines.pop()
-    return found if not combines and found in PARTIAL else None
+    combine = combines.pop()
+    return combine if not combines and combine in PARTIAL else None
 
 
 def _linear(g: Generic) -> Iterator[OpCut]:

@@ -32,32 +32,32 @@ NOWHERE: Origin = frozenset()
 
 def origins(program: Program, ops: Sequence[int], leaves: Collection[int], mesh: Mesh) -> Origins:
     """Of leaves and of computed values, in program order."""
-    found: Origins = {}
+    origins: Origins = {}
     for v in leaves:
         rank = len(program.nodes[v].types[0].shape)
         is_input = program.nodes[v].op == "input"
-        found[v] = tuple(frozenset([d if is_input else WEIGHT]) for d in range(rank))
+        origins[v] = tuple(frozenset([d if is_input else WEIGHT]) for d in range(rank))
     for m in ops:
         n = program.nodes[m]
-        made: list[Origin] = [NOWHERE] * len(n.types[0].shape)
+        by_dim: list[Origin] = [NOWHERE] * len(n.types[0].shape)
         shapes = tuple(program.nodes[o].types[0].shape for o in n.operands)
         for devices in sorted(set(mesh.sizes)):
             for cut in cuts_of(n.op, n.attr, shapes, devices):
-                if isinstance(cut.result, int) and cut.result < len(made):
-                    made[cut.result] |= origin_of(cut, n.operands, found)
-        found[m] = tuple(made)
-    return found
+                if isinstance(cut.result, int) and cut.result < len(by_dim):
+                    by_dim[cut.result] |= origin_of(cut, n.operands, origins)
+        origins[m] = tuple(by_dim)
+    return origins
 
 
 def origin_of(
-    cut: OpCut, operands: Sequence[int], known: Mapping[int, tuple[Origin, ...]]
+    cut: OpCut, operands: Sequence[int], origins: Mapping[int, tuple[Origin, ...]]
 ) -> Origin:
     """Of what a cut divides: that of every dim of an operand that it cuts."""
-    found = NOWHERE
+    origin = NOWHERE
     for i, (kind, o) in enumerate(zip(cut.operands, operands, strict=True)):
-        if isinstance(kind, int) and o in known and i not in cut.streams:
-            found |= known[o][kind]
-    return found
+        if isinstance(kind, int) and o in origins and i not in cut.streams:
+            origin |= origins[o][kind]
+    return origin
 
 
 def origin_facts(origin: Origin) -> dict[str, int | bool]:

@@ -13,24 +13,24 @@ def run_order(schedule: Schedule) -> dict[int, int]:
     dispatch of what it views; one of an argument to the first.
     """
     program = schedule.program
-    found: dict[int, int] = {}
+    dispatch_of: dict[int, int] = {}
     for number, d in enumerate(schedule.dispatches):
         for m in d.members:
-            found.setdefault(m, number)
-    needed = {o for m in found for o in program.nodes[m].operands} | {*program.results}
+            dispatch_of.setdefault(m, number)
+    needed = {o for m in dispatch_of for o in program.nodes[m].operands} | {*program.results}
     needed |= {o for i in needed for o in _viewed(schedule, i)}
     arguments, ahead = set(program.inputs), set(schedule.ahead)
-    for i in sorted(needed - found.keys() - ahead):
+    for i in sorted(needed - dispatch_of.keys() - ahead):
         n = program.nodes[i]
-        if n.op in VIEWS and all(o in found or o in arguments for o in n.operands):
-            found[i] = max(found.get(o, 0) for o in n.operands)
-    return dict(sorted(found.items(), key=lambda item: (item[1], item[0])))
+        if n.op in VIEWS and all(o in dispatch_of or o in arguments for o in n.operands):
+            dispatch_of[i] = max(dispatch_of.get(o, 0) for o in n.operands)
+    return dict(sorted(dispatch_of.items(), key=lambda item: (item[1], item[0])))
 
 
 def _viewed(schedule: Schedule, node: int) -> list[int]:
     """The views that a view is seen through."""
-    nodes, found = schedule.program.nodes, list[int]()
+    nodes, views = schedule.program.nodes, list[int]()
     while nodes[node].op in VIEWS:
         (node,) = nodes[node].operands
-        found.append(node)
-    return found
+        views.append(node)
+    return views

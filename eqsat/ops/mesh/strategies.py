@@ -61,13 +61,13 @@ def _strides(
     operand: int, cuts: Sequence[OpCut | None], fixed: set[int], mesh: Mesh
 ) -> list[tuple[int, int]]:
     """(axis, into how many blocks it and the axes before it divide the loop) of each fixed axis."""
-    found, blocks = [], 1
+    strides, blocks = [], 1
     for i, c in enumerate(cuts):
         if i in fixed or (c is not None and operand in c.streams):
             blocks *= mesh.sizes[i]
         if i in fixed:
-            found.append((i, blocks))
-    return found
+            strides.append((i, blocks))
+    return strides
 
 
 def panels(g: Generic, cuts: Sequence[str], streams: Sequence[int], mesh: Mesh) -> int:
@@ -108,16 +108,16 @@ def strategies(
     Axes that cut the same thing divide it together, the first of them outermost.
     """
     sizes = mesh.sizes
-    known = known_cuts(op, attr, operands, mesh)
-    names = list(dict.fromkeys(c for found in known.values() for c in found))
-    made: list[Strategy] = []
+    cuts_of = known_cuts(op, attr, operands, mesh)
+    names = list(dict.fromkeys(c for found in cuts_of.values() for c in found))
+    fitting: list[Strategy] = []
     for choice in product(["", *names], repeat=len(sizes)):
-        cuts = _fitting(choice, sizes, known)
+        cuts = _fitting(choice, sizes, cuts_of)
         if cuts is not None and panels_agree(cuts, mesh):
             found = _strategy(attr, choice, cuts, len(operands), mesh)
             if _fits(found, operands, result, mesh):
-                made.append(found)
-    return tuple(made)
+                fitting.append(found)
+    return tuple(fitting)
 
 
 @lru_cache(maxsize=5_000)
@@ -132,18 +132,18 @@ def known_cuts(
 
 
 def _subsets(sizes: Sequence[int]) -> list[tuple[int, ...]]:
-    kept = product((False, True), repeat=len(sizes))
-    return [tuple(s for s, k in zip(sizes, which, strict=True) if k) for which in kept]
+    masks = product((False, True), repeat=len(sizes))
+    return [tuple(s for s, k in zip(sizes, which, strict=True) if k) for which in masks]
 
 
 def _fitting(
-    choice: Sequence[str], sizes: Sequence[int], known: dict[int, dict[str, OpCut]]
+    choice: Sequence[str], sizes: Sequence[int], cuts_of: dict[int, dict[str, OpCut]]
 ) -> list[OpCut | None] | None:
     """Per axis its cut; None if something is not cut into so many blocks."""
     total: dict[str, int] = {}
     for name, size in zip(choice, sizes, strict=True):
         total[name] = total.get(name, 1) * size
-    cuts = [known[total[name]].get(name) if name else None for name in choice]
+    cuts = [cuts_of[total[name]].get(name) if name else None for name in choice]
     return None if any(n and c is None for n, c in zip(choice, cuts, strict=True)) else cuts
 
 
@@ -153,7 +153,7 @@ def _strategy(
     reads = tuple(
         tuple(REPLICATED if c is None else c.operands[i] for c in cuts) for i in range(operands)
     )
-    made = tuple(REPLICATED if c is None else c.result for c in cuts)
+    result = tuple(REPLICATED if c is None else c.result for c in cuts)
     divided = [s for s, n in zip(mesh.sizes, choice, strict=True) if n not in ("", "parts")]
     whole = taken(reads, cuts)
     steps = 0
@@ -162,7 +162,7 @@ def _strategy(
         steps = panels(
             attr, choice, [_gathered(a, b, mesh) for a, b in zip(reads, whole, strict=True)], mesh
         )
-    return Strategy(choice, reads, made, 1 / math.prod(divided), whole, steps)
+    return Strategy(choice, reads, result, 1 / math.prod(divided), whole, steps)
 
 
 def _gathered(read: Spread, whole: Spread, mesh: Mesh) -> int:

@@ -65,21 +65,21 @@ def collapse_loops(g: Generic) -> Regrouped | None:
     """
     if g.tile or contraction_roles(g) is None or 0 in g.sizes:
         return None
-    found = regroup(_without_units(g), _runs(g))
-    if found is None or found.sig == g:
+    regrouped = regroup(_without_units(g), _runs(g))
+    if regrouped is None or regrouped.sig == g:
         return None
-    operands = tuple(_reshape(a, b) for a, b in zip(g.shapes, found.sig.shapes, strict=True))
-    return Regrouped(operands, found.sig, found.result)
+    operands = tuple(_reshape(a, b) for a, b in zip(g.shapes, regrouped.sig.shapes, strict=True))
+    return Regrouped(operands, regrouped.sig, regrouped.result)
 
 
 def _without_units(g: Generic) -> Generic:
     """The generic without operand dims of extent 1 that no loop indexes."""
-    kept = [
+    walked = [
         [q for q, e in enumerate(m) if e.terms or s[q] != 1]
         for m, s in zip(g.maps, g.shapes, strict=True)
     ]
-    maps = tuple(tuple(m[q] for q in dims) for m, dims in zip(g.maps, kept, strict=True))
-    shapes = tuple(tuple(s[q] for q in dims) for s, dims in zip(g.shapes, kept, strict=True))
+    maps = tuple(tuple(m[q] for q in dims) for m, dims in zip(g.maps, walked, strict=True))
+    shapes = tuple(tuple(s[q] for q in dims) for s, dims in zip(g.shapes, walked, strict=True))
     return replace(g, maps=maps, shapes=shapes)
 
 
@@ -101,12 +101,12 @@ def reshape_result(g: Generic, groups: Reshape) -> Regrouped | None:
     if len(groups.shape) >= len(groups.source) or contraction_roles(g) is not None:
         return None
     parts = _partition(groups.source, groups.shape)
-    found = (
+    regrouped = (
         None
         if parts is None or g.tile or len(g.yields) != 1
         else regroup(g, [LoopGroup(*p) for p in parts])
     )
-    return None if found is None or found.sig.result_shape != groups.shape else found
+    return None if regrouped is None or regrouped.sig.result_shape != groups.shape else regrouped
 
 
 @dataclass(frozen=True)
@@ -143,10 +143,10 @@ def expand_loops(g: Generic, i: int, groups: Reshape) -> RegroupedOperand | None
     """
     if contraction_roles(g) is None or convolution(g) is not None:
         return None
-    found = before_reshape(g, i, groups)
-    apart = None if found is None else convolution(found.sig)
+    expanded = before_reshape(g, i, groups)
+    apart = None if expanded is None else convolution(expanded.sig)
     # fewer places would be one more form of every 1x1 convolution, for the tiles of `conv1d`
-    return found if apart is not None and len(apart.spatial) == 2 else None
+    return expanded if apart is not None and len(apart.spatial) == 2 else None
 
 
 def before_reshape(g: Generic, i: int, groups: Reshape) -> RegroupedOperand | None:
@@ -158,20 +158,20 @@ def before_reshape(g: Generic, i: int, groups: Reshape) -> RegroupedOperand | No
     named = [LoopGroup(tuple(loops[q] or 0 for q in dims), sizes) for dims, sizes in parts]
     if any(math.prod(p.sizes) != math.prod(g.sizes[d] for d in p.loops) for p in named):
         return None
-    found = regroup(g, named)
-    if found is None or found.sig.shapes[i] != groups.source:
+    regrouped = regroup(g, named)
+    if regrouped is None or regrouped.sig.shapes[i] != groups.source:
         return None
-    others = found.operands
-    return RegroupedOperand(others[:i], others[i + 1 :], found.sig, found.result)
+    others = regrouped.operands
+    return RegroupedOperand(others[:i], others[i + 1 :], regrouped.sig, regrouped.result)
 
 
 def _partition(shape: Shape, other: Shape) -> list[tuple[tuple[int, ...], Shape]] | None:
     """Dims of `shape` in groups, and the extents each group has in `other`."""
-    found = None if 0 in shape else reassociation(shape, other)
-    if found is None:
+    pairs = None if 0 in shape else reassociation(shape, other)
+    if pairs is None:
         return None
     parts: list[tuple[tuple[int, ...], Shape]] = []
-    for left, right in found:
+    for left, right in pairs:
         sizes = tuple(other[d] for d in right)
         if not left and parts:  # units of the other side alone go with the group before
             parts[-1] = (parts[-1][0], parts[-1][1] + sizes)
@@ -265,13 +265,13 @@ def _regrouped(
 
 def _rest_of_run(m: Map, dims: list[int], group: LoopGroup, shape: Shape) -> list[int]:
     """The dims of a group that follow, with nothing but dims of extent 1 in between."""
-    found: list[int] = []
+    run: list[int] = []
     for q in dims:
         if m[q].dim in group.loops:
-            found.append(q)
+            run.append(q)
         elif shape[q] > 1:
             break
-    return found
+    return run
 
 
 # ---- which loops stay together ---------------------------------------------------------------
@@ -293,14 +293,14 @@ def _runs(g: Generic) -> list[LoopGroup]:
 
 def _large_dims(g: Generic, m: Map, shape: Shape) -> list[int | None]:
     """Loops of the dims above extent 1; None for what is not a whole bare loop."""
-    found: list[int | None] = []
+    loops: list[int | None] = []
     for e, s in zip(m, shape, strict=True):
         if s > 1:
-            found.append(e.dim if e.dim is not None and g.sizes[e.dim] == s else None)
+            loops.append(e.dim if e.dim is not None and g.sizes[e.dim] == s else None)
         elif e.terms and any(g.sizes[d] > 1 for d, _ in e.terms):
-            found.append(None)
+            loops.append(None)
     mixed = {d for e in m if e.dim is None for d, _ in e.terms}
-    return [None if d in mixed or found.count(d) > 1 else d for d in found]
+    return [None if d in mixed or loops.count(d) > 1 else d for d in loops]
 
 
 def _before(d: int, orders: Sequence[list[int | None]]) -> int | None:

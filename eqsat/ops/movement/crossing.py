@@ -74,10 +74,10 @@ def above(movement: Movement, form: Form) -> Crossed | None:
         return _ABOVE[movement.op](movement, form)
     if isinstance(movement, Reshape):
         return _transpose_above_reshape(movement, form)
-    found = _ABOVE[movement.op](movement, _untiled(movement.shape, form))
-    if found is None or found.layout is None:
+    crossed = _ABOVE[movement.op](movement, _untiled(movement.shape, form))
+    if crossed is None or crossed.layout is None:
         return None
-    return replace(found, layout=None, perm=_unless_sorted(found.layout.outer))
+    return replace(crossed, layout=None, perm=_unless_sorted(crossed.layout.outer))
 
 
 def below(form: Form | tuple[Layout, ...], movement: Movement) -> Crossed | None:
@@ -98,10 +98,10 @@ def below(form: Form | tuple[Layout, ...], movement: Movement) -> Crossed | None
     if isinstance(movement, Reshape):
         return _transpose_below_reshape(form, movement)
     untiled = tuple([_untiled(s, inverse(form)) for s in movement.sources])
-    found = _BELOW[movement.op](untiled, movement)
-    if found is None or found.layout is None:
+    crossed = _BELOW[movement.op](untiled, movement)
+    if crossed is None or crossed.layout is None:
         return None
-    return replace(found, layout=None, perm=_unless_sorted(inverse(found.layout.outer)))
+    return replace(crossed, layout=None, perm=_unless_sorted(inverse(crossed.layout.outer)))
 
 
 def _untiled(shape: Shape, outer: Perm) -> Layout:
@@ -244,8 +244,10 @@ def _unpack_concat(layouts: tuple[Layout, ...], concat: Move) -> Crossed | None:
         return None
     pads: list[str] = []
     for i, d in enumerate(first.pos):
-        found = {a.pads[i] for a in layouts}
-        pads.append(layouts[-1].pads[i] if d == axis else found.pop() if len(found) == 1 else "?")
+        paddings = {a.pads[i] for a in layouts}
+        pads.append(
+            layouts[-1].pads[i] if d == axis else paddings.pop() if len(paddings) == 1 else "?"
+        )
     result = _with(first, concat.shape, pads)
     forgotten = tuple([_opened(a) for a in layouts])
     return Crossed(_concat_blocks(layouts, axis), layout=result, forgotten=forgotten)
@@ -337,10 +339,10 @@ def _permuted(border: Transfer, perm: Perm) -> Transfer:
 
 
 # ---- reshapes ------------------------------------------------------------------------------------
-def _around(found: tuple[Layout, Reshape, Perm | None] | None) -> Crossed | None:
-    if found is None:
+def _around(parts: tuple[Layout, Reshape, Perm | None] | None) -> Crossed | None:
+    if parts is None:
         return None
-    layout, groups, order = found
+    layout, groups, order = parts
     return Crossed(groups=groups, layout=layout, order=order)
 
 
@@ -352,14 +354,14 @@ def _transpose_above_reshape(groups: Reshape, perm: Perm) -> Crossed | None:
     """
     if moves_units_only(groups.shape, perm) or 0 in groups.shape:
         return None
-    found = large_groups(groups.source, groups.shape)
+    pairs = large_groups(groups.source, groups.shape)
     large = [p for p in perm if groups.shape[p] != 1]
-    order = None if found is None else _whole_groups([right for _, right in found], large)
-    if found is None or order is None:
+    order = None if pairs is None else _whole_groups([right for _, right in pairs], large)
+    if pairs is None or order is None:
         return None
     moved = list(range(len(groups.source)))
-    slots = [d for left, _ in found for d in left]
-    for slot, d in zip(slots, (d for g in order for d in found[g][0]), strict=True):
+    slots = [d for left, _ in pairs for d in left]
+    for slot, d in zip(slots, (d for g in order for d in pairs[g][0]), strict=True):
         moved[slot] = d
     shape = tuple([groups.source[d] for d in moved])
     return Crossed(groups=Reshape(shape, tuple([groups.shape[p] for p in perm])), perm=tuple(moved))

@@ -119,10 +119,10 @@ def reassociation(a: Shape, b: Shape) -> list[tuple[list[int], list[int]]] | Non
 def large_groups(a: Shape, b: Shape) -> list[tuple[list[int], list[int]]] | None:
     """The same of the dims above extent 1 alone."""
     left, right = ([d for d, s in enumerate(v) if s != 1] for v in (a, b))
-    found = reassociation(tuple([a[d] for d in left]), tuple([b[d] for d in right]))
-    if found is None:
+    pairs = reassociation(tuple([a[d] for d in left]), tuple([b[d] for d in right]))
+    if pairs is None:
         return None
-    return [([left[i] for i in own], [right[j] for j in other]) for own, other in found]
+    return [([left[i] for i in dims], [right[j] for j in other]) for dims, other in pairs]
 
 
 def _through(layout: Layout, a: Shape, b: Shape) -> Layout | None:
@@ -167,8 +167,8 @@ def _group_order(layout: Layout, groups: list[list[int]]) -> list[int] | None:
     first = {of[d]: layout.outer.index(d) for d in reversed(layout.outer)}
     first |= {of[d]: layout.outer.index(d) for d in reversed(large)}
     order = sorted(first, key=lambda i: first[i])
-    kept = [d for i in order for d in groups[i] if blocks[d] != 1]
-    return order if kept == large else None
+    ordered = [d for i in order for d in groups[i] if blocks[d] != 1]
+    return order if ordered == large else None
 
 
 def _units(shape: Shape, dims: list[int]) -> bool:

@@ -38,8 +38,8 @@ def is_open(a: Layout) -> bool:
 
 def relaxes(a: Layout, b: Layout) -> bool:
     """Where b leaves lanes open, anything will do; elsewhere a holds what b asks for."""
-    kept = same_tiles(a, b) and all(y in (x, "?") for x, y in zip(a.pads, b.pads, strict=True))
-    return kept and is_open(b)
+    fits = same_tiles(a, b) and all(y in (x, "?") for x, y in zip(a.pads, b.pads, strict=True))
+    return fits and is_open(b)
 
 
 def forgets(a: Layout, b: Layout) -> bool:

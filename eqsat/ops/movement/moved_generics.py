@@ -293,15 +293,15 @@ def fold_fill(g: Generic, operand: int, fill: Fill) -> Generic | None:
     bodies = [y.body.substitute(new) for y in g.yields]
     if not all(_is_typed(b) for b in bodies):
         return None
-    kept = [i for i in range(len(g.maps)) if i != operand]
+    others = [i for i in range(len(g.maps)) if i != operand]
     return canonical_generic(
         g.sizes,
         range(g.rank),
-        [g.maps[i] for i in kept],
-        [g.shapes[i] for i in kept],
+        [g.maps[i] for i in others],
+        [g.shapes[i] for i in others],
         [replace(y, body=b) for y, b in zip(g.yields, bodies, strict=True)],
         g.tile,
-        [g.dtypes[i] for i in kept],
+        [g.dtypes[i] for i in others],
         precision=g.precision,
     )
 

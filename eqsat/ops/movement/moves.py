@@ -96,8 +96,8 @@ def pads_with_zeros(attr: Attr) -> bool:
 # ---- slices and concats ----------------------------------------------------------------------
 def respell_slice(cut: Move) -> Move | None:
     """The one spelling of a slice, see `slice_of`; None if this is it."""
-    found = slice_of(cut.sources[0], *cut.args)
-    return None if found == cut else found
+    canonical = slice_of(cut.sources[0], *cut.args)
+    return None if canonical == cut else canonical
 
 
 def _range(concat: Move, operand: int) -> tuple[int, int]:
@@ -139,18 +139,18 @@ def slice_operands(concat: Move, before: int, behind: int, cut: Move) -> SlicedC
     last one, where any are left out.
     """
     (axis,) = concat.args
-    kept = concat.sources[before : len(concat.sources) - behind]
-    if not kept or not cut.shape[axis] or 1 < len(kept) == len(concat.sources):
+    read = concat.sources[before : len(concat.sources) - behind]
+    if not read or not cut.shape[axis] or 1 < len(read) == len(concat.sources):
         return None
-    (begin, inside), (outside, end) = _range(concat, before), _range(concat, before + len(kept) - 1)
+    (begin, inside), (outside, end) = _range(concat, before), _range(concat, before + len(read) - 1)
     first, last, _ = _cut(cut, axis)
     if (before and not begin <= first < inside) or (behind and not outside < last <= end):
         return None
     start, limit = list(cut.args[0]), list(cut.args[1])
     start[axis], limit[axis] = first - begin, last - begin
-    joined = concat_of(kept, axis)
+    joined = concat_of(read, axis)
     rest = unless_identity(slice_of(joined.shape, start, limit, cut.args[2]))
-    return SlicedConcat((), None if len(kept) == 1 else joined, rest)
+    return SlicedConcat((), None if len(read) == 1 else joined, rest)
 
 
 def flatten_concat(outer: Move, operand: int, inner: Move) -> Move | None:

@@ -38,15 +38,15 @@ def read_by_view(op: str, attr: Attr, i: int, region: Region) -> Region | None:
 
 def _digits(extents: Sequence[int], numbers: range) -> list[range]:
     """The values that every digit of these numbers takes, outermost first."""
-    found: list[range] = []
+    digits: list[range] = []
     for n in range(len(extents)):
         weight = math.prod(extents[n + 1 :])
         first, last = numbers[0] // weight, numbers[-1] // weight
         if first < last and numbers.step % weight:  # digits below take all their values
-            return [*found, range(first, last + 1), *map(range, extents[n + 1 :])]
-        found.append(range(first, last + 1, max(1, numbers.step // weight)))
+            return [*digits, range(first, last + 1), *map(range, extents[n + 1 :])]
+        digits.append(range(first, last + 1, max(1, numbers.step // weight)))
         numbers = range(numbers[0] % weight, numbers[-1] % weight + 1, numbers.step)
-    return found
+    return digits
 
 
 def read_by_generic(op: str, attr: Attr, i: int, region: Region) -> Region | None:
@@ -66,8 +66,8 @@ def read_by_concat(op: str, attr: Attr, i: int, region: Region) -> Region | None
     (axis,) = attr.args
     before = sum(s[axis] for s in attr.sources[:i])
     r = region.dims[axis]
-    own = some_of(range(r.within.start - before, r.within.stop - before, r.within.step), r.most)
-    dims = [own if d == axis else r for d, r in enumerate(region.dims)]
+    indices = some_of(range(r.within.start - before, r.within.stop - before, r.within.step), r.most)
+    dims = [indices if d == axis else r for d, r in enumerate(region.dims)]
     return _clipped(dims, attr.sources[i], region.most)
 
 
@@ -97,8 +97,8 @@ def _values(e: Affine, loops: Mapping[int, Indices]) -> Indices:
 
 def _clipped(dims: Sequence[Indices], shape: Shape, most: int) -> Region | None:
     """Which of these indices a value of this shape has; None: none."""
-    found = [_within(r, size) for r, size in zip(dims, shape, strict=True)]
-    return region_of(found, most) if all(r.most for r in found) else None
+    indices = [_within(r, size) for r, size in zip(dims, shape, strict=True)]
+    return region_of(indices, most) if all(r.most for r in indices) else None
 
 
 def _within(indices: Indices, size: int) -> Indices:

@@ -169,19 +169,19 @@ def padded_reshape(layout: Layout) -> PaddedReshape | None:
 
 def drop_unit_tiles(layout: Layout) -> UnitTiles | None:
     """pack(x, layout) = reshape(pack(x, rest)) where the tiles of 1 are left out."""
-    kept = [i for i, t in enumerate(layout.tiles) if t != 1]
-    if len(kept) == len(layout.tiles):
+    large = [i for i, t in enumerate(layout.tiles) if t != 1]
+    if len(large) == len(layout.tiles):
         return None
-    if not kept:
+    if not large:
         moved = tuple(layout.source[d] for d in layout.outer)
         perm = None if layout.outer == tuple(range(len(layout.outer))) else layout.outer
         return UnitTiles(None, perm, Reshape(moved, layout.packed_shape))
     rest = Layout(
         layout.source,
-        tuple(layout.pos[i] for i in kept),
-        tuple(layout.tiles[i] for i in kept),
+        tuple(layout.pos[i] for i in large),
+        tuple(layout.tiles[i] for i in large),
         layout.outer,
-        tuple(layout.pads[i] for i in kept),
+        tuple(layout.pads[i] for i in large),
     )
     return UnitTiles(rest, None, Reshape(rest.packed_shape, layout.packed_shape))
 

@@ -67,13 +67,13 @@ def tile_domain(
         at = positions(g, j, tiles)
         if at is None:
             return None
-        found = [d for d, _ in tiling if d in at]
+        tiled = [d for d, _ in tiling if d in at]
         layout = None
-        if found:
-            pads = [pad_of(j, d) for d in found]
-            where = [at[d] for d in found]
-            layout = make_layout(g.shapes[j], where, [tiles[d] for d in found], outer_of(j), pads)
-            inside = tuple(dim(inner[d]) for d in found)
+        if tiled:
+            pads = [pad_of(j, d) for d in tiled]
+            where = [at[d] for d in tiled]
+            layout = make_layout(g.shapes[j], where, [tiles[d] for d in tiled], outer_of(j), pads)
+            inside = tuple(dim(inner[d]) for d in tiled)
             maps.append(tuple(m[q] for q in layout.outer) + inside)
         else:
             maps.append(m)

@@ -98,8 +98,8 @@ def _reshape(source: Shape, shape: Shape) -> View | None:
     places = [(b // a, a) for a, b in pairwise(points)][::-1]
     index = []
     for size, low in zip(source, _weights(source), strict=True):
-        own = [(d, w // low) for d, (_, w) in enumerate(places) if low <= w < low * size]
-        index.append(Affine(tuple(own)))
+        within = [(d, w // low) for d, (_, w) in enumerate(places) if low <= w < low * size]
+        index.append(Affine(tuple(within)))
     groups = [
         [e for e, w in places if low <= w < low * size]
         for size, low in zip(shape, _weights(shape), strict=True)
@@ -116,17 +116,17 @@ def _lanes(layout: Layout) -> list[Affine]:
     """The index into the source, over the dims of the packed tensor."""
     tile = dict(zip(layout.pos, layout.tiles, strict=True))
     rank = len(layout.source)
-    found = [[(layout.outer.index(d), tile.get(d, 1))] for d in range(rank)]
+    lanes = [[(layout.outer.index(d), tile.get(d, 1))] for d in range(rank)]
     for n, d in enumerate(layout.pos):
-        found[d].append((rank + n, 1))
-    return [affine(terms) for terms in found]
+        lanes[d].append((rank + n, 1))
+    return [affine(terms) for terms in lanes]
 
 
 def _padding(layout: Layout, open_only: bool = False) -> list[Guard]:
     """What is padded last decides."""
     lanes = _lanes(layout)
-    found = [(d, p) for d, _, p in reversed(layout.padded_dims) if p == "?" or not open_only]
-    return [Guard(lanes[d], 0, layout.source[d], p) for d, p in found if p != "-"]
+    paddings = [(d, p) for d, _, p in reversed(layout.padded_dims) if p == "?" or not open_only]
+    return [Guard(lanes[d], 0, layout.source[d], p) for d, p in paddings if p != "-"]
 
 
 def _pack(layout: Layout) -> View:
@@ -180,28 +180,28 @@ def _pieces(inner: View, outer: View) -> list[list[Piece]] | None:
 
 def _cut(pieces: list[Piece], stride: int, radix: list[int], is_top: bool) -> list[Piece] | None:
     """A digit of this stride, cut so that every piece counts within one digit of the radix."""
-    found: list[Piece] = []
+    cut: list[Piece] = []
     for n, piece in enumerate(pieces):
         extent, weight = piece
-        own: list[Piece] = []
+        parts: list[Piece] = []
         while True:
             low = stride * weight
             bound = next((w for w in radix if w > low), None)
             if bound is None or low * extent <= bound:
-                own.append((extent, weight))
+                parts.append((extent, weight))
                 break
             count, rest = divmod(bound, low)
             if rest or (extent % count and not (is_top and n == 0)):
                 return None
-            own.append((count, weight))
+            parts.append((count, weight))
             extent, weight = cdiv(extent, count), weight * count
-        found += reversed(own)
-    return found
+        cut += reversed(parts)
+    return cut
 
 
 def _composed(inner: View, outer: View, pieces: list[list[Piece]]) -> View | None:
     first = [0, *accumulate(map(len, pieces))]
-    extents = [e for own in pieces for e, _ in own]
+    extents = [e for run in pieces for e, _ in run]
 
     def fine(e: Affine) -> Affine:
         terms = [(first[d] + n, s * w) for d, s in e.terms for n, (_, w) in enumerate(pieces[d])]
@@ -209,12 +209,12 @@ def _composed(inner: View, outer: View, pieces: list[list[Piece]]) -> View | Non
 
     put: list[Affine] = []  # of the digits of `inner`
     for group, e in zip(inner.digits, outer.index, strict=True):
-        own = [fine(e)] if len(group) == 1 else _parts(fine(e), group, extents)
-        if own is None:
+        run = [fine(e)] if len(group) == 1 else _parts(fine(e), group, extents)
+        if run is None:
             return None
-        put += own
+        put += run
     at = iter(pieces)
-    groups = [[e for own in (next(at) for _ in g) for e, _ in own] for g in outer.digits]
+    groups = [[e for run in (next(at) for _ in g) for e, _ in run] for g in outer.digits]
     return normal_view(
         inner.source,
         outer.shape,
@@ -235,7 +235,7 @@ def _put(e: Affine, digits: Sequence[Affine]) -> Affine:
 def _parts(e: Affine, radix: Sequence[int], extents: Sequence[int]) -> list[Affine] | None:
     """The digits of a number in this radix; None where one of them carries over to the next."""
     rest = e.constant + sum(s * (extents[d] - 1) for d, s in e.terms if s < 0)
-    found: list[Affine] = []
+    digits: list[Affine] = []
     above = None
     for r, w in zip(radix, _weights(radix), strict=True):
         mine = [(d, s) for d, s in e.terms if w <= abs(s) and (above is None or abs(s) < above)]
@@ -244,9 +244,9 @@ def _parts(e: Affine, radix: Sequence[int], extents: Sequence[int]) -> list[Affi
         if any(s % w for _, s in mine) or (above is not None and largest >= r):
             return None
         back = sum(-s // w * (extents[d] - 1) for d, s in mine if s < 0)
-        found.append(Affine(tuple([(d, s // w) for d, s in mine]), constant + back))
+        digits.append(Affine(tuple([(d, s // w) for d, s in mine]), constant + back))
         above = w
-    return found
+    return digits
 
 
 # ---- views as nouns ------------------------------------------------------------------------------
@@ -348,12 +348,12 @@ def compose_moves(inner: Move, outer: Move) -> PaddedSlice | None:
     """
     first, second = view_of(inner.op, inner), view_of(outer.op, outer)
     both = None if first is None or second is None else first.then(second)
-    found = None if both is None else as_padded_slice(both)
-    if found is None or found.pad is None:
-        return found
-    low, high, value = found.pad.args
+    padded = None if both is None else as_padded_slice(both)
+    if padded is None or padded.pad is None:
+        return padded
+    low, high, value = padded.pad.args
     text = next(t for m in (inner, outer) for t in m.padding() if pad_value(t) == value)
-    return replace(found, pad=pad_of(found.pad.sources[0], low, high, text))
+    return replace(padded, pad=pad_of(padded.pad.sources[0], low, high, text))
 
 
 FUNCTIONS = attr_functions(compose_moves)

@@ -45,14 +45,14 @@ def normal_form(
     if 0 in shape:
         return tuple([tuple(g) for g in digits]), index, ()
     groups, index, guards = _without_units(shape, digits, index, guards)
-    known = Digits(shape, groups)
-    guards = _acting(guards, known)
-    index = _where_it_counts(source, index, guards, known)
-    longest = tuple([_longest(g, known) for g in guards])
+    ranges = Digits(shape, groups)
+    guards = _acting(guards, ranges)
+    index = _where_it_counts(source, index, guards, ranges)
+    longest = tuple([_longest(g, ranges) for g in guards])
     groups, index, guards = _joined(shape, groups, index, longest)
     if guards:
-        known = Digits(shape, groups)
-        guards = _in_order([_shortest(g, known) for g in guards])
+        ranges = Digits(shape, groups)
+        guards = _in_order([_shortest(g, ranges) for g in guards])
     return groups, index, guards
 
 
@@ -102,8 +102,8 @@ def _range(terms: list[tuple[int, int]], extents: Sequence[int], size: int) -> t
     for j, v in enumerate(last):  # digits above as in the last index, this one smaller, others free
         if v:
             above = sum(s * w for s, w in zip(stride[:j], last[:j], strict=True))
-            own = (min(0, stride[j] * (v - 1)), max(0, stride[j] * (v - 1)))
-            a, b = (above + own[i] + sum(f[i] for f in free[j + 1 :]) for i in range(2))
+            span = (min(0, stride[j] * (v - 1)), max(0, stride[j] * (v - 1)))
+            a, b = (above + span[i] + sum(f[i] for f in free[j + 1 :]) for i in range(2))
             ends.append((a, b))
     return min(a for a, _ in ends), max(b for _, b in ends)
 
@@ -125,17 +125,17 @@ def _without_units(
     groups: list[tuple[int, ...]] = []
     at = 0
     for size, group in zip(shape, digits, strict=True):
-        kept: list[tuple[int, int]] = []
+        large: list[tuple[int, int]] = []
         low = 1
         for d, extent in reversed(list(enumerate(group, at))):
             e = min(extent, cdiv(size, low))
             low *= e
             if e > 1:
-                kept.append((d, e))
-        kept.reverse()
-        for d, _ in kept:
+                large.append((d, e))
+        large.reverse()
+        for d, _ in large:
             new[d] = len(new)
-        groups.append(tuple([e for _, e in kept]))
+        groups.append(tuple([e for _, e in large]))
         at += len(group)
     if len(new) == at:
         return tuple(groups), index, guards
@@ -155,21 +155,21 @@ def _joined(
     out: list[tuple[int, ...]] = []
     at = count = 0
     for k, group in enumerate(groups):
-        kept: list[int] = []
+        merged: list[int] = []
         for j, e in enumerate(group):
             d = at + j
-            together = kept and all(x.get(d - 1, 0) == x.get(d, 0) * e for x in exprs)
+            together = merged and all(x.get(d - 1, 0) == x.get(d, 0) * e for x in exprs)
             if together:
-                kept[-1] *= e
+                merged[-1] *= e
                 new.pop(d - 1)
                 count -= 1
             else:
-                kept.append(e)
+                merged.append(e)
             new[d] = count
             count += 1
-        if kept:
-            kept[0] = min(kept[0], cdiv(shape[k], math.prod(kept[1:])))
-        out.append(tuple(kept))
+        if merged:
+            merged[0] = min(merged[0], cdiv(shape[k], math.prod(merged[1:])))
+        out.append(tuple(merged))
         at += len(group)
     if count == at:
         return groups, index, guards
@@ -183,32 +183,32 @@ def _joined(
 # ---- guards --------------------------------------------------------------------------------------
 def _acting(guards: Iterable[Guard], digits: Digits) -> tuple[Guard, ...]:
     """The guards that act behind those before them; if nothing is read at all, the last says so."""
-    found: list[Guard] = []
+    acting: list[Guard] = []
     for g in guards:
         shortest = _shortest(g, digits)
-        same = [f for f in found if f.number == shortest.number]
+        same = [f for f in acting if f.number == shortest.number]
         least, largest = digits.range(shortest.number)
         low = max([least, *[f.low for f in same]])
         high = min([largest + 1, *[f.high for f in same]])
         if shortest.low <= low and shortest.high >= high:
             continue
         if shortest.low >= shortest.high or max(low, shortest.low) >= min(high, shortest.high):
-            return (*_before_run(found, g.fill), Guard(ZERO, 1, 1, g.fill))
-        found.append(
+            return (*_before_run(acting, g.fill), Guard(ZERO, 1, 1, g.fill))
+        acting.append(
             shortest._replace(
                 low=shortest.low if shortest.low > low else least,
                 high=shortest.high if shortest.high < high else largest + 1,
             )
         )
-    return tuple(found)
+    return tuple(acting)
 
 
 def _before_run(guards: Sequence[Guard], fill: str) -> list[Guard]:
     """Without the last guards that give this fill."""
-    kept = list(guards)
-    while kept and kept[-1].fill == fill:
-        kept.pop()
-    return kept
+    rest = list(guards)
+    while rest and rest[-1].fill == fill:
+        rest.pop()
+    return rest
 
 
 def _shortest(g: Guard, digits: Digits) -> Guard:
@@ -279,15 +279,15 @@ def _held(e: Affine, d: int, value: int, digits: Digits) -> Affine:
 
 def _in_order(guards: Sequence[Guard]) -> tuple[Guard, ...]:
     """Neighbours of one fill in one order, and those of one index as one."""
-    found: list[Guard] = []
+    ordered: list[Guard] = []
     run: dict[Affine, Guard] = {}
     for g in guards:
         if run and g.fill != next(iter(run.values())).fill:
-            found += sorted(run.values(), key=_key)
+            ordered += sorted(run.values(), key=_key)
             run = {}
-        known = run.get(g.number, g)
-        run[g.number] = g._replace(low=max(g.low, known.low), high=min(g.high, known.high))
-    return (*found, *sorted(run.values(), key=_key))
+        same = run.get(g.number, g)
+        run[g.number] = g._replace(low=max(g.low, same.low), high=min(g.high, same.high))
+    return (*ordered, *sorted(run.values(), key=_key))
 
 
 def _key(g: Guard) -> tuple[tuple[int, int], ...]:

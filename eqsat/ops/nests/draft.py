@@ -90,14 +90,14 @@ def _layers(layout: Layout, at: Point) -> tuple[Layer, ...]:
 
 def _unpacked_point(layout: Layout, at: Point) -> Point:
     """The source's indices of an element of the packed tensor."""
-    rank, found = len(layout.source), []
+    rank, indices = len(layout.source), []
     for d in range(rank):
         index = at[layout.outer.index(d)]
         if d in layout.pos:
             n = layout.pos.index(d)
             index = affine_sum([(index, layout.tiles[n]), (at[rank + n], 1)])
-        found.append(index)
-    return tuple(found)
+        indices.append(index)
+    return tuple(indices)
 
 
 def _pack(layout: Layout, at: Point, _: Loops) -> Step:
@@ -126,19 +126,19 @@ _LAYOUTS = {
 # ---- reshapes
 def _reshaped(at: Point, shape: Shape, source: Shape, loops: Loops) -> Step:
     """Dims of equal products belong together: joined to a number, then taken apart again."""
-    found, layers = [ZERO] * len(source), []
-    for own, below in large_groups(shape, source) or ():
-        if len(own) == len(below) == 1:
-            found[below[0]] = at[own[0]]
+    indices, layers = [ZERO] * len(source), []
+    for dims, below in large_groups(shape, source) or ():
+        if len(dims) == len(below) == 1:
+            indices[below[0]] = at[dims[0]]
             continue
-        joined = joined_index([at[d] for d in own], [shape[d] for d in own])
-        layers.append((tuple(at[d] for d in own), tuple(shape[d] for d in own)))
+        joined = joined_index([at[d] for d in dims], [shape[d] for d in dims])
+        layers.append((tuple(at[d] for d in dims), tuple(shape[d] for d in dims)))
         for n, d in enumerate(reversed(below)):
             if n == len(below) - 1:
-                found[d] = joined
+                indices[d] = joined
             else:
-                joined, found[d] = loops.divided(joined, source[d])
-    return Step(0, tuple(found), (Layer(tuple(layers), None),) if layers else ())
+                joined, indices[d] = loops.divided(joined, source[d])
+    return Step(0, tuple(indices), (Layer(tuple(layers), None),) if layers else ())
 
 
 def joined_index(at: Sequence[Affine], sizes: Sequence[int]) -> Affine:
@@ -282,9 +282,9 @@ class Numbers:
             i: self._typed(self.operands(c.node)[i], mapped(g, i, c.at)).body
             for i in y.body.operands()
         }
-        known = scalar.result_dtype(y.body, g.dtypes)
+        dtype = scalar.result_dtype(y.body, g.dtypes)
         body = y.body.substitute(parts)
-        return TypedBody(body if known == y.dtype else cast(body, y.dtype), y.dtype)
+        return TypedBody(body if dtype == y.dtype else cast(body, y.dtype), y.dtype)
 
 
 def _now(v: ReadValue, loops: Loops) -> ReadValue:
@@ -300,6 +300,6 @@ def _now(v: ReadValue, loops: Loops) -> ReadValue:
     return ReadValue(source._replace(at=loops.all_now(source.at)), layers)
 
 
-def found_now(found: LookupNumber, loops: Loops) -> LookupNumber:
+def found_now(number: LookupNumber, loops: Loops) -> LookupNumber:
     """A number over the loops there are now."""
-    return found._replace(arguments=tuple([_now(v, loops) for v in found.arguments]))
+    return number._replace(arguments=tuple([_now(v, loops) for v in number.arguments]))

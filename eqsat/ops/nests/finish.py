@@ -26,9 +26,9 @@ from eqsat.ops.nests.loops import Loops, Point, affine_sum, loops_named
 Bounds = tuple[tuple[Affine, int], ...]
 
 
-def finished(loops: Loops, made: list[Made], written: list[Written]) -> Nest:
+def finished(loops: Loops, stages: list[Made], written: list[Written]) -> Nest:
     """The nest; NoNest if a reduction would run more than once for some of its values."""
-    return _Finish(loops).nest(made, written)
+    return _Finish(loops).nest(stages, written)
 
 
 @dataclass
@@ -87,15 +87,15 @@ class _Finish:
         self.points: Counter[tuple[int, int]] = Counter()  # at which each reduction is computed
         self.stores: list[_Store] = []
 
-    def nest(self, made: list[Made], written: list[Written]) -> Nest:
+    def nest(self, stages: list[Made], written: list[Written]) -> Nest:
         number: list[int] = []  # of every stage that was made
-        known: dict[tuple[int, int, Point], int] = {}
-        for m in made:
+        number_of: dict[tuple[int, int, Point], int] = {}
+        for m in stages:
             at = self.loops.all_now(m.at)
             key = (m.node, m.result, at)
-            if key not in known:
-                known[key] = self._stage(m, at, number)
-            number.append(known[key])
+            if key not in number_of:
+                number_of[key] = self._stage(m, at, number)
+            number.append(number_of[key])
         for w in written:
             self._store(w, number)
         return self._numbered()
@@ -108,9 +108,9 @@ class _Finish:
         bounds = self._bounds(at, e.shape)
         if not self.loops.lookups:
             return _UnnumberedRead(e.buffer, e.dtype, address, bounds)
-        found = [t for t in address.terms if t[0] in self.loops.lookups]
-        lookups = tuple([self._lookup(loop, stride) for loop, stride in found])
-        plain = Affine(tuple(t for t in address.terms if t not in found), address.constant)
+        looked_up = [t for t in address.terms if t[0] in self.loops.lookups]
+        lookups = tuple([self._lookup(loop, stride) for loop, stride in looked_up])
+        plain = Affine(tuple(t for t in address.terms if t not in looked_up), address.constant)
         return _UnnumberedRead(e.buffer, e.dtype, plain, bounds, None, lookups)
 
     def _lookup(self, loop: int, stride: int) -> _Lookup:
@@ -126,13 +126,13 @@ class _Finish:
 
     def _bounds(self, at: Point, shape: Sequence[int]) -> Bounds:
         """The conditions under which a point is inside, those left out that always hold."""
-        found = []
+        bounds = []
         for index, size in zip(self.loops.all_now(at), shape, strict=True):
             if not self.loops.is_within(index, size):
                 if loops_named([index]) & self.loops.lookups.keys():
                     raise NoNest("a gather reads beyond the rows of a padded table")
-                found.append((index, size))
-        return tuple(found)
+                bounds.append((index, size))
+        return tuple(bounds)
 
     def _layer(self, layer: Layer) -> Bounds:
         every = [b for at, shape in layer.bounds for b in self._bounds(at, shape)]
@@ -140,33 +140,33 @@ class _Finish:
 
     def _value(self, v: ReadValue, node: int, number: list[int]) -> _UnnumberedRead | int:
         """What a stage reads; a stage of its own for every pad that no access can hold."""
-        found: _UnnumberedRead | int
+        value: _UnnumberedRead | int
         if isinstance(v.source, Element):
-            found, pads = self._padded_read(v)
+            value, pads = self._padded_read(v)
             dtype = v.source.dtype
         else:
             assert isinstance(v.source, int)
-            found = number[v.source]
-            dtype = self.stages[found].dtype
+            value = number[v.source]
+            dtype = self.stages[value].dtype
             pads = [(self._layer(k), k.fill) for k in reversed(v.layers) if k.fill is not None]
         for bounds, fill in pads:
-            found = self._padded(found, node, dtype, bounds, fill) if bounds else found
-        return found
+            value = self._padded(value, node, dtype, bounds, fill) if bounds else value
+        return value
 
     def _padded_read(self, v: ReadValue) -> tuple[_UnnumberedRead, list[tuple[Bounds, Scalar]]]:
         """An element with the pads that its access can hold, innermost first; the other pads."""
         assert isinstance(v.source, Element)
-        found, pads = self._read(v.source), []
+        read, pads = self._read(v.source), []
         for layer in reversed(v.layers):
             bounds = self._layer(layer)
             if not bounds:
                 continue
-            if not pads and _is_same(found.fill, layer.fill):
-                found.bounds = tuple(dict.fromkeys((*bounds, *found.bounds)))
-                found.fill = found.fill if layer.fill is None else layer.fill
+            if not pads and _is_same(read.fill, layer.fill):
+                read.bounds = tuple(dict.fromkeys((*bounds, *read.bounds)))
+                read.fill = read.fill if layer.fill is None else layer.fill
             elif layer.fill is not None:
                 pads.append((bounds, layer.fill))
-        return found, pads
+        return read, pads
 
     def _padded(
         self, value: _UnnumberedRead | int, node: int, dtype: str, bounds: Bounds, fill: Scalar
@@ -198,8 +198,10 @@ class _Finish:
         for d in names & self.loops.lookups.keys():
             index = self.loops.lookups[d]
             assert isinstance(index, LookupNumber)
-            own = [self._names(self.loops.all_now(p)) for v in index.arguments for p in v.points()]
-            names = (names - {d}).union(*own)
+            arguments = [
+                self._names(self.loops.all_now(p)) for v in index.arguments for p in v.points()
+            ]
+            names = (names - {d}).union(*arguments)
         return names
 
     def _check_once(self, m: Made, at: Point) -> None:
@@ -235,11 +237,11 @@ class _Finish:
             value = ReadValue(value.source, tuple(reversed(inner)))
             access.bounds, access.fill = self._layer(outer), outer.fill
         if isinstance(value.source, int):
-            found = self._value(value, w.piece.node, number)
+            stage = self._value(value, w.piece.node, number)
         else:
-            found = self._copied(w, value, number)
-        assert isinstance(found, int)
-        self.stores.append(_Store(access, found, loops_named(at), self._bounds(at, w.piece.sizes)))
+            stage = self._copied(w, value, number)
+        assert isinstance(stage, int)
+        self.stores.append(_Store(access, stage, loops_named(at), self._bounds(at, w.piece.sizes)))
 
     def _copied(self, w: Written, value: ReadValue, number: list[int]) -> int:
         """The stage of what is written without being computed."""
@@ -247,11 +249,11 @@ class _Finish:
         if isinstance(value.source, Constant):
             self.stages.append(_Stage(node, set(), const(value.source.value), (), w.dtype))
             return len(self.stages) - 1
-        found = self._value(value, node, number)
-        if not isinstance(found, int):
-            self.stages.append(_Stage(node, loops_named(_all(found)), arg(0), (found,), w.dtype))
-            found = len(self.stages) - 1
-        return found
+        stage = self._value(value, node, number)
+        if not isinstance(stage, int):
+            self.stages.append(_Stage(node, loops_named(_all(stage)), arg(0), (stage,), w.dtype))
+            stage = len(self.stages) - 1
+        return stage
 
     # ---- numbers of loops
     def _numbered(self) -> Nest:
@@ -286,16 +288,16 @@ def _by_stride(index: Affine) -> list[int]:
 class _Columns:
     """A column of strides per loop, over all indices; two loops that are one are merged."""
 
-    def __init__(self, found: _Finish, order: list[int], bounds: list[tuple[Affine, int]]):
-        self.found, self.order, self.bounds = found, order, bounds
-        self.sizes = {d: found.loops.sizes[d] for d in order}
+    def __init__(self, finish: _Finish, order: list[int], bounds: list[tuple[Affine, int]]):
+        self.found, self.order, self.bounds = finish, order, bounds
+        self.sizes = {d: finish.loops.sizes[d] for d in order}
         self.indices: list[Affine] = [i for i, _ in bounds]
-        for s in found.stages:
+        for s in finish.stages:
             self.indices += [i for i, _ in s.bounds]
             for a in s.arguments:
                 if isinstance(a, _UnnumberedRead):
                     self.indices += a.indices()
-        for s in found.stores:
+        for s in finish.stores:
             self.indices += [*s.access.indices(), *(i for i, _ in s.bounds)]
         columns = {d: [0] * len(self.indices) for d in order}
         for n, index in enumerate(self.indices):
@@ -334,20 +336,20 @@ class _Columns:
     def nest(self) -> Nest:
         bounds = [self._bound(i, n) for i, n in self.bounds]
         sizes = [self.sizes[d] for d in self.order]
-        kept = []
+        cutting = []
         for b in bounds:  # of a single loop: it is shorter
-            own = [n for n, s in enumerate(b.strides) if s]
-            if len(own) == 1 and b.base == 0 and b.strides[own[0]] > 0:
-                sizes[own[0]] = min(sizes[own[0]], -(-b.extent // b.strides[own[0]]))
+            loops = [n for n, s in enumerate(b.strides) if s]
+            if len(loops) == 1 and b.base == 0 and b.strides[loops[0]] > 0:
+                sizes[loops[0]] = min(sizes[loops[0]], -(-b.extent // b.strides[loops[0]]))
             else:
-                kept.append(b)
+                cutting.append(b)
         stages = tuple([self._stage(s) for s in self.found.stages])
         stores = tuple([self._store(s) for s in self.found.stores])
-        return Nest(tuple(sizes), stages, stores, tuple(kept))
+        return Nest(tuple(sizes), stages, stores, tuple(cutting))
 
     def _strides(self, index: Affine) -> tuple[int, ...]:
-        own = dict(index.terms)
-        return tuple([own.get(d, 0) for d in self.order])
+        stride_of = dict(index.terms)
+        return tuple([stride_of.get(d, 0) for d in self.order])
 
     def _bound(self, index: Affine, size: int) -> Bound:
         return Bound(self._strides(index), index.constant, size)

@@ -76,12 +76,12 @@ class Loops:
             self.contracted.add(len(self.sizes) - 1)
         return Affine(((len(self.sizes) - 1, 1),))
 
-    def lookup(self, found: object, size: int) -> Affine:
+    def lookup(self, number: object, size: int) -> Affine:
         """The number that an index buffer holds there, as if it were a loop."""
         if size == 1:
             return ZERO
         index = self.new(size)
-        self.lookups[index.terms[0][0]] = found
+        self.lookups[index.terms[0][0]] = number
         return index
 
     def now(self, index: Affine) -> Affine:
@@ -200,7 +200,7 @@ class Loops:
         unit = digits[0][1]
         if unit < 1 or gap % unit or any(s % unit for _, s in rest):
             return False
-        left, found = Affine(tuple((d, s // unit) for d, s in rest), gap // unit), []
+        left, solved = Affine(tuple((d, s // unit) for d, s in rest), gap // unit), []
         for (loop, stride), (_, above) in pairwise([*digits, (-1, 0)]):
             if above % stride:
                 return False
@@ -210,8 +210,8 @@ class Loops:
                 return False
             if above and self.span(here)[1] >= self.sizes[loop]:
                 return False
-            found.append((loop, here))
-        for loop, here in found:
+            solved.append((loop, here))
+        for loop, here in solved:
             if not self._may_become(loop, self.now(here), is_value):
                 return False
             self.became[loop] = here
@@ -233,9 +233,9 @@ class Loops:
         nothing is written outside of it. Of a number with several digits that is the first one.
         """
         groups = [(g.reduces, self.all_now((*g.point, *g.indices))) for g in self.groups]
-        found = [(reduces, i) for reduces, at in groups for i in at if loop in loops_named([i])]
-        leads = all(max(i.terms, key=lambda t: t[1])[0] == loop for _, i in found)
-        return bool(found) and leads and not any(reduces for reduces, _ in found)
+        uses = [(reduces, i) for reduces, at in groups for i in at if loop in loops_named([i])]
+        leads = all(max(i.terms, key=lambda t: t[1])[0] == loop for _, i in uses)
+        return bool(uses) and leads and not any(reduces for reduces, _ in uses)
 
     def is_number(self, index: Affine) -> bool:
         """Whether an index counts from 0 up, each number once: its loops are digits of it."""
@@ -275,30 +275,30 @@ class Loops:
         """cut: the indices by which bounds of the nest cut off points, and their extents."""
         seen = loops_named(self.all_now(g.point))
         for index, size in zip(self.all_now(g.indices), g.sizes, strict=True):
-            own = loops_named([index])
-            if own & seen or not self.is_number(Affine(index.terms)):
+            loops = loops_named([index])
+            if loops & seen or not self.is_number(Affine(index.terms)):
                 return False
-            first, end = self._values(index, own, cut)
+            first, end = self._values(index, loops, cut)
             if (first, end) != (0, size) if g.reduces else first > 0 or end < size:
                 return False
-            seen |= own
+            seen |= loops
         return True
 
     def _values(
-        self, index: Affine, own: set[int], cut: Sequence[tuple[Affine, int]]
+        self, index: Affine, loops: set[int], cut: Sequence[tuple[Affine, int]]
     ) -> tuple[int, int]:
         """The first value and the one behind the last that a number takes at points that exist.
 
         Nothing, (0, 0), where a bound cuts its loops and others, or leaves gaps.
         """
-        first, end = 0, math.prod(self.sizes[d] for d in own)
+        first, end = 0, math.prod(self.sizes[d] for d in loops)
         for bound, size in cut:
             named = loops_named([bound])
-            if not named & own:
+            if not named & loops:
                 continue
             step = min(s for d, s in index.terms if d in named)  # the bound is of its upper digits
             above = tuple([(d, s // step) for d, s in index.terms if s >= step])
-            if named - own or bound.terms != above:
+            if named - loops or bound.terms != above:
                 return 0, 0
             first = max(first, -bound.constant * step)
             end = min(end, (size - bound.constant) * step)

@@ -69,22 +69,22 @@ def nest_of(ops: Iterable[Member], reads: Iterable[int], writes: Iterable[int]) 
     """
     records = tuple(ops)
     at = {m.number: i for i, m in enumerate(records)}
-    known = set(reads)
+    buffers = set(reads)
     key = tuple(
         [
             _Op("", m.types[0], ())
-            if m.number in known
+            if m.number in buffers
             else _Op(m.op, m.attr, tuple([at[o] for o in m.operands]))
             for m in records
         ]
     )
-    found = _nest(
+    nest = _nest(
         _NestMembers(key, tuple([at[w] for w in writes]), tuple([m.types for m in records]))
     )
     numbers = [m.number for m in records]
-    if isinstance(found, str):
-        raise NoNest(re.sub(r"%(\d+)", lambda m: f"%{numbers[int(m[1])]}", found))
-    return found if numbers == list(range(len(numbers))) else found.renumbered(numbers)
+    if isinstance(nest, str):
+        raise NoNest(re.sub(r"%(\d+)", lambda m: f"%{numbers[int(m[1])]}", nest))
+    return nest if numbers == list(range(len(numbers))) else nest.renumbered(numbers)
 
 
 def nest_of_dispatch(schedule: Schedule, dispatch: Dispatch) -> Nest:
@@ -244,12 +244,12 @@ class _NestBuilder:
     # ---- reading
     def read(self, node: int, at: Point, layers: tuple[Layer, ...] = ()) -> ReadValue:
         """The value of a node at a point."""
-        found = self._reach(node, at, layers)
-        if isinstance(found, ComputedValue):
+        reached = self._reach(node, at, layers)
+        if isinstance(reached, ComputedValue):
             return ReadValue(
-                self._stage(found.node, found.op, found.result, found.at), found.layers
+                self._stage(reached.node, reached.op, reached.result, reached.at), reached.layers
             )
-        return found
+        return reached
 
     def _reach(
         self, node: int, at: Point, layers: tuple[Layer, ...] = ()
@@ -311,12 +311,12 @@ class _NestBuilder:
 
     def _stage(self, node: int, g: Generic, result: int, at: Point) -> int:
         """The number of the stage that computes a generic's result at a point."""
-        known, loops = self._stages.setdefault((node, result), []), self.loops
+        stages, loops = self._stages.setdefault((node, result), []), self.loops
         point = loops.all_now(at)
-        for s in known:
+        for s in stages:
             if loops.all_now(self.made[s].at) == point:
                 return s
-        for s in known:
+        for s in stages:
             if self._is_inside(at, self.made[s].at) and loops.unify(
                 at, self.made[s].at, is_value=True
             ):
@@ -333,8 +333,8 @@ class _NestBuilder:
         )
         if len(self.made) > MOST_STAGES:
             raise NoNest(f"{self._name(node)} makes more than {MOST_STAGES} stages")
-        known.append(len(self.made) - 1)
-        return known[-1]
+        stages.append(len(self.made) - 1)
+        return stages[-1]
 
     def _is_inside(self, at: Point, other: Point) -> bool:
         """Whether a point reads no more of a value than another one, as far as it matters.
@@ -349,7 +349,7 @@ class _NestBuilder:
     def _arguments(
         self, node: int, body: Expr, g: Generic, at: Point, dtype: str
     ) -> tuple[Expr, tuple[ReadValue, ...]]:
-        found: list[ReadValue] = []
+        values: list[ReadValue] = []
         new: dict[int, Expr] = {}
         for i in body.operands():
             value = self.read(self.ops[node].operands[i], mapped(g, i, at))
@@ -358,9 +358,9 @@ class _NestBuilder:
                 same = value.source.dtype == dtype
                 new[i] = constant if same else cast(constant, value.source.dtype)
             else:
-                new[i] = arg(len(found))
-                found.append(value)
-        return body.substitute(new), tuple(found)
+                new[i] = arg(len(values))
+                values.append(value)
+        return body.substitute(new), tuple(values)
 
     # ---- moves that choose what they read
     def _moved(self, node: int, attr: Move, at: Point) -> Step:
@@ -372,31 +372,31 @@ class _NestBuilder:
         end = axis + len(attr.sources[1])
         numbers = Numbers(self._reach, lambda i: self.ops[i].operands, self.loops)
         try:
-            found = numbers.found(self.ops[node].operands[1], at[axis:end])
+            number = numbers.found(self.ops[node].operands[1], at[axis:end])
         except NoNest as why:
             said = str(why)
             raise NoNest(said if said.startswith("%") else f"{self._name(node)} {said}") from None
-        row = self._lookup(found, attr.sources[0][axis])
+        row = self._lookup(number, attr.sources[0][axis])
         return Step(0, (*at[:axis], row, *at[end:]))
 
-    def _lookup(self, found: LookupNumber, size: int) -> Affine:
+    def _lookup(self, number: LookupNumber, size: int) -> Affine:
         """The row that is looked up: known, or as if it were a loop; one loop per number."""
-        if not found.arguments:
-            index = int(scalar.hold(scalar.evaluate_body(found.body, []), found.dtype))
+        if not number.arguments:
+            index = int(scalar.hold(scalar.evaluate_body(number.body, []), number.dtype))
             return Affine((), min(max(index, 0), size - 1))
-        found = found_now(found, self.loops)
+        number = found_now(number, self.loops)
         for loop, other in self.loops.lookups.items():
             assert isinstance(other, LookupNumber)
-            if self.loops.sizes[loop] == size and found_now(other, self.loops) == found:
+            if self.loops.sizes[loop] == size and found_now(other, self.loops) == number:
                 return dim(loop)
-        return self.loops.lookup(found, size)
+        return self.loops.lookup(number, size)
 
     def _chosen(self, node: int, attr: Move, at: Point, layers: tuple[Layer, ...]) -> ReadValue:
         """A concat's element as a choice between its operands'."""
         (axis,) = attr.args
         operands, dtype = self.ops[node].operands, self.types[node][0].dtype
         start = attr.shape[axis]
-        found: ReadValue | None = None
+        chosen: ReadValue | None = None
         for i in reversed(range(len(operands))):
             size = attr.sources[i][axis]
             start -= size
@@ -407,16 +407,16 @@ class _NestBuilder:
             value = self.read(operands[i], (*at[:axis], index, *at[axis + 1 :]))
             if isinstance(value.source, Constant):
                 value = self._constant(operands[i], value.source, (Layer((), None),))
-            if found is not None:
+            if chosen is not None:
                 choice = Layer((((index,), (size,)),), None)
-                both = (value, found)
-                made = Made(node, i, at, (), arg(0), both, dtype, shape=attr.shape, choice=choice)
-                self.made.append(made)
-                found = ReadValue(len(self.made) - 1, ())
+                both = (value, chosen)
+                stage = Made(node, i, at, (), arg(0), both, dtype, shape=attr.shape, choice=choice)
+                self.made.append(stage)
+                chosen = ReadValue(len(self.made) - 1, ())
             else:
-                found = value
-        assert found is not None
-        return ReadValue(found.source, (*layers, *found.layers))
+                chosen = value
+        assert chosen is not None
+        return ReadValue(chosen.source, (*layers, *chosen.layers))
 
     def _part(self, node: int, attr: Move, index: Affine) -> tuple[int, int]:
         """Which operand of a concat holds these elements, and where it starts; else cut."""

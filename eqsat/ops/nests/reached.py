@@ -57,10 +57,10 @@ class Box(NamedTuple):
         return True
 
     def addresses(self) -> np.ndarray[Any, Any]:
-        found = np.array([self.base])
+        addresses = np.array([self.base])
         for stride, extent in self.sides:
-            found = np.add.outer(np.arange(extent) * stride, found)
-        return found.ravel()
+            addresses = np.add.outer(np.arange(extent) * stride, addresses)
+        return addresses.ravel()
 
 
 def span(strides: Strides, base: int, sizes: Sequence[int]) -> tuple[int, int]:
@@ -76,12 +76,12 @@ def span(strides: Strides, base: int, sizes: Sequence[int]) -> tuple[int, int]:
 
 def binding(bounds: Iterable[Bound], sizes: Sequence[int]) -> list[Bound]:
     """Those that fail at some point of whole loops."""
-    found = []
+    cutting = []
     for b in bounds:
         low, high = span(b.strides, b.base, sizes)
         if low < 0 or high >= b.extent:
-            found.append(b)
-    return found
+            cutting.append(b)
+    return cutting
 
 
 def named(strides: Strides) -> set[int]:
@@ -93,19 +93,19 @@ def digits_of(
     sizes: Sequence[int], loops: Iterable[int], bounds: Iterable[Bound]
 ) -> list[CutLoops]:
     """The loops as numbers that run by themselves; Undecided where bounds tie them otherwise."""
-    own = {i for i in loops if sizes[i] > 1}
-    ties = [b for b in binding(bounds, sizes) if named(b.strides) & own]
-    found: list[CutLoops] = []
+    left = {i for i in loops if sizes[i] > 1}
+    ties = [b for b in binding(bounds, sizes) if named(b.strides) & left]
+    digits: list[CutLoops] = []
     while ties:
         widest = max(ties, key=lambda b: len(named(b.strides)))
         together = named(widest.strides)
         alike = [b for b in ties if named(b.strides) & together]
-        if not together <= own:
+        if not together <= left:
             raise Undecided("a bound is about these loops and others")
-        found.append(_number(widest, alike, sizes))
+        digits.append(_number(widest, alike, sizes))
         ties = [b for b in ties if b not in alike]
-        own -= together
-    return found + [CutLoops(((i, 1),), 0, sizes[i]) for i in sorted(own)]
+        left -= together
+    return digits + [CutLoops(((i, 1),), 0, sizes[i]) for i in sorted(left)]
 
 
 def _number(widest: Bound, bounds: Sequence[Bound], sizes: Sequence[int]) -> CutLoops:
@@ -157,18 +157,18 @@ def addresses_at(
     access: Access, sizes: Sequence[int], loops: Iterable[int], bounds: Iterable[Bound]
 ) -> np.ndarray[Any, Any]:
     """The addresses at all points of few loops at which bounds hold."""
-    own = sorted(loops)
-    if math.prod(sizes[i] for i in own) > MOST_POINTS:
+    walked = sorted(loops)
+    if math.prod(sizes[i] for i in walked) > MOST_POINTS:
         raise Undecided(f"more than {MOST_POINTS:,} points have bounds of their own")
-    extents = [sizes[i] for i in own]
-    at = np.indices(extents).reshape(len(own), math.prod(extents))
+    extents = [sizes[i] for i in walked]
+    at = np.indices(extents).reshape(len(walked), math.prod(extents))
     held = np.ones(at.shape[1], bool)
     for b in bounds:
-        if not named(b.strides) <= set(own):
+        if not named(b.strides) <= set(walked):
             raise Undecided("a bound is about these loops and others")
-        index = b.base + np.array([b.strides[i] for i in own], int) @ at
+        index = b.base + np.array([b.strides[i] for i in walked], int) @ at
         held &= (index >= 0) & (index < b.extent)
-    return (access.base + np.array([access.strides[i] for i in own], int) @ at)[held]
+    return (access.base + np.array([access.strides[i] for i in walked], int) @ at)[held]
 
 
 def _widest(b: Bound) -> int:
@@ -180,12 +180,12 @@ def extremes(
 ) -> tuple[int, int]:
     """Numbers that no address is below or above, where these bounds and its own hold."""
     inside = set(loops)
-    known = [b for x in (access.bounds, bounds) for b in sorted(x, key=_widest)]
+    all_bounds = [b for x in (access.bounds, bounds) for b in sorted(x, key=_widest)]
     rest, base, low, high = list(access.strides), access.base, 0, 0
     for k in access.lookups:
         high += max(k.stride * (k.extent - 1), 0)
         low += min(k.stride * (k.extent - 1), 0)
-    for b in known:
+    for b in all_bounds:
         if not named(b.strides) <= inside:
             continue
         i = max(range(len(rest)), key=lambda i: abs(b.strides[i]), default=-1)
@@ -241,11 +241,11 @@ def _shared(boxes: Sequence[Box], size: int) -> int:
     """Neighbouring elements that every store writes together."""
     if not all(b.is_once for b in boxes):
         return 1
-    found = size
+    shared = size
     for b in boxes:
         first = b.sides[0][1] if b.sides and b.sides[0][0] == 1 else 1
-        found = math.gcd(found, first, b.base, *(s for s, _ in b.sides if s > 1))
-    return found
+        shared = math.gcd(shared, first, b.base, *(s for s, _ in b.sides if s > 1))
+    return shared
 
 
 def _add_box(times: np.ndarray[Any, Any], box: Box, shared: int) -> None:
@@ -312,7 +312,7 @@ def _is_kept(nest: Nest, s: Store) -> bool:
 
 def _written(nest: Nest, buffer: int, size: int) -> list[str]:
     """Every element of a buffer is written once."""
-    found: list[Box | np.ndarray[Any, Any]] = []
+    boxes: list[Box | np.ndarray[Any, Any]] = []
     for s in nest.stores:
         if s.access.buffer != buffer:
             continue
@@ -325,27 +325,27 @@ def _written(nest: Nest, buffer: int, size: int) -> list[str]:
         bounds = (*nest.bounds, *s.bounds)
         try:
             box = box_of(s.access, digits_of(nest.sizes, loops, bounds))
-            found += [] if box is None else [box]
+            boxes += [] if box is None else [box]
         except Undecided:
             about = [b for b in bounds if named(b.strides) & loops]
             addresses = addresses_at(s.access, nest.sizes, loops, about)
-            found += [addresses] if addresses.size else []
-    fault = fault_of(found, size) if found else "no element is written"
+            boxes += [addresses] if addresses.size else []
+    fault = fault_of(boxes, size) if boxes else "no element is written"
     return [f"%{buffer}: {fault}"] if fault else []
 
 
 def _sums(nest: Nest, s: Stage, points: int) -> list[str]:
     """A reduction runs over as many points as its op's."""
-    own = count(digits_of(nest.sizes, s.reduced, nest.bounds))
-    if own == points:
+    reduced = count(digits_of(nest.sizes, s.reduced, nest.bounds))
+    if reduced == points:
         return []
-    return [f"%{s.node} is reduced over {own} points, its op over {points}"]
+    return [f"%{s.node} is reduced over {reduced} points, its op over {points}"]
 
 
 def _dependences(nest: Nest, number: int) -> list[str]:
     """A stage has the loops that what it reads depends on."""
     s = nest.stages[number]
-    own = {*s.loops, *s.reduced}
+    loops = {*s.loops, *s.reduced}
     needs: set[int] = set()
     for a in s.arguments:
         if isinstance(a, Access):
@@ -356,30 +356,30 @@ def _dependences(nest: Nest, number: int) -> list[str]:
             needs.update(nest.stages[a].loops)
     for b in s.bounds:
         needs |= named(b.strides)
-    missing = {i for i in needs - own if nest.sizes[i] > 1}
-    if not missing and len(own) == len(s.loops) + len(s.reduced):
+    missing = {i for i in needs - loops if nest.sizes[i] > 1}
+    if not missing and len(loops) == len(s.loops) + len(s.reduced):
         return []
     return [f"stage {number} (%{s.node}) depends on loops {sorted(missing)}, which it has not"]
 
 
 def _named(x: Access | Bound) -> set[int]:
-    own = named(x.strides)
+    loops = named(x.strides)
     if isinstance(x, Access) and (x.bounds or x.lookups):
-        own = own.union(*map(_named, (*x.bounds, *x.indices)))
-    return own
+        loops = loops.union(*map(_named, (*x.bounds, *x.indices)))
+    return loops
 
 
 def _read(nest: Nest, a: Access, loops: set[int], elements: Mapping[int, int]) -> list[str]:
     """What is read lies within its buffer."""
-    found = [f for x in a.indices for f in _read(nest, x, loops, elements)]
+    faults = [f for x in a.indices for f in _read(nest, x, loops, elements)]
     size = elements[a.buffer]
     low, high = span(a.strides, a.base, nest.sizes)  # most lie within it wherever bounds are
     if a.lookups or low < 0 or high >= size:
         low, high = extremes(a, nest.sizes, loops, nest.bounds)
     if low >= 0 and high < size:
-        return found
+        return faults
     if any(not named(b.strides) and not 0 <= b.base < b.extent for b in a.bounds):
-        return found  # nothing is read: it is a pad everywhere
+        return faults  # nothing is read: it is a pad everywhere
     if a.lookups:
         raise Undecided(f"%{a.buffer} is read where an index says, between {low} and {high}")
     about = [b for b in (*nest.bounds, *a.bounds) if named(b.strides) & loops]
@@ -389,5 +389,5 @@ def _read(nest: Nest, a: Access, loops: set[int], elements: Mapping[int, int]) -
     low, high = span(free, 0, nest.sizes)
     if there.size and not 0 <= there.min() + low <= there.max() + high < size:
         outside = there.min() + low if there.min() + low < 0 else there.max() + high
-        found.append(f"%{a.buffer} is read at element {outside} of {size}")
-    return found
+        faults.append(f"%{a.buffer} is read at element {outside} of {size}")
+    return faults

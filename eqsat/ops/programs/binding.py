@@ -33,12 +33,12 @@ class BoundGraph:
 
 def bind_attr(attr: Attr, sizes: Sizes) -> Attr:
     """An attribute with the sizes put in; a tile that divides there pads nothing."""
-    found = bound(attr, sizes)
-    if found is attr:
+    at_sizes = bound(attr, sizes)
+    if at_sizes is attr:
         return attr
-    if isinstance(found, Leaf) and isinstance(found.layout, Layout):
-        return replace(found, layout=_padded(found.layout))
-    return _padded(found) if isinstance(found, Layout) else found
+    if isinstance(at_sizes, Leaf) and isinstance(at_sizes.layout, Layout):
+        return replace(at_sizes, layout=_padded(at_sizes.layout))
+    return _padded(at_sizes) if isinstance(at_sizes, Layout) else at_sizes
 
 
 def _padded(layout: Layout) -> Layout:
@@ -72,13 +72,13 @@ def bind_graph(graph: EGraph, sizes: Sizes) -> BoundGraph:
     number: dict[int, int] = {}
     nodes: list[ENode] = []
     for i, n in enumerate(graph.nodes):
-        made = replace(n, attr=change(n.attr))
+        node = replace(n, attr=change(n.attr))
         try:
-            fits = infer(n.op, made.attr, [types[c] for c in n.children]) == types[n.eclass]
+            fits = infer(n.op, node.attr, [types[c] for c in n.children]) == types[n.eclass]
         except ShapeError:
             fits = False
         if fits:
             number[i] = len(nodes)
-            nodes.append(made)
-    kept = tuple(replace(n, source=number.get(n.source, -1)) for n in nodes)
-    return BoundGraph(replace(graph, nodes=kept, types=types), number)
+            nodes.append(node)
+    renumbered = tuple(replace(n, source=number.get(n.source, -1)) for n in nodes)
+    return BoundGraph(replace(graph, nodes=renumbered, types=types), number)

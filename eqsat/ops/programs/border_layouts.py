@@ -93,16 +93,16 @@ def refuse_other(what: str, held: Held | None, asked: Held | None, span: Span | 
 
 def packed_borders(program: Program) -> dict[Border, Layout]:
     """The arguments and results that cross packed, with their layouts."""
-    found: dict[Border, Layout] = {}
+    borders: dict[Border, Layout] = {}
     for number, i in enumerate(program.inputs):
         layout = program.leaf(i).layout
         if isinstance(layout, Layout):
-            found[Border("input", number)] = layout
+            borders[Border("input", number)] = layout
     for number, r in enumerate(program.results):
         node = program.nodes[r]
         if node.op in ("pack", "relax") and isinstance(node.attr, Layout):
-            found[Border("result", number)] = node.attr
-    return found
+            borders[Border("result", number)] = node.attr
+    return borders
 
 
 # ---- whole programs ------------------------------------------------------------------------------
@@ -133,7 +133,7 @@ def with_open_results(egraph: EGraph) -> EGraph:
     No op reads a result, so a value with the right valid lanes can be written as it is, and nothing
     has to be packed again for the sake of open lanes.
     """
-    known = {
+    present = {
         (root, n.op, n.attr, n.children) for root in egraph.roots for n in _members(egraph, root)
     }
     added: dict[ENode, None] = {}
@@ -141,7 +141,7 @@ def with_open_results(egraph: EGraph) -> EGraph:
         for c in sorted(egraph.serving(root)):
             for n in _members(egraph, c):
                 computes = n.op not in LEAVES and n.op not in VIEWS
-                if computes and (root, n.op, n.attr, n.children) not in known:
+                if computes and (root, n.op, n.attr, n.children) not in present:
                     added[replace(n, eclass=root)] = None
     return replace(egraph, nodes=(*egraph.nodes, *added)) if added else egraph
 
@@ -161,16 +161,16 @@ def demanded(egraph: EGraph) -> dict[Border, tuple[Layout, ...]]:
     roots: dict[int, list[int]] = {}
     for number, c in enumerate(egraph.roots):
         roots.setdefault(c, []).append(number)
-    found: dict[Border, dict[Layout, None]] = {}
+    demands: dict[Border, dict[Layout, None]] = {}
     for n in egraph.nodes:
         if len(n.children) == 1 and n.children[0] in inputs and n.op in ("pack", "transpose"):
             layout = _layout(n.attr, inward=True)
-            found.setdefault(Border("input", inputs[n.children[0]]), {})[layout] = None
+            demands.setdefault(Border("input", inputs[n.children[0]]), {})[layout] = None
         if n.eclass in roots and n.op in ("unpack", "transpose"):
             for number in roots[n.eclass]:
                 layout = _layout(n.attr, inward=False)
-                found.setdefault(Border("result", number), {})[layout] = None
-    return {border: tuple(layouts) for border, layouts in found.items()}
+                demands.setdefault(Border("result", number), {})[layout] = None
+    return {border: tuple(layouts) for border, layouts in demands.items()}
 
 
 def _layout(attr: object, inward: bool) -> Layout:
@@ -199,8 +199,8 @@ def resolution(encoding: Encoding, target: Target) -> Layout | None:
     It is that of the first of the tiles which its table has for the contraction, whoever asks, so
     programs for one target agree on what an encoding is.
     """
-    found = (encoding_layout(encoding, tile) for tile in encoding_tiles(target, encoding))
-    return next((layout for layout in found if layout is not None), None)
+    layouts = (encoding_layout(encoding, tile) for tile in encoding_tiles(target, encoding))
+    return next((layout for layout in layouts if layout is not None), None)
 
 
 def resolved(program: Program, target: Target) -> Program:
@@ -229,16 +229,16 @@ class _Resolver:
             return self._leaf(i, n, n.attr, n.attr.layout)
         if n.op == "unset_encoding" and n.operands[0] in self.encoded:
             return self.new[n.operands[0]]
-        for found in (self._contraction(n), self._elementwise(n)):
-            if found is not None:
-                return self._computed(i, *found)
+        for packed in (self._contraction(n), self._elementwise(n)):
+            if packed is not None:
+                return self._computed(i, *packed)
         return self.builder.append(n.op, tuple(self.new[o] for o in n.operands), n.attr)
 
     def _computed(self, i: int, sig: Generic, read: Sequence[int], layout: Layout) -> int:
         """A value computed packed, and the plain one."""
-        made = self.builder.append("generic", tuple(read), sig)
-        self.held[i] = made, layout
-        return self.builder.append("unpack", (made,), layout)
+        packed = self.builder.append("generic", tuple(read), sig)
+        self.held[i] = packed, layout
+        return self.builder.append("unpack", (packed,), layout)
 
     def _leaf(self, i: int, n: Node, leaf: Leaf, encoding: Encoding) -> int:
         self.encoded.add(i)
@@ -257,10 +257,10 @@ class _Resolver:
         if not isinstance(n.attr, Generic) or arrived.isdisjoint(n.operands):
             return None
         for tile in tiles_of(self.target, n.attr):
-            found = pack_loops(n.attr, tile)
-            pairs = [] if found is None else list(zip(n.operands, found.operands, strict=True))
-            if found and all(self.held[o][1] == held for o, held in pairs if o in arrived):
-                return found.sig, [self._read(o, layout) for o, layout in pairs], found.result
+            packed = pack_loops(n.attr, tile)
+            pairs = [] if packed is None else list(zip(n.operands, packed.operands, strict=True))
+            if packed and all(self.held[o][1] == held for o, held in pairs if o in arrived):
+                return packed.sig, [self._read(o, layout) for o, layout in pairs], packed.result
         return None
 
     def _elementwise(self, n: Node) -> _Packed | None:
@@ -270,15 +270,15 @@ class _Resolver:
         if not isinstance(g, Generic) or not is_elementwise(g) or at is None:
             return None
         mine = self.held[n.operands[at]][1]
-        found = pack_operand(g, at, mine)
-        if found is None or found.result is None:
+        packed = pack_operand(g, at, mine)
+        if packed is None or packed.result is None:
             return None
-        layouts = (*found.before, mine, *found.after)
+        layouts = (*packed.before, mine, *packed.after)
         pairs = list(zip(n.operands, layouts, strict=True))
         if not all(wanted is None or self._holds(o, wanted) for o, wanted in pairs):
             return None
         read = [self.new[o] if wanted is None else self.held[o][0] for o, wanted in pairs]
-        return found.sig, read, found.result
+        return packed.sig, read, packed.result
 
     def _holds(self, o: int, wanted: Layout) -> bool:
         """Whether a value is there in this layout, whatever lanes beyond it hold."""

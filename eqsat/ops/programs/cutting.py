@@ -29,13 +29,13 @@ class Cutter:
         self.weights: dict[str, Any] = {}
 
     def add(
-        self, name: str, at: str, own: Program, arguments: Sequence[int], *, is_told: bool = True
+        self, name: str, at: str, part: Program, arguments: Sequence[int], *, is_told: bool = True
     ) -> list[int]:
         """The nodes of a dispatch's results; its input `i` is the node `arguments[i]`.
 
         One that computes nothing is none; is_told: and noted, as something called it a dispatch.
         """
-        spelled = canonical(own)
+        spelled = canonical(part)
         number: dict[int, int] = {}
         for i, n in enumerate(spelled.nodes):
             if n.op == "input" and isinstance(n.attr, Leaf):
@@ -64,11 +64,11 @@ class Cutter:
     def cut(self, results: Sequence[int], source: str) -> CutProgram:
         """All of it."""
         program = self.builder.build(tuple(results))
-        made = tuple(self.dispatches), source, tuple(self.notes), self.weights
-        return CutProgram(program, *made)
+        rest = tuple(self.dispatches), source, tuple(self.notes), self.weights
+        return CutProgram(program, *rest)
 
 
-def with_leaves(found: CutProgram, leaves: Mapping[int, Node]) -> CutProgram:
+def with_leaves(cut: CutProgram, leaves: Mapping[int, Node]) -> CutProgram:
     """With other leaves of the same types in place of some, by node."""
-    nodes = tuple(leaves.get(i, n) for i, n in enumerate(found.program.nodes))
-    return replace(found, program=replace(found.program, nodes=nodes))
+    nodes = tuple(leaves.get(i, n) for i, n in enumerate(cut.program.nodes))
+    return replace(cut, program=replace(cut.program, nodes=nodes))

@@ -34,7 +34,7 @@ class Facts:
 
     def of(self, node: int) -> tuple[int, ...]:
         """All that is known of a node, to compare it with another one."""
-        return self.uses[node], *(found[node] for found in self.holds.values())
+        return self.uses[node], *(values[node] for values in self.holds.values())
 
     def of_classes(self, same: Sequence[int], nodes: Iterable[int]) -> Facts:
         """Of these nodes, what is known of any that is equal to them; same: the first of equals.
@@ -44,12 +44,12 @@ class Facts:
         members: dict[int, list[int]] = {}
         for i, first in enumerate(same):
             members.setdefault(first, []).append(i)
-        kept = [members[n] for n in nodes]
+        classes = [members[n] for n in nodes]
         holds = {
-            name: tuple(any(held[i] for i in own) for own in kept)
+            name: tuple(any(held[i] for i in group) for group in classes)
             for name, held in self.holds.items()
         }
-        return Facts(tuple(max(self.uses[i] for i in own) for own in kept), holds)
+        return Facts(tuple(max(self.uses[i] for i in group) for group in classes), holds)
 
 
 def facts_of(program: Program, asked: Iterable[str]) -> Facts:
@@ -78,22 +78,22 @@ def regions_read(nodes: tuple[Node, ...], results: Iterable[int]) -> list[Region
 
     Of a node with several results: of each of them.
     """
-    found: list[Region | None] = [None] * len(nodes)
+    regions: list[Region | None] = [None] * len(nodes)
 
     def read(o: int, region: Region | None) -> None:
-        known = found[o]
+        before = regions[o]
         if region is not None and region.most:
-            found[o] = region if known is None else known.join(region)
+            regions[o] = region if before is None else before.join(region)
 
     for r in results:
         read(r, _whole(nodes[r]))
     for i in range(len(nodes) - 1, -1, -1):
-        n, region = nodes[i], found[i]
+        n, region = nodes[i], regions[i]
         if region is None:
             continue
         for place, o in enumerate(n.operands):
             read(o, _read(n, place, region) if _is_known(n, nodes[o]) else _whole(nodes[o]))
-    return found
+    return regions
 
 
 def _whole(node: Node) -> Region:
@@ -120,12 +120,12 @@ def _known(reads: Reads, op: str, attr: Attr, i: int, region: Region) -> Region 
 # ---- defined -------------------------------------------------------------------------------------
 def defined(program: Program) -> tuple[bool, ...]:
     """Which values have no lane that may hold anything, nor are computed from one that has."""
-    found: list[bool] = []
+    is_defined: list[bool] = []
     for n in program.nodes:
         layout = n.attr.layout if isinstance(n.attr, Leaf) else n.attr
         is_open = isinstance(layout, Layout) and "?" in layout.pads
-        found.append(not is_open and all(found[o] for o in n.operands))
-    return tuple(found)
+        is_defined.append(not is_open and all(is_defined[o] for o in n.operands))
+    return tuple(is_defined)
 
 
 # ---- counts --------------------------------------------------------------------------------------

@@ -65,9 +65,9 @@ def _spot(program: Program, border: Border) -> _Spot:
     shape = program.nodes[node].type.shape
     dims = tuple(d for d, size in enumerate(shape) if size != 1)
     bare = tuple(shape[d] for d in dims)
-    found = [i for i in inner if program.nodes[i].type.shape == bare]
-    if found and len(dims) < len(shape):
-        return _Spot(found[0], shape, dims)
+    bare_nodes = [i for i in inner if program.nodes[i].type.shape == bare]
+    if bare_nodes and len(dims) < len(shape):
+        return _Spot(bare_nodes[0], shape, dims)
     return _Spot(node, shape, tuple(range(len(shape))))
 
 
@@ -80,10 +80,10 @@ def likely_orders(program: Program, egraph: EGraph, border: Border) -> tuple[Per
     spot = _spot(program, border)
     eclass = egraph.values[spot.at]
     ways = _read_in if border.kind == "input" else _made_in
-    found = dict.fromkeys(ways(egraph, eclass))
+    perms = dict.fromkeys(ways(egraph, eclass))
     rank = len(spot.dims)
     plain = tuple(range(len(spot.shape)))
-    orders = dict.fromkeys(spot.whole(p) for p in found if len(p) == rank)
+    orders = dict.fromkeys(spot.whole(p) for p in perms if len(p) == rank)
     return tuple(o for o in orders if o != plain)[:MOST_ORDERS] if rank > 1 else ()
 
 
@@ -149,17 +149,17 @@ def free_orders(program: Program, orders: FreeOrders, first: int) -> Equalities 
         spot = _spot(program, border)
         bare = program.nodes[spot.at].type.shape
         for order in perms:
-            own = spot.own(order)
-            turned = tuple(bare[p] for p in own)
+            perm = spot.own(order)
+            turned = tuple(bare[p] for p in perm)
             if border.kind == "input":
                 leaf = program.leaf(program.inputs[border.number])
-                made = add("input", (), _lying(leaf, order))
+                value = add("input", (), _lying(leaf, order))
                 if len(turned) != len(order):
                     shape = layout_in(order, spot.shape).packed_shape
-                    made = add("reshape", (made,), Reshape(shape, turned))
+                    value = add("reshape", (value,), Reshape(shape, turned))
             else:
-                made = add("transpose", (spot.at,), Transpose(bare, own))
-            equal.append((add("transpose", (made,), Transpose(turned, inverse(own))), spot.at))
+                value = add("transpose", (spot.at,), Transpose(bare, perm))
+            equal.append((add("transpose", (value,), Transpose(turned, inverse(perm))), spot.at))
     if not equal:
         return None
     pairs = tuple(equal)
@@ -202,8 +202,8 @@ def _result_class(egraph: EGraph, program: Program, border: Border, order: Perm)
     spot = _spot(program, border)
     shape = program.nodes[spot.at].type.shape
     # dims of extent 1 are outermost: with or without them it is the same buffer
-    found = egraph.find("transpose", Transpose(shape, spot.own(order)), (egraph.values[spot.at],))
-    return None if found is None else egraph.nodes[found].eclass
+    node = egraph.find("transpose", Transpose(shape, spot.own(order)), (egraph.values[spot.at],))
+    return None if node is None else egraph.nodes[node].eclass
 
 
 def _gone(egraph: EGraph, inputs: Mapping[Border, frozenset[Perm | None]]) -> set[int]:
@@ -225,11 +225,11 @@ def _without(egraph: EGraph, gone: set[int]) -> EGraph:
     for i in range(len(egraph.nodes)):
         if i not in gone:
             number[i] = len(number) - 1
-    kept: list[ENode] = []
+    nodes: list[ENode] = []
     for i, n in enumerate(egraph.nodes):
         if i not in gone:
-            kept.append(replace(n, source=number.get(n.source, -1)))
-    return replace(egraph, nodes=tuple(kept))
+            nodes.append(replace(n, source=number.get(n.source, -1)))
+    return replace(egraph, nodes=tuple(nodes))
 
 
 def used_orders(
@@ -240,8 +240,8 @@ def used_orders(
     buffer: per class, that of its bytes.
     """
     read = {buffer[c] for c in reads}
-    found: dict[Border, set[Perm | None]] = {}
+    used: dict[Border, set[Perm | None]] = {}
     for n in egraph.nodes:
         if n.op == "input" and isinstance(n.attr, Leaf) and buffer[n.eclass] in read:
-            found.setdefault(Border("input", n.attr.index), set()).add(leaf_order(n.attr))
-    return {border: frozenset(orders) for border, orders in found.items()}
+            used.setdefault(Border("input", n.attr.index), set()).add(leaf_order(n.attr))
+    return {border: frozenset(orders) for border, orders in used.items()}

@@ -79,11 +79,11 @@ def like_parts(program: Program, first: int, inexact: bool) -> Equalities | None
     for i in range(len(program.nodes) - 1, -1, -1):
         n = program.nodes[i]
         if n.op == "concat":
-            equal += [(found, i) for found in _joined(b, n)]
+            equal += [(node, i) for node in _joined(b, n)]
         elif i not in absorbed and (inexact or not is_float(n.types[0].dtype)):
             for s in sums_of(program, n):
                 absorbed |= s.absorbed
-                equal += [(found, i) for found in _added(b, n, s)]
+                equal += [(node, i) for node in _added(b, n, s)]
     count = len(program.nodes)
     return Equalities.beside(RULE, _DOC, b.nodes, count, first, equal) if equal else None
 
@@ -115,14 +115,14 @@ class _LikeColumns:
         self.alike(column)
         if isinstance(n.attr, Generic):
             return _Stack(self.generic(column, range(n.attr.rank), 0), 0)
-        found = self.stack(tuple(m.operands[0] for m in nodes))
-        assert found.axis is not None  # or the nodes were one
+        inner = self.stack(tuple(m.operands[0] for m in nodes))
+        assert inner.axis is not None  # or the nodes were one
         if isinstance(n.attr, Reshape):
-            return _reshaped(self.b, found.node, found.axis, n.attr, len(column))
+            return _reshaped(self.b, inner.node, inner.axis, n.attr, len(column))
         if isinstance(n.attr, Transpose):
-            perm = [d + (d >= found.axis) for d in n.attr.perm]
-            turn = Transpose(self.b.type(found.node).shape, (found.axis, *perm))
-            return _Stack(self.b.add("transpose", (found.node,), turn), 0)
+            perm = [d + (d >= inner.axis) for d in n.attr.perm]
+            turn = Transpose(self.b.type(inner.node).shape, (inner.axis, *perm))
+            return _Stack(self.b.add("transpose", (inner.node,), turn), 0)
         raise NotAlike
 
     def alike(self, column: Column) -> None:
@@ -156,14 +156,14 @@ class _LikeColumns:
         rank = len(self.b.type(column[0]).shape)
         if isinstance(self.b.nodes[column[0]].attr, Generic):
             return self.generic(column, range(rank), place)
-        found = self.stack(column)
-        assert found.axis is not None  # or there were a part only once
-        dims = [d for d in range(rank + 1) if d != found.axis]
-        perm = (*dims[:place], found.axis, *dims[place:])
+        stacked = self.stack(column)
+        assert stacked.axis is not None  # or there were a part only once
+        dims = [d for d in range(rank + 1) if d != stacked.axis]
+        perm = (*dims[:place], stacked.axis, *dims[place:])
         if perm == tuple(range(rank + 1)):
-            return found.node
-        turn = Transpose(self.b.type(found.node).shape, perm)
-        return self.b.add("transpose", (found.node,), turn)
+            return stacked.node
+        turn = Transpose(self.b.type(stacked.node).shape, perm)
+        return self.b.add("transpose", (stacked.node,), turn)
 
     def operand(self, column: Column, j: int) -> _Stack:
         """Operand j of all of these."""
@@ -275,9 +275,9 @@ def _totals(b: Builder, n: Node, terms: Sequence[SumTerm]) -> Iterator[int]:
     try:
         if t.body == arg(0) and t.reads[0][1] == identity(len(shape)):
             columns.alike(reads[0])
-            found = columns.generic(reads[0], range(len(shape)), None)
+            product = columns.generic(reads[0], range(len(shape)), None)
             if columns.has_product:
-                yield found
+                yield product
             return
         part = len(shape)
         stacks = [columns.stack(c) for c in reads]

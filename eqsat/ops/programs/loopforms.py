@@ -47,8 +47,8 @@ def loop_forms(attr: Control, inexact: bool) -> list[Program]:
         return _While(attr).forms()
     if attr.op != SCAN or attr.length < FEWEST:
         return []
-    found = [_Scan(attr, parts).form() for parts in _parts(attr, inexact)]
-    return list(dict.fromkeys(found))
+    forms = [_Scan(attr, parts).form() for parts in _parts(attr, inexact)]
+    return list(dict.fromkeys(forms))
 
 
 def _parts(attr: Control, inexact: bool) -> list[LoopParts]:
@@ -109,13 +109,13 @@ class _Inner:
 
     def inside(self, wanted: Iterable[int]) -> set[int]:
         """What has to be computed for them; all inputs are known."""
-        found, waiting = set[int](), list(wanted)
+        needed, waiting = set[int](), list(wanted)
         while waiting:
             i = waiting.pop()
-            if i not in found and i not in self.new:
-                found.add(i)
+            if i not in needed and i not in self.new:
+                needed.add(i)
                 waiting += self.old.nodes[i].operands
-        return found
+        return needed
 
 
 # ---- scans ---------------------------------------------------------------------------------------
@@ -165,19 +165,19 @@ class _Scan:
         added = [s.added for s in self.parts.sums.values() if s.added is not None]
         results = self.body.results[self.attr.carries :]
         once = [r for r in results if r in self.parts.fixed]
-        found, waiting = set[int](), [*self.parts.behind, *added, *once]
+        closure, waiting = set[int](), [*self.parts.behind, *added, *once]
         while waiting:
             i = waiting.pop()
-            if i not in found and i not in self.new:
-                found.add(i)
+            if i not in closure and i not in self.new:
+                closure.add(i)
                 there = self.parts.free | self.parts.behind
                 waiting += [o for o in self.body.nodes[i].operands if o in there]
-        return found
+        return closure
 
     def _stack(self, i: int) -> int:
         """The values of a node in all steps."""
-        found = self.new[i]
-        return along_steps(self.b, found, self.attr.length) if i in self.parts.fixed else found
+        value = self.new[i]
+        return along_steps(self.b, value, self.attr.length) if i in self.parts.fixed else value
 
     # ---- the loop that is left -----------------------------------------------------------------
     def _loop(self, stacked: Sequence[int]) -> dict[int, int]:
@@ -192,9 +192,9 @@ class _Scan:
         )  # fmt: skip
         first = [self.given[self.attr.consts + k] for k in carried]
         operands = [*(self.new[i] for i in consts), *first, *(self.new[i] for i in slices)]
-        found = _results(self.b, self.b.add(SCAN, tuple(operands), attr), attr)
-        self.new |= dict(zip(stacked, found[len(carried) :], strict=True))
-        return dict(zip(carried, found, strict=False))
+        results = _results(self.b, self.b.add(SCAN, tuple(operands), attr), attr)
+        self.new |= dict(zip(stacked, results[len(carried) :], strict=True))
+        return dict(zip(carried, results, strict=False))
 
     def _inner(self, wanted: Sequence[int]) -> tuple[Program, list[int], list[int]]:
         """The body that gives these nodes, and what outside gives its consts and its slices."""
@@ -304,9 +304,9 @@ class _While:
         bodies = tuple(
             self._body(b, p, w, read) for p, w in zip(attr.programs, written, strict=True)
         )
-        made = replace(attr, programs=bodies, consts=attr.consts + len(read))
+        loop = replace(attr, programs=bodies, consts=attr.consts + len(read))
         operands = (*given[: attr.consts], *read, *given[attr.consts :])
-        return [b.build(_results(b, b.add(WHILE, operands, made), made))]
+        return [b.build(_results(b, b.add(WHILE, operands, loop), loop))]
 
     def _written(
         self, b: Builder, given: Sequence[int], p: Program, ahead: set[int]
@@ -327,10 +327,10 @@ class _While:
         for i in inputs[: self.attr.consts]:
             inner.input(i, inner.name(i), p.nodes[i].type)
         first = len(inner.b.nodes)
-        made = [inner.b.append("input", (), Leaf(f"ahead{x}", b.type(x), index=first + j))
+        leaves = [inner.b.append("input", (), Leaf(f"ahead{x}", b.type(x), index=first + j))
                 for j, x in enumerate(read)]  # fmt: skip
         for j, i in enumerate(inputs[self.attr.consts :], first + len(read)):
             leaf = Leaf(inner.name(i), p.nodes[i].type, index=j)
             inner.new[i] = inner.b.append("input", (), leaf)
-        inner.new |= {i: made[read.index(x)] for i, x in written.items()}
+        inner.new |= {i: leaves[read.index(x)] for i, x in written.items()}
         return inner.write(p.results)

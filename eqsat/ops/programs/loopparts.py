@@ -173,14 +173,14 @@ class LoopParts:
 
     def only_fixed(self) -> LoopParts:
         """With no more ahead than what is the same in every step, and nothing behind."""
-        found = copy(self)
-        found.sums, found.is_empty = {}, False
-        found._divide()
-        found.ahead = fixed_ahead(
-            self.body, [*self.slices, *(self.state[k] for k in found.carried)]
+        parts = copy(self)
+        parts.sums, parts.is_empty = {}, False
+        parts._divide()
+        parts.ahead = fixed_ahead(
+            self.body, [*self.slices, *(self.state[k] for k in parts.carried)]
         )
-        found.behind = set()
-        return found
+        parts.behind = set()
+        return parts
 
     @property
     def carried(self) -> list[int]:
@@ -221,13 +221,13 @@ class LoopParts:
 
     # ---- sums ----------------------------------------------------------------------------------
     def _sums(self, inexact: bool) -> dict[int, Sum]:
-        found: dict[int, Sum] = {}
+        sums: dict[int, Sum] = {}
         for k, state in enumerate(self.state):
             s = None if k in self.constant else self._sum(state, self.body.results[k])
             is_rounded = is_float(self.body.nodes[state].type.dtype)
             if s is not None and (inexact or s.combine in ORDERLESS or not is_rounded):
-                found[k] = s
-        return found
+                sums[k] = s
+        return sums
 
     def _sum(self, state: int, node: int) -> Sum | None:
         g, operands = self.body.nodes[node].attr, self.body.nodes[node].operands
@@ -252,15 +252,15 @@ class LoopParts:
 
     def _added(self) -> set[int]:
         """What sums add, in any order of dims."""
-        found: set[int] = set()
+        added: set[int] = set()
         for s in self.sums.values():
             i = s.added
-            while i is not None and i not in found:
-                found.add(i)
+            while i is not None and i not in added:
+                added.add(i)
                 n = self.body.nodes[i]
                 turned = isinstance(n.attr, Transpose | Reshape) and self.body.uses[i] == 1
                 i = n.operands[0] if turned else None
-        return found
+        return added
 
     def _is_outside(self, s: Sum) -> bool:
         """Whether what a sum adds is computed outside of the loop."""
@@ -270,11 +270,11 @@ class LoopParts:
 
     # ---- ahead and behind ----------------------------------------------------------------------
     def _ahead(self) -> set[int]:
-        found: set[int] = set()
+        ahead: set[int] = set()
         for i in sorted(self.free & self.needed):
-            if self.is_empty or self._pays(i) or self._follows(i, found):
-                found |= depending(self.body, [i])
-        return {i for i in found if self.body.nodes[i].operands}
+            if self.is_empty or self._pays(i) or self._follows(i, ahead):
+                ahead |= depending(self.body, [i])
+        return {i for i in ahead if self.body.nodes[i].operands}
 
     def _pays(self, i: int) -> bool:
         """Whether it is worth by itself that a node is computed ahead.
@@ -290,13 +290,13 @@ class LoopParts:
             return False
         return not self.fixed.isdisjoint(n.operands) or i in self.added
 
-    def _follows(self, i: int, found: set[int]) -> bool:
+    def _follows(self, i: int, ahead: set[int]) -> bool:
         """Whether a node reads what is computed ahead for all steps, and is no larger."""
         nodes = self.body.nodes
         if nodes[i].op == "result":
-            return found.issuperset(nodes[i].operands)
-        read = [o for o in nodes[i].operands if o in found - self.fixed and nodes[o].operands]
-        others = [o for o in nodes[i].operands if o not in found and nodes[o].operands]
+            return ahead.issuperset(nodes[i].operands)
+        read = [o for o in nodes[i].operands if o in ahead - self.fixed and nodes[o].operands]
+        others = [o for o in nodes[i].operands if o not in ahead and nodes[o].operands]
         size = sum(nodes[o].type.nbytes for o in read)
         return bool(read) and not others and nodes[i].type.nbytes <= size
 
@@ -308,22 +308,22 @@ class LoopParts:
             later = set(self.readers[i]) & self.needed - self.ends
             if nodes[i].operands and i in self.stackable and later <= closed:
                 closed.add(i)
-        found: set[int] = set()
+        behind: set[int] = set()
         for i in sorted(closed):
-            if self.is_empty or self._is_product(i) or not found.isdisjoint(nodes[i].operands):
-                found.add(i)
-        self._pull(found, closed)
-        return found
+            if self.is_empty or self._is_product(i) or not behind.isdisjoint(nodes[i].operands):
+                behind.add(i)
+        self._pull(behind, closed)
+        return behind
 
-    def _pull(self, found: set[int], closed: set[int]) -> None:
+    def _pull(self, behind: set[int], closed: set[int]) -> None:
         """Also what those read, if what that reads is no more to keep of every step."""
         nodes = self.body.nodes
-        kept = set(self.body.results[self.attr.carries :])
-        for i in sorted(closed - found - kept, reverse=True):
-            more = {*nodes[i].operands} - self.free - kept - found
+        stacked = set(self.body.results[self.attr.carries :])
+        for i in sorted(closed - behind - stacked, reverse=True):
+            more = {*nodes[i].operands} - self.free - stacked - behind
             size = sum(nodes[o].type.nbytes for o in more)
-            if not found.isdisjoint(self.readers[i]) and size <= nodes[i].type.nbytes:
-                found.add(i)
+            if not behind.isdisjoint(self.readers[i]) and size <= nodes[i].type.nbytes:
+                behind.add(i)
 
 
 def pays_once(body: Program, i: int) -> bool:
@@ -347,19 +347,19 @@ def pays_once(body: Program, i: int) -> bool:
 
 def fixed_ahead(body: Program, changing: Iterable[int]) -> set[int]:
     """What pays to be computed ahead of all that no `changing` input reaches."""
-    reached, found = {*changing}, set[int]()
+    reached, ahead = {*changing}, set[int]()
     for i, n in enumerate(body.nodes):
         if not reached.isdisjoint(n.operands):
             reached.add(i)
-        elif pays_once(body, i) or (n.op == "result" and found.issuperset(n.operands)):
-            found |= depending(body, [i])
-    return {i for i in found if body.nodes[i].operands}
+        elif pays_once(body, i) or (n.op == "result" and ahead.issuperset(n.operands)):
+            ahead |= depending(body, [i])
+    return {i for i in ahead if body.nodes[i].operands}
 
 
 def depending(body: Program, some: Iterable[int]) -> set[int]:
     """These nodes and all that they are computed from."""
-    found = set(some)
+    needed = set(some)
     for i in range(len(body.nodes) - 1, -1, -1):
-        if i in found:
-            found.update(body.nodes[i].operands)
-    return found
+        if i in needed:
+            needed.update(body.nodes[i].operands)
+    return needed

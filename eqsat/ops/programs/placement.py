@@ -39,11 +39,11 @@ def device_of(
 
 def node_devices(program: Program, inputs: Mapping[str, str], default: str) -> tuple[str, ...]:
     """Per node of a placed program: its device, or ANYWHERE."""
-    found: list[str] = []
+    devices: list[str] = []
     for n in program.nodes:
-        operands = (found[o] for o in n.operands)
-        found.append(device_of(n.op, n.attr, operands, inputs, default))
-    return tuple(found)
+        operands = (devices[o] for o in n.operands)
+        devices.append(device_of(n.op, n.attr, operands, inputs, default))
+    return tuple(devices)
 
 
 def put_on_devices(program: Program, devices: DeviceMap) -> Program:
@@ -84,9 +84,9 @@ class _Placing:
             self.new[i] = self.builder.add(n.op, read, attr)
             self.at.append(device)
         results = [self.new[r] for r in self.program.results]
-        found = self.builder.build(results, self.program.symbols)
-        _check_borders(found, self.devices)
-        return found
+        program = self.builder.build(results, self.program.symbols)
+        _check_borders(program, self.devices)
+        return program
 
     def _device(self, i: int) -> str:
         n = self.program.nodes[i]
@@ -141,9 +141,9 @@ class _Placing:
 def _check(program: Program, devices: DeviceMap) -> None:
     numbers = range(len(program.nodes))
     names = [program.value_name(i) for i in numbers]
-    known = {*names, *(f"%{i}" for i in numbers)}
+    values = {*names, *(f"%{i}" for i in numbers)}
     for value, _ in devices.values:
-        if value not in known:
+        if value not in values:
             message = f"`{devices.name}` places `{value}`, the program has no such value"
             raise fail("E391", message, help=did_you_mean(value, names))
     for n in program.nodes:
@@ -154,9 +154,9 @@ def _check(program: Program, devices: DeviceMap) -> None:
 
 def _check_borders(program: Program, devices: DeviceMap) -> None:
     """EqsatError E392 if a transfer has no link to go over."""
-    known = {(k.origin, k.device) for k in devices.links}
+    links = {(k.origin, k.device) for k in devices.links}
     for n in program.nodes:
-        if isinstance(n.attr, Transfer) and (n.attr.origin, n.attr.device) not in known:
+        if isinstance(n.attr, Transfer) and (n.attr.origin, n.attr.device) not in links:
             ends = f"from `{n.attr.origin}` to `{n.attr.device}`"
             message = f"the program needs a link {ends}, `{devices.name}` has none"
             hint = "write one under `links:`, or place its values elsewhere"
@@ -200,13 +200,13 @@ def device_figures(schedule: Schedule, target: Target) -> dict[str, dict[str, in
     if not target.devices:
         return {}
     peaks = device_peaks(schedule, target)
-    found: dict[str, dict[str, int | str]] = {}
+    figures: dict[str, dict[str, int | str]] = {}
     for name, part in target.devices:
-        own = [d for d in schedule.dispatches if d.device == name]
-        found[name] = {
+        dispatches = [d for d in schedule.dispatches if d.device == name]
+        figures[name] = {
             "target": part.name,
-            "dispatches": len(own),
-            "time_ps": sum(d.time_ps for d in own),
+            "dispatches": len(dispatches),
+            "time_ps": sum(d.time_ps for d in dispatches),
             "peak_bytes": peaks[name],
         }
-    return found
+    return figures

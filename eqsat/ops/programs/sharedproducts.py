@@ -54,11 +54,11 @@ class _Part:
 
     def read(self, m: Map) -> Map:
         """The whole, as a reader of that product reads it."""
-        found = {
+        index = {
             w: Affine(e.terms, e.constant + s)
             for w, e, s in zip(self.dims, m, self.start, strict=True)
         }
-        return tuple(found[w] for w in sorted(found))
+        return tuple(index[w] for w in sorted(index))
 
 
 def _slice(b: Builder, part: _Part, shape: Shape) -> int:
@@ -66,8 +66,8 @@ def _slice(b: Builder, part: _Part, shape: Shape) -> int:
     for w, start, size in zip(part.dims, part.start, shape, strict=True):
         low[w], high[w] = start, start + size
     move = slice_of(b.type(part.whole).shape, low, high, [1] * len(shape))
-    made = b.add("slice", (part.whole,), move)
-    return _turned(b, made, part.dims if sorted(part.dims) != list(part.dims) else None)
+    cut = b.add("slice", (part.whole,), move)
+    return _turned(b, cut, part.dims if sorted(part.dims) != list(part.dims) else None)
 
 
 def _turned(b: Builder, node: int, perm: tuple[int, ...] | None) -> int:
@@ -158,7 +158,7 @@ def _is_part(program: Program, node: int) -> bool:
 
 def _independent(program: Program, group: Iterable[_OfWeight]) -> Iterator[list[_OfWeight]]:
     """Products of different values, none computed from another one; `MOST_AT_ONCE` at a time."""
-    found: list[_OfWeight] = []
+    chosen: list[_OfWeight] = []
     behind: set[int] = set()  # what needs one of them
     start = 0
     for p in group:
@@ -166,12 +166,12 @@ def _independent(program: Program, group: Iterable[_OfWeight]) -> Iterator[list[
             if not behind.isdisjoint(program.nodes[i].operands):
                 behind.add(i)
         start = p.node
-        if p.value in behind or any(p.value == q.value for q in found):
+        if p.value in behind or any(p.value == q.value for q in chosen):
             continue
-        found.append(p)
+        chosen.append(p)
         behind.add(p.node)
-    for k in range(0, len(found) - 1, MOST_AT_ONCE):
-        yield found[k : k + MOST_AT_ONCE]
+    for k in range(0, len(chosen) - 1, MOST_AT_ONCE):
+        yield chosen[k : k + MOST_AT_ONCE]
 
 
 def _rows(b: Builder, program: Program, some: list[_OfWeight]) -> Iterator[tuple[int, int]]:
@@ -213,17 +213,17 @@ def weights_of_one(
         return None
     equal = [*_readers(b, program, parts)]
     count = len(program.nodes)
-    found = Equalities.beside(OF_WEIGHTS, _DOCS[OF_WEIGHTS], b.nodes, count, first, equal)
-    return replace(found, is_open=False)
+    equalities = Equalities.beside(OF_WEIGHTS, _DOCS[OF_WEIGHTS], b.nodes, count, first, equal)
+    return replace(equalities, is_open=False)
 
 
 def _groups(program: Program, place: Callable[[int], Hashable]) -> Iterator[list[Product]]:
     """Products that may be parts of one, in the order of the program."""
     groups: dict[Hashable, list[Product]] = {}
     for i, n in enumerate(program.nodes):
-        found = _product(program, i)
-        if found is not None:
-            value, p = found
+        product = _product(program, i)
+        if product is not None:
+            value, p = product
             groups.setdefault((value, place(i), _key(p), n.types[0].dtype), []).append((i, p))
     return (g for g in groups.values() if len(g) >= FEWEST_WEIGHTS)
 
@@ -275,11 +275,11 @@ def _columns(b: Builder, some: Sequence[Product]) -> dict[int, _Part]:
     (value,) = (o for o in b.nodes[nodes[0]].operands if b.nodes[o].op != "weight")
     stack = b.add("concat", tuple(weights), whole.concat)
     product = b.add("generic", (value, stack), whole.sig)
-    found = {}
+    parts = {}
     for i, cut, perm in zip(nodes, whole.slices, whole.perms, strict=True):
         dims = perm or tuple(range(len(cut.shape)))
-        found[i] = _Part(product, dims, tuple(cut.args[0][d] for d in dims))
-    return found
+        parts[i] = _Part(product, dims, tuple(cut.args[0][d] for d in dims))
+    return parts
 
 
 def _readers(b: Builder, program: Program, parts: Mapping[int, _Part]) -> Iterator[tuple[int, int]]:

@@ -29,8 +29,8 @@ def as_one_program(programs: Mapping[str, Program]) -> Program:
         for i, n in enumerate(program.nodes):
             if n.op == "input":
                 leaf = program.leaf(i)
-                own = replace(leaf, name=f"{name}{MARK}{leaf.name}", index=count + leaf.index)
-                new[i] = b.append("input", (), own)
+                argument = replace(leaf, name=f"{name}{MARK}{leaf.name}", index=count + leaf.index)
+                new[i] = b.append("input", (), argument)
             elif n.op == "weight":
                 key = program.leaf(i).key
                 new[i] = weights[key] = weights[key] if key in weights else b.move(n, ())
@@ -70,19 +70,19 @@ def cut_out(
 
     first, count: the numbers of its arguments.
     """
-    own = {i for i in program.inputs if first <= program.leaf(i).index < first + count}
-    wanted = {program.results[r] for r in results} | own
+    inputs = {i for i in program.inputs if first <= program.leaf(i).index < first + count}
+    wanted = {program.results[r] for r in results} | inputs
     for i in range(len(program.nodes) - 1, -1, -1):
         if i in wanted:
             wanted.update(program.nodes[i].operands)
     b = Builder(name)
     new: dict[int, int] = {}
-    kept = sorted(wanted)
-    for i in kept:
+    numbers = sorted(wanted)
+    for i in numbers:
         n = program.nodes[i]
         b.origin = n.origin
-        if i in own:
+        if i in inputs:
             new[i] = b.append("input", (), own_leaf(program.leaf(i), name, first))
         else:
             new[i] = b.append(n.op, tuple([new[o] for o in n.operands]), n.attr)
-    return b.build([new[program.results[r]] for r in results]), tuple(kept)
+    return b.build([new[program.results[r]] for r in results]), tuple(numbers)

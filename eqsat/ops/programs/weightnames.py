@@ -32,26 +32,28 @@ def argument_numbers(
     `arg1` is the second argument where none has that name. A name that is a weight already means no
     argument. Raises EqsatError (E324) for a name that is neither.
     """
-    known = list(labels) or [program.leaf(i).name for i in program.inputs]
+    arguments = list(labels) or [program.leaf(i).name for i in program.inputs]
     held = {_plain(program.leaf(i).name) for i in program.weights}
-    found: set[int] = set()
+    chosen: set[int] = set()
     for name in names:
-        numbers = _numbers(name, known)
+        numbers = _numbers(name, arguments)
         if not numbers and _plain(name) not in held:
-            raise _unknown(name, program.name, known, option)
-        found.update(numbers)
-    return tuple(sorted(found))
+            raise _unknown(name, program.name, arguments, option)
+        chosen.update(numbers)
+    return tuple(sorted(chosen))
 
 
-def _numbers(name: str, known: Sequence[str]) -> list[int]:
+def _numbers(name: str, arguments: Sequence[str]) -> list[int]:
     wanted = _plain(name)
-    found = [
-        i for i, k in enumerate(known) if k == name or wanted in (_plain(k), _plain(first_name(k)))
+    matches = [
+        i
+        for i, k in enumerate(arguments)
+        if k == name or wanted in (_plain(k), _plain(first_name(k)))
     ]
     number = _NUMBERED.fullmatch(wanted)
-    if not found and number and int(number[1]) < len(known):
+    if not matches and number and int(number[1]) < len(arguments):
         return [int(number[1])]
-    return found
+    return matches
 
 
 def _plain(name: str) -> str:
@@ -59,8 +61,8 @@ def _plain(name: str) -> str:
     return _NO_WORD.sub("_", name.strip().removeprefix("%")).strip("_")
 
 
-def _unknown(name: str, program: str, known: Sequence[str], option: str) -> Exception:
-    roots = list(dict.fromkeys(map(first_name, known)))
+def _unknown(name: str, program: str, arguments: Sequence[str], option: str) -> Exception:
+    roots = list(dict.fromkeys(map(first_name, arguments)))
     message = f"`{option}` names `{name}`, which is no argument of `{program}`"
     listed = ", ".join(f"`{k}`" for k in roots[:12]) or "none"
     more = f" and {len(roots) - 12} more" if len(roots) > 12 else ""
@@ -79,12 +81,12 @@ def as_weights(program: Program, numbers: Collection[int]) -> tuple[Program, Map
     keys = {number: _key(leaf) for number, leaf in leaves.items()}
     left = [i for number, i in enumerate(program.inputs) if number not in leaves]
     index = {i: at for at, i in enumerate(left)}
-    made = {program.inputs[n]: replace(x, index=-1, key=keys[n]) for n, x in leaves.items()}
+    weights = {program.inputs[n]: replace(x, index=-1, key=keys[n]) for n, x in leaves.items()}
     new: dict[int, int] = {}
     b = Builder(program.name)
     for i, node in b.following(program, new):
-        if i in made:
-            new[i] = b.add("weight", (), made[i])
+        if i in weights:
+            new[i] = b.add("weight", (), weights[i])
         elif i in index:
             new[i] = b.add("input", (), replace(program.leaf(i), index=index[i]))
         else:

@@ -39,14 +39,14 @@ def merge_elementwise(program: Program) -> Program:
 
 
 def merge_within(
-    program: Program, place: Mapping[int, int], kept: Collection[int]
+    program: Program, place: Mapping[int, int], staying: Collection[int]
 ) -> tuple[Program, dict[int, int]]:
     """The same program with elementwise ops inside readers of their own group, and the new nodes.
 
     place: the group of every op that may take in or be taken in. kept: ops that stay. Nothing that
     is taken in was left in memory, so casts to narrower types are, too.
     """
-    groups = {i: (g, i in kept) for i, g in place.items()}
+    groups = {i: (g, i in staying) for i, g in place.items()}
     b, new = _written(program, _decided(program, groups))
     return b.build([new[r] for r in program.results], program.symbols), new
 
@@ -108,9 +108,9 @@ def _decided(program: Program, groups: Groups | None) -> dict[int, _Chain]:
     return parts
 
 
-def _beside(n: Node, parts: Mapping[int, _Chain], groups: Groups, own: int) -> dict[int, _Chain]:
+def _beside(n: Node, parts: Mapping[int, _Chain], groups: Groups, group: int) -> dict[int, _Chain]:
     """The parts that an op reads, of its own group, which need not stay."""
-    return {o: parts[o] for o in n.operands if o in parts and groups[o] == (own, False)}
+    return {o: parts[o] for o in n.operands if o in parts and groups[o] == (group, False)}
 
 
 def _is_consumer(n: Node) -> bool:
@@ -127,24 +127,24 @@ def _part(program: Program, n: Node, parts: Mapping[int, _Chain], *, keeps_narro
     operands, operations = MOST_OPERANDS - len(n.operands), g.body.count()
     for j, (o, m) in enumerate(zip(n.operands, g.maps, strict=True)):
         p = parts.get(o) if program.uses[o] == 1 else None
-        found: Sequence[Operand] = [(o, m)]
+        sources: Sequence[Operand] = [(o, m)]
         fits = p is not None and _is_mergeable(p, g, m, operands, operations)
         if p is not None and fits and not (keeps_narrow and _narrows(program, p, g)):
             operands -= len(p.reads) - 1
             operations += p.operations
             taken[j] = p
-            found = [(x, compose_maps(inner, m)) for x, inner in p.reads]
-        places.append(tuple(range(len(reads), len(reads) + len(found))))
-        reads += found
+            sources = [(x, compose_maps(inner, m)) for x, inner in p.reads]
+        places.append(tuple(range(len(reads), len(reads) + len(sources))))
+        reads += sources
     function = g.body.fn
     if function == "arg" and g.body.value in taken:
         function = taken[g.body.value].function
-    kept = _kept(g, reads, places, function)
-    number = {r: k for k, r in enumerate(kept)}
+    distinct = _kept(g, reads, places, function)
+    number = {r: k for k, r in enumerate(distinct)}
     # what is left out has no number, and nobody asks for it
     new = [number.get(r, 0) for r in reads]
     at = tuple(tuple(new[k] for k in ks) for ks in places)
-    return _Chain(g, tuple(kept), at, taken, operations, function)
+    return _Chain(g, tuple(distinct), at, taken, operations, function)
 
 
 def _is_mergeable(part: _Chain, g: Generic, m: Map, operands: int, operations: int) -> bool:
@@ -182,14 +182,14 @@ def _kept(
     if len(used) < len(places):
         read = {k for j in used for k in places[j]}
         reads = [r for k, r in enumerate(reads) if k in read]
-    kept = list(dict.fromkeys(reads))
-    known = FUNCTIONS.get(function)
-    if len(kept) == 2 and known is not None and known.commutative:
-        (a, m), (b, n) = kept
+    distinct = list(dict.fromkeys(reads))
+    called = FUNCTIONS.get(function)
+    if len(distinct) == 2 and called is not None and called.commutative:
+        (a, m), (b, n) = distinct
         (p, q), (r, s) = _order(m), _order(n)
         if (r, p, s, q, b, a) < (p, r, q, s, a, b):
-            return kept[::-1]
-    return kept
+            return distinct[::-1]
+    return distinct
 
 
 @lru_cache(maxsize=10_000)

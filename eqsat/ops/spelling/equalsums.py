@@ -48,14 +48,14 @@ def without_equal_sums(program: Program) -> Program:
         return program
     b = Builder(program.name)
     new: dict[int, int] = {}
-    known: dict[tuple[object, ...], tuple[int, tuple[_Loop, ...]]] = {}
+    sums: dict[tuple[object, ...], tuple[int, tuple[_Loop, ...]]] = {}
     for i, n in b.following(program, new):
         new[i] = b.move(n, tuple([new[o] for o in n.operands]))
         like = _resemblance(n)
-        found = _known_by(b, b.nodes[new[i]]) if like is not None and alike[like] > 1 else None
-        if found is not None:
-            key, loops = found
-            first, others = known.setdefault(key, (new[i], loops))
+        form = _known_by(b, b.nodes[new[i]]) if like is not None and alike[like] > 1 else None
+        if form is not None:
+            key, loops = form
+            first, others = sums.setdefault(key, (new[i], loops))
             moved = None if first == new[i] else _moved(b, first, others, loops, n.type.shape)
             new[i] = new[i] if moved is None else moved
     return prune(b.build([new[r] for r in program.results], program.symbols))
@@ -75,7 +75,7 @@ def _known_by(b: Builder, n: Node) -> tuple[tuple[object, ...], tuple[_Loop, ...
     """What tells a sum from others, and its loops in the order that this has them in."""
     g = n.attr
     assert isinstance(g, Generic)
-    found = []
+    forms = []
     for order in _orders(g):
         values, chains = zip(*(_source(b, n.operands[i]) for i in order), strict=True)
         form = _form(g, order, chains)
@@ -83,8 +83,8 @@ def _known_by(b: Builder, n: Node) -> tuple[tuple[object, ...], tuple[_Loop, ...
             offsets, loops = form
             told = tuple((loop.extent, loop.steps, not loop.parts) for loop in loops)
             key = (values, offsets, told, _body(g, order), g.yields[0].dtype, g.combine)
-            found.append(((*key, g.precision), loops))
-    return min(found, key=lambda f: f[0][:3]) if found else None
+            forms.append(((*key, g.precision), loops))
+    return min(forms, key=lambda f: f[0][:3]) if forms else None
 
 
 def _orders(g: Generic) -> list[tuple[int, ...]]:
@@ -117,11 +117,11 @@ def _form(
     offsets: list[int] = []
     read: list[dict[int, list[Step]]] = []
     for i, chain in zip(order, chains, strict=True):
-        found = _walk(g, i, chain)
-        if found is None:
+        walk = _walk(g, i, chain)
+        if walk is None:
             return None
-        offsets.append(found[0])
-        read.append(found[1])
+        offsets.append(walk[0])
+        read.append(walk[1])
     fine = [_cut(g, d, [steps.get(d, [(g.sizes[d], 0)]) for steps in read]) for d in _loops(g)]
     if None in fine:
         return None
@@ -139,21 +139,21 @@ def _walk(g: Generic, i: int, chain: Chain) -> tuple[int, dict[int, list[Step]]]
     if dims is None:
         return None
     offset, steps = dims
-    found: dict[int, list[Step]] = {}
-    for e, own, size in zip(g.maps[i], steps, g.shapes[i], strict=True):
-        if e.dim is not None and g.sizes[e.dim] == size and e.dim not in found:
-            found[e.dim] = own
+    steps_of: dict[int, list[Step]] = {}
+    for e, digits, size in zip(g.maps[i], steps, g.shapes[i], strict=True):
+        if e.dim is not None and g.sizes[e.dim] == size and e.dim not in steps_of:
+            steps_of[e.dim] = digits
             continue
-        if len(own) > 1:
+        if len(digits) > 1:
             return None
-        far = own[0][1] if own else 0
+        far = digits[0][1] if digits else 0
         offset += e.constant * far
         for d, s in e.terms:
-            before = found.get(d, [(g.sizes[d], 0)])
+            before = steps_of.get(d, [(g.sizes[d], 0)])
             if len(before) != 1 or before[0][0] != g.sizes[d]:
                 return None
-            found[d] = [(g.sizes[d], before[0][1] + s * far)]
-    return offset, found
+            steps_of[d] = [(g.sizes[d], before[0][1] + s * far)]
+    return offset, steps_of
 
 
 def _strides(shape: Shape, chain: Chain) -> tuple[int, list[list[Step]]] | None:
@@ -212,29 +212,29 @@ def _step_at(steps: Sequence[Step], low: int) -> int:
 
 def _joined(loops: list[_Loop]) -> tuple[_Loop, ...] | None:
     """Loops that step through every operand as one would, put together; in order of steps."""
-    known = {(loop.steps, not loop.parts): loop for loop in loops}
-    if len(known) < len(loops) or any(not any(loop.steps) for loop in loops):
+    by_steps = {(loop.steps, not loop.parts): loop for loop in loops}
+    if len(by_steps) < len(loops) or any(not any(loop.steps) for loop in loops):
         return None
     for loop in sorted(loops, key=lambda x: [abs(s) for s in x.steps]):
-        inner = known.get((loop.steps, not loop.parts))
+        inner = by_steps.get((loop.steps, not loop.parts))
         while inner is not None:
             wide = tuple(s * inner.extent for s in inner.steps), not inner.parts
-            outer = known.pop(wide, None)
+            outer = by_steps.pop(wide, None)
             if outer is None:
                 break
             parts = (*inner.parts, *outer.parts)
             inner = _Loop(inner.extent * outer.extent, inner.steps, parts)
-            known[inner.steps, not inner.parts] = inner
-    return tuple(known[k] for k in sorted(known))
+            by_steps[inner.steps, not inner.parts] = inner
+    return tuple(by_steps[k] for k in sorted(by_steps))
 
 
 # ---- one result as another -----------------------------------------------------------------------
 def _moved(
-    b: Builder, node: int, known: Sequence[_Loop], loops: Sequence[_Loop], shape: Shape
+    b: Builder, node: int, before: Sequence[_Loop], loops: Sequence[_Loop], shape: Shape
 ) -> int | None:
     """The result with these loops as a reshape, transpose and reshape of a known one."""
     pieces: list[tuple[int, int, int]] = []  # extent, step in the known result, step in the other
-    for one, two in zip(known, loops, strict=True):
+    for one, two in zip(before, loops, strict=True):
         points = _points([e for e, _ in reversed(loop.parts)] for loop in (one, two))
         if points is None:
             return None

@@ -72,8 +72,8 @@ def _in_order(b: Builder, reads: Sequence[Operand], body: Expr) -> list[int]:
     def step(e: Expr, args: Sequence[tuple[Key, tuple[int, ...]]]) -> tuple[Key, tuple[int, ...]]:
         if e.fn == "arg":
             return keys(e), (e.value,)
-        known = FUNCTIONS.get(e.fn)
-        if known is not None and known.commutative:
+        function = FUNCTIONS.get(e.fn)
+        if function is not None and function.commutative:
             args = sorted(args)
         used = tuple(dict.fromkeys(o for _, os in args for o in os))
         return _whole(e, [k for k, _ in args], tuple(reads[o][0] for o in used)), used
@@ -123,30 +123,30 @@ def put_together(
     If all of it is one value with its parts in another place, that value, and where they go.
     """
     parts = _joined(b, _flat(b, operands, axis), axis)
-    found = _concat_of_slices(b, parts, axis) if len(parts) > 1 else None
-    return (tuple(parts), None) if found is None else ((found[0],), found[1])
+    whole = _concat_of_slices(b, parts, axis) if len(parts) > 1 else None
+    return (tuple(parts), None) if whole is None else ((whole[0],), whole[1])
 
 
 def _flat(b: Builder, operands: Sequence[int], axis: int) -> list[int]:
     """The operands, and those of concats among them: as many as rules are made for, at most."""
-    found: list[int] = []
+    flat: list[int] = []
     for k, o in enumerate(operands):
         below = b.nodes[o].attr
         is_same = isinstance(below, Move) and below.op == "concat" and below.args == (axis,)
         inner = list(b.nodes[o].operands) if is_same else [o]
         rest = len(operands) - k - 1
-        found += inner if len(found) + len(inner) + rest <= MOST_OPERANDS else [o]
-    return found
+        flat += inner if len(flat) + len(inner) + rest <= MOST_OPERANDS else [o]
+    return flat
 
 
 def _joined(b: Builder, operands: Sequence[int], axis: int) -> list[int]:
     """The operands without what is empty; slices of one value that lie side by side are one."""
-    kept = [o for o in operands if b.type(o).shape[axis]] or list(operands[:1])
-    found: list[int] = []
-    for o in kept:
-        both = _side_by_side(b, found[-1], o, axis) if found else None
-        found = [*found, o] if both is None else [*found[:-1], both]
-    return found
+    nonempty = [o for o in operands if b.type(o).shape[axis]] or list(operands[:1])
+    joined: list[int] = []
+    for o in nonempty:
+        both = _side_by_side(b, joined[-1], o, axis) if joined else None
+        joined = [*joined, o] if both is None else [*joined[:-1], both]
+    return joined
 
 
 def _side_by_side(b: Builder, left: int, right: int, axis: int) -> int | None:
@@ -155,10 +155,10 @@ def _side_by_side(b: Builder, left: int, right: int, axis: int) -> int | None:
         return None
     assert isinstance(one.attr, Move) and isinstance(two.attr, Move)
     concat = concat_of([one.type.shape, two.type.shape], axis)
-    found = join_slices(concat, one.attr, two.attr)
-    if found is None:
+    joined = join_slices(concat, one.attr, two.attr)
+    if joined is None:
         return None
-    return one.operands[0] if found.slice is None else b.add("slice", one.operands, found.slice)
+    return one.operands[0] if joined.slice is None else b.add("slice", one.operands, joined.slice)
 
 
 def _concat_of_slices(b: Builder, operands: Sequence[int], axis: int) -> tuple[int, Whole] | None:
@@ -167,11 +167,11 @@ def _concat_of_slices(b: Builder, operands: Sequence[int], axis: int) -> tuple[i
     Dims of extent 1 aside, which operands may have gained or lost.
     """
     slices = [_slice_of(b, o) for o in operands]
-    found = [s for s in slices if s is not None]
-    if len(found) < len(slices) or len({x for x, _ in found}) != 1 or len(found) < 2:
+    parts = [s for s in slices if s is not None]
+    if len(parts) < len(slices) or len({x for x, _ in parts}) != 1 or len(parts) < 2:
         return None
-    x, first = found[0]
-    cut = _cut_dim([m for _, m in found])
+    x, first = parts[0]
+    cut = _cut_dim([m for _, m in parts])
     shapes = [b.type(o).shape for o in operands]
     if cut is None or len(set(shapes)) != 1:
         return None
@@ -280,13 +280,13 @@ def _through_copies(b: Builder, reads: list[Operand], g: Generic) -> list[Operan
     """
     if contraction_roles(g) is not None:
         return reads
-    found: list[Operand] = []
+    sources: list[Operand] = []
     for node, m in reads:
         copy = _copy_map(b, node)
-        found.append(
+        sources.append(
             (node, m) if copy is None else (b.nodes[node].operands[0], compose_maps(copy, m))
         )
-    return found
+    return sources
 
 
 def _copy_map(b: Builder, node: int) -> Map | None:
@@ -359,8 +359,8 @@ def _transpose(b: Builder, op: str, operands: tuple[int, ...], t: Attr) -> int:
         t = Transpose(below.source, tuple(below.perm[p] for p in t.perm))
     if list(t.perm) == sorted(t.perm):
         return x
-    found = _read_by(b, x, t.result_shape, tuple(map(dim, inverse(t.perm))))
-    return b.add(op, (x,), t) if found is None else found
+    read = _read_by(b, x, t.result_shape, tuple(map(dim, inverse(t.perm))))
+    return b.add(op, (x,), t) if read is None else read
 
 
 def _reshape(b: Builder, op: str, operands: tuple[int, ...], r: Attr) -> int:
@@ -393,14 +393,14 @@ def _slice(b: Builder, op: str, operands: tuple[int, ...], m: Attr) -> int:
         return x
     node = b.nodes[x]
     below = node.attr
-    found: int | None = None
+    read: int | None = None
     if 0 not in m.shape and isinstance(below, Generic):
         start, _, stride = m.args
         cut = tuple(affine([(d, s)], a) for d, (a, s) in enumerate(zip(start, stride, strict=True)))
-        found = _read_by(b, x, m.shape, cut)
+        read = _read_by(b, x, m.shape, cut)
     elif 0 not in m.shape and isinstance(below, Move):
-        found = _slice_below(b, node.operands, below, m)
-    return b.add(op, (x,), respell_slice(m) or m) if found is None else found
+        read = _slice_below(b, node.operands, below, m)
+    return b.add(op, (x,), respell_slice(m) or m) if read is None else read
 
 
 def _slice_below(b: Builder, operands: tuple[int, ...], below: Move, m: Move) -> int | None:
@@ -409,11 +409,11 @@ def _slice_below(b: Builder, operands: tuple[int, ...], below: Move, m: Move) ->
         both = compose_moves(below, m)
         return None if both is None else _slice(b, "slice", operands, both.slice or m)
     if below.op == "pad":
-        found = compose_moves(below, m)
-        if found is None or (found.slice is not None and found.pad is not None):
+        padded = compose_moves(below, m)
+        if padded is None or (padded.slice is not None and padded.pad is not None):
             return None  # windows of one padded image would be as many padded slices
-        (x,) = operands if found.slice is None else (_slice(b, "slice", operands, found.slice),)
-        return x if found.pad is None else _pad(b, "pad", (x,), found.pad)
+        (x,) = operands if padded.slice is None else (_slice(b, "slice", operands, padded.slice),)
+        return x if padded.pad is None else _pad(b, "pad", (x,), padded.pad)
     if below.op == "concat":
         for k, o in enumerate(operands):
             one = slice_operands(below, k, len(operands) - k - 1, m)

@@ -40,11 +40,11 @@ class SpellingPass:
     rewritten: Callable[[Program], Program]
 
     def __call__(self, program: Program) -> Program:
-        found = self.rewritten(program)
+        result = self.rewritten(program)
         listen = _LISTENER.get()
-        if listen is not None and found != program:
-            listen(self.name, found)
-        return found
+        if listen is not None and result != program:
+            listen(self.name, result)
+        return result
 
 
 ORDERS = SpellingPass(
@@ -111,10 +111,10 @@ def heard_after(names: Collection[str], say: Callable[[str], None]) -> Iterator[
 
     EqsatError E406 for a name that no pass has.
     """
-    known = [p.name for p in PASSES]
+    passes = [p.name for p in PASSES]
     for n in names:
-        if n not in known:
-            raise fail("E406", f"no pass `{n}`", help=f"one of {', '.join(known)}")
+        if n not in passes:
+            raise fail("E406", f"no pass `{n}`", help=f"one of {', '.join(passes)}")
 
     def listen(name: str, program: Program) -> None:
         if name in names:
@@ -143,8 +143,8 @@ def with_integer_products(program: Program, *, differences: bool = False) -> Pro
     if not any(n.types[0].dtype in SHORT for n in program.nodes):
         return program
     with uncollected():
-        found = integer_products(program, differences=differences)
-        return program if is_same(found, program) else TRIPS(_settled(found).numbered())
+        rewritten = integer_products(program, differences=differences)
+        return program if is_same(rewritten, program) else TRIPS(_settled(rewritten).numbered())
 
 
 def leaves_work_out(program: Program) -> bool:
@@ -163,6 +163,6 @@ def _after(passes: tuple[SpellingPass, ...], program: Program) -> Program:
 
 def _settled(program: Program) -> Program:
     """Merged and spelled in turns: a merged body may be smaller, and less to read may be merged."""
-    while (found := _after(SETTLING, program)) != program:
-        program = found
-    return found
+    while (settled := _after(SETTLING, program)) != program:
+        program = settled
+    return settled

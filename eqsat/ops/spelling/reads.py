@@ -51,41 +51,43 @@ def shared(program: Program) -> Program:
     """The program whose bodies read the values that they would compute once more."""
     b = Builder(program.name)
     new: dict[int, int] = {}
-    known: Known = {}
+    values: Known = {}
     for i, n in b.following(program, new):
         operands = tuple([new[o] for o in n.operands])
         g = n.attr
         if not isinstance(g, Generic) or len(g.yields) != 1 or g.tile or g.has_precision:
             new[i] = b.move(n, operands)
             continue
-        new[i] = _written(b, n, operands, g, known)
+        new[i] = _written(b, n, operands, g, values)
         if g.rank == len(g.sizes) and g.body.args and not is_byte_function(g):
             key = _form(g, operands, g.body), g.yields[0].dtype
-            known.setdefault(key, (new[i], g.result_shape))
+            values.setdefault(key, (new[i], g.result_shape))
     return prune(b.build([new[r] for r in program.results], program.symbols))
 
 
-def _written(b: Builder, n: Node, operands: tuple[int, ...], g: Generic, known: Known) -> int:
-    found = _largest(g, operands, known)
-    if found is None:
+def _written(b: Builder, n: Node, operands: tuple[int, ...], g: Generic, values: Known) -> int:
+    largest = _largest(g, operands, values)
+    if largest is None:
         return b.move(n, operands)
-    part, value, shape = found
+    part, value, shape = largest
     y: Yield = replace(g.yields[0], body=replaced(g.body, part, arg(len(operands))))
     reads: list[Operand] = list(zip(operands, g.maps, strict=True))
     reads.append((value, identity(len(shape))))
     return generic_node(b, g.sizes, range(g.rank), reads, [y], precision=g.precision)
 
 
-def _largest(g: Generic, operands: tuple[int, ...], known: Known) -> tuple[Expr, int, Shape] | None:
+def _largest(
+    g: Generic, operands: tuple[int, ...], values: Known
+) -> tuple[Expr, int, Shape] | None:
     """The outermost part of a body that is known as a value over the first loops of the op."""
-    if not known:
+    if not values:
         return None
     form = _former(g, operands)
     for part in g.body.walk():
         if not part.args or (part is g.body and g.rank == len(g.sizes)):
             continue
         dtype = result_dtype(part, g.dtypes)
-        value = known.get((form(part), dtype or ""))
+        value = values.get((form(part), dtype or ""))
         if value is not None and value[1] == g.sizes[: len(value[1])]:
             return part, *value
     return None
@@ -102,8 +104,8 @@ def _former(g: Generic, operands: tuple[int, ...]) -> BottomUp[Expr, str]:
     def step(e: Expr, args: Sequence[str]) -> str:
         if e.fn == "arg":
             return leaves[e.value]
-        known = FUNCTIONS.get(e.fn)
-        if known is not None and known.commutative:
+        function = FUNCTIONS.get(e.fn)
+        if function is not None and function.commutative:
             args = sorted(args)
         value = literal(e.value) if e.fn == "const" else str(e.value)
         return blake2b("|".join((e.fn, value, *args)).encode(), digest_size=16).hexdigest()
@@ -123,8 +125,8 @@ def as_stencils(program: Program) -> Program:
     new: dict[int, int] = {}
     for i, n in b.following(program, new):
         operands = tuple([new[o] for o in n.operands])
-        found = _stencil(b, n, operands)
-        new[i] = b.move(n, operands) if found is None else found
+        stencil = _stencil(b, n, operands)
+        new[i] = b.move(n, operands) if stencil is None else stencil
     return prune(b.build([new[r] for r in program.results], program.symbols))
 
 
@@ -132,12 +134,12 @@ def _stencil(b: Builder, n: Node, operands: tuple[int, ...]) -> int | None:
     g = n.attr
     if not isinstance(g, Generic) or not g.is_elementwise or len(g.yields) != 1 or g.order:
         return None
-    own = _windows(b, operands)
-    if not own:
+    windows = _windows(b, operands)
+    if not windows:
         return None
     reads: list[Operand] = []
     for o, m in zip(operands, g.maps, strict=True):
-        at = own.get(o)
+        at = windows.get(o)
         reads.append((o, m) if at is None else (at[0], compose_maps(at[1], m)))
     return generic_node(b, g.sizes, range(g.rank), reads, g.yields, precision=g.precision)
 
@@ -149,14 +151,14 @@ def _windows(b: Builder, operands: Sequence[int]) -> dict[int, Operand]:
         n = b.nodes[o]
         if isinstance(n.attr, Move) and n.op == "slice" and 0 not in n.type.shape:
             slices[n.operands[0]][o] = tuple(map(range, *n.attr.args))
-    found: dict[int, Operand] = {}
+    windows: dict[int, Operand] = {}
     for x, boxes in slices.items():
         if any(_overlap(p, q) for p, q in combinations(boxes.values(), 2)):
             hull = [range(min(r[0] for r in d), max(r[-1] for r in d) + 1)
                     for d in zip(*boxes.values(), strict=True)]  # fmt: skip
             below = _part(b, x, hull)
-            found |= {o: (below, _map(box, hull)) for o, box in boxes.items()}
-    return found
+            windows |= {o: (below, _map(box, hull)) for o, box in boxes.items()}
+    return windows
 
 
 def _overlap(a: Box, b: Box) -> bool:
@@ -204,8 +206,8 @@ def without_read_backs(program: Program) -> Program:
     for i, n in b.following(program, new):
         operands = tuple([new[o] for o in n.operands])
         at = b.move(n, operands)
-        found = _read_back(b, at)
-        new[i] = at if found is None else found
+        read = _read_back(b, at)
+        new[i] = at if read is None else read
     return prune(b.build([new[r] for r in program.results], program.symbols))
 
 

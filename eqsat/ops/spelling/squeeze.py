@@ -40,8 +40,10 @@ MOVED = frozenset({"pad", "slice", "concat"})
 
 def drop_unit_dims(program: Program) -> Program:
     """The same program on values without dims of extent 1, arguments and results aside."""
-    own = [n for n in program.nodes if n.op not in LEAVES]
-    if any(n.op in TILINGS for n in own) or not any(1 in t.shape for n in own for t in n.types):
+    computed = [n for n in program.nodes if n.op not in LEAVES]
+    if any(n.op in TILINGS for n in computed) or not any(
+        1 in t.shape for n in computed for t in n.types
+    ):
         return program
     return _Squeezer(program).program()
 
@@ -86,9 +88,11 @@ class _Squeezer:
         return self.shaped(self.made[i], squeezed(self.source.nodes[i].type.shape))
 
     def shaped(self, node: int, shape: Shape) -> int:
-        found = self.builder.type(node).shape
+        source = self.builder.type(node).shape
         return (
-            node if found == shape else self.builder.add("reshape", (node,), Reshape(found, shape))
+            node
+            if source == shape
+            else self.builder.add("reshape", (node,), Reshape(source, shape))
         )
 
     def write(self, op: str, operands: Iterable[int], attr: Transpose | Move | Fill) -> int:
@@ -204,8 +208,8 @@ def _links(program: Program) -> Iterator[tuple[int, int]]:
     """Values that one op other than a contraction or a reshape leads to one another."""
     for i, n in enumerate(program.nodes):
         g = n.attr
-        own = isinstance(g, Generic) and contraction_roles(g) is None
-        if own or isinstance(g, Transpose) or n.op in MOVED:
+        is_pointwise = isinstance(g, Generic) and contraction_roles(g) is None
+        if is_pointwise or isinstance(g, Transpose) or n.op in MOVED:
             yield from ((i, o) for o in n.operands if program.nodes[o].op not in LEAVES)
 
 
@@ -219,20 +223,20 @@ def through_views(program: Program) -> Program:
     new: dict[int, int] = {}
     for i, n in b.following(program, new):
         operands = tuple([new[o] for o in n.operands])
-        found = _between(b, n, operands, wanted[i])
-        new[i] = b.move(n, operands) if found is None else found
+        between = _between(b, n, operands, wanted[i])
+        new[i] = b.move(n, operands) if between is None else between
     return prune(b.build([new[r] for r in program.results], program.symbols))
 
 
 def _wanted(program: Program) -> dict[int, set[Shape]]:
     """The shapes that every value is read in; () stands for its own."""
-    found: dict[int, set[Shape]] = defaultdict(set)
+    shapes: dict[int, set[Shape]] = defaultdict(set)
     for n in program.nodes:
         for o in n.operands:
-            found[o].add(n.type.shape if n.op == "reshape" else ())
+            shapes[o].add(n.type.shape if n.op == "reshape" else ())
     for r in program.results:
-        found[r].add(())
-    return found
+        shapes[r].add(())
+    return shapes
 
 
 def _between(b: Builder, n: Node, operands: tuple[int, ...], wanted: set[Shape]) -> int | None:
@@ -242,26 +246,28 @@ def _between(b: Builder, n: Node, operands: tuple[int, ...], wanted: set[Shape])
         return None
     for i, o in enumerate(operands):
         groups = b.nodes[o].attr
-        found = before_reshape(g, i, groups) if isinstance(groups, Reshape) else None
-        if found is None or not (found.result is None or wanted == {found.sig.result_shape}):
+        regrouped = before_reshape(g, i, groups) if isinstance(groups, Reshape) else None
+        if regrouped is None or not (
+            regrouped.result is None or wanted == {regrouped.sig.result_shape}
+        ):
             continue
-        reads = _read_before(b, operands, i, found)
+        reads = _read_before(b, operands, i, regrouped)
         if reads is not None:
-            y = b.add("generic", reads, found.sig)
-            return y if found.result is None else b.add("reshape", (y,), found.result)
+            y = b.add("generic", reads, regrouped.sig)
+            return y if regrouped.result is None else b.add("reshape", (y,), regrouped.result)
     return None
 
 
 def _read_before(
-    b: Builder, operands: tuple[int, ...], i: int, found: RegroupedOperand
+    b: Builder, operands: tuple[int, ...], i: int, regrouped: RegroupedOperand
 ) -> tuple[int, ...] | None:
     """What the op reads instead: values of which its operands are reshapes, or operands."""
     reads: list[int] = []
-    for x, groups in zip(operands, (*found.before, None, *found.after), strict=True):
+    for x, groups in zip(operands, (*regrouped.before, None, *regrouped.after), strict=True):
         if groups is None and len(reads) != i:
             reads.append(x)
             continue
-        shape = found.sig.shapes[len(reads)]
+        shape = regrouped.sig.shapes[len(reads)]
         (below,) = b.nodes[x].operands if b.nodes[x].op == "reshape" else (x,)
         if b.type(below).shape != shape:
             return None

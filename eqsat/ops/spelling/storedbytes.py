@@ -54,8 +54,8 @@ def moved_as_bytes(program: Program) -> Program:
     new: dict[int, int] = {}
     for i, n in b.following(program, new):
         operands = tuple([new[o] for o in n.operands])
-        found = _written(b, n, operands)
-        new[i] = b.move(n, operands) if found is None else found
+        written = _written(b, n, operands)
+        new[i] = b.move(n, operands) if written is None else written
     return prune(b.build([new[r] for r in program.results], program.symbols))
 
 
@@ -104,27 +104,27 @@ def _gives_back(part: Expr, dtypes: Sequence[str]) -> bool:
     (i,) = part.operands()
     if dtypes[i] != part.value:
         return False
-    found = _values(part.substitute({i: arg(0)}), dtypes[i])
+    tables = _values(part.substitute({i: arg(0)}), dtypes[i])
     low, high = integer_range(dtypes[i])
-    return found is not None and all(np.array_equal(v, np.arange(low, high + 1)) for v in found)
+    return tables is not None and all(np.array_equal(v, np.arange(low, high + 1)) for v in tables)
 
 
 def _byte_of(g: Generic, value: Any) -> int | None:
     """The byte that gives a value, to the bit."""
-    found = _values(g.body, g.dtypes[0])
-    if found is None or isinstance(value, bool):
+    tables = _values(g.body, g.dtypes[0])
+    if tables is None or isinstance(value, bool):
         return None
     wanted = np.float32(value)
     same = np.ones(256, bool)
-    for values in found:
+    for values in tables:
         same &= (values == wanted) & (np.signbit(values) == np.signbit(wanted))
     return int(np.argmax(same)) + integer_range(g.dtypes[0])[0] if same.any() else None
 
 
 def _is_increasing(g: Generic) -> bool:
     """Whether a larger byte never gives less, nor a byte no number."""
-    found = _values(g.body, g.dtypes[0])
-    return found is not None and all(bool((v[1:] >= v[:-1]).all()) for v in found)
+    tables = _values(g.body, g.dtypes[0])
+    return tables is not None and all(bool((v[1:] >= v[:-1]).all()) for v in tables)
 
 
 # ---- who reads it --------------------------------------------------------------------------------
@@ -134,9 +134,9 @@ def _written(b: Builder, n: Node, operands: tuple[int, ...]) -> int | None:
     if isinstance(g, Generic):
         if len(g.yields) != 1 or g.tile or contraction_roles(g) is not None:
             return None
-        found = _without_round_trips(b, operands, g)
-        found = _pooled(b, operands, g) if found is None else found
-        return _inside(b, operands, g) if found is None else found
+        written = _without_round_trips(b, operands, g)
+        written = _pooled(b, operands, g) if written is None else written
+        return _inside(b, operands, g) if written is None else written
     functions = [_function(b, o) for o in operands]
     if not functions or functions[0] is None:
         return None
@@ -236,10 +236,10 @@ def _pooled(b: Builder, operands: tuple[int, ...], g: Generic) -> int | None:
         if not is_neutral or not _meets_operand(g, pad):
             return None
         (x,) = b.nodes[x].operands
-    found = _function(b, x)
-    if found is None or not _is_increasing(found[0]):
+    byte_function = _function(b, x)
+    if byte_function is None or not _is_increasing(byte_function[0]):
         return None
-    f, x = found
+    f, x = byte_function
     if isinstance(pad, Move) and is_padded:
         last = literal(neutral(g.combine, f.dtypes[0]))
         low, high, _ = pad.args
@@ -281,10 +281,10 @@ def integer_products(program: Program, *, differences: bool = False) -> Program:
     new: dict[int, int] = {}
     for i, n in b.following(program, new):
         operands = tuple([new[o] for o in n.operands])
-        found = None
+        product = None
         if isinstance(n.attr, Generic) and len(operands) == 2 and contraction_roles(n.attr):
-            found = _of_integers(b, n.attr, operands, differences)
-        new[i] = b.move(n, operands) if found is None else found
+            product = _of_integers(b, n.attr, operands, differences)
+        new[i] = b.move(n, operands) if product is None else product
     return prune(b.build([new[r] for r in program.results], program.symbols))
 
 
@@ -298,9 +298,9 @@ def _of_integers(
             return None
         for i in range(len(d.maps)):
             pair = (e, *given.operands), (d, *other.operands)
-            found = _scaled(b, h, side, *pair, i, differences)
-            if found is not None:
-                return found
+            scaled = _scaled(b, h, side, *pair, i, differences)
+            if scaled is not None:
+                return scaled
     return None
 
 

@@ -80,13 +80,13 @@ def _trips(attr: Control, constants: Sequence[bool | int | None]) -> int | None:
     start = constants[attr.consts :]
     if not all(start[k] is True and _stays(step, body, k) for k in asked.flags):
         return None
-    found = [
+    counts = [
         _steps(start[k], op, bound, step.value(body.results[k]), k, body.nodes[body.results[k]])
         for k, op, bound in asked.comparisons
     ]
-    if not found or None in found:
+    if not counts or None in counts:
         return None
-    return min(f for f in found if f is not None)
+    return min(f for f in counts if f is not None)
 
 
 def _stays(step: _Scalars, body: Program, k: int) -> bool:
@@ -96,7 +96,7 @@ def _stays(step: _Scalars, body: Program, k: int) -> bool:
 
 
 def _steps(
-    start: bool | int | None, op: str, bound: int, after: _Known | None, k: int, made: Node
+    start: bool | int | None, op: str, bound: int, after: _Known | None, k: int, node: Node
 ) -> int | None:
     """Steps of `for (i = start; i op bound; i += step)`; None if it ends otherwise or never."""
     if start is None or isinstance(start, bool) or not isinstance(after, _Linear) or after.of != k:
@@ -112,7 +112,7 @@ def _steps(
         return None
     steps = -(-distance // step)
     # a counter that wraps round ends otherwise
-    return steps if start + steps * after.offset in _range(made.type.dtype) else None
+    return steps if start + steps * after.offset in _range(node.type.dtype) else None
 
 
 def _range(dtype: str) -> range:
@@ -168,16 +168,16 @@ def _literal(value: object) -> _Known | None:
 
 
 def _followed(
-    e: Expr, read: Mapping[int, _Known | None], t: TensorType, known: dict[Expr, _Known | None]
+    e: Expr, read: Mapping[int, _Known | None], t: TensorType, memo: dict[Expr, _Known | None]
 ) -> _Known | None:
     """The value of a scalar expression over known operands; parts that are `known` once."""
-    if e not in known:
-        known[e] = _followed_once(e, read, t, known)
-    return known[e]
+    if e not in memo:
+        memo[e] = _followed_once(e, read, t, memo)
+    return memo[e]
 
 
 def _followed_once(
-    e: Expr, read: Mapping[int, _Known | None], t: TensorType, known: dict[Expr, _Known | None]
+    e: Expr, read: Mapping[int, _Known | None], t: TensorType, memo: dict[Expr, _Known | None]
 ) -> _Known | None:
     if e.fn == "arg":
         return read.get(e.value)
@@ -185,7 +185,7 @@ def _followed_once(
         value = e.value
         whole = isinstance(value, float) and value.is_integer() and t.dtype in RANGES
         return _literal(int(value) if whole else value)
-    args = [_followed(a, read, t, known) for a in e.args]
+    args = [_followed(a, read, t, memo) for a in e.args]
     if e.fn == "cast" and e.value in ("i32", "i64"):
         return args[0] if isinstance(args[0], _Linear) and args[0].of is None else None
     if len(args) != 2:

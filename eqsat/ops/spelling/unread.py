@@ -53,18 +53,18 @@ def _elements(box: Box) -> int:
 
 # ---- what is computed of every value -------------------------------------------------------------
 def _boxes(program: Program) -> list[Box]:
-    found: list[Box | None] = [None] * len(program.nodes)
+    boxes: list[Box | None] = [None] * len(program.nodes)
     for r in program.results:
-        found[r] = _whole(program.nodes[r])
+        boxes[r] = _whole(program.nodes[r])
     for i in range(len(program.nodes) - 1, -1, -1):
-        n, box = program.nodes[i], found[i]
+        n, box = program.nodes[i], boxes[i]
         if box is None or 0 in n.types[0].shape:
             box = _whole(n)
-        found[i] = box = _kept(n, box)
+        boxes[i] = box = _kept(n, box)
         for o, wanted in zip(n.operands, _wanted(n, box, _wholes(program, n)), strict=True):
             if wanted is not None:
-                found[o] = wanted if found[o] is None else _joined(found[o] or (), wanted)
-    return [box or _whole(n) for n, box in zip(program.nodes, found, strict=True)]
+                boxes[o] = wanted if boxes[o] is None else _joined(boxes[o] or (), wanted)
+    return [box or _whole(n) for n, box in zip(program.nodes, boxes, strict=True)]
 
 
 def _joined(a: Box, b: Box) -> Box:

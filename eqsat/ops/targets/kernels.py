@@ -57,17 +57,17 @@ def target_orders(target: Target, sizes: Mapping[str, int], g: Generic) -> list[
 
     sizes: of symbols, at which that is judged.
     """
-    found = spatial_contraction(g)
-    if found is None:
+    conv = spatial_contraction(g)
+    if conv is None:
         return []
-    kind = f"conv{len(found.spatial)}d"
+    kind = f"conv{len(conv.spatial)}d"
     bound = bind_attr(g, sizes) if sizes else g
     assert isinstance(bound, Generic)
-    known = facts(bound, kind)
+    answers = facts(bound, kind)
     pairs = dict.fromkeys(
         (k.image, k.filters)
         for k in target.untiled_kernels(kind)
-        if k.image and k.filters and all(is_met(c, known) for c in k.when)
+        if k.image and k.filters and all(is_met(c, answers) for c in k.when)
     )
     ordered = [order_convolution(g, *pair) for pair in pairs]
     return [o for o in ordered if o is not None]
@@ -77,46 +77,46 @@ def target_orders(target: Target, sizes: Mapping[str, int], g: Generic) -> list[
 def _calls(
     kernels: tuple[UntiledKernel, ...], default: float, kind: str, g: Generic
 ) -> tuple[KernelChoice, ...]:
-    known = facts(g, kind)
-    found: dict[tuple[str, ...], KernelChoice] = {}
+    answers = facts(g, kind)
+    choices: dict[tuple[str, ...], KernelChoice] = {}
     for k in kernels:
         order = (k.image, k.filters, k.lhs, k.rhs)
-        if order not in found and all(is_met(c, known) for c in k.when):
+        if order not in choices and all(is_met(c, answers) for c in k.when):
             lost = _unstreamed(g, k) if kind == "matmul" else _misplaced(g, k)
-            found[order] = KernelChoice(k.rate, tuple(lost))
-    if not found:
+            choices[order] = KernelChoice(k.rate, tuple(lost))
+    if not choices:
         return (KernelChoice(default, tuple(_ungrouped(g)) if kind == "matmul" else ()),)
-    return tuple(found.values())
+    return tuple(choices.values())
 
 
 def kernel_kind(g: Generic) -> str:
     """The op kind of a target's `untiled:`: a convolution has a window of more than one place."""
-    found = spatial_contraction(g)
+    conv = spatial_contraction(g)
     walked = any(sum(g.sizes[d] > 1 for d, _ in e.terms) > 1 for m in g.maps for e in m)
-    return f"conv{len(found.spatial)}d" if found is not None and walked else "matmul"
+    return f"conv{len(conv.spatial)}d" if conv is not None and walked else "matmul"
 
 
 def facts(g: Generic, kind: str) -> Facts:
     """What the `when` of a kernel may ask: extents of all loops of a role together, and types."""
-    roles, found = _roles(g), spatial_contraction(g)
-    if kind == "matmul" or found is None:
-        known: Facts = {r: _extent(g, getattr(roles, r)) for r in ("m", "n", "k", "batch")}
+    roles, conv = _roles(g), spatial_contraction(g)
+    if kind == "matmul" or conv is None:
+        answers: Facts = {r: _extent(g, getattr(roles, r)) for r in ("m", "n", "k", "batch")}
         image = 0
     else:
-        known = {"c": _extent(g, found.channels), "k": _extent(g, found.filters)}
-        known |= {"batch": _extent(g, found.groups), "window": _extent(g, found.windows)}
-        known["places"] = _extent(g, (*found.images, *found.spatial))
-        image = found.image
-    known |= {"lhs": g.dtypes[image], "rhs": g.dtypes[1 - image], "acc": g.yields[0].dtype}
-    return known
+        answers = {"c": _extent(g, conv.channels), "k": _extent(g, conv.filters)}
+        answers |= {"batch": _extent(g, conv.groups), "window": _extent(g, conv.windows)}
+        answers["places"] = _extent(g, (*conv.images, *conv.spatial))
+        image = conv.image
+    answers |= {"lhs": g.dtypes[image], "rhs": g.dtypes[1 - image], "acc": g.yields[0].dtype}
+    return answers
 
 
 def _roles(g: Generic) -> Roles:
     """Every loop by who reads it: a stride leaves a loop its role, as a kernel reads a view."""
     lhs, rhs = (map_loops(m) for m in g.maps)
     parallel, reduced = set(range(g.rank)), set(g.reductions)
-    found = [lhs & rhs & parallel, (lhs - rhs) & parallel, (rhs - lhs) & parallel, reduced]
-    batch, m, n, k = (tuple(sorted(loops)) for loops in found)
+    by_role = [lhs & rhs & parallel, (lhs - rhs) & parallel, (rhs - lhs) & parallel, reduced]
+    batch, m, n, k = (tuple(sorted(loops)) for loops in by_role)
     return Roles(batch, m, n, k, ())
 
 
@@ -126,10 +126,10 @@ def _extent(g: Generic, loops: Sequence[int]) -> int:
 
 # ---- what lies otherwise ---------------------------------------------------------------------
 def _misplaced(g: Generic, kernel: UntiledKernel) -> Iterator[int]:
-    found, now = spatial_contraction(g), orders(g)
-    if found is None or now is None:
+    conv, now = spatial_contraction(g), orders(g)
+    if conv is None or now is None:
         return
-    image, filters = found.image, 1 - found.image
+    image, filters = conv.image, 1 - conv.image
     asked = [
         (image, now.image, g.shapes[image], kernel.image),
         (filters, now.filters, g.shapes[filters], kernel.filters),

@@ -77,13 +77,13 @@ def strategy_tiles(name: str, facts: Contraction, target: Target) -> tuple[Tile,
     """
     strategy: Strategy = load_plugin("strategies", name)
     try:
-        found = tuple(strategy(facts, target))
+        tiles = tuple(strategy(facts, target))
     except Exception as error:
         raise _broken(name, facts, f"it fails: {type(error).__name__}: {error}") from error
-    fault = next((f for f in (_fault(tile, facts.kind) for tile in found) if f), "")
+    fault = next((f for f in (_fault(tile, facts.kind) for tile in tiles) if f), "")
     if fault:
         raise _broken(name, facts, fault)
-    return found
+    return tiles
 
 
 def _fault(tile: object, kind: str) -> str:
@@ -126,10 +126,10 @@ def vocabulary_kinds(g: Generic) -> tuple[str, ...]:
 
     One with windows is a convolution; one with several spatial loops and no windows (1x1) is both.
     """
-    roles, found = contraction_roles(g), convolution(g)
+    roles, conv = contraction_roles(g), convolution(g)
     if roles is None:
         return ()
-    kinds = () if found is None else (f"conv{len(found.spatial)}d",)
+    kinds = () if conv is None else (f"conv{len(conv.spatial)}d",)
     return kinds if has_windows(g, roles) else ("matmul", *kinds)
 
 
@@ -164,8 +164,8 @@ def _computed(target: Target, kind: str, g: Generic) -> tuple[Tile, ...]:
 
 def regime(g: Generic, kind: str = "matmul") -> Facts:
     """What a `when` may ask: the extents a tile would cut, and the element types."""
-    found = None if kind == "matmul" else convolution(g)
-    return _contraction_regime(g) if found is None else _convolution_regime(g, found)
+    conv = None if kind == "matmul" else convolution(g)
+    return _contraction_regime(g) if conv is None else _convolution_regime(g, conv)
 
 
 def _contraction_regime(g: Generic) -> Facts:
@@ -176,15 +176,15 @@ def _contraction_regime(g: Generic) -> Facts:
     return facts
 
 
-def _convolution_regime(g: Generic, found: Convolution) -> Facts:
+def _convolution_regime(g: Generic, conv: Convolution) -> Facts:
     """c input channels and k filters per group; lhs is the image."""
     facts: Facts = {
-        "c": _last(g, found.channels),
-        "k": _last(g, found.filters),
-        "batch": _last(g, found.groups),
+        "c": _last(g, conv.channels),
+        "k": _last(g, conv.filters),
+        "batch": _last(g, conv.groups),
     }
     facts["acc"] = g.yields[0].dtype
-    facts["lhs"], facts["rhs"] = g.dtypes[found.image], g.dtypes[1 - found.image]
+    facts["lhs"], facts["rhs"] = g.dtypes[conv.image], g.dtypes[1 - conv.image]
     return facts
 
 
