@@ -13,7 +13,7 @@ LAW = "mk,kn->mn add mul(x0, x1); mn->n add x0 => mk->k add x0; k,kn->n add mul(
 
 def _loop(text, **sizes):
     (found,) = read_law(f"{text} => {text}").left
-    return found.made(sizes, "f32", "default")
+    return found.as_generic(sizes, "f32", "default")
 
 
 @pytest.mark.parametrize("sizes", [(8, 6, 4), (1, 6, 4), (8, 1, 1), (2, 2, 2)])
@@ -41,7 +41,7 @@ def test_a_law_holds_for_the_loops_it_says_only():
 
 
 def test_a_law_keeps_precision():
-    exact = read_law(LAW).left[0].made(dict(m=8, k=6, n=4), "f32", "highest")
+    exact = read_law(LAW).left[0].as_generic(dict(m=8, k=6, n=4), "f32", "highest")
     found = law(LAW, exact, _loop("mn->n add x0", m=8, n=4))
     assert found is not None and found.second is not None
     assert found.second.precision == "highest"

@@ -1,1 +1,1 @@
-"""What crosses borders: frozen records that verify, print and serialise themselves."""
+"""Border values: frozen records that verify, print and serialise themselves."""

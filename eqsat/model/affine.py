@@ -26,7 +26,7 @@ class Affine(NamedTuple):
         return None
 
     def rename(self, loops: dict[int, int] | list[int]) -> Affine:
-        """The same expression over renumbered loops."""
+        """The expression over renumbered loops."""
         return Affine(tuple(sorted((loops[d], s) for d, s in self.terms)), self.constant)
 
     def to_json(self) -> Any:

@@ -150,7 +150,7 @@ def _label_bytes(label: str) -> int:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What eqsat's model says of the chosen program, on the target of the run."""
+    """Prediction of eqsat's cost model for the chosen program, on the target of the run."""
 
     target: str
     dispatches: int
@@ -161,7 +161,7 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Told:
-    """What the compiler of a device says of the chosen program and of the plain one.
+    """Answer of a device's compiler for the chosen program and for the plain one.
 
     weights: whether they were `arguments` or `constants` of what was compiled. plain: the
     `function` that was traced, or the input `program` of a run that was saved.

@@ -186,7 +186,7 @@ class Control(Attr):
 
     @cached_property
     def sliced(self) -> tuple[TensorType, ...]:
-        """What one step of a scan reads of stacks, and writes of them."""
+        """Types of the slices that one step of a scan reads and writes."""
         if self.op != SCAN:
             return ()
         last = self.bodies[-1]

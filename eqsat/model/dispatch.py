@@ -91,7 +91,7 @@ Pairs = Sequence[tuple[int, int]]  # (written, operand): one buffer has both
 
 
 def in_place_fault(program: Program, dispatches: Sequence[Dispatch], pairs: Pairs) -> str:
-    """What is written over is read by its writer, by none after that, and is no result."""
+    """An overwritten buffer is read by its writer, by none after that, and is no result."""
     results = {program.behind_views(r) for r in program.results}
     there = {*program.inputs, *(w for d in dispatches for w in d.writes)}
     if any(len({p[side] for p in pairs}) < len(pairs) for side in (0, 1)):

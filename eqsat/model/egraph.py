@@ -40,11 +40,11 @@ class ClassNames:
 
     def __init__(self, egraph: EGraph):
         self.egraph = egraph
-        self.found: dict[int, str] = {}
+        self.name_of: dict[int, str] = {}
         self.of: dict[int, str] = {}  # class → the value of the program it is called after
         self.taken: dict[str, int] = {}
         self._values()
-        self._layouts(self.found)
+        self._layouts(self.name_of)
         self._loops()
         self._new()
 
@@ -52,18 +52,18 @@ class ClassNames:
     def names(self) -> tuple[str, ...]:
         """Per class; one that leads to no value of the program is `new`."""
         for c in range(len(self.egraph.types)):
-            if c not in self.found:
+            if c not in self.name_of:
                 self._give(c, "new", "new")
-        return tuple(self.found[c] for c in range(len(self.egraph.types)))
+        return tuple(self.name_of[c] for c in range(len(self.egraph.types)))
 
     def _give(self, c: int, name: str, of: str, mark: str = "_") -> None:
-        self.found[c] = free = unique(name, self.taken, mark)
+        self.name_of[c] = free = unique(name, self.taken, mark)
         self.taken.setdefault(free, 1)
         self.of[c] = of
 
     def _values(self) -> None:
         for i, c in enumerate(self.egraph.values):
-            if c not in self.found:
+            if c not in self.name_of:
                 name = self.egraph.value_name(i)
                 self._give(c, name, name if _SPEAKABLE.fullmatch(name) else spoken(name) or "new")
 
@@ -91,7 +91,7 @@ class ClassNames:
                 for other, how in self._moves.get(c, ()):
                     name = f"{self._plain(c)}{AT}{how}"
                     best = (len(name), name, self.of[c])
-                    if other not in self.found and best < names.get(other, (1 << 30, "", "")):
+                    if other not in self.name_of and best < names.get(other, (1 << 30, "", "")):
                         names[other] = best
             last = sorted(names)
             for c in last:
@@ -101,7 +101,7 @@ class ClassNames:
 
     def _plain(self, c: int) -> str:
         """The name of a class, as one that may stand in a text behind `%`."""
-        name = self.found[c]
+        name = self.name_of[c]
         return name if _SPEAKABLE.fullmatch(name) else self.of[c]
 
     # ---- new values ----------------------------------------------------------------------------
@@ -109,24 +109,24 @@ class ClassNames:
         """A loop with other bodies is one more form of the loop it stands for."""
         nodes = self.egraph.nodes
         for n in nodes:
-            if isinstance(n.attr, Control) and n.source >= 0 and n.eclass not in self.found:
+            if isinstance(n.attr, Control) and n.source >= 0 and n.eclass not in self.name_of:
                 loop = nodes[n.source].eclass
-                if loop in self.found:
-                    self._give(n.eclass, self.found[loop], self.of[loop], AGAIN)
+                if loop in self.name_of:
+                    self._give(n.eclass, self.name_of[loop], self.of[loop], AGAIN)
 
     def _new(self) -> None:
         """Name what values are made of, from them down, and the layouts of that."""
-        waiting = deque(sorted(self.found))
+        waiting = deque(sorted(self.name_of))
         while waiting:
             c = waiting.popleft()
             for i in self.egraph.classes[c]:
                 for child in self.egraph.nodes[i].children:
-                    if child not in self.found:
+                    if child not in self.name_of:
                         self._give(child, f"{self.of[c]}.{self._word(child)}", self.of[c])
                         waiting += self._layouts([child])
 
     def _word(self, c: int) -> str:
-        """What the first op of a class computes, or how it moves data if none does."""
+        """Word for the first op of a class, or for how it moves data if none does."""
         nodes = [self.egraph.nodes[i] for i in self.egraph.classes[c]]
         computing = [n for n in nodes if n.op not in MOVED]
         return _op(next(iter(computing or nodes)))
@@ -192,7 +192,7 @@ class ENode:
 
 @dataclass(frozen=True)
 class RuleStat:
-    """What one rule did: its place in a file, matches, nodes it was the first to make, seconds."""
+    """Effect of one rule: its place in a file, matches, nodes it was the first to make, seconds."""
 
     name: str
     at: str
@@ -236,7 +236,7 @@ class EGraph:
 
     @cached_property
     def class_names(self) -> tuple[str, ...]:
-        """What every class is called; each name occurs once (`model.egraph` says how)."""
+        """Name of every class; each occurs once (`model.egraph` says how)."""
         return ClassNames(self).names
 
     @cached_property

@@ -70,7 +70,7 @@ class Equalities:
     ) -> tuple[Equalities, dict[int, int]]:
         """The equalities of values that another program keeps, and the new numbers of `nodes`.
 
-        kept: number there of each; stands_for: also of what has another in its place there.
+        new_number: number there of each; stands_for: also of what has another in its place there.
         """
         instead_of = [(n, value) for n, value in self.instead_of if value in new_number]
         needed = self._around({n for n, _ in instead_of})
@@ -93,7 +93,7 @@ class Equalities:
         return equalities, {i: number[i] for i in sorted(needed) if i >= self.first}
 
     def _around(self, some: set[int]) -> set[int]:
-        """These nodes, what is made of them, and what all that reads."""
+        """Closure of these nodes: what reads them, and all operands of that."""
         closure = set(some)
         for i, n in enumerate(self.nodes, self.first):
             if not closure.isdisjoint(n.operands):

@@ -101,7 +101,7 @@ class Execution:
 
     @property
     def sentence(self) -> str:
-        """What runs: the plan, and beside it what XLA does."""
+        """The plan that runs, and beside it what XLA does."""
         if not self.declined:
             return self.plan
         if len(self.declined) == self.dispatches:

@@ -40,7 +40,7 @@ class Expr:
         key = (fn, args, value if plain else (kind.__name__, repr(value)))
         reference = _living.get(key)
         expr = reference() if reference is not None else None
-        return _made(key, fn, args, value) if expr is None else expr
+        return _interned(key, fn, args, value) if expr is None else expr
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(f"an expression does not change: {name}")
@@ -109,7 +109,7 @@ _living: dict[Any, KeyedRef[Any, Expr]] = {}
 _lock = threading.RLock()
 
 
-def _made(key: Any, fn: str, args: tuple[Expr, ...], value: Any) -> Expr:
+def _interned(key: Any, fn: str, args: tuple[Expr, ...], value: Any) -> Expr:
     with _lock:  # two threads that build one expression have to get one object
         reference = _living.get(key)
         expr = reference() if reference is not None else None
@@ -157,10 +157,10 @@ class BottomUp(Generic[K, T]):
     ):
         self._step = step
         self._parts = parts
-        self.known: dict[K, T] = {}
+        self.memo: dict[K, T] = {}
 
     def __call__(self, root: K) -> T:
-        memo, left = self.known, [root]
+        memo, left = self.memo, [root]
         while left:
             whole = left[-1]
             if whole in memo:
@@ -194,7 +194,7 @@ def count_all(bodies: Sequence[Expr]) -> int:
 
 
 def rebuilt(e: Expr, args: Sequence[Expr]) -> Expr:
-    """The same function of other arguments."""
+    """The function of an expression applied to other arguments."""
     return e if e.args == tuple(args) else Expr(e.fn, tuple(args), e.value)
 
 
@@ -312,7 +312,7 @@ class TextOrder:
     """
 
     def __init__(self) -> None:
-        self._known: dict[tuple[Expr, Expr], int] = {}
+        self._signs: dict[tuple[Expr, Expr], int] = {}
         self.key: Any = cmp_to_key(self.compare)
 
     def compare(self, a: Expr, b: Expr) -> int:
@@ -320,8 +320,8 @@ class TextOrder:
         trail: list[tuple[Expr, Expr]] = []
         sign = 0
         while a is not b:
-            if (a, b) in self._known:
-                sign = self._known[a, b]
+            if (a, b) in self._signs:
+                sign = self._signs[a, b]
                 break
             trail.append((a, b))
             heads = _head(a), _head(b)
@@ -332,7 +332,7 @@ class TextOrder:
                 sign = (texts[0] > texts[1]) - (texts[0] < texts[1])
                 break
             a, b = other[0]
-        self._known.update(dict.fromkeys(trail, sign))
+        self._signs.update(dict.fromkeys(trail, sign))
         return sign
 
 

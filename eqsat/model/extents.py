@@ -22,7 +22,7 @@ MOST_TERMS = 64  # of one extent; longer ones are refused
 
 
 class Unit(NamedTuple):
-    """What is left of a symbol when its known divisor is taken out."""
+    """A symbol divided by its known divisor."""
 
     name: str
     divisor: int
@@ -173,7 +173,7 @@ def _names(terms: Terms) -> frozenset[str]:
 
 
 def at(value: int, sizes: Mapping[str, int]) -> int:
-    """What a number is where the symbols have these sizes (multiples of their divisors)."""
+    """Value of a number where the symbols have these sizes (multiples of their divisors)."""
     return _evaluated(value.terms, sizes) if isinstance(value, Extent) else value
 
 
@@ -344,7 +344,7 @@ _OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
 
 
 def read_tree(node: ast.expr, symbols: Symbols) -> int | None:
-    """The same of a parsed expression."""
+    """`read_extent` of a parsed expression."""
     match node:
         case ast.Constant(value) if type(value) is int:
             return value

@@ -27,7 +27,7 @@ class Family:
         return self.program.symbols
 
     def resized(self, symbols: tuple[Symbol, ...]) -> Family:
-        """The same family, priced elsewhere."""
+        """The family priced at other sizes."""
         program = replace(self.program, symbols=symbols)
         return replace(self, program=program, canonical=replace(self.canonical, symbols=symbols))
 

@@ -35,7 +35,7 @@ def make_private(folder: Path) -> None:
 
 
 def why_not_private(folder: Path) -> str:
-    """Who else may change what is in a folder, in words; "" if nobody but this user and root.
+    """Reason why others may change a folder's files, in words; "" if nobody but this user and root.
 
     Code that is kept there is run as it is found. Where there are no users (Windows), nobody.
     """

@@ -100,12 +100,12 @@ class Generic(Attr):
 
     @property
     def is_elementwise(self) -> bool:
-        """It has no reduction loop."""
+        """Whether there is no reduction loop."""
         return self.rank == len(self.sizes)
 
     @property
     def is_tiled(self) -> bool:
-        """It is packed by a tile already."""
+        """Whether it is packed by a tile already."""
         return bool(self.tile)
 
     @property

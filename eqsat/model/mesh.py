@@ -231,7 +231,7 @@ class Sharded:
 
     @property
     def stream_ps(self) -> int:
-        """What gathering its panels takes."""
+        """Picoseconds to gather its panels."""
         return self.panels * sum(step.time_ps for s in self.streams for step in s.steps)
 
 
@@ -329,7 +329,7 @@ class MeshPlan:
 
 
 def _ring_bytes(s: MeshStep, devices: int) -> int:
-    """What a device sends: blocks pass n - 1 times, twice in an all-reduce."""
+    """Bytes that a device sends: blocks pass n - 1 times, twice in an all-reduce."""
     whole = (devices - 1) * s.nbytes
     if s.kind == "all-gather":
         return whole

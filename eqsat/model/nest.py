@@ -68,7 +68,7 @@ class Access:
 
     @property
     def indices(self) -> tuple[Access, ...]:
-        """What its lookups read."""
+        """Accesses of the index buffers of its lookups."""
         return tuple([x for k in self.lookups for x in k.arguments])
 
     @cached_property
@@ -92,7 +92,7 @@ class Access:
         return Access(number, self.dtype, self.strides, self.base, self.bounds, self.fill, lookups)
 
     def with_indices(self, change: Callable[[Access], Access]) -> Access:
-        """The same access with what its lookups read changed."""
+        """The access with other accesses of index buffers."""
         if not self.lookups:
             return self
         lookups = [
@@ -151,7 +151,7 @@ class Store:
     in_place: int = -1
 
     def renumbered(self, numbers: Sequence[int] | Mapping[int, int]) -> Store:
-        """The same store of other nodes."""
+        """The store with renumbered nodes."""
         in_place = self.in_place if self.in_place < 0 else numbers[self.in_place]
         return Store(self.access.renumbered(numbers), self.stage, self.loops, self.bounds, in_place)
 
@@ -201,13 +201,13 @@ class Nest:
         return math.prod(self.sizes[i] for i in loops)
 
     def renumbered(self, numbers: Sequence[int] | Mapping[int, int]) -> Nest:
-        """The same nest of other nodes: `numbers[i]` instead of node i."""
+        """The nest with renumbered nodes: `numbers[i]` instead of node i."""
         stages = [s.renumbered(numbers) for s in self.stages]
         stores = [s.renumbered(numbers) for s in self.stores]
         return Nest(self.sizes, tuple(stages), tuple(stores), self.bounds)
 
     def anonymous(self) -> Nest:
-        """The same nest with buffers numbered in their order, and members by -1."""
+        """The nest with buffers numbered in their order, and members by -1."""
         return self.renumbered(_Unnumbered({b: i for i, b in enumerate(self.buffers)}))
 
     def to_text(self) -> str:

@@ -15,7 +15,7 @@ DEVICES = tuple(device for devices in COMPILERS.values() for device in devices)
 
 @dataclass(frozen=True)
 class Oracle:
-    """Who is asked: a compiler, for one device."""
+    """A compiler that answers for one device."""
 
     compiler: str
     device: str

@@ -45,7 +45,7 @@ class Ordered:
 
 @dataclass(frozen=True)
 class MemoryOrders:
-    """What came of free orders: those that are not plain, and what the others would cost.
+    """Outcome of free orders: those that are not plain, and what the others would cost.
 
     left: arguments and results that lie plainly, where the compiler of an accelerator may choose if
     it says that this costs less. compiler: those that are the compiler's alone.

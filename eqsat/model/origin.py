@@ -28,7 +28,7 @@ class Origin:
     also: tuple[str, ...] = ()
 
     def called(self, name: str) -> Origin:
-        """The same under another name."""
+        """The origin under another name."""
         return replace(self, name=name)
 
     def joined(self, other: Origin) -> Origin:

@@ -40,7 +40,7 @@ class Padding:
         return (*outer, self._rows(rows, dtype), cdiv(lanes, self.lanes) * self.lanes)
 
     def to_text(self) -> str:
-        """What it says, on one line."""
+        """The rule of padding, on one line."""
         padded = f"padded to {self.rows} rows of {self.lanes} lanes, {self.granule_bytes} bytes"
         return padded + "".join(f", {read} kept as {stored}" for read, stored in self.narrowed)
 

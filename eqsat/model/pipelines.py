@@ -43,7 +43,7 @@ class Intrinsic:
 
 @dataclass(frozen=True)
 class Units:
-    """What runs workgroups: compute units or streaming multiprocessors, and what each has.
+    """Compute units or streaming multiprocessors, which run workgroups, and what each has.
 
     lanes: of a subgroup; register_bytes: of all that is resident, most: of one lane.
     """
@@ -67,7 +67,7 @@ class Units:
         return min(*limits, self.register_bytes // max(1, accumulator_bytes))
 
     def to_text(self) -> str:
-        """What it is, on one line."""
+        """The pipeline, on one line."""
         return (
             f"{self.count} units: {self.scratch_bytes} bytes of scratch, {self.subgroups} subgroups"
             f" of {self.lanes} lanes, {self.register_bytes} bytes of registers"
@@ -113,14 +113,14 @@ class Pipeline:
         return hash(self.name)
 
     def extents(self, role: str, unit: Unit = (1, 1, 1), bits: int = 0) -> tuple[int, ...]:
-        """Those of a role that are multiples of what is computed at once; bits: of an element."""
+        """Extents of a role that are multiples of what is computed at once; bits: of an element."""
         listed = {"m": self.m, "n": self.n, "k": self.k}[role]
         if role == "k" and self.depth is not None:
             listed = tuple(e for e in listed if e * bits <= self.depth * 8)
         return tuple(e for e in listed if e % unit["mnk".index(role)] == 0)
 
     def units(self, dtypes: tuple[str, ...], precision: str) -> tuple[Unit, ...]:
-        """What may be computed at once of operands of these types; nothing: it does not take them.
+        """Blocks computed at once of operands of these types; none if it does not take them.
 
         One element of each where there are no intrinsics.
         """

@@ -37,7 +37,7 @@ class Placement:
     stop: str
 
     def faults(self, buffers: Sequence[Lifetime]) -> list[str]:
-        """What is wrong with it; empty if nothing is. One sweep, nothing shared with the search."""
+        """Faults of the placement, each a sentence. One sweep, nothing shared with the search."""
         if len(buffers) != len(self.offsets):
             return [f"{len(self.offsets)} offsets for {len(buffers)} buffers"]
         placed = list(zip(buffers, self.offsets, strict=True))

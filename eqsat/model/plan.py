@@ -118,7 +118,7 @@ class Parts:
 
     @property
     def bound(self) -> str:
-        """What takes longest."""
+        """The resource that takes longest."""
         sides = {"compute": self.compute_ps} | dict(self.traffic_ps)
         sides |= {"relayout": self.relayout_ps, "launch": self.launch_ps}
         return max(sides, key=lambda k: sides[k])
@@ -162,7 +162,7 @@ class Plan:
         _KINDS[cls.kind] = cls
 
     def changed(self, **fields: Any) -> Self:
-        """The same plan with other fields: `dataclasses.replace`, which is slow for so many."""
+        """The plan with other fields: `dataclasses.replace`, which is slow for so many."""
         plan = object.__new__(type(self))
         vars(plan).update(vars(self), **fields)
         return plan

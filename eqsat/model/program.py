@@ -309,7 +309,7 @@ def is_same(a: Program, b: Program) -> bool:
 def _numbered(
     program: Program, number_of: dict[tuple[str, Attr, tuple[int, ...]], int]
 ) -> list[int]:
-    """The results by number; equal computations have one, which `known` keeps."""
+    """The results by number; equal computations have one, by `number_of`."""
     number: list[int] = []
     for n in program.nodes:
         key = (n.op, n.attr, tuple(number[o] for o in n.operands))

@@ -62,7 +62,7 @@ class Progress:
     begin: float = field(default_factory=time.monotonic)
     phase: str = ""
     points: list[Point] = field(default_factory=list)
-    known: dict[str, GoalResult | None] = field(default_factory=dict)  # bound 0: none is known
+    results: dict[str, GoalResult | None] = field(default_factory=dict)  # bound 0: none is known
     bounds: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -77,7 +77,7 @@ class Progress:
     @property
     def best(self) -> GoalResult | None:
         """The first goal's best value with what bounds it, if there is an answer."""
-        return self.known.get(self.goal)
+        return self.results.get(self.goal)
 
     def enter(self, phase: str) -> None:
         if phase != self.phase:
@@ -88,19 +88,19 @@ class Progress:
         """A better value or bound of the first goal; those of other goals are not reported."""
         if goal != self.goal:
             return
-        before = self.known.get(goal)
+        before = self.results.get(goal)
         values = (value, None if before is None else before.value)
         value = min((v for v in values if v is not None), default=None)
         least = max(bound or 0, self.bounds.get(goal, 0))
         now = None if value is None else GoalResult(value, min(least, value))
         if now != before or least > self.bounds.get(goal, 0):
-            self.known[goal], self.bounds[goal] = now, least
+            self.results[goal], self.bounds[goal] = now, least
             self._tell(goal, value, least)
 
     def settle(self, goals: Mapping[str, GoalResult]) -> None:
         """The final value and bound, whatever was reported before."""
         for goal, result in goals.items():
-            self.known[goal], self.bounds[goal] = result, result.bound
+            self.results[goal], self.bounds[goal] = result, result.bound
             self._tell(goal, result.value, result.bound)
 
     def _tell(self, goal: str, value: int | None, bound: int) -> None:

@@ -256,7 +256,7 @@ class RuleSet:
         return frozenset(most if is_large or len(most) * 2 > len(all_names) else ())
 
     def without(self, *names: str) -> RuleSet:
-        """The same set without these rules (or tags)."""
+        """The set without these rules (or tags)."""
 
         def is_kept(r: Rule | SpreadRule) -> bool:
             return r.name not in names and not set(r.tags) & set(names)
@@ -310,7 +310,7 @@ Part = tuple[str, tuple[str, ...]]  # a rule set's name and those of its rules
 
 
 def parts(sets: Iterable[RuleSet], rules: Iterable[Rule | SpreadRule]) -> tuple[Part, ...]:
-    """Those of these sets of which all rules are in here as they were (`RuleSet.imports`)."""
+    """The sets of which all rules are among these as they were (`RuleSet.imports`)."""
     by_name = {r.name: r for r in rules}
     whole = (s for s in sets if all(by_name.get(r.name) == r for r in s.everything))
     return tuple((s.name, tuple(r.name for r in s.rules)) for s in whole)

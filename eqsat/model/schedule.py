@@ -92,7 +92,7 @@ class Schedule(Printed):
 
     @cached_property
     def temporaries(self) -> tuple[Buffer, ...]:
-        """Those that have bytes of their own."""
+        """Temporary buffers that have bytes of their own."""
         owners = self.owners
         return tuple(
             b
@@ -217,7 +217,7 @@ class Schedule(Printed):
 
     @property
     def load_peak_embedded_bytes(self) -> int:
-        """The same where weights were packed before they were stored, as in a saved run.
+        """Load peak where weights were packed before they were stored, as in a saved run.
 
         Nothing is packed at load, so it is what is read at run time.
         """
@@ -225,7 +225,7 @@ class Schedule(Printed):
 
     @property
     def load_peak_held_bytes(self) -> int:
-        """The same where the originals stay: arrays that the program or its caller holds."""
+        """Load peak where the originals stay: arrays that the program or its caller holds."""
         return sum(self.nbytes(i) for i in {*self.kept, *self._needed})
 
     @cached_property
@@ -279,7 +279,7 @@ class Schedule(Printed):
         return node
 
     def inside(self, dispatch: Dispatch) -> tuple[int, ...]:
-        """What a dispatch computes from the buffers it reads, operands first.
+        """Nodes that a dispatch computes from the buffers it reads, operands first.
 
         Its members, and the views and constants of them that stand in no list of members.
         """

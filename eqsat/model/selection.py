@@ -17,7 +17,7 @@ RESULT_RELATION = "fusion.result_relation"  # what removes ops that write permut
 
 @dataclass(frozen=True)
 class GoalRequest:
-    """What to minimise: unweighted goals are lexicographic, `within` loosens one (0.01 = 1 %).
+    """A goal to minimise: unweighted goals are lexicographic, `within` loosens one (0.01 = 1 %).
 
     With weights on all, the objective is Σ weight · goal / baseline. Mixing is an error (E404).
     """

@@ -29,7 +29,7 @@ class ShardNode:
 
 @dataclass(frozen=True)
 class ShardEdge:
-    """What two nodes cost together.
+    """Cost of two nodes together.
 
     `costs` is row-major: a row per strategy of `first`, in it an entry per strategy of `second`.
     """
@@ -66,7 +66,7 @@ class ShardProblem:
         return busiest_step((n.lower, n.upper, n.usages[s]) for n, s in lives)
 
     def faults(self, strategies: Sequence[int]) -> list[str]:
-        """What is not allowed about these strategies; empty if nothing is."""
+        """Violations of these strategies, each a sentence; empty if they are allowed."""
         if len(strategies) != len(self.nodes):
             return [f"{len(strategies)} strategies for {len(self.nodes)} nodes"]
         chosen = list(zip(self.nodes, strategies, strict=True))

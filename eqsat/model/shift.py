@@ -93,7 +93,7 @@ class _Program:
                 yield ready[0]
 
     def _key(self, node: int) -> Hashable:
-        """What is equal of ops that may be the same op of two blocks."""
+        """Key that is equal for ops that may be one op of two blocks."""
         n, types = self.egraph.nodes[node], self.egraph.types
         return n.op, n.attr, types[n.eclass], len(n.children)
 
@@ -193,7 +193,7 @@ class _Follower:
     def __init__(self, egraph: EGraph, runs: _Runs):
         self.egraph, self.runs = egraph, runs
         self.images: dict[int, int] = {}
-        self.made: dict[int, int] = {}  # node -> image
+        self.image_of: dict[int, int] = {}  # node -> image
         self.fresh: list[int] = []
 
     def shift(self) -> Shift:
@@ -264,7 +264,7 @@ class _Follower:
         n, images = self.egraph.nodes[node], self.images
         j = self.egraph.find(n.op, n.attr, tuple([images[c] for c in n.children]))
         if j is not None:
-            self.made[node] = j
+            self.image_of[node] = j
             self._map(n.eclass, self.egraph.nodes[j].eclass)
 
     def _add_leaves(self) -> None:
@@ -275,7 +275,7 @@ class _Follower:
                 there = classes[self.images[n.eclass]]
                 alike = [j for j in there if nodes[j].op == n.op and not nodes[j].children]
                 if len(alike) == 1:
-                    self.made[i] = alike[0]
+                    self.image_of[i] = alike[0]
 
     # ---- what is left ----------------------------------------------------------------------------
     def _separate(self) -> None:
@@ -298,7 +298,7 @@ class _Follower:
 
     def _node(self, node: int, classes: tuple[int, ...]) -> int:
         """The image of a node if it is a node over images, made alike; else -1."""
-        nodes, j = self.egraph.nodes, self.made.get(node, -1)
+        nodes, j = self.egraph.nodes, self.image_of.get(node, -1)
         if j < 0:
             return -1
         one, two = nodes[node], nodes[j]

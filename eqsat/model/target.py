@@ -87,17 +87,17 @@ class Tile:
 
     @property
     def m(self) -> int:
-        """What the tile cuts m loops by."""
+        """Extent by which the tile cuts m loops."""
         return self.extents[0]
 
     @property
     def n(self) -> int:
-        """What the tile cuts n loops by, or filters."""
+        """Extent by which the tile cuts n loops, or filters."""
         return self.extents[1]
 
     @property
     def k(self) -> int:
-        """What the tile cuts k loops by, or input channels."""
+        """Extent by which the tile cuts k loops, or input channels."""
         return self.extents[2]
 
 

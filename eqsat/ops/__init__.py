@@ -1,1 +1,1 @@
-"""What ops mean: scalar functions, NumPy meaning, layout algebra, attribute functions."""
+"""Meaning of ops: scalar functions, NumPy meaning, layout algebra, attribute functions."""

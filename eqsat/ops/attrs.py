@@ -1,4 +1,4 @@
-"""What rules may mention: ops with the kinds of their attributes, and the attribute functions.
+"""Vocabulary of rules: ops with the kinds of their attributes, and the attribute functions.
 
 The functions stand beside the algebra they belong to; this module puts their tables together, and
 adds what plug-ins bring.
@@ -89,7 +89,7 @@ RULE_OPS: dict[str, Op] = {name: r for name, r in all_ops().items() if r.in_rule
 
 @dataclass(frozen=True)
 class Operand:
-    """What a rule may know of a tensor variable."""
+    """Facts that a rule may use of a tensor variable."""
 
     shape: Shape | None  # None: the op around it does not say
     uses: int = 0  # in the input program

@@ -80,7 +80,7 @@ def _columns(hint: Any) -> dict[str, str]:
 
 # ---- tables --------------------------------------------------------------------------------------
 def one_table(tables: Iterable[Mapping[str, AttrFunction]]) -> dict[str, AttrFunction]:
-    """All of them; functions of one name are the cases of one function."""
+    """The union of tables; functions of one name are the cases of one function."""
     functions: dict[str, list[AttrFunction]] = {}
     for table in tables:
         for name, function in table.items():
@@ -89,7 +89,7 @@ def one_table(tables: Iterable[Mapping[str, AttrFunction]]) -> dict[str, AttrFun
 
 
 def _of_cases(cases: list[AttrFunction]) -> AttrFunction:
-    """One function; it does what its case for the types of the arguments does."""
+    """One function that does what its case for the types of the arguments does."""
     most = max(len(c.args) for c in cases)
     args = ["|".join({c.args[i]: 0 for c in cases if i < len(c.args)}) for i in range(most)]
     (at,) = (i for i, kinds in enumerate(args) if "|" in kinds)

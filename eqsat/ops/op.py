@@ -84,7 +84,7 @@ class Op:
 
     @property
     def keys(self) -> dict[str, str]:
-        """What a rule may write between the parentheses, with the kind of each."""
+        """Keys that a rule may write between the parentheses, with the kind of each."""
         whole = {self.whole: self.whole} if self.whole else {}
         return whole | dict(self.attributes)
 
@@ -162,7 +162,7 @@ READERS: dict[str, Callable[[Any], Any]] = {
 
 
 def _shape(r: Op, values: Values, sources: tuple[Shape, ...]) -> Shape:
-    """What the op's shape rule says; ShapeError for misfits, E602 for anything else."""
+    """Shape by the op's shape rule; ShapeError for misfits, E602 for anything else."""
     assert r.shape is not None
     try:
         shape = tuple(r.shape(values, sources))

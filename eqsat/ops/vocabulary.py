@@ -54,7 +54,7 @@ class AttrFunction:
     refuses: Callable[[str], str] | None = None
 
     def given(self, kinds: Sequence[str]) -> str:
-        """What it gives for arguments of these kinds ("": not known), "" if that depends."""
+        """Kind of its result for arguments of these kinds ("": not known), "" if that depends."""
         fitting = [c.result for c in self.cases or (self,) if _fits(c.args, kinds)]
         return fitting[0] if len(fitting) == 1 else ""
 

@@ -20,7 +20,7 @@ _FOR_ALL_TYPES = ("lt", "gt")
 _SAME_IS_ZERO = ("sub", "xor")
 
 
-def known(e: Expr, types: Types) -> Expr | None:
+def decided(e: Expr, types: Types) -> Expr | None:
     """A function whose value is decided by its form: that value, or the part it is; else None.
 
     A value of numbers keeps its type by a cast, so that what reads it means the same.

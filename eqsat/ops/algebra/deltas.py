@@ -44,7 +44,7 @@ from eqsat.ops.movement.moves import gather_of
 
 @dataclass(frozen=True)
 class DiagonalApart:
-    """What is beside the diagonal, the product with the diagonal, and the sum of both products.
+    """The rest beside the diagonal, the product with the diagonal, and the sum of both products.
 
     The sum is an op of its own: with the operands of the diagonal it would have one operand more
     than the op that was matched, and rules are compiled for every number of operands there may be.
@@ -133,7 +133,7 @@ def diagonal_product(
 def unit_product(
     g: Generic, side: int, s: Generic, i: int, e: Generic, a: Leaf, b: Leaf
 ) -> Generic | None:
-    """The same of a product with an identity, which is the other operand."""
+    """A product with an identity matrix, which is the other operand."""
     product = _product(g, side, s, i, e, a, b)
     return product if product is not None and _is_copy(product) else None
 
@@ -234,7 +234,7 @@ def _masked(
 def _diagonal_value(
     product: Einsum, side: int, s: Generic, i: int, form: LinearForm
 ) -> Expr | None:
-    """What the diagonal adds, over the operands `_masked` lists."""
+    """Contribution of the diagonal, over the operands `_masked` lists."""
     if form.scale is None:
         return None
     others = [j for j in range(len(s.maps)) if j != i]

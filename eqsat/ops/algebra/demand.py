@@ -35,7 +35,7 @@ class PickedIndices:
 
 @dataclass(frozen=True)
 class SlicedGather:
-    """What is cut from a table and from indices, and the gather of that."""
+    """Slices of a table and of its indices, and the gather of those."""
 
     table: Move | None
     indices: Move | None

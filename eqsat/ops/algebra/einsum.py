@@ -39,7 +39,7 @@ class Factor:
         return frozenset(self.loops) - {UNIT}
 
     def renamed(self, new: Mapping[int, int]) -> Factor:
-        """The same operand over other loops; those that are not named stay."""
+        """The operand over renamed loops; those that are not named stay."""
         return Factor(tuple(new.get(d, d) for d in self.loops), self.dtype)
 
 

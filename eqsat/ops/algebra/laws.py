@@ -55,7 +55,7 @@ class LoopText:
         """The loops: those of the result, then the reductions as operands first use them."""
         return "".join(dict.fromkeys(self.result + "".join(self.operands)))
 
-    def made(self, sizes: Mapping[str, int], dtype: str, precision: str) -> Generic:
+    def as_generic(self, sizes: Mapping[str, int], dtype: str, precision: str) -> Generic:
         """The generic at these sizes, with all values of one element type."""
         letters = self.letters
         number = {c: dim(i) for i, c in enumerate(letters)}
@@ -113,7 +113,7 @@ def law(
     if "->" in text:
         parsed = read_law(text)
         sizes = _matched(parsed.left, given)
-        generics = None if sizes is None else [t.made(*sizes) for t in parsed.right]
+        generics = None if sizes is None else [t.as_generic(*sizes) for t in parsed.right]
     else:
         left, right, guards = read_bracket_law(text)
         rebracketing = rebracketed(left, right, matched(left, given))
@@ -145,7 +145,7 @@ def _matched(texts: Sequence[LoopText], given: Sequence[Generic]) -> tuple[Sizes
     pairs = list(zip(texts, given, strict=True))
     if not all(t.binds(s, sizes) for t, s in pairs):
         return None
-    if any(replace(s, precision=NONE) != t.made(sizes, dtype, NONE) for t, s in pairs):
+    if any(replace(s, precision=NONE) != t.as_generic(sizes, dtype, NONE) for t, s in pairs):
         return None
     return sizes, dtype, precisions.pop() if precisions else NONE
 
@@ -180,7 +180,7 @@ HELP = 'write `law("mn->m add x0; … => …", g, …)`, loops as in an einsum w
 
 
 def law_problem(text: str) -> str:
-    """What is wrong with the text of a law, "" if nothing is."""
+    """The fault of the text of a law, "" if there is none."""
     left, arrow, right = text.partition("=>")
     if not arrow:
         return f"`{text}` is no law: it has no `=>` between two sides"
@@ -217,7 +217,7 @@ def read_bracket_law(text: str) -> tuple[Bracket, Bracket, list[Guard]]:
 
 
 def loops_problem(text: str) -> str:
-    """What is wrong with the text of some loops, "" if nothing is."""
+    """The fault of the text of some loops, "" if there is none."""
     loops = [t.strip() for t in text.split(";")]
     if len(loops) > MOST:
         return f"`{text.strip()}` has {len(loops)} loops, there may be {MOST}"

@@ -199,7 +199,7 @@ def _around(body: Expr, i: int) -> list[Expr]:
 
     ways = BottomUp(below)
     total = ways(body)
-    order = list(ways.known)  # parts first
+    order = list(ways.memo)  # parts first
     to = Counter({body: 1})
     for e in reversed(order):
         for a in e.args:

@@ -82,7 +82,7 @@ class _Dequantised:
 
 # ---- what is a dequantisation --------------------------------------------------------------------
 def is_dequantisation(g: Generic) -> bool:
-    """It turns short integers into f32: (x - z) s for a constant z and a scale s."""
+    """Whether a generic turns short integers into f32: (x - z) s for a constant z and a scale s."""
     return any(_dequantised(g, i) is not None for i in range(len(g.maps)))
 
 
@@ -184,7 +184,7 @@ def difference_product(
 def _both(
     h: Generic, side: int, e: Generic, d: Generic, i: int, *, differences: bool = False
 ) -> tuple[_Dequantised | None, _Dequantised | None]:
-    """What both operands of h are, if h sums products of them whose integers fit i32."""
+    """Both operands of h as dequantisations, if h sums products of them whose integers fit i32."""
     y = h.yields[0]
     if contraction_roles(h) is None or h.tile or y.dtype != "f32" or set(h.dtypes) != {"f32"}:
         return None, None
@@ -199,7 +199,7 @@ def _both(
 def _product(
     h: Generic, side: int, x: _Dequantised, w: _Dequantised, differences: bool = False
 ) -> Generic:
-    """The same contraction of the integers, or of what they are less their zero points."""
+    """The contraction of the integers, or of what they are less their zero points."""
     pair = (x, w) if side == 0 else (w, x)
     maps = [compose_maps(o.g.maps[o.operand], m) for o, m in zip(pair, h.maps, strict=True)]
     a, b = (cast(arg(n), "i32") for n in (0, 1))

@@ -52,7 +52,7 @@ from eqsat.ops.generics.canonical import canonical_body, canonical_generic, comp
 # ---- laws ----------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Bracket:
-    """What one op multiplies: operands, and brackets that are ops of their own."""
+    """Factors of one op: operands, and brackets that are ops of their own."""
 
     parts: tuple[str | Bracket, ...]
 
@@ -68,7 +68,7 @@ class Bracket:
         return tuple(dict.fromkeys((*inner, self)))
 
     def renamed(self, names: Iterator[str]) -> Bracket:
-        """The same brackets around other operands."""
+        """The brackets around other operands."""
         parts = (next(names) if isinstance(p, str) else p.renamed(names) for p in self.parts)
         return Bracket(tuple(parts))
 
@@ -126,7 +126,7 @@ def matched(side: Bracket, given: Sequence[Generic]) -> SumOfProduct | None:
 
 
 def _einsum(bracket: Bracket, g: Generic) -> Einsum | None:
-    """What an op multiplies and sums, with a factor for each part of a bracket."""
+    """The einsum of an op, with a factor for each part of a bracket."""
     is_square = len(g.maps) == 1 and bracket.parts == bracket.parts[:1] * 2
     if is_square and g.body == call("mul", arg(0), arg(0)):
         e = einsum_of(replace(g, yields=(replace(g.yields[0], body=arg(0)),)))
@@ -223,7 +223,7 @@ Guard = Callable[[Rebracketed], bool]
 
 
 def guard(text: str, left: Bracket, right: Bracket) -> Guard:
-    """What a word, or a bound of the work, asks of a law; ValueError if it asks nothing of it."""
+    """Guard of a law that a word or a bound of the work names; ValueError for other texts."""
     bound = re.fullmatch(r"work <= (\d+(?:\.\d+)?)", text)
     if bound is not None:  # of whole numbers: a size may be open
         share = Fraction(bound[1])
@@ -320,7 +320,7 @@ _FEW = 4  # operands are few if they have so many times fewer elements than thei
 
 @dataclass(frozen=True)
 class TermApart:
-    """What is added to a product, and the sum of two contractions."""
+    """Term added to a product, and the sum of two contractions."""
 
     rest: Generic
     total: Generic

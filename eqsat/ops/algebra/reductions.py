@@ -61,7 +61,7 @@ def join_reductions(g: Generic, e: Generic) -> Generic | None:
 
 
 def join_sums(g: Generic, e: Generic) -> Generic | None:
-    """The same, up to the order of the steps."""
+    """Both loops in one, up to the order of the steps."""
     if any(len(x.yields) != 1 or x.tile or x.rank == len(x.sizes) for x in (g, e)):
         return None
     outer, inner = g.yields[0], e.yields[0]
@@ -97,7 +97,7 @@ class FoldedParts:
 
 @dataclass(frozen=True)
 class Unshifted:
-    """What is left of an elementwise op without one of its terms."""
+    """An elementwise op without one of its terms."""
 
     rest: Generic
 

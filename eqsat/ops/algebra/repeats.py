@@ -92,7 +92,7 @@ def _reversed(e: Affine, loops: set[int], g: Generic) -> Affine:
 
 
 def _copy(g: Generic, m: Map, inner: Generic) -> Generic:
-    """What reads the result of `inner` by this map, in the shape of the result of g."""
+    """Copy that reads the result of `inner` by this map, in the shape of the result of g."""
     y = g.yields[0]
     return canonical_generic(
         g.result_shape, range(g.rank), [m], [inner.result_shape], [Yield(arg(0), y.dtype)], (),
@@ -200,7 +200,7 @@ def _is_spread(e: Generic) -> bool:
 
 
 def spread_behind(g: Generic, i: int, joined: Reshape, e: Generic) -> SpreadBehind | None:
-    """The same where dims that repeat were joined with others: rows that are there n times."""
+    """Copy moved behind for repeated dims joined with others: rows that are there n times."""
     if not _is_spread(e) or contraction_roles(g) is None or g.tile or 0 in g.sizes:
         return None
     groups = _groups(joined)

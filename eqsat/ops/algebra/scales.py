@@ -49,7 +49,7 @@ class FoldedScale:
 
 @dataclass(frozen=True)
 class FoldedNorm:
-    """What was scaled, the weight times one scale, the contraction's result times the other."""
+    """The operand without scales, the weight times one scale, the result times the other."""
 
     rest: Generic
     weight: Generic
@@ -65,8 +65,8 @@ class ScaledSum:
 
 @dataclass(frozen=True)
 class FoldedAffine:
-    """What was scaled and shifted, the weight times the scale, the shift's own contraction, and
-    the sum of both."""
+    """The operand without scale and shift, the weight times the scale, the shift's contraction,
+    and the sum of both."""
 
     rest: Generic
     weight: Generic

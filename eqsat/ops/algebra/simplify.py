@@ -17,7 +17,7 @@ from eqsat.model.generic import Generic, Yield
 from eqsat.model.movement import Reshape
 from eqsat.model.precision import NONE
 from eqsat.model.tensor import DTYPES, is_float
-from eqsat.ops.algebra.constants import Types, known
+from eqsat.ops.algebra.constants import Types, decided
 from eqsat.ops.algebra.linear import MARK, replaced
 from eqsat.ops.declare import attr_functions
 from eqsat.ops.generics.canonical import canonical_body, canonical_generic, compose_maps, identity
@@ -70,7 +70,7 @@ def _step(e: Expr, types: Types) -> Expr | None:
     a = e.args[0]
     if e.fn == "cast":
         return _cast(e, a, types)
-    if (value := known(e, types)) is not None:
+    if (value := decided(e, types)) is not None:
         return value
     if a.fn == e.fn and e.fn in _ONCE:
         return a.args[0]

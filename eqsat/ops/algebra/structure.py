@@ -132,7 +132,7 @@ class PairedBlocks:
 
 @dataclass(frozen=True)
 class BlockProducts:
-    """What each block is multiplied by, the products, and how they are put together."""
+    """Other operand of each block, the products, and how they are put together."""
 
     first: Move | None
     second: Move | None

@@ -32,7 +32,7 @@ from eqsat.ops.movement.moves import slice_of
 # ---- sums ----------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class ComputedOnce:
-    """What is computed once, and what spreads it out."""
+    """The op computed once, and the copy that spreads it out."""
 
     inner: Generic
     outer: Generic
@@ -90,7 +90,7 @@ def _body(scale: Expr, shift: Expr | None, i: int, count: int) -> Expr:
 
 # ---- loops that no operand has -------------------------------------------------------------------
 def without_idle_loops(g: Generic) -> ComputedOnce | None:
-    """What no operand varies along is computed once and spread out behind.
+    """Loops that no operand varies along are left out of the op, and spread out behind.
 
     Of an op that computes: a copy is nothing but spread out.
     """
@@ -227,7 +227,7 @@ def common_factor(
 
 
 def _aligned(g: Einsum, p: int, h: Einsum, q: int) -> Factor | None:
-    """What h multiplies the common factor by, over the loops of g, where both read it alike."""
+    """Other factor of h beside the common one, over the loops of g, where both read it alike."""
     x, y = g.factors[p], h.factors[q]
     if len(x.loops) != len(y.loops) or x.dtype != y.dtype or g.rank != h.rank:
         return None

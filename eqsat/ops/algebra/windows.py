@@ -116,7 +116,7 @@ def _pooled_dims(g: Generic, f: Einsum) -> dict[int, int] | None:
 
 
 def _pool(g: Generic, x: Factor, sizes: Mapping[int, int], at: Mapping[int, int]) -> Generic:
-    """The same windows of x, summed."""
+    """The windows of x, summed."""
     rank = len(x.loops)
     maps: list[Affine] = []
     shape: list[int] = []
@@ -154,7 +154,7 @@ def filters_joined_last(
     e: Generic, ahead: int, between: int, g: Generic, around: Move, h: Generic,
     inside: Move | None = None,
 ) -> JoinedFilters | None:  # fmt: skip
-    """The same where the convolution h with the smaller window stands in front of g."""
+    """Joined filters where the convolution h with the smaller window stands in front of g."""
     form = _filters(e, ahead, ahead + 1 + between, g, h)
     if form is None:
         return None

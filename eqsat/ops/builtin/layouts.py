@@ -40,7 +40,7 @@ def _pad_high(x: Array, axis: int, count: int, value: Any) -> Array:
 
 
 def lane_padding(text: str, held: np.dtype[Any]) -> Any:
-    """What lanes of this padding hold: of "?" NaN, or the largest integer."""
+    """Value of lanes of this padding: of "?" NaN, or the largest integer."""
     if text != "?":
         return held.type(read_literal(text))
     if held.kind == "f":

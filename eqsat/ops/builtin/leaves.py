@@ -1,4 +1,4 @@
-"""What a program starts from: arguments, weights, and tensors of one value."""
+"""Leaves of a program: arguments, weights, and tensors of one value."""
 
 from __future__ import annotations
 

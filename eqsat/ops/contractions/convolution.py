@@ -58,7 +58,7 @@ def convolution(g: Generic) -> Convolution | None:
 
 
 def spatial_contraction(g: Generic) -> Convolution | None:
-    """The same, a depthwise convolution included: groups, and neither filters nor channels."""
+    """Roles of loops, depthwise convolutions included: groups, and neither filters nor channels."""
     roles = contraction_roles(g)
     if roles is None or not (roles.k or (roles.batch and has_windows(g, roles))):
         return None
@@ -101,7 +101,7 @@ def block_rank(conv: Convolution) -> dict[int, int]:
 
 
 def panel_rank(conv: Convolution) -> dict[int, int]:
-    """The same for panels: the image and the result stay as they are, channels innermost."""
+    """The order of loops in panels: image and result stay as they are, channels innermost."""
     order = (*conv.groups, *conv.images, *conv.spatial, *conv.filters)
     return {d: i for i, d in enumerate((*order, *conv.windows, *conv.channels))}
 

@@ -34,7 +34,7 @@ Encodings = tuple[Encoding | None, ...]  # per operand; None: nothing is request
 
 @dataclass(frozen=True)
 class EncodedContraction:
-    """What a contraction requests of its operands and of its result."""
+    """Encodings that a contraction requests of its operands and of its result."""
 
     left: Encoding
     right: Encoding
@@ -43,7 +43,7 @@ class EncodedContraction:
 
 @dataclass(frozen=True)
 class EncodedOperands:
-    """What a generic must request of its operands, so that its result has an encoding."""
+    """Encodings that a generic requests of its operands, so that its result has one."""
 
     operands: Encodings
 
@@ -109,7 +109,7 @@ def _extents(m: Map, sizes: Sequence[int]) -> Shape:
 
 
 def encode_contraction(g: Generic) -> EncodedContraction | None:
-    """What an unpacked contraction requests of its operands and of its result.
+    """Encodings that an unpacked contraction requests of its operands and of its result.
 
     After IREE's SetEncoding, which sets all of them.
     """
@@ -219,7 +219,7 @@ def _permuted(e: Encoding, perm: tuple[int, ...]) -> Encoding | None:
 
 
 def encode_operands(g: Generic, e: Encoding) -> EncodedOperands | None:
-    """What the operands of an elementwise generic are to request for its result to be encoded.
+    """Encodings of the operands of an elementwise generic for its result to be encoded.
 
     The element type may change on the way: the encoding stays that of the contraction.
     """
@@ -258,7 +258,7 @@ def _is_parallel(g: Generic) -> bool:
 
 
 def _through_map(e: Encoding, held: Sequence[int], g: Generic, j: int) -> Encoding | None:
-    """What is known of operand j if `held` is known of the loops; an absent dim is a broadcast."""
+    """Encoding of operand j if the loops hold the dims `held`; an absent dim is a broadcast."""
     dims = []
     for a, size in zip(g.maps[j], g.shapes[j], strict=True):
         full = a.dim is not None and g.sizes[a.dim] == size

@@ -233,7 +233,7 @@ def index_loops(index: Index) -> frozenset[int]:
 
 
 def joined(digits: Iterable[Digit], loops: Shape) -> Index:
-    """These digits as one number: two that choose the same among as many are equal."""
+    """Digits joined to one number: two that choose the same among as many are equal."""
     return _normal(digits, loops)
 
 

@@ -203,17 +203,17 @@ def order_of(nodes: Sequence[int]) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class PlannedNest:
-    """What a loop nest becomes on any operands of these types in this order."""
+    """Canonical generic of a loop nest on any operands of these types in this order."""
 
     attr: Generic
-    kept: tuple[int, ...]  # the operands that are left
+    operands: tuple[int, ...]  # the operands that are left
     is_copy: bool  # of a whole operand
 
     def node(self, builder: Builder, nodes: Sequence[int]) -> int:
         """The node of the nest on these operands."""
         if self.is_copy:
-            return nodes[self.kept[0]]
-        return builder.add("generic", tuple([nodes[i] for i in self.kept]), self.attr)
+            return nodes[self.operands[0]]
+        return builder.add("generic", tuple([nodes[i] for i in self.operands]), self.attr)
 
 
 @lru_cache(maxsize=5_000)  # equal ops of a program share one record: made and verified once
@@ -235,16 +235,16 @@ def planned_nest(
     attr, plan = (
         variants[0] if len(variants) == 1 else min(variants, key=lambda m: by_text(m[0].body))
     )
-    return PlannedNest(attr, plan.kept, _is_copy([types[i] for i in plan.kept], attr))
+    return PlannedNest(attr, plan.operands, _is_copy([types[i] for i in plan.operands], attr))
 
 
 @dataclass(frozen=True)
 class _OperandPlan:
-    """What becomes of the operands of a loop nest: which are left, and what each is then."""
+    """Operands of a loop nest in canonical order: which are left, and what each is then."""
 
     nest: _LoopNest
     dtypes: tuple[str, ...]
-    kept: tuple[int, ...]
+    operands: tuple[int, ...]
     new: tuple[tuple[int, Expr], ...]  # operand as given → as it is called in the bodies
 
 
@@ -275,7 +275,7 @@ def _plans(
         # the operand of the earlier result dims first, so that m loops come before n loops
         loops = tuple(tuple(sorted(map_loops(m))) for m in p.nest.maps)
         terms = tuple(tuple((e.terms, e.constant) for e in m) for m in p.nest.maps)
-        return loops, terms, tuple(nodes[i] for i in p.kept)
+        return loops, terms, tuple(nodes[i] for i in p.operands)
 
     plans = (
         [plan(distinct), plan(distinct[::-1])]

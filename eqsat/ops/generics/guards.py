@@ -1,4 +1,4 @@
-"""What other compilers ask before they rewrite: conditions for rule sets that reproduce them.
+"""Guards of other compilers before they rewrite: conditions for rule sets that reproduce them.
 
 None of these is needed for a rewrite to be right; they are why those compilers refuse some.
 Sources: MLIR DataLayoutPropagation.cpp, PackAndUnpackPatterns.cpp, TPP ToBlockLayoutAndBack.cpp.

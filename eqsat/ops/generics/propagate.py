@@ -76,7 +76,7 @@ def pack_result(g: Generic, layout: Layout, index: int = 0) -> PackedResult | No
 
 
 def _pad_of_operands(g: Generic, index: int, d: int, pad: str) -> str | None:
-    """What operands hold beyond loop d for the result to hold `pad` there; None if nothing does."""
+    """Padding of operands beyond loop d for a result that holds `pad` there; None without one."""
     if pad in ("-", "?"):
         return pad
     wanted = padding_value(pad, g.yields[index].dtype)

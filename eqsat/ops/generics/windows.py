@@ -182,7 +182,7 @@ def _unread(g: Generic) -> list[int]:
 # ---- some of the iterations ----------------------------------------------------------------------
 @dataclass(frozen=True)
 class LoopRange:
-    """What is left of a loop, or of a dim: `start`, `start + step`, …, so many."""
+    """Part of a loop, or of a dim: `start`, `start + step`, …, so many."""
 
     start: int
     step: int
@@ -214,7 +214,7 @@ def restricted(g: Generic, cuts: Mapping[int, LoopRange]) -> Restricted:
 def _read(
     m: Map, shape: Shape, sizes: Sequence[int], cuts: Mapping[int, LoopRange]
 ) -> tuple[Move, Map]:
-    """What the loops that are left read of an operand, and how they read that."""
+    """Slice of an operand that the loops that are left read, and its map."""
     pieces = [
         _piece(e, sizes, cuts) if any(d in cuts for d, _ in e.terms) else (LoopRange(0, 1, size), e)
         for e, size in zip(m, shape, strict=True)

@@ -1,1 +1,1 @@
-"""What ops compute, in NumPy."""
+"""Meaning of ops in NumPy."""

@@ -26,7 +26,7 @@ def weight_key(array: Any) -> str:
 
 
 def key_digest(dtype: Any, shape: Sequence[int]) -> Any:
-    """What the bytes of an array of this type are added to for its key."""
+    """Hash that the bytes of an array of this type are added to for its key."""
     return hashlib.sha256(f"{dtype}{list(shape)}".encode())
 
 

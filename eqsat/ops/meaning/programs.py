@@ -69,7 +69,7 @@ def _scan(
 
 
 def _nothing(attr: Control) -> list[Array]:
-    """What a scan of no steps stacks."""
+    """Stacked results of a scan of no steps."""
     from eqsat.ops.meaning.scalar import held_dtype
 
     return [np.zeros(t.shape, held_dtype(t.dtype)) for t in attr.result_types[attr.carries :]]

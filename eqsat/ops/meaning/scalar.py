@@ -309,7 +309,7 @@ def cost_all(bodies: tuple[Expr, ...]) -> int:
 
 
 def constant_value(expr: Expr, operands: Mapping[int, Any]) -> Any:
-    """The value of a body from the operands that are `known`, None if it depends on others.
+    """The value of a body from the operands that are in `operands`, None if it depends on others.
 
     Values are scalars in held form. 0 · x is 0 only if x is known and finite, because 0 · NaN is
     not 0. With zeros put in, this tells what survives padding: relu, tanh, mul … do; exp,

@@ -23,7 +23,7 @@ Allowed = frozenset[tuple[str, str]]  # (axis, collective or `slice`)
 
 @dataclass(frozen=True)
 class MeshMachine:
-    """What conversions are priced by: links, and memory that is read and written beside them."""
+    """Machine that prices conversions: links, and memory that is read and written beside them."""
 
     mesh: Mesh
     launch_ps: int
@@ -79,7 +79,7 @@ def _in_order(
 
 
 def _kinds(a: int | str, b: int | str) -> Iterator[int | str]:
-    """What an axis becomes on its way: parts of a maximum are put together before they are cut."""
+    """Kinds of an axis on its way: parts of a maximum are put together before they are cut."""
     if a in PARTIAL and a != "add" and isinstance(b, int):
         yield REPLICATED
     yield b
@@ -117,7 +117,7 @@ def _bytes(mesh: Mesh, spread: Spread, t: TensorType, rank: int) -> int:
 def panel_steps(
     t: TensorType, read: Spread, whole: Spread, dim: int, panels: int, machine: MeshMachine
 ) -> tuple[MeshStep, ...]:
-    """What gathers one of so many panels of an operand along a dim, the innermost axis first."""
+    """Steps that gather one panel of an operand along a dim, the innermost axis first."""
     mesh, steps = machine.mesh, list[MeshStep]()
     nbytes = math.ceil(_bytes(mesh, read, t, len(t.shape)) / panels)
     for i in reversed(range(len(mesh.axes))):

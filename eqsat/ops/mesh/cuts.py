@@ -30,7 +30,7 @@ Kind = int | str  # an entry of a spread
 
 @dataclass(frozen=True)
 class OpCut:
-    """What one axis does to an op: per operand and of the result an entry of a spread.
+    """Cut of an op by one axis: per operand and of the result an entry of a spread.
 
     name: what is cut, in the words of the op: `d2`, a loop; `dim 1`, of the result; `parts`.
     `d0/d2` cuts loop d0 and gathers operands without it along d2. form: what a rule of spreads

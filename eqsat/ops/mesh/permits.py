@@ -130,7 +130,7 @@ def axis_facts(axis: Axis) -> Facts:
 
 
 def cut_facts(op: str, attr: Attr, cut: OpCut | None, origin: Origin) -> Facts:
-    """What is known of a cut; cut: None for nothing."""
+    """Facts of a cut; cut: None for nothing."""
     role = "" if cut is None else loop_role(attr, cut)
     return {"op": op, "kind": _kind(attr), "role": role} | origin_facts(origin)
 

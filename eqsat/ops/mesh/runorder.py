@@ -1,4 +1,4 @@
-"""What of a schedule is computed in a call, in order: members of dispatches and views of values."""
+"""Nodes of a schedule that a call computes, in order: members of dispatches and views of values."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ PANELS = (8, 4, 2)
 
 
 def taken(reads: Sequence[Spread], cuts: Sequence[OpCut | None]) -> tuple[Spread, ...]:
-    """What an op computes on, where it reads so: streamed axes hold nothing of their own."""
+    """Spreads an op computes on, where it reads so: streamed axes hold nothing of their own."""
     return tuple(
         tuple(
             REPLICATED if c is not None and i in c.streams else kind
@@ -109,14 +109,14 @@ def strategies(
     """
     sizes = mesh.sizes
     cuts_of = known_cuts(op, attr, operands, mesh)
-    names = list(dict.fromkeys(c for found in cuts_of.values() for c in found))
+    names = list(dict.fromkeys(c for cuts in cuts_of.values() for c in cuts))
     fitting: list[Strategy] = []
     for choice in product(["", *names], repeat=len(sizes)):
         cuts = _fitting(choice, sizes, cuts_of)
         if cuts is not None and panels_agree(cuts, mesh):
-            found = _strategy(attr, choice, cuts, len(operands), mesh)
-            if _fits(found, operands, result, mesh):
-                fitting.append(found)
+            strategy = _strategy(attr, choice, cuts, len(operands), mesh)
+            if _fits(strategy, operands, result, mesh):
+                fitting.append(strategy)
     return tuple(fitting)
 
 
@@ -221,7 +221,7 @@ def local_attr(
 
 
 def _local_move(move: Move, operands: Sequence[Shape]) -> Move:
-    """The same movement; a slice takes all of a dim that is cut."""
+    """The movement on one device; a slice takes all of a dim that is cut."""
     args = move.args
     if move.op == "slice":
         start, limit, stride = args

@@ -49,7 +49,7 @@ class Regrouped:
 
 @dataclass(frozen=True)
 class RegroupedOperand:
-    """The same where one operand is read as it was before its reshape."""
+    """A regrouped generic that reads one operand as it was before its reshape."""
 
     before: Groupings
     after: Groupings

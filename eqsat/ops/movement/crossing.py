@@ -321,14 +321,14 @@ _BELOW = {
 
 # ---- borders of devices --------------------------------------------------------------------------
 def _above_border(border: Transfer, form: Form) -> Crossed:
-    """What crosses is packed, or transposed, before."""
+    """Form in front of a transfer: the value is packed, or transposed, before."""
     if isinstance(form, Layout):
         return Crossed(border=replace(border, source=form.packed_shape), layout=form)
     return Crossed(border=_permuted(border, form), perm=form)
 
 
 def _below_border(form: Form, border: Transfer) -> Crossed:
-    """What crosses is packed, or not yet transposed."""
+    """Form behind a transfer: the value crosses packed, or not yet transposed."""
     if isinstance(form, Layout):
         return _above_border(border, form)
     return Crossed(border=_permuted(border, inverse(form)), perm=form)

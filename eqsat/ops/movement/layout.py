@@ -117,7 +117,7 @@ def reassociation(a: Shape, b: Shape) -> list[tuple[list[int], list[int]]] | Non
 
 
 def large_groups(a: Shape, b: Shape) -> list[tuple[list[int], list[int]]] | None:
-    """The same of the dims above extent 1 alone."""
+    """The reassociation of the dims above extent 1 alone."""
     left, right = ([d for d, s in enumerate(v) if s != 1] for v in (a, b))
     pairs = reassociation(tuple([a[d] for d in left]), tuple([b[d] for d in right]))
     if pairs is None:

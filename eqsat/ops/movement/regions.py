@@ -1,4 +1,4 @@
-"""What an op reads of its operands for a part of its result; records of ops name these functions.
+"""Regions of operands that an op reads for a part of its result; ops name these functions.
 
 Each takes the op, its attribute, the number of an operand and a region of the result, and gives the
 region of that operand; None: nothing of it.

@@ -1,4 +1,4 @@
-"""One record for all movement: what every element of the result reads, or holds instead.
+"""Views, one record for all movement: what every element of the result reads, or holds instead.
 
 A transpose, reshape, slice, pad, pack, unpack, relax and retype is one `View`, so is a reversal or
 a broadcast, and so is what they are one after another: views compose, and are recognised again as
@@ -63,7 +63,7 @@ def normal_view(
 # ---- nouns as views ------------------------------------------------------------------------------
 @lru_cache(maxsize=10_000)
 def view_of(op: str, attr: Attr) -> View | None:
-    """What an op moves; None of one that moves nothing, or a reshape that cuts dims unevenly."""
+    """View of an op; None of one that moves nothing, or a reshape that cuts dims unevenly."""
     match attr:
         case Transpose(source=source, perm=perm):
             index = [dim(perm.index(d)) for d in range(len(perm))]
@@ -123,7 +123,7 @@ def _lanes(layout: Layout) -> list[Affine]:
 
 
 def _padding(layout: Layout, open_only: bool = False) -> list[Guard]:
-    """What is padded last decides."""
+    """Guards of a layout's padding; the last padding decides."""
     lanes = _lanes(layout)
     paddings = [(d, p) for d, _, p in reversed(layout.padded_dims) if p == "?" or not open_only]
     return [Guard(lanes[d], 0, layout.source[d], p) for d, p in paddings if p != "-"]
@@ -312,7 +312,7 @@ class PaddedSlice:
 
 
 def as_padded_slice(v: View) -> PaddedSlice | None:
-    """What is left of a value, and one value around it."""
+    """The view as a slice of a value, and one value around it."""
     if len(v.source) != len(v.shape) or len({g.fill for g in v.guards}) > 1:
         return None
     home = [k for k, g in enumerate(v.digits) for _ in g]

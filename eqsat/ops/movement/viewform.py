@@ -269,7 +269,7 @@ def _where_it_counts(
 
 
 def _held(e: Affine, d: int, value: int, digits: Digits) -> Affine:
-    """The same where digit d has this value: it runs together with the digit below, or is gone."""
+    """The expression where digit d has this value: d joins the digit below, or is gone."""
     stride = dict(e.terms)
     below = digits.below(d)[:1]
     wanted = sum(stride.get(b, 0) * digits.extents[b] for b, _ in below)

@@ -54,7 +54,7 @@ def mapped(g: Generic, operand: int, at: Sequence[Affine]) -> Point:
 
 
 def step(op: str, attr: Attr, at: Point, loops: Loops) -> Step | None:
-    """What is read below a conversion, view, pad, slice or copy; None of any other op."""
+    """Element read below a conversion, view, pad, slice or copy; None of any other op."""
     match attr:
         case Transpose(perm=perm):
             return Step(0, tuple([at[perm.index(d)] for d in range(len(perm))]))
@@ -166,7 +166,7 @@ class Constant(NamedTuple):
 
 
 class ReadValue(NamedTuple):
-    """What is read at a point: an element, a constant, or the value of stage number `source`."""
+    """Value read at a point: an element, a constant, or the value of stage number `source`."""
 
     source: Element | Constant | int
     layers: tuple[Layer, ...]  # outermost first
@@ -197,7 +197,7 @@ class LookupNumber(NamedTuple):
 
 
 @dataclass
-class Made:
+class StageDraft:
     """A stage. choice: where this layer's bounds hold it is its first argument, else the second."""
 
     node: int
@@ -245,9 +245,9 @@ class Numbers:
     ):
         self.reach, self.operands, self.loops = reach, operands, loops
         self.arguments: list[ReadValue] = []
-        self.known: dict[tuple[int, int, Point], TypedBody] = {}
+        self.typed: dict[tuple[int, int, Point], TypedBody] = {}
 
-    def found(self, node: int, at: Point) -> LookupNumber:
+    def number(self, node: int, at: Point) -> LookupNumber:
         """The number a node holds at a point; NoNest if no body over elements is that."""
         typed = self._typed(node, at)
         return LookupNumber(typed.body, tuple(self.arguments), typed.dtype)
@@ -272,9 +272,9 @@ class Numbers:
         if any(layer.fill is not None for layer in c.layers):
             raise NoNest("looks up by indices that are computed and padded inside")
         key = (c.node, c.result, self.loops.all_now(c.at))
-        if key not in self.known:
-            self.known[key] = self._body(c, c.op)
-        return self.known[key]
+        if key not in self.typed:
+            self.typed[key] = self._body(c, c.op)
+        return self.typed[key]
 
     def _body(self, c: ComputedValue, g: Generic) -> TypedBody:
         y = g.yields[c.result]
@@ -300,6 +300,6 @@ def _now(v: ReadValue, loops: Loops) -> ReadValue:
     return ReadValue(source._replace(at=loops.all_now(source.at)), layers)
 
 
-def found_now(number: LookupNumber, loops: Loops) -> LookupNumber:
+def number_now(number: LookupNumber, loops: Loops) -> LookupNumber:
     """A number over the loops there are now."""
     return number._replace(arguments=tuple([_now(v, loops) for v in number.arguments]))

@@ -16,8 +16,8 @@ from eqsat.ops.nests.draft import (
     Element,
     Layer,
     LookupNumber,
-    Made,
     ReadValue,
+    StageDraft,
     Written,
     joined_index,
 )
@@ -26,7 +26,7 @@ from eqsat.ops.nests.loops import Loops, Point, affine_sum, loops_named
 Bounds = tuple[tuple[Affine, int], ...]
 
 
-def finished(loops: Loops, stages: list[Made], written: list[Written]) -> Nest:
+def finished(loops: Loops, stages: list[StageDraft], written: list[Written]) -> Nest:
     """The nest; NoNest if a reduction would run more than once for some of its values."""
     return _Finish(loops).nest(stages, written)
 
@@ -87,7 +87,7 @@ class _Finish:
         self.points: Counter[tuple[int, int]] = Counter()  # at which each reduction is computed
         self.stores: list[_Store] = []
 
-    def nest(self, stages: list[Made], written: list[Written]) -> Nest:
+    def nest(self, stages: list[StageDraft], written: list[Written]) -> Nest:
         number: list[int] = []  # of every stage that was made
         number_of: dict[tuple[int, int, Point], int] = {}
         for m in stages:
@@ -139,7 +139,7 @@ class _Finish:
         return tuple(dict.fromkeys(every))
 
     def _value(self, v: ReadValue, node: int, number: list[int]) -> _UnnumberedRead | int:
-        """What a stage reads; a stage of its own for every pad that no access can hold."""
+        """Operand of a stage; a stage of its own for every pad that no access can hold."""
         value: _UnnumberedRead | int
         if isinstance(v.source, Element):
             value, pads = self._padded_read(v)
@@ -177,7 +177,7 @@ class _Finish:
         return len(self.stages) - 1
 
     # ---- stages and stores
-    def _stage(self, m: Made, at: Point, number: list[int]) -> int:
+    def _stage(self, m: StageDraft, at: Point, number: list[int]) -> int:
         arguments = tuple([self._value(v, m.node, number) for v in m.arguments])
         reduced = loops_named(self.loops.all_now(m.reduced))
         names = self._names(at)
@@ -204,7 +204,7 @@ class _Finish:
             names = (names - {d}).union(*arguments)
         return names
 
-    def _check_once(self, m: Made, at: Point) -> None:
+    def _check_once(self, m: StageDraft, at: Point) -> None:
         """NoNest if a reduction would run more often than it has values."""
         counts = [(math.prod(self.loops.sizes[d] for d in loops_named([i])), n)
                   for i, n in zip(at, m.shape, strict=True)]  # fmt: skip
@@ -289,7 +289,7 @@ class _Columns:
     """A column of strides per loop, over all indices; two loops that are one are merged."""
 
     def __init__(self, finish: _Finish, order: list[int], bounds: list[tuple[Affine, int]]):
-        self.found, self.order, self.bounds = finish, order, bounds
+        self.finish, self.order, self.bounds = finish, order, bounds
         self.sizes = {d: finish.loops.sizes[d] for d in order}
         self.indices: list[Affine] = [i for i, _ in bounds]
         for s in finish.stages:
@@ -308,8 +308,8 @@ class _Columns:
         self._merge()
 
     def _sides(self, d: int) -> tuple[bool, ...]:
-        every = [x for s in self.found.stages for x in (d in s.names, d in s.reduced)]
-        return (*every, *(d in s.names for s in self.found.stores))
+        every = [x for s in self.finish.stages for x in (d in s.names, d in s.reduced)]
+        return (*every, *(d in s.names for s in self.finish.stores))
 
     def _merge(self) -> None:
         """An outer loop whose every stride is that of an inner one times its extent is its part."""
@@ -343,8 +343,8 @@ class _Columns:
                 sizes[loops[0]] = min(sizes[loops[0]], -(-b.extent // b.strides[loops[0]]))
             else:
                 cutting.append(b)
-        stages = tuple([self._stage(s) for s in self.found.stages])
-        stores = tuple([self._store(s) for s in self.found.stores])
+        stages = tuple([self._stage(s) for s in self.finish.stages])
+        stores = tuple([self._store(s) for s in self.finish.stores])
         return Nest(tuple(sizes), stages, stores, tuple(cutting))
 
     def _strides(self, index: Affine) -> tuple[int, ...]:

@@ -33,14 +33,14 @@ from eqsat.ops.nests.draft import (
     Element,
     Layer,
     LookupNumber,
-    Made,
     Numbers,
     Piece,
     ReadValue,
+    StageDraft,
     Step,
     Written,
-    found_now,
     mapped,
+    number_now,
     step,
 )
 from eqsat.ops.nests.finish import finished
@@ -104,7 +104,7 @@ def nest_of_dispatch(schedule: Schedule, dispatch: Dispatch) -> Nest:
 
 
 def undecided(schedule: Schedule, dispatch: Dispatch) -> list[str]:
-    """What the check of a dispatch's nest cannot decide, each in a sentence."""
+    """Properties of a dispatch's nest that the check cannot decide, each in a sentence."""
     nodes, nest = schedule.program.nodes, nest_of_dispatch(schedule, dispatch)
     return _verdict(nest, {b: nodes[b].types[0].size for b in (*nest.reads, *nest.writes)}, {
         s.node: nodes[s.node].attr for s in nest.stages
@@ -114,7 +114,7 @@ def undecided(schedule: Schedule, dispatch: Dispatch) -> list[str]:
 def _verdict(
     nest: Nest, elements: Mapping[int, int], attrs: Mapping[int, object]
 ) -> tuple[list[str], list[str]]:
-    """What is wrong of a nest, and what cannot be decided; attrs: of the ops it computes."""
+    """Faults of a nest, and what cannot be decided; attrs: of the ops it computes."""
     generics = ((i, g) for i, g in attrs.items() if isinstance(g, Generic) and g.reductions)
     summed = {i: math.prod(g.sizes[d] for d in g.reductions) for i, g in generics}
     return nest_faults(nest, elements, summed)
@@ -183,7 +183,7 @@ def _built(group: _NestMembers, chooses: bool) -> Nest:
     while True:
         try:
             b = _NestBuilder(group, pieces, chooses)
-            return _checked(group, finished(b.loops, b.made, b.written))
+            return _checked(group, finished(b.loops, b.drafts, b.written))
         except _Cut as cut:
             pieces = cut.pieces
 
@@ -203,7 +203,7 @@ class _NestBuilder:
         self.types, self.chooses = group.types, chooses
         self.cuts = not chooses and any(o.op == "concat" for o in self.ops)
         self.loops = Loops()
-        self.made: list[Made] = []
+        self.drafts: list[StageDraft] = []
         self.written: list[Written] = []
         self._stages: dict[tuple[int, int], list[int]] = {}
         self._elements: dict[tuple[int, Shape], list[Point]] = {}
@@ -254,7 +254,7 @@ class _NestBuilder:
     def _reach(
         self, node: int, at: Point, layers: tuple[Layer, ...] = ()
     ) -> ReadValue | ComputedValue:
-        """What is read at a point, down to elements and to what is computed."""
+        """Value read at a point, down to elements and to what is computed."""
         result = 0
         while True:
             _, attr, operands = self.ops[node]
@@ -306,19 +306,19 @@ class _NestBuilder:
         if not layers:
             return ReadValue(fill, ())
         body = const(fill.value)
-        self.made.append(Made(node, 0, (), (), body, (), fill.dtype))
-        return ReadValue(len(self.made) - 1, layers)
+        self.drafts.append(StageDraft(node, 0, (), (), body, (), fill.dtype))
+        return ReadValue(len(self.drafts) - 1, layers)
 
     def _stage(self, node: int, g: Generic, result: int, at: Point) -> int:
         """The number of the stage that computes a generic's result at a point."""
         stages, loops = self._stages.setdefault((node, result), []), self.loops
         point = loops.all_now(at)
         for s in stages:
-            if loops.all_now(self.made[s].at) == point:
+            if loops.all_now(self.drafts[s].at) == point:
                 return s
         for s in stages:
-            if self._is_inside(at, self.made[s].at) and loops.unify(
-                at, self.made[s].at, is_value=True
+            if self._is_inside(at, self.drafts[s].at) and loops.unify(
+                at, self.drafts[s].at, is_value=True
             ):
                 return s
         is_contraction = contraction_roles(g) is not None
@@ -328,12 +328,14 @@ class _NestBuilder:
             loops.groups.append(LoopRun(at, reduced, sizes, reduces=True))
         y = g.yields[result]
         body, arguments = self._arguments(node, y.body, g, (*at, *reduced), y.dtype)
-        self.made.append(
-            Made(node, result, at, reduced, body, arguments, y.dtype, y.combine, g.result_shape)
+        self.drafts.append(
+            StageDraft(
+                node, result, at, reduced, body, arguments, y.dtype, y.combine, g.result_shape
+            )
         )
-        if len(self.made) > MOST_STAGES:
+        if len(self.drafts) > MOST_STAGES:
             raise NoNest(f"{self._name(node)} makes more than {MOST_STAGES} stages")
-        stages.append(len(self.made) - 1)
+        stages.append(len(self.drafts) - 1)
         return stages[-1]
 
     def _is_inside(self, at: Point, other: Point) -> bool:
@@ -372,7 +374,7 @@ class _NestBuilder:
         end = axis + len(attr.sources[1])
         numbers = Numbers(self._reach, lambda i: self.ops[i].operands, self.loops)
         try:
-            number = numbers.found(self.ops[node].operands[1], at[axis:end])
+            number = numbers.number(self.ops[node].operands[1], at[axis:end])
         except NoNest as why:
             said = str(why)
             raise NoNest(said if said.startswith("%") else f"{self._name(node)} {said}") from None
@@ -384,10 +386,10 @@ class _NestBuilder:
         if not number.arguments:
             index = int(scalar.hold(scalar.evaluate_body(number.body, []), number.dtype))
             return Affine((), min(max(index, 0), size - 1))
-        number = found_now(number, self.loops)
+        number = number_now(number, self.loops)
         for loop, other in self.loops.lookups.items():
             assert isinstance(other, LookupNumber)
-            if self.loops.sizes[loop] == size and found_now(other, self.loops) == number:
+            if self.loops.sizes[loop] == size and number_now(other, self.loops) == number:
                 return dim(loop)
         return self.loops.lookup(number, size)
 
@@ -410,9 +412,11 @@ class _NestBuilder:
             if chosen is not None:
                 choice = Layer((((index,), (size,)),), None)
                 both = (value, chosen)
-                stage = Made(node, i, at, (), arg(0), both, dtype, shape=attr.shape, choice=choice)
-                self.made.append(stage)
-                chosen = ReadValue(len(self.made) - 1, ())
+                stage = StageDraft(
+                    node, i, at, (), arg(0), both, dtype, shape=attr.shape, choice=choice
+                )
+                self.drafts.append(stage)
+                chosen = ReadValue(len(self.drafts) - 1, ())
             else:
                 chosen = value
         assert chosen is not None

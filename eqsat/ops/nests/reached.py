@@ -25,7 +25,7 @@ Strides = Sequence[int]
 
 
 class Undecided(Exception):
-    """What cannot be told within these limits, in a sentence."""
+    """A property that these limits leave undecided, in a sentence."""
 
 
 class CutLoops(NamedTuple):
@@ -75,7 +75,7 @@ def span(strides: Strides, base: int, sizes: Sequence[int]) -> tuple[int, int]:
 
 
 def binding(bounds: Iterable[Bound], sizes: Sequence[int]) -> list[Bound]:
-    """Those that fail at some point of whole loops."""
+    """Bounds that fail at some point of whole loops."""
     cutting = []
     for b in bounds:
         low, high = span(b.strides, b.base, sizes)
@@ -262,7 +262,7 @@ def _add_box(times: np.ndarray[Any, Any], box: Box, shared: int) -> None:
 def nest_faults(
     nest: Nest, elements: Mapping[int, int], summed: Mapping[int, int]
 ) -> tuple[list[str], list[str]]:
-    """What of a nest is wrong; and what cannot be decided.
+    """Faults of a nest; and what cannot be decided.
 
     elements: of each buffer. summed: points of the reduction of each node that has one.
     """
@@ -291,7 +291,7 @@ def _questions(nest: Nest, elements: Mapping[int, int], summed: Mapping[int, int
 
 
 def _own_reads(nest: Nest) -> list[str]:
-    """What is written is not read, as no order of points would be known to be right; but for
+    """Written elements are not read, as no order of points would be known to be right; but for
     elements that are written as they are."""
     both = {*nest.reads} & {*nest.writes}
     return [
@@ -370,7 +370,7 @@ def _named(x: Access | Bound) -> set[int]:
 
 
 def _read(nest: Nest, a: Access, loops: set[int], elements: Mapping[int, int]) -> list[str]:
-    """What is read lies within its buffer."""
+    """Every read lies within its buffer."""
     faults = [f for x in a.indices for f in _read(nest, x, loops, elements)]
     size = elements[a.buffer]
     low, high = span(a.strides, a.base, nest.sizes)  # most lie within it wherever bounds are

@@ -107,7 +107,7 @@ def packed_borders(program: Program) -> dict[Border, Layout]:
 
 # ---- whole programs ------------------------------------------------------------------------------
 def laid_out(program: Program, layouts: Layouts) -> Program:
-    """The same program, but these arguments and results, plain so far, cross in these layouts.
+    """The program whose arguments and results, plain so far, cross in these layouts.
 
     ShapeError if a layout does not fit. For every state x: f'(pack(x)) = pack(f(x)).
     """

@@ -62,7 +62,7 @@ class Cutter:
         return node
 
     def cut(self, results: Sequence[int], source: str) -> CutProgram:
-        """All of it."""
+        """The whole cut program."""
         program = self.builder.build(tuple(results))
         rest = tuple(self.dispatches), source, tuple(self.notes), self.weights
         return CutProgram(program, *rest)

@@ -1,4 +1,4 @@
-"""What rules may ask about the values of a program, found once before a search.
+"""Facts about the values of a program that rules may use, computed once before a search.
 
 A fact is known of values of the input program; of what rules make nothing is known, and a rule that
 asks does not match there. A class has the facts of every value in it.
@@ -74,7 +74,7 @@ def _is_wasted(node: Node, region: Region | None) -> bool:
 
 
 def regions_read(nodes: tuple[Node, ...], results: Iterable[int]) -> list[Region | None]:
-    """What is read of every value, results being read whole; None of values that are not read.
+    """Region read of every value, results being read whole; None of values that are not read.
 
     Of a node with several results: of each of them.
     """

@@ -49,7 +49,7 @@ class _Spot:
         ones = [d for d in range(len(self.shape)) if d not in self.dims]
         return (*ones, *(self.dims[p] for p in perm))
 
-    def own(self, order: Perm) -> Perm:
+    def bare_order(self, order: Perm) -> Perm:
         """Undo `whole`."""
         return tuple(self.dims.index(d) for d in order if d in self.dims)
 
@@ -136,7 +136,7 @@ def _by_loops(g: Generic, operand: int) -> Iterator[Perm]:
 
 # ---- the facts -----------------------------------------------------------------------------------
 def free_orders(program: Program, orders: FreeOrders, first: int) -> Equalities | None:
-    """What arguments and results of free order are equal to; numbered from `first` on."""
+    """Equalities of arguments and results of free order; numbered from `first` on."""
     nodes: list[Node] = []
     equal: list[tuple[int, int]] = []
 
@@ -149,7 +149,7 @@ def free_orders(program: Program, orders: FreeOrders, first: int) -> Equalities 
         spot = _spot(program, border)
         bare = program.nodes[spot.at].type.shape
         for order in perms:
-            perm = spot.own(order)
+            perm = spot.bare_order(order)
             turned = tuple(bare[p] for p in perm)
             if border.kind == "input":
                 leaf = program.leaf(program.inputs[border.number])
@@ -202,7 +202,9 @@ def _result_class(egraph: EGraph, program: Program, border: Border, order: Perm)
     spot = _spot(program, border)
     shape = program.nodes[spot.at].type.shape
     # dims of extent 1 are outermost: with or without them it is the same buffer
-    node = egraph.find("transpose", Transpose(shape, spot.own(order)), (egraph.values[spot.at],))
+    node = egraph.find(
+        "transpose", Transpose(shape, spot.bare_order(order)), (egraph.values[spot.at],)
+    )
     return None if node is None else egraph.nodes[node].eclass
 
 

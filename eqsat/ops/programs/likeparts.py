@@ -38,7 +38,7 @@ class NotAlike(Exception):
 
 @dataclass(frozen=True)
 class _Stack:
-    """What a column is: a value with the parts along one more dim, or the same value for all."""
+    """A column of parts: a value with the parts along one more dim, or one value for all."""
 
     node: int
     axis: int | None
@@ -52,7 +52,7 @@ class _Stack:
 
 @dataclass(frozen=True)
 class SumTerm:
-    """What is added: a body over values that are read by the loops of the op that adds."""
+    """Term of a sum: a body over values that are read by the loops of the op that adds."""
 
     body: Expr
     reads: tuple[Operand, ...]
@@ -94,14 +94,14 @@ class _LikeColumns:
 
     def __init__(self, b: Builder):
         self.b = b
-        self.made: dict[Column, _Stack] = {}
+        self.stacks: dict[Column, _Stack] = {}
         self.has_product = False
 
     def stack(self, column: Column) -> _Stack:
         """NotAlike if the nodes are neither parts of a value nor one op on such parts."""
-        if column not in self.made:
-            self.made[column] = self._stack(column)
-        return self.made[column]
+        if column not in self.stacks:
+            self.stacks[column] = self._stack(column)
+        return self.stacks[column]
 
     def _stack(self, column: Column) -> _Stack:
         if len(set(column)) == 1:
@@ -134,7 +134,7 @@ class _LikeColumns:
             raise NotAlike
 
     def generic(self, column: Column, result: Sequence[int], place: int | None) -> int:
-        """One generic for a column of them, with the parts at this place of its result.
+        """One generic for a column of generics, with the parts at this place of its result.
 
         None: added up.
         """
@@ -221,7 +221,7 @@ def _reshaped(b: Builder, node: int, axis: int, part: Reshape, count: int) -> _S
 
 # ---- concats -------------------------------------------------------------------------------------
 def _joined(b: Builder, n: Node) -> Iterator[int]:
-    """What a concat of products on parts is: the products at once, reshaped."""
+    """Forms of a concat of products on parts: the products at once, reshaped."""
     assert isinstance(n.attr, Move)
     (axis,) = n.attr.args
     columns = _LikeColumns(b)
@@ -235,7 +235,7 @@ def _joined(b: Builder, n: Node) -> Iterator[int]:
 
 # ---- sums ----------------------------------------------------------------------------------------
 def _added(b: Builder, n: Node, s: SumOfTerms) -> Iterator[int]:
-    """What an elementwise op is whose body adds up terms of which some are alike."""
+    """Forms of an elementwise op whose body adds up terms of which some are alike."""
     kinds: dict[tuple[object, ...], list[SumTerm]] = {}
     for t in s.terms:
         attrs = tuple(b.nodes[o].attr if b.nodes[o].op != "slice" else None for o, _ in t.reads)

@@ -52,7 +52,7 @@ def loop_forms(attr: Control, inexact: bool) -> list[Program]:
 
 
 def _parts(attr: Control, inexact: bool) -> list[LoopParts]:
-    """What leaves, by how much: all that can, and what is the same in every step."""
+    """Partitions of a loop, by how much leaves it: all that can, or what is equal in all steps."""
     whole = LoopParts(attr, inexact)
     if not (whole.ahead or whole.behind or whole.sums or whole.is_empty):
         return []
@@ -108,7 +108,7 @@ class _Inner:
         return self.b.build([self.new[i] for i in wanted])
 
     def inside(self, wanted: Iterable[int]) -> set[int]:
-        """What has to be computed for them; all inputs are known."""
+        """Nodes that have to be computed for them; all inputs are known."""
         needed, waiting = set[int](), list(wanted)
         while waiting:
             i = waiting.pop()
@@ -161,7 +161,7 @@ class _Scan:
             self.new[i] = self.b.add(n.op, (), n.attr)
 
     def _closure(self) -> set[int]:
-        """What is computed behind, with all that it needs of what no state reaches."""
+        """Nodes computed behind, with all that they need of what no state reaches."""
         added = [s.added for s in self.parts.sums.values() if s.added is not None]
         results = self.body.results[self.attr.carries :]
         once = [r for r in results if r in self.parts.fixed]
@@ -231,7 +231,7 @@ class _Scan:
         return self.b.add(n.op, tuple(start if o == state else total for o in n.operands), n.attr)
 
     def _total(self, s: Sum, added: int) -> int:
-        """What is added in all steps together."""
+        """Sum over all steps of what is added."""
         x = self.new[added]
         if added in self.parts.fixed:
             return x if s.combine != "add" else self._multiplied(x)

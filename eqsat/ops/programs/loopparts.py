@@ -195,7 +195,7 @@ class LoopParts:
 
     # ---- what reaches what ---------------------------------------------------------------------
     def _needed(self) -> set[int]:
-        """What results are computed from, without the ops that add to sums."""
+        """Nodes that results are computed from, without the ops that add to sums."""
         wanted = [r for k, r in enumerate(self.body.results) if k not in self.sums]
         return depending(
             self.body, wanted + [s.added for s in self.sums.values() if s.added is not None]
@@ -251,7 +251,7 @@ class LoopParts:
         return Sum(node, operands[other.value], g.maps[other.value], combine)
 
     def _added(self) -> set[int]:
-        """What sums add, in any order of dims."""
+        """Nodes that sums add, in any order of dims."""
         added: set[int] = set()
         for s in self.sums.values():
             i = s.added
@@ -346,7 +346,7 @@ def pays_once(body: Program, i: int) -> bool:
 
 
 def fixed_ahead(body: Program, changing: Iterable[int]) -> set[int]:
-    """What pays to be computed ahead of all that no `changing` input reaches."""
+    """Nodes that pay to be computed ahead of all that no `changing` input reaches."""
     reached, ahead = {*changing}, set[int]()
     for i, n in enumerate(body.nodes):
         if not reached.isdisjoint(n.operands):

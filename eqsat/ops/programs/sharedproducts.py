@@ -98,7 +98,7 @@ class _OfWeight:
 
 
 def shared_weights(program: Program, first: int) -> Equalities | None:
-    """What products of several values with one weight are equal to; numbered from `first` on.
+    """Equalities of products of several values with one weight; numbered from `first` on.
 
     None if no weight is read by two products of which neither needs the other.
     """
@@ -199,7 +199,7 @@ def _rows(b: Builder, program: Program, some: list[_OfWeight]) -> Iterator[tuple
 def weights_of_one(
     program: Program, first: int, place: Callable[[int], Hashable] = lambda node: None
 ) -> Equalities | None:
-    """What products of one value with many weights are equal to; numbered from `first` on.
+    """Equalities of products of one value with many weights; numbered from `first` on.
 
     place: of a node; only products of one place are put together. None if there are no such.
     """

@@ -30,7 +30,7 @@ MOST_OPERATIONS = 512  # of a merged body, which every signature that holds it c
 
 
 def merge_elementwise(program: Program) -> Program:
-    """The same program with single-use elementwise producers inside their consumers."""
+    """The program with single-use elementwise producers inside their consumers."""
     while True:
         merged = _once(program)
         if merged == program:
@@ -41,10 +41,10 @@ def merge_elementwise(program: Program) -> Program:
 def merge_within(
     program: Program, place: Mapping[int, int], staying: Collection[int]
 ) -> tuple[Program, dict[int, int]]:
-    """The same program with elementwise ops inside readers of their own group, and the new nodes.
+    """The program with elementwise ops inside readers of their own group, and the new nodes.
 
-    place: the group of every op that may take in or be taken in. kept: ops that stay. Nothing that
-    is taken in was left in memory, so casts to narrower types are, too.
+    place: the group of every op that may take in or be taken in. staying: ops that stay. Nothing
+    that is taken in was left in memory, so casts to narrower types are, too.
     """
     groups = {i: (g, i in staying) for i, g in place.items()}
     b, new = _written(program, _decided(program, groups))
@@ -77,7 +77,7 @@ def _once(program: Program) -> Program:
 
 
 def _written(program: Program, parts: Mapping[int, _Chain]) -> tuple[Builder, dict[int, int]]:
-    """What is left of a program, and the new nodes of its nodes."""
+    """The program without merged ops, and the new nodes of its nodes."""
     inside = {id(p) for part in parts.values() for p in part.taken.values()}
     b = Builder(program.name)
     new: dict[int, int] = {}
@@ -139,7 +139,7 @@ def _part(program: Program, n: Node, parts: Mapping[int, _Chain], *, keeps_narro
     function = g.body.fn
     if function == "arg" and g.body.value in taken:
         function = taken[g.body.value].function
-    distinct = _kept(g, reads, places, function)
+    distinct = _distinct_reads(g, reads, places, function)
     number = {r: k for k, r in enumerate(distinct)}
     # what is left out has no number, and nobody asks for it
     new = [number.get(r, 0) for r in reads]
@@ -173,10 +173,10 @@ def _narrows(program: Program, part: _Chain, reader: Generic) -> bool:
     return DTYPES[dtype][0] < widest
 
 
-def _kept(
+def _distinct_reads(
     g: Generic, reads: list[Operand], places: list[tuple[int, ...]], function: str
 ) -> list[Operand]:
-    """What is read in the order `generic_node` would give it: each once, what no body reads left
+    """Operands in the order `generic_node` would give them: each once, what no body reads left
     out, and the two sides of a commutative function by their maps."""
     used = g.body.operands()
     if len(used) < len(places):
@@ -194,7 +194,7 @@ def _kept(
 
 @lru_cache(maxsize=10_000)
 def _order(m: Map) -> tuple[tuple[int, ...], tuple[object, ...]]:
-    """What decides the place of an operand read like this."""
+    """Sort key of an operand read like this."""
     return tuple(sorted(map_loops(m))), tuple((e.terms, e.constant) for e in m)
 
 

@@ -62,7 +62,7 @@ def without_equal_sums(program: Program) -> Program:
 
 
 def _resemblance(n: Node) -> tuple[object, ...] | None:
-    """What equal sums have in common at first sight; None of what is no sum."""
+    """Key that equal sums have in common at first sight; None of what is no sum."""
     g = n.attr
     if not isinstance(g, Generic) or len(g.yields) != 1 or g.tile or not g.reductions:
         return None
@@ -72,7 +72,7 @@ def _resemblance(n: Node) -> tuple[object, ...] | None:
 
 
 def _known_by(b: Builder, n: Node) -> tuple[tuple[object, ...], tuple[_Loop, ...]] | None:
-    """What tells a sum from others, and its loops in the order that this has them in."""
+    """Key that tells a sum from others, and its loops in the order that this has them in."""
     g = n.attr
     assert isinstance(g, Generic)
     forms = []

@@ -54,7 +54,7 @@ Key = tuple[bool, tuple[int, ...], str, tuple[int, ...], str]
 def ordered_operands(
     b: Builder, reads: Sequence[Operand], body: Expr
 ) -> tuple[list[Operand], Expr]:
-    """What is read, each once and in order, and the body over it."""
+    """Operands, each once and in order, and the body over them."""
     if len(body.operands()) < 2 and len(reads) < 2:
         return list(reads), body
     numbers = _in_order(b, reads, body)
@@ -118,7 +118,7 @@ class Whole:
 def put_together(
     b: Builder, operands: Sequence[int], axis: int
 ) -> tuple[tuple[int, ...], Whole | None]:
-    """What is left of a concat, where parts of one value that lie side by side are one.
+    """Operands of a concat, where parts of one value that lie side by side are one.
 
     If all of it is one value with its parts in another place, that value, and where they go.
     """
@@ -236,7 +236,7 @@ Writer = Callable[[Builder, str, tuple[int, ...], Attr], int]
 
 
 def normal(program: Program) -> Program:
-    """The same program in its one spelling."""
+    """The program in its canonical form."""
     # splits are seen as long as their parts are slices of one value
     first = _written(program, {"concat": _concat})
     return _written(first, _WRITERS)
@@ -274,7 +274,7 @@ def _generic(b: Builder, op: str, operands: tuple[int, ...], g: Attr) -> int:
 
 
 def _through_copies(b: Builder, reads: list[Operand], g: Generic) -> list[Operand]:
-    """What is read, with values that only spread out others read where these are.
+    """Operands, with values that only spread out others read where these are.
 
     A contraction reads what was written, as reading a broadcast operand might make it none.
     """
@@ -339,7 +339,7 @@ def _reshaped(b: Builder, x: int, shape: Shape) -> int:
 
 
 def _read_by(b: Builder, copy: int, shape: Shape, m: Map) -> int | None:
-    """What a move of a value that only spreads out another one reads of that: by this map."""
+    """Copy that reads by this map what a value only spreads out."""
     inner = _copy_map(b, copy)
     if inner is None:
         return None

@@ -32,7 +32,7 @@ _LISTENER: ContextVar[Listener | None] = ContextVar("after_passes", default=None
 
 @dataclass(frozen=True)
 class SpellingPass:
-    """What a pass rewrites, and why the program stays the same one."""
+    """Record of a pass: what it rewrites, and why the program stays the same one."""
 
     name: str
     rewrites: str

@@ -98,7 +98,7 @@ def _form(g: Generic, operands: tuple[int, ...], e: Expr) -> str:
 
 
 def _former(g: Generic, operands: tuple[int, ...]) -> BottomUp[Expr, str]:
-    """What a part of a body is, over which values, whatever its operands are numbered."""
+    """Text of a part of a body over its values, whatever its operands are numbered."""
     leaves = [f"{o} {', '.join(map(str, m))}" for o, m in zip(operands, g.maps, strict=True)]
 
     def step(e: Expr, args: Sequence[str]) -> str:
@@ -212,7 +212,7 @@ def without_read_backs(program: Program) -> Program:
 
 
 def _read_back(b: Builder, i: int) -> int | None:
-    """What a node is that reads what was written, or writes what was read."""
+    """Value of a node that reads what was written, or writes what was read."""
     read = _read(b, i)
     if read is not None:
         value, block = read

@@ -39,7 +39,7 @@ MOVED = frozenset({"pad", "slice", "concat"})
 
 
 def drop_unit_dims(program: Program) -> Program:
-    """The same program on values without dims of extent 1, arguments and results aside."""
+    """The program on values without dims of extent 1, arguments and results aside."""
     computed = [n for n in program.nodes if n.op not in LEAVES]
     if any(n.op in TILINGS for n in computed) or not any(
         1 in t.shape for n in computed for t in n.types
@@ -58,14 +58,14 @@ class _Squeezer:
 
     def __init__(self, source: Program):
         self.source = source
-        self.kept = _kept(source)
+        self.protected = _protected(source)
         self.builder = Builder(source.name)
-        self.made: dict[int, int] = {}  # node of the source -> its node here, in either shape
+        self.new: dict[int, int] = {}  # node of the source -> its node here, in either shape
 
     def program(self) -> Program:
-        for i, n in self.builder.following(self.source, self.made):
+        for i, n in self.builder.following(self.source, self.new):
             write = _WRITERS.get(n.op, _as_it_is)
-            self.made[i] = write(self, i, n) if i not in self.kept else _as_it_is(self, i, n)
+            self.new[i] = write(self, i, n) if i not in self.protected else _as_it_is(self, i, n)
         results = [self._result(r) for r in self.source.results]
         return prune(self.builder.build(results, self.source.symbols))
 
@@ -78,14 +78,14 @@ class _Squeezer:
         """A value of the source in its own shape."""
         node = self.source.nodes[i]
         if len(node.types) > 1:
-            return self.made[i]
+            return self.new[i]
         if isinstance(node.attr, Fill):
             return self.builder.add("fill", (), node.attr)
-        return self.shaped(self.made[i], node.type.shape)
+        return self.shaped(self.new[i], node.type.shape)
 
     def small(self, i: int) -> int:
         """A value of the source without unit dims."""
-        return self.shaped(self.made[i], squeezed(self.source.nodes[i].type.shape))
+        return self.shaped(self.new[i], squeezed(self.source.nodes[i].type.shape))
 
     def shaped(self, node: int, shape: Shape) -> int:
         source = self.builder.type(node).shape
@@ -137,7 +137,7 @@ def _transpose(s: _Squeezer, i: int, n: Node) -> int:
 
 def _reshape(s: _Squeezer, i: int, n: Node) -> int:
     """One reshape of whatever shape the operand has."""
-    return s.shaped(s.made[n.operands[0]], squeezed(n.type.shape))
+    return s.shaped(s.new[n.operands[0]], squeezed(n.type.shape))
 
 
 def _fill(s: _Squeezer, i: int, n: Node) -> int:
@@ -158,7 +158,7 @@ def _move(s: _Squeezer, i: int, n: Node) -> int:
     else:
         args = tuple(tuple(a[d] for d in left) if isinstance(a, tuple) else a for a in move.args)
     shape = tuple(move.shape[d] for d in left)
-    nodes = [s.shaped(s.made[o], source) for o, source in zip(n.operands, sources, strict=True)]
+    nodes = [s.shaped(s.new[o], source) for o, source in zip(n.operands, sources, strict=True)]
     moved = s.write(move.op, nodes, Move(move.op, sources, args, shape))
     return s.shaped(moved, squeezed(shape))
 
@@ -180,7 +180,7 @@ _WRITERS: dict[str, Callable[[_Squeezer, int, Node], int]] = {
 
 
 # ---- what keeps its unit dims --------------------------------------------------------------------
-def _kept(program: Program) -> frozenset[int]:
+def _protected(program: Program) -> frozenset[int]:
     """Nodes that stay as they are: those that need it, and what is linked to them."""
     root = union_find(len(program.nodes), _links(program))
     needing = {root[j] for j in _needing(program)}
@@ -261,7 +261,7 @@ def _between(b: Builder, n: Node, operands: tuple[int, ...], wanted: set[Shape])
 def _read_before(
     b: Builder, operands: tuple[int, ...], i: int, regrouped: RegroupedOperand
 ) -> tuple[int, ...] | None:
-    """What the op reads instead: values of which its operands are reshapes, or operands."""
+    """New operands of the op: values of which its operands are reshapes, or operands."""
     reads: list[int] = []
     for x, groups in zip(operands, (*regrouped.before, None, *regrouped.after), strict=True):
         if groups is None and len(reads) != i:

@@ -60,7 +60,7 @@ def moved_as_bytes(program: Program) -> Program:
 
 
 def is_byte_function(g: Attr) -> bool:
-    """It widens one operand of bytes, element by element, by few operations."""
+    """Whether a generic widens one operand of bytes, element by element, by few operations."""
     return (
         isinstance(g, Generic)
         and _is_of_bytes(g)
@@ -129,7 +129,7 @@ def _is_increasing(g: Generic) -> bool:
 
 # ---- who reads it --------------------------------------------------------------------------------
 def _written(b: Builder, n: Node, operands: tuple[int, ...]) -> int | None:
-    """What a node is as one that reads bytes; None if it stays."""
+    """A node rewritten to read bytes; None if it stays."""
     g = n.attr
     if isinstance(g, Generic):
         if len(g.yields) != 1 or g.tile or contraction_roles(g) is not None:

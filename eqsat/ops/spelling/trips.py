@@ -38,7 +38,7 @@ class _All:
     holds: bool = True
 
 
-_Known = _Linear | _All
+_KnownScalar = _Linear | _All
 
 
 def with_trips(program: Program) -> Program:
@@ -96,7 +96,7 @@ def _stays(step: _Scalars, body: Program, k: int) -> bool:
 
 
 def _steps(
-    start: bool | int | None, op: str, bound: int, after: _Known | None, k: int, node: Node
+    start: bool | int | None, op: str, bound: int, after: _KnownScalar | None, k: int, node: Node
 ) -> int | None:
     """Steps of `for (i = start; i op bound; i += step)`; None if it ends otherwise or never."""
     if start is None or isinstance(start, bool) or not isinstance(after, _Linear) or after.of != k:
@@ -122,21 +122,21 @@ def _range(dtype: str) -> range:
 
 
 class _Scalars:
-    """What the scalars of a condition or body are in terms of the loop's state."""
+    """Scalars of a condition or body in terms of the loop's state."""
 
     def __init__(self, program: Program, attr: Control, constants: Sequence[bool | int | None]):
         self.program, self.attr, self.constants = program, attr, constants
-        self.known: dict[int, _Known | None] = {}
+        self.values: dict[int, _KnownScalar | None] = {}
 
-    def value(self, node: int, depth: int = 0) -> _Known | None:
+    def value(self, node: int, depth: int = 0) -> _KnownScalar | None:
         """The value of a node; None if it is nothing that is followed here."""
         if depth > LONGEST:
             return None
-        if node not in self.known:
-            self.known[node] = self._value(node, depth)
-        return self.known[node]
+        if node not in self.values:
+            self.values[node] = self._value(node, depth)
+        return self.values[node]
 
-    def _value(self, node: int, depth: int) -> _Known | None:
+    def _value(self, node: int, depth: int) -> _KnownScalar | None:
         n = self.program.nodes[node]
         if len(n.types) != 1 or n.type.shape:
             return None
@@ -152,7 +152,7 @@ class _Scalars:
             return _followed(y.body, read, n.type, {})
         return None
 
-    def _input(self, index: int, t: TensorType) -> _Known | None:
+    def _input(self, index: int, t: TensorType) -> _KnownScalar | None:
         k = index - self.attr.consts
         if k < 0:
             return _literal(self.constants[index])
@@ -161,24 +161,30 @@ class _Scalars:
         return _Linear(k, 0) if t.dtype in RANGES else None
 
 
-def _literal(value: object) -> _Known | None:
+def _literal(value: object) -> _KnownScalar | None:
     if isinstance(value, bool):
         return _All(holds=value)
     return _Linear(None, value) if isinstance(value, int) else None
 
 
 def _followed(
-    e: Expr, read: Mapping[int, _Known | None], t: TensorType, memo: dict[Expr, _Known | None]
-) -> _Known | None:
-    """The value of a scalar expression over known operands; parts that are `known` once."""
+    e: Expr,
+    read: Mapping[int, _KnownScalar | None],
+    t: TensorType,
+    memo: dict[Expr, _KnownScalar | None],
+) -> _KnownScalar | None:
+    """The value of a scalar expression over known operands; each part once, in `memo`."""
     if e not in memo:
         memo[e] = _followed_once(e, read, t, memo)
     return memo[e]
 
 
 def _followed_once(
-    e: Expr, read: Mapping[int, _Known | None], t: TensorType, memo: dict[Expr, _Known | None]
-) -> _Known | None:
+    e: Expr,
+    read: Mapping[int, _KnownScalar | None],
+    t: TensorType,
+    memo: dict[Expr, _KnownScalar | None],
+) -> _KnownScalar | None:
     if e.fn == "arg":
         return read.get(e.value)
     if e.fn == "const":
@@ -199,7 +205,7 @@ def _followed_once(
     return None
 
 
-def _arithmetic(fn: str, a: _Linear, b: _Linear) -> _Known | None:
+def _arithmetic(fn: str, a: _Linear, b: _Linear) -> _KnownScalar | None:
     if fn == "add" and (a.of is None or b.of is None):
         return _Linear(a.of if b.of is None else b.of, a.offset + b.offset)
     if fn == "sub" and b.of is None:

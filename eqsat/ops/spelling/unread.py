@@ -75,7 +75,7 @@ def _joined(a: Box, b: Box) -> Box:
 
 
 def _kept(n: Node, box: Box) -> Box:
-    """What the op computes where so much is read: all of it if it cannot be cut, or hardly."""
+    """Box that the op computes where so much is read: all of it if it cannot be cut, or hardly."""
     whole = _whole(n)
     cut = _as_cut(n, box)
     return cut if 10 * _elements(cut) < 9 * _elements(whole) else whole
@@ -103,13 +103,13 @@ def _as_cut(n: Node, box: Box) -> Box:
 
 
 def _inside(pad: Move, box: Box) -> Box:
-    """What a padded box has of the value itself."""
+    """The part of a padded box that lies in the value itself."""
     pairs = zip(box, pad.args[0], pad.sources[0], strict=True)
     return tuple(range(max(0, r[0] - low), min(size, r[-1] + 1 - low)) for r, low, size in pairs)
 
 
 def _wanted(n: Node, box: Box, wholes: Sequence[Box]) -> Sequence[Box | None]:
-    """What of every operand the op reads to compute a box; None: nothing.
+    """Boxes of operands that the op reads to compute a box; None: nothing.
 
     wholes: all of every operand.
     """

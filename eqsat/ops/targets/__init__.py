@@ -1,1 +1,1 @@
-"""What a target's tables say of an op."""
+"""Tables of a target for an op."""

@@ -47,7 +47,7 @@ class KernelChoice:
 
 
 def kernel_choices(target: Target, g: Generic) -> tuple[KernelChoice, ...]:
-    """What may run an unpacked contraction; one call at `untiled_rate` if no kernel applies."""
+    """Kernels of an unpacked contraction; one call at `untiled_rate` if no kernel applies."""
     kind = kernel_kind(g)
     return _calls(target.untiled_kernels(kind), target.untiled_rate, kind, g)
 
@@ -97,7 +97,7 @@ def kernel_kind(g: Generic) -> str:
 
 
 def facts(g: Generic, kind: str) -> Facts:
-    """What the `when` of a kernel may ask: extents of all loops of a role together, and types."""
+    """Facts for the `when` of a kernel: extents of all loops of a role together, and types."""
     roles, conv = _roles(g), spatial_contraction(g)
     if kind == "matmul" or conv is None:
         answers: Facts = {r: _extent(g, getattr(roles, r)) for r in ("m", "n", "k", "batch")}
@@ -139,7 +139,7 @@ def _misplaced(g: Generic, kernel: UntiledKernel) -> Iterator[int]:
 
 
 def _unstreamed(g: Generic, kernel: UntiledKernel) -> list[int]:
-    """What is not grouped, and operands whose innermost roles are others than the kernel's."""
+    """Operands not grouped, and those whose innermost roles are others than the kernel's."""
     lost = set(_ungrouped(g))
     for i, order in enumerate((kernel.lhs, kernel.rhs)):
         if order and not lies_in_order(g, i, innermost(order)):

@@ -71,7 +71,7 @@ def contraction_of(g: Generic, kind: str, regime: Mapping[str, int | str]) -> Co
 
 
 def strategy_tiles(name: str, facts: Contraction, target: Target) -> tuple[Tile, ...]:
-    """What a strategy says of a contraction.
+    """Tiles that a strategy gives for a contraction.
 
     EqsatError E601 if no plug-in brings it, E602 if it fails or what it gives are no tiles.
     """
@@ -87,7 +87,7 @@ def strategy_tiles(name: str, facts: Contraction, target: Target) -> tuple[Tile,
 
 
 def _fault(tile: object, kind: str) -> str:
-    """What is wrong with a tile, as a clause; nothing if it is fine."""
+    """Fault of a tile, as a clause; "" if it is fine."""
     if not isinstance(tile, Tile):
         return f"it gives {tile!r}, which is no eqsat.model.target.Tile"
     sizes, wanted = dict(tile.sizes), TILE_ROLES[kind]
@@ -163,7 +163,7 @@ def _computed(target: Target, kind: str, g: Generic) -> tuple[Tile, ...]:
 
 
 def regime(g: Generic, kind: str = "matmul") -> Facts:
-    """What a `when` may ask: the extents a tile would cut, and the element types."""
+    """Facts that a `when` may use: the extents a tile would cut, and the element types."""
     conv = None if kind == "matmul" else convolution(g)
     return _contraction_regime(g) if conv is None else _convolution_regime(g, conv)
 
