@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from eqsat.lang.targets import load_target
-from eqsat.model.padding import Padding
+from eqsat.model.pipelines import Padding
 from eqsat.model.tensor import DTYPES
 from eqsat.plan.scratch import (
     Block,

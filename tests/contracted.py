@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from eqsat.model.dispatch import Machine
 from eqsat.model.expr import arg, call, cast, const
 from eqsat.model.nest import Access, Bound, Nest, Stage, Store
-from eqsat.model.plan import Machine
 
 CACHES = (32 << 10, 1 << 20, 32 << 20)
 AVX512 = Machine(64, 32, CACHES, 1, ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx2", "fma"))

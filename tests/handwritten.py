@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from eqsat.model.plan import Machine
+from eqsat.model.dispatch import Machine
 
 MACHINE = Machine(32, 16, (), features=("avx2", "fma"))
 WIDTH = 64

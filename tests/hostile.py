@@ -10,9 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from eqsat.model.dispatch import Plan
 from eqsat.model.egraph import EGraph
 from eqsat.model.generic import Generic
-from eqsat.model.plan import Plan
 from eqsat.model.schedule import Buffer, Dispatch, Schedule
 from eqsat.model.selection import Cut, GoalResult, Group, Removed, Selection
 from eqsat.run.artefact import encoded, sealed

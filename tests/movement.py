@@ -20,9 +20,8 @@ from eqsat.model.movement import Move, Reshape, Transpose
 from eqsat.model.tensor import TensorType
 from eqsat.ops.generics.canonical import canonical_generic
 from eqsat.ops.meaning.programs import evaluate_node
-from eqsat.ops.movement.layout import Perm
+from eqsat.ops.movement.layout import Perm, make_layout
 from eqsat.ops.movement.moves import concat_of, gather_of, pad_of, slice_of
-from eqsat.ops.movement.tiling import make_layout
 
 Array = np.ndarray
 SIZES = (1, 1, 2, 3, 4, 5, 6, 7, 8)

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import eqsat
+from eqsat.model.dispatch import Machine, Plan
 from eqsat.model.nest import Nest
-from eqsat.model.plan import Machine, Plan
 from eqsat.ops.nests import nest as builder
 from eqsat.plan import dispatch
 

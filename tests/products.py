@@ -12,10 +12,10 @@ from eqsat.model.affine import Map, dim
 from eqsat.model.control import every_program
 from eqsat.model.expr import Expr, arg, call
 from eqsat.model.generic import Generic, Yield
-from eqsat.model.precision import (
+from eqsat.model.program import Program
+from eqsat.model.tensor import (
     DEFAULT,
 )
-from eqsat.model.program import Program
 
 MAPS: tuple[Map, ...] = ((dim(0), dim(2)), (dim(2), dim(1)))
 MUL = call("mul", arg(0), arg(1))

@@ -9,8 +9,8 @@ from contracted import AVX512
 from fuzz import guarded
 
 from eqsat.execute.kernels.kernel import generate
+from eqsat.model.dispatch import Machine
 from eqsat.model.nest import Nest
-from eqsat.model.plan import Machine
 from eqsat.model.program import Program
 from eqsat.ops.meaning.programs import evaluate_program
 from eqsat.ops.nests.nest import Member, nest_of

@@ -13,7 +13,7 @@ import pytest
 
 from eqsat.api import target as read_target
 from eqsat.execute.kernels import jit
-from eqsat.model.plan import Machine
+from eqsat.model.dispatch import Machine
 
 SHIPPED = ("avx512", "avx2", "arm64")  # of kernels, the widest first
 

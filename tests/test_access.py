@@ -12,8 +12,8 @@ from seeds import seeds
 
 from eqsat.lang.programs import parse_program
 from eqsat.model.attr import Attr, Shape
-from eqsat.model.foreign import Custom
 from eqsat.model.layout import Layout
+from eqsat.model.leaves import Custom
 from eqsat.model.movement import Reshape, Transpose
 from eqsat.ops.generics.access import Computed, Index, LaneAccess, access, seen_as, through
 from eqsat.ops.movement.moves import concat_of, gather_of, slice_of

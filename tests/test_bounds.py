@@ -16,7 +16,7 @@ from eqsat.model.affine import dim
 from eqsat.model.diag import EqsatError
 from eqsat.model.expr import Expr, arg, call, const
 from eqsat.model.generic import Yield
-from eqsat.model.precision import NONE
+from eqsat.model.tensor import NONE
 from eqsat.ops.generics.canonical import canonical_generic
 
 RULE = """

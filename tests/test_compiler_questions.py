@@ -9,8 +9,7 @@ from jax.sharding import SingleDeviceSharding
 from eqsat.execute.compilers.child import compile_way
 from eqsat.lang.programs import parse_program
 from eqsat.model.compiled import Figures
-from eqsat.model.layout import Border
-from eqsat.model.orders import MemoryOrders, Ordered
+from eqsat.model.layout import Border, MemoryOrders, Ordered
 from eqsat.model.schedule import Schedule
 from eqsat.run.checked import way_of
 from eqsat.run.contenders import Contender, diverse

@@ -28,7 +28,7 @@ from eqsat.ops.contractions.packing import (
 )
 from eqsat.ops.contractions.roles import contraction_roles, tile_dims
 from eqsat.ops.generics.propagate import permute_operand, permute_result
-from eqsat.ops.movement.tiling import make_layout
+from eqsat.ops.movement.layout import make_layout
 from eqsat.saturate import saturate
 
 SEEDS = range(60)

@@ -26,9 +26,9 @@ from rownests import check
 from runnable import needs
 
 from eqsat.execute.kernels.kernel import Kernel, generate
+from eqsat.model.dispatch import Machine, Plan
 from eqsat.model.expr import arg, call, cast
 from eqsat.model.nest import Access, Bound, Nest, Stage, Store
-from eqsat.model.plan import Machine, Plan
 from eqsat.model.tensor import DTYPES
 from eqsat.plan.blocks import STREAMED
 from eqsat.plan.contraction import UNROLL

@@ -12,7 +12,7 @@ from runnable import needs
 from seeds import one_in
 
 from eqsat.execute.kernels.kernel import generate
-from eqsat.model.plan import Plan
+from eqsat.model.dispatch import Plan
 from eqsat.plan.contraction import Blocking
 from eqsat.plan.planner import plan
 from eqsat.plan.roles import product_roles_of

@@ -17,7 +17,7 @@ import eqsat
 from eqsat.extract.ask.counterfactual import Counterfactuals, counterfactuals
 from eqsat.extract.memory.bestorder import in_best_order
 from eqsat.lang.programs import parse_program
-from eqsat.model.price import (
+from eqsat.model.selection import (
     AT_LEAST,
     EXACT,
     NOT_ADMISSIBLE,

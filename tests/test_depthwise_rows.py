@@ -14,9 +14,9 @@ from contracted import AVX2, AVX512
 from rownests import check
 from runnable import needs
 
+from eqsat.model.dispatch import Plan
 from eqsat.model.expr import arg, call
 from eqsat.model.nest import Access, Bound, Nest, Stage, Store
-from eqsat.model.plan import Plan
 from eqsat.plan.plancheck import plan_faults
 from eqsat.plan.planner import plan
 

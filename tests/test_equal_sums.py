@@ -15,8 +15,8 @@ from eqsat.model.affine import dim
 from eqsat.model.expr import arg, call
 from eqsat.model.generic import Generic, Yield
 from eqsat.model.movement import Reshape, Transpose
-from eqsat.model.precision import DEFAULT, HIGHEST
 from eqsat.model.program import Builder, Program
+from eqsat.model.tensor import DEFAULT, HIGHEST
 from eqsat.ops.generics.canonical import generic_node
 from eqsat.ops.spelling.equalsums import without_equal_sums
 from eqsat.ops.spelling.passes import canonical

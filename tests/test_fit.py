@@ -9,7 +9,7 @@ import pytest
 
 from eqsat.lab.calibrate.fit import Observed, fit, predict, quality
 from eqsat.lang.targets import load_target
-from eqsat.model.plan import Work
+from eqsat.model.dispatch import Work
 from eqsat.plan.price import Rates, rates
 
 START = rates(load_target("avx512"))

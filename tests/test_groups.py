@@ -22,10 +22,9 @@ from eqsat.extract import check, extract
 from eqsat.model.affine import dim
 from eqsat.model.diag import EqsatError
 from eqsat.model.expr import arg, call
-from eqsat.model.foreign import Opaque
 from eqsat.model.generic import Generic, Result, Yield
 from eqsat.model.layout import Layout
-from eqsat.model.leaves import Fill
+from eqsat.model.leaves import Fill, Opaque
 from eqsat.model.movement import Reshape, Transpose
 from eqsat.model.selection import Group, Removed
 from eqsat.model.target import DispatchLimits, Fusion, Memory

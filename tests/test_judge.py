@@ -23,7 +23,7 @@ from eqsat.frontends.mlir.dispatches import read_flow
 from eqsat.lab.cells import key_of, request_of
 from eqsat.lang.experiments import read_experiment
 from eqsat.model.diag import EqsatError
-from eqsat.model.price import EXACT, NOT_ADMISSIBLE
+from eqsat.model.selection import EXACT, NOT_ADMISSIBLE
 
 TARGETS = ("avx512-xla", "avx512", "reference", "iree-like")
 

@@ -14,7 +14,7 @@ import eqsat
 from eqsat.api.judge import foreign_cut, judge
 from eqsat.execute.reference import WorkBudget, reference
 from eqsat.frontends.mlir.dispatches import read_flow
-from eqsat.model.cut import CutProgram
+from eqsat.model.compiled import CutProgram
 from eqsat.model.diag import EqsatError
 
 pytest.importorskip("iree.compiler")

@@ -20,9 +20,9 @@ from eqsat.execute.kernels import math as vectors
 from eqsat.execute.kernels.ir import Code, new_module
 from eqsat.execute.kernels.kernel import handler
 from eqsat.execute.kernels.kinds import I64, POINTER
+from eqsat.model.dispatch import Machine
 from eqsat.model.expr import arg, call, cast, const
 from eqsat.model.nest import NoNest
-from eqsat.model.plan import Machine
 from eqsat.ops.meaning.programs import element_dtype
 from eqsat.ops.meaning.scalar import hold
 

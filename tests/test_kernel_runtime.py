@@ -21,7 +21,7 @@ from runnable import needs_kernels
 
 from eqsat.execute.kernels import compiler, jit
 from eqsat.execute.kernels.kernel import handler
-from eqsat.model.plan import Machine
+from eqsat.model.dispatch import Machine
 
 pytestmark = needs_kernels(MACHINE)
 

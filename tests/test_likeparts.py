@@ -12,7 +12,7 @@ from stated import hold_equal
 
 import eqsat
 from eqsat.frontends.jaxpr import trace
-from eqsat.ops.programs.likeparts import like_parts
+from eqsat.ops.programs.horizontal_fusion import like_parts
 from eqsat.ops.spelling.passes import canonical
 
 X, W, G = array(1, 6, 8), array(2, 4, 8, 5), array(3, 6, 4)

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from eqsat.model.affine import affine, dim
 from eqsat.model.diag import EqsatError
 from eqsat.model.expr import arg, call, cast, const
-from eqsat.model.foreign import Opaque
 from eqsat.model.generic import Generic, Result, Yield
 from eqsat.model.layout import Encoding, Layout
-from eqsat.model.leaves import Fill, Leaf
+from eqsat.model.leaves import Fill, Leaf, Opaque
 from eqsat.model.movement import Move, Reshape, Transpose
 from eqsat.model.ops import ATTR_CLASSES
 from eqsat.model.program import Builder

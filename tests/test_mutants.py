@@ -24,7 +24,7 @@ from eqsat.lang.rulesets import read_ruleset
 from eqsat.model.generic import Generic
 from eqsat.model.layout import Layout
 from eqsat.model.rules import Rule
-from eqsat.ops.movement.tiling import make_layout
+from eqsat.ops.movement.layout import make_layout
 
 RULES = {r.name: r for r in eqsat.rules("default").rules}
 SHARE = 15  # every so manieth mutant of every rule is judged here; `make rules` judges all of them

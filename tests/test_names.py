@@ -16,8 +16,8 @@ import eqsat
 from eqsat.lang.programs import parse_program
 from eqsat.model.diag import EqsatError
 from eqsat.model.leaves import Leaf
-from eqsat.model.origin import LONGEST, Origin, spoken, unique, without_origins
 from eqsat.model.program import Builder, Program
+from eqsat.model.symbols import LONGEST, Origin, spoken, unique, without_origins
 from eqsat.ops.spelling.passes import canonical
 from eqsat.report.origins import Names
 

@@ -15,8 +15,7 @@ import eqsat
 from eqsat.execute.executable import NOT_IN_XLA
 from eqsat.lang.programs import parse_program
 from eqsat.model.diag import EqsatError
-from eqsat.model.precision import SIGNIFICAND
-from eqsat.model.tensor import DTYPES, NO_INFINITY, NO_NAN, NO_ZERO, TensorType
+from eqsat.model.tensor import DTYPES, NO_INFINITY, NO_NAN, NO_ZERO, SIGNIFICAND, TensorType
 from eqsat.ops.algebra.simplify import keeps_values
 from eqsat.ops.meaning import scalar
 from eqsat.ops.meaning.programs import element_dtype

@@ -107,7 +107,7 @@ def test_another_relocation_is_refused() -> None:
 CALL_OF_A_KEPT_KERNEL = """
 import sys
 from eqsat.execute.kernels import jit
-from eqsat.model.plan import Machine
+from eqsat.model.dispatch import Machine
 text = "define i64 @seven() {\\n  ret i64 7\\n}\\n"
 found = jit.load_kernels({"seven": text}, Machine(16, 16, ()))["seven"]
 assert isinstance(found, int), found

@@ -22,8 +22,7 @@ from eqsat.execute.formats import Formatted
 from eqsat.frontends.source import Source
 from eqsat.lang.programs import parse_program
 from eqsat.model.diag import EqsatError
-from eqsat.model.layout import Border
-from eqsat.model.orders import MemoryOrders, Ordered
+from eqsat.model.layout import Border, MemoryOrders, Ordered
 from eqsat.ops.programs.freeorders import free_orders, in_orders, leaf_order, likely_orders
 
 X, B = Border("input", 0), Border("input", 1)

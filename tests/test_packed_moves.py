@@ -12,9 +12,9 @@ from eqsat.ops.movement import layout as layouts_of
 from eqsat.ops.movement import relayout
 from eqsat.ops.movement.crossing import above as form_above
 from eqsat.ops.movement.crossing import below as form_below
+from eqsat.ops.movement.layout import make_layout
 from eqsat.ops.movement.lists import inverse, undone
 from eqsat.ops.movement.moves import pad_of, slice_of
-from eqsat.ops.movement.tiling import make_layout
 
 
 # ---- packs that move nothing ---------------------------------------------------------------------

@@ -16,8 +16,7 @@ from eqsat.lang.programs import parse_program
 from eqsat.lang.settings import override
 from eqsat.lang.targets import load_target
 from eqsat.model.generic import Generic
-from eqsat.model.padding import Padding
-from eqsat.model.pipelines import GRID, Pipeline, Units
+from eqsat.model.pipelines import GRID, Padding, Pipeline, Units
 from eqsat.model.program import Program
 from eqsat.model.schedule import Schedule
 from eqsat.model.target import Target

@@ -19,7 +19,7 @@ from eqsat.execute.pallas import executor
 from eqsat.execute.pallas.executor import PallasExecutable, without_kernels
 from eqsat.frontends.jaxpr import trace
 from eqsat.model.diag import EqsatWarning
-from eqsat.model.padding import Padding
+from eqsat.model.pipelines import Padding
 from eqsat.plan.gridded import blocks, flat
 
 TARGETS = {name: read_target(name) for name in ("avx512", "sm_90")}  # blocks; by address

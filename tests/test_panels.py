@@ -23,7 +23,7 @@ from eqsat.ops.contractions.packing import (
     swap_loops,
 )
 from eqsat.ops.contractions.roles import innermost
-from eqsat.ops.movement.tiling import make_layout
+from eqsat.ops.movement.layout import make_layout
 from eqsat.ops.targets.kernels import kernel_choices
 
 PANEL = Tile((("m", 1), ("n", 32), ("k", 1)), 1.0, panel=True)

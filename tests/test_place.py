@@ -24,7 +24,7 @@ from eqsat.extract.place.firstfit import placements, priorities, problems
 from eqsat.frontends.buffers import read_buffers
 from eqsat.model.deadline import Stop
 from eqsat.model.diag import EqsatError
-from eqsat.model.placement import Lifetime, Placement
+from eqsat.model.sharding import Lifetime, Placement
 
 # the lowest height is above what is live at once: only a proof can say so (found by search);
 # brute force takes half a minute for the first, whose lowest height is therefore stated

@@ -11,7 +11,7 @@ import pytest
 
 import eqsat
 from eqsat.cli import run as cli
-from eqsat.model.plan import Parts
+from eqsat.model.dispatch import Parts
 from eqsat.run.saved import load_folder as load
 
 

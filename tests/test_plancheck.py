@@ -18,9 +18,9 @@ from seeds import one_in
 
 import eqsat
 from eqsat.execute.kernels import executor
+from eqsat.model.dispatch import Machine, Plan
 from eqsat.model.expr import arg
 from eqsat.model.nest import Access, Bound, Nest, Stage, Store
-from eqsat.model.plan import Machine, Plan
 from eqsat.model.schedule import Schedule
 from eqsat.ops.meaning import scalar
 from eqsat.ops.nests.reached import Box, Undecided, digits_of, fault_of, nest_faults

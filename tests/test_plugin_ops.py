@@ -185,7 +185,7 @@ assert "right True" in str(hunt(rule).counterexample), hunt(rule)
 def test_lanes_that_depend_on_garbage_are_found(site: Path) -> None:
     code = """
 import numpy as np
-from eqsat.ops.custom import dependent_lanes
+from eqsat.ops.registry import dependent_lanes
 from eqsat.ops.registry import op_record
 
 attr = op_record("roll").attribute([(4, 2)], {"shift": 1, "axis": 0})

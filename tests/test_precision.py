@@ -34,19 +34,19 @@ from eqsat.model.expr import arg, call, cast, const
 from eqsat.model.generic import Generic, Yield
 from eqsat.model.leaves import Leaf
 from eqsat.model.ops import attr_from_json
-from eqsat.model.precision import (
+from eqsat.model.program import Program
+from eqsat.model.rules import Apply, Splat, Term
+from eqsat.model.tensor import (
     ALGORITHMS,
     DEFAULT,
     HIGH,
     HIGHEST,
     NONE,
     PRECISIONS,
+    TensorType,
     algorithm_name,
     significand_bits,
 )
-from eqsat.model.program import Program
-from eqsat.model.rules import Apply, Splat, Term
-from eqsat.model.tensor import TensorType
 from eqsat.ops.algebra.laws import law
 from eqsat.ops.algebra.siblings import merge_contractions
 from eqsat.ops.algebra.simplify import simplify, without_unread

@@ -15,12 +15,12 @@ import eqsat
 from eqsat.export.write import export, write_files
 from eqsat.frontends.jaxpr import trace
 from eqsat.model.diag import EqsatError
-from eqsat.model.precision import (
+from eqsat.model.program import Program
+from eqsat.model.tensor import (
     DEFAULT,
     HIGH,
     HIGHEST,
 )
-from eqsat.model.program import Program
 from eqsat.ops.spelling.passes import canonical
 from eqsat.run import Run
 

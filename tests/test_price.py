@@ -13,9 +13,9 @@ from eqsat.lang.settings import override
 from eqsat.lang.targets import load_target
 from eqsat.model.devices import PS_PER_SECOND
 from eqsat.model.diag import EqsatError
+from eqsat.model.dispatch import Parts, Plan, Work
 from eqsat.model.expr import arg, call
 from eqsat.model.nest import Access, Lookup, Nest, Stage, Store
-from eqsat.model.plan import Parts, Plan, Work
 from eqsat.model.schedule import Dispatch
 from eqsat.model.target import Target
 from eqsat.plan.estimate import jumps

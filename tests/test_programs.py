@@ -12,14 +12,13 @@ from eqsat.lang.programs import parse_program
 from eqsat.model.affine import affine, dim
 from eqsat.model.diag import Diagnostic, EqsatError
 from eqsat.model.expr import arg, call, cast, const
-from eqsat.model.foreign import Opaque
 from eqsat.model.generic import Generic, Result, Yield
 from eqsat.model.layout import Encoding
-from eqsat.model.leaves import Fill, Leaf
+from eqsat.model.leaves import Fill, Leaf, Opaque
 from eqsat.model.movement import Move, Reshape, Transpose
 from eqsat.model.program import Builder, Program
 from eqsat.model.tensor import TensorType
-from eqsat.ops.movement.tiling import make_layout
+from eqsat.ops.movement.layout import make_layout
 
 HEAD = "input x: f32[8, 6]\ninput y: f32[8, 6]\nweight w: f32[6, 4]\n"
 NAMES = [

@@ -16,10 +16,9 @@ from eqsat.lang.programs import parse_program
 from eqsat.model.egraph import EGraph
 from eqsat.model.layout import Layout
 from eqsat.model.target import Memory, Target, Tile
-from eqsat.ops.movement.layout import whole_tiles
+from eqsat.ops.movement.layout import make_layout, whole_tiles
 from eqsat.ops.movement.lists import same_tiles
 from eqsat.ops.movement.relayout import Relayout, block_order, order_of_elements, relayout, retile
-from eqsat.ops.movement.tiling import make_layout
 from eqsat.ops.movement.view import as_steps, view_of
 from eqsat.ops.spelling.chains import merge_elementwise
 from eqsat.saturate import saturate

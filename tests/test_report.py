@@ -16,9 +16,19 @@ from eqsat.model.egraph import EGraph, ENode, RuleStat
 from eqsat.model.layout import Layout
 from eqsat.model.leaves import Leaf
 from eqsat.model.movement import Transpose
-from eqsat.model.price import AT_LEAST, BYTES, COMPUTE, EXACT, NOT_ADMISSIBLE, Price, Tied
 from eqsat.model.program import Builder
-from eqsat.model.selection import Group, Removed, Selection
+from eqsat.model.selection import (
+    AT_LEAST,
+    BYTES,
+    COMPUTE,
+    EXACT,
+    NOT_ADMISSIBLE,
+    Group,
+    Price,
+    Removed,
+    Selection,
+    Tied,
+)
 from eqsat.model.tensor import TensorType
 from eqsat.report import units
 from eqsat.report.alternatives import price_text

@@ -24,9 +24,9 @@ from test_kernel_math import AVX2, MACHINE
 from test_nest import nest_of_text
 
 from eqsat.execute.kernels.kernel import generate
+from eqsat.model.dispatch import Plan
 from eqsat.model.expr import arg, call, cast, const
 from eqsat.model.nest import Access, Bound, Lookup, Nest, NoNest, Stage, Store
-from eqsat.model.plan import Plan
 from eqsat.plan import rows
 
 pytestmark = needs_kernels(MACHINE)

@@ -6,9 +6,9 @@ import pytest
 from test_kernel_math import MACHINE
 from test_nest import nest_of_text
 
+from eqsat.model.dispatch import Work
 from eqsat.model.expr import arg, call
 from eqsat.model.nest import Access, Bound, Lookup, Nest, Stage, Store
-from eqsat.model.plan import Work
 from eqsat.plan import rows
 from eqsat.plan.inplace import in_place
 

@@ -19,7 +19,7 @@ from eqsat.model.movement import Reshape
 from eqsat.model.rules import Example, Field, Name, Rule, RuleSet
 from eqsat.model.target import Tile
 from eqsat.ops.attrs import FIELDS, Operand
-from eqsat.ops.mesh.permits import NOWHERE, axis_facts, block_facts, cut_facts, value_facts
+from eqsat.ops.mesh.strategies import NOWHERE, axis_facts, block_facts, cut_facts, value_facts
 from eqsat.plugins import find_names
 from eqsat.saturate.rows import NoRow, value
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from eqsat.extract import sat
-from eqsat.model.portfolio import set_limits, set_workers
+from eqsat.model.deadline import set_limits, set_workers
 
 # of a UNet block, memory under a cap of time; a literal -1 - v is the negation of v
 AT_MOST_ONE = [

@@ -17,8 +17,8 @@ from eqsat.cli import run as command
 from eqsat.execute.draw import drawn_weights
 from eqsat.lang.programs import parse_program
 from eqsat.model.diag import EqsatError
+from eqsat.model.equalities import Family
 from eqsat.model.extents import at, bound, is_symbolic, names_of, read_extent
-from eqsat.model.family import Family
 from eqsat.model.layout import Layout
 from eqsat.model.ops import attr_from_json
 from eqsat.model.program import Program

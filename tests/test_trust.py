@@ -40,7 +40,7 @@ from eqsat.lab.store.store import RunStore
 from eqsat.lab.sweep import NoWatcher, sweep
 from eqsat.lang.experiments import read_experiment
 from eqsat.model.diag import EqsatError, EqsatWarning
-from eqsat.model.placement import Lifetime
+from eqsat.model.sharding import Lifetime
 from eqsat.run import artefact
 from eqsat.run.artefact import PACKED, WEIGHTS
 from eqsat.schedule import faults

@@ -12,7 +12,7 @@ import eqsat
 from eqsat.model.affine import dim
 from eqsat.model.expr import arg, call
 from eqsat.model.generic import Generic, Yield
-from eqsat.model.precision import DEFAULT, HIGH, HIGHEST, NONE, finer
+from eqsat.model.tensor import DEFAULT, HIGH, HIGHEST, NONE, finer
 from eqsat.ops.contractions.roles import contraction_roles
 from eqsat.ops.generics.canonical import canonical_generic
 from eqsat.ops.movement.moved_generics import slice_generic

@@ -11,7 +11,7 @@ from movement import Array, Count, Maker, cases, do, move, same
 from eqsat.model.affine import Affine
 from eqsat.model.attr import Attr, Shape
 from eqsat.model.movement import Reshape, Transpose
-from eqsat.ops.movement.tiling import make_layout
+from eqsat.ops.movement.layout import make_layout
 from eqsat.ops.movement.view import (
     Rearrangement,
     View,

@@ -12,7 +12,7 @@ import eqsat
 from eqsat.cli.app import run as cli
 from eqsat.lang.programs import parse_program
 from eqsat.model.diag import EqsatError
-from eqsat.ops.programs.weightnames import argument_numbers, as_weights
+from eqsat.ops.programs.binding import argument_numbers, as_weights
 
 MLIR = """
 func.func @linear(%x: tensor<64x48xf32>, %w: tensor<48x32xf32>, %2: tensor<64x32xf32>)

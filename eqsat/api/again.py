@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from eqsat.model.cycles import uncollected
+from eqsat.model.deadline import gc_paused
 from eqsat.model.diag import fail
-from eqsat.model.family import Family
+from eqsat.model.equalities import Family
 from eqsat.model.progress import heard
 from eqsat.model.rules import RuleSet
 from eqsat.model.selection import GoalRequest, Selection
@@ -55,7 +55,7 @@ def searched_again(
     if program.symbols:
         again = at_sizes(again, Family(program, canonical))
     deadline = time.monotonic() + again.search["time_limit"]
-    with heard(None), uncollected():
+    with heard(None), gc_paused():
         return searched(again, None, None, deadline)
 
 

@@ -64,9 +64,9 @@ def shard_graph(
     start = time.monotonic()
     from eqsat.extract.shard import solve_sharding
     from eqsat.frontends.sharding import read_sharding
-    from eqsat.model.cycles import uncollected
+    from eqsat.model.deadline import gc_paused
 
-    with uncollected():
+    with gc_paused():
         problem = read_sharding(Path(path))
     left = max(time_limit - (time.monotonic() - start), 0.0)
     found = solve_sharding(problem, time_limit=left, seed=seed, stop=stop).to_json()

@@ -9,12 +9,21 @@ from typing import Any
 
 from eqsat.frontends.source import Source, fixed_in, held_at, lying_in, name_of, ordered, type_of
 from eqsat.model.diag import did_you_mean, fail
-from eqsat.model.layout import Border, Encoding, Free, Held, Layout
-from eqsat.model.orders import CALLER, COMPILER, AskedOrders, MemoryOrders
+from eqsat.model.layout import (
+    CALLER,
+    COMPILER,
+    AskedOrders,
+    Border,
+    Encoding,
+    Free,
+    Held,
+    Layout,
+    MemoryOrders,
+)
 from eqsat.model.program import Program
 from eqsat.model.target import Target
+from eqsat.ops.programs.binding import argument_numbers, first_name
 from eqsat.ops.programs.border_layouts import is_encoded, resolution, resolved
-from eqsat.ops.programs.weightnames import argument_numbers, first_name
 
 PLAIN = "plain"  # what `layouts=` may say to insist on a plain tensor
 Request = str | Layout | Free  # of one argument or result

@@ -20,14 +20,13 @@ from eqsat.extract.selected import (
     priced_selection,
     read_weights,
 )
-from eqsat.model.cut import CutProgram
+from eqsat.model.compiled import CutProgram
 from eqsat.model.diag import fail
 from eqsat.model.egraph import EGraph
 from eqsat.model.files import read_text
 from eqsat.model.ops import CONVERSIONS, LEAVES, VIEWS
-from eqsat.model.price import Price, Question
 from eqsat.model.program import Node, Program
-from eqsat.model.selection import GoalResult, Group, Selection
+from eqsat.model.selection import GoalResult, Group, Price, Question, Selection
 from eqsat.ops.programs.cutting import UNKNOWN, with_leaves
 from eqsat.report.finished import finished_stages
 from eqsat.report.judged import judged_lines

@@ -22,8 +22,8 @@ from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.layout import Border, Free, Held, Layout
 from eqsat.model.leaves import Leaf
 from eqsat.model.program import Builder, Program
+from eqsat.ops.programs.binding import first_name
 from eqsat.ops.programs.border_layouts import demanded, put_in, refuse_other, taken_out
-from eqsat.ops.programs.weightnames import first_name
 from eqsat.run import Run
 
 if TYPE_CHECKING:

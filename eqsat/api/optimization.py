@@ -28,12 +28,11 @@ from eqsat.api.request import (
     rules_checked,
 )
 from eqsat.frontends.source import Source
-from eqsat.model.cycles import uncollected
-from eqsat.model.deadline import OutOfTime, until
+from eqsat.model.deadline import OutOfTime, gc_paused, until
 from eqsat.model.devices import DeviceMap
-from eqsat.model.family import Family
+from eqsat.model.equalities import Family
+from eqsat.model.layout import AskedOrders
 from eqsat.model.limits import Limits
-from eqsat.model.orders import AskedOrders
 from eqsat.model.program import Program
 from eqsat.model.progress import heard, phase, timed
 from eqsat.model.rules import RuleSet
@@ -141,7 +140,7 @@ def optimize(
     )
     check_words(stop_after, extractor, measure, check_compile)
     bounds = Limits.of(limits)
-    with timed(seconds, "read"), uncollected():
+    with timed(seconds, "read"), gc_paused():
         from eqsat.ops.spelling.passes import canonical as searched
         from eqsat.ops.targets.kernels import check_precisions
 
@@ -172,14 +171,14 @@ def optimize(
     log_phase(run, "read")
     told = progress_of(run, time_limit, progress)
     with heard(told):
-        with uncollected():
+        with gc_paused():
             whole = stop_after in (None, "schedule")
             asked = asked if whole else AskedOrders()
             run, plain = searched_in_orders(run, asked, stop_after, stop, told)
         if on_answer is not None:
             on_answer(replace(run, curve=told.curve))
         if measure and run.selection is not plain.selection and run.orders is not None:
-            with uncollected():
+            with gc_paused():
                 run = _quicker_by_clock(run, plain)
         with suppress(OutOfTime), until(math.inf, stop):
             if measure and run.schedule is not None:

@@ -16,7 +16,7 @@ from eqsat.model.diag import EqsatError, Span, did_you_mean, fail
 from eqsat.model.layout import Border
 from eqsat.model.program import Program
 from eqsat.model.symbols import check_names
-from eqsat.ops.programs.weightnames import argument_numbers, as_weights
+from eqsat.ops.programs.binding import argument_numbers, as_weights
 
 
 def source_of(

@@ -13,7 +13,7 @@ from eqsat.model.diag import EqsatError, did_you_mean, fail
 from eqsat.model.egraph import AT, ENode
 from eqsat.model.layout import ROW_MAJOR, Layout
 from eqsat.model.movement import Transpose
-from eqsat.model.price import EXACT, NOT_ADMISSIBLE, Price, Question
+from eqsat.model.selection import EXACT, NOT_ADMISSIBLE, Price, Question
 from eqsat.model.tensor import TensorType
 from eqsat.report.alternatives import price_text
 from eqsat.report.asked import asked_value

@@ -14,8 +14,7 @@ from typing import Any
 
 from eqsat.dag.components import strong_components, successors
 from eqsat.dag.problem import Derivation, Reduced, Selection, dag_cost, reached
-from eqsat.model.deadline import Stop
-from eqsat.model.portfolio import set_limits, set_workers
+from eqsat.model.deadline import Stop, set_limits, set_workers
 
 Arc = tuple[int, int]
 

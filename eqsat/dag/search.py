@@ -26,8 +26,7 @@ from eqsat.dag.problem import (
     derivable,
     reached,
 )
-from eqsat.model.cycles import uncollected
-from eqsat.model.deadline import INTERRUPTED, OUT_OF_MEMORY, Stop
+from eqsat.model.deadline import INTERRUPTED, OUT_OF_MEMORY, Stop, gc_paused
 from eqsat.model.diag import fail
 from eqsat.model.serialized import Extraction, SerializedEGraph
 
@@ -183,7 +182,7 @@ def extract_dag(
     ended the search. EqsatError E906 (our bug) if the checker objects.
     """
     search = _DagSearch(egraph, deadline, seed, stop or Stop())
-    with _memory(search), uncollected():
+    with _memory(search), gc_paused():
         search.problem = build_problem(egraph)
         whole = search.problem.whole
         lacking = sorted(whole.roots - derivable(whole.classes).keys())

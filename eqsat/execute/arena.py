@@ -23,7 +23,7 @@ from eqsat.execute.reference import WorkBudget, operations
 from eqsat.model.control import Control, every_program
 from eqsat.model.diag import EqsatError, fail
 from eqsat.model.executor import BUILT_IN, Executor
-from eqsat.model.foreign import Opaque
+from eqsat.model.leaves import Opaque
 from eqsat.model.program import Node, Program
 from eqsat.model.schedule import Buffer, Dispatch, Schedule
 from eqsat.model.tensor import DTYPES, TensorType, is_float

@@ -27,8 +27,7 @@ from eqsat.execute.formats import Formatted, Placing, called_in, flattened, is_t
 from eqsat.execute.lowering import lax_pack, lax_unpack
 from eqsat.execute.weights import ahead_nodes
 from eqsat.model.executor import Executable
-from eqsat.model.layout import Border, Layout
-from eqsat.model.orders import MemoryOrders
+from eqsat.model.layout import Border, Layout, MemoryOrders
 
 
 def in_layouts(signature: Signature, layouts: Mapping[Border, Layout]) -> Callable[..., Any]:

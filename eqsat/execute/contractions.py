@@ -41,7 +41,7 @@ from eqsat.execute.operands import (
 )
 from eqsat.model.affine import Map
 from eqsat.model.generic import Generic
-from eqsat.model.precision import ALGORITHMS
+from eqsat.model.tensor import ALGORITHMS
 from eqsat.ops.meaning.programs import element_dtype
 
 # ---- as a convolution of one place ---------------------------------------------------------------

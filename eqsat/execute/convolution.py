@@ -16,7 +16,7 @@ from typing import Any
 from eqsat.execute.operands import cast_factors, level, operand_types, to_loops
 from eqsat.model.affine import Map
 from eqsat.model.generic import Generic
-from eqsat.model.precision import ALGORITHMS
+from eqsat.model.tensor import ALGORITHMS
 from eqsat.ops.generics.windows import Block, ConvolutionRoles, Window, convolution_roles
 from eqsat.ops.meaning.programs import element_dtype
 

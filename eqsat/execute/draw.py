@@ -17,10 +17,9 @@ import numpy as np
 from eqsat.execute.memory import need
 from eqsat.model.control import COND, SCAN, Control
 from eqsat.model.expr import Expr
-from eqsat.model.foreign import Opaque
 from eqsat.model.generic import Generic
 from eqsat.model.layout import Layout
-from eqsat.model.leaves import Leaf
+from eqsat.model.leaves import Leaf, Opaque
 from eqsat.model.movement import Move
 from eqsat.model.program import Node, Program
 from eqsat.model.tensor import DTYPES, NO_ZERO, TensorType, is_float

@@ -22,8 +22,7 @@ from jax.sharding import SingleDeviceSharding
 from jax.tree_util import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 from eqsat.model.executor import Executable
-from eqsat.model.layout import Border
-from eqsat.model.orders import SEARCH, MemoryOrders
+from eqsat.model.layout import SEARCH, Border, MemoryOrders
 from eqsat.ops.movement.lists import inverse
 
 ByBorder = Mapping[Border, tuple[int, ...]]

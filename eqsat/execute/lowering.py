@@ -15,10 +15,9 @@ from eqsat.model.attr import Attr
 from eqsat.model.control import COND, SCAN, Control
 from eqsat.model.diag import fail
 from eqsat.model.expr import read_literal
-from eqsat.model.foreign import Custom, Opaque
 from eqsat.model.generic import Generic
 from eqsat.model.layout import Layout
-from eqsat.model.leaves import Fill
+from eqsat.model.leaves import Custom, Fill, Opaque
 from eqsat.model.movement import Move, Reshape, Transpose
 from eqsat.model.program import Program
 from eqsat.model.tensor import TensorType

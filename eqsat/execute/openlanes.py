@@ -12,17 +12,16 @@ from typing import Any
 import numpy as np
 
 from eqsat.model.control import Control
-from eqsat.model.foreign import Custom
 from eqsat.model.generic import Generic, Result
 from eqsat.model.layout import Layout
-from eqsat.model.leaves import Leaf
+from eqsat.model.leaves import Custom, Leaf
 from eqsat.model.movement import Move
 from eqsat.model.program import Node, Program
 from eqsat.ops.builtin.layouts import pack, unpack
-from eqsat.ops.custom import dependent_lanes
 from eqsat.ops.meaning import scalar
 from eqsat.ops.meaning.programs import evaluate_node
 from eqsat.ops.meaning.structured import strided_view
+from eqsat.ops.registry import dependent_lanes
 
 Array = np.ndarray[Any, Any]
 Mask = Array | None  # true where an element may hold anything; None: nowhere

@@ -13,14 +13,14 @@ from typing import Any, Protocol
 import numpy as np
 
 from eqsat.model.control import COND, SCAN, Control
-from eqsat.model.foreign import Custom, Opaque
 from eqsat.model.generic import Generic
+from eqsat.model.leaves import Custom, Opaque
 from eqsat.model.limits import WORK_LIMIT
 from eqsat.model.program import Node, Program
 from eqsat.ops.meaning import scalar
 from eqsat.ops.meaning.programs import bind_leaves, evaluate_control, evaluate_node, operand_values
 from eqsat.ops.meaning.structured import product_factors
-from eqsat.ops.spelling.trips import with_trips
+from eqsat.ops.spelling.trip_counts import with_trips
 
 PER_OP = 250_000  # evaluating an op at all: Python's part, 25 µs
 NOISY = 6  # drawing a rounding for every operation, and the squares of sums

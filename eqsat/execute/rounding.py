@@ -26,11 +26,20 @@ from eqsat.execute.compare import distance
 from eqsat.execute.reference import OpaqueFunctions
 from eqsat.model.control import SCAN, Control, every_program
 from eqsat.model.expr import Expr, call, walk_all
-from eqsat.model.foreign import Custom, Opaque
 from eqsat.model.generic import Generic, Yield
-from eqsat.model.precision import ALGORITHMS, NONE, SIGNIFICAND, significand_bits
+from eqsat.model.leaves import Custom, Opaque
 from eqsat.model.program import Node, Program
-from eqsat.model.tensor import DTYPES, NO_INFINITY, NO_NAN, NO_ZERO, is_float
+from eqsat.model.tensor import (
+    ALGORITHMS,
+    DTYPES,
+    NO_INFINITY,
+    NO_NAN,
+    NO_ZERO,
+    NONE,
+    SIGNIFICAND,
+    is_float,
+    significand_bits,
+)
 from eqsat.ops.meaning import scalar
 from eqsat.ops.meaning.programs import evaluate_node
 from eqsat.ops.meaning.structured import evaluate_generic, product_factors

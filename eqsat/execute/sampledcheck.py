@@ -24,12 +24,12 @@ from eqsat.execute.verdict import MISMATCH, OK, SAMPLED, UNPROVEN, Verification
 from eqsat.execute.witness import Witness
 from eqsat.model.control import WHILE, Control, every_program
 from eqsat.model.executor import Executable
-from eqsat.model.foreign import Opaque
+from eqsat.model.leaves import Opaque
 from eqsat.model.limits import WORK_LIMIT
 from eqsat.model.program import Program
 from eqsat.model.schedule import Schedule
 from eqsat.model.tensor import is_float
-from eqsat.ops.spelling.trips import with_trips
+from eqsat.ops.spelling.trip_counts import with_trips
 
 # ---- from end to end -----------------------------------------------------------------------------
 Array = np.ndarray[Any, Any]

@@ -31,8 +31,8 @@ from eqsat.execute.witness import Witness
 from eqsat.model.control import Control, every_program
 from eqsat.model.deadline import tick
 from eqsat.model.executor import Executable
-from eqsat.model.foreign import Opaque
 from eqsat.model.layout import Layout
+from eqsat.model.leaves import Opaque
 from eqsat.model.limits import WORK_LIMIT
 from eqsat.model.program import Node, Program
 from eqsat.model.schedule import Schedule

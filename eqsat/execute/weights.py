@@ -22,8 +22,13 @@ from eqsat.model.program import Program
 from eqsat.model.schedule import Schedule
 from eqsat.model.tensor import TensorType
 from eqsat.ops.builtin.layouts import pack
-from eqsat.ops.meaning.iotas import KEY_DIGITS, key_digest
-from eqsat.ops.meaning.programs import DTYPE_NAMES, element_dtype, evaluate_node
+from eqsat.ops.meaning.programs import (
+    DTYPE_NAMES,
+    KEY_DIGITS,
+    element_dtype,
+    evaluate_node,
+    key_digest,
+)
 
 _MOVES = frozenset({"pack", "unpack", "relax", "transpose", "reshape", "slice", "pad", "concat"})
 _ALIGNMENT = 64  # bytes

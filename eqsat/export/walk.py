@@ -9,8 +9,8 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from eqsat.export.plan import Group, Inexpressible, Missing, Plan
-from eqsat.model.foreign import Opaque
 from eqsat.model.generic import Result
+from eqsat.model.leaves import Opaque
 from eqsat.model.program import Node
 from eqsat.ops.registry import builtin_ops
 

@@ -16,9 +16,9 @@ from functools import cached_property
 from eqsat.model.egraph import EGraph, ENode
 from eqsat.model.ops import LEAVES
 from eqsat.model.selection import Group
+from eqsat.model.sets import topological
 from eqsat.model.shift import Shift
 from eqsat.model.target import Fusion
-from eqsat.model.topological import topological
 from eqsat.ops.contractions.roles import kind
 
 KEPT = 4  # blocks of the short program; as a level: behind all of them

@@ -22,8 +22,15 @@ from eqsat.extract.selected import selection_of
 from eqsat.extract.session import Session, baseline_of, prepare, verify_selection
 from eqsat.extract.whole import whole_selection, whole_session
 from eqsat.model import progress
-from eqsat.model.cycles import uncollected
-from eqsat.model.deadline import CANDIDATE_TIME, ORDER_TIME, SEARCH_TIME, WALL, Stop, until
+from eqsat.model.deadline import (
+    CANDIDATE_TIME,
+    ORDER_TIME,
+    SEARCH_TIME,
+    WALL,
+    Stop,
+    gc_paused,
+    until,
+)
 from eqsat.model.egraph import EGraph
 from eqsat.model.selection import GREEDY, GoalRequest, GoalResult, Selection, short_of_time
 from eqsat.model.target import Target
@@ -325,7 +332,7 @@ def extract_greedily(
     progress.phase("candidates")
     linear = linear_goals(dict.fromkeys([*(g.name for g in goals), *dict(target.budget)]))
     asked = frozenset((*(g.name for g in goals), *dict(target.budget)))
-    with uncollected():
+    with gc_paused():
         enough = limits.share(SHARES.candidates)
         pool = Pool(Legality(Space(egraph, target.padding), target), False, asked)
         found = choices(pool, linear, enough=enough)

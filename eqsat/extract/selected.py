@@ -15,7 +15,7 @@ from eqsat.extract.choice.linear import TIE_BREAK
 from eqsat.extract.dispatch.prices import Costs
 from eqsat.extract.dispatch.rules import Devices
 from eqsat.extract.goals import Outcome
-from eqsat.model.cut import CutProgram
+from eqsat.model.compiled import CutProgram
 from eqsat.model.deadline import OTHER_SIZES
 from eqsat.model.diag import fail
 from eqsat.model.egraph import EGraph, ENode
@@ -30,8 +30,8 @@ from eqsat.model.selection import (
     short_of_time,
 )
 from eqsat.model.target import Target
+from eqsat.ops.programs.cutting import own_leaf
 from eqsat.ops.programs.placement import ANYWHERE
-from eqsat.ops.programs.together import own_leaf
 
 
 def selection_of(

@@ -29,8 +29,7 @@ from eqsat.extract.minimiser import SHARES, Minimiser, SearchLimits, TimedStep
 from eqsat.extract.narrow import Known, Narrowed, narrow
 from eqsat.extract.selected import selection_of, with_floors, with_read_results
 from eqsat.model import progress
-from eqsat.model.cycles import uncollected
-from eqsat.model.deadline import WALL, OutOfTime, Stop, until
+from eqsat.model.deadline import WALL, OutOfTime, Stop, gc_paused, until
 from eqsat.model.diag import fail
 from eqsat.model.egraph import EGraph
 from eqsat.model.goal import Goal
@@ -171,7 +170,7 @@ def prepare(
         if every is None:
             raise OutOfTime
         progress.phase("relaxation")
-        with uncollected(), limits.step("choice", SHARES.stating) as told:
+        with gc_paused(), limits.step("choice", SHARES.stating) as told:
             session = sides.session(every, own.fallback, told.deadline, start)
             session = replace(session, baseline=baseline)
     except OutOfTime:
@@ -218,7 +217,7 @@ class _Asked:
     def floors(self) -> dict[str, int]:
         """Proven lower bounds; nothing if there is no time for them."""
         share, least = SHARES.candidates, SHARES.least_seconds
-        with suppress(OutOfTime), uncollected(), self.limits.step("floors", share, least):
+        with suppress(OutOfTime), gc_paused(), self.limits.step("floors", share, least):
             return floors(self.pool, self.pool.space.remembered(Costs, self.target))
         return {}
 
@@ -230,7 +229,7 @@ class _Asked:
         No answer if it is proven that nothing keeps the budgets, or if time ended before anything
         did. enough: when no further candidates are looked for.
         """
-        with uncollected():
+        with gc_paused():
             found = choices(replace(self.pool, input_only=True), self.linear, enough=enough)
         with progress.heard(None):
             own, goals = self.own(found, deadline), _strict(self.goals)
@@ -251,7 +250,7 @@ class _Asked:
     def every(self, known: Sequence[Candidate]) -> Choices | None:
         """Of all nodes, or what there is time for beside the known ones; None: for nothing."""
         step = self.limits.step("candidates", SHARES.candidates)
-        with suppress(OutOfTime), uncollected(), step as told:
+        with suppress(OutOfTime), gc_paused(), step as told:
             found = choices(self.pool, self.linear, known=known, enough=told.deadline)
             told.outcome = "cut" if short_of_time(found.cuts) else told.outcome
             return found
@@ -269,7 +268,7 @@ class _Asked:
         strict = replace(self, goals=_strict(self.goals[:1]))
         try:
             step = self.limits.step("packing", SHARES.packing)
-            with uncollected(), progress.heard(None), step as told:
+            with gc_paused(), progress.heard(None), step as told:
                 few = packing(self.pool, self.linear, known, baseline.groups)
                 if few is None:
                     return cut, None

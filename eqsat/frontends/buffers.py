@@ -9,7 +9,7 @@ from pathlib import Path
 
 from eqsat.model.diag import Diagnostic, EqsatError, Span, fail
 from eqsat.model.files import read_text
-from eqsat.model.placement import Lifetime
+from eqsat.model.sharding import Lifetime
 
 COLUMNS = ("id", "lower", "upper", "size")
 LARGEST_FILE_BYTES = 64 * 2**20

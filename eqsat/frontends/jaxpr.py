@@ -19,13 +19,12 @@ from eqsat.frontends.traced import Traced
 from eqsat.frontends.valuenames import ValueNames, raised_at
 from eqsat.frontends.values import Context, Tensor, round_to, tensor_type
 from eqsat.model.control import every_program
-from eqsat.model.cycles import uncollected
+from eqsat.model.deadline import gc_paused
 from eqsat.model.diag import EqsatError, did_you_mean, fail
-from eqsat.model.foreign import Opaque
-from eqsat.model.leaves import Leaf
+from eqsat.model.leaves import Leaf, Opaque
 from eqsat.model.program import Builder, prune
 from eqsat.model.tensor import TensorType
-from eqsat.ops.meaning.iotas import weight_key
+from eqsat.ops.meaning.programs import weight_key
 
 _CUSTOM = ("custom_jvp_call", "custom_vjp_call")
 
@@ -62,7 +61,7 @@ def trace(
         values.append(value)
         bindings.append(binding)
     ctx = reader.ctx
-    with uncollected():
+    with gc_paused():
         consts = [reader.constant(c) for c in closed.consts]
         found = reader.run(closed.jaxpr, consts, values)
         reader.names.finish()

@@ -15,8 +15,8 @@ import numpy as np
 
 from eqsat.frontends.values import Context, Tensor, tensor_type
 from eqsat.model.diag import fail
-from eqsat.model.foreign import Opaque
 from eqsat.model.generic import Result
+from eqsat.model.leaves import Opaque
 from eqsat.model.tensor import TensorType
 
 # ---- bytes of a stranger -------------------------------------------------------------------------

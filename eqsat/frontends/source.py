@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from eqsat.model.diag import Span
-from eqsat.model.layout import Border, Held, Layout
-from eqsat.model.orders import Ordered, layout_in
+from eqsat.model.layout import Border, Held, Layout, Ordered, layout_in
 from eqsat.model.program import Program
 from eqsat.model.tensor import TensorType
 from eqsat.ops.programs.border_layouts import held_of, laid_out, refuse_other

@@ -17,8 +17,8 @@ from typing import Any
 
 from eqsat.frontends.values import Tensor
 from eqsat.model.diag import Span
-from eqsat.model.origin import NO_ORIGIN, Origin, file_line, spoken
 from eqsat.model.program import Builder
+from eqsat.model.symbols import NO_ORIGIN, Origin, file_line, spoken
 
 PACKAGE = Path(__file__).parents[1]
 LIBRARIES = tuple(

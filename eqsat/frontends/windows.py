@@ -17,8 +17,7 @@ from eqsat.frontends.views import padded, reshaped, sliced_along, view
 from eqsat.model.affine import Affine, affine, dim
 from eqsat.model.expr import Expr, arg, call, cast, const
 from eqsat.model.generic import Yield
-from eqsat.model.precision import DEFAULT, LEVELS, algorithm_name, most_accurate
-from eqsat.model.tensor import DTYPES, is_float
+from eqsat.model.tensor import DEFAULT, DTYPES, LEVELS, algorithm_name, is_float, most_accurate
 from eqsat.ops.meaning import scalar
 from eqsat.ops.meaning.scalar import integer_range, neutral
 

@@ -29,7 +29,7 @@ from eqsat.model.generic import Generic
 from eqsat.model.layout import Layout
 from eqsat.model.leaves import Fill, Leaf
 from eqsat.model.tensor import TensorType
-from eqsat.ops.meaning.iotas import is_iota
+from eqsat.ops.meaning.programs import is_iota
 from eqsat.ops.meaning.scalar import held_dtype, integer_range
 
 SPECIALS = (np.inf, -np.inf, np.nan)

@@ -25,9 +25,9 @@ from eqsat.hunt.sides import (
     constant_lanes,
 )
 from eqsat.model.expr import Expr
-from eqsat.model.foreign import Custom
 from eqsat.model.generic import Generic, Yield
 from eqsat.model.layout import Layout
+from eqsat.model.leaves import Custom
 from eqsat.model.rules import FINITE
 from eqsat.model.tensor import is_float
 from eqsat.ops.meaning.scalar import called, computed

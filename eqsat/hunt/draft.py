@@ -12,8 +12,8 @@ from eqsat.hunt.known import DEFAULT, Surroundings, can_hold
 from eqsat.hunt.nests import Misfit, Scale, Wish
 from eqsat.hunt.signatures import fits, related_generic
 from eqsat.model.attr import Attr
-from eqsat.model.foreign import Custom
 from eqsat.model.generic import Generic, Result
+from eqsat.model.leaves import Custom
 from eqsat.model.rules import Apply, AttrExpr, Name, Splat, Term, Value, Var
 from eqsat.model.tensor import DTYPES, KIND_NAMES, TensorType
 from eqsat.ops.attrs import RULE_OPS

@@ -24,14 +24,12 @@ from eqsat.hunt.signatures import propose_generic
 from eqsat.model.attr import Attr, Shape
 from eqsat.model.devices import Transfer
 from eqsat.model.expr import read_literal
-from eqsat.model.foreign import Custom
 from eqsat.model.generic import Generic
 from eqsat.model.layout import Encoding, Layout
-from eqsat.model.leaves import Fill, Leaf
+from eqsat.model.leaves import Custom, Fill, Leaf
 from eqsat.model.movement import Move, move_of
 from eqsat.model.tensor import TensorType
-from eqsat.ops.custom import sample
-from eqsat.ops.registry import op_record
+from eqsat.ops.registry import op_record, sample
 
 
 # ---- movement ------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from eqsat.model.attr import Shape
 from eqsat.model.layout import Layout
 from eqsat.model.movement import Reshape, Transpose
 from eqsat.model.tensor import cdiv
-from eqsat.ops.movement.tiling import make_layout
+from eqsat.ops.movement.layout import make_layout
 
 
 # ---- transpose and reshape ------------------------------------------------------------------

@@ -10,8 +10,7 @@ from random import Random
 from eqsat.model.affine import Affine, Map, affine, dim
 from eqsat.model.attr import Shape
 from eqsat.model.generic import Generic, Yield
-from eqsat.model.precision import DEFAULT
-from eqsat.model.tensor import TensorType
+from eqsat.model.tensor import DEFAULT, TensorType
 from eqsat.ops.generics.canonical import canonical_generic
 
 MOST_POINTS = 3000  # of an iteration domain: a hunt makes many small instances

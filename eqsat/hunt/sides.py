@@ -17,17 +17,16 @@ import numpy as np
 
 from eqsat.model.attr import Attr
 from eqsat.model.expr import Expr, arg, call, const
-from eqsat.model.foreign import Custom
 from eqsat.model.generic import Generic, Yield
 from eqsat.model.layout import Layout
-from eqsat.model.leaves import Leaf
+from eqsat.model.leaves import Custom, Leaf
 from eqsat.model.movement import Move
 from eqsat.model.program import infer
 from eqsat.model.rules import Apply, Rule, Splat, Term, Var
 from eqsat.model.tensor import TensorType
 from eqsat.ops.builtin import layouts
-from eqsat.ops.custom import dependent_lanes
 from eqsat.ops.meaning import programs as meaning
+from eqsat.ops.registry import dependent_lanes
 from eqsat.saturate.rows import splat_name
 
 Array = np.ndarray[Any, Any]

@@ -15,10 +15,9 @@ from typing import Any
 from eqsat.hunt.instances import Instance, random_tiles, target_functions
 from eqsat.hunt.sides import Application, Ref, Side, left_trees
 from eqsat.model.attr import Attr, Shape, ShapeError
-from eqsat.model.foreign import Custom
 from eqsat.model.generic import Generic
 from eqsat.model.layout import Layout
-from eqsat.model.leaves import Fill, Leaf
+from eqsat.model.leaves import Custom, Fill, Leaf
 from eqsat.model.movement import Move, Reshape, Transpose, move_of
 from eqsat.model.ops import LEAVES
 from eqsat.model.program import infer

@@ -12,8 +12,7 @@ from eqsat.model.affine import Affine, Map, affine
 from eqsat.model.diag import Diagnostic, did_you_mean
 from eqsat.model.expr import Expr, arg, const, read_literal
 from eqsat.model.extents import is_whole, read_tree
-from eqsat.model.precision import PRECISIONS
-from eqsat.model.tensor import DTYPES
+from eqsat.model.tensor import DTYPES, PRECISIONS
 
 _MASK = re.compile(
     r"'[^']*'|\"[^\"]*\"|%\w[\w.@~-]*|\b(?:" + "|".join(keyword.kwlist) + r")\b"

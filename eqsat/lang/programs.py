@@ -50,11 +50,19 @@ from eqsat.model.diag import Diagnostic, EqsatError, Note, Span, did_you_mean, f
 from eqsat.model.extents import is_symbolic
 from eqsat.model.layout import Border
 from eqsat.model.leaves import Leaf
-from eqsat.model.origin import NO_ORIGIN, Origin, file_line
 from eqsat.model.program import Builder, Program
-from eqsat.model.symbols import NAME, Symbol, check_names, extents_of, sized
+from eqsat.model.symbols import (
+    NAME,
+    NO_ORIGIN,
+    Origin,
+    Symbol,
+    check_names,
+    extents_of,
+    file_line,
+    sized,
+)
 from eqsat.model.tensor import DTYPES, TensorType
-from eqsat.ops.meaning.iotas import iota_key, is_line
+from eqsat.ops.meaning.programs import iota_key, is_line
 from eqsat.ops.programs.border_layouts import held_in, held_of, put_in, refuse_other, taken_out
 
 _LEAF = re.compile(

@@ -14,13 +14,11 @@ from eqsat.model.attr import Attr, Shape
 from eqsat.model.control import Control
 from eqsat.model.diag import Diagnostic, did_you_mean
 from eqsat.model.expr import Expr, arg, cast, const
-from eqsat.model.foreign import Opaque
 from eqsat.model.generic import Generic, Yield
 from eqsat.model.layout import Encoding, Layout
-from eqsat.model.leaves import Fill, Leaf
-from eqsat.model.precision import DEFAULT, NONE
+from eqsat.model.leaves import Fill, Leaf, Opaque
 from eqsat.model.program import Builder, Program
-from eqsat.model.tensor import DTYPES, TensorType, is_float
+from eqsat.model.tensor import DEFAULT, DTYPES, NONE, TensorType, is_float
 from eqsat.ops.op import Op
 from eqsat.ops.registry import all_ops, op_record
 

@@ -12,8 +12,7 @@ from eqsat.lang.tileformat import Mnk, Share, TilesRecord, UntiledRecord, When, 
 from eqsat.model.diag import did_you_mean
 from eqsat.model.executor import BUILT_IN
 from eqsat.model.oracle import COMPILERS, parse_oracle
-from eqsat.model.precision import PRECISIONS
-from eqsat.model.tensor import DTYPES
+from eqsat.model.tensor import DTYPES, PRECISIONS
 from eqsat.plugins import plugged_in
 
 

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 
 from eqsat import host
-from eqsat.model.plan import Constants
+from eqsat.model.dispatch import Constants
 from eqsat.model.target import MeasuredOn, Memory, Target
 
 WIDTH = 96

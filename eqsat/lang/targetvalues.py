@@ -22,10 +22,9 @@ from eqsat.lang.tileformat import (
     TileRecord,
     condition,
 )
+from eqsat.model.dispatch import Constants, Kernels
 from eqsat.model.mesh import AxisLink, Mesh
-from eqsat.model.padding import Padding
-from eqsat.model.pipelines import Intrinsic, Pipeline, Units
-from eqsat.model.plan import Constants, Kernels
+from eqsat.model.pipelines import Intrinsic, Padding, Pipeline, Units
 from eqsat.model.target import (
     CompilerPlacing,
     DispatchLimits,

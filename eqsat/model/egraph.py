@@ -18,14 +18,14 @@ from typing import Any
 from eqsat.model.attr import Attr
 from eqsat.model.control import Control
 from eqsat.model.extents import NO_SYMBOLS, Symbols
+from eqsat.model.files import as_plain, restored
 from eqsat.model.layout import Encoding, Layout
 from eqsat.model.leaves import Leaf
 from eqsat.model.movement import Reshape, Transpose
 from eqsat.model.ops import CONVERSIONS, VIEWS, attr_from_json
-from eqsat.model.origin import spoken, unique
 from eqsat.model.program import Program, infer, word
-from eqsat.model.restore import as_plain, restored
 from eqsat.model.shift import Shift, find_shift
+from eqsat.model.symbols import spoken, unique
 from eqsat.model.tensor import TensorType
 
 # ---- names of classes ----------------------------------------------------------------------------

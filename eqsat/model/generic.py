@@ -20,8 +20,7 @@ from eqsat.model.attr import (
 )
 from eqsat.model.expr import Expr
 from eqsat.model.extents import Symbols
-from eqsat.model.precision import DEFAULT, HIGHEST, NONE, PRECISIONS
-from eqsat.model.tensor import TensorType, is_float
+from eqsat.model.tensor import DEFAULT, HIGHEST, NONE, PRECISIONS, TensorType, is_float
 
 
 @dataclass(frozen=True)

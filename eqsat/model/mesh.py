@@ -18,8 +18,8 @@ from typing import Any
 
 from eqsat.model.attr import Shape
 from eqsat.model.devices import PS_PER_SECOND
+from eqsat.model.files import restored
 from eqsat.model.layout import Layout
-from eqsat.model.restore import restored
 
 REPLICATED = ""  # all of the value is on every device of the axis
 PARTIAL = ("add", "max", "min")  # reductions whose parts may stay on their devices

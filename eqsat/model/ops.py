@@ -8,10 +8,9 @@ from eqsat.model.attr import Attr
 from eqsat.model.control import Control
 from eqsat.model.devices import Transfer
 from eqsat.model.extents import NO_SYMBOLS, Symbols
-from eqsat.model.foreign import Custom, Opaque
 from eqsat.model.generic import Generic, Result
 from eqsat.model.layout import Encoding, Layout
-from eqsat.model.leaves import Fill, Leaf
+from eqsat.model.leaves import Custom, Fill, Leaf, Opaque
 from eqsat.model.movement import Move, Reshape, Transpose
 
 _CLASSES: tuple[type[Attr], ...] = (

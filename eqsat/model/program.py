@@ -11,14 +11,12 @@ from typing import Any
 from eqsat.model.attr import Attr, ShapeError
 from eqsat.model.control import controls
 from eqsat.model.extents import is_symbolic, names_of
-from eqsat.model.foreign import Custom
+from eqsat.model.files import as_plain, restored
 from eqsat.model.generic import Generic, Result, factors_of
-from eqsat.model.leaves import Leaf
+from eqsat.model.leaves import Custom, Leaf
 from eqsat.model.ops import ATTR_CLASSES, LEAVES, SAME_BYTES, attr_from_json
-from eqsat.model.origin import KEY, NO_ORIGIN, Origin, unique
 from eqsat.model.printed import Printed
-from eqsat.model.restore import as_plain, restored
-from eqsat.model.symbols import Symbol, extents_of
+from eqsat.model.symbols import KEY, NO_ORIGIN, Origin, Symbol, extents_of, unique
 from eqsat.model.tensor import TensorType
 from eqsat.model.text import program_text
 

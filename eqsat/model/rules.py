@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from eqsat.model.diag import Span
-from eqsat.model.restore import restored
+from eqsat.model.files import restored
 
 PHASES = ("canonicalise", "contract", "propagate", "cancel")
 FEWEST_FIRST = 16  # rules of a set that is searched first though it is not most of the whole

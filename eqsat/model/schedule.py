@@ -10,10 +10,10 @@ from typing import Any
 from eqsat.model.attr import loop_order, loop_order_text
 from eqsat.model.control import Control
 from eqsat.model.dispatch import Buffer, Dispatch, in_place_fault, owners_of
+from eqsat.model.files import restored
 from eqsat.model.ops import CONVERSIONS, VIEWS
 from eqsat.model.printed import Printed
 from eqsat.model.program import Program
-from eqsat.model.restore import restored
 
 
 @dataclass(frozen=True)

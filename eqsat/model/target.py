@@ -10,13 +10,12 @@ from functools import cached_property
 from typing import Any
 
 from eqsat.model.devices import Link
+from eqsat.model.dispatch import Kernels, Machine
+from eqsat.model.files import restored
 from eqsat.model.mesh import AxisLink, Mesh
 from eqsat.model.oracle import parse_oracle
-from eqsat.model.padding import Padding
-from eqsat.model.pipelines import Condition, Pipeline, Units
-from eqsat.model.plan import Kernels, Machine
-from eqsat.model.precision import NONE
-from eqsat.model.restore import restored
+from eqsat.model.pipelines import Condition, Padding, Pipeline, Units
+from eqsat.model.tensor import NONE
 
 
 @dataclass(frozen=True)

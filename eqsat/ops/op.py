@@ -18,7 +18,7 @@ import numpy as np
 
 from eqsat.model.attr import Attr, Shape, ShapeError
 from eqsat.model.diag import EqsatError, fail
-from eqsat.model.foreign import Custom
+from eqsat.model.leaves import Custom
 from eqsat.model.region import Region
 from eqsat.model.tensor import TensorType
 from eqsat.ops.vocabulary import AttrFunction

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 
+from eqsat.model.dispatch import Machine
 from eqsat.model.nest import Access, Nest
-from eqsat.model.plan import Machine
 from eqsat.plan import estimate
 from eqsat.plan.contraction import UNROLL, Blocking, Tiling
 from eqsat.plan.roles import ProductRoles, source_access

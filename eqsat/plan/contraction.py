@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
+from eqsat.model.dispatch import Machine, Plan
 from eqsat.model.expr import arg, cast
 from eqsat.model.nest import Access, Bound, Nest
-from eqsat.model.plan import Machine, Plan
 from eqsat.model.tensor import DTYPES
 from eqsat.plan.roles import InlineBody, ProductFactor, ProductRoles, fetched_bytes
 from eqsat.plan.stages import ASKED_BYTES, LINE, access_loops

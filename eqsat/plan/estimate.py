@@ -10,8 +10,8 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from eqsat.model.dispatch import Machine, Work
 from eqsat.model.nest import Access, Nest
-from eqsat.model.plan import Machine, Work
 from eqsat.model.tensor import DTYPES
 from eqsat.plan.roles import ProductFactor, source_access
 from eqsat.plan.stages import (

@@ -20,7 +20,7 @@ from eqsat.model.nest import Access, Nest, NoNest, Store
 from eqsat.model.ops import LEAVES
 from eqsat.ops.contractions.roles import kind
 from eqsat.ops.generics.canonical import identity
-from eqsat.ops.meaning.iotas import is_iota
+from eqsat.ops.meaning.programs import is_iota
 from eqsat.plan.stages import accesses_read, needed
 
 

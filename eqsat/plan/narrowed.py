@@ -15,7 +15,7 @@ from eqsat.model.egraph import EGraph, ENode
 from eqsat.model.expr import walk_all
 from eqsat.model.generic import Generic
 from eqsat.model.ops import CONVERSIONS, SAME_BYTES
-from eqsat.model.padding import Padding
+from eqsat.model.pipelines import Padding
 from eqsat.ops.contractions.roles import kind
 
 LOOKED_THROUGH = frozenset({*CONVERSIONS, *SAME_BYTES, "slice"})

@@ -15,8 +15,8 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import pairwise
 
+from eqsat.model.dispatch import Plan
 from eqsat.model.nest import Access, Bound, Nest
-from eqsat.model.plan import Plan
 from eqsat.model.tensor import DTYPES
 from eqsat.plan.contraction import Tiling
 from eqsat.plan.passes import dependences

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 
+from eqsat.model.dispatch import Machine, Plan
 from eqsat.model.nest import Nest, NoNest
-from eqsat.model.plan import Machine, Plan
 from eqsat.plan import rowblocks, rows, several, tiling
 
 # planners in the order in which they are asked; each raises NoNest for what is not its own

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from eqsat.model.devices import PS_PER_SECOND
+from eqsat.model.dispatch import Constants, Parts, Plan, Work
 from eqsat.model.nest import Access, Nest
-from eqsat.model.plan import Constants, Parts, Plan, Work
 from eqsat.model.target import Memory, Target
 from eqsat.model.tensor import DTYPES
 from eqsat.plan.several import parts_of

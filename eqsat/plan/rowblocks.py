@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
 
+from eqsat.model.dispatch import Machine, Plan, Work
 from eqsat.model.nest import Access, Nest, NoNest
-from eqsat.model.plan import Machine, Plan, Work
 from eqsat.plan import estimate
 from eqsat.plan.roles import ProductFactor
 from eqsat.plan.rowroles import RowRoles, read_by, row_roles_of

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar, NamedTuple
 
+from eqsat.model.dispatch import Machine, Plan, Work
 from eqsat.model.nest import Access, Bound, Nest, NoNest
-from eqsat.model.plan import Machine, Plan, Work
 from eqsat.plan import estimate
 from eqsat.plan.passes import Dependences, RowSection, Sweep, dependences
 from eqsat.plan.rowwork import (

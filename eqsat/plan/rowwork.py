@@ -12,9 +12,9 @@ from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, NamedTuple
 
+from eqsat.model.dispatch import Work
 from eqsat.model.expr import Expr
 from eqsat.model.nest import Access, Bound, Nest, Stage
-from eqsat.model.plan import Work
 from eqsat.model.tensor import DTYPES
 from eqsat.ops.nests.reached import span
 from eqsat.plan import estimate

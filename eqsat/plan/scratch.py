@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from eqsat.model.padding import Padding
+from eqsat.model.pipelines import Padding
 from eqsat.model.tensor import DTYPES, cdiv
 
 PLAIN = Padding(1, 1)  # of a memory in which nothing is padded

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar
 
+from eqsat.model.dispatch import Machine, Plan
 from eqsat.model.nest import Nest, NoNest, Store
-from eqsat.model.plan import Machine, Plan
 from eqsat.plan.stages import Moved, access_loops, needed, summed
 
 

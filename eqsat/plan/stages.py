@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from eqsat.model.dispatch import Work
 from eqsat.model.expr import Expr
 from eqsat.model.nest import Access, Bound, Nest, NoNest, Stage, Store
-from eqsat.model.plan import Work
 from eqsat.model.tensor import DTYPES
 from eqsat.ops.meaning.scalar import FUNCTIONS, INTEGER_ONLY, typing
 

@@ -8,8 +8,8 @@ nearest cache where whole rows of an image do not.
 
 from __future__ import annotations
 
+from eqsat.model.dispatch import Machine
 from eqsat.model.nest import Access, Nest
-from eqsat.model.plan import Machine
 from eqsat.plan.contraction import Blocking, Tiling
 from eqsat.plan.roles import ProductRoles
 from eqsat.plan.stages import CHAINS, LEAST_ITEM, access_loops

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from eqsat.model.dispatch import Machine
 from eqsat.model.nest import Nest, NoNest
-from eqsat.model.plan import Machine
 from eqsat.plan import estimate
 from eqsat.plan.blocks import blocked, panel_count, split
 from eqsat.plan.contraction import Blocking, Tiling, products_at_once

@@ -25,7 +25,7 @@ from eqsat.model.leaves import Leaf
 from eqsat.model.nest import Access, Lookup, Nest, NoNest
 from eqsat.model.schedule import Dispatch, Schedule
 from eqsat.ops.meaning import scalar
-from eqsat.ops.meaning.iotas import is_iota
+from eqsat.ops.meaning.programs import is_iota
 from eqsat.ops.nests.nest import nest_of_dispatch
 from eqsat.plan.inplace import in_place, kept_where
 from eqsat.plan.stages import access_loops

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from eqsat.model.price import AT_LEAST, EXACT, NOT_ADMISSIBLE, Price, Question, Tied
-from eqsat.model.selection import Selection
+from eqsat.model.selection import AT_LEAST, EXACT, NOT_ADMISSIBLE, Price, Question, Selection, Tied
 from eqsat.report.origins import Names, RuleStep, rule_chain
 from eqsat.report.units import count_text, delta_text, goal_text
 

@@ -10,9 +10,17 @@ from eqsat.model.control import Control
 from eqsat.model.egraph import AGAIN
 from eqsat.model.generic import Result
 from eqsat.model.ops import CONVERSIONS, LEAVES, VIEWS
-from eqsat.model.price import Price, Question
 from eqsat.model.schedule import Dispatch
-from eqsat.model.selection import CAP, RESULT_RELATION, TIME_LIMIT, Group, Removed, Selection
+from eqsat.model.selection import (
+    CAP,
+    RESULT_RELATION,
+    TIME_LIMIT,
+    Group,
+    Price,
+    Question,
+    Removed,
+    Selection,
+)
 from eqsat.report import alternatives
 from eqsat.report.alternatives import (
     OtherChoice,

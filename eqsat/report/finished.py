@@ -8,11 +8,11 @@ from typing import Any, Protocol
 from eqsat.model.compiled import Checked, Compiled, Measured
 from eqsat.model.diag import fail
 from eqsat.model.egraph import EGraph
+from eqsat.model.equalities import Family
 from eqsat.model.executor import Execution
-from eqsat.model.family import Family
+from eqsat.model.layout import MemoryOrders
 from eqsat.model.limits import Limits
 from eqsat.model.mesh import MeshPlan
-from eqsat.model.orders import MemoryOrders
 from eqsat.model.program import Program
 from eqsat.model.progress import Curve
 from eqsat.model.rules import RuleCheck, RuleSet

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from eqsat.model.price import EXACT, NOT_ADMISSIBLE, Price
-from eqsat.model.selection import Group, Selection
+from eqsat.model.selection import EXACT, NOT_ADMISSIBLE, Group, Price, Selection
 from eqsat.report.alternatives import price_text
 from eqsat.report.text import table_text
 from eqsat.report.units import count_text, delta_text, goal_text, time_text

@@ -24,10 +24,10 @@ from eqsat.model.equalities import Equalities
 from eqsat.model.generic import Result
 from eqsat.model.layout import Layout
 from eqsat.model.leaves import Fill, Leaf
-from eqsat.model.origin import NO_ORIGIN
 from eqsat.model.program import Builder, Program
 from eqsat.model.selection import Cut, GoalResult
-from eqsat.ops.meaning.iotas import is_iota
+from eqsat.model.symbols import NO_ORIGIN
+from eqsat.ops.meaning.programs import is_iota
 from eqsat.ops.programs.loopforms import loop_forms
 from eqsat.ops.spelling.passes import canonical
 from eqsat.schedule.hoist import (

@@ -12,7 +12,7 @@ from eqsat.execute.beside import NEVER, Pair, check_options
 from eqsat.execute.calls import Callee, Positional, compiled
 from eqsat.execute.firstcalls import Once, Wanted
 from eqsat.execute.lowering import evaluate
-from eqsat.model.orders import MemoryOrders
+from eqsat.model.layout import MemoryOrders
 from eqsat.model.progress import timed
 from eqsat.run.reproducing import reproducer
 

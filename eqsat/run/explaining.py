@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from eqsat.model.deadline import OutOfTime, until
 from eqsat.model.diag import did_you_mean, fail
-from eqsat.model.price import AT_LEAST, Price
+from eqsat.model.selection import AT_LEAST, Price
 
 if TYPE_CHECKING:
     from eqsat.extract.mesh.plan import MeshPlanner
-    from eqsat.model.price import Question
+    from eqsat.model.selection import Question
     from eqsat.report.explain import Explanation
     from eqsat.report.mesh import MeshTold
     from eqsat.run.run import Run

@@ -21,8 +21,7 @@ from eqsat.frontends.source import Source, lying_in, ordered
 from eqsat.model.deadline import Stop
 from eqsat.model.diag import EqsatError
 from eqsat.model.egraph import EGraph
-from eqsat.model.layout import Border
-from eqsat.model.orders import SEARCH, AskedOrders, MemoryOrders
+from eqsat.model.layout import SEARCH, AskedOrders, Border, MemoryOrders
 from eqsat.model.program import Program
 from eqsat.model.progress import Progress, heard, timed
 from eqsat.model.selection import GoalRequest, Selection

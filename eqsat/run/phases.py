@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from eqsat.frontends.source import Source
 from eqsat.model.control import controls
-from eqsat.model.equalities import Equalities
-from eqsat.model.family import Family
+from eqsat.model.equalities import Equalities, Family
 from eqsat.model.program import Program
 from eqsat.model.progress import Progress, heard, phase, settle, timed
 from eqsat.model.rules import RuleSet
@@ -196,7 +195,7 @@ def unstated_equalities(
     all blocks are then searched: otherwise the equalities of one block would be copied to the
     others, although several may read one weight.
     """
-    from eqsat.ops.programs.likeparts import like_parts
+    from eqsat.ops.programs.horizontal_fusion import like_parts
     from eqsat.ops.programs.sharedproducts import shared_weights, weights_of_one
     from eqsat.saturate.blocks import find_blocks
 

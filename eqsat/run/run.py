@@ -12,16 +12,15 @@ from eqsat.frontends.source import Source
 from eqsat.model.compiled import Checked, Compiled, Measured, Told
 from eqsat.model.diag import fail
 from eqsat.model.egraph import EGraph
-from eqsat.model.family import Family
+from eqsat.model.equalities import Family
+from eqsat.model.layout import MemoryOrders
 from eqsat.model.limits import Limits
 from eqsat.model.mesh import INPUT, MeshPlan
-from eqsat.model.orders import MemoryOrders
-from eqsat.model.price import Price
 from eqsat.model.program import Program, is_same
 from eqsat.model.progress import Curve
 from eqsat.model.rules import RuleCheck, RuleSet
 from eqsat.model.schedule import Schedule
-from eqsat.model.selection import GoalRequest, Selection
+from eqsat.model.selection import GoalRequest, Price, Selection
 from eqsat.model.target import Target
 from eqsat.report.proven import claim_text
 from eqsat.report.units import goal_text
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from eqsat.execute.verdict import Verification
     from eqsat.export.plan import Exported
     from eqsat.model.executor import Executable, Execution
-    from eqsat.model.price import Question
+    from eqsat.model.selection import Question
     from eqsat.report.explain import Explanation
 
 

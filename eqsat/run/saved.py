@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from eqsat.frontends.source import Source
 from eqsat.model.compiled import Compiled
-from eqsat.model.cycles import uncollected
+from eqsat.model.deadline import gc_paused
 from eqsat.model.diag import EqsatError, fail
 from eqsat.model.egraph import EGraph
-from eqsat.model.files import code_digest
+from eqsat.model.files import code_digest, restored
 from eqsat.model.limits import Limits
 from eqsat.model.program import Program
-from eqsat.model.restore import restored
 from eqsat.model.rules import RuleCheck
 from eqsat.model.schedule import Schedule
 from eqsat.model.selection import GoalRequest, Selection
@@ -181,7 +180,7 @@ def load_folder(folder: str | Path) -> Run:
     if "bodies" in texts:
         with _readable(place):
             vars(run)["bodies"] = _bodies_from_json(_data(texts["bodies"]), run)
-    with uncollected():
+    with gc_paused():
         try:
             _check_stages(run, place, texts)
         except EqsatError as why:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from eqsat.execute.weights import packed_arrays
 from eqsat.model.compiled import Checked, Measured
 from eqsat.model.egraph import EGraph
-from eqsat.model.family import Family
+from eqsat.model.equalities import Family
+from eqsat.model.layout import MemoryOrders
 from eqsat.model.mesh import MeshPlan
-from eqsat.model.orders import MemoryOrders
 from eqsat.model.program import Program
 from eqsat.model.progress import Curve
 from eqsat.model.rules import RuleSet

@@ -46,7 +46,7 @@ def schedule_of(run: Run, selection: Selection, seconds: float = PLACING_SECONDS
 def place_temporaries(schedule: Schedule, seconds: float = PLACING_SECONDS) -> Schedule:
     """The schedule with an offset in one arena for every temporary."""
     from eqsat.extract.place import place
-    from eqsat.model.placement import Lifetime
+    from eqsat.model.sharding import Lifetime
 
     buffers = [Lifetime(f"%{b.node}", b.first, b.last + 1, b.nbytes) for b in schedule.temporaries]
     return schedule.placed(place(buffers, quick=True, seconds=max(seconds, 0.0)).offsets)

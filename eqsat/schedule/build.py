@@ -18,11 +18,11 @@ from eqsat.model.leaves import Leaf, is_donated
 from eqsat.model.movement import Reshape
 from eqsat.model.nest import NoNest
 from eqsat.model.ops import LEAVES, SAME_BYTES, VIEWS
-from eqsat.model.origin import Origin, unique
 from eqsat.model.program import Builder, Node
 from eqsat.model.schedule import Buffer, Dispatch, Schedule
 from eqsat.model.selection import Group, Selection
 from eqsat.model.sets import union_find
+from eqsat.model.symbols import Origin, unique
 from eqsat.model.target import HELD, Target
 from eqsat.model.text import with_names
 from eqsat.ops.contractions.roles import kind

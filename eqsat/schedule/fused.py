@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from eqsat.model.attr import loop_order
-from eqsat.model.foreign import Custom
 from eqsat.model.generic import Generic
 from eqsat.model.layout import Layout
+from eqsat.model.leaves import Custom
 from eqsat.model.movement import Move
 from eqsat.model.ops import VIEWS
 from eqsat.model.program import Node, Program

@@ -13,8 +13,7 @@ from fractions import Fraction
 from eqsat.model.affine import map_loops
 from eqsat.model.devices import PS_PER_SECOND
 from eqsat.model.generic import Generic
-from eqsat.model.padding import Padding
-from eqsat.model.pipelines import GRID, Pipeline, Unit
+from eqsat.model.pipelines import GRID, Padding, Pipeline, Unit
 from eqsat.model.schedule import Dispatch
 from eqsat.model.target import Target
 from eqsat.model.tensor import DTYPES, cdiv

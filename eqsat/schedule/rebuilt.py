@@ -10,9 +10,9 @@ from dataclasses import fields, replace
 from typing import Any
 
 from eqsat.model.diag import EqsatError
+from eqsat.model.dispatch import Plan
 from eqsat.model.egraph import EGraph
 from eqsat.model.nest import NoNest
-from eqsat.model.plan import Plan
 from eqsat.model.schedule import Buffer, Dispatch, Schedule
 from eqsat.model.selection import Selection
 from eqsat.model.target import Target

@@ -15,8 +15,8 @@ from eqsat.model.generic import Generic
 from eqsat.model.layout import Layout
 from eqsat.model.leaves import Fill
 from eqsat.model.movement import Move, Reshape
+from eqsat.ops.movement.layout import make_layout
 from eqsat.ops.movement.lists import inverse
-from eqsat.ops.movement.tiling import make_layout
 from eqsat.ops.vocabulary import PLURAL
 
 Ints = tuple[int, ...]

@@ -17,9 +17,9 @@ from eqsat.execute.draw import random_inputs
 from eqsat.execute.executable import kernel_nest
 from eqsat.execute.kernels import jit
 from eqsat.execute.kernels.compiler import CannotCompile
+from eqsat.model.dispatch import Machine, Plan
 from eqsat.model.leaves import Leaf
 from eqsat.model.nest import Nest, NoNest
-from eqsat.model.plan import Machine, Plan
 from eqsat.model.program import Builder, Program
 from eqsat.model.schedule import Dispatch, Schedule
 from eqsat.model.tensor import TensorType

@@ -25,8 +25,8 @@ from eqsat.execute.kernels.kernel import generate
 from eqsat.execute.reference import WorkBudget, reference
 from eqsat.execute.rounding import error_limit, moves
 from eqsat.lang.programs import parse_program
+from eqsat.model.dispatch import Machine, Plan
 from eqsat.model.nest import Nest, NoNest
-from eqsat.model.plan import Machine, Plan
 from eqsat.model.program import Program
 from eqsat.model.tensor import TensorType
 from eqsat.ops.meaning.programs import element_dtype

@@ -14,9 +14,8 @@ from eqsat.model.expr import Expr
 from eqsat.model.generic import Generic, Yield
 from eqsat.model.movement import Reshape, Transpose, move_of
 from eqsat.model.ops import LEAVES
-from eqsat.model.precision import DEFAULT
 from eqsat.model.program import Builder, Node, Program
-from eqsat.model.tensor import is_float
+from eqsat.model.tensor import DEFAULT, is_float
 from eqsat.ops.generics.canonical import Operand, canonical_generic, identity
 
 Edge = tuple[int, int]  # reader, place of the operand; a reader of -1 is the caller

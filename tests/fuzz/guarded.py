@@ -21,7 +21,7 @@ import numpy as np
 
 from eqsat.execute.kernels import jit
 from eqsat.execute.kernels.compiler import CannotCompile
-from eqsat.model.plan import Machine
+from eqsat.model.dispatch import Machine
 
 NONE, READ, WRITE = 0, mmap.PROT_READ, mmap.PROT_READ | mmap.PROT_WRITE
 PAGE = mmap.PAGESIZE

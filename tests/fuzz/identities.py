@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from eqsat.model.expr import arg, call, const
 from eqsat.model.program import Builder, Program
-from eqsat.ops.movement.tiling import make_layout
+from eqsat.ops.movement.layout import make_layout
 from fuzz.edit import (
     edges,
     inverse,

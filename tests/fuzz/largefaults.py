@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from wrongprograms import faults, replaced
 
+from eqsat.model.dispatch import Plan
 from eqsat.model.executor import Executable
-from eqsat.model.plan import Plan
 from eqsat.model.schedule import Schedule
 
 COUNTS = ("row_tiles", "panels", "items")  # of a plan: one fewer leaves something out

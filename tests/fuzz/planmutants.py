@@ -28,8 +28,8 @@ import numpy as np
 from eqsat.execute.kernels.compiler import CannotCompile
 from eqsat.execute.kernels.kernel import generate
 from eqsat.lang.programs import parse_program
+from eqsat.model.dispatch import Plan
 from eqsat.model.nest import Nest, NoNest
-from eqsat.model.plan import Plan
 from eqsat.model.program import Program
 from eqsat.plan.plancheck import plan_faults
 from eqsat.plan.planner import plan

@@ -13,9 +13,8 @@ from eqsat.model.generic import Result, Yield
 from eqsat.model.layout import Encoding, Layout
 from eqsat.model.leaves import Fill, Leaf
 from eqsat.model.movement import Reshape, Transpose, move_of
-from eqsat.model.precision import DEFAULT, NONE
 from eqsat.model.program import Builder, Program, prune
-from eqsat.model.tensor import DTYPES, TensorType, is_float
+from eqsat.model.tensor import DEFAULT, DTYPES, NONE, TensorType, is_float
 from eqsat.ops.generics.canonical import Operand, generic_node, identity
 from eqsat.ops.movement.layout import make_layout
 

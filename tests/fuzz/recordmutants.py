@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from eqsat.execute.kernels.kernel import generate
+from eqsat.model.dispatch import Plan
 from eqsat.model.generic import Generic
 from eqsat.model.nest import Nest, NoNest
-from eqsat.model.plan import Plan
 from eqsat.model.program import Program
 from eqsat.ops.nests.reached import nest_faults
 from eqsat.plan.plancheck import plan_faults

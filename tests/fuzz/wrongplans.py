@@ -17,8 +17,8 @@ import numpy as np
 
 from eqsat.execute.kernels import runtime
 from eqsat.execute.kernels.runtime import PlannedDispatch
+from eqsat.model.dispatch import Machine
 from eqsat.model.nest import Access, Nest, NoNest
-from eqsat.model.plan import Machine
 
 Change = Callable[[PlannedDispatch, Machine], PlannedDispatch | None]
 

@@ -7,8 +7,8 @@ import numpy as np
 from eqsat.model.affine import affine, dim
 from eqsat.model.attr import Shape
 from eqsat.model.expr import arg
-from eqsat.model.foreign import Custom
 from eqsat.model.generic import Generic, Yield
+from eqsat.model.leaves import Custom
 from eqsat.ops.op import Array, Op, Sample, Values
 
 

@@ -13,8 +13,8 @@ from eqsat.execute.kernels.kernel import Head
 from eqsat.execute.kernels.kinds import I8, TYPES, Value
 from eqsat.execute.kernels.matvec import StreamedProduct, write_dots
 from eqsat.execute.kernels.tiles import write_tile
+from eqsat.model.dispatch import Machine
 from eqsat.model.nest import Nest
-from eqsat.model.plan import Machine
 from eqsat.plan.contraction import Blocking, Tiling
 from eqsat.plan.roles import product_roles_of, source_access
 

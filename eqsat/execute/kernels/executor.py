@@ -55,9 +55,9 @@ from eqsat.execute.openlanes import open_elements
 from eqsat.execute.rounding import error_limit
 from eqsat.model.control import Control
 from eqsat.model.diag import Diagnostic, EqsatWarning
+from eqsat.model.dispatch import Machine
 from eqsat.model.executor import BUILT_IN, Executor
 from eqsat.model.nest import NoNest
-from eqsat.model.plan import Machine
 from eqsat.model.schedule import Schedule
 from eqsat.model.target import Target
 from eqsat.model.tensor import is_float

@@ -24,8 +24,8 @@ from typing import Any
 from eqsat.execute.kernels import compiler, kernel, objects
 from eqsat.execute.kernels.compiler import CannotCompile, compile_all
 from eqsat.execute.kernels.worker import target_machine
+from eqsat.model.dispatch import Machine
 from eqsat.model.nest import NoNest
-from eqsat.model.plan import Machine
 
 OWN_HEADER = Path(__file__).parent / "c" / "xla_ffi.h"
 

@@ -23,11 +23,10 @@ from eqsat.execute.kernels.runtime import (
     register,
 )
 from eqsat.model.control import COND, WHILE, Control
-from eqsat.model.dispatch import Dispatch
+from eqsat.model.dispatch import Dispatch, Machine
 from eqsat.model.leaves import Fill
 from eqsat.model.nest import NoNest
 from eqsat.model.ops import VIEWS
-from eqsat.model.plan import Machine
 from eqsat.model.schedule import Schedule
 from eqsat.model.tensor import DTYPES
 from eqsat.ops.meaning.programs import element_dtype

@@ -12,8 +12,8 @@ from eqsat.execute.kernels.kinds import I8, TYPES, Value
 from eqsat.execute.kernels.matvec import KeyDots, StreamedProduct
 from eqsat.execute.kernels.points import Points
 from eqsat.execute.kernels.rowpasses import TOGETHER, BlockPasses, BlockRow, Product, store_stage
+from eqsat.model.dispatch import Machine
 from eqsat.model.nest import Nest
-from eqsat.model.plan import Machine
 from eqsat.plan.roles import ProductFactor
 from eqsat.plan.rowblocks import RowBlocks, RowExtents
 from eqsat.plan.rowroles import First, row_roles_of

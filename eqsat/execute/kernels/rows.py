@@ -24,8 +24,8 @@ from eqsat.execute.kernels.kinds import I8, Value, memory_type
 from eqsat.execute.kernels.points import Points
 from eqsat.execute.kernels.rowpass import Row, RowPass
 from eqsat.execute.kernels.rowpoints import RowCode, RowPoints
+from eqsat.model.dispatch import Machine
 from eqsat.model.nest import Access, Lookup, Nest
-from eqsat.model.plan import Machine
 from eqsat.plan.passes import dependences
 from eqsat.plan.rows import Part, Rows
 from eqsat.plan.rowwork import without_bounds

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from eqsat.execute.executable import refuse_no_nest
 from eqsat.execute.kernels import compiler, jit, kernel
 from eqsat.execute.kernels.compiler import CannotCompile
+from eqsat.model.dispatch import Machine, Plan
 from eqsat.model.nest import Nest, NoNest, as_data, refused_by_check
-from eqsat.model.plan import Machine, Plan
 from eqsat.model.schedule import Schedule
 from eqsat.plan.plancheck import plan_faults
 from eqsat.plan.planner import plan

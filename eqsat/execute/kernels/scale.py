@@ -29,8 +29,8 @@ from eqsat.lang.programs import parse_program
 from eqsat.lang.targets import load_target
 from eqsat.lang.targettext import TIMES, scaled_text
 from eqsat.model.diag import EqsatError, fail
+from eqsat.model.dispatch import Constants, Kernels, Machine, Plan
 from eqsat.model.nest import Nest, NoNest, as_data
-from eqsat.model.plan import Constants, Kernels, Machine, Plan
 from eqsat.model.program import Program
 from eqsat.model.target import Memory, Target
 from eqsat.ops.meaning.programs import element_dtype

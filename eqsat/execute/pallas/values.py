@@ -17,8 +17,7 @@ from typing import Any
 from eqsat.execute.expressions import convert, evaluator
 from eqsat.model.expr import Expr
 from eqsat.model.nest import Access, Bound, Nest, Scalar, Stage
-from eqsat.model.precision import ALGORITHMS, DEFAULT
-from eqsat.model.tensor import DTYPES, is_float
+from eqsat.model.tensor import ALGORITHMS, DEFAULT, DTYPES, is_float
 from eqsat.ops.meaning import scalar
 from eqsat.ops.meaning.programs import element_dtype
 from eqsat.plan.gridded.shapes import ProductStage, stage_loops

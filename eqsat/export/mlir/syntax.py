@@ -15,8 +15,7 @@ import numpy as np
 
 from eqsat.export.ahead import little_endian
 from eqsat.model.affine import Affine, Map
-from eqsat.model.precision import DEFAULT, NONE
-from eqsat.model.tensor import DTYPES, TensorType, is_float
+from eqsat.model.tensor import DEFAULT, DTYPES, NONE, TensorType, is_float
 from eqsat.ops.meaning.programs import element_dtype
 
 Array = np.ndarray[Any, Any]

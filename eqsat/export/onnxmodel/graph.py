@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.model.attr import Shape
-from eqsat.model.precision import NONE
-from eqsat.model.tensor import NO_ZERO, TensorType, is_float
+from eqsat.model.tensor import NO_ZERO, NONE, TensorType, is_float
 from eqsat.ops.meaning.programs import element_dtype
 
 Array = np.ndarray[Any, Any]

@@ -17,9 +17,8 @@ from eqsat.export.walk import PlanWriter, foreign_name
 from eqsat.model.control import Control, every_program
 from eqsat.model.diag import fail
 from eqsat.model.generic import Generic
-from eqsat.model.precision import DEFAULT, NONE
 from eqsat.model.program import Node
-from eqsat.model.tensor import DTYPES, TensorType
+from eqsat.model.tensor import DEFAULT, DTYPES, NONE, TensorType
 
 OPSET, IR_VERSION = 21, 10
 LARGE = 1536 * 2**20  # bytes of constants in one file; protocol buffers end at 2 GiB

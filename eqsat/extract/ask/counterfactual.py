@@ -24,8 +24,16 @@ from eqsat.extract.minimiser import SHARES, Minimiser, SearchLimits
 from eqsat.extract.ragged import Ints, Mask, numbered_sets
 from eqsat.model.deadline import OutOfTime
 from eqsat.model.egraph import EGraph
-from eqsat.model.price import AT_LEAST, EXACT, NOT_ADMISSIBLE, WEIGHTED, Price, Question
-from eqsat.model.selection import GoalRequest, Selection
+from eqsat.model.selection import (
+    AT_LEAST,
+    EXACT,
+    NOT_ADMISSIBLE,
+    WEIGHTED,
+    GoalRequest,
+    Price,
+    Question,
+    Selection,
+)
 from eqsat.model.target import Target
 
 CHANGES = "changes"  # dispatches that the chosen program has not, as a goal

@@ -16,8 +16,7 @@ from eqsat.extract.selected import selection_of, with_floors
 from eqsat.extract.session import verify_selection
 from eqsat.model.deadline import OutOfTime, until
 from eqsat.model.egraph import EGraph
-from eqsat.model.price import AT_LEAST, Price, Question
-from eqsat.model.selection import GoalRequest, Selection
+from eqsat.model.selection import AT_LEAST, GoalRequest, Price, Question, Selection
 from eqsat.model.target import Target
 
 # how much worse than the best, by the first goal: about what prices are wrong by; then more, where

@@ -11,8 +11,7 @@ from eqsat.extract.candidates.assemble import Assembly
 from eqsat.extract.choice.columns import Answer
 from eqsat.extract.dispatch.prices import Costs
 from eqsat.extract.memory.bestorder import in_best_order
-from eqsat.model.price import BYTES, COMPUTE, SPELLING, SUMS, UNPACKED, Tied
-from eqsat.model.selection import Group, Selection
+from eqsat.model.selection import BYTES, COMPUTE, SPELLING, SUMS, UNPACKED, Group, Selection, Tied
 
 Vector = tuple[int, ...]
 

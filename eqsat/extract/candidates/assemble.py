@@ -21,11 +21,10 @@ from eqsat.extract.groups.grow import Candidate
 from eqsat.extract.memory.bestorder import as_listed
 from eqsat.extract.memory.dispatchgraph import graph_of, peak_bytes
 from eqsat.extract.ragged import Ints
-from eqsat.model.cycles import uncollected
-from eqsat.model.deadline import until
+from eqsat.model.deadline import gc_paused, until
 from eqsat.model.goal import Goal
 from eqsat.model.selection import TIME_LIMIT, Cut, Group, Removed
-from eqsat.model.topological import topological
+from eqsat.model.sets import topological
 
 LATE: Moment = (1 << 60, 0, 0, 0)  # of a value that the program's do not lead to
 
@@ -43,7 +42,7 @@ class Choices:
 
         Prices are Python's own numbers where sums of them need more than 64 bits.
         """
-        with uncollected():
+        with gc_paused():
             try:
                 choice = choice_of(self.sources, floored=floored)
             except OverflowError:

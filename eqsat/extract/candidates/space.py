@@ -15,7 +15,7 @@ from eqsat.extract.ragged import Ints
 from eqsat.model.egraph import EGraph
 from eqsat.model.leaves import is_donated
 from eqsat.model.ops import CONVERSIONS, SAME_BYTES
-from eqsat.model.padding import Padding
+from eqsat.model.pipelines import Padding
 from eqsat.model.sets import union_find
 from eqsat.model.target import Target
 from eqsat.model.tensor import TensorType

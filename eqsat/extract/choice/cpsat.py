@@ -12,8 +12,14 @@ import numpy as np
 
 from eqsat.extract.choice.relax import EXACT
 from eqsat.extract.choice.statement import Statement
-from eqsat.model.deadline import OutOfTime, Stop, seconds_left
-from eqsat.model.portfolio import LEAST_SECONDS, set_limits, set_workers
+from eqsat.model.deadline import (
+    LEAST_SECONDS,
+    OutOfTime,
+    Stop,
+    seconds_left,
+    set_limits,
+    set_workers,
+)
 
 
 @dataclass(frozen=True)

@@ -16,13 +16,12 @@ from eqsat.extract.dispatch.rules import PerDevice, iterations
 from eqsat.model.attr import Attr
 from eqsat.model.devices import PS_PER_SECOND
 from eqsat.model.egraph import ENode
-from eqsat.model.foreign import Custom
 from eqsat.model.generic import Generic
 from eqsat.model.layout import Layout
+from eqsat.model.leaves import Custom
 from eqsat.model.movement import Move
-from eqsat.model.precision import NONE
 from eqsat.model.target import Memory
-from eqsat.model.tensor import cdiv
+from eqsat.model.tensor import NONE, cdiv
 from eqsat.ops.contractions.roles import contraction_roles
 from eqsat.ops.meaning.scalar import cost_all
 from eqsat.ops.targets.kernels import (

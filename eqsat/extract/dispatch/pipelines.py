@@ -13,8 +13,7 @@ from functools import lru_cache
 
 from eqsat.model.affine import map_loops
 from eqsat.model.generic import Generic
-from eqsat.model.padding import Padding
-from eqsat.model.pipelines import ACCUMULATOR, GRID, Pipeline, Unit
+from eqsat.model.pipelines import ACCUMULATOR, GRID, Padding, Pipeline, Unit
 from eqsat.model.tensor import DTYPES, cdiv, is_float
 from eqsat.ops.contractions.roles import contraction_roles, inner_loops
 from eqsat.ops.movement.collapse import collapse_loops

@@ -21,8 +21,8 @@ from eqsat.extract.dispatch.plans import PlanPrices
 from eqsat.extract.dispatch.prices import Costs
 from eqsat.extract.ragged import Ints, Mask, Ragged
 from eqsat.model.devices import PS_PER_SECOND
+from eqsat.model.dispatch import Constants
 from eqsat.model.generic import Generic
-from eqsat.model.plan import Constants
 from eqsat.model.target import Target
 from eqsat.model.tensor import DTYPES, TensorType
 from eqsat.ops.nests.nest import MOST_PIECES

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING
 
 from eqsat.extract.candidates.space import Space
 from eqsat.model.attr import Attr
+from eqsat.model.dispatch import Parts
 from eqsat.model.movement import Move, Reshape
 from eqsat.model.nest import Nest, NoNest
 from eqsat.model.ops import SAME_BYTES
-from eqsat.model.plan import Parts
 from eqsat.model.target import Target
 from eqsat.ops.nests.nest import Member, nest_of
 from eqsat.plan.dispatch import KnownReads, Planner, planner_of

@@ -19,8 +19,8 @@ from eqsat.extract.groups.rowblocks import RowBlockRules
 from eqsat.model.affine import map_loops
 from eqsat.model.devices import Transfer
 from eqsat.model.egraph import ENode
-from eqsat.model.foreign import Custom
 from eqsat.model.generic import Generic
+from eqsat.model.leaves import Custom
 from eqsat.model.movement import Move
 from eqsat.model.ops import TILINGS
 from eqsat.model.target import Fusion, Target

@@ -23,8 +23,7 @@ from eqsat.extract.memory.dispatchgraph import (
     peak_bytes,
 )
 from eqsat.model.deadline import is_over
-from eqsat.model.sets import bits
-from eqsat.model.topological import topological
+from eqsat.model.sets import bits, topological
 
 EFFORT = 600_000  # states times dispatches: fewer states in blocks of many dispatches
 

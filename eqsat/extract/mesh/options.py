@@ -14,8 +14,8 @@ from functools import cached_property
 from eqsat.model.devices import PS_PER_SECOND
 from eqsat.model.diag import fail
 from eqsat.model.dispatch import Dispatch
-from eqsat.model.foreign import Custom
 from eqsat.model.generic import Generic
+from eqsat.model.leaves import Custom
 from eqsat.model.mesh import COLLECTIVES, SLICE, Mesh, MeshStep, Spread, Stream
 from eqsat.model.program import Program
 from eqsat.model.schedule import Schedule
@@ -24,18 +24,19 @@ from eqsat.model.tensor import TensorType, is_float
 from eqsat.ops.meaning.scalar import cost_all
 from eqsat.ops.mesh.collectives import Allowed, MeshMachine, panel_steps
 from eqsat.ops.mesh.cuts import OpCut
-from eqsat.ops.mesh.permits import (
+from eqsat.ops.mesh.strategies import (
     NOWHERE,
     Facts,
     Origin,
     Origins,
     Permits,
+    Strategy,
     cut_facts,
+    known_cuts,
     origin_of,
     origins,
     value_facts,
 )
-from eqsat.ops.mesh.strategies import Strategy, known_cuts
 
 HELP = "import `spread`, which permits all there is, or permit more in your rule set"
 

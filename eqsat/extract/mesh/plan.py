@@ -19,7 +19,7 @@ from eqsat.model.schedule import Schedule
 from eqsat.model.sharding import Sharding
 from eqsat.model.target import Target
 from eqsat.ops.mesh.collectives import MeshMachine
-from eqsat.ops.mesh.permits import Permits
+from eqsat.ops.mesh.strategies import Permits
 
 Borders = tuple[dict[int, Spread], tuple[tuple[int, int], ...]]
 

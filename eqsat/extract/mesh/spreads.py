@@ -20,9 +20,8 @@ from eqsat.model.mesh import SLICE, MeshStep, Spread, is_partial
 from eqsat.model.sharding import FORBIDDEN, ShardEdge, ShardNode, ShardProblem
 from eqsat.model.tensor import TensorType
 from eqsat.ops.mesh.collectives import MeshMachine, conversion
-from eqsat.ops.mesh.permits import Permits
 from eqsat.ops.mesh.runorder import run_order
-from eqsat.ops.mesh.strategies import Strategy, strategies
+from eqsat.ops.mesh.strategies import Permits, Strategy, strategies
 
 # of a place between op and holder, or holder and reader: what may become of the value there
 Sending = Literal["kept", "unsent", "sent"]

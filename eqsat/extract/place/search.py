@@ -29,7 +29,7 @@ from eqsat.model.deadline import (
     whatever_it_takes,
 )
 from eqsat.model.diag import fail
-from eqsat.model.placement import Lifetime, Placement
+from eqsat.model.sharding import Lifetime, Placement
 
 if TYPE_CHECKING:
     from eqsat.extract.place.depthfirst import Searcher

@@ -9,8 +9,7 @@ import numpy as np
 
 from eqsat.extract.sat import FEASIBLE, INFEASIBLE, OPTIMAL, CpModel, CpSolver
 from eqsat.extract.shard.presolve import ChoiceGraph, Network
-from eqsat.model.deadline import Stop
-from eqsat.model.portfolio import set_limits
+from eqsat.model.deadline import Stop, set_limits
 from eqsat.model.sharding import FORBIDDEN
 
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from eqsat.extract.shard.presolve import ChoiceGraph, Network, network, reduced
-from eqsat.model.cycles import uncollected
 from eqsat.model.deadline import (
     INTERRUPTED,
     OUT_OF_MEMORY,
     OutOfTime,
     Stop,
+    gc_paused,
     is_over,
     seconds_left,
     tick,
@@ -112,7 +112,7 @@ def solve_sharding(
     search = _ShardSearch(problem, seed, stop or Stop())
     search.offer(known)
     ended = "work"
-    with uncollected(), whatever_it_takes(), until(start + time_limit - kept, search.stop):
+    with gc_paused(), whatever_it_takes(), until(start + time_limit - kept, search.stop):
         try:
             _run(search, exact)
         except OutOfTime:

@@ -26,8 +26,7 @@ from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.expr import arg, call
 from eqsat.model.leaves import Leaf
 from eqsat.ops.meaning import scalar
-from eqsat.ops.meaning.iotas import weight_key
-from eqsat.ops.meaning.programs import element_dtype
+from eqsat.ops.meaning.programs import element_dtype, weight_key
 from eqsat.ops.programs.cutting import UNKNOWN
 
 # opcode → primitive of the same operands

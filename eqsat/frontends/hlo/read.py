@@ -15,7 +15,7 @@ from eqsat.frontends.hlo.lower import lowered
 from eqsat.frontends.hlo.text import Computation, HloModule, HloType, Instruction, parse_hlo
 from eqsat.frontends.values import Context, Tensor
 from eqsat.frontends.views import reshaped, transposed
-from eqsat.model.cut import CutProgram
+from eqsat.model.compiled import CutProgram
 from eqsat.model.diag import fail
 from eqsat.model.leaves import Leaf
 from eqsat.model.movement import Reshape

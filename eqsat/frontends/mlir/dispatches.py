@@ -23,7 +23,7 @@ from eqsat.frontends.mlir.reader import (
 )
 from eqsat.frontends.mlir.source import ModuleText, check_nesting, modernised
 from eqsat.frontends.values import Context, Tensor
-from eqsat.model.cut import CutProgram
+from eqsat.model.compiled import CutProgram
 from eqsat.model.diag import EqsatError, fail
 from eqsat.model.leaves import Leaf
 from eqsat.model.program import Builder, Program, prune

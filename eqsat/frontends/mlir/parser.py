@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from eqsat.frontends.mlir.source import ModuleText
 from eqsat.model.diag import EqsatError, Span, did_you_mean, fail
-from eqsat.model.precision import (
+from eqsat.model.tensor import (
     DEFAULT,
     HIGHEST,
     LEVELS,

@@ -20,13 +20,12 @@ from eqsat.frontends.mlir.unknown import argument_sizes
 from eqsat.frontends.values import Context, Tensor
 from eqsat.model.attr import ShapeError
 from eqsat.model.diag import Diagnostic, EqsatError, Span, did_you_mean, fail
-from eqsat.model.foreign import Opaque
 from eqsat.model.layout import Border, Encoding
-from eqsat.model.leaves import Leaf
-from eqsat.model.origin import NO_ORIGIN, Origin, file_line, spoken
+from eqsat.model.leaves import Leaf, Opaque
 from eqsat.model.program import Builder, Program, prune
+from eqsat.model.symbols import NO_ORIGIN, Origin, file_line, spoken
 from eqsat.model.tensor import TensorType
-from eqsat.ops.meaning.iotas import weight_key
+from eqsat.ops.meaning.programs import weight_key
 from eqsat.ops.programs.border_layouts import put_in
 
 MOST_OPS = 50_000  # read of one program, those of called functions included

@@ -17,8 +17,7 @@ from eqsat.model.affine import Affine, Map, affine, dim
 from eqsat.model.attr import Shape
 from eqsat.model.expr import Expr, arg, call
 from eqsat.model.generic import Result, Yield
-from eqsat.model.precision import NONE
-from eqsat.model.tensor import is_float
+from eqsat.model.tensor import NONE, is_float
 from eqsat.ops.generics.canonical import compose_maps, generic_node, identity
 from eqsat.ops.meaning import scalar
 

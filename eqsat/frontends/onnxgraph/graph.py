@@ -11,8 +11,8 @@ import numpy as np
 
 from eqsat.frontends.valuenames import NODE
 from eqsat.model.diag import EqsatError, fail
-from eqsat.model.origin import spoken
-from eqsat.model.precision import DEFAULT
+from eqsat.model.symbols import spoken
+from eqsat.model.tensor import DEFAULT
 
 Array = np.ndarray[Any, Any]
 

@@ -10,8 +10,8 @@ from eqsat.model.affine import Affine, affine, dim
 from eqsat.model.attr import Shape
 from eqsat.model.expr import arg, call, cast
 from eqsat.model.generic import Generic, Yield
-from eqsat.model.precision import DEFAULT
 from eqsat.model.target import Tile
+from eqsat.model.tensor import DEFAULT
 from eqsat.ops.contractions.convolution import order_convolution
 from eqsat.ops.contractions.packing import pack_loops
 from eqsat.ops.generics.canonical import canonical_generic

@@ -15,9 +15,8 @@ from eqsat.model.attr import Attr
 from eqsat.model.expr import Expr, arg
 from eqsat.model.generic import Yield
 from eqsat.model.movement import Reshape, Transpose, move_of
-from eqsat.model.precision import DEFAULT, NONE
 from eqsat.model.program import Builder
-from eqsat.model.tensor import TensorType
+from eqsat.model.tensor import DEFAULT, NONE, TensorType
 from eqsat.ops.generics.canonical import generic_node, identity
 
 FLOAT, INDEX = "f32", "i32"

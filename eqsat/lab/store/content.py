@@ -12,8 +12,8 @@ from typing import Any
 from eqsat.api import Run
 from eqsat.lang.content import rule_content, spread_content
 from eqsat.model.files import code_digest
-from eqsat.model.origin import without_origins
 from eqsat.model.rules import Rule, RuleSet
+from eqsat.model.symbols import without_origins
 from eqsat.model.target import Target
 
 PACKAGES = ("eqsat", "egglog", "ortools", "jax", "numpy")

@@ -12,9 +12,9 @@ from typing import Any
 
 from eqsat.api import Run
 from eqsat.model.diag import Diagnostic
-from eqsat.model.origin import without_origins
-from eqsat.model.restore import restored
+from eqsat.model.files import restored
 from eqsat.model.rules import RuleCheck
+from eqsat.model.symbols import without_origins
 from eqsat.report.facts import RunFacts, scaled
 from eqsat.report.origins import Names, chosen_nodes, op_word, rule_chain
 from eqsat.report.text import verification_problem

@@ -17,7 +17,7 @@ from eqsat.model.expr import Expr, arg, call, cast, const
 from eqsat.model.generic import Generic, Yield
 from eqsat.model.leaves import Leaf
 from eqsat.model.movement import Move
-from eqsat.model.precision import NONE
+from eqsat.model.tensor import NONE
 from eqsat.ops.algebra.einsum import Einsum, einsum_of, generic_of
 from eqsat.ops.algebra.linear import (
     MINUS_ONE,
@@ -38,7 +38,7 @@ from eqsat.ops.generics.canonical import (
     compose_maps,
     identity,
 )
-from eqsat.ops.meaning.iotas import is_iota
+from eqsat.ops.meaning.programs import is_iota
 from eqsat.ops.movement.moves import gather_of
 
 

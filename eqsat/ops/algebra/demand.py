@@ -16,8 +16,7 @@ from eqsat.model.attr import Shape
 from eqsat.model.expr import arg, call, const
 from eqsat.model.generic import Generic, Yield
 from eqsat.model.movement import Move, Reshape
-from eqsat.model.precision import NONE
-from eqsat.model.tensor import DTYPES
+from eqsat.model.tensor import DTYPES, NONE
 from eqsat.ops.declare import attr_functions
 from eqsat.ops.generics.canonical import canonical_generic, identity
 from eqsat.ops.generics.windows import LoopRange, restricted

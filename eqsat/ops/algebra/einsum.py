@@ -16,8 +16,7 @@ from functools import lru_cache, reduce
 from eqsat.model.affine import Affine, Map, dim
 from eqsat.model.expr import Expr, arg, call
 from eqsat.model.generic import Generic, Yield
-from eqsat.model.precision import NONE
-from eqsat.model.tensor import DTYPES
+from eqsat.model.tensor import DTYPES, NONE
 from eqsat.ops.algebra.linear import REALS, as_dtype
 from eqsat.ops.generics.canonical import canonical_body, canonical_generic
 

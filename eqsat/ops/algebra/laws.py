@@ -27,8 +27,7 @@ from eqsat.model.attr import Shape
 from eqsat.model.diag import fail
 from eqsat.model.expr import Expr, arg, const
 from eqsat.model.generic import Generic, Yield
-from eqsat.model.precision import NONE
-from eqsat.model.tensor import is_float
+from eqsat.model.tensor import NONE, is_float
 from eqsat.ops.algebra.reassociate import Bracket, Guard, guard, matched, read_brackets, rebracketed
 from eqsat.ops.declare import attr_functions
 from eqsat.ops.generics.canonical import canonical_generic

@@ -17,13 +17,13 @@ from eqsat.model.expr import Expr, arg, call, cast, const
 from eqsat.model.generic import Generic, Yield
 from eqsat.model.leaves import Leaf
 from eqsat.model.movement import Move
-from eqsat.model.precision import NONE
+from eqsat.model.tensor import NONE
 from eqsat.ops.algebra.deltas import mask_form
 from eqsat.ops.algebra.einsum import UNIT, Factor, einsum_of, generic_of
 from eqsat.ops.algebra.linear import REALS
 from eqsat.ops.declare import attr_functions
 from eqsat.ops.generics.canonical import canonical_generic, identity
-from eqsat.ops.meaning.iotas import is_iota
+from eqsat.ops.meaning.programs import is_iota
 from eqsat.ops.movement.moves import gather_of, pad_of, slice_of, unless_identity
 
 

@@ -17,9 +17,8 @@ from eqsat.model.attr import Shape
 from eqsat.model.expr import Expr, arg, call, cast, const, literal
 from eqsat.model.generic import Generic, Yield
 from eqsat.model.movement import Move
-from eqsat.model.precision import NONE, SIGNIFICAND
 from eqsat.model.target import Target
-from eqsat.model.tensor import DTYPES, SHORT, is_float
+from eqsat.model.tensor import DTYPES, NONE, SHORT, SIGNIFICAND, is_float
 from eqsat.ops.algebra.linear import REALS, factors, times
 from eqsat.ops.contractions.roles import contraction_roles
 from eqsat.ops.declare import attr_functions

@@ -33,7 +33,7 @@ from itertools import permutations
 
 from eqsat.model.expr import Expr, arg, call
 from eqsat.model.generic import Generic, Yield
-from eqsat.model.precision import NONE, finer
+from eqsat.model.tensor import NONE, finer
 from eqsat.ops.algebra.einsum import (
     UNIT,
     Einsum,

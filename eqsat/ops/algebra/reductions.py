@@ -15,9 +15,8 @@ from eqsat.model.affine import Affine, dim, map_loops
 from eqsat.model.expr import Expr, arg, call, const
 from eqsat.model.generic import Generic, Yield
 from eqsat.model.movement import Move
-from eqsat.model.precision import NONE
 from eqsat.model.program import Builder, Node, Program, prune
-from eqsat.model.tensor import is_float
+from eqsat.model.tensor import NONE, is_float
 from eqsat.ops.algebra.linear import MARK, affine_in, replaced
 from eqsat.ops.contractions.roles import contraction_roles
 from eqsat.ops.declare import attr_functions

@@ -16,7 +16,7 @@ from eqsat.model.attr import Shape
 from eqsat.model.expr import arg, call
 from eqsat.model.generic import Generic, Yield
 from eqsat.model.movement import Move, Reshape
-from eqsat.model.precision import NONE
+from eqsat.model.tensor import NONE
 from eqsat.ops.algebra.einsum import einsum_of
 from eqsat.ops.contractions.roles import contraction_roles
 from eqsat.ops.declare import attr_functions

@@ -16,7 +16,7 @@ from eqsat.model.affine import Affine, Map, dim, map_loops
 from eqsat.model.attr import Shape
 from eqsat.model.expr import Expr, arg, call
 from eqsat.model.generic import Generic, Yield
-from eqsat.model.precision import NONE
+from eqsat.model.tensor import NONE
 from eqsat.ops.algebra.einsum import is_times_less
 from eqsat.ops.algebra.linear import (
     ONE,

@@ -17,7 +17,7 @@ from eqsat.model.expr import arg
 from eqsat.model.generic import Generic, Yield
 from eqsat.model.leaves import Leaf
 from eqsat.model.movement import Move
-from eqsat.model.precision import NONE
+from eqsat.model.tensor import NONE
 from eqsat.ops.contractions.roles import contraction_roles
 from eqsat.ops.declare import attr_functions
 from eqsat.ops.generics.canonical import canonical_body, canonical_generic

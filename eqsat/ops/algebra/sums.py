@@ -19,7 +19,7 @@ from eqsat.model.expr import Expr, arg, call, const
 from eqsat.model.extents import is_symbolic
 from eqsat.model.generic import Generic, Yield
 from eqsat.model.movement import Move
-from eqsat.model.precision import NONE
+from eqsat.model.tensor import NONE
 from eqsat.ops.algebra.einsum import UNIT, Einsum, Factor, einsum_of, generic_of
 from eqsat.ops.algebra.linear import ONE, REALS, affine_in, as_dtype, plus, replaced, times
 from eqsat.ops.contractions.roles import contraction_roles

@@ -15,7 +15,7 @@ from eqsat.model.affine import Affine, dim
 from eqsat.model.expr import Expr, arg, call
 from eqsat.model.generic import Generic, Yield
 from eqsat.model.movement import Move
-from eqsat.model.precision import NONE
+from eqsat.model.tensor import NONE
 from eqsat.ops.algebra.einsum import (
     UNIT,
     Einsum,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from eqsat.model.control import COND, SCAN, WHILE, Control
-from eqsat.model.foreign import Opaque
+from eqsat.model.leaves import Opaque
 from eqsat.ops.op import Op
 
 OPS = (

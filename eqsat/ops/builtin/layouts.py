@@ -10,8 +10,8 @@ import numpy as np
 from eqsat.model.attr import Shape, ShapeError
 from eqsat.model.expr import read_literal
 from eqsat.model.layout import Layout
+from eqsat.ops.movement.layout import make_layout
 from eqsat.ops.movement.regions import read_by_view
-from eqsat.ops.movement.tiling import make_layout
 from eqsat.ops.op import Array, Op, Values
 
 

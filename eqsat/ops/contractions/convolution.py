@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from eqsat.model.affine import Map, dim, map_loops
 from eqsat.model.expr import arg
 from eqsat.model.generic import Generic, Yield
-from eqsat.model.precision import NONE
+from eqsat.model.tensor import NONE
 from eqsat.ops.contractions.roles import Roles, contraction_roles, mixed_dims
 from eqsat.ops.declare import attr_functions
 from eqsat.ops.generics.canonical import canonical_generic

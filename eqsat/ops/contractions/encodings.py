@@ -17,15 +17,14 @@ from eqsat.model.expr import Expr, arg, cast
 from eqsat.model.generic import Generic, Yield
 from eqsat.model.layout import ROLES, Encoding, Layout
 from eqsat.model.movement import Move, Reshape
-from eqsat.model.precision import DEFAULT
 from eqsat.model.target import Target, Tile
+from eqsat.model.tensor import DEFAULT
 from eqsat.ops.contractions.packing import pack_loops
 from eqsat.ops.contractions.roles import contraction_roles
 from eqsat.ops.declare import attr_functions
 from eqsat.ops.generics.canonical import canonical_generic
-from eqsat.ops.movement.layout import reassociation
+from eqsat.ops.movement.layout import make_layout, reassociation
 from eqsat.ops.movement.lists import inverse
-from eqsat.ops.movement.tiling import make_layout
 from eqsat.ops.targets.tiles import tiles_of
 
 LARGE = 1 << 20  # an extent that is not known counts as large and divisible, as in IREE

@@ -19,9 +19,9 @@ from eqsat.ops.contractions.convolution import block_order_of, block_rank, convo
 from eqsat.ops.contractions.roles import Roles, contraction_roles, is_streamed, tile_dims
 from eqsat.ops.declare import attr_functions
 from eqsat.ops.generics.propagate import permute_operand
+from eqsat.ops.movement.layout import Layouts, tile_domain
 from eqsat.ops.movement.lists import is_open
 from eqsat.ops.movement.relayout import block_order
-from eqsat.ops.movement.tiling import Layouts, tile_domain
 
 Cuts = dict[str, tuple[int, int]]  # role (m, n, k) -> the loop that is cut, and its tile
 ROLES = ("m", "n", "k")

@@ -13,8 +13,8 @@ from functools import lru_cache
 
 from eqsat.model.affine import Map
 from eqsat.model.attr import Attr
-from eqsat.model.foreign import Custom
 from eqsat.model.generic import Generic, factors_of
+from eqsat.model.leaves import Custom
 from eqsat.model.target import Tile
 
 

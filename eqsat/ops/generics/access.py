@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 from eqsat.model.affine import Affine
 from eqsat.model.attr import Attr, Shape
-from eqsat.model.foreign import Custom
 from eqsat.model.generic import Generic
 from eqsat.model.layout import Layout
+from eqsat.model.leaves import Custom
 from eqsat.model.movement import Move, Reshape, Transpose
 from eqsat.model.tensor import DTYPES, cdiv
 

@@ -18,8 +18,8 @@ from eqsat.ops.contractions.roles import bare_dims, contraction_roles, tile_dims
 from eqsat.ops.declare import attr_functions
 from eqsat.ops.generics.canonical import canonical_generic
 from eqsat.ops.meaning import scalar
+from eqsat.ops.movement.layout import Layouts, induced, tile_domain
 from eqsat.ops.movement.lists import inverse, is_block_diagonal, is_open
-from eqsat.ops.movement.tiling import Layouts, induced, tile_domain
 
 Value = Any  # a scalar in held form
 

@@ -1,12 +1,15 @@
 """NumPy float64 meaning of every op and of whole programs: the reference all else is held to.
 
 Floating values are float64 and never rounded; integers and bools keep their type and wrap. Loops
-and branches have a bound on how often a body runs.
+and branches have a bound on how often a body runs. Weights that hold 0, 1, 2 … are known by their
+content, never by their name.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import count
 from typing import Any
 
@@ -15,12 +18,11 @@ import numpy as np
 from eqsat.model.attr import Attr
 from eqsat.model.control import COND, SCAN, Control
 from eqsat.model.diag import fail
-from eqsat.model.foreign import Custom, Opaque
+from eqsat.model.leaves import Custom, Leaf, Opaque
 from eqsat.model.program import Node, Program
-from eqsat.model.tensor import TensorType, is_float
-from eqsat.ops.custom import evaluate_custom
+from eqsat.model.tensor import DTYPES, TensorType, is_float
 from eqsat.ops.meaning import scalar
-from eqsat.ops.registry import builtin_ops
+from eqsat.ops.registry import builtin_ops, evaluate_custom
 
 # ---- loops and branches --------------------------------------------------------------------------
 Array = np.ndarray[Any, Any]
@@ -243,3 +245,37 @@ def evaluate_program(
     wanted = set(program.results)
     value_of = {i: v[0] for i, v in walk(program, inputs, weights, opaque) if i in wanted}
     return [value_of[r] for r in program.results]
+
+
+KEY_DIGITS = 16  # of a SHA-256 in hex
+LARGEST = 2**20  # numbers of a line that are looked at
+
+
+def weight_key(array: Any) -> str:
+    """Content hash of an array: 16 hex digits of SHA-256 over type, shape and bytes."""
+    value = np.ascontiguousarray(array)
+    digest = key_digest(value.dtype, np.shape(array))
+    digest.update(value.tobytes())
+    return digest.hexdigest()[:KEY_DIGITS]
+
+
+def key_digest(dtype: Any, shape: Sequence[int]) -> Any:
+    """Hash that the bytes of an array of this type are added to for its key."""
+    return hashlib.sha256(f"{dtype}{list(shape)}".encode())
+
+
+def is_iota(leaf: Leaf) -> bool:
+    """Whether this weight holds 0, 1, … of an integer type."""
+    t = leaf.type
+    return bool(leaf.key) and is_line(t) and leaf.key == iota_key(t)
+
+
+def is_line(t: TensorType) -> bool:
+    """Whether a tensor of this type can hold 0, 1, … one number each."""
+    return t.rank == 1 and DTYPES[t.dtype][1] in "iu" and 0 < t.shape[0] <= LARGEST
+
+
+@lru_cache(maxsize=1_000)
+def iota_key(t: TensorType) -> str:
+    """The key of the weight of this type that holds 0, 1, …"""
+    return weight_key(np.arange(t.shape[0]).astype(element_dtype(t.dtype)))

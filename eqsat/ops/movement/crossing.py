@@ -26,6 +26,7 @@ from eqsat.ops.declare import attr_functions
 from eqsat.ops.movement.layout import (
     Perm,
     large_groups,
+    make_layout,
     moves_units_only,
     pack_reshape,
     unpack_reshape,
@@ -39,7 +40,6 @@ from eqsat.ops.movement.moves import (
     slice_of,
     unless_identity,
 )
-from eqsat.ops.movement.tiling import make_layout
 
 Movement = Move | Reshape | Transfer
 Form = Layout | Perm

@@ -19,7 +19,7 @@ from eqsat.model.program import Node, Program
 from eqsat.model.region import Region, whole_region
 from eqsat.model.symbols import sizes_of
 from eqsat.model.tensor import SHORT
-from eqsat.ops.meaning.iotas import is_iota
+from eqsat.ops.meaning.programs import is_iota
 from eqsat.ops.op import Reads
 from eqsat.ops.programs.binding import bind_program
 from eqsat.ops.registry import all_ops

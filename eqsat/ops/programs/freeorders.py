@@ -16,10 +16,9 @@ from dataclasses import dataclass, replace
 from eqsat.model.egraph import EGraph, ENode
 from eqsat.model.equalities import Equalities
 from eqsat.model.generic import Generic
-from eqsat.model.layout import Border, Layout
+from eqsat.model.layout import Border, Layout, layout_in
 from eqsat.model.leaves import Leaf
 from eqsat.model.movement import Reshape, Transpose
-from eqsat.model.orders import layout_in
 from eqsat.model.program import Node, Program
 from eqsat.ops.contractions.roles import contraction_roles
 from eqsat.ops.movement.lists import inverse

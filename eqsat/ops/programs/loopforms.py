@@ -16,9 +16,8 @@ from eqsat.model.expr import arg, call, const, rebuilt
 from eqsat.model.generic import Generic, Result, Yield
 from eqsat.model.leaves import Fill, Leaf
 from eqsat.model.movement import Reshape, Transpose
-from eqsat.model.precision import NONE
 from eqsat.model.program import Builder, Program, prune
-from eqsat.model.tensor import TensorType, is_float
+from eqsat.model.tensor import NONE, TensorType, is_float
 from eqsat.ops.generics.canonical import canonical_generic, generic_node
 from eqsat.ops.programs.loopparts import (
     LoopParts,

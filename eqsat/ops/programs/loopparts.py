@@ -19,9 +19,8 @@ from eqsat.model.expr import arg
 from eqsat.model.generic import Generic, Yield
 from eqsat.model.layout import Layout
 from eqsat.model.movement import Move, Reshape, Transpose
-from eqsat.model.precision import NONE
 from eqsat.model.program import Builder, Node, Program
-from eqsat.model.tensor import is_float
+from eqsat.model.tensor import NONE, is_float
 from eqsat.ops.algebra.reductions import ORDERLESS
 from eqsat.ops.contractions.roles import contraction_roles
 from eqsat.ops.generics.canonical import generic_node, identity

@@ -28,10 +28,9 @@ from eqsat.model.generic import Generic, Yield
 from eqsat.model.layout import Layout
 from eqsat.model.limits import MOST_OPERANDS
 from eqsat.model.movement import Move, Reshape, Transpose
-from eqsat.model.precision import NONE
 from eqsat.model.program import Builder, Program, prune
-from eqsat.ops.algebra.constants import constant_fill
-from eqsat.ops.algebra.simplify import permuted_copy, simplified
+from eqsat.model.tensor import NONE
+from eqsat.ops.algebra.simplify import constant_fill, permuted_copy, simplified
 from eqsat.ops.contractions.roles import contraction_roles
 from eqsat.ops.generics.canonical import Operand, compose_maps, generic_node
 from eqsat.ops.meaning.scalar import FUNCTIONS

@@ -11,20 +11,20 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
-from eqsat.model.cycles import uncollected
+from eqsat.model.deadline import gc_paused
 from eqsat.model.diag import fail
 from eqsat.model.program import Program, is_same
 from eqsat.model.tensor import SHORT
 from eqsat.ops.algebra.reductions import without_nested_reductions
 from eqsat.ops.generics.interchange import without_orders
 from eqsat.ops.spelling.chains import merge_elementwise
+from eqsat.ops.spelling.dead_slices import without_waste
 from eqsat.ops.spelling.equalsums import without_equal_sums
 from eqsat.ops.spelling.normal import normal
 from eqsat.ops.spelling.reads import as_stencils, shared, without_read_backs
 from eqsat.ops.spelling.squeeze import drop_unit_dims, through_views
 from eqsat.ops.spelling.storedbytes import integer_products, moved_as_bytes
-from eqsat.ops.spelling.trips import with_trips
-from eqsat.ops.spelling.unread import without_waste
+from eqsat.ops.spelling.trip_counts import with_trips
 
 Listener = Callable[[str, Program], None]  # a pass by its name, and the program it gave
 _LISTENER: ContextVar[Listener | None] = ContextVar("after_passes", default=None)
@@ -133,7 +133,7 @@ def canonical(program: Program) -> Program:
 
     Orders of loops that its author wrote are left out: they are the search's to choose.
     """
-    with uncollected():
+    with gc_paused():
         cut = _after(CUTTING, _after(SPELLING, program.numbered()))
         return TRIPS(_settled(EQUAL_SUMS(cut)).numbered())
 
@@ -142,14 +142,14 @@ def with_integer_products(program: Program, *, differences: bool = False) -> Pro
     """A canonical program with products of dequantised numbers as those of integers, merged."""
     if not any(n.types[0].dtype in SHORT for n in program.nodes):
         return program
-    with uncollected():
+    with gc_paused():
         rewritten = integer_products(program, differences=differences)
         return program if is_same(rewritten, program) else TRIPS(_settled(rewritten).numbered())
 
 
 def leaves_work_out(program: Program) -> bool:
     """Whether `canonical` computes less: without what is not read, or with equal sums once."""
-    with uncollected():
+    with gc_paused():
         spelled = _after(SPELLING, program)
         cut = _after(CUTTING, spelled)
         return not (is_same(cut, spelled) and is_same(EQUAL_SUMS(cut), cut))

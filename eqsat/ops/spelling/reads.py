@@ -38,7 +38,7 @@ from eqsat.ops.generics.canonical import (
     generic_node,
     identity,
 )
-from eqsat.ops.meaning.iotas import is_iota
+from eqsat.ops.meaning.programs import is_iota
 from eqsat.ops.meaning.scalar import FUNCTIONS, result_dtype
 from eqsat.ops.movement.moves import slice_of
 from eqsat.ops.spelling.storedbytes import is_byte_function

@@ -27,9 +27,9 @@ from eqsat.model.generic import Generic
 from eqsat.model.leaves import Fill
 from eqsat.model.movement import Move, Reshape, Transpose
 from eqsat.model.ops import LEAVES, TILINGS
-from eqsat.model.origin import Origin
 from eqsat.model.program import Builder, Node, Program, prune
 from eqsat.model.sets import union_find
+from eqsat.model.symbols import Origin
 from eqsat.ops.contractions.roles import contraction_roles
 from eqsat.ops.generics.canonical import Operand, compose_maps, generic_node
 from eqsat.ops.movement.collapse import RegroupedOperand, before_reshape

@@ -26,9 +26,8 @@ from eqsat.model.attr import Attr
 from eqsat.model.expr import Expr, arg, literal, read_literal
 from eqsat.model.generic import Generic, Yield
 from eqsat.model.movement import Move, Reshape, Transpose
-from eqsat.model.precision import NONE
 from eqsat.model.program import Builder, Node, Program, prune
-from eqsat.model.tensor import is_float
+from eqsat.model.tensor import NONE, is_float
 from eqsat.ops.algebra.linear import replaced
 from eqsat.ops.algebra.quantised import difference_product, integer_product, shifted_integer_product
 from eqsat.ops.contractions.roles import contraction_roles

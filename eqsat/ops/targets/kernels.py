@@ -19,9 +19,9 @@ from eqsat.model.diag import fail
 from eqsat.model.generic import Generic
 from eqsat.model.layout import Layout
 from eqsat.model.movement import Transpose
-from eqsat.model.precision import NONE
 from eqsat.model.program import Program
 from eqsat.model.target import Target, UntiledKernel
+from eqsat.model.tensor import NONE
 from eqsat.ops.contractions.convolution import (
     OrderedConvolution,
     lies_in,

@@ -15,7 +15,7 @@ from functools import cached_property
 from eqsat.model.affine import Affine
 from eqsat.model.attr import Shape
 from eqsat.model.nest import Access, Nest, NoNest, Stage, Store
-from eqsat.model.padding import WORD_BITS, Padding
+from eqsat.model.pipelines import WORD_BITS, Padding
 from eqsat.model.tensor import DTYPES
 from eqsat.plan.gridded.shapes import (
     BufferView,

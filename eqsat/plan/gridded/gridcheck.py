@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from eqsat.model.nest import Store
-from eqsat.model.padding import Padding
+from eqsat.model.pipelines import Padding
 from eqsat.model.target import Target
 from eqsat.plan.gridded.blocks import AccessBlock, BlockLimits, BlockPlan
 from eqsat.plan.gridded.flat import FlatPlan

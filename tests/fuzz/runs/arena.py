@@ -39,7 +39,7 @@ from eqsat.api import Source
 from eqsat.execute.arena import Arena, ArenaFault
 from eqsat.execute.draw import drawn_weights, random_inputs
 from eqsat.model.diag import EqsatError
-from eqsat.model.plan import Machine
+from eqsat.model.dispatch import Machine
 from eqsat.model.rules import RuleSet, SpreadRule
 from eqsat.model.schedule import Schedule
 from fuzz.arenas import verify_on_arena

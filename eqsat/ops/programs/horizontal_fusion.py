@@ -18,9 +18,8 @@ from eqsat.model.expr import Expr, arg, call
 from eqsat.model.generic import Generic, Yield
 from eqsat.model.leaves import Leaf
 from eqsat.model.movement import Move, Reshape, Transpose
-from eqsat.model.precision import NONE
 from eqsat.model.program import Builder, Node, Program
-from eqsat.model.tensor import is_float
+from eqsat.model.tensor import NONE, is_float
 from eqsat.ops.algebra.linear import replaced
 from eqsat.ops.contractions.roles import contraction_roles
 from eqsat.ops.generics.canonical import Operand, compose_maps, generic_node, identity
