@@ -99,7 +99,7 @@ def test_the_ends_of_a_front_are_what_is_found_by_priority():
     front, points = front_of(session, names, points=8, seconds=60.0)
     assert front.complete
     assert all(check(egraph, target, p) == [] for p in points)
-    values = [t.values for t in front.found]
+    values = [t.values for t in front.tradeoffs]
     for k, first in enumerate((TIME, MEMORY, COUNT)):
         best, _ = extract(egraph, target, (first,))
         assert best.stop == "optimal"

@@ -21,7 +21,7 @@ def strong_components(graph: Graph) -> list[list[int]]:
     index: dict[int, int] = {}
     low: dict[int, int] = {}
     open_: dict[int, None] = {}
-    found: list[list[int]] = []
+    components: list[list[int]] = []
     for start in graph:
         if start in index:
             continue
@@ -36,8 +36,8 @@ def strong_components(graph: Graph) -> list[list[int]]:
             if work:
                 low[work[-1][0]] = min(low[work[-1][0]], low[v])
             if low[v] == index[v]:
-                found.append(_leave(v, open_))
-    return found
+                components.append(_leave(v, open_))
+    return components
 
 
 def _enter(
@@ -73,10 +73,10 @@ def connected_parts(graph: Graph) -> list[list[int]]:
     """Classes that have nothing to do with each other, apart; each part sorted."""
     number = {c: n for n, c in enumerate(graph)}
     pairs = ((number[c], number[d]) for c, below in graph.items() for d in below)
-    found: dict[int, list[int]] = {}
+    parts: dict[int, list[int]] = {}
     for c, part in zip(graph, union_find(len(number), pairs), strict=True):
-        found.setdefault(part, []).append(c)
-    return [sorted(part) for part in found.values()]
+        parts.setdefault(part, []).append(c)
+    return [sorted(part) for part in parts.values()]
 
 
 def dominators(classes: Mapping[int, Iterable[Derivation]]) -> dict[int, int]:
@@ -99,13 +99,13 @@ def dominators(classes: Mapping[int, Iterable[Derivation]]) -> dict[int, int]:
         c = queue.popleft()
         queued.discard(c)
         common = need[c]
-        own = 1 << c
+        bit = 1 << c
         for o in classes[c]:
-            union = own
+            union = bit
             for d in o.children:
                 union |= need[d]
             common &= union
-            if common == own:
+            if common == bit:
                 break
         if common != need[c]:
             need[c] = common

@@ -82,7 +82,7 @@ def build_problem(egraph: SerializedEGraph) -> Problem:
             classes[eclass[i]].append(Derivation(scaled[n.cost], children, (i,)))
     frozen = {c: tuple(options) for c, options in classes.items()}
     whole = Reduced(frozen, frozenset(index[r] for r in egraph.roots))
-    options = {o.origins[0]: o for own in frozen.values() for o in own}
+    options = {o.origins[0]: o for ways in frozen.values() for o in ways}
     return Problem(whole, scale, eclass, names, options, tuple(n.name for n in egraph.nodes))
 
 
@@ -91,11 +91,11 @@ def derivable(classes: Mapping[int, Iterable[Derivation]]) -> dict[int, int]:
     waiting: dict[int, list[tuple[int, int]]] = {}
     missing: list[int] = []
     now: list[int] = []
-    found: dict[int, int] = {}
+    round_of: dict[int, int] = {}
     for c, options in classes.items():
         for o in options:
-            if not o.children and c not in found:
-                found[c] = 0
+            if not o.children and c not in round_of:
+                round_of[c] = 0
                 now.append(c)
             for d in o.children:
                 waiting.setdefault(d, []).append((len(missing), c))
@@ -105,11 +105,11 @@ def derivable(classes: Mapping[int, Iterable[Derivation]]) -> dict[int, int]:
         for d in now:
             for o, c in waiting.get(d, ()):
                 missing[o] -= 1
-                if missing[o] == 0 and c not in found:
-                    found[c] = level
+                if missing[o] == 0 and c not in round_of:
+                    round_of[c] = level
                     after.append(c)
         now = after
-    return found
+    return round_of
 
 
 def reached(selection: Selection, roots: Iterable[int]) -> list[int]:

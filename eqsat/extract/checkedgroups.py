@@ -119,10 +119,10 @@ class CheckedGroups:
                 if o not in seen and o not in reads:
                     yield f"operand c{o} of member {m} comes from nowhere"
                 used.add(o)
-            made = self._made(m)
-            if seen & set(made) and not self.space.views_of(m):
+            buffers = self._made(m)
+            if seen & set(buffers) and not self.space.views_of(m):
                 yield f"node {m} computes what another member has computed"
-            seen |= set(made)
+            seen |= set(buffers)
         if not set(reads) <= used or set(reads) & seen:
             yield "reads a class that no node inside reads, or that is computed inside"
         if not used >= seen - set(self.buffers(g.writes)):
@@ -210,7 +210,7 @@ class CheckedGroups:
         `most` says, per member that is a root or computed from one, how often it may be read.
         """
         most: dict[int, int] = {}
-        rows = self.legality.row_blocks.found(makers)
+        rows = self.legality.row_blocks.kept_rows(makers)
         for m in g.members:
             if self.legality.is_root(m):
                 most[m] = self._row_runs(m, in_blocks=rows is not None)
@@ -289,10 +289,10 @@ class CheckedGroups:
 
         Nor is what a group makes again, though something else was made from it ahead of time.
         """
-        found: set[int] = set()
+        ahead: set[int] = set()
         for i in self.selection.ahead:
             n = self.space.egraph.nodes[i]
-            if n.op == "weight" or found & set(self.space.operands[i]):
-                found.add(self.space.buffer[n.eclass])
+            if n.op == "weight" or ahead & set(self.space.operands[i]):
+                ahead.add(self.space.buffer[n.eclass])
         written = {b for g in self.selection.groups for b in self.buffers(g.writes)}
-        return frozenset(found - written)
+        return frozenset(ahead - written)

@@ -41,12 +41,12 @@ class Outcome:
         assert self.answer is not None
         values = choice.values(self.answer)
         names = dict.fromkeys([*(r.name for r in requests), *values])
-        found = []
+        results = []
         for n in names:
             bound = min(self.bounds.get(n, choice.floor(n)), values[n])
             proof = self.proofs.get(n, "") if bound == values[n] else ""
-            found.append((n, GoalResult(values[n], bound, proof)))
-        return tuple(found)
+            results.append((n, GoalResult(values[n], bound, proof)))
+        return tuple(results)
 
 
 def minimise(
@@ -86,19 +86,19 @@ def _by_priority(
         part = SHARES.goal if n + 1 < len(requests) else 1.0
         with asked.limits.step(r.name, part) as told:
             share = told.deadline - told.begin
-            found = asked.least({r.name: 1}, caps, among=among, best=best, seconds=share)
-            told.outcome = found.status
-        if found.best is None:
-            return Outcome(_worst(status, "unknown" if found.status == "gap" else found.status))
-        best = found.best
+            least = asked.least({r.name: 1}, caps, among=among, best=best, seconds=share)
+            told.outcome = least.status
+        if least.best is None:
+            return Outcome(_worst(status, "unknown" if least.status == "gap" else least.status))
+        best = least.best
         value = asked.choice.value(r.name, best)
-        bounds[r.name], proofs[r.name] = max(found.bound, asked.choice.floor(r.name)), found.proof
-        status = _worst(status, found.status if found.bound < value else "optimal")
+        bounds[r.name], proofs[r.name] = max(least.bound, asked.choice.floor(r.name)), least.proof
+        status = _worst(status, least.status if least.bound < value else "optimal")
         late = late or (r.name if status == WALL else "")
-        progress.found(r.name, value, 0 if is_cut else found.bound)
+        progress.found(r.name, value, 0 if is_cut else least.bound)
         most = limit(r, value, reference)
         caps[r.name] = min(most, caps.get(r.name, most))
-        within = found.within(caps[r.name])
+        within = least.within(caps[r.name])
         among = among if within is None else within
         if asked.is_ended_by_gaps and status == "gap":
             return Outcome(status, _ordered(asked, best), bounds, proofs)
@@ -114,8 +114,8 @@ def _worst(one: str, other: str) -> str:
 
 def _ordered(asked: Minimiser, answer: Answer) -> Answer:
     """In the order of least peak, which no question may have been about."""
-    found = in_best_order(asked.choice, answer.columns)
-    return answer if found is None or found.peak_bytes >= answer.peak_bytes else found
+    ordered = in_best_order(asked.choice, answer.columns)
+    return answer if ordered is None or ordered.peak_bytes >= answer.peak_bytes else ordered
 
 
 def _tidied(
@@ -127,8 +127,8 @@ def _tidied(
 ) -> Answer:
     """An answer of the same worth that converts least, if that can be proven in time."""
     exact = dict(caps) | {r.name: asked.choice.value(r.name, answer) for r in requests}
-    found = asked.least({TIE_BREAK: 1}, exact, among=among, best=answer, is_look=True)
-    return found.best if found.status == "optimal" and found.best is not None else answer
+    least = asked.least({TIE_BREAK: 1}, exact, among=among, best=answer, is_look=True)
+    return least.best if least.status == "optimal" and least.best is not None else answer
 
 
 def _by_weights(
@@ -148,14 +148,14 @@ def _by_weights(
         first = asked.least({names[0]: 1}, budget, best=best, is_look=True).best
         reference = {} if first is None else asked.choice.values(first)
         best = first or best
-    found: Least = asked.least(weigh(requests, dict(reference)), budget, best=best)
-    if found.best is None:
-        return Outcome("unknown" if found.status == "gap" else found.status)
-    value = asked.choice.worth(found.best, weigh(requests, dict(reference)))
-    status = "optimal" if found.bound >= value else found.status
-    known = {n: asked.known[n][0] if n in asked.known else asked.least_alone(n) for n in names}
-    best = _ordered(asked, found.best)
-    return Outcome(status, best, known, dict.fromkeys(names, found.proof))
+    least: Least = asked.least(weigh(requests, dict(reference)), budget, best=best)
+    if least.best is None:
+        return Outcome("unknown" if least.status == "gap" else least.status)
+    value = asked.choice.worth(least.best, weigh(requests, dict(reference)))
+    status = "optimal" if least.bound >= value else least.status
+    bounds = {n: asked.proven[n][0] if n in asked.proven else asked.least_alone(n) for n in names}
+    best = _ordered(asked, least.best)
+    return Outcome(status, best, bounds, dict.fromkeys(names, least.proof))
 
 
 # ---- what is asked for ---------------------------------------------------------------------------
@@ -165,10 +165,10 @@ SCALE = 10_000  # steps a weighted goal of the size of its baseline is divided i
 def check_requests(requests: tuple[GoalRequest, ...]) -> None:
     """EqsatError (E404) for unknown or repeated goals, or if only some have weights."""
     names = [r.name for r in requests]
-    known = (*GOALS, *KEPT, *ASKED, *plugged_in("goals"))
+    every_goal = (*GOALS, *KEPT, *ASKED, *plugged_in("goals"))
     for n in names:
-        if n not in known:
-            raise fail("E404", f"no goal named `{n}`", help=f"known: {', '.join(known)}")
+        if n not in every_goal:
+            raise fail("E404", f"no goal named `{n}`", help=f"known: {', '.join(every_goal)}")
     if not names or len(set(names)) < len(names):
         raise fail("E404", "name at least one goal, and each goal once")
     weighted = [r.weight is not None for r in requests]

@@ -89,8 +89,8 @@ class Minimisation:
         self.offer(best)
         if len(self.weights) == 1:
             (goal,) = self.weights
-            if self.weights[goal] == 1 and goal in self.of.known:
-                self.raise_to(*self.of.known[goal])
+            if self.weights[goal] == 1 and goal in self.of.proven:
+                self.raise_to(*self.of.proven[goal])
                 if self.is_met:
                     return self.told("optimal", places)
         if self.caps.get(MEMORY, OPEN) < OPEN:
@@ -144,8 +144,8 @@ class Minimisation:
             near = stage.places[stage.relaxed.within(self.value)]
             if len(near) > 0.75 * len(stage.places):
                 break  # so little less is not worth its time
-            kept = near[Fits(self.of.small(near)).within(cap or 0)]
-            after = self._relaxed(kept) if len(kept) else None
+            fitting = near[Fits(self.of.small(near)).within(cap or 0)]
+            after = self._relaxed(fitting) if len(fitting) else None
             if after is None:
                 break  # nothing better than the best answer is left: the last solve shows it
             stage = replace(after, most=self.value)
@@ -157,10 +157,10 @@ class Minimisation:
         places, small = places[useful], small.take(useful)
         if not small.has_writers:
             return None
-        found = relaxation(small, self.weights, self.sums)
-        if found is None and self.sums:  # no proof where sums round
-            found = relaxation(small, self.weights)
-        return None if found is None else Remainder(places, small, found)
+        relaxed = relaxation(small, self.weights, self.sums)
+        if relaxed is None and self.sums:  # no proof where sums round
+            relaxed = relaxation(small, self.weights)
+        return None if relaxed is None else Remainder(places, small, relaxed)
 
     # ---- looks, then all that is left ----------------------------------------------------------
     def searched(self, stage: Remainder) -> str:
@@ -244,14 +244,14 @@ class Minimisation:
             _state(told, self.weights, caps, None if bytes_of is None else bytes_of(small))
             effort = Effort(self.seconds, self.of.limits.seed, work, self.of.limits.stop)
             tick()
-            found = solve(told, self.weights, effort, None if hint is None else hint.columns)
-            if not found.columns and len(small.facts.roots):
-                if found.status == "infeasible" and hint is not None:
+            solved = solve(told, self.weights, effort, None if hint is None else hint.columns)
+            if not solved.columns and len(small.facts.roots):
+                if solved.status == "infeasible" and hint is not None:
                     return "unknown", 0, None  # a solver that says so is wrong
-                return found.status, found.bound, None
-            if not is_legal(small, found.columns):
+                return solved.status, solved.bound, None
+            if not is_legal(small, solved.columns):
                 raise fail("E901", "the solver's answer breaks the choice's rules", exit_code=4)
-            columns = tuple(places[list(pruned(small, found.columns))].tolist())
+            columns = tuple(places[list(pruned(small, solved.columns))].tolist())
             answer = self.of.ordered(columns)
             if answer is None:
                 cut = circle(self.of.choice, columns)
@@ -261,8 +261,8 @@ class Minimisation:
             self.offer(answer)
             if not self.of.choice.keeps(answer, self.caps):
                 self.over = answer
-            status = "optimal" if found.status == "optimal" else "wall"
-            return status, found.bound, answer
+            status = "optimal" if solved.status == "optimal" else "wall"
+            return status, solved.bound, answer
         return "gap", 0, None
 
     # ---- a sum under a cap of bytes ------------------------------------------------------------
@@ -297,11 +297,11 @@ class Minimisation:
         (goal,) = self.weights
         worth = self.worth(self.over)
         near = stage.places[stage.relaxed.within(worth)]
-        found = self.of.least(
+        least = self.of.least(
             {TIE_BREAK: 1}, self.sums | {goal: worth}, among=near, seconds=self.seconds,
             is_look=True,
         )  # fmt: skip
-        self.offer(found.best)
+        self.offer(least.best)
 
     def with_rows(self, places: Ints, worth: int | None) -> str:
         """With rows of bytes, of answers worth at most so much: those of any order, then pairs."""
@@ -386,8 +386,8 @@ def _state(
     """The goals that are no sums, and the caps."""
     asked = dict.fromkeys((*weights, *caps))
     for goal in asked:
-        if goal in told.choice.facts.kept:
-            told.kept(goal, caps.get(goal))
+        if goal in told.choice.facts.weight_rows:
+            told.bound_weights(goal, caps.get(goal))
     if state is not None:
         state(told)
     for goal, cap in caps.items():

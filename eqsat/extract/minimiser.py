@@ -124,7 +124,7 @@ class Minimiser:
     limits: SearchLimits
     orders: bool = True
     quick: bool = False
-    known: Mapping[str, tuple[int, str]] = field(default_factory=dict)
+    proven: Mapping[str, tuple[int, str]] = field(default_factory=dict)
     tells_fewest: bool = False
     is_ended_by_gaps: bool = False
     cuts: list[Barred] = field(default_factory=list)  # circles
@@ -196,10 +196,10 @@ class Minimiser:
         except OutOfTime:
             return Least(self.limits.ended, asked.bound, best=asked.best or best, places=among)
         except MemoryError:
-            known = asked.best or best
-            if known is None:
+            incumbent = asked.best or best
+            if incumbent is None:
                 raise
-            return Least(OUT_OF_MEMORY, asked.bound, best=known, places=among)
+            return Least(OUT_OF_MEMORY, asked.bound, best=incumbent, places=among)
 
     def relaxed_alone(self, goal: str) -> Relaxation | None:
         """The relaxation of a sum without any caps; None if there is no answer at all."""
@@ -219,10 +219,10 @@ class Minimiser:
     # ---- answers -------------------------------------------------------------------------------
     def ordered(self, columns: tuple[int, ...]) -> Answer | None:
         """Columns in an order; None if they have none."""
-        found = (in_best_order if self.orders else in_some_order)(self.choice, columns)
-        if found is not None:
-            self.answers.append(found)
-        return found
+        answer = (in_best_order if self.orders else in_some_order)(self.choice, columns)
+        if answer is not None:
+            self.answers.append(answer)
+        return answer
 
     def small(self, places: Ints) -> Columns:
         """The choice among these, without the circles that are known."""

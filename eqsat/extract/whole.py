@@ -30,7 +30,7 @@ def whole_selection(
     rolled: Rolled,
     target: Target,
     goals: tuple[GoalRequest, ...],
-    found: Selection,
+    selection: Selection,
 ) -> Selection:
     """Its dispatches in all blocks; the values of the goals are computed anew, bounds stay.
 
@@ -39,27 +39,29 @@ def whole_selection(
     """
     space = Space(rolled.whole, target.padding)
     pool = Pool(Legality(space, target), False)
-    groups = rolled.unrolled(found.groups, space.buffer)
+    groups = rolled.unrolled(selection.groups, space.buffer)
     buffers = {space.buffer[r] for g in groups for r in g.reads} | set(space.roots)
     buffers -= {space.buffer[w] for g in groups for w in g.writes}
     ahead = pool.ahead_nodes(b for b in buffers if b in pool.resident)
-    made = replace(found, groups=groups, ahead=ahead)
-    names = (*dict(found.goals), *dict(target.budget), TIE_BREAK)
-    values = Checker(space, target, made).goal_values(names)
-    memory = found.goal("memory").value
+    unrolled = replace(selection, groups=groups, ahead=ahead)
+    names = (*dict(selection.goals), *dict(target.budget), TIE_BREAK)
+    values = Checker(space, target, unrolled).goal_values(names)
+    memory = selection.goal("memory").value
     if values["memory"] > memory:
-        other = replace(made, groups=_in_best_order(space, groups))
+        other = replace(unrolled, groups=_in_best_order(space, groups))
         after = Checker(space, target, other).goal_values(names)
         if after["memory"] < values["memory"]:
-            made, values = other, after
+            unrolled, values = other, after
     results = tuple(
         (n, GoalResult(values[n], min(r.bound, values[n]), r.proof if r.bound >= values[n] else ""))
-        for n, r in found.goals
+        for n, r in selection.goals
         if n != TIE_BREAK
     )
-    made = replace(made, goals=results)
-    is_open = any(made.goal(g.name).gap > 0 for g in goals if g.weight is None)
-    return replace(made, stop="gap" if is_open and found.stop == "optimal" else found.stop)
+    unrolled = replace(unrolled, goals=results)
+    is_open = any(unrolled.goal(g.name).gap > 0 for g in goals if g.weight is None)
+    return replace(
+        unrolled, stop="gap" if is_open and selection.stop == "optimal" else selection.stop
+    )
 
 
 def _in_best_order(space: Space, groups: tuple[Group, ...]) -> tuple[Group, ...]:
@@ -77,26 +79,26 @@ def _in_best_order(space: Space, groups: tuple[Group, ...]) -> tuple[Group, ...]
 
 
 def whole_session(
-    short: Session, rolled: Rolled, found: Selection, own: Selection | None
+    short: Session, rolled: Rolled, selection: Selection, baseline: Selection | None
 ) -> Session:
     """What survives of the short problem in all blocks, so that they may differ as well.
 
     The survivors hold every answer that is no worse than the best known one by the first goal, also
-    those whose blocks differ, as the relaxation is about all of them. `found`, `own`: the whole
-    program's selection known so far, and its baseline.
+    those whose blocks differ, as the relaxation is about all of them. `selection` and
+    `baseline` are those of the whole program so far.
     """
     pool = short.assembly.pool
     space = Space(rolled.whole, short.target.padding)
     whole = replace(pool, legality=Legality(space, short.target))
     assembly = unrolled_assembly(short.assembly, whole, rolled)
-    best = assembly.locate(found.groups)
+    best = assembly.locate(selection.groups)
     # a bound behind others is of answers as good by these, as whatever is found from here on is
-    values = {n: r.value for n, r in found.goals}
+    values = {n: r.value for n, r in selection.goals}
     is_there = best is not None and assembly.choice.keeps(best, values)
-    told = found.goals if is_there else found.goals[:1]
+    told = selection.goals if is_there else selection.goals[:1]
     least = {n: (r.bound, r.proof or "relaxation") for n, r in told}
     sides = short.seed, short.stop, short.floors, least
-    return Session(rolled.whole, short.target, short.linear, assembly, best, own, *sides)
+    return Session(rolled.whole, short.target, short.linear, assembly, best, baseline, *sides)
 
 
 def unrolled_assembly(short: Assembly, pool: Pool, rolled: Rolled) -> Assembly:
@@ -116,16 +118,16 @@ def unrolled_assembly(short: Assembly, pool: Pool, rolled: Rolled) -> Assembly:
             adds.append([a // times for a in choice.adds[i].tolist()])
             exclusive.append(sorted(pool.legality.exclusive(members)))
             of.append(i)
-            for name, found in sides.items():
+            for name, buffers in sides.items():
                 there = rolled.classes_at(getattr(choice, name).tuples[i], back)
-                found.append(tuple(sorted({space.buffer[b] for b in there})))
+                buffers.append(tuple(sorted({space.buffer[b] for b in there})))
     sources = replace(
         short.sources, pool=pool, candidates=CandidateTable(candidates),
         costs=space.remembered(Costs, pool.legality.target),
     )  # fmt: skip
     rows, count = np.array(of, dtype=np.int64), len(of)
     computes = [tuple(sorted(space.computes(c.members))) for c in candidates]
-    columns: dict[str, Any] = {name: Ragged.of(found) for name, found in sides.items()}
+    columns: dict[str, Any] = {name: Ragged.of(buffers) for name, buffers in sides.items()}
     values = [{space.value[b] for b in w} for w in sides["writes"]]
     serves = [
         sorted(served_by(pool, c.members, w)) for c, w in zip(candidates, values, strict=True)

@@ -37,7 +37,7 @@ def saturate(
     limits: Limits | None = None,
     reuse_blocks: bool = True,
     deadline: float | None = None,
-    known: Sequence[Equalities] = (),
+    equalities: Sequence[Equalities] = (),
 ) -> EGraph:
     """The e-graph of everything the rules can reach from `program` under the target's vocabulary.
 
@@ -45,7 +45,7 @@ def saturate(
     (`EGraph.left_out`, stop `matches`). Of many equal blocks four or six are searched, if that
     gives the same e-graph (`EGraph.blocks` says so); if there is a clock, half of the time is kept
     for the direct search.
-    known: what else equals values of the program.
+    equalities: what else equals values of the program.
     deadline: a `time.monotonic()` at which to stop (`wall`), between steps; the e-graph holds the
     program at least. Raises EqsatError: E110 if a rule builds an ill-typed term, E408 if the
     program has more nodes than `limits` allow.
@@ -74,8 +74,10 @@ def saturate(
         if short is None:
             break
         try:
-            own = short.knows(known)
-            run = search(short.program, short.facts, clock=clock.halved(), known=own)
+            short_equalities = short.knows(equalities)
+            run = search(
+                short.program, short.facts, clock=clock.halved(), equalities=short_equalities
+            )
             graph = _with_blocks(program, blocks, short, run)
         except (TooLarge, NotComplete) as e:
             why = str(e)
@@ -84,7 +86,7 @@ def saturate(
             why = str(e)
             continue
         return _finished(graph, target, begin)
-    graph = search(program, known_facts, clock=clock, known=known).run()
+    graph = search(program, known_facts, clock=clock, equalities=equalities).run()
     whole = None if blocks is None else BlockReuse(blocks.count, blocks.count, why)
     return _finished(replace(graph, blocks=whole), target, begin)
 
@@ -109,4 +111,4 @@ def _with_blocks(program: Program, blocks: Blocks, short: Short, run: Saturation
         raise NotComplete("a rule reached its `max_matches`")
     full = unroll(program, blocks, short, tables(run), run.interner, run.most_nodes)
     graph = snapshot(run, program, full, rounds, stop, 0.0)
-    return replace(graph, blocks=BlockReuse(blocks.count, short.kept, ""))
+    return replace(graph, blocks=BlockReuse(blocks.count, short.block_count, ""))

@@ -76,22 +76,25 @@ def _groups(egraph: EGraph) -> Iterator[tuple[int, ...]]:
             (a,) = n.children
             leads[a].append((n.op, n.attr, n.eclass))
             leads[n.eclass].append((*_inverse(n.op, n.attr), a))
-    known: set[int] = set()
+    grouped: set[int] = set()
     for start in range(len(egraph.types)):
-        if start in known or start not in leads:
+        if start in grouped or start not in leads:
             continue
-        found = {start: _plain(egraph.types[start][0].shape)}
+        digits_of = {start: _plain(egraph.types[start][0].shape)}
         waiting = [start]
         while waiting:
             at = waiting.pop()
             for op, attr, to in leads[at]:
-                if to not in found and (digits := _applied(op, attr, found[at])) is not None:
-                    found[to] = digits
+                if (
+                    to not in digits_of
+                    and (digits := _applied(op, attr, digits_of[at])) is not None
+                ):
+                    digits_of[to] = digits
                     waiting.append(to)
-        known.update(found)
+        grouped.update(digits_of)
         alike: dict[Digits, list[int]] = defaultdict(list)
-        for c in sorted(found):
-            alike[_joined(found[c])].append(c)
+        for c in sorted(digits_of):
+            alike[_joined(digits_of[c])].append(c)
         yield from (tuple(same) for same in alike.values() if len(same) > 1)
 
 
@@ -136,7 +139,7 @@ def _applied(op: str, attr: Attr, digits: Digits) -> Digits | None:
 
 def _cut(digits: Digits, shape: Sequence[int]) -> list[list[LayoutDigit]] | None:
     """Per dim of this shape its digits."""
-    left, found = list(reversed(digits)), list[list[LayoutDigit]]()
+    left, dims = list(reversed(digits)), list[list[LayoutDigit]]()
     for size in shape:
         dim, wanted = list[LayoutDigit](), size
         while wanted > 1:
@@ -149,16 +152,16 @@ def _cut(digits: Digits, shape: Sequence[int]) -> list[list[LayoutDigit]] | None
             if rest > 1:
                 left.append(LayoutDigit(rest, d.weight))
             wanted //= part
-        found.append(dim)
-    return found
+        dims.append(dim)
+    return dims
 
 
 def _joined(digits: Digits) -> Digits:
     """With digits joined that lie side by side, as they are in every other list of the same."""
-    found: list[LayoutDigit] = []
+    joined: list[LayoutDigit] = []
     for d in digits:
-        if found and found[-1].weight == d.size * d.weight:
-            found[-1] = LayoutDigit(found[-1].size * d.size, d.weight)
+        if joined and joined[-1].weight == d.size * d.weight:
+            joined[-1] = LayoutDigit(joined[-1].size * d.size, d.weight)
         elif d.size > 1:
-            found.append(d)
-    return tuple(found)
+            joined.append(d)
+    return tuple(joined)

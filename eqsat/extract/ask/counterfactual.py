@@ -101,12 +101,12 @@ class Counterfactuals:
         None of them is exact, and nothing is ruled out, where candidates were left out.
         """
         try:
-            found = self._prices(questions, seconds)
+            prices = self._prices(questions, seconds)
         except OutOfTime:
             return [Price(self.goal, AT_LEAST)] * len(questions)
         if not self.assembly.cuts:
-            return found
-        return [replace(p, status=AT_LEAST, bound=0) for p in found]
+            return prices
+        return [replace(p, status=AT_LEAST, bound=0) for p in prices]
 
     def _prices(self, questions: Sequence[Question], seconds: float) -> list[Price]:
         """Going without a choice first, as that is reported for each of them, and longer.
@@ -117,15 +117,15 @@ class Counterfactuals:
         tasks = [self.task(q) for q in questions]
         more = [4 if q.kind == "without" else 1 for q in questions]
         order = sorted(range(len(tasks)), key=lambda i: (-more[i], tasks[i].least, i))
-        found: dict[int, Price] = {}
+        prices: dict[int, Price] = {}
         for most in (2.0, math.inf):
-            rest = [i for i in order if i not in found or found[i].status == AT_LEAST]
+            rest = [i for i in order if i not in prices or prices[i].status == AT_LEAST]
             for n, i in enumerate(rest):
                 left = deadline - time.monotonic()
                 share = min(max(left / (len(rest) - n), more[i] * most), left)
-                if left > 0 or i not in found:
-                    found[i] = self._price(tasks[i], share)
-        return [self._with_tie(tasks[i], found[i]) for i in range(len(tasks))]
+                if left > 0 or i not in prices:
+                    prices[i] = self._price(tasks[i], share)
+        return [self._with_tie(tasks[i], prices[i]) for i in range(len(tasks))]
 
     def _with_tie(self, task: Task, price: Price) -> Price:
         """With the reason, if a known answer makes the choice and is worth as much."""
@@ -144,7 +144,7 @@ class Counterfactuals:
         if task.choice.forced == ():
             return Price(self.goal, NOT_ADMISSIBLE)
         end = time.monotonic() + seconds
-        least, best = task.least, self.known(task)
+        least, best = task.least, self.incumbent_worth(task)
         tied = self._chosen_worth
         if (
             self.has_sum
@@ -152,10 +152,10 @@ class Counterfactuals:
             and least <= tied
             and (best is None or best > tied)
         ):
-            found = self.solve(task, tied, seconds, nearest=True)
-            if found.status == "infeasible":
+            solved = self.solve(task, tied, seconds, nearest=True)
+            if solved.status == "infeasible":
                 least = tied + 1
-            elif found.best is not None:
+            elif solved.best is not None:
                 best = tied
         # a price is looked for near its bound first: few columns can be there
         for cap in (int(task.least * (1 + 0.002)), None) if task.relaxed else (None,):
@@ -165,12 +165,12 @@ class Counterfactuals:
             most = best if cap is None or (best is not None and best <= cap) else cap
             if least > (most or OPEN):
                 continue
-            found = self.solve(task, most, left)
-            if found.status == "infeasible" and most is None:
+            solved = self.solve(task, most, left)
+            if solved.status == "infeasible" and most is None:
                 return Price(self.goal, NOT_ADMISSIBLE)
-            least = max(least, _reached(found, most))
-            if found.best is not None:
-                value = self._worth(found.best)
+            least = max(least, _reached(solved, most))
+            if solved.best is not None:
+                value = self._worth(solved.best)
                 best = value if best is None else min(best, value)
         return self._told(least, best)
 
@@ -181,7 +181,7 @@ class Counterfactuals:
             return Price(self.goal, EXACT, self._delta(best), self._delta(best))
         return Price(self.goal, AT_LEAST, self._delta(best), self._delta(least))
 
-    def known(self, task: Task) -> int | None:
+    def incumbent_worth(self, task: Task) -> int | None:
         """The value of the best known answer that makes the choice, and keeps the budgets."""
         return min(map(self._worth, self._making(task)), default=None)
 
@@ -213,29 +213,29 @@ class Counterfactuals:
 
         nearest: of those that are worth so little, the one with the fewest other dispatches.
         """
-        known = min(self._making(task), key=self._worth, default=None)
-        kept = np.intersect1d(task.columns(cap, self._rest), self._cheapest(task, known))
-        small = task.choice.take(kept)
+        incumbent = min(self._making(task), key=self._worth, default=None)
+        columns = np.intersect1d(task.columns(cap, self._rest), self._cheapest(task, incumbent))
+        small = task.choice.take(columns)
         if small.forced == ():
             return Least("infeasible")
         weights, caps, most = self.weights, dict(self.budget), OPEN if cap is None else cap
         if nearest and cap is not None:
-            small = _counting(small, ~np.isin(kept, self.own))
+            small = _counting(small, ~np.isin(columns, self.chosen_columns))
             (goal,) = self.weights
             caps[goal] = min(cap, caps.get(goal, cap))
             weights, most = {CHANGES: 1}, OPEN
         limits = SearchLimits(time.monotonic() + seconds, self.seed)
         asks_bytes = MEMORY in {*self.budget, *(g.name for g in self.goals)}
         asked = Minimiser(small, limits, orders=asks_bytes)
-        best = known and known.among(kept)
-        found = asked.least(weights, caps, best=best, most=most, seconds=seconds)
-        if found.best is None:
-            return found
-        answer = found.best.at(kept)
+        best = incumbent and incumbent.among(columns)
+        least = asked.least(weights, caps, best=best, most=most, seconds=seconds)
+        if least.best is None:
+            return least
+        answer = least.best.at(columns)
         self.answers.append(answer)
-        return replace(found, best=answer)
+        return replace(least, best=answer)
 
-    def _cheapest(self, task: Task, known: Answer | None) -> Ints:
+    def _cheapest(self, task: Task, incumbent: Answer | None) -> Ints:
         """Of columns that are equal in every row the cheapest, and what stands for no other one.
 
         In an answer either may be in the place of the other, so the dearer one is in no best answer
@@ -247,7 +247,11 @@ class Counterfactuals:
         order = rows[np.lexsort((costs[rows], self._kind[rows]))]
         is_first = np.diff(self._kind[order], prepend=-1) != 0
         forced = [i for i, _ in task.choice.forced or ()]
-        more = (*forced, *self.own.tolist(), *(() if known is None else known.columns))
+        more = (
+            *forced,
+            *self.chosen_columns.tolist(),
+            *(() if incumbent is None else incumbent.columns),
+        )
         return np.union1d(order[is_first], np.array(more, dtype=np.int64))
 
     @cached_property
@@ -259,10 +263,10 @@ class Counterfactuals:
         return np.unique(numbers, axis=0, return_inverse=True)[1].reshape(-1)
 
     @cached_property
-    def own(self) -> Ints:
+    def chosen_columns(self) -> Ints:
         """Columns of the chosen program."""
-        found = self.assembly.locate(self.chosen.groups)
-        return np.array([] if found is None else sorted(found.columns), dtype=np.int64)
+        located = self.assembly.locate(self.chosen.groups)
+        return np.array([] if located is None else sorted(located.columns), dtype=np.int64)
 
     @cached_property
     def _chosen_worth(self) -> int:
@@ -307,12 +311,12 @@ class Counterfactuals:
         return np.flatnonzero(~gone)
 
     def _with_node(self, node: int) -> Forced:
-        found = []
+        forced = []
         for i in self._holders.get(node, ()):
             served = self._served(i, frozenset((node,)))
             if served:
-                found.append((i, served))
-        return tuple(found)
+                forced.append((i, served))
+        return tuple(forced)
 
     def _written(self, eclass: int) -> Forced:
         b = self.assembly.space.buffer[eclass]
@@ -325,7 +329,7 @@ class Counterfactuals:
     def _inside(self, eclass: int) -> Forced:
         space = self.assembly.space
         value = space.value[eclass]
-        found = []
+        forced = []
         for i, writes in enumerate(self.choice.writes.tuples):
             members = self.assembly.candidate(i).members
             makers = frozenset(m for m in members if value in space.computes((m,)))
@@ -333,17 +337,17 @@ class Counterfactuals:
                 continue
             served = self._served(i, makers)
             if served:
-                found.append((i, served))
-        return tuple(found)
+                forced.append((i, served))
+        return tuple(forced)
 
     @cached_property
     def _holders(self) -> dict[int, list[int]]:
         """Per e-node: the columns that compute it."""
-        found: dict[int, list[int]] = {}
+        holders: dict[int, list[int]] = {}
         for i in range(len(self.choice)):
             for m in self.assembly.candidate(i).members:
-                found.setdefault(m, []).append(i)
-        return found
+                holders.setdefault(m, []).append(i)
+        return holders
 
     def _served(self, column: int, nodes: frozenset[int]) -> tuple[int, ...]:
         """What a column writes that depends on these members."""
@@ -362,11 +366,11 @@ def _counting(choice: Columns, is_other: Mask) -> Columns:
     return replace(choice, facts=facts, adds=adds)
 
 
-def _reached(found: Least, cap: int | None) -> int:
+def _reached(solved: Least, cap: int | None) -> int:
     """The bound a solve proves that looked at all answers worth at most `cap`."""
     if cap is None:
-        return found.bound
-    return cap + 1 if found.status == "infeasible" else min(found.bound, cap + 1)
+        return solved.bound
+    return cap + 1 if solved.status == "infeasible" else min(solved.bound, cap + 1)
 
 
 def counterfactuals(
@@ -390,6 +394,6 @@ def counterfactuals(
     assembly = choices(pool, linear_goals(asked), enough=enough).assembled()
     reference = {n: r.value for n, r in (baseline or chosen).goals}
     located = assembly.locate(chosen.groups)
-    known = [] if located is None else [located]
-    sides = assembly, dict(target.budget), goals, chosen, reference, seed, known
+    answers = [] if located is None else [located]
+    sides = assembly, dict(target.budget), goals, chosen, reference, seed, answers
     return Counterfactuals(*sides)

@@ -46,9 +46,9 @@ class TiedAnswers:
         """The later goals in the best order found for these dispatches."""
         if answer not in self._values:
             choice = self.assembly.choice
-            found = in_best_order(choice, answer.columns)
-            assert found is not None, "an answer has an order"
-            self._values[answer] = tuple(choice.value(g, found) for g in self.later)
+            ordered = in_best_order(choice, answer.columns)
+            assert ordered is not None, "an answer has an order"
+            self._values[answer] = tuple(choice.value(g, ordered) for g in self.later)
         return self._values[answer]
 
     # ---- why they tie ------------------------------------------------------------------------
@@ -72,10 +72,10 @@ class TiedAnswers:
 
     def _changed(self, answer: Answer) -> tuple[list[Group], list[Group]]:
         """Dispatches of the chosen selection that the answer has not, and those that it has."""
-        own = {self._key(g): g for g in self.chosen.groups}
+        chosen = {self._key(g): g for g in self.chosen.groups}
         other = {self._key(g): g for g in self.assembly.groups(answer)}
-        here = [g for key, g in own.items() if key not in other]
-        return here, [g for key, g in other.items() if key not in own]
+        here = [g for key, g in chosen.items() if key not in other]
+        return here, [g for key, g in other.items() if key not in chosen]
 
     def _key(self, g: Group) -> tuple[frozenset[int], frozenset[int], frozenset[int]]:
         return (frozenset(g.members), *self._borders(g))

@@ -53,23 +53,23 @@ class Choices:
 
     def single_ops(self) -> Choices:
         """Of dispatches of one op each alone: few, so their plans are soon made."""
-        is_op, found = self.sources.space.is_op, self.sources.candidates.candidates
-        few = tuple(c for c in found if sum([is_op[m] for m in c.members]) <= 1)
+        is_op, candidates = self.sources.space.is_op, self.sources.candidates.candidates
+        few = tuple(c for c in candidates if sum([is_op[m] for m in c.members]) <= 1)
         sources = replace(self.sources, candidates=CandidateTable(few))
         return replace(self, sources=sources, cuts=cut_short(self.sources.pool, self.cuts))
 
     def beside(self, others: Choices) -> Choices:
         """With the candidates of another search of the same e-graph that are not among them."""
-        found = self.sources.candidates.candidates
-        every = with_others(found, others.sources.candidates.candidates)
+        candidates = self.sources.candidates.candidates
+        every = with_others(candidates, others.sources.candidates.candidates)
         return replace(self, sources=replace(self.sources, candidates=CandidateTable(every)))
 
 
 def cut_short(pool: Pool, cuts: Sequence[Cut]) -> tuple[Cut, ...]:
     """With a word about groups behind any op that there was no time for."""
     nodes = sum(map(len, pool.producers.values()))
-    known = [c for c in cuts if (c.what, c.by) != ("groups", TIME_LIMIT)]
-    return (*known, *([Cut("groups", nodes, TIME_LIMIT)] if nodes else []))
+    others = [c for c in cuts if (c.what, c.by) != ("groups", TIME_LIMIT)]
+    return (*others, *([Cut("groups", nodes, TIME_LIMIT)] if nodes else []))
 
 
 @dataclass(frozen=True)
@@ -92,8 +92,10 @@ class Assembly:
     @property
     def looked_at(self) -> int:
         """How many candidates there are, whatever became of them."""
-        rolled, found = self.space.rolled, self.sources.candidates.candidates
-        return len(found) if rolled is None else sum(rolled.times(c.members) for c in found)
+        rolled, candidates = self.space.rolled, self.sources.candidates.candidates
+        return (
+            len(candidates) if rolled is None else sum(rolled.times(c.members) for c in candidates)
+        )
 
     def take(self, rows: Ints) -> Assembly:
         """With these columns alone."""
@@ -150,11 +152,11 @@ class Assembly:
     def _is_part(self, column: int, g: Group, written: set[int]) -> bool:
         """Whether a column reads, keeps and holds no more than a group, behind what is written."""
         buffer, choice = self.space.buffer, self.choice
-        reads, kept = choice.reads.tuples[column], choice.resident.tuples[column]
+        reads, resident = choice.reads.tuples[column], choice.resident.tuples[column]
         exclusive = self.pool.legality.exclusive(g.members)
         return (
-            {buffer[r] for r in g.reads}.issuperset((*reads, *kept))
-            and written.isdisjoint(kept)
+            {buffer[r] for r in g.reads}.issuperset((*reads, *resident))
+            and written.isdisjoint(resident)
             and written.issuperset(reads)
             and exclusive.issuperset(choice.exclusive.tuples[column])
         )
@@ -171,10 +173,10 @@ class Assembly:
         work = graph_of(self.choice, answer.columns)
         keys = [self._place(i) for i in answer.columns]
         order = topological(work.direct, keys)
-        found = peak_bytes(work, order)
-        if found > answer.peak_bytes:
+        peak = peak_bytes(work, order)
+        if peak > answer.peak_bytes:
             return answer
-        return replace(answer, columns=tuple(answer.columns[i] for i in order), peak_bytes=found)
+        return replace(answer, columns=tuple(answer.columns[i] for i in order), peak_bytes=peak)
 
     def _place(self, column: int) -> tuple[Moment, tuple[int, ...], tuple[int, ...]]:
         """Where the program computes what a column writes; ties by what it is."""
@@ -188,16 +190,16 @@ def choices(
     pool: Pool,
     goals: Mapping[str, Goal] = OWN,
     *,
-    known: Sequence[Candidate] = (),
+    baseline: Sequence[Candidate] = (),
     enough: float = math.inf,
 ) -> Choices:
     """Dispatches of all nodes of a pool.
 
-    known: the input program's candidates, which stay if there is no time for all. enough: when (of
-    time.monotonic()) no further candidates are looked for.
+    baseline: the input program's candidates, which stay if there is no time for all.
+    enough: when (of time.monotonic()) no further candidates are looked for.
     """
     costs = pool.space.remembered(Costs, pool.legality.target)
     with until(enough):
-        found = enumerated(pool, costs, known)
-    sources = Sources(pool, costs, CandidateTable(found.candidates), goals)
-    return Choices(sources, found.removed, found.cuts)
+        enumeration = enumerated(pool, costs, baseline)
+    sources = Sources(pool, costs, CandidateTable(enumeration.candidates), goals)
+    return Choices(sources, enumeration.removed, enumeration.cuts)

@@ -36,24 +36,24 @@ def undominated(table: Columns, candidates: CandidateTable) -> Ints:
     goals = [_ranked(table.adds[:, k]) for k in range(table.adds.shape[1])]
     order = np.lexsort((*sizes, needs, *goals[::-1], bucket))
     costs = np.column_stack([table.adds[:, OTHERS:], _is_alone(table)])
-    kept = [order[:0]]
+    leaders = [order[:0]]
     for begin, end in _batches(bucket[order]):
         rows = order[begin:end]
         needs = [p.take(rows) for p in (table.reads, table.resident, table.exclusive)]
         words = _bits_of(needs, bucket[rows])
-        kept.append(rows[_leaders(bucket[rows], words, costs[rows])])
-    return np.sort(np.concatenate(kept))
+        leaders.append(rows[_leaders(bucket[rows], words, costs[rows])])
+    return np.sort(np.concatenate(leaders))
 
 
 def _is_alone(table: Columns) -> Mask:
     """Per column, whether it is of one of two equal blocks and the same one of the other is not
     there."""
-    found = (table.last == ONE) | (table.last == TWO)
+    alone = (table.last == ONE) | (table.last == TWO)
     if table.facts.blocks is None:
         return np.zeros(len(table), dtype=bool)
     first = np.flatnonzero(table.image_row >= 0)
-    found[first] = found[table.image_row[first]] = False
-    return found
+    alone[first] = alone[table.image_row[first]] = False
+    return alone
 
 
 def _leaders(bucket: Ints, needs: Ints, costs: Ints) -> Ints:
@@ -61,7 +61,7 @@ def _leaders(bucket: Ints, needs: Ints, costs: Ints) -> Ints:
 
     All buckets at once: the first column that is left of each stays, and what it dominates goes.
     """
-    found, left = [np.arange(0)], np.arange(len(bucket))
+    leaders, left = [np.arange(0)], np.arange(len(bucket))
     while len(left):
         tick()
         _, counts = counted(bucket[left])
@@ -69,9 +69,9 @@ def _leaders(bucket: Ints, needs: Ints, costs: Ints) -> Ints:
         leader = np.repeat(first, counts)
         is_worse = ~((needs[leader] & ~needs[left]).any(axis=1))
         is_worse &= (costs[leader] <= costs[left]).all(axis=1)  # a leader is no better than itself
-        found.append(first)
+        leaders.append(first)
         left = left[~is_worse]
-    return np.concatenate(found)
+    return np.concatenate(leaders)
 
 
 def _ranked(values: Ints) -> Ints:
@@ -100,15 +100,15 @@ def _bits_of(parts: Sequence[Ragged], bucket: Ints) -> Ints:
     first = np.searchsorted(items // (len(parts) * span), bucket)  # of the option's bucket
     bit = np.searchsorted(items, keys) - first[option]
     words = int(bit.max(initial=0)) // WORD + 1
-    found = np.zeros((len(bucket), words), dtype=np.uint64)
+    bits = np.zeros((len(bucket), words), dtype=np.uint64)
     order = np.lexsort((bit, option))
     option, bit = option[order], bit[order]
     value = np.left_shift(np.uint64(1), (bit % WORD).astype(np.uint64))
     place = option * words + bit // WORD
     cells, counts = counted(place)
     if len(cells):
-        found.reshape(-1)[cells] = np.bitwise_or.reduceat(value, starts(counts)[:-1])
-    return found
+        bits.reshape(-1)[cells] = np.bitwise_or.reduceat(value, starts(counts)[:-1])
+    return bits
 
 
 # ---- columns that are one kernel: of each kind one is planned -----------------------------------

@@ -33,21 +33,21 @@ def found_optional(pool: Pool) -> frozenset[int]:
     space, target = pool.space, pool.legality.target
     if target.devices and not target.has_parts:
         return frozenset()
-    made = {
+    optional = {
         b
         for b in pool.resident - frozenset(space.roots)
         if pool.producers.get(b) and space.nbytes(b) > pool.small_bytes
     }
-    if not made:
+    if not optional:
         return frozenset()
     if target.originals == HELD and not pool.asked.isdisjoint(OTHERS):
-        return frozenset(made)
+        return frozenset(optional)
     if target.originals == DROPPED and "load_peak" in pool.asked:
-        return frozenset(made)
+        return frozenset(optional)
     sources, users = sources_of(pool), _users(pool)
     return frozenset(
         b
-        for b in made
+        for b in optional
         if space.nbytes(b) > sum(space.nbytes(s) for s in sources[b])
         or any(len(users[s]) > 1 for s in sources[b])
     )
@@ -73,18 +73,18 @@ def small_bytes(target: Target, goals: Sequence[GoalRequest]) -> int:
 
 def sources_of(pool: Pool) -> dict[int, frozenset[int]]:
     """Per buffer that is computed from weights: the weights it is made from ahead of time."""
-    space, known = pool.space, dict[int, frozenset[int]]()
+    space, sources = pool.space, dict[int, frozenset[int]]()
     for b in pool.ahead:
         for node in pool.ahead_nodes([b]):
-            made = space.buffer[space.egraph.nodes[node].eclass]
-            if made in known:
+            buffer = space.buffer[space.egraph.nodes[node].eclass]
+            if buffer in sources:
                 continue
             if space.egraph.nodes[node].op == "weight":
-                known[made] = frozenset({made})
+                sources[buffer] = frozenset({buffer})
             else:
-                below = (known.get(o, frozenset()) for o in space.operands[node])
-                known[made] = frozenset().union(*below)
-    return known
+                below = (sources.get(o, frozenset()) for o in space.operands[node])
+                sources[buffer] = frozenset().union(*below)
+    return sources
 
 
 def _users(pool: Pool) -> dict[int, set[int]]:
@@ -93,24 +93,24 @@ def _users(pool: Pool) -> dict[int, set[int]]:
     by_value: dict[int, set[int]] = {}
     for b, sources in sources_of(pool).items():
         by_value.setdefault(space.value[b], set()).update(sources)
-    found: dict[int, set[int]] = {s: set() for s in set().union(*by_value.values())}
+    users_of: dict[int, set[int]] = {s: set() for s in set().union(*by_value.values())}
     for value in by_value.keys() & {space.value[r] for r in space.roots}:
         for s in by_value[value]:
-            found[s].add(CALLER)
+            users_of[s].add(CALLER)
     twice: dict[tuple[int, int], set[int]] = {}  # value that may be computed twice, weight -> reads
-    for node, made in _computing(pool):
+    for node, values in _computing(pool):
         reads = [
             (s, o) for o in set(space.operands[node]) for s in by_value.get(space.value[o], ())
         ]
         counts = Counter(s for s, _ in reads)
         for s, count in counts.items():
-            found[s].update(made, [AGAIN] if count > 1 else [])
+            users_of[s].update(values, [AGAIN] if count > 1 else [])
         if pool.legality.of((node,)).is_cloneable(node):
             for s, o in reads:
-                twice.setdefault((min(made), s), set()).add(o)
+                twice.setdefault((min(values), s), set()).add(o)
     for (_, s), layouts in twice.items():
-        found[s].update([AGAIN] if len(layouts) > 1 else [])
-    return {s: _at_once(users, pool.behind) for s, users in found.items()}
+        users_of[s].update([AGAIN] if len(layouts) > 1 else [])
+    return {s: _at_once(users, pool.behind) for s, users in users_of.items()}
 
 
 def _at_once(users: set[int], behind: Mapping[int, frozenset[int]]) -> set[int]:
@@ -131,9 +131,9 @@ def _computing(pool: Pool) -> Iterator[tuple[int, set[int]]]:
     space = pool.space
     there = {space.value[b] for b in pool.ahead}
     for i, is_op in enumerate(space.is_op):
-        made = {space.value[c] for c in space.outputs[i]} - there
-        if is_op and space.kinds[i] != "conversion" and made:
-            yield i, made
+        values = {space.value[c] for c in space.outputs[i]} - there
+        if is_op and space.kinds[i] != "conversion" and values:
+            yield i, values
 
 
 # ---- what weights take while they are packed -----------------------------------------------------
@@ -159,13 +159,13 @@ def _originals(pool: Pool) -> list[int]:
 
 def kept_rows(pool: Pool) -> dict[str, tuple[KeptRow, ...]]:
     """Per goal about bytes of weights that is asked for: the rows of which it is the largest."""
-    found: dict[str, tuple[KeptRow, ...]] = {}
+    rows: dict[str, tuple[KeptRow, ...]] = {}
     if "resident" in pool.asked:
-        found["resident"] = (_resident(pool),)
+        rows["resident"] = (_resident(pool),)
     if "load_peak" in pool.asked:
         drops = pool.legality.target.originals == DROPPED
-        found["load_peak"] = _turns(pool) if drops else (_resident(pool),)
-    return found
+        rows["load_peak"] = _turns(pool) if drops else (_resident(pool),)
+    return rows
 
 
 def _always(pool: Pool) -> frozenset[int]:
@@ -184,16 +184,16 @@ def _turns(pool: Pool) -> tuple[KeptRow, ...]:
     """A row per weight of which a layout may be kept, and one for the originals alone."""
     sources, always = sources_of(pool), _always(pool)
     turn = {w: n for n, w in enumerate(_originals(pool))}
-    kept = sorted(pool.resident)
-    last = {b: max(turn[w] for w in sources[b]) for b in kept}
-    made = [b for b in kept if sources[b] != {b}]
+    resident = sorted(pool.resident)
+    last = {b: max(turn[w] for w in sources[b]) for b in resident}
+    computed = [b for b in resident if sources[b] != {b}]
     rows = []
-    for t in sorted({last[b] for b in made}) or [len(turn)]:
+    for t in sorted({last[b] for b in computed}) or [len(turn)]:
         terms: list[Term] = []
         for w in turn:
-            needed = (w, *(b for b in made if w in sources[b] and last[b] >= t))
+            needed = (w, *(b for b in computed if w in sources[b] and last[b] >= t))
             terms.append((pool.space.nbytes(w), needed))
-        terms += [(pool.space.nbytes(b), (b,)) for b in made if last[b] <= t]
+        terms += [(pool.space.nbytes(b), (b,)) for b in computed if last[b] <= t]
         rows.append(_row(terms, always))
     return tuple(dict.fromkeys(rows))
 

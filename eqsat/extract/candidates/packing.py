@@ -27,9 +27,9 @@ FUSED, ALONE = 0.0, 1.0  # parts of the time of a move by itself: inside of a di
 
 
 def packing(
-    pool: Pool, goals: Mapping[str, Goal], known: Iterable[Candidate], groups: Iterable[Group]
+    pool: Pool, goals: Mapping[str, Goal], candidates: Iterable[Candidate], groups: Iterable[Group]
 ) -> Choices | None:
-    """What there is to choose from; `known` and `groups`: the baseline's candidates and answer.
+    """Columns to choose from. `candidates`, `groups`: the baseline's candidates and answer.
 
     None if nothing but the input program's own nodes is picked. OutOfTime.
     """
@@ -37,16 +37,19 @@ def packing(
     nodes = picks.nodes()
     if nodes is None:
         return None
-    kept = frozenset([pool.space.computes(g.members) for g in groups])
-    found = choices(replace(pool, only=nodes, merged=kept), goals)
-    is_op, every = pool.space.is_op, dict.fromkeys((*found.sources.candidates.candidates, *known))
+    fused = frozenset([pool.space.computes(g.members) for g in groups])
+    packed = choices(replace(pool, only=nodes, merged=fused), goals)
+    is_op, every = (
+        pool.space.is_op,
+        dict.fromkeys((*packed.sources.candidates.candidates, *candidates)),
+    )
     few = [
         c
         for c in every
-        if sum([is_op[m] for m in c.members]) <= 1 or pool.space.computes(c.members) in kept
+        if sum([is_op[m] for m in c.members]) <= 1 or pool.space.computes(c.members) in fused
     ]
-    sources = replace(found.sources, candidates=CandidateTable(tuple(few)))
-    return replace(found, sources=sources)
+    sources = replace(packed.sources, candidates=CandidateTable(tuple(few)))
+    return replace(packed, sources=sources)
 
 
 @dataclass(frozen=True)
@@ -60,34 +63,34 @@ class _Picks:
         Once as if all moves were fused, once as if none were. None if only its own are picked.
         """
         pool, space = self.pool, self.pool.space
-        own = {i for i, n in enumerate(space.egraph.nodes) if n.rule == -1}
-        found = own | self._picked(FUSED) | self._picked(ALONE)
-        if found == own:
+        program_nodes = {i for i, n in enumerate(space.egraph.nodes) if n.rule == -1}
+        picked = program_nodes | self._picked(FUSED) | self._picked(ALONE)
+        if picked == program_nodes:
             return None
-        known = {b for i in found for b in self._ends(i)}.union(pool.fills)
+        ends = {b for i in picked for b in self._ends(i)}.union(pool.fills)
         first: dict[Hashable, tuple[bool, float, int]] = {}
         for i in filter(pool.allows, range(len(space.egraph.nodes))):
-            if i in found or known.issuperset(self._ends(i)):
-                key = space.made[i], space.result[i], space.operands[i]
-                way = i not in found, self._price(i, FUSED), i
+            if i in picked or ends.issuperset(self._ends(i)):
+                key = space.output_buffers[i], space.result[i], space.operands[i]
+                way = i not in picked, self._price(i, FUSED), i
                 first[key] = min(first.get(key, way), way)
-        return frozenset(found).union(i for is_new, _, i in first.values() if is_new)
+        return frozenset(picked).union(i for is_new, _, i in first.values() if is_new)
 
     def _ends(self, node: int) -> Collection[int]:
         """Buffers that a node reads and makes."""
         space = self.pool.space
-        return (*space.operands[node], *space.made[node], space.result[node])
+        return (*space.operands[node], *space.output_buffers[node], space.result[node])
 
     def _picked(self, part: float) -> set[int]:
         """The nodes of the cheapest way to make each result."""
-        by, found = self._cheapest(part), set[int]()
+        by, picked = self._cheapest(part), set[int]()
         work = list(self.pool.space.roots)
         while work:
             node = by.get(work.pop())
-            if node is not None and node not in found:
-                found.add(node)
+            if node is not None and node not in picked:
+                picked.add(node)
                 work += self.pool.space.operands[node]
-        return found
+        return picked
 
     def _cheapest(self, part: float) -> dict[int, int]:
         """Per buffer that has to be made: the node by which that ends first (Knuth, IPL 1977)."""
@@ -99,7 +102,7 @@ class _Picks:
         waiting, by = list(missing), dict.fromkeys(given, -1)
         ends = [(0.0, n, b) for n, b in enumerate(given)]
         alone = [i for i in self._every if not missing[i]]
-        ends += [(self._price(i, part), i, b) for i in alone for b in space.made[i]]
+        ends += [(self._price(i, part), i, b) for i in alone for b in space.output_buffers[i]]
         heapify(ends)
         done: set[int] = set()
         while ends:
@@ -113,7 +116,7 @@ class _Picks:
                 waiting[i] -= 1
                 if not waiting[i]:
                     ready = end + self._price(i, part)
-                    for b in {*space.made[i], space.result[i]} - done:
+                    for b in {*space.output_buffers[i], space.result[i]} - done:
                         heappush(ends, (ready, i, b))
         return {b: n for b, n in by.items() if n >= 0}
 
@@ -125,21 +128,21 @@ class _Picks:
     @cached_property
     def _readers(self) -> tuple[dict[int, list[int]], list[int]]:
         """Per buffer the nodes that read it, and per node how many buffers it reads."""
-        space, found = self.pool.space, dict[int, list[int]]()
+        space, readers = self.pool.space, dict[int, list[int]]()
         missing = [0] * len(space.kinds)
         for i in self._every:
             operands = set(space.operands[i])
             missing[i] = len(operands)
             for b in operands:
-                found.setdefault(b, []).append(i)
-        return found, missing
+                readers.setdefault(b, []).append(i)
+        return readers, missing
 
     def _price(self, node: int, part: float) -> float:
         """Picoseconds of arithmetic, or of so much of a move."""
         space, here = self.pool.space, self.costs.of((node,))
         # picoseconds of any other node than the input program's: fewer are better
-        own = 0.0 if space.egraph.nodes[node].rule == -1 else 1.0
+        penalty_ps = 0.0 if space.egraph.nodes[node].rule == -1 else 1.0
         if space.kinds[node] != "conversion":
-            return own + here.compute_ps(node, here.iterations[node])
-        moved = sum(here.class_ps[b] for b in (*space.operands[node], *space.made[node]))
-        return own + part * moved
+            return penalty_ps + here.compute_ps(node, here.iterations[node])
+        moved = sum(here.class_ps[b] for b in (*space.operands[node], *space.output_buffers[node]))
+        return penalty_ps + part * moved

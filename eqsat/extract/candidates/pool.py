@@ -67,8 +67,8 @@ class Pool:
     def _limits(self) -> dict[int, Removed]:
         """Nodes a limit of the target removes from every dispatch."""
         of = self.legality.of
-        found = {i: of((i,)).limit_of(i) for i in self._nodes}
-        return {i: r for i, r in found.items() if r is not None}
+        limits = {i: of((i,)).limit_of(i) for i in self._nodes}
+        return {i: r for i, r in limits.items() if r is not None}
 
     @cached_property
     def limited(self) -> dict[int, Removed]:
@@ -112,36 +112,36 @@ class Pool:
 
     @cached_property
     def _every_producer(self) -> dict[int, tuple[int, ...]]:
-        found: dict[int, list[int]] = {}
+        producers: dict[int, list[int]] = {}
         gone = self.misplaced.union(self._plain, self._limits)
         for i in self._nodes:
             if self.space.kinds[i] in ("leaf", "view") or i in gone:
                 continue
             for b in dict.fromkeys(self.space.buffer[c] for c in self.space.outputs[i]):
                 if b not in self.space.operands[i]:
-                    found.setdefault(b, []).append(i)
-        return {b: tuple(p) for b, p in found.items()}
+                    producers.setdefault(b, []).append(i)
+        return {b: tuple(p) for b, p in producers.items()}
 
     @cached_property
     def relaxed(self) -> dict[int, tuple[int, ...]]:
         """Per buffer: the `relax` nodes that see another buffer as this one, for free."""
-        found: dict[int, list[int]] = {}
+        relaxed: dict[int, list[int]] = {}
         for i in self._nodes:
             n = self.space.egraph.nodes[i]
             b = self.space.buffer[n.eclass]
             if n.op == "relax" and self.space.operands[i] != (b,):
-                found.setdefault(b, []).append(i)
-        return {b: tuple(p) for b, p in found.items()}
+                relaxed.setdefault(b, []).append(i)
+        return {b: tuple(p) for b, p in relaxed.items()}
 
     @cached_property
     def fills(self) -> dict[int, int]:
         """Per buffer that holds one value everywhere: its `fill` node."""
         nodes = self.space.egraph.nodes
-        found: dict[int, int] = {}
+        fills: dict[int, int] = {}
         for i in self._nodes:
             if nodes[i].op == "fill":
-                found.setdefault(self.space.buffer[nodes[i].eclass], i)
-        return found
+                fills.setdefault(self.space.buffer[nodes[i].eclass], i)
+        return fills
 
     @cached_property
     def ahead(self) -> dict[int, int]:
@@ -187,8 +187,8 @@ class Pool:
         if self.space.egraph.nodes[node].op == "weight":
             return 1
         operands = self.space.operands[node]
-        known = self.fills.keys() | self.constants.keys()
-        weights = [o for o in operands if o in costs or o not in known]
+        constant = self.fills.keys() | self.constants.keys()
+        weights = [o for o in operands if o in costs or o not in constant]
         if not weights or any(o not in costs for o in weights):
             return None
         return 1 + sum(costs[o] for o in weights)

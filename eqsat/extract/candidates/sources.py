@@ -165,26 +165,26 @@ def asked_ps(
     costs: Costs, candidates: CandidateTable | Listed, owners: Ints, extras: Ragged
 ) -> Ints:
     """Picoseconds of each candidate's dispatch that also writes `extras`, by its plan."""
-    found = np.empty(len(owners), dtype=candidates.prices)
-    known: dict[tuple[int, ...], int] = {}
+    time_ps = np.empty(len(owners), dtype=candidates.prices)
+    ps_of: dict[tuple[int, ...], int] = {}
     for i, number in enumerate(owners.tolist()):
         tick()
         key = (number, *extras[i].tolist())
-        if key not in known:
+        if key not in ps_of:
             c = candidates[number]
-            known[key] = costs.of(c.members).wider_ps(c, key[1:])
-        found[i] = known[key]
-    return found
+            ps_of[key] = costs.of(c.members).wider_ps(c, key[1:])
+        time_ps[i] = ps_of[key]
+    return time_ps
 
 
 # ---- what every answer owes ----------------------------------------------------------------------
 def choice_facts(pool: Pool, linear: tuple[str, ...]) -> ChoiceFacts:
     """What every answer owes, whatever the candidates."""
     space = pool.space
-    made = [r for r in space.roots if r not in pool.held]
+    computed = [r for r in space.roots if r not in pool.held]
     held = [r for r in space.roots if r in pool.resident]
     originals = originals_held(pool)
-    always = (*held, *made, *(b for b in originals if b not in held))
+    always = (*held, *computed, *(b for b in originals if b not in held))
     nbytes = np.array(space.sizes, dtype=np.int64)
     nbytes[[*originals, *held]] = 0
     source = np.zeros(len(space.buffer), dtype=bool)
@@ -194,13 +194,13 @@ def choice_facts(pool: Pool, linear: tuple[str, ...]) -> ChoiceFacts:
         linear,
         nbytes,
         space.input_bytes + sum(space.nbytes(b) * space.times(b) for b in always),
-        roots=np.array(made, dtype=np.int64),
+        roots=np.array(computed, dtype=np.int64),
         needed=np.array(pool.needed, dtype=np.int64),
         served=np.array(sorted(frozenset().union(*pool.served.values())), dtype=np.int64),
         value_of=np.array(space.value, dtype=np.int64),
         is_source=source,
         times=np.array([space.times(c) for c in range(len(space.buffer))], dtype=np.int64),
-        kept=kept_rows(pool),
+        weight_rows=kept_rows(pool),
         blocks=_blocks(pool),
     )
 
@@ -226,12 +226,12 @@ def column_images(space: Space, members: Ragged, buffers: Sequence[Ragged], last
 
     buffers: those that a column reads, keeps and writes. last: the last block that it touches.
     """
-    found = np.full(len(last), -1, dtype=np.int64)
+    images = np.full(len(last), -1, dtype=np.int64)
     inner = np.flatnonzero((last == ONE) | (last == TWO))
     sides = (of.take(inner).tuples for of in (members, *buffers))
     parts = list(zip(*sides, strict=True))
     place = {own_key(*p): i for p, i in zip(parts, inner.tolist(), strict=True)}
     for p, i in zip(parts, inner.tolist(), strict=True):
         if last[i] == ONE:
-            found[i] = place.get(space.later.key(*p), -1)
-    return found
+            images[i] = place.get(space.later.key(*p), -1)
+    return images

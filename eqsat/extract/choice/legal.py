@@ -24,8 +24,11 @@ def is_legal(choice: Columns, columns: Sequence[int]) -> bool:
     written = _all(choice.writes.tuples, columns)
     there = set(written)
     needed = {*choice.facts.roots.tolist(), *_all(choice.reads.tuples, columns)}
-    kept, held = set(_all(choice.resident.tuples, columns)), _all(choice.exclusive.tuples, columns)
-    once = len(there) == len(written) and len(set(held)) == len(held) and kept.isdisjoint(there)
+    resident, held = (
+        set(_all(choice.resident.tuples, columns)),
+        _all(choice.exclusive.tuples, columns),
+    )
+    once = len(there) == len(written) and len(set(held)) == len(held) and resident.isdisjoint(there)
     return once and needed <= there and _is_alike(choice, columns) and _is_forced(choice, columns)
 
 
@@ -58,15 +61,15 @@ def pruned(choice: Columns, columns: Sequence[int]) -> tuple[int, ...]:
     """
     writer = {b: i for i in columns for b in choice.writes.tuples[i]}
     same = _same_of_other(choice, columns)
-    kept: set[int] = set()
+    useful: set[int] = set()
     waiting = choice.facts.roots.tolist()
     while waiting:
         i = writer.get(waiting.pop())
-        if i is not None and i not in kept:
-            kept.add(i)
+        if i is not None and i not in useful:
+            useful.add(i)
             waiting += choice.reads.tuples[i]
             waiting += choice.writes.tuples[same[i]] if i in same else ()
-    return tuple(i for i in columns if i in kept)
+    return tuple(i for i in columns if i in useful)
 
 
 def _same_of_other(choice: Columns, columns: Iterable[int]) -> dict[int, int]:
@@ -185,13 +188,13 @@ class _Tables:
 
     def answers(self) -> list[tuple[int, ...]]:
         """Legal answers found, the mixed one and the one of one-op dispatches."""
-        found = []
+        answers = []
         for table in (self.best, self.plain):
             way = self.all_of(tuple(self.choice.facts.roots.tolist()), table)
             if way:
                 chosen = [i for i in range(len(self.costs)) if way.chosen >> i & 1]
-                found.append(pruned(self.choice, chosen))
-        return [a for a in found if is_legal(self.choice, a)]
+                answers.append(pruned(self.choice, chosen))
+        return [a for a in answers if is_legal(self.choice, a)]
 
 
 def _keys(numbers: tuple[int, ...], writes: tuple[int, ...]) -> list[int]:
@@ -211,8 +214,8 @@ def greedy(choice: Columns, singles: Ints, goal: str) -> list[tuple[int, ...]]:
             search.step(np.flatnonzero(level == now))
         return search.answers()
     except OutOfTime:
-        found = plain_columns(choice, singles)
-        return [] if found is None else [found]
+        plain = plain_columns(choice, singles)
+        return [] if plain is None else [plain]
 
 
 def _is_worth_it(choice: Columns) -> Mask:

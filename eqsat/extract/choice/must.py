@@ -23,26 +23,26 @@ Words = np.ndarray  # of uint64, a row of bits each
 
 @dataclass(frozen=True)
 class Must:
-    """Things as bits: what a column does (`own`), and what is done before it in every answer.
+    """Things as bits: what a column does (`does`), and what is done before it in every answer.
 
     `numbers` ascend; the place of a thing is its bit. `until`: per buffer, what is done when it is
     written. What nothing can write has every bit.
     """
 
     numbers: Ints
-    own: Words  # [columns, words]
+    does: Words  # [columns, words]
     before: Words
     until: Words  # [buffers, words]
 
     @property
     def contradicts(self) -> Mask:
         """Per column: whether what it does itself, once at most, is always done before it."""
-        return np.any(self.before & self.own, axis=1)
+        return np.any(self.before & self.does, axis=1)
 
     def ask(self, column: Ints, number: Ints) -> Mask:
         """Pair by pair: whether the column does a thing, or needs somebody to have done it."""
         bit = np.searchsorted(self.numbers, number)
-        word = self.before[column, bit // WORD] | self.own[column, bit // WORD]
+        word = self.before[column, bit // WORD] | self.does[column, bit // WORD]
         return (word >> (bit % WORD).astype(np.uint64) & np.uint64(1)).astype(bool)
 
 
@@ -54,8 +54,8 @@ def needed_numbers(choice: Columns) -> Must:
 def must(choice: Columns, does: Ragged) -> Must:
     """does: per column the things it does itself."""
     numbers = distinct(does.index)
-    own, span = _bits(does, numbers), choice.facts.span
-    until = np.full((span + 1, own.shape[1]), ~np.uint64(0))
+    done, span = _bits(does, numbers), choice.facts.span
+    until = np.full((span + 1, done.shape[1]), ~np.uint64(0))
     until[span] = 0  # what columns without reads read
     last = np.full(len(choice), span)
     reads = choice.reads.joined(Ragged(np.arange(len(choice) + 1), last))
@@ -66,9 +66,9 @@ def must(choice: Columns, does: Ragged) -> Must:
         changed = False
         for step in steps:
             tick()
-            changed |= step.meet(until, own)
-    before = np.bitwise_or.reduceat(until[reads.index], reads.start[:-1]) if len(choice) else own
-    return Must(numbers, own, before, until[:-1])
+            changed |= step.meet(until, done)
+    before = np.bitwise_or.reduceat(until[reads.index], reads.start[:-1]) if len(choice) else done
+    return Must(numbers, done, before, until[:-1])
 
 
 def rounds(choice: Columns, possible: Mask) -> tuple[Ints, Ints]:
@@ -99,41 +99,41 @@ def presolved(choice: Columns, *, in_both: bool = True) -> Ints:
     in_both: of equal blocks a column stays where either of the same two does, as rows of sums over
     blocks are about both.
     """
-    kept = np.arange(len(choice))
+    rows = np.arange(len(choice))
     for _ in range(8):  # each takes columns away, or it was the last
-        small = choice.take(kept)
-        found = _useful(small, ~needed_numbers(small).contradicts)
+        small = choice.take(rows)
+        useful = _useful(small, ~needed_numbers(small).contradicts)
         if in_both and choice.facts.blocks is not None:
-            found = in_either(found, small.image_row)
-        if len(found) == len(kept):
+            useful = in_either(useful, small.image_row)
+        if len(useful) == len(rows):
             break
-        kept = kept[found]
-    return kept
+        rows = rows[useful]
+    return rows
 
 
 def _useful(choice: Columns, possible: Mask) -> Ints:
     """Of the possible ones those whose reads can be written, and that a root may be made from."""
     level, _ = rounds(choice, possible)
     can = level >= 0
-    found = np.zeros(len(choice), dtype=bool)
+    useful = np.zeros(len(choice), dtype=bool)
     wanted = np.zeros(choice.facts.span, dtype=bool)
     waiting = choice.facts.roots
     wanted[waiting] = True
     while len(waiting):
         tick()
         writers = choice.writers.take(waiting).index
-        news = distinct(writers[can[writers] & ~found[writers]])
-        found[news] = True
+        news = distinct(writers[can[writers] & ~useful[writers]])
+        useful[news] = True
         read = choice.reads.take(news).index
         waiting = distinct(read[~wanted[read]])
         wanted[waiting] = True
-    return np.flatnonzero(found)
+    return np.flatnonzero(useful)
 
 
-def in_either(kept: Ints, image: Ints) -> Ints:
+def in_either(rows: Ints, image: Ints) -> Ints:
     """Rows that are kept, ascending, and the same ones of the other block."""
     mask = np.zeros(len(image), dtype=bool)
-    mask[kept] = True
+    mask[rows] = True
     first = np.flatnonzero(image >= 0)
     both = mask[first] | mask[image[first]]
     mask[first] |= both
@@ -141,10 +141,10 @@ def in_either(kept: Ints, image: Ints) -> Ints:
     return np.flatnonzero(mask)
 
 
-def mirrored(kept: Ints, image: Ints) -> Ints:
+def mirrored(rows: Ints, image: Ints) -> Ints:
     """Rows that are kept, ascending, where of each pair of the same options the first one says."""
     mask = np.zeros(len(image), dtype=bool)
-    mask[kept] = True
+    mask[rows] = True
     first = np.flatnonzero(image >= 0)
     mask[image[first]] = mask[first]
     return np.flatnonzero(mask)
@@ -152,14 +152,14 @@ def mirrored(kept: Ints, image: Ints) -> Ints:
 
 def _bits(rows: Ragged, numbers: Ints) -> Words:
     words = max(-(-len(numbers) // WORD), 1)
-    found = np.zeros(len(rows) * words, dtype=np.uint64)
+    packed = np.zeros(len(rows) * words, dtype=np.uint64)
     bit = np.searchsorted(numbers, rows.index)
     place = rows.rows * words + bit // WORD
     value = np.left_shift(np.uint64(1), (bit % WORD).astype(np.uint64))
     cells, counts = counted(place)  # numbers of a row ascend
     if len(cells):
-        found[cells] = np.bitwise_or.reduceat(value, starts(counts)[:-1])
-    return found.reshape(len(rows), words)
+        packed[cells] = np.bitwise_or.reduceat(value, starts(counts)[:-1])
+    return packed.reshape(len(rows), words)
 
 
 def _by_level(level: Ints) -> list[Ints]:
@@ -182,10 +182,10 @@ class _Round:
         writers = choice.writers.take(buffers)
         return _Round(buffers, writers, reads.take(writers.index))
 
-    def meet(self, until: Words, own: Words) -> bool:
+    def meet(self, until: Words, does: Words) -> bool:
         """Narrow what is done when these buffers are written; whether that is less now."""
         union = np.bitwise_or.reduceat(until[self.reads.index], self.reads.start[:-1])
-        union |= own[self.writers.index]
+        union |= does[self.writers.index]
         new = np.bitwise_and.reduceat(union, self.writers.start[:-1])
         new &= until[self.buffers]
         if np.array_equal(new, until[self.buffers]):

@@ -78,8 +78,8 @@ def relaxation(
     asked, linear = {**weights, **caps}, choice.facts.linear
     told = told or Statement(choice, is_summed=asked.keys() <= set(linear))
     for goal in asked:
-        if goal in choice.facts.kept:
-            told.kept(goal, caps.get(goal))
+        if goal in choice.facts.weight_rows:
+            told.bound_weights(goal, caps.get(goal))
     if MEMORY in asked:
         assert memory is not None
         memory(told)
@@ -248,11 +248,11 @@ def _bounded(program: LinearProgram, matrix: Any, duals: np.ndarray, values: np.
 
     Fractions lose nothing where the LP is exact, and much where it takes others than these.
     """
-    found = _bound(program, matrix, duals, values, 1)
+    plain = _bound(program, matrix, duals, values, 1)
     if not program.is_plain:
-        return found
+        return plain
     exact = _bound(program, matrix, (duals * DENOMINATOR).round(), values, DENOMINATOR)
-    return found if math.ceil(found.least) > math.ceil(exact.least) else exact
+    return plain if math.ceil(plain.least) > math.ceil(exact.least) else exact
 
 
 def _bound(

@@ -53,11 +53,15 @@ class Statement:
     def of(self, choice: Columns) -> Statement:
         """The same rows, of the same columns with other prices; nothing that is added to one of
         both is in the other one."""
-        made = copy.copy(self)
-        made.choice, made.upper, made.rows = choice, list(self.upper), copy.deepcopy(self.rows)
-        made.amounts, made.weighed = set(self.amounts), list(self.weighed)
-        made._any, made._amount_of = dict(self._any), dict(self._amount_of)
-        return made
+        copied = copy.copy(self)
+        copied.choice, copied.upper, copied.rows = (
+            choice,
+            list(self.upper),
+            copy.deepcopy(self.rows),
+        )
+        copied.amounts, copied.weighed = set(self.amounts), list(self.weighed)
+        copied._any, copied._amount_of = dict(self._any), dict(self._amount_of)
+        return copied
 
     def _more(self) -> None:
         """Rows (6) to (8)."""
@@ -123,28 +127,28 @@ class Statement:
         key = columns.tobytes()
         if key not in self._any:
             tick()
-            self._any[key] = found = self.literal()
+            self._any[key] = literal = self.literal()
             for clique in cliques_of(self.choice, columns):
-                self.rows.add(-math.inf, 0, clique, [found])
+                self.rows.add(-math.inf, 0, clique, [literal])
         return self._any[key]
 
     # ---- amounts -------------------------------------------------------------------------------
     def amount(self, name: str, most: int, unit: int) -> int:
         """A number of units, for a goal that is no sum over columns."""
-        found = self.literal()
-        self.upper[found] = most // unit
-        self.amounts.add(found)
-        self._amount_of[name] = found, unit
-        return found
+        literal = self.literal()
+        self.upper[literal] = most // unit
+        self.amounts.add(literal)
+        self._amount_of[name] = literal, unit
+        return literal
 
     def bound(self, terms: Terms, base: int, most: int, unit: int) -> None:
         """base + Σ size · literal <= the amount `most`, which counts in units."""
-        own = [(v, size // unit) for v, size in terms if size]
-        self.weighed.append(([*own, (most, -1)], -(base // unit)))
+        scaled = [(v, size // unit) for v, size in terms if size]
+        self.weighed.append(([*scaled, (most, -1)], -(base // unit)))
 
-    def kept(self, goal: str, cap: int | None) -> None:
+    def bound_weights(self, goal: str, cap: int | None) -> None:
         """The bytes of weights at each moment of loading, as a goal."""
-        rows = self.choice.facts.kept[goal]
+        rows = self.choice.facts.weight_rows[goal]
         unit, most = unit_of(rows), max(r.most for r in rows)
         largest = self.amount(goal, most if cap is None else min(cap, most), unit)
         for row in rows:
@@ -158,9 +162,9 @@ class Statement:
     def kept_weights(self) -> Terms:
         """A literal and bytes of every weight that columns keep in memory."""
         choice = self.choice
-        kept = np.flatnonzero((choice.keepers.counts > 0) & (choice.facts.kept_bytes > 0))
+        buffers = np.flatnonzero((choice.keepers.counts > 0) & (choice.facts.kept_bytes > 0))
         nbytes = choice.facts.kept_bytes
-        return [(self.any_of(choice.keepers[b]), int(nbytes[b])) for b in kept.tolist()]
+        return [(self.any_of(choice.keepers[b]), int(nbytes[b])) for b in buffers.tolist()]
 
     def terms(self, goal: str) -> Terms:
         """A goal in the variables: each of a sum, or units of an amount."""
@@ -200,9 +204,9 @@ class Statement:
         Of those literals that rows say to be as large as something.
         """
         size, table = len(self.upper), self.table
-        found = [0.0] * size
+        values = [0.0] * size
         for i in columns:
-            found[i] = 1.0
+            values[i] = 1.0
         told = dict.fromkeys(range(len(self.choice)), 0) | dict.fromkeys(columns, 1)
         owned = (table.value < 0) & np.isfinite(table.high)[table.terms.rows]
         owned &= table.terms.index >= len(self.choice)
@@ -214,10 +218,10 @@ class Statement:
                 continue
             for r in rows_of[v]:
                 rest = sum(
-                    c * found[u]
+                    c * values[u]
                     for c, u in zip(value[start[r] : start[r + 1]], terms[r], strict=True)
                     if u != v
                 )
-                found[v] = max(found[v], rest - high[r])
-            told[v] = int(found[v])
+                values[v] = max(values[v], rest - high[r])
+            told[v] = int(values[v])
         return told

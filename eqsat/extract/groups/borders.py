@@ -65,16 +65,16 @@ class Seen(dict[Hashable, list[Inner]]):
 
     def has(self, border: Hashable, inner: Inner) -> bool:
         """Whether a group of this border is no worse."""
-        known = self.get(border, ())
+        inners = self.get(border, ())
         if not self.adds_up:
-            return any([k.is_no_worse(inner) for k in known])
-        cheap = [k.shown for k in known if k.is_no_dearer(inner)]
+            return any([k.is_no_worse(inner) for k in inners])
+        cheap = [k.shown for k in inners if k.is_no_dearer(inner)]
         return bool(cheap) and inner.shown <= frozenset().union(*cheap)
 
     def add(self, border: Hashable, inner: Inner) -> None:
-        known = self.setdefault(border, [])
-        known[:] = [k for k in known if not inner.is_no_worse(k)]
-        known.append(inner)
+        inners = self.setdefault(border, [])
+        inners[:] = [k for k in inners if not inner.is_no_worse(k)]
+        inners.append(inner)
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Borders(Checks):
         """Groups in the making, and whole ones, behind all ops that write the same."""
         adds_up = self._is_planned
         both = Seen(adds_up=adds_up), Seen(adds_up=adds_up)
-        return self._known.setdefault(self.space.made[sink], both)
+        return self._known.setdefault(self.space.output_buffers[sink], both)
 
     @cached_property
     def most(self) -> int:
@@ -207,13 +207,13 @@ class Borders(Checks):
     def _piped(self, state: Grown) -> tuple[float, ...]:
         """Per pipeline: scratch bytes and picoseconds of the roots inside; infinite if one of them
         is not taken."""
-        pipelines, found = self.legality.target.pipelines, [0.0] * 2 * len(self._pipelines)
+        pipelines, costs = self.legality.target.pipelines, [0.0] * 2 * len(self._pipelines)
         if not pipelines or not state.roots:
-            return tuple(found)
+            return tuple(costs)
         for n in {n for n in state.inside.values() if self.legality.roots[n]}:
             root = self._root(n, self.legality.inside(n, state.readers).reading)
-            found = [a + b for a, b in zip(found, root, strict=True)]
-        return tuple(found)
+            costs = [a + b for a, b in zip(costs, root, strict=True)]
+        return tuple(costs)
 
     @cached_property
     def _pipelines(self) -> tuple[str, ...]:
@@ -308,14 +308,14 @@ class Borders(Checks):
 
     def _busy_ps(self, state: Grown) -> float:
         """Picoseconds of what is inside of a group, run as often as it is there."""
-        nodes, own, own_ps = {*state.inside.values()}, self._iterations, self._own_ps
+        nodes, iterations, own_ps = {*state.inside.values()}, self._iterations, self._own_ps
         busy = [n for n in nodes if own_ps[n] and n not in self._piped_nodes]
         costs = self.costs
         runs = costs.runs(order(self.space, nodes)) if state.met and busy else state.runs
         return math.fsum(
             [
                 own_ps[n]
-                if runs[n] == own[n]
+                if runs[n] == iterations[n]
                 else costs.compute_ps(n, runs[n]) + costs.relayout_ps[n]
                 for n in busy
             ]
@@ -337,25 +337,25 @@ class Borders(Checks):
     def one_of_each(self, states: Iterable[Grown]) -> list[Grown]:
         """On a target with kernels: of groups behind one op that are one kernel the one of fewest
         conversions, in their order; the program's own come first and all stay."""
-        found: dict[Hashable, list[tuple[tuple[int, int], Numbers, Grown]]] = {}
-        own: list[Grown] = []
+        by_kernel: dict[Hashable, list[tuple[tuple[int, int], Numbers, Grown]]] = {}
+        program_states: list[Grown] = []
         for s in states:
             nodes = s.inside.values()
             if all([self.space.is_own[n] for n in nodes]):
-                own.append(s)
+                program_states.append(s)
                 continue
             shown = self._wanted_of(s.inside, self.space.computes(nodes))
             done = frozenset().union(*[self._signs[n] for n in nodes])
             cost = self.conversions(nodes), len(s.inside)
-            found.setdefault((frozenset(s.reads), done), []).append((cost, shown, s))
-        return own + [s for same in found.values() for s in _showing_all(same)]
+            by_kernel.setdefault((frozenset(s.reads), done), []).append((cost, shown, s))
+        return program_states + [s for same in by_kernel.values() for s in _showing_all(same)]
 
 
 def _showing_all(same: list[tuple[tuple[int, int], Numbers, Grown]]) -> list[Grown]:
     """Of groups that are one kernel, by cost and what they show: the first, and who shows more."""
-    kept, there = list[Grown](), set[int]()
+    chosen, there = list[Grown](), set[int]()
     for _, shown, state in sorted(same, key=lambda s: s[0]):
-        if not kept or not shown <= there:
-            kept.append(state)
+        if not chosen or not shown <= there:
+            chosen.append(state)
             there |= shown
-    return kept
+    return chosen

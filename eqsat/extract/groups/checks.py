@@ -162,8 +162,8 @@ class Checks(DevicePool):
         Than writing its buffer and reading it: arithmetic that hides behind the traffic of the
         group, or of the op by itself, is free.
         """
-        own, run_ps = self._iterations[node], self._run_ps[node]
-        extra = run_ps * (above.runs - own)
+        points, run_ps = self._iterations[node], self._run_ps[node]
+        extra = run_ps * (above.runs - points)
         if extra <= self._launch_ps:
             return False
         if above.hidden_ps < 0:
@@ -175,28 +175,28 @@ class Checks(DevicePool):
             return False
         if above.evaluations < 0:
             above.evaluations = self._evaluations(state, above.readers)
-        return run_ps * (min(above.runs, above.evaluations) - own) > most
+        return run_ps * (min(above.runs, above.evaluations) - points) > most
 
     def _evaluations(self, state: Grown, readers: Iterable[Reader]) -> int:
         """How often these readers need a value at least: an index once per row it takes."""
-        found = 0
+        most = 0
         for q, i in readers:
             attr = self.space.egraph.nodes[q].attr
             if i == 1 and isinstance(attr, Move) and attr.op == "gather":
-                found = max(found, math.prod(attr.sources[1]))
+                most = max(most, math.prod(attr.sources[1]))
                 continue
-            above = [r for b in self.space.made[q] for r in state.readers.get(b, ())]
-            found = max(found, self.costs.iterations[q], self._evaluations(state, above))
-        return found
+            above = [r for b in self.space.output_buffers[q] for r in state.readers.get(b, ())]
+            most = max(most, self.costs.iterations[q], self._evaluations(state, above))
+        return most
 
     @cached_property
     def _slack(self) -> tuple[float, ...]:
         """Per node: picoseconds its own traffic takes longer than its arithmetic."""
-        costs, found = self.costs, list[float]()
+        costs, slack = self.costs, list[float]()
         for i, n in enumerate(self.space.egraph.nodes):
             traffic = sum([costs.class_ps[c] for c in (*n.children, *self.space.outputs[i])])
-            found.append(max(0.0, traffic - costs.least_ps(i, costs.iterations[i])))
-        return tuple(found)
+            slack.append(max(0.0, traffic - costs.least_ps(i, costs.iterations[i])))
+        return tuple(slack)
 
     def _reads_itself(self, state: Grown, node: int, readers: tuple[Reader, ...]) -> bool:
         """Whether a node reads what is computed from its own result."""
@@ -207,7 +207,7 @@ class Checks(DevicePool):
             q, _ = work.pop()
             if q in below:
                 return True
-            for b in self.space.made[q]:
+            for b in self.space.output_buffers[q]:
                 work += state.readers.get(b, ())
         return False
 
@@ -224,7 +224,7 @@ class Checks(DevicePool):
         work = [q for q, _ in readers if kinds[q] == "conversion" and nodes[q].rule != -1]
         while work:
             q = work.pop()
-            above = [r for r, _ in state.readers.get(self.space.made[q][0], ())]
+            above = [r for r, _ in state.readers.get(self.space.output_buffers[q][0], ())]
             if any(kinds[r] == "elementwise" for r in above):
                 return True
             work += [r for r in above if kinds[r] == "conversion" and nodes[r].rule != -1]
@@ -241,15 +241,15 @@ class Checks(DevicePool):
     def fits(self, state: Grown, sink: int) -> bool:
         if len(state.inside) > 1 and self._has_twice(state):
             return False
-        made = state.inside.values()
+        inside = state.inside.values()
         legality = self.legality
-        if state.roots > 1 and self._crowds(state, filter(legality.is_root, made)):
+        if state.roots > 1 and self._crowds(state, filter(legality.is_root, inside)):
             return False
         fusion, blocks = legality.fusion, legality.row_blocks
         if self._reads_rows_too_often(state):
             return False
         if blocks.is_on and state.members > 1:
-            again = any(n in state.repeated for n in made if legality.is_contraction(n))
+            again = any(n in state.repeated for n in inside if legality.is_contraction(n))
             if not blocks.is_legal(state.inside, by_rows=again):
                 return False
         if fusion.output_reductions and legality.count_inside(state.inside) > fusion.roots:
@@ -267,23 +267,25 @@ class Checks(DevicePool):
 
         Such as a packed one, with pads behind each row, that reads the sums of plain rows.
         """
-        own, kinds = self._iterations, self.space.kinds
+        iterations, kinds = self._iterations, self.space.kinds
         return any(
-            n in state.repeated and state.runs[n] > own[n] and self._is_repeated_by(state, n)
+            n in state.repeated and state.runs[n] > iterations[n] and self._is_repeated_by(state, n)
             for n in state.inside.values()
             if kinds[n] == "reduction"
         )
 
     def _is_repeated_by(self, state: Grown, reduction: int) -> bool:
         """Whether a reader of a reduction, or of what is computed from it, runs more often."""
-        own, repeats = self._iterations, self.legality.repeats
+        iterations, repeats = self._iterations, self.legality.repeats
         seen, work = {reduction}, [reduction]
         while work:
-            readers = [r for b in self.space.made[work.pop()] for r in state.readers.get(b, ())]
+            readers = [
+                r for b in self.space.output_buffers[work.pop()] for r in state.readers.get(b, ())
+            ]
             for q, i in readers:
                 if self._keeps[q]:
                     continue
-                if repeats(q, i) and own[q] > own[reduction]:
+                if repeats(q, i) and iterations[q] > iterations[reduction]:
                     return True
                 if q not in seen:
                     seen.add(q)

@@ -74,12 +74,12 @@ class Grower(Borders):
                     most = min(most, self.small)
                 if state.members > most:
                     continue
-            found = self._decided(state, most, waiting)
-            if found is None or not self.fits(found, sink):
+            group = self._decided(state, most, waiting)
+            if group is None or not self.fits(group, sink):
                 continue
-            is_new = not self.projects or not self.is_dominated(found, sink, whole)
-            if is_new or found.members <= self.small:
-                yield found
+            is_new = not self.projects or not self.is_dominated(group, sink, whole)
+            if is_new or group.members <= self.small:
+                yield group
 
     def _wait(self, waiting: list[_Next], state: Grown | None, most: int) -> None:
         if state is not None:
@@ -97,11 +97,11 @@ class Grower(Borders):
         for at in range(state.at, len(queue)):
             b = queue[at]
             is_made, views = b in producers, relaxed.get(b, ())
-            made = () if is_full or not is_made else self.joined(state, b)
-            if views or made:
+            makers = () if is_full or not is_made else self.joined(state, b)
+            if views or makers:
                 before = state.reading(dict(reads), at - state.at)
                 above = self.above(before, b)
-                for n in (*views, *made):
+                for n in (*views, *makers):
                     self._wait(waiting, self.put(before, b, n, above), most)
             if not is_made or not self.may_read(state, b):
                 return None
@@ -137,13 +137,13 @@ class Grower(Borders):
 
     def put(self, state: Grown, buffer: int | None, node: int, above: Above) -> Grown | None:
         """The state with a node inside that joins all users of its buffer; None if illegal."""
-        own, is_view = self._iterations[node], self.space.kinds[node] == "view"
+        points, is_view = self._iterations[node], self.space.kinds[node] == "view"
         readers, runs, is_repeated = above.readers, above.runs, above.is_repeated
         if not is_view and self.recomputes(state, node, above):
             return None
         if buffer is not None and self._reads_itself(state, node, readers):
             return None
-        runs = max(own, runs)
+        runs = max(points, runs)
         roots = state.roots
         if self.legality.roots[node]:
             roots = self.legality.count_roots((node, *state.inside.values()))
@@ -152,7 +152,7 @@ class Grower(Borders):
         if self._turns_inside(state, node, readers):
             return None
         inside = dict(state.inside)
-        for b in self.space.made[node] if buffer is None else (buffer,):
+        for b in self.space.output_buffers[node] if buffer is None else (buffer,):
             inside[b] = node
         seen = self._seen(state, inside, node, readers if is_view else None)
         grown = Grown(
@@ -204,21 +204,21 @@ class Grower(Borders):
 
     def _reads_known_well(self, state: Grown, node: int) -> bool:
         """Whether a new node may read so what is held, or what others were found to read."""
-        own = self.space.operands[node]
-        return all([self._is_read_well(state, b) for b in own if b in state.reads])
+        operands = self.space.operands[node]
+        return all([self._is_read_well(state, b) for b in operands if b in state.reads])
 
     def _shown(self, inside: Mapping[int, int], buffer: int) -> list[int]:
         """A buffer and, if a view inside makes it, those it is seen through down to: all are read.
 
         Views that are added later hand their readers on as they come in.
         """
-        found = [buffer]
-        while found[-1] in inside and self.space.kinds[inside[found[-1]]] == "view":
-            (below,) = self.space.operands[inside[found[-1]]]
-            if below in self.pool.fills or below in found:
+        shown = [buffer]
+        while shown[-1] in inside and self.space.kinds[inside[shown[-1]]] == "view":
+            (below,) = self.space.operands[inside[shown[-1]]]
+            if below in self.pool.fills or below in shown:
                 break
-            found.append(below)
-        return found
+            shown.append(below)
+        return shown
 
     def _recheck(self, state: Grown) -> Grown | None:
         """A new reader of something computed inside: joins, repeats and cycles anew."""
@@ -266,12 +266,12 @@ class Grower(Borders):
 
     def _views_above(self, state: Grown) -> dict[int, list[int]]:
         """Per buffer: the views inside that show it; their readers count as its readers."""
-        found: dict[int, list[int]] = {}
+        views: dict[int, list[int]] = {}
         for v in state.inside.values():
             if self.space.kinds[v] == "view":
                 for b in self.space.operands[v]:
-                    found.setdefault(b, []).append(v)
-        return found
+                    views.setdefault(b, []).append(v)
+        return views
 
     def candidate(self, state: Grown, sink: int) -> Candidate:
         space = self.space

@@ -50,7 +50,7 @@ class Templates:
         with one root and the same operands: the one of fewest ops.
         """
         legality = self.grower.legality
-        found: dict[Key, Grown] = {}
+        widest: dict[Key, Grown] = {}
         if not legality.has_templates:
             return []
         computes, seen = self.grower.space.computes, _Progress()
@@ -63,28 +63,28 @@ class Templates:
             refused = seen.done.get(what)
             if refused is not None and not self._may_hold_any(state, sink, refused, what[1]):
                 continue
-            own = self._widened(state, sink, seen, cloning=False)
+            wide = self._widened(state, sink, seen, cloning=False)
             seen.done.setdefault(what, tuple(b for b in state.reads if b in seen.refused))
-            if own.roots != 1:
+            if wide.roots != 1:
                 continue  # a root behind something cloned would have to be computed again as well
-            if own is not state:
-                self._keep(found, own)
-                for core in self._cores(own, sink, seen):
-                    self._keep(found, core)
-            sides = frozenset(own.reads), self._results(own)
+            if wide is not state:
+                self._keep(widest, wide)
+                for core in self._cores(wide, sink, seen):
+                    self._keep(widest, core)
+            sides = frozenset(wide.reads), self._results(wide)
             if sides not in cloned:  # of groups that read and write the same, the first
                 cloned.add(sides)
-                wider = self._widened(own, sink, seen, cloning=True)
-                if wider is not own:
-                    self._keep(found, wider)
-        return list(found.values())
+                wider = self._widened(wide, sink, seen, cloning=True)
+                if wider is not wide:
+                    self._keep(widest, wider)
+        return list(widest.values())
 
-    def _keep(self, found: dict[Key, Grown], state: Grown) -> None:
+    def _keep(self, widest: dict[Key, Grown], state: Grown) -> None:
         is_root = self.grower.legality.is_root
         root = next(n for n in state.inside.values() if is_root(n))
         key = root, frozenset(state.reads), self._results(state)
-        if key not in found or state.members < found[key].members:
-            found[key] = state
+        if key not in widest or state.members < widest[key].members:
+            widest[key] = state
 
     def _results(self, state: Grown) -> frozenset[int]:
         """Buffers made inside that are results of the program: no other layout stands for them."""
@@ -104,21 +104,21 @@ class Templates:
         if sum(map(is_root, state.inside.values())) < 2:
             return []
         behind: set[int] = set()  # roots, and what is computed from them
-        made = order(space, {*state.inside.values(), *state.views})
-        for n in made:
+        nodes = order(space, {*state.inside.values(), *state.views})
+        for n in nodes:
             reads = {state.inside[b] for b in space.operands[n] if b in state.inside}
             if is_root(n) or (not behind.isdisjoint(reads)):
                 behind.add(n)
-        turned = behind | {n for n in made if space.kinds[n] == "conversion"}
-        kinds, found = space.kinds, list[Grown]()
+        turned = behind | {n for n in nodes if space.kinds[n] == "conversion"}
+        kinds, cores = space.kinds, list[Grown]()
         for only in (behind, turned):
             part = {b: n for b, n in state.inside.items() if n in only or kinds[n] == "view"}
             key = frozenset(part.items())
             if key not in seen.parts:
                 seen.parts[key] = self._grown(part, sink)
             core = seen.parts[key]
-            found += [core] if core is not None and core.members < state.members else []
-        return found
+            cores += [core] if core is not None and core.members < state.members else []
+        return cores
 
     def _grown(self, part: Mapping[int, int], sink: int) -> Grown | None:
         """The group that these nodes make of these buffers; None if that is no dispatch."""
@@ -175,8 +175,8 @@ class Templates:
         self, state: Grown, sink: int, buffers: tuple[int, ...], computed: frozenset[int]
     ) -> bool:
         """Whether one of these reads may be computed inside."""
-        found = ((b, self._ways(state, b, computed, cloning=False)) for b in buffers)
-        return any(w and self._absorbed(state, sink, b, w) is not None for b, w in found)
+        ways = ((b, self._ways(state, b, computed, cloning=False)) for b in buffers)
+        return any(w and self._absorbed(state, sink, b, w) is not None for b, w in ways)
 
     def _may_widen(self, state: Grown, cloning: bool) -> bool:
         """Whether it reads a value that is its own (or cheap) and that it could compute itself.
@@ -186,11 +186,11 @@ class Templates:
         if self.grower.pool.has_free_conversions and not self._turned.isdisjoint(state.reads):
             return True
         space, deep = self.grower.space, self._deep[state.roots > 0]
-        found = [v for v in {space.value[b] for b in state.reads} if v in deep]
-        if cloning or not found:
-            return any(deep[v] for v in found)
+        values = [v for v in {space.value[b] for b in state.reads} if v in deep]
+        if cloning or not values:
+            return any(deep[v] for v in values)
         computed, nobody = space.computes(state.inside.values()), frozenset[int]()
-        return any(space.consumers.get(v, nobody) <= computed for v in found)
+        return any(space.consumers.get(v, nobody) <= computed for v in values)
 
     @cached_property
     def _deep(self) -> tuple[dict[int, bool], dict[int, bool]]:
@@ -199,15 +199,15 @@ class Templates:
         For groups without a root yet, and for those that have one.
         """
         space, legality = self.grower.space, self.grower.legality
-        found: tuple[dict[int, bool], dict[int, bool]] = ({}, {})
+        deep: tuple[dict[int, bool], dict[int, bool]] = ({}, {})
         for b, producers in self._joining.items():
             v = space.value[b]
             for p in producers:
                 if space.kinds[p] == "conversion":
                     continue
                 for n in (0, 1) if self._follows_a_root[p] else (0,):
-                    found[n][v] = found[n].get(v, False) or legality.is_cloneable(p)
-        return found
+                    deep[n][v] = deep[n].get(v, False) or legality.is_cloneable(p)
+        return deep
 
     @cached_property
     def _turned(self) -> frozenset[int]:
@@ -272,12 +272,12 @@ class Templates:
             b: [p for p in ps if kinds[p] != "conversion" and legality.is_template_kind(p)]
             for b, ps in open_.items()
         }
-        found = {b: tuple(ps) for b, ps in computing.items() if ps}
-        there |= found.keys()
-        for b in open_.keys() - found.keys():
+        joining = {b: tuple(ps) for b, ps in computing.items() if ps}
+        there |= joining.keys()
+        for b in open_.keys() - joining.keys():
             turned = [p for p in open_[b] if there.issuperset(self.grower.space.operands[p])]
-            found[b] = tuple(p for p in turned if kinds[p] == "conversion")
-        return {b: ps for b, ps in found.items() if ps}
+            joining[b] = tuple(p for p in turned if kinds[p] == "conversion")
+        return {b: ps for b, ps in joining.items() if ps}
 
     def _absorbed(
         self, state: Grown, sink: int, buffer: int, ways: tuple[int, ...]

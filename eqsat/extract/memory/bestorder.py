@@ -68,16 +68,16 @@ def best_order(work: DispatchGraph, states: int = 20_000) -> Order:
     each other.
     """
     whole = list(blocks(work))
-    found = [_greedy(b) for b in whole]
+    downsets = [_greedy(b) for b in whole]
     floor = max((b.floor for b in whole), default=0)
-    for k in sorted(range(len(whole)), key=lambda k: -found[k].peak):
-        block, best = whole[k], found[k]
+    for k in sorted(range(len(whole)), key=lambda k: -downsets[k].peak):
+        block, best = whole[k], downsets[k]
         if best.peak > floor and not is_over():
             few = min(states, EFFORT // len(block.needs) + 1)
-            found[k], bound = _least(block, best, max(floor, block.floor), few)
+            downsets[k], bound = _least(block, best, max(floor, block.floor), few)
             floor = max(floor, bound)
     order = tuple(
-        b.dispatches[i] for b, best in zip(whole, found, strict=True) for i in best.order()
+        b.dispatches[i] for b, best in zip(whole, downsets, strict=True) for i in best.order()
     )
     peak = peak_bytes(work, order)
     return Order(order, peak, min(peak, work.fixed_bytes + floor))
@@ -109,11 +109,11 @@ def as_listed(choice: Columns, columns: Sequence[int]) -> Answer:
 
 def _least(block: DispatchBlock, best: _Downset, floor: int, states: int) -> tuple[_Downset, int]:
     """(best state found, bound); peaks hold the carried bytes and are `floor` at least."""
-    found, bound = _search(block, best, floor, states)
-    if found.peak > bound:
+    downset, bound = _search(block, best, floor, states)
+    if downset.peak > bound:
         beam = _beam(block, floor)
-        found = found if beam is None or found.peak <= beam.peak else beam
-    return found, min(bound, found.peak)
+        downset = downset if beam is None or downset.peak <= beam.peak else beam
+    return downset, min(bound, downset.peak)
 
 
 def _begin(block: DispatchBlock, floor: int) -> _Downset:
@@ -190,8 +190,8 @@ def _beam(block: DispatchBlock, floor: int) -> _Downset | None:
                 continue
             for i in bits(s.ready):
                 new = _settled(block, _run(block, s, i))
-                known = following.get(new.done)
-                if known is None or new.peak < known.peak:
+                other = following.get(new.done)
+                if other is None or new.peak < other.peak:
                     following[new.done] = new
         # sets kept per length where the search does not end
         states = heapq.nsmallest(64, following.values(), key=lambda s: (s.peak, s.live, s.done))

@@ -41,12 +41,12 @@ class DispatchGraph:
     @cached_property
     def readers(self) -> dict[int, int]:
         """Per written buffer: the dispatches that read it, as bits."""
-        found = dict.fromkeys(self.writer, 0)
+        readers = dict.fromkeys(self.writer, 0)
         for i, read in enumerate(self.reads):
             for b in read:
-                if b in found:
-                    found[b] |= 1 << i
-        return found
+                if b in readers:
+                    readers[b] |= 1 << i
+        return readers
 
     @cached_property
     def before(self) -> tuple[int, ...]:
@@ -54,10 +54,10 @@ class DispatchGraph:
 
         ValueError if dispatches wait for each other.
         """
-        found: dict[int, int] = {}
+        before: dict[int, int] = {}
         for i in topological(self.direct):
-            found[i] = sum_bits(found[p] | 1 << p for p in self.direct[i])
-        return tuple(found[i] for i in range(self.size))
+            before[i] = sum_bits(before[p] | 1 << p for p in self.direct[i])
+        return tuple(before[i] for i in range(self.size))
 
     @cached_property
     def direct(self) -> list[set[int]]:
@@ -70,11 +70,11 @@ class DispatchGraph:
     @cached_property
     def after(self) -> tuple[int, ...]:
         """Per dispatch: those that must run after it, as bits."""
-        found = [0] * self.size
+        after = [0] * self.size
         for i in reversed(topological(self.direct)):
             for p in self.direct[i]:
-                found[p] |= found[i] | 1 << i
-        return tuple(found)
+                after[p] |= after[i] | 1 << i
+        return tuple(after)
 
 
 def graph_of(choice: Columns, columns: Sequence[int]) -> DispatchGraph:
@@ -83,8 +83,8 @@ def graph_of(choice: Columns, columns: Sequence[int]) -> DispatchGraph:
     reads, writes = ([side.tuples[i] for i in columns] for side in (choice.reads, choice.writes))
     used = {b for side in (reads, writes) for of in side for b in of}
     nbytes = {b: int(facts.temporary[b]) for b in sorted(used)}
-    kept = np.unique(choice.resident.take(rows).index)
-    fixed = facts.fixed_bytes + int(facts.kept_bytes[kept].sum())
+    resident = np.unique(choice.resident.take(rows).index)
+    fixed = facts.fixed_bytes + int(facts.kept_bytes[resident].sum())
     return DispatchGraph(tuple(reads), tuple(writes), nbytes, fixed)
 
 
@@ -133,11 +133,11 @@ class DispatchBlock:
 
         Whoever gets ready behind it is among these.
         """
-        found: list[list[int]] = [[] for _ in self.needs]
+        following: list[list[int]] = [[] for _ in self.needs]
         for i, needs in enumerate(self.needs):
             for p in self._last(needs):
-                found[p].append(i)
-        return tuple(tuple(f) for f in found)
+                following[p].append(i)
+        return tuple(tuple(f) for f in following)
 
     @cached_property
     def _ascends(self) -> bool:
@@ -148,12 +148,12 @@ class DispatchBlock:
         """Those of some dispatches that none of them waits for."""
         if not self._ascends:
             return bits(needs & ~sum_bits(self.needs[p] for p in bits(needs)))
-        found = []
+        final = []
         while needs:
             last = needs.bit_length() - 1
-            found.append(last)
+            final.append(last)
             needs &= ~(self.needs[last] | 1 << last)
-        return found[::-1]
+        return final[::-1]
 
     def freed(self, dispatch: int, done: int) -> int:
         """Bytes that are no longer needed once `dispatch` is among `done`."""
@@ -200,17 +200,17 @@ def blocks(work: DispatchGraph) -> list[DispatchBlock]:
     ]
     cuts.sort(key=lambda i: work.before[i].bit_count())
     place = {b: n for n, b in enumerate(work.writer)}
-    found = []
+    parts = []
     there: list[int] = []  # written before the block, and read in it or later
     for upto in [*(work.before[i] | 1 << i for i in cuts), everything]:
         inside = upto & ~done
         if inside:
             written = [b for i in bits(inside) for b in work.writes[i] if work.writer[b] == i]
             there = sorted({*there, *written}, key=place.__getitem__)
-            found.append(_block(work, done, inside, there))
+            parts.append(_block(work, done, inside, there))
             done = upto
             there = [b for b in there if work.readers[b] & ~done]
-    return found
+    return parts
 
 
 def _numbered(whole: Sequence[int], inside: int, number: Mapping[int, int]) -> tuple[int, ...]:
@@ -238,11 +238,11 @@ def _block(work: DispatchGraph, done: int, inside: int, there: Sequence[int]) ->
         if later >> w & 1 or not size or (is_before and (is_read_later or not read & inside)):
             continue
         start += size if is_before else 0
-        own = tuple(number[r] for r in bits(read & inside))
-        for i in {*own, *(() if is_before else (number[w],))}:
+        local_reads = tuple(number[r] for r in bits(read & inside))
+        for i in {*local_reads, *(() if is_before else (number[w],))}:
             touches[i].append(len(sizes))
         sizes.append(size)
-        readers.append(mask(own))
+        readers.append(mask(local_reads))
         stays.append(is_read_later)
         makers.append(-1 if is_before else number[w])
     adds = tuple(sum(work.nbytes[b] for b in work.writes[i]) for i in dispatches)

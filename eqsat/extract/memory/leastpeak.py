@@ -44,13 +44,13 @@ def unordered_pairs(items: MemoryItems) -> list[tuple[int, int]]:
     for n, w in enumerate(items.watches):
         for u in bits(w.before):
             behind[u].append(n)
-    everything, found = (1 << len(behind)) - 1, []
+    everything, pairs = (1 << len(behind)) - 1, []
     for n, w in enumerate(items.watches):
         free = everything & ~(w.before | mask(behind[n]) | 1 << n)
-        found += [(n, other) for other in bits(free)]
-        if len(found) > PAIRS:
+        pairs += [(n, other) for other in bits(free)]
+        if len(pairs) > PAIRS:
             break
-    return found
+    return pairs
 
 
 class InAnyOrder:
@@ -76,7 +76,7 @@ class InAnyOrder:
         self.first: dict[tuple[int, int], int] = {}  # (a, b): a is computed before b, or with it
         self._again: dict[tuple[int, ...], int] = {}
         self.peak, self.unit, self.weights = _peak(told, self.caps)
-        self.own = choice.touched_bytes.tolist()
+        self.touched = choice.touched_bytes.tolist()
         self._orders()
         watched: set[int] = set()
         for n, w in enumerate(self.items.watches):
@@ -85,8 +85,8 @@ class InAnyOrder:
             watched.update(w.options if w.is_once else ())
         by_write: dict[int, Terms] = {}
         for i, writes in enumerate(choice.writes.tuples):
-            if i not in watched and self.own[i]:
-                by_write.setdefault(writes[0], []).append((i, self.own[i]))
+            if i not in watched and self.touched[i]:
+                by_write.setdefault(writes[0], []).append((i, self.touched[i]))
         for terms in by_write.values():  # one of them at most
             self._at_most(terms)
 
@@ -124,7 +124,7 @@ class InAnyOrder:
             for i, v in first.items():
                 told.some([i], [v])
             told.rows.add(1, 1, first.values())
-        terms: Terms = [(v, self.own[i]) for i, v in first.items()]
+        terms: Terms = [(v, self.touched[i]) for i, v in first.items()]
         base = 0
         for h in watch.held:
             live = self._live(number, watch, h, first)
@@ -165,11 +165,11 @@ class InAnyOrder:
         if held.always:
             return [([], [])]
         later = [self.first[z, number] for z in held.later if (z, number) in self.first]
-        found: list[tuple[list[int], list[int]]] = [([v], []) for v in later]
+        reasons: list[tuple[list[int], list[int]]] = [([v], []) for v in later]
         if held.readers:
             read = self.told.any_of(np.array(held.readers, dtype=np.int64))
-            found.append(([], [read]))
-        return found
+            reasons.append(([], [read]))
+        return reasons
 
     def _computed_again(self, makers: tuple[int, ...]) -> int:
         if makers not in self._again:
@@ -200,9 +200,9 @@ def peak(asked: Minimisation, places: Ints) -> Least:
     places = places[presolved(of.choice.take(places))]
     question = _Peak(asked, places, of.fits_among(places))
     status = question.settled()
-    kept = places[question.fits.within(asked.value)]
-    of.fitted[asked.value] = kept
-    return replace(asked.told(status, kept), proof="search", most=asked.value)
+    fitting = places[question.fits.within(asked.value)]
+    of.fitted[asked.value] = fitting
+    return replace(asked.told(status, fitting), proof="search", most=asked.value)
 
 
 @dataclass
@@ -219,7 +219,7 @@ class _Peak:
         asked.raise_to(self.fits.least_bytes, "search")
         low = asked.bound
         # where four equal blocks of all were hunted through, rows tell what a hunt cannot
-        is_hunted = MEMORY in asked.of.known and self._may_ask_rows()
+        is_hunted = MEMORY in asked.of.proven and self._may_ask_rows()
         for n in range(3):
             value = asked.value
             if self._is_least():
@@ -248,16 +248,16 @@ class _Peak:
 
     def _is_least(self) -> bool:
         """Whether it is plain that no answer needs less, in any order."""
-        kept = self.fits.within(self.asked.value - 1)
-        if not len(kept):
+        fitting = self.fits.within(self.asked.value - 1)
+        if not len(fitting):
             return len(self.fits.choice.facts.roots) > 0
         # a relaxation of equal blocks would be about answers in which these are alike
-        if not self.asked.proves or self.fits.is_most(kept):
+        if not self.asked.proves or self.fits.is_most(fitting):
             return False
-        small = Fits(self.fits.choice.take(kept))
+        small = Fits(self.fits.choice.take(fitting))
         rows = InAnyOrder(small.facts, self.asked.caps, is_short=True)
-        found = relaxation(small.choice, {MEMORY: 1}, self.asked.sums, rows)
-        return found is not None and found.bound >= self.asked.value
+        relaxed = relaxation(small.choice, {MEMORY: 1}, self.asked.sums, rows)
+        return relaxed is not None and relaxed.bound >= self.asked.value
 
     def _hunt(self, low: int) -> None:
         """Caps between what is known to be too little and the best peak."""
@@ -265,9 +265,9 @@ class _Peak:
         none = hard = low - 1  # none: too little; nothing was found within `hard`
         cap = low
         while not _is_close(hard + 1, asked.value) and time.monotonic() <= asked.end:
-            kept = self.places[self.fits.within(cap)]
-            status, best = self._look(kept, cap) if len(kept) else ("infeasible", None)
-            if status == "infeasible" and (not len(kept) or asked.proves):
+            fitting = self.places[self.fits.within(cap)]
+            status, best = self._look(fitting, cap) if len(fitting) else ("infeasible", None)
+            if status == "infeasible" and (not len(fitting) or asked.proves):
                 none = max(none, cap)
             asked.offer(best)
             if best is None or best.peak_bytes > cap:
@@ -277,14 +277,14 @@ class _Peak:
             cap = (hard + asked.value) // 2
         asked.raise_to(-(-(none + 1) // unit) * unit, "search")
 
-    def _look(self, kept: Ints, cap: int) -> tuple[str, Answer | None]:
+    def _look(self, places: Ints, cap: int) -> tuple[str, Answer | None]:
         """How a look among these ended, and the answer of the least peak that it found."""
         asked, status, best = self.asked, "", None
         for goal in (TIE_BREAK, "time"):
-            sides = {"among": kept, "seconds": asked.seconds, "is_look": True}
-            found = asked.of.least({goal: 1}, asked.sums, **sides)
-            status = status or found.status
-            there = found.best
+            sides = {"among": places, "seconds": asked.seconds, "is_look": True}
+            least = asked.of.least({goal: 1}, asked.sums, **sides)
+            status = status or least.status
+            there = least.best
             if there is not None and (best is None or there.peak_bytes < best.peak_bytes):
                 best = there
             if best is None or best.peak_bytes <= cap:

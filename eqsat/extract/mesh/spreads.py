@@ -63,9 +63,9 @@ class PairTable:
         return _matching(first, self.rows), _matching(second, self.columns)
 
 
-def _matching(own: Sequence[int], other: Sequence[int]) -> list[int]:
+def _matching(lines: Sequence[int], other: Sequence[int]) -> list[int]:
     """A `ShardEdge` between nodes whose strategies have these lines: both have the same one."""
-    differ = np.array(own)[:, None] != np.array(other)
+    differ = np.array(lines)[:, None] != np.array(other)
     return (differ * FORBIDDEN).ravel().tolist()
 
 
@@ -120,13 +120,13 @@ class SpreadChoice:
 
     def completed(self, chosen: Sequence[int]) -> tuple[int, ...]:
         """Strategies of all nodes of the problem, from those of the nodes; none if not allowed."""
-        found = list(chosen)
+        complete = list(chosen)
         for first, second, table in self._tables:
             pair = table.rows[chosen[first]], table.columns[chosen[second]]
             if pair not in table.pairs:
                 return ()
-            found.append(table.pairs.index(pair))
-        return (*found, 0)
+            complete.append(table.pairs.index(pair))
+        return (*complete, 0)
 
     def peak(self, strategies: Sequence[int]) -> int:
         """Bytes at the worst step."""
@@ -187,11 +187,11 @@ class Spreads:
     @cached_property
     def readers(self) -> dict[int, list[int]]:
         """Value → the ops that read it, each once."""
-        found: dict[int, list[int]] = {v: [] for v in (*self.leaves, *self.ops)}
+        readers: dict[int, list[int]] = {v: [] for v in (*self.leaves, *self.ops)}
         for m in self.ops:
             for o in dict.fromkeys(self.program.nodes[m].operands):
-                found[o].append(m)
-        return found
+                readers[o].append(m)
+        return readers
 
     @cached_property
     def lives(self) -> dict[int, Life]:
@@ -202,15 +202,15 @@ class Spreads:
                 steps.setdefault(m, []).append(number)
         owned = {*self.leaves, *self.program.results}
         buffers = {w for d in self.schedule.dispatches for w in d.writes} | owned
-        found = {}
+        lives = {}
         for v, readers in self.readers.items():
             at = [s for m in (v, *readers) for s in steps.get(m, ())]
             at += [self.made_at[m] for m in (v, *readers) if m in self.made_at]
             whole = v in owned
             lower = 0 if whole else min(at)
             upper = self.steps + 1 if whole else max(at) + 1
-            found[v] = Life(lower, upper, v in buffers)
-        return found
+            lives[v] = Life(lower, upper, v in buffers)
+        return lives
 
     @property
     def steps(self) -> int:
@@ -234,12 +234,12 @@ class Spreads:
     @cached_property
     def possible(self) -> dict[int, tuple[Strategy, ...]]:
         """Per op all there is, whatever the rules say."""
-        found = {}
+        possible = {}
         for m in self.ops:
             n = self.program.nodes[m]
             shapes = tuple(self.type(o).shape for o in n.operands)
-            found[m] = strategies(n.op, n.attr, shapes, self.type(m).shape, self.mesh)
-        return found
+            possible[m] = strategies(n.op, n.attr, shapes, self.type(m).shape, self.mesh)
+        return possible
 
     @cached_property
     def held(self) -> dict[int, tuple[Spread, ...]]:
@@ -253,26 +253,26 @@ class Spreads:
     def _held(self, v: int) -> tuple[Spread, ...]:
         if v in self.wanted:
             return (self.wanted[v],)
-        known = self.possible if v not in self.strategies else self.strategies
+        strategies = self.possible if v not in self.strategies else self.strategies
         reads = dict.fromkeys(
             s.reads[i]
             for m in self.readers[v]
             for i, o in enumerate(self.program.nodes[m].operands)
             if o == v
-            for s in known[m]
+            for s in strategies[m]
         )
-        made = [s.made for s in self.strategies.get(v, ())]
+        result_spreads = [s.made for s in self.strategies.get(v, ())]
         inner = v in self.strategies and v not in self.program.results
-        found = tuple(
+        spreads = tuple(
             s
-            for s in dict.fromkeys([self.mesh.whole, *made, *reads])
-            if not is_partial(s) or (inner and s in made)
+            for s in dict.fromkeys([self.mesh.whole, *result_spreads, *reads])
+            if not is_partial(s) or (inner and s in result_spreads)
         )
-        kept = tuple(s for s in found if self.permitted.keeps(v, s))
-        if not kept:
+        permitted = tuple(s for s in spreads if self.permitted.keeps(v, s))
+        if not permitted:
             what = f"no rule of spreads permits to keep `{self.program.value_name(v)}` on the mesh"
             raise fail("E233", what, help=HELP)
-        return kept
+        return permitted
 
     # ---- the choice ----------------------------------------------------------------------------
     @cached_property
@@ -284,7 +284,7 @@ class Spreads:
     @cached_property
     def choice(self) -> SpreadChoice:
         """The whole problem, its costs in units of UNIT_PS."""
-        found = SpreadChoice(self.steps + 1, self._spare)
+        choice = SpreadChoice(self.steps + 1, self._spare)
         first: dict[object, int] = {}
         for number, (kind, v) in enumerate(self.place):
             node = self._op(v) if kind == "op" else self._holder(v)
@@ -292,15 +292,15 @@ class Spreads:
             if self.alike is not None:
                 size = len(self.strategies[v]) if kind == "op" else self.held[v]
                 like = first.setdefault((kind, self.alike[v], size), number)
-            found.add_node(node, like)
+            choice.add_node(node, like)
         for m in self.ops:
-            self._behind(found, m)
+            self._behind(choice, m)
         for v, readers in self.readers.items():
             for m in readers:
-                self._before(found, v, m)
+                self._before(choice, v, m)
         for a, r in self.chained:
-            self._chain(found, a, r)
-        return found
+            self._chain(choice, a, r)
+        return choice
 
     @cached_property
     def _spare(self) -> int:
@@ -309,15 +309,15 @@ class Spreads:
 
     def _op(self, m: int) -> ShardNode:
         """What it takes, with the panels that it gathers, and what those hold."""
-        known: dict[tuple[object, ...], int] = {}
+        time_of: dict[tuple[object, ...], int] = {}
         costs, held = [], []
         for s in self.strategies[m]:
             key = (s.taken, s.made, s.share)
-            if key not in known:
-                known[key] = self.works.time_ps(m, s)
+            if key not in time_of:
+                time_of[key] = self.works.time_ps(m, s)
             streams = self.works.streams(m, s, self.machine)
             sent = s.panels * sum(step.time_ps for each in streams for step in each.steps)
-            costs.append(round((known[key] + sent) / UNIT_PS))
+            costs.append(round((time_of[key] + sent) / UNIT_PS))
             held.append(self.works.panel_bytes(m, s))
         step = self.made_at[m]
         return ShardNode(tuple(costs), tuple(held), step, step + 1)
@@ -340,12 +340,12 @@ class Spreads:
         then less is sent.
         """
         life = self.lives[m]
-        made = [s.made for s in self.strategies[m]]
+        result_spreads = [s.made for s in self.strategies[m]]
         only = self.readers[m] if m not in self.program.results else []
         moving = ("reshape", "transpose", "result", "slice")
         is_kept = len(only) == 1 and self.program.nodes[only[0]].op in moving
         mode: Sending = "kept" if is_kept else self._mode(m, -1)
-        table = self._table(m, made, self.held[m], mode, in_memory=life.is_buffer)
+        table = self._table(m, result_spreads, self.held[m], mode, in_memory=life.is_buffer)
         lower = self.made_at[m] if life.is_buffer else life.lower
         upper = lower + 1 if life.is_buffer else life.upper
         choice.add_edge(self.place["op", m], self.place["held", m], table, lower, upper)

@@ -86,7 +86,7 @@ def _maximal_cliques(times: list[tuple[int, int]]) -> tuple[tuple[int, ...], ...
         + [(lower, 1, i) for i, (lower, _) in enumerate(times)]
     )
     live: set[int] = set()
-    found: list[tuple[int, ...]] = []
+    cliques: list[tuple[int, ...]] = []
     grew = False
     for _, begins, i in events:
         if begins:
@@ -94,10 +94,10 @@ def _maximal_cliques(times: list[tuple[int, int]]) -> tuple[tuple[int, ...], ...
             grew = True
             continue
         if grew:
-            found.append(tuple(sorted(live)))
+            cliques.append(tuple(sorted(live)))
             grew = False
         live.discard(i)
-    return tuple(found)
+    return tuple(cliques)
 
 
 # ---- first fit -----------------------------------------------------------------------------------

@@ -89,8 +89,8 @@ class _PlacementSearch:
         if self.is_impossible:
             return []
         goal = self.goal
-        found = [g for g in self.groups if g.height_bytes > goal]
-        return sorted(found, key=lambda g: (-g.height_bytes, g.problem.members))
+        open_groups = [g for g in self.groups if g.height_bytes > goal]
+        return sorted(open_groups, key=lambda g: (-g.height_bytes, g.problem.members))
 
     def target(self, group: _Arena) -> int:
         """The height in units that is low enough for this group; at least its bound."""
@@ -259,11 +259,11 @@ def _checked(buffers: Sequence[Lifetime], search: _PlacementSearch, ended: str) 
         ended = "proof"
     elif status == "feasible" and search.capacity is not None:
         ended = "capacity"
-    found = Placement(tuple(offsets), height, bound, status, ended)
-    faults = found.faults(buffers)
+    placement = Placement(tuple(offsets), height, bound, status, ended)
+    faults = placement.faults(buffers)
     if faults:
         raise fail("E904", f"the placement is wrong: {'; '.join(faults[:3])}", exit_code=4)
-    return found
+    return placement
 
 
 def _status(height: int, bound: int, capacity: int | None) -> str:

@@ -31,9 +31,9 @@ class ExactModel:
         self.chosen = [[self.model.new_bool_var("") for _ in c] for c in small.costs]
         self.terms: list[tuple[Any, int]] = []
         self.constant = 0
-        for own, costs in zip(self.chosen, small.costs, strict=True):  # (S1) one strategy each
-            self.model.add_exactly_one(own)
-            self.terms += zip(own, costs.tolist(), strict=True)
+        for literals, costs in zip(self.chosen, small.costs, strict=True):  # (S1) one strategy each
+            self.model.add_exactly_one(literals)
+            self.terms += zip(literals, costs.tolist(), strict=True)
         for (i, j), matrix in small.edges.items():
             self._add_edge(self.chosen[i], self.chosen[j], matrix)
         self.peak = self.model.new_int_var(0, net.limit, "")
@@ -65,19 +65,19 @@ class ExactModel:
             pairs[r, c] = self.model.new_bool_var("")
             if lines[r, c] > least:
                 self.terms.append((pairs[r, c], int(lines[r, c]) - least))
-        for own, line, ok in zip(
+        for variable, line, ok in zip(
             by_row + by_column, [*pairs, *pairs.T], [*allowed, *allowed.T], strict=True
         ):
-            self.model.add(sum(line[ok]) == own)
+            self.model.add(sum(line[ok]) == variable)
 
     def _allow(self, rows: list[Any], columns: list[Any], allowed: np.ndarray) -> None:
         """(S2) of pairs that cost the same: a line needs one of those that it is allowed with."""
-        for own, line in zip(rows, allowed, strict=True):
+        for variable, line in zip(rows, allowed, strict=True):
             others = sum(c for c, ok in zip(columns, line, strict=True) if ok)
             if allowed[:, line].sum() == line.sum():
-                self.model.add(own == others)
+                self.model.add(variable == others)
             else:
-                self.model.add(own <= others)
+                self.model.add(variable <= others)
 
     def _add_usages(self, net: Network) -> None:
         """(S3) what each step uses is at most the peak, each distinct row once."""
@@ -85,8 +85,8 @@ class ExactModel:
         rows: list[list[tuple[int, int, int]]] = [[] for _ in range(len(net.base))]
         for i in range(len(self.chosen)):
             for p in range(start[i], start[i + 1]):
-                own = usages[at[p] : at[p + 1]]
-                entries = [(i, s, u) for s, u in enumerate(own) if u]
+                piece_usages = usages[at[p] : at[p + 1]]
+                entries = [(i, s, u) for s, u in enumerate(piece_usages) if u]
                 for t in range(lower[p], upper[p]):
                     rows[t] += entries
         distinct = {(base, *row) for base, row in zip(net.base.tolist(), rows, strict=True)}
@@ -99,9 +99,11 @@ class ExactModel:
     ) -> ExactResult:
         """Search until it is proven, or for so long."""
         self.model.minimize(objective)
-        for own, known in zip(self.chosen, [] if hint is None else hint.tolist(), strict=False):
-            for s, x in enumerate(own):
-                self.model.add_hint(x, s == known)
+        for literals, strategy in zip(
+            self.chosen, [] if hint is None else hint.tolist(), strict=False
+        ):
+            for s, x in enumerate(literals):
+                self.model.add_hint(x, s == strategy)
         solver = CpSolver()
         set_limits(solver.parameters, seconds, seed)
         solver.parameters.num_workers = 1  # the relaxation is exact, or nearly: one worker proves
@@ -113,14 +115,16 @@ class ExactModel:
         if status not in (OPTIMAL, FEASIBLE):
             return ExactResult("unknown")
         word = "optimal" if status == OPTIMAL else "feasible"
-        values = [[solver.boolean_value(x) for x in own].index(True) for own in self.chosen]
+        values = [
+            [solver.boolean_value(x) for x in literals].index(True) for literals in self.chosen
+        ]
         bound = int(np.ceil(solver.best_objective_bound - 1e-6))
         return ExactResult(word, np.array(values, np.int64), bound)
 
 
 def _sums(variables: list[Any], line_of: np.ndarray, lines: int) -> list[Any]:
     """Per line of a matrix the sum of the variables of its strategies."""
-    found: list[Any] = [0] * lines
+    sums: list[Any] = [0] * lines
     for x, line in zip(variables, line_of.ravel().tolist(), strict=True):
-        found[line] += x
-    return found
+        sums[line] += x
+    return sums

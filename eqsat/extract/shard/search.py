@@ -97,22 +97,22 @@ def solve_sharding(
     time_limit: float = 60.0,
     seed: int = 0,
     stop: Stop | None = None,
-    known: Sequence[int] = (),
+    initial: Sequence[int] = (),
     exact: bool = False,
 ) -> Sharding:
     """The cheapest strategies within the usage limit that are found in `time_limit` seconds.
 
-    known: strategies to start from. exact: CP-SAT has all of the time, as for problems that are
+    initial: strategies to start from. exact: CP-SAT has all of the time, as for problems that are
     nearly trees. The answer depends on the clock only where `stop` says `wall`. EqsatError E907
     (our bug) if the checker objects.
     """
     start = time.monotonic()
     seconds, share = EFFORT.checks
-    kept = seconds + share * time_limit if time_limit > 2 * seconds else 0.0
+    reserve = seconds + share * time_limit if time_limit > 2 * seconds else 0.0
     search = _ShardSearch(problem, seed, stop or Stop())
-    search.offer(known)
+    search.offer(initial)
     ended = "work"
-    with uncollected(), whatever_it_takes(), until(start + time_limit - kept, search.stop):
+    with uncollected(), whatever_it_takes(), until(start + time_limit - reserve, search.stop):
         try:
             _run(search, exact)
         except OutOfTime:
@@ -128,7 +128,7 @@ def least_used(
     time_limit: float,
     seed: int = 0,
     most_cost: int | None = None,
-    known: Sequence[int] = (),
+    initial: Sequence[int] = (),
 ) -> Sharding:
     """The strategies that use least at the worst step, of those that cost at most so much.
 
@@ -143,12 +143,12 @@ def least_used(
     model = ExactModel(small, net)
     if most_cost is not None:
         model.model.add(model.cost <= most_cost)
-    hint = small.taken(known) if known else None
-    found = model.minimised(model.peak, time_limit, seed, Stop(), hint)
-    if found.choice is None:
-        return Sharding(found.status, "wall", None, None)
-    strategies = small.lifted(found.choice)
-    return Sharding(found.status, "wall", problem.cost(strategies), None, strategies)
+    hint = small.taken(initial) if initial else None
+    result = model.minimised(model.peak, time_limit, seed, Stop(), hint)
+    if result.choice is None:
+        return Sharding(result.status, "wall", None, None)
+    strategies = small.lifted(result.choice)
+    return Sharding(result.status, "wall", problem.cost(strategies), None, strategies)
 
 
 def _run(search: _ShardSearch, exact: bool) -> None:
@@ -174,7 +174,9 @@ def _run(search: _ShardSearch, exact: bool) -> None:
 def _leanest(net: Network) -> np.ndarray:
     """The choice that uses least, summed over the steps: mostly allowed, and there at once."""
     total = net.priced(np.ones(len(net.base)))
-    return np.array([own.argmin() for own in np.split(total, net.offsets[1:-1])], np.int64)
+    return np.array(
+        [of_group.argmin() for of_group in np.split(total, net.offsets[1:-1])], np.int64
+    )
 
 
 def _size(net: Network) -> int:
@@ -189,12 +191,12 @@ def _exactly(search: _ShardSearch, small: ChoiceGraph, net: Network, share: floa
     if not model.is_exact:
         return False
     seconds, hint = share * seconds_left(), search.choice(small)
-    found = model.minimised(model.cost, seconds, search.seed, search.stop, hint)
-    search.infeasible = found.status == "infeasible"
-    if found.choice is not None:
-        search.offer(small.lifted(found.choice))
-    if found.bound is not None:
-        search.raise_bound(found.bound)
+    result = model.minimised(model.cost, seconds, search.seed, search.stop, hint)
+    search.infeasible = result.status == "infeasible"
+    if result.choice is not None:
+        search.offer(small.lifted(result.choice))
+    if result.bound is not None:
+        search.raise_bound(result.bound)
     return search.is_done
 
 
@@ -207,7 +209,7 @@ def _pruned(search: _ShardSearch, small: ChoiceGraph, net: Network) -> tuple[Cho
         alive = irreplaceable(net)
         if all(a.all() for a in alive):
             return small, net
-        small = small.kept(alive)
+        small = small.restricted_to(alive)
         net = network(small)
 
 
@@ -292,13 +294,13 @@ def _regions(search: _ShardSearch, small: ChoiceGraph, net: Network, ascent: Asc
     trials = min(max(EFFORT.trial_work // size, 5), 100)
     for turn in range(EFFORT.regions):
         search.pause()
-        found = search_regions(
+        least_cost = search_regions(
             choice, cost, use, ascent.prices, penalty, net.limit, ascent.costs, ascent.floats,
             net.pieces, trials, search.seed * 1_000_003 + turn,
         )  # fmt: skip
-        if found < cost:
+        if least_cost < cost:
             search.offer(small.lifted(choice))
-        cost = found
+        cost = least_cost
 
 
 # ---- the answer ----------------------------------------------------------------------------------
