@@ -18,11 +18,10 @@ from problems import (
 from seeds import seeds
 
 from eqsat.extract.choice.columns import Answer, Columns
-from eqsat.extract.choice.cpsat import Effort, solve
-from eqsat.extract.choice.statement import Statement
+from eqsat.extract.choice.statement import Effort, Statement, solve
 from eqsat.extract.memory.bestorder import in_best_order
-from eqsat.extract.memory.fits import Fits, least_fitting
 from eqsat.extract.memory.items import MemoryItems
+from eqsat.extract.memory.memoryfilter import Fits, least_fitting
 from eqsat.extract.session import prepare
 from eqsat.lang.rulesets import load_rulesets
 from eqsat.lang.targets import load_target

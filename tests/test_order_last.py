@@ -12,7 +12,7 @@ from eqsat.extract import check, extract
 from eqsat.extract import session as sessions
 from eqsat.extract.ask.front import front_of
 from eqsat.extract.candidates.assemble import Choices
-from eqsat.extract.narrow import _all_of
+from eqsat.extract.reducedcosts import _all_of
 from eqsat.extract.session import prepare
 from eqsat.lang.rulesets import load_rulesets
 from eqsat.lang.targets import load_target

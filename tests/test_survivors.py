@@ -13,10 +13,9 @@ from tabulated import sources_of
 from eqsat.extract.candidates.assemble import Assembly, Choices
 from eqsat.extract.choice.columns import Answer, Columns
 from eqsat.extract.choice.legal import plain_columns
-from eqsat.extract.goals import weigh
 from eqsat.extract.memory.bestorder import in_best_order
-from eqsat.extract.minimiser import SearchLimits
-from eqsat.extract.narrow import Incumbent, Narrowed, narrow
+from eqsat.extract.minimiser import SearchLimits, weigh
+from eqsat.extract.reducedcosts import Incumbent, Narrowed, fix_by_reduced_cost
 from eqsat.model.selection import GoalRequest
 from tests.test_every_order import ONE, spelled
 
@@ -33,7 +32,9 @@ def found(target: str = "avx512-xla") -> tuple[Choices, Assembly]:
 def narrowed(
     goals: tuple[GoalRequest, ...], budget: dict[str, int], known: list[Incumbent]
 ) -> Narrowed:
-    return narrow(found()[0], goals, budget, SearchLimits(time.monotonic() + 60, 0), known)
+    return fix_by_reduced_cost(
+        found()[0], goals, budget, SearchLimits(time.monotonic() + 60, 0), known
+    )
 
 
 def least(choice: Columns, weights: dict[str, int], best: Answer | None = None) -> int:

@@ -21,7 +21,7 @@ MOST_WORK = 1_000_000  # of all passes together, in heap steps and members of se
 
 @dataclass(frozen=True)
 class Waiting:
-    """Who waits for whom, made once for all passes over one problem."""
+    """Tables of which options wait for which classes, made once for all passes over one problem."""
 
     options: list[tuple[int, Derivation]]
     waiting: dict[int, list[int]]

@@ -12,8 +12,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from eqsat.dag.components import strong_components, successors
-from eqsat.dag.problem import Derivation, Reduced, Selection, dag_cost, reached
+from eqsat.dag.problem import (
+    Derivation,
+    Reduced,
+    Selection,
+    dag_cost,
+    reached,
+    strong_components,
+    successors,
+)
 from eqsat.model.deadline import Stop
 from eqsat.model.portfolio import set_limits, set_workers
 
@@ -85,7 +92,7 @@ Improved = Callable[[dict[int, Derivation]], None]
 
 @dataclass(frozen=True)
 class BoundedChoice:
-    """What a solve found; no answer costs less than `bound`."""
+    """The outcome of a solve; no answer costs less than `bound`."""
 
     status: str  # optimal | feasible | unknown
     selection: dict[int, Derivation] | None
@@ -252,7 +259,7 @@ def earnings(reduced: Reduced) -> int:
 
 
 def _unit(costs: list[int], total: int) -> int:
-    """What costs are multiples of, or nearly so where that is too fine for the solver."""
+    """The unit of costs, or nearly so where that is too fine for the solver."""
     exact = math.gcd(*costs) or 1
     return exact if total <= exact * FINEST else -(-total // FINEST)
 

@@ -9,8 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from eqsat.dag.components import dominators, strong_components, successors
-from eqsat.dag.problem import Classes, Derivation, Reduced, derivable
+from eqsat.dag.problem import (
+    Classes,
+    Derivation,
+    Reduced,
+    derivable,
+    dominators,
+    strong_components,
+    successors,
+)
 from eqsat.model.sets import bits
 
 Seconds = Callable[[], float]

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from eqsat.dag.check import WrongChoiceError, cost_of_choice
-from eqsat.dag.components import connected_parts, successors
 from eqsat.dag.greedy import by_sets, by_tree, cheap_choice, waiting_of
 from eqsat.dag.model import Improved, solve_dag
 from eqsat.dag.presolve import apart, smaller, trim
@@ -22,9 +21,11 @@ from eqsat.dag.problem import (
     Problem,
     Reduced,
     build_problem,
+    connected_parts,
     dag_cost,
     derivable,
     reached,
+    successors,
 )
 from eqsat.model.cycles import uncollected
 from eqsat.model.deadline import INTERRUPTED, OUT_OF_MEMORY, Stop
@@ -151,7 +152,7 @@ class _Answers:
 
 @dataclass
 class _DagSearch:
-    """What is known so far; every step leaves it whole."""
+    """The search so far: every step leaves it whole."""
 
     egraph: SerializedEGraph
     deadline: float  # of time.monotonic

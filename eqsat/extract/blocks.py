@@ -174,7 +174,7 @@ class Rolled:
 
 @dataclass(frozen=True)
 class Later:
-    """What is one block later, by number: -1 where there is nothing.
+    """The shift by one block, by number: -1 where there is nothing.
 
     Exclusive numbers are those of nodes, then those of values.
     """
@@ -201,13 +201,13 @@ class Later:
         return first + image if image >= 0 else -1
 
     def key(self, members: Iterable[int], *buffers: Iterable[int]) -> Hashable:
-        """What an option one block later has as its `own_key`."""
+        """The `own_key` of an option one block later."""
         sides = (frozenset(self.buffer[b] for b in side) for side in buffers)
         return (frozenset(self.node[m] for m in members), *sides)
 
 
 def own_key(members: Iterable[int], *buffers: Iterable[int]) -> Hashable:
-    """What an option is: its members, and sets of buffers that it reads, keeps and writes."""
+    """The key of an option: its members, and sets of buffers that it reads, keeps and writes."""
     return (frozenset(members), *map(frozenset, buffers))
 
 
@@ -256,7 +256,7 @@ def rolled(whole: EGraph) -> Rolled | None:
 
 
 def _ways(whole: EGraph) -> Iterator[tuple[Shift, dict[int, int]]]:
-    """What may be a block: which values of the program are in which one.
+    """Ways to cut the program into blocks: which of its values are in which one.
 
     First with the values that a block leaves to the next one counted to that. So what adds to the
     sum of all blocks before, and what begins the next block, may be one dispatch of two blocks.

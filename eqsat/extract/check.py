@@ -35,7 +35,7 @@ STOPS = (
 
 
 def check(egraph: EGraph, target: Target, selection: Selection) -> list[str]:
-    """What is wrong with a selection, one sentence each; nothing if it is fine."""
+    """Faults of a selection, one sentence each; nothing if it is fine."""
     checker = Checker(Space(egraph, target.padding), target, selection)
     faults = checker.numbers() or [*checker.ahead_faults(), *checker.all_group_faults()]
     return faults or [*checker.order_faults(), *checker.sharing_faults(), *checker.goal_faults()]

@@ -8,10 +8,10 @@ from functools import cached_property
 from typing import Self
 
 from eqsat.extract.candidates.space import Space
+from eqsat.extract.dispatch.fusedaccess import Use
 from eqsat.extract.dispatch.legality import Legality
 from eqsat.extract.dispatch.prices import Costs
 from eqsat.extract.dispatch.rules import iterations
-from eqsat.extract.dispatch.uses import Use
 from eqsat.model.selection import Group, Selection
 from eqsat.model.target import Target
 from eqsat.ops.programs.placement import ANYWHERE
@@ -192,7 +192,7 @@ class CheckedGroups:
         return [m for m in self._ops(g) if not carries[m] or read.isdisjoint(self._made(m))]
 
     def _use_faults(self, makers: dict[int, int], use: Use, buffer: int) -> Iterator[str]:
-        """What a user reads as an operand, and what that only passes on, down to what computes."""
+        """Operands of a user; of those that only pass elements on, theirs."""
         maker, uses = self._behind_views(makers, buffer), self.legality.uses
         if maker is None:
             if self._read_buffer(makers, buffer) not in makers and not uses.may_read(use):
@@ -285,7 +285,7 @@ class CheckedGroups:
 
     @cached_property
     def ahead_buffers(self) -> frozenset[int]:
-        """What is there before the first step: constants that only help to make it are not.
+        """Buffers there before the first step; constants that only help to make them are not.
 
         Nor is what a group makes again, though something else was made from it ahead of time.
         """

@@ -98,7 +98,7 @@ def _listed(items: Sequence[str]) -> str:
 
 
 def _sentences(budgets: Budgets) -> list[str] | None:
-    """What any choice needs, or which budgets exclude each other; None: whatever the budgets."""
+    """The needs of any choice, or budgets that exclude each other; None: whatever the budgets."""
     alone, impossible = budgets.alone, budgets.impossible
     if not any(alone.values()):
         return None
@@ -125,7 +125,7 @@ def _need(need: Need) -> str:
 
 
 def _with(budgets: Budgets, need: Need) -> str:
-    """What a budget would have to be while the others are held."""
+    """The least budget that would do while the others are held."""
     amount = _amount(need.goal, need.value)
     words = "the least {} is {}" if need.is_exact else "the {} is at least {}"
     value = words.format(need.goal, amount)
@@ -137,7 +137,7 @@ def _with(budgets: Budgets, need: Need) -> str:
 # ---- budgets that exclude each other -------------------------------------------------------------
 @dataclass(frozen=True)
 class Need:
-    """What a goal needs at the least while others are held at their budgets, in any order.
+    """The least value of a goal while others are held at their budgets, in any order.
 
     `is_exact`: some answer needs no more; else the value is a bound.
     """
@@ -186,7 +186,7 @@ class Budgets:
         return [g for g in self.budget if self.least(g) > self.budget[g]]
 
     def least(self, goal: str) -> int:
-        """What any choice needs of a goal."""
+        """The least value of a goal in any choice."""
         need = self.alone[goal]
         return 0 if need is None else need.value
 

@@ -1,4 +1,4 @@
-"""What an objective is at least within caps, in any order, and the best answer for it.
+"""One objective minimised within caps, in any order: its least value, and the best answer for it.
 
 Questions are asked of the choice without an order: what is proven of it holds in every order of
 every answer. Its relaxation bounds a sum; a good answer is looked for among the columns near that
@@ -16,14 +16,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from eqsat.extract.choice.columns import MEMORY, Answer, Barred, Columns
-from eqsat.extract.choice.cpsat import Effort, solve
-from eqsat.extract.choice.legal import circle, is_legal, pruned
+from eqsat.extract.choice.legal import circle, is_legal, presolved, pruned
 from eqsat.extract.choice.linear import TIE_BREAK
-from eqsat.extract.choice.must import presolved
 from eqsat.extract.choice.relax import OPEN, Caps, Least, Remainder, relaxation
-from eqsat.extract.choice.statement import Statement
-from eqsat.extract.memory.fits import Fits
+from eqsat.extract.choice.statement import Effort, Statement, solve
 from eqsat.extract.memory.leastpeak import PAIRS, InAnyOrder, peak, unordered_pairs
+from eqsat.extract.memory.memoryfilter import Fits
 from eqsat.extract.ragged import Ints
 from eqsat.model.deadline import tick
 from eqsat.model.diag import fail
@@ -64,7 +62,7 @@ class Minimisation:
 
     @property
     def value(self) -> int:
-        """What the best answer is worth."""
+        """The worth of the best answer."""
         return OPEN if self.best is None else self.worth(self.best)
 
     @property
@@ -132,7 +130,7 @@ class Minimisation:
         return self.told(status, None, stage)
 
     def stage(self, places: Ints) -> Remainder | None:
-        """What is left within the caps; None if that is nothing, which is proven.
+        """The columns left within the caps; None if that is nothing, which is proven.
 
         What does not fit into a cap of bytes lifts the bound, and what the bound rules out leaves
         others no room.
@@ -267,7 +265,7 @@ class Minimisation:
 
     # ---- a sum under a cap of bytes ------------------------------------------------------------
     def _with_bytes(self, stage: Remainder) -> str:
-        """The same with the cap of bytes, which the best answers do not keep by themselves.
+        """A solve under the cap of bytes, which the best answers do not keep by themselves.
 
         Of the answers worth so much the one that converts least is looked at first: it keeps little
         beside. Then rows say what is live when, at last with an order of the items.

@@ -36,7 +36,7 @@ class Ragged:
 
     @staticmethod
     def sets(rows: Ints, index: Ints, count: int) -> Ragged:
-        """The same with every number once a row, ascending."""
+        """These rows with every number once, ascending."""
         span = int(index.max(initial=0)) + 1
         keys = distinct(rows * span + index)
         return Ragged(starts(np.bincount(keys // span, minlength=count)), keys % span)

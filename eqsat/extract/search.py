@@ -15,12 +15,10 @@ from eqsat.extract.choice.legal import greedy
 from eqsat.extract.choice.linear import ASKED, OWN, linear_goals, moved_bytes
 from eqsat.extract.diagnose import inadmissible
 from eqsat.extract.dispatch.legality import Legality
-from eqsat.extract.goals import Outcome, check_requests, limit, weigh
 from eqsat.extract.memory.bestorder import in_best_order
-from eqsat.extract.minimiser import SHARES, SearchLimits
-from eqsat.extract.selected import selection_of
-from eqsat.extract.session import Session, baseline_of, prepare, verify_selection
-from eqsat.extract.whole import whole_selection, whole_session
+from eqsat.extract.minimiser import SHARES, Outcome, SearchLimits, check_requests, limit, weigh
+from eqsat.extract.selected import selection_of, whole_selection
+from eqsat.extract.session import Session, baseline_of, prepare, verify_selection, whole_session
 from eqsat.model import progress
 from eqsat.model.cycles import uncollected
 from eqsat.model.deadline import CANDIDATE_TIME, ORDER_TIME, SEARCH_TIME, WALL, Stop, until
@@ -240,7 +238,7 @@ def _packed_bytes(egraph: EGraph, selection: Selection) -> int:
 # (`ENode.extra`). Where the search of all that proves nothing in its share of the time, the rest
 # of the e-graph is searched alone: any answer of that is one of the whole, too.
 def contained(egraph: EGraph) -> EGraph | None:
-    """What the contained rule set reaches alone; None if there is none, or no rule is beside it.
+    """The part of an e-graph that the contained rules reach; None: no such rules, or no others.
 
     Nodes keep their numbers; the others are there, and may not be chosen.
     """
@@ -314,7 +312,7 @@ def extract_greedily(
     seed: int = 0,
     stop: Stop | None = None,
 ) -> tuple[Selection, Selection | None]:
-    """The greedy answer in its best order, and the baseline, which the solver finds as always.
+    """The greedy answer in its best order, and the baseline, which the solver finds.
 
     After extraction-gym's greedy-DAG extractor, over dispatches (`choice.legal`). Nothing is
     proven, budgets are only checked, and the answer may be worse than the baseline. EqsatError:

@@ -8,13 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from eqsat.extract.blocks import Rolled
 from eqsat.extract.candidates.assemble import Assembly
+from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.check import Checker, check
 from eqsat.extract.choice.linear import TIE_BREAK
+from eqsat.extract.dispatch.legality import Legality
 from eqsat.extract.dispatch.prices import Costs
 from eqsat.extract.dispatch.rules import Devices
-from eqsat.extract.goals import Outcome
+from eqsat.extract.memory.bestorder import DispatchGraph, best_order
+from eqsat.extract.minimiser import Outcome
 from eqsat.model.cut import CutProgram
 from eqsat.model.deadline import OTHER_SIZES
 from eqsat.model.diag import fail
@@ -177,7 +181,7 @@ def priced_selection(
 def reprice(
     egraph: EGraph, target: Target, selection: Selection, number: Mapping[int, int], where: str
 ) -> Selection:
-    """The same dispatches in the same order at other sizes: this e-graph's, with its own prices.
+    """A selection at other sizes: its dispatches in their order, with this e-graph's prices.
 
     number: nodes of the selection -> nodes of `egraph`. Nothing bounds the goals: nobody searched
     here. EqsatError E389 if a node does not exist at these sizes, or a limit of the target forbids
@@ -216,7 +220,7 @@ def _priced(costs: Costs, g: Group) -> Group:
 # ---- one part of an answer for several programs --------------------------------------------------
 @dataclass(frozen=True)
 class CutPart:
-    """What belongs to a part: its name, the number of its first argument, its results.
+    """The limits of a part: its name, the number of its first argument, its results.
 
     values: the numbers in the joined program of its program's values.
     """
@@ -236,7 +240,7 @@ class PartNumbers:
 
 
 def part_egraph(egraph: EGraph, target: Target, part: CutPart) -> tuple[EGraph, PartNumbers]:
-    """What of an e-graph depends on no argument of another part, as an e-graph of its own.
+    """The e-graph of one part: whatever depends on no argument of another part.
 
     target: that of all parts, in which each is a device.
     """
@@ -333,7 +337,7 @@ def _needed(space: Space, groups: list[Group]) -> list[Group]:
 
 
 def _needed_ahead(space: Space, groups: list[Group], ahead: list[int]) -> tuple[int, ...]:
-    """What is computed ahead of time for these dispatches and results, operands first."""
+    """Nodes computed ahead of time for these dispatches and results, operands first."""
     wanted = {space.buffer[r] for g in groups for r in g.reads} | set(space.roots)
     needed: list[int] = []
     for i in reversed(ahead):
@@ -341,3 +345,55 @@ def _needed_ahead(space: Space, groups: list[Group], ahead: list[int]) -> tuple[
             wanted.update(space.operands[i])
             needed.append(i)
     return tuple(needed[::-1])
+
+
+def whole_selection(
+    rolled: Rolled,
+    target: Target,
+    goals: tuple[GoalRequest, ...],
+    selection: Selection,
+) -> Selection:
+    """Its dispatches in all blocks; the values of the goals are computed anew, bounds stay.
+
+    Bounds of the short problem are those of the whole one (`choice.blockrows`). Where the order of
+    the short answer, repeated block by block, needs more bytes, a better one is looked for.
+    """
+    space = Space(rolled.whole, target.padding)
+    pool = Pool(Legality(space, target), False)
+    groups = rolled.unrolled(selection.groups, space.buffer)
+    buffers = {space.buffer[r] for g in groups for r in g.reads} | set(space.roots)
+    buffers -= {space.buffer[w] for g in groups for w in g.writes}
+    ahead = pool.ahead_nodes(b for b in buffers if b in pool.resident)
+    unrolled = replace(selection, groups=groups, ahead=ahead)
+    names = (*dict(selection.goals), *dict(target.budget), TIE_BREAK)
+    values = Checker(space, target, unrolled).goal_values(names)
+    memory = selection.goal("memory").value
+    if values["memory"] > memory:
+        other = replace(unrolled, groups=_in_best_order(space, groups))
+        after = Checker(space, target, other).goal_values(names)
+        if after["memory"] < values["memory"]:
+            unrolled, values = other, after
+    results = tuple(
+        (n, GoalResult(values[n], min(r.bound, values[n]), r.proof if r.bound >= values[n] else ""))
+        for n, r in selection.goals
+        if n != TIE_BREAK
+    )
+    unrolled = replace(unrolled, goals=results)
+    is_open = any(unrolled.goal(g.name).gap > 0 for g in goals if g.weight is None)
+    return replace(
+        unrolled, stop="gap" if is_open and selection.stop == "optimal" else selection.stop
+    )
+
+
+def _in_best_order(space: Space, groups: tuple[Group, ...]) -> tuple[Group, ...]:
+    """These dispatches in the order of least peak."""
+    sides = (
+        tuple(tuple(sorted({space.buffer[c] for c in side})) for side in of)
+        for of in ([g.reads for g in groups], [g.writes for g in groups])
+    )
+    reads, writes = sides
+    used = {b for of in writes for b in of}
+    nbytes = {b: 0 if b in space.roots else space.sizes[b] for b in sorted(used)}
+    reads = tuple(tuple(b for b in of if b in used) for of in reads)
+    order = best_order(DispatchGraph(reads, writes, nbytes)).order
+    return tuple(replace(groups[i], step=n) for n, i in enumerate(order))

@@ -9,10 +9,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from eqsat.extract.blocks import Rolled
-from eqsat.extract.candidates.assemble import Assembly, Choices, choices
-from eqsat.extract.candidates.life import small_bytes
-from eqsat.extract.candidates.packing import packing
-from eqsat.extract.candidates.pool import Pool
+from eqsat.extract.candidates.assemble import Assembly, Choices, choices, packing, unrolled_assembly
+from eqsat.extract.candidates.pool import Pool, small_bytes
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.check import check
 from eqsat.extract.choice.columns import MEMORY, Answer
@@ -21,12 +19,11 @@ from eqsat.extract.choice.linear import OWN, broken, linear_goals, value_stated
 from eqsat.extract.dispatch.floors import floors
 from eqsat.extract.dispatch.legality import Legality
 from eqsat.extract.dispatch.prices import Costs
-from eqsat.extract.goals import Outcome, minimise
 from eqsat.extract.groups.grow import Candidate
 from eqsat.extract.memory.bestorder import in_some_order
 from eqsat.extract.memory.leastpeak import FEW
-from eqsat.extract.minimiser import SHARES, Minimiser, SearchLimits, TimedStep
-from eqsat.extract.narrow import Incumbent, Narrowed, narrow
+from eqsat.extract.minimiser import SHARES, Minimiser, Outcome, SearchLimits, TimedStep, minimise
+from eqsat.extract.reducedcosts import Incumbent, Narrowed, fix_by_reduced_cost
 from eqsat.extract.selected import selection_of, with_floors, with_read_results
 from eqsat.model import progress
 from eqsat.model.cycles import uncollected
@@ -34,7 +31,13 @@ from eqsat.model.deadline import WALL, OutOfTime, Stop, until
 from eqsat.model.diag import fail
 from eqsat.model.egraph import EGraph
 from eqsat.model.goal import Goal
-from eqsat.model.selection import TIME_LIMIT, Cut, GoalRequest, Selection, short_of_time
+from eqsat.model.selection import (
+    TIME_LIMIT,
+    Cut,
+    GoalRequest,
+    Selection,
+    short_of_time,
+)
 from eqsat.model.target import Target
 
 
@@ -116,7 +119,7 @@ class Session:
     ) -> Selection:
         """The outcome as a selection that passed the checker; EqsatError E90x if it does not.
 
-        What is written for nobody is left out.
+        Dead stores are left out.
         """
         progress.phase("check")
         selection = with_floors(selection_of(self.assembly, outcome, goals, seconds), self.floors)
@@ -188,7 +191,7 @@ def baseline_of(
 
 @dataclass(frozen=True)
 class _Asked:
-    """What is asked of an e-graph on a target."""
+    """The request of an extraction: an e-graph, a target, goals and limits."""
 
     egraph: EGraph
     target: Target
@@ -309,7 +312,9 @@ class _Asked:
             return self._session(Narrowed(assembly, best), baseline)
         incumbents = [] if baseline is None else [Incumbent.selected(baseline)]
         incumbents += [] if start is None else [Incumbent.of(*start)]
-        return self._session(narrow(candidates, self.goals, budget, limits, incumbents), baseline)
+        return self._session(
+            fix_by_reduced_cost(candidates, self.goals, budget, limits, incumbents), baseline
+        )
 
     def of_program(self, candidates: Choices, deadline: float) -> Session:
         """Of the input program, for which there is time whatever the deadline.
@@ -365,3 +370,26 @@ def verify_selection(
     faults = check(egraph, target, selection)
     if faults:
         raise fail("E902", "the selection fails its check: " + "; ".join(faults), exit_code=4)
+
+
+def whole_session(
+    short: Session, rolled: Rolled, selection: Selection, baseline: Selection | None
+) -> Session:
+    """The session of the short problem's survivors in all blocks, so that they may differ as well.
+
+    The survivors hold every answer that is no worse than the best known one by the first goal, also
+    those whose blocks differ, as the relaxation is about all of them. `selection` and
+    `baseline` are those of the whole program so far.
+    """
+    pool = short.assembly.pool
+    space = Space(rolled.whole, short.target.padding)
+    whole = replace(pool, legality=Legality(space, short.target))
+    assembly = unrolled_assembly(short.assembly, whole, rolled)
+    best = assembly.locate(selection.groups)
+    # a bound behind others is of answers as good by these, as whatever is found from here on is
+    values = {n: r.value for n, r in selection.goals}
+    is_there = best is not None and assembly.choice.keeps(best, values)
+    told = selection.goals if is_there else selection.goals[:1]
+    least = {n: (r.bound, r.proof or "relaxation") for n, r in told}
+    sides = short.seed, short.stop, short.floors, least
+    return Session(rolled.whole, short.target, short.linear, assembly, best, baseline, *sides)

@@ -150,7 +150,7 @@ def prelude(
 
 
 def row_tables(texts: Iterable[RuleText]) -> str:
-    """What variants ask for and are given: tables of rows that begin with the variant's number.
+    """Tables of what variants ask for and are given: rows begin with the variant's number.
 
     One for all variants whose rows are as wide: what egglog takes to add a rule grows with the
     number of tables, and there are hundreds of variants.
@@ -161,7 +161,7 @@ def row_tables(texts: Iterable[RuleText]) -> str:
 
 
 def first_stage(signatures: Iterable[Signature]) -> str:
-    """What remembers every node that is there, to be run when the first stage ends.
+    """Rules that remember every node that is there, to be run when the first stage ends.
 
     A table beside the nodes, so that nodes that become one later are still known.
     """
@@ -209,7 +209,7 @@ def equality_lines(
     interner: Interner,
     bounds: Sequence[int] = (),
 ) -> list[str]:
-    """What is known beside the program as terms, made by the variant `number`, and their unions.
+    """Equalities beside the program as terms, made by the variant `number`, and their unions.
 
     before: the nodes that those of `equalities` are numbered on from.
     """

@@ -89,12 +89,12 @@ def splat_name(s: Splat) -> str:
 
 
 def mark(name: str, i: int) -> str:
-    """What an operand of a splat is called where it is asked whether it is an unpacked value."""
+    """The name of a splat's operand where it is asked whether it is an unpacked value."""
     return f"{name}_{i}_unpacked"
 
 
 def fact_key(fact: str, name: str) -> str:
-    """What a match calls the answer to `wasted(x)`, in a name that no variable has."""
+    """The name of the answer to `wasted(x)` in a match, which no variable has."""
     return f"{fact}({name})"
 
 

@@ -88,7 +88,7 @@ LOOK = 64  # matches between two looks at the clock
 
 @dataclass
 class Tally:
-    """What the rules did so far, by rule name."""
+    """Counts of what the rules did so far, by rule name."""
 
     matches: Counter[str]
     seconds: defaultdict[str, float]
@@ -345,7 +345,7 @@ class Saturation:
         return len(lines)
 
     def _new_matches(self, size: Mapping[str, int]) -> dict[int, list[tuple[int, ...]]]:
-        """What each variant asks for that it has not been given, in the order of its table."""
+        """New requests of each variant, in the order of its table."""
         row_count: Counter[str] = Counter()
         for text, asked in zip(self.texts, self.asked, strict=True):
             row_count[text.want] += len(asked)

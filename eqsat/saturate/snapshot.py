@@ -25,7 +25,7 @@ Makers = dict[tuple[str, int, tuple[int, ...]], int]
 
 @dataclass(frozen=True)
 class Tables:
-    """What egglog holds, with classes as plain numbers; `values[i]` is the class of node i.
+    """The tables of egglog, with classes as plain numbers; `values[i]` is the class of node i.
 
     instead_of: the class of a loop with other bodies → that of the loop.
     """

@@ -108,7 +108,7 @@ def _spread(nodes: list[Raw], given: dict[int, int]) -> dict[int, int]:
 
 
 def _spread_shared(nodes: list[Raw], level: dict[int, int]) -> None:
-    """What is made of shared values alone; but not what is made of a carried value as well."""
+    """Spread to what is made of shared values alone, not of a carried one as well."""
     given = set(level)
     shared = _upward(nodes, {c for c, at in level.items() if at == NOWHERE}, given)
     leaves = {n[3] for n in nodes if not n[2]}

@@ -61,7 +61,7 @@ def with_in_place(schedule: Schedule, *, updates: bool = True) -> Schedule:
 def _written_over(
     schedule: Schedule, writer: Dispatch, old: int, is_given: bool, updates: bool
 ) -> Iterator[int]:
-    """What a dispatch may write in the bytes of a value that it reads and nothing reads later."""
+    """The result that may be written in the bytes of a value that nothing reads later."""
     nodes = schedule.program.nodes
     results = {schedule.buffer_of(r) for r in schedule.program.results}
     written = {w for d in schedule.dispatches for w in d.writes}
@@ -318,7 +318,7 @@ class _Writer:
         return list(dict.fromkeys(done))
 
     def _forget(self, ahead: list[int]) -> None:
-        """What dispatches compute is written anew, even where the same was computed ahead."""
+        """Write anew what dispatches compute, even where the same was computed ahead."""
         leaves = {i for i in ahead if self.builder.nodes[i].op in LEAVES}
         gone = set(ahead) - leaves
         self.node_of = {k: i for k, i in self.node_of.items() if i not in gone}

@@ -46,7 +46,7 @@ def by_device(schedule: Schedule, target: Target) -> list[tuple[Schedule, Target
 
 
 def device_faults(schedule: Schedule, target: Target, written: Iterable[object]) -> list[str]:
-    """What of a schedule is on the wrong device; nothing if there is only one."""
+    """Faults of devices: what of a schedule is on the wrong one; nothing if there is only one."""
     if not target.devices:
         return []
     nodes, held = schedule.program.nodes, devices_of(schedule.program, target)

@@ -36,7 +36,7 @@ class _Edge:
 
 @dataclass(frozen=True)
 class _Path:
-    """What an op computes with, or a conversion writes: seen through all that computes nothing."""
+    """A read by an op that computes, or by a conversion, seen through all that computes nothing."""
 
     reader: int
     access: LaneAccess | None  # by which map, in the shape of `below`; None: nobody knows
@@ -138,7 +138,7 @@ class OneDispatch:
         return tuple(edges)
 
     def _maker(self, node: int) -> int:
-        """What computes the bytes of a node, behind all views."""
+        """The node that computes the bytes of a node, behind all views."""
         while self.node(node).op in VIEWS:
             node = self.node(node).operands[0]
         return node
@@ -231,7 +231,7 @@ class OneDispatch:
             yield f"writes %{m}, which is also used inside, fusion.multi_result is false ({where})"
 
     def _staged_faults(self) -> Iterator[str]:
-        """What stands in front of a contraction is in scratch, and no result."""
+        """Faults of what stands in front of a contraction: it is in scratch, and no result."""
         staged = {e.maker for e in self.edges if self.what(e.reader) == "contraction"}
         for _ in self.ops:
             staged |= {e.maker for e in self.edges if e.reader in staged}
@@ -314,7 +314,7 @@ class OneDispatch:
                 yield f"%{e.reader} would compute %{e.maker} more than once"
 
     def _row_faults(self) -> Iterator[str]:
-        """What a contraction keeps by rows is read by rows, and fits."""
+        """Faults of row blocks: what a contraction keeps by rows is read by rows, and fits."""
         if self.row_blocks is None:
             return
         where = self.target.place("fusion.row_block")
@@ -349,7 +349,7 @@ class OneDispatch:
 
     @cached_property
     def _pipelined(self) -> list[str | tuple[str, int]]:
-        """What is wrong with its pipeline, and what a workgroup keeps, in words and bytes."""
+        """Faults of its pipeline, and what a workgroup keeps, in words and bytes."""
         attrs = ((r, self.node(r).attr) for r in self.roots)
         roots = [
             Root(r, a, any(p.below == r for p in self.paths), self._is_tiled_along(r))
@@ -360,11 +360,11 @@ class OneDispatch:
 
     @property
     def scratch_bytes(self) -> int:
-        """What a workgroup keeps of its contractions and reductions."""
+        """Scratch of a workgroup for its contractions and reductions."""
         return sum(f[1] for f in self._pipelined if not isinstance(f, str))
 
     def _pipeline_faults(self) -> Iterator[str]:
-        """What a workgroup computes of its contractions and reductions, and keeps."""
+        """Contractions and reductions of the pipeline: what a workgroup computes and keeps."""
         for fault in self._pipelined:
             if isinstance(fault, str):
                 yield fault

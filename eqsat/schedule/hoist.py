@@ -210,7 +210,7 @@ class _Emptied:
         return Schedule(changed, dispatches, tuple(buffers), (), target, in_place=in_place)
 
     def _in_place(self, attr: Control) -> Iterator[tuple[int, int]]:
-        """What is written over another value: over a state only what leads to its own next one."""
+        """Writes over other values: over a state only what leads to its own next one."""
         program, after = self.old.program, {old: new for new, old in self.old.in_place}
         states = [self.old.buffer_of(r) for r in program.results[: attr.carries]]
         for old, new in after.items():

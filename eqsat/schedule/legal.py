@@ -66,7 +66,7 @@ def life_faults(schedule: Schedule) -> Iterator[str]:
 
 
 def _role(schedule: Schedule, node: int, written: dict[int, int]) -> str:
-    """What a buffer is to its owner."""
+    """The role of a buffer."""
     program = schedule.program
     if program.nodes[node].op == "input":
         return "argument"
@@ -162,7 +162,7 @@ _ENCODINGS = frozenset({"set_encoding", "unset_encoding"})
 
 
 def faults(schedule: Schedule, target: Target, given: Program | None = None) -> list[str]:
-    """What of a schedule breaks the target, and by which key; nothing if it is legal.
+    """Faults of a schedule on a target, and by which key; nothing if it is legal.
 
     given: the program as its author wrote it, whose own tiles and encodings are no fault.
     """
@@ -170,7 +170,7 @@ def faults(schedule: Schedule, target: Target, given: Program | None = None) -> 
 
 
 def _faults(schedule: Schedule, target: Target, given: Program | None) -> list[str]:
-    """The same, with values by their numbers."""
+    """The faults, with values by their numbers."""
     try:
         schedule.program.verify()
         if unknown := number_faults(schedule):

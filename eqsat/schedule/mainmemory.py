@@ -1,4 +1,4 @@
-"""What a chosen schedule needs of main memory once its target's compiler has placed temporaries.
+"""Main memory a chosen schedule needs once its target's compiler has placed temporaries.
 
 The search counts every temporary as bytes of main memory, each with its own. A compiler knows more
 once all is chosen (`placing` of a target): docs/accelerators.md, "Where temporaries lie".
@@ -73,7 +73,7 @@ class _PlacedTemporaries:
         return sum(b.nbytes for b in buffers if _is_live(b, step))
 
     def _brought_bytes(self, step: int, most: int) -> int:
-        """What is copied there for a step: what its dispatches read of the caller's, if it fits.
+        """Buffers copied there for a step: what its dispatches read of the caller's, if it fits.
 
         The largest of it that the first step reads stays for the next call.
         """

@@ -250,7 +250,7 @@ class Root:
 def pipeline_faults(
     roots: Sequence[Root], dispatch: Dispatch, target: Target, *, is_own: bool
 ) -> Iterator[str | tuple[str, int]]:
-    """What is wrong in words; and what a workgroup keeps, in words and bytes of scratch.
+    """Faults in words; and what a workgroup keeps, in words and bytes of scratch.
 
     A dispatch of another target's schedule names none of these: one that may be used is enough.
     """

@@ -45,7 +45,7 @@ def rebuilt_differences(
 
 
 def _order_faults(schedule: Schedule) -> list[str]:
-    """What offsets break."""
+    """Faults of offsets."""
     try:
         schedule.verify()
     except ValueError as error:
@@ -120,7 +120,7 @@ def _difference(plan: Plan | None, replanned: Plan) -> str:
 
 
 def _planned(schedule: Schedule, d: Dispatch, target: Target) -> Plan | str:
-    """What the planner makes of a dispatch, or why nothing."""
+    """The planner's plan of a dispatch, or why there is none."""
     if not target.is_planned:
         return f"`{target.name}` has no kernels"
     try:

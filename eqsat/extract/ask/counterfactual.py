@@ -1,4 +1,4 @@
-"""What rejected choices would cost: each forced into the same choice, the first goal minimised."""
+"""Prices of rejected choices: each is forced into the same problem, the first goal minimised."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ from eqsat.extract.choice.legal import is_legal
 from eqsat.extract.choice.linear import linear_goals
 from eqsat.extract.choice.relax import OPEN, Least, Relaxation, relaxation
 from eqsat.extract.dispatch.legality import Legality
-from eqsat.extract.goals import weigh
-from eqsat.extract.minimiser import SHARES, Minimiser, SearchLimits
+from eqsat.extract.minimiser import SHARES, Minimiser, SearchLimits, weigh
 from eqsat.extract.ragged import Ints, Mask, numbered_sets
 from eqsat.model.deadline import OutOfTime
 from eqsat.model.egraph import EGraph
@@ -41,7 +40,7 @@ class Task:
     least: int  # a bound of what is minimised
 
     def columns(self, cap: int | None, rest: int) -> Ints:
-        """Those of answers worth at most `cap`, of which goals that are no sums take `rest`."""
+        """Columns of answers worth at most `cap`, of which goals that are no sums take `rest`."""
         if cap is None or self.relaxed is None:
             return self.allowed
         return np.intersect1d(self.allowed, self.relaxed.within(cap - rest))
@@ -69,7 +68,7 @@ class Counterfactuals:
 
     @property
     def goal(self) -> str:
-        """What prices are in."""
+        """The goal that prices are in, or the sum of goals."""
         return self.goals[0].name if self.goals[0].weight is None else WEIGHTED
 
     @property
@@ -91,7 +90,7 @@ class Counterfactuals:
 
     @cached_property
     def _rest(self) -> int:
-        """What goals that are no sums add at least."""
+        """The least that goals add which are no sums."""
         others = {g: w for g, w in self.weights.items() if g not in self.choice.facts.linear}
         return sum(w * self.choice.floor(g) for g, w in others.items())
 
@@ -350,7 +349,7 @@ class Counterfactuals:
         return holders
 
     def _served(self, column: int, nodes: frozenset[int]) -> tuple[int, ...]:
-        """What a column writes that depends on these members."""
+        """Values a column writes that depend on these members."""
         space = self.assembly.space
         touched: set[int] = set()
         for m in self.assembly.candidate(column).members:
@@ -383,7 +382,7 @@ def counterfactuals(
     *,
     enough: float = math.inf,
 ) -> Counterfactuals:
-    """What is needed to price choices of a run; assembles its choice once.
+    """The questions that price choices of a run; its problem is assembled once.
 
     enough: when (of time.monotonic()) no further candidates are looked for. OutOfTime if the
     deadline it is under leaves no time to state the choice.

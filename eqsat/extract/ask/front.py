@@ -18,8 +18,7 @@ import numpy as np
 
 from eqsat.extract.choice.columns import Answer
 from eqsat.extract.choice.relax import OPEN, Least
-from eqsat.extract.goals import Outcome
-from eqsat.extract.minimiser import SHARES, Minimiser
+from eqsat.extract.minimiser import SHARES, Minimiser, Outcome
 from eqsat.extract.ragged import Ints
 from eqsat.extract.session import Session
 from eqsat.model.deadline import INTERRUPTED
@@ -59,7 +58,7 @@ class Tradeoff:
 
 @dataclass(frozen=True)
 class Tradeoffs:
-    """What was found; `at_least` trade-offs exist; all are found, and no other exists: `complete`.
+    """A front; `at_least` trade-offs exist; all are found, and no other exists: `complete`.
 
     stop: complete | points (more exist than were asked for) | wall | interrupted | infeasible.
     """
@@ -115,7 +114,7 @@ class OpenBoxes:
             self.attempts[p] = max(attempts, self.attempts.get(p, 0))
 
     def least(self, caps: Vector) -> Vector:
-        """What each goal is at least in an answer that keeps the caps of the other goals."""
+        """Bounds: each goal's least value in an answer that keeps the caps of the other goals."""
         least = [0] * len(caps)
         for e in self.empty:
             over = [k for k, (c, x) in enumerate(zip(caps, e, strict=True)) if c > x]
@@ -226,7 +225,7 @@ def _question(
 
 
 def _learn(region: OpenBoxes, priority: Vector, caps: Vector, reply: Reply) -> None:
-    """What an answer's bounds prove empty: better in one goal, no worse in those asked before."""
+    """Boxes that an answer's bounds prove empty: better in one goal, no worse in earlier ones."""
     proven = list(caps)
     for goal in priority:
         better = list(proven)

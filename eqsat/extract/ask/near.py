@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from eqsat.extract.ask.counterfactual import Counterfactuals, counterfactuals
 from eqsat.extract.choice.columns import Answer
 from eqsat.extract.choice.linear import linear_goals
-from eqsat.extract.goals import Outcome
 from eqsat.extract.memory.bestorder import in_best_order
-from eqsat.extract.minimiser import SHARES
+from eqsat.extract.minimiser import SHARES, Outcome
 from eqsat.extract.selected import selection_of, with_floors
 from eqsat.extract.session import verify_selection
 from eqsat.model.deadline import OutOfTime, until
@@ -142,7 +141,7 @@ def _selection(pricer: Counterfactuals, answer: Answer) -> Selection:
 # ---- one question's program ----------------------------------------------------------------------
 @dataclass(frozen=True)
 class Forced:
-    """What a question costs, and the best program found that makes its choice, if any was."""
+    """The price of a question, and the best program found that makes its choice, if any was."""
 
     question: Question
     price: Price

@@ -26,7 +26,7 @@ class TiedAnswers:
     later: tuple[str, ...]
 
     def tie(self, answers: Sequence[Answer]) -> Tied:
-        """What answers of equal value have to say, of which there is one at least."""
+        """The tie of answers of equal value, of which there is one at least."""
         nearest = min(answers, key=lambda a: (self.distance(a), a.columns))
         why = self.why(nearest)
         if why == SPELLING:  # so all that goals are about is the same
@@ -58,7 +58,7 @@ class TiedAnswers:
         return len(here) + len(there)
 
     def why(self, answer: Answer) -> str:
-        """What makes dispatches that differ take as long all together."""
+        """The reason why dispatches that differ take as long all together."""
         here, there = self._changed(answer)
         if Counter(map(self._borders, here)) == Counter(map(self._borders, there)):
             return SPELLING

@@ -1,4 +1,4 @@
-"""What an e-graph means to the extractor: buffers, values, and when each value is computed."""
+"""The e-graph as the extractor sees it: buffers, values, and when each value is computed."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Space:
         return {}
 
     def remembered(self, make: Callable[[Space, Target], T], target: Target) -> T:
-        """What this makes of the e-graph and a target; made once, as long as the target lives."""
+        """The object this makes of the e-graph and a target; once, as long as the target lives."""
         key = make, id(target)
         if key not in self._remembered:
             self._remembered[key] = make(self, target), target
@@ -81,7 +81,7 @@ class Space:
 
     @cached_property
     def later(self) -> Later:
-        """What is one block later in the short e-graph."""
+        """The shift by one block in the short e-graph."""
         assert self.rolled is not None
         return Later.of(self.rolled, self.buffer, self.value)
 

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from eqsat.extract.blocks import NOWHERE
-from eqsat.extract.candidates.dominance import one_of_each_kernel, undominated
 from eqsat.extract.candidates.sources import (
     EXTRAS,
     CandidateTable,
@@ -24,11 +23,13 @@ from eqsat.extract.candidates.sources import (
     choice_facts,
     column_images,
     group_of,
+    one_of_each_kernel,
+    undominated,
     with_plan_times,
 )
 from eqsat.extract.choice.columns import Columns
+from eqsat.extract.choice.legal import mirrored, presolved
 from eqsat.extract.choice.linear import Dispatches, RelayoutBytes, Ties, Time, added, kernels
-from eqsat.extract.choice.must import mirrored, presolved
 from eqsat.extract.dispatch.planfloors import PlanFloors
 from eqsat.extract.dispatch.prices import UNASKED
 from eqsat.extract.ragged import Ints, Mask, Ragged, contains, counted, distinct
@@ -153,7 +154,7 @@ class _Tabulation:
         return self.by_node(lambda n: self.space.computes((n,)))
 
     def _serves(self, owners: Ints, writes: Ragged) -> Ragged:
-        """Per option of these candidates: the values it serves (`cover.served_by`)."""
+        """Per option of these candidates: the values it serves (`dominators.served_by`)."""
         nobody, behind = frozenset[int](), self.pool.behind
         held = self.by_node(lambda n: self.pool.served.get(n, nobody)).take(owners)
         if not len(held.index):
@@ -292,7 +293,7 @@ class _Tabulation:
         return owned.where(users.any(outside | (users.index == self.classes)))
 
     def _leaves_a_way(self, owners: Ints, writes: Ragged) -> Mask:
-        """Per option: whether all results can be computed without what it keeps (`cover.Lost`)."""
+        """Per option: whether all results can be computed without what it keeps (`Lost`)."""
         alone, written = self._alone.take(owners), writes.mapped(self.value)
         there = np.sort(written.pairs(self.classes))
         lost = alone.where(~contains(there, alone.pairs(self.classes)))
@@ -360,7 +361,7 @@ class _Tabulation:
         return stated + np.maximum(extras.sums(class_ps[extras.index]) - slack, 0), is_known
 
     def _floor_ps(self, owners: Ints, extras: Ragged) -> Ints:
-        """What no plan of an option is below; 0 on devices without plans."""
+        """A floor of every plan of an option; 0 on devices without plans."""
         floor_ps = np.zeros(len(owners), dtype=np.int64)
         writes = self.sinks.take(owners).joined(extras).distinct()
         members, reads = self.members.take(owners), self.reads.take(owners)

@@ -40,7 +40,7 @@ LEVELS = ("buffer level", "value level")
 
 @dataclass(frozen=True)
 class _BlockLater:
-    """What rows are about one block later."""
+    """The keys of rows one block later."""
 
     choice: Columns
 

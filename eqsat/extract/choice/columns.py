@@ -67,7 +67,7 @@ class BlockImages:
 
 @dataclass(frozen=True)
 class ChoiceFacts:
-    """What every answer owes, and what buffers and values are, whatever columns there are."""
+    """Facts of a choice whatever its columns: what an answer owes, what buffers and values are."""
 
     linear: tuple[str, ...]  # goals that are sums over the chosen columns
     nbytes: Ints  # per buffer, none of what `fixed_bytes` counts

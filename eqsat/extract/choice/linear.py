@@ -69,7 +69,7 @@ def moved_bytes(egraph: EGraph, node: int) -> int:
 
 
 def tie(node: ENode, moved: int) -> int:
-    """What a node that moves so many bytes adds to the tie-break."""
+    """The tie-break of a node that moves so many bytes."""
     is_op = node.op not in LEAVES and node.op not in VIEWS
     ops, views = is_op + bool(loop_order(node.attr)), node.op in VIEWS
     # one byte moved weighs as much as 4,096 ops, and an op as much as four views
@@ -119,7 +119,7 @@ def _plugged(name: str) -> Goal:
 
 
 def added(name: str, goal: Goal, egraph: EGraph, target: Target, group: Group) -> int:
-    """What a dispatch adds to a goal; E602 (exit code 4) if a plug-in says nonsense."""
+    """A dispatch's share of a goal; E602 (exit code 4) if a plug-in says nonsense."""
     return _asked(name, "build", lambda: goal.build(egraph, target, group))
 
 

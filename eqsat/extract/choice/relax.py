@@ -17,7 +17,7 @@ import numpy as np
 
 from eqsat.extract.choice.columns import MEMORY, Answer, Columns
 from eqsat.extract.choice.rows import RowTable
-from eqsat.extract.choice.statement import Statement
+from eqsat.extract.choice.statement import EXACT, Statement
 from eqsat.extract.ragged import Ints, Ragged
 from eqsat.model.deadline import seconds_left, tick
 
@@ -28,7 +28,7 @@ Caps = Mapping[str, int]
 
 @dataclass(frozen=True)
 class Relaxation:
-    """What no answer beats, per column what choosing it adds at least, and what the LP chose."""
+    """A relaxation: its bound, per column what choosing it adds at least, and what the LP chose."""
 
     least: float  # no answer is worth less
     reduced: np.ndarray
@@ -47,7 +47,7 @@ class Relaxation:
         return np.flatnonzero(self.least + self.reduced <= most)
 
     def plus(self, more: int) -> Relaxation:
-        """The same if something else adds so much at least."""
+        """The relaxation if something else adds so much at least."""
         return replace(self, least=self.least + more, unit=1) if more else self
 
     def forcing(self, columns: Ints) -> Relaxation:
@@ -123,7 +123,7 @@ def _scaled(told: Statement) -> RowTable:
 # ---- what a question comes to --------------------------------------------------------------------
 @dataclass(frozen=True)
 class Least:
-    """What was asked for, at the least, in any order: `bound`, and what it is from (`proof`).
+    """The least value of an objective in any order: `bound`, and what it is from (`proof`).
 
     status: optimal (`best` is worth no more) | infeasible (no answer keeps the caps, proven) | gap
     (all was searched) | why the search ended before. `places`: columns that answers within the caps
@@ -147,7 +147,7 @@ class Least:
 
 @dataclass(frozen=True)
 class Remainder:
-    """What is left under some caps, with its relaxation."""
+    """The columns left under some caps, with their relaxation."""
 
     places: Ints  # in the numbers of the whole choice
     choice: Columns
@@ -163,7 +163,6 @@ class Remainder:
 DENOMINATOR = 60  # duals of 0/±1 rows are small fractions of the costs
 STEPS = 1_000, 20  # of the dual simplex, and per row and variable: it may go round for ever
 ROOM = 1e-10  # of a cap; bounds lose ten times as much to rounding (`_bound`)
-EXACT = 2.0**53  # whole numbers up to here are held in floating point
 
 
 @dataclass(frozen=True)

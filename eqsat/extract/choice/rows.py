@@ -20,7 +20,7 @@ those that hold exclusive number n:
     (8) forced      see `_forced`; alike: see `_alike`
 
 (4) is what makes the relaxation tight. Of the readers that hold one number at most one is chosen,
-and it is never chosen with a writer that needs somebody else to hold that number (`must.py`); so
+and it is never chosen with a writer that needs somebody else to hold that number (`legal.py`); so
 such a set as a whole is at most the level. (5) keeps layouts from being converted in a circle: of
 the layouts of a value somebody writes the first one and reads none of them, after the cuts of
 arborescences (Edmonds 1967). Where several write it, whoever is first needs no other holder, so
@@ -39,7 +39,7 @@ import numpy as np
 
 from eqsat.extract.blocks import ONE, TWO
 from eqsat.extract.choice.columns import Columns
-from eqsat.extract.choice.must import Must, must
+from eqsat.extract.choice.legal import Must, must
 from eqsat.extract.ragged import Ints, Mask, Ragged, contains, counted, distinct
 from eqsat.model.deadline import tick
 

@@ -15,7 +15,7 @@ from functools import cached_property
 
 import numpy as np
 
-from eqsat.extract.candidates.cover import PricedWay, PricedWays, least_ps, needed_of
+from eqsat.extract.candidates.dominators import PricedWay, PricedWays, least_ps, needed_of
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.dispatch.planfloors import ROUNDING, FloorFacts, PlanFloors
@@ -56,7 +56,7 @@ class LeastPrices:
         return self._floors is None or self._floors.facts.whole[node][operand]
 
     def node_ps(self, node: int) -> float:
-        """What no dispatch that computes a node for all of its result goes below."""
+        """A floor of every dispatch that computes a node for all of its result."""
         plain = self.costs.least_ps(node, self.costs.iterations[node])
         if self._floors is None or self.target.pipelines:
             return plain
@@ -186,7 +186,7 @@ def floors(pool: Pool, costs: Costs) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class _Unavoidable:
-    """What every answer computes, reads and writes. made: results that a dispatch writes."""
+    """Parts of every answer: computed, read, written. computed_roots: by a dispatch."""
 
     pool: Pool
     costs: Costs
@@ -228,7 +228,7 @@ class _Unavoidable:
         return ways
 
     def _way(self, node: int, values: int) -> PricedWay:
-        """What a node takes for one of its values."""
+        """The way of a node: its picoseconds for one of its values, and what it reads."""
         space, costs = self.space, self.costs.of((node,))
         priced = costs.known_ps((node,))
         if priced is not None:  # whatever it reads

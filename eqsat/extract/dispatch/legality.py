@@ -1,4 +1,4 @@
-"""What one dispatch may hold on a target: tile limits and scratch, and what is cloned."""
+"""Limits of one dispatch on a target: tiles, scratch, and what is cloned."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+from eqsat.extract.dispatch.fusedaccess import Readers
 from eqsat.extract.dispatch.pipelines import ALONG, APART, NOT_READ, Way, needs_pipeline, ways
 from eqsat.extract.dispatch.rules import FusionRules
-from eqsat.extract.dispatch.uses import Readers
 from eqsat.model.attr import loop_order
 from eqsat.model.generic import Generic
 from eqsat.model.layout import Layout
@@ -86,7 +86,7 @@ class Legality(FusionRules):
         return len(self.space.egraph.nodes) + value
 
     def exclusive(self, members: Iterable[int]) -> frozenset[int]:
-        """What only one dispatch may compute, as numbers.
+        """Exclusive numbers: what only one dispatch may compute.
 
         A value that may not be cloned, if the input program computes it at most once; else the
         node. A conversion that may not be cloned: the node.
@@ -155,13 +155,13 @@ class Legality(FusionRules):
     # ---- scratch of a whole dispatch ---------------------------------------------------------
     @property
     def all_crowded(self) -> tuple[Removed, ...]:
-        """What `crowds` has refused on any device."""
+        """Refusals of `crowds` on any device."""
         parts = (self, *self._parts.values())
         return tuple(r for p in parts for r in p.crowded.values())
 
     @cached_property
     def crowded(self) -> dict[str, Removed]:
-        """What `crowds` has refused so far, by name."""
+        """Refusals of `crowds` so far, by name."""
         return {}
 
     def inside(self, root: int, readers: Readers) -> Inside:

@@ -1,4 +1,4 @@
-"""What the target says of single nodes and buffers: rates, traffic, what is laid out anew,
+"""Prices of single nodes and buffers on a target: rates, traffic, what is laid out anew,
 and which rows of a table a gather takes.
 """
 
@@ -267,7 +267,7 @@ class NodePrices(PerDevice):
         return moves_innermost(n.op, n.attr) or (self.target.is_planned and is_block)
 
     def _slower_ps(self, eclass: int) -> float:
-        """What reading and writing a buffer in another order costs more than in its own."""
+        """The extra cost of reading and writing a buffer in another order than its own."""
         assert self.target.relayout is not None
         there = 2 * self.space.nbytes(eclass) * PS_PER_SECOND / self.target.relayout
         return max(0.0, there - 2 * self.class_ps[eclass])

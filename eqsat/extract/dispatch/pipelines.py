@@ -36,7 +36,7 @@ Root = tuple[Generic, int]  # a contraction or reduction, and how it is read
 
 @dataclass(frozen=True)
 class WorkgroupTile:
-    """What one workgroup computes of a contraction: an extent per loop of a nest."""
+    """The tile of a contraction that one workgroup computes: an extent per loop of a nest."""
 
     nest: Generic  # the contraction, with its loops put together if the pipeline does that
     extents: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""What no plan of a dispatch takes less than, without making the plan.
+"""Floors of the plans of a dispatch, without making one.
 
 The formula of `plan.price`, given the least work and the least traffic any plan has: arithmetic of
 full vectors, every byte fetched or written once. A dispatch that turns out to have no plan costs
@@ -187,7 +187,7 @@ class FloorFacts:
         self.fills = frozenset(fills)
 
     def _maybe_in_place(self, types: Sequence[TensorType]) -> frozenset[int]:
-        """What is donated or dies, and what may lie in its place: prices may leave that out."""
+        """Buffers that are donated or die, and those in their place: prices may leave these out."""
         gone = self.space.donated | self.space.dying
         alike = {types[b] for b in gone}
         return frozenset(b for b, t in enumerate(types) if t in alike) if gone else gone

@@ -1,4 +1,4 @@
-"""What a dispatch costs: picoseconds and bytes, integers, the same for solver and checker."""
+"""Prices of dispatches: picoseconds and bytes, integers, the same for solver and checker."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Costs(NodePrices):
         return operations, max(piped, default=rate * share / self._padding_of(node))
 
     def _padding_of(self, node: int) -> float:
-        """What registers compute of a node's largest tensor, by what there is to compute.
+        """The padding factor of a node's largest tensor: computed elements by elements there are.
 
         Vector units work on rows of lanes as memory has them, so what is padded there is computed.
         """

@@ -14,7 +14,7 @@ from functools import cached_property, lru_cache
 from typing import Self
 
 from eqsat.extract.candidates.space import Space
-from eqsat.extract.dispatch.uses import Uses
+from eqsat.extract.dispatch.fusedaccess import Uses
 from eqsat.extract.groups.rowblocks import RowBlockRules
 from eqsat.model.affine import map_loops
 from eqsat.model.devices import Transfer
@@ -104,7 +104,7 @@ class Devices:
 
 @dataclass(frozen=True)
 class PerDevice:
-    """What is known of one e-graph on a target, or on each of the devices that it is made of."""
+    """The rules of one e-graph on a target, or on each of the devices that it is made of."""
 
     space: Space
     target: Target
@@ -119,11 +119,11 @@ class PerDevice:
         return {device: type(self)(self.space, target) for device, target in self.target.devices}
 
     def part(self, device: str) -> Self:
-        """The same of one device; this if there is only one."""
+        """The rules of one device; these if there is only one."""
         return self._parts[device] if self._parts else self
 
     def of(self, members: Iterable[int]) -> Self:
-        """The same of the device that runs these nodes."""
+        """The rules of the device that runs these nodes."""
         return self._parts[self.devices.of(members)] if self._parts else self
 
 
@@ -211,7 +211,7 @@ class FusionRules(PerDevice):
 
     @cached_property
     def row_blocks(self) -> RowBlockRules:
-        """What a contraction may read from roots inside."""
+        """The kinds of operands a contraction may read from roots inside."""
         return RowBlockRules(self)
 
     def count_roots(self, nodes: Iterable[int]) -> int:
@@ -272,7 +272,7 @@ class FusionRules(PerDevice):
         return False
 
     def rows(self, root: int) -> tuple[object, ...]:
-        """What is equal of reductions over the same rows, and of nothing else."""
+        """A key that reductions over the same rows share, and nothing else does."""
         if root not in self._rows:
             self._rows[root] = self._rows_of(root)
         return self._rows[root]

@@ -15,7 +15,7 @@ from eqsat.extract.blocks import ONE, TWO
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.dispatch.prices import Costs
-from eqsat.extract.groups.checks import Grown
+from eqsat.extract.groups.feasibility import PartialGroup
 from eqsat.extract.groups.grow import Candidate, Grower
 from eqsat.extract.groups.merge import Merger
 from eqsat.extract.groups.templates import Templates
@@ -82,10 +82,10 @@ def with_others(
 class _Groups:
     """Groups behind one op as far as they were looked for."""
 
-    more: Iterator[Grown]
-    taken: list[Grown] = field(default_factory=list)
+    more: Iterator[PartialGroup]
+    taken: list[PartialGroup] = field(default_factory=list)
 
-    def first(self, most: int) -> list[Grown]:
+    def first(self, most: int) -> list[PartialGroup]:
         """So many of them, if there are."""
         if len(self.taken) < most:
             for state in islice(self.more, most - len(self.taken)):
@@ -109,7 +109,7 @@ class _Enumeration:
         return legality.devices.of(members) if legality.target.devices else ""
 
     def _makers(self, sink: int) -> tuple[Grower, Templates]:
-        """What grows groups that end at a node, and what widens them."""
+        """The grower of groups that end at a node, and the templates that widen them."""
         device = self._device((sink,))
         if device not in self.makers:
             grower = Grower(self.pool, self.costs.part(device), device)
@@ -162,14 +162,14 @@ class _Enumeration:
         return candidates
 
     def _candidates(self, sink: int) -> list[Candidate]:
-        """Those behind one op: all, the first of many, or those that were there in time."""
+        """Candidates behind one op: all, the first of many, or those that were there in time."""
         grower, templates = self._makers(sink)
         grown = self._grown(sink, templates)
         if grower.costs.target.is_planned:
             grown = grower.one_of_each(grown)
         return [grower.candidate(state, sink) for state in grown]
 
-    def _grown(self, sink: int, templates: Templates) -> list[Grown]:
+    def _grown(self, sink: int, templates: Templates) -> list[PartialGroup]:
         groups = self._of(sink)
         grown = list(groups.taken)
         try:
@@ -197,7 +197,7 @@ class _Enumeration:
 
 
 def _cuts(work: _Enumeration, refused: Sequence[Removed]) -> tuple[Cut, ...]:
-    """What was left out: ops whose groups, and values whose merges, are not all there."""
+    """Cuts: ops whose groups, and values whose merges, are not all there."""
     merges = [r.limit_name for r in refused]
     cuts = (
         Cut("groups", len(work.capped), CAP),

@@ -231,7 +231,7 @@ class Idle:
 
 
 def _passed(start: int, ways: dict[int, list[int]], ends: Iterable[int]) -> set[int]:
-    """What lies on shortest ways from a layout to others."""
+    """Layouts on shortest ways from one to others."""
     before, waiting = {start: start}, [start]
     for a in waiting:
         for b in ways.get(a, ()):

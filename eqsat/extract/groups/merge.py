@@ -28,7 +28,7 @@ class Merger(DevicePool):
 
     @cached_property
     def removed(self) -> dict[str, Removed]:
-        """What the vector limit removed while merging, largest per name."""
+        """Merges that the vector limit removed, the largest per name."""
         return {}
 
     def part(self, c: Candidate) -> MergePart:

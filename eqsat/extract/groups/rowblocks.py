@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from eqsat.extract.dispatch.uses import Use
+from eqsat.extract.dispatch.fusedaccess import Use
 from eqsat.model.tensor import DTYPES, cdiv
 from eqsat.ops.generics.access import Index, LaneAccess, index_loops, joined, seen_as
 
@@ -28,7 +28,7 @@ Numbers = tuple[tuple[int, tuple[tuple[int, int], ...]], ...]
 
 @dataclass(frozen=True)
 class KeptRows:
-    """What one dispatch computes by row blocks. scratch_bytes: of `row_block` rows."""
+    """The row blocks of one dispatch. scratch_bytes: of `row_block` rows."""
 
     last: int  # the contraction that reads them
     operand: int

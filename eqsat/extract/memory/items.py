@@ -1,4 +1,4 @@
-"""What columns say about the peak in every order: which of them hold what while others run.
+"""Liveness of columns in every order: which of them hold what while others run.
 
 An *item* is a value that is computed at run time, in whatever layout, or a layout of a value that
 is there from the start. Must-analysis over the columns (`choice.must`) tells which items every
@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from eqsat.extract.choice.columns import Columns
-from eqsat.extract.choice.must import must
+from eqsat.extract.choice.legal import must
 from eqsat.extract.ragged import Ragged
 from eqsat.model.deadline import tick
 from eqsat.model.sets import bits, mask, sum_bits

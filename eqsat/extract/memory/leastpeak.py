@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from eqsat.extract.choice.columns import MEMORY, Answer
+from eqsat.extract.choice.legal import presolved
 from eqsat.extract.choice.linear import TIE_BREAK
-from eqsat.extract.choice.must import presolved
 from eqsat.extract.choice.relax import relaxation
 from eqsat.extract.choice.statement import Statement, Terms
-from eqsat.extract.memory.fits import Fits, least_fitting
 from eqsat.extract.memory.items import FirstMaking, HeldItem, MemoryItems
+from eqsat.extract.memory.memoryfilter import Fits, least_fitting
 from eqsat.extract.ragged import Ints
 from eqsat.model.deadline import INTERRUPTED, WALL, tick
 from eqsat.model.sets import bits, mask

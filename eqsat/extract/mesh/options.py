@@ -1,4 +1,4 @@
-"""What may be chosen for the ops and values of one schedule on a mesh, and what that takes.
+"""Choices for the ops and values of one schedule on a mesh, and their prices.
 
 `Permitted` asks the spread rules: strategies of ops, spreads of values, collectives, and the rule
 behind each. `Works` prices strategies by the times of the dispatches.
@@ -63,7 +63,7 @@ class Permitted:
 
     # ---- cuts ----------------------------------------------------------------------------------
     def strategies(self, m: int, every: Iterable[Strategy]) -> tuple[Strategy, ...]:
-        """Those of an op that rules permit; EqsatError E233 if there are none."""
+        """The strategies of an op that rules permit; EqsatError E233 if there are none."""
         permitted = tuple(s for s in every if all(self.cut_rules(m, s)))
         if not permitted:
             what = f"no rule of spreads permits a way to run `{self._name(m)}` on the mesh"
@@ -154,7 +154,7 @@ class Permitted:
 
 @dataclass(frozen=True)
 class Works:
-    """What the members of a schedule's dispatches take on one device of a mesh.
+    """Times of the members of a schedule's dispatches on one device of a mesh.
 
     The time of a dispatch, without its launch, is divided among its members by their arithmetic
     and their traffic at its border; each part shrinks with the share of the work and of the bytes
@@ -174,7 +174,7 @@ class Works:
 
     @cached_property
     def launches_ps(self) -> int:
-        """What starting all dispatches takes."""
+        """Picoseconds to start all dispatches."""
         return sum(min(d.time_ps, self.target.launch_ps) for d in self.schedule.dispatches)
 
     @cached_property
@@ -223,7 +223,7 @@ class Works:
         return 0.0 if rate is None else operations * math.prod(g.sizes) / (rate * share)
 
     def _border_bytes(self, d: Dispatch, node: int, strategy: Strategy | None) -> int:
-        """What a member reads and writes of buffers; a buffer is read by its first reader."""
+        """Bytes that a member reads and writes of buffers; a buffer is read by its first reader."""
         nodes = self.schedule.program.nodes
         n, nbytes = nodes[node], 0
         for i, o in enumerate(n.operands):
@@ -260,7 +260,7 @@ class Works:
 
     # ---- operands that an op gathers -----------------------------------------------------------
     def streams(self, node: int, s: Strategy, machine: MeshMachine) -> tuple[Stream, ...]:
-        """What an op gathers in each of its steps."""
+        """The panels that an op gathers in each of its steps."""
         if not s.panels:
             return ()
         program, streams = self.schedule.program, []
@@ -275,7 +275,7 @@ class Works:
         return tuple(streams)
 
     def panel_bytes(self, node: int, s: Strategy) -> int:
-        """What one step holds: its panels, and a sum of floats in f32 that is not the result."""
+        """Bytes of one step: its panels, and a sum of floats in f32 that is not the result."""
         if not s.panels:
             return 0
         program, nbytes = self.schedule.program, 0

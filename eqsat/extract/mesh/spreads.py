@@ -70,7 +70,7 @@ def _matching(lines: Sequence[int], other: Sequence[int]) -> list[int]:
 
 
 class SpreadChoice:
-    """What is chosen, as a problem of `eqsat shard`; first all nodes are stated, then all edges.
+    """The choice of spreads as a problem of `eqsat shard`; all nodes first, then all edges.
 
     A pair of strategies that holds something is a node of its own, with an edge to each of the two
     that allows what it pairs: so all that uses memory is a node. Nodes of one group are equal,
@@ -98,7 +98,7 @@ class SpreadChoice:
         return number
 
     def add_edge(self, first: int, second: int, table: PairTable, lower: int, upper: int) -> None:
-        """What two nodes cost together, and hold in steps lower <= t < upper."""
+        """An edge: costs of two nodes together, and what they hold in steps lower <= t < upper."""
         if not table.uses:
             self.edges.append(ShardEdge(first, second, table.flat))
             return
@@ -179,7 +179,7 @@ class Spreads:
 
     @cached_property
     def leaves(self) -> tuple[int, ...]:
-        """What is there before the first dispatch, and is read or returned: arguments, weights."""
+        """Leaves that are read or returned: arguments, weights, there before any dispatch."""
         computed = set(self.ops)
         read = {o for m in self.ops for o in self.program.nodes[m].operands}
         return tuple(sorted((read | {*self.program.results, *self.program.inputs}) - computed))
@@ -222,7 +222,7 @@ class Spreads:
 
     @cached_property
     def permitted(self) -> Permitted:
-        """What the rules permit here, and by which of them."""
+        """The choices that rules permit here, and by which of them."""
         return Permitted(self.program, self.ops, self.leaves, self.mesh, self.permits)
 
     # ---- strategies ----------------------------------------------------------------------------
@@ -308,7 +308,7 @@ class Spreads:
         return sum(m.size_bytes for m in self.works.target.memory[:-1] if m.temporaries)
 
     def _op(self, m: int) -> ShardNode:
-        """What it takes, with the panels that it gathers, and what those hold."""
+        """The node of an op: its time with the panels that it gathers, and the bytes of those."""
         time_of: dict[tuple[object, ...], int] = {}
         costs, held = [], []
         for s in self.strategies[m]:
@@ -333,8 +333,10 @@ class Spreads:
         return sum(self.works.local_bytes(t, spread) for t in types)
 
     def _behind(self, choice: SpreadChoice, m: int) -> None:
-        """What is converted lies beside what its op made, in the step that makes it; inside of a
-        dispatch it has to be in memory besides, as long as it is read.
+        """Edges of a value that is converted beside what its op made.
+
+        It lies there in the step that makes it; in a dispatch it has to be in memory besides,
+        as long as it is read.
 
         What only a movement reads that leaves no more than it takes is converted behind that, as
         then less is sent.
@@ -354,7 +356,7 @@ class Spreads:
         return "unsent" if (v, reader) in self.barred else "sent"
 
     def _before(self, choice: SpreadChoice, v: int, m: int) -> None:
-        """What has one reader is converted behind its op."""
+        """Edges of a value of one reader, which is converted behind its op."""
         at = self.program.nodes[m].operands.index(v)
         reads = [s.reads[at] for s in self.strategies[m]]
         is_kept = v in self.strategies and len(self.readers[v]) == 1

@@ -31,7 +31,7 @@ from eqsat.extract.machinecode import is_kept, machine_code
 
 
 class Rectangles(NamedTuple):
-    """What does not change: per buffer its range of cliques and size, a random odd number each."""
+    """The constant part: per buffer its range of cliques and size, a random odd number each."""
 
     first: np.ndarray
     last: np.ndarray
@@ -40,7 +40,7 @@ class Rectangles(NamedTuple):
 
 
 class DepthFirstState(NamedTuple):
-    """What the search writes; `floor` is the top of what is placed, per clique.
+    """The state of the search; `floor` is the top of what is placed, per clique.
 
     counters: nodes searched, how many there may be, and whether to stop.
     """

@@ -66,7 +66,7 @@ def _change_node(i, s, choice, use, pieces):
 
 @machine_code
 def _around(i, choice, place, costs, graph, out):
-    """What each strategy of i costs with its neighbours outside of the region as they are."""
+    """Costs of each strategy of i with its neighbours outside of the region as they are."""
     offsets, start, _middle, head, _back, at, tables, _slot = graph
     o, k = offsets[i], offsets[i + 1] - offsets[i]
     copy(out, costs, o, k)

@@ -219,7 +219,7 @@ class Network:
         return node, piece, np.arange(len(usages)) - at[piece] + self.offsets[node[piece]]
 
     def priced(self, prices: np.ndarray) -> np.ndarray:
-        """What strategies use, at these prices per step: of floats, or of exact integers."""
+        """The priced usage of strategies, at these prices per step: floats, or exact integers."""
         _, lower, upper, _, usages = self.pieces
         _, piece, strategy = self._entries
         total = np.concatenate([[0], np.cumsum(prices)])
@@ -231,12 +231,12 @@ class Network:
         return used
 
     def used(self, choice: np.ndarray) -> np.ndarray:
-        """What is used in each step."""
+        """The usage of each step."""
         node = self._entries[0]
         return self._over_time(self.pieces[4][self.pieces[3][:-1] + choice[node]])
 
     def expected(self, weights: np.ndarray) -> np.ndarray:
-        """The same of a mixture: `weights` per strategy."""
+        """The usage of a mixture: `weights` per strategy."""
         _, piece, strategy = self._entries
         each = self.pieces[4] * weights[strategy]
         return self._over_time(np.bincount(piece, each, len(self.pieces[1])))
@@ -319,7 +319,7 @@ def _busiest(usages: list[list[Usage]]) -> np.ndarray:
 
 
 def _pieces(small: ChoiceGraph, steps: np.ndarray) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
-    """What is used anyway, and pieces of what depends on choices, in positions of `steps`."""
+    """The usage there is anyway, and pieces of that of choices, in positions of `steps`."""
     change = np.zeros(len(steps) + 1, np.int64)
     start, lower, upper, rows = [0], [], [], []
     for of_group in small.usages:

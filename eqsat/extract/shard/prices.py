@@ -175,7 +175,7 @@ def _slopes(graph, messages, beliefs):
 
 @machine_code
 def _exact_bound(theta, graph, scale, messages):
-    """What a forward sweep proves, in integers: nothing is below it, whatever `messages` are.
+    """The bound a forward sweep proves, in integers, whatever `messages` are.
 
     Costs of edges are multiplied by `scale`, as those of `theta` are already. Also: did all fit 64
     bits? It is known if sums stay below 2^61, and they are watched as floats.

@@ -1,11 +1,15 @@
-"""The search for the cheapest sharding: answers get better, bounds get higher, until they meet."""
+"""The search for the cheapest sharding: answers get better, bounds get higher, until they meet.
+
+Small problems, and those that are nearly trees, are left to CP-SAT (`ExactModel`): it proves that
+an answer is the best, or that there is none.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,7 +27,8 @@ from eqsat.model.deadline import (
     whatever_it_takes,
 )
 from eqsat.model.diag import fail
-from eqsat.model.sharding import Sharding, ShardProblem
+from eqsat.model.portfolio import set_limits
+from eqsat.model.sharding import FORBIDDEN, Sharding, ShardProblem
 
 if TYPE_CHECKING:
     from eqsat.extract.shard.prices import Ascent
@@ -31,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ShardEffort:
-    """What each step of a search may take; shares are of the time that is left when it begins."""
+    """Limits of each step of a search; shares are of the time that is left when it begins."""
 
     small: int = 6_000  # pairs of strategies and entries of usage rows: CP-SAT is asked first
     exact: float = 0.3  # share, for CP-SAT on small networks
@@ -138,8 +143,6 @@ def least_used(
     net = None if small is None else network(small)
     if small is None or net is None:
         return Sharding("infeasible", "proof", None, None)
-    from eqsat.extract.shard.exact import ExactModel
-
     model = ExactModel(small, net)
     if most_cost is not None:
         model.model.add(model.cost <= most_cost)
@@ -185,8 +188,6 @@ def _size(net: Network) -> int:
 
 def _exactly(search: _ShardSearch, small: ChoiceGraph, net: Network, share: float) -> bool:
     """Whether CP-SAT proved its answer, or that there is none."""
-    from eqsat.extract.shard.exact import ExactModel
-
     model = ExactModel(small, net)
     if not model.is_exact:
         return False
@@ -319,3 +320,123 @@ def _sharding(search: _ShardSearch, ended: str) -> Sharding:
     if cost == search.bound:
         return Sharding("optimal", "proof", cost, cost, search.best)
     return Sharding("feasible", ended, cost, search.bound, search.best)
+
+
+@dataclass(frozen=True)
+class ExactResult:
+    """status: optimal | infeasible | feasible | unknown; `bound` of every allowed choice."""
+
+    status: str
+    choice: np.ndarray | None = None
+    bound: int | None = None
+
+
+class ExactModel:
+    """Variables and constraints; `cost` and `peak` are what may be minimised."""
+
+    def __init__(self, small: ChoiceGraph, net: Network):
+        from eqsat.extract import sat  # loads OR-Tools
+
+        self.model = sat.CpModel()
+        self.chosen = [[self.model.new_bool_var("") for _ in c] for c in small.costs]
+        self.terms: list[tuple[Any, int]] = []
+        self.constant = 0
+        for literals, costs in zip(self.chosen, small.costs, strict=True):  # (S1) one strategy each
+            self.model.add_exactly_one(literals)
+            self.terms += zip(literals, costs.tolist(), strict=True)
+        for (i, j), matrix in small.edges.items():
+            self._add_edge(self.chosen[i], self.chosen[j], matrix)
+        self.peak = self.model.new_int_var(0, net.limit, "")
+        self._add_usages(net)
+        sizes = abs(self.constant) + sum(abs(c) for _, c in self.terms)
+        most_used = int(net.pieces[4].sum()) + int(net.base.max(initial=0))
+        self.is_exact = max(sizes, most_used) < 2**52  # so are the solver's integers
+
+    @property
+    def cost(self) -> Any:
+        return sum(c * x for x, c in self.terms) + self.constant
+
+    def _add_edge(self, first: list[Any], second: list[Any], matrix: np.ndarray) -> None:
+        """Strategies of equal costs are one line of the matrix, with the sum of their variables."""
+        rows, row_of = np.unique(matrix, axis=0, return_inverse=True)
+        lines, column_of = np.unique(rows, axis=1, return_inverse=True)
+        by_row = _sums(first, row_of, len(lines))
+        by_column = _sums(second, column_of, len(lines[0]))
+        allowed = lines < FORBIDDEN
+        least = int(lines[allowed].min())
+        self.constant += least
+        if (lines[allowed] == least).all():
+            self._allow(by_row, by_column, allowed)
+            return
+        # (S2) a variable per pair of lines, whose sums are those of the lines: on a tree this
+        # relaxation is exact
+        pairs = np.full(lines.shape, None)
+        for r, c in np.argwhere(allowed).tolist():
+            pairs[r, c] = self.model.new_bool_var("")
+            if lines[r, c] > least:
+                self.terms.append((pairs[r, c], int(lines[r, c]) - least))
+        for variable, line, ok in zip(
+            by_row + by_column, [*pairs, *pairs.T], [*allowed, *allowed.T], strict=True
+        ):
+            self.model.add(sum(line[ok]) == variable)
+
+    def _allow(self, rows: list[Any], columns: list[Any], allowed: np.ndarray) -> None:
+        """(S2) of pairs that cost the same: a line needs one of those that it is allowed with."""
+        for variable, line in zip(rows, allowed, strict=True):
+            others = sum(c for c, ok in zip(columns, line, strict=True) if ok)
+            if allowed[:, line].sum() == line.sum():
+                self.model.add(variable == others)
+            else:
+                self.model.add(variable <= others)
+
+    def _add_usages(self, net: Network) -> None:
+        """(S3) what each step uses is at most the peak, each distinct row once."""
+        start, lower, upper, at, usages = (x.tolist() for x in net.pieces)
+        rows: list[list[tuple[int, int, int]]] = [[] for _ in range(len(net.base))]
+        for i in range(len(self.chosen)):
+            for p in range(start[i], start[i + 1]):
+                piece_usages = usages[at[p] : at[p + 1]]
+                entries = [(i, s, u) for s, u in enumerate(piece_usages) if u]
+                for t in range(lower[p], upper[p]):
+                    rows[t] += entries
+        distinct = {(base, *row) for base, row in zip(net.base.tolist(), rows, strict=True)}
+        for base, *row in sorted(distinct):
+            used = sum(u * self.chosen[i][s] for i, s, u in row)
+            self.model.add(used + base <= self.peak)
+
+    def minimised(
+        self, objective: Any, seconds: float, seed: int, stop: Stop, hint: np.ndarray | None
+    ) -> ExactResult:
+        """Search until it is proven, or for so long."""
+        from eqsat.extract import sat
+
+        self.model.minimize(objective)
+        for literals, strategy in zip(
+            self.chosen, [] if hint is None else hint.tolist(), strict=False
+        ):
+            for s, x in enumerate(literals):
+                self.model.add_hint(x, s == strategy)
+        solver = sat.CpSolver()
+        set_limits(solver.parameters, seconds, seed)
+        solver.parameters.num_workers = 1  # the relaxation is exact, or nearly: one worker proves
+        solver.parameters.cp_model_probing_level = 0
+        with stop.calls(solver.stop_search):
+            status = solver.solve(self.model)
+        if status == sat.INFEASIBLE:
+            return ExactResult("infeasible")
+        if status not in (sat.OPTIMAL, sat.FEASIBLE):
+            return ExactResult("unknown")
+        word = "optimal" if status == sat.OPTIMAL else "feasible"
+        values = [
+            [solver.boolean_value(x) for x in literals].index(True) for literals in self.chosen
+        ]
+        bound = int(np.ceil(solver.best_objective_bound - 1e-6))
+        return ExactResult(word, np.array(values, np.int64), bound)
+
+
+def _sums(variables: list[Any], line_of: np.ndarray, lines: int) -> list[Any]:
+    """Per line of a matrix the sum of the variables of its strategies."""
+    sums: list[Any] = [0] * lines
+    for x, line in zip(variables, line_of.ravel().tolist(), strict=True):
+        sums[line] += x
+    return sums

@@ -1,4 +1,4 @@
-"""What must be carried over the moment an item is first made, as sets of items.
+"""Sets of items that are live across the moment when an item is first made.
 
 At that moment the answer's dispatches fall into those before, the maker itself, and the later ones.
 What a later one reads is carried over the moment, or touched by the maker, or made again later,
@@ -31,7 +31,7 @@ FOR_NOTHING: list[Reads] = [()]  # ways to make an item that nothing is asked fo
 
 @dataclass(frozen=True)
 class Ways:
-    """Who makes which items from which, whatever room there is."""
+    """Ways to make items from items, whatever room there is."""
 
     facts: MemoryItems
 
@@ -178,7 +178,7 @@ class _Families:
         return self._nbytes(items & ~self.free) <= self.most
 
     def _least(self, sets: Iterable[int]) -> Family:
-        """Those for which there is room, and that contain no other one."""
+        """The least sets for which there is room: they contain no other one."""
         unique = set(sets)
         self.work -= len(unique)
         if self.work < 0:
@@ -275,7 +275,7 @@ class _Families:
 
 
 def _holding_none(sets: Family, family: Family) -> list[int]:
-    """Those of which no set of the family is part."""
+    """Sets of which no set of the family is part."""
     without = list[int]()
     for items in sets:
         for s in family:
@@ -338,7 +338,7 @@ class Moment:
         return frozenset(free)
 
     def _least_ways(self, ways: Iterable[Reads]) -> list[Reads]:
-        """What ways read that is not free; none that read all that another one does.
+        """The least reads of ways, without free items; none contains another one.
 
         What is enough for more is enough for less, so the least sets are the same.
         """

@@ -1,4 +1,4 @@
-"""What every answer computes, what has to be computed before a value, and what is lost for others.
+"""Dominators: values every answer computes, those before a value, and those lost for others.
 
 Values are AND/OR dominators over logical values. Without a cut per needed value CP-SAT does not
 prove layout graphs (decision 26). Where a needed value may be cut out of another one, what
@@ -81,7 +81,7 @@ def needed_values(pool: Pool) -> tuple[int, ...]:
 
 
 def union(need: dict[int, int], values: Iterable[int]) -> int:
-    """What these values need together, as bits."""
+    """The union of the needs of these values, as bits."""
     total = 0
     for v in values:
         total |= need.get(v, 0)

@@ -21,9 +21,9 @@ from functools import cached_property
 import numpy as np
 
 from eqsat.extract.choice.columns import Columns
-from eqsat.extract.choice.must import presolved
-from eqsat.extract.memory.carried import Moment, Room, Ways
+from eqsat.extract.choice.legal import presolved
 from eqsat.extract.memory.items import MemoryItems
+from eqsat.extract.memory.liveacross import Moment, Room, Ways
 from eqsat.extract.ragged import Ints
 from eqsat.model.deadline import tick
 from eqsat.model.sets import bits, sum_bits
@@ -33,7 +33,7 @@ ENOUGH = 0.3  # of the columns: if more are left, a further round is not worth i
 
 @dataclass(frozen=True)
 class Fits:
-    """What must-analysis says about the bytes of one choice; it remembers what it was asked."""
+    """Must-analysis of the bytes of one choice; it remembers what it was asked."""
 
     choice: Columns
     fitting: dict[int, Ints] = field(default_factory=dict)  # per cap: columns that fit

@@ -121,7 +121,7 @@ class Uses:
         return tuple(numbers)
 
     def of(self, readers: Readers, buffer: int) -> list[Use]:
-        """The same as uses."""
+        """The numbers as uses."""
         return [self._known[u] for u in self.numbers(readers, buffer)]
 
     # ---- the map of a use ----------------------------------------------------------------------
@@ -161,7 +161,7 @@ class Uses:
         return {}
 
     def relation(self, use: Use) -> str:
-        """That of its map; an op that says nothing of its maps is as good as a permutation."""
+        """The relation of a use's map; an op that tells no maps is as good as a permutation."""
         if use not in self._relations:
             lane_access = self.access(use)
             self._relations[use] = "permutation" if lane_access is None else lane_access.relation
@@ -203,7 +203,7 @@ class Uses:
         return self._pairs[key]
 
     def kind(self, use: Use) -> str:
-        """What `join` is asked about: where the rim computes nothing, a move if there is one.
+        """The kind `join` is asked about: where the rim computes nothing, a move if there is one.
 
         Else a transpose behind a concat would make a conversion of it.
         """

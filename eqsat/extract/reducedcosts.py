@@ -1,4 +1,4 @@
-"""What the first goal rules out is never searched: a few columns of a hundred are left.
+"""Presolve by reduced costs: of the columns that the first goal leaves, a few of a hundred.
 
 The relaxation of the first goal, or of the weighted sum, bounds every answer in every order, and
 the columns near that bound hold an answer that is good. Whatever lifts the bound above that answer
@@ -19,14 +19,12 @@ from eqsat.extract.candidates.assemble import Assembly, Choices, cut_short
 from eqsat.extract.candidates.sources import with_plan_times
 from eqsat.extract.candidates.tabulate import undominated_columns
 from eqsat.extract.choice.columns import MEMORY, Answer, Columns
-from eqsat.extract.choice.legal import greedy
-from eqsat.extract.choice.must import presolved
+from eqsat.extract.choice.legal import greedy, presolved
 from eqsat.extract.choice.relax import Relaxation, relaxation
 from eqsat.extract.choice.statement import Statement
-from eqsat.extract.goals import limit, weigh
 from eqsat.extract.memory.bestorder import in_best_order
-from eqsat.extract.memory.fits import Fits
-from eqsat.extract.minimiser import SHARES, Minimiser, SearchLimits
+from eqsat.extract.memory.memoryfilter import Fits
+from eqsat.extract.minimiser import SHARES, Minimiser, SearchLimits, limit, weigh
 from eqsat.extract.ragged import Ints, distinct
 from eqsat.model import progress
 from eqsat.model.deadline import OutOfTime, until, whatever_it_takes
@@ -72,7 +70,7 @@ class Narrowed:
     is_refused: bool = False
 
 
-def narrow(
+def fix_by_reduced_cost(
     choices: Choices,
     goals: tuple[GoalRequest, ...],
     budget: Mapping[str, int],
@@ -200,7 +198,7 @@ class _Narrowing:
 
     @property
     def cap(self) -> int | None:
-        """What an answer may be worth, for the goals behind; None if no answer is known."""
+        """The most an answer may be worth, for the goals behind; None if no answer is known."""
         value, first = self.value, self.goals[0]
         if value is None or first.weight is not None:
             return value
@@ -272,7 +270,7 @@ class _Narrowing:
         self.assembly = replace(self.assembly, choice=choice)
 
     def _keep(self, relaxed: Relaxation) -> None:
-        """What is worth more than the cap is not among the columns any more."""
+        """Drop the columns whose reduced cost is above the cap."""
         if self.cap is not None:
             self._set(self.choice.take(relaxed.within(self.cap)))
 
@@ -304,7 +302,7 @@ class _Narrowing:
         return self.told.of(self.choice)
 
     def _floor(self, goal: str) -> int:
-        """What a goal that is no sum is at least; of memory, where that is soon told."""
+        """A floor of a goal that is no sum; of memory, where that is soon told."""
         # of more columns it takes too long to tell what is surely live
         if goal != MEMORY or len(self.choice) > 5_000:
             return self.choice.floor(goal)
@@ -313,7 +311,7 @@ class _Narrowing:
         return self.least_bytes
 
     def _next(self, relaxed: Relaxation) -> Ints:
-        """What the relaxation chooses without knowing its plan, and what it nearly chose.
+        """Columns without a plan that the relaxation chose or nearly chose.
 
         An eighth of them, or a third where a relaxation takes as long as thousands of plans.
         """
@@ -334,7 +332,7 @@ class _Narrowing:
         return {g: r.bound for g, r in relaxed.items() if r is not None}
 
     def _behind(self) -> dict[str, int]:
-        """What goals behind the first one are at least, also where equal blocks differ."""
+        """Bounds of the goals behind the first one, also where equal blocks differ."""
         if self.choice.facts.blocks is None:
             return {}
         caps = {} if self.cap is None else {g: self.cap for g in self.weights}
@@ -386,7 +384,7 @@ class _Narrowing:
         return self.best is not None
 
     def _among_the_last(self) -> Narrowed:
-        """What the best answer is made of, and nothing else: there was no time for more."""
+        """The columns of the best answer, and nothing else: there was no time for more."""
         assert self.best is not None
         with whatever_it_takes():
             cuts = cut_short(self.assembly.pool, self.assembly.cuts)
