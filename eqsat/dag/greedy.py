@@ -38,16 +38,15 @@ def waiting_of(reduced: Reduced) -> Waiting:
     return Waiting(options, waiting, [i for i, (_, o) in enumerate(options) if not o.children])
 
 
-def by_tree(tables: Waiting, prices: Mapping[int, float] | None = None) -> dict[int, Derivation]:
-    """The options of least tree cost; `prices` multiplies the costs of a class."""
+def by_tree(tables: Waiting) -> dict[int, Derivation]:
+    """The options of least tree cost."""
     key: dict[int, float] = {}
     chosen: dict[int, Derivation] = {}
     missing = [len(o.children) for _, o in tables.options]
 
     def entry(i: int) -> tuple[float, int]:
-        c, o = tables.options[i]
-        option_cost = max(o.cost, 0) * (prices[c] if prices else 1)
-        return option_cost + sum(key[d] for d in o.children), i
+        o = tables.options[i][1]
+        return max(o.cost, 0) + sum(key[d] for d in o.children), i
 
     heap = [entry(i) for i in tables.leaves]
     heapq.heapify(heap)

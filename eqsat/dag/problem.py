@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from eqsat.model.serialized import SerializedEGraph
-from eqsat.model.sets import union_find
+from eqsat.model.sets import by_key, union_find
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,9 +197,7 @@ def connected_parts(graph: Graph) -> list[list[int]]:
     """Classes that have nothing to do with each other, apart; each part sorted."""
     number = {c: n for n, c in enumerate(graph)}
     pairs = ((number[c], number[d]) for c, below in graph.items() for d in below)
-    parts: dict[int, list[int]] = {}
-    for c, part in zip(graph, union_find(len(number), pairs), strict=True):
-        parts.setdefault(part, []).append(c)
+    parts = by_key(zip(union_find(len(number), pairs), graph, strict=True))
     return [sorted(part) for part in parts.values()]
 
 

@@ -90,7 +90,7 @@ class Minimisation:
             if self.weights[goal] == 1 and goal in self.of.proven:
                 self.raise_to(*self.of.proven[goal])
                 if self.is_met:
-                    return self.told("optimal", places)
+                    return self.as_least("optimal", places)
         if self.caps.get(MEMORY, OPEN) < OPEN:
             fitting = self.of.fitting(places, self.caps[MEMORY])
             if fitting is None:
@@ -100,7 +100,7 @@ class Minimisation:
             return peak(self, places)
         return self._sum(places) if MEMORY not in self.weights else self._mixed(places)
 
-    def told(self, status: str, places: Ints | None, stage: Remainder | None = None) -> Least:
+    def as_least(self, status: str, places: Ints | None, stage: Remainder | None = None) -> Least:
         if self.is_met:
             status = "optimal"
         bound = min(self.bound, self.value)
@@ -126,8 +126,10 @@ class Minimisation:
         if status == "gap" and self.over is not None and not self.is_met:
             status = self._with_bytes(stage)
         if status == "infeasible":
-            return Least("infeasible") if self.best is None else self.told("optimal", None, stage)
-        return self.told(status, None, stage)
+            return (
+                Least("infeasible") if self.best is None else self.as_least("optimal", None, stage)
+            )
+        return self.as_least(status, None, stage)
 
     def stage(self, places: Ints) -> Remainder | None:
         """The columns left within the caps; None if that is nothing, which is proven.
@@ -238,11 +240,11 @@ class Minimisation:
         for _ in range(40):  # circles cut before a question is left open
             small = replace(self.of.choice, barred=(*self.of.cuts, *barred, *self.of.choice.barred))
             small = small.take(places)
-            told = Statement(small)
-            _state(told, self.weights, caps, None if bytes_of is None else bytes_of(small))
+            statement = Statement(small)
+            _state(statement, self.weights, caps, None if bytes_of is None else bytes_of(small))
             effort = Effort(self.seconds, self.of.limits.seed, work, self.of.limits.stop)
             tick()
-            solved = solve(told, self.weights, effort, None if hint is None else hint.columns)
+            solved = solve(statement, self.weights, effort, None if hint is None else hint.columns)
             if not solved.columns and len(small.facts.roots):
                 if solved.status == "infeasible" and hint is not None:
                     return "unknown", 0, None  # a solver that says so is wrong
@@ -375,19 +377,19 @@ class Minimisation:
         status = self._below(stage, is_asked=False)
         if status == "infeasible" and self.best is not None:
             status = "optimal"
-        return self.told(status, None, stage)
+        return self.as_least(status, None, stage)
 
 
 def _state(
-    told: Statement, weights: Caps, caps: Caps, state: Callable[[Statement], None] | None
+    statement: Statement, weights: Caps, caps: Caps, state: Callable[[Statement], None] | None
 ) -> None:
     """The goals that are no sums, and the caps."""
     asked = dict.fromkeys((*weights, *caps))
     for goal in asked:
-        if goal in told.choice.facts.weight_rows:
-            told.bound_weights(goal, caps.get(goal))
+        if goal in statement.choice.facts.weight_rows:
+            statement.bound_weights(goal, caps.get(goal))
     if state is not None:
-        state(told)
+        state(statement)
     for goal, cap in caps.items():
         if goal != MEMORY or state is not None:
-            told.cap(goal, cap)
+            statement.cap(goal, cap)

@@ -100,15 +100,15 @@ class SearchLimits:
     @contextmanager
     def step(self, name: str, part: float, least: float = 0.0) -> Iterator[TimedStep]:
         """Under the deadline of its share; logged in the end."""
-        told = TimedStep(name, self.share(part, least))
+        timed = TimedStep(name, self.share(part, least))
         try:
-            with until(told.deadline, self.stop):
-                yield told
+            with until(timed.deadline, self.stop):
+                yield timed
         except OutOfTime:
-            told.outcome = "out of time"
+            timed.outcome = "out of time"
             raise
         finally:
-            told.tell()
+            timed.tell()
 
     @property
     def ended(self) -> str:
@@ -302,10 +302,10 @@ def _by_priority(
         if r.name == MEMORY or n == 0:
             progress.phase("order" if r.name == MEMORY else "search")
         part = SHARES.goal if n + 1 < len(requests) else 1.0
-        with asked.limits.step(r.name, part) as told:
-            share = told.deadline - told.begin
+        with asked.limits.step(r.name, part) as timed:
+            share = timed.deadline - timed.begin
             least = asked.least({r.name: 1}, caps, among=among, best=best, seconds=share)
-            told.outcome = least.status
+            timed.outcome = least.status
         if least.best is None:
             return Outcome(_worst(status, "unknown" if least.status == "gap" else least.status))
         best = least.best

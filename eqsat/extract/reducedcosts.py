@@ -177,7 +177,7 @@ class _Narrowing:
     last: tuple[Columns, Relaxation] | None = None  # what was relaxed, and what came of it
     settled: list[frozenset[int]] = field(default_factory=list)  # keys that hold nothing better
     least_bytes: int | None = None  # of any answer, if it was asked for
-    told: Statement | None = None  # the last choice whose rows were stated
+    statement: Statement | None = None  # the last choice whose rows were stated
 
     @property
     def choice(self) -> Columns:
@@ -222,8 +222,8 @@ class _Narrowing:
             return self._among_the_last() if self.last else Narrowed(self.assembly, None)
         first, least = self.goals[0], dict(alone)
         if first.weight is None:
-            told = 0 if short_of_time(self.assembly.cuts) else bound
-            progress.found(first.name, self.value, told)
+            least_value = 0 if short_of_time(self.assembly.cuts) else bound
+            progress.found(first.name, self.value, least_value)
             least[first.name] = bound
             least |= self._behind()
         best = None if self.best is None else self._located()
@@ -286,7 +286,7 @@ class _Narrowing:
 
     def _relax(self) -> Relaxation | None:
         """Of the sums; memory and kept weights add no less than what is always there."""
-        relaxed = relaxation(self.choice, self.sums, self.caps, told=self._stated())
+        relaxed = relaxation(self.choice, self.sums, self.caps, statement=self._stated())
         if relaxed is None:
             return None
         rest = {g: w for g, w in self.weights.items() if g not in self.sums}
@@ -297,9 +297,9 @@ class _Narrowing:
 
     def _stated(self) -> Statement:
         """The rows, which stay what they are while columns only get their prices."""
-        if self.told is None or self.told.choice.key is not self.choice.key:
-            self.told = Statement(self.choice, is_summed=True)
-        return self.told.of(self.choice)
+        if self.statement is None or self.statement.choice.key is not self.choice.key:
+            self.statement = Statement(self.choice, is_summed=True)
+        return self.statement.of(self.choice)
 
     def _floor(self, goal: str) -> int:
         """A floor of a goal that is no sum; of memory, where that is soon told."""

@@ -155,9 +155,9 @@ def prepare(
     progress.phase("baseline")
     least, pool = SHARES.own_seconds if target.budget else 0.0, sides.pool
     own_enough = limits.share(SHARES.own_candidates, least / 2)
-    told = TimedStep("baseline", limits.share(SHARES.baseline, least))
-    program_session, baseline, program_choices = sides.input_only(told.deadline, own_enough)
-    told.tell()
+    timed = TimedStep("baseline", limits.share(SHARES.baseline, least))
+    program_session, baseline, program_choices = sides.input_only(timed.deadline, own_enough)
+    timed.tell()
     if stop is not None and baseline is not None:
         stop.has_answer = True
     program_session = replace(program_session, baseline=baseline)
@@ -174,8 +174,8 @@ def prepare(
         if every is None:
             raise OutOfTime
         progress.phase("relaxation")
-        with uncollected(), limits.step("choice", SHARES.stating) as told:
-            session = sides.session(every, program_session.fallback, told.deadline, start)
+        with uncollected(), limits.step("choice", SHARES.stating) as timed:
+            session = sides.session(every, program_session.fallback, timed.deadline, start)
             session = replace(session, baseline=baseline)
     except OutOfTime:
         session = _with_own(program_session)
@@ -260,9 +260,9 @@ class _Asked:
     def every(self, baseline: Sequence[Candidate]) -> Choices | None:
         """Of all nodes, or what there is time for beside the known ones; None: for nothing."""
         step = self.limits.step("candidates", SHARES.candidates)
-        with suppress(OutOfTime), uncollected(), step as told:
-            every = choices(self.pool, self.linear, baseline=baseline, enough=told.deadline)
-            told.outcome = "cut" if short_of_time(every.cuts) else told.outcome
+        with suppress(OutOfTime), uncollected(), step as timed:
+            every = choices(self.pool, self.linear, baseline=baseline, enough=timed.deadline)
+            timed.outcome = "cut" if short_of_time(every.cuts) else timed.outcome
             return every
         return None
 
@@ -278,11 +278,11 @@ class _Asked:
         strict = replace(self, goals=_strict(self.goals[:1]))
         try:
             step = self.limits.step("packing", SHARES.packing)
-            with uncollected(), progress.heard(None), step as told:
+            with uncollected(), progress.heard(None), step as timed:
                 few = packing(self.pool, self.linear, candidates, baseline.groups)
                 if few is None:
                     return cut, None
-                session = strict.session(few, baseline, told.deadline)
+                session = strict.session(few, baseline, timed.deadline)
         except OutOfTime:
             return cut, None
         first, best = self.goals[0].name, session.best
@@ -389,7 +389,7 @@ def whole_session(
     # a bound behind others is of answers as good by these, as whatever is found from here on is
     values = {n: r.value for n, r in selection.goals}
     is_there = best is not None and assembly.choice.keeps(best, values)
-    told = selection.goals if is_there else selection.goals[:1]
-    least = {n: (r.bound, r.proof or "relaxation") for n, r in told}
+    proven = selection.goals if is_there else selection.goals[:1]
+    least = {n: (r.bound, r.proof or "relaxation") for n, r in proven}
     sides = short.seed, short.stop, short.floors, least
     return Session(rolled.whole, short.target, short.linear, assembly, best, baseline, *sides)

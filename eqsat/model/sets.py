@@ -1,11 +1,14 @@
-"""Sets of small numbers: as bits of one integer, and disjoint ones (union-find)."""
+"""Sets of small numbers: as bits of one integer, disjoint ones (union-find), and by a key."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TypeVar
 
 FEW = 512  # bits up to which one after the other is as fast
 WORD = 64  # bits of one element where sets are rows of an array
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 def bits(number: int) -> list[int]:
@@ -61,3 +64,11 @@ def union_find(size: int, pairs: Iterable[tuple[int, int]]) -> tuple[int, ...]:
         x, y = root(a), root(b)
         parent[max(x, y)] = min(x, y)
     return tuple(root(a) for a in range(size))
+
+
+def by_key(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
+    """The values of each key in the order of the pairs; keys in that of their first values."""
+    lists: dict[K, list[V]] = {}
+    for key, value in pairs:
+        lists.setdefault(key, []).append(value)
+    return lists

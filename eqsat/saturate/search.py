@@ -305,10 +305,10 @@ class Saturation:
     def _tell(self, is_open: bool) -> None:
         """Add what is known beside the rules: what they look at, or the rest."""
         nodes = list(self.program.nodes)
-        for i, told in enumerate(self.equalities, len(self.variants)):
-            if told.is_open == is_open:
-                self._lines(equality_lines(told, nodes, i, self.interner, self.bounds))
-            nodes += told.nodes
+        for i, equalities in enumerate(self.equalities, len(self.variants)):
+            if equalities.is_open == is_open:
+                self._lines(equality_lines(equalities, nodes, i, self.interner, self.bounds))
+            nodes += equalities.nodes
 
     def _lines(self, lines: Sequence[str]) -> None:
         for i in range(0, len(lines), CHUNK):

@@ -25,6 +25,7 @@ from eqsat.model.deadline import OutOfTime
 from eqsat.model.egraph import EGraph
 from eqsat.model.price import AT_LEAST, EXACT, NOT_ADMISSIBLE, WEIGHTED, Price, Question
 from eqsat.model.selection import GoalRequest, Selection
+from eqsat.model.sets import by_key
 from eqsat.model.target import Target
 
 CHANGES = "changes"  # dispatches that the chosen program has not, as a goal
@@ -342,11 +343,8 @@ class Counterfactuals:
     @cached_property
     def _holders(self) -> dict[int, list[int]]:
         """Per e-node: the columns that compute it."""
-        holders: dict[int, list[int]] = {}
-        for i in range(len(self.choice)):
-            for m in self.assembly.candidate(i).members:
-                holders.setdefault(m, []).append(i)
-        return holders
+        columns = range(len(self.choice))
+        return by_key((m, i) for i in columns for m in self.assembly.candidate(i).members)
 
     def _served(self, column: int, nodes: frozenset[int]) -> tuple[int, ...]:
         """Values a column writes that depend on these members."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from eqsat.extract.candidates.space import MOVING
 from eqsat.model.deadline import OutOfTime, tick
-from eqsat.model.sets import mask, sum_bits
+from eqsat.model.sets import by_key, mask, sum_bits
 
 if TYPE_CHECKING:
     from eqsat.extract.candidates.pool import Pool
@@ -24,11 +24,8 @@ if TYPE_CHECKING:
 
 def derivations(pool: Pool) -> dict[int, list[frozenset[int]]]:
     """Per value: the values each node reads that computes it anew (conversions do not)."""
-    space, ways = pool.space, dict[int, list[frozenset[int]]]()
-    for i, v in _makers(pool):
-        reads = frozenset([space.value[o] for o in space.operands[i]])
-        ways.setdefault(v, []).append(reads)
-    return ways
+    value, operands = pool.space.value, pool.space.operands
+    return by_key((v, frozenset([value[o] for o in operands[i]])) for i, v in _makers(pool))
 
 
 def _makers(pool: Pool) -> Iterator[tuple[int, int]]:

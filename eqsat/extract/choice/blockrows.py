@@ -87,9 +87,9 @@ def summed_over_blocks(
     behind = _ints([levels.behind(keys[i]) for i in pairs.open.tolist()])
     before = _ints([levels.before(keys[i]) for i in pairs.last.tolist()])
     parts.append(sums.with_level(pairs.open, behind, blocks.count + 1))
-    told = before >= 0
-    parts.append(sums.with_level(pairs.last[told], before[told], blocks.count))
-    alone = np.concatenate([pairs.alone, pairs.last[~told]])
+    has_row = before >= 0
+    parts.append(sums.with_level(pairs.last[has_row], before[has_row], blocks.count))
+    alone = np.concatenate([pairs.alone, pairs.last[~has_row]])
     parts += [sums.weakened(alone, side) for side in (-1.0, 1.0)]
     return RowTable.stacked(parts), most * np.where(level == TWO, blocks.count, 1)
 
@@ -222,8 +222,8 @@ class _Sums:
         terms = taken.terms.where(left)
         open_ = np.full(len(rows), math.inf)
         low, high = (taken.low, open_) if side < 0 else (-open_, taken.high)
-        said = np.isfinite(low if side < 0 else high) & (terms.counts > 0)
-        return _taken(RowTable(low, high, terms, taken.value[left]), np.flatnonzero(said))
+        is_stated = np.isfinite(low if side < 0 else high) & (terms.counts > 0)
+        return _taken(RowTable(low, high, terms, taken.value[left]), np.flatnonzero(is_stated))
 
 
 def _taken(table: RowTable, rows: Ints) -> RowTable:

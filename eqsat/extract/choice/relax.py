@@ -66,32 +66,36 @@ def relaxation(
     weights: Mapping[str, int],
     caps: Mapping[str, int] | None = None,
     memory: Bytes | None = None,
-    told: Statement | None = None,
+    statement: Statement | None = None,
 ) -> Relaxation | None:
     """Minimise Σ weight · goal under caps; None if even the relaxation has no solution.
 
-    memory: states that goal, where it is among the weights or caps. told: the choice as it is,
+    memory: states that goal, where it is among the weights or caps. statement: the choice as it is,
     which takes longer to state than to solve; it becomes the question. If the deadline it is under
     ends the LP solver, the bound is the trivial one; OutOfTime if there is no time to state it.
     """
     caps = dict(caps or {})
     asked, linear = {**weights, **caps}, choice.facts.linear
-    told = told or Statement(choice, is_summed=asked.keys() <= set(linear))
+    statement = statement or Statement(choice, is_summed=asked.keys() <= set(linear))
     for goal in asked:
         if goal in choice.facts.weight_rows:
-            told.bound_weights(goal, caps.get(goal))
+            statement.bound_weights(goal, caps.get(goal))
     if MEMORY in asked:
         assert memory is not None
-        memory(told)
+        memory(statement)
     for goal, cap in caps.items():
-        told.cap(goal, cap)
-    terms, unit = told.objective(weights)
-    size = len(told.upper)
+        statement.cap(goal, cap)
+    terms, unit = statement.objective(weights)
+    size = len(statement.upper)
     goal = np.zeros(size)
     goal[[v for v, _ in terms]] = [c for _, c in terms]
-    rows = RowTable.stacked([told.table, _scaled(told)]) if told.weighed else told.table
-    upper = np.array(told.upper, dtype=float)
-    program = LinearProgram(goal, rows, np.zeros(size), upper, not told.weighed)
+    rows = (
+        RowTable.stacked([statement.table, _scaled(statement)])
+        if statement.weighed
+        else statement.table
+    )
+    upper = np.array(statement.upper, dtype=float)
+    program = LinearProgram(goal, rows, np.zeros(size), upper, not statement.weighed)
     solved = solve_linear(program)
     if solved is None:
         return None
@@ -101,14 +105,14 @@ def relaxation(
     return Relaxation(solved.least * unit, solved.reduced[:count] * unit, support, unit)
 
 
-def _scaled(told: Statement) -> RowTable:
+def _scaled(statement: Statement) -> RowTable:
     """The weighed rows, scaled to the size of the others.
 
     Each with a little room: where a cap is just what its goal is at least, the simplex has none for
     what it rounds, and ends without an answer.
     """
     high, counts, index, value = [], [], list[int](), list[float]()
-    for terms, most in told.weighed:
+    for terms, most in statement.weighed:
         size = float(max((abs(c) for _, c in terms), default=1)) or 1.0
         high.append((most + ROOM * abs(most)) / size)
         counts.append(len(terms))

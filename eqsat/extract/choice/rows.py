@@ -42,6 +42,7 @@ from eqsat.extract.choice.columns import Columns
 from eqsat.extract.choice.legal import Must, must
 from eqsat.extract.ragged import Ints, Mask, Ragged, contains, counted, distinct
 from eqsat.model.deadline import tick
+from eqsat.model.sets import by_key
 
 
 def choice_rows(choice: Columns) -> tuple[list[KeyedRows], Ints, Ints]:
@@ -215,11 +216,8 @@ def largest_claims(claims: Ragged, owners: Ints, columns: int) -> Ints:
 
 def cliques_of(choice: Columns, columns: Ints) -> list[tuple[int, ...]]:
     """Sets of these columns of which at most one is chosen, that hold all of them together."""
-    holders: dict[int, list[int]] = {}
     held, some = choice.exclusive.tuples, columns.tolist()
-    for i in some:
-        for n in held[i]:
-            holders.setdefault(n, []).append(i)
+    holders = by_key((n, i) for i in some for n in held[i])
     sets: list[frozenset[int]] = []
     cliques: list[tuple[int, ...]] = []
     for clique in sorted({tuple(h) for h in holders.values()}, key=lambda c: (-len(c), c)):

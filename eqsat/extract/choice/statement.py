@@ -23,6 +23,7 @@ from eqsat.extract.choice.rows import RowList, RowTable, alike_rows, choice_rows
 from eqsat.extract.ragged import Ints, Ragged
 from eqsat.model.deadline import OutOfTime, Stop, seconds_left, tick
 from eqsat.model.portfolio import LEAST_SECONDS, set_limits, set_workers
+from eqsat.model.sets import by_key
 
 Terms = list[tuple[int, int]]  # (variable, coefficient)
 EXACT = 2.0**53  # whole numbers up to here are held in floating point
@@ -93,10 +94,8 @@ class Statement:
         """
         choice, is_root = self.choice, self.choice.facts.is_root
         assert choice.forced is not None
-        together: dict[tuple[int, ...], list[int]] = {}
-        for j, writes in enumerate(choice.writes.tuples):
-            if not is_root[list(writes)].any():
-                together.setdefault(writes, []).append(j)
+        columns_of = enumerate(choice.writes.tuples)
+        together = by_key((w, j) for j, w in columns_of if not is_root[list(w)].any())
         for buffers, columns in together.items():
             self.rows.add(-math.inf, 0, columns, self._readers(buffers))
         ways, served = list[int](), dict[tuple[int, ...], list[int]]()
@@ -212,7 +211,7 @@ class Statement:
         values = [0.0] * size
         for i in columns:
             values[i] = 1.0
-        told = dict.fromkeys(range(len(self.choice)), 0) | dict.fromkeys(columns, 1)
+        values_of = dict.fromkeys(range(len(self.choice)), 0) | dict.fromkeys(columns, 1)
         owned = (table.value < 0) & np.isfinite(table.high)[table.terms.rows]
         owned &= table.terms.index >= len(self.choice)
         rows_of = Ragged.grouped(table.terms.index[owned], table.terms.rows[owned], size).tuples
@@ -228,8 +227,8 @@ class Statement:
                     if u != v
                 )
                 values[v] = max(values[v], rest - high[r])
-            told[v] = int(values[v])
-        return told
+            values_of[v] = int(values[v])
+        return values_of
 
 
 @dataclass(frozen=True)
@@ -252,7 +251,7 @@ class Effort:
 
 
 def solve(
-    told: Statement,
+    statement: Statement,
     weights: Mapping[str, int],
     effort: Effort,
     hint: Sequence[int] | None = None,
@@ -264,11 +263,11 @@ def solve(
     """
     from eqsat.extract import sat
 
-    terms, unit = told.objective(weights)
-    model, variables = _model(told)
+    terms, unit = statement.objective(weights)
+    model, variables = _model(statement)
     model.minimize(sum(c * variables[v] for v, c in terms))
     if hint is not None:
-        for v, value in told.smallest(hint).items():
+        for v, value in statement.smallest(hint).items():
             model.add_hint(variables[v], value)
     solver = sat.CpSolver()
     if seconds_left() < LEAST_SECONDS:
@@ -285,25 +284,25 @@ def solve(
     bound = max(math.ceil(least - max(1e-6, abs(least) * 2.0**-50)), 0) * unit
     if status not in (sat.OPTIMAL, sat.FEASIBLE):
         return Solution("unknown", bound=bound)
-    columns = variables[: len(told.choice)]
+    columns = variables[: len(statement.choice)]
     chosen = tuple(i for i, v in enumerate(columns) if solver.boolean_value(v))
     if status == sat.OPTIMAL and solver.objective_value < EXACT:
         bound = round(solver.objective_value) * unit
-    elif status == sat.OPTIMAL and weights.keys() <= set(told.choice.facts.linear):
-        bound = sum(w * told.choice.total(g, chosen) for g, w in weights.items())
+    elif status == sat.OPTIMAL and weights.keys() <= set(statement.choice.facts.linear):
+        bound = sum(w * statement.choice.total(g, chosen) for g, w in weights.items())
     return Solution("optimal" if status == sat.OPTIMAL else "feasible", chosen, bound)
 
 
-def _model(told: Statement) -> tuple[Any, list[Any]]:
+def _model(statement: Statement) -> tuple[Any, list[Any]]:
     """The model without an objective, and its variables."""
     from eqsat.extract import sat  # loads OR-Tools
 
     model = sat.CpModel()
     variables = [
         model.new_int_var(0, int(most), "")
-        if v in told.amounts or most > 1
+        if v in statement.amounts or most > 1
         else model.new_bool_var("")
-        for v, most in enumerate(told.upper)
+        for v, most in enumerate(statement.upper)
     ]
     negated: dict[int, Any] = {}
 
@@ -312,8 +311,8 @@ def _model(told: Statement) -> tuple[Any, list[Any]]:
             negated[v] = variables[v].negated()
         return negated[v]
 
-    many = np.array(told.upper) > 1
-    table = told.table
+    many = np.array(statement.upper) > 1
+    table = statement.table
     ends, index = table.terms.start.tolist(), table.terms.index.tolist()
     value, counts = table.value.tolist(), many[table.terms.index]
     for n, (low, high) in enumerate(zip(table.low.tolist(), table.high.tolist(), strict=True)):
@@ -326,7 +325,7 @@ def _model(told: Statement) -> tuple[Any, list[Any]]:
             continue
         literals = [*(variables[v] for v in plus), *map(opposite, minus)]
         _add(model, literals, low + len(minus), high + len(minus))
-    for terms, most in told.weighed:
+    for terms, most in statement.weighed:
         model.add(sum(c * variables[v] for v, c in terms) <= most)
     return model, variables
 

@@ -23,6 +23,7 @@ from eqsat.extract.dispatch.plans import PlanPrices
 from eqsat.extract.dispatch.prices import Costs
 from eqsat.model.control import Control
 from eqsat.model.deadline import OutOfTime, tick
+from eqsat.model.sets import by_key
 from eqsat.model.target import Fusion, Target
 from eqsat.model.tensor import cdiv
 from eqsat.ops.nests.nest import MOST_PIECES
@@ -243,9 +244,7 @@ class _Unavoidable:
     @cached_property
     def _there(self) -> dict[int, tuple[int, ...]]:
         """Per value that is there from the start, and that no run computes: its buffers."""
-        space, buffers = self.space, dict[int, list[int]]()
-        for b in sorted(self.pool.held):
-            buffers.setdefault(space.value[b], []).append(b)
+        buffers = by_key((self.space.value[b], b) for b in sorted(self.pool.held))
         gone = _computed(self.pool)
         return {v: tuple(b) for v, b in buffers.items() if v not in gone}
 
@@ -304,12 +303,8 @@ class _Unavoidable:
     @cached_property
     def _makers(self) -> dict[int, list[int]]:
         """Per value: the nodes that compute it."""
-        makers: dict[int, list[int]] = {}
-        for nodes in self.pool.producers.values():
-            for n in nodes:
-                for v in self.space.computed[n]:
-                    makers.setdefault(v, []).append(n)
-        return makers
+        producers = (n for nodes in self.pool.producers.values() for n in nodes)
+        return by_key((v, n) for n in producers for v in self.space.computed[n])
 
     @cached_property
     def _widest(self) -> int:

@@ -21,6 +21,7 @@ from eqsat.model.generic import Generic
 from eqsat.model.layout import Layout
 from eqsat.model.movement import Move
 from eqsat.model.precision import NONE
+from eqsat.model.sets import by_key
 from eqsat.model.target import Memory
 from eqsat.model.tensor import cdiv
 from eqsat.ops.contractions.roles import contraction_roles
@@ -317,11 +318,7 @@ class NodePrices(PerDevice):
     @cached_property
     def _makers(self) -> dict[int, list[int]]:
         """Per buffer: the nodes that make it."""
-        makers: dict[int, list[int]] = {}
-        for i, buffers in enumerate(self.space.output_buffers):
-            for b in buffers:
-                makers.setdefault(b, []).append(i)
-        return makers
+        return by_key((b, i) for i, bs in enumerate(self.space.output_buffers) for b in bs)
 
     @cached_property
     def iterations(self) -> tuple[int, ...]:

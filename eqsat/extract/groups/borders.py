@@ -138,7 +138,7 @@ class Borders(Checks):
         is_open = state.at < len(state.queue)
         if (state.met and (is_open or self._is_planned)) or not self.is_free(state):
             return False
-        border, inner = self._border(state), self._inner(state, sink)
+        border, inner = self._border(state), self._inner(state)
         if seen.has(border, inner):
             return True
         seen.add(border, inner)
@@ -268,7 +268,7 @@ class Borders(Checks):
         return {}
 
     # ---- what is inside ------------------------------------------------------------------------
-    def _inner(self, state: PartialGroup, sink: int) -> Inner:
+    def _inner(self, state: PartialGroup) -> Inner:
         nodes = state.inside.values()
         computed = self.space.computes(nodes)
         held = self.legality.exclusive(nodes)

@@ -16,6 +16,7 @@ from eqsat.extract.groups.grow import Candidate
 from eqsat.extract.ragged import Ints, distinct
 from eqsat.model.deadline import OutOfTime, tick
 from eqsat.model.selection import TIME_LIMIT, Removed
+from eqsat.model.sets import by_key
 
 AT_ONCE = 1 << 19  # pairs of which each is told once
 
@@ -66,10 +67,9 @@ class Merger(DevicePool):
         pairs = MergePairs(self.pool, parts)
         for shared_by, apart in ((self._nodes_inside, False), (self._operands, True)):
             waiting: list[Ints] = []
-            buckets: dict[int, list[int]] = {}
-            for n, p in enumerate(parts):
-                for key in shared_by(p.candidate):
-                    buckets.setdefault(key, []).append(n)
+            buckets = by_key(
+                (key, n) for n, p in enumerate(parts) for key in shared_by(p.candidate)
+            )
             for key, bucket in sorted(buckets.items()):
                 tick()
                 one, two = pairs.mergeable(bucket, apart=apart)

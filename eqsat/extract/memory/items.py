@@ -18,7 +18,7 @@ from eqsat.extract.choice.columns import Columns
 from eqsat.extract.choice.legal import must
 from eqsat.extract.ragged import Ragged
 from eqsat.model.deadline import tick
-from eqsat.model.sets import bits, mask, sum_bits
+from eqsat.model.sets import bits, by_key, mask, sum_bits
 
 
 @dataclass(frozen=True)
@@ -281,8 +281,5 @@ class MemoryItems:
 
 
 def _by_item(sets: list[set[int]]) -> dict[int, tuple[int, ...]]:
-    by_item: dict[int, list[int]] = {}
-    for i, items in enumerate(sets):
-        for n in sorted(items):
-            by_item.setdefault(n, []).append(i)
-    return {n: tuple(f) for n, f in by_item.items()}
+    by_item = by_key((n, i) for i, items in enumerate(sets) for n in sorted(items))
+    return {n: tuple(columns) for n, columns in by_item.items()}

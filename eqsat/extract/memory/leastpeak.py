@@ -18,7 +18,7 @@ from eqsat.extract.memory.items import FirstMaking, HeldItem, MemoryItems
 from eqsat.extract.memory.memoryfilter import Fits, least_fitting
 from eqsat.extract.ragged import Ints
 from eqsat.model.deadline import INTERRUPTED, WALL, tick
-from eqsat.model.sets import bits, mask
+from eqsat.model.sets import bits, by_key, mask
 
 if TYPE_CHECKING:
     from eqsat.extract.choice.relax import Least
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 PAIRS = 3_000  # of items in either order: with more, none gets a literal
 
 
-def _peak(told: Statement, caps: Mapping[str, int]) -> tuple[int, int, Terms]:
+def _peak(statement: Statement, caps: Mapping[str, int]) -> tuple[int, int, Terms]:
     """(the amount, its unit, what weights add)."""
-    choice = told.choice
+    choice = statement.choice
     unit = choice.byte_unit
-    peak = told.amount(MEMORY, caps.get(MEMORY, choice.most_bytes), unit)
-    weights = told.kept_weights()
-    told.bound(weights, choice.facts.fixed_bytes, peak, unit)
+    peak = statement.amount(MEMORY, caps.get(MEMORY, choice.most_bytes), unit)
+    weights = statement.kept_weights()
+    statement.bound(weights, choice.facts.fixed_bytes, peak, unit)
     return peak, unit, weights
 
 
@@ -71,11 +71,11 @@ class InAnyOrder:
     ):
         self.items, self.caps, self.pairs, self.is_short = items, caps, pairs, is_short
 
-    def __call__(self, told: Statement) -> None:
-        self.told, choice = told, told.choice
+    def __call__(self, statement: Statement) -> None:
+        self.statement, choice = statement, statement.choice
         self.first: dict[tuple[int, int], int] = {}  # (a, b): a is computed before b, or with it
         self._again: dict[tuple[int, ...], int] = {}
-        self.peak, self.unit, self.weights = _peak(told, self.caps)
+        self.peak, self.unit, self.weights = _peak(statement, self.caps)
         self.touched = choice.touched_bytes.tolist()
         self._orders()
         watched: set[int] = set()
@@ -83,30 +83,31 @@ class InAnyOrder:
             if w.is_once or not self.is_short:
                 self._watch(n, w)
             watched.update(w.options if w.is_once else ())
-        by_write: dict[int, Terms] = {}
-        for i, writes in enumerate(choice.writes.tuples):
-            if i not in watched and self.touched[i]:
-                by_write.setdefault(writes[0], []).append((i, self.touched[i]))
+        by_write = by_key(
+            (writes[0], (i, self.touched[i]))
+            for i, writes in enumerate(choice.writes.tuples)
+            if i not in watched and self.touched[i]
+        )
         for terms in by_write.values():  # one of them at most
             self._at_most(terms)
 
     def _at_most(self, terms: Terms, base: int = 0) -> None:
-        fixed = self.told.choice.facts.fixed_bytes
-        self.told.bound(terms + self.weights, fixed + base, self.peak, self.unit)
+        fixed = self.statement.choice.facts.fixed_bytes
+        self.statement.bound(terms + self.weights, fixed + base, self.peak, self.unit)
 
     def _orders(self) -> None:
         """Literals for pairs in either order, and that they make an order with what is known."""
-        watches, told = self.items.watches, self.told
-        self.first = first = {pair: told.literal() for pair in self.pairs}
+        watches, statement = self.items.watches, self.statement
+        self.first = first = {pair: statement.literal() for pair in self.pairs}
         for (a, b), literal in first.items():
             tick()
             if a < b:
-                told.some([literal, first[b, a]])
+                statement.some([literal, first[b, a]])
             for u in bits(watches[a].before):
                 if (u, b) in first:
-                    told.some([first[u, b]], [literal])
+                    statement.some([first[u, b]], [literal])
                 if (b, u) in first and (b, a) in first:
-                    told.some([first[b, a]], [first[b, u]])
+                    statement.some([first[b, a]], [first[b, u]])
         triples = 0
         for (a, b), literal in first.items():
             tick()
@@ -114,16 +115,16 @@ class InAnyOrder:
                 # so many of them are kept from running in a circle
                 if (b, c) in first and (a, c) in first and triples < 20_000:
                     triples += 1
-                    told.some([first[a, c]], [literal, first[b, c]])
+                    statement.some([first[a, c]], [literal, first[b, c]])
 
     def _watch(self, number: int, watch: FirstMaking) -> None:
-        told = self.told
+        statement = self.statement
         first = {i: i for i in watch.options}
         if not watch.is_once and len(first) > 1:
-            first = {i: told.literal() for i in watch.options}
+            first = {i: statement.literal() for i in watch.options}
             for i, v in first.items():
-                told.some([i], [v])
-            told.rows.add(1, 1, first.values())
+                statement.some([i], [v])
+            statement.rows.add(1, 1, first.values())
         terms: Terms = [(v, self.touched[i]) for i, v in first.items()]
         base = 0
         for h in watch.held:
@@ -154,9 +155,9 @@ class InAnyOrder:
         reasons = self._reasons(number, held)
         if not reasons or (self.is_short and held.touching and not held.always):
             return -1
-        live = self.told.literal()
+        live = self.statement.literal()
         for unless, needs in reasons:
-            self.told.some([live, *excuses, *unless], [*negated, *needs])
+            self.statement.some([live, *excuses, *unless], [*negated, *needs])
         return live
 
     def _reasons(self, number: int, held: HeldItem) -> list[tuple[list[int], list[int]]]:
@@ -167,14 +168,14 @@ class InAnyOrder:
         later = [self.first[z, number] for z in held.later if (z, number) in self.first]
         reasons: list[tuple[list[int], list[int]]] = [([v], []) for v in later]
         if held.readers:
-            read = self.told.any_of(np.array(held.readers, dtype=np.int64))
+            read = self.statement.any_of(np.array(held.readers, dtype=np.int64))
             reasons.append(([], [read]))
         return reasons
 
     def _computed_again(self, makers: tuple[int, ...]) -> int:
         if makers not in self._again:
-            again = self.told.literal()
-            self.told.rows.add(0, float("inf"), makers, [again, again])
+            again = self.statement.literal()
+            self.statement.rows.add(0, float("inf"), makers, [again, again])
             self._again[makers] = again
         return self._again[makers]
 
@@ -196,13 +197,13 @@ def peak(asked: Minimisation, places: Ints) -> Least:
             return first
         asked.offer(first.best)
     if of.quick:
-        return asked.told("gap", places)
+        return asked.as_least("gap", places)
     places = places[presolved(of.choice.take(places))]
     question = _Peak(asked, places, of.fits_among(places))
     status = question.settled()
     fitting = places[question.fits.within(asked.value)]
     of.fitted[asked.value] = fitting
-    return replace(asked.told(status, fitting), proof="search", most=asked.value)
+    return replace(asked.as_least(status, fitting), proof="search", most=asked.value)
 
 
 @dataclass

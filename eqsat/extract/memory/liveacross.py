@@ -20,7 +20,7 @@ import numpy as np
 
 from eqsat.extract.memory.items import MemoryItems
 from eqsat.model.deadline import tick
-from eqsat.model.sets import bits, mask, sum_bits
+from eqsat.model.sets import bits, by_key, mask, sum_bits
 
 Family = tuple[int, ...]  # least sets of items, as bits
 FREE: Family = (0,)  # nothing needs to be carried
@@ -62,19 +62,13 @@ class Ways:
     @cached_property
     def kinds(self) -> list[tuple[frozenset[int], int]]:
         """Items that options read, and those that read just these, as bits."""
-        readers: dict[frozenset[int], list[int]] = {}
-        for i, reads in enumerate(self.facts.reads):
-            readers.setdefault(frozenset(reads), []).append(i)
+        readers = by_key((frozenset(reads), i) for i, reads in enumerate(self.facts.reads))
         return [(reads, mask(options)) for reads, options in readers.items()]
 
     @cached_property
     def reading(self) -> dict[int, list[int]]:
         """Per item: the numbers of the kinds that read it."""
-        kinds: dict[int, list[int]] = {}
-        for k, (reads, _) in enumerate(self.kinds):
-            for n in reads:
-                kinds.setdefault(n, []).append(k)
-        return kinds
+        return by_key((n, k) for k, (reads, _) in enumerate(self.kinds) for n in reads)
 
     def after(self, item: int) -> int:
         """Options that run after an item is made, whenever they do, as bits."""
@@ -92,13 +86,10 @@ class Ways:
     @cached_property
     def following(self) -> dict[int, list[int]]:
         """Per needed item: those that come after it, or with it, the nearest first."""
-        facts, later = self.facts, dict[int, list[int]]()
-        place = {bit.bit_length() - 1: n for n, bit in facts.bit.items()}
-        for n in sorted(facts.needed, key=lambda n: (facts.need[n].bit_count(), n)):
-            for v in bits(facts.need[n]):
-                if place[v] != n:
-                    later.setdefault(place[v], []).append(n)
-        return later
+        need = self.facts.need
+        place = {bit.bit_length() - 1: n for n, bit in self.facts.bit.items()}
+        needed = sorted(self.facts.needed, key=lambda n: (need[n].bit_count(), n))
+        return by_key((place[v], n) for n in needed for v in bits(need[n]) if place[v] != n)
 
 
 @dataclass(frozen=True)

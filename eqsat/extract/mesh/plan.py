@@ -272,10 +272,10 @@ def prices_without(
     return plans
 
 
-def alike_layers(schedule: Schedule, rounds: int = 4) -> list[int]:
+def alike_layers(schedule: Schedule) -> list[int]:
     """Node → a number that nodes share whose surroundings are the same, as in equal layers.
 
-    Colours are refined by those of operands and readers so many times (Weisfeiler and Leman).
+    Colours are refined by those of operands and readers four times (Weisfeiler and Leman).
     """
     program = schedule.program
     readers: list[list[int]] = [[] for _ in program.nodes]
@@ -291,7 +291,7 @@ def alike_layers(schedule: Schedule, rounds: int = 4) -> list[int]:
         )
         for i, n in enumerate(program.nodes)
     ]
-    for _ in range(rounds):
+    for _ in range(4):
         seen = {}
         colours = [
             seen.setdefault(

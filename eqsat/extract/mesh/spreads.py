@@ -17,6 +17,7 @@ import numpy as np
 from eqsat.extract.mesh.options import HELP, Permitted, Works
 from eqsat.model.diag import fail
 from eqsat.model.mesh import SLICE, MeshStep, Spread, is_partial
+from eqsat.model.sets import by_key
 from eqsat.model.sharding import FORBIDDEN, ShardEdge, ShardNode, ShardProblem
 from eqsat.model.tensor import TensorType
 from eqsat.ops.mesh.collectives import MeshMachine, conversion
@@ -196,10 +197,8 @@ class Spreads:
     @cached_property
     def lives(self) -> dict[int, Life]:
         """Arguments, weights and results are there all the time, in a last step they are alone."""
-        steps: dict[int, list[int]] = {}
-        for number, d in enumerate(self.schedule.dispatches):
-            for m in d.members:
-                steps.setdefault(m, []).append(number)
+        dispatches = enumerate(self.schedule.dispatches)
+        steps = by_key((m, number) for number, d in dispatches for m in d.members)
         owned = {*self.leaves, *self.program.results}
         buffers = {w for d in self.schedule.dispatches for w in d.writes} | owned
         lives = {}

@@ -315,8 +315,8 @@ def _sharding(search: _ShardSearch, ended: str) -> Sharding:
     if search.bound is not None and search.bound > cost:
         faults = [*faults, f"it costs {cost}, the bound says {search.bound}"]
     if faults or cost != search.cost:
-        said = "; ".join(faults[:3]) or f"it costs {cost}, the search says {search.cost}"
-        raise fail("E907", f"the sharding is wrong: {said}", exit_code=4)
+        why = "; ".join(faults[:3]) or f"it costs {cost}, the search says {search.cost}"
+        raise fail("E907", f"the sharding is wrong: {why}", exit_code=4)
     if cost == search.bound:
         return Sharding("optimal", "proof", cost, cost, search.best)
     return Sharding("feasible", ended, cost, search.bound, search.best)
