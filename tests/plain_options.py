@@ -9,8 +9,7 @@ from itertools import combinations
 from operator import le
 from typing import NamedTuple
 
-from eqsat.extract.candidates.dominance import OTHERS
-from eqsat.extract.candidates.sources import EXTRAS, Sources, group_of
+from eqsat.extract.candidates.sources import EXTRAS, OTHERS, Sources, group_of
 from eqsat.extract.choice.columns import Columns
 from eqsat.extract.choice.linear import Dispatches, RelayoutBytes, Ties, Time, added, kernels
 from eqsat.extract.dispatch.prices import UNASKED

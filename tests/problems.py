@@ -15,12 +15,10 @@ from typing import NamedTuple
 import numpy as np
 
 from eqsat.extract.choice.columns import MEMORY, ChoiceFacts, Columns
-from eqsat.extract.choice.cpsat import Effort, Solution, solve
 from eqsat.extract.choice.linear import OWN
 from eqsat.extract.choice.relax import Relaxation, relaxation
-from eqsat.extract.choice.statement import Statement
-from eqsat.extract.memory.bestorder import best_order
-from eqsat.extract.memory.dispatchgraph import graph_of
+from eqsat.extract.choice.statement import Effort, Solution, Statement, solve
+from eqsat.extract.memory.bestorder import best_order, graph_of
 from eqsat.extract.memory.items import MemoryItems
 from eqsat.extract.memory.leastpeak import InAnyOrder, unordered_pairs
 from eqsat.extract.minimiser import Minimiser, SearchLimits

@@ -22,7 +22,6 @@ from smallegraphs import (
 
 from eqsat.dag import model, search
 from eqsat.dag.check import WrongChoiceError, cost_of_choice
-from eqsat.dag.components import dominators
 from eqsat.dag.greedy import by_tree, cheap_choice, waiting_of
 from eqsat.dag.model import eliminate
 from eqsat.dag.presolve import smaller
@@ -32,6 +31,7 @@ from eqsat.dag.problem import (
     build_problem,
     dag_cost,
     derivable,
+    dominators,
     reached,
 )
 from eqsat.dag.search import extract_dag, improve

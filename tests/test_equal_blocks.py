@@ -13,9 +13,9 @@ from seeds import one_in, seeds
 import eqsat
 from eqsat.extract import search
 from eqsat.extract.blocks import NOWHERE, ONE, TWO, Rolled, rolled
-from eqsat.extract.candidates.assemble import Assembly, choices
-from eqsat.extract.candidates.dominance import undominated
+from eqsat.extract.candidates.assemble import Assembly, choices, unrolled_assembly
 from eqsat.extract.candidates.pool import Pool
+from eqsat.extract.candidates.sources import undominated
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.candidates.tabulate import undominated_columns
 from eqsat.extract.check import check
@@ -24,7 +24,6 @@ from eqsat.extract.choice.legal import is_legal
 from eqsat.extract.choice.linear import linear_goals
 from eqsat.extract.choice.relax import relaxation
 from eqsat.extract.dispatch.legality import Legality
-from eqsat.extract.whole import unrolled_assembly
 from eqsat.lang.programs import parse_program
 from eqsat.model.egraph import EGraph
 from eqsat.model.selection import GoalRequest, Selection

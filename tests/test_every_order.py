@@ -14,8 +14,7 @@ from seeds import seeds
 import eqsat
 from eqsat.extract import extract, minimiser
 from eqsat.extract.choice.legal import circle, is_legal
-from eqsat.extract.memory.bestorder import best_order, in_best_order
-from eqsat.extract.memory.dispatchgraph import graph_of
+from eqsat.extract.memory.bestorder import best_order, graph_of, in_best_order
 from eqsat.lang.programs import parse_program
 from eqsat.lang.rulesets import load_rulesets
 from eqsat.lang.settings import override

@@ -18,11 +18,10 @@ from problems import (
 from seeds import seeds
 
 from eqsat.extract.choice.columns import Answer, Columns
-from eqsat.extract.choice.cpsat import Effort, solve
-from eqsat.extract.choice.statement import Statement
+from eqsat.extract.choice.statement import Effort, Statement, solve
 from eqsat.extract.memory.bestorder import in_best_order
-from eqsat.extract.memory.fits import Fits, least_fitting
 from eqsat.extract.memory.items import MemoryItems
+from eqsat.extract.memory.memoryfilter import Fits, least_fitting
 from eqsat.extract.session import prepare
 from eqsat.lang.rulesets import load_rulesets
 from eqsat.lang.targets import load_target
@@ -271,12 +270,12 @@ def test_what_necessity_says_of_items_holds_in_every_order():
             found = answer_of(choice, answer)
             first: dict[int, int] = {}
             for n, i in enumerate(found.columns):
-                for item in items.made[i]:
+                for item in items.outputs[i]:
                     first.setdefault(item, n)
             assert first.keys() >= set(items.needed), seed
             for n, watch in zip(items.needed, items.watches, strict=True):
                 assert set(watch.options) & set(answer)
-                makers = [i for i in answer if n in items.made[i]]
+                makers = [i for i in answer if n in items.outputs[i]]
                 assert len(makers) == 1 or not watch.is_once
                 for k, other in enumerate(items.needed):
                     assert not watch.is_after(k) or first[other] <= first[n], (seed, answer)

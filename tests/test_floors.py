@@ -12,7 +12,7 @@ from seeds import one_in, seeds
 
 import eqsat
 from eqsat.extract import extract
-from eqsat.extract.candidates.cover import PricedWay, PricedWays, least_ps, needed_of
+from eqsat.extract.candidates.dominators import PricedWay, PricedWays, least_ps, needed_of
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.dispatch.floors import floors

@@ -14,7 +14,7 @@ import pytest
 import eqsat
 from eqsat.cli import run
 from eqsat.extract import extract, minimisation
-from eqsat.extract.goals import Outcome
+from eqsat.extract.minimiser import Outcome
 from eqsat.extract.session import Session
 from eqsat.model.deadline import Stop
 

@@ -12,7 +12,7 @@ from eqsat.extract.candidates.space import Space
 from eqsat.extract.choice.legal import is_legal, plain_columns
 from eqsat.extract.dispatch.legality import Legality
 from eqsat.extract.minimiser import SearchLimits
-from eqsat.extract.narrow import Narrowed, narrow
+from eqsat.extract.reducedcosts import Narrowed, fix_by_reduced_cost
 from eqsat.lang.rulesets import load_rulesets
 from eqsat.lang.targets import load_target
 from eqsat.model.deadline import OutOfTime
@@ -35,7 +35,7 @@ def found() -> Choices:
 
 
 def narrowed(found: Choices) -> Narrowed | None:
-    return narrow(found, GOALS, {}, SearchLimits(time.monotonic() + 1000, 0))
+    return fix_by_reduced_cost(found, GOALS, {}, SearchLimits(time.monotonic() + 1000, 0))
 
 
 def best_value(narrowed: Narrowed) -> int:

@@ -20,8 +20,8 @@ from eqsat.extract.choice.relax import relaxation
 from eqsat.extract.dispatch.prices import UNASKED, Costs
 from eqsat.extract.groups.grow import Candidate
 from eqsat.extract.minimiser import SearchLimits
-from eqsat.extract.narrow import Known, Narrowed, narrow
 from eqsat.extract.ragged import Ints
+from eqsat.extract.reducedcosts import Incumbent, Narrowed, fix_by_reduced_cost
 from eqsat.lang.programs import parse_program
 from eqsat.lang.rulesets import load_rulesets
 from eqsat.lang.targets import load_target
@@ -99,10 +99,10 @@ def test_no_plan_is_below_its_floor(case: tuple[int, str]):
     assert np.median(floors / times) > 0.12
 
 
-def narrowed(sources: Sources, *known: Known) -> Narrowed:
+def narrowed(sources: Sources, *known: Incumbent) -> Narrowed:
     """By time, whatever the other goals."""
     limits = SearchLimits(time.monotonic() + 300, 0)
-    return narrow(Choices(sources, (), ()), (GoalRequest("time"),), {}, limits, known)
+    return fix_by_reduced_cost(Choices(sources, (), ()), (GoalRequest("time"),), {}, limits, known)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -125,7 +125,7 @@ def test_plans_of_few_columns_are_made(monkeypatch: pytest.MonkeyPatch):
     floored, every = choice_of(some, floored=True), choice_of(some)
     best = questions(every).least({"time": 1}, {}).best
     assert best is not None
-    known = Known.of(Assembly(some, every, (), ()), best)
+    known = Incumbent.of(Assembly(some, every, (), ()), best)
     made: set[tuple[Candidate, tuple[int, ...]]] = set()
     wider_ps = Costs.wider_ps
 

@@ -18,10 +18,17 @@ from seeds import seeds
 from eqsat.extract import check, extract
 from eqsat.extract.candidates.assemble import Assembly
 from eqsat.extract.choice.columns import Answer
-from eqsat.extract.choice.cpsat import Effort
 from eqsat.extract.choice.legal import greedy
-from eqsat.extract.memory.bestorder import Order, best_order, in_best_order
-from eqsat.extract.memory.dispatchgraph import DispatchGraph, blocks, graph_of, peak_bytes
+from eqsat.extract.choice.statement import Effort
+from eqsat.extract.memory.bestorder import (
+    DispatchGraph,
+    Order,
+    best_order,
+    blocks,
+    graph_of,
+    in_best_order,
+    peak_bytes,
+)
 from eqsat.extract.minimiser import Minimiser, SearchLimits
 from eqsat.extract.session import prepare
 from eqsat.lang.rulesets import load_rulesets

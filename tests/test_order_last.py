@@ -12,7 +12,7 @@ from eqsat.extract import check, extract
 from eqsat.extract import session as sessions
 from eqsat.extract.ask.front import front_of
 from eqsat.extract.candidates.assemble import Choices
-from eqsat.extract.narrow import _all_of
+from eqsat.extract.reducedcosts import _all_of
 from eqsat.extract.session import prepare
 from eqsat.lang.rulesets import load_rulesets
 from eqsat.lang.targets import load_target
@@ -99,7 +99,7 @@ def test_the_ends_of_a_front_are_what_is_found_by_priority():
     front, points = front_of(session, names, points=8, seconds=60.0)
     assert front.complete
     assert all(check(egraph, target, p) == [] for p in points)
-    values = [t.values for t in front.found]
+    values = [t.values for t in front.tradeoffs]
     for k, first in enumerate((TIME, MEMORY, COUNT)):
         best, _ = extract(egraph, target, (first,))
         assert best.stop == "optimal"

@@ -158,7 +158,7 @@ def test_one_order_of_an_argument_is_left():
     program = run.canonical
     orders = {X: ((0, 2, 1),), Border("result", 0): ((1, 0),)}
     facts = free_orders(program, orders, len(program.nodes))
-    graph = saturate(program, run.rules, run.target, known=[facts])
+    graph = saturate(program, run.rules, run.target, equalities=[facts])
     for wanted in (None, (0, 2, 1)):
         left = in_orders(graph, program, {X: frozenset({wanted})}, {})
         left.verify()

@@ -33,10 +33,10 @@ def layer() -> EGraph:
 def ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """Time is over before anything is known of all candidates."""
 
-    def choices(pool: Any, *args: Any, known: Any = (), **options: Any) -> Any:
-        if known:
+    def choices(pool: Any, *args: Any, baseline: Any = (), **options: Any) -> Any:
+        if baseline:
             raise OutOfTime
-        return found(pool, *args, known=known, **options)
+        return found(pool, *args, baseline=baseline, **options)
 
     found = session.choices
     monkeypatch.setattr(session, "choices", choices)
@@ -56,9 +56,9 @@ def test_it_is_the_answer_where_time_ends(layer: EGraph) -> None:
 def cut(monkeypatch: pytest.MonkeyPatch) -> None:
     """Time left some candidate out."""
 
-    def choices(pool: Any, *args: Any, known: Any = (), **options: Any) -> Any:
-        there = found(pool, *args, known=known, **options)
-        cuts = (Cut("groups", 1, TIME_LIMIT),) if known else ()
+    def choices(pool: Any, *args: Any, baseline: Any = (), **options: Any) -> Any:
+        there = found(pool, *args, baseline=baseline, **options)
+        cuts = (Cut("groups", 1, TIME_LIMIT),) if baseline else ()
         return replace(there, cuts=(*there.cuts, *cuts))
 
     found = session.choices

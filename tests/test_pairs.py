@@ -78,7 +78,7 @@ def values_without(pool: Pool, value: int) -> frozenset[int]:
         size = len(there)
         for i in nodes:
             if pool.allows(i) and there.issuperset(space.operands[i]):
-                there |= {space.result[i], *space.made[i]}
+                there |= {space.result[i], *space.output_buffers[i]}
     return frozenset(space.value[b] for b in there)
 
 
@@ -133,9 +133,9 @@ def test_pairs_are_those_that_a_loop_finds(apart: bool):
     assert len(parts) > 50
     assert wanted
     pairs = MergePairs(pool, parts)
-    one, two = pairs.found(range(len(parts)), apart=apart)
+    one, two = pairs.mergeable(range(len(parts)), apart=apart)
     assert [(parts[i], parts[j]) for i, j in zip(one, two, strict=True)] == wanted
-    assert not len(pairs.found([0], apart=apart)[0])
+    assert not len(pairs.mergeable([0], apart=apart)[0])
 
 
 def test_merges_that_are_not_made_are_in_no_undominated_option():
@@ -185,7 +185,7 @@ def test_an_answer_about_row_blocks_does_not_depend_on_what_was_asked_before():
     pool, _, candidates = found("avx512")
     known = pool.legality.row_blocks
     for c in candidates:
-        makers = {b: m for m in c.members for b in pool.space.made[m]}
+        makers = {b: m for m in c.members for b in pool.space.output_buffers[m]}
         fresh = Legality(pool.space, pool.legality.target).row_blocks
         for by_rows in (False, True):
             assert known.is_legal(makers, by_rows=by_rows) == fresh.is_legal(

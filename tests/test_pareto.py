@@ -57,9 +57,9 @@ def test_a_front_is_what_brute_force_finds(seed: int):
     found = find_tradeoffs(ask, (OPEN,) * 3, (0, 0, 0), points=99, deadline=NOW)
     assert found.complete
     assert found.stop == "complete"
-    assert {t.values for t in found.found} == best_of(answers)
-    assert all(t.is_proven for t in found.found)
-    assert found.at_least == len(found.found)
+    assert {t.values for t in found.tradeoffs} == best_of(answers)
+    assert all(t.is_proven for t in found.tradeoffs)
+    assert found.at_least == len(found.tradeoffs)
 
 
 @pytest.mark.parametrize("seed", seeds(20, 60))
@@ -68,7 +68,7 @@ def test_a_part_of_a_front_is_proven_and_has_its_ends(seed: int):
     best = best_of(answers)
     ask = oracle(answers, random.Random(seed), 1.0)
     found = find_tradeoffs(ask, (OPEN,) * 3, (0, 0, 0), points=4, deadline=NOW)
-    values = [t.values for t in found.found]
+    values = [t.values for t in found.tradeoffs]
     assert len(values) == min(4, len(best))
     assert set(values) <= best
     assert found.complete == (len(best) <= 4)
@@ -84,12 +84,12 @@ def test_what_a_search_without_proof_says_is_true(seed: int):
     answers = random_values(seed)
     ask = oracle(answers, random.Random(seed), 0.6)
     found = find_tradeoffs(ask, (OPEN,) * 3, (0, 0, 0), points=99, deadline=NOW)
-    values = {t.values for t in found.found}
+    values = {t.values for t in found.tradeoffs}
     assert values <= answers
     assert best_of(values) == values
     assert found.at_least <= len(best_of(answers))
     assert not found.complete or values == best_of(answers)
-    for t in found.found:
+    for t in found.tradeoffs:
         for goal in range(3):
             others = [k for k in range(3) if k != goal]
             no_worse = [a for a in answers if all(a[k] <= t.values[k] for k in others)]
@@ -103,10 +103,10 @@ def test_without_time_the_known_answers_are_shown():
     known = [(1, 5, 2), (2, 6, 2), (3, 1, 1), (9, 0, 0)]
     caps = (OPEN, OPEN, 8)
     found = find_tradeoffs(
-        ask, caps, (0, 0, 0), points=9, deadline=time.monotonic() - 1, known=known
+        ask, caps, (0, 0, 0), points=9, deadline=time.monotonic() - 1, incumbents=known
     )
-    assert [t.values for t in found.found] == [(1, 5, 2), (3, 1, 1), (9, 0, 0)]
-    assert not any(t.is_proven for t in found.found)
+    assert [t.values for t in found.tradeoffs] == [(1, 5, 2), (3, 1, 1), (9, 0, 0)]
+    assert not any(t.is_proven for t in found.tradeoffs)
     assert (found.stop, found.complete) == ("wall", False)
 
 
@@ -114,7 +114,7 @@ def test_nothing_admissible_is_no_front():
     found = find_tradeoffs(
         lambda *_: Reply("infeasible"), (5, 5, 5), (0, 0, 0), points=9, deadline=NOW
     )
-    assert (found.found, found.stop) == ((), "infeasible")
+    assert (found.tradeoffs, found.stop) == ((), "infeasible")
 
 
 def test_points_are_spread_over_the_range():
@@ -273,7 +273,7 @@ def test_a_stop_ends_the_search_with_what_is_known(front):
     found, selections = search(session, eqsat.api.DEFAULT_GOALS, points=9, seconds=60.0)
     assert (found.stop, found.complete) == ("interrupted", False)
     assert selections
-    assert not any(t.is_proven for t in found.found)
+    assert not any(t.is_proven for t in found.tradeoffs)
 
 
 def test_the_command_prints_text_or_json_and_keeps_a_folder(front, tmp_path, capsys):

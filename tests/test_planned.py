@@ -24,7 +24,7 @@ from eqsat.extract.dispatch.legality import Legality
 from eqsat.extract.dispatch.plans import PlanPrices
 from eqsat.extract.dispatch.prices import Costs
 from eqsat.extract.groups.borders import Borders
-from eqsat.extract.groups.grow import Grown
+from eqsat.extract.groups.grow import PartialGroup
 from eqsat.lang.programs import parse_program
 from eqsat.lang.targets import load_target
 from eqsat.model.diag import EqsatError
@@ -155,7 +155,7 @@ def test_conversions_inside_make_no_other_kernel(monkeypatch: pytest.MonkeyPatch
     every = Borders.one_of_each
     left_out: Counter[bool] = Counter()
 
-    def counted(self: Borders, states: Iterable[Grown]) -> list[Grown]:
+    def counted(self: Borders, states: Iterable[PartialGroup]) -> list[PartialGroup]:
         states = list(states)
         left_out[len(every(self, states)) < len(states)] += 1
         return states

@@ -8,7 +8,7 @@ import pytest
 from seeds import one_in
 
 import eqsat
-from eqsat.extract.candidates.cover import Waits
+from eqsat.extract.candidates.dominators import Waits
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.dispatch.legality import Legality

@@ -26,8 +26,7 @@ from seeds import seeds
 
 import eqsat
 from eqsat.extract.choice.columns import GOALS, Columns
-from eqsat.extract.choice.legal import is_legal
-from eqsat.extract.choice.must import needed_numbers, presolved
+from eqsat.extract.choice.legal import is_legal, needed_numbers, presolved
 from eqsat.extract.choice.relax import LinearProgram, Relaxation, relaxation
 from eqsat.extract.choice.relax import solve_linear as solve_lp
 from eqsat.extract.choice.rows import RowList, RowTable

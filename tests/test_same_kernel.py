@@ -9,14 +9,13 @@ import pytest
 from tabulated import sources_among, tabulated
 
 from eqsat.extract.candidates.assemble import Choices
-from eqsat.extract.candidates.dominance import one_of_each_kernel
-from eqsat.extract.candidates.sources import Sources
+from eqsat.extract.candidates.sources import Sources, one_of_each_kernel
 from eqsat.extract.candidates.tabulate import choice_of
 from eqsat.extract.choice.columns import Columns
 from eqsat.extract.choice.relax import relaxation
 from eqsat.extract.dispatch.prices import Costs
 from eqsat.extract.minimiser import SearchLimits
-from eqsat.extract.narrow import narrow
+from eqsat.extract.reducedcosts import fix_by_reduced_cost
 from eqsat.lang.programs import parse_program
 from eqsat.lang.rulesets import load_rulesets
 from eqsat.model.selection import GoalRequest
@@ -72,7 +71,7 @@ def test_the_bound_of_late_plans_is_that_of_all_plans(case: str):
     exact = relaxation(every, {"time": 1})
     assert not floored.is_asked.any() and every.is_asked.all() and exact is not None
     limits = SearchLimits(time.monotonic() + 300, 0)
-    found = narrow(Choices(some, (), ()), (GoalRequest("time"),), {}, limits)
+    found = fix_by_reduced_cost(Choices(some, (), ()), (GoalRequest("time"),), {}, limits)
     few = found.assembly.choice
     again = relaxation(few, {"time": 1})
     assert few.is_asked.all() and len(few) < len(floored)

@@ -17,7 +17,7 @@ from eqsat.model.leaves import Leaf
 from eqsat.model.movement import Reshape, Transpose
 from eqsat.model.program import Builder
 from eqsat.model.tensor import TensorType
-from eqsat.saturate.samebytes import with_same_bytes
+from eqsat.saturate.run import with_same_bytes
 
 SHAPE = (4, 8, 2, 1)
 

@@ -12,8 +12,8 @@ from runnable import or_as_ops
 from seeds import seeds
 
 import eqsat
-from eqsat.extract.goals import Outcome
 from eqsat.extract.groups import enumeration
+from eqsat.extract.minimiser import Outcome
 from eqsat.extract.search import _never_worse, _unbeaten, extract
 from eqsat.extract.session import Session, prepare
 from eqsat.model.deadline import CANDIDATE_TIME, ORDER_TIME, SEARCH_TIME, WALL

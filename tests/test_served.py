@@ -9,11 +9,11 @@ from problems import questions
 from tabulated import sources_of
 
 from eqsat.extract.candidates.assemble import Choices
-from eqsat.extract.candidates.cover import served_by
+from eqsat.extract.candidates.dominators import served_by
 from eqsat.extract.candidates.sources import Sources
 from eqsat.extract.candidates.tabulate import choice_of
 from eqsat.extract.minimiser import SearchLimits
-from eqsat.extract.narrow import narrow
+from eqsat.extract.reducedcosts import fix_by_reduced_cost
 from eqsat.lang.programs import parse_program
 from eqsat.lang.targets import load_target
 from eqsat.model.selection import GoalRequest
@@ -60,7 +60,7 @@ def test_the_bound_counts_a_shared_product_as_a_whole():
     best = questions(choice_of(sources())).least({"time": 1}, {})
     assert best.status == "optimal" and best.proof == "relaxation"
     limits = SearchLimits(time.monotonic() + 60, 0)
-    found = narrow(Choices(sources(), (), ()), (GoalRequest("time"),), {}, limits)
+    found = fix_by_reduced_cost(Choices(sources(), (), ()), (GoalRequest("time"),), {}, limits)
     assert found.least["time"] == (best.bound, "relaxation")
     left = questions(found.assembly.choice).least({"time": 1}, {})
     assert (left.status, left.bound) == ("optimal", best.bound)

@@ -126,7 +126,7 @@ def test_bounds_and_presolve_are_exact_on_small_problems(start: int):
         best, small = cheapest(problem), reduced(problem)
         if best is None or small is None:
             continue
-        small = small.kept(irreplaceable(network(small)))
+        small = small.restricted_to(irreplaceable(network(small)))
         assert cheapest_reduced(small) == best, seed
         net = network(small)
         if not len(net.base):

@@ -8,8 +8,7 @@ import pytest
 
 import eqsat
 from eqsat.extract import session
-from eqsat.extract.candidates.life import small_bytes
-from eqsat.extract.candidates.pool import Pool
+from eqsat.extract.candidates.pool import Pool, small_bytes
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.dispatch.legality import Legality
 from eqsat.lang.programs import parse_program

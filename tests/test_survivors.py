@@ -13,10 +13,9 @@ from tabulated import sources_of
 from eqsat.extract.candidates.assemble import Assembly, Choices
 from eqsat.extract.choice.columns import Answer, Columns
 from eqsat.extract.choice.legal import plain_columns
-from eqsat.extract.goals import weigh
 from eqsat.extract.memory.bestorder import in_best_order
-from eqsat.extract.minimiser import SearchLimits
-from eqsat.extract.narrow import Known, Narrowed, narrow
+from eqsat.extract.minimiser import SearchLimits, weigh
+from eqsat.extract.reducedcosts import Incumbent, Narrowed, fix_by_reduced_cost
 from eqsat.model.selection import GoalRequest
 from tests.test_every_order import ONE, spelled
 
@@ -31,9 +30,11 @@ def found(target: str = "avx512-xla") -> tuple[Choices, Assembly]:
 
 
 def narrowed(
-    goals: tuple[GoalRequest, ...], budget: dict[str, int], known: list[Known]
+    goals: tuple[GoalRequest, ...], budget: dict[str, int], known: list[Incumbent]
 ) -> Narrowed:
-    return narrow(found()[0], goals, budget, SearchLimits(time.monotonic() + 60, 0), known)
+    return fix_by_reduced_cost(
+        found()[0], goals, budget, SearchLimits(time.monotonic() + 60, 0), known
+    )
 
 
 def least(choice: Columns, weights: dict[str, int], best: Answer | None = None) -> int:
@@ -52,12 +53,12 @@ def test_what_is_left_holds_a_best_answer_and_nothing_is_below_the_bound(
     assert columns is not None
     answer = in_best_order(whole.choice, columns)
     assert answer is not None
-    known = Known.of(whole, answer)
+    known = Incumbent.of(whole, answer)
     is_weighted = goals[0].weight is not None
     weights = weigh(goals, dict(known.values)) if is_weighted else {goals[0].name: 1}
     found_best = questions(whole.choice).least(weights, {}).best
     assert found_best is not None
-    both = [known, Known.of(whole, found_best)]
+    both = [known, Incumbent.of(whole, found_best)]
     best, left = least(whole.choice, weights), narrowed(goals, {}, both)
     few = left.assembly.choice
     assert len(few) < len(whole.choice) or is_weighted

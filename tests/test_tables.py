@@ -12,10 +12,9 @@ from seeds import one_in
 from tabulated import sources_of, tabulated, with_times
 
 from eqsat.extract.candidates import tabulate
-from eqsat.extract.candidates.dominance import undominated
-from eqsat.extract.candidates.sources import Sources
+from eqsat.extract.candidates.sources import Sources, undominated
 from eqsat.extract.candidates.tabulate import choice_of
-from eqsat.extract.choice.must import presolved
+from eqsat.extract.choice.legal import presolved
 from eqsat.extract.choice.relax import relaxation
 from eqsat.extract.ragged import Ragged, distinct
 from eqsat.lang.programs import parse_program

@@ -21,7 +21,7 @@ MOST_WORK = 1_000_000  # of all passes together, in heap steps and members of se
 
 @dataclass(frozen=True)
 class Waiting:
-    """Who waits for whom, made once for all passes over one problem."""
+    """Tables of which options wait for which classes, made once for all passes over one problem."""
 
     options: list[tuple[int, Derivation]]
     waiting: dict[int, list[int]]
@@ -30,7 +30,7 @@ class Waiting:
 
 def waiting_of(reduced: Reduced) -> Waiting:
     """The tables that every pass reads."""
-    options = [(c, o) for c, own in sorted(reduced.classes.items()) for o in own]
+    options = [(c, o) for c, ways in sorted(reduced.classes.items()) for o in ways]
     waiting: dict[int, list[int]] = {c: [] for c in reduced.classes}
     for i, (_, o) in enumerate(options):
         for d in o.children:
@@ -38,16 +38,15 @@ def waiting_of(reduced: Reduced) -> Waiting:
     return Waiting(options, waiting, [i for i, (_, o) in enumerate(options) if not o.children])
 
 
-def by_tree(tables: Waiting, prices: Mapping[int, float] | None = None) -> dict[int, Derivation]:
-    """The options of least tree cost; `prices` multiplies the costs of a class."""
+def by_tree(tables: Waiting) -> dict[int, Derivation]:
+    """The options of least tree cost."""
     key: dict[int, float] = {}
     chosen: dict[int, Derivation] = {}
     missing = [len(o.children) for _, o in tables.options]
 
     def entry(i: int) -> tuple[float, int]:
-        c, o = tables.options[i]
-        own = max(o.cost, 0) * (prices[c] if prices else 1)
-        return own + sum(key[d] for d in o.children), i
+        o = tables.options[i][1]
+        return max(o.cost, 0) + sum(key[d] for d in o.children), i
 
     heap = [entry(i) for i in tables.leaves]
     heapq.heapify(heap)
@@ -78,9 +77,9 @@ def by_sets(
     def entry(i: int) -> tuple[float, int, float, int]:
         nonlocal work
         c, o = tables.options[i]
-        own = max(o.cost, 0) * (prices[c] if prices else 1)
+        option_cost = max(o.cost, 0) * (prices[c] if prices else 1)
         if not o.children:
-            return own, i, own, 0
+            return option_cost, i, option_cost, 0
         largest = max(o.children, key=lambda d: (total[d], d))
         union, amount = members[largest], total[largest]
         for d in o.children:
@@ -90,17 +89,17 @@ def by_sets(
                 work += len(new)
                 amount += sum(cost[e] for e in new)
                 union |= fresh
-        return amount + own, i, own, union
+        return amount + option_cost, i, option_cost, union
 
     heap = [entry(i) for i in tables.leaves]
     heapq.heapify(heap)
     while heap:
-        amount, i, own, union = heapq.heappop(heap)
+        amount, i, option_cost, union = heapq.heappop(heap)
         work += 1
         c, o = tables.options[i]
         if c in chosen:
             continue
-        chosen[c], cost[c], total[c], members[c] = o, own, amount, union | 1 << c
+        chosen[c], cost[c], total[c], members[c] = o, option_cost, amount, union | 1 << c
         for j in tables.waiting[c]:
             missing[j] -= 1
             if missing[j] == 0 and tables.options[j][0] not in chosen:

@@ -12,9 +12,17 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from eqsat.dag.components import strong_components, successors
-from eqsat.dag.problem import Derivation, Reduced, Selection, dag_cost, reached
-from eqsat.model.deadline import Stop, set_limits, set_workers
+from eqsat.dag.problem import (
+    Derivation,
+    Reduced,
+    Selection,
+    dag_cost,
+    reached,
+    strong_components,
+    successors,
+)
+from eqsat.model.deadline import Stop
+from eqsat.model.portfolio import set_limits, set_workers
 
 Arc = tuple[int, int]
 
@@ -31,8 +39,8 @@ class Elimination:
 def inner_arcs(classes: Mapping[int, Iterable[Derivation]], part: Iterable[int]) -> list[Arc]:
     """(class, child) within one strongly connected component."""
     inside = set(part)
-    found = {(c, d) for c in inside for o in classes[c] for d in o.children & inside}
-    return sorted(found)
+    arcs = {(c, d) for c in inside for o in classes[c] for d in o.children & inside}
+    return sorted(arcs)
 
 
 def eliminate(arcs: list[Arc], most: int) -> Elimination | None:
@@ -45,7 +53,7 @@ def eliminate(arcs: list[Arc], most: int) -> Elimination | None:
             before.setdefault(v, set())
         after[a].add(b)
         before[b].add(a)
-    known = dict.fromkeys(arcs)
+    every_arc = dict.fromkeys(arcs)
     heap = [(len(before[v]) * len(after[v]), v) for v in after]
     heapq.heapify(heap)
     gone: set[int] = set()
@@ -62,7 +70,7 @@ def eliminate(arcs: list[Arc], most: int) -> Elimination | None:
             after[a].discard(v)
             for c in sorted(after[v] - {a}):
                 joined.append((a, v, c))
-                known[a, c] = None
+                every_arc[a, c] = None
                 after[a].add(c)
                 before[c].add(a)
         if len(joined) > most:
@@ -72,8 +80,8 @@ def eliminate(arcs: list[Arc], most: int) -> Elimination | None:
             before[c].discard(v)
         for w in sorted(near):
             heapq.heappush(heap, (len(before[w]) * len(after[w]), w))
-    facing = tuple(((a, b), (b, a)) for a, b in known if a < b and (b, a) in known)
-    return Elimination(tuple(known), tuple(joined), facing)
+    facing = tuple(((a, b), (b, a)) for a, b in every_arc if a < b and (b, a) in every_arc)
+    return Elimination(tuple(every_arc), tuple(joined), facing)
 
 
 FINEST = 2**40  # parts of the known answer's cost: finer ones are rounded down
@@ -84,7 +92,7 @@ Improved = Callable[[dict[int, Derivation]], None]
 
 @dataclass(frozen=True)
 class BoundedChoice:
-    """What a solve found; no answer costs less than `bound`."""
+    """The outcome of a solve; no answer costs less than `bound`."""
 
     status: str  # optimal | feasible | unknown
     selection: dict[int, Derivation] | None
@@ -176,22 +184,22 @@ class DagModel:
 
     def _acyclic(self, part: list[int]) -> None:
         arcs = inner_arcs(self.reduced.classes, part)
-        found = eliminate(arcs, MOST_TRIPLES)
-        if found is None:
+        elimination = eliminate(arcs, MOST_TRIPLES)
+        if elimination is None:
             self._levels(part)
             return
         # (D6) chosen options draw arcs, arcs are transitive, none faces another. Arcs follow from
         # options and never the other way round, so drawing one too many is harmless.
-        for arc in found.arcs:
+        for arc in elimination.arcs:
             self.arcs[arc] = self.model.new_bool_var("")
         for c, d in arcs:
             for o, x in zip(self.reduced.classes[c], self.chosen[c], strict=True):
                 if d in o.children:
                     self.model.add_implication(x, self.arcs[c, d])
-        for a, b, c in found.joined:
+        for a, b, c in elimination.joined:
             one, two, both = self.arcs[a, b], self.arcs[b, c], self.arcs[a, c]
             self.model.add_bool_or([one.negated(), two.negated(), both])
-        for one, two in found.facing:
+        for one, two in elimination.facing:
             self.model.add_bool_or([self.arcs[one].negated(), self.arcs[two].negated()])
 
     def _levels(self, part: list[int]) -> None:
@@ -204,13 +212,13 @@ class DagModel:
                     above = self.levels[c] >= self.levels[d] + 1
                     self.model.add(above).only_enforce_if(x)
 
-    def minimise(self, known: int) -> int:
+    def minimise(self, best_cost: int) -> int:
         """Set the objective; the result is the unit its value has to be multiplied by.
 
         Costs are rounded down to multiples of the unit, so that the optimum is a bound. What no
-        answer as good as the known one can pay is left out, however dear it is.
+        answer as good as the best one can pay is left out, however dear it is.
         """
-        most = known - earnings(self.reduced)
+        most = best_cost - earnings(self.reduced)
         pairs = [
             (o.cost, x)
             for c, options in self.reduced.classes.items()
@@ -235,13 +243,13 @@ class DagModel:
 
     def selection(self, value: Callable[[Any], Any]) -> dict[int, Derivation]:
         """The chosen options of all that is reachable."""
-        found = {
+        selected = {
             c: o
             for c, options in self.reduced.classes.items()
             for o, x in zip(options, self.chosen[c], strict=True)
             if value(x)
         }
-        return {c: found[c] for c in reached(found, self.reduced.roots)}
+        return {c: selected[c] for c in reached(selected, self.reduced.roots)}
 
 
 def earnings(reduced: Reduced) -> int:
@@ -251,7 +259,7 @@ def earnings(reduced: Reduced) -> int:
 
 
 def _unit(costs: list[int], total: int) -> int:
-    """What costs are multiples of, or nearly so where that is too fine for the solver."""
+    """The unit of costs, or nearly so where that is too fine for the solver."""
     exact = math.gcd(*costs) or 1
     return exact if total <= exact * FINEST else -(-total // FINEST)
 

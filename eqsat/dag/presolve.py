@@ -9,8 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from eqsat.dag.components import dominators, strong_components, successors
-from eqsat.dag.problem import Classes, Derivation, Reduced, derivable
+from eqsat.dag.problem import (
+    Classes,
+    Derivation,
+    Reduced,
+    derivable,
+    dominators,
+    strong_components,
+    successors,
+)
 from eqsat.model.sets import bits
 
 Seconds = Callable[[], float]
@@ -76,18 +83,18 @@ def _derivable_and_reachable(state: _Reduction) -> bool:
     finite = derivable(state.classes)
     if not state.roots <= finite.keys():
         return False
-    kept = {
+    remaining = {
         c: [o for o in options if o.children <= finite.keys()]
         for c, options in state.classes.items()
         if c in finite
     }
     seen, stack = set(state.roots), list(state.roots)
     while stack:
-        for o in kept[stack.pop()]:
+        for o in remaining[stack.pop()]:
             fresh = o.children - seen
             seen |= fresh
             stack += fresh
-    state.classes = {c: options for c, options in kept.items() if c in seen}
+    state.classes = {c: options for c, options in remaining.items() if c in seen}
     return True
 
 
@@ -162,24 +169,24 @@ def _undominated(state: _Reduction, options: list[Derivation], earns: set[int]) 
     for o in ordered:
         for d in o.children:
             count[d] = count.get(d, 0) + 1
-    kept: list[Derivation] = []
+    undominated: list[Derivation] = []
     by_child: dict[
         int, list[tuple[int, Derivation]]
     ] = {}  # its rarest child → (bits of all, option)
     keys = 0
     for o in ordered:
-        provided = own = 0
+        provided = child_bits = 0
         for d in o.children:
             provided |= state.need[d]
-            own |= 1 << d
+            child_bits |= 1 << d
         if _is_dominated(o, provided, keys & provided, by_child, earns):
             continue
-        kept.append(o)
+        undominated.append(o)
         key = min(o.children, key=lambda d: (count[d], d), default=-1)
-        by_child.setdefault(key, []).append((own, o))
+        by_child.setdefault(key, []).append((child_bits, o))
         if o.children:
             keys |= 1 << key
-    return kept
+    return undominated
 
 
 def _is_dominated(
@@ -191,8 +198,8 @@ def _is_dominated(
 ) -> bool:
     """Whether an option kept so far, no dearer, has all its children among those `provided`."""
     for key in (-1, *bits(keys)):
-        for own, other in by_child.get(key, ()):
-            if not own & ~provided and earns.isdisjoint(option.children - other.children):
+        for child_bits, other in by_child.get(key, ()):
+            if not child_bits & ~provided and earns.isdisjoint(option.children - other.children):
                 return True
     return False
 

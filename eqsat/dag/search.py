@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from eqsat.dag.check import WrongChoiceError, cost_of_choice
-from eqsat.dag.components import connected_parts, successors
 from eqsat.dag.greedy import by_sets, by_tree, cheap_choice, waiting_of
 from eqsat.dag.model import Improved, solve_dag
 from eqsat.dag.presolve import apart, smaller, trim
@@ -22,9 +21,11 @@ from eqsat.dag.problem import (
     Problem,
     Reduced,
     build_problem,
+    connected_parts,
     dag_cost,
     derivable,
     reached,
+    successors,
 )
 from eqsat.model.deadline import INTERRUPTED, OUT_OF_MEMORY, Stop, gc_paused
 from eqsat.model.diag import fail
@@ -59,16 +60,16 @@ def improve(
         if time.monotonic() > deadline or stopped():
             break
         free = _ball(near, shaken.choice(sorted(selection)), count, shaken)
-        kept = {
+        restricted = {
             c: options if c in free else (selection.get(c, spare[c]),)
             for c, options in part.classes.items()
         }
         cost = dag_cost(selection, part.roots)
-        numbers, proven = _solved(Reduced(kept, part.roots), cost, seed, deadline)
+        numbers, proven = _solved(Reduced(restricted, part.roots), cost, seed, deadline)
         count = min(count * 5 // 4, len(near)) if proven else max(count * 3 // 4, FEWEST_CLASSES)
-        found = dict(chosen_by[n] for n in numbers if n in chosen_by)
-        if found and dag_cost(found, part.roots) <= cost:
-            selection = {c: found[c] for c in reached(found, part.roots)}
+        solved = dict(chosen_by[n] for n in numbers if n in chosen_by)
+        if solved and dag_cost(solved, part.roots) <= cost:
+            selection = {c: solved[c] for c in reached(solved, part.roots)}
             if dag_cost(selection, part.roots) < cost:
                 improved(selection)
     return selection
@@ -85,16 +86,16 @@ def _neighbours(part: Reduced) -> dict[int, list[int]]:
 
 def _ball(near: Mapping[int, list[int]], start: int, count: int, shaken: random.Random) -> set[int]:
     """About `count` classes around one, a random tenth of the ways left out."""
-    found, now = {start}, [start]
-    while now and len(found) < count:
+    ball, now = {start}, [start]
+    while now and len(ball) < count:
         after = []
         for c in now:
             for d in near[c]:
-                if d not in found and len(found) < count and shaken.random() < 0.9:
-                    found.add(d)
+                if d not in ball and len(ball) < count and shaken.random() < 0.9:
+                    ball.add(d)
                     after.append(d)
         now = after
-    return found
+    return ball
 
 
 def _solved(
@@ -150,14 +151,14 @@ class _Answers:
 
 @dataclass
 class _DagSearch:
-    """What is known so far; every step leaves it whole."""
+    """The search so far: every step leaves it whole."""
 
     egraph: SerializedEGraph
     deadline: float  # of time.monotonic
     seed: int
     stop: Stop
     problem: Problem | None = None
-    known: _Answers | None = None
+    best: _Answers | None = None
     bound: int | None = None
     out_of_memory: bool = False
     too_large: bool = False
@@ -165,11 +166,11 @@ class _DagSearch:
     def seconds(self) -> float:
         return 0.0 if self.stop.is_requested else self.deadline - time.monotonic()
 
-    def keep(self, found: _Answers) -> None:
+    def keep(self, answers: _Answers) -> None:
         """Keep an answer if it is the best, and its bound, which holds for all."""
-        if self.known is None or found.cost() < self.known.cost():
-            self.known = found
-        self.bound = found.bound() if self.bound is None else max(self.bound, found.bound())
+        if self.best is None or answers.cost() < self.best.cost():
+            self.best = answers
+        self.bound = answers.bound() if self.bound is None else max(self.bound, answers.bound())
         self.stop.has_answer = True
 
 
@@ -214,14 +215,14 @@ def _run(search: _DagSearch, whole: Reduced) -> None:
     reduced = smaller(trimmed, search.seconds)
     if reduced is None:
         raise AssertionError("presolve lost a finite choice")
-    found = _parts(search, reduced, FEW_PASSES)
-    search.keep(found)
-    again = smaller(reduced, search.seconds, found.cost()) if search.seconds() > 0 else None
+    answers = _parts(search, reduced, FEW_PASSES)
+    search.keep(answers)
+    again = smaller(reduced, search.seconds, answers.cost()) if search.seconds() > 0 else None
     if again is None:
         return
-    found = _parts(search, again, MANY_PASSES)
-    search.keep(found)
-    _solve(search, found)
+    answers = _parts(search, again, MANY_PASSES)
+    search.keep(answers)
+    _solve(search, answers)
 
 
 def _parts(search: _DagSearch, reduced: Reduced, passes: int) -> _Answers:
@@ -239,44 +240,44 @@ def _floor(part: Reduced) -> int:
     return sum(cost if c in part.roots else min(cost, 0) for c, cost in least.items())
 
 
-def _solve(search: _DagSearch, found: _Answers) -> None:
+def _solve(search: _DagSearch, answers: _Answers) -> None:
     """Small parts first: what they leave of the time is for the large ones."""
-    sizes = [p.size for p in found.parts]
+    sizes = [p.size for p in answers.parts]
     for i, size in enumerate(sizes):
         until = search.deadline - search.seconds() * (1 - max(size / sum(sizes[i:]), 0.1))
-        part = found.parts[i]
-        if size <= LARGE and _solve_part(search, found, i, until, work_limit=FIRST_WORK):
+        part = answers.parts[i]
+        if size <= LARGE and _solve_part(search, answers, i, until, work_limit=FIRST_WORK):
             continue
         if size > SMALL:
-            _improve_part(search, found, i, time.monotonic() * 2 / 3 + until / 3)
+            _improve_part(search, answers, i, time.monotonic() * 2 / 3 + until / 3)
         by_tree = size <= SMALL or (size > LARGE and not part.negative)
-        _solve_part(search, found, i, until, by_tree=by_tree)
+        _solve_part(search, answers, i, until, by_tree=by_tree)
 
 
-def _improved(search: _DagSearch, found: _Answers, i: int) -> Improved:
+def _improved(search: _DagSearch, answers: _Answers, i: int) -> Improved:
     """Keeps what is found for a part, at once."""
 
     def improved(selection: dict[int, Derivation]) -> None:
-        found.offer(i, selection)
-        search.keep(found)
+        answers.offer(i, selection)
+        search.keep(answers)
 
     return improved
 
 
-def _improve_part(search: _DagSearch, found: _Answers, i: int, until: float) -> None:
+def _improve_part(search: _DagSearch, answers: _Answers, i: int, until: float) -> None:
     improve(
-        found.parts[i],
-        found.selections[i],
+        answers.parts[i],
+        answers.selections[i],
         seed=search.seed,
         deadline=min(until, search.deadline - LAST_SECONDS),
-        improved=_improved(search, found, i),
+        improved=_improved(search, answers, i),
         stopped=lambda: search.stop.is_requested,
     )
 
 
 def _solve_part(
     search: _DagSearch,
-    found: _Answers,
+    answers: _Answers,
     i: int,
     until: float,
     work_limit: float | None = None,
@@ -286,39 +287,39 @@ def _solve_part(
 
     `until` is of `time.monotonic`.
     """
-    deadline = min(until, search.deadline) - LAST_SECONDS - found.parts[i].size * LAST_PER_OPTION
+    deadline = min(until, search.deadline) - LAST_SECONDS - answers.parts[i].size * LAST_PER_OPTION
     if deadline <= time.monotonic() or search.stop.is_requested:
         return True
     answer = solve_dag(
-        found.parts[i],
-        found.selections[i],
+        answers.parts[i],
+        answers.selections[i],
         deadline=deadline,
         seed=search.seed,
         work_limit=work_limit,
         by_tree=by_tree,
-        improved=_improved(search, found, i),
+        improved=_improved(search, answers, i),
         stop=search.stop,
     )
     if answer.selection is not None:
-        found.offer(i, answer.selection)
+        answers.offer(i, answer.selection)
     if answer.bound is not None:
-        found.bounds[i] = max(found.bounds[i], answer.bound)
-    search.keep(found)
+        answers.bounds[i] = max(answers.bounds[i], answer.bound)
+    search.keep(answers)
     return answer.status == "optimal"
 
 
 # ---- the answer ----------------------------------------------------------------------------------
 def _extraction(search: _DagSearch) -> Extraction:
-    if search.problem is None or search.known is None or search.bound is None:
+    if search.problem is None or search.best is None or search.bound is None:
         raise fail("E413", "out of memory before any extraction was found", exit_code=3)
-    choices = _choices(search.problem, search.known)
+    choices = _choices(search.problem, search.best)
     try:
         cost = cost_of_choice(search.egraph, choices)
     except WrongChoiceError as e:
         raise fail("E906", f"the extraction fails its check: {e}", exit_code=4) from None
     scale = search.problem.scale
-    if cost * scale > search.known.cost():
-        stated = Fraction(search.known.cost(), scale)
+    if cost * scale > search.best.cost():
+        stated = Fraction(search.best.cost(), scale)
         message = f"the extraction costs {float(cost)}, the search says {float(stated)}"
         raise fail("E906", message, exit_code=4)
     bound = Fraction(search.bound, scale)
@@ -337,10 +338,10 @@ def _extraction(search: _DagSearch) -> Extraction:
     return Extraction("feasible", word, cost, bound, choices)
 
 
-def _choices(problem: Problem, known: _Answers) -> dict[str, str]:
+def _choices(problem: Problem, answers: _Answers) -> dict[str, str]:
     """Back to the file: the node chosen for every class that is reachable from the roots."""
-    numbers = list(known.reduced.fixed)
-    for selection, part in zip(known.selections, known.parts, strict=True):
+    numbers = list(answers.reduced.fixed)
+    for selection, part in zip(answers.selections, answers.parts, strict=True):
         for c in reached(selection, part.roots):
             numbers += selection[c].origins
     chosen = {problem.eclass[n]: problem.options[n] for n in numbers}

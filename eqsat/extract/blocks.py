@@ -119,22 +119,22 @@ class Rolled:
         class of the whole program its buffer.
         """
         places = self._places(groups)
-        found = []
+        keyed = []
         for g, place, step in zip(groups, places, range(len(groups)), strict=True):
             for back in self.copies(g.members):
                 key = (place, 0, step) if back is None else (TWO, self.count - back, step)
-                found.append((key, self._group(g, back)))
-        return _in_order(sorted(found, key=lambda f: f[0]), buffer)
+                keyed.append((key, self._group(g, back)))
+        return _in_order(sorted(keyed, key=lambda f: f[0]), buffer)
 
     def _places(self, groups: Sequence[Group]) -> list[int]:
         """Per group its block; of what is in none that of the next one behind it."""
-        found: list[int] = []
+        blocks: list[int] = []
         place = KEPT
         for g in reversed(groups):
             last = self.last(g.members)
             place = place if last == NOWHERE else last
-            found.append(place)
-        return found[::-1]
+            blocks.append(place)
+        return blocks[::-1]
 
     def _group(self, g: Group, back: int | None) -> Group:
         """A group so many blocks in front of where it is; None: it is there once."""
@@ -154,8 +154,8 @@ class Rolled:
         return tuple(self._moved(c, self.level[c], back, self._by_class) for c in classes)
 
     def _moved(self, number: int, level: int, back: int | None, sides: _Sides) -> int:
-        known, later, earlier = sides
-        at = known[number]
+        numbers, later, earlier = sides
+        at = numbers[number]
         if back is None or level == NOWHERE:
             return at
         ways, steps = (earlier, back) if level == TWO else (later, self.count - 1 - back)
@@ -174,7 +174,7 @@ class Rolled:
 
 @dataclass(frozen=True)
 class Later:
-    """What is one block later, by number: -1 where there is nothing.
+    """The shift by one block, by number: -1 where there is nothing.
 
     Exclusive numbers are those of nodes, then those of values.
     """
@@ -197,17 +197,17 @@ class Later:
         first = len(self.node)
         if exclusive < first:
             return self.node[exclusive]
-        found = self.value[exclusive - first]
-        return first + found if found >= 0 else -1
+        image = self.value[exclusive - first]
+        return first + image if image >= 0 else -1
 
     def key(self, members: Iterable[int], *buffers: Iterable[int]) -> Hashable:
-        """What an option one block later has as its `own_key`."""
+        """The `own_key` of an option one block later."""
         sides = (frozenset(self.buffer[b] for b in side) for side in buffers)
         return (frozenset(self.node[m] for m in members), *sides)
 
 
 def own_key(members: Iterable[int], *buffers: Iterable[int]) -> Hashable:
-    """What an option is: its members, and sets of buffers that it reads, keeps and writes."""
+    """The key of an option: its members, and sets of buffers that it reads, keeps and writes."""
     return (frozenset(members), *map(frozenset, buffers))
 
 
@@ -220,23 +220,23 @@ def _earlier(image: Sequence[int]) -> dict[int, int]:
 
 
 def _images(
-    known: Sequence[int], level: Sequence[int], image: Sequence[int], count: int
+    numbers: Sequence[int], level: Sequence[int], image: Sequence[int], count: int
 ) -> tuple[int, ...]:
-    number = {of: i for i, of in enumerate(known)}
-    found = []
-    for at, here in zip(known, level, strict=True):
+    number = {of: i for i, of in enumerate(numbers)}
+    images = []
+    for at, here in zip(numbers, level, strict=True):
         there = at
         for _ in range(count if here == ONE else 1):
             there = image[there] if there >= 0 else -1
-        found.append(number.get(there, -1))
-    return tuple(found)
+        images.append(number.get(there, -1))
+    return tuple(images)
 
 
 def _in_order(
-    found: Sequence[tuple[tuple[int, int, int], Group]], buffer: Sequence[int]
+    keyed: Sequence[tuple[tuple[int, int, int], Group]], buffer: Sequence[int]
 ) -> tuple[Group, ...]:
     """Each behind all it reads from, else in the order in which they are given."""
-    groups = [g for _, g in found]
+    groups = [g for _, g in keyed]
     writer = {buffer[w]: i for i, g in enumerate(groups) for w in g.writes}
     needs = [{writer[b] for r in g.reads if (b := buffer[r]) in writer} for g in groups]
     return tuple(replace(groups[i], step=n) for n, i in enumerate(topological(needs)))
@@ -245,10 +245,10 @@ def _in_order(
 # ---- the short e-graph -----------------------------------------------------------------------
 def rolled(whole: EGraph) -> Rolled | None:
     """The e-graph with four of its blocks; None if it has no five, or the inner ones differ."""
-    for shift, own in _ways(whole):
+    for shift, program_level in _ways(whole):
         if shift.count <= KEPT:
             continue
-        level = _levels(whole, shift, own)
+        level = _levels(whole, shift, program_level)
         high = [max(level[c] for c in (n.eclass, *n.children)) for n in whole.nodes]
         if _is_near(whole, level) and _is_periodic(whole, shift, level, high):
             return _short(whole, shift, level, high)
@@ -256,7 +256,7 @@ def rolled(whole: EGraph) -> Rolled | None:
 
 
 def _ways(whole: EGraph) -> Iterator[tuple[Shift, dict[int, int]]]:
-    """What may be a block: which values of the program are in which one.
+    """Ways to cut the program into blocks: which of its values are in which one.
 
     First with the values that a block leaves to the next one counted to that. So what adds to the
     sum of all blocks before, and what begins the next block, may be one dispatch of two blocks.
@@ -271,14 +271,14 @@ def _ways(whole: EGraph) -> Iterator[tuple[Shift, dict[int, int]]]:
         yield some, _own_levels(whole, some, is_left)
 
 
-def _levels(whole: EGraph, shift: Shift, own: Mapping[int, int]) -> list[int]:
+def _levels(whole: EGraph, shift: Shift, program_level: Mapping[int, int]) -> list[int]:
     """Per class the first block in which it may be computed; `shift.count`: behind all of them."""
-    level = dict(own)
+    level = dict(program_level)
     changed = True
     while changed:
         changed = False
         for n in whole.nodes:
-            if n.eclass in own or not all(c in level for c in n.children):
+            if n.eclass in program_level or not all(c in level for c in n.children):
                 continue
             at = max([level[c] for c in n.children], default=NOWHERE)
             if at < level.get(n.eclass, shift.count + 1):
@@ -291,25 +291,25 @@ def _own_levels(whole: EGraph, shift: Shift, is_left: bool) -> dict[int, int]:
 
     is_left: what only the next block reads counts to that.
     """
-    found: dict[int, int] = {}
+    block_of: dict[int, int] = {}
     leaves = {n.eclass for n in whole.nodes if n.op in LEAVES}
     last = max((i for i, c in enumerate(whole.values) if c in shift.block), default=-1)
     for i, c in enumerate(whole.values):
         if shift.eclass[c] == c:
-            found[c] = NOWHERE
+            block_of[c] = NOWHERE
         elif c not in leaves:
-            found.setdefault(c, shift.block.get(c, shift.count if i > last else NOWHERE))
+            block_of.setdefault(c, shift.block.get(c, shift.count if i > last else NOWHERE))
     readers: dict[int, set[int]] = {}
     for n in whole.nodes:
-        if n.rule == -1 and n.eclass in found:  # what computes a leaf again is in no block
+        if n.rule == -1 and n.eclass in block_of:  # what computes a leaf again is in no block
             for c in n.children:
                 readers.setdefault(c, set()).add(n.eclass)
-    level = dict(found)
+    level = dict(block_of)
     for c, at in shift.block.items() if is_left else ():
-        if c in readers and all(found[r] > at for r in readers[c]):
+        if c in readers and all(block_of[r] > at for r in readers[c]):
             level[c] = at + 1
     images = set(shift.eclass)
-    for c in leaves - found.keys():
+    for c in leaves - block_of.keys():
         moves = shift.eclass[c] >= 0 or c in images
         blocks = {level[r] for r in readers.get(c, ())}
         level[c] = min(blocks) if moves and len(blocks) == 1 else NOWHERE
@@ -360,16 +360,16 @@ def _short(whole: EGraph, shift: Shift, level: Sequence[int], high: Sequence[int
             first = earlier[first]
         number.setdefault(c, number[first])
     place = {i: k for k, i in enumerate(nodes)}
-    kept = []
+    short_nodes = []
     for i in nodes:
         n = whole.nodes[i]
         children = tuple(number[c] for c in n.children)
         source = place.get(n.source, -1)
-        kept.append(replace(n, children=children, eclass=number[n.eclass], source=source))
+        short_nodes.append(replace(n, children=children, eclass=number[n.eclass], source=source))
     there = [i for i, c in enumerate(whole.values) if level[c] not in is_out]
     short = replace(
         whole,
-        nodes=tuple(kept),
+        nodes=tuple(short_nodes),
         types=tuple(whole.types[c] for c in classes),
         roots=tuple(number[r] for r in whole.roots if level[r] not in is_out),
         values=tuple(number[whole.values[i]] for i in there),

@@ -35,7 +35,7 @@ STOPS = (
 
 
 def check(egraph: EGraph, target: Target, selection: Selection) -> list[str]:
-    """What is wrong with a selection, one sentence each; nothing if it is fine."""
+    """Faults of a selection, one sentence each; nothing if it is fine."""
     checker = Checker(Space(egraph, target.padding), target, selection)
     faults = checker.numbers() or [*checker.ahead_faults(), *checker.all_group_faults()]
     return faults or [*checker.order_faults(), *checker.sharing_faults(), *checker.goal_faults()]
@@ -74,7 +74,7 @@ class Checker(CheckedGroups):
 
     def ahead_faults(self) -> list[str]:
         """Ahead nodes come after their operands, from weights only, each needed and once."""
-        faults, known = [], set()
+        faults, ready = [], set()
         read = {b for g in self.selection.groups for b in self.buffers(g.reads)}
         read |= set(self.space.roots)
         read |= {o for i in self.selection.ahead for o in self.space.operands[i]}
@@ -83,11 +83,11 @@ class Checker(CheckedGroups):
             b = self.space.buffer[n.eclass]
             if n.op == "input" or not self.is_candidate(i):
                 faults.append(f"node {i} cannot be computed ahead of time")
-            if b in known or b not in read:
+            if b in ready or b not in read:
                 faults.append(f"ahead node {i} is computed twice or not needed")
-            if any(o not in known for o in self.space.operands[i]):
+            if any(o not in ready for o in self.space.operands[i]):
                 faults.append(f"ahead node {i} comes before an operand")
-            known.add(b)
+            ready.add(b)
         return faults
 
     def all_group_faults(self) -> list[str]:
@@ -133,7 +133,7 @@ class Checker(CheckedGroups):
         space = self.space
         roots = [r for r in space.roots if r not in space.inputs]
         fixed = space.input_bytes + sum(space.nbytes(b) for b in roots)
-        resident = sum(space.nbytes(b) for b in self.weights.kept - set(roots))
+        resident = sum(space.nbytes(b) for b in self.weights.resident - set(roots))
         groups = self.selection.groups
         last: dict[int, int] = {}
         for g in groups:
@@ -155,12 +155,15 @@ class Checker(CheckedGroups):
         asked = dict.fromkeys(names)
         linear, weights = linear_goals(asked), self.weights
         sides = self.space.egraph, self.target, self.selection
-        own = {
+        recomputed = {
             "memory": self.peak_bytes, "resident": weights.resident_bytes,
             "load_peak": weights.load_peak_bytes,
         }  # fmt: skip
-        known = (n for n in asked if n in own or n in linear)
-        return {n: own[n]() if n in own else value_stated(n, linear[n], *sides) for n in known}
+        stated = (n for n in asked if n in recomputed or n in linear)
+        return {
+            n: recomputed[n]() if n in recomputed else value_stated(n, linear[n], *sides)
+            for n in stated
+        }
 
     def goal_faults(self) -> list[str]:
         """Whether every goal has the value it says, and a bound that may be one."""
@@ -186,7 +189,7 @@ class CheckedWeights:
     ahead_buffers: frozenset[int]
 
     @cached_property
-    def kept(self) -> frozenset[int]:
+    def resident(self) -> frozenset[int]:
         """Weights in memory all the time: those that are read or results, and held originals."""
         read = {b for g in self.selection.groups for b in (self.space.buffer[r] for r in g.reads)}
         read |= set(self.space.roots)
@@ -200,7 +203,7 @@ class CheckedWeights:
 
     def resident_bytes(self) -> int:
         """Weights that stay in memory."""
-        return sum(map(self.space.nbytes, self.kept))
+        return sum(map(self.space.nbytes, self.resident))
 
     def load_peak_bytes(self) -> int:
         """The most that weights take while they are packed, one after another."""
@@ -208,10 +211,10 @@ class CheckedWeights:
             return self.resident_bytes()
         size, sources = self.space.nbytes, self._sources()
         order = {w: n for n, w in enumerate(self._originals)}
-        copies = {b: max(order[w] for w in sources[b]) for b in self.kept if sources[b] != {b}}
+        copies = {b: max(order[w] for w in sources[b]) for b in self.resident if sources[b] != {b}}
         worst = 0
         for turn in range(len(order)):
-            there = set(self.kept - copies.keys())
+            there = set(self.resident - copies.keys())
             there |= {b for b, last in copies.items() if last <= turn}
             there |= {w for b, last in copies.items() if last >= turn for w in sources[b]}
             worst = max(worst, sum(map(size, there)))
@@ -219,9 +222,9 @@ class CheckedWeights:
 
     def _sources(self) -> dict[int, frozenset[int]]:
         """Per buffer of an ahead node: the weights it is made from."""
-        found: dict[int, frozenset[int]] = {}
+        sources: dict[int, frozenset[int]] = {}
         for i in self.selection.ahead:
             n, b = self.space.egraph.nodes[i], self.space.buffer[self.space.egraph.nodes[i].eclass]
-            below = (found.get(o, frozenset()) for o in self.space.operands[i])
-            found[b] = frozenset({b}) if n.op == "weight" else frozenset[int]().union(*below)
-        return found
+            below = (sources.get(o, frozenset()) for o in self.space.operands[i])
+            sources[b] = frozenset({b}) if n.op == "weight" else frozenset[int]().union(*below)
+        return sources

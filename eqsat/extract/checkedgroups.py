@@ -8,10 +8,10 @@ from functools import cached_property
 from typing import Self
 
 from eqsat.extract.candidates.space import Space
+from eqsat.extract.dispatch.fusedaccess import Use
 from eqsat.extract.dispatch.legality import Legality
 from eqsat.extract.dispatch.prices import Costs
 from eqsat.extract.dispatch.rules import iterations
-from eqsat.extract.dispatch.uses import Use
 from eqsat.model.selection import Group, Selection
 from eqsat.model.target import Target
 from eqsat.ops.programs.placement import ANYWHERE
@@ -119,10 +119,10 @@ class CheckedGroups:
                 if o not in seen and o not in reads:
                     yield f"operand c{o} of member {m} comes from nowhere"
                 used.add(o)
-            made = self._made(m)
-            if seen & set(made) and not self.space.views_of(m):
+            buffers = self._made(m)
+            if seen & set(buffers) and not self.space.views_of(m):
                 yield f"node {m} computes what another member has computed"
-            seen |= set(made)
+            seen |= set(buffers)
         if not set(reads) <= used or set(reads) & seen:
             yield "reads a class that no node inside reads, or that is computed inside"
         if not used >= seen - set(self.buffers(g.writes)):
@@ -192,7 +192,7 @@ class CheckedGroups:
         return [m for m in self._ops(g) if not carries[m] or read.isdisjoint(self._made(m))]
 
     def _use_faults(self, makers: dict[int, int], use: Use, buffer: int) -> Iterator[str]:
-        """What a user reads as an operand, and what that only passes on, down to what computes."""
+        """Operands of a user; of those that only pass elements on, theirs."""
         maker, uses = self._behind_views(makers, buffer), self.legality.uses
         if maker is None:
             if self._read_buffer(makers, buffer) not in makers and not uses.may_read(use):
@@ -210,7 +210,7 @@ class CheckedGroups:
         `most` says, per member that is a root or computed from one, how often it may be read.
         """
         most: dict[int, int] = {}
-        rows = self.legality.row_blocks.found(makers)
+        rows = self.legality.row_blocks.kept_rows(makers)
         for m in g.members:
             if self.legality.is_root(m):
                 most[m] = self._row_runs(m, in_blocks=rows is not None)
@@ -285,14 +285,14 @@ class CheckedGroups:
 
     @cached_property
     def ahead_buffers(self) -> frozenset[int]:
-        """What is there before the first step: constants that only help to make it are not.
+        """Buffers there before the first step; constants that only help to make them are not.
 
         Nor is what a group makes again, though something else was made from it ahead of time.
         """
-        found: set[int] = set()
+        ahead: set[int] = set()
         for i in self.selection.ahead:
             n = self.space.egraph.nodes[i]
-            if n.op == "weight" or found & set(self.space.operands[i]):
-                found.add(self.space.buffer[n.eclass])
+            if n.op == "weight" or ahead & set(self.space.operands[i]):
+                ahead.add(self.space.buffer[n.eclass])
         written = {b for g in self.selection.groups for b in self.buffers(g.writes)}
-        return frozenset(found - written)
+        return frozenset(ahead - written)

@@ -39,17 +39,17 @@ def removed_sentence(r: Removed) -> str:
 
 def _reasons(assembly: Assembly, target: Target) -> list[str]:
     limits = [r for r in assembly.removed if r.limit_name not in (CAP, TIME_LIMIT)]
-    found = [removed_sentence(r) for r in sorted(limits, key=lambda r: -r.bytes)[:SHOWN]]
+    reasons = [removed_sentence(r) for r in sorted(limits, key=lambda r: -r.bytes)[:SHOWN]]
     untiled = assembly.pool.untiled
     if untiled:
         layouts = map(assembly.pool.space.name, untiled)  # those of one value share its name
         names = ", ".join([*dict.fromkeys(layouts)][:SHOWN])
         if target.tiles_forced:
             where = target.place("tiles_forced")
-            found.append(f"`tiles_forced` ({where}) rules out unpacked {names}")
+            reasons.append(f"`tiles_forced` ({where}) rules out unpacked {names}")
         else:
-            found.append(f"none of the `pipelines` ({target.place('pipelines')}) takes {names}")
-    return found
+            reasons.append(f"none of the `pipelines` ({target.place('pipelines')}) takes {names}")
+    return reasons
 
 
 def inadmissible(session: Session, proven: bool, seconds: float = math.inf) -> EqsatError:
@@ -98,7 +98,7 @@ def _listed(items: Sequence[str]) -> str:
 
 
 def _sentences(budgets: Budgets) -> list[str] | None:
-    """What any choice needs, or which budgets exclude each other; None: whatever the budgets."""
+    """The needs of any choice, or budgets that exclude each other; None: whatever the budgets."""
     alone, impossible = budgets.alone, budgets.impossible
     if not any(alone.values()):
         return None
@@ -125,7 +125,7 @@ def _need(need: Need) -> str:
 
 
 def _with(budgets: Budgets, need: Need) -> str:
-    """What a budget would have to be while the others are held."""
+    """The least budget that would do while the others are held."""
     amount = _amount(need.goal, need.value)
     words = "the least {} is {}" if need.is_exact else "the {} is at least {}"
     value = words.format(need.goal, amount)
@@ -137,7 +137,7 @@ def _with(budgets: Budgets, need: Need) -> str:
 # ---- budgets that exclude each other -------------------------------------------------------------
 @dataclass(frozen=True)
 class Need:
-    """What a goal needs at the least while others are held at their budgets, in any order.
+    """The least value of a goal while others are held at their budgets, in any order.
 
     `is_exact`: some answer needs no more; else the value is a bound.
     """
@@ -154,25 +154,25 @@ class Budgets:
 
     asked: Minimiser
     budget: Mapping[str, int]
-    known: dict[tuple[str, tuple[str, ...]], Need | None] = field(default_factory=dict)
+    needs: dict[tuple[str, tuple[str, ...]], Need | None] = field(default_factory=dict)
 
     def need(self, goal: str, held: tuple[str, ...] = ()) -> Need | None:
         """None if no choice keeps the budgets that are held, which is proven."""
-        if (goal, held) not in self.known:
-            self.known[goal, held] = Need(goal, 0, False, held)  # nobody knows
+        if (goal, held) not in self.needs:
+            self.needs[goal, held] = Need(goal, 0, False, held)  # nobody knows
             with suppress(OutOfTime):
-                self.known[goal, held] = self._need(goal, held)
-        return self.known[goal, held]
+                self.needs[goal, held] = self._need(goal, held)
+        return self.needs[goal, held]
 
     def _need(self, goal: str, held: tuple[str, ...]) -> Need | None:
         caps = {g: self.budget[g] for g in held}
         # more columns are not searched for the sake of a message
         is_look = len(self.asked.choice) > 10_000
-        found = self.asked.least({goal: 1}, caps, is_look=is_look)
-        if found.status == "infeasible":
+        solved = self.asked.least({goal: 1}, caps, is_look=is_look)
+        if solved.status == "infeasible":
             return None
-        least = max(found.bound, self.asked.least_alone(goal))
-        best = None if found.best is None else self.asked.choice.value(goal, found.best)
+        least = max(solved.bound, self.asked.least_alone(goal))
+        best = None if solved.best is None else self.asked.choice.value(goal, solved.best)
         return Need(goal, least, best is not None and best <= least, held)
 
     @cached_property
@@ -186,7 +186,7 @@ class Budgets:
         return [g for g in self.budget if self.least(g) > self.budget[g]]
 
     def least(self, goal: str) -> int:
-        """What any choice needs of a goal."""
+        """The least value of a goal in any choice."""
         need = self.alone[goal]
         return 0 if need is None else need.value
 
@@ -205,18 +205,18 @@ class Budgets:
                     left = rest
         if not self._exclude(left):
             return ()
-        found = [self._relaxed(g, left) for g in left]
-        return tuple(n for n in found if n is not None)
+        needs = [self._relaxed(g, left) for g in left]
+        return tuple(n for n in needs if n is not None)
 
     def _relaxed(self, goal: str, conflict: tuple[str, ...]) -> Need | None:
         others = tuple(g for g in self.budget if g != goal)
-        found = self.need(goal, others)
-        if found is None and len(conflict) <= len(others):
-            found = self.need(goal, tuple(g for g in conflict if g != goal))
-        return found
+        need = self.need(goal, others)
+        if need is None and len(conflict) <= len(others):
+            need = self.need(goal, tuple(g for g in conflict if g != goal))
+        return need
 
     def _exclude(self, goals: tuple[str, ...]) -> bool:
         """Whether it is proven that no choice keeps all of these."""
         first, *others = goals
-        found = self.need(first, tuple(others))
-        return found is None or found.value > self.budget[first]
+        need = self.need(first, tuple(others))
+        return need is None or need.value > self.budget[first]

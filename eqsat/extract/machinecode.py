@@ -20,11 +20,11 @@ ANY_ORDER = {"nnan", "nsz"}
 def machine_code(function: Any) -> Any:
     """Compiled on first use, and kept where nobody else can write: beside it, or in the cache."""
     with contextlib.suppress(OSError, RuntimeError):  # no folder can be written
-        found = _kept(function)
-        place = Path(found.stats.cache_path)
+        compiled = _kept(function)
+        place = Path(compiled.stats.cache_path)
         make_private(place)
         if not why_not_private(place):
-            return found
+            return compiled
         make_private(cache_folder("numba"))
         if is_private(cache_folder("numba"), OTHERWISE):
             return _kept_in(cache_folder("numba"), function)
@@ -50,5 +50,5 @@ def is_kept(function: Any) -> bool:
     place, code = function.stats.cache_path, Path(function.py_func.__code__.co_filename)
     if place is None:
         return False
-    made = Path(place).glob(f"{code.stem}.{function.py_func.__name__}-*.nbc")
-    return any(path.stat().st_mtime > code.stat().st_mtime for path in made)
+    files = Path(place).glob(f"{code.stem}.{function.py_func.__name__}-*.nbc")
+    return any(path.stat().st_mtime > code.stat().st_mtime for path in files)

@@ -1,4 +1,4 @@
-"""What an objective is at least within caps, in any order, and the best answer for it.
+"""One objective minimised within caps, in any order: its least value, and the best answer for it.
 
 Questions are asked of the choice without an order: what is proven of it holds in every order of
 every answer. Its relaxation bounds a sum; a good answer is looked for among the columns near that
@@ -16,14 +16,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from eqsat.extract.choice.columns import MEMORY, Answer, Barred, Columns
-from eqsat.extract.choice.cpsat import Effort, solve
-from eqsat.extract.choice.legal import circle, is_legal, pruned
+from eqsat.extract.choice.legal import circle, is_legal, presolved, pruned
 from eqsat.extract.choice.linear import TIE_BREAK
-from eqsat.extract.choice.must import presolved
 from eqsat.extract.choice.relax import OPEN, Caps, Least, Remainder, relaxation
-from eqsat.extract.choice.statement import Statement
-from eqsat.extract.memory.fits import Fits
+from eqsat.extract.choice.statement import Effort, Statement, solve
 from eqsat.extract.memory.leastpeak import PAIRS, InAnyOrder, peak, unordered_pairs
+from eqsat.extract.memory.memoryfilter import Fits
 from eqsat.extract.ragged import Ints
 from eqsat.model.deadline import tick
 from eqsat.model.diag import fail
@@ -64,7 +62,7 @@ class Minimisation:
 
     @property
     def value(self) -> int:
-        """What the best answer is worth."""
+        """The worth of the best answer."""
         return OPEN if self.best is None else self.worth(self.best)
 
     @property
@@ -89,10 +87,10 @@ class Minimisation:
         self.offer(best)
         if len(self.weights) == 1:
             (goal,) = self.weights
-            if self.weights[goal] == 1 and goal in self.of.known:
-                self.raise_to(*self.of.known[goal])
+            if self.weights[goal] == 1 and goal in self.of.proven:
+                self.raise_to(*self.of.proven[goal])
                 if self.is_met:
-                    return self.told("optimal", places)
+                    return self.as_least("optimal", places)
         if self.caps.get(MEMORY, OPEN) < OPEN:
             fitting = self.of.fitting(places, self.caps[MEMORY])
             if fitting is None:
@@ -102,7 +100,7 @@ class Minimisation:
             return peak(self, places)
         return self._sum(places) if MEMORY not in self.weights else self._mixed(places)
 
-    def told(self, status: str, places: Ints | None, stage: Remainder | None = None) -> Least:
+    def as_least(self, status: str, places: Ints | None, stage: Remainder | None = None) -> Least:
         if self.is_met:
             status = "optimal"
         bound = min(self.bound, self.value)
@@ -128,11 +126,13 @@ class Minimisation:
         if status == "gap" and self.over is not None and not self.is_met:
             status = self._with_bytes(stage)
         if status == "infeasible":
-            return Least("infeasible") if self.best is None else self.told("optimal", None, stage)
-        return self.told(status, None, stage)
+            return (
+                Least("infeasible") if self.best is None else self.as_least("optimal", None, stage)
+            )
+        return self.as_least(status, None, stage)
 
     def stage(self, places: Ints) -> Remainder | None:
-        """What is left within the caps; None if that is nothing, which is proven.
+        """The columns left within the caps; None if that is nothing, which is proven.
 
         What does not fit into a cap of bytes lifts the bound, and what the bound rules out leaves
         others no room.
@@ -144,8 +144,8 @@ class Minimisation:
             near = stage.places[stage.relaxed.within(self.value)]
             if len(near) > 0.75 * len(stage.places):
                 break  # so little less is not worth its time
-            kept = near[Fits(self.of.small(near)).within(cap or 0)]
-            after = self._relaxed(kept) if len(kept) else None
+            fitting = near[Fits(self.of.small(near)).within(cap or 0)]
+            after = self._relaxed(fitting) if len(fitting) else None
             if after is None:
                 break  # nothing better than the best answer is left: the last solve shows it
             stage = replace(after, most=self.value)
@@ -157,10 +157,10 @@ class Minimisation:
         places, small = places[useful], small.take(useful)
         if not small.has_writers:
             return None
-        found = relaxation(small, self.weights, self.sums)
-        if found is None and self.sums:  # no proof where sums round
-            found = relaxation(small, self.weights)
-        return None if found is None else Remainder(places, small, found)
+        relaxed = relaxation(small, self.weights, self.sums)
+        if relaxed is None and self.sums:  # no proof where sums round
+            relaxed = relaxation(small, self.weights)
+        return None if relaxed is None else Remainder(places, small, relaxed)
 
     # ---- looks, then all that is left ----------------------------------------------------------
     def searched(self, stage: Remainder) -> str:
@@ -240,18 +240,18 @@ class Minimisation:
         for _ in range(40):  # circles cut before a question is left open
             small = replace(self.of.choice, barred=(*self.of.cuts, *barred, *self.of.choice.barred))
             small = small.take(places)
-            told = Statement(small)
-            _state(told, self.weights, caps, None if bytes_of is None else bytes_of(small))
+            statement = Statement(small)
+            _state(statement, self.weights, caps, None if bytes_of is None else bytes_of(small))
             effort = Effort(self.seconds, self.of.limits.seed, work, self.of.limits.stop)
             tick()
-            found = solve(told, self.weights, effort, None if hint is None else hint.columns)
-            if not found.columns and len(small.facts.roots):
-                if found.status == "infeasible" and hint is not None:
+            solved = solve(statement, self.weights, effort, None if hint is None else hint.columns)
+            if not solved.columns and len(small.facts.roots):
+                if solved.status == "infeasible" and hint is not None:
                     return "unknown", 0, None  # a solver that says so is wrong
-                return found.status, found.bound, None
-            if not is_legal(small, found.columns):
+                return solved.status, solved.bound, None
+            if not is_legal(small, solved.columns):
                 raise fail("E901", "the solver's answer breaks the choice's rules", exit_code=4)
-            columns = tuple(places[list(pruned(small, found.columns))].tolist())
+            columns = tuple(places[list(pruned(small, solved.columns))].tolist())
             answer = self.of.ordered(columns)
             if answer is None:
                 cut = circle(self.of.choice, columns)
@@ -261,13 +261,13 @@ class Minimisation:
             self.offer(answer)
             if not self.of.choice.keeps(answer, self.caps):
                 self.over = answer
-            status = "optimal" if found.status == "optimal" else "wall"
-            return status, found.bound, answer
+            status = "optimal" if solved.status == "optimal" else "wall"
+            return status, solved.bound, answer
         return "gap", 0, None
 
     # ---- a sum under a cap of bytes ------------------------------------------------------------
     def _with_bytes(self, stage: Remainder) -> str:
-        """The same with the cap of bytes, which the best answers do not keep by themselves.
+        """A solve under the cap of bytes, which the best answers do not keep by themselves.
 
         Of the answers worth so much the one that converts least is looked at first: it keeps little
         beside. Then rows say what is live when, at last with an order of the items.
@@ -297,11 +297,11 @@ class Minimisation:
         (goal,) = self.weights
         worth = self.worth(self.over)
         near = stage.places[stage.relaxed.within(worth)]
-        found = self.of.least(
+        least = self.of.least(
             {TIE_BREAK: 1}, self.sums | {goal: worth}, among=near, seconds=self.seconds,
             is_look=True,
         )  # fmt: skip
-        self.offer(found.best)
+        self.offer(least.best)
 
     def with_rows(self, places: Ints, worth: int | None) -> str:
         """With rows of bytes, of answers worth at most so much: those of any order, then pairs."""
@@ -377,19 +377,19 @@ class Minimisation:
         status = self._below(stage, is_asked=False)
         if status == "infeasible" and self.best is not None:
             status = "optimal"
-        return self.told(status, None, stage)
+        return self.as_least(status, None, stage)
 
 
 def _state(
-    told: Statement, weights: Caps, caps: Caps, state: Callable[[Statement], None] | None
+    statement: Statement, weights: Caps, caps: Caps, state: Callable[[Statement], None] | None
 ) -> None:
     """The goals that are no sums, and the caps."""
     asked = dict.fromkeys((*weights, *caps))
     for goal in asked:
-        if goal in told.choice.facts.kept:
-            told.kept(goal, caps.get(goal))
+        if goal in statement.choice.facts.weight_rows:
+            statement.bound_weights(goal, caps.get(goal))
     if state is not None:
-        state(told)
+        state(statement)
     for goal, cap in caps.items():
         if goal != MEMORY or state is not None:
-            told.cap(goal, cap)
+            statement.cap(goal, cap)

@@ -36,7 +36,7 @@ class Ragged:
 
     @staticmethod
     def sets(rows: Ints, index: Ints, count: int) -> Ragged:
-        """The same with every number once a row, ascending."""
+        """These rows with every number once, ascending."""
         span = int(index.max(initial=0)) + 1
         keys = distinct(rows * span + index)
         return Ragged(starts(np.bincount(keys // span, minlength=count)), keys % span)
@@ -44,9 +44,9 @@ class Ragged:
     @staticmethod
     def stacked(parts: Iterable[Ragged]) -> Ragged:
         """Rows below rows."""
-        found = list(parts)
-        counts = np.concatenate([p.counts for p in found])
-        return Ragged(starts(counts), np.concatenate([p.index for p in found]))
+        tables = list(parts)
+        counts = np.concatenate([p.counts for p in tables])
+        return Ragged(starts(counts), np.concatenate([p.index for p in tables]))
 
     # ---- what they are -----------------------------------------------------------------------
     def __len__(self) -> int:
@@ -100,8 +100,8 @@ class Ragged:
 
     def spread(self, table: Ragged) -> Ragged:
         """Every number replaced by a row of a table."""
-        found = table.take(self.index)
-        return Ragged(found.start[self.start], found.index)
+        taken = table.take(self.index)
+        return Ragged(taken.start[self.start], taken.index)
 
     def distinct(self) -> Ragged:
         """Every number once a row, ascending."""
@@ -138,8 +138,10 @@ def starts(counts: Ints) -> Ints:
 
 def distinct(keys: Ints) -> Ints:
     """Every number once, ascending. np.unique hashes them, which takes ten times as long."""
-    found = np.sort(keys)
-    return found[np.concatenate([[True], found[1:] != found[:-1]])] if len(found) else found
+    ordered = np.sort(keys)
+    return (
+        ordered[np.concatenate([[True], ordered[1:] != ordered[:-1]])] if len(ordered) else ordered
+    )
 
 
 def counted(keys: Ints) -> tuple[Ints, Ints]:
@@ -150,15 +152,15 @@ def counted(keys: Ints) -> tuple[Ints, Ints]:
 
 def numbered_sets(rows: Ragged) -> Ints:
     """Per row a number; equal sets, of ascending numbers, have equal ones."""
-    found = np.zeros(len(rows), dtype=np.int64)
+    numbers = np.zeros(len(rows), dtype=np.int64)
     span = int(rows.index.max(initial=0)) + 2
     for k in range(int(rows.counts.max(initial=0))):
         longer = rows.counts > k
         at = rows.start[:-1][longer] + k
-        keys = found * span
+        keys = numbers * span
         keys[longer] += rows.index[at] + 1
-        found = np.searchsorted(distinct(keys), keys)
-    return found
+        numbers = np.searchsorted(distinct(keys), keys)
+    return numbers
 
 
 def contains(keys: Ints, asked: Ints) -> Mask:

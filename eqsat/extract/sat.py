@@ -65,9 +65,9 @@ class CpModel:
 
     def add_implication(self, one: Any, other: Any) -> None:
         """If one literal, then the other."""
-        found = self.proto.constraints.add()
-        found.enforcement_literal.append(one.index)
-        found.bool_and.literals.append(other.index)
+        constraint = self.proto.constraints.add()
+        constraint.enforcement_literal.append(one.index)
+        constraint.bool_and.literals.append(other.index)
 
     def add_hint(self, variable: Any, value: int) -> None:
         """Where the search may start."""

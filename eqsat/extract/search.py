@@ -15,12 +15,10 @@ from eqsat.extract.choice.legal import greedy
 from eqsat.extract.choice.linear import ASKED, OWN, linear_goals, moved_bytes
 from eqsat.extract.diagnose import inadmissible
 from eqsat.extract.dispatch.legality import Legality
-from eqsat.extract.goals import Outcome, check_requests, limit, weigh
 from eqsat.extract.memory.bestorder import in_best_order
-from eqsat.extract.minimiser import SHARES, SearchLimits
-from eqsat.extract.selected import selection_of
-from eqsat.extract.session import Session, baseline_of, prepare, verify_selection
-from eqsat.extract.whole import whole_selection, whole_session
+from eqsat.extract.minimiser import SHARES, Outcome, SearchLimits, check_requests, limit, weigh
+from eqsat.extract.selected import selection_of, whole_selection
+from eqsat.extract.session import Session, baseline_of, prepare, verify_selection, whole_session
 from eqsat.model import progress
 from eqsat.model.deadline import (
     CANDIDATE_TIME,
@@ -78,27 +76,27 @@ def extract(
         egraph = equal.short
     smaller = contained(egraph)
     share = 1.0 if smaller is None else SHARES.all_rules
-    found = _searched(egraph, target, goals, time_limit * share, seed, stop, equal)
-    if smaller is not None and _is_open(found, goals, stop):
+    searched = _searched(egraph, target, goals, time_limit * share, seed, stop, equal)
+    if smaller is not None and _is_open(searched, goals, stop):
         progress.phase("contained rules")
         with progress.heard(None):
             left = max(end - time.monotonic(), 0.0)
             start = _searched(smaller, target, goals, left, seed, stop, equal)
-        found = _with(found, start, goals)
-    is_open = found.selection is None and not found.is_proven  # bounds are of all blocks
+        searched = _with(searched, start, goals)
+    is_open = searched.selection is None and not searched.is_proven  # bounds are of all blocks
     if is_open and equal is not None and not _is_over(stop):
         left = max(end - time.monotonic(), SHARES.least_seconds)
-        equal, found = None, _searched(equal.whole, target, goals, left, seed, stop, None)
-    if found.selection is None:
+        equal, searched = None, _searched(equal.whole, target, goals, left, seed, stop, None)
+    if searched.selection is None:
         left = max(end - time.monotonic(), SHARES.least_seconds)
-        raise inadmissible(found.session, found.is_proven, left)
+        raise inadmissible(searched.session, searched.is_proven, left)
     if equal is None:
-        return found.selection, found.baseline
-    return _unrolled(found, equal, goals, end, stop)
+        return searched.selection, searched.baseline
+    return _unrolled(searched, equal, goals, end, stop)
 
 
 def _unrolled(
-    found: Searched,
+    searched: Searched,
     equal: Rolled,
     goals: tuple[GoalRequest, ...],
     end: float,
@@ -108,24 +106,24 @@ def _unrolled(
 
     Where not all is proven, blocks may differ from each other in what survives.
     """
-    session, target = found.session, found.session.target
+    session, target = searched.session, searched.session.target
     sides = equal, target, goals
-    assert found.selection is not None
-    every = whole_selection(*sides, found.selection)
-    own = found.baseline and whole_selection(*sides, found.baseline)
-    unchecked = [own, every]
+    assert searched.selection is not None
+    every = whole_selection(*sides, searched.selection)
+    baseline = searched.baseline and whole_selection(*sides, searched.baseline)
+    unchecked = [baseline, every]
     if every.stop == "gap" and len(session.assembly.choice) and not _is_over(stop):
-        known = whole_session(session, equal, every, own)
-        outcome = known.answer(goals, end - time.monotonic())
+        unrolled = whole_session(session, equal, every, baseline)
+        outcome = unrolled.answer(goals, end - time.monotonic())
         if outcome.answer is not None:
-            better = known.selection(outcome, goals, found.selection.seconds)
+            better = unrolled.selection(outcome, goals, searched.selection.seconds)
             better = replace(better, candidates=every.candidates)
             if not _is_better(every, better, goals, {}):
-                every, unchecked = better, [own]
+                every, unchecked = better, [baseline]
     for selection in unchecked:
         if selection is not None:
             verify_selection(equal.whole, target, selection, session.linear)
-    return every, own
+    return every, baseline
 
 
 def _is_over(stop: Stop | None) -> bool:
@@ -134,9 +132,9 @@ def _is_over(stop: Stop | None) -> bool:
 
 def _may_roll(target: Target, goals: tuple[GoalRequest, ...]) -> bool:
     """Whether equal blocks of a program may be searched once: sums, and bytes live at once."""
-    known = {*OWN, *ASKED, MEMORY}
+    supported = {*OWN, *ASKED, MEMORY}
     names = {g.name for g in goals} | dict(target.budget).keys()
-    return names <= known and goals[0].weight is None and not target.devices
+    return names <= supported and goals[0].weight is None and not target.devices
 
 
 def _searched(
@@ -155,34 +153,36 @@ def _searched(
     outcome = session.answer(goals, start + limit - time.monotonic())
     if outcome.answer is None:
         proven = outcome.status == "infeasible" and not session.assembly.cuts
-        own = None if proven else session.started(goals)
-        known = None if own is None else _unbeaten(session, own, outcome.status)
-        return Searched(session, known and _timed_out(known, SEARCH_TIME), proven)
-    found = session.selection(outcome, goals, time.monotonic() - start)
+        started = None if proven else session.started(goals)
+        answer = None if started is None else _unbeaten(session, started, outcome.status)
+        return Searched(session, answer and _timed_out(answer, SEARCH_TIME), proven)
+    selection = session.selection(outcome, goals, time.monotonic() - start)
     step = ORDER_TIME if outcome.late == MEMORY else SEARCH_TIME
-    return Searched(session, _timed_out(_never_worse(session, found, goals), step))
+    return Searched(session, _timed_out(_never_worse(session, selection, goals), step))
 
 
-def _timed_out(found: Selection, step: str) -> Selection:
+def _timed_out(selection: Selection, step: str) -> Selection:
     """Where time ended a step of the search its word says which, the first one if several."""
-    if found.stop != WALL:
-        return found
-    return replace(found, stop=CANDIDATE_TIME if short_of_time(found.cuts) else step)
+    if selection.stop != WALL:
+        return selection
+    return replace(selection, stop=CANDIDATE_TIME if short_of_time(selection.cuts) else step)
 
 
-def _is_open(found: Searched, goals: tuple[GoalRequest, ...], stop: Stop | None) -> bool:
+def _is_open(searched: Searched, goals: tuple[GoalRequest, ...], stop: Stop | None) -> bool:
     """Whether it is worth asking what fewer rules reach."""
-    return not _is_over(stop) and not found.is_proven and may_be_beaten(found.selection, goals)
+    return (
+        not _is_over(stop) and not searched.is_proven and may_be_beaten(searched.selection, goals)
+    )
 
 
-def _with(found: Searched, part: Searched, goals: tuple[GoalRequest, ...]) -> Searched:
+def _with(searched: Searched, part: Searched, goals: tuple[GoalRequest, ...]) -> Searched:
     """The search of all rules, with the answer of the contained ones where that is better."""
     if part.selection is None:
-        return found
-    whole = found.selection or _unbeaten(found.session, part.selection, SEARCH_TIME)
-    best = better_of(whole, part.selection, goals, found.session.reference)
+        return searched
+    whole = searched.selection or _unbeaten(searched.session, part.selection, SEARCH_TIME)
+    best = better_of(whole, part.selection, goals, searched.session.reference)
     progress.found(goals[0].name, best.goal(goals[0].name).value)
-    return replace(found, selection=best)
+    return replace(searched, selection=best)
 
 
 def _unbeaten(session: Session, baseline: Selection, status: str) -> Selection:
@@ -194,41 +194,43 @@ def _unbeaten(session: Session, baseline: Selection, status: str) -> Selection:
     return replace(baseline, goals=goals, stop=stop, cuts=over.cuts, candidates=looked_at)
 
 
-def _never_worse(session: Session, found: Selection, goals: tuple[GoalRequest, ...]) -> Selection:
+def _never_worse(
+    session: Session, selection: Selection, goals: tuple[GoalRequest, ...]
+) -> Selection:
     """The baseline if it is better by the first goal, which it may be where candidates are capped.
 
     Or if it is as good by every goal: then there is nothing to rewrite for, unless it packs and
     unpacks more. Bounds are of all candidates, its own among them.
     """
-    if session.start is not None and _is_behind(session.start, found, goals[0]):
+    if session.start is not None and _is_behind(session.start, selection, goals[0]):
         start = session.started(goals)
-        return found if start is None else _bounded_as(start, found)
+        return selection if start is None else _bounded_as(start, selection)
     baseline = session.fallback
     if baseline is None:
-        return found
-    if any(found.goal(g.name).value < baseline.goal(g.name).value for g in goals):
+        return selection
+    if any(selection.goal(g.name).value < baseline.goal(g.name).value for g in goals):
         first = goals[0]
-        behind = found.goal(first.name).value > baseline.goal(first.name).value
+        behind = selection.goal(first.name).value > baseline.goal(first.name).value
         if first.weight is not None or not behind:
-            return found
-    elif _packed_bytes(session.egraph, found) < _packed_bytes(session.egraph, baseline):
-        return found
-    return _bounded_as(baseline, found)
+            return selection
+    elif _packed_bytes(session.egraph, selection) < _packed_bytes(session.egraph, baseline):
+        return selection
+    return _bounded_as(baseline, selection)
 
 
-def _is_behind(start: tuple[Assembly, Answer], found: Selection, first: GoalRequest) -> bool:
+def _is_behind(start: tuple[Assembly, Answer], selection: Selection, first: GoalRequest) -> bool:
     assembly, answer = start
     value = assembly.choice.value(first.name, answer)
-    return first.weight is None and value < found.goal(first.name).value
+    return first.weight is None and value < selection.goal(first.name).value
 
 
-def _bounded_as(known: Selection, found: Selection) -> Selection:
+def _bounded_as(answer: Selection, selection: Selection) -> Selection:
     """A known answer with the bounds, and all that is told, of a search that found no better."""
-    bounds = dict(found.goals)
-    goals = tuple((n, bounded_by(r, bounds[n])) for n, r in known.goals)
+    bounds = dict(selection.goals)
+    goals = tuple((n, bounded_by(r, bounds[n])) for n, r in answer.goals)
     return replace(
-        known, goals=goals, stop=found.stop, removed=found.removed, cuts=found.cuts,
-        candidates=max(found.candidates, known.candidates),
+        answer, goals=goals, stop=selection.stop, removed=selection.removed, cuts=selection.cuts,
+        candidates=max(selection.candidates, answer.candidates),
     )  # fmt: skip
 
 
@@ -243,7 +245,7 @@ def _packed_bytes(egraph: EGraph, selection: Selection) -> int:
 # (`ENode.extra`). Where the search of all that proves nothing in its share of the time, the rest
 # of the e-graph is searched alone: any answer of that is one of the whole, too.
 def contained(egraph: EGraph) -> EGraph | None:
-    """What the contained rule set reaches alone; None if there is none, or no rule is beside it.
+    """The part of an e-graph that the contained rules reach; None: no such rules, or no others.
 
     Nodes keep their numbers; the others are there, and may not be chosen.
     """
@@ -253,11 +255,11 @@ def contained(egraph: EGraph) -> EGraph | None:
     return replace(egraph, nodes=tuple(nodes))
 
 
-def may_be_beaten(found: Selection | None, goals: tuple[GoalRequest, ...]) -> bool:
+def may_be_beaten(selection: Selection | None, goals: tuple[GoalRequest, ...]) -> bool:
     """Whether an answer that fewer rules reach could be better."""
-    if found is None or found.cuts:
+    if selection is None or selection.cuts:
         return True
-    return found.stop != "optimal" and any(found.goal(g.name).gap for g in goals)
+    return selection.stop != "optimal" and any(selection.goal(g.name).gap for g in goals)
 
 
 def better_of(
@@ -273,10 +275,10 @@ def better_of(
     if not _is_better(part, whole, goals, dict(reference or {})):
         return whole
     bounds = dict(whole.goals)
-    own = tuple((n, bounded_by(r, bounds[n])) for n, r in part.goals)
+    bounded = tuple((n, bounded_by(r, bounds[n])) for n, r in part.goals)
     return replace(
         part,
-        goals=own,
+        goals=bounded,
         stop=whole.stop if part.stop in ("optimal", "gap", "cut") else part.stop,
         removed=whole.removed,
         cuts=whole.cuts,
@@ -285,11 +287,11 @@ def better_of(
     )
 
 
-def bounded_by(own: GoalResult, found: GoalResult) -> GoalResult:
+def bounded_by(result: GoalResult, bounding: GoalResult) -> GoalResult:
     """A value with the bound, and what proved it, of an answer to the same question."""
-    if own.value == found.value:
-        return found
-    return GoalResult(own.value, min(own.value, found.bound))
+    if result.value == bounding.value:
+        return bounding
+    return GoalResult(result.value, min(result.value, bounding.bound))
 
 
 def _is_better(
@@ -317,7 +319,7 @@ def extract_greedily(
     seed: int = 0,
     stop: Stop | None = None,
 ) -> tuple[Selection, Selection | None]:
-    """The greedy answer in its best order, and the baseline, which the solver finds as always.
+    """The greedy answer in its best order, and the baseline, which the solver finds.
 
     After extraction-gym's greedy-DAG extractor, over dispatches (`choice.legal`). Nothing is
     proven, budgets are only checked, and the answer may be worse than the baseline. EqsatError:
@@ -327,16 +329,16 @@ def extract_greedily(
     check_requests(goals)
     start = time.monotonic()
     limits = SearchLimits(start + time_limit, seed, stop)
-    own = replace(limits, deadline=limits.share(SHARES.baseline))
-    baseline = baseline_of(egraph, target, goals, own)
+    baseline_limits = replace(limits, deadline=limits.share(SHARES.baseline))
+    baseline = baseline_of(egraph, target, goals, baseline_limits)
     progress.phase("candidates")
     linear = linear_goals(dict.fromkeys([*(g.name for g in goals), *dict(target.budget)]))
     asked = frozenset((*(g.name for g in goals), *dict(target.budget)))
     with gc_paused():
         enough = limits.share(SHARES.candidates)
         pool = Pool(Legality(Space(egraph, target.padding), target), False, asked)
-        found = choices(pool, linear, enough=enough)
-        assembly = found.assembled()
+        candidates = choices(pool, linear, enough=enough)
+        assembly = candidates.assembled()
     progress.phase("greedy")
     reference = {} if baseline is None else {n: r.value for n, r in baseline.goals}
     with until(limits.deadline, stop):  # out of time, the answer is that of one-op dispatches
@@ -359,8 +361,8 @@ def _best_greedy(
 ) -> Answer | None:
     """Of the greedy answers that keep the budgets the best one by the goals, or by their sum."""
     choice = assembly.choice
-    found = greedy(choice, assembly.single_ops, goals[0].name)
-    placed = [a for c in found if (a := in_best_order(choice, c)) and choice.keeps(a, budget)]
+    answers = greedy(choice, assembly.single_ops, goals[0].name)
+    placed = [a for c in answers if (a := in_best_order(choice, c)) and choice.keeps(a, budget)]
     if goals[0].weight is not None:
         weights = weigh(goals, reference)
         return min(placed, key=lambda a: choice.worth(a, weights), default=None)

@@ -8,14 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from eqsat.extract.blocks import Rolled
 from eqsat.extract.candidates.assemble import Assembly
+from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.check import Checker, check
 from eqsat.extract.choice.linear import TIE_BREAK
+from eqsat.extract.dispatch.legality import Legality
 from eqsat.extract.dispatch.prices import Costs
 from eqsat.extract.dispatch.rules import Devices
-from eqsat.extract.goals import Outcome
-from eqsat.model.compiled import CutProgram
+from eqsat.extract.memory.bestorder import DispatchGraph, best_order
+from eqsat.extract.minimiser import Outcome
+from eqsat.model.cut import CutProgram
 from eqsat.model.deadline import OTHER_SIZES
 from eqsat.model.diag import fail
 from eqsat.model.egraph import EGraph, ENode
@@ -46,22 +50,22 @@ def selection_of(
     return Selection(groups, ahead, results, outcome.status, *sides)
 
 
-def with_floors(found: Selection, floors: Mapping[str, int]) -> Selection:
+def with_floors(selection: Selection, floors: Mapping[str, int]) -> Selection:
     """With bounds that are no less than the floors; where candidates were cut nothing is proven.
 
     What the time limit cut, the bounds hold for as well (`dispatch.floors`); those that a cap
     leaves out are not among what they are about.
     """
-    in_time = not short_of_time(found.cuts)
-    bounds = {n: max(r.bound * in_time, min(r.value, floors.get(n, 0))) for n, r in found.goals}
-    if not found.cuts:
-        goals = tuple((n, replace(r, bound=bounds[n])) for n, r in found.goals)
-        return replace(found, goals=goals)
-    goals = tuple((n, GoalResult(r.value, bounds[n])) for n, r in found.goals)
-    stop = found.stop
+    in_time = not short_of_time(selection.cuts)
+    bounds = {n: max(r.bound * in_time, min(r.value, floors.get(n, 0))) for n, r in selection.goals}
+    if not selection.cuts:
+        goals = tuple((n, replace(r, bound=bounds[n])) for n, r in selection.goals)
+        return replace(selection, goals=goals)
+    goals = tuple((n, GoalResult(r.value, bounds[n])) for n, r in selection.goals)
+    stop = selection.stop
     if stop in ("optimal", "gap"):
         stop = "cut" if in_time else "wall"
-    return replace(found, goals=goals, stop=stop)
+    return replace(selection, goals=goals, stop=stop)
 
 
 def _largest(removed: tuple[Removed, ...]) -> tuple[Removed, ...]:
@@ -76,7 +80,7 @@ def _largest(removed: tuple[Removed, ...]) -> tuple[Removed, ...]:
 
 
 # ---- results that nobody reads -------------------------------------------------------------------
-def with_read_results(assembly: Assembly, target: Target, found: Selection) -> Selection:
+def with_read_results(assembly: Assembly, target: Target, selection: Selection) -> Selection:
     """The selection without results that nobody reads, or as it was; no goal is worse.
 
     A candidate is an option for each set of values that it may write: a search that ended before
@@ -86,25 +90,27 @@ def with_read_results(assembly: Assembly, target: Target, found: Selection) -> S
     `extract.check`.
     """
     space = assembly.pool.space
-    made = found
-    while (fewer := _once(space, target, made)) != made.groups:
-        made = replace(made, groups=fewer, ahead=assembly.ahead(fewer))
-    if made is found:
-        return found
-    names = (*dict(found.goals), *dict(target.budget), TIE_BREAK)
-    before, after = (Checker(space, target, s).goal_values(names) for s in (found, made))
+    trimmed = selection
+    while (fewer := _once(space, target, trimmed)) != trimmed.groups:
+        trimmed = replace(trimmed, groups=fewer, ahead=assembly.ahead(fewer))
+    if trimmed is selection:
+        return selection
+    names = (*dict(selection.goals), *dict(target.budget), TIE_BREAK)
+    before, after = (Checker(space, target, s).goal_values(names) for s in (selection, trimmed))
     if any(after[n] > before[n] for n in before):
-        return found
-    made = replace(made, goals=tuple((n, replace(r, value=after[n])) for n, r in found.goals))
-    return found if check(space.egraph, target, made) else made
+        return selection
+    trimmed = replace(
+        trimmed, goals=tuple((n, replace(r, value=after[n])) for n, r in selection.goals)
+    )
+    return selection if check(space.egraph, target, trimmed) else trimmed
 
 
-def _once(space: Space, target: Target, found: Selection) -> tuple[Group, ...]:
+def _once(space: Space, target: Target, selection: Selection) -> tuple[Group, ...]:
     """The groups, without what none of them reads as they are now."""
-    wanted = {space.buffer[r] for g in found.groups for r in g.reads} | set(space.roots)
-    checker = Checker(space, target, found)
+    wanted = {space.buffer[r] for g in selection.groups for r in g.reads} | set(space.roots)
+    checker = Checker(space, target, selection)
     groups: list[Group] = []
-    for g in found.groups:
+    for g in selection.groups:
         writes = tuple(w for w in g.writes if space.buffer[w] in wanted)
         if writes == g.writes or not writes:
             groups.append(g)
@@ -120,7 +126,7 @@ def _computing(space: Space, g: Group, writes: tuple[int, ...]) -> Group:
     needed = {space.buffer[w] for w in writes}
     members: list[int] = []
     for m in reversed(g.members):
-        if not needed.isdisjoint(space.made[m]):
+        if not needed.isdisjoint(space.output_buffers[m]):
             members.append(m)
             needed.update(space.operands[m])
     reads = tuple(r for r in g.reads if space.buffer[r] in needed)
@@ -166,8 +172,8 @@ def priced_selection(
     space = Space(egraph, target.padding)
     costs = Costs(space, target)
     steps = {s: n for n, s in enumerate(sorted({g.step for g in groups}))}
-    made = tuple(_priced(costs, replace(g, step=steps[g.step])) for g in groups)
-    bare = Selection(made, ahead, (), "gap")
+    priced = tuple(_priced(costs, replace(g, step=steps[g.step])) for g in groups)
+    bare = Selection(priced, ahead, (), "gap")
     values = Checker(space, target, bare).goal_values((*goals, *TOLD))
     return replace(bare, goals=tuple((n, GoalResult(v, 0)) for n, v in values.items()))
 
@@ -175,7 +181,7 @@ def priced_selection(
 def reprice(
     egraph: EGraph, target: Target, selection: Selection, number: Mapping[int, int], where: str
 ) -> Selection:
-    """The same dispatches in the same order at other sizes: this e-graph's, with its own prices.
+    """A selection at other sizes: its dispatches in their order, with this e-graph's prices.
 
     number: nodes of the selection -> nodes of `egraph`. Nothing bounds the goals: nobody searched
     here. EqsatError E389 if a node does not exist at these sizes, or a limit of the target forbids
@@ -185,23 +191,23 @@ def reprice(
     ahead = _renumbered(selection.ahead, number, where)
     goals = [n for n, _ in selection.goals if n != TIE_BREAK]
     priced = priced_selection(egraph, target, groups, ahead, goals)
-    found = replace(
+    repriced = replace(
         selection, groups=priced.groups, goals=priced.goals, ahead=ahead, removed=(),
         stop=OTHER_SIZES,
     )  # fmt: skip
-    faults = check(egraph, target, found)
+    faults = check(egraph, target, repriced)
     if faults:
         why = f"the program that was found is not legal at {where}: {'; '.join(faults)}"
         raise fail("E389", why, help="search at these sizes: `--size`")
-    return found
+    return repriced
 
 
 def _renumbered(nodes: Iterable[int], number: Mapping[int, int], where: str) -> tuple[int, ...]:
-    found = tuple(nodes)
-    if any(n not in number for n in found):
+    old = tuple(nodes)
+    if any(n not in number for n in old):
         why = f"an op of the program that was found does not exist at {where}"
         raise fail("E389", why, help="search at these sizes: `--size`")
-    return tuple(number[n] for n in found)
+    return tuple(number[n] for n in old)
 
 
 def _priced(costs: Costs, g: Group) -> Group:
@@ -214,7 +220,7 @@ def _priced(costs: Costs, g: Group) -> Group:
 # ---- one part of an answer for several programs --------------------------------------------------
 @dataclass(frozen=True)
 class CutPart:
-    """What belongs to a part: its name, the number of its first argument, its results.
+    """The limits of a part: its name, the number of its first argument, its results.
 
     values: the numbers in the joined program of its program's values.
     """
@@ -234,45 +240,45 @@ class PartNumbers:
 
 
 def part_egraph(egraph: EGraph, target: Target, part: CutPart) -> tuple[EGraph, PartNumbers]:
-    """What of an e-graph depends on no argument of another part, as an e-graph of its own.
+    """The e-graph of one part: whatever depends on no argument of another part.
 
     target: that of all parts, in which each is a device.
     """
-    kept = _computable(egraph, target, part)
-    classes = {c: i for i, c in enumerate(kept)}
-    own = [
+    computable = _computable(egraph, target, part)
+    classes = {c: i for i, c in enumerate(computable)}
+    node_numbers = [
         i
         for i, n in enumerate(egraph.nodes)
         if n.eclass in classes and all(c in classes for c in n.children)
     ]
-    nodes = {n: i for i, n in enumerate(own)}
-    found = EGraph(
-        tuple(_moved(egraph.nodes[i], part, classes, nodes) for i in own),
-        tuple(egraph.types[c] for c in kept),
+    nodes = {n: i for i, n in enumerate(node_numbers)}
+    part_graph = EGraph(
+        tuple(_moved(egraph.nodes[i], part, classes, nodes) for i in node_numbers),
+        tuple(egraph.types[c] for c in computable),
         tuple(classes[egraph.roots[r]] for r in part.results),
         tuple(classes[egraph.values[v]] for v in part.values),
         egraph.rules, egraph.rounds, egraph.stop, egraph.seconds,
         left_out=egraph.left_out,
         names=tuple(egraph.names[v] for v in part.values) if egraph.names else (),
     )  # fmt: skip
-    return found, PartNumbers(classes, nodes)
+    return part_graph, PartNumbers(classes, nodes)
 
 
 def _computable(egraph: EGraph, target: Target, part: CutPart) -> list[int]:
     """The classes that some nodes compute from the arguments of the part and weights alone."""
     held = Devices(Space(egraph, target.padding), target).classes
-    found: set[int] = set()
+    classes: set[int] = set()
     left = [n for n in egraph.nodes if held[n.eclass] in (part.name, ANYWHERE)]
     size = -1
-    while size != len(found):
-        size, waiting = len(found), list[ENode]()
+    while size != len(classes):
+        size, waiting = len(classes), list[ENode]()
         for n in left:
-            if found.issuperset(n.children):
-                found.add(n.eclass)
+            if classes.issuperset(n.children):
+                classes.add(n.eclass)
             else:
                 waiting.append(n)
         left = waiting
-    return sorted(found)
+    return sorted(classes)
 
 
 def _moved(n: ENode, part: CutPart, classes: Mapping[int, int], nodes: Mapping[int, int]) -> ENode:
@@ -299,17 +305,17 @@ def part_selection(
     """
     space = Space(egraph, target.padding)
     groups = [g for g in whole.groups if numbers.nodes.keys() >= set(g.members)]
-    own = _needed(space, [_group(g, numbers) for g in groups])
+    needed = _needed(space, [_group(g, numbers) for g in groups])
     ahead = [numbers.nodes[i] for i in whole.ahead if i in numbers.nodes]
     names = [g.name for g in goals]
-    found = priced_selection(egraph, target, own, _needed_ahead(space, own, ahead), names)
+    selection = priced_selection(egraph, target, needed, _needed_ahead(space, needed, ahead), names)
     searched = whole.stop in ("optimal", "gap")
     stop, cuts = "gap" if searched else whole.stop, whole.cuts
-    found = replace(found, stop=stop, cuts=cuts, candidates=whole.candidates)
-    faults = check(egraph, target, found)
+    selection = replace(selection, stop=stop, cuts=cuts, candidates=whole.candidates)
+    faults = check(egraph, target, selection)
     if faults:
         raise fail("E902", f"a part of the answer is not legal: {'; '.join(faults)}", exit_code=4)
-    return found
+    return selection
 
 
 def _group(g: Group, numbers: PartNumbers) -> Group:
@@ -322,20 +328,72 @@ def _group(g: Group, numbers: PartNumbers) -> Group:
 
 def _needed(space: Space, groups: list[Group]) -> list[Group]:
     """The dispatches that results are computed from, in their order."""
-    wanted, found = set(space.roots), list[Group]()
+    wanted, needed = set(space.roots), list[Group]()
     for g in reversed(groups):
         if not wanted.isdisjoint(space.buffer[w] for w in g.writes):
             wanted.update(space.buffer[r] for r in g.reads)
-            found.append(g)
-    return found[::-1]
+            needed.append(g)
+    return needed[::-1]
 
 
 def _needed_ahead(space: Space, groups: list[Group], ahead: list[int]) -> tuple[int, ...]:
-    """What is computed ahead of time for these dispatches and results, operands first."""
+    """Nodes computed ahead of time for these dispatches and results, operands first."""
     wanted = {space.buffer[r] for g in groups for r in g.reads} | set(space.roots)
-    found: list[int] = []
+    needed: list[int] = []
     for i in reversed(ahead):
         if space.buffer[space.egraph.nodes[i].eclass] in wanted:
             wanted.update(space.operands[i])
-            found.append(i)
-    return tuple(found[::-1])
+            needed.append(i)
+    return tuple(needed[::-1])
+
+
+def whole_selection(
+    rolled: Rolled,
+    target: Target,
+    goals: tuple[GoalRequest, ...],
+    selection: Selection,
+) -> Selection:
+    """Its dispatches in all blocks; the values of the goals are computed anew, bounds stay.
+
+    Bounds of the short problem are those of the whole one (`choice.blockrows`). Where the order of
+    the short answer, repeated block by block, needs more bytes, a better one is looked for.
+    """
+    space = Space(rolled.whole, target.padding)
+    pool = Pool(Legality(space, target), False)
+    groups = rolled.unrolled(selection.groups, space.buffer)
+    buffers = {space.buffer[r] for g in groups for r in g.reads} | set(space.roots)
+    buffers -= {space.buffer[w] for g in groups for w in g.writes}
+    ahead = pool.ahead_nodes(b for b in buffers if b in pool.resident)
+    unrolled = replace(selection, groups=groups, ahead=ahead)
+    names = (*dict(selection.goals), *dict(target.budget), TIE_BREAK)
+    values = Checker(space, target, unrolled).goal_values(names)
+    memory = selection.goal("memory").value
+    if values["memory"] > memory:
+        other = replace(unrolled, groups=_in_best_order(space, groups))
+        after = Checker(space, target, other).goal_values(names)
+        if after["memory"] < values["memory"]:
+            unrolled, values = other, after
+    results = tuple(
+        (n, GoalResult(values[n], min(r.bound, values[n]), r.proof if r.bound >= values[n] else ""))
+        for n, r in selection.goals
+        if n != TIE_BREAK
+    )
+    unrolled = replace(unrolled, goals=results)
+    is_open = any(unrolled.goal(g.name).gap > 0 for g in goals if g.weight is None)
+    return replace(
+        unrolled, stop="gap" if is_open and selection.stop == "optimal" else selection.stop
+    )
+
+
+def _in_best_order(space: Space, groups: tuple[Group, ...]) -> tuple[Group, ...]:
+    """These dispatches in the order of least peak."""
+    sides = (
+        tuple(tuple(sorted({space.buffer[c] for c in side})) for side in of)
+        for of in ([g.reads for g in groups], [g.writes for g in groups])
+    )
+    reads, writes = sides
+    used = {b for of in writes for b in of}
+    nbytes = {b: 0 if b in space.roots else space.sizes[b] for b in sorted(used)}
+    reads = tuple(tuple(b for b in of if b in used) for of in reads)
+    order = best_order(DispatchGraph(reads, writes, nbytes)).order
+    return tuple(replace(groups[i], step=n) for n, i in enumerate(order))

@@ -9,10 +9,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from eqsat.extract.blocks import Rolled
-from eqsat.extract.candidates.assemble import Assembly, Choices, choices
-from eqsat.extract.candidates.life import small_bytes
-from eqsat.extract.candidates.packing import packing
-from eqsat.extract.candidates.pool import Pool
+from eqsat.extract.candidates.assemble import Assembly, Choices, choices, packing, unrolled_assembly
+from eqsat.extract.candidates.pool import Pool, small_bytes
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.check import check
 from eqsat.extract.choice.columns import MEMORY, Answer
@@ -21,19 +19,24 @@ from eqsat.extract.choice.linear import OWN, broken, linear_goals, value_stated
 from eqsat.extract.dispatch.floors import floors
 from eqsat.extract.dispatch.legality import Legality
 from eqsat.extract.dispatch.prices import Costs
-from eqsat.extract.goals import Outcome, minimise
 from eqsat.extract.groups.grow import Candidate
 from eqsat.extract.memory.bestorder import in_some_order
 from eqsat.extract.memory.leastpeak import FEW
-from eqsat.extract.minimiser import SHARES, Minimiser, SearchLimits, TimedStep
-from eqsat.extract.narrow import Known, Narrowed, narrow
+from eqsat.extract.minimiser import SHARES, Minimiser, Outcome, SearchLimits, TimedStep, minimise
+from eqsat.extract.reducedcosts import Incumbent, Narrowed, fix_by_reduced_cost
 from eqsat.extract.selected import selection_of, with_floors, with_read_results
 from eqsat.model import progress
 from eqsat.model.deadline import WALL, OutOfTime, Stop, gc_paused, until
 from eqsat.model.diag import fail
 from eqsat.model.egraph import EGraph
 from eqsat.model.goal import Goal
-from eqsat.model.selection import TIME_LIMIT, Cut, GoalRequest, Selection, short_of_time
+from eqsat.model.selection import (
+    TIME_LIMIT,
+    Cut,
+    GoalRequest,
+    Selection,
+    short_of_time,
+)
 from eqsat.model.target import Target
 
 
@@ -70,12 +73,12 @@ class Session:
     @property
     def fallback(self) -> Selection | None:
         """The baseline, unless rules with `apply: replace` took a node of it out of the search."""
-        own = self.baseline
-        return None if own is None or self._holds_replaced(own) else own
+        baseline = self.baseline
+        return None if baseline is None or self._holds_replaced(baseline) else baseline
 
-    def _holds_replaced(self, found: Selection) -> bool:
+    def _holds_replaced(self, selection: Selection) -> bool:
         nodes = self.egraph.nodes
-        return any(nodes[m].subsumed for g in found.groups for m in g.members)
+        return any(nodes[m].subsumed for g in selection.groups for m in g.members)
 
     def started(self, goals: tuple[GoalRequest, ...]) -> Selection | None:
         """The answer that was there before the search, or else the fallback; nothing is proven."""
@@ -91,8 +94,8 @@ class Session:
         quick = self.assembly.pool.input_only and len(self.assembly.choice) >= FEW
         choice = self.assembly.choice
         ended = self.assembly.space.rolled is not None and not self.assembly.pool.input_only
-        known = self.least
-        return Minimiser(choice, limits, quick=quick, known=known, is_ended_by_gaps=ended)
+        proven = self.least
+        return Minimiser(choice, limits, quick=quick, proven=proven, is_ended_by_gaps=ended)
 
     def answer(self, goals: tuple[GoalRequest, ...], seconds: float) -> Outcome:
         """The goals minimised within the target's budget, in any order."""
@@ -102,10 +105,10 @@ class Session:
         asked = self.questions(seconds)
         asked.orders = MEMORY in {*budget, *(g.name for g in goals)}
         sides = {"reference": self.reference, "best": self.best, "is_cut": is_cut}
-        found = minimise(asked, goals, budget, **sides)
-        if found.answer is None:
-            return found
-        return replace(found, answer=self.assembly.in_programs_order(found.answer))
+        outcome = minimise(asked, goals, budget, **sides)
+        if outcome.answer is None:
+            return outcome
+        return replace(outcome, answer=self.assembly.in_programs_order(outcome.answer))
 
     def selection(
         self,
@@ -115,17 +118,17 @@ class Session:
     ) -> Selection:
         """The outcome as a selection that passed the checker; EqsatError E90x if it does not.
 
-        What is written for nobody is left out.
+        Dead stores are left out.
         """
         progress.phase("check")
-        found = with_floors(selection_of(self.assembly, outcome, goals, seconds), self.floors)
+        selection = with_floors(selection_of(self.assembly, outcome, goals, seconds), self.floors)
         if self.assembly.space.rolled is not None:
-            return found  # what is checked is the selection of the whole program
-        found = with_read_results(self.assembly, self.target, found)
-        verify_selection(self.egraph, self.target, found, self.linear)
-        if not self.assembly.pool.input_only and self._holds_replaced(found):
+            return selection  # what is checked is the selection of the whole program
+        selection = with_read_results(self.assembly, self.target, selection)
+        verify_selection(self.egraph, self.target, selection, self.linear)
+        if not self.assembly.pool.input_only and self._holds_replaced(selection):
             raise fail("E902", "the selection holds a node that a rule replaced", exit_code=4)
-        return found
+        return selection
 
 
 def prepare(
@@ -151,18 +154,18 @@ def prepare(
     progress.phase("baseline")
     least, pool = SHARES.own_seconds if target.budget else 0.0, sides.pool
     own_enough = limits.share(SHARES.own_candidates, least / 2)
-    told = TimedStep("baseline", limits.share(SHARES.baseline, least))
-    own, baseline, found = sides.input_only(told.deadline, own_enough)
-    told.tell()
+    timed = TimedStep("baseline", limits.share(SHARES.baseline, least))
+    program_session, baseline, program_choices = sides.input_only(timed.deadline, own_enough)
+    timed.tell()
     if stop is not None and baseline is not None:
         stop.has_answer = True
-    own = replace(own, baseline=baseline)
-    if (best := own.fallback) is not None:
+    program_session = replace(program_session, baseline=baseline)
+    if (best := program_session.fallback) is not None:
         progress.found(goals[0].name, best.goal(goals[0].name).value)
     progress.phase("candidates")
     bounds = sides.floors()
     progress.found(goals[0].name, bound=bounds.get(goals[0].name))
-    own_found, start = tuple(pool.allowed(found.sources.candidates.candidates)), None
+    own_found, start = tuple(pool.allowed(program_choices.sources.candidates.candidates)), None
     every = sides.every(own_found)
     if baseline is not None and not whole and (every is None or short_of_time(every.cuts)):
         every, start = sides.packed(every, own_found, baseline)
@@ -170,11 +173,11 @@ def prepare(
         if every is None:
             raise OutOfTime
         progress.phase("relaxation")
-        with gc_paused(), limits.step("choice", SHARES.stating) as told:
-            session = sides.session(every, own.fallback, told.deadline, start)
+        with uncollected(), limits.step("choice", SHARES.stating) as timed:
+            session = sides.session(every, program_session.fallback, timed.deadline, start)
             session = replace(session, baseline=baseline)
     except OutOfTime:
-        session = _with_own(own)
+        session = _with_own(program_session)
     return replace(session, floors=bounds, start=start)
 
 
@@ -187,7 +190,7 @@ def baseline_of(
 
 @dataclass(frozen=True)
 class _Asked:
-    """What is asked of an e-graph on a target."""
+    """The request of an extraction: an e-graph, a target, goals and limits."""
 
     egraph: EGraph
     target: Target
@@ -229,50 +232,56 @@ class _Asked:
         No answer if it is proven that nothing keeps the budgets, or if time ended before anything
         did. enough: when no further candidates are looked for.
         """
-        with gc_paused():
-            found = choices(replace(self.pool, input_only=True), self.linear, enough=enough)
+        with uncollected():
+            program_choices = choices(
+                replace(self.pool, input_only=True), self.linear, enough=enough
+            )
         with progress.heard(None):
-            own, goals = self.own(found, deadline), _strict(self.goals)
+            program_session, goals = self.of_program(program_choices, deadline), _strict(self.goals)
             for seconds in (deadline - time.monotonic(), SHARES.own_seconds):
                 start = time.monotonic()
-                outcome = own.answer(goals, seconds)
+                outcome = program_session.answer(goals, seconds)
                 if outcome.answer is not None:
-                    best = own.selection(outcome, self.goals, time.monotonic() - start)
-                    return own, best, found
+                    best = program_session.selection(outcome, self.goals, time.monotonic() - start)
+                    return program_session, best, program_choices
                 if outcome.status == "infeasible":
-                    return own, None, found
-            plain = self.plain(found.single_ops())
+                    return program_session, None, program_choices
+            plain = self.plain(program_choices.single_ops())
             best, choice = plain.best, plain.assembly.choice
             if best is None or not choice.keeps(best, dict(self.target.budget)):
-                return own, None, found
-            return own, plain.selection(Outcome(WALL, best), self.goals), found
+                return program_session, None, program_choices
+            return (
+                program_session,
+                plain.selection(Outcome(WALL, best), self.goals),
+                program_choices,
+            )
 
-    def every(self, known: Sequence[Candidate]) -> Choices | None:
+    def every(self, baseline: Sequence[Candidate]) -> Choices | None:
         """Of all nodes, or what there is time for beside the known ones; None: for nothing."""
         step = self.limits.step("candidates", SHARES.candidates)
-        with suppress(OutOfTime), gc_paused(), step as told:
-            found = choices(self.pool, self.linear, known=known, enough=told.deadline)
-            told.outcome = "cut" if short_of_time(found.cuts) else told.outcome
-            return found
+        with suppress(OutOfTime), uncollected(), step as timed:
+            every = choices(self.pool, self.linear, baseline=baseline, enough=timed.deadline)
+            timed.outcome = "cut" if short_of_time(every.cuts) else timed.outcome
+            return every
         return None
 
     def packed(
-        self, cut: Choices | None, known: Sequence[Candidate], baseline: Selection
+        self, cut: Choices | None, candidates: Sequence[Candidate], baseline: Selection
     ) -> tuple[Choices | None, tuple[Assembly, Answer] | None]:
         """Candidates in a few layouts beside those there was time for, and their best answer.
 
-        known: the baseline's. None if that is no better than the baseline, or not there in time.
+        candidates: the baseline's. None if the answer is no better than the baseline, or late.
         """
         if MEMORY in {self.goals[0].name, *dict(self.target.budget)}:
             return cut, None
         strict = replace(self, goals=_strict(self.goals[:1]))
         try:
             step = self.limits.step("packing", SHARES.packing)
-            with gc_paused(), progress.heard(None), step as told:
-                few = packing(self.pool, self.linear, known, baseline.groups)
+            with uncollected(), progress.heard(None), step as timed:
+                few = packing(self.pool, self.linear, candidates, baseline.groups)
                 if few is None:
                     return cut, None
-                session = strict.session(few, baseline, told.deadline)
+                session = strict.session(few, baseline, timed.deadline)
         except OutOfTime:
             return cut, None
         first, best = self.goals[0].name, session.best
@@ -286,7 +295,7 @@ class _Asked:
 
     def session(
         self,
-        found: Choices,
+        candidates: Choices,
         baseline: Selection | None,
         deadline: float,
         start: tuple[Assembly, Answer] | None = None,
@@ -297,14 +306,16 @@ class _Asked:
         """
         limits, budget = replace(self.limits, deadline=deadline), dict(self.target.budget)
         if self.whole:
-            assembly = found.assembled()
+            assembly = candidates.assembled()
             best = None if baseline is None else assembly.locate(baseline.groups)
             return self._session(Narrowed(assembly, best), baseline)
-        known = [] if baseline is None else [Known.selected(baseline)]
-        known += [] if start is None else [Known.of(*start)]
-        return self._session(narrow(found, self.goals, budget, limits, known), baseline)
+        incumbents = [] if baseline is None else [Incumbent.selected(baseline)]
+        incumbents += [] if start is None else [Incumbent.of(*start)]
+        return self._session(
+            fix_by_reduced_cost(candidates, self.goals, budget, limits, incumbents), baseline
+        )
 
-    def own(self, found: Choices, deadline: float) -> Session:
+    def of_program(self, candidates: Choices, deadline: float) -> Session:
         """Of the input program, for which there is time whatever the deadline.
 
         Where not even one relaxation ended, it gets as much time again: an answer of single ops,
@@ -314,24 +325,24 @@ class _Asked:
         later = 2 * deadline - time.monotonic()
         for end in (deadline, later):
             with suppress(OutOfTime), until(end, self.limits.stop):
-                return strict.session(found, None, end)
+                return strict.session(candidates, None, end)
         if not self.target.budget:  # which single ops may not keep
-            own = self.plain(found.single_ops())
-            if own.best is not None:
-                return own
-        return self.plain(found)
+            plain = self.plain(candidates.single_ops())
+            if plain.best is not None:
+                return plain
+        return self.plain(candidates)
 
-    def plain(self, found: Choices) -> Session:
+    def plain(self, candidates: Choices) -> Session:
         """With an answer of one op per dispatch, which takes no search."""
-        assembly = found.assembled()
+        assembly = candidates.assembled()
         found_plain = plain_columns(assembly.choice, assembly.single_ops)
         best = None if found_plain is None else in_some_order(assembly.choice, found_plain)
         return self._session(Narrowed(assembly, best), None)
 
-    def _session(self, found: Narrowed, baseline: Selection | None) -> Session:
-        known = found.assembly, found.best, baseline, self.limits.seed, self.limits.stop
-        session = Session(self.egraph, self.target, self.linear, *known)
-        return replace(session, least=found.least, is_refused=found.is_refused)
+    def _session(self, narrowed: Narrowed, baseline: Selection | None) -> Session:
+        sides = narrowed.assembly, narrowed.best, baseline, self.limits.seed, self.limits.stop
+        session = Session(self.egraph, self.target, self.linear, *sides)
+        return replace(session, least=narrowed.least, is_refused=narrowed.is_refused)
 
 
 def _strict(goals: tuple[GoalRequest, ...]) -> tuple[GoalRequest, ...]:
@@ -341,8 +352,8 @@ def _strict(goals: tuple[GoalRequest, ...]) -> tuple[GoalRequest, ...]:
 
 def _with_own(session: Session) -> Session:
     """The session with nothing but the input program's own candidates, and a word about it."""
-    made = sum(n.rule != -1 and not n.subsumed for n in session.egraph.nodes)
-    cuts = (Cut("groups", made, TIME_LIMIT),) if made else session.assembly.cuts
+    rewritten = sum(n.rule != -1 and not n.subsumed for n in session.egraph.nodes)
+    cuts = (Cut("groups", rewritten, TIME_LIMIT),) if rewritten else session.assembly.cuts
     return replace(session, assembly=replace(session.assembly, cuts=cuts))
 
 
@@ -358,3 +369,26 @@ def verify_selection(
     faults = check(egraph, target, selection)
     if faults:
         raise fail("E902", "the selection fails its check: " + "; ".join(faults), exit_code=4)
+
+
+def whole_session(
+    short: Session, rolled: Rolled, selection: Selection, baseline: Selection | None
+) -> Session:
+    """The session of the short problem's survivors in all blocks, so that they may differ as well.
+
+    The survivors hold every answer that is no worse than the best known one by the first goal, also
+    those whose blocks differ, as the relaxation is about all of them. `selection` and
+    `baseline` are those of the whole program so far.
+    """
+    pool = short.assembly.pool
+    space = Space(rolled.whole, short.target.padding)
+    whole = replace(pool, legality=Legality(space, short.target))
+    assembly = unrolled_assembly(short.assembly, whole, rolled)
+    best = assembly.locate(selection.groups)
+    # a bound behind others is of answers as good by these, as whatever is found from here on is
+    values = {n: r.value for n, r in selection.goals}
+    is_there = best is not None and assembly.choice.keeps(best, values)
+    proven = selection.goals if is_there else selection.goals[:1]
+    least = {n: (r.bound, r.proof or "relaxation") for n, r in proven}
+    sides = short.seed, short.stop, short.floors, least
+    return Session(rolled.whole, short.target, short.linear, assembly, best, baseline, *sides)

@@ -94,7 +94,7 @@ def saturated(
     program = run.canonical if family is None else family.canonical
     known = unstated_equalities(program, run.rules, own if bodies is None else bodies.known)
     graph = saturate(
-        program, run.rules, run.target, run.limits, deadline=until, known=known,
+        program, run.rules, run.target, run.limits, deadline=until, equalities=known,
         reuse_blocks=not own and all(facts.rule != OF_VALUES for facts in known),
     )  # fmt: skip
     if family is not None:

@@ -57,22 +57,30 @@ class Short:
     number: dict[int, int]  # node of the full program (the first of equal ones) -> node
     stands_for: dict[int, int]  # the same for every node; of a block left out, one in its place
     border: int
-    kept: int  # blocks it has
+    block_count: int  # blocks it has
     left_out: int  # blocks it has not
 
     def full(self, block: int) -> int:
         """The block of the full program that a block of this one is."""
         return block if block <= self.border else block + self.left_out
 
-    def knows(self, known: Sequence[Equalities]) -> tuple[Equalities, ...]:
+    def knows(self, equalities: Sequence[Equalities]) -> tuple[Equalities, ...]:
         """Of what is known of the full program, that of the blocks it has."""
-        kept, stands_for, first = dict(self.number), dict(self.stands_for), len(self.program.nodes)
-        found = []
-        for facts in known:
-            own, number = facts.renumbered(kept, stands_for, first)
-            kept, stands_for, first = kept | number, stands_for | number, first + len(own.nodes)
-            found.append(own)
-        return tuple(found)
+        numbers, stands_for, first = (
+            dict(self.number),
+            dict(self.stands_for),
+            len(self.program.nodes),
+        )
+        renumbered = []
+        for facts in equalities:
+            moved, number = facts.renumbered(numbers, stands_for, first)
+            numbers, stands_for, first = (
+                numbers | number,
+                stands_for | number,
+                first + len(moved.nodes),
+            )
+            renumbered.append(moved)
+        return tuple(renumbered)
 
 
 def find_blocks(program: Program, facts: Facts | None = None) -> Blocks | None:
@@ -85,10 +93,10 @@ def find_blocks(program: Program, facts: Facts | None = None) -> Blocks | None:
     ops = [i for i, n in enumerate(program.nodes) if same[i] == i and n.op not in LEAVES]
     best: Blocks | None = None
     for period in periods([(program.nodes[o].op, program.nodes[o].attr) for o in ops], FEWEST):
-        found = _Finder(program, facts, same, ops, period).find()
-        if found and (best is None or _covers(found) > _covers(best)):
-            best = found
-            if period * found.count > len(ops) - period:
+        candidate = _Finder(program, facts, same, ops, period).find()
+        if candidate and (best is None or _covers(candidate) > _covers(best)):
+            best = candidate
+            if period * candidate.count > len(ops) - period:
                 break  # no other period can find much more
     return best
 
@@ -99,10 +107,10 @@ def _covers(blocks: Blocks) -> int:
 
 def first_of_equals(program: Program) -> tuple[int, ...]:
     """Per node the first that is equal to it, as the e-graph will see it."""
-    known: dict[tuple[object, ...], int] = {}
+    first: dict[tuple[object, ...], int] = {}
     same: list[int] = []
     for i, n in enumerate(program.nodes):
-        same.append(known.setdefault((n.op, n.attr, *(same[o] for o in n.operands)), i))
+        same.append(first.setdefault((n.op, n.attr, *(same[o] for o in n.operands)), i))
     return tuple(same)
 
 
@@ -236,9 +244,9 @@ class _Finder:
 
     def _is_used_alike(self) -> bool:
         """Between the first and the last block no fact depends on the block."""
-        known = self.facts.of
+        fact_of = self.facts.of
         inner = range(2, self.count - 1)
-        return all(known(c[b]) == known(c[1]) for c in self._columns() for b in inner)
+        return all(fact_of(c[b]) == fact_of(c[1]) for c in self._columns() for b in inner)
 
     def _columns(self) -> list[tuple[int, ...]]:
         inner = [
@@ -260,14 +268,14 @@ class _Finder:
 
     def _behind_shared(self, carried: set[int]) -> frozenset[int]:
         """Shared values and what they are computed from: a rule may read that instead."""
-        found: set[int] = set()
+        behind: set[int] = set()
         waiting = list(self.shared)
         while waiting:
             o = waiting.pop()
-            if o not in found and o not in carried:
-                found.add(o)
+            if o not in behind and o not in carried:
+                behind.add(o)
                 waiting += [self.same[x] for x in self.program.nodes[o].operands]
-        return frozenset(found)
+        return frozenset(behind)
 
 
 def _alike(one: Node, two: Node) -> bool:
@@ -286,8 +294,8 @@ def shorten(
 
     facts: as for `find_blocks`.
     """
-    kept = 2 * border + 2
-    if blocks.count <= kept:
+    block_count = 2 * border + 2
+    if blocks.count <= block_count:
         return None
     last = blocks.count - border - 1  # the first block behind those that are left out
     dropped = {c[b]: c[border] for c in blocks.columns for b in range(border + 1, last)}
@@ -305,4 +313,6 @@ def shorten(
     short = Program(program.name, tuple(nodes), kept_results, program.symbols)
     kept_facts = (facts or facts_of(program, ())).of_classes(blocks.same, number)
     stands_for = {i: number[dropped.get(o, o)] for i, o in enumerate(blocks.same)}
-    return Short(short, kept_facts, number, stands_for, border, kept, blocks.count - kept)
+    return Short(
+        short, kept_facts, number, stands_for, border, block_count, blocks.count - block_count
+    )

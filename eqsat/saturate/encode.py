@@ -17,7 +17,7 @@ from eqsat.saturate.joins import few_uses
 from eqsat.saturate.rows import OPTIONAL, RuleAtArity, mark, slots, splat_name, variables_asked
 
 ASKS = "?"  # ends the name of the half of a rule that only asks for its table
-SOURCE_BITS = 32  # a `made` value is variant << SOURCE_BITS | attribute id of the matched node
+SOURCE_BITS = 32  # a `made_…` value is variant << SOURCE_BITS | attribute id of the matched node
 INSTEAD_OF = "instead_of"  # the class of a loop with other bodies, and that of the loop itself
 EXTRA = 1 << 62  # added to it if the first stage of the rules did not make the node
 MOST_PAIRS = 80_000  # of all variants of a rule: a GB; a concat of about 140 transposes
@@ -34,11 +34,11 @@ class Interner:
     def id(self, attr: Attr | None) -> int:
         if attr is None:
             return 0
-        found = self.ids.get(attr)
-        if found is None:
-            found = self.ids[attr] = len(self.attrs)
+        number = self.ids.get(attr)
+        if number is None:
+            number = self.ids[attr] = len(self.attrs)
             self.attrs.append(attr)
-        return found
+        return number
 
     def __getitem__(self, i: int) -> Attr:
         attr = self.attrs[i]
@@ -64,8 +64,8 @@ def variants(
     A rule whose left side names an op that no node is of and no rule makes is left out.
     """
     rules = tuple(rules)
-    found = {(n.op, len(n.operands)) for n in nodes}
-    found |= {
+    signatures = {(n.op, len(n.operands)) for n in nodes}
+    signatures |= {
         ("unpack", 1) for r in rules if variables_asked(r, "is_unpacked")
     }  # asked for, made or not
     chosen: dict[tuple[int, tuple[tuple[str, int], ...]], Rule] = {}
@@ -74,17 +74,17 @@ def variants(
     while grows:
         grows = False
         for i, rule in numbered:
-            for choice in _arities(rule, found):
+            for choice in _arities(rule, signatures):
                 if (i, choice) in chosen:
                     continue
-                made = _signatures(rule.right, dict(choice)) - found
-                wide = any(_operands(op) is None and n > MOST_OPERANDS for op, n in made)
+                new = _signatures(rule.right, dict(choice)) - signatures
+                wide = any(_operands(op) is None and n > MOST_OPERANDS for op, n in new)
                 if not wide:
                     chosen[i, choice] = rule
-                    found |= made
+                    signatures |= new
                     grows = True
     ordered = sorted(chosen, key=lambda key: key[0])
-    return [RuleAtArity(chosen[i, c], n, c) for n, (i, c) in enumerate(ordered)], found
+    return [RuleAtArity(chosen[i, c], n, c) for n, (i, c) in enumerate(ordered)], signatures
 
 
 def too_wide(rules: Iterable[Rule], program: Program) -> set[str]:
@@ -114,15 +114,17 @@ def _signatures(term: Term, arity: Mapping[str, int]) -> set[Signature]:
         return {(inner.op, len(inner.operands))} if isinstance(inner, Apply) else set()
     if isinstance(term, Var):
         return set()
-    found = {(term.op, operand_count(term, arity))}
-    return found.union(*(_signatures(o, arity) for o in term.operands))
+    signatures = {(term.op, operand_count(term, arity))}
+    return signatures.union(*(_signatures(o, arity) for o in term.operands))
 
 
 def operand_count(term: Apply, arity: Mapping[str, int]) -> int:
     return sum(arity[splat_name(o)] if isinstance(o, Splat) else 1 for o in term.operands)
 
 
-def prelude(found: set[Signature], bounds: Iterable[int] = (), facts: Iterable[str] = ()) -> str:
+def prelude(
+    signatures: set[Signature], bounds: Iterable[int] = (), facts: Iterable[str] = ()
+) -> str:
     """Sorts, constructors, provenance functions and rulesets.
 
     bounds: `few_3` holds the program's values with three uses at most, as `fact_wasted` those of
@@ -132,7 +134,7 @@ def prelude(found: set[Signature], bounds: Iterable[int] = (), facts: Iterable[s
     lines += [f"(relation fact_{name} (T))" for name in facts]
     lines.append(f"(relation {INSTEAD_OF} (T T))")
     lines += [f"(function {name} (T) i64 :merge (max old new))" for name in ("uses", "unpacked")]
-    for op, arity in sorted(found):
+    for op, arity in sorted(signatures):
         sorts = " ".join(["i64"] + ["T"] * arity)
         name = constructor(op, arity)
         lines.append(f"(constructor {name} ({sorts}) T)")
@@ -142,13 +144,13 @@ def prelude(found: set[Signature], bounds: Iterable[int] = (), facts: Iterable[s
     lines += [
         f"(rewrite ({constructor(op, n)} 0 x{' y' * (n - 1)}) x :subsume :ruleset phase_leave)"
         for op, n in OPTIONAL.items()
-        if (op, n) in found
+        if (op, n) in signatures
     ]
     return "\n".join(lines)
 
 
 def row_tables(texts: Iterable[RuleText]) -> str:
-    """What variants ask for and are given: tables of rows that begin with the variant's number.
+    """Tables of what variants ask for and are given: rows begin with the variant's number.
 
     One for all variants whose rows are as wide: what egglog takes to add a rule grows with the
     number of tables, and there are hundreds of variants.
@@ -158,13 +160,13 @@ def row_tables(texts: Iterable[RuleText]) -> str:
     return "\n".join(f"(relation {n} ({' '.join(['i64'] * columns[n])}))" for n in sorted(names))
 
 
-def first_stage(found: Iterable[Signature]) -> str:
-    """What remembers every node that is there, to be run when the first stage ends.
+def first_stage(signatures: Iterable[Signature]) -> str:
+    """Rules that remember every node that is there, to be run when the first stage ends.
 
     A table beside the nodes, so that nodes that become one later are still known.
     """
     lines = []
-    for op, arity in sorted(found):
+    for op, arity in sorted(signatures):
         name, at = constructor(op, arity), " ".join(["a", *(f"x{i}" for i in range(arity))])
         lines.append(f"(relation first_{name} ({' '.join(['i64'] + ['T'] * arity)}))")
         lines.append(f"(rule ((= e ({name} {at}))) ((first_{name} {at})) :ruleset phase_first)")
@@ -201,23 +203,25 @@ def _use_lines(i: int, uses: int, bounds: Sequence[int]) -> list[str]:
 
 
 def equality_lines(
-    known: Equalities,
+    equalities: Equalities,
     before: Sequence[Node],
     number: int,
     interner: Interner,
     bounds: Sequence[int] = (),
 ) -> list[str]:
-    """What is known beside the program as terms, made by the variant `number`, and their unions.
+    """Equalities beside the program as terms, made by the variant `number`, and their unions.
 
-    before: the nodes that those of `known` are numbered on from.
+    before: the nodes that those of `equalities` are numbered on from.
     """
     lines: list[str] = []
-    matched = {n: interner.id(before[value].attr) for n, value in known.instead_of}
-    for i, (n, uses) in enumerate(zip(known.nodes, known.uses, strict=True), known.first):
+    matched = {n: interner.id(before[value].attr) for n, value in equalities.instead_of}
+    for i, (n, uses) in enumerate(
+        zip(equalities.nodes, equalities.uses, strict=True), equalities.first
+    ):
         term, by = _call(n, interner), number << SOURCE_BITS | matched.get(i, 0)
         lines.append(f"(let {value_name(i)} {term})\n(set (made_{term[1:]} {by})")
-        lines += _use_lines(i, uses, bounds) if known.is_open else []
-    for pairs, what in ((known.equal, "union"), (known.instead_of, INSTEAD_OF)):
+        lines += _use_lines(i, uses, bounds) if equalities.is_open else []
+    for pairs, what in ((equalities.equal, "union"), (equalities.instead_of, INSTEAD_OF)):
         lines += [f"({what} {value_name(a)} {value_name(b)})" for a, b in pairs]
     return lines
 
@@ -227,14 +231,14 @@ def _call(n: Node, interner: Interner) -> str:
     return f"({constructor(n.op, len(n.operands))} {interner.id(n.attr)}{inner})"
 
 
-def _arities(rule: Rule, found: set[Signature]) -> list[tuple[tuple[str, int], ...]]:
+def _arities(rule: Rule, signatures: set[Signature]) -> list[tuple[tuple[str, int], ...]]:
     """The arities of a rule's splats for which every op of its left side can occur."""
     choices: list[list[tuple[tuple[str, int], ...]]] = []
     for term in (rule.left, *rule.also):
         for node in _applies(term):
             splats = [splat_name(o) for o in node.operands if isinstance(o, Splat)]
             fixed = len(node.operands) - len(splats)
-            totals = sorted(n for op, n in found if op == node.op)
+            totals = sorted(n for op, n in signatures if op == node.op)
             ways = _splits(splats, fixed, totals)
             if not ways:
                 return []
@@ -257,7 +261,7 @@ def _splits(names: list[str], fixed: int, totals: list[int]) -> list[tuple[tuple
     """How many operands each splat takes, for every total; nothing to choose without splats."""
     if not names:
         return [()] if fixed in totals else []
-    found = []
+    splits = []
     for total in totals:
         free = total - fixed
         if free < 0:
@@ -265,8 +269,8 @@ def _splits(names: list[str], fixed: int, totals: list[int]) -> list[tuple[tuple
         # the last operand of each splat but the last one
         for ends in itertools.combinations_with_replacement(range(free + 1), len(names) - 1):
             counts = [b - a for a, b in itertools.pairwise((0, *ends, free))]
-            found.append(tuple(zip(names, counts, strict=True)))
-    return found
+            splits.append(tuple(zip(names, counts, strict=True)))
+    return splits
 
 
 class RuleText:
@@ -283,7 +287,7 @@ class RuleText:
             for i in range(self.arity[name])
         ]
         self.used = sorted(variables_asked(variant.rule, "uses"))
-        self.known = [(f, x) for f in FACTS for x in sorted(variables_asked(variant.rule, f))]
+        self.asked_facts = [(f, x) for f in FACTS for x in sorted(variables_asked(variant.rule, f))]
         self.uses = [*self.used, *(mark(*m) for m in self.marked)]  # what a match says beside ids
         self.outs: list[str] = []  # attribute variables of the right side, one for each node made
         self.want = self.do = ""  # the tables of what it asks for, and of what it is given
@@ -300,7 +304,7 @@ class RuleText:
             self.facts += [f"(= x_{term.name} {also})"] if term.name else []
         marks = self._marks(n)
         self.facts += [f"(= use_{x} (uses x_{x}))" for x in self.used]
-        self.facts += [f"(fact_{f} x_{x})" for f, x in self.known]
+        self.facts += [f"(fact_{f} x_{x})" for f, x in self.asked_facts]
         self.facts += [f"(= use_{mark(x, i)} (unpacked x_{x}_{i}))" for x, i in self.marked]
         if rule.also:  # what is joined with itself too often is left out of the join
             self.facts += [f"(few_{bound} x_{x})" for x, bound in few_uses(rule)]
@@ -399,7 +403,7 @@ class RuleText:
         attr, name = f"o{len(outs)}", f"n{len(outs)}"
         outs.append(attr)
         call = " ".join([constructor(op, len(inner)), attr, *inner])
-        made = self.v.number << SOURCE_BITS
+        source = self.v.number << SOURCE_BITS
         actions.append(f"(let {name} ({call}))")
-        actions.append(f"(set (made_{call}) {f'(| {made} a0)' if is_root else made})")
+        actions.append(f"(set (made_{call}) {f'(| {source} a0)' if is_root else source})")
         return name

@@ -44,27 +44,27 @@ def _count(
     few = {name: bound for name, bound in few_uses(rule)}
     terms = (rule.left, *rule.also)
     names = [_variables(t) for t in terms]
-    found: Counter[Key] = Counter({(): 1})
+    counts: Counter[Key] = Counter({(): 1})
     bound: list[str] = []
     for i, term in enumerate(terms):
         later = set().union(*names[i + 1 :], ())
         shared = [n for n in bound if n in names[i]]
-        kept = [n for n in dict.fromkeys((*bound, *sorted(names[i]))) if n in later]
+        needed = [n for n in dict.fromkeys((*bound, *sorted(names[i]))) if n in later]
         matches: dict[Key, Counter[Key]] = defaultdict(Counter)
-        own = [n for n in kept if n not in bound]
+        new = [n for n in needed if n not in bound]
         for b in _matches(term, program, by_op):
             if all(uses[b[n]] <= few[n] for n in few if n in b):
-                matches[tuple(b[n] for n in shared)][tuple(b[n] for n in own)] += 1
+                matches[tuple(b[n] for n in shared)][tuple(b[n] for n in new)] += 1
         joined: Counter[Key] = Counter()
-        for key, count in found.items():
+        for key, count in counts.items():
             at = dict(zip(bound, key, strict=True))
             for rest, more in matches.get(tuple(at[n] for n in shared), {}).items():
-                at |= dict(zip(own, rest, strict=True))
-                joined[tuple(at[n] for n in kept)] += count * more
+                at |= dict(zip(new, rest, strict=True))
+                joined[tuple(at[n] for n in needed)] += count * more
                 if len(joined) > most:
                     return most + 1
-        found, bound = joined, kept
-    return sum(found.values())
+        counts, bound = joined, needed
+    return sum(counts.values())
 
 
 def _variables(term: Term) -> set[str]:
@@ -91,17 +91,17 @@ def _match(term: Term, node: int, program: Program) -> Iterator[dict[str, int]]:
         first = {term.name: node} if term.name else {}
         for operands in _aligned(term.operands, program.nodes[node].operands):
             inner = (_match(t, o, program) for t, o in operands)
-            found = (_union((first, *b)) for b in itertools.product(*inner))
-            yield from (b for b in found if b is not None)
+            bindings = (_union((first, *b)) for b in itertools.product(*inner))
+            yield from (b for b in bindings if b is not None)
 
 
 def _union(bindings: Iterable[Binding]) -> dict[str, int] | None:
     """All bindings together; None if two give a variable different values."""
-    found: dict[str, int] = {}
+    union: dict[str, int] = {}
     for b in bindings:
-        if any(found.setdefault(k, v) != v for k, v in b.items()):
+        if any(union.setdefault(k, v) != v for k, v in b.items()):
             return None
-    return found
+    return union
 
 
 def _aligned(terms: Sequence[Term], operands: Sequence[int]) -> Iterator[list[tuple[Term, int]]]:
@@ -113,14 +113,14 @@ def _aligned(terms: Sequence[Term], operands: Sequence[int]) -> Iterator[list[tu
     splats = len(terms) - len(places)
     for ends in itertools.combinations_with_replacement(range(room + 1), max(splats - 1, 0)):
         sizes = iter(b - a for a, b in itertools.pairwise((0, *ends, room)))
-        at, found = 0, []
+        at, aligned = 0, []
         for t in terms:
             if isinstance(t, Splat):
                 at += next(sizes)
             else:
-                found.append((t, operands[at]))
+                aligned.append((t, operands[at]))
                 at += 1
-        yield found
+        yield aligned
 
 
 def few_uses(rule: Rule) -> list[tuple[str, int]]:
@@ -129,12 +129,12 @@ def few_uses(rule: Rule) -> list[tuple[str, int]]:
     A class has the most uses of any value in it, and they never become fewer. So a value that has
     too many in the input program need not be joined at all.
     """
-    found = []
+    bounds = []
     for condition in rule.where:
         name, bound = _bound(condition)
         if name:
-            found.append((name, bound))
-    return found
+            bounds.append((name, bound))
+    return bounds
 
 
 def _bound(condition: AttrExpr) -> tuple[str, int]:

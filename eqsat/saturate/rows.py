@@ -89,12 +89,12 @@ def splat_name(s: Splat) -> str:
 
 
 def mark(name: str, i: int) -> str:
-    """What an operand of a splat is called where it is asked whether it is an unpacked value."""
+    """The name of a splat's operand where it is asked whether it is an unpacked value."""
     return f"{name}_{i}_unpacked"
 
 
 def fact_key(fact: str, name: str) -> str:
-    """What a match calls the answer to `wasted(x)`, in a name that no variable has."""
+    """The name of the answer to `wasted(x)` in a match, which no variable has."""
     return f"{fact}({name})"
 
 
@@ -309,12 +309,12 @@ class Answers:
         wanted = attr.operand_shapes(term.op)
         if wanted is None:
             return shapes[0]
-        known = [s for s in shapes if s is not None]
-        if len(known) == len(shapes) and wanted != tuple(known):
+        given = [s for s in shapes if s is not None]
+        if len(given) == len(shapes) and wanted != tuple(given):
             raise fail(
                 "E110",
                 f"rule `{self.rule.name}` builds an ill-typed `{term.op}`: it reads"
-                f" {[list(s) for s in wanted]}, its operands are {[list(s) for s in known]}",
+                f" {[list(s) for s in wanted]}, its operands are {[list(s) for s in given]}",
                 term.span,
                 exit_code=1,
             )
@@ -331,10 +331,10 @@ def value(expr: AttrExpr, env: Env, functions: Functions) -> Any:
             return plain(constant)
         case Field(base, name):
             owner = value(base, env, functions)
-            found = None if owner is None else getattr(owner, name)  # None: it is left out
-            if found is None and isinstance(owner, Operand):
+            attribute = None if owner is None else getattr(owner, name)  # None: it is left out
+            if attribute is None and isinstance(owner, Operand):
                 raise NoRow  # the op around it does not say
-            return found
+            return attribute
         case Not(inner):
             return not value(inner, env, functions)
         case Compare(op, left, right):

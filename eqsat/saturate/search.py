@@ -88,7 +88,7 @@ LOOK = 64  # matches between two looks at the clock
 
 @dataclass
 class Tally:
-    """What the rules did so far, by rule name."""
+    """Counts of what the rules did so far, by rule name."""
 
     matches: Counter[str]
     seconds: defaultdict[str, float]
@@ -140,10 +140,10 @@ class Saturation:
         limits: Limits,
         clock: Clock,
         left_out: Collection[str] = (),
-        known: Sequence[Equalities] = (),
+        equalities: Sequence[Equalities] = (),
     ):
         self.program, self.facts, self.rules, self.clock = program, facts, rules, clock
-        self.known = known
+        self.equalities = equalities
         assert limits.nodes and limits.rounds and limits.matches  # resolved
         self.most_nodes, self.most_rounds, self.most_matches = (
             limits.nodes, limits.rounds, limits.matches,
@@ -157,18 +157,18 @@ class Saturation:
             "target.encoding_tiles": cache(_priced(sizes, partial(encoding_tiles, target))),
             **target_facts(target),
         }
-        kept = [r for r in rules.rules if r.name not in left_out]
+        active = [r for r in rules.rules if r.name not in left_out]
         self.left_out = tuple(r.name for r in rules.rules if r.name in left_out)
         self.ended = "matches" if left_out else "saturated"  # the stop of a search that is done
-        seen = [n for facts in known if facts.is_open for n in facts.nodes]
-        self.variants, self.signatures = variants(kept, [*program.nodes, *seen])
-        self.signatures |= {(n.op, len(n.operands)) for facts in known for n in facts.nodes}
+        seen = [n for facts in equalities if facts.is_open for n in facts.nodes]
+        self.variants, self.signatures = variants(active, [*program.nodes, *seen])
+        self.signatures |= {(n.op, len(n.operands)) for facts in equalities for n in facts.nodes}
         self.rows = [Answers(v, functions) for v in self.variants]
         self.texts = [RuleText(v) for v in self.variants]
         self.most_made = max((len(t.outs) for t in self.texts), default=0)
-        self.bounds = sorted({b for r in kept if r.also for _, b in few_uses(r)})
+        self.bounds = sorted({b for r in active if r.also for _, b in few_uses(r)})
         self.asked: list[set[tuple[int, ...]]] = [set() for _ in self.variants]  # rows of want
-        self.found: Counter[str] = Counter()  # rows given, per rule
+        self.rows_given: Counter[str] = Counter()  # rows given, per rule
         self.matches = 0  # that were looked at
         self.nodes = self.fresh = 0  # at the last count, and what phases added since at the most
         self.work = Tally(Counter(), defaultdict(float))
@@ -289,7 +289,7 @@ class Saturation:
     def is_cut(self) -> bool:
         """Whether a rule was stopped by its own `max_matches`."""
         return any(
-            r.max_matches is not None and self.found[r.name] >= r.max_matches
+            r.max_matches is not None and self.rows_given[r.name] >= r.max_matches
             for r in self.rules.rules
         )
 
@@ -305,10 +305,10 @@ class Saturation:
     def _tell(self, is_open: bool) -> None:
         """Add what is known beside the rules: what they look at, or the rest."""
         nodes = list(self.program.nodes)
-        for i, told in enumerate(self.known, len(self.variants)):
-            if told.is_open == is_open:
-                self._lines(equality_lines(told, nodes, i, self.interner, self.bounds))
-            nodes += told.nodes
+        for i, equalities in enumerate(self.equalities, len(self.variants)):
+            if equalities.is_open == is_open:
+                self._lines(equality_lines(equalities, nodes, i, self.interner, self.bounds))
+            nodes += equalities.nodes
 
     def _lines(self, lines: Sequence[str]) -> None:
         for i in range(0, len(lines), CHUNK):
@@ -345,20 +345,20 @@ class Saturation:
         return len(lines)
 
     def _new_matches(self, size: Mapping[str, int]) -> dict[int, list[tuple[int, ...]]]:
-        """What each variant asks for that it has not been given, in the order of its table."""
-        known: Counter[str] = Counter()
+        """New requests of each variant, in the order of its table."""
+        row_count: Counter[str] = Counter()
         for text, asked in zip(self.texts, self.asked, strict=True):
-            known[text.want] += len(asked)
-        grown = [name for name, count in known.items() if size[name] > count]
+            row_count[text.want] += len(asked)
+        grown = [name for name, count in row_count.items() if size[name] > count]
         tables = self.engine.freeze().functions if grown else {}  # printed they take far longer
-        to_int, found = self.engine.value_to_i64, defaultdict[int, list[tuple[int, ...]]](list)
+        to_int, matches = self.engine.value_to_i64, defaultdict[int, list[tuple[int, ...]]](list)
         for name in grown:
             for row in tables[name].rows:
                 n, *match = map(to_int, row.inputs)
                 key = tuple(match)
                 if key not in self.asked[n]:
-                    found[n].append(key)
-        return found
+                    matches[n].append(key)
+        return matches
 
     def _answers(self, n: int, rows: Answers, matches: Sequence[tuple[int, ...]]) -> list[str]:
         begin = time.perf_counter()
@@ -383,13 +383,13 @@ class Saturation:
             return []  # "leave alone" is rewritten away before anything else sees it
         text = self.texts[n]
         uses = dict(zip(text.uses, counts, strict=True))
-        uses |= {fact_key(f, x): 1 for f, x in text.known}  # it is matched where they hold
-        found = rows.rows([self.interner[i] for i in ids], uses)
+        uses |= {fact_key(f, x): 1 for f, x in text.asked_facts}  # it is matched where they hold
+        new_rows = rows.rows([self.interner[i] for i in ids], uses)
         most = rows.rule.max_matches
         if most is not None:
-            found = found[: max(0, most - self.found[rows.rule.name])]
-        self.found[rows.rule.name] += len(found)
+            new_rows = new_rows[: max(0, most - self.rows_given[rows.rule.name])]
+        self.rows_given[rows.rule.name] += len(new_rows)
         return [
             f"({text.do} {' '.join(map(str, (n, *key, *(self.interner.id(a) for a in row))))})"
-            for row in found
+            for row in new_rows
         ]

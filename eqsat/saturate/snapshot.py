@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 # op, attribute id, classes of the operands, class, subsumed
 Raw = tuple[str, int, tuple[int, ...], int, bool]
-Made = dict[tuple[str, int, tuple[int, ...]], int]
+Makers = dict[tuple[str, int, tuple[int, ...]], int]
 
 
 @dataclass(frozen=True)
 class Tables:
-    """What egglog holds, with classes as plain numbers; `values[i]` is the class of node i.
+    """The tables of egglog, with classes as plain numbers; `values[i]` is the class of node i.
 
     instead_of: the class of a loop with other bodies → that of the loop.
     """
 
     nodes: list[Raw]
-    made: Made  # node -> number of the variant that made it and the attribute it matched, or -1
+    makers: Makers  # node -> number of the variant that made it and the attribute it matched, or -1
     values: list[int]
     instead_of: dict[int, int]
 
@@ -43,7 +43,7 @@ def tables(run: Saturation) -> Tables:
     to_int = run.engine.value_to_i64
     ids: dict[Any, int] = {}
     nodes: list[Raw] = []
-    made: Made = {}
+    makers: Makers = {}
     first: set[tuple[str, int, tuple[int, ...]]] = set()
     for name, function in functions.items():
         op = names.get(name.removeprefix("made_").removeprefix("first_"))
@@ -58,33 +58,35 @@ def tables(run: Saturation) -> Tables:
             if name.startswith("first_"):
                 first.add((op, attr, children))
             elif name.startswith("made_"):
-                made[op, attr, children] = to_int(row.output)
+                makers[op, attr, children] = to_int(row.output)
             else:
                 cls = ids.setdefault(row.output, len(ids))
                 nodes.append((op, attr, children, cls, row.subsumed))
     if run.is_second_stage:
         rules = range(len(run.variants) << SOURCE_BITS)  # what else is known has no stages
-        made = {k: by | EXTRA if by in rules and k not in first else by for k, by in made.items()}
+        makers = {
+            k: by | EXTRA if by in rules and k not in first else by for k, by in makers.items()
+        }
     lets = (functions[value_name(i)].rows[0].output for i in range(len(run.program.nodes)))
     pairs = functions[INSTEAD_OF].rows
     instead_of = {ids[row.inputs[0]]: ids[row.inputs[1]] for row in pairs}
-    return Tables(nodes, made, [ids[v] for v in lets], instead_of)
+    return Tables(nodes, makers, [ids[v] for v in lets], instead_of)
 
 
 def snapshot(
-    run: Saturation, program: Program, found: Tables, rounds: int, stop: str, seconds: float
+    run: Saturation, program: Program, database: Tables, rounds: int, stop: str, seconds: float
 ) -> EGraph:
     """The tables as an e-graph; deterministic: numbered from the input program on."""
-    numbers, order = _number(found)
-    types = _types(run, program, found, numbers, order)
+    numbers, order = _number(database)
+    types = _types(run, program, database, numbers, order)
     renamed = [
         (numbers[cls], attr, op, tuple([numbers[c] for c in children]), i)
-        for i, (op, attr, children, cls, _) in enumerate(found.nodes)
+        for i, (op, attr, children, cls, _) in enumerate(database.nodes)
     ]
     renamed.sort()
-    instead_of = {numbers[c]: numbers[loop] for c, loop in found.instead_of.items()}
-    nodes = _nodes(run, found, renamed, instead_of)
-    values = tuple(numbers[v] for v in found.values)
+    instead_of = {numbers[c]: numbers[loop] for c, loop in database.instead_of.items()}
+    nodes = _nodes(run, database, renamed, instead_of)
+    values = tuple(numbers[v] for v in database.values)
     roots = tuple(values[r] for r in program.results)
     stats = _stats(run, nodes)
     return EGraph(
@@ -93,17 +95,17 @@ def snapshot(
     )  # fmt: skip
 
 
-def _number(found: Tables) -> tuple[dict[int, int], list[Raw]]:
+def _number(database: Tables) -> tuple[dict[int, int], list[Raw]]:
     """Classes 0, 1, … : those of the program first, then as they are reached from known ones.
 
     Also the nodes in an order in which each comes after its operands have a number.
     """
     numbers: dict[int, int] = {}
-    for v in found.values:
+    for v in database.values:
         numbers.setdefault(v, len(numbers))
-    missing = [len(set(r[2])) for r in found.nodes]
+    missing = [len(set(r[2])) for r in database.nodes]
     readers: dict[int, list[int]] = defaultdict(list)
-    for i, r in enumerate(found.nodes):
+    for i, r in enumerate(database.nodes):
         for c in set(r[2]):
             readers[c].append(i)
     ready = [i for i, m in enumerate(missing) if not m]
@@ -115,21 +117,21 @@ def _number(found: Tables) -> tuple[dict[int, int], list[Raw]]:
                 missing[i] -= 1
                 if not missing[i]:
                     ready.append(i)
-        known = len(order)
-        order += map(found.nodes.__getitem__, ready)
-        new = [r for r in order[known:] if r[3] not in numbers]
+        before = len(order)
+        order += map(database.nodes.__getitem__, ready)
+        new = [r for r in order[before:] if r[3] not in numbers]
         new.sort(key=lambda r: ([numbers[c] for c in r[2]], r[1], r[0]))
         count = len(numbers)
         for r in new:
             numbers.setdefault(r[3], len(numbers))
         fresh, ready = list(numbers)[count:], []
-    if len(order) < len(found.nodes):
+    if len(order) < len(database.nodes):
         raise fail("E901", "the e-graph has a class no term can reach", exit_code=4)
     return numbers, order
 
 
 def _types(
-    run: Saturation, program: Program, found: Tables, numbers: dict[int, int], order: list[Raw]
+    run: Saturation, program: Program, database: Tables, numbers: dict[int, int], order: list[Raw]
 ) -> tuple[tuple[TensorType, ...], ...]:
     """The type of every class; EqsatError (E110) if rules made values of two types equal."""
     ids: dict[tuple[TensorType, ...], int] = {}  # hashing a type is slow, a number is not
@@ -142,16 +144,16 @@ def _types(
         return ids[types]
 
     types: dict[int, int] = {}
-    for cls, n in zip(found.values, program.nodes, strict=True):
+    for cls, n in zip(database.values, program.nodes, strict=True):
         t = number(n.types)
         if types.setdefault(cls, t) != t:
             raise _mixed(run, every[types[cls]], n.types)
-    known: dict[tuple[Any, ...], int] = {}
+    number_of: dict[tuple[Any, ...], int] = {}
     for op, attr, children, cls, _ in order:
         key = (op, attr, *[types[c] for c in children])
-        t = known.get(key)
+        t = number_of.get(key)
         if t is None:
-            t = known[key] = number(_infer(run, op, attr, [every[k] for k in key[2:]]))
+            t = number_of[key] = number(_infer(run, op, attr, [every[k] for k in key[2:]]))
         if types.setdefault(cls, t) != t:
             raise _mixed(run, every[types[cls]], every[t])
     return tuple(every[types[c]] for c in numbers)
@@ -185,18 +187,20 @@ Renamed = tuple[int, int, str, tuple[int, ...], int]
 
 
 def _nodes(
-    run: Saturation, found: Tables, order: list[Renamed], instead_of: Mapping[int, int]
+    run: Saturation, database: Tables, order: list[Renamed], instead_of: Mapping[int, int]
 ) -> list[ENode]:
     """Nodes in order; each names the node its rule matched: same class, remembered attribute."""
     number = {id(r): i for i, r in enumerate(run.rules.rules)}
     rules = [(number[id(v.rule)], v.rule.left.op) for v in run.variants]
-    rules += [(len(number) + k, "") for k in range(len(run.known))]  # beside them: of the same op
+    rules += [
+        (len(number) + k, "") for k in range(len(run.equalities))
+    ]  # beside them: of the same op
     at: dict[tuple[int, int, str], list[int]] = defaultdict(list)
     for i, (cls, attr, op, _, _) in enumerate(order):
         at[cls, attr, op].append(i)
     made_by, sources, extra = [-1] * len(order), [-1] * len(order), [False] * len(order)
     for i, (cls, attr, op, _, place) in enumerate(order):
-        by = found.made.get((op, attr, found.nodes[place][2]), -1)
+        by = database.makers.get((op, attr, database.nodes[place][2]), -1)
         if by >= 0:
             made_by[i], matched = rules[(by & ~EXTRA) >> SOURCE_BITS]
             extra[i] = bool(by & EXTRA)
@@ -208,7 +212,7 @@ def _nodes(
             sources[i] = next((j for j in fitting if j != i), -1)
     _cut_cycles(sources)
     return [
-        ENode(op, run.interner[attr], inner, cls, by, source, found.nodes[place][4], late)
+        ENode(op, run.interner[attr], inner, cls, by, source, database.nodes[place][4], late)
         for (cls, attr, op, inner, place), by, source, late in zip(
             order, made_by, sources, extra, strict=True
         )
@@ -227,13 +231,20 @@ def _cut_cycles(sources: list[int]) -> None:
 
 
 def _stats(run: Saturation, nodes: list[ENode]) -> tuple[RuleStat, ...]:
-    made = Counter(n.rule for n in nodes)
+    node_counts = Counter(n.rule for n in nodes)
     work = run.work
     stats = [
-        RuleStat(r.name, r.at, r.doc, work.matches[r.name], made[i], round(work.seconds[r.name], 6))
+        RuleStat(
+            r.name,
+            r.at,
+            r.doc,
+            work.matches[r.name],
+            node_counts[i],
+            round(work.seconds[r.name], 6),
+        )
         for i, r in enumerate(run.rules.rules)
     ]
-    for facts in run.known:
-        count = made[len(stats)]
+    for facts in run.equalities:
+        count = node_counts[len(stats)]
         stats.append(RuleStat(facts.rule, "", facts.doc, count, count, 0.0))
     return tuple(stats)

@@ -31,13 +31,13 @@ class Levels:
     spans: list[tuple[int, int]]
 
 
-def levels_of(blocks: Blocks, short: Short, found: Tables) -> Levels:
-    given = _given(blocks, short, found)
-    level = _spread(found.nodes, given)
-    while _pull_near(found.nodes, level, given):
+def levels_of(blocks: Blocks, short: Short, database: Tables) -> Levels:
+    given = _given(blocks, short, database)
+    level = _spread(database.nodes, given)
+    while _pull_near(database.nodes, level, given):
         pass
-    spans = [_span(n, level) for n in found.nodes]
-    for (low, high), n in zip(spans, found.nodes, strict=True):
+    spans = [_span(n, level) for n in database.nodes]
+    for (low, high), n in zip(spans, database.nodes, strict=True):
         if high - low > 1:
             raise NotPeriodic(f"a `{n[0]}` reaches across {high - low + 1} blocks")
     return Levels(level, spans)
@@ -66,16 +66,16 @@ def _pull_near(nodes: list[Raw], level: dict[int, int], given: Collection[int]) 
     return moved
 
 
-def _given(blocks: Blocks, short: Short, found: Tables) -> dict[int, int]:
+def _given(blocks: Blocks, short: Short, database: Tables) -> dict[int, int]:
     """Levels of the program's values; a class with values of many blocks belongs to none."""
     given: dict[int, set[int]] = defaultdict(set)
     placed: dict[int, int] = {}
     for column in blocks.columns:
-        for b in range(short.kept):
+        for b in range(short.block_count):
             placed[short.number[column[short.full(b)]]] = b
     placed |= {short.number[o]: NOWHERE for o in blocks.shared}
-    placed |= {short.number[o]: short.kept for o in blocks.suffix}
-    for i, cls in enumerate(found.values):
+    placed |= {short.number[o]: short.block_count for o in blocks.suffix}
+    for i, cls in enumerate(database.values):
         is_fill = short.program.nodes[i].op == "fill"
         given[cls].add(NOWHERE if is_fill else placed.get(i, -1))
     return {c: min(at) if max(at) - min(at) < 2 else NOWHERE for c, at in given.items()}
@@ -95,29 +95,29 @@ def _spread(nodes: list[Raw], given: dict[int, int]) -> dict[int, int]:
             near[c].add(cls)
     ring = [c for c, at in level.items() if at != NOWHERE]
     while ring:
-        found: dict[int, int] = {}
+        reached: dict[int, int] = {}
         for c in ring:
             for d in near[c]:
                 if d not in level:
-                    found[d] = max(found.get(d, NOWHERE), level[c])
-        level |= found
-        ring = list(found)
+                    reached[d] = max(reached.get(d, NOWHERE), level[c])
+        level |= reached
+        ring = list(reached)
     for n in nodes:
         level.setdefault(n[3], NOWHERE)
     return level
 
 
 def _spread_shared(nodes: list[Raw], level: dict[int, int]) -> None:
-    """What is made of shared values alone; but not what is made of a carried value as well."""
+    """Spread to what is made of shared values alone, not of a carried one as well."""
     given = set(level)
     shared = _upward(nodes, {c for c, at in level.items() if at == NOWHERE}, given)
     leaves = {n[3] for n in nodes if not n[2]}
     front = {c for c in given if level[c] == -1}
-    made = {n[3] for n in nodes if front & set(n[2])} & shared - given - leaves
-    while made:
-        shared -= made
-        front = made
-        made = {n[3] for n in nodes if front & set(n[2])} & shared - given - leaves
+    computed = {n[3] for n in nodes if front & set(n[2])} & shared - given - leaves
+    while computed:
+        shared -= computed
+        front = computed
+        computed = {n[3] for n in nodes if front & set(n[2])} & shared - given - leaves
     level |= dict.fromkeys(shared - given, NOWHERE)
 
 
@@ -128,13 +128,13 @@ def _upward(nodes: list[Raw], start: set[int], given: set[int]) -> set[int]:
     for i, n in enumerate(nodes):
         for c in set(n[2]):
             readers[c].append(i)
-    found = set(start)
+    reached = set(start)
     waiting = list(start)
     ready = [i for i, count in enumerate(missing) if not count]
     while ready or waiting:
         for c in (nodes[i][3] for i in ready):
-            if c not in found and c not in given:
-                found.add(c)
+            if c not in reached and c not in given:
+                reached.add(c)
                 waiting.append(c)
         ready = []
         while waiting:
@@ -142,7 +142,7 @@ def _upward(nodes: list[Raw], start: set[int], given: set[int]) -> set[int]:
                 missing[i] -= 1
                 if not missing[i]:
                     ready.append(i)
-    return found
+    return reached
 
 
 # ---- unrolling -----------------------------------------------------------------------------------
@@ -154,21 +154,21 @@ class TooLarge(NotPeriodic):
 
 
 def unroll(
-    program: Program, blocks: Blocks, short: Short, found: Tables, interner: Interner, most: int
+    program: Program, blocks: Blocks, short: Short, database: Tables, interner: Interner, most: int
 ) -> Tables:
     """The tables of the full program; NotPeriodic if the short one's do not repeat.
 
     TooLarge if the result has more than `most` nodes.
     """
-    levels = levels_of(blocks, short, found)
+    levels = levels_of(blocks, short, database)
     leaves = _Leaves(program, blocks, interner)
-    shift = _Shift(blocks, short, found, levels, leaves)
+    shift = _Shift(blocks, short, database, levels, leaves)
     shift.follow()
     shift.check()
     copied = sum(high == short.border + 1 for _, high in levels.spans)
-    if len(found.nodes) + short.left_out * copied > most:
+    if len(database.nodes) + short.left_out * copied > most:
         raise TooLarge(f"all copies together have more than {most} nodes")
-    return _Copy(blocks, short, found, levels, leaves, shift.images).tables()
+    return _Copy(blocks, short, database, levels, leaves, shift.images).tables()
 
 
 # ---- leaves a block owns ------------------------------------------------------------------------
@@ -198,12 +198,12 @@ class _Shift:
     """The image of every class up to the first block in the middle under the shift by one."""
 
     def __init__(
-        self, blocks: Blocks, short: Short, found: Tables, levels: Levels, leaves: _Leaves
+        self, blocks: Blocks, short: Short, database: Tables, levels: Levels, leaves: _Leaves
     ):
-        self.found, self.levels, self.leaves = found, levels, leaves
+        self.database, self.levels, self.leaves = database, levels, leaves
         self.one, self.two = short.border, short.border + 1  # the blocks that must be alike
         self.left_out = short.left_out
-        self.nodes = found.nodes
+        self.nodes = database.nodes
         self.index = {(n[0], n[1], n[2]): i for i, n in enumerate(self.nodes)}
         self.images = {c: c for c, at in levels.of.items() if at == NOWHERE}
         self.moving = [i for i, (_, high) in enumerate(levels.spans) if -1 <= high <= self.one]
@@ -216,9 +216,9 @@ class _Shift:
             self._map(one, two)
 
     def _seeds(self, blocks: Blocks, short: Short) -> Iterator[tuple[int, int]]:
-        at = self.found.values
+        at = self.database.values
         for column in blocks.columns:
-            inner = [at[short.number[column[short.full(b)]]] for b in range(short.kept)]
+            inner = [at[short.number[column[short.full(b)]]] for b in range(short.block_count)]
             yield from itertools.pairwise(inner)
         for o, p in blocks.carried:
             yield at[short.number[o]], at[short.number[blocks.columns[p][0]]]
@@ -226,11 +226,11 @@ class _Shift:
     def _map(self, one: int, two: int) -> None:
         if self.levels.of[one] > self.one:
             return
-        known = self.images.get(one)
-        if known is None:
+        image = self.images.get(one)
+        if image is None:
             self.images[one] = two
             self.fresh.append(one)
-        elif known != two and self.levels.of[one] != -1:
+        elif image != two and self.levels.of[one] != -1:
             raise NotPeriodic("values became equal in one block and not in the next")
 
     def _attr(self, attr: int) -> int:
@@ -281,10 +281,10 @@ class _Shift:
         return bool(self.fresh)
 
     def _members(self) -> dict[tuple[str, int, int], list[int]]:
-        found: dict[tuple[str, int, int], list[int]] = defaultdict(list)
+        members: dict[tuple[str, int, int], list[int]] = defaultdict(list)
         for j, (op, attr, _, cls, _) in enumerate(self.nodes):
-            found[op, attr, cls].append(j)
-        return found
+            members[op, attr, cls].append(j)
+        return members
 
     def _may_be(self, one: tuple[int, ...], two: tuple[int, ...]) -> bool:
         level = self.levels.of
@@ -315,8 +315,8 @@ class _Shift:
             raise NotPeriodic(f"a `{op}` was found in one block and not in the next")
         other = self.nodes[j]
         # of several rules that make a node in one step egglog keeps any: they need not be the same
-        made = [self.found.made.get(n[:3], -1) >= 0 for n in (self.nodes[i], other)]
-        if self.images.get(cls) != other[3] or subsumed != other[4] or made[0] != made[1]:
+        by_rule = [self.database.makers.get(n[:3], -1) >= 0 for n in (self.nodes[i], other)]
+        if self.images.get(cls) != other[3] or subsumed != other[4] or by_rule[0] != by_rule[1]:
             raise NotPeriodic(f"a `{op}` was made in another way in the next block")
         return j
 
@@ -329,10 +329,10 @@ class _Copy:
     """
 
     def __init__(
-        self, blocks: Blocks, short: Short, found: Tables,
+        self, blocks: Blocks, short: Short, database: Tables,
         levels: Levels, leaves: _Leaves, images: dict[int, int],
     ):  # fmt: skip
-        self.blocks, self.short, self.found = blocks, short, found
+        self.blocks, self.short, self.database = blocks, short, database
         self.level, self.spans = levels.of, levels.spans
         self.leaves, self.images = leaves, images
         self.one, self.two = short.border, short.border + 1
@@ -347,14 +347,14 @@ class _Copy:
 
     def tables(self) -> Tables:
         nodes: list[Raw] = []
-        made: dict[tuple[str, int, tuple[int, ...]], int] = {}
-        for n, (_, high) in zip(self.found.nodes, self.spans, strict=True):
-            by = self.found.made.get(n[:3])
+        makers: dict[tuple[str, int, tuple[int, ...]], int] = {}
+        for n, (_, high) in zip(self.database.nodes, self.spans, strict=True):
+            by = self.database.makers.get(n[:3])
             for copy, source in self._copies(n, by) if high == self.two else [(n, by)]:
                 nodes.append(copy)
                 if source is not None:
-                    made[copy[0], copy[1], copy[2]] = source
-        return Tables(nodes, made, self._values(), self._instead_of())
+                    makers[copy[0], copy[1], copy[2]] = source
+        return Tables(nodes, makers, self._values(), self._instead_of())
 
     def _copies(self, n: Raw, by: int | None) -> Iterator[tuple[Raw, int | None]]:
         op, attr, children, cls, subsumed = n
@@ -367,11 +367,11 @@ class _Copy:
             yield copy, source
 
     def _instead_of(self) -> dict[int, int]:
-        found = dict(self.found.instead_of)
-        for c, loop in self.found.instead_of.items():
+        instead_of = dict(self.database.instead_of)
+        for c, loop in self.database.instead_of.items():
             for block in range(self.two, self.last) if self.level[c] == self.two else ():
-                found[self._at(c, block)] = self._at(loop, block)
-        return found
+                instead_of[self._at(c, block)] = self._at(loop, block)
+        return instead_of
 
     def _at(self, cls: int, block: int) -> int:
         """The class that is to this block what the given one is to block `two`."""
@@ -383,9 +383,9 @@ class _Copy:
     def _attr(self, attr: int, block: int) -> int:
         if attr not in self.leaves.place:
             return attr
-        own = self.leaves.place[attr][1]
+        home = self.leaves.place[attr][1]
         # the short program has its block `two` from the place of the last copy
-        return self.leaves.moved(attr, block - (self.last if own > self.one else self.two))
+        return self.leaves.moved(attr, block - (self.last if home > self.one else self.two))
 
     def _values(self) -> list[int]:
         # the last copy too: its values may have become equal to some of the block in front of it
@@ -394,10 +394,10 @@ class _Copy:
             for c in self.blocks.columns
             for b in range(self.two, self.last + 1)
         }
-        at = [self.found.values[i] for i in range(len(self.found.values))]
-        found = []
+        at = [self.database.values[i] for i in range(len(self.database.values))]
+        values = []
         for i in self.blocks.same:
             stands_for, block = inner.get(i, (i, self.last))
             cls = at[self.short.number[stands_for]]
-            found.append(self._at(cls, block) if i in inner else cls)
-        return found
+            values.append(self._at(cls, block) if i in inner else cls)
+        return values

@@ -42,26 +42,26 @@ def with_in_place(schedule: Schedule, *, updates: bool = True) -> Schedule:
     place of a donated argument or of each other, the values of which few elements change.
     """
     arguments = [i for i in schedule.program.inputs if is_donated(schedule.program.nodes[i].attr)]
-    found: dict[int, int] = {}  # operand → what is written in its place
+    in_place: dict[int, int] = {}  # operand → what is written in its place
     for d in schedule.dispatches:
         for old in d.reads:
             given = old in arguments
             if given or updates:
                 new = next(_written_over(schedule, d, old, given, updates), None)
-                if new is not None and new not in found.values():
-                    found[old] = new
+                if new is not None and new not in in_place.values():
+                    in_place[old] = new
     results = {schedule.buffer_of(r) for r in schedule.program.results}
     for a in arguments:  # XLA uses up no argument that no result takes the place of
-        if a in found and _last(found, a) not in results:
-            del found[a]
-    made = replace(schedule, in_place=tuple((new, old) for old, new in found.items()))
-    return _living_longer(made, found)
+        if a in in_place and _last(in_place, a) not in results:
+            del in_place[a]
+    changed = replace(schedule, in_place=tuple((new, old) for old, new in in_place.items()))
+    return _living_longer(changed, in_place)
 
 
 def _written_over(
     schedule: Schedule, writer: Dispatch, old: int, is_given: bool, updates: bool
 ) -> Iterator[int]:
-    """What a dispatch may write in the bytes of a value that it reads and nothing reads later."""
+    """The result that may be written in the bytes of a value that nothing reads later."""
     nodes = schedule.program.nodes
     results = {schedule.buffer_of(r) for r in schedule.program.results}
     written = {w for d in schedule.dispatches for w in d.writes}
@@ -82,16 +82,18 @@ def _written_over(
             yield new
 
 
-def _last(found: Mapping[int, int], node: int) -> int:
-    while node in found:
-        node = found[node]
+def _last(in_place: Mapping[int, int], node: int) -> int:
+    while node in in_place:
+        node = in_place[node]
     return node
 
 
-def _living_longer(schedule: Schedule, found: Mapping[int, int]) -> Schedule:
+def _living_longer(schedule: Schedule, in_place: Mapping[int, int]) -> Schedule:
     """The first of values that lie in its bytes, one after another, lives as long as they do."""
     ends = {b.node: b.last for b in schedule.buffers}
-    last = {n: max(ends[n], ends[_last(found, n)]) for n in found if n in schedule.owners.values()}
+    last = {
+        n: max(ends[n], ends[_last(in_place, n)]) for n in in_place if n in schedule.owners.values()
+    }
     buffers = tuple(
         replace(b, last=last[b.node]) if b.role == "temporary" and b.node in last else b
         for b in schedule.buffers
@@ -120,15 +122,17 @@ def with_plans(
         if d.device not in planners:
             return d
         nodes, planner = schedule.program.nodes, planners[d.device]
-        made = {nodes[w].type for w in d.writes}
-        known = KnownReads(
+        result_types = {nodes[w].type for w in d.writes}
+        known_reads = KnownReads(
             tuple(r for r in d.reads if is_donated(nodes[r].attr)),
-            tuple(r for r in d.reads if r in dying and nodes[r].type in made),
+            tuple(r for r in d.reads if r in dying and nodes[r].type in result_types),
             lines_of(schedule, d.reads),
         )
         try:
-            kept = [r for r in d.reads if r in weights]  # what it writes may be read as one later
-            _, parts = planner(nest_of_dispatch(schedule, d), kept, known)
+            read_weights = [
+                r for r in d.reads if r in weights
+            ]  # what it writes may be read as one later
+            _, parts = planner(nest_of_dispatch(schedule, d), read_weights, known_reads)
             chosen = plan_alike(nest_in_place(schedule, d), planner.target.machine)[1]
             if isinstance(chosen, str):
                 raise NoNest(chosen)
@@ -153,14 +157,14 @@ def build(egraph: EGraph, selection: Selection, target: Target) -> Schedule:
     writer = _Writer(egraph, selection, target)
     schedule = writer.write()
     promised = dict(selection.goals)
-    found = {
+    actual = {
         "time": schedule.time_ps,
         "memory": schedule.peak_bytes,
         "dispatches": schedule.kernels,
         "resident": schedule.resident_bytes,
         "load_peak": schedule.load_peak_bytes,
     }
-    for name, value in found.items():
+    for name, value in actual.items():
         if name in promised and promised[name].value != value:
             raise fail(
                 "E902",
@@ -168,7 +172,7 @@ def build(egraph: EGraph, selection: Selection, target: Target) -> Schedule:
                 exit_code=4,
             )
     schedule = with_in_place(schedule, updates=target.is_planned)
-    return with_plans(schedule, egraph, target, writer.kept, writer.dying)
+    return with_plans(schedule, egraph, target, writer.from_weights, writer.dying)
 
 
 class _Writer:
@@ -179,13 +183,13 @@ class _Writer:
         self.builder = Builder("schedule")
         self.names: dict[str, int] = {}  # of its nodes
         # a node per e-node: at given sizes two values may be computed by the same words
-        self.known: dict[tuple[str, tuple[int, ...], Attr, int], int] = {}
+        self.node_of: dict[tuple[str, tuple[int, ...], Attr, int], int] = {}
         self.held: dict[int, int] = {}  # class -> node, for what is in memory
         self.first: dict[int, int] = {}  # buffer -> the class of it that was held first
         self.owner: dict[int, int] = {}  # node -> the node whose buffer it views
         self.written: dict[int, int] = {}  # node -> step that writes its buffer
         self.read: dict[int, int] = {}  # node -> last step that reads its buffer
-        self.kept: set[int] = set()  # nodes whose buffers follow from weights alone
+        self.from_weights: set[int] = set()  # nodes whose buffers follow from weights alone
         self.classes: dict[int, int] = {}  # node -> its class
 
     def write(self) -> Schedule:
@@ -220,9 +224,9 @@ class _Writer:
     def _is_weight(self, eclass: int) -> bool:
         return self.buffer[eclass] in self._weights
 
-    def _value(self, eclass: int, *known: dict[int, int]) -> int:
+    def _value(self, eclass: int, *written: dict[int, int]) -> int:
         """The node of a class, through a reshape if only another shape of its bytes is known."""
-        for values in known:
+        for values in written:
             if eclass in values:
                 return values[eclass]
             if (c := self._same(eclass, values)) is not None:
@@ -264,13 +268,13 @@ class _Writer:
             node = self.owner[node]
         return node
 
-    def _add(self, n: ENode, *known: dict[int, int]) -> int:
-        operands = tuple(self._value(c, *known) for c in n.children)
+    def _add(self, n: ENode, *written: dict[int, int]) -> int:
+        operands = tuple(self._value(c, *written) for c in n.children)
         key = n.op, operands, n.attr, n.eclass
-        if key not in self.known:
+        if key not in self.node_of:
             self.builder.origin = self._origin(n.eclass)
-            self.known[key] = self.builder.append(n.op, operands, n.attr)
-        node = self.known[key]
+            self.node_of[key] = self.builder.append(n.op, operands, n.attr)
+        node = self.node_of[key]
         self.classes.setdefault(node, n.eclass)
         if n.op in SAME_BYTES:
             self.owner.setdefault(node, self._base(operands[0]))
@@ -280,8 +284,8 @@ class _Writer:
     def dying(self) -> frozenset[int]:
         """Nodes that nothing reads once their next state is there, as prices have it."""
         lines = line_buffers(self.egraph, self.buffer)
-        found = dying_buffers(self.egraph, self.buffer, lines)
-        return frozenset(i for i, c in self.classes.items() if self.buffer[c] in found)
+        dying = dying_buffers(self.egraph, self.buffer, lines)
+        return frozenset(i for i, c in self.classes.items() if self.buffer[c] in dying)
 
     # ---- phases -----------------------------------------------------------------------------
     def _inputs(self) -> None:
@@ -314,10 +318,10 @@ class _Writer:
         return list(dict.fromkeys(done))
 
     def _forget(self, ahead: list[int]) -> None:
-        """What dispatches compute is written anew, even where the same was computed ahead."""
+        """Write anew what dispatches compute, even where the same was computed ahead."""
         leaves = {i for i in ahead if self.builder.nodes[i].op in LEAVES}
         gone = set(ahead) - leaves
-        self.known = {k: i for k, i in self.known.items() if i not in gone}
+        self.node_of = {k: i for k, i in self.node_of.items() if i not in gone}
         written = {self.buffer[c] for g in self.selection.groups for c in g.writes}
         arguments = {n.eclass for n in self.egraph.nodes if n.op == "input"}
         self.held = {
@@ -339,7 +343,7 @@ class _Writer:
             self.written[node] = g.step
         for r in reads:
             self.read[r] = max(self.read.get(r, -1), g.step)
-        self.kept |= {r for c, r in zip(g.reads, reads, strict=True) if self._is_weight(c)}
+        self.from_weights |= {r for c, r in zip(g.reads, reads, strict=True) if self._is_weight(c)}
         members = list(dict.fromkeys(members))
         writes = [self._base(self.held[c]) for c in g.writes]
         sides, ops = (_unique(reads), _unique(writes)), self._ops(members)
@@ -350,14 +354,14 @@ class _Writer:
 
     def _views(self, node: int, members: list[int]) -> list[int]:
         """The views between a node's operands and the buffers they are of, operands first."""
-        found: list[int] = []
+        views: list[int] = []
         for operand in self.builder.nodes[node].operands:
             chain, view = [], operand
             while view in self.owner and view not in members:
                 chain.append(view)
                 (view,) = self.builder.nodes[view].operands
-            found += reversed(chain)
-        return found
+            views += reversed(chain)
+        return views
 
     def _ops(self, members: list[int]) -> str:
         """The kinds of the members in order, views left out: `contraction+elementwise`."""
@@ -375,16 +379,16 @@ class _Writer:
         weights = [i for i in weights if i not in self.written]
         weights = [i for i in dict.fromkeys(map(self._base, weights)) if i not in arguments]
         taken = {*arguments, *weights}
-        found = [self._buffer(i, "argument", 0, last) for i in arguments]
-        found += [self._buffer(i, "weight", 0, last) for i in weights]
+        buffers = [self._buffer(i, "argument", 0, last) for i in arguments]
+        buffers += [self._buffer(i, "weight", 0, last) for i in weights]
         for r in dict.fromkeys(results):
             if r not in taken:
-                found.append(self._buffer(r, "result", self.written.get(r, 0), last))
+                buffers.append(self._buffer(r, "result", self.written.get(r, 0), last))
         taken |= set(results)
         for i, step in sorted(self.written.items()):
             if i not in taken:
-                found.append(self._buffer(i, "temporary", step, self.read.get(i, step)))
-        return tuple(found)
+                buffers.append(self._buffer(i, "temporary", step, self.read.get(i, step)))
+        return tuple(buffers)
 
     def _buffer(self, node: int, role: str, first: int, last: int) -> Buffer:
         return Buffer(node, self._bytes(node), role, first, last)
@@ -407,10 +411,10 @@ class _Writer:
         """Nodes that memory keeps in another type, which other ops than contractions never read."""
         padding = self.target.padding
         if padding is not None and padding.narrowed:
-            found = narrowed_types(self.egraph, padding, weight_classes(self.egraph))
+            narrowed = narrowed_types(self.egraph, padding, weight_classes(self.egraph))
             for node, eclass in sorted(self.classes.items()):
-                if eclass in found:
-                    yield node, found[eclass]
+                if eclass in narrowed:
+                    yield node, narrowed[eclass]
 
 
 def _is_named(n: Node) -> bool:

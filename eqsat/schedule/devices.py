@@ -46,28 +46,28 @@ def by_device(schedule: Schedule, target: Target) -> list[tuple[Schedule, Target
 
 
 def device_faults(schedule: Schedule, target: Target, written: Iterable[object]) -> list[str]:
-    """What of a schedule is on the wrong device; nothing if there is only one."""
+    """Faults of devices: what of a schedule is on the wrong one; nothing if there is only one."""
     if not target.devices:
         return []
     nodes, held = schedule.program.nodes, devices_of(schedule.program, target)
-    kept, own = set(schedule.ahead) | set(schedule.program.weights), set(written)
-    found = []
+    loaded, given = set(schedule.ahead) | set(schedule.program.weights), set(written)
+    faults = []
     for i, d in enumerate(schedule.dispatches):
         ops = [m for m in d.members if nodes[m].op not in VIEWS]  # a view is where its bytes are
         moved = [m for m in ops if isinstance(nodes[m].attr, Transfer)]
         away = {held[m] for m in ops} - {ANYWHERE, d.device}
         if away or (moved and len(ops) > 1):
-            found.append(f"dispatch {i} is on {d.device} and on {', '.join(sorted(away))} as well")
+            faults.append(f"dispatch {i} is on {d.device} and on {', '.join(sorted(away))} as well")
         for r in d.reads:
-            home = held[r] or (ANYWHERE if r in kept else target.default_device)
+            home = held[r] or (ANYWHERE if r in loaded else target.default_device)
             if not moved and home not in (ANYWHERE, d.device):
-                found.append(f"dispatch {i} on {d.device} reads %{r}, which is on {home}")
+                faults.append(f"dispatch {i} on {d.device} reads %{r}, which is on {home}")
         part = dict(target.devices)[d.device]
         for m in d.members:
             attr = nodes[m].attr
-            if attr not in own and isinstance(attr, Generic) and attr.tile:
-                found += _tile_faults(i, m, attr.tile, part, d.device)
-    return found
+            if attr not in given and isinstance(attr, Generic) and attr.tile:
+                faults += _tile_faults(i, m, attr.tile, part, d.device)
+    return faults
 
 
 def _tile_faults(i: int, m: int, tile: tuple[int, ...], part: Target, device: str) -> list[str]:

@@ -36,7 +36,7 @@ class _Edge:
 
 @dataclass(frozen=True)
 class _Path:
-    """What an op computes with, or a conversion writes: seen through all that computes nothing."""
+    """A read by an op that computes, or by a conversion, seen through all that computes nothing."""
 
     reader: int
     access: LaneAccess | None  # by which map, in the shape of `below`; None: nobody knows
@@ -94,8 +94,8 @@ class OneDispatch:
         if not self.target.fusion.row_block or len(self.roots) < 2:
             return None
         most = self.target.fusion.row_reductions
-        found = RowDispatch(self.program, frozenset(self.ops), self.what, most)
-        return found if found.readers() else None
+        row_dispatch = RowDispatch(self.program, frozenset(self.ops), self.what, most)
+        return row_dispatch if row_dispatch.readers() else None
 
     @cached_property
     def root_count(self) -> int:
@@ -109,8 +109,8 @@ class OneDispatch:
         most = self.target.fusion.row_reductions
         rows = Counter(self._rows(r) for r in self.roots)
         behind = sum(self._is_behind(r) for r in self.roots)
-        found = sum(-(-count // most) for count in rows.values())
-        return found - min(behind, self.target.fusion.output_reductions)
+        groups = sum(-(-count // most) for count in rows.values())
+        return groups - min(behind, self.target.fusion.output_reductions)
 
     def _is_behind(self, root: int) -> bool:
         """Whether a reduction reads what a contraction inside computes, at any distance."""
@@ -129,16 +129,16 @@ class OneDispatch:
 
     @cached_property
     def edges(self) -> tuple[_Edge, ...]:
-        inside, found = set(self.ops), []
+        inside, edges = set(self.ops), []
         for m in self.ops:
             for i, o in enumerate(self.node(m).operands):
                 maker = self._maker(o)
                 if maker in inside:
-                    found.append(_Edge(maker, m, i))
-        return tuple(found)
+                    edges.append(_Edge(maker, m, i))
+        return tuple(edges)
 
     def _maker(self, node: int) -> int:
-        """What computes the bytes of a node, behind all views."""
+        """The node that computes the bytes of a node, behind all views."""
         while self.node(node).op in VIEWS:
             node = self.node(node).operands[0]
         return node
@@ -147,32 +147,32 @@ class OneDispatch:
     def paths(self) -> tuple[_Path, ...]:
         """From every op that computes, or whose result nobody here reads, down to memory."""
         read = {e.maker for e in self.edges}
-        found: list[_Path] = []
+        paths: list[_Path] = []
         for m in self.ops:
             if m in read and self._passes_on(m):
                 continue
             for i, o in enumerate(self.node(m).operands):
                 node = self.node(m)
-                own = access(node.op, node.attr, i, self.node(o).type.shape)
-                self._follow(found, _Path(m, own, _relation(own), o, 0, self.what(m)))
-        return tuple(found)
+                direct = access(node.op, node.attr, i, self.node(o).type.shape)
+                self._follow(paths, _Path(m, direct, _relation(direct), o, 0, self.what(m)))
+        return tuple(paths)
 
-    def _follow(self, found: list[_Path], path: _Path) -> None:
+    def _follow(self, paths: list[_Path], path: _Path) -> None:
         """Add a path and, where an op inside only passes elements on, those that lead further."""
         base = self._maker(path.below)
         node, seen = self.node(base), self.node(path.below).type.shape
-        known = path.access
-        if known is not None and len(node.types) == 1:
-            known = seen_as(known, seen, node.type.shape)
-        found.append(replace(path, access=known, below=base))
+        lane_access = path.access
+        if lane_access is not None and len(node.types) == 1:
+            lane_access = seen_as(lane_access, seen, node.type.shape)
+        paths.append(replace(path, access=lane_access, below=base))
         if base not in self.ops or not self._passes_on(base):
             return
         for i, o in enumerate(node.operands):
             shape = self.node(o).type.shape
-            more = known and through(known, node.op, node.attr, i, shape)
+            more = lane_access and through(lane_access, node.op, node.attr, i, shape)
             what = "move" if self.what(base) == "move" and self._moves(path.reader) else path.kind
             below = _Path(path.reader, more, _relation(more), o, path.steps + 1, what)
-            self._follow(found, below)
+            self._follow(paths, below)
 
     def _moves(self, m: int) -> bool:
         """Whether an op computes nothing, wherever it is."""
@@ -231,7 +231,7 @@ class OneDispatch:
             yield f"writes %{m}, which is also used inside, fusion.multi_result is false ({where})"
 
     def _staged_faults(self) -> Iterator[str]:
-        """What stands in front of a contraction is in scratch, and no result."""
+        """Faults of what stands in front of a contraction: it is in scratch, and no result."""
         staged = {e.maker for e in self.edges if self.what(e.reader) == "contraction"}
         for _ in self.ops:
             staged |= {e.maker for e in self.edges if e.reader in staged}
@@ -247,11 +247,11 @@ class OneDispatch:
             if wanted == "identity" and path.steps and not self._is_in_step(path):
                 yield self._relation_fault(path)
             return
-        made, reads = self.what(maker), path.kind
-        joins = reads in dict(self.target.fusion.join).get(made, ())
+        maker_kind, reads = self.what(maker), path.kind
+        joins = reads in dict(self.target.fusion.join).get(maker_kind, ())
         if not joins and not self._is_cloned_anywhere(maker):
             where = self.target.place("fusion.join")
-            names = f"{made} %{maker} joins {reads} %{reader}"
+            names = f"{maker_kind} %{maker} joins {reads} %{reader}"
             yield f"{names}, fusion.join has no such row ({where})"
         if len(self.node(maker).types) > 1:
             yield f"%{maker} has several results and is read inside"
@@ -270,13 +270,17 @@ class OneDispatch:
 
     def _is_in_step(self, path: _Path) -> bool:
         """Whether a reader wants one element after another as the maker (or memory) has them."""
-        maker, reader, found = self.node(path.below).attr, self.node(path.reader).attr, path.access
-        if found is None:
+        maker, reader, lane_access = (
+            self.node(path.below).attr,
+            self.node(path.reader).attr,
+            path.access,
+        )
+        if lane_access is None:
             return False
-        dims, loops = list(range(len(found.indices))), list(range(len(found.loops)))
+        dims, loops = list(range(len(lane_access.indices))), list(range(len(lane_access.loops)))
         if isinstance(maker, Generic) and path.below in self.ops and maker.order:
             dims = list(maker.order[: maker.rank])
-        return found.is_in_step(loop_order(reader) or loops, dims)
+        return lane_access.is_in_step(loop_order(reader) or loops, dims)
 
     def _relation_fault(self, path: _Path) -> str:
         wanted, where = self.target.fusion.index_relation, "fusion.index_relation"
@@ -292,16 +296,16 @@ class OneDispatch:
                 yield f"%{m} writes its result permuted ({where})"
 
     def _repeat_faults(self) -> Iterator[str]:
-        kept = self.row_blocks.readers() if self.row_blocks else []
-        rows = bool(kept) or self.target.fusion.row_reductions > 1
+        row_readers = self.row_blocks.readers() if self.row_blocks else []
+        rows = bool(row_readers) or self.target.fusion.row_reductions > 1
         most = {  # how often a reader of a root, or of what comes from one, may run at least
             r: _runs(self.node(r)) if rows and self.what(r) == "reduction" else 0
             for r in self.roots
         }
-        if kept:  # rows of contractions are kept as well
+        if row_readers:  # rows of contractions are kept as well
             most |= {r: self.node(r).type.size for r in most if self.what(r) == "contraction"}
         for e in self.edges:  # by reader, in the order of the members
-            if e.maker not in most or e.reader in kept:
+            if e.maker not in most or e.reader in row_readers:
                 continue
             most[e.reader] = min(most[e.maker], most.get(e.reader, most[e.maker]))
             operand = self.node(e.reader).operands[e.operand]
@@ -310,13 +314,13 @@ class OneDispatch:
                 yield f"%{e.reader} would compute %{e.maker} more than once"
 
     def _row_faults(self) -> Iterator[str]:
-        """What a contraction keeps by rows is read by rows, and fits."""
+        """Faults of row blocks: what a contraction keeps by rows is read by rows, and fits."""
         if self.row_blocks is None:
             return
         where = self.target.place("fusion.row_block")
-        found = [f"{fault} ({where})" for fault in self.row_blocks.faults()]
-        yield from found
-        if not found:
+        faults = [f"{fault} ({where})" for fault in self.row_blocks.faults()]
+        yield from faults
+        if not faults:
             nbytes = self.target.fusion.row_block * self.row_blocks.row_bytes()
             yield from self._over("scratch", "a row block", nbytes)
 
@@ -345,7 +349,7 @@ class OneDispatch:
 
     @cached_property
     def _pipelined(self) -> list[str | tuple[str, int]]:
-        """What is wrong with its pipeline, and what a workgroup keeps, in words and bytes."""
+        """Faults of its pipeline, and what a workgroup keeps, in words and bytes."""
         attrs = ((r, self.node(r).attr) for r in self.roots)
         roots = [
             Root(r, a, any(p.below == r for p in self.paths), self._is_tiled_along(r))
@@ -356,11 +360,11 @@ class OneDispatch:
 
     @property
     def scratch_bytes(self) -> int:
-        """What a workgroup keeps of its contractions and reductions."""
+        """Scratch of a workgroup for its contractions and reductions."""
         return sum(f[1] for f in self._pipelined if not isinstance(f, str))
 
     def _pipeline_faults(self) -> Iterator[str]:
-        """What a workgroup computes of its contractions and reductions, and keeps."""
+        """Contractions and reductions of the pipeline: what a workgroup computes and keeps."""
         for fault in self._pipelined:
             if isinstance(fault, str):
                 yield fault
@@ -384,9 +388,9 @@ class OneDispatch:
 
 
 # ---- facts of ops --------------------------------------------------------------------------------
-def _relation(known: LaneAccess | None) -> str:
+def _relation(lane_access: LaneAccess | None) -> str:
     """Of an op that says nothing of its maps, such as a plug-in's, a permutation is assumed."""
-    return "permutation" if known is None else known.relation
+    return "permutation" if lane_access is None else lane_access.relation
 
 
 def _runs(node: Node) -> int:

@@ -37,15 +37,15 @@ class Hoisted:
     ahead: Program
     inputs: Inputs
 
-    def operands(self, given: Sequence[T], made: Sequence[T]) -> tuple[T, ...]:
+    def operands(self, given: Sequence[T], computed: Sequence[T]) -> tuple[T, ...]:
         """The operands of `attr`, from those of the loop as it came in and the results of `ahead`.
 
         Without the index of `cond`.
         """
-        at, n = self.inputs, self.inputs.made
-        consts = [given[k] for k in at.kept_consts] + list(made[:n])
+        at, n = self.inputs, self.inputs.moved_consts
+        consts = [given[k] for k in at.kept_consts] + list(computed[:n])
         carries = list(given[at.consts : at.first_slice])
-        return (*consts, *carries, *(given[k] for k in at.kept_slices), *made[n:])
+        return (*consts, *carries, *(given[k] for k in at.kept_slices), *computed[n:])
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Inputs:
     carries: int
     total: int
     fixed: frozenset[int]
-    made: int = 0  # consts that moved out; they stand behind those that are kept
+    moved_consts: int = 0  # consts that moved out; they stand behind those that are kept
 
     @property
     def first_slice(self) -> int:
@@ -74,7 +74,7 @@ class Inputs:
         """The new number of an input that is kept."""
         if k < self.consts:
             return self.kept_consts.index(k)
-        behind = len(self.kept_consts) + self.made
+        behind = len(self.kept_consts) + self.moved_consts
         if k < self.first_slice:
             return k - self.consts + behind
         return behind + self.carries + self.kept_slices.index(k)
@@ -85,7 +85,7 @@ class Inputs:
 
     def slice(self, i: int) -> int:
         """The number of the i-th stack that moved out."""
-        return len(self.kept_consts) + self.made + self.carries + len(self.kept_slices) + i
+        return len(self.kept_consts) + self.moved_consts + self.carries + len(self.kept_slices) + i
 
 
 def with_fixed_weights(body: Program, fixed: Fixed, state: Sequence[int] = ()) -> Program:
@@ -94,8 +94,8 @@ def with_fixed_weights(body: Program, fixed: Fixed, state: Sequence[int] = ()) -
     for i in body.inputs:
         leaf = body.leaf(i)
         if leaf.index in fixed:
-            known = replace(leaf, index=-1, key=fixed[leaf.index] or f"{_KEY}{leaf.index}")
-            nodes[i] = replace(nodes[i], op="weight", attr=known)
+            weight = replace(leaf, index=-1, key=fixed[leaf.index] or f"{_KEY}{leaf.index}")
+            nodes[i] = replace(nodes[i], op="weight", attr=weight)
         elif leaf.index in state:
             nodes[i] = replace(nodes[i], attr=replace(leaf, donated=True))
     return replace(body, nodes=tuple(nodes))
@@ -110,11 +110,11 @@ def hoist(attr: Control, schedules: Sequence[Schedule], fixed: Fixed) -> Hoisted
     inputs = Inputs(attr.consts, attr.carries, total, frozenset(fixed))
     ahead = _Ahead(attr, inputs.first_slice, fixed)
     parts = [_Emptied(s, ahead) for s in schedules]
-    inputs = replace(inputs, made=len(ahead.consts))
+    inputs = replace(inputs, moved_consts=len(ahead.consts))
     consts = len(inputs.kept_consts) + len(ahead.consts)
     done = tuple(p.schedule(ahead, inputs) for p in parts)
-    made = replace(attr, programs=(), consts=consts, schedules=done)
-    return Hoisted(made, ahead.builder.build([*ahead.consts, *ahead.slices]), inputs)
+    stripped = replace(attr, programs=(), consts=consts, schedules=done)
+    return Hoisted(stripped, ahead.builder.build([*ahead.consts, *ahead.slices]), inputs)
 
 
 @dataclass
@@ -130,11 +130,11 @@ class _Ahead:
 
     def take(self, program: Program, node: int) -> tuple[bool, int]:
         """Whether a body's node is computed for a whole stack, and its number among such."""
-        found, is_stack = self._copy(program, node)
+        copy, is_stack = self._copy(program, node)
         taken = self.slices if is_stack else self.consts
-        if found not in taken:
-            taken.append(found)
-        return is_stack, taken.index(found)
+        if copy not in taken:
+            taken.append(copy)
+        return is_stack, taken.index(copy)
 
     def types(self) -> tuple[list[TensorType], list[TensorType]]:
         """Of consts and of slices, as a body sees them."""
@@ -184,12 +184,12 @@ class _Emptied:
         program = self.old.program
         b = Builder(program.name)
         consts, slices = ahead.types()
-        made = {
+        leaves = {
             (False, i): _input(b, f"packed{i}", t, inputs.const(i), ahead.key(ahead.consts[i]))
             for i, t in _count(consts)
         }
-        made |= {(True, i): _input(b, f"slice{i}", t, inputs.slice(i)) for i, t in _count(slices)}
-        new = {i: made[at] for i, at in self.place.items()}
+        leaves |= {(True, i): _input(b, f"slice{i}", t, inputs.slice(i)) for i, t in _count(slices)}
+        new = {i: leaves[at] for i, at in self.place.items()}
         for i, n in enumerate(program.nodes):
             if i in self.gone:
                 continue
@@ -199,7 +199,7 @@ class _Emptied:
             b.origin = n.origin
             new[i] = b.append(n.op, tuple(new[o] for o in n.operands), attr)
         changed = b.build([new[r] for r in program.results])
-        packed = list(made.values())
+        packed = list(leaves.values())
         dispatches = tuple(self._dispatch(d, changed, new, packed) for d in self.old.dispatches)
         last = max((d.step for d in dispatches), default=0)
         buffers = [Buffer(p, b.type(p).nbytes, "argument", 0, last) for p in packed]
@@ -210,18 +210,18 @@ class _Emptied:
         return Schedule(changed, dispatches, tuple(buffers), (), target, in_place=in_place)
 
     def _in_place(self, attr: Control) -> Iterator[tuple[int, int]]:
-        """What is written over another value: over a state only what leads to its own next one."""
+        """Writes over other values: over a state only what leads to its own next one."""
         program, after = self.old.program, {old: new for new, old in self.old.in_place}
         states = [self.old.buffer_of(r) for r in program.results[: attr.carries]]
         for old, new in after.items():
             last = new
             while last in after:
                 last = after[last]
-            own = program.nodes[old].op != "input" or (
+            may_overwrite = program.nodes[old].op != "input" or (
                 states.count(last) == 1
                 and states.index(last) == program.leaf(old).index - attr.consts
             )
-            if own:
+            if may_overwrite:
                 yield new, old
 
     def _dispatch(
@@ -252,15 +252,15 @@ def carried_layouts(attr: Control, body: Schedule) -> list[dict[int, Layout]]:
     Those it packs its state into, and those it unpacks values of the same type from.
     """
     program = body.program
-    found: dict[str, dict[int, Layout]] = {"pack": {}, "unpack": {}}
+    by_op: dict[str, dict[int, Layout]] = {"pack": {}, "unpack": {}}
     for k in range(attr.carries):
         (state,) = (i for i in program.inputs if program.leaf(i).index == attr.consts + k)
         for n in program.nodes:
             is_pack = n.op == "pack" and n.operands == (state,)
             is_unpack = n.op == "unpack" and n.type == program.nodes[state].type
             if (is_pack or is_unpack) and isinstance(n.attr, Layout) and "?" not in n.attr.pads:
-                found[n.op].setdefault(k, n.attr)
-    sets = [layouts for layouts in found.values() if layouts]
+                by_op[n.op].setdefault(k, n.attr)
+    sets = [layouts for layouts in by_op.values() if layouts]
     return sets[:1] if len(sets) == 2 and sets[0] == sets[1] else sets
 
 
@@ -291,7 +291,7 @@ def _packed(p: Program, inputs: Mapping[int, Layout], results: Mapping[int, Layo
             new[i] = b.add("unpack", (b.append("input", (), leaf),), layout)
         else:
             new[i] = b.append(n.op, tuple(new[o] for o in n.operands), n.attr)
-    found = [new[r] for r in p.results]
+    packed = [new[r] for r in p.results]
     for k, layout in results.items():
-        found[k] = b.add("pack", (found[k],), layout)
-    return replace(p, nodes=tuple(b.nodes), results=tuple(found))
+        packed[k] = b.add("pack", (packed[k],), layout)
+    return replace(p, nodes=tuple(b.nodes), results=tuple(packed))

@@ -31,7 +31,7 @@ from eqsat.schedule.rebuilt import replanned_faults
 def number_faults(schedule: Schedule) -> list[str]:
     """Nodes that do not exist, and nodes ahead of time that are none."""
     nodes = range(len(schedule.program.nodes))
-    found = [
+    faults = [
         f"dispatch {i} names a node that does not exist"
         for i, d in enumerate(schedule.dispatches)
         if not all(n in nodes for n in (*d.members, *d.reads, *d.writes))
@@ -40,12 +40,12 @@ def number_faults(schedule: Schedule) -> list[str]:
     named += [n for pair in schedule.in_place for n in pair]
     named += [n for n, _ in (*schedule.padded, *schedule.narrowed)]
     if not all(n in nodes for n in (*named, *schedule.ahead)):
-        return [*found, "a buffer, or what is computed ahead, names a node that does not exist"]
+        return [*faults, "a buffer, or what is computed ahead, names a node that does not exist"]
     if any(schedule.program.nodes[i].op == "input" for i in schedule.ahead):
-        found.append("an argument is computed ahead")
+        faults.append("an argument is computed ahead")
     if schedule.originals not in ORIGINALS:
-        found.append(f"weights are `{schedule.originals}`, which says nothing")
-    return found
+        faults.append(f"weights are `{schedule.originals}`, which says nothing")
+    return faults
 
 
 def life_faults(schedule: Schedule) -> Iterator[str]:
@@ -66,7 +66,7 @@ def life_faults(schedule: Schedule) -> Iterator[str]:
 
 
 def _role(schedule: Schedule, node: int, written: dict[int, int]) -> str:
-    """What a buffer is to its owner."""
+    """The role of a buffer."""
     program = schedule.program
     if program.nodes[node].op == "input":
         return "argument"
@@ -101,14 +101,14 @@ def _narrowed(schedule: Schedule, target: Target) -> dict[int, str]:
     """Per node of which contractions read less than its elements: the type that they read."""
     if target.padding is None or not target.padding.narrowed:
         return {}
-    program, found = schedule.program, dict[int, str]()
+    program, narrowed = schedule.program, dict[int, str]()
     outside = {*program.inputs, *program.weights, *schedule.ahead}
     outside |= {schedule.buffer_of(r) for r in program.results}
     read = _readings(program)
     for reading, dtype in target.padding.narrowed:
         mine = [i for i, r in read.items() if r == {reading} and i not in outside]
-        found |= {i: dtype for i in mine if _rounds_a_product(program, i)}
-    return found
+        narrowed |= {i: dtype for i in mine if _rounds_a_product(program, i)}
+    return narrowed
 
 
 def _rounds_a_product(program: Program, node: int) -> bool:
@@ -143,18 +143,18 @@ def _readings(program: Program) -> dict[int, set[str]]:
 
     Views and conversions are looked through, from the last op to the first.
     """
-    found: dict[int, set[str]] = defaultdict(set)
+    readings: dict[int, set[str]] = defaultdict(set)
     for i in reversed(range(len(program.nodes))):
         n = program.nodes[i]
         passes = n.op in VIEWS or n.op in CONVERSIONS
         types = {program.nodes[o].type.dtype for o in n.operands}
         is_one = kind(n.op, n.attr) == "contraction" and len(types) == 1
-        own = ""
+        reading = ""
         if is_one and isinstance(n.attr, Generic):
-            own = f"{types.pop()}/{n.attr.precision}"
+            reading = f"{types.pop()}/{n.attr.precision}"
         for o in n.operands:
-            found[o] |= found[i] if passes else {own}
-    return found
+            readings[o] |= readings[i] if passes else {reading}
+    return readings
 
 
 # ---- the schedule as a whole ---------------------------------------------------------------------
@@ -162,7 +162,7 @@ _ENCODINGS = frozenset({"set_encoding", "unset_encoding"})
 
 
 def faults(schedule: Schedule, target: Target, given: Program | None = None) -> list[str]:
-    """What of a schedule breaks the target, and by which key; nothing if it is legal.
+    """Faults of a schedule on a target, and by which key; nothing if it is legal.
 
     given: the program as its author wrote it, whose own tiles and encodings are no fault.
     """
@@ -170,7 +170,7 @@ def faults(schedule: Schedule, target: Target, given: Program | None = None) -> 
 
 
 def _faults(schedule: Schedule, target: Target, given: Program | None) -> list[str]:
-    """The same, with values by their numbers."""
+    """The faults, with values by their numbers."""
     try:
         schedule.program.verify()
         if unknown := number_faults(schedule):
@@ -180,21 +180,21 @@ def _faults(schedule: Schedule, target: Target, given: Program | None) -> list[s
         return [str(error)]
     if broken := list(life_faults(schedule)):
         return broken
-    found = [*_flow_faults(schedule), *size_faults(schedule, target), *_plan_faults(schedule)]
+    faults = [*_flow_faults(schedule), *size_faults(schedule, target), *_plan_faults(schedule)]
     if schedule.target == target.name:
-        found += replanned_faults(schedule, target)
+        faults += replanned_faults(schedule, target)
     machines = dict(target.devices)
     for i, d in enumerate(schedule.dispatches):
-        own = schedule.target == target.name
-        one = OneDispatch(i, d, schedule.program, machines.get(d.device, target), own)
-        found += [f"dispatch {i} ({d.ops}): {fault}" for fault in one.faults()]
-        found += _body_faults(schedule, i, target, given)
+        is_native = schedule.target == target.name
+        one = OneDispatch(i, d, schedule.program, machines.get(d.device, target), is_native)
+        faults += [f"dispatch {i} ({d.ops}): {fault}" for fault in one.faults()]
+        faults += _body_faults(schedule, i, target, given)
     programs = () if given is None else every_program(given)
     written = tuple(n.attr for p in programs for n in p.nodes)
-    found += device_faults(schedule, target, written)
+    faults += device_faults(schedule, target, written)
     for part, machine in by_device(schedule, target):
-        found += _tiling_faults(part, machine, written) + _clone_faults(part, machine)
-    return found + _budget_faults(schedule, target)
+        faults += _tiling_faults(part, machine, written) + _clone_faults(part, machine)
+    return faults + _budget_faults(schedule, target)
 
 
 # ---- the whole schedule --------------------------------------------------------------------------
@@ -202,27 +202,27 @@ def _flow_faults(schedule: Schedule) -> list[str]:
     """Every dispatch reads what is written to memory, and every result is there in the end."""
     program = schedule.program
     there = {*program.inputs, *program.weights, *schedule.ahead}
-    found = []
+    faults = []
     for i, d in enumerate(schedule.dispatches):
-        found += [
+        faults += [
             f"dispatch {i} reads %{r}, which was not written" for r in d.reads if r not in there
         ]
         there |= set(d.writes)
     bases = [program.behind_views(r) for r in program.results]
-    return found + [f"result %{b} is never written" for b in bases if b not in there]
+    return faults + [f"result %{b} is never written" for b in bases if b not in there]
 
 
 def _plan_faults(schedule: Schedule) -> list[str]:
     """Every plan computes what its dispatch does: each element once, of all products."""
-    found = []
+    messages = []
     for i, d in enumerate(schedule.dispatches):
         try:
             plan = d.plan
             faults = [] if plan is None else plan_faults(nest_in_place(schedule, d), plan)
-            found += [f"dispatch {i} ({d.ops}) has a plan, and {fault}" for fault in faults]
+            messages += [f"dispatch {i} ({d.ops}) has a plan, and {fault}" for fault in faults]
         except NoNest as why:
-            found.append(f"dispatch {i} ({d.ops}) has a plan and no nest: {why}")
-    return found
+            messages.append(f"dispatch {i} ({d.ops}) has a plan and no nest: {why}")
+    return messages
 
 
 def _body_faults(
@@ -232,14 +232,14 @@ def _body_faults(
     control = schedule.control(schedule.dispatches[dispatch])
     if control is None:
         return []
-    found = [
+    broken = [
         f"dispatch {dispatch}, {label}: {fault}"
         for label, body in zip(control.labels, control.schedules, strict=True)
         for fault in faults(body, replace(target, budget=()), given)
     ]
     if any(s.program.weights or s.ahead for s in control.schedules):
-        found.append(f"dispatch {dispatch} computes something from weights in every step")
-    return found
+        broken.append(f"dispatch {dispatch} computes something from weights in every step")
+    return broken
 
 
 def _clone_faults(schedule: Schedule, target: Target) -> list[str]:
@@ -289,19 +289,19 @@ def _budget_faults(schedule: Schedule, target: Target) -> list[str]:
 
 def _tiling_faults(schedule: Schedule, target: Target, written: tuple[object, ...]) -> list[str]:
     """Tiles where there must be some, none where there is no data tiling."""
-    nodes, found = schedule.program.nodes, []
+    nodes, faults = schedule.program.nodes, []
     for m in dict.fromkeys(m for d in schedule.dispatches for m in d.members):
         attr, op = nodes[m].attr, nodes[m].op
         tile = attr.tile if isinstance(attr, Generic) else ()
         if kind(op, attr) == "contraction" and target.tiles_forced and not tile:
             where = target.place("tiles_forced")
-            found.append(f"%{m} is an unpacked contraction, tiles are forced ({where})")
+            faults.append(f"%{m} is an unpacked contraction, tiles are forced ({where})")
         if target.data_tiling or attr in written:
             continue
         where = target.place("data_tiling")
         if op in _ENCODINGS:
-            found.append(f"%{m} ({op}) is left, the target does no data tiling ({where})")
+            faults.append(f"%{m} ({op}) is left, the target does no data tiling ({where})")
         if tile:
             text = "x".join(map(str, tile))
-            found.append(f"%{m} is packed by {text}, the target does no data tiling ({where})")
-    return found
+            faults.append(f"%{m} is packed by {text}, the target does no data tiling ({where})")
+    return faults

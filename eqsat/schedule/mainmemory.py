@@ -1,4 +1,4 @@
-"""What a chosen schedule needs of main memory once its target's compiler has placed temporaries.
+"""Main memory a chosen schedule needs once its target's compiler has placed temporaries.
 
 The search counts every temporary as bytes of main memory, each with its own. A compiler knows more
 once all is chosen (`placing` of a target): docs/accelerators.md, "Where temporaries lie".
@@ -73,7 +73,7 @@ class _PlacedTemporaries:
         return sum(b.nbytes for b in buffers if _is_live(b, step))
 
     def _brought_bytes(self, step: int, most: int) -> int:
-        """What is copied there for a step: what its dispatches read of the caller's, if it fits.
+        """Buffers copied there for a step: what its dispatches read of the caller's, if it fits.
 
         The largest of it that the first step reads stays for the next call.
         """
@@ -97,15 +97,15 @@ class _PlacedTemporaries:
     # ---- results in place of operands ----------------------------------------------------------
     def overwritten(self, moved: Collection[Buffer]) -> dict[int, int]:
         """Per temporary that lies where others lay: the first one that lay there."""
-        buffers, found = {b.node: b for b in moved}, dict[int, int]()
+        buffers, first_at = {b.node: b for b in moved}, dict[int, int]()
         for i, d in enumerate(self.schedule.dispatches):
             free = {r for r in d.reads if r in buffers and buffers[r].last == d.step}
             for w in (w for w in d.writes if w in buffers):
                 place = next((r for r in sorted(free) if self._fits(i, d, w, r)), None)
                 if place is not None:
                     free.remove(place)
-                    found[w] = found.get(place, place)
-        return found
+                    first_at[w] = first_at.get(place, place)
+        return first_at
 
     def _fits(self, index: int, d: Dispatch, written: int, read: int) -> bool:
         """Whether a result has the type and bytes of an operand, and every element that is read

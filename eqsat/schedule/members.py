@@ -172,27 +172,27 @@ class RowDispatch:
     # ---- what reads what
     def reads(self, root: int) -> list[_RowRead]:
         """The roots inside that a root reads, each once per map."""
-        node, found = self.program.nodes[root], list[_RowRead]()
+        node, reads = self.program.nodes[root], list[_RowRead]()
         for i, o in enumerate(node.operands):
-            own = access(node.op, node.attr, i, self.program.nodes[o].type.shape)
-            self._follow(_RowRead(o, i, own), found)
-        return found
+            direct = access(node.op, node.attr, i, self.program.nodes[o].type.shape)
+            self._follow(_RowRead(o, i, direct), reads)
+        return reads
 
-    def _follow(self, read: _RowRead, found: list[_RowRead]) -> None:
-        nodes, below, known = self.program.nodes, read.maker, read.map
+    def _follow(self, read: _RowRead, reads: list[_RowRead]) -> None:
+        nodes, below, lane_access = self.program.nodes, read.maker, read.map
         shown = nodes[below].type.shape
         below = self.program.behind_views(below)
         if below not in self.ops:
             return
         node = nodes[below]
-        known = known and seen_as(known, shown, node.type.shape)
+        lane_access = lane_access and seen_as(lane_access, shown, node.type.shape)
         if self.kind(below) in ("contraction", "reduction"):
-            here = _RowRead(below, read.operand, known)
-            found += [here] if here not in found else []
+            here = _RowRead(below, read.operand, lane_access)
+            reads += [here] if here not in reads else []
             return
         for i, o in enumerate(node.operands):
-            more = known and through(known, node.op, node.attr, i, nodes[o].type.shape)
-            self._follow(_RowRead(o, read.operand, more), found)
+            more = lane_access and through(lane_access, node.op, node.attr, i, nodes[o].type.shape)
+            self._follow(_RowRead(o, read.operand, more), reads)
 
     def _roots(self) -> list[int]:
         return [m for m in sorted(self.ops) if self.kind(m) in ("contraction", "reduction")]
@@ -203,22 +203,22 @@ class RowDispatch:
         return attr
 
     def _repeats(self, reader: int, operand: int) -> bool:
-        made = self.program.nodes[self.program.nodes[reader].operands[operand]].type.size
-        return math.prod(self._generic(reader).sizes) > made
+        operand_size = self.program.nodes[self.program.nodes[reader].operands[operand]].type.size
+        return math.prod(self._generic(reader).sizes) > operand_size
 
     def _rows(self, reductions: list[int]) -> set[tuple[tuple[int, ...], int]]:
         """The rows these reduce: extents of the result, and how long a row is."""
-        found = set[tuple[tuple[int, ...], int]]()
+        rows = set[tuple[tuple[int, ...], int]]()
         for r in reductions:
-            made = self.program.nodes[r].type
-            length = math.prod(self._generic(r).sizes) // max(1, made.size)
-            found.add((tuple(s for s in made.shape if s != 1), length))
-        return found
+            result_type = self.program.nodes[r].type
+            length = math.prod(self._generic(r).sizes) // max(1, result_type.size)
+            rows.add((tuple(s for s in result_type.shape if s != 1), length))
+        return rows
 
     def _above(self, below: dict[int, list[_RowRead]], last: int) -> set[int]:
         """All roots that a root's result depends on."""
-        found = {read.maker for read in below[last]}
-        return found.union(*(self._above(below, r) for r in found))
+        above = {read.maker for read in below[last]}
+        return above.union(*(self._above(below, r) for r in above))
 
     # ---- by which rows
     def _is_by_rows(self, below: dict[int, list[_RowRead]], last: int, first: int | None) -> bool:

@@ -109,15 +109,17 @@ def workgroup(g: Generic, pipeline: Pipeline, padding: Padding | None = None) ->
         return None
     best = None
     for unit in pipeline.units(g.dtypes, g.precision):
-        found = _by(g, pipeline, unit)
-        if found is None or (pipeline.walk == GRID and padding and not _fits(found, padding)):
+        candidate = _by(g, pipeline, unit)
+        if candidate is None or (
+            pipeline.walk == GRID and padding and not _fits(candidate, padding)
+        ):
             continue
-        is_better = best is not None and (found.aligned, -found.padded) > (
+        is_better = best is not None and (candidate.aligned, -candidate.padded) > (
             best.aligned,
             -best.padded,
         )
         if best is None or is_better:
-            best = found
+            best = candidate
     return best
 
 
@@ -148,11 +150,11 @@ def _by(g: Generic, pipeline: Pipeline, unit: Unit) -> Workgroup | None:
     return Workgroup(g, taken, lone["m"], lone["n"], padded, aligned)
 
 
-def _fits(found: Workgroup, padding: Padding) -> bool:
+def _fits(cut: Workgroup, padding: Padding) -> bool:
     """Whether the last extents of all blocks are whole, or multiples of a row and of the lanes."""
-    g = found.g
-    pairs = [(found.result_block, g.result_shape)]
-    pairs += [(found.block(i), shape) for i, shape in enumerate(g.shapes)]
+    g = cut.g
+    pairs = [(cut.result_block, g.result_shape)]
+    pairs += [(cut.block(i), shape) for i, shape in enumerate(g.shapes)]
     for block, whole in pairs:
         last = [block[-1] % padding.lanes, block[-1] - whole[-1]] if block else [0]
         row = [block[-2] % padding.rows, block[-2] - whole[-2]] if len(block) > 1 else [0]
@@ -172,13 +174,13 @@ def _fitting(sizes: Sequence[int], options: Sequence[int]) -> tuple[int, int]:
 
 def _least_padding(sizes: Sequence[int], options: Sequence[int]) -> tuple[int, int]:
     best = Fraction(0)
-    found = 0, 0
+    choice = 0, 0
     for at in reversed(range(len(sizes))):
         for e in options:
             share = Fraction(sizes[at], cdiv(sizes[at], e) * e)
             if share > best:
-                best, found = share, (at, e)
-    return found
+                best, choice = share, (at, e)
+    return choice
 
 
 def _role(g: Generic, loop: int) -> str:
@@ -193,9 +195,9 @@ def _conditions(g: Generic, pipeline: Pipeline) -> Iterator[bool]:
     extents = {"m": 1, "n": 1, "k": 1, "batch": 1}
     for d, size in enumerate(g.sizes):
         extents[_role(g, d)] *= size
-    known: dict[str, int | str] = {"lhs": g.dtypes[0], "rhs": g.dtypes[1]}
-    known |= extents | {"acc": g.yields[0].dtype}
-    return (COMPARE[c.op](known[c.left], c.right) for c in pipeline.when)
+    facts: dict[str, int | str] = {"lhs": g.dtypes[0], "rhs": g.dtypes[1]}
+    facts |= extents | {"acc": g.yields[0].dtype}
+    return (COMPARE[c.op](facts[c.left], c.right) for c in pipeline.when)
 
 
 def _runs(g: Generic) -> list[Run]:
@@ -247,7 +249,7 @@ class Root:
 def pipeline_faults(
     roots: Sequence[Root], dispatch: Dispatch, target: Target, *, is_own: bool
 ) -> Iterator[str | tuple[str, int]]:
-    """What is wrong in words; and what a workgroup keeps, in words and bytes of scratch.
+    """Faults in words; and what a workgroup keeps, in words and bytes of scratch.
 
     A dispatch of another target's schedule names none of these: one that may be used is enough.
     """
@@ -282,9 +284,9 @@ def _workgroups(
     roots: Sequence[Root], pipeline: Pipeline | None, padding: Padding | None
 ) -> list[Workgroup] | None:
     """Of every root; None if the pipeline does not take them all."""
-    found = [_workgroup(r.attr, pipeline, padding) for r in roots]
-    taken = [w for w in found if w is not None]
-    return taken if len(taken) == len(found) else None
+    cuts = [_workgroup(r.attr, pipeline, padding) for r in roots]
+    taken = [w for w in cuts if w is not None]
+    return taken if len(taken) == len(cuts) else None
 
 
 def _workgroup(g: Generic, pipeline: Pipeline | None, padding: Padding | None) -> Workgroup | None:
@@ -295,75 +297,77 @@ def _workgroup(g: Generic, pipeline: Pipeline | None, padding: Padding | None) -
     return None if pipeline is None else workgroup(g, pipeline, padding)
 
 
-def _block_bytes(root: Root, found: Workgroup, stages: int, padding: Padding | None) -> int:
+def _block_bytes(root: Root, cut: Workgroup, stages: int, padding: Padding | None) -> int:
     """Rule 9: blocks that move as often as there are stages, an accumulator, a whole result."""
     g, total = root.attr, 0
-    reduced = found.steps(range(g.rank, len(g.sizes)))
+    reduced = cut.steps(range(g.rank, len(g.sizes)))
 
     def size(shape: tuple[int, ...], dtype: str) -> int:
         return tile_bytes(shape, dtype) if padding is None else padding.nbytes(shape, dtype)
 
     for i, m in enumerate(g.maps):
-        times = stages if found.steps(map_loops(m)) > 1 else 1
-        total += times * size(found.block(i), g.dtypes[i])
+        times = stages if cut.steps(map_loops(m)) > 1 else 1
+        total += times * size(cut.block(i), g.dtypes[i])
     for y in g.yields:
-        times = stages if found.steps(range(g.rank)) > 1 else 1
-        total += times * size(found.result_block, y.dtype)
-        total += size(found.result_block, "f32") if reduced > 1 else 0  # i32 is as large
+        times = stages if cut.steps(range(g.rank)) > 1 else 1
+        total += times * size(cut.result_block, y.dtype)
+        total += size(cut.result_block, "f32") if reduced > 1 else 0  # i32 is as large
         whole = root.is_read and not root.is_along
         total += size(g.result_shape, y.dtype) if whole else 0
     return total
 
 
-def _stage_bytes(found: Workgroup, pipeline: Pipeline) -> int:
+def _stage_bytes(cut: Workgroup, pipeline: Pipeline) -> int:
     """Rule 8: stages of the operands' tiles, or what the result passes through if that is more."""
     held = passed = 0
     for i, side in enumerate(("lhs", "rhs")):
         if side in pipeline.promote:
             free = side not in pipeline.from_scratch and pipeline.stages > 1
-            tile = found.operand_bytes(i) + found.operand_rows(i) * pipeline.row_pad
+            tile = cut.operand_bytes(i) + cut.operand_rows(i) * pipeline.row_pad
             held += tile * (pipeline.stages - free)
-    rows = min(found.result_rows, 16 * pipeline.subgroups)
-    columns = math.prod(found.result_tile) // found.result_rows
-    for y in found.g.yields:
+    rows = min(cut.result_rows, 16 * pipeline.subgroups)
+    columns = math.prod(cut.result_tile) // cut.result_rows
+    for y in cut.g.yields:
         passed += tile_bytes((rows, columns), y.dtype)
     return max(held, passed)
 
 
 def _held_bytes(
-    root: Root, found: Workgroup, pipeline: Pipeline | None, padding: Padding | None
+    root: Root, cut: Workgroup, pipeline: Pipeline | None, padding: Padding | None
 ) -> int:
     """Rules 4 to 6, 8 and 9 of "Pipelines of a GPU"."""
     g, promote = root.attr, ("lhs", "rhs")
     if pipeline is not None and is_unpacked_contraction(g):
         promote = pipeline.promote
         if pipeline.walk == GRID:
-            return _block_bytes(root, found, pipeline.stages, padding)
+            return _block_bytes(root, cut, pipeline.stages, padding)
     held = 0
-    if pipeline is not None and is_unpacked_contraction(g) and found.aligned:
-        held = _stage_bytes(found, pipeline)
-    elif found.aligned and contraction_roles(g) is not None:
+    if pipeline is not None and is_unpacked_contraction(g) and cut.aligned:
+        held = _stage_bytes(cut, pipeline)
+    elif cut.aligned and contraction_roles(g) is not None:
         sides = [i for i, s in enumerate(("lhs", "rhs")) if s in promote]
-        held = sum(found.operand_bytes(i) for i in sides)
-    in_registers = root.is_along and found.aligned and "result" not in promote
+        held = sum(cut.operand_bytes(i) for i in sides)
+    in_registers = root.is_along and cut.aligned and "result" not in promote
     if not root.is_read or in_registers:
         return held
-    shape = found.result_tile if root.is_along else g.sizes[: g.rank]
+    shape = cut.result_tile if root.is_along else g.sizes[: g.rank]
     return held + sum(tile_bytes(tuple(shape), y.dtype) for y in g.yields)
 
 
 def _least_ps(
-    roots: Sequence[Root], found: Sequence[Workgroup], pipeline: Pipeline, target: Target
+    roots: Sequence[Root], cuts: Sequence[Workgroup], pipeline: Pipeline, target: Target
 ) -> float:
     """Picoseconds of the contractions alone, padding included; 0 without rates."""
     total = 0.0
-    for r, w in zip(roots, found, strict=True):
+    for r, w in zip(roots, cuts, strict=True):
         peak = target.rate(r.attr.dtypes[0], r.attr.precision)
         if peak is None or pipeline.rate is None or not is_unpacked_contraction(r.attr):
             continue
-        own = pipeline.peak(r.attr.dtypes[0], r.attr.precision)
+        pipeline_peak = pipeline.peak(r.attr.dtypes[0], r.attr.precision)
         operations = 2 * math.prod(r.attr.sizes) * w.padded
         total += (
-            float(operations) * PS_PER_SECOND / ((peak if own is None else own) * pipeline.rate)
+            float(operations)
+            * PS_PER_SECOND
+            / ((peak if pipeline_peak is None else pipeline_peak) * pipeline.rate)
         )
     return total

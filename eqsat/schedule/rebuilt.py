@@ -32,20 +32,20 @@ def rebuilt_differences(
     Offsets of temporaries are any that do not overlap.
     """
     try:
-        made = build(egraph, selection, target)
+        rebuilt = build(egraph, selection, target)
     except EqsatError as error:
         return [d.message for d in error.diagnostics]
-    found = [
-        *_records("dispatch", schedule.dispatches, made.dispatches),
-        *_records("buffer", [_unplaced(b) for b in schedule.buffers], made.buffers),
-        *_program_faults(schedule, made),
-        *_fields(schedule, made, ("program", "dispatches", "buffers")),
+    differences = [
+        *_records("dispatch", schedule.dispatches, rebuilt.dispatches),
+        *_records("buffer", [_unplaced(b) for b in schedule.buffers], rebuilt.buffers),
+        *_program_faults(schedule, rebuilt),
+        *_fields(schedule, rebuilt, ("program", "dispatches", "buffers")),
     ]
-    return found[:SHOWN] or _order_faults(schedule)
+    return differences[:SHOWN] or _order_faults(schedule)
 
 
 def _order_faults(schedule: Schedule) -> list[str]:
-    """What offsets break."""
+    """Faults of offsets."""
     try:
         schedule.verify()
     except ValueError as error:
@@ -57,9 +57,9 @@ def _unplaced(buffer: Buffer) -> Buffer:
     return replace(buffer, offset=None)
 
 
-def _program_faults(schedule: Schedule, made: Schedule) -> Iterator[str]:
-    yield from _records("node", schedule.program.nodes, made.program.nodes)
-    yield from _fields(schedule.program, made.program, ("nodes",))
+def _program_faults(schedule: Schedule, rebuilt: Schedule) -> Iterator[str]:
+    yield from _records("node", schedule.program.nodes, rebuilt.program.nodes)
+    yield from _fields(schedule.program, rebuilt.program, ("nodes",))
 
 
 def _records(word: str, have: Sequence[Any], want: Sequence[Any]) -> Iterator[str]:
@@ -101,26 +101,26 @@ def replanned_faults(schedule: Schedule, target: Target) -> Iterator[str]:
 def _faults(schedule: Schedule, d: Dispatch, target: Target) -> Iterator[str]:
     if d.parts is not None and d.parts.time_ps != d.time_ps:
         yield f"takes {d.time_ps:,} ps, the parts of its plan {d.parts.time_ps:,}"
-    made = _planned(schedule, d, target)
+    replanned = _planned(schedule, d, target)
     if (d.plan is None) != (d.parts is None):
         yield "has a plan without its parts, or these alone"
-    elif isinstance(made, str) and d.plan is not None:
-        yield f"has a plan where there is none: {made}"
-    elif not isinstance(made, str) and made != d.plan:
-        yield f"has another plan than the planner makes: {_difference(d.plan, made)}"
+    elif isinstance(replanned, str) and d.plan is not None:
+        yield f"has a plan where there is none: {replanned}"
+    elif not isinstance(replanned, str) and replanned != d.plan:
+        yield f"has another plan than the planner makes: {_difference(d.plan, replanned)}"
 
 
-def _difference(plan: Plan | None, made: Plan) -> str:
+def _difference(plan: Plan | None, replanned: Plan) -> str:
     """In words; what a plan that was made up says of itself may make no sense."""
-    if plan is None or plan.kind != made.kind:
-        return f"{'none' if plan is None else plan.kind}, not {made.kind}"
-    has, wanted = plan.to_json(), made.to_json()
+    if plan is None or plan.kind != replanned.kind:
+        return f"{'none' if plan is None else plan.kind}, not {replanned.kind}"
+    has, wanted = plan.to_json(), replanned.to_json()
     name = next(k for k in wanted if wanted[k] != has.get(k))
     return f"`{name}` is {has.get(name)}, not {wanted[name]}"
 
 
 def _planned(schedule: Schedule, d: Dispatch, target: Target) -> Plan | str:
-    """What the planner makes of a dispatch, or why nothing."""
+    """The planner's plan of a dispatch, or why there is none."""
     if not target.is_planned:
         return f"`{target.name}` has no kernels"
     try:

@@ -1,4 +1,4 @@
-"""What rejected choices would cost: each forced into the same choice, the first goal minimised."""
+"""Prices of rejected choices: each is forced into the same problem, the first goal minimised."""
 
 from __future__ import annotations
 
@@ -19,21 +19,13 @@ from eqsat.extract.choice.legal import is_legal
 from eqsat.extract.choice.linear import linear_goals
 from eqsat.extract.choice.relax import OPEN, Least, Relaxation, relaxation
 from eqsat.extract.dispatch.legality import Legality
-from eqsat.extract.goals import weigh
-from eqsat.extract.minimiser import SHARES, Minimiser, SearchLimits
+from eqsat.extract.minimiser import SHARES, Minimiser, SearchLimits, weigh
 from eqsat.extract.ragged import Ints, Mask, numbered_sets
 from eqsat.model.deadline import OutOfTime
 from eqsat.model.egraph import EGraph
-from eqsat.model.selection import (
-    AT_LEAST,
-    EXACT,
-    NOT_ADMISSIBLE,
-    WEIGHTED,
-    GoalRequest,
-    Price,
-    Question,
-    Selection,
-)
+from eqsat.model.price import AT_LEAST, EXACT, NOT_ADMISSIBLE, WEIGHTED, Price, Question
+from eqsat.model.selection import GoalRequest, Selection
+from eqsat.model.sets import by_key
 from eqsat.model.target import Target
 
 CHANGES = "changes"  # dispatches that the chosen program has not, as a goal
@@ -49,7 +41,7 @@ class Task:
     least: int  # a bound of what is minimised
 
     def columns(self, cap: int | None, rest: int) -> Ints:
-        """Those of answers worth at most `cap`, of which goals that are no sums take `rest`."""
+        """Columns of answers worth at most `cap`, of which goals that are no sums take `rest`."""
         if cap is None or self.relaxed is None:
             return self.allowed
         return np.intersect1d(self.allowed, self.relaxed.within(cap - rest))
@@ -77,7 +69,7 @@ class Counterfactuals:
 
     @property
     def goal(self) -> str:
-        """What prices are in."""
+        """The goal that prices are in, or the sum of goals."""
         return self.goals[0].name if self.goals[0].weight is None else WEIGHTED
 
     @property
@@ -99,7 +91,7 @@ class Counterfactuals:
 
     @cached_property
     def _rest(self) -> int:
-        """What goals that are no sums add at least."""
+        """The least that goals add which are no sums."""
         others = {g: w for g, w in self.weights.items() if g not in self.choice.facts.linear}
         return sum(w * self.choice.floor(g) for g, w in others.items())
 
@@ -109,12 +101,12 @@ class Counterfactuals:
         None of them is exact, and nothing is ruled out, where candidates were left out.
         """
         try:
-            found = self._prices(questions, seconds)
+            prices = self._prices(questions, seconds)
         except OutOfTime:
             return [Price(self.goal, AT_LEAST)] * len(questions)
         if not self.assembly.cuts:
-            return found
-        return [replace(p, status=AT_LEAST, bound=0) for p in found]
+            return prices
+        return [replace(p, status=AT_LEAST, bound=0) for p in prices]
 
     def _prices(self, questions: Sequence[Question], seconds: float) -> list[Price]:
         """Going without a choice first, as that is reported for each of them, and longer.
@@ -125,15 +117,15 @@ class Counterfactuals:
         tasks = [self.task(q) for q in questions]
         more = [4 if q.kind == "without" else 1 for q in questions]
         order = sorted(range(len(tasks)), key=lambda i: (-more[i], tasks[i].least, i))
-        found: dict[int, Price] = {}
+        prices: dict[int, Price] = {}
         for most in (2.0, math.inf):
-            rest = [i for i in order if i not in found or found[i].status == AT_LEAST]
+            rest = [i for i in order if i not in prices or prices[i].status == AT_LEAST]
             for n, i in enumerate(rest):
                 left = deadline - time.monotonic()
                 share = min(max(left / (len(rest) - n), more[i] * most), left)
-                if left > 0 or i not in found:
-                    found[i] = self._price(tasks[i], share)
-        return [self._with_tie(tasks[i], found[i]) for i in range(len(tasks))]
+                if left > 0 or i not in prices:
+                    prices[i] = self._price(tasks[i], share)
+        return [self._with_tie(tasks[i], prices[i]) for i in range(len(tasks))]
 
     def _with_tie(self, task: Task, price: Price) -> Price:
         """With the reason, if a known answer makes the choice and is worth as much."""
@@ -152,7 +144,7 @@ class Counterfactuals:
         if task.choice.forced == ():
             return Price(self.goal, NOT_ADMISSIBLE)
         end = time.monotonic() + seconds
-        least, best = task.least, self.known(task)
+        least, best = task.least, self.incumbent_worth(task)
         tied = self._chosen_worth
         if (
             self.has_sum
@@ -160,10 +152,10 @@ class Counterfactuals:
             and least <= tied
             and (best is None or best > tied)
         ):
-            found = self.solve(task, tied, seconds, nearest=True)
-            if found.status == "infeasible":
+            solved = self.solve(task, tied, seconds, nearest=True)
+            if solved.status == "infeasible":
                 least = tied + 1
-            elif found.best is not None:
+            elif solved.best is not None:
                 best = tied
         # a price is looked for near its bound first: few columns can be there
         for cap in (int(task.least * (1 + 0.002)), None) if task.relaxed else (None,):
@@ -173,12 +165,12 @@ class Counterfactuals:
             most = best if cap is None or (best is not None and best <= cap) else cap
             if least > (most or OPEN):
                 continue
-            found = self.solve(task, most, left)
-            if found.status == "infeasible" and most is None:
+            solved = self.solve(task, most, left)
+            if solved.status == "infeasible" and most is None:
                 return Price(self.goal, NOT_ADMISSIBLE)
-            least = max(least, _reached(found, most))
-            if found.best is not None:
-                value = self._worth(found.best)
+            least = max(least, _reached(solved, most))
+            if solved.best is not None:
+                value = self._worth(solved.best)
                 best = value if best is None else min(best, value)
         return self._told(least, best)
 
@@ -189,7 +181,7 @@ class Counterfactuals:
             return Price(self.goal, EXACT, self._delta(best), self._delta(best))
         return Price(self.goal, AT_LEAST, self._delta(best), self._delta(least))
 
-    def known(self, task: Task) -> int | None:
+    def incumbent_worth(self, task: Task) -> int | None:
         """The value of the best known answer that makes the choice, and keeps the budgets."""
         return min(map(self._worth, self._making(task)), default=None)
 
@@ -221,29 +213,29 @@ class Counterfactuals:
 
         nearest: of those that are worth so little, the one with the fewest other dispatches.
         """
-        known = min(self._making(task), key=self._worth, default=None)
-        kept = np.intersect1d(task.columns(cap, self._rest), self._cheapest(task, known))
-        small = task.choice.take(kept)
+        incumbent = min(self._making(task), key=self._worth, default=None)
+        columns = np.intersect1d(task.columns(cap, self._rest), self._cheapest(task, incumbent))
+        small = task.choice.take(columns)
         if small.forced == ():
             return Least("infeasible")
         weights, caps, most = self.weights, dict(self.budget), OPEN if cap is None else cap
         if nearest and cap is not None:
-            small = _counting(small, ~np.isin(kept, self.own))
+            small = _counting(small, ~np.isin(columns, self.chosen_columns))
             (goal,) = self.weights
             caps[goal] = min(cap, caps.get(goal, cap))
             weights, most = {CHANGES: 1}, OPEN
         limits = SearchLimits(time.monotonic() + seconds, self.seed)
         asks_bytes = MEMORY in {*self.budget, *(g.name for g in self.goals)}
         asked = Minimiser(small, limits, orders=asks_bytes)
-        best = known and known.among(kept)
-        found = asked.least(weights, caps, best=best, most=most, seconds=seconds)
-        if found.best is None:
-            return found
-        answer = found.best.at(kept)
+        best = incumbent and incumbent.among(columns)
+        least = asked.least(weights, caps, best=best, most=most, seconds=seconds)
+        if least.best is None:
+            return least
+        answer = least.best.at(columns)
         self.answers.append(answer)
-        return replace(found, best=answer)
+        return replace(least, best=answer)
 
-    def _cheapest(self, task: Task, known: Answer | None) -> Ints:
+    def _cheapest(self, task: Task, incumbent: Answer | None) -> Ints:
         """Of columns that are equal in every row the cheapest, and what stands for no other one.
 
         In an answer either may be in the place of the other, so the dearer one is in no best answer
@@ -255,7 +247,11 @@ class Counterfactuals:
         order = rows[np.lexsort((costs[rows], self._kind[rows]))]
         is_first = np.diff(self._kind[order], prepend=-1) != 0
         forced = [i for i, _ in task.choice.forced or ()]
-        more = (*forced, *self.own.tolist(), *(() if known is None else known.columns))
+        more = (
+            *forced,
+            *self.chosen_columns.tolist(),
+            *(() if incumbent is None else incumbent.columns),
+        )
         return np.union1d(order[is_first], np.array(more, dtype=np.int64))
 
     @cached_property
@@ -267,10 +263,10 @@ class Counterfactuals:
         return np.unique(numbers, axis=0, return_inverse=True)[1].reshape(-1)
 
     @cached_property
-    def own(self) -> Ints:
+    def chosen_columns(self) -> Ints:
         """Columns of the chosen program."""
-        found = self.assembly.locate(self.chosen.groups)
-        return np.array([] if found is None else sorted(found.columns), dtype=np.int64)
+        located = self.assembly.locate(self.chosen.groups)
+        return np.array([] if located is None else sorted(located.columns), dtype=np.int64)
 
     @cached_property
     def _chosen_worth(self) -> int:
@@ -315,12 +311,12 @@ class Counterfactuals:
         return np.flatnonzero(~gone)
 
     def _with_node(self, node: int) -> Forced:
-        found = []
+        forced = []
         for i in self._holders.get(node, ()):
             served = self._served(i, frozenset((node,)))
             if served:
-                found.append((i, served))
-        return tuple(found)
+                forced.append((i, served))
+        return tuple(forced)
 
     def _written(self, eclass: int) -> Forced:
         b = self.assembly.space.buffer[eclass]
@@ -333,7 +329,7 @@ class Counterfactuals:
     def _inside(self, eclass: int) -> Forced:
         space = self.assembly.space
         value = space.value[eclass]
-        found = []
+        forced = []
         for i, writes in enumerate(self.choice.writes.tuples):
             members = self.assembly.candidate(i).members
             makers = frozenset(m for m in members if value in space.computes((m,)))
@@ -341,20 +337,17 @@ class Counterfactuals:
                 continue
             served = self._served(i, makers)
             if served:
-                found.append((i, served))
-        return tuple(found)
+                forced.append((i, served))
+        return tuple(forced)
 
     @cached_property
     def _holders(self) -> dict[int, list[int]]:
         """Per e-node: the columns that compute it."""
-        found: dict[int, list[int]] = {}
-        for i in range(len(self.choice)):
-            for m in self.assembly.candidate(i).members:
-                found.setdefault(m, []).append(i)
-        return found
+        columns = range(len(self.choice))
+        return by_key((m, i) for i in columns for m in self.assembly.candidate(i).members)
 
     def _served(self, column: int, nodes: frozenset[int]) -> tuple[int, ...]:
-        """What a column writes that depends on these members."""
+        """Values a column writes that depend on these members."""
         space = self.assembly.space
         touched: set[int] = set()
         for m in self.assembly.candidate(column).members:
@@ -370,11 +363,11 @@ def _counting(choice: Columns, is_other: Mask) -> Columns:
     return replace(choice, facts=facts, adds=adds)
 
 
-def _reached(found: Least, cap: int | None) -> int:
+def _reached(solved: Least, cap: int | None) -> int:
     """The bound a solve proves that looked at all answers worth at most `cap`."""
     if cap is None:
-        return found.bound
-    return cap + 1 if found.status == "infeasible" else min(found.bound, cap + 1)
+        return solved.bound
+    return cap + 1 if solved.status == "infeasible" else min(solved.bound, cap + 1)
 
 
 def counterfactuals(
@@ -387,7 +380,7 @@ def counterfactuals(
     *,
     enough: float = math.inf,
 ) -> Counterfactuals:
-    """What is needed to price choices of a run; assembles its choice once.
+    """The questions that price choices of a run; its problem is assembled once.
 
     enough: when (of time.monotonic()) no further candidates are looked for. OutOfTime if the
     deadline it is under leaves no time to state the choice.
@@ -398,6 +391,6 @@ def counterfactuals(
     assembly = choices(pool, linear_goals(asked), enough=enough).assembled()
     reference = {n: r.value for n, r in (baseline or chosen).goals}
     located = assembly.locate(chosen.groups)
-    known = [] if located is None else [located]
-    sides = assembly, dict(target.budget), goals, chosen, reference, seed, known
+    answers = [] if located is None else [located]
+    sides = assembly, dict(target.budget), goals, chosen, reference, seed, answers
     return Counterfactuals(*sides)

@@ -18,8 +18,7 @@ import numpy as np
 
 from eqsat.extract.choice.columns import Answer
 from eqsat.extract.choice.relax import OPEN, Least
-from eqsat.extract.goals import Outcome
-from eqsat.extract.minimiser import SHARES, Minimiser
+from eqsat.extract.minimiser import SHARES, Minimiser, Outcome
 from eqsat.extract.ragged import Ints
 from eqsat.extract.session import Session
 from eqsat.model.deadline import INTERRUPTED
@@ -59,12 +58,12 @@ class Tradeoff:
 
 @dataclass(frozen=True)
 class Tradeoffs:
-    """What was found; `at_least` trade-offs exist; all are found, and no other exists: `complete`.
+    """A front; `at_least` trade-offs exist; all are found, and no other exists: `complete`.
 
     stop: complete | points (more exist than were asked for) | wall | interrupted | infeasible.
     """
 
-    found: tuple[Tradeoff, ...]
+    tradeoffs: tuple[Tradeoff, ...]
     at_least: int
     complete: bool
     stop: str
@@ -115,21 +114,21 @@ class OpenBoxes:
             self.attempts[p] = max(attempts, self.attempts.get(p, 0))
 
     def least(self, caps: Vector) -> Vector:
-        """What each goal is at least in an answer that keeps the caps of the other goals."""
-        found = [0] * len(caps)
+        """Bounds: each goal's least value in an answer that keeps the caps of the other goals."""
+        least = [0] * len(caps)
         for e in self.empty:
             over = [k for k, (c, x) in enumerate(zip(caps, e, strict=True)) if c > x]
             for k in over if len(over) == 1 else range(len(caps)) if not over else ():
-                found[k] = max(found[k], e[k] + 1)
-        return tuple(found)
+                least[k] = max(least[k], e[k] + 1)
+        return tuple(least)
 
     def tradeoff(self, point: Vector) -> Tradeoff:
         bounds = point if not self.boxes else self.least(point)
         return Tradeoff(point, tuple(min(b, v) for b, v in zip(bounds, point, strict=True)))
 
     def _range(self, goal: int) -> tuple[int, int]:
-        known = [p[goal] for p in self.points]
-        return min(known), max(known)
+        values = [p[goal] for p in self.points]
+        return min(values), max(values)
 
     def extents(self, box: Vector) -> tuple[float, ...]:
         """A box's sides, each as a share of what the known answers span."""
@@ -168,11 +167,11 @@ def find_tradeoffs(
     *,
     points: int,
     deadline: float,
-    known: Iterable[Vector] = (),
+    incumbents: Iterable[Vector] = (),
 ) -> Tradeoffs:
     """The trade-offs under the caps: all, or `points` of them spread over their range.
 
-    `floors` are trivial bounds; `known` are values of answers at hand, shown where nothing better
+    `floors` are trivial bounds; `incumbents`: values of answers at hand, shown where nothing better
     was found. `deadline` is of time.monotonic().
     """
     region = OpenBoxes([caps])
@@ -192,7 +191,7 @@ def find_tradeoffs(
             stop = _question(ask, region, tuple(goals), (box, region.middle(box)), deadline)
         else:
             stop = _question(ask, region, tuple(goals), (box, box), deadline)
-    return _result(region, points, stop, [k for k in known if _within(k, caps)])
+    return _result(region, points, stop, [k for k in incumbents if _within(k, caps)])
 
 
 def _question(
@@ -226,7 +225,7 @@ def _question(
 
 
 def _learn(region: OpenBoxes, priority: Vector, caps: Vector, reply: Reply) -> None:
-    """What an answer's bounds prove empty: better in one goal, no worse in those asked before."""
+    """Boxes that an answer's bounds prove empty: better in one goal, no worse in earlier ones."""
     proven = list(caps)
     for goal in priority:
         better = list(proven)
@@ -235,39 +234,39 @@ def _learn(region: OpenBoxes, priority: Vector, caps: Vector, reply: Reply) -> N
         proven[goal] = min(proven[goal], reply.values[goal])
 
 
-def _result(region: OpenBoxes, points: int, stop: str, known: list[Vector]) -> Tradeoffs:
+def _result(region: OpenBoxes, points: int, stop: str, incumbents: list[Vector]) -> Tradeoffs:
     shown = list(region.points)
     if region.boxes:  # answers at hand are better than nothing
-        extra = [k for k in known if not any(_within(p, k) for p in shown)]
+        extra = [k for k in incumbents if not any(_within(p, k) for p in shown)]
         best = [k for k in dict.fromkeys(extra) if not any(dominates(o, k) for o in extra)]
         shown = [p for p in shown if not any(dominates(k, p) for k in best)] + best
     shown.sort()
-    found = [region.tradeoff(p) for p in shown]
-    proven = sum(t.is_proven for t in found)
-    complete = not region.boxes and len(found) <= points
+    tradeoffs = [region.tradeoff(p) for p in shown]
+    proven = sum(t.is_proven for t in tradeoffs)
+    complete = not region.boxes and len(tradeoffs) <= points
     if complete:
-        stop = "complete" if found else "infeasible"
-    elif len(found) > points:
+        stop = "complete" if tradeoffs else "infeasible"
+    elif len(tradeoffs) > points:
         stop = stop or "points"
-    at_least = max(proven, bool(found))
-    return Tradeoffs(tuple(spread(found, points)), at_least, complete, stop or "wall")
+    at_least = max(proven, bool(tradeoffs))
+    return Tradeoffs(tuple(spread(tradeoffs, points)), at_least, complete, stop or "wall")
 
 
-def spread(found: list[Tradeoff], most: int) -> list[Tradeoff]:
+def spread(tradeoffs: list[Tradeoff], most: int) -> list[Tradeoff]:
     """So many of them: the ends, then again and again the one farthest from those taken."""
-    if len(found) <= most:
-        return found
-    goals = range(len(found[0].values))
-    low = [min(t.values[k] for t in found) for k in goals]
-    span = [max(t.values[k] for t in found) - low[k] or 1 for k in goals]
+    if len(tradeoffs) <= most:
+        return tradeoffs
+    goals = range(len(tradeoffs[0].values))
+    low = [min(t.values[k] for t in tradeoffs) for k in goals]
+    span = [max(t.values[k] for t in tradeoffs) - low[k] or 1 for k in goals]
 
     def distance(a: Tradeoff, b: Tradeoff) -> float:
         return sum(abs(a.values[k] - b.values[k]) / span[k] for k in goals)
 
-    ends = [min(found, key=lambda t: (t.values[k], t.values)) for k in goals]
+    ends = [min(tradeoffs, key=lambda t: (t.values[k], t.values)) for k in goals]
     taken = list(dict.fromkeys(ends))[:most]
     while len(taken) < most:
-        rest = (t for t in found if t not in taken)
+        rest = (t for t in tradeoffs if t not in taken)
         taken.append(max(rest, key=lambda t: min(distance(t, o) for o in taken)))
     return sorted(taken, key=lambda t: t.values)
 
@@ -280,7 +279,7 @@ class _Asker:
     session: Session
     asked: Minimiser
     goals: tuple[str, ...]  # in the order of the numbers of a vector
-    known: dict[tuple[str, tuple[tuple[str, int], ...]], Least] = field(default_factory=dict)
+    proven: dict[tuple[str, tuple[tuple[str, int], ...]], Least] = field(default_factory=dict)
 
     def values(self, answer: Answer) -> Vector:
         return tuple(self.asked.choice.value(g, answer) for g in self.goals)
@@ -299,48 +298,48 @@ class _Asker:
         for n, k in enumerate(priority):
             share = SHARES.goal if n + 1 < len(priority) else 1.0
             left = max(end - time.monotonic(), 0.1) * share
-            found = self._least(goals[k], limits, among, left)
-            if found.status == "infeasible":
+            least = self._least(goals[k], limits, among, left)
+            if least.status == "infeasible":
                 return Reply("infeasible") if best is None else self._reply("wall", best, bounds)
-            if found.best is None:
+            if least.best is None:
                 return Reply("unknown")
-            best, bounds[k] = found.best, found.bound
+            best, bounds[k] = least.best, least.bound
             value = self.values(best)[k]
-            if value > found.bound:
+            if value > least.bound:
                 status = "wall"
             limits[goals[k]] = value
-            within = found.within(value)
+            within = least.within(value)
             among = among if within is None else within
         assert best is not None
         return self._reply(status, best, bounds)
 
     def _least(self, goal: str, limits: dict[str, int], among: Ints, seconds: float) -> Least:
         question = goal, tuple(sorted(limits.items()))
-        if question not in self.known:
+        if question not in self.proven:
             best = self._best(goal, limits)
-            found = self.asked.least({goal: 1}, limits, among=among, best=best, seconds=seconds)
-            if found.status not in ("optimal", "infeasible"):
-                return found
-            self.known[question] = found
-        return self.known[question]
+            least = self.asked.least({goal: 1}, limits, among=among, best=best, seconds=seconds)
+            if least.status not in ("optimal", "infeasible"):
+                return least
+            self.proven[question] = least
+        return self.proven[question]
 
     def _among(self, limits: dict[str, int]) -> Ints | None:
         """Columns of answers within the limits, judged one by one; None: there is no answer."""
         asked = self.asked
-        found = asked.every
+        columns = asked.every
         for goal, cap in limits.items():
             if goal in asked.choice.facts.linear:
                 alone = asked.relaxed_alone(goal)
                 if alone is None or alone.bound > cap:
                     return None
-                found = np.intersect1d(found, alone.within(cap))
-        return found
+                columns = np.intersect1d(columns, alone.within(cap))
+        return columns
 
     def _best(self, goal: str, limits: dict[str, int]) -> Answer | None:
         """The best answer of all that keep the limits."""
         choice, k = self.asked.choice, self.goals.index(goal)
-        kept = [a for a in self.asked.answers if choice.keeps(a, limits)]
-        return min(kept, key=lambda a: (self.values(a)[k], self.values(a)), default=None)
+        within = [a for a in self.asked.answers if choice.keeps(a, limits)]
+        return min(within, key=lambda a: (self.values(a)[k], self.values(a)), default=None)
 
     def _reply(self, status: str, best: Answer, bounds: list[int]) -> Reply:
         values = self.values(best)
@@ -364,19 +363,21 @@ def front_of(
     if session.best is not None:
         ask.asked.ordered(session.best.columns)
     budget = dict(session.target.budget)
-    known = [ask.values(a) for a in ask.asked.answers if ask.asked.choice.keeps(a, budget)]
+    incumbents = [ask.values(a) for a in ask.asked.answers if ask.asked.choice.keeps(a, budget)]
     caps = tuple(budget.get(g, OPEN) for g in goals)
     floors = tuple(session.assembly.choice.floor(g) for g in goals)
     deadline = start + seconds
-    found = find_tradeoffs(ask, caps, floors, points=points, deadline=deadline, known=known)
+    tradeoffs = find_tradeoffs(
+        ask, caps, floors, points=points, deadline=deadline, incumbents=incumbents
+    )
     if session.assembly.cuts:
-        stop = "cut" if found.stop == "complete" else found.stop
-        exist = int(bool(found.found))
-        found = replace(found, at_least=exist, complete=False, stop=stop)
+        stop = "cut" if tradeoffs.stop == "complete" else tradeoffs.stop
+        exist = int(bool(tradeoffs.tradeoffs))
+        tradeoffs = replace(tradeoffs, at_least=exist, complete=False, stop=stop)
     requests = tuple(GoalRequest(g) for g in goals)
     selections = []
-    for t in found.found:
+    for t in tradeoffs.tradeoffs:
         bounds: dict[str, int] = dict(zip(goals, t.bounds, strict=True))
         outcome = Outcome("optimal" if t.is_proven else "wall", ask.answer(t.values), bounds)
         selections.append(session.selection(outcome, requests, time.monotonic() - start))
-    return found, tuple(selections)
+    return tradeoffs, tuple(selections)

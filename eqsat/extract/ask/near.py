@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from eqsat.extract.ask.counterfactual import Counterfactuals, counterfactuals
 from eqsat.extract.choice.columns import Answer
 from eqsat.extract.choice.linear import linear_goals
-from eqsat.extract.goals import Outcome
 from eqsat.extract.memory.bestorder import in_best_order
-from eqsat.extract.minimiser import SHARES
+from eqsat.extract.minimiser import SHARES, Outcome
 from eqsat.extract.selected import selection_of, with_floors
 from eqsat.extract.session import verify_selection
 from eqsat.model.deadline import OutOfTime, until
@@ -41,83 +40,83 @@ def near_optimal(
     choice that no program known so far makes: an e-node, a value in memory, a value that is not.
     """
     end = time.monotonic() + seconds
-    known: list[Answer] = []
-    found: Counterfactuals | None = None
+    answers: list[Answer] = []
+    pricer: Counterfactuals | None = None
     try:
         with until(end):
-            found = counterfactuals(
+            pricer = counterfactuals(
                 egraph, target, goals, chosen, baseline, seed,
                 enough=time.monotonic() + SHARES.candidates * seconds,
             )  # fmt: skip
             for tolerance in TOLERANCES:
                 # more programs are looked for than are wanted, to choose different ones
-                known = _answers(found, tolerance, 4 * count, end)
-                if len(known) >= count:
+                answers = _answers(pricer, tolerance, 4 * count, end)
+                if len(answers) >= count:
                     break
     except OutOfTime:
         pass
-    if found is None:
+    if pricer is None:
         return ()
-    return tuple(_selection(found, a) for a in _different(found, known, count))
+    return tuple(_selection(pricer, a) for a in _different(pricer, answers, count))
 
 
-def _answers(found: Counterfactuals, tolerance: float, most: int, end: float) -> list[Answer]:
+def _answers(pricer: Counterfactuals, tolerance: float, most: int, end: float) -> list[Answer]:
     """Answers within the tolerance, the chosen one not among them."""
-    own = frozenset(found.own.tolist())
-    best = sum(w * found.chosen.goal(g).value for g, w in found.weights.items())
+    chosen = frozenset(pricer.chosen_columns.tolist())
+    best = sum(w * pricer.chosen.goal(g).value for g, w in pricer.weights.items())
     cap = int(best * (1 + tolerance))
 
     def near() -> list[Answer]:
-        every = {frozenset(a.columns): a for a in found.answers}
-        choice = found.choice
+        every = {frozenset(a.columns): a for a in pricer.answers}
+        choice = pricer.choice
         return [
             a for columns, a in every.items()
-            if columns != own
-            and choice.worth(a, found.weights) <= cap and choice.keeps(a, found.budget)
+            if columns != chosen
+            and choice.worth(a, pricer.weights) <= cap and choice.keeps(a, pricer.budget)
         ]  # fmt: skip
 
-    tasks = [found.task(q) for q in _questions(found)]
+    tasks = [pricer.task(q) for q in _questions(pricer)]
     for task in sorted((t for t in tasks if t.least <= cap), key=lambda t: t.least):
         left = end - time.monotonic()
         if left <= 0 or len(near()) >= most:
             break
-        worth = found.known(task)
+        worth = pricer.incumbent_worth(task)
         if task.choice.forced == () or (worth is not None and worth <= cap):
             continue
         try:
-            found.solve(task, cap, SHARES.near * left)
+            pricer.solve(task, cap, SHARES.near * left)
         except OutOfTime:
             break
     return near()
 
 
-def _questions(found: Counterfactuals) -> Iterator[Question]:
+def _questions(pricer: Counterfactuals) -> Iterator[Question]:
     """Choices that were not made, of what is computed and of what is kept in memory."""
-    space, egraph = found.assembly.pool.space, found.assembly.pool.space.egraph
-    members = {m for g in found.chosen.groups for m in g.members}
-    written = {space.buffer[w] for g in found.chosen.groups for w in g.writes}
+    space, egraph = pricer.assembly.pool.space, pricer.assembly.pool.space.egraph
+    members = {m for g in pricer.chosen.groups for m in g.members}
+    written = {space.buffer[w] for g in pricer.chosen.groups for w in g.writes}
     for i, kind in enumerate(space.kinds):
         if kind not in ("leaf", "view") and i not in members:
             yield Question("node", i)
     for c in sorted({n.eclass for n in egraph.nodes}):
         if space.buffer[c] not in written:
             yield Question("written", c)
-    for g in found.chosen.groups:
+    for g in pricer.chosen.groups:
         for w in g.writes:
             yield Question("inside", w)
 
 
-def _different(found: Counterfactuals, answers: Sequence[Answer], count: int) -> list[Answer]:
+def _different(pricer: Counterfactuals, answers: Sequence[Answer], count: int) -> list[Answer]:
     """So many of these, each the farthest from the chosen one and those before; the best first."""
 
     def worth(a: Answer) -> int:
-        return found.choice.worth(a, found.weights)
+        return pricer.choice.worth(a, pricer.weights)
 
     def distance(a: Answer, b: Answer) -> float:
         one, other = set(a.columns), set(b.columns)
         return len(one ^ other) / max(len(one | other), 1)
 
-    taken = [Answer(tuple(found.own.tolist()), 0)]
+    taken = [Answer(tuple(pricer.chosen_columns.tolist()), 0)]
     rest = sorted(answers, key=lambda a: (worth(a), a.columns))
     picked: list[Answer] = []
     while rest and len(picked) < count:
@@ -127,21 +126,21 @@ def _different(found: Counterfactuals, answers: Sequence[Answer], count: int) ->
     return sorted(picked, key=lambda a: (worth(a), a.columns))
 
 
-def _selection(found: Counterfactuals, answer: Answer) -> Selection:
+def _selection(pricer: Counterfactuals, answer: Answer) -> Selection:
     """An answer as a checked selection; the bound of the first goal holds for every one."""
-    first, pool = found.goals[0].name, found.assembly.pool
-    bounds = {first: found.chosen.goal(first).bound}
-    outcome = Outcome("gap", in_best_order(found.choice, answer.columns), bounds)
-    made = with_floors(selection_of(found.assembly, outcome, found.goals, 0.0), bounds)
-    asked = linear_goals(dict.fromkeys([*(g.name for g in found.goals), *found.budget]))
-    verify_selection(pool.space.egraph, pool.legality.target, made, asked)
-    return made
+    first, pool = pricer.goals[0].name, pricer.assembly.pool
+    bounds = {first: pricer.chosen.goal(first).bound}
+    outcome = Outcome("gap", in_best_order(pricer.choice, answer.columns), bounds)
+    selection = with_floors(selection_of(pricer.assembly, outcome, pricer.goals, 0.0), bounds)
+    asked = linear_goals(dict.fromkeys([*(g.name for g in pricer.goals), *pricer.budget]))
+    verify_selection(pool.space.egraph, pool.legality.target, selection, asked)
+    return selection
 
 
 # ---- one question's program ----------------------------------------------------------------------
 @dataclass(frozen=True)
 class Forced:
-    """What a question costs, and the best program found that makes its choice, if any was."""
+    """The price of a question, and the best program found that makes its choice, if any was."""
 
     question: Question
     price: Price
@@ -164,26 +163,26 @@ def forced(
     try:
         with until(begin + seconds):
             sides = egraph, target, goals, chosen, baseline, seed
-            found = counterfactuals(*sides, enough=begin + SHARES.candidates * seconds)
+            pricer = counterfactuals(*sides, enough=begin + SHARES.candidates * seconds)
             left = begin + seconds - time.monotonic()
-            prices = found.prices(questions, SHARES.asking * left)
+            prices = pricer.prices(questions, SHARES.asking * left)
             best = min(range(len(prices)), key=lambda i: prices[i].key)
-            _come_near(found, questions[best], begin + seconds - time.monotonic())
+            _come_near(pricer, questions[best], begin + seconds - time.monotonic())
     except OutOfTime:
         nothing = Price(goals[0].name, AT_LEAST)
         return [Forced(q, nothing, None) for q in questions]
-    return [Forced(q, p, _program(found, q, p)) for q, p in zip(questions, prices, strict=True)]
+    return [Forced(q, p, _program(pricer, q, p)) for q, p in zip(questions, prices, strict=True)]
 
 
-def _come_near(found: Counterfactuals, question: Question, seconds: float) -> None:
+def _come_near(pricer: Counterfactuals, question: Question, seconds: float) -> None:
     """Look for a program of the price that has few other dispatches than the chosen one."""
-    task = found.task(question)
-    worth = found.known(task)
-    if worth is not None and found.has_sum:
-        found.solve(task, worth, seconds, nearest=True)
+    task = pricer.task(question)
+    worth = pricer.incumbent_worth(task)
+    if worth is not None and pricer.has_sum:
+        pricer.solve(task, worth, seconds, nearest=True)
 
 
-def _program(found: Counterfactuals, question: Question, price: Price) -> Selection | None:
+def _program(pricer: Counterfactuals, question: Question, price: Price) -> Selection | None:
     """The best known answer that makes the choice; None if there is none."""
-    answer = found.best_making(found.task(question)) if price.delta is not None else None
-    return None if answer is None else _selection(found, answer)
+    answer = pricer.best_making(pricer.task(question)) if price.delta is not None else None
+    return None if answer is None else _selection(pricer, answer)

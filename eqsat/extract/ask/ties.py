@@ -25,7 +25,7 @@ class TiedAnswers:
     later: tuple[str, ...]
 
     def tie(self, answers: Sequence[Answer]) -> Tied:
-        """What answers of equal value have to say, of which there is one at least."""
+        """The tie of answers of equal value, of which there is one at least."""
         nearest = min(answers, key=lambda a: (self.distance(a), a.columns))
         why = self.why(nearest)
         if why == SPELLING:  # so all that goals are about is the same
@@ -45,9 +45,9 @@ class TiedAnswers:
         """The later goals in the best order found for these dispatches."""
         if answer not in self._values:
             choice = self.assembly.choice
-            found = in_best_order(choice, answer.columns)
-            assert found is not None, "an answer has an order"
-            self._values[answer] = tuple(choice.value(g, found) for g in self.later)
+            ordered = in_best_order(choice, answer.columns)
+            assert ordered is not None, "an answer has an order"
+            self._values[answer] = tuple(choice.value(g, ordered) for g in self.later)
         return self._values[answer]
 
     # ---- why they tie ------------------------------------------------------------------------
@@ -57,7 +57,7 @@ class TiedAnswers:
         return len(here) + len(there)
 
     def why(self, answer: Answer) -> str:
-        """What makes dispatches that differ take as long all together."""
+        """The reason why dispatches that differ take as long all together."""
         here, there = self._changed(answer)
         if Counter(map(self._borders, here)) == Counter(map(self._borders, there)):
             return SPELLING
@@ -71,10 +71,10 @@ class TiedAnswers:
 
     def _changed(self, answer: Answer) -> tuple[list[Group], list[Group]]:
         """Dispatches of the chosen selection that the answer has not, and those that it has."""
-        own = {self._key(g): g for g in self.chosen.groups}
+        chosen = {self._key(g): g for g in self.chosen.groups}
         other = {self._key(g): g for g in self.assembly.groups(answer)}
-        here = [g for key, g in own.items() if key not in other]
-        return here, [g for key, g in other.items() if key not in own]
+        here = [g for key, g in chosen.items() if key not in other]
+        return here, [g for key, g in other.items() if key not in chosen]
 
     def _key(self, g: Group) -> tuple[frozenset[int], frozenset[int], frozenset[int]]:
         return (frozenset(g.members), *self._borders(g))

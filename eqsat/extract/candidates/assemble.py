@@ -1,15 +1,28 @@
-"""A choice and what its columns are made from: answers become groups, and groups answers."""
+"""A choice and what its columns are made from: answers become groups, and groups answers.
+
+And a small choice that holds a good answer: the baseline's dispatches in a few layouts (`packing`).
+Per buffer the cheapest node that makes it is known once those of its operands are, as in a greedy
+extraction, so layouts spread along the program as far as that pays. An op costs its arithmetic, and
+waiting for its operands as much as the dearest of them, so nothing counts twice. Of what is picked,
+and of the input program's own nodes, dispatches are made that compute what a dispatch of the
+baseline does, or one op.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from heapq import heapify, heappop, heappush
+from typing import Any
 
 import numpy as np
 
+from eqsat.extract.blocks import NOWHERE, Rolled
+from eqsat.extract.candidates.dominators import served_by
 from eqsat.extract.candidates.pool import Pool
-from eqsat.extract.candidates.sources import CandidateTable, Sources, group_of
+from eqsat.extract.candidates.sources import CandidateTable, Sources, choice_facts, group_of
 from eqsat.extract.candidates.space import Moment, Space
 from eqsat.extract.candidates.tabulate import choice_of
 from eqsat.extract.choice.columns import Answer, Columns
@@ -18,13 +31,22 @@ from eqsat.extract.choice.linear import OWN
 from eqsat.extract.dispatch.prices import Costs
 from eqsat.extract.groups.enumeration import enumerated, with_others
 from eqsat.extract.groups.grow import Candidate
-from eqsat.extract.memory.bestorder import as_listed
-from eqsat.extract.memory.dispatchgraph import graph_of, peak_bytes
-from eqsat.extract.ragged import Ints
-from eqsat.model.deadline import gc_paused, until
+from eqsat.extract.memory.bestorder import (
+    as_listed,
+    graph_of,
+    peak_bytes,
+)
+from eqsat.extract.ragged import Ints, Ragged
+from eqsat.model.cycles import uncollected
+from eqsat.model.deadline import tick, until
 from eqsat.model.goal import Goal
-from eqsat.model.selection import TIME_LIMIT, Cut, Group, Removed
-from eqsat.model.sets import topological
+from eqsat.model.selection import (
+    TIME_LIMIT,
+    Cut,
+    Group,
+    Removed,
+)
+from eqsat.model.topological import topological
 
 LATE: Moment = (1 << 60, 0, 0, 0)  # of a value that the program's do not lead to
 
@@ -52,23 +74,23 @@ class Choices:
 
     def single_ops(self) -> Choices:
         """Of dispatches of one op each alone: few, so their plans are soon made."""
-        is_op, found = self.sources.space.is_op, self.sources.candidates.candidates
-        few = tuple(c for c in found if sum([is_op[m] for m in c.members]) <= 1)
+        is_op, candidates = self.sources.space.is_op, self.sources.candidates.candidates
+        few = tuple(c for c in candidates if sum([is_op[m] for m in c.members]) <= 1)
         sources = replace(self.sources, candidates=CandidateTable(few))
         return replace(self, sources=sources, cuts=cut_short(self.sources.pool, self.cuts))
 
     def beside(self, others: Choices) -> Choices:
         """With the candidates of another search of the same e-graph that are not among them."""
-        found = self.sources.candidates.candidates
-        every = with_others(found, others.sources.candidates.candidates)
+        candidates = self.sources.candidates.candidates
+        every = with_others(candidates, others.sources.candidates.candidates)
         return replace(self, sources=replace(self.sources, candidates=CandidateTable(every)))
 
 
 def cut_short(pool: Pool, cuts: Sequence[Cut]) -> tuple[Cut, ...]:
     """With a word about groups behind any op that there was no time for."""
     nodes = sum(map(len, pool.producers.values()))
-    known = [c for c in cuts if (c.what, c.by) != ("groups", TIME_LIMIT)]
-    return (*known, *([Cut("groups", nodes, TIME_LIMIT)] if nodes else []))
+    others = [c for c in cuts if (c.what, c.by) != ("groups", TIME_LIMIT)]
+    return (*others, *([Cut("groups", nodes, TIME_LIMIT)] if nodes else []))
 
 
 @dataclass(frozen=True)
@@ -91,8 +113,10 @@ class Assembly:
     @property
     def looked_at(self) -> int:
         """How many candidates there are, whatever became of them."""
-        rolled, found = self.space.rolled, self.sources.candidates.candidates
-        return len(found) if rolled is None else sum(rolled.times(c.members) for c in found)
+        rolled, candidates = self.space.rolled, self.sources.candidates.candidates
+        return (
+            len(candidates) if rolled is None else sum(rolled.times(c.members) for c in candidates)
+        )
 
     def take(self, rows: Ints) -> Assembly:
         """With these columns alone."""
@@ -149,11 +173,11 @@ class Assembly:
     def _is_part(self, column: int, g: Group, written: set[int]) -> bool:
         """Whether a column reads, keeps and holds no more than a group, behind what is written."""
         buffer, choice = self.space.buffer, self.choice
-        reads, kept = choice.reads.tuples[column], choice.resident.tuples[column]
+        reads, resident = choice.reads.tuples[column], choice.resident.tuples[column]
         exclusive = self.pool.legality.exclusive(g.members)
         return (
-            {buffer[r] for r in g.reads}.issuperset((*reads, *kept))
-            and written.isdisjoint(kept)
+            {buffer[r] for r in g.reads}.issuperset((*reads, *resident))
+            and written.isdisjoint(resident)
             and written.issuperset(reads)
             and exclusive.issuperset(choice.exclusive.tuples[column])
         )
@@ -170,10 +194,10 @@ class Assembly:
         work = graph_of(self.choice, answer.columns)
         keys = [self._place(i) for i in answer.columns]
         order = topological(work.direct, keys)
-        found = peak_bytes(work, order)
-        if found > answer.peak_bytes:
+        peak = peak_bytes(work, order)
+        if peak > answer.peak_bytes:
             return answer
-        return replace(answer, columns=tuple(answer.columns[i] for i in order), peak_bytes=found)
+        return replace(answer, columns=tuple(answer.columns[i] for i in order), peak_bytes=peak)
 
     def _place(self, column: int) -> tuple[Moment, tuple[int, ...], tuple[int, ...]]:
         """Where the program computes what a column writes; ties by what it is."""
@@ -187,16 +211,182 @@ def choices(
     pool: Pool,
     goals: Mapping[str, Goal] = OWN,
     *,
-    known: Sequence[Candidate] = (),
+    baseline: Sequence[Candidate] = (),
     enough: float = math.inf,
 ) -> Choices:
     """Dispatches of all nodes of a pool.
 
-    known: the input program's candidates, which stay if there is no time for all. enough: when (of
-    time.monotonic()) no further candidates are looked for.
+    baseline: the input program's candidates, which stay if there is no time for all.
+    enough: when (of time.monotonic()) no further candidates are looked for.
     """
     costs = pool.space.remembered(Costs, pool.legality.target)
     with until(enough):
-        found = enumerated(pool, costs, known)
-    sources = Sources(pool, costs, CandidateTable(found.candidates), goals)
-    return Choices(sources, found.removed, found.cuts)
+        enumeration = enumerated(pool, costs, baseline)
+    sources = Sources(pool, costs, CandidateTable(enumeration.candidates), goals)
+    return Choices(sources, enumeration.removed, enumeration.cuts)
+
+
+FUSED, ALONE = 0.0, 1.0  # parts of the time of a move by itself: inside of a dispatch it is free
+
+
+def packing(
+    pool: Pool, goals: Mapping[str, Goal], candidates: Iterable[Candidate], groups: Iterable[Group]
+) -> Choices | None:
+    """Columns to choose from. `candidates`, `groups`: the baseline's candidates and answer.
+
+    None if nothing but the input program's own nodes is picked. OutOfTime.
+    """
+    picks = _Picks(pool, pool.space.remembered(Costs, pool.legality.target))
+    nodes = picks.nodes()
+    if nodes is None:
+        return None
+    fused = frozenset([pool.space.computes(g.members) for g in groups])
+    packed = choices(replace(pool, only=nodes, merged=fused), goals)
+    is_op, every = (
+        pool.space.is_op,
+        dict.fromkeys((*packed.sources.candidates.candidates, *candidates)),
+    )
+    few = [
+        c
+        for c in every
+        if sum([is_op[m] for m in c.members]) <= 1 or pool.space.computes(c.members) in fused
+    ]
+    sources = replace(packed.sources, candidates=CandidateTable(tuple(few)))
+    return replace(packed, sources=sources)
+
+
+@dataclass(frozen=True)
+class _Picks:
+    pool: Pool
+    costs: Costs
+
+    def nodes(self) -> frozenset[int] | None:
+        """The program's own, what is picked, and the cheapest from one of their buffers to another.
+
+        Once as if all moves were fused, once as if none were. None if only its own are picked.
+        """
+        pool, space = self.pool, self.pool.space
+        program_nodes = {i for i, n in enumerate(space.egraph.nodes) if n.rule == -1}
+        picked = program_nodes | self._picked(FUSED) | self._picked(ALONE)
+        if picked == program_nodes:
+            return None
+        ends = {b for i in picked for b in self._ends(i)}.union(pool.fills)
+        first: dict[Hashable, tuple[bool, float, int]] = {}
+        for i in filter(pool.allows, range(len(space.egraph.nodes))):
+            if i in picked or ends.issuperset(self._ends(i)):
+                key = space.output_buffers[i], space.result[i], space.operands[i]
+                way = i not in picked, self._price(i, FUSED), i
+                first[key] = min(first.get(key, way), way)
+        return frozenset(picked).union(i for is_new, _, i in first.values() if is_new)
+
+    def _ends(self, node: int) -> Collection[int]:
+        """Buffers that a node reads and makes."""
+        space = self.pool.space
+        return (*space.operands[node], *space.output_buffers[node], space.result[node])
+
+    def _picked(self, part: float) -> set[int]:
+        """The nodes of the cheapest way to make each result."""
+        by, picked = self._cheapest(part), set[int]()
+        work = list(self.pool.space.roots)
+        while work:
+            node = by.get(work.pop())
+            if node is not None and node not in picked:
+                picked.add(node)
+                work += self.pool.space.operands[node]
+        return picked
+
+    def _cheapest(self, part: float) -> dict[int, int]:
+        """Per buffer that has to be made: the node by which that ends first (Knuth, IPL 1977)."""
+        space, given = (
+            self.pool.space,
+            sorted({*self.pool.held, *self.pool.fills, *self.pool.ahead}),
+        )
+        readers, missing = self._readers
+        waiting, by = list(missing), dict.fromkeys(given, -1)
+        ends = [(0.0, n, b) for n, b in enumerate(given)]
+        alone = [i for i in self._every if not missing[i]]
+        ends += [(self._price(i, part), i, b) for i in alone for b in space.output_buffers[i]]
+        heapify(ends)
+        done: set[int] = set()
+        while ends:
+            tick()
+            end, node, buffer = heappop(ends)
+            if buffer in done:
+                continue
+            done.add(buffer)
+            by.setdefault(buffer, node)
+            for i in readers.get(buffer, ()):
+                waiting[i] -= 1
+                if not waiting[i]:
+                    ready = end + self._price(i, part)
+                    for b in {*space.output_buffers[i], space.result[i]} - done:
+                        heappush(ends, (ready, i, b))
+        return {b: n for b, n in by.items() if n >= 0}
+
+    @cached_property
+    def _every(self) -> tuple[int, ...]:
+        ways = (*self.pool.producers.values(), *self.pool.relaxed.values())
+        return tuple(sorted({i for some in ways for i in some}))
+
+    @cached_property
+    def _readers(self) -> tuple[dict[int, list[int]], list[int]]:
+        """Per buffer the nodes that read it, and per node how many buffers it reads."""
+        space, readers = self.pool.space, dict[int, list[int]]()
+        missing = [0] * len(space.kinds)
+        for i in self._every:
+            operands = set(space.operands[i])
+            missing[i] = len(operands)
+            for b in operands:
+                readers.setdefault(b, []).append(i)
+        return readers, missing
+
+    def _price(self, node: int, part: float) -> float:
+        """Picoseconds of arithmetic, or of so much of a move."""
+        space, here = self.pool.space, self.costs.of((node,))
+        # picoseconds of any other node than the input program's: fewer are better
+        penalty_ps = 0.0 if space.egraph.nodes[node].rule == -1 else 1.0
+        if space.kinds[node] != "conversion":
+            return penalty_ps + here.compute_ps(node, here.iterations[node])
+        moved = sum(here.class_ps[b] for b in (*space.operands[node], *space.output_buffers[node]))
+        return penalty_ps + part * moved
+
+
+def unrolled_assembly(short: Assembly, pool: Pool, rolled: Rolled) -> Assembly:
+    """The columns of the short program, in all blocks in which they are there."""
+    choice, space = short.choice, pool.space
+    sides = {n: list[tuple[int, ...]]() for n in ("reads", "resident", "writes", "extras")}
+    candidates, adds, exclusive, of = list[Candidate](), list[list[int]](), list[list[int]](), []
+    for i in range(len(choice)):
+        c = short.candidate(i)
+        times = rolled.times(c.members)
+        for back in rolled.copies(c.members):
+            members = rolled.nodes_at(c.members, back)
+            parts = (rolled.classes_at(side, back) for side in (c.reads, c.writes, c.exposable))
+            reads, writes, exposable = parts
+            moved = c._replace(members=members, reads=reads, writes=writes, exposable=exposable)
+            candidates.append(moved)
+            adds.append([a // times for a in choice.adds[i].tolist()])
+            exclusive.append(sorted(pool.legality.exclusive(members)))
+            of.append(i)
+            for name, buffers in sides.items():
+                there = rolled.classes_at(getattr(choice, name).tuples[i], back)
+                buffers.append(tuple(sorted({space.buffer[b] for b in there})))
+    sources = replace(
+        short.sources, pool=pool, candidates=CandidateTable(candidates),
+        costs=space.remembered(Costs, pool.legality.target),
+    )  # fmt: skip
+    rows, count = np.array(of, dtype=np.int64), len(of)
+    computes = [tuple(sorted(space.computes(c.members))) for c in candidates]
+    columns: dict[str, Any] = {name: Ragged.of(buffers) for name, buffers in sides.items()}
+    values = [{space.value[b] for b in w} for w in sides["writes"]]
+    serves = [
+        sorted(served_by(pool, c.members, w)) for c, w in zip(candidates, values, strict=True)
+    ]
+    whole = replace(
+        choice.take(rows), facts=choice_facts(pool, choice.facts.linear), **columns,
+        adds=np.array(adds, dtype=choice.adds.dtype).reshape(count, -1),
+        exclusive=Ragged.of(exclusive), computes=Ragged.of(computes), serves=Ragged.of(serves),
+        candidate=np.arange(count), last=np.full(count, NOWHERE),
+        key=np.arange(count), image=np.full(count, -1),
+    )  # fmt: skip
+    return replace(short, sources=sources, choice=whole)

@@ -1,4 +1,4 @@
-"""What an e-graph means to the extractor: buffers, values, and when each value is computed."""
+"""The e-graph as the extractor sees it: buffers, values, and when each value is computed."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Space:
         return {}
 
     def remembered(self, make: Callable[[Space, Target], T], target: Target) -> T:
-        """What this makes of the e-graph and a target; made once, as long as the target lives."""
+        """The object this makes of the e-graph and a target; once, as long as the target lives."""
         key = make, id(target)
         if key not in self._remembered:
             self._remembered[key] = make(self, target), target
@@ -81,7 +81,7 @@ class Space:
 
     @cached_property
     def later(self) -> Later:
-        """What is one block later in the short e-graph."""
+        """The shift by one block in the short e-graph."""
         assert self.rolled is not None
         return Later.of(self.rolled, self.buffer, self.value)
 
@@ -142,20 +142,22 @@ class Space:
         types: dict[tuple[tuple[TensorType, ...], int], int] = {}
         both = zip(self.egraph.types, self.sizes, strict=True)
         of = [types.setdefault(t, len(types)) for t in both]
-        known: dict[tuple[object, ...], int] = {}
+        numbers: dict[tuple[object, ...], int] = {}
         return tuple(
-            known.setdefault((n.op, n.attr, of[n.eclass], *[of[c] for c in n.children]), len(known))
+            numbers.setdefault(
+                (n.op, n.attr, of[n.eclass], *[of[c] for c in n.children]), len(numbers)
+            )
             for n in self.egraph.nodes
         )
 
     @cached_property
     def result_nodes(self) -> dict[int, tuple[int, ...]]:
         """Per class with several results: the `result` nodes that read it, one per class."""
-        found: dict[int, dict[int, int]] = {}
+        by_class: dict[int, dict[int, int]] = {}
         for i, n in enumerate(self.egraph.nodes):
             if n.op == "result" and len(self.egraph.types[n.children[0]]) > 1:
-                found.setdefault(n.children[0], {}).setdefault(n.eclass, i)
-        return {c: tuple(f.values()) for c, f in found.items()}
+                by_class.setdefault(n.children[0], {}).setdefault(n.eclass, i)
+        return {c: tuple(f.values()) for c, f in by_class.items()}
 
     def views_of(self, node: int) -> tuple[int, ...]:
         """The `result` nodes that belong to a node with several results, else nothing."""
@@ -176,7 +178,7 @@ class Space:
         )
 
     @cached_property
-    def made(self) -> tuple[tuple[int, ...], ...]:
+    def output_buffers(self) -> tuple[tuple[int, ...], ...]:
         """Per node: the buffers it computes."""
         return tuple(tuple(self.buffer[c] for c in outputs) for outputs in self.outputs)
 
@@ -232,24 +234,24 @@ class Space:
     @cached_property
     def _computing(self) -> tuple[tuple[int, int, frozenset[int]], ...]:
         """(node, value it computes, values it reads) of all nodes that are not conversions."""
-        found = []
+        computing = []
         for i, n in enumerate(self.egraph.nodes):
             if self.kinds[i] in MOVING:
                 continue
             reads = frozenset(self.value[c] for c in n.children)
-            found += [(i, v, reads) for v in sorted({self.value[c] for c in self.outputs[i]})]
-        return tuple(found)
+            computing += [(i, v, reads) for v in sorted({self.value[c] for c in self.outputs[i]})]
+        return tuple(computing)
 
     @cached_property
     def consumers(self) -> dict[int, frozenset[int]]:
         """Per value: the other values computed from it; -1 stands for the caller."""
-        found: dict[int, set[int]] = {}
+        consumers: dict[int, set[int]] = {}
         for _, v, reads in self._computing:
             for r in reads - {v}:
-                found.setdefault(r, set()).add(v)
+                consumers.setdefault(r, set()).add(v)
         for r in self.egraph.roots:
-            found.setdefault(self.value[r], set()).add(-1)
-        return {v: frozenset(f) for v, f in found.items()}
+            consumers.setdefault(self.value[r], set()).add(-1)
+        return {v: frozenset(f) for v, f in consumers.items()}
 
     @cached_property
     def wanted(self) -> Counter[int]:
@@ -283,13 +285,13 @@ class Space:
             if n.rule == -1 and self.kinds[i] not in MOVING
             for c in self.outputs[i]
         }
-        found: dict[int, list[int]] = {}
+        positions: dict[int, list[int]] = {}
         seen: set[int] = set()
         for i, c in enumerate(self.egraph.values):
             if c in real and c not in seen:
                 seen.add(c)
-                found.setdefault(self.value[c], []).append(i)
-        return {v: tuple(p) for v, p in found.items()}
+                positions.setdefault(self.value[c], []).append(i)
+        return {v: tuple(p) for v, p in positions.items()}
 
     @cached_property
     def positions(self) -> dict[int, tuple[Moment, ...]]:
@@ -302,29 +304,31 @@ class Space:
         at |= self._new_positions({v: p[0][:2] for v, p in at.items()})
         return at | self.source_positions(at)
 
-    def _new_positions(self, known: dict[int, tuple[int, int]]) -> dict[int, tuple[Moment, ...]]:
+    def _new_positions(
+        self, positions: dict[int, tuple[int, int]]
+    ) -> dict[int, tuple[Moment, ...]]:
         """Values the program does not hold come right after all they need."""
-        found = self.soonest(known)
-        return {v: ((p, d, v, 0),) for v, (p, d) in sorted(found.items()) if v not in known}
+        soonest = self.soonest(positions)
+        return {v: ((p, d, v, 0),) for v, (p, d) in sorted(soonest.items()) if v not in positions}
 
-    def soonest(self, known: dict[int, tuple[int, int]]) -> dict[int, tuple[int, int]]:
-        """(position, depth) per value: as `known`, others after all they need (shortest way).
+    def soonest(self, positions: dict[int, tuple[int, int]]) -> dict[int, tuple[int, int]]:
+        """(position, depth) per value: as `positions`, others after all they need (shortest way).
 
         Sources are left out: they are there.
         """
-        fixed = set(known) | set(self._sources)
-        found = dict(known) | dict.fromkeys(sorted(self._sources), (-1, 0))
+        fixed = set(positions) | set(self._sources)
+        moments = dict(positions) | dict.fromkeys(sorted(self._sources), (-1, 0))
         changed = True
         while changed:
             changed = False
             for _, v, reads in self._computing:
-                if v in fixed or not reads <= found.keys():
+                if v in fixed or not reads <= moments.keys():
                     continue
-                position, depth = max((found[r] for r in reads), default=(-1, 0))
-                if (position, depth + 1) < found.get(v, (1 << 60, 0)):
-                    found[v] = (position, depth + 1)
+                position, depth = max((moments[r] for r in reads), default=(-1, 0))
+                if (position, depth + 1) < moments.get(v, (1 << 60, 0)):
+                    moments[v] = (position, depth + 1)
                     changed = True
-        return {v: at for v, at in found.items() if v not in self._sources}
+        return {v: at for v, at in moments.items() if v not in self._sources}
 
     def source_positions(self, at: dict[int, tuple[Moment, ...]]) -> dict[int, tuple[Moment, ...]]:
         """Sources are converted just before the first value that is computed from them."""
@@ -349,7 +353,7 @@ def order(space: Space, nodes: Collection[int]) -> tuple[int, ...]:
     left, needs, result = sorted(nodes), space.needs, space.result
     waiting = {result[n] for n in left}
     is_late = len(waiting) < len(left)  # of nodes that make one buffer, the last is waited for
-    found: list[int] = []
+    ordered: list[int] = []
     at = 0
     while left:
         assert at < len(left), "groups are grown without cycles"
@@ -358,7 +362,7 @@ def order(space: Space, nodes: Collection[int]) -> tuple[int, ...]:
         if waiting.isdisjoint(needs[n]):
             del left[at - 1]
             at = 0
-            found.append(n)
+            ordered.append(n)
             if not (is_late and any(result[m] == result[n] and m > n for m in left)):
                 waiting.discard(result[n])
-    return tuple(found)
+    return tuple(ordered)

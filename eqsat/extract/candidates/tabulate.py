@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from eqsat.extract.blocks import NOWHERE
-from eqsat.extract.candidates.dominance import one_of_each_kernel, undominated
 from eqsat.extract.candidates.sources import (
     EXTRAS,
     CandidateTable,
@@ -24,11 +23,13 @@ from eqsat.extract.candidates.sources import (
     choice_facts,
     column_images,
     group_of,
+    one_of_each_kernel,
+    undominated,
     with_plan_times,
 )
 from eqsat.extract.choice.columns import Columns
+from eqsat.extract.choice.legal import mirrored, presolved
 from eqsat.extract.choice.linear import Dispatches, RelayoutBytes, Ties, Time, added, kernels
-from eqsat.extract.choice.must import mirrored, presolved
 from eqsat.extract.dispatch.planfloors import PlanFloors
 from eqsat.extract.dispatch.prices import UNASKED
 from eqsat.extract.ragged import Ints, Mask, Ragged, contains, counted, distinct
@@ -44,22 +45,22 @@ def choice_of(sources: Sources, *, floored: bool = False) -> Columns:
     and are not dominated yet. OverflowError if sums of times are too large for arrays.
     """
     pool, target = sources.pool, sources.pool.legality.target
-    found = _tabulated(sources)
+    choice = _tabulated(sources)
     if target.is_planned and not pool.keeps_all:
-        found = _kept(found, one_of_each_kernel(sources.space, found, sources.candidates))
+        choice = _kept(choice, one_of_each_kernel(sources.space, choice, sources.candidates))
     if not floored or not all(t.is_planned for _, t in target.devices):
-        found = with_plan_times(sources, found, np.arange(len(found)))
+        choice = with_plan_times(sources, choice, np.arange(len(choice)))
     if not pool.keeps_all:
-        known, others = np.flatnonzero(found.is_asked), np.flatnonzero(~found.is_asked)
-        kept = undominated(found.take(known) if len(others) else found, sources.candidates)
-        found = _kept(found, np.concatenate([known[kept], others]))
-    return found.take(presolved(found))
+        timed, others = np.flatnonzero(choice.is_asked), np.flatnonzero(~choice.is_asked)
+        left = undominated(choice.take(timed) if len(others) else choice, sources.candidates)
+        choice = _kept(choice, np.concatenate([timed[left], others]))
+    return choice.take(presolved(choice))
 
 
 def undominated_columns(sources: Sources, choice: Columns) -> Columns:
     """Without those that others dominate, and what no answer needs then."""
-    found = _kept(choice, undominated(choice, sources.candidates))
-    return found.take(presolved(found))
+    left = _kept(choice, undominated(choice, sources.candidates))
+    return left.take(presolved(left))
 
 
 def _kept(choice: Columns, rows: Ints) -> Columns:
@@ -79,8 +80,8 @@ def _tabulated(sources: Sources) -> Columns:
         parts.append(_Tabulation(sources, part, is_read).columns())
 
     def whole(name: str) -> Any:
-        found = [p[name] for p in parts]
-        return Ragged.stacked(found) if isinstance(found[0], Ragged) else np.concatenate(found)
+        sides = [p[name] for p in parts]
+        return Ragged.stacked(sides) if isinstance(sides[0], Ragged) else np.concatenate(sides)
 
     columns = {name: whole(name) for name in parts[0]}
     if sources.space.rolled is None:
@@ -96,14 +97,14 @@ def _tabulated(sources: Sources) -> Columns:
 def _read_by_any(sources: Sources, every: CandidateTable) -> Mask:
     """Per buffer, whether some candidate or the caller reads it."""
     buffer = np.array(sources.space.buffer, dtype=np.int64)
-    found = np.zeros(len(buffer), dtype=bool)
-    found[list(sources.space.roots)] = True
-    found[buffer[every.columns["reads"].index]] = True
+    mask = np.zeros(len(buffer), dtype=bool)
+    mask[list(sources.space.roots)] = True
+    mask[buffer[every.columns["reads"].index]] = True
     if sources.space.rolled is not None:  # also what is read in the blocks that are left out
         later = np.array(sources.space.later.buffer, dtype=np.int64)
-        there = later[np.flatnonzero(found)]
-        found[there[there >= 0]] = True
-    return found
+        there = later[np.flatnonzero(mask)]
+        mask[there[there >= 0]] = True
+    return mask
 
 
 class _Tabulation:
@@ -123,17 +124,17 @@ class _Tabulation:
 
     def is_one_of(self, classes: frozenset[int]) -> Mask:
         """Per class: whether it is among these."""
-        found = np.zeros(self.classes, dtype=bool)
-        found[list(classes)] = True
-        return found
+        mask = np.zeros(self.classes, dtype=bool)
+        mask[list(classes)] = True
+        return mask
 
     def by_node(self, of: Callable[[int], frozenset[int]]) -> Ragged:
         """Per candidate: the numbers its members have."""
         used = np.unique(self.members.index).tolist()
-        found: list[frozenset[int]] = [frozenset()] * self.nodes
+        numbers: list[frozenset[int]] = [frozenset()] * self.nodes
         for n in used:
-            found[n] = of(n)
-        return self.members.spread(Ragged.of(found)).distinct()
+            numbers[n] = of(n)
+        return self.members.spread(Ragged.of(numbers)).distinct()
 
     # ---- per candidate -----------------------------------------------------------------------
     @cached_property
@@ -153,7 +154,7 @@ class _Tabulation:
         return self.by_node(lambda n: self.space.computes((n,)))
 
     def _serves(self, owners: Ints, writes: Ragged) -> Ragged:
-        """Per option of these candidates: the values it serves (`cover.served_by`)."""
+        """Per option of these candidates: the values it serves (`dominators.served_by`)."""
         nobody, behind = frozenset[int](), self.pool.behind
         held = self.by_node(lambda n: self.pool.served.get(n, nobody)).take(owners)
         if not len(held.index):
@@ -173,10 +174,10 @@ class _Tabulation:
     def is_possible(self) -> Mask:
         """Per candidate: whether it reads nothing that it writes, nor touches distant blocks."""
         read = self.reads.pairs(self.classes)
-        found = ~self.sinks.any(contains(read, self.sinks.pairs(self.classes)))
+        possible = ~self.sinks.any(contains(read, self.sinks.pairs(self.classes)))
         if (rolled := self.space.rolled) is not None:
-            found &= np.array([rolled.is_near(m.tolist()) for m in self.members], dtype=bool)
-        return found
+            possible &= np.array([rolled.is_near(m.tolist()) for m in self.members], dtype=bool)
+        return possible
 
     @cached_property
     def room(self) -> Ints:
@@ -227,13 +228,13 @@ class _Tabulation:
         more = [(c, s) for c in self._with_many_roots for s in self._larger(c)]
         owner.append(np.array([c for c, _ in more], dtype=np.int64))
         sets.append(Ragged.of([s for _, s in more]))
-        found, owners = Ragged.stacked(sets), np.concatenate(owner)
+        extras, owners = Ragged.stacked(sets), np.concatenate(owner)
         room = self.room[owners]
-        kept = self.is_possible[owners] & ((found.counts <= room) | (room < 0))
-        kept &= ~self._is_written_too_often(owners, found, kept)
-        order = np.flatnonzero(kept)
+        possible = self.is_possible[owners] & ((extras.counts <= room) | (room < 0))
+        possible &= ~self._is_written_too_often(owners, extras, possible)
+        order = np.flatnonzero(possible)
         order = order[np.argsort(owners[order], kind="stable")]
-        return owners[order], found.take(order)
+        return owners[order], extras.take(order)
 
     @cached_property
     def _is_root(self) -> Mask:
@@ -266,9 +267,9 @@ class _Tabulation:
         value, layouts = value[several], layouts[several]
         option, value = value // self.classes, value % self.classes
         others = self._others(owners[option], value)
-        found = np.zeros(len(asked), dtype=bool)
-        found[rows[option[layouts > others]]] = True
-        return found
+        excess = np.zeros(len(asked), dtype=bool)
+        excess[rows[option[layouts > others]]] = True
+        return excess
 
     def _others(self, candidates: Ints, values: Ints) -> Ints:
         """How many other values are computed from these outside, results of the program apart."""
@@ -292,15 +293,15 @@ class _Tabulation:
         return owned.where(users.any(outside | (users.index == self.classes)))
 
     def _leaves_a_way(self, owners: Ints, writes: Ragged) -> Mask:
-        """Per option: whether all results can be computed without what it keeps (`cover.Lost`)."""
+        """Per option: whether all results can be computed without what it keeps (`Lost`)."""
         alone, written = self._alone.take(owners), writes.mapped(self.value)
         there = np.sort(written.pairs(self.classes))
         lost = alone.where(~contains(there, alone.pairs(self.classes)))
-        found = np.ones(len(owners), dtype=bool)
+        leaves = np.ones(len(owners), dtype=bool)
         for i in np.flatnonzero(lost.counts).tolist():
             sides = frozenset(lost[i].tolist()), frozenset(written[i].tolist())
-            found[i] = self.sources.lost.leaves_a_way(*sides)
-        return found
+            leaves[i] = self.sources.lost.leaves_a_way(*sides)
+        return leaves
 
     # ---- what is read of this run's, and of the weights ----------------------------------------
     def _sides(self, owners: Ints) -> tuple[Ints, Ragged, Ragged]:
@@ -313,28 +314,28 @@ class _Tabulation:
         resident = self.is_one_of(self.pool.resident)
         run = reads.where(~(held | optional)[reads.index])
         is_made = optional[reads.index] & self._may_make[owners][reads.rows]
-        kept = reads.where(resident[reads.index] & ~is_made)
+        in_memory = reads.where(resident[reads.index] & ~is_made)
         either = reads.where(is_made)
         choices = 1 << either.counts
         option = np.repeat(np.arange(len(owners)), choices)
         if len(option) == len(owners):
-            return option, run, kept
+            return option, run, in_memory
         number = np.arange(len(option)) - np.repeat(np.cumsum(choices) - choices, choices)
         parts = either.take(option)
         place = np.arange(len(parts.index)) - parts.start[parts.rows]
         is_made = (number[parts.rows] >> place & 1).astype(bool)
-        made, there = parts.where(is_made), parts.where(~is_made)
-        run, kept = run.take(option).joined(made), kept.take(option).joined(there)
-        return option, run.distinct(), kept.distinct()
+        computed, there = parts.where(is_made), parts.where(~is_made)
+        run, in_memory = run.take(option).joined(computed), in_memory.take(option).joined(there)
+        return option, run.distinct(), in_memory.distinct()
 
     @cached_property
     def _may_make(self) -> Mask:
         """Per candidate: whether what it reads may be made from weights in the same run."""
-        found = np.ones(len(self.candidates), dtype=bool)
+        may_make = np.ones(len(self.candidates), dtype=bool)
         target, devices = self.pool.legality.target, self.pool.legality.devices
         if target.has_parts:
-            found[:] = [devices.of(m.tolist()) == target.default_device for m in self.members]
-        return found
+            may_make[:] = [devices.of(m.tolist()) == target.default_device for m in self.members]
+        return may_make
 
     # ---- what it adds to the goals -------------------------------------------------------------
     def _time_ps(self, owners: Ints, extras: Ragged) -> tuple[Ints, Mask]:
@@ -360,8 +361,8 @@ class _Tabulation:
         return stated + np.maximum(extras.sums(class_ps[extras.index]) - slack, 0), is_known
 
     def _floor_ps(self, owners: Ints, extras: Ragged) -> Ints:
-        """What no plan of an option is below; 0 on devices without plans."""
-        found = np.zeros(len(owners), dtype=np.int64)
+        """A floor of every plan of an option; 0 on devices without plans."""
+        floor_ps = np.zeros(len(owners), dtype=np.int64)
         writes = self.sinks.take(owners).joined(extras).distinct()
         members, reads = self.members.take(owners), self.reads.take(owners)
         for device, rows in self._rows_by_device(members):
@@ -369,8 +370,8 @@ class _Tabulation:
             if target.is_planned and len(rows):
                 floors = self.space.remembered(PlanFloors, target)
                 sides = members.take(rows), reads.take(rows), writes.take(rows)
-                found[rows] = floors.of(*sides) * target.calls
-        return found
+                floor_ps[rows] = floors.of(*sides) * target.calls
+        return floor_ps
 
     def _rows_by_device(self, members: Ragged) -> list[tuple[str, Ints]]:
         """Per device: which of these dispatches run there."""
@@ -385,24 +386,24 @@ class _Tabulation:
 
     def _adds(self, owners: Ints, extras: Ragged) -> tuple[Ints, Mask]:
         sides = len(owners), len(self.sources.goals)
-        found = np.empty(sides, dtype=self.candidates.prices)
+        values = np.empty(sides, dtype=self.candidates.prices)
         time_ps, is_asked = self._time_ps(owners, extras)
         for at, (name, goal) in enumerate(self.sources.goals.items()):
             if isinstance(goal, Time):
-                found[:, at] = time_ps
+                values[:, at] = time_ps
             elif type(goal) is RelayoutBytes:
-                found[:, at] = self._summed(self.sources.moved)[owners]
+                values[:, at] = self._summed(self.sources.moved)[owners]
             elif type(goal) is Ties:
-                found[:, at] = self._summed(self.sources.tied)[owners]
+                values[:, at] = self._summed(self.sources.tied)[owners]
             elif type(goal) is Dispatches:
-                found[:, at] = self._dispatches[owners]
+                values[:, at] = self._dispatches[owners]
             else:
                 for i, c in enumerate(owners.tolist()):
                     tick()
                     group = self._group(c, extras[i].tolist(), int(time_ps[i]))
                     target = self.pool.legality.target
-                    found[i, at] = added(name, goal, self.space.egraph, target, group)
-        return found * self.space.times_in(self._last[owners])[:, None], is_asked
+                    values[i, at] = added(name, goal, self.space.egraph, target, group)
+        return values * self.space.times_in(self._last[owners])[:, None], is_asked
 
     @cached_property
     def _last(self) -> Ints:

@@ -40,7 +40,7 @@ LEVELS = ("buffer level", "value level")
 
 @dataclass(frozen=True)
 class _BlockLater:
-    """What rows are about one block later."""
+    """The keys of rows one block later."""
 
     choice: Columns
 
@@ -61,8 +61,8 @@ class _BlockLater:
         return name not in CLAIMS or int(b.level[about]) == TWO
 
     def _column(self, who: int) -> int:
-        found = int(self.choice.image_row[-1 - who])
-        return -1 if found < 0 else -1 - found
+        image = int(self.choice.image_row[-1 - who])
+        return -1 if image < 0 else -1 - image
 
 
 def summed_over_blocks(
@@ -87,9 +87,9 @@ def summed_over_blocks(
     behind = _ints([levels.behind(keys[i]) for i in pairs.open.tolist()])
     before = _ints([levels.before(keys[i]) for i in pairs.last.tolist()])
     parts.append(sums.with_level(pairs.open, behind, blocks.count + 1))
-    told = before >= 0
-    parts.append(sums.with_level(pairs.last[told], before[told], blocks.count))
-    alone = np.concatenate([pairs.alone, pairs.last[~told]])
+    has_row = before >= 0
+    parts.append(sums.with_level(pairs.last[has_row], before[has_row], blocks.count))
+    alone = np.concatenate([pairs.alone, pairs.last[~has_row]])
     parts += [sums.weakened(alone, side) for side in (-1.0, 1.0)]
     return RowTable.stacked(parts), most * np.where(level == TWO, blocks.count, 1)
 
@@ -115,8 +115,8 @@ class _Levels:
 
     def before(self, key: Key) -> int:
         kind = _kind(key[0])
-        found = np.flatnonzero(self.later[kind] == key[1])
-        return self.place.get((kind, int(found[0])), -1) if len(found) else -1
+        places = np.flatnonzero(self.later[kind] == key[1])
+        return self.place.get((kind, int(places[0])), -1) if len(places) else -1
 
 
 def _kind(name: str) -> str:
@@ -201,29 +201,29 @@ class _Sums:
     def with_level(self, rows: Ints, level: Ints, times: int) -> RowTable:
         """So many rows of which all but these say nothing but a level (-1: nor that), which is no
         less than nothing."""
-        found = _taken(self.table, rows)
+        taken = _taken(self.table, rows)
         some = np.flatnonzero(level >= 0)
         more = Ragged(np.zeros(len(rows) + 1, dtype=np.int64), level[:0])
         if len(some):
             more = Ragged.grouped(some, level[some], len(rows))
-        at = np.concatenate([found.terms.rows, more.rows])
+        at = np.concatenate([taken.terms.rows, more.rows])
         order = np.argsort(at, kind="stable")
-        index = np.concatenate([found.terms.index, more.index])[order]
-        scale = np.where(self.level[found.terms.index] == NOWHERE, float(times), 1.0)
-        value = np.concatenate([found.value * scale, np.full(len(more.index), -1.0)])[order]
-        low, high = found.low * times, found.high * times
-        return RowTable(low, high, Ragged(found.terms.start + more.start, index), value)
+        index = np.concatenate([taken.terms.index, more.index])[order]
+        scale = np.where(self.level[taken.terms.index] == NOWHERE, float(times), 1.0)
+        value = np.concatenate([taken.value * scale, np.full(len(more.index), -1.0)])[order]
+        low, high = taken.low * times, taken.high * times
+        return RowTable(low, high, Ragged(taken.terms.start + more.start, index), value)
 
     def weakened(self, rows: Ints, side: float) -> RowTable:
         """The lower (-1) or upper (1) side of rows, without what the sums make tighter there."""
-        found = _taken(self.table, rows)
-        dropped = (self.level[found.terms.index] == TWO) & (found.value * side > 0)
-        kept = ~dropped
-        terms = found.terms.where(kept)
+        taken = _taken(self.table, rows)
+        dropped = (self.level[taken.terms.index] == TWO) & (taken.value * side > 0)
+        left = ~dropped
+        terms = taken.terms.where(left)
         open_ = np.full(len(rows), math.inf)
-        low, high = (found.low, open_) if side < 0 else (-open_, found.high)
-        said = np.isfinite(low if side < 0 else high) & (terms.counts > 0)
-        return _taken(RowTable(low, high, terms, found.value[kept]), np.flatnonzero(said))
+        low, high = (taken.low, open_) if side < 0 else (-open_, taken.high)
+        is_stated = np.isfinite(low if side < 0 else high) & (terms.counts > 0)
+        return _taken(RowTable(low, high, terms, taken.value[left]), np.flatnonzero(is_stated))
 
 
 def _taken(table: RowTable, rows: Ints) -> RowTable:

@@ -36,9 +36,9 @@ class KeptRow:
     base: int
     terms: tuple[tuple[int, tuple[int, ...]], ...]
 
-    def value(self, kept: Set[int]) -> int:
+    def value(self, resident: Set[int]) -> int:
         """Bytes if these buffers are kept."""
-        return self.base + sum(n for n, any_of in self.terms if not kept.isdisjoint(any_of))
+        return self.base + sum(n for n, any_of in self.terms if not resident.isdisjoint(any_of))
 
     @property
     def most(self) -> int:
@@ -67,7 +67,7 @@ class BlockImages:
 
 @dataclass(frozen=True)
 class ChoiceFacts:
-    """What every answer owes, and what buffers and values are, whatever columns there are."""
+    """Facts of a choice whatever its columns: what an answer owes, what buffers and values are."""
 
     linear: tuple[str, ...]  # goals that are sums over the chosen columns
     nbytes: Ints  # per buffer, none of what `fixed_bytes` counts
@@ -78,7 +78,9 @@ class ChoiceFacts:
     value_of: Ints  # per buffer
     is_source: Mask  # per value: it is there from the start, in some layout
     times: Ints  # per buffer: how many weights of the whole program it stands for
-    kept: Mapping[str, tuple[KeptRow, ...]] = field(default_factory=dict)  # the largest of these
+    weight_rows: Mapping[str, tuple[KeptRow, ...]] = field(
+        default_factory=dict
+    )  # the largest of these
     blocks: BlockImages | None = None  # of the short e-graph of a program of equal blocks
 
     @property
@@ -87,9 +89,9 @@ class ChoiceFacts:
 
     @cached_property
     def is_root(self) -> Mask:
-        found = np.zeros(self.span, dtype=bool)
-        found[self.roots] = True
-        return found
+        mask = np.zeros(self.span, dtype=bool)
+        mask[self.roots] = True
+        return mask
 
     @cached_property
     def temporary(self) -> Ints:
@@ -174,8 +176,8 @@ class Columns:
         order = np.argsort(self.key, kind="stable")
         keys = self.key[order]
         at = np.minimum(np.searchsorted(keys, self.image), max(len(self) - 1, 0))
-        found = (self.image >= 0) & (keys[at] == self.image) if len(self) else self.image >= 0
-        return np.where(found, order[at] if len(self) else at, -1)
+        has_image = (self.image >= 0) & (keys[at] == self.image) if len(self) else self.image >= 0
+        return np.where(has_image, order[at] if len(self) else at, -1)
 
     @property
     def has_writers(self) -> bool:
@@ -213,14 +215,14 @@ class Columns:
 
     def total(self, goal: str, columns: Sequence[int]) -> int:
         """A goal that does not depend on the order."""
-        if goal in self.facts.kept:
+        if goal in self.facts.weight_rows:
             there = set(self.resident.take(_ints(columns)).index.tolist())
-            return max(r.value(there) for r in self.facts.kept[goal])
+            return max(r.value(there) for r in self.facts.weight_rows[goal])
         return int(sum(self.coefficients(goal)[list(columns)].tolist()))
 
     def values(self, answer: Answer) -> dict[str, int]:
         """Every goal; what only breaks ties is none."""
-        names = dict.fromkeys((*GOALS, *self.facts.linear, *self.facts.kept))
+        names = dict.fromkeys((*GOALS, *self.facts.linear, *self.facts.weight_rows))
         return {goal: self.value(goal, answer) for goal in names if goal != TIE_BREAK}
 
     def value(self, goal: str, answer: Answer) -> int:
@@ -239,8 +241,8 @@ class Columns:
         """A bound every answer keeps, without a search."""
         if goal == MEMORY:
             return self.facts.fixed_bytes
-        if goal in self.facts.kept:
-            return max(r.base for r in self.facts.kept[goal])
+        if goal in self.facts.weight_rows:
+            return max(r.base for r in self.facts.weight_rows[goal])
         return int(goal == "dispatches" and len(self.facts.roots) > 0)
 
 

@@ -69,7 +69,7 @@ def moved_bytes(egraph: EGraph, node: int) -> int:
 
 
 def tie(node: ENode, moved: int) -> int:
-    """What a node that moves so many bytes adds to the tie-break."""
+    """The tie-break of a node that moves so many bytes."""
     is_op = node.op not in LEAVES and node.op not in VIEWS
     ops, views = is_op + bool(loop_order(node.attr)), node.op in VIEWS
     # one byte moved weighs as much as 4,096 ops, and an op as much as four views
@@ -99,18 +99,18 @@ def linear_goals(names: Iterable[str]) -> dict[str, Goal]:
 
     EqsatError E600 if a plug-in cannot be used.
     """
-    known = plugged_in("goals")
-    taken = [n for n in known if n in (*OWN, *ASKED, *OTHERS)]
+    plug_ins = plugged_in("goals")
+    taken = [n for n in plug_ins if n in (*OWN, *ASKED, *OTHERS)]
     if taken:
         what = f"eqsat has a goal `{taken[0]}` of its own"
         raise fail("E600", f"{brought_by('goals', taken[0])} cannot be used: {what}")
     more = [n for n in names if n not in OWN]
-    return OWN | {n: ASKED.get(n) or _plugged(n) for n in more if n in ASKED or n in known}
+    return OWN | {n: ASKED.get(n) or _plugged(n) for n in more if n in ASKED or n in plug_ins}
 
 
 def _plugged(name: str) -> Goal:
-    found = load_plugin("goals", name)
-    goal = found() if isinstance(found, type) else found
+    plug_in = load_plugin("goals", name)
+    goal = plug_in() if isinstance(plug_in, type) else plug_in
     missing = [part for part in ("build", "value") if not callable(getattr(goal, part, None))]
     if missing:
         what = f"it has no method `{missing[0]}`"
@@ -119,7 +119,7 @@ def _plugged(name: str) -> Goal:
 
 
 def added(name: str, goal: Goal, egraph: EGraph, target: Target, group: Group) -> int:
-    """What a dispatch adds to a goal; E602 (exit code 4) if a plug-in says nonsense."""
+    """A dispatch's share of a goal; E602 (exit code 4) if a plug-in says nonsense."""
     return _asked(name, "build", lambda: goal.build(egraph, target, group))
 
 
@@ -134,13 +134,13 @@ def _asked(name: str, part: str, ask: Callable[[], Any]) -> int:
     if name in OWN or name in ASKED:
         return ask()
     try:
-        found = ask()
+        number = ask()
     except Exception as error:
         raise broken(name, f"`{part}` fails: {type(error).__name__}: {error}") from error
     # sums of larger numbers are too much for the solver
-    if isinstance(found, bool) or not hasattr(found, "__index__") or not 0 <= found < 2**50:
-        raise broken(name, f"`{part}` gives {found!r}, not a whole number from 0 to 2^50")
-    return operator.index(found)
+    if isinstance(number, bool) or not hasattr(number, "__index__") or not 0 <= number < 2**50:
+        raise broken(name, f"`{part}` gives {number!r}, not a whole number from 0 to 2^50")
+    return operator.index(number)
 
 
 def broken(name: str, what: str) -> EqsatError:

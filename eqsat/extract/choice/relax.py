@@ -17,7 +17,7 @@ import numpy as np
 
 from eqsat.extract.choice.columns import MEMORY, Answer, Columns
 from eqsat.extract.choice.rows import RowTable
-from eqsat.extract.choice.statement import Statement
+from eqsat.extract.choice.statement import EXACT, Statement
 from eqsat.extract.ragged import Ints, Ragged
 from eqsat.model.deadline import seconds_left, tick
 
@@ -28,7 +28,7 @@ Caps = Mapping[str, int]
 
 @dataclass(frozen=True)
 class Relaxation:
-    """What no answer beats, per column what choosing it adds at least, and what the LP chose."""
+    """A relaxation: its bound, per column what choosing it adds at least, and what the LP chose."""
 
     least: float  # no answer is worth less
     reduced: np.ndarray
@@ -47,7 +47,7 @@ class Relaxation:
         return np.flatnonzero(self.least + self.reduced <= most)
 
     def plus(self, more: int) -> Relaxation:
-        """The same if something else adds so much at least."""
+        """The relaxation if something else adds so much at least."""
         return replace(self, least=self.least + more, unit=1) if more else self
 
     def forcing(self, columns: Ints) -> Relaxation:
@@ -66,32 +66,36 @@ def relaxation(
     weights: Mapping[str, int],
     caps: Mapping[str, int] | None = None,
     memory: Bytes | None = None,
-    told: Statement | None = None,
+    statement: Statement | None = None,
 ) -> Relaxation | None:
     """Minimise Σ weight · goal under caps; None if even the relaxation has no solution.
 
-    memory: states that goal, where it is among the weights or caps. told: the choice as it is,
+    memory: states that goal, where it is among the weights or caps. statement: the choice as it is,
     which takes longer to state than to solve; it becomes the question. If the deadline it is under
     ends the LP solver, the bound is the trivial one; OutOfTime if there is no time to state it.
     """
     caps = dict(caps or {})
     asked, linear = {**weights, **caps}, choice.facts.linear
-    told = told or Statement(choice, is_summed=asked.keys() <= set(linear))
+    statement = statement or Statement(choice, is_summed=asked.keys() <= set(linear))
     for goal in asked:
-        if goal in choice.facts.kept:
-            told.kept(goal, caps.get(goal))
+        if goal in choice.facts.weight_rows:
+            statement.bound_weights(goal, caps.get(goal))
     if MEMORY in asked:
         assert memory is not None
-        memory(told)
+        memory(statement)
     for goal, cap in caps.items():
-        told.cap(goal, cap)
-    terms, unit = told.objective(weights)
-    size = len(told.upper)
+        statement.cap(goal, cap)
+    terms, unit = statement.objective(weights)
+    size = len(statement.upper)
     goal = np.zeros(size)
     goal[[v for v, _ in terms]] = [c for _, c in terms]
-    rows = RowTable.stacked([told.table, _scaled(told)]) if told.weighed else told.table
-    upper = np.array(told.upper, dtype=float)
-    program = LinearProgram(goal, rows, np.zeros(size), upper, not told.weighed)
+    rows = (
+        RowTable.stacked([statement.table, _scaled(statement)])
+        if statement.weighed
+        else statement.table
+    )
+    upper = np.array(statement.upper, dtype=float)
+    program = LinearProgram(goal, rows, np.zeros(size), upper, not statement.weighed)
     solved = solve_linear(program)
     if solved is None:
         return None
@@ -101,14 +105,14 @@ def relaxation(
     return Relaxation(solved.least * unit, solved.reduced[:count] * unit, support, unit)
 
 
-def _scaled(told: Statement) -> RowTable:
+def _scaled(statement: Statement) -> RowTable:
     """The weighed rows, scaled to the size of the others.
 
     Each with a little room: where a cap is just what its goal is at least, the simplex has none for
     what it rounds, and ends without an answer.
     """
     high, counts, index, value = [], [], list[int](), list[float]()
-    for terms, most in told.weighed:
+    for terms, most in statement.weighed:
         size = float(max((abs(c) for _, c in terms), default=1)) or 1.0
         high.append((most + ROOM * abs(most)) / size)
         counts.append(len(terms))
@@ -123,7 +127,7 @@ def _scaled(told: Statement) -> RowTable:
 # ---- what a question comes to --------------------------------------------------------------------
 @dataclass(frozen=True)
 class Least:
-    """What was asked for, at the least, in any order: `bound`, and what it is from (`proof`).
+    """The least value of an objective in any order: `bound`, and what it is from (`proof`).
 
     status: optimal (`best` is worth no more) | infeasible (no answer keeps the caps, proven) | gap
     (all was searched) | why the search ended before. `places`: columns that answers within the caps
@@ -147,7 +151,7 @@ class Least:
 
 @dataclass(frozen=True)
 class Remainder:
-    """What is left under some caps, with its relaxation."""
+    """The columns left under some caps, with their relaxation."""
 
     places: Ints  # in the numbers of the whole choice
     choice: Columns
@@ -163,7 +167,6 @@ class Remainder:
 DENOMINATOR = 60  # duals of 0/±1 rows are small fractions of the costs
 STEPS = 1_000, 20  # of the dual simplex, and per row and variable: it may go round for ever
 ROOM = 1e-10  # of a cap; bounds lose ten times as much to rounding (`_bound`)
-EXACT = 2.0**53  # whole numbers up to here are held in floating point
 
 
 @dataclass(frozen=True)
@@ -248,11 +251,11 @@ def _bounded(program: LinearProgram, matrix: Any, duals: np.ndarray, values: np.
 
     Fractions lose nothing where the LP is exact, and much where it takes others than these.
     """
-    found = _bound(program, matrix, duals, values, 1)
+    plain = _bound(program, matrix, duals, values, 1)
     if not program.is_plain:
-        return found
+        return plain
     exact = _bound(program, matrix, (duals * DENOMINATOR).round(), values, DENOMINATOR)
-    return found if math.ceil(found.least) > math.ceil(exact.least) else exact
+    return plain if math.ceil(plain.least) > math.ceil(exact.least) else exact
 
 
 def _bound(

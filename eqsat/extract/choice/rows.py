@@ -20,7 +20,7 @@ those that hold exclusive number n:
     (8) forced      see `_forced`; alike: see `_alike`
 
 (4) is what makes the relaxation tight. Of the readers that hold one number at most one is chosen,
-and it is never chosen with a writer that needs somebody else to hold that number (`must.py`); so
+and it is never chosen with a writer that needs somebody else to hold that number (`legal.py`); so
 such a set as a whole is at most the level. (5) keeps layouts from being converted in a circle: of
 the layouts of a value somebody writes the first one and reads none of them, after the cuts of
 arborescences (Edmonds 1967). Where several write it, whoever is first needs no other holder, so
@@ -39,9 +39,10 @@ import numpy as np
 
 from eqsat.extract.blocks import ONE, TWO
 from eqsat.extract.choice.columns import Columns
-from eqsat.extract.choice.must import Must, must
+from eqsat.extract.choice.legal import Must, must
 from eqsat.extract.ragged import Ints, Mask, Ragged, contains, counted, distinct
 from eqsat.model.deadline import tick
+from eqsat.model.sets import by_key
 
 
 def choice_rows(choice: Columns) -> tuple[list[KeyedRows], Ints, Ints]:
@@ -50,29 +51,29 @@ def choice_rows(choice: Columns) -> tuple[list[KeyedRows], Ints, Ints]:
     Variables are the columns, then the levels in the order in which they are returned.
     """
     facts, does = choice.facts, _done_once(choice)
-    known = must(choice, does)
-    found = [KeyedRows.of("root", facts.roots, sums(choice.writers.take(facts.roots), 1, 1))]
+    necessary = must(choice, does)
+    keyed = [KeyedRows.of("root", facts.roots, sums(choice.writers.take(facts.roots), 1, 1))]
     for name, of, values in (
         ("needed", choice.computes, facts.needed),
         ("served", choice.serves, facts.served),
     ):
         rows = sums(of.turned(facts.span).take(values), 1, math.inf)
-        found.append(KeyedRows.of(name, values, rows))
-    found += _exclusions(choice)
+        keyed.append(KeyedRows.of(name, values, rows))
+    keyed += _exclusions(choice)
     count, most, owned = len(choice), [], []
     for name, owners, writers, readers in (_of_buffers(choice), _of_values(choice)):
         tick()
-        claims, owner, who = _claims(does, known, writers, readers)
+        claims, owner, who = _claims(does, necessary, writers, readers)
         level = count + np.arange(len(writers))
         rows = at_most(Ragged(np.arange(len(level) + 1), level), writers)
-        found.append(KeyedRows.of(f"{name} level", owners, rows))
+        keyed.append(KeyedRows.of(f"{name} level", owners, rows))
         rows = at_most(claims, Ragged(np.arange(len(claims) + 1), level[owner]))
-        found.append(KeyedRows.of(f"{name} claim", owners[owner], rows, who))
+        keyed.append(KeyedRows.of(f"{name} claim", owners[owner], rows, who))
         is_one = _hold_one(writers, choice.exclusive) if name == "value" else True
         most.append(np.where(is_one, 1, np.maximum(writers.counts, 1)))
         owned.append(owners)
         count += len(level)
-    return found, np.concatenate(owned), np.concatenate(most)
+    return keyed, np.concatenate(owned), np.concatenate(most)
 
 
 def _exclusions(choice: Columns) -> list[KeyedRows]:
@@ -118,13 +119,13 @@ def _of_values(choice: Columns) -> Levels:
     is_made = contains(choice.computes.pairs(span), computed)
     first = is_made | facts.is_source[values[written.index]]
     writers, readers = written.where(first).turned(len(sets)), read.turned(len(sets))
-    kept = (readers.counts > 0) & ~_is_one_buffer(choice, sets, writers.counts)
+    needed = (readers.counts > 0) & ~_is_one_buffer(choice, sets, writers.counts)
     if facts.blocks is not None:  # the same value in all later blocks as well
-        more = kept
+        more = needed
         while more.any():
-            more = np.isin(values, facts.blocks.value[values[kept]]) & ~kept
-            kept |= more
-    left = np.flatnonzero(kept)
+            more = np.isin(values, facts.blocks.value[values[needed]]) & ~needed
+            needed |= more
+    left = np.flatnonzero(needed)
     return "value", values[left], writers.take(left), readers.take(left)
 
 
@@ -168,7 +169,7 @@ def _hold_one(sets: Ragged, held: Ragged) -> Mask:
 
 
 def _claims(
-    does: Ragged, known: Must, writers: Ragged, readers: Ragged
+    does: Ragged, necessary: Must, writers: Ragged, readers: Ragged
 ) -> tuple[Ragged, Ints, Ints]:
     """(columns of which one is chosen at most, the level that is at least that, who claims it).
 
@@ -181,16 +182,16 @@ def _claims(
     pairs = distinct(owner * span + number)
     of, number_of = pairs // span, pairs % span
     others = writers.take(of)
-    more = others.where(known.ask(others.index, number_of[others.rows]))
+    more = others.where(necessary.ask(others.index, number_of[others.rows]))
     keys = np.concatenate([owner * span + number, pairs[more.rows]])
     claims = np.searchsorted(pairs, keys)
-    found = Ragged.grouped(claims, np.concatenate([column, more.index]), len(pairs))
+    sets = Ragged.grouped(claims, np.concatenate([column, more.index]), len(pairs))
     alone = np.flatnonzero(does.counts[readers.index] == 0)
     single = readers.index[alone]
-    found = Ragged.stacked([found, Ragged(np.arange(len(alone) + 1), single)])
+    sets = Ragged.stacked([sets, Ragged(np.arange(len(alone) + 1), single)])
     owners = np.concatenate([of, readers.rows[alone]])
-    left = largest_claims(found, owners, len(does))
-    return found.take(left), owners[left], np.concatenate([number_of, -1 - single])[left]
+    left = largest_claims(sets, owners, len(does))
+    return sets.take(left), owners[left], np.concatenate([number_of, -1 - single])[left]
 
 
 def largest_claims(claims: Ragged, owners: Ints, columns: int) -> Ints:
@@ -208,27 +209,24 @@ def largest_claims(claims: Ragged, owners: Ints, columns: int) -> Ints:
     i, j, sizes = common.row, common.col, claims.counts
     larger = (sizes[j] > sizes[i]) | ((sizes[j] == sizes[i]) & (j < i))
     gone = i[(common.data == sizes[i]) & larger]
-    kept = np.ones(len(claims), dtype=bool)
-    kept[gone] = False
-    return np.flatnonzero(kept)
+    is_largest = np.ones(len(claims), dtype=bool)
+    is_largest[gone] = False
+    return np.flatnonzero(is_largest)
 
 
 def cliques_of(choice: Columns, columns: Ints) -> list[tuple[int, ...]]:
     """Sets of these columns of which at most one is chosen, that hold all of them together."""
-    holders: dict[int, list[int]] = {}
     held, some = choice.exclusive.tuples, columns.tolist()
-    for i in some:
-        for n in held[i]:
-            holders.setdefault(n, []).append(i)
-    found: list[frozenset[int]] = []
-    kept: list[tuple[int, ...]] = []
+    holders = by_key((n, i) for i in some for n in held[i])
+    sets: list[frozenset[int]] = []
+    cliques: list[tuple[int, ...]] = []
     for clique in sorted({tuple(h) for h in holders.values()}, key=lambda c: (-len(c), c)):
         tick()
         members = frozenset(clique)
-        if not any(members <= other for other in found):
-            found.append(members)
-            kept.append(clique)
-    return [*kept, *((i,) for i in some if not held[i])]
+        if not any(members <= other for other in sets):
+            sets.append(members)
+            cliques.append(clique)
+    return [*cliques, *((i,) for i in some if not held[i])]
 
 
 # ---- equal blocks --------------------------------------------------------------------------------
@@ -265,9 +263,9 @@ class RowTable:
         from scipy.sparse import csr_matrix
 
         parts = (self.value, self.terms.index, self.terms.start)
-        found = csr_matrix(parts, shape=(len(self.low), variables), dtype=float, copy=True)
-        found.sum_duplicates()  # in place
-        return found
+        matrix = csr_matrix(parts, shape=(len(self.low), variables), dtype=float, copy=True)
+        matrix.sum_duplicates()  # in place
+        return matrix
 
     @staticmethod
     def stacked(parts: Sequence[RowTable]) -> RowTable:

@@ -15,7 +15,7 @@ from functools import cached_property
 
 import numpy as np
 
-from eqsat.extract.candidates.cover import PricedWay, PricedWays, least_ps, needed_of
+from eqsat.extract.candidates.dominators import PricedWay, PricedWays, least_ps, needed_of
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.dispatch.planfloors import ROUNDING, FloorFacts, PlanFloors
@@ -23,6 +23,7 @@ from eqsat.extract.dispatch.plans import PlanPrices
 from eqsat.extract.dispatch.prices import Costs
 from eqsat.model.control import Control
 from eqsat.model.deadline import OutOfTime, tick
+from eqsat.model.sets import by_key
 from eqsat.model.target import Fusion, Target
 from eqsat.model.tensor import cdiv
 from eqsat.ops.nests.nest import MOST_PIECES
@@ -45,8 +46,8 @@ class LeastPrices:
 
     @cached_property
     def _floors(self) -> PlanFloors | None:
-        found = self.space.remembered(PlanFloors, self.target)
-        return found if self.target.is_planned else None
+        plan_floors = self.space.remembered(PlanFloors, self.target)
+        return plan_floors if self.target.is_planned else None
 
     def reads_whole(self, node: int, operand: int) -> bool:
         """Whether an operand has to be there as a whole, for all of a node's result.
@@ -56,12 +57,12 @@ class LeastPrices:
         return self._floors is None or self._floors.facts.whole[node][operand]
 
     def node_ps(self, node: int) -> float:
-        """What no dispatch that computes a node for all of its result goes below."""
+        """A floor of every dispatch that computes a node for all of its result."""
         plain = self.costs.least_ps(node, self.costs.iterations[node])
         if self._floors is None or self.target.pipelines:
             return plain
         facts = self._floors.facts
-        is_certain = all(self._dense[b] for b in self.space.made[node])
+        is_certain = all(self._dense[b] for b in self.space.output_buffers[node])
         planned = self._planned_ps[node] if is_certain else 0.0
         by_itself = int(facts.op_ps[node]) - self.costs.one_by_one.start_ps
         return min(planned, max(0.0, float(by_itself)))
@@ -102,29 +103,29 @@ class LeastPrices:
         roots = int((facts.is_root & allowed).sum())
         multiplies = bool(((facts.is_contraction | facts.is_product) & allowed).any())
         contractions, sums, products, bodies = facts.point_ps
-        own = contractions.copy()
+        work = contractions.copy()
         if roots < 2 or not multiplies:  # else a dispatch may keep rows
-            own += sums + bodies
+            work += sums + bodies
         if not roots or not multiplies:  # else a product may be a factor
-            own += products
-        made = [b for nodes in self.space.made for b in nodes]
-        narrowest = int(facts.element_bytes[made].min(initial=4))
+            work += products
+        buffers = [b for nodes in self.space.output_buffers for b in nodes]
+        narrowest = int(facts.element_bytes[buffers].min(initial=4))
         lanes = max(machine.lanes(4), machine.vector_bytes // narrowest)
-        return (own / lanes / machine.cores).tolist()
+        return (work / lanes / machine.cores).tolist()
 
     @cached_property
     def _dense(self) -> dict[int, bool]:
         """Per buffer: whether no element of it need be the same as another, however it is made."""
         assert self._floors is not None
         facts, space = self._floors.facts, self.space
-        found = {b: b not in facts.fills for b in {*space.buffer}}
+        dense = {b: b not in facts.fills for b in {*space.buffer}}
         changed = True
         while changed:
             changed = False
             for b, nodes in self._makers.items():
-                if found[b] and not all(self._stays_dense(facts, n, found) for n in nodes):
-                    found[b], changed = False, True
-        return found
+                if dense[b] and not all(self._stays_dense(facts, n, dense) for n in nodes):
+                    dense[b], changed = False, True
+        return dense
 
     def _stays_dense(self, facts: FloorFacts, node: int, dense: dict[int, bool]) -> bool:
         operands = [dense[b] for b in self.space.operands[node]]
@@ -134,10 +135,10 @@ class LeastPrices:
     @cached_property
     def _makers(self) -> dict[int, list[int]]:
         """Per buffer that is made at run time: its nodes, and views of another one as this one."""
-        found = {b: list(nodes) for b, nodes in self.pool.producers.items()}
+        makers = {b: list(nodes) for b, nodes in self.pool.producers.items()}
         for b, nodes in self.pool.relaxed.items():
-            found.setdefault(b, []).extend(nodes)
-        return {b: nodes for b, nodes in found.items() if b not in self.pool.held}
+            makers.setdefault(b, []).extend(nodes)
+        return {b: nodes for b, nodes in makers.items() if b not in self.pool.held}
 
     # ---- rooflines -------------------------------------------------------------------------------
     @cached_property
@@ -145,17 +146,17 @@ class LeastPrices:
         """Buffers of which a gather takes rows, maybe behind other ops of its dispatch."""
         space = self.space
         below: dict[int, set[int]] = {}
-        for operands, made in zip(space.operands, space.made, strict=True):
-            for b in made:
+        for operands, results in zip(space.operands, space.output_buffers, strict=True):
+            for b in results:
                 below.setdefault(b, set()).update(operands)
         gathers = (n.children[0] for n in space.egraph.nodes if n.op == "gather")
         waiting = [space.buffer[c] for c in gathers]
-        found = set(waiting)
+        tables = set(waiting)
         while waiting:
-            news = below.get(waiting.pop(), set()) - found
-            found |= news
+            news = below.get(waiting.pop(), set()) - tables
+            tables |= news
             waiting += sorted(news)
-        return frozenset(found)
+        return frozenset(tables)
 
 
 def floors(pool: Pool, costs: Costs) -> dict[str, int]:
@@ -171,10 +172,10 @@ def floors(pool: Pool, costs: Costs) -> dict[str, int]:
     memory = space.input_bytes + sum(space.nbytes(r) for r in roots)
     with suppress(OutOfTime):
         memory += _weight_bytes(pool)
-    made = tuple(r for r in roots if r not in pool.held)
-    if not made:
+    computed = tuple(r for r in roots if r not in pool.held)
+    if not computed:
         return {"time": 0, "memory": memory, "dispatches": 0}
-    work, dispatches, time_ps = _Unavoidable(pool, costs, made), 1, 0.0
+    work, dispatches, time_ps = _Unavoidable(pool, costs, computed), 1, 0.0
     with suppress(OutOfTime):
         dispatches = work.dispatches
         time_ps = work.traffic_ps
@@ -186,11 +187,11 @@ def floors(pool: Pool, costs: Costs) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class _Unavoidable:
-    """What every answer computes, reads and writes. made: results that a dispatch writes."""
+    """Parts of every answer: computed, read, written. computed_roots: by a dispatch."""
 
     pool: Pool
     costs: Costs
-    made: tuple[int, ...]
+    computed_roots: tuple[int, ...]
 
     @property
     def space(self) -> Space:
@@ -199,7 +200,7 @@ class _Unavoidable:
     @cached_property
     def results(self) -> frozenset[int]:
         """The values of the results."""
-        return frozenset(self.space.value[r] for r in self.made)
+        return frozenset(self.space.value[r] for r in self.computed_roots)
 
     @cached_property
     def _machines(self) -> list[Target]:
@@ -215,25 +216,25 @@ class _Unavoidable:
     @cached_property
     def ways(self) -> PricedWays:
         """Per value the nodes that compute it; what is there from the start takes nothing."""
-        space, known = self.space, {self.space.value[b] for b in self.pool.ahead}
-        found: dict[int, list[PricedWay]] = {v: [PricedWay(0.0, frozenset())] for v in self._there}
+        space, ahead = self.space, {self.space.value[b] for b in self.pool.ahead}
+        ways: dict[int, list[PricedWay]] = {v: [PricedWay(0.0, frozenset())] for v in self._there}
         for node in sorted({p for nodes in self.pool.producers.values() for p in nodes}):
             tick()
             values = space.computed[node]
-            open_ = [v for v in values if not space.is_source(v) and v not in known]
+            open_ = [v for v in values if not space.is_source(v) and v not in ahead]
             way = self._way(node, len(values)) if open_ else None
             for v in open_:
                 if way is not None and v not in way.reads:
-                    found.setdefault(v, []).append(way)
-        return found
+                    ways.setdefault(v, []).append(way)
+        return ways
 
     def _way(self, node: int, values: int) -> PricedWay:
-        """What a node takes for one of its values."""
+        """The way of a node: its picoseconds for one of its values, and what it reads."""
         space, costs = self.space, self.costs.of((node,))
         priced = costs.known_ps((node,))
         if priced is not None:  # whatever it reads
-            own = frozenset(space.value[c] for c in space.egraph.nodes[node].children)
-            return PricedWay(priced * costs.target.calls / values, own - self._there.keys())
+            operands = frozenset(space.value[c] for c in space.egraph.nodes[node].children)
+            return PricedWay(priced * costs.target.calls / values, operands - self._there.keys())
         prices = self._prices[id(costs.target)]
         children = enumerate(space.egraph.nodes[node].children)
         reads = frozenset(space.value[c] for i, c in children if prices.reads_whole(node, i))
@@ -243,11 +244,9 @@ class _Unavoidable:
     @cached_property
     def _there(self) -> dict[int, tuple[int, ...]]:
         """Per value that is there from the start, and that no run computes: its buffers."""
-        space, found = self.space, dict[int, list[int]]()
-        for b in sorted(self.pool.held):
-            found.setdefault(space.value[b], []).append(b)
+        buffers = by_key((self.space.value[b], b) for b in sorted(self.pool.held))
         gone = _computed(self.pool)
-        return {v: tuple(b) for v, b in found.items() if v not in gone}
+        return {v: tuple(b) for v, b in buffers.items() if v not in gone}
 
     @cached_property
     def _read(self) -> frozenset[int]:
@@ -259,7 +258,9 @@ class _Unavoidable:
         """To read these, and to write the results down."""
         prices = self._prices.values()
         read = (min(p.read_ps(b) for p in prices for b in self._there[v]) for v in self._read)
-        written = (min(p.write_ps(r) for p in prices) for r in self.made if self._is_plain(r))
+        written = (
+            min(p.write_ps(r) for p in prices) for r in self.computed_roots if self._is_plain(r)
+        )
         return math.fsum([*read, *written])
 
     def _is_plain(self, buffer: int) -> bool:
@@ -291,29 +292,25 @@ class _Unavoidable:
             ops += share
             if all(kinds[n] in ("contraction", "reduction") for n in nodes):
                 roots += share
-        borders = len(self._read) + len(self.made)
-        found = [
+        borders = len(self._read) + len(self.computed_roots)
+        counts = [
             math.ceil(ops / max(map(_most_ops, fusions)) - ROUNDING),
             math.ceil(roots / max(map(_most_roots, fusions)) - ROUNDING),
             cdiv(borders, max(self._widest, *(f.operands for f in fusions))),
         ]
-        return max(1, *found)
+        return max(1, *counts)
 
     @cached_property
     def _makers(self) -> dict[int, list[int]]:
         """Per value: the nodes that compute it."""
-        found: dict[int, list[int]] = {}
-        for nodes in self.pool.producers.values():
-            for n in nodes:
-                for v in self.space.computed[n]:
-                    found.setdefault(v, []).append(n)
-        return found
+        producers = (n for nodes in self.pool.producers.values() for n in nodes)
+        return by_key((v, n) for n in producers for v in self.space.computed[n])
 
     @cached_property
     def _widest(self) -> int:
         """The most buffers that one op reads and writes: alone it may be a dispatch."""
-        sides = zip(self.space.operands, self.space.made, strict=True)
-        return max(len({*operands, *made}) for operands, made in sides)
+        sides = zip(self.space.operands, self.space.output_buffers, strict=True)
+        return max(len({*operands, *results}) for operands, results in sides)
 
 
 def _most_ops(fusion: Fusion) -> int:
@@ -328,12 +325,12 @@ def _most_roots(fusion: Fusion) -> int:
 
 def _computed(pool: Pool) -> set[int]:
     """Values of which a run may compute a buffer anew, or that nobody has to read as they are."""
-    space, made = pool.space, set[int]()
+    space, computed = pool.space, set[int]()
     for nodes in pool.producers.values():
         for n in nodes:
             if space.computed[n]:
-                made |= space.computed[n] - {space.value[o] for o in space.operands[n]}
-    return made | {space.value[b] for b in (*space.roots, *pool.fills, *pool.constants)}
+                computed |= space.computed[n] - {space.value[o] for o in space.operands[n]}
+    return computed | {space.value[b] for b in (*space.roots, *pool.fills, *pool.constants)}
 
 
 def _weight_bytes(pool: Pool) -> int:
@@ -348,20 +345,20 @@ def _weight_bytes(pool: Pool) -> int:
     most: list[tuple[set[int], int]] = []  # weights that may be read, bytes; disjoint sets
     for v in pool.needed:
         tick()
-        own = {w for reads in ways[v] for w in reads if w in least}
+        weights = {w for reads in ways[v] for w in reads if w in least}
         nbytes = min(sum(least.get(w, 0) for w in reads) for reads in ways[v])
-        for other in [o for o in most if not own.isdisjoint(o[0])]:
+        for other in [o for o in most if not weights.isdisjoint(o[0])]:
             most.remove(other)
-            own, nbytes = own | other[0], max(nbytes, other[1])
-        most.append((own, nbytes))
+            weights, nbytes = weights | other[0], max(nbytes, other[1])
+        most.append((weights, nbytes))
     return sum(nbytes for _, nbytes in most)
 
 
 def _least_layouts(pool: Pool) -> dict[int, int]:
     """Per value that is there from the start, and that no run computes: its smallest layout."""
-    space, found = pool.space, dict[int, int]()
+    space, least = pool.space, dict[int, int]()
     for b in pool.resident:
         v = space.value[b]
-        found[v] = min(found.get(v, space.nbytes(b)), space.nbytes(b))
+        least[v] = min(least.get(v, space.nbytes(b)), space.nbytes(b))
     gone = _computed(pool)
-    return {v: n for v, n in found.items() if v not in gone}
+    return {v: n for v, n in least.items() if v not in gone}

@@ -1,4 +1,4 @@
-"""What one dispatch may hold on a target: tile limits and scratch, and what is cloned."""
+"""Limits of one dispatch on a target: tiles, scratch, and what is cloned."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+from eqsat.extract.dispatch.fusedaccess import Readers
 from eqsat.extract.dispatch.pipelines import ALONG, APART, NOT_READ, Way, needs_pipeline, ways
 from eqsat.extract.dispatch.rules import FusionRules
-from eqsat.extract.dispatch.uses import Readers
 from eqsat.model.attr import loop_order
 from eqsat.model.generic import Generic
 from eqsat.model.layout import Layout
@@ -75,24 +75,24 @@ class Legality(FusionRules):
             if is_cheap(n.attr)
             for c in outputs
         }
-        found = {v for v, users in space.consumers.items() if len(users) > 1}
+        shared = {v for v, users in space.consumers.items() if len(users) > 1}
         alone = {v: min(users) for v, users in space.consumers.items() if len(users) == 1}
-        while more := {v for v, w in alone.items() if w in found & cheap} - found:
-            found |= more
-        return frozenset(found)
+        while more := {v for v, w in alone.items() if w in shared & cheap} - shared:
+            shared |= more
+        return frozenset(shared)
 
     def value_number(self, value: int) -> int:
         """The exclusive number of a value; those of nodes come before."""
         return len(self.space.egraph.nodes) + value
 
     def exclusive(self, members: Iterable[int]) -> frozenset[int]:
-        """What only one dispatch may compute, as numbers.
+        """Exclusive numbers: what only one dispatch may compute.
 
         A value that may not be cloned, if the input program computes it at most once; else the
         node. A conversion that may not be cloned: the node.
         """
-        own = self._exclusive
-        return frozenset().union(*[own.get(m) or self._exclusive_of(m) for m in members])
+        exclusive_of = self._exclusive
+        return frozenset().union(*[exclusive_of.get(m) or self._exclusive_of(m) for m in members])
 
     @cached_property
     def _exclusive(self) -> dict[int, frozenset[int]]:
@@ -142,8 +142,8 @@ class Legality(FusionRules):
         self, node: int, tile: tuple[int, ...], types: list[TensorType]
     ) -> Removed | None:
         m, n, k = tile
-        made = self.space.type(self.space.outputs[node][0])
-        result = _tile_bytes((m, n), made.dtype)
+        result_type = self.space.type(self.space.outputs[node][0])
+        result = _tile_bytes((m, n), result_type.dtype)
         both = [(m, k), (k, n)]
         sides = [_tile_bytes(e, t.dtype) for e, t in zip(both, types, strict=False)]
         what = f"a {m}x{n}x{k} tile of {self.space.name(node)}"
@@ -155,13 +155,13 @@ class Legality(FusionRules):
     # ---- scratch of a whole dispatch ---------------------------------------------------------
     @property
     def all_crowded(self) -> tuple[Removed, ...]:
-        """What `crowds` has refused on any device."""
+        """Refusals of `crowds` on any device."""
         parts = (self, *self._parts.values())
         return tuple(r for p in parts for r in p.crowded.values())
 
     @cached_property
     def crowded(self) -> dict[str, Removed]:
-        """What `crowds` has refused so far, by name."""
+        """Refusals of `crowds` so far, by name."""
         return {}
 
     def inside(self, root: int, readers: Readers) -> Inside:
@@ -189,10 +189,10 @@ class Legality(FusionRules):
     def scratch(self, roots: Iterable[Inside], pipeline: str = "") -> Removed | None:
         """The scratch limit a dispatch breaks in every pipeline that takes it, or in this one."""
         asked = tuple(roots)
-        found = [w for w in self.ways(asked) if w.name == (pipeline or w.name)]
-        if not found or any(map(self.fits, found)):
+        ways = [w for w in self.ways(asked) if w.name == (pipeline or w.name)]
+        if not ways or any(map(self.fits, ways)):
             return None
-        return self._too_large(asked, min(found, key=lambda w: w.scratch_bytes))
+        return self._too_large(asked, min(ways, key=lambda w: w.scratch_bytes))
 
     def _too_large(self, roots: Iterable[Inside], way: Way) -> Removed | None:
         numbers = dict.fromkeys(i for r in roots for i in (r.root, *r.users))
@@ -209,15 +209,15 @@ class Legality(FusionRules):
             for v in ops
             if space.egraph.nodes[v].op == "relax"
         }
-        found: dict[int, list[tuple[int, int]]] = {}
+        readers: dict[int, list[tuple[int, int]]] = {}
         for q in (m for m in ops if space.is_op[m]):
             for i, b in enumerate(space.operands[q]):
                 seen = b
-                found.setdefault(seen, []).append((q, i))
+                readers.setdefault(seen, []).append((q, i))
                 while relaxed.get(seen, seen) != seen:
                     seen = relaxed[seen]
-                    found.setdefault(seen, []).append((q, i))
-        return found
+                    readers.setdefault(seen, []).append((q, i))
+        return readers
 
     def roots_inside(self, members: Iterable[int]) -> Iterator[Inside]:
         """The roots of a dispatch, each among those who read it inside; only pipelines ask."""
@@ -233,11 +233,11 @@ class Legality(FusionRules):
         if not self.target.pipelines:
             return False
         asked = tuple(roots)
-        found = self.ways(asked)
-        for w in found:
+        ways = self.ways(asked)
+        for w in ways:
             if not self.fits(w) and (removed := self._too_large(asked, w)):
                 self.crowded.setdefault(removed.what, removed)
-        return not any(map(self.fits, found))
+        return not any(map(self.fits, ways))
 
     def _over(self, limit_name: str, nbytes: int, what: str, node: int) -> Removed | None:
         limits = self.target.limits
@@ -245,8 +245,8 @@ class Legality(FusionRules):
         if limit is None or nbytes <= limit:
             return None
         place = self.target.place(f"limits.{limit_name}")
-        made = sum(self.space.nbytes(c) for c in self.space.outputs[node])
-        return Removed(what, nbytes, limit, limit_name, place, made)
+        written_bytes = sum(self.space.nbytes(c) for c in self.space.outputs[node])
+        return Removed(what, nbytes, limit, limit_name, place, written_bytes)
 
     def access(self, consumer: int, operand: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """(loop extents of the reader, the order in which it walks the operand's dims).

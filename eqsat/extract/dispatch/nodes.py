@@ -1,4 +1,4 @@
-"""What the target says of single nodes and buffers: rates, traffic, what is laid out anew,
+"""Prices of single nodes and buffers on a target: rates, traffic, what is laid out anew,
 and which rows of a table a gather takes.
 """
 
@@ -20,6 +20,8 @@ from eqsat.model.generic import Generic
 from eqsat.model.layout import Layout
 from eqsat.model.leaves import Custom
 from eqsat.model.movement import Move
+from eqsat.model.precision import NONE
+from eqsat.model.sets import by_key
 from eqsat.model.target import Memory
 from eqsat.model.tensor import NONE, cdiv
 from eqsat.ops.contractions.roles import contraction_roles
@@ -54,12 +56,12 @@ class Gathered:
         """
         space, nodes = self.space, self.space.egraph.nodes
         rows, whole = self._wanted(members, writes)
-        made = {b for m in members for b in space.made[m]}
+        inside = {b for m in members for b in space.output_buffers[m]}
         classes = {space.buffer[c]: c for m in members for c in nodes[m].children}
         return {
             b: (math.ceil(times * space.nbytes(classes[b])), b in whole)
             for b, times in rows.items()
-            if b not in made
+            if b not in inside
         }
 
     def in_part(self, members: tuple[int, ...], writes: Iterable[int]) -> set[int]:
@@ -70,7 +72,8 @@ class Gathered:
         return {
             m
             for m in members
-            if any(b in rows for b in self.space.made[m]) and whole.isdisjoint(self.space.made[m])
+            if any(b in rows for b in self.space.output_buffers[m])
+            and whole.isdisjoint(self.space.output_buffers[m])
         }
 
     def _wanted(
@@ -80,13 +83,13 @@ class Gathered:
         space = self.space
         rows: dict[int, Fraction] = {}
         whole = {space.buffer[w] for w in writes}
-        made = {b: m for m in members for b in space.made[m]}
+        maker_of = {b: m for m in members for b in space.output_buffers[m]}
         for m in reversed(members):
-            times = sum((rows.get(b, Fraction(0)) for b in space.made[m]), Fraction(0))
-            is_whole = not whole.isdisjoint(space.made[m])
+            times = sum((rows.get(b, Fraction(0)) for b in space.output_buffers[m]), Fraction(0))
+            is_whole = not whole.isdisjoint(space.output_buffers[m])
             for i, b in enumerate(space.operands[m]):
                 if m in self.gathers and i == 0:
-                    table, part = self._part(m, made.get(b))
+                    table, part = self._part(m, maker_of.get(b))
                     rows[table] = rows.get(table, Fraction(0)) + (times + is_whole) * part
                     continue
                 if times:
@@ -173,18 +176,18 @@ class NodePrices(PerDevice):
         A kernel also serves the tile with m and n exchanged, where the tile says at another rate;
         a panel does not.
         """
-        found: dict[tuple[int, ...], float] = {}
+        shares: dict[tuple[int, ...], float] = {}
         tiles = [t for what, _ in self.target.tiles for t in self.target.vocabulary(what)]
         if self.target.strategies:  # they were asked about the generics that are here
             generics = [n.attr for n in self.space.egraph.nodes if isinstance(n.attr, Generic)]
             tiles += [t for g in generics for t in tiles_of(self.target, g)]
         for tile in tiles:
-            found.setdefault(tile.extents, tile.rate)
+            shares.setdefault(tile.extents, tile.rate)
         for tile in tiles:
             m, n, k = tile.extents
             if not tile.panel:
-                found.setdefault((n, m, k), tile.rate if tile.swapped is None else tile.swapped)
-        return found
+                shares.setdefault((n, m, k), tile.rate if tile.swapped is None else tile.swapped)
+        return shares
 
     def share(self, node: int) -> float:
         """Share of the peak rate a contraction reaches."""
@@ -204,12 +207,12 @@ class NodePrices(PerDevice):
             share = self._shares.get(attr.tile, self.target.untiled_rate)
             by_xla = self.target.executor == "xla" or self.target.is_planned
             return KernelChoice(share, self._fragments(node) if by_xla else ())
-        found = kernel_choices(self.target, attr)
-        if len(found) == 1:
-            return found[0]
+        kernels = kernel_choices(self.target, attr)
+        if len(kernels) == 1:
+            return kernels[0]
         n, rate = self.space.egraph.nodes[node], self._peak(node) or math.inf
         work = self._operations(n, True) * self.iterations[node] * PS_PER_SECOND / rate
-        return min(found, key=lambda c: work / c.rate + self._moved_ps(node, c.misplaced))
+        return min(kernels, key=lambda c: work / c.rate + self._moved_ps(node, c.misplaced))
 
     def _fragments(self, node: int) -> tuple[int, ...]:
         """Operands and RESULT of a packed contraction that are laid out anew.
@@ -265,7 +268,7 @@ class NodePrices(PerDevice):
         return moves_innermost(n.op, n.attr) or (self.target.is_planned and is_block)
 
     def _slower_ps(self, eclass: int) -> float:
-        """What reading and writing a buffer in another order costs more than in its own."""
+        """The extra cost of reading and writing a buffer in another order than its own."""
         assert self.target.relayout is not None
         there = 2 * self.space.nbytes(eclass) * PS_PER_SECOND / self.target.relayout
         return max(0.0, there - 2 * self.class_ps[eclass])
@@ -296,30 +299,26 @@ class NodePrices(PerDevice):
         assert isinstance(g, Generic)
         for operand, c in enumerate(nodes[node].children):
             pads = [p for p in self.below([self.space.buffer[c]]) if nodes[p].op == "pad"]
-            own = [p for p in pads if nodes[p].eclass == c]
-            if pads and (not own or any(value[nodes[p].eclass] != value[c] for p in pads)):
+            direct = [p for p in pads if nodes[p].eclass == c]
+            if pads and (not direct or any(value[nodes[p].eclass] != value[c] for p in pads)):
                 return 0.0  # another op is between, or the pad of another value
-            lost += max((_of_pads(g, operand, nodes[p].attr) for p in own), default=0.0)
+            lost += max((_of_pads(g, operand, nodes[p].attr) for p in direct), default=0.0)
         return max(0.0, 1.0 - lost)
 
     def below(self, buffers: Iterable[int]) -> set[int]:
         """The nodes without a sum that compute for these buffers, in one dispatch or others."""
-        found, left = set[int](), list(buffers)
+        nodes, left = set[int](), list(buffers)
         while left:
             for i in self._makers.get(left.pop(), ()):
-                if i not in found and self.space.kinds[i] in ("elementwise", *MOVING, "move"):
-                    found.add(i)
+                if i not in nodes and self.space.kinds[i] in ("elementwise", *MOVING, "move"):
+                    nodes.add(i)
                     left += self.space.operands[i]
-        return found
+        return nodes
 
     @cached_property
     def _makers(self) -> dict[int, list[int]]:
         """Per buffer: the nodes that make it."""
-        found: dict[int, list[int]] = {}
-        for i, made in enumerate(self.space.made):
-            for b in made:
-                found.setdefault(b, []).append(i)
-        return found
+        return by_key((b, i) for i, bs in enumerate(self.space.output_buffers) for b in bs)
 
     @cached_property
     def iterations(self) -> tuple[int, ...]:
@@ -331,8 +330,10 @@ class NodePrices(PerDevice):
         match n.attr:
             case Generic():
                 yields = n.attr.yields
-                own = cost_all(tuple(y.body for y in yields)) + sum(bool(y.combine) for y in yields)
-                return 2 if is_contraction else own
+                operations = cost_all(tuple(y.body for y in yields)) + sum(
+                    bool(y.combine) for y in yields
+                )
+                return 2 if is_contraction else operations
             case Custom():
                 return n.attr.operations
         return 0

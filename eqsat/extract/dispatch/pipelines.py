@@ -35,7 +35,7 @@ Root = tuple[Generic, int]  # a contraction or reduction, and how it is read
 
 @dataclass(frozen=True)
 class WorkgroupTile:
-    """What one workgroup computes of a contraction: an extent per loop of a nest."""
+    """The tile of a contraction that one workgroup computes: an extent per loop of a nest."""
 
     nest: Generic  # the contraction, with its loops put together if the pipeline does that
     extents: tuple[int, ...]
@@ -80,13 +80,13 @@ def ways(
     asked = [g for g, _ in roots if needs_pipeline(g)]
     if not asked:
         return (Way(None, sum(root_bytes(g, None, reading) for g, reading in roots)),)
-    found = []
+    taken = []
     for p in pipelines:
         cuts = [c for g in asked if (c := cut(g, p, padding)) is not None]
         if len(cuts) == len(asked):
             nbytes = sum(root_bytes(g, p, reading, padding) for g, reading in roots)
-            found.append(Way(p, nbytes, "; ".join(filter(None, (c.whole_text() for c in cuts)))))
-    return tuple(found)
+            taken.append(Way(p, nbytes, "; ".join(filter(None, (c.whole_text() for c in cuts)))))
+    return tuple(taken)
 
 
 # ---- how a contraction is cut ----------------------------------------------------------------
@@ -99,15 +99,15 @@ def cut(g: Generic, pipeline: Pipeline, padding: Padding | None = None) -> Workg
     Of several intrinsics the one by which the least is computed, the first of equal ones; one that
     aligns all loops comes before one that does not.
     """
-    known = facts(g, "matmul")
-    if not all(is_met(c, known) for c in pipeline.when):
+    matmul_facts = facts(g, "matmul")
+    if not all(is_met(c, matmul_facts) for c in pipeline.when):
         return None
     nest = _collapsed(g) if pipeline.collapse else g
     tried = (_cut(nest, pipeline, u) for u in pipeline.units(g.dtypes, g.precision))
-    found = [c for c in tried if c is not None]
+    tiles = [c for c in tried if c is not None]
     if pipeline.walk == GRID and padding is not None:
-        found = [c for c in found if _is_aligned(c, padding)]
-    return min(found, key=lambda c: (bool(c.whole), c.computed), default=None)
+        tiles = [c for c in tiles if _is_aligned(c, padding)]
+    return min(tiles, key=lambda c: (bool(c.whole), c.computed), default=None)
 
 
 def _cut(nest: Generic, pipeline: Pipeline, unit: Unit) -> WorkgroupTile | None:
@@ -116,9 +116,9 @@ def _cut(nest: Generic, pipeline: Pipeline, unit: Unit) -> WorkgroupTile | None:
     for role, loops in _roles(nest).items():
         sizes = [nest.sizes[d] for d in loops] or [1]
         listed = pipeline.extents(role, unit, DTYPES[nest.dtypes[0]][0])
-        found = _tile(sizes, listed, pipeline)
-        if found is not None:
-            at, extent = found
+        fit = _tile(sizes, listed, pipeline)
+        if fit is not None:
+            at, extent = fit
             if loops:
                 extents[loops[at]] = extent
             else:
@@ -135,8 +135,8 @@ def _cut(nest: Generic, pipeline: Pipeline, unit: Unit) -> WorkgroupTile | None:
 
 def _collapsed(g: Generic) -> Generic:
     """With loops that lie together as one; the pipeline orders them as they lie."""
-    found = collapse_loops(g)
-    return replace(g, order=()) if found is None else found.sig
+    collapsed = collapse_loops(g)
+    return replace(g, order=()) if collapsed is None else collapsed.sig
 
 
 def _tile(
@@ -149,9 +149,9 @@ def _tile(
     """
     tried = range(len(sizes) - 1, len(sizes) - 2 if pipeline.cut == "innermost" else -1, -1)
     fits = ((d, e) for d in tried for e in listed if sizes[d] % e == 0)
-    found = next(fits, None)
-    if found is not None or pipeline.unaligned != "padded":
-        return found
+    fit = next(fits, None)
+    if fit is not None or pipeline.unaligned != "padded":
+        return fit
     both = [(d, e) for d in tried for e in listed]
     return min(both, key=lambda x: cdiv(sizes[x[0]], x[1]) * x[1] / sizes[x[0]], default=None)
 
@@ -181,64 +181,66 @@ def _packed(g: Generic) -> WorkgroupTile:
 
 
 # ---- what a workgroup keeps ------------------------------------------------------------------
-def operand_tile(found: WorkgroupTile, operand: int) -> tuple[int, ...]:
+def operand_tile(workgroup: WorkgroupTile, operand: int) -> tuple[int, ...]:
     """Extents of the part of an operand that a workgroup reads, padding included."""
-    terms = (e.terms for e in found.nest.maps[operand])
-    return tuple(1 + sum(abs(s) * (found.extents[d] - 1) for d, s in t) for t in terms)
+    terms = (e.terms for e in workgroup.nest.maps[operand])
+    return tuple(1 + sum(abs(s) * (workgroup.extents[d] - 1) for d, s in t) for t in terms)
 
 
-def operand_tile_bytes(found: WorkgroupTile, operand: int, row_pad: int = 0) -> int:
+def operand_tile_bytes(workgroup: WorkgroupTile, operand: int, row_pad: int = 0) -> int:
     """Bytes of the part of an operand that a workgroup reads, padding included.
 
     row_pad: bytes behind every row, the last dim of more than one element.
     """
-    tile = operand_tile(found, operand)
-    elements = math.prod(tile) * found.rows[operand]
-    dims = zip(tile, found.nest.shapes[operand], strict=True)
+    tile = operand_tile(workgroup, operand)
+    elements = math.prod(tile) * workgroup.rows[operand]
+    dims = zip(tile, workgroup.nest.shapes[operand], strict=True)
     rows = elements // ([e for e, size in dims if size > 1] or [1])[-1]
-    return cdiv(elements * DTYPES[found.nest.dtypes[operand]][0], 8) + rows * row_pad
+    return cdiv(elements * DTYPES[workgroup.nest.dtypes[operand]][0], 8) + rows * row_pad
 
 
-def _is_aligned(found: WorkgroupTile, padding: Padding) -> bool:
-    nest, unit = found.nest, (padding.rows, padding.lanes)
-    blocks = [(operand_tile(found, i), nest.shapes[i]) for i in range(len(nest.maps))]
-    blocks.append((found.extents[: nest.rank], nest.result_shape))
+def _is_aligned(workgroup: WorkgroupTile, padding: Padding) -> bool:
+    nest, unit = workgroup.nest, (padding.rows, padding.lanes)
+    blocks = [(operand_tile(workgroup, i), nest.shapes[i]) for i in range(len(nest.maps))]
+    blocks.append((workgroup.extents[: nest.rank], nest.result_shape))
     return not any(misaligned(block, whole, unit) for block, whole in blocks)
 
 
-def _moves(found: WorkgroupTile, loops: Iterable[int]) -> bool:
+def _moves(workgroup: WorkgroupTile, loops: Iterable[int]) -> bool:
     """Whether another step of the grid has another block of what these loops index."""
-    return any(found.extents[d] < found.nest.sizes[d] for d in loops)
+    return any(workgroup.extents[d] < workgroup.nest.sizes[d] for d in loops)
 
 
-def _grid_bytes(found: WorkgroupTile, stages: int, padding: Padding) -> int:
+def _grid_bytes(workgroup: WorkgroupTile, stages: int, padding: Padding) -> int:
     """Of blocks of operands and result, and what is kept of the result between steps of k."""
-    nest = found.nest
+    nest = workgroup.nest
     blocks = [
-        Block(operand_tile(found, i), nest.dtypes[i], _moves(found, map_loops(m)))
+        Block(operand_tile(workgroup, i), nest.dtypes[i], _moves(workgroup, map_loops(m)))
         for i, m in enumerate(nest.maps)
     ]
-    made, result = [y.dtype for y in nest.yields], found.extents[: nest.rank]
-    blocks += [Block(result, dtype, _moves(found, range(nest.rank))) for dtype in made]
-    kept = [ACCUMULATOR if is_float(dtype) else "i32" for dtype in made]
-    if not _moves(found, range(nest.rank, len(nest.sizes))):
-        kept = []
-    return grid_bytes(blocks, [Block(result, dtype) for dtype in kept], padding, stages)
+    dtypes, result = [y.dtype for y in nest.yields], workgroup.extents[: nest.rank]
+    blocks += [Block(result, dtype, _moves(workgroup, range(nest.rank))) for dtype in dtypes]
+    accumulators = [ACCUMULATOR if is_float(dtype) else "i32" for dtype in dtypes]
+    if not _moves(workgroup, range(nest.rank, len(nest.sizes))):
+        accumulators = []
+    return grid_bytes(blocks, [Block(result, dtype) for dtype in accumulators], padding, stages)
 
 
-def _loop_bytes(found: WorkgroupTile, pipeline: Pipeline) -> int:
+def _loop_bytes(workgroup: WorkgroupTile, pipeline: Pipeline) -> int:
     """Of the stages of the promoted operands, and of what results pass through."""
     sides = [(i, s) for i, s in enumerate(("lhs", "rhs")) if s in pipeline.promote]
     tiles = [
-        StagedTile(operand_tile_bytes(found, i, pipeline.row_pad), s in pipeline.from_scratch)
+        StagedTile(operand_tile_bytes(workgroup, i, pipeline.row_pad), s in pipeline.from_scratch)
         for i, s in sides
     ]
-    rank = found.nest.rank
-    rows = math.prod(e for d, e in enumerate(found.extents[:rank]) if d in _rows(found.nest))
-    columns = math.prod((*found.extents[:rank], *found.rows)) // (rows * found.rows[0])
+    rank = workgroup.nest.rank
+    rows = math.prod(
+        e for d, e in enumerate(workgroup.extents[:rank]) if d in _rows(workgroup.nest)
+    )
+    columns = math.prod((*workgroup.extents[:rank], *workgroup.rows)) // (rows * workgroup.rows[0])
     passed = [
-        passed_bytes(rows * found.rows[0], columns, y.dtype, pipeline.subgroups)
-        for y in found.nest.yields
+        passed_bytes(rows * workgroup.rows[0], columns, y.dtype, pipeline.subgroups)
+        for y in workgroup.nest.yields
     ]
     return loop_bytes(tiles, pipeline.stages, sum(passed))
 
@@ -256,30 +258,30 @@ def root_bytes(
     in registers.
     """
     promote: tuple[str, ...] = ("lhs", "rhs")
-    found = WorkgroupTile(g, tuple(1 if d < g.rank else s for d, s in enumerate(g.sizes)), 0)
+    workgroup = WorkgroupTile(g, tuple(1 if d < g.rank else s for d, s in enumerate(g.sizes)), 0)
     is_contraction = contraction_roles(g) is not None
     if is_contraction and g.tile:
-        found = _packed(g)
+        workgroup = _packed(g)
     elif is_contraction:
         assert pipeline is not None, "unpacked contractions are asked about by pipeline"
         taken = cut(g, pipeline, padding)
         assert taken is not None, "asked of pipelines that take it"
-        found, promote = taken, pipeline.promote
+        workgroup, promote = taken, pipeline.promote
         if pipeline.walk == GRID:
             held = [(g.result_shape, y.dtype) for y in g.yields] if reading == APART else []
             of = padding or PLAIN
-            blocks = _grid_bytes(found, pipeline.stages, of)
+            blocks = _grid_bytes(workgroup, pipeline.stages, of)
             return blocks + sum(of.nbytes(*whole) for whole in held)
     total = 0
-    if pipeline is not None and is_contraction and not g.tile and not found.whole:
-        total = _loop_bytes(found, pipeline)
-    elif is_contraction and not found.whole:
+    if pipeline is not None and is_contraction and not g.tile and not workgroup.whole:
+        total = _loop_bytes(workgroup, pipeline)
+    elif is_contraction and not workgroup.whole:
         total = sum(
-            operand_tile_bytes(found, i) for i, s in enumerate(("lhs", "rhs")) if s in promote
+            operand_tile_bytes(workgroup, i) for i, s in enumerate(("lhs", "rhs")) if s in promote
         )
-    in_registers = reading == ALONG and not found.whole and "result" not in promote
+    in_registers = reading == ALONG and not workgroup.whole and "result" not in promote
     if reading == NOT_READ or in_registers:
         return total
-    tile = (*found.extents[: found.nest.rank], *found.rows)
+    tile = (*workgroup.extents[: workgroup.nest.rank], *workgroup.rows)
     held = g.result_shape if reading == APART else tile
     return total + sum(cdiv(math.prod(held) * DTYPES[y.dtype][0], 8) for y in g.yields)

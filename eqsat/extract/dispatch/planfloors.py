@@ -1,4 +1,4 @@
-"""What no plan of a dispatch takes less than, without making the plan.
+"""Floors of the plans of a dispatch, without making one.
 
 The formula of `plan.price`, given the least work and the least traffic any plan has: arithmetic of
 full vectors, every byte fetched or written once. A dispatch that turns out to have no plan costs
@@ -101,19 +101,21 @@ class PlanFloors:
 
     def _moved_ps(self, parts: _CertainParts, writes: Ragged) -> Floats:
         """Every byte once, from the nearest level that holds what the dispatch touches."""
-        own = parts.run_bytes + parts.share * _sums(writes, self.facts.nbytes[writes.index])
-        total = own + parts.weight_bytes
-        kept = np.where(parts.weight_bytes > 0, np.maximum(total, self._planned.working_set), 0)
-        return own * self.byte_ps(total) + parts.weight_bytes * self.byte_ps(kept)
+        run_bytes = parts.run_bytes + parts.share * _sums(writes, self.facts.nbytes[writes.index])
+        total = run_bytes + parts.weight_bytes
+        cached_bytes = np.where(
+            parts.weight_bytes > 0, np.maximum(total, self._planned.working_set), 0
+        )
+        return run_bytes * self.byte_ps(total) + parts.weight_bytes * self.byte_ps(cached_bytes)
 
     def byte_ps(self, between: Floats) -> Floats:
         """Picoseconds to fetch a byte, if so many bytes have to stay cached for it."""
         *caches, last = self.target.memory
-        found = np.full(len(between), PS_PER_SECOND / last.bandwidth)
+        ps = np.full(len(between), PS_PER_SECOND / last.bandwidth)
         for m in reversed(caches):
             gone = np.clip((between / m.size_bytes - FULL) / (GONE - FULL), 0, 1)
-            found = gone * found + (1 - gone) * PS_PER_SECOND / m.bandwidth
-        return found
+            ps = gone * ps + (1 - gone) * PS_PER_SECOND / m.bandwidth
+        return ps
 
     # ---- what is certain -------------------------------------------------------------------------
     @cached_property
@@ -185,7 +187,7 @@ class FloorFacts:
         self.fills = frozenset(fills)
 
     def _maybe_in_place(self, types: Sequence[TensorType]) -> frozenset[int]:
-        """What is donated or dies, and what may lie in its place: prices may leave that out."""
+        """Buffers that are donated or die, and those in their place: prices may leave these out."""
         gone = self.space.donated | self.space.dying
         alike = {types[b] for b in gone}
         return frozenset(b for b, t in enumerate(types) if t in alike) if gone else gone
@@ -204,12 +206,12 @@ class FloorFacts:
         """
         c = self.constants
         points = np.array(self.costs.iterations, dtype=float)
-        for i, (made, operands) in enumerate(
-            zip(self.space.made, self.space.operands, strict=True)
+        for i, (results, operands) in enumerate(
+            zip(self.space.output_buffers, self.space.operands, strict=True)
         ):
-            points[i] *= math.prod(share[[*made, *operands]].tolist())
-        own = [0 if g is None else additions_of(g.body) for g in generics]
-        body = np.array(own, dtype=float) * c.scalar_ps * points
+            points[i] *= math.prod(share[[*results, *operands]].tolist())
+        additions = [0 if g is None else additions_of(g.body) for g in generics]
+        body = np.array(additions, dtype=float) * c.scalar_ps * points
         sums = points * min(c.fma_ps, c.scalar_ps)
         is_plain = ~self.is_contraction & ~self.is_product
         is_known = np.array([g is not None for g in generics])
@@ -233,9 +235,9 @@ class FloorFacts:
         return np.array([most if "i32" in dtypes else 1 for dtypes in sums])
 
     def is_one_of(self, buffers: frozenset[int]) -> Mask:
-        found = np.zeros(len(self.nbytes), dtype=bool)
-        found[list(buffers)] = True
-        return found
+        mask = np.zeros(len(self.nbytes), dtype=bool)
+        mask[list(buffers)] = True
+        return mask
 
     # ---- members that read in part ---------------------------------------------------------------
     @cached_property
@@ -293,20 +295,22 @@ class FloorFacts:
     ) -> tuple[list[int], list[int]]:
         """Members that compute all their points, and buffers that are read whole."""
         space = self.space
-        inside = {b for m in members for b in space.made[m]}
+        inside = {b for m in members for b in space.output_buffers[m]}
         dense = dict.fromkeys(reads, True)
         for m in members:
-            own = [dense.get(b, b not in inside and b not in self.fills) for b in space.operands[m]]
-            is_dense = self.is_dense(m, own)
-            dense |= dict.fromkeys(space.made[m], is_dense)
-        whole, found = set(writes), list[int]()
+            are_dense = [
+                dense.get(b, b not in inside and b not in self.fills) for b in space.operands[m]
+            ]
+            is_dense = self.is_dense(m, are_dense)
+            dense |= dict.fromkeys(space.output_buffers[m], is_dense)
+        whole, complete = set(writes), list[int]()
         for m in reversed(members):
-            if whole.isdisjoint(space.made[m]):
+            if whole.isdisjoint(space.output_buffers[m]):
                 continue
-            if all(dense[b] for b in space.made[m]):
-                found.append(m)
+            if all(dense[b] for b in space.output_buffers[m]):
+                complete.append(m)
             whole |= {b for b, w in zip(space.operands[m], self.whole[m], strict=True) if w}
-        return found, [b for b in reads if b in whole]
+        return complete, [b for b in reads if b in whole]
 
 
 def _single(attr: object) -> Generic | None:

@@ -55,10 +55,10 @@ class PlanPrices:
         """Picoseconds of the dispatch's plan; None if it has none and runs as XLA ops."""
         reads = tuple(reads)
         key = self._structure(members, reads, writes)
-        known = self._known
-        if key not in known:
-            known[key] = self._planned_ps(members, reads, writes)
-        return known[key]
+        planned = self._known
+        if key not in planned:
+            planned[key] = self._planned_ps(members, reads, writes)
+        return planned[key]
 
     def _planned_ps(
         self, members: Sequence[int], reads: Sequence[int], writes: Sequence[int]
@@ -75,11 +75,11 @@ class PlanPrices:
         def places(buffers: frozenset[int]) -> tuple[int, ...]:
             return tuple([i for i, r in enumerate(reads) if space.buffer[r] in buffers])
 
-        made = {types[w] for w in writes}
-        dying = tuple([i for i in places(space.dying) if types[reads[i]] in made])
-        known = KnownReads(places(space.donated), dying, frozenset(places(space.lines)))
+        result_types = {types[w] for w in writes}
+        dying = tuple([i for i in places(space.dying) if types[reads[i]] in result_types])
+        known_reads = KnownReads(places(space.donated), dying, frozenset(places(space.lines)))
         nest = self.nest(members, reads, writes)
-        return self._planner(nest, places(self.weights), known)[1]
+        return self._planner(nest, places(self.weights), known_reads)[1]
 
     @cached_property
     def _known(self) -> dict[Structure, int | None]:
@@ -137,7 +137,7 @@ class PlanPrices:
         space, egraph = self.space, self.space.egraph
         buffer, types, nodes = space.buffer, egraph.types, egraph.nodes
         ops: list[Member] = []
-        read, made = dict[int, int](), dict[int, int]()  # class -> place of the op
+        read, computed = dict[int, int](), dict[int, int]()  # class -> place of the op
 
         def add(eclass: int, op: str, attr: Attr, operands: tuple[int, ...] = ()) -> int:
             ops.append(Member(len(ops), op, attr, operands, types[eclass]))
@@ -145,10 +145,10 @@ class PlanPrices:
 
         def seen(eclass: int) -> int:
             """A class, or another shape of its bytes as that class."""
-            for known in (made, read):
-                if eclass in known:
-                    return known[eclass]
-                for c, place in known.items():
+            for places in (computed, read):
+                if eclass in places:
+                    return places[eclass]
+                for c, place in places.items():
                     if buffer[c] == buffer[eclass]:
                         attr = Reshape(space.type(c).shape, space.type(eclass).shape)
                         return add(eclass, "reshape", attr, (place,))
@@ -158,7 +158,7 @@ class PlanPrices:
             read[r] = add(r, "", nodes[members[0]].attr)
         for m in members:
             n = nodes[m]
-            made[n.eclass] = add(n.eclass, n.op, n.attr, tuple([seen(c) for c in n.children]))
+            computed[n.eclass] = add(n.eclass, n.op, n.attr, tuple([seen(c) for c in n.children]))
         written = [seen(w) for w in writes]
         return nest_of(ops, read.values(), [_written(ops, w) for w in written])
 
@@ -208,11 +208,13 @@ class OpPrices:
         costs, space = self.costs, self.costs.space
         n = space.egraph.nodes[node]
         sides = {space.buffer[c]: c for c in n.children}
-        made = sum([costs.class_ps[c] for c in space.outputs[node]])
+        written_ps = sum([costs.class_ps[c] for c in space.outputs[node]])
         if isinstance(n.attr, Move) and n.attr.op in IN_PART:
             del sides[space.buffer[n.children[0]]]
-            made *= 2
-        return made + sum([costs.class_ps[c] for b, c in sides.items() if b not in self._fills])
+            written_ps *= 2
+        return written_ps + sum(
+            [costs.class_ps[c] for b, c in sides.items() if b not in self._fills]
+        )
 
     @cached_property
     def _fills(self) -> dict[int, int]:
@@ -222,10 +224,10 @@ class OpPrices:
         return {space.buffer[n.eclass]: i for i, n in nodes if n.op == "fill"}
 
     def _op_ps(self, node: int) -> int:
-        known = self._known
-        if node not in known:
-            known[node] = max(self.least_ps[node], self._no_quicker_ps(node))
-        return known[node]
+        cached_ps = self._known
+        if node not in cached_ps:
+            cached_ps[node] = max(self.least_ps[node], self._no_quicker_ps(node))
+        return cached_ps[node]
 
     @cached_property
     def _known(self) -> dict[int, int]:

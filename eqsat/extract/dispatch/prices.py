@@ -1,4 +1,4 @@
-"""What a dispatch costs: picoseconds and bytes, integers, the same for solver and checker."""
+"""Prices of dispatches: picoseconds and bytes, integers, the same for solver and checker."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Costs(NodePrices):
         return operations, max(piped, default=rate * share / self._padding_of(node))
 
     def _padding_of(self, node: int) -> float:
-        """What registers compute of a node's largest tensor, by what there is to compute.
+        """The padding factor of a node's largest tensor: computed elements by elements there are.
 
         Vector units work on rows of lanes as memory has them, so what is padded there is computed.
         """
@@ -89,14 +89,14 @@ class Costs(NodePrices):
         g = self.space.egraph.nodes[node].attr
         if not isinstance(g, Generic) or not needs_pipeline(g):
             return None
-        found = cut(g, pipeline, self.target.padding)
-        if found is None:
+        workgroup = cut(g, pipeline, self.target.padding)
+        if workgroup is None:
             return None
-        own = pipeline.peak(g.dtypes[0], g.precision)
-        peak = self._peak(node) if own is None else own
+        pipeline_peak = pipeline.peak(g.dtypes[0], g.precision)
+        peak = self._peak(node) if pipeline_peak is None else pipeline_peak
         assert peak is not None, "targets without rates are not asked"
         share = self.share(node) if pipeline.rate is None else pipeline.rate
-        return peak * share * self.iterations[node] / max(1, found.computed)
+        return peak * share * self.iterations[node] / max(1, workgroup.computed)
 
     def _ways(self, members: Iterable[int]) -> list[Way]:
         """The pipelines that a dispatch may be computed by."""
@@ -108,8 +108,8 @@ class Costs(NodePrices):
         if not self.target.pipelines:
             return ""
         runs = self.runs(members)
-        found = self._ways(members)
-        return min(found, key=lambda w: self.arithmetic_ps(members, runs, w)).name if found else ""
+        ways = self._ways(members)
+        return min(ways, key=lambda w: self.arithmetic_ps(members, runs, w)).name if ways else ""
 
     def arithmetic_ps(
         self, members: Iterable[int], runs: Mapping[int, int], way: Way | None
@@ -119,24 +119,24 @@ class Costs(NodePrices):
         The same in whatever order members come.
         """
         pipeline = None if way is None else way.pipeline
-        found: list[float] = []
+        times: list[float] = []
         for m in members:
             work = self._work[m]
             piped = None if pipeline is None or work is None else self._piped(m, pipeline)
             if work is not None and piped:
-                found.append(work[0] * runs[m] * PS_PER_SECOND / piped)
+                times.append(work[0] * runs[m] * PS_PER_SECOND / piped)
             elif work is not None:
-                found.append(self.compute_ps(m, runs[m]))
-        return math.fsum(found)
+                times.append(self.compute_ps(m, runs[m]))
+        return math.fsum(times)
 
     def _least_ps(
         self, members: tuple[int, ...], busy: list[int], runs: Mapping[int, int], pipeline: str
     ) -> float:
         """Picoseconds of arithmetic by the named pipeline, or by the best that may be used."""
-        found: list[Way] = []
+        ways: list[Way] = []
         if self.target.pipelines and not self._piped_nodes.isdisjoint(busy):
-            found = [w for w in self._ways(members) if w.name == (pipeline or w.name)]
-        return min([self.arithmetic_ps(busy, runs, w) for w in found or (None,)])
+            ways = [w for w in self._ways(members) if w.name == (pipeline or w.name)]
+        return min([self.arithmetic_ps(busy, runs, w) for w in ways or (None,)])
 
     @cached_property
     def _piped_nodes(self) -> frozenset[int]:
@@ -186,16 +186,16 @@ class Costs(NodePrices):
         What a contraction reads that keeps rows of it runs once, what it stages once for each
         block. `members` are in topological order.
         """
-        space, own, rules = self.space, self.iterations, self._legality
-        made = {b: m for m in members for b in space.made[m]}
+        space, iterations, rules = self.space, self.iterations, self._legality
+        maker_of = {b: m for m in members for b in space.output_buffers[m]}
         runs = dict.fromkeys(members, 0)
         for m in reversed(members):
-            runs[m] = most = max(runs[m], own[m])
+            runs[m] = most = max(runs[m], iterations[m])
             if rules.row_blocks.keeps(m):
                 continue
             stages = rules.stages(m)
             for i, b in enumerate(space.operands[m]):
-                maker = made.get(b)
+                maker = maker_of.get(b)
                 if maker is not None:
                     wanted = rules.staged_runs(m, i) if stages else most
                     runs[maker] = max(runs[maker], wanted)
@@ -245,16 +245,16 @@ class Costs(NodePrices):
         if len(members) == 1 or self.calls.isdisjoint(members):
             return {}
         space, kinds, calls = self.space, self.space.kinds, self.calls
-        made = {b: m for m in members if kinds[m] != "leaf" for b in space.made[m]}
+        maker_of = {b: m for m in members if kinds[m] != "leaf" for b in space.output_buffers[m]}
         held: dict[int, int] = {}
         for m in members:
             if kinds[m] in MOVING:
                 continue
             for b, c in zip(space.operands[m], space.egraph.nodes[m].children, strict=True):
                 behind = b
-                while behind in made and kinds[made[behind]] in MOVING:
-                    behind = space.operands[made[behind]][0]
-                if behind in made and (m in calls or made[behind] in calls):
+                while behind in maker_of and kinds[maker_of[behind]] in MOVING:
+                    behind = space.operands[maker_of[behind]][0]
+                if behind in maker_of and (m in calls or maker_of[behind] in calls):
                     held[behind] = self.class_ps[c]
         return held
 
@@ -328,9 +328,9 @@ class Costs(NodePrices):
         """Time of a transfer, a loop or a branch, whatever it reads and writes."""
         if self.target.links and self.space.kinds[members[-1]] == "transfer":
             return self._transfer_ps(members[-1])
-        known = self._control_ps
-        if known and not known.keys().isdisjoint(members):
-            return next(known[m] for m in members if m in known)
+        control_ps = self._control_ps
+        if control_ps and not control_ps.keys().isdisjoint(members):
+            return next(control_ps[m] for m in members if m in control_ps)
         return None
 
     def price(
@@ -359,9 +359,9 @@ class Costs(NodePrices):
     ) -> tuple[int, int]:
         """`price` of one run."""
         class_ps, compute, writes = self.class_ps, 0.0, tuple(writes)
-        known = self.known_ps(members)
-        if known is not None:
-            return known, 0
+        fixed_ps = self.known_ps(members)
+        if fixed_ps is not None:
+            return fixed_ps, 0
         if self._planned is not None:
             time_ps = self._planned.time_ps(members, reads, writes)
             return self.one_by_one.dispatch_ps(members) if time_ps is None else time_ps, 0

@@ -14,7 +14,7 @@ from functools import cached_property, lru_cache
 from typing import Self
 
 from eqsat.extract.candidates.space import Space
-from eqsat.extract.dispatch.uses import Uses
+from eqsat.extract.dispatch.fusedaccess import Uses
 from eqsat.extract.groups.rowblocks import RowBlockRules
 from eqsat.model.affine import map_loops
 from eqsat.model.devices import Transfer
@@ -39,23 +39,23 @@ class Devices:
     @cached_property
     def classes(self) -> tuple[str, ...]:
         """Per class: the device that holds it; ANYWHERE for weights and constants."""
-        nodes, found = self.space.egraph.nodes, dict[int, str]()
+        nodes, devices = self.space.egraph.nodes, dict[int, str]()
         waiting = sorted(range(len(nodes)), key=lambda i: (bool(nodes[i].children), i))
         while waiting:
             left = []
             for i in waiting:
                 n = nodes[i]
-                if all(c in found for c in n.children):
-                    found.setdefault(n.eclass, self._device(n, found))
+                if all(c in devices for c in n.children):
+                    devices.setdefault(n.eclass, self._device(n, devices))
                 else:
                     left.append(i)
             if len(left) == len(waiting):
                 break
             waiting = left
-        return tuple(found.get(c, ANYWHERE) for c in range(len(self.space.egraph.types)))
+        return tuple(devices.get(c, ANYWHERE) for c in range(len(self.space.egraph.types)))
 
-    def _device(self, n: ENode, known: dict[int, str]) -> str:
-        inputs, operands = dict(self.target.inputs), (known[c] for c in n.children)
+    def _device(self, n: ENode, devices: dict[int, str]) -> str:
+        inputs, operands = dict(self.target.inputs), (devices[c] for c in n.children)
         return device_of(n.op, n.attr, operands, inputs, self.target.default_device)
 
     def of(self, members: Iterable[int]) -> str:
@@ -95,16 +95,16 @@ class Devices:
     def _tiles(self) -> dict[str, frozenset[tuple[int, ...]]]:
         """Per device: (m, n, k) of its tiles, also with m and n exchanged."""
         generics = {n.attr for n in self.space.egraph.nodes if isinstance(n.attr, Generic)}
-        found: dict[str, frozenset[tuple[int, ...]]] = {}
+        extents: dict[str, frozenset[tuple[int, ...]]] = {}
         for device, target in self.target.devices:
             tiles = {t.extents for g in generics for t in tiles_of(target, g)}
-            found[device] = frozenset(tiles | {(n, m, k) for m, n, k in tiles})
-        return found
+            extents[device] = frozenset(tiles | {(n, m, k) for m, n, k in tiles})
+        return extents
 
 
 @dataclass(frozen=True)
 class PerDevice:
-    """What is known of one e-graph on a target, or on each of the devices that it is made of."""
+    """The rules of one e-graph on a target, or on each of the devices that it is made of."""
 
     space: Space
     target: Target
@@ -119,11 +119,11 @@ class PerDevice:
         return {device: type(self)(self.space, target) for device, target in self.target.devices}
 
     def part(self, device: str) -> Self:
-        """The same of one device; this if there is only one."""
+        """The rules of one device; these if there is only one."""
         return self._parts[device] if self._parts else self
 
     def of(self, members: Iterable[int]) -> Self:
-        """The same of the device that runs these nodes."""
+        """The rules of the device that runs these nodes."""
         return self._parts[self.devices.of(members)] if self._parts else self
 
 
@@ -200,18 +200,18 @@ class FusionRules(PerDevice):
         """
         if not self.fusion.staged or len(members) < 2:
             return frozenset()
-        space, read, found = self.space, set[int](), set[int]()
+        space, read, staged = self.space, set[int](), set[int]()
         for m in reversed(members):
-            made = space.made[m]
-            if not read.isdisjoint(made):
-                found.add(m)
-            if m in found or self.is_contraction(m):
+            buffers = space.output_buffers[m]
+            if not read.isdisjoint(buffers):
+                staged.add(m)
+            if m in staged or self.is_contraction(m):
                 read.update(space.operands[m])
-        return frozenset(found)
+        return frozenset(staged)
 
     @cached_property
     def row_blocks(self) -> RowBlockRules:
-        """What a contraction may read from roots inside."""
+        """The kinds of operands a contraction may read from roots inside."""
         return RowBlockRules(self)
 
     def count_roots(self, nodes: Iterable[int]) -> int:
@@ -272,7 +272,7 @@ class FusionRules(PerDevice):
         return False
 
     def rows(self, root: int) -> tuple[object, ...]:
-        """What is equal of reductions over the same rows, and of nothing else."""
+        """A key that reductions over the same rows share, and nothing else does."""
         if root not in self._rows:
             self._rows[root] = self._rows_of(root)
         return self._rows[root]

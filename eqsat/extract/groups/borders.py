@@ -26,7 +26,7 @@ from typing import NamedTuple
 from eqsat.extract.candidates.space import MOVING, order
 from eqsat.extract.choice.linear import OTHERS, moved_bytes
 from eqsat.extract.dispatch.legality import Inside
-from eqsat.extract.groups.checks import Checks, Grown
+from eqsat.extract.groups.feasibility import Checks, PartialGroup
 from eqsat.model.generic import Generic
 
 SMALL = 3  # members of a group that may be merged with another
@@ -38,7 +38,7 @@ Numbers = frozenset[int]
 
 
 class Inner(NamedTuple):
-    """What groups of one border differ in."""
+    """The inside of a group: what groups of one border differ in."""
 
     costs: tuple[float, ...]
     held: Numbers  # what no other dispatch may compute
@@ -65,16 +65,16 @@ class Seen(dict[Hashable, list[Inner]]):
 
     def has(self, border: Hashable, inner: Inner) -> bool:
         """Whether a group of this border is no worse."""
-        known = self.get(border, ())
+        inners = self.get(border, ())
         if not self.adds_up:
-            return any([k.is_no_worse(inner) for k in known])
-        cheap = [k.shown for k in known if k.is_no_dearer(inner)]
+            return any([k.is_no_worse(inner) for k in inners])
+        cheap = [k.shown for k in inners if k.is_no_dearer(inner)]
         return bool(cheap) and inner.shown <= frozenset().union(*cheap)
 
     def add(self, border: Hashable, inner: Inner) -> None:
-        known = self.setdefault(border, [])
-        known[:] = [k for k in known if not inner.is_no_worse(k)]
-        known.append(inner)
+        inners = self.setdefault(border, [])
+        inners[:] = [k for k in inners if not inner.is_no_worse(k)]
+        inners.append(inner)
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Borders(Checks):
         """Groups in the making, and whole ones, behind all ops that write the same."""
         adds_up = self._is_planned
         both = Seen(adds_up=adds_up), Seen(adds_up=adds_up)
-        return self._known.setdefault(self.space.made[sink], both)
+        return self._known.setdefault(self.space.output_buffers[sink], both)
 
     @cached_property
     def most(self) -> int:
@@ -120,7 +120,7 @@ class Borders(Checks):
     def _joins_any(self) -> bool:
         return self.legality.fusion.index_relation == "any"
 
-    def is_free(self, state: Grown) -> bool:
+    def is_free(self, state: PartialGroup) -> bool:
         """Whether a group is told from others by its border and costs alone.
 
         How a contraction reads rows of another root is a question of layouts.
@@ -133,19 +133,19 @@ class Borders(Checks):
         roots = {n for n in nodes if self.legality.roots[n]}
         return len(roots) < 2 or not any(map(self.legality.is_contraction, roots))
 
-    def is_dominated(self, state: Grown, sink: int, seen: Seen) -> bool:
+    def is_dominated(self, state: PartialGroup, sink: int, seen: Seen) -> bool:
         """Whether another group leads to all that this one leads to; if not, it is known now."""
         is_open = state.at < len(state.queue)
         if (state.met and (is_open or self._is_planned)) or not self.is_free(state):
             return False
-        border, inner = self._border(state), self._inner(state, sink)
+        border, inner = self._border(state), self._inner(state)
         if seen.has(border, inner):
             return True
         seen.add(border, inner)
         return False
 
     # ---- the border ----------------------------------------------------------------------------
-    def _border(self, state: Grown) -> Hashable:
+    def _border(self, state: PartialGroup) -> Hashable:
         inside, signs = state.inside.values(), self._signs
         what = frozenset().union(*[signs[n] for n in inside])
         open_ = state.queue[state.at :]
@@ -159,7 +159,7 @@ class Borders(Checks):
     def _gathers(self) -> frozenset[int]:
         return frozenset() if self._is_planned else frozenset(self.costs.gathered.gathers)
 
-    def _may_widen(self, state: Grown) -> bool:
+    def _may_widen(self, state: PartialGroup) -> bool:
         """Whether what a group reads may still be computed inside, in a template."""
         if self._is_planned or state.members < self.most:
             return False
@@ -174,7 +174,7 @@ class Borders(Checks):
             for n, kind in enumerate(kinds)
         )
 
-    def _asked(self, state: Grown, buffer: int) -> Hashable:
+    def _asked(self, state: PartialGroup, buffer: int) -> Hashable:
         """A buffer, with what is asked of an op that computes it inside."""
         uses, above = self.legality.uses, self.above(state, buffer)
         numbers = uses.numbers(state.readers, buffer)
@@ -187,7 +187,9 @@ class Borders(Checks):
                 how = *how, frozenset(map(uses.meaning, numbers))
         return buffer, above.runs, above.is_repeated, how, turned
 
-    def _along(self, state: Grown, numbers: Iterable[int], joined: Iterable[int]) -> Hashable:
+    def _along(
+        self, state: PartialGroup, numbers: Iterable[int], joined: Iterable[int]
+    ) -> Hashable:
         """How pipelines would have a root read that may join, as far as its users decide it."""
         legality = self.legality
         if not legality.target.pipelines or not any([legality.roots[n] for n in joined]):
@@ -195,7 +197,7 @@ class Borders(Checks):
         users = {legality.uses[u].node for u in numbers}
         return frozenset([legality.inside(n, state.readers).reading for n in users])
 
-    def _roots(self, state: Grown) -> Hashable:
+    def _roots(self, state: PartialGroup) -> Hashable:
         """The roots where somebody looks at them, and whether they run more often than needed."""
         if not state.roots:
             return None
@@ -204,16 +206,16 @@ class Borders(Checks):
         return frozenset([(signs[n], n in repeated, state.runs[n]) for n in roots])
 
     # ---- pipelines -----------------------------------------------------------------------------
-    def _piped(self, state: Grown) -> tuple[float, ...]:
+    def _piped(self, state: PartialGroup) -> tuple[float, ...]:
         """Per pipeline: scratch bytes and picoseconds of the roots inside; infinite if one of them
         is not taken."""
-        pipelines, found = self.legality.target.pipelines, [0.0] * 2 * len(self._pipelines)
+        pipelines, costs = self.legality.target.pipelines, [0.0] * 2 * len(self._pipelines)
         if not pipelines or not state.roots:
-            return tuple(found)
+            return tuple(costs)
         for n in {n for n in state.inside.values() if self.legality.roots[n]}:
             root = self._root(n, self.legality.inside(n, state.readers).reading)
-            found = [a + b for a, b in zip(found, root, strict=True)]
-        return tuple(found)
+            costs = [a + b for a, b in zip(costs, root, strict=True)]
+        return tuple(costs)
 
     @cached_property
     def _pipelines(self) -> tuple[str, ...]:
@@ -266,7 +268,7 @@ class Borders(Checks):
         return {}
 
     # ---- what is inside ------------------------------------------------------------------------
-    def _inner(self, state: Grown, sink: int) -> Inner:
+    def _inner(self, state: PartialGroup) -> Inner:
         nodes = state.inside.values()
         computed = self.space.computes(nodes)
         held = self.legality.exclusive(nodes)
@@ -306,16 +308,16 @@ class Borders(Checks):
             for n, runs in enumerate(self._iterations)
         )
 
-    def _busy_ps(self, state: Grown) -> float:
+    def _busy_ps(self, state: PartialGroup) -> float:
         """Picoseconds of what is inside of a group, run as often as it is there."""
-        nodes, own, own_ps = {*state.inside.values()}, self._iterations, self._own_ps
+        nodes, iterations, own_ps = {*state.inside.values()}, self._iterations, self._own_ps
         busy = [n for n in nodes if own_ps[n] and n not in self._piped_nodes]
         costs = self.costs
         runs = costs.runs(order(self.space, nodes)) if state.met and busy else state.runs
         return math.fsum(
             [
                 own_ps[n]
-                if runs[n] == own[n]
+                if runs[n] == iterations[n]
                 else costs.compute_ps(n, runs[n]) + costs.relayout_ps[n]
                 for n in busy
             ]
@@ -334,28 +336,28 @@ class Borders(Checks):
         return frozenset([b for b in buffers if not consumers.get(value[b], _NOBODY) <= computed])
 
     # ---- of whole groups one of each kernel -----------------------------------------------------
-    def one_of_each(self, states: Iterable[Grown]) -> list[Grown]:
+    def one_of_each(self, states: Iterable[PartialGroup]) -> list[PartialGroup]:
         """On a target with kernels: of groups behind one op that are one kernel the one of fewest
         conversions, in their order; the program's own come first and all stay."""
-        found: dict[Hashable, list[tuple[tuple[int, int], Numbers, Grown]]] = {}
-        own: list[Grown] = []
+        by_kernel: dict[Hashable, list[tuple[tuple[int, int], Numbers, PartialGroup]]] = {}
+        program_states: list[PartialGroup] = []
         for s in states:
             nodes = s.inside.values()
             if all([self.space.is_own[n] for n in nodes]):
-                own.append(s)
+                program_states.append(s)
                 continue
             shown = self._wanted_of(s.inside, self.space.computes(nodes))
             done = frozenset().union(*[self._signs[n] for n in nodes])
             cost = self.conversions(nodes), len(s.inside)
-            found.setdefault((frozenset(s.reads), done), []).append((cost, shown, s))
-        return own + [s for same in found.values() for s in _showing_all(same)]
+            by_kernel.setdefault((frozenset(s.reads), done), []).append((cost, shown, s))
+        return program_states + [s for same in by_kernel.values() for s in _showing_all(same)]
 
 
-def _showing_all(same: list[tuple[tuple[int, int], Numbers, Grown]]) -> list[Grown]:
+def _showing_all(same: list[tuple[tuple[int, int], Numbers, PartialGroup]]) -> list[PartialGroup]:
     """Of groups that are one kernel, by cost and what they show: the first, and who shows more."""
-    kept, there = list[Grown](), set[int]()
+    chosen, there = list[PartialGroup](), set[int]()
     for _, shown, state in sorted(same, key=lambda s: s[0]):
-        if not kept or not shown <= there:
-            kept.append(state)
+        if not chosen or not shown <= there:
+            chosen.append(state)
             there |= shown
-    return kept
+    return chosen

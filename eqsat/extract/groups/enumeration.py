@@ -15,7 +15,7 @@ from eqsat.extract.blocks import ONE, TWO
 from eqsat.extract.candidates.pool import Pool
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.dispatch.prices import Costs
-from eqsat.extract.groups.checks import Grown
+from eqsat.extract.groups.feasibility import PartialGroup
 from eqsat.extract.groups.grow import Candidate, Grower
 from eqsat.extract.groups.merge import Merger
 from eqsat.extract.groups.templates import Templates
@@ -35,55 +35,57 @@ class Enumerated:
     cuts: tuple[Cut, ...]
 
 
-def enumerated(pool: Pool, costs: Costs, known: Sequence[Candidate] = ()) -> Enumerated:
+def enumerated(pool: Pool, costs: Costs, baseline: Sequence[Candidate] = ()) -> Enumerated:
     """Every candidate, or what there was time for.
 
-    `known` are candidates of the input program, which stay among them; if none are known, they are
+    `baseline`: candidates of the input program, which stay among them; without any they are
     looked for after all others. Without them there is no answer, so at least the dispatches of one
     op each are found then, whatever it takes; with them OutOfTime means that not even that much
     could be found.
     """
     work = _Enumeration(pool, costs)
-    known = pool.allowed(known)
-    if known:
+    baseline = pool.allowed(baseline)
+    if baseline:
         work.reach(1)
     else:
         with whatever_it_takes():
             work.reach(1)
-    with suppress(OutOfTime):  # `found` takes what there is
+    with suppress(OutOfTime):  # `candidates` takes what there is
         work.reach(FIRST)
-    found = work.found()
-    merged, refused = work.merged(found)
+    candidates = work.candidates()
+    merged, refused = work.merged(candidates)
     # what waits for itself may be part of a merge, or of a template, that computes what it reads
-    left = found
+    left = candidates
     with suppress(OutOfTime):
         waits, computes = pool.waits.for_itself, pool.space.computes
-        left = [c for c in found if not waits(computes(c.members), c.reads)]
-    found = with_images(pool.space, left + merged)
+        left = [c for c in candidates if not waits(computes(c.members), c.reads)]
+    candidates = with_images(pool.space, left + merged)
     cuts = _cuts(work, refused)
-    if not (known or pool.input_only or pool.only):
+    if not (baseline or pool.input_only or pool.only):
         with suppress(OutOfTime):
-            own = enumerated(replace(pool, input_only=True), costs).candidates
-            known = pool.allowed(own)
+            program = enumerated(replace(pool, input_only=True), costs).candidates
+            baseline = pool.allowed(program)
     crowded = {r.what: r for r in pool.legality.all_crowded}.values()
     removed = (*pool.limited.values(), *work.capped, *refused, *crowded)
-    return Enumerated(with_others(found, known), removed, cuts)
+    return Enumerated(with_others(candidates, baseline), removed, cuts)
 
 
-def with_others(found: Sequence[Candidate], others: Iterable[Candidate]) -> tuple[Candidate, ...]:
+def with_others(
+    candidates: Sequence[Candidate], others: Iterable[Candidate]
+) -> tuple[Candidate, ...]:
     """With the others that are not among them."""
-    there = {(c.members, c.reads, c.writes) for c in found}
-    return *found, *(c for c in others if (c.members, c.reads, c.writes) not in there)
+    there = {(c.members, c.reads, c.writes) for c in candidates}
+    return *candidates, *(c for c in others if (c.members, c.reads, c.writes) not in there)
 
 
 @dataclass
 class _Groups:
     """Groups behind one op as far as they were looked for."""
 
-    more: Iterator[Grown]
-    taken: list[Grown] = field(default_factory=list)
+    more: Iterator[PartialGroup]
+    taken: list[PartialGroup] = field(default_factory=list)
 
-    def first(self, most: int) -> list[Grown]:
+    def first(self, most: int) -> list[PartialGroup]:
         """So many of them, if there are."""
         if len(self.taken) < most:
             for state in islice(self.more, most - len(self.taken)):
@@ -107,7 +109,7 @@ class _Enumeration:
         return legality.devices.of(members) if legality.target.devices else ""
 
     def _makers(self, sink: int) -> tuple[Grower, Templates]:
-        """What grows groups that end at a node, and what widens them."""
+        """The grower of groups that end at a node, and the templates that widen them."""
         device = self._device((sink,))
         if device not in self.makers:
             grower = Grower(self.pool, self.costs.part(device), device)
@@ -139,10 +141,10 @@ class _Enumeration:
                 for state in self._of(sink).first(most):
                     work += {buffer[r] for r in state.reads} - done
 
-    def found(self) -> list[Candidate]:
+    def candidates(self) -> list[Candidate]:
         """Groups of every buffer some group reads, starting at the roots."""
         pool, space = self.pool, self.pool.space
-        found: list[Candidate] = []
+        candidates: list[Candidate] = []
         done: set[int] = set(pool.held)
         work = [r for r in space.roots if r not in done]
         while work:
@@ -151,23 +153,23 @@ class _Enumeration:
                 continue
             done.add(b)
             if b in pool.fills:
-                found.append(_fill(pool, self.costs, pool.fills[b]))
+                candidates.append(_fill(pool, self.costs, pool.fills[b]))
             for sink in (p for p in self._sinks(b) if p not in self.sinks):
                 self.sinks[sink] = None
                 new = self._candidates(sink)
-                found += new
+                candidates += new
                 work += sorted({space.buffer[r] for c in new for r in c.reads} - done)
-        return found
+        return candidates
 
     def _candidates(self, sink: int) -> list[Candidate]:
-        """Those behind one op: all, the first of many, or those that were there in time."""
+        """Candidates behind one op: all, the first of many, or those that were there in time."""
         grower, templates = self._makers(sink)
         grown = self._grown(sink, templates)
         if grower.costs.target.is_planned:
             grown = grower.one_of_each(grown)
         return [grower.candidate(state, sink) for state in grown]
 
-    def _grown(self, sink: int, templates: Templates) -> list[Grown]:
+    def _grown(self, sink: int, templates: Templates) -> list[PartialGroup]:
         groups = self._of(sink)
         grown = list(groups.taken)
         try:
@@ -184,25 +186,25 @@ class _Enumeration:
             grown = list(groups.taken)
         return grown
 
-    def merged(self, found: Sequence[Candidate]) -> tuple[list[Candidate], list[Removed]]:
+    def merged(self, candidates: Sequence[Candidate]) -> tuple[list[Candidate], list[Removed]]:
         """All legal merges of groups, and what limits have refused."""
         by: dict[str, list[Candidate]] = {}
-        for c in found:
+        for c in candidates:
             by.setdefault(self._device(c.members), []).append(c)
         mergers = {d: Merger(self.pool, self.costs.part(d), d) for d in by}
-        made = [m for d, merger in mergers.items() for m in merger.merges(by[d])]
-        return made, [r for merger in mergers.values() for r in merger.removed.values()]
+        merges = [m for d, merger in mergers.items() for m in merger.merges(by[d])]
+        return merges, [r for merger in mergers.values() for r in merger.removed.values()]
 
 
 def _cuts(work: _Enumeration, refused: Sequence[Removed]) -> tuple[Cut, ...]:
-    """What was left out: ops whose groups, and values whose merges, are not all there."""
+    """Cuts: ops whose groups, and values whose merges, are not all there."""
     merges = [r.limit_name for r in refused]
-    found = (
+    cuts = (
         Cut("groups", len(work.capped), CAP),
         Cut("groups", len(work.cut), TIME_LIMIT),
         Cut("merges", merges.count(TIME_LIMIT), TIME_LIMIT),
     )
-    return tuple(c for c in found if c.count)
+    return tuple(c for c in cuts if c.count)
 
 
 def _fill(pool: Pool, costs: Costs, node: int) -> Candidate:
@@ -215,12 +217,12 @@ def _fill(pool: Pool, costs: Costs, node: int) -> Candidate:
 # the second one stands for all blocks up to the last but one, but what follows it is the last
 # block, and what precedes the first one is block 0. So what nobody needs there somebody may need
 # elsewhere.
-def with_images(space: Space, found: Sequence[Candidate]) -> list[Candidate]:
+def with_images(space: Space, candidates: Sequence[Candidate]) -> list[Candidate]:
     """With those of either block as well as of the other; distant blocks aside."""
     rolled = space.rolled
     if rolled is None:
-        return list(found)
-    near = [c for c in found if rolled.is_near(c.members)]
+        return list(candidates)
+    near = [c for c in candidates if rolled.is_near(c.members)]
     there = {_key(c) for c in near}
     sides = (rolled.node_images, rolled.images)
     ways = {ONE: sides, TWO: (_inverse(sides[0]), _inverse(sides[1]))}
@@ -238,11 +240,11 @@ def _key(c: Candidate) -> tuple[frozenset[int], frozenset[int], frozenset[int]]:
 
 
 def _inverse(image: Sequence[int]) -> list[int]:
-    found = [-1] * len(image)
+    inverse = [-1] * len(image)
     for i, j in enumerate(image):
-        if j >= 0 and found[j] < 0:
-            found[j] = i
-    return found
+        if j >= 0 and inverse[j] < 0:
+            inverse[j] = i
+    return inverse
 
 
 def _image(c: Candidate, node: Sequence[int], eclass: Sequence[int]) -> Candidate | None:

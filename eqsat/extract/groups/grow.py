@@ -10,9 +10,9 @@ from itertools import count
 from typing import NamedTuple
 
 from eqsat.extract.candidates.space import order
-from eqsat.extract.dispatch.uses import Reader
+from eqsat.extract.dispatch.fusedaccess import Reader
 from eqsat.extract.groups.borders import Borders
-from eqsat.extract.groups.checks import EMPTY, Above, Grown
+from eqsat.extract.groups.feasibility import EMPTY, PartialGroup, UseContext
 from eqsat.model.deadline import tick
 
 
@@ -35,7 +35,7 @@ class Candidate(NamedTuple):
 
 
 class _NodeReads(NamedTuple):
-    """What a group reads with one more node, and whether that reads something computed inside."""
+    """The reads of a group with one more node, and whether that reads something computed inside."""
 
     reads: dict[int, int]
     readers: dict[int, tuple[Reader, ...]]
@@ -50,7 +50,7 @@ class _Next(NamedTuple):
     members: int
     work: float
     number: int
-    state: Grown
+    state: PartialGroup
     most: int  # members it may have
 
 
@@ -58,7 +58,7 @@ class _Next(NamedTuple):
 class Grower(Borders):
     """Grows the groups that end at one node."""
 
-    def grown(self, sink: int) -> Iterator[Grown]:
+    def grown(self, sink: int) -> Iterator[PartialGroup]:
         """The groups whose result is this node's, the node alone first, those of few members first.
 
         All legal ones, or those whose borders no other one dominates, and small ones.
@@ -74,14 +74,14 @@ class Grower(Borders):
                     most = min(most, self.small)
                 if state.members > most:
                     continue
-            found = self._decided(state, most, waiting)
-            if found is None or not self.fits(found, sink):
+            group = self._decided(state, most, waiting)
+            if group is None or not self.fits(group, sink):
                 continue
-            is_new = not self.projects or not self.is_dominated(found, sink, whole)
-            if is_new or found.members <= self.small:
-                yield found
+            is_new = not self.projects or not self.is_dominated(group, sink, whole)
+            if is_new or group.members <= self.small:
+                yield group
 
-    def _wait(self, waiting: list[_Next], state: Grown | None, most: int) -> None:
+    def _wait(self, waiting: list[_Next], state: PartialGroup | None, most: int) -> None:
         if state is not None:
             work, number = self.work(state.inside.values()), next(self._numbers)
             heappush(waiting, _Next(state.members, work, number, state, most))
@@ -90,36 +90,36 @@ class Grower(Borders):
     def _numbers(self) -> Iterator[int]:
         return count()
 
-    def _decided(self, state: Grown, most: int, waiting: list[_Next]) -> Grown | None:
+    def _decided(self, state: PartialGroup, most: int, waiting: list[_Next]) -> PartialGroup | None:
         """With everything that is open read; what computes one of it inside is for later."""
         producers, relaxed = self.pool.producers, self.pool.relaxed
         reads, queue, is_full = dict(state.reads), state.queue, state.members >= most
         for at in range(state.at, len(queue)):
             b = queue[at]
             is_made, views = b in producers, relaxed.get(b, ())
-            made = () if is_full or not is_made else self.joined(state, b)
-            if views or made:
+            makers = () if is_full or not is_made else self.joined(state, b)
+            if views or makers:
                 before = state.reading(dict(reads), at - state.at)
                 above = self.above(before, b)
-                for n in (*views, *made):
+                for n in (*views, *makers):
                     self._wait(waiting, self.put(before, b, n, above), most)
             if not is_made or not self.may_read(state, b):
                 return None
             reads[b] = self._class_read(state, b)
         return state.reading(reads, len(queue) - state.at)
 
-    def read(self, state: Grown, buffer: int) -> Grown:
+    def read(self, state: PartialGroup, buffer: int) -> PartialGroup:
         """With a buffer as an operand, in the class that its first reader sees."""
         return state.reading({**state.reads, buffer: self._class_read(state, buffer)}, 1)
 
-    def _class_read(self, state: Grown, buffer: int) -> int:
+    def _class_read(self, state: PartialGroup, buffer: int) -> int:
         node, operand = state.readers[buffer][0]
         eclass = self.space.egraph.nodes[node].children[operand]
         if self.space.buffer[eclass] != buffer:  # seen through a relax
             return self._relaxed_class(state, buffer)
         return eclass
 
-    def _relaxed_class(self, state: Grown, buffer: int) -> int:
+    def _relaxed_class(self, state: PartialGroup, buffer: int) -> int:
         nodes = self.space.egraph.nodes
         return next(
             nodes[v].children[0]
@@ -127,23 +127,25 @@ class Grower(Borders):
             if nodes[v].op == "relax" and self.space.operands[v] == (buffer,)
         )
 
-    def add(self, state: Grown, buffer: int | None, node: int) -> Grown | None:
+    def add(self, state: PartialGroup, buffer: int | None, node: int) -> PartialGroup | None:
         """The state with `node` inside as the producer of `buffer`; None if that is illegal."""
         if buffer is None:
-            return self.put(state, None, node, Above(()))
+            return self.put(state, None, node, UseContext(()))
         if self.space.kinds[node] != "view" and node not in self.joined(state, buffer):
             return None
         return self.put(state, buffer, node, self.above(state, buffer))
 
-    def put(self, state: Grown, buffer: int | None, node: int, above: Above) -> Grown | None:
+    def put(
+        self, state: PartialGroup, buffer: int | None, node: int, above: UseContext
+    ) -> PartialGroup | None:
         """The state with a node inside that joins all users of its buffer; None if illegal."""
-        own, is_view = self._iterations[node], self.space.kinds[node] == "view"
+        points, is_view = self._iterations[node], self.space.kinds[node] == "view"
         readers, runs, is_repeated = above.readers, above.runs, above.is_repeated
         if not is_view and self.recomputes(state, node, above):
             return None
         if buffer is not None and self._reads_itself(state, node, readers):
             return None
-        runs = max(own, runs)
+        runs = max(points, runs)
         roots = state.roots
         if self.legality.roots[node]:
             roots = self.legality.count_roots((node, *state.inside.values()))
@@ -152,10 +154,10 @@ class Grower(Borders):
         if self._turns_inside(state, node, readers):
             return None
         inside = dict(state.inside)
-        for b in self.space.made[node] if buffer is None else (buffer,):
+        for b in self.space.output_buffers[node] if buffer is None else (buffer,):
             inside[b] = node
         seen = self._seen(state, inside, node, readers if is_view else None)
-        grown = Grown(
+        grown = PartialGroup(
             inside,
             seen.reads,
             seen.readers,
@@ -174,7 +176,7 @@ class Grower(Borders):
 
     def _seen(
         self,
-        state: Grown,
+        state: PartialGroup,
         inside: dict[int, int],
         node: int,
         seen_by: tuple[Reader, ...] | None,
@@ -202,25 +204,25 @@ class Grower(Borders):
                 readers[below] = readers.get(below, ()) + seen
         return _NodeReads(reads, readers, queue, views, is_met)
 
-    def _reads_known_well(self, state: Grown, node: int) -> bool:
+    def _reads_known_well(self, state: PartialGroup, node: int) -> bool:
         """Whether a new node may read so what is held, or what others were found to read."""
-        own = self.space.operands[node]
-        return all([self._is_read_well(state, b) for b in own if b in state.reads])
+        operands = self.space.operands[node]
+        return all([self._is_read_well(state, b) for b in operands if b in state.reads])
 
     def _shown(self, inside: Mapping[int, int], buffer: int) -> list[int]:
         """A buffer and, if a view inside makes it, those it is seen through down to: all are read.
 
         Views that are added later hand their readers on as they come in.
         """
-        found = [buffer]
-        while found[-1] in inside and self.space.kinds[inside[found[-1]]] == "view":
-            (below,) = self.space.operands[inside[found[-1]]]
-            if below in self.pool.fills or below in found:
+        shown = [buffer]
+        while shown[-1] in inside and self.space.kinds[inside[shown[-1]]] == "view":
+            (below,) = self.space.operands[inside[shown[-1]]]
+            if below in self.pool.fills or below in shown:
                 break
-            found.append(below)
-        return found
+            shown.append(below)
+        return shown
 
-    def _recheck(self, state: Grown) -> Grown | None:
+    def _recheck(self, state: PartialGroup) -> PartialGroup | None:
         """A new reader of something computed inside: joins, repeats and cycles anew."""
         repeated: set[int] = set()
         runs: dict[int, int] = {}
@@ -244,7 +246,7 @@ class Grower(Borders):
         return state._replace(repeated=frozenset(repeated), met=True)
 
     def _is_legal_below(
-        self, state: Grown, buffer: int, node: int, repeated: set[int], runs: dict[int, int]
+        self, state: PartialGroup, buffer: int, node: int, repeated: set[int], runs: dict[int, int]
     ) -> bool:
         """Whether a node may be inside of all its readers, which are in `repeated` and `runs`."""
         legality, keeps = self.legality, self._keeps
@@ -264,16 +266,16 @@ class Grower(Borders):
             or self._crowds(state, (node,))
         )
 
-    def _views_above(self, state: Grown) -> dict[int, list[int]]:
+    def _views_above(self, state: PartialGroup) -> dict[int, list[int]]:
         """Per buffer: the views inside that show it; their readers count as its readers."""
-        found: dict[int, list[int]] = {}
+        views: dict[int, list[int]] = {}
         for v in state.inside.values():
             if self.space.kinds[v] == "view":
                 for b in self.space.operands[v]:
-                    found.setdefault(b, []).append(v)
-        return found
+                    views.setdefault(b, []).append(v)
+        return views
 
-    def candidate(self, state: Grown, sink: int) -> Candidate:
+    def candidate(self, state: PartialGroup, sink: int) -> Candidate:
         space = self.space
         nodes = {*state.inside.values(), *state.views, *space.views_of(sink)}
         members, writes = order(space, nodes), space.outputs[sink]

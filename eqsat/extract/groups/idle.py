@@ -76,21 +76,21 @@ class Idle:
         All of them where the results could not be made without: rules that replace nodes leave ops
         with packed forms alone.
         """
-        found = {b: tuple([n for n in ns if n in self.kept]) for b, ns in self.every.items()}
-        found = {b: ns for b, ns in found.items() if ns}
-        return found if self._makes_results(found) else self.every
+        producers = {b: tuple([n for n in ns if n in self.active]) for b, ns in self.every.items()}
+        producers = {b: ns for b, ns in producers.items() if ns}
+        return producers if self._makes_results(producers) else self.every
 
     def _makes_results(self, producers: Producers) -> bool:
         pool, space = self.pool, self.pool.space
         there = {*self._there, *pool.fills, *pool.relaxed}
         left = {n for ns in producers.values() for n in ns}
         while ready := {n for n in left if there.issuperset(space.operands[n])}:
-            there.update(*[space.made[n] for n in ready])
+            there.update(*[space.output_buffers[n] for n in ready])
             left -= ready
         return there.issuperset(space.roots)
 
     @cached_property
-    def kept(self) -> frozenset[int]:
+    def active(self) -> frozenset[int]:
         """Nodes that touch no idle layout."""
         return frozenset(n for n in self._nodes if self._stays(n))
 
@@ -105,16 +105,16 @@ class Idle:
 
     def _touched(self, node: int) -> set[int]:
         space = self.pool.space
-        return {*space.operands[node], *space.made[node]}
+        return {*space.operands[node], *space.output_buffers[node]}
 
     @cached_property
     def _ops(self) -> list[list[int]]:
         """Nodes that compute the same from the same values."""
-        found: dict[Hashable, list[int]] = defaultdict(list)
+        ops: dict[Hashable, list[int]] = defaultdict(list)
         for n in self._nodes:
             if self.pool.space.kinds[n] not in MOVING:
-                found[self._op(n)].append(n)
-        return list(found.values())
+                ops[self._op(n)].append(n)
+        return list(ops.values())
 
     def _op(self, node: int) -> Hashable:
         space, n = self.pool.space, self.pool.space.egraph.nodes[node]
@@ -138,17 +138,17 @@ class Idle:
     def _own(self) -> dict[int, int]:
         """Per value: the layout of the program, of a result, or one that is there."""
         space, held = self.pool.space, self._there
-        own = {space.value[r]: r for r in reversed(space.roots)}
+        layout_of = {space.value[r]: r for r in reversed(space.roots)}
         for c in space.egraph.values:
-            own.setdefault(space.value[c], space.buffer[c])
-        made = {space.value[c] for o in self._ops for n in o for c in space.outputs[n]}
+            layout_of.setdefault(space.value[c], space.buffer[c])
+        computed = {space.value[c] for o in self._ops for n in o for c in space.outputs[n]}
         there: dict[int, list[int]] = defaultdict(list)
         for b in sorted(held | self.every.keys()):
             there[space.value[b]].append(b)
         for v, bs in there.items():
             first = [b for b in bs if b in held]
-            own[v] = first[0] if first and v not in made else own.get(v, bs[0])
-        return own
+            layout_of[v] = first[0] if first and v not in computed else layout_of.get(v, bs[0])
+        return layout_of
 
     @cached_property
     def layouts(self) -> frozenset[int]:
@@ -170,41 +170,41 @@ class Idle:
             allowed |= more
 
     def _is_smaller(self, buffer: int) -> bool:
-        own = self._own.get(self.pool.space.value[buffer])
+        layout = self._own.get(self.pool.space.value[buffer])
         sizes = self.pool.space.sizes
-        return own is not None and sizes[buffer] < sizes[own]
+        return layout is not None and sizes[buffer] < sizes[layout]
 
     @cached_property
     def _computing(self) -> frozenset[int]:
         """Nodes in these layouts, those that are quicker, and data moves beside these."""
         costs = self.pool.space.remembered(Costs, self.pool.legality.target)
-        found = set[int]()
+        computing = set[int]()
         for nodes in self._ops:
             few = [n for n in nodes if self._touched(n) <= self.layouts]
             best = min(costs.compute_ps(n, costs.iterations[n]) for n in few)
             quicker = [
                 n for n in nodes if n not in few and costs.compute_ps(n, costs.iterations[n]) < best
             ]
-            found.update(few, quicker)
-        return frozenset(self._with_moves(found))
+            computing.update(few, quicker)
+        return frozenset(self._with_moves(computing))
 
-    def _with_moves(self, kept: set[int]) -> set[int]:
+    def _with_moves(self, nodes: set[int]) -> set[int]:
         """Nodes, and slices, pads and concats in layouts that these need beside the own ones.
 
         No template holds a move, so a conversion between may be one member too many. What computes
         from such a layout into an own one, or back, takes none.
         """
         plain = {*self._own.values(), *self._there, *self.pool.space.roots, *self.pool.fills}
-        needed = {b for n in kept for b in self._touched(n)} - plain
-        waiting = {n for n in self._nodes if self._is_placed(n)} - kept
+        needed = {b for n in nodes for b in self._touched(n)} - plain
+        waiting = {n for n in self._nodes if self._is_placed(n)} - nodes
         while near := {n for n in waiting if not needed.isdisjoint(self._touched(n))}:
-            kept |= near
+            nodes |= near
             waiting -= near
             needed.update(*[self._touched(n) - plain for n in near])
         touched = {
             n: self._touched(n) for n in self._nodes if self.pool.space.kinds[n] not in MOVING
         }
-        return kept | {
+        return nodes | {
             n for n, t in touched.items() if t <= needed | plain and not needed.isdisjoint(t)
         }
 
@@ -215,33 +215,33 @@ class Idle:
     def _between(self) -> frozenset[int]:
         """Layouts of what is quicker, and on the way between those that may matter."""
         space = self.pool.space
-        found = {b for n in self._computing for b in self._touched(n)} - self.layouts
+        between = {b for n in self._computing for b in self._touched(n)} - self.layouts
         ways: dict[int, list[int]] = defaultdict(list)  # what it is converted to or seen as
         for n in self._nodes:
             if space.kinds[n] in MOVING:
                 for a in space.operands[n]:
-                    ways[a] += space.made[n]
+                    ways[a] += space.output_buffers[n]
         for b, views in self.pool.relaxed.items():
             for a in (a for n in views for a in space.operands[n]):
                 ways[a].append(b)
-        ends = self.layouts | found
+        ends = self.layouts | between
         for start in sorted(ends):
-            found |= _passed(start, ways, ends)
-        return frozenset(found)
+            between |= _passed(start, ways, ends)
+        return frozenset(between)
 
 
 def _passed(start: int, ways: dict[int, list[int]], ends: Iterable[int]) -> set[int]:
-    """What lies on shortest ways from a layout to others."""
+    """Layouts on shortest ways from one to others."""
     before, waiting = {start: start}, [start]
     for a in waiting:
         for b in ways.get(a, ()):
             if b not in before:
                 before[b] = a
                 waiting.append(b)
-    found = set[int]()
+    passed = set[int]()
     for end in ends:
         at = end
         while at in before and before[at] != at:
             at = before[at]
-            found.add(at)
-    return found
+            passed.add(at)
+    return passed

@@ -16,6 +16,7 @@ from eqsat.extract.groups.grow import Candidate
 from eqsat.extract.ragged import Ints, distinct
 from eqsat.model.deadline import OutOfTime, tick
 from eqsat.model.selection import TIME_LIMIT, Removed
+from eqsat.model.sets import by_key
 
 AT_ONCE = 1 << 19  # pairs of which each is told once
 
@@ -28,14 +29,14 @@ class Merger(DevicePool):
 
     @cached_property
     def removed(self) -> dict[str, Removed]:
-        """What the vector limit removed while merging, largest per name."""
+        """Merges that the vector limit removed, the largest per name."""
         return {}
 
     def part(self, c: Candidate) -> MergePart:
         space = self.space
         makers: dict[int, int] = {}
         for m in sorted(c.members):
-            for b in space.made[m]:
+            for b in space.output_buffers[m]:
                 makers.setdefault(b, m)
         ops = frozenset(m for m in c.members if space.is_op[m])
         touched = frozenset(space.buffer[r] for r in (*c.reads, *c.writes))
@@ -49,30 +50,29 @@ class Merger(DevicePool):
         if not (fusion.multi_result or fusion.siblings):
             return []
         small = sorted(filter(self.is_small, grown), key=lambda c: (len(c.members), c[:2]))
-        parts, found = [self.part(c) for c in small], dict[Key, Candidate]()
+        parts, merged = [self.part(c) for c in small], dict[Key, Candidate]()
         try:
             for one, two in self._paired(parts):
                 for i, j in zip(one.tolist(), two.tolist(), strict=True):
                     tick()
                     a, b = parts[i], parts[j]
                     if wanted is None or self.space.computes(a.ops | b.ops) in wanted:
-                        self.merge(found, a, b)
+                        self.merge(merged, a, b)
         except OutOfTime:
-            self.removed["merges"] = Removed("merges", len(found), len(found), TIME_LIMIT, "")
-        return list(found.values())
+            self.removed["merges"] = Removed("merges", len(merged), len(merged), TIME_LIMIT, "")
+        return list(merged.values())
 
     def _paired(self, parts: Sequence[MergePart]) -> Iterator[tuple[Ints, Ints]]:
         """Pairs of parts that may merge, by what they share: many at once, and there each once."""
         pairs = MergePairs(self.pool, parts)
         for shared_by, apart in ((self._nodes_inside, False), (self._operands, True)):
             waiting: list[Ints] = []
-            buckets: dict[int, list[int]] = {}
-            for n, p in enumerate(parts):
-                for key in shared_by(p.candidate):
-                    buckets.setdefault(key, []).append(n)
+            buckets = by_key(
+                (key, n) for n, p in enumerate(parts) for key in shared_by(p.candidate)
+            )
             for key, bucket in sorted(buckets.items()):
                 tick()
-                one, two = pairs.found(bucket, apart=apart)
+                one, two = pairs.mergeable(bucket, apart=apart)
                 if apart and self.legality.target.limits.vector_bytes is not None:
                     several = zip(one.tolist(), two.tolist(), strict=True)
                     fits = [self._may_be_siblings(key, parts[i], parts[j]) for i, j in several]
@@ -94,14 +94,14 @@ class Merger(DevicePool):
         if not self.legality.fusion.multi_result:
             return []
         space, sink = self.space, (self.space.buffer[c.writes[0]],)
-        return [m for m in c.members if space.is_op[m] and space.made[m] != sink]
+        return [m for m in c.members if space.is_op[m] and space.output_buffers[m] != sink]
 
     def _operands(self, c: Candidate) -> list[int]:
         """The buffers that a part reads, weights apart, if groups that share one may merge."""
         if not self.legality.fusion.siblings:
             return []
-        found = dict.fromkeys([self.space.buffer[r] for r in c.reads])
-        return [b for b in found if b not in self.pool.resident]
+        operands = dict.fromkeys([self.space.buffer[r] for r in c.reads])
+        return [b for b in operands if b not in self.pool.resident]
 
     def _may_be_siblings(self, operand: int, a: MergePart, b: MergePart) -> bool:
         tick()
@@ -111,18 +111,18 @@ class Merger(DevicePool):
         if unfused is None or unfused[1] is None:
             return True
         if self._joined(a, b) is not None:
-            known = self.removed.get(unfused[1].what)
-            if known is None or known.bytes < unfused[1].bytes:
+            refused = self.removed.get(unfused[1].what)
+            if refused is None or refused.bytes < unfused[1].bytes:
                 self.removed[unfused[1].what] = unfused[1]
         return False
 
-    def merge(self, found: dict[Key, Candidate], a: MergePart, b: MergePart) -> None:
+    def merge(self, merged: dict[Key, Candidate], a: MergePart, b: MergePart) -> None:
         """Add both groups as one dispatch if that is one; these nodes may be merged already."""
         writes = tuple(sorted((*a.candidate.writes, *b.candidate.writes)))
         key = (a.nodes | b.nodes, writes)
-        joined = self._joined(a, b) if key not in found else None
+        joined = self._joined(a, b) if key not in merged else None
         if joined is not None:
-            found[key] = joined
+            merged[key] = joined
 
     def _joined(self, a: MergePart, b: MergePart) -> Candidate | None:
         """A pair of groups as one dispatch; None if their roots crowd."""
@@ -137,7 +137,7 @@ class Merger(DevicePool):
             return None
         if has_roots and legality.crowds(legality.roots_inside(members)):
             return None
-        staged = {b for m in legality.in_front(members) for b in space.made[m]}
+        staged = {b for m in legality.in_front(members) for b in space.output_buffers[m]}
         if not staged.isdisjoint(map(buffer.__getitem__, writes)):
             return None
         shown = dict.fromkeys((*one.exposable, *two.exposable))
@@ -147,8 +147,8 @@ class Merger(DevicePool):
 
 
 def _each_once(keys: Sequence[Ints], parts: int) -> tuple[Ints, Ints]:
-    found = distinct(np.concatenate(keys))
-    return found // parts, found % parts
+    pairs = distinct(np.concatenate(keys))
+    return pairs // parts, pairs % parts
 
 
 # ---- which two may be one ------------------------------------------------------------------------
@@ -228,7 +228,7 @@ class MergePairs:
         return {name: (1 + at) * size if at else 0 for at, name in enumerate(names)}
 
     # ---- pairs of a bucket -----------------------------------------------------------------------
-    def found(self, bucket: Sequence[int], *, apart: bool) -> tuple[Numbers, Numbers]:
+    def mergeable(self, bucket: Sequence[int], *, apart: bool) -> tuple[Numbers, Numbers]:
         """Pairs of these parts that may be one dispatch, in order; `apart` ones share no op."""
         nothing = np.zeros(0, np.int64)
         number, one, two = np.array(bucket, np.int64), [nothing], [nothing]
@@ -294,11 +294,11 @@ class MergePairs:
         sizes = [first[p + 1] - first[p] for p in bucket]
         row = np.repeat(np.arange(len(bucket)), sizes)
         things, column = np.unique(self._table[at, 0], return_inverse=True)
-        found = np.zeros((len(bucket), len(things)), np.float32)
-        found[row, column] = self._table[at, 1]
+        matrix = np.zeros((len(bucket), len(things)), np.float32)
+        matrix[row, column] = self._table[at, 1]
         names = list(self._kinds)
         ends = np.searchsorted(things, list(self._kinds.values()))
-        facts = {n: found[:, a:b] for n, a, b in zip(names, ends, ends[1:], strict=False)}
+        facts = {n: matrix[:, a:b] for n, a, b in zip(names, ends, ends[1:], strict=False)}
         buffers, values = facts["buffer"], facts["value"]
         facts["touched"] = _is(buffers, TOUCHED) + _is(buffers, TOUCHED + MADE)
         facts["made"] = _is(buffers, MADE) + _is(buffers, TOUCHED + MADE)
@@ -329,20 +329,20 @@ class MergePairs:
     def _agree(self, rows: Numbers, columns: Numbers) -> NDArray[np.bool_]:
         """Per pair: whether both compute alike what both compute; only views are asked."""
         parts, kinds = self.parts, self.space.kinds
-        found = np.ones(len(rows), dtype=bool)
+        agree = np.ones(len(rows), dtype=bool)
         for k in np.flatnonzero(self._has_view[rows] | self._has_view[columns]).tolist():
             one, two = parts[rows[k]].makers, parts[columns[k]].makers
-            found[k] = all(
+            agree[k] = all(
                 one[o] == two[o] or kinds[max(one[o], two[o])] == "view"
                 for o in (one.keys() & two.keys())
             )
-        return found
+        return agree
 
     @cached_property
     def _has_view(self) -> NDArray[np.bool_]:
         kinds = self.space.kinds
-        found = [any(kinds[n] == "view" for n in p.makers.values()) for p in self.parts]
-        return np.array(found, dtype=bool)
+        has_view = [any(kinds[n] == "view" for n in p.makers.values()) for p in self.parts]
+        return np.array(has_view, dtype=bool)
 
 
 def _is(matrix: Matrix, what: int) -> Matrix:

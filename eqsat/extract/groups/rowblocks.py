@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from eqsat.extract.dispatch.uses import Use
+from eqsat.extract.dispatch.fusedaccess import Use
 from eqsat.model.tensor import DTYPES, cdiv
 from eqsat.ops.generics.access import Index, LaneAccess, index_loops, joined, seen_as
 
@@ -28,7 +28,7 @@ Numbers = tuple[tuple[int, tuple[tuple[int, int], ...]], ...]
 
 @dataclass(frozen=True)
 class KeptRows:
-    """What one dispatch computes by row blocks. scratch_bytes: of `row_block` rows."""
+    """The row blocks of one dispatch. scratch_bytes: of `row_block` rows."""
 
     last: int  # the contraction that reads them
     operand: int
@@ -92,7 +92,7 @@ class RowBlockRules:
         uses = self.legality.uses
         return {r: [(maker, uses[u]) for maker, u in reads] for r, reads in below}
 
-    def found(self, makers: Makers) -> KeptRows | None:
+    def kept_rows(self, makers: Makers) -> KeptRows | None:
         """The rows of a dispatch; None if there are none, or if they are not read by rows."""
         roots = self._roots(makers)
         if len(roots) < 2 or not self.is_on:
@@ -145,7 +145,7 @@ class RowBlockRules:
         """Roots inside whose results a root reads, and the numbers of its uses of them."""
         operands, below = self.legality.space.operands, self.legality.uses.below
         is_root, ends, views = self.legality.roots, self._ends, self._views
-        found: dict[tuple[int, int], None] = {}
+        reads: dict[tuple[int, int], None] = {}
         work = [(b, -1 - i) for i, b in enumerate(operands[root]) if b in makers]
         work.reverse()
         while work:
@@ -159,13 +159,13 @@ class RowBlockRules:
             if use < 0:
                 use = self.legality.uses.direct((root, -1 - use))
             if is_root[node]:
-                found[node, use] = None
+                reads[node, use] = None
                 continue
             inner = [
                 (o, below(use, (node, i))) for i, o in enumerate(operands[node]) if o in makers
             ]
             work += inner[::-1]
-        return tuple(found)
+        return tuple(reads)
 
     @cached_property
     def _ends(self) -> tuple[bool, ...]:
@@ -177,12 +177,12 @@ class RowBlockRules:
         return frozenset(n for n, k in enumerate(self.legality.space.kinds) if k == "view")
 
     def _upstream(self, below: Reads, last: int) -> set[int]:
-        found, work = set[int](), [last]
+        upstream, work = set[int](), [last]
         while work:
-            more = {r for r, _ in below[work.pop()]} - found
-            found |= more
+            more = {r for r, _ in below[work.pop()]} - upstream
+            upstream |= more
             work += more
-        return found
+        return upstream
 
     def _are_rows(self, below: Reads, last: int, first: int | None) -> bool:
         """Whether the last contraction reads all roots' results at one row, its own.
@@ -193,16 +193,16 @@ class RowBlockRules:
         rows: set[Index] = set()
         along: set[tuple[int, ...]] = set()  # dims of the first contraction that choose a row
         for r, use in below[last]:
-            found = self._seen(use, r)
-            if found is None or found.relation == "any":
+            lane_access = self._seen(use, r)
+            if lane_access is None or lane_access.relation == "any":
                 return False
-            dims = [index_loops(i) for i in found.indices]
+            dims = [index_loops(i) for i in lane_access.indices]
             if r != first and not all(d < rank for ds in dims for d in ds):
                 return False
             chosen = [i for i, ds in enumerate(dims) if ds and max(ds) < rank]
             if r == first:
                 along.add(tuple(chosen))
-            rows.add(joined([d for i in chosen for d in found.indices[i]], found.loops))
+            rows.add(joined([d for i in chosen for d in lane_access.indices[i]], lane_access.loops))
         return len(rows) == 1 and self._agree(below, first, along)
 
     def _agree(
@@ -218,26 +218,26 @@ class RowBlockRules:
                 continue
             rank = self.legality.generic(r).rank
             for maker, use in reads:
-                found = self._seen(use, maker)
-                if found is None or found.relation == "any":
+                lane_access = self._seen(use, maker)
+                if lane_access is None or lane_access.relation == "any":
                     return False
-                dims = [index_loops(i) for i in found.indices]
-                kept = tuple(i for i, ds in enumerate(dims) if ds and max(ds) < rank)
+                dims = [index_loops(i) for i in lane_access.indices]
+                row_dims = tuple(i for i, ds in enumerate(dims) if ds and max(ds) < rank)
                 if maker == first:
-                    along.add(kept)
-                elif len(kept) < sum(bool(ds) for ds in dims):
+                    along.add(row_dims)
+                elif len(row_dims) < sum(bool(ds) for ds in dims):
                     return False
         return len(along) <= 1
 
     def _seen(self, use: Use, maker: int) -> LaneAccess | None:
         """How a use reads a node's result, in the shape in which it is computed."""
         space, uses = self.legality.space, self.legality.uses
-        found = uses.access(use)
-        if found is None:
+        lane_access = uses.access(use)
+        if lane_access is None:
             return None
         node, operand = use.via[-1] if use.via else (use.node, use.operand)
         shown = space.type(space.egraph.nodes[node].children[operand]).shape
-        return seen_as(found, shown, space.type(space.outputs[maker][0]).shape)
+        return seen_as(lane_access, shown, space.type(space.outputs[maker][0]).shape)
 
     def _scratch_bytes(self, roots: list[int], last: int, operand: int) -> int:
         """`row_block` rows of what the last contraction reads."""

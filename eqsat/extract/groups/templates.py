@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from eqsat.extract.candidates.space import order
-from eqsat.extract.groups.checks import EMPTY, Grown
+from eqsat.extract.groups.feasibility import EMPTY, PartialGroup
 from eqsat.extract.groups.grow import Grower
 from eqsat.model.deadline import tick
 
@@ -22,7 +22,7 @@ Key = tuple[int, frozenset[int], frozenset[int]]
 
 @dataclass
 class _Progress:
-    """What was looked at behind one op.
+    """The progress behind one op: what was looked at.
 
     Groups that read the same and compute the same differ in their layouts inside. From one that may
     compute no more of its operands than another, the way leads to the same ones.
@@ -34,7 +34,7 @@ class _Progress:
     done: dict[tuple[frozenset[int], ...], tuple[int, ...]] = field(default_factory=dict)
     refused: set[int] = field(default_factory=set)  # the same of the last group
     # per nodes by the buffers they make: the group that they are, if it is one
-    parts: dict[frozenset[tuple[int, int]], Grown | None] = field(default_factory=dict)
+    parts: dict[frozenset[tuple[int, int]], PartialGroup | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -43,14 +43,14 @@ class Templates:
 
     grower: Grower
 
-    def of(self, states: list[Grown], sink: int) -> list[Grown]:
-        """Those of these groups that are as large as `members` allows, widened.
+    def of(self, states: list[PartialGroup], sink: int) -> list[PartialGroup]:
+        """Templates: the groups that are as large as `members` allows, widened.
 
         And once more with what may be cloned: whether to compute that twice is a choice. Of those
         with one root and the same operands: the one of fewest ops.
         """
         legality = self.grower.legality
-        found: dict[Key, Grown] = {}
+        widest: dict[Key, PartialGroup] = {}
         if not legality.has_templates:
             return []
         computes, seen = self.grower.space.computes, _Progress()
@@ -63,30 +63,30 @@ class Templates:
             refused = seen.done.get(what)
             if refused is not None and not self._may_hold_any(state, sink, refused, what[1]):
                 continue
-            own = self._widened(state, sink, seen, cloning=False)
+            wide = self._widened(state, sink, seen, cloning=False)
             seen.done.setdefault(what, tuple(b for b in state.reads if b in seen.refused))
-            if own.roots != 1:
+            if wide.roots != 1:
                 continue  # a root behind something cloned would have to be computed again as well
-            if own is not state:
-                self._keep(found, own)
-                for core in self._cores(own, sink, seen):
-                    self._keep(found, core)
-            sides = frozenset(own.reads), self._results(own)
+            if wide is not state:
+                self._keep(widest, wide)
+                for core in self._cores(wide, sink, seen):
+                    self._keep(widest, core)
+            sides = frozenset(wide.reads), self._results(wide)
             if sides not in cloned:  # of groups that read and write the same, the first
                 cloned.add(sides)
-                wider = self._widened(own, sink, seen, cloning=True)
-                if wider is not own:
-                    self._keep(found, wider)
-        return list(found.values())
+                wider = self._widened(wide, sink, seen, cloning=True)
+                if wider is not wide:
+                    self._keep(widest, wider)
+        return list(widest.values())
 
-    def _keep(self, found: dict[Key, Grown], state: Grown) -> None:
+    def _keep(self, widest: dict[Key, PartialGroup], state: PartialGroup) -> None:
         is_root = self.grower.legality.is_root
         root = next(n for n in state.inside.values() if is_root(n))
         key = root, frozenset(state.reads), self._results(state)
-        if key not in found or state.members < found[key].members:
-            found[key] = state
+        if key not in widest or state.members < widest[key].members:
+            widest[key] = state
 
-    def _results(self, state: Grown) -> frozenset[int]:
+    def _results(self, state: PartialGroup) -> frozenset[int]:
         """Buffers made inside that are results of the program: no other layout stands for them."""
         return self._roots.intersection(state.inside)
 
@@ -94,7 +94,7 @@ class Templates:
     def _roots(self) -> frozenset[int]:
         return frozenset(self.grower.space.roots)
 
-    def _cores(self, state: Grown, sink: int, seen: _Progress) -> list[Grown]:
+    def _cores(self, state: PartialGroup, sink: int, seen: _Progress) -> list[PartialGroup]:
         """A group of several roots without what it computes in front of all of them.
 
         That may be another dispatch's epilogue, and several roots may need it again: a norm that
@@ -104,23 +104,23 @@ class Templates:
         if sum(map(is_root, state.inside.values())) < 2:
             return []
         behind: set[int] = set()  # roots, and what is computed from them
-        made = order(space, {*state.inside.values(), *state.views})
-        for n in made:
+        nodes = order(space, {*state.inside.values(), *state.views})
+        for n in nodes:
             reads = {state.inside[b] for b in space.operands[n] if b in state.inside}
             if is_root(n) or (not behind.isdisjoint(reads)):
                 behind.add(n)
-        turned = behind | {n for n in made if space.kinds[n] == "conversion"}
-        kinds, found = space.kinds, list[Grown]()
+        turned = behind | {n for n in nodes if space.kinds[n] == "conversion"}
+        kinds, cores = space.kinds, list[PartialGroup]()
         for only in (behind, turned):
             part = {b: n for b, n in state.inside.items() if n in only or kinds[n] == "view"}
             key = frozenset(part.items())
             if key not in seen.parts:
                 seen.parts[key] = self._grown(part, sink)
             core = seen.parts[key]
-            found += [core] if core is not None and core.members < state.members else []
-        return found
+            cores += [core] if core is not None and core.members < state.members else []
+        return cores
 
-    def _grown(self, part: Mapping[int, int], sink: int) -> Grown | None:
+    def _grown(self, part: Mapping[int, int], sink: int) -> PartialGroup | None:
         """The group that these nodes make of these buffers; None if that is no dispatch."""
         grower = self.grower
         state = grower.add(EMPTY, None, sink)
@@ -135,11 +135,13 @@ class Templates:
                 return None
         return state if state is not None and grower.fits(state, sink) else None
 
-    def _takes(self, state: Grown) -> bool:
+    def _takes(self, state: PartialGroup) -> bool:
         may_hold = self.grower.in_templates
         return all([may_hold[n] for n in state.inside.values()])
 
-    def _widened(self, state: Grown, sink: int, seen: _Progress, *, cloning: bool) -> Grown:
+    def _widened(
+        self, state: PartialGroup, sink: int, seen: _Progress, *, cloning: bool
+    ) -> PartialGroup:
         """With every operand computed inside that may be; as it is if that adds conversions only.
 
         A pack more or less in front of a large group is not worth its candidates. It stays as it
@@ -172,13 +174,13 @@ class Templates:
         return state if any(kinds[n] not in ("conversion", "view") for n in added) else start
 
     def _may_hold_any(
-        self, state: Grown, sink: int, buffers: tuple[int, ...], computed: frozenset[int]
+        self, state: PartialGroup, sink: int, buffers: tuple[int, ...], computed: frozenset[int]
     ) -> bool:
         """Whether one of these reads may be computed inside."""
-        found = ((b, self._ways(state, b, computed, cloning=False)) for b in buffers)
-        return any(w and self._absorbed(state, sink, b, w) is not None for b, w in found)
+        ways = ((b, self._ways(state, b, computed, cloning=False)) for b in buffers)
+        return any(w and self._absorbed(state, sink, b, w) is not None for b, w in ways)
 
-    def _may_widen(self, state: Grown, cloning: bool) -> bool:
+    def _may_widen(self, state: PartialGroup, cloning: bool) -> bool:
         """Whether it reads a value that is its own (or cheap) and that it could compute itself.
 
         Or a layout of one, where conversions inside are free.
@@ -186,11 +188,11 @@ class Templates:
         if self.grower.pool.has_free_conversions and not self._turned.isdisjoint(state.reads):
             return True
         space, deep = self.grower.space, self._deep[state.roots > 0]
-        found = [v for v in {space.value[b] for b in state.reads} if v in deep]
-        if cloning or not found:
-            return any(deep[v] for v in found)
+        values = [v for v in {space.value[b] for b in state.reads} if v in deep]
+        if cloning or not values:
+            return any(deep[v] for v in values)
         computed, nobody = space.computes(state.inside.values()), frozenset[int]()
-        return any(space.consumers.get(v, nobody) <= computed for v in found)
+        return any(space.consumers.get(v, nobody) <= computed for v in values)
 
     @cached_property
     def _deep(self) -> tuple[dict[int, bool], dict[int, bool]]:
@@ -199,15 +201,15 @@ class Templates:
         For groups without a root yet, and for those that have one.
         """
         space, legality = self.grower.space, self.grower.legality
-        found: tuple[dict[int, bool], dict[int, bool]] = ({}, {})
+        deep: tuple[dict[int, bool], dict[int, bool]] = ({}, {})
         for b, producers in self._joining.items():
             v = space.value[b]
             for p in producers:
                 if space.kinds[p] == "conversion":
                     continue
                 for n in (0, 1) if self._follows_a_root[p] else (0,):
-                    found[n][v] = found[n].get(v, False) or legality.is_cloneable(p)
-        return found
+                    deep[n][v] = deep[n].get(v, False) or legality.is_cloneable(p)
+        return deep
 
     @cached_property
     def _turned(self) -> frozenset[int]:
@@ -217,7 +219,7 @@ class Templates:
             b for b, ps in self._joining.items() if all(kinds[p] == "conversion" for p in ps)
         )
 
-    def _adds_no_root(self, state: Grown, node: int) -> bool:
+    def _adds_no_root(self, state: PartialGroup, node: int) -> bool:
         """Whether a group has as many roots with an op as without it."""
         legality = self.grower.legality
         if not legality.roots[node]:
@@ -228,7 +230,7 @@ class Templates:
             return False
         return not self._is_apart(state, node)
 
-    def _is_apart(self, state: Grown, node: int) -> bool:
+    def _is_apart(self, state: PartialGroup, node: int) -> bool:
         """Whether an op is a root of its own for sure, as no contraction would read a root's rows.
 
         That is a first contraction which reads nothing inside. `fits` finds it, too, but late.
@@ -272,16 +274,16 @@ class Templates:
             b: [p for p in ps if kinds[p] != "conversion" and legality.is_template_kind(p)]
             for b, ps in open_.items()
         }
-        found = {b: tuple(ps) for b, ps in computing.items() if ps}
-        there |= found.keys()
-        for b in open_.keys() - found.keys():
+        joining = {b: tuple(ps) for b, ps in computing.items() if ps}
+        there |= joining.keys()
+        for b in open_.keys() - joining.keys():
             turned = [p for p in open_[b] if there.issuperset(self.grower.space.operands[p])]
-            found[b] = tuple(p for p in turned if kinds[p] == "conversion")
-        return {b: ps for b, ps in found.items() if ps}
+            joining[b] = tuple(p for p in turned if kinds[p] == "conversion")
+        return {b: ps for b, ps in joining.items() if ps}
 
     def _absorbed(
-        self, state: Grown, sink: int, buffer: int, ways: tuple[int, ...]
-    ) -> Grown | None:
+        self, state: PartialGroup, sink: int, buffer: int, ways: tuple[int, ...]
+    ) -> PartialGroup | None:
         """The state that computes one of its reads inside, in the first way that is legal."""
         grower = self.grower
         joined, above = grower.joined(state, buffer), grower.above(state, buffer)
@@ -301,7 +303,7 @@ class Templates:
                 return wider
         return None
 
-    def _ends_at(self, state: Grown, wider: Grown, node: int) -> bool:
+    def _ends_at(self, state: PartialGroup, wider: PartialGroup, node: int) -> bool:
         """Whether all that is new in a group is one op which reads nothing inside: no root reads
         another one by it, and nothing runs more often."""
         if self.grower.legality.roots[node] or wider.met != state.met:
@@ -311,7 +313,7 @@ class Templates:
         return state.inside.keys().isdisjoint(self.grower.space.operands[node])
 
     def _ways(
-        self, state: Grown, buffer: int, computed: frozenset[int], *, cloning: bool
+        self, state: PartialGroup, buffer: int, computed: frozenset[int], *, cloning: bool
     ) -> tuple[int, ...]:
         """Producers that may be computed inside, by who else reads them and by roots."""
         legality, space = self.grower.legality, self.grower.space
@@ -325,7 +327,7 @@ class Templates:
             ways = tuple([p for p in ways if self._adds_no_root(state, p)])
         return ways
 
-    def _closed(self, state: Grown | None) -> Grown | None:
+    def _closed(self, state: PartialGroup | None) -> PartialGroup | None:
         """With all open operands read, through a relaxed view where nothing computes them."""
         while state is not None and state.at < len(state.queue):
             b = state.queue[state.at]

@@ -1,4 +1,4 @@
-"""What columns say about the peak in every order: which of them hold what while others run.
+"""Liveness of columns in every order: which of them hold what while others run.
 
 An *item* is a value that is computed at run time, in whatever layout, or a layout of a value that
 is there from the start. Must-analysis over the columns (`choice.must`) tells which items every
@@ -15,10 +15,10 @@ from functools import cached_property
 import numpy as np
 
 from eqsat.extract.choice.columns import Columns
-from eqsat.extract.choice.must import must
+from eqsat.extract.choice.legal import must
 from eqsat.extract.ragged import Ragged
 from eqsat.model.deadline import tick
-from eqsat.model.sets import bits, mask, sum_bits
+from eqsat.model.sets import bits, by_key, mask, sum_bits
 
 
 @dataclass(frozen=True)
@@ -72,12 +72,12 @@ class MemoryItems:
     def _loose(self) -> frozenset[int]:
         """Values that may be had without computing them at run time."""
         c, value = self.choice, self.choice.facts.value_of
-        found = set(np.flatnonzero(c.facts.is_source).tolist())
+        loose = set(np.flatnonzero(c.facts.is_source).tolist())
         read = c.reads.mapped(value).tuples
         written = c.writes.mapped(value).tuples
         for computed, ins, outs in zip(c.computes.tuples, read, written, strict=True):
-            found.update(set(outs).difference(computed, ins))
-        return frozenset(found)
+            loose.update(set(outs).difference(computed, ins))
+        return frozenset(loose)
 
     @cached_property
     def of_buffer(self) -> list[int]:
@@ -89,7 +89,7 @@ class MemoryItems:
         return {self.of_buffer[b] for b in buffers}
 
     @cached_property
-    def made(self) -> list[set[int]]:
+    def outputs(self) -> list[set[int]]:
         """Per column: items it makes."""
         c, loose = self.choice, self._loose
         return [
@@ -109,7 +109,7 @@ class MemoryItems:
     @cached_property
     def touched(self) -> list[set[int]]:
         """Per column: items it makes, or reads or writes a layout of."""
-        return [m | r | w for m, r, w in zip(self.made, self.reads, self.written, strict=True)]
+        return [m | r | w for m, r, w in zip(self.outputs, self.reads, self.written, strict=True)]
 
     @cached_property
     def _touched_with(self) -> dict[int, set[int]]:
@@ -120,13 +120,13 @@ class MemoryItems:
 
     @cached_property
     def bit(self) -> dict[int, int]:
-        items = dict.fromkeys(n for made in self.made for n in sorted(made))
+        items = dict.fromkeys(n for outputs in self.outputs for n in sorted(outputs))
         return {n: 1 << i for i, n in enumerate(items)}
 
     @cached_property
-    def made_bits(self) -> list[int]:
-        """Per column: `made` as bits."""
-        return [sum_bits(self.bit[n] for n in made) for made in self.made]
+    def output_bits(self) -> list[int]:
+        """Per column: `outputs` as bits."""
+        return [sum_bits(self.bit[n] for n in outputs) for outputs in self.outputs]
 
     @cached_property
     def before(self) -> list[int]:
@@ -137,19 +137,19 @@ class MemoryItems:
     def _needs(self) -> tuple[list[int], dict[int, int]]:
         """Per column the items made before it, per buffer those made until it is written."""
         place, every = {n: i for i, n in enumerate(self.bit)}, (1 << len(self.bit)) - 1
-        does = Ragged.of([tuple(sorted(place[n] for n in made)) for made in self.made])
-        found = must(self.choice, does)
+        does = Ragged.of([tuple(sorted(place[n] for n in outputs)) for outputs in self.outputs])
+        necessary = must(self.choice, does)
 
         def numbers(words: np.ndarray) -> list[int]:
             return [int.from_bytes(w.tobytes(), "little") & every for w in words]
 
         written = np.flatnonzero(self.choice.writers.counts)
-        until = zip(written.tolist(), numbers(found.until[written]), strict=True)
-        return numbers(found.before), dict(until)
+        until = zip(written.tolist(), numbers(necessary.until[written]), strict=True)
+        return numbers(necessary.before), dict(until)
 
     @cached_property
     def makers(self) -> dict[int, tuple[int, ...]]:
-        return _by_item(self.made)
+        return _by_item(self.outputs)
 
     @cached_property
     def readers(self) -> dict[int, tuple[int, ...]]:
@@ -167,48 +167,48 @@ class MemoryItems:
     def need(self) -> dict[int, int]:
         """Per needed item: those made before it or with it, as bits."""
         before = self.before
-        found, everything = {}, (1 << len(self.bit)) - 1
+        need, everything = {}, (1 << len(self.bit)) - 1
         for n in self.needed:
             tick()
             new = everything
             for i in self.makers[n]:
-                new &= before[i] | self.made_bits[i]
-            found[n] = new | self.bit[n]
-        return found
+                new &= before[i] | self.output_bits[i]
+            need[n] = new | self.bit[n]
+        return need
 
     @cached_property
     def _behind(self) -> dict[int, int]:
         """Per needed item: the needed ones made behind it or with it, as bits."""
-        found: dict[int, list[int]] = {n: [] for n in self.needed}
+        later: dict[int, list[int]] = {n: [] for n in self.needed}
         items = tuple(self.bit)
         for n in self.needed:
             tick()
             at = self.bit[n].bit_length() - 1
             for i in bits(self.need[n]):
-                if items[i] in found:
-                    found[items[i]].append(at)
-        return {n: mask(behind) for n, behind in found.items()}
+                if items[i] in later:
+                    later[items[i]].append(at)
+        return {n: mask(behind) for n, behind in later.items()}
 
     @cached_property
     def nbytes(self) -> dict[int, int]:
         """Per item: bytes of its smallest layout; results are counted elsewhere."""
-        found: dict[int, int] = {}
+        sizes: dict[int, int] = {}
         nbytes = self.choice.facts.temporary
         for b in np.flatnonzero(self.choice.writers.counts).tolist():
             item, size = self.of_buffer[b], int(nbytes[b])
-            found[item] = min(size, found.get(item, size))
-        return found
+            sizes[item] = min(size, sizes.get(item, size))
+        return sizes
 
     @cached_property
     def always_read(self) -> dict[int, list[int]]:
         """Per item: the needed items whose makers all read it, or make it themselves."""
-        found: dict[int, list[int]] = {}
+        readers: dict[int, list[int]] = {}
         for z in self.needed:
             tick()
-            sets = [self.made[i] | self.reads[i] for i in self.makers[z]]
+            sets = [self.outputs[i] | self.reads[i] for i in self.makers[z]]
             for a in set.intersection(*sets) - {z}:
-                found.setdefault(a, []).append(z)
-        return found
+                readers.setdefault(a, []).append(z)
+        return readers
 
     @cached_property
     def once(self) -> frozenset[int]:
@@ -281,8 +281,5 @@ class MemoryItems:
 
 
 def _by_item(sets: list[set[int]]) -> dict[int, tuple[int, ...]]:
-    found: dict[int, list[int]] = {}
-    for i, items in enumerate(sets):
-        for n in sorted(items):
-            found.setdefault(n, []).append(i)
-    return {n: tuple(f) for n, f in found.items()}
+    by_item = by_key((n, i) for i, items in enumerate(sets) for n in sorted(items))
+    return {n: tuple(columns) for n, columns in by_item.items()}

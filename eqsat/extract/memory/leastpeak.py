@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from eqsat.extract.choice.columns import MEMORY, Answer
+from eqsat.extract.choice.legal import presolved
 from eqsat.extract.choice.linear import TIE_BREAK
-from eqsat.extract.choice.must import presolved
 from eqsat.extract.choice.relax import relaxation
 from eqsat.extract.choice.statement import Statement, Terms
-from eqsat.extract.memory.fits import Fits, least_fitting
 from eqsat.extract.memory.items import FirstMaking, HeldItem, MemoryItems
+from eqsat.extract.memory.memoryfilter import Fits, least_fitting
 from eqsat.extract.ragged import Ints
 from eqsat.model.deadline import INTERRUPTED, WALL, tick
-from eqsat.model.sets import bits, mask
+from eqsat.model.sets import bits, by_key, mask
 
 if TYPE_CHECKING:
     from eqsat.extract.choice.relax import Least
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 PAIRS = 3_000  # of items in either order: with more, none gets a literal
 
 
-def _peak(told: Statement, caps: Mapping[str, int]) -> tuple[int, int, Terms]:
+def _peak(statement: Statement, caps: Mapping[str, int]) -> tuple[int, int, Terms]:
     """(the amount, its unit, what weights add)."""
-    choice = told.choice
+    choice = statement.choice
     unit = choice.byte_unit
-    peak = told.amount(MEMORY, caps.get(MEMORY, choice.most_bytes), unit)
-    weights = told.kept_weights()
-    told.bound(weights, choice.facts.fixed_bytes, peak, unit)
+    peak = statement.amount(MEMORY, caps.get(MEMORY, choice.most_bytes), unit)
+    weights = statement.kept_weights()
+    statement.bound(weights, choice.facts.fixed_bytes, peak, unit)
     return peak, unit, weights
 
 
@@ -44,13 +44,13 @@ def unordered_pairs(items: MemoryItems) -> list[tuple[int, int]]:
     for n, w in enumerate(items.watches):
         for u in bits(w.before):
             behind[u].append(n)
-    everything, found = (1 << len(behind)) - 1, []
+    everything, pairs = (1 << len(behind)) - 1, []
     for n, w in enumerate(items.watches):
         free = everything & ~(w.before | mask(behind[n]) | 1 << n)
-        found += [(n, other) for other in bits(free)]
-        if len(found) > PAIRS:
+        pairs += [(n, other) for other in bits(free)]
+        if len(pairs) > PAIRS:
             break
-    return found
+    return pairs
 
 
 class InAnyOrder:
@@ -71,42 +71,43 @@ class InAnyOrder:
     ):
         self.items, self.caps, self.pairs, self.is_short = items, caps, pairs, is_short
 
-    def __call__(self, told: Statement) -> None:
-        self.told, choice = told, told.choice
+    def __call__(self, statement: Statement) -> None:
+        self.statement, choice = statement, statement.choice
         self.first: dict[tuple[int, int], int] = {}  # (a, b): a is computed before b, or with it
         self._again: dict[tuple[int, ...], int] = {}
-        self.peak, self.unit, self.weights = _peak(told, self.caps)
-        self.own = choice.touched_bytes.tolist()
+        self.peak, self.unit, self.weights = _peak(statement, self.caps)
+        self.touched = choice.touched_bytes.tolist()
         self._orders()
         watched: set[int] = set()
         for n, w in enumerate(self.items.watches):
             if w.is_once or not self.is_short:
                 self._watch(n, w)
             watched.update(w.options if w.is_once else ())
-        by_write: dict[int, Terms] = {}
-        for i, writes in enumerate(choice.writes.tuples):
-            if i not in watched and self.own[i]:
-                by_write.setdefault(writes[0], []).append((i, self.own[i]))
+        by_write = by_key(
+            (writes[0], (i, self.touched[i]))
+            for i, writes in enumerate(choice.writes.tuples)
+            if i not in watched and self.touched[i]
+        )
         for terms in by_write.values():  # one of them at most
             self._at_most(terms)
 
     def _at_most(self, terms: Terms, base: int = 0) -> None:
-        fixed = self.told.choice.facts.fixed_bytes
-        self.told.bound(terms + self.weights, fixed + base, self.peak, self.unit)
+        fixed = self.statement.choice.facts.fixed_bytes
+        self.statement.bound(terms + self.weights, fixed + base, self.peak, self.unit)
 
     def _orders(self) -> None:
         """Literals for pairs in either order, and that they make an order with what is known."""
-        watches, told = self.items.watches, self.told
-        self.first = first = {pair: told.literal() for pair in self.pairs}
+        watches, statement = self.items.watches, self.statement
+        self.first = first = {pair: statement.literal() for pair in self.pairs}
         for (a, b), literal in first.items():
             tick()
             if a < b:
-                told.some([literal, first[b, a]])
+                statement.some([literal, first[b, a]])
             for u in bits(watches[a].before):
                 if (u, b) in first:
-                    told.some([first[u, b]], [literal])
+                    statement.some([first[u, b]], [literal])
                 if (b, u) in first and (b, a) in first:
-                    told.some([first[b, a]], [first[b, u]])
+                    statement.some([first[b, a]], [first[b, u]])
         triples = 0
         for (a, b), literal in first.items():
             tick()
@@ -114,17 +115,17 @@ class InAnyOrder:
                 # so many of them are kept from running in a circle
                 if (b, c) in first and (a, c) in first and triples < 20_000:
                     triples += 1
-                    told.some([first[a, c]], [literal, first[b, c]])
+                    statement.some([first[a, c]], [literal, first[b, c]])
 
     def _watch(self, number: int, watch: FirstMaking) -> None:
-        told = self.told
+        statement = self.statement
         first = {i: i for i in watch.options}
         if not watch.is_once and len(first) > 1:
-            first = {i: told.literal() for i in watch.options}
+            first = {i: statement.literal() for i in watch.options}
             for i, v in first.items():
-                told.some([i], [v])
-            told.rows.add(1, 1, first.values())
-        terms: Terms = [(v, self.own[i]) for i, v in first.items()]
+                statement.some([i], [v])
+            statement.rows.add(1, 1, first.values())
+        terms: Terms = [(v, self.touched[i]) for i, v in first.items()]
         base = 0
         for h in watch.held:
             live = self._live(number, watch, h, first)
@@ -154,9 +155,9 @@ class InAnyOrder:
         reasons = self._reasons(number, held)
         if not reasons or (self.is_short and held.touching and not held.always):
             return -1
-        live = self.told.literal()
+        live = self.statement.literal()
         for unless, needs in reasons:
-            self.told.some([live, *excuses, *unless], [*negated, *needs])
+            self.statement.some([live, *excuses, *unless], [*negated, *needs])
         return live
 
     def _reasons(self, number: int, held: HeldItem) -> list[tuple[list[int], list[int]]]:
@@ -165,16 +166,16 @@ class InAnyOrder:
         if held.always:
             return [([], [])]
         later = [self.first[z, number] for z in held.later if (z, number) in self.first]
-        found: list[tuple[list[int], list[int]]] = [([v], []) for v in later]
+        reasons: list[tuple[list[int], list[int]]] = [([v], []) for v in later]
         if held.readers:
-            read = self.told.any_of(np.array(held.readers, dtype=np.int64))
-            found.append(([], [read]))
-        return found
+            read = self.statement.any_of(np.array(held.readers, dtype=np.int64))
+            reasons.append(([], [read]))
+        return reasons
 
     def _computed_again(self, makers: tuple[int, ...]) -> int:
         if makers not in self._again:
-            again = self.told.literal()
-            self.told.rows.add(0, float("inf"), makers, [again, again])
+            again = self.statement.literal()
+            self.statement.rows.add(0, float("inf"), makers, [again, again])
             self._again[makers] = again
         return self._again[makers]
 
@@ -196,13 +197,13 @@ def peak(asked: Minimisation, places: Ints) -> Least:
             return first
         asked.offer(first.best)
     if of.quick:
-        return asked.told("gap", places)
+        return asked.as_least("gap", places)
     places = places[presolved(of.choice.take(places))]
     question = _Peak(asked, places, of.fits_among(places))
     status = question.settled()
-    kept = places[question.fits.within(asked.value)]
-    of.fitted[asked.value] = kept
-    return replace(asked.told(status, kept), proof="search", most=asked.value)
+    fitting = places[question.fits.within(asked.value)]
+    of.fitted[asked.value] = fitting
+    return replace(asked.as_least(status, fitting), proof="search", most=asked.value)
 
 
 @dataclass
@@ -219,7 +220,7 @@ class _Peak:
         asked.raise_to(self.fits.least_bytes, "search")
         low = asked.bound
         # where four equal blocks of all were hunted through, rows tell what a hunt cannot
-        is_hunted = MEMORY in asked.of.known and self._may_ask_rows()
+        is_hunted = MEMORY in asked.of.proven and self._may_ask_rows()
         for n in range(3):
             value = asked.value
             if self._is_least():
@@ -248,16 +249,16 @@ class _Peak:
 
     def _is_least(self) -> bool:
         """Whether it is plain that no answer needs less, in any order."""
-        kept = self.fits.within(self.asked.value - 1)
-        if not len(kept):
+        fitting = self.fits.within(self.asked.value - 1)
+        if not len(fitting):
             return len(self.fits.choice.facts.roots) > 0
         # a relaxation of equal blocks would be about answers in which these are alike
-        if not self.asked.proves or self.fits.is_most(kept):
+        if not self.asked.proves or self.fits.is_most(fitting):
             return False
-        small = Fits(self.fits.choice.take(kept))
+        small = Fits(self.fits.choice.take(fitting))
         rows = InAnyOrder(small.facts, self.asked.caps, is_short=True)
-        found = relaxation(small.choice, {MEMORY: 1}, self.asked.sums, rows)
-        return found is not None and found.bound >= self.asked.value
+        relaxed = relaxation(small.choice, {MEMORY: 1}, self.asked.sums, rows)
+        return relaxed is not None and relaxed.bound >= self.asked.value
 
     def _hunt(self, low: int) -> None:
         """Caps between what is known to be too little and the best peak."""
@@ -265,9 +266,9 @@ class _Peak:
         none = hard = low - 1  # none: too little; nothing was found within `hard`
         cap = low
         while not _is_close(hard + 1, asked.value) and time.monotonic() <= asked.end:
-            kept = self.places[self.fits.within(cap)]
-            status, best = self._look(kept, cap) if len(kept) else ("infeasible", None)
-            if status == "infeasible" and (not len(kept) or asked.proves):
+            fitting = self.places[self.fits.within(cap)]
+            status, best = self._look(fitting, cap) if len(fitting) else ("infeasible", None)
+            if status == "infeasible" and (not len(fitting) or asked.proves):
                 none = max(none, cap)
             asked.offer(best)
             if best is None or best.peak_bytes > cap:
@@ -277,14 +278,14 @@ class _Peak:
             cap = (hard + asked.value) // 2
         asked.raise_to(-(-(none + 1) // unit) * unit, "search")
 
-    def _look(self, kept: Ints, cap: int) -> tuple[str, Answer | None]:
+    def _look(self, places: Ints, cap: int) -> tuple[str, Answer | None]:
         """How a look among these ended, and the answer of the least peak that it found."""
         asked, status, best = self.asked, "", None
         for goal in (TIE_BREAK, "time"):
-            sides = {"among": kept, "seconds": asked.seconds, "is_look": True}
-            found = asked.of.least({goal: 1}, asked.sums, **sides)
-            status = status or found.status
-            there = found.best
+            sides = {"among": places, "seconds": asked.seconds, "is_look": True}
+            least = asked.of.least({goal: 1}, asked.sums, **sides)
+            status = status or least.status
+            there = least.best
             if there is not None and (best is None or there.peak_bytes < best.peak_bytes):
                 best = there
             if best is None or best.peak_bytes <= cap:

@@ -1,4 +1,4 @@
-"""What may be chosen for the ops and values of one schedule on a mesh, and what that takes.
+"""Choices for the ops and values of one schedule on a mesh, and their prices.
 
 `Permitted` asks the spread rules: strategies of ops, spreads of values, collectives, and the rule
 behind each. `Works` prices strategies by the times of the dispatches.
@@ -64,12 +64,12 @@ class Permitted:
 
     # ---- cuts ----------------------------------------------------------------------------------
     def strategies(self, m: int, every: Iterable[Strategy]) -> tuple[Strategy, ...]:
-        """Those of an op that rules permit; EqsatError E233 if there are none."""
-        found = tuple(s for s in every if all(self.cut_rules(m, s)))
-        if not found:
+        """The strategies of an op that rules permit; EqsatError E233 if there are none."""
+        permitted = tuple(s for s in every if all(self.cut_rules(m, s)))
+        if not permitted:
             what = f"no rule of spreads permits a way to run `{self._name(m)}` on the mesh"
             raise fail("E233", what, help=HELP)
-        return found
+        return permitted
 
     def cut_rules(self, m: int, s: Strategy) -> tuple[str | None, ...]:
         """Per axis the rule by which it does to this op what it does."""
@@ -92,9 +92,9 @@ class Permitted:
         """The cut of this name, by this axis alone if it divides so."""
         n = self.program.nodes[m]
         shapes = tuple(self.program.nodes[o].types[0].shape for o in n.operands)
-        known = known_cuts(n.op, n.attr, shapes, self.mesh)
-        sizes = [self.mesh.sizes[i], *known]
-        return next(known[size][name] for size in sizes if name in known[size])
+        cuts = known_cuts(n.op, n.attr, shapes, self.mesh)
+        sizes = [self.mesh.sizes[i], *cuts]
+        return next(cuts[size][name] for size in sizes if name in cuts[size])
 
     # ---- values --------------------------------------------------------------------------------
     def keeps(self, v: int, spread: Spread) -> bool:
@@ -138,13 +138,13 @@ class Permitted:
 
     def _collectives(self, v: int) -> dict[tuple[str, str], str]:
         if v not in self._allowed:
-            found = {}
+            allowed = {}
             for i, axis in enumerate(self.mesh.axes):
                 for kind in (*COLLECTIVES, SLICE):
                     rule = self.permits.convert(axis, self._facts(v, i), kind)
                     if rule is not None:
-                        found[axis.name, kind] = rule
-            self._allowed[v] = found
+                        allowed[axis.name, kind] = rule
+            self._allowed[v] = allowed
         return self._allowed[v]
 
     def by_rules(self, v: int, steps: Iterable[MeshStep]) -> tuple[MeshStep, ...]:
@@ -155,7 +155,7 @@ class Permitted:
 
 @dataclass(frozen=True)
 class Works:
-    """What the members of a schedule's dispatches take on one device of a mesh.
+    """Times of the members of a schedule's dispatches on one device of a mesh.
 
     The time of a dispatch, without its launch, is divided among its members by their arithmetic
     and their traffic at its border; each part shrinks with the share of the work and of the bytes
@@ -168,28 +168,28 @@ class Works:
 
     def time_ps(self, node: int, strategy: Strategy) -> int:
         """Picoseconds of a node on one device, in all dispatches that compute it."""
-        found = 0.0
+        total = 0.0
         for number, scale in self._scales.get(node, ()):
-            found += scale * self._estimate_ps(self.schedule.dispatches[number], node, strategy)
-        return math.ceil(found)
+            total += scale * self._estimate_ps(self.schedule.dispatches[number], node, strategy)
+        return math.ceil(total)
 
     @cached_property
     def launches_ps(self) -> int:
-        """What starting all dispatches takes."""
+        """Picoseconds to start all dispatches."""
         return sum(min(d.time_ps, self.target.launch_ps) for d in self.schedule.dispatches)
 
     @cached_property
     def _scales(self) -> dict[int, list[tuple[int, float]]]:
         """Node → the dispatches that compute it, and the picoseconds there of one estimated."""
-        found: dict[int, list[tuple[int, float]]] = {}
+        scales: dict[int, list[tuple[int, float]]] = {}
         for number, d in enumerate(self.schedule.dispatches):
-            own = [(m, self._estimate_ps(d, m, None)) for m in d.members]
-            total = math.fsum(ps for _, ps in own)
+            estimates = [(m, self._estimate_ps(d, m, None)) for m in d.members]
+            total = math.fsum(ps for _, ps in estimates)
             left = max(d.time_ps - self.target.launch_ps, 0)
-            for m, ps in own:
+            for m, ps in estimates:
                 if ps and total:
-                    found.setdefault(m, []).append((number, left / total))
-        return found
+                    scales.setdefault(m, []).append((number, left / total))
+        return scales
 
     def _estimate_ps(self, d: Dispatch, node: int, strategy: Strategy | None) -> float:
         """The longer of arithmetic and of traffic over the border of a dispatch."""
@@ -224,18 +224,18 @@ class Works:
         return 0.0 if rate is None else operations * math.prod(g.sizes) / (rate * share)
 
     def _border_bytes(self, d: Dispatch, node: int, strategy: Strategy | None) -> int:
-        """What a member reads and writes of buffers; a buffer is read by its first reader."""
+        """Bytes that a member reads and writes of buffers; a buffer is read by its first reader."""
         nodes = self.schedule.program.nodes
-        n, found = nodes[node], 0
+        n, nbytes = nodes[node], 0
         for i, o in enumerate(n.operands):
             base = self.schedule.program.behind_views(o)
             if base not in d.members and self._first_reader(d, base) == node:
                 spread = None if strategy is None else strategy.taken[i]
-                found += self.local_bytes(nodes[o].types[0], spread)
+                nbytes += self.local_bytes(nodes[o].types[0], spread)
         if node in d.writes:
-            made = None if strategy is None else strategy.made
-            found += sum(self.local_bytes(t, made) for t in n.types)
-        return found
+            result_spread = None if strategy is None else strategy.made
+            nbytes += sum(self.local_bytes(t, result_spread) for t in n.types)
+        return nbytes
 
     def _first_reader(self, d: Dispatch, base: int) -> int:
         return self._readers[d.step, d.writes].get(base, -1)
@@ -244,14 +244,14 @@ class Works:
     def _readers(self) -> dict[tuple[int, tuple[int, ...]], dict[int, int]]:
         """Per dispatch: buffer → the member that reads it first."""
         program = self.schedule.program
-        found = {}
+        readers = {}
         for d in self.schedule.dispatches:
             first: dict[int, int] = {}
             for m in d.members:
                 for o in program.nodes[m].operands:
                     first.setdefault(program.behind_views(o), m)
-            found[d.step, d.writes] = first
-        return found
+            readers[d.step, d.writes] = first
+        return readers
 
     def local_bytes(self, t: TensorType, spread: Sequence[int | str] | None) -> int:
         """Bytes on one device; of the whole for None."""
@@ -261,10 +261,10 @@ class Works:
 
     # ---- operands that an op gathers -----------------------------------------------------------
     def streams(self, node: int, s: Strategy, machine: MeshMachine) -> tuple[Stream, ...]:
-        """What an op gathers in each of its steps."""
+        """The panels that an op gathers in each of its steps."""
         if not s.panels:
             return ()
-        program, found = self.schedule.program, []
+        program, streams = self.schedule.program, []
         operands = program.nodes[node].operands
         for i, (read, whole) in enumerate(zip(s.reads, s.taken, strict=True)):
             if read != whole:
@@ -272,19 +272,19 @@ class Works:
                 assert isinstance(dim, int)
                 t = program.nodes[operands[i]].types[0]
                 steps = panel_steps(t, read, whole, dim, s.panels, machine)
-                found.append(Stream(i, dim, steps))
-        return tuple(found)
+                streams.append(Stream(i, dim, steps))
+        return tuple(streams)
 
     def panel_bytes(self, node: int, s: Strategy) -> int:
-        """What one step holds: its panels, and a sum of floats in f32 that is not the result."""
+        """Bytes of one step: its panels, and a sum of floats in f32 that is not the result."""
         if not s.panels:
             return 0
-        program, found = self.schedule.program, 0
+        program, nbytes = self.schedule.program, 0
         n = program.nodes[node]
         for read, whole, o in zip(s.reads, s.taken, n.operands, strict=True):
             if read != whole:
-                found += math.ceil(self.local_bytes(program.nodes[o].types[0], whole) / s.panels)
+                nbytes += math.ceil(self.local_bytes(program.nodes[o].types[0], whole) / s.panels)
         t = n.types[0]
         is_narrow = is_float(t.dtype) and t.nbytes < 4 * t.size
         whole_sum = replace(t, dtype="f32") if is_narrow else None
-        return found + (0 if whole_sum is None else self.local_bytes(whole_sum, s.made))
+        return nbytes + (0 if whole_sum is None else self.local_bytes(whole_sum, s.made))

@@ -59,25 +59,25 @@ class MeshPlanner:
 
     def quickest(self, seconds: float, seed: int, limit: int | None = None) -> MeshPlan | str:
         """The quickest plan within so many bytes of a device; a status if none was found."""
-        known = self.choice.completed(self._everywhere())
-        found = self._quickest(time.monotonic() + seconds, seed, limit, known)
-        return self.plan(found) if found.strategies else found.status
+        everywhere = self.choice.completed(self._everywhere())
+        sharding = self._quickest(time.monotonic() + seconds, seed, limit, everywhere)
+        return self.plan(sharding) if sharding.strategies else sharding.status
 
     def _quickest(
-        self, deadline: float, seed: int, limit: int | None, known: Sequence[int]
+        self, deadline: float, seed: int, limit: int | None, hint: Sequence[int]
     ) -> Sharding:
         """Of least time, and of those one that holds least."""
         problem = self.choice.problem(limit)
-        found = solve_sharding(
-            problem, time_limit=_left(deadline), seed=seed, known=known, exact=True
+        sharding = solve_sharding(
+            problem, time_limit=_left(deadline), seed=seed, initial=hint, exact=True
         )
-        if found.status == "optimal":
+        if sharding.status == "optimal":
             again = least_used(
                 problem, time_limit=min(_left(deadline), 10.0), seed=seed,
-                most_cost=found.cost, known=found.strategies,
+                most_cost=sharding.cost, initial=sharding.strategies,
             )  # fmt: skip
-            found = replace(found, strategies=again.strategies or found.strategies)
-        return found
+            sharding = replace(sharding, strategies=again.strategies or sharding.strategies)
+        return sharding
 
     def _leanest(self, deadline: float, seed: int) -> Sharding:
         return least_used(self.choice.problem(None), time_limit=_left(deadline), seed=seed)
@@ -95,8 +95,8 @@ class MeshPlanner:
 
     def leanest(self, seconds: float, seed: int) -> MeshPlan | str:
         """The plan that holds least; its bound of time says nothing."""
-        found = self._leanest(time.monotonic() + seconds, seed)
-        return self.plan(found) if found.strategies else found.status
+        sharding = self._leanest(time.monotonic() + seconds, seed)
+        return self.plan(sharding) if sharding.strategies else sharding.status
 
     def without(self, places: Iterable[tuple[int, int]]) -> MeshPlanner:
         """The planner of plans that send nothing for these: (value, its reader or -1 for all).
@@ -106,16 +106,16 @@ class MeshPlanner:
         return MeshPlanner(*self.given, barred=frozenset(places))
 
     # ---- what was found, as a plan -------------------------------------------------------------
-    def plan(self, found: Sharding) -> MeshPlan:
+    def plan(self, sharding: Sharding) -> MeshPlan:
         """Every figure recomputed from the strategies alone."""
-        chosen, spreads = found.strategies, self.spreads
+        chosen, spreads = sharding.strategies, self.spreads
         values = tuple(self._sharded(v, chosen) for v in (*spreads.leaves, *spreads.ops))
         values = tuple(sorted(values, key=lambda v: v.node))
         by_node = {v.node: v for v in values}
         reshards = tuple(self._reshards(by_node))
         compute = sum(v.time_ps for v in values) + self.works.launches_ps
         sent = sum(r.time_ps for r in reshards) + sum(v.stream_ps for v in values)
-        bound = max(found.bound or 0, 0) * UNIT_PS
+        bound = max(sharding.bound or 0, 0) * UNIT_PS
         weights = [v.node for v in values if v.node in spreads.leaves and not self._is_input(v)]
         return MeshPlan(
             mesh=self.mesh,
@@ -128,7 +128,7 @@ class MeshPlanner:
             peak_bytes=self.choice.peak(chosen),
             resident_bytes=sum(spreads.bytes(v, by_node[v].held) for v in weights),
             bound_ps=min(bound + self.works.launches_ps, compute + sent),
-            stop="proven" if found.status == "optimal" else "time",
+            stop="proven" if sharding.status == "optimal" else "time",
             alike=self._most_alike(),
             single_ps=sum(d.time_ps for d in self.schedule.dispatches),
             single_bytes=self.schedule.peak_bytes,
@@ -146,13 +146,13 @@ class MeshPlanner:
         spreads = self.spreads
         held = spreads.held[v][chosen[spreads.place["held", v]]]
         if v not in spreads.strategies:
-            kept = spreads.permitted.keep_rules(v, held)
-            return Sharded(v, held, held, kept_by=_named(kept))
+            keep_rules = spreads.permitted.keep_rules(v, held)
+            return Sharded(v, held, held, kept_by=_named(keep_rules))
         s = spreads.strategies[v][chosen[spreads.place["op", v]]]
-        kept, cut = spreads.permitted.keep_rules(v, held), spreads.permitted.cut_rules(v, s)
+        kept_by, cut = spreads.permitted.keep_rules(v, held), spreads.permitted.cut_rules(v, s)
         return Sharded(
-            v, s.made, held, s.reads, s.cuts, self.works.time_ps(v, s), _named(cut), _named(kept),
-            s.taken, s.panels, self.works.streams(v, s, spreads.machine),
+            v, s.made, held, s.reads, s.cuts, self.works.time_ps(v, s), _named(cut),
+            _named(kept_by), s.taken, s.panels, self.works.streams(v, s, spreads.machine),
         )  # fmt: skip
 
     def _reshards(self, by_node: Mapping[int, Sharded]) -> Iterable[Reshard]:
@@ -199,15 +199,15 @@ class MeshPlanner:
             return []
         least = self.choice.peak(last.strategies)
         step = max((self.choice.peak(now.strategies) - least) // max(points - 1, 1), 1)
-        found: list[MeshPlan] = []
+        plans: list[MeshPlan] = []
         while now.strategies:
-            found.append(self.plan(now))
-            peak = found[-1].peak_bytes
-            if peak <= least or len(found) >= points:
+            plans.append(self.plan(now))
+            peak = plans[-1].peak_bytes
+            if peak <= least or len(plans) >= points:
                 break
-            below = peak - step if len(found) < points - 1 else least
+            below = peak - step if len(plans) < points - 1 else least
             now = self._quickest(deadline, seed, max(below, least), ())
-        return found
+        return plans
 
 
 def _left(deadline: float) -> float:
@@ -264,18 +264,18 @@ def prices_without(
     A text where there is none: `infeasible` within the memory of a device, or `unknown`.
     """
     deadline = time.monotonic() + seconds
-    found: dict[Reshard, MeshPlan | str] = {}
+    plans: dict[Reshard, MeshPlan | str] = {}
     for number, reshard in enumerate(asked):
         share = (deadline - time.monotonic()) / (len(asked) - number)
         other = planner.without([(reshard.node, reshard.reader)])
-        found[reshard] = other.quickest(max(share, 1.0), seed, plan.mesh.memory_bytes)
-    return found
+        plans[reshard] = other.quickest(max(share, 1.0), seed, plan.mesh.memory_bytes)
+    return plans
 
 
-def alike_layers(schedule: Schedule, rounds: int = 4) -> list[int]:
+def alike_layers(schedule: Schedule) -> list[int]:
     """Node → a number that nodes share whose surroundings are the same, as in equal layers.
 
-    Colours are refined by those of operands and readers so many times (Weisfeiler and Leman).
+    Colours are refined by those of operands and readers four times (Weisfeiler and Leman).
     """
     program = schedule.program
     readers: list[list[int]] = [[] for _ in program.nodes]
@@ -291,7 +291,7 @@ def alike_layers(schedule: Schedule, rounds: int = 4) -> list[int]:
         )
         for i, n in enumerate(program.nodes)
     ]
-    for _ in range(rounds):
+    for _ in range(4):
         seen = {}
         colours = [
             seen.setdefault(

@@ -17,6 +17,7 @@ import numpy as np
 from eqsat.extract.mesh.options import HELP, Permitted, Works
 from eqsat.model.diag import fail
 from eqsat.model.mesh import SLICE, MeshStep, Spread, is_partial
+from eqsat.model.sets import by_key
 from eqsat.model.sharding import FORBIDDEN, ShardEdge, ShardNode, ShardProblem
 from eqsat.model.tensor import TensorType
 from eqsat.ops.mesh.collectives import MeshMachine, conversion
@@ -62,14 +63,14 @@ class PairTable:
         return _matching(first, self.rows), _matching(second, self.columns)
 
 
-def _matching(own: Sequence[int], other: Sequence[int]) -> list[int]:
+def _matching(lines: Sequence[int], other: Sequence[int]) -> list[int]:
     """A `ShardEdge` between nodes whose strategies have these lines: both have the same one."""
-    differ = np.array(own)[:, None] != np.array(other)
+    differ = np.array(lines)[:, None] != np.array(other)
     return (differ * FORBIDDEN).ravel().tolist()
 
 
 class SpreadChoice:
-    """What is chosen, as a problem of `eqsat shard`; first all nodes are stated, then all edges.
+    """The choice of spreads as a problem of `eqsat shard`; all nodes first, then all edges.
 
     A pair of strategies that holds something is a node of its own, with an edge to each of the two
     that allows what it pairs: so all that uses memory is a node. Nodes of one group are equal,
@@ -97,7 +98,7 @@ class SpreadChoice:
         return number
 
     def add_edge(self, first: int, second: int, table: PairTable, lower: int, upper: int) -> None:
-        """What two nodes cost together, and hold in steps lower <= t < upper."""
+        """An edge: costs of two nodes together, and what they hold in steps lower <= t < upper."""
         if not table.uses:
             self.edges.append(ShardEdge(first, second, table.flat))
             return
@@ -119,13 +120,13 @@ class SpreadChoice:
 
     def completed(self, chosen: Sequence[int]) -> tuple[int, ...]:
         """Strategies of all nodes of the problem, from those of the nodes; none if not allowed."""
-        found = list(chosen)
+        complete = list(chosen)
         for first, second, table in self._tables:
             pair = table.rows[chosen[first]], table.columns[chosen[second]]
             if pair not in table.pairs:
                 return ()
-            found.append(table.pairs.index(pair))
-        return (*found, 0)
+            complete.append(table.pairs.index(pair))
+        return (*complete, 0)
 
     def peak(self, strategies: Sequence[int]) -> int:
         """Bytes at the worst step."""
@@ -178,7 +179,7 @@ class Spreads:
 
     @cached_property
     def leaves(self) -> tuple[int, ...]:
-        """What is there before the first dispatch, and is read or returned: arguments, weights."""
+        """Leaves that are read or returned: arguments, weights, there before any dispatch."""
         computed = set(self.ops)
         read = {o for m in self.ops for o in self.program.nodes[m].operands}
         return tuple(sorted((read | {*self.program.results, *self.program.inputs}) - computed))
@@ -186,30 +187,28 @@ class Spreads:
     @cached_property
     def readers(self) -> dict[int, list[int]]:
         """Value → the ops that read it, each once."""
-        found: dict[int, list[int]] = {v: [] for v in (*self.leaves, *self.ops)}
+        readers: dict[int, list[int]] = {v: [] for v in (*self.leaves, *self.ops)}
         for m in self.ops:
             for o in dict.fromkeys(self.program.nodes[m].operands):
-                found[o].append(m)
-        return found
+                readers[o].append(m)
+        return readers
 
     @cached_property
     def lives(self) -> dict[int, Life]:
         """Arguments, weights and results are there all the time, in a last step they are alone."""
-        steps: dict[int, list[int]] = {}
-        for number, d in enumerate(self.schedule.dispatches):
-            for m in d.members:
-                steps.setdefault(m, []).append(number)
+        dispatches = enumerate(self.schedule.dispatches)
+        steps = by_key((m, number) for number, d in dispatches for m in d.members)
         owned = {*self.leaves, *self.program.results}
         buffers = {w for d in self.schedule.dispatches for w in d.writes} | owned
-        found = {}
+        lives = {}
         for v, readers in self.readers.items():
             at = [s for m in (v, *readers) for s in steps.get(m, ())]
             at += [self.made_at[m] for m in (v, *readers) if m in self.made_at]
             whole = v in owned
             lower = 0 if whole else min(at)
             upper = self.steps + 1 if whole else max(at) + 1
-            found[v] = Life(lower, upper, v in buffers)
-        return found
+            lives[v] = Life(lower, upper, v in buffers)
+        return lives
 
     @property
     def steps(self) -> int:
@@ -221,7 +220,7 @@ class Spreads:
 
     @cached_property
     def permitted(self) -> Permitted:
-        """What the rules permit here, and by which of them."""
+        """The choices that rules permit here, and by which of them."""
         return Permitted(self.program, self.ops, self.leaves, self.mesh, self.permits)
 
     # ---- strategies ----------------------------------------------------------------------------
@@ -233,12 +232,12 @@ class Spreads:
     @cached_property
     def possible(self) -> dict[int, tuple[Strategy, ...]]:
         """Per op all there is, whatever the rules say."""
-        found = {}
+        possible = {}
         for m in self.ops:
             n = self.program.nodes[m]
             shapes = tuple(self.type(o).shape for o in n.operands)
-            found[m] = strategies(n.op, n.attr, shapes, self.type(m).shape, self.mesh)
-        return found
+            possible[m] = strategies(n.op, n.attr, shapes, self.type(m).shape, self.mesh)
+        return possible
 
     @cached_property
     def held(self) -> dict[int, tuple[Spread, ...]]:
@@ -252,26 +251,26 @@ class Spreads:
     def _held(self, v: int) -> tuple[Spread, ...]:
         if v in self.wanted:
             return (self.wanted[v],)
-        known = self.possible if v not in self.strategies else self.strategies
+        strategies = self.possible if v not in self.strategies else self.strategies
         reads = dict.fromkeys(
             s.reads[i]
             for m in self.readers[v]
             for i, o in enumerate(self.program.nodes[m].operands)
             if o == v
-            for s in known[m]
+            for s in strategies[m]
         )
-        made = [s.made for s in self.strategies.get(v, ())]
+        result_spreads = [s.made for s in self.strategies.get(v, ())]
         inner = v in self.strategies and v not in self.program.results
-        found = tuple(
+        spreads = tuple(
             s
-            for s in dict.fromkeys([self.mesh.whole, *made, *reads])
-            if not is_partial(s) or (inner and s in made)
+            for s in dict.fromkeys([self.mesh.whole, *result_spreads, *reads])
+            if not is_partial(s) or (inner and s in result_spreads)
         )
-        kept = tuple(s for s in found if self.permitted.keeps(v, s))
-        if not kept:
+        permitted = tuple(s for s in spreads if self.permitted.keeps(v, s))
+        if not permitted:
             what = f"no rule of spreads permits to keep `{self.program.value_name(v)}` on the mesh"
             raise fail("E233", what, help=HELP)
-        return kept
+        return permitted
 
     # ---- the choice ----------------------------------------------------------------------------
     @cached_property
@@ -283,7 +282,7 @@ class Spreads:
     @cached_property
     def choice(self) -> SpreadChoice:
         """The whole problem, its costs in units of UNIT_PS."""
-        found = SpreadChoice(self.steps + 1, self._spare)
+        choice = SpreadChoice(self.steps + 1, self._spare)
         first: dict[object, int] = {}
         for number, (kind, v) in enumerate(self.place):
             node = self._op(v) if kind == "op" else self._holder(v)
@@ -291,15 +290,15 @@ class Spreads:
             if self.alike is not None:
                 size = len(self.strategies[v]) if kind == "op" else self.held[v]
                 like = first.setdefault((kind, self.alike[v], size), number)
-            found.add_node(node, like)
+            choice.add_node(node, like)
         for m in self.ops:
-            self._behind(found, m)
+            self._behind(choice, m)
         for v, readers in self.readers.items():
             for m in readers:
-                self._before(found, v, m)
+                self._before(choice, v, m)
         for a, r in self.chained:
-            self._chain(found, a, r)
-        return found
+            self._chain(choice, a, r)
+        return choice
 
     @cached_property
     def _spare(self) -> int:
@@ -307,16 +306,16 @@ class Spreads:
         return sum(m.size_bytes for m in self.works.target.memory[:-1] if m.temporaries)
 
     def _op(self, m: int) -> ShardNode:
-        """What it takes, with the panels that it gathers, and what those hold."""
-        known: dict[tuple[object, ...], int] = {}
+        """The node of an op: its time with the panels that it gathers, and the bytes of those."""
+        time_of: dict[tuple[object, ...], int] = {}
         costs, held = [], []
         for s in self.strategies[m]:
             key = (s.taken, s.made, s.share)
-            if key not in known:
-                known[key] = self.works.time_ps(m, s)
+            if key not in time_of:
+                time_of[key] = self.works.time_ps(m, s)
             streams = self.works.streams(m, s, self.machine)
             sent = s.panels * sum(step.time_ps for each in streams for step in each.steps)
-            costs.append(round((known[key] + sent) / UNIT_PS))
+            costs.append(round((time_of[key] + sent) / UNIT_PS))
             held.append(self.works.panel_bytes(m, s))
         step = self.made_at[m]
         return ShardNode(tuple(costs), tuple(held), step, step + 1)
@@ -332,19 +331,21 @@ class Spreads:
         return sum(self.works.local_bytes(t, spread) for t in types)
 
     def _behind(self, choice: SpreadChoice, m: int) -> None:
-        """What is converted lies beside what its op made, in the step that makes it; inside of a
-        dispatch it has to be in memory besides, as long as it is read.
+        """Edges of a value that is converted beside what its op made.
+
+        It lies there in the step that makes it; in a dispatch it has to be in memory besides,
+        as long as it is read.
 
         What only a movement reads that leaves no more than it takes is converted behind that, as
         then less is sent.
         """
         life = self.lives[m]
-        made = [s.made for s in self.strategies[m]]
+        result_spreads = [s.made for s in self.strategies[m]]
         only = self.readers[m] if m not in self.program.results else []
         moving = ("reshape", "transpose", "result", "slice")
         is_kept = len(only) == 1 and self.program.nodes[only[0]].op in moving
         mode: Sending = "kept" if is_kept else self._mode(m, -1)
-        table = self._table(m, made, self.held[m], mode, in_memory=life.is_buffer)
+        table = self._table(m, result_spreads, self.held[m], mode, in_memory=life.is_buffer)
         lower = self.made_at[m] if life.is_buffer else life.lower
         upper = lower + 1 if life.is_buffer else life.upper
         choice.add_edge(self.place["op", m], self.place["held", m], table, lower, upper)
@@ -353,7 +354,7 @@ class Spreads:
         return "unsent" if (v, reader) in self.barred else "sent"
 
     def _before(self, choice: SpreadChoice, v: int, m: int) -> None:
-        """What has one reader is converted behind its op."""
+        """Edges of a value of one reader, which is converted behind its op."""
         at = self.program.nodes[m].operands.index(v)
         reads = [s.reads[at] for s in self.strategies[m]]
         is_kept = v in self.strategies and len(self.readers[v]) == 1

@@ -1,7 +1,7 @@
 """Lifetimes → Placement: the offset of every buffer in one arena, proven where possible.
 
-firstfit.py makes plain integers and places by heuristics, depthfirst.py searches in machine code,
-search.py knows their order. The placement checks itself.
+search.py makes plain integers, places by first fit and knows the order of searches; depthfirst.py
+searches in machine code. The placement checks itself.
 """
 
 from eqsat.extract.place.search import place

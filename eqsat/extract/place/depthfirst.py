@@ -31,7 +31,7 @@ from eqsat.extract.machinecode import is_kept, machine_code
 
 
 class Rectangles(NamedTuple):
-    """What does not change: per buffer its range of cliques and size, a random odd number each."""
+    """The constant part: per buffer its range of cliques and size, a random odd number each."""
 
     first: np.ndarray
     last: np.ndarray
@@ -40,7 +40,7 @@ class Rectangles(NamedTuple):
 
 
 class DepthFirstState(NamedTuple):
-    """What the search writes; `floor` is the top of what is placed, per clique.
+    """The state of the search; `floor` is the top of what is placed, per clique.
 
     counters: nodes searched, how many there may be, and whether to stop.
     """
@@ -56,27 +56,27 @@ class DepthFirstState(NamedTuple):
 def _groups(items, last, first):
     """Borders of the groups of items that share no clique; items are sorted by first clique."""
     borders = np.zeros(items.shape[0] + 1, np.int64)
-    found = 1
+    count = 1
     end = last[items[0]]
     for k in range(1, items.shape[0]):
         if first[items[k]] >= end:
-            borders[found] = k
-            found += 1
+            borders[count] = k
+            count += 1
         end = max(end, last[items[k]])
-    borders[found] = items.shape[0]
-    return borders[: found + 1]
+    borders[count] = items.shape[0]
+    return borders[: count + 1]
 
 
 @machine_code
 def _waiting(items, lowest, current, place, capacity, size, rank):
     """Which items come after the last one placed; empty if one cannot be below the capacity."""
-    found = np.empty(items.shape[0], np.bool_)
+    is_waiting = np.empty(items.shape[0], np.bool_)
     for k in range(items.shape[0]):
         i, at = items[k], lowest[k]
         if at + size[i] > capacity:
-            return found[:0]
-        found[k] = at > current or (at == current and rank[i] > place)
-    return found
+            return is_waiting[:0]
+        is_waiting[k] = at > current or (at == current and rank[i] > place)
+    return is_waiting
 
 
 @machine_code
@@ -85,14 +85,14 @@ def _raised(items, lowest, k, instance):
     placed = items[k]
     begin, end = instance.first[placed], instance.last[placed]
     top = lowest[k] + instance.size[placed]
-    found = np.empty(items.shape[0] - 1, np.int64)
+    raised = np.empty(items.shape[0] - 1, np.int64)
     for j in range(items.shape[0]):
         if j == k:
             continue
         i = items[j]
         overlaps = instance.first[i] < end and instance.last[i] > begin
-        found[j if j < k else j - 1] = max(lowest[j], top) if overlaps else lowest[j]
-    return found
+        raised[j if j < k else j - 1] = max(lowest[j], top) if overlaps else lowest[j]
+    return raised
 
 
 @machine_code
@@ -163,15 +163,15 @@ def _next(items, lowest, waiting, instance, rank):
     ceiling = np.int64(1) << np.int64(62)
     for k in range(items.shape[0]):
         ceiling = min(ceiling, lowest[k] + instance.size[items[k]])
-    found = np.empty(items.shape[0], np.int64)
+    candidates = np.empty(items.shape[0], np.int64)
     keys = np.empty(items.shape[0], np.int64)
     count = 0
     for k in range(items.shape[0]):
         if waiting[k] and lowest[k] < ceiling:
-            found[count] = k
+            candidates[count] = k
             keys[count] = lowest[k] * instance.size.shape[0] + rank[items[k]]
             count += 1
-    return found[:count][np.argsort(keys[:count])]
+    return candidates[:count][np.argsort(keys[:count])]
 
 
 @machine_code
@@ -270,11 +270,11 @@ class Searcher:
         self.counters[:2] = 0, nodes
         self.failed[:] = 0
         state = DepthFirstState(rank, floor, np.zeros(n, np.int64), self.failed, self.counters)
-        found = _started(
+        outcome = _started(
             self.items, np.zeros(n, np.int64), np.int64(0), np.int64(-1), np.int64(capacity),
             largest_first, self.instance, state,
         )  # fmt: skip
-        return None if found < 0 else state.offset.tolist() if found else []
+        return None if outcome < 0 else state.offset.tolist() if outcome else []
 
 
 def is_compiled() -> bool:

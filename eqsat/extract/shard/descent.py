@@ -45,10 +45,10 @@ def lowest(values, at, count):
 @machine_code
 def _greatest(values, start, stop):
     """The largest of values[start:stop], of which there is one."""
-    found = values[start]
+    greatest = values[start]
     for t in range(start + 1, stop):
-        found = max(found, values[t])
-    return found
+        greatest = max(greatest, values[t])
+    return greatest
 
 
 # ---- single nodes --------------------------------------------------------------------------------
@@ -66,7 +66,7 @@ def _change_node(i, s, choice, use, pieces):
 
 @machine_code
 def _around(i, choice, place, costs, graph, out):
-    """What each strategy of i costs with its neighbours outside of the region as they are."""
+    """Costs of each strategy of i with its neighbours outside of the region as they are."""
     offsets, start, _middle, head, _back, at, tables, _slot = graph
     o, k = offsets[i], offsets[i + 1] - offsets[i]
     copy(out, costs, o, k)
@@ -102,10 +102,10 @@ def _penalised(i, choice, use, limit, penalty, pieces, k, out):
 
 @machine_code
 def _widest(offsets):
-    found = 1
+    widest = 1
     for i in range(offsets.shape[0] - 1):
-        found = max(found, offsets[i + 1] - offsets[i])
-    return found
+        widest = max(widest, offsets[i + 1] - offsets[i])
+    return widest
 
 
 @machine_code
@@ -245,21 +245,21 @@ def _seeds(total, nodes, pieces):
     start, lower, upper = pieces[:3]
     steps = total.shape[0] - 1
     live = np.empty(nodes, np.int64)
-    found = 0
+    count = 0
     if total[steps] > 0 and np.random.random() >= 0.3:
         step = np.searchsorted(total[1:], np.random.random() * total[steps], "right")
         for i in range(nodes):
             for p in range(start[i], start[i + 1]):
                 if lower[p] <= step < upper[p]:
-                    live[found] = i
-                    found += 1
+                    live[count] = i
+                    count += 1
                     break
-    if found == 0:
+    if count == 0:
         live[0] = np.random.randint(nodes)
         return live[:1]
     drawn = np.empty(1 + np.random.randint(MOST_SEEDS), np.int64)
     for q in range(drawn.shape[0]):
-        drawn[q] = live[np.random.randint(found)]
+        drawn[q] = live[np.random.randint(count)]
     return drawn
 
 
@@ -267,11 +267,11 @@ def _seeds(total, nodes, pieces):
 def _links(i, graph, place):
     """How many neighbours of i are in the region; it stays a forest if that is at most 1."""
     start, head = graph[1], graph[3]
-    found = 0
+    count = 0
     for a in range(start[i], start[i + 1]):
         if place[head[a]] >= 0:
-            found += 1
-    return found
+            count += 1
+    return count
 
 
 @machine_code
@@ -297,13 +297,13 @@ def _choose(
         k, wide = offsets[i + 1] - offsets[i], offsets[up + 1] - offsets[up]
         b = at[arc[q]]
         for t in range(wide):
-            least, found = np.inf, 0
+            least, chosen = np.inf, 0
             for s in range(k):
                 v = values[q, s] + tables[b + s * wide + t]
                 if v < least:
-                    least, found = v, s
+                    least, chosen = v, s
             values[parent[q], t] += least
-            best[q, t] = found
+            best[q, t] = chosen
     changed = False
     for q in range(size):
         i = region[q]

@@ -37,28 +37,28 @@ class ChoiceGraph:
     def lifted(self, choice: np.ndarray) -> tuple[int, ...]:
         """The strategy of every node of the problem."""
         pairs = zip(self.group, self.strategies, strict=True)
-        return tuple(int(own[choice[g]]) for g, own in pairs)
+        return tuple(int(strategies[choice[g]]) for g, strategies in pairs)
 
     def taken(self, strategies: Sequence[int]) -> np.ndarray | None:
         """Undo `lifted`; None if it has not all of these strategies."""
-        found = np.zeros(len(self.costs), np.int64)
-        for g, own, s in zip(self.group, self.strategies, strategies, strict=True):
-            at = np.flatnonzero(own == s)
+        choice = np.zeros(len(self.costs), np.int64)
+        for g, available, s in zip(self.group, self.strategies, strategies, strict=True):
+            at = np.flatnonzero(available == s)
             if not len(at):
                 return None
-            found[g] = at[0]
-        return found
+            choice[g] = at[0]
+        return choice
 
-    def kept(self, alive: list[np.ndarray]) -> ChoiceGraph:
+    def restricted_to(self, alive: list[np.ndarray]) -> ChoiceGraph:
         """With these strategies of each group only; single ones and sums go into own costs."""
         costs = [c[a] for c, a in zip(self.costs, alive, strict=True)]
         edges = {(i, j): m[np.ix_(alive[i], alive[j])] for (i, j), m in self.edges.items()}
         usages = [
-            [(lower, upper, u[a]) for lower, upper, u in own]
-            for own, a in zip(self.usages, alive, strict=True)
+            [(lower, upper, u[a]) for lower, upper, u in of_group]
+            for of_group, a in zip(self.usages, alive, strict=True)
         ]
-        own = [s[alive[g]] for g, s in zip(self.group, self.strategies, strict=True)]
-        return ChoiceGraph(costs, _folded(costs, edges), usages, self.limit, self.group, own)
+        strategies = [s[alive[g]] for g, s in zip(self.group, self.strategies, strict=True)]
+        return ChoiceGraph(costs, _folded(costs, edges), usages, self.limit, self.group, strategies)
 
 
 def reduced(problem: ShardProblem) -> ChoiceGraph | None:
@@ -68,8 +68,8 @@ def reduced(problem: ShardProblem) -> ChoiceGraph | None:
         np.array(e.costs, np.int64).reshape(sizes[e.first], sizes[e.second]) for e in problem.edges
     ]
     ends = [(e.first, e.second) for e in problem.edges]
-    own = [np.array(n.costs, np.int64) for n in problem.nodes]
-    alive = _consistent([c < FORBIDDEN for c in own], ends, matrices)
+    node_costs = [np.array(n.costs, np.int64) for n in problem.nodes]
+    alive = _consistent([c < FORBIDDEN for c in node_costs], ends, matrices)
     if alive is None:
         return None
     left = [np.flatnonzero(a) for a in alive]
@@ -126,12 +126,12 @@ def _merged(sizes: Sequence[int], edges: list[Edge]) -> tuple[list[int], list[np
             continue
         group[root] = count
         count += 1
-        found = [root]
-        for i in found:
+        component = [root]
+        for i in component:
             for j, partner in equal[i]:
                 if group[j] < 0:
                     group[j], maps[j] = group[root], partner[maps[i]]
-                    found.append(j)
+                    component.append(j)
     return group, maps
 
 
@@ -139,33 +139,33 @@ def _grouped(
     problem: ShardProblem, left: list[np.ndarray], edges: list[Edge]
 ) -> ChoiceGraph | None:
     group, maps = _merged([len(k) for k in left], edges)
-    strategies = [own[m] for own, m in zip(left, maps, strict=True)]
+    strategies = [s[m] for s, m in zip(left, maps, strict=True)]
     sizes = dict(zip(group, map(len, left), strict=True))
     costs = [np.zeros(k, np.int64) for k in sizes.values()]
     allowed = [np.ones(k, bool) for k in sizes.values()]
     usages: list[list[Usage]] = [[] for _ in sizes]
-    for node, g, own in zip(problem.nodes, group, strategies, strict=True):
-        costs[g] += np.array(node.costs, np.int64)[own]
+    for node, g, picked in zip(problem.nodes, group, strategies, strict=True):
+        costs[g] += np.array(node.costs, np.int64)[picked]
         if node.lower < node.upper:
-            usage = np.array(node.usages, np.int64)[own]
+            usage = np.array(node.usages, np.int64)[picked]
             usages[g].append((node.lower, node.upper, usage))
     pairs: dict[tuple[int, int], np.ndarray] = {}
     for i, j, matrix in edges:
         first, second = group[i], group[j]
         if first == second:
-            own = matrix[maps[i], maps[j]]
-            allowed[first] &= own < FORBIDDEN
-            costs[first] += np.where(own < FORBIDDEN, own, 0)
+            costs_here = matrix[maps[i], maps[j]]
+            allowed[first] &= costs_here < FORBIDDEN
+            costs[first] += np.where(costs_here < FORBIDDEN, costs_here, 0)
             continue
         pair = matrix[np.ix_(maps[i], maps[j])]
         if first > second:
             first, second, pair = second, first, pair.T
-        known = pairs.get((first, second))
-        pairs[first, second] = pair if known is None else _sum(known, pair)
+        earlier = pairs.get((first, second))
+        pairs[first, second] = pair if earlier is None else _sum(earlier, pair)
     if not all(a.any() for a in allowed) or any(m.min() >= FORBIDDEN for m in pairs.values()):
         return None
-    found = ChoiceGraph(costs, pairs, usages, problem.usage_limit, group, strategies)
-    return found.kept(allowed)
+    graph = ChoiceGraph(costs, pairs, usages, problem.usage_limit, group, strategies)
+    return graph.restricted_to(allowed)
 
 
 def _sum(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -219,24 +219,24 @@ class Network:
         return node, piece, np.arange(len(usages)) - at[piece] + self.offsets[node[piece]]
 
     def priced(self, prices: np.ndarray) -> np.ndarray:
-        """What strategies use, at these prices per step: of floats, or of exact integers."""
+        """The priced usage of strategies, at these prices per step: floats, or exact integers."""
         _, lower, upper, _, usages = self.pieces
         _, piece, strategy = self._entries
         total = np.concatenate([[0], np.cumsum(prices)])
         each = (total[upper] - total[lower])[piece] * usages
         if each.dtype == float:
             return np.bincount(strategy, each, len(self.costs))
-        found = np.zeros(len(self.costs), each.dtype)
-        np.add.at(found, strategy, each)
-        return found
+        used = np.zeros(len(self.costs), each.dtype)
+        np.add.at(used, strategy, each)
+        return used
 
     def used(self, choice: np.ndarray) -> np.ndarray:
-        """What is used in each step."""
+        """The usage of each step."""
         node = self._entries[0]
         return self._over_time(self.pieces[4][self.pieces[3][:-1] + choice[node]])
 
     def expected(self, weights: np.ndarray) -> np.ndarray:
-        """The same of a mixture: `weights` per strategy."""
+        """The usage of a mixture: `weights` per strategy."""
         _, piece, strategy = self._entries
         each = self.pieces[4] * weights[strategy]
         return self._over_time(np.bincount(piece, each, len(self.pieces[1])))
@@ -251,10 +251,10 @@ class Network:
     @property
     def least(self) -> int:
         """Every node and edge at its least: no choice costs less."""
-        own = np.minimum.reduceat(self.costs, self.offsets[:-1]).sum() if len(self.costs) else 0
+        nodes = np.minimum.reduceat(self.costs, self.offsets[:-1]).sum() if len(self.costs) else 0
         _, _, _, head, _, at, tables, _ = self.graph
         pairs = np.minimum.reduceat(tables, at[:-1]).sum() if len(head) else 0
-        return int(own) + int(pairs) // 2
+        return int(nodes) + int(pairs) // 2
 
 
 def network(small: ChoiceGraph) -> Network:
@@ -304,28 +304,28 @@ def _forbidden_cost(small: ChoiceGraph) -> int:
 def _busiest(usages: list[list[Usage]]) -> np.ndarray:
     """Steps at which a set of live usages is not part of another step's: something begins there,
     and the next thing to happen is that something ends."""
-    live = [(lower, upper) for own in usages for lower, upper, u in own if u.max() > 0]
+    live = [(lower, upper) for of_group in usages for lower, upper, u in of_group if u.max() > 0]
     begins = {lower for lower, _ in live}
     ends = {upper for _, upper in live}
-    found: list[int] = []
+    busiest: list[int] = []
     last = None
     for step in sorted(begins | ends):
         if step in ends and last is not None:
-            found.append(last)
+            busiest.append(last)
             last = None
         if step in begins:
             last = step
-    return np.array(found, np.int64)
+    return np.array(busiest, np.int64)
 
 
 def _pieces(small: ChoiceGraph, steps: np.ndarray) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
-    """What is used anyway, and pieces of what depends on choices, in positions of `steps`."""
+    """The usage there is anyway, and pieces of that of choices, in positions of `steps`."""
     change = np.zeros(len(steps) + 1, np.int64)
     start, lower, upper, rows = [0], [], [], []
-    for own in small.usages:
+    for of_group in small.usages:
         changes: dict[int, np.ndarray] = defaultdict(lambda: np.int64(0))  # type: ignore[arg-type]
-        places = np.searchsorted(steps, [(a, b) for a, b, _ in own]).tolist()
-        for (a, b), (_, _, usage) in zip(places, own, strict=True):
+        places = np.searchsorted(steps, [(a, b) for a, b, _ in of_group]).tolist()
+        for (a, b), (_, _, usage) in zip(places, of_group, strict=True):
             least = usage.min()
             if a < b:
                 change[a] += least

@@ -38,10 +38,10 @@ def irreplaceable(net: Network) -> list[np.ndarray]:
 
 
 @machine_code
-def _dominated(own, graph, pieces, alive):
+def _dominated(costs, graph, pieces, alive):
     """Marks strategies as not alive; how many."""
     offsets, start, _middle, head, back, at, tables, _slot = graph
-    found = 0
+    count = 0
     for i in range(offsets.shape[0] - 1):
         o, k = offsets[i], offsets[i + 1] - offsets[i]
         for s in range(k):
@@ -50,16 +50,16 @@ def _dominated(own, graph, pieces, alive):
             for r in range(k):
                 if r == s or not alive[o + r] or _uses_more(i, r, s, pieces):
                     continue
-                margin = own[o + s] - own[o + r]
+                margin = costs[o + s] - costs[o + r]
                 for a in range(start[i], start[i + 1]):
                     j = head[a]
                     others = alive[offsets[j] : offsets[j + 1]]
                     margin += _least(tables, at[back[a]], s, r, others)
                 if margin >= 0:
                     alive[o + s] = False
-                    found += 1
+                    count += 1
                     break
-    return found
+    return count
 
 
 @machine_code
@@ -96,10 +96,10 @@ def _sweep(theta, graph, messages, beliefs, choice, forward, decode):
     for q in range(nodes):
         i = q if forward else nodes - 1 - q
         o, k = offsets[i], offsets[i + 1] - offsets[i]
-        own = beliefs[o : o + k]
-        copy(own, theta, o, k)
+        belief = beliefs[o : o + k]
+        copy(belief, theta, o, k)
         for a in range(start[i], start[i + 1]):
-            add(own, messages, slot[a], k)
+            add(belief, messages, slot[a], k)
         if decode:
             choice[i] = _decoded(i, theta, graph, messages, choice, forward)
         to_left, to_right = middle[i] - start[i], start[i + 1] - middle[i]
@@ -109,21 +109,21 @@ def _sweep(theta, graph, messages, beliefs, choice, forward, decode):
         for a in range(begin, begin + sent):
             j, z = head[a], slot[back[a]]
             new = messages[z : z + offsets[j + 1] - offsets[j]]
-            _send(own, messages[slot[a] : slot[a] + k], 1.0 / most, tables, at[back[a]], new)
+            _send(belief, messages[slot[a] : slot[a] + k], 1.0 / most, tables, at[back[a]], new)
         if sent < most:
-            bound += (most - sent) / most * own[lowest(own, 0, k)]
+            bound += (most - sent) / most * belief[lowest(belief, 0, k)]
     return bound
 
 
 @machine_code
-def _send(own, got, share, tables, at, new):
+def _send(belief, got, share, tables, at, new):
     """The message of a node with these beliefs over one edge; `got` is the one that came by it."""
     wide = new.shape[0]
-    value = share * own[0] - got[0]
+    value = share * belief[0] - got[0]
     for t in range(wide):
         new[t] = tables[at + t] + value
-    for s in range(1, own.shape[0]):
-        value = share * own[s] - got[s]
+    for s in range(1, belief.shape[0]):
+        value = share * belief[s] - got[s]
         b = at + s * wide
         for t in range(wide):
             new[t] = min(new[t], tables[b + t] + value)
@@ -149,19 +149,19 @@ def _slopes(graph, messages, beliefs):
     """How the bound of a forward sweep grows with each entry of `theta`: sums to 1 per node."""
     offsets, start, middle, head, back, at, tables, slot = graph
     nodes = offsets.shape[0] - 1
-    found = np.zeros(offsets[nodes])
+    slopes = np.zeros(offsets[nodes])
     for i in range(nodes - 1, -1, -1):
         o, k = offsets[i], offsets[i + 1] - offsets[i]
         sent = start[i + 1] - middle[i]
         most = max(sent, middle[i] - start[i], 1)
         if sent < most:
-            found[o + lowest(beliefs, o, k)] += (most - sent) / most
+            slopes[o + lowest(beliefs, o, k)] += (most - sent) / most
         for a in range(start[i], middle[i]):
             j, z = head[a], slot[back[a]]
             p, wide = offsets[j], offsets[j + 1] - offsets[j]
             share = 1.0 / max(start[j + 1] - middle[j], middle[j] - start[j], 1)
             for t in range(k):
-                if found[o + t] == 0:
+                if slopes[o + t] == 0:
                     continue
                 b = at[back[a]] + t * wide
                 best, least = 0, np.inf
@@ -169,13 +169,13 @@ def _slopes(graph, messages, beliefs):
                     v = tables[b + s] + share * beliefs[p + s] - messages[z + s]
                     if v < least:
                         best, least = s, v
-                found[p + best] += share * found[o + t]
-    return found
+                slopes[p + best] += share * slopes[o + t]
+    return slopes
 
 
 @machine_code
 def _exact_bound(theta, graph, scale, messages):
-    """What a forward sweep proves, in integers: nothing is below it, whatever `messages` are.
+    """The bound a forward sweep proves, in integers, whatever `messages` are.
 
     Costs of edges are multiplied by `scale`, as those of `theta` are already. Also: did all fit 64
     bits? It is known if sums stay below 2^61, and they are watched as floats.
@@ -184,11 +184,11 @@ def _exact_bound(theta, graph, scale, messages):
     bound, most_seen, size = np.int64(0), 0.0, 0.0
     for i in range(offsets.shape[0] - 1):
         o, k = offsets[i], offsets[i + 1] - offsets[i]
-        own = theta[o : o + k].copy()
-        sizes = np.abs(own.astype(np.float64))
+        belief = theta[o : o + k].copy()
+        sizes = np.abs(belief.astype(np.float64))
         for a in range(start[i], start[i + 1]):
             for s in range(k):
-                own[s] += messages[slot[a] + s]
+                belief[s] += messages[slot[a] + s]
                 sizes[s] += abs(float(messages[slot[a] + s]))
         for s in range(k):
             most_seen = max(most_seen, sizes[s])
@@ -198,15 +198,15 @@ def _exact_bound(theta, graph, scale, messages):
             j, z = head[a], slot[back[a]]
             wide = offsets[j + 1] - offsets[j]
             for s in range(k):
-                value = own[s] // most - messages[slot[a] + s]
+                value = belief[s] // most - messages[slot[a] + s]
                 b = at[back[a]] + s * wide
                 for t in range(wide):
                     v = tables[b + t] * scale + value
                     if s == 0 or v < messages[z + t]:
                         messages[z + t] = v
-        least = own[0] - sent * (own[0] // most)
+        least = belief[0] - sent * (belief[0] // most)
         for s in range(1, k):
-            least = min(least, own[s] - sent * (own[s] // most))
+            least = min(least, belief[s] - sent * (belief[s] // most))
         bound += least
         size += abs(float(least))
     return bound, max(most_seen, size) < 2.0**61
@@ -234,26 +234,26 @@ class Ascent:
 
     def _sweeps(self, count: int, decode: bool) -> float:
         """An even number of sweeps, the last one forward; its bound."""
-        found = 0.0
+        bound = 0.0
         for q in range(count):
             last = q == count - 1
-            found = _sweep(
+            bound = _sweep(
                 self.theta, self.floats, self.messages, self.beliefs, self.choice,
                 q % 2 == 1, decode and last,
             )  # fmt: skip
-        return found
+        return bound
 
     def raise_bound(self, rate: float) -> float:
         """One change of the prices towards a higher bound; the bound that was found before it."""
         net = self.net
         self.theta = self.costs + net.priced(self.prices)
-        found = self._sweeps(SWEEPS, decode=False)
-        found -= float(self.prices @ (net.limit - net.base))
-        if found > self.best[0]:
-            self.best = (found, self.prices.copy(), self.messages.copy())
+        bound = self._sweeps(SWEEPS, decode=False)
+        bound -= float(self.prices @ (net.limit - net.base))
+        if bound > self.best[0]:
+            self.best = (bound, self.prices.copy(), self.messages.copy())
         weights = _slopes(self.floats, self.messages, self.beliefs)
         self._follow(rate, net.limit, net.expected(weights))
-        return found
+        return bound
 
     def fit(self, rate: float, limit: float) -> None:
         """One change of the prices towards choices within this limit; `choice` is of before it."""
@@ -293,5 +293,5 @@ def proven(net: Network, prices: np.ndarray, messages: np.ndarray) -> int:
     if not fits:
         return net.least
     free = sum((exact * (net.limit - net.base)).tolist())
-    found = Fraction(int(below), scale) - Fraction(int(free), 2**PRICE_BITS)
-    return max(-(-found.numerator // found.denominator), net.least)
+    bound = Fraction(int(below), scale) - Fraction(int(free), 2**PRICE_BITS)
+    return max(-(-bound.numerator // bound.denominator), net.least)

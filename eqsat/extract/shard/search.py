@@ -1,11 +1,15 @@
-"""The search for the cheapest sharding: answers get better, bounds get higher, until they meet."""
+"""The search for the cheapest sharding: answers get better, bounds get higher, until they meet.
+
+Small problems, and those that are nearly trees, are left to CP-SAT (`ExactModel`): it proves that
+an answer is the best, or that there is none.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,7 +27,8 @@ from eqsat.model.deadline import (
     whatever_it_takes,
 )
 from eqsat.model.diag import fail
-from eqsat.model.sharding import Sharding, ShardProblem
+from eqsat.model.portfolio import set_limits
+from eqsat.model.sharding import FORBIDDEN, Sharding, ShardProblem
 
 if TYPE_CHECKING:
     from eqsat.extract.shard.prices import Ascent
@@ -31,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ShardEffort:
-    """What each step of a search may take; shares are of the time that is left when it begins."""
+    """Limits of each step of a search; shares are of the time that is left when it begins."""
 
     small: int = 6_000  # pairs of strategies and entries of usage rows: CP-SAT is asked first
     exact: float = 0.3  # share, for CP-SAT on small networks
@@ -97,22 +102,22 @@ def solve_sharding(
     time_limit: float = 60.0,
     seed: int = 0,
     stop: Stop | None = None,
-    known: Sequence[int] = (),
+    initial: Sequence[int] = (),
     exact: bool = False,
 ) -> Sharding:
     """The cheapest strategies within the usage limit that are found in `time_limit` seconds.
 
-    known: strategies to start from. exact: CP-SAT has all of the time, as for problems that are
+    initial: strategies to start from. exact: CP-SAT has all of the time, as for problems that are
     nearly trees. The answer depends on the clock only where `stop` says `wall`. EqsatError E907
     (our bug) if the checker objects.
     """
     start = time.monotonic()
     seconds, share = EFFORT.checks
-    kept = seconds + share * time_limit if time_limit > 2 * seconds else 0.0
+    reserve = seconds + share * time_limit if time_limit > 2 * seconds else 0.0
     search = _ShardSearch(problem, seed, stop or Stop())
-    search.offer(known)
+    search.offer(initial)
     ended = "work"
-    with gc_paused(), whatever_it_takes(), until(start + time_limit - kept, search.stop):
+    with uncollected(), whatever_it_takes(), until(start + time_limit - reserve, search.stop):
         try:
             _run(search, exact)
         except OutOfTime:
@@ -128,7 +133,7 @@ def least_used(
     time_limit: float,
     seed: int = 0,
     most_cost: int | None = None,
-    known: Sequence[int] = (),
+    initial: Sequence[int] = (),
 ) -> Sharding:
     """The strategies that use least at the worst step, of those that cost at most so much.
 
@@ -138,17 +143,15 @@ def least_used(
     net = None if small is None else network(small)
     if small is None or net is None:
         return Sharding("infeasible", "proof", None, None)
-    from eqsat.extract.shard.exact import ExactModel
-
     model = ExactModel(small, net)
     if most_cost is not None:
         model.model.add(model.cost <= most_cost)
-    hint = small.taken(known) if known else None
-    found = model.minimised(model.peak, time_limit, seed, Stop(), hint)
-    if found.choice is None:
-        return Sharding(found.status, "wall", None, None)
-    strategies = small.lifted(found.choice)
-    return Sharding(found.status, "wall", problem.cost(strategies), None, strategies)
+    hint = small.taken(initial) if initial else None
+    result = model.minimised(model.peak, time_limit, seed, Stop(), hint)
+    if result.choice is None:
+        return Sharding(result.status, "wall", None, None)
+    strategies = small.lifted(result.choice)
+    return Sharding(result.status, "wall", problem.cost(strategies), None, strategies)
 
 
 def _run(search: _ShardSearch, exact: bool) -> None:
@@ -174,7 +177,9 @@ def _run(search: _ShardSearch, exact: bool) -> None:
 def _leanest(net: Network) -> np.ndarray:
     """The choice that uses least, summed over the steps: mostly allowed, and there at once."""
     total = net.priced(np.ones(len(net.base)))
-    return np.array([own.argmin() for own in np.split(total, net.offsets[1:-1])], np.int64)
+    return np.array(
+        [of_group.argmin() for of_group in np.split(total, net.offsets[1:-1])], np.int64
+    )
 
 
 def _size(net: Network) -> int:
@@ -183,18 +188,16 @@ def _size(net: Network) -> int:
 
 def _exactly(search: _ShardSearch, small: ChoiceGraph, net: Network, share: float) -> bool:
     """Whether CP-SAT proved its answer, or that there is none."""
-    from eqsat.extract.shard.exact import ExactModel
-
     model = ExactModel(small, net)
     if not model.is_exact:
         return False
     seconds, hint = share * seconds_left(), search.choice(small)
-    found = model.minimised(model.cost, seconds, search.seed, search.stop, hint)
-    search.infeasible = found.status == "infeasible"
-    if found.choice is not None:
-        search.offer(small.lifted(found.choice))
-    if found.bound is not None:
-        search.raise_bound(found.bound)
+    result = model.minimised(model.cost, seconds, search.seed, search.stop, hint)
+    search.infeasible = result.status == "infeasible"
+    if result.choice is not None:
+        search.offer(small.lifted(result.choice))
+    if result.bound is not None:
+        search.raise_bound(result.bound)
     return search.is_done
 
 
@@ -207,7 +210,7 @@ def _pruned(search: _ShardSearch, small: ChoiceGraph, net: Network) -> tuple[Cho
         alive = irreplaceable(net)
         if all(a.all() for a in alive):
             return small, net
-        small = small.kept(alive)
+        small = small.restricted_to(alive)
         net = network(small)
 
 
@@ -292,13 +295,13 @@ def _regions(search: _ShardSearch, small: ChoiceGraph, net: Network, ascent: Asc
     trials = min(max(EFFORT.trial_work // size, 5), 100)
     for turn in range(EFFORT.regions):
         search.pause()
-        found = search_regions(
+        least_cost = search_regions(
             choice, cost, use, ascent.prices, penalty, net.limit, ascent.costs, ascent.floats,
             net.pieces, trials, search.seed * 1_000_003 + turn,
         )  # fmt: skip
-        if found < cost:
+        if least_cost < cost:
             search.offer(small.lifted(choice))
-        cost = found
+        cost = least_cost
 
 
 # ---- the answer ----------------------------------------------------------------------------------
@@ -312,8 +315,128 @@ def _sharding(search: _ShardSearch, ended: str) -> Sharding:
     if search.bound is not None and search.bound > cost:
         faults = [*faults, f"it costs {cost}, the bound says {search.bound}"]
     if faults or cost != search.cost:
-        said = "; ".join(faults[:3]) or f"it costs {cost}, the search says {search.cost}"
-        raise fail("E907", f"the sharding is wrong: {said}", exit_code=4)
+        why = "; ".join(faults[:3]) or f"it costs {cost}, the search says {search.cost}"
+        raise fail("E907", f"the sharding is wrong: {why}", exit_code=4)
     if cost == search.bound:
         return Sharding("optimal", "proof", cost, cost, search.best)
     return Sharding("feasible", ended, cost, search.bound, search.best)
+
+
+@dataclass(frozen=True)
+class ExactResult:
+    """status: optimal | infeasible | feasible | unknown; `bound` of every allowed choice."""
+
+    status: str
+    choice: np.ndarray | None = None
+    bound: int | None = None
+
+
+class ExactModel:
+    """Variables and constraints; `cost` and `peak` are what may be minimised."""
+
+    def __init__(self, small: ChoiceGraph, net: Network):
+        from eqsat.extract import sat  # loads OR-Tools
+
+        self.model = sat.CpModel()
+        self.chosen = [[self.model.new_bool_var("") for _ in c] for c in small.costs]
+        self.terms: list[tuple[Any, int]] = []
+        self.constant = 0
+        for literals, costs in zip(self.chosen, small.costs, strict=True):  # (S1) one strategy each
+            self.model.add_exactly_one(literals)
+            self.terms += zip(literals, costs.tolist(), strict=True)
+        for (i, j), matrix in small.edges.items():
+            self._add_edge(self.chosen[i], self.chosen[j], matrix)
+        self.peak = self.model.new_int_var(0, net.limit, "")
+        self._add_usages(net)
+        sizes = abs(self.constant) + sum(abs(c) for _, c in self.terms)
+        most_used = int(net.pieces[4].sum()) + int(net.base.max(initial=0))
+        self.is_exact = max(sizes, most_used) < 2**52  # so are the solver's integers
+
+    @property
+    def cost(self) -> Any:
+        return sum(c * x for x, c in self.terms) + self.constant
+
+    def _add_edge(self, first: list[Any], second: list[Any], matrix: np.ndarray) -> None:
+        """Strategies of equal costs are one line of the matrix, with the sum of their variables."""
+        rows, row_of = np.unique(matrix, axis=0, return_inverse=True)
+        lines, column_of = np.unique(rows, axis=1, return_inverse=True)
+        by_row = _sums(first, row_of, len(lines))
+        by_column = _sums(second, column_of, len(lines[0]))
+        allowed = lines < FORBIDDEN
+        least = int(lines[allowed].min())
+        self.constant += least
+        if (lines[allowed] == least).all():
+            self._allow(by_row, by_column, allowed)
+            return
+        # (S2) a variable per pair of lines, whose sums are those of the lines: on a tree this
+        # relaxation is exact
+        pairs = np.full(lines.shape, None)
+        for r, c in np.argwhere(allowed).tolist():
+            pairs[r, c] = self.model.new_bool_var("")
+            if lines[r, c] > least:
+                self.terms.append((pairs[r, c], int(lines[r, c]) - least))
+        for variable, line, ok in zip(
+            by_row + by_column, [*pairs, *pairs.T], [*allowed, *allowed.T], strict=True
+        ):
+            self.model.add(sum(line[ok]) == variable)
+
+    def _allow(self, rows: list[Any], columns: list[Any], allowed: np.ndarray) -> None:
+        """(S2) of pairs that cost the same: a line needs one of those that it is allowed with."""
+        for variable, line in zip(rows, allowed, strict=True):
+            others = sum(c for c, ok in zip(columns, line, strict=True) if ok)
+            if allowed[:, line].sum() == line.sum():
+                self.model.add(variable == others)
+            else:
+                self.model.add(variable <= others)
+
+    def _add_usages(self, net: Network) -> None:
+        """(S3) what each step uses is at most the peak, each distinct row once."""
+        start, lower, upper, at, usages = (x.tolist() for x in net.pieces)
+        rows: list[list[tuple[int, int, int]]] = [[] for _ in range(len(net.base))]
+        for i in range(len(self.chosen)):
+            for p in range(start[i], start[i + 1]):
+                piece_usages = usages[at[p] : at[p + 1]]
+                entries = [(i, s, u) for s, u in enumerate(piece_usages) if u]
+                for t in range(lower[p], upper[p]):
+                    rows[t] += entries
+        distinct = {(base, *row) for base, row in zip(net.base.tolist(), rows, strict=True)}
+        for base, *row in sorted(distinct):
+            used = sum(u * self.chosen[i][s] for i, s, u in row)
+            self.model.add(used + base <= self.peak)
+
+    def minimised(
+        self, objective: Any, seconds: float, seed: int, stop: Stop, hint: np.ndarray | None
+    ) -> ExactResult:
+        """Search until it is proven, or for so long."""
+        from eqsat.extract import sat
+
+        self.model.minimize(objective)
+        for literals, strategy in zip(
+            self.chosen, [] if hint is None else hint.tolist(), strict=False
+        ):
+            for s, x in enumerate(literals):
+                self.model.add_hint(x, s == strategy)
+        solver = sat.CpSolver()
+        set_limits(solver.parameters, seconds, seed)
+        solver.parameters.num_workers = 1  # the relaxation is exact, or nearly: one worker proves
+        solver.parameters.cp_model_probing_level = 0
+        with stop.calls(solver.stop_search):
+            status = solver.solve(self.model)
+        if status == sat.INFEASIBLE:
+            return ExactResult("infeasible")
+        if status not in (sat.OPTIMAL, sat.FEASIBLE):
+            return ExactResult("unknown")
+        word = "optimal" if status == sat.OPTIMAL else "feasible"
+        values = [
+            [solver.boolean_value(x) for x in literals].index(True) for literals in self.chosen
+        ]
+        bound = int(np.ceil(solver.best_objective_bound - 1e-6))
+        return ExactResult(word, np.array(values, np.int64), bound)
+
+
+def _sums(variables: list[Any], line_of: np.ndarray, lines: int) -> list[Any]:
+    """Per line of a matrix the sum of the variables of its strategies."""
+    sums: list[Any] = [0] * lines
+    for x, line in zip(variables, line_of.ravel().tolist(), strict=True):
+        sums[line] += x
+    return sums

@@ -21,9 +21,9 @@ from functools import cached_property
 import numpy as np
 
 from eqsat.extract.choice.columns import Columns
-from eqsat.extract.choice.must import presolved
-from eqsat.extract.memory.carried import Moment, Room, Ways
+from eqsat.extract.choice.legal import presolved
 from eqsat.extract.memory.items import MemoryItems
+from eqsat.extract.memory.liveacross import Moment, Room, Ways
 from eqsat.extract.ragged import Ints
 from eqsat.model.deadline import tick
 from eqsat.model.sets import bits, sum_bits
@@ -33,10 +33,10 @@ ENOUGH = 0.3  # of the columns: if more are left, a further round is not worth i
 
 @dataclass(frozen=True)
 class Fits:
-    """What must-analysis says about the bytes of one choice; it remembers what it was asked."""
+    """Must-analysis of the bytes of one choice; it remembers what it was asked."""
 
     choice: Columns
-    known: dict[int, Ints] = field(default_factory=dict)  # per cap: columns that fit
+    fitting: dict[int, Ints] = field(default_factory=dict)  # per cap: columns that fit
 
     @cached_property
     def facts(self) -> MemoryItems:
@@ -46,52 +46,52 @@ class Fits:
     @cached_property
     def weights(self) -> list[dict[int, int]]:
         """Per column: bytes of each weight it keeps, in the layouts it reads."""
-        facts, known = self.choice.facts, dict[tuple[int, ...], dict[int, int]]()
+        facts, by_set = self.choice.facts, dict[tuple[int, ...], dict[int, int]]()
         value, nbytes = facts.value_of.tolist(), facts.kept_bytes.tolist()
-        for kept in self.choice.resident.tuples:
-            if kept not in known:
-                found = known[kept] = {}
-                for b in kept:
-                    found[value[b]] = found.get(value[b], 0) + nbytes[b]
-        return [known[kept] for kept in self.choice.resident.tuples]
+        for resident in self.choice.resident.tuples:
+            if resident not in by_set:
+                sizes = by_set[resident] = {}
+                for b in resident:
+                    sizes[value[b]] = sizes.get(value[b], 0) + nbytes[b]
+        return [by_set[resident] for resident in self.choice.resident.tuples]
 
     @cached_property
-    def kept(self) -> dict[int, int]:
+    def least_weights(self) -> dict[int, int]:
         """Weights every answer keeps, and their bytes at the least."""
-        found: dict[int, int] = {}
+        least: dict[int, int] = {}
         for n in self.facts.needed:
             tick()
             every = {id(w): w for w in (self.weights[i] for i in self.facts.makers[n])}
             sides = list(every.values())
             for w in set(sides[0]).intersection(*sides[1:]):
-                found[w] = max(found.get(w, 0), min(s[w] for s in sides))
-        return found
+                least[w] = max(least.get(w, 0), min(s[w] for s in sides))
+        return least
 
     @cached_property
     def fixed_bytes(self) -> int:
         """Bytes that are there all the time in every answer."""
-        return self.choice.facts.fixed_bytes + sum(self.kept.values())
+        return self.choice.facts.fixed_bytes + sum(self.least_weights.values())
 
     @cached_property
     def extra(self) -> list[int]:
         """Per column: bytes of weights beyond those."""
-        known: dict[int, int] = {}
+        extra: dict[int, int] = {}
         for w in self.weights:
-            if id(w) not in known:
-                known[id(w)] = sum(max(n - self.kept.get(v, 0), 0) for v, n in w.items())
-        return [known[id(w)] for w in self.weights]
+            if id(w) not in extra:
+                extra[id(w)] = sum(max(n - self.least_weights.get(v, 0), 0) for v, n in w.items())
+        return [extra[id(w)] for w in self.weights]
 
     # ---- temporaries -------------------------------------------------------------------------
     @cached_property
     def _read_later(self) -> dict[int, int]:
         """Per item: items that are surely read behind its first making, or with it."""
-        facts, found = self.facts, dict[int, int]()
+        facts, later = self.facts, dict[int, int]()
         for a, users in facts.always_read.items():
             if a in facts.once and facts.nbytes.get(a):
                 tick()
                 for v in bits(sum_bits(facts.need[z] for z in users)):
-                    found[v] = found.get(v, 0) | facts.bit[a]
-        return found
+                    later[v] = later.get(v, 0) | facts.bit[a]
+        return later
 
     @cached_property
     def _sizes(self) -> list[int]:
@@ -113,32 +113,32 @@ class Fits:
         return self._read_later.get(self.facts.bit[item].bit_length() - 1, 0)
 
     @cached_property
-    def own(self) -> list[int]:
+    def touched(self) -> list[int]:
         return self.choice.touched_bytes.tolist()
 
     @cached_property
     def live(self) -> list[int]:
         """Per column: bytes of temporaries that are live when it runs, at the least."""
-        facts, own, found = self.facts, self.own, []
-        for i, made in enumerate(facts.made):
+        facts, touched, live = self.facts, self.touched, []
+        for i, outputs in enumerate(facts.outputs):
             tick()
-            later = sum_bits(self._later(n) for n in made if n in facts.once)
-            found.append(own[i] + self._held(i, later))
-        return found
+            later = sum_bits(self._later(n) for n in outputs if n in facts.once)
+            live.append(touched[i] + self._held(i, later))
+        return live
 
     @cached_property
     def least(self) -> list[tuple[int, int]]:
         """Per needed item: (bytes live when it is first made, at the least; the item)."""
-        facts, own, found = self.facts, self.own, []
+        facts, touched, least = self.facts, self.touched, []
         for n in facts.needed:
             tick()
             later = self._later(n)
             first = (
-                max(self.live[i], own[i] + self._held(i, later)) + self.extra[i]
+                max(self.live[i], touched[i] + self._held(i, later)) + self.extra[i]
                 for i in facts.makers[n]
             )
-            found.append((min(first), n))
-        return found
+            least.append((min(first), n))
+        return least
 
     @property
     def least_bytes(self) -> int:
@@ -153,22 +153,22 @@ class Fits:
     def _within(self, cap: int) -> Ints:
         """Columns that answers of at most `cap` bytes may hold, after one round."""
         room = cap - self.fixed_bytes
-        kept = {i for i, n in enumerate(self.live) if n + self.extra[i] <= room}
-        if any(kept.isdisjoint(self.facts.makers[n]) for n in self.facts.needed):
+        columns = {i for i, n in enumerate(self.live) if n + self.extra[i] <= room}
+        if any(columns.isdisjoint(self.facts.makers[n]) for n in self.facts.needed):
             return np.zeros(0, dtype=np.int64)
-        for moment in self._moments(kept, room):
-            kept -= moment.excluded()
-            if not kept:
+        for moment in self._moments(columns, room):
+            columns -= moment.excluded()
+            if not columns:
                 break
-        return np.array(sorted(kept), dtype=np.int64)
+        return np.array(sorted(columns), dtype=np.int64)
 
-    def _moments(self, kept: set[int], room: int) -> Iterator[Moment]:
+    def _moments(self, columns: set[int], room: int) -> Iterator[Moment]:
         """Items whose makers leave less room than the largest item takes, the tightest first."""
         facts = self.facts
-        needs = [n + more for n, more in zip(self.own, self.extra, strict=True)]
+        needs = [n + more for n, more in zip(self.touched, self.extra, strict=True)]
         sides, large = Room(self._ways, room, needs), max(facts.nbytes.values(), default=0)
         for _, item in sorted(self.least, reverse=True):
-            makers = tuple(i for i in facts.makers[item] if i in kept)
+            makers = tuple(i for i in facts.makers[item] if i in columns)
             tight = tuple(i for i in makers if room - needs[i] < large)
             if tight:
                 yield Moment(sides, item, tight, len(tight) == len(makers))
@@ -179,30 +179,30 @@ class Fits:
         (Or, of a program without dispatches, nothing to choose.) What fits into fewer bytes fits
         into more: where those are nearly all columns, the others are left in without a look.
         """
-        if cap not in self.known:
-            fewer = max((c for c in self.known if c < cap), default=None)
-            is_told = fewer is not None and self.is_most(self.known[fewer])
-            self.known[cap] = np.arange(len(self.choice)) if is_told else self._settled(cap)
-        return self.known[cap]
+        if cap not in self.fitting:
+            fewer = max((c for c in self.fitting if c < cap), default=None)
+            is_told = fewer is not None and self.is_most(self.fitting[fewer])
+            self.fitting[cap] = np.arange(len(self.choice)) if is_told else self._settled(cap)
+        return self.fitting[cap]
 
     def _settled(self, cap: int) -> Ints:
-        fits, kept = self, np.arange(len(self.choice))
+        fits, columns = self, np.arange(len(self.choice))
         for _ in range(8):  # each takes columns away, or it was the last
-            before = len(kept)
-            found = fits._within(cap)
-            if len(found) < before:
-                small = fits.choice.take(found)
+            before = len(columns)
+            fitting = fits._within(cap)
+            if len(fitting) < before:
+                small = fits.choice.take(fitting)
                 useful = presolved(small, in_both=False)
-                kept, fits = kept[found[useful]], Fits(small.take(useful))
+                columns, fits = columns[fitting[useful]], Fits(small.take(useful))
             if not fits.choice.has_writers:
-                return kept[:0]
-            if len(kept) > ENOUGH * before:
+                return columns[:0]
+            if len(columns) > ENOUGH * before:
                 break
-        return kept
+        return columns
 
-    def is_most(self, kept: Ints) -> bool:
+    def is_most(self, columns: Ints) -> bool:
         """Whether nearly all columns fit, so that it says little about bytes."""
-        return len(kept) > 0.75 * len(self.choice)  # if as many fit, it says little
+        return len(columns) > 0.75 * len(self.choice)  # if as many fit, it says little
 
     def excludes(self, cap: int) -> bool:
         """Whether no answer fits into so many bytes, in any order."""
@@ -223,10 +223,10 @@ def least_fitting(fits: Fits, cap: int) -> int | None:
     none, some = 0, steps
     while some - none > 1:
         middle = (none + some) // 2
-        if len(kept := fits.within(low + middle * unit)):
+        if len(columns := fits.within(low + middle * unit)):
             some = middle
-            if len(kept) < ENOUGH * len(fits.choice):
-                fits = Fits(fits.choice.take(kept))  # what is left out fits into no less either
+            if len(columns) < ENOUGH * len(fits.choice):
+                fits = Fits(fits.choice.take(columns))  # what is left out fits into no less either
         else:
             none = middle
     return min(low + some * unit, cap)

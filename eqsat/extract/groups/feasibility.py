@@ -1,4 +1,4 @@
-"""What a group of nodes may still hold, and whether it is a dispatch as it is."""
+"""Feasibility of groups: what one may still hold, and whether it is a dispatch as it is."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from functools import cached_property
 from typing import NamedTuple
 
 from eqsat.extract.candidates.pool import DevicePool
-from eqsat.extract.dispatch.uses import Reader
+from eqsat.extract.dispatch.fusedaccess import Reader
 from eqsat.model.movement import Move
 
 
-class Grown(NamedTuple):
+class PartialGroup(NamedTuple):
     """A group in the making: operands up to `at` are decided (read, or computed inside).
 
     A tuple, and never changed: thousands are made per layer, and they share their parts.
@@ -31,16 +31,16 @@ class Grown(NamedTuple):
     roots: int = 0
     met: bool = False  # something inside is read again from further down: `runs` may be too low
 
-    def reading(self, reads: dict[int, int], decided: int) -> Grown:
-        """The same group with these reads, and so many more operands decided."""
+    def reading(self, reads: dict[int, int], decided: int) -> PartialGroup:
+        """The group with these reads, and so many more operands decided."""
         at = self.at + decided
-        return Grown(
+        return PartialGroup(
             self.inside, reads, self.readers, self.queue, self.views, self.repeated, self.runs,
             at, self.members, self.roots, self.met,
         )  # fmt: skip
 
 
-EMPTY = Grown({}, {}, {}, (), (), frozenset(), {})
+EMPTY = PartialGroup({}, {}, {}, (), (), frozenset(), {})
 
 
 # of operands: (operand, buffer, class) if held, fills, and (operand, buffer) of all others
@@ -48,8 +48,8 @@ Sides = tuple[tuple[tuple[int, int, int], ...], tuple[int, ...], tuple[Reader, .
 
 
 @dataclass(slots=True)
-class Above:
-    """What a group asks of a node that computes one of its buffers inside, whichever node."""
+class UseContext:
+    """The context of a buffer's users: what they ask of any node that computes it inside."""
 
     readers: tuple[Reader, ...]
     runs: int = 0  # how often the most frequent reader runs, of those that keep nothing in scratch
@@ -82,7 +82,7 @@ class Checks(DevicePool):
         filled = tuple(fills[b] for _, b in rest if b in fills)
         return held, filled, tuple((i, b) for i, b in rest if b not in fills)
 
-    def joined(self, state: Grown, buffer: int) -> tuple[int, ...]:
+    def joined(self, state: PartialGroup, buffer: int) -> tuple[int, ...]:
         """Producers of a buffer that may be computed inside of all who use it here."""
         return self.joining(buffer, self.legality.uses.numbers(state.readers, buffer))
 
@@ -98,11 +98,11 @@ class Checks(DevicePool):
     def _joining(self) -> dict[tuple[int, tuple[int, ...]], tuple[int, ...]]:
         return {}
 
-    def may_read(self, state: Grown, buffer: int) -> bool:
+    def may_read(self, state: PartialGroup, buffer: int) -> bool:
         """Whether a buffer is where its readers are, and is read by a map the target allows."""
         return self._is_here(state, buffer) and self._is_read_well(state, buffer)
 
-    def _is_read_well(self, state: Grown, buffer: int) -> bool:
+    def _is_read_well(self, state: PartialGroup, buffer: int) -> bool:
         if not self._reads_in_step:
             return True
         uses = self.legality.uses
@@ -112,7 +112,7 @@ class Checks(DevicePool):
     def _reads_in_step(self) -> bool:
         return self.legality.fusion.index_relation == "identity"
 
-    def _is_here(self, state: Grown, buffer: int) -> bool:
+    def _is_here(self, state: PartialGroup, buffer: int) -> bool:
         """Whether a buffer is on the device of its readers; a transfer reads from elsewhere."""
         if not self.device:
             return True
@@ -122,8 +122,8 @@ class Checks(DevicePool):
             return True
         return crosses or self.pool.legality.devices.may_read(self.device, buffer)
 
-    def above(self, state: Grown, buffer: int) -> Above:
-        """What the readers of a buffer ask of everything that may compute it."""
+    def above(self, state: PartialGroup, buffer: int) -> UseContext:
+        """The demands of a buffer's readers on everything that may compute it."""
         readers, runs, is_repeated = state.readers[buffer], 0, False
         keeps, repeats = self._keeps, self.legality.repeats
         for q, i in readers:
@@ -132,7 +132,7 @@ class Checks(DevicePool):
             wanted = self.legality.staged_runs(q, i) if self._stages[q] else state.runs[q]
             runs = max(runs, wanted)
             is_repeated = is_repeated or q in state.repeated or repeats(q, i)
-        return Above(readers, runs, is_repeated)
+        return UseContext(readers, runs, is_repeated)
 
     @cached_property
     def _keeps(self) -> tuple[bool, ...]:
@@ -156,14 +156,14 @@ class Checks(DevicePool):
     def _launch_ps(self) -> int:
         return self.costs.target.launch_ps
 
-    def recomputes(self, state: Grown, node: int, above: Above) -> bool:
+    def recomputes(self, state: PartialGroup, node: int, above: UseContext) -> bool:
         """Whether computing an op again for each run of its reader certainly takes longer.
 
         Than writing its buffer and reading it: arithmetic that hides behind the traffic of the
         group, or of the op by itself, is free.
         """
-        own, run_ps = self._iterations[node], self._run_ps[node]
-        extra = run_ps * (above.runs - own)
+        points, run_ps = self._iterations[node], self._run_ps[node]
+        extra = run_ps * (above.runs - points)
         if extra <= self._launch_ps:
             return False
         if above.hidden_ps < 0:
@@ -175,30 +175,30 @@ class Checks(DevicePool):
             return False
         if above.evaluations < 0:
             above.evaluations = self._evaluations(state, above.readers)
-        return run_ps * (min(above.runs, above.evaluations) - own) > most
+        return run_ps * (min(above.runs, above.evaluations) - points) > most
 
-    def _evaluations(self, state: Grown, readers: Iterable[Reader]) -> int:
+    def _evaluations(self, state: PartialGroup, readers: Iterable[Reader]) -> int:
         """How often these readers need a value at least: an index once per row it takes."""
-        found = 0
+        most = 0
         for q, i in readers:
             attr = self.space.egraph.nodes[q].attr
             if i == 1 and isinstance(attr, Move) and attr.op == "gather":
-                found = max(found, math.prod(attr.sources[1]))
+                most = max(most, math.prod(attr.sources[1]))
                 continue
-            above = [r for b in self.space.made[q] for r in state.readers.get(b, ())]
-            found = max(found, self.costs.iterations[q], self._evaluations(state, above))
-        return found
+            above = [r for b in self.space.output_buffers[q] for r in state.readers.get(b, ())]
+            most = max(most, self.costs.iterations[q], self._evaluations(state, above))
+        return most
 
     @cached_property
     def _slack(self) -> tuple[float, ...]:
         """Per node: picoseconds its own traffic takes longer than its arithmetic."""
-        costs, found = self.costs, list[float]()
+        costs, slack = self.costs, list[float]()
         for i, n in enumerate(self.space.egraph.nodes):
             traffic = sum([costs.class_ps[c] for c in (*n.children, *self.space.outputs[i])])
-            found.append(max(0.0, traffic - costs.least_ps(i, costs.iterations[i])))
-        return tuple(found)
+            slack.append(max(0.0, traffic - costs.least_ps(i, costs.iterations[i])))
+        return tuple(slack)
 
-    def _reads_itself(self, state: Grown, node: int, readers: tuple[Reader, ...]) -> bool:
+    def _reads_itself(self, state: PartialGroup, node: int, readers: tuple[Reader, ...]) -> bool:
         """Whether a node reads what is computed from its own result."""
         inside = state.inside
         below = {inside[b] for b in self.space.operands[node] if b in inside}
@@ -207,49 +207,49 @@ class Checks(DevicePool):
             q, _ = work.pop()
             if q in below:
                 return True
-            for b in self.space.made[q]:
+            for b in self.space.output_buffers[q]:
                 work += state.readers.get(b, ())
         return False
 
-    def _turns_inside(self, state: Grown, node: int, readers: tuple[Reader, ...]) -> bool:
+    def _turns_inside(self, state: PartialGroup, node: int, readers: tuple[Reader, ...]) -> bool:
         """Whether a rule's conversion would stand between two elementwise ops of one group.
 
         The same group with the conversion at its rim exists too: every op has its own layout.
         """
         return self.space.kinds[node] == "elementwise" and self.is_turned(state, readers)
 
-    def is_turned(self, state: Grown, readers: tuple[Reader, ...]) -> bool:
+    def is_turned(self, state: PartialGroup, readers: tuple[Reader, ...]) -> bool:
         """Whether these readers are a rule's conversions which an elementwise op reads."""
         kinds, nodes = self.space.kinds, self.space.egraph.nodes
         work = [q for q, _ in readers if kinds[q] == "conversion" and nodes[q].rule != -1]
         while work:
             q = work.pop()
-            above = [r for r, _ in state.readers.get(self.space.made[q][0], ())]
+            above = [r for r, _ in state.readers.get(self.space.output_buffers[q][0], ())]
             if any(kinds[r] == "elementwise" for r in above):
                 return True
             work += [r for r in above if kinds[r] == "conversion" and nodes[r].rule != -1]
         return False
 
     def _joins_roots(
-        self, state: Grown, root: int, runs: int, roots: int, is_repeated: bool
+        self, state: PartialGroup, root: int, runs: int, roots: int, is_repeated: bool
     ) -> bool:
         """Whether a contraction or reduction may be one root more."""
         if is_repeated and self._recomputes_root(state, root, runs):
             return False
         return roots <= self.legality.fusion.roots and not self._crowds(state, (root,))
 
-    def fits(self, state: Grown, sink: int) -> bool:
+    def fits(self, state: PartialGroup, sink: int) -> bool:
         if len(state.inside) > 1 and self._has_twice(state):
             return False
-        made = state.inside.values()
+        inside = state.inside.values()
         legality = self.legality
-        if state.roots > 1 and self._crowds(state, filter(legality.is_root, made)):
+        if state.roots > 1 and self._crowds(state, filter(legality.is_root, inside)):
             return False
         fusion, blocks = legality.fusion, legality.row_blocks
         if self._reads_rows_too_often(state):
             return False
         if blocks.is_on and state.members > 1:
-            again = any(n in state.repeated for n in made if legality.is_contraction(n))
+            again = any(n in state.repeated for n in inside if legality.is_contraction(n))
             if not blocks.is_legal(state.inside, by_rows=again):
                 return False
         if fusion.output_reductions and legality.count_inside(state.inside) > fusion.roots:
@@ -257,40 +257,42 @@ class Checks(DevicePool):
         operands = len(state.reads) + len(self.space.outputs[sink])
         return state.members == 1 or (operands <= fusion.operands and state.roots <= fusion.roots)
 
-    def still_fits(self, state: Grown, sink: int) -> bool:
+    def still_fits(self, state: PartialGroup, sink: int) -> bool:
         """`fits` of a group that fitted without one of its ops: no root, and it reads no other."""
         operands = len(state.reads) + len(self.space.outputs[sink])
         return operands <= self.legality.fusion.operands and not self._has_twice(state)
 
-    def _reads_rows_too_often(self, state: Grown) -> bool:
+    def _reads_rows_too_often(self, state: PartialGroup) -> bool:
         """Whether a reduction is computed again for a reader that is longer than its rows.
 
         Such as a packed one, with pads behind each row, that reads the sums of plain rows.
         """
-        own, kinds = self._iterations, self.space.kinds
+        iterations, kinds = self._iterations, self.space.kinds
         return any(
-            n in state.repeated and state.runs[n] > own[n] and self._is_repeated_by(state, n)
+            n in state.repeated and state.runs[n] > iterations[n] and self._is_repeated_by(state, n)
             for n in state.inside.values()
             if kinds[n] == "reduction"
         )
 
-    def _is_repeated_by(self, state: Grown, reduction: int) -> bool:
+    def _is_repeated_by(self, state: PartialGroup, reduction: int) -> bool:
         """Whether a reader of a reduction, or of what is computed from it, runs more often."""
-        own, repeats = self._iterations, self.legality.repeats
+        iterations, repeats = self._iterations, self.legality.repeats
         seen, work = {reduction}, [reduction]
         while work:
-            readers = [r for b in self.space.made[work.pop()] for r in state.readers.get(b, ())]
+            readers = [
+                r for b in self.space.output_buffers[work.pop()] for r in state.readers.get(b, ())
+            ]
             for q, i in readers:
                 if self._keeps[q]:
                     continue
-                if repeats(q, i) and own[q] > own[reduction]:
+                if repeats(q, i) and iterations[q] > iterations[reduction]:
                     return True
                 if q not in seen:
                     seen.add(q)
                     work.append(q)
         return False
 
-    def _has_twice(self, state: Grown) -> bool:
+    def _has_twice(self, state: PartialGroup) -> bool:
         """Whether a value is computed twice, or computed and read."""
         value, is_new = self.space.value, self._is_new
         computed = [value[b] for b, n in state.inside.items() if is_new[n]]
@@ -304,7 +306,7 @@ class Checks(DevicePool):
         """Per node: whether it computes a value, and not a layout of one."""
         return tuple(k not in ("view", "conversion") for k in self.space.kinds)
 
-    def _recomputes_root(self, state: Grown, root: int, runs: int) -> bool:
+    def _recomputes_root(self, state: PartialGroup, root: int, runs: int) -> bool:
         """Whether a root below a broadcast is computed again, and not kept by rows either."""
         legality = self.legality
         if not legality.recomputes_root(root, runs):
@@ -312,7 +314,7 @@ class Checks(DevicePool):
         roots = {n for n in (root, *state.inside.values()) if legality.is_root(n)}
         return not legality.row_blocks.may_be(roots)
 
-    def _crowds(self, state: Grown, roots: Iterable[int]) -> bool:
+    def _crowds(self, state: PartialGroup, roots: Iterable[int]) -> bool:
         """Whether these roots together break the scratch limit, read as they are read here."""
         legality = self.legality
         return legality.crowds(legality.inside(n, state.readers) for n in roots)

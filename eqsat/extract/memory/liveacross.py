@@ -1,4 +1,4 @@
-"""What must be carried over the moment an item is first made, as sets of items.
+"""Sets of items that are live across the moment when an item is first made.
 
 At that moment the answer's dispatches fall into those before, the maker itself, and the later ones.
 What a later one reads is carried over the moment, or touched by the maker, or made again later,
@@ -20,7 +20,7 @@ import numpy as np
 
 from eqsat.extract.memory.items import MemoryItems
 from eqsat.model.deadline import tick
-from eqsat.model.sets import bits, mask, sum_bits
+from eqsat.model.sets import bits, by_key, mask, sum_bits
 
 Family = tuple[int, ...]  # least sets of items, as bits
 FREE: Family = (0,)  # nothing needs to be carried
@@ -31,7 +31,7 @@ FOR_NOTHING: list[Reads] = [()]  # ways to make an item that nothing is asked fo
 
 @dataclass(frozen=True)
 class Ways:
-    """Who makes which items from which, whatever room there is."""
+    """Ways to make items from items, whatever room there is."""
 
     facts: MemoryItems
 
@@ -43,38 +43,32 @@ class Ways:
     @cached_property
     def makers(self) -> dict[int, tuple[Way, ...]]:
         """Per item: ways to make it."""
-        return self._ways(self.facts.made)
+        return self._ways(self.facts.outputs)
 
     @cached_property
     def providers(self) -> dict[int, tuple[Way, ...]]:
         """Per item: ways to make it and write it."""
         facts = self.facts
-        return self._ways([m & w for m, w in zip(facts.made, facts.written, strict=True)])
+        return self._ways([m & w for m, w in zip(facts.outputs, facts.written, strict=True)])
 
     def _ways(self, items: list[set[int]]) -> dict[int, tuple[Way, ...]]:
-        found: dict[int, dict[Way, None]] = {}
-        for i, made in enumerate(items):
-            way = self.facts.made_bits[i], tuple(sorted(self.facts.reads[i]))
-            for n in made:
-                found.setdefault(n, {})[way] = None
-        return {n: tuple(w) for n, w in found.items()}
+        ways: dict[int, dict[Way, None]] = {}
+        for i, outputs in enumerate(items):
+            way = self.facts.output_bits[i], tuple(sorted(self.facts.reads[i]))
+            for n in outputs:
+                ways.setdefault(n, {})[way] = None
+        return {n: tuple(w) for n, w in ways.items()}
 
     @cached_property
     def kinds(self) -> list[tuple[frozenset[int], int]]:
         """Items that options read, and those that read just these, as bits."""
-        found: dict[frozenset[int], list[int]] = {}
-        for i, reads in enumerate(self.facts.reads):
-            found.setdefault(frozenset(reads), []).append(i)
-        return [(reads, mask(options)) for reads, options in found.items()]
+        readers = by_key((frozenset(reads), i) for i, reads in enumerate(self.facts.reads))
+        return [(reads, mask(options)) for reads, options in readers.items()]
 
     @cached_property
     def reading(self) -> dict[int, list[int]]:
         """Per item: the numbers of the kinds that read it."""
-        found: dict[int, list[int]] = {}
-        for k, (reads, _) in enumerate(self.kinds):
-            for n in reads:
-                found.setdefault(n, []).append(k)
-        return found
+        return by_key((n, k) for k, (reads, _) in enumerate(self.kinds) for n in reads)
 
     def after(self, item: int) -> int:
         """Options that run after an item is made, whenever they do, as bits."""
@@ -92,13 +86,10 @@ class Ways:
     @cached_property
     def following(self) -> dict[int, list[int]]:
         """Per needed item: those that come after it, or with it, the nearest first."""
-        facts, found = self.facts, dict[int, list[int]]()
-        place = {bit.bit_length() - 1: n for n, bit in facts.bit.items()}
-        for n in sorted(facts.needed, key=lambda n: (facts.need[n].bit_count(), n)):
-            for v in bits(facts.need[n]):
-                if place[v] != n:
-                    found.setdefault(place[v], []).append(n)
-        return found
+        need = self.facts.need
+        place = {bit.bit_length() - 1: n for n, bit in self.facts.bit.items()}
+        needed = sorted(self.facts.needed, key=lambda n: (need[n].bit_count(), n))
+        return by_key((place[v], n) for n in needed for v in bits(need[n]) if place[v] != n)
 
 
 @dataclass(frozen=True)
@@ -108,7 +99,9 @@ class Room:
     ways: Ways
     nbytes: int
     needs: list[int]
-    known: dict[_Question, tuple[tuple[bool, ...], tuple[bool, ...]]] = field(default_factory=dict)
+    answers: dict[_Question, tuple[tuple[bool, ...], tuple[bool, ...]]] = field(
+        default_factory=dict
+    )
 
 
 @dataclass(frozen=True)
@@ -146,8 +139,8 @@ class _RoomFor(dict[int, bool]):
         self._ask = ask
 
     def __missing__(self, items: int) -> bool:
-        self[items] = found = self._ask(items)
-        return found
+        self[items] = answer = self._ask(items)
+        return answer
 
 
 class _Families:
@@ -158,7 +151,7 @@ class _Families:
         self.most = max(room for room, _ in question.makers)
         self.free = sum_bits(touched for _, touched in question.makers)
         self.work = 20_000  # sets that are looked at for one question, before it is given up
-        self.known: dict[int, int] = {}
+        self.sizes: dict[int, int] = {}
         self.has_room = _RoomFor(self._has_room)
         self.together: dict[tuple[Family, Family], Family] = {}
         self.of = [self._least([1 << n]) for n in range(len(question.nbytes))]
@@ -167,34 +160,34 @@ class _Families:
         self.sets: dict[Reads, tuple[int, Family]] = {}  # what was enough, and after which change
 
     def _nbytes(self, items: int) -> int:
-        if items not in self.known:
-            self.known[items] = sum(self.question.nbytes[n] for n in bits(items))
-        return self.known[items]
+        if items not in self.sizes:
+            self.sizes[items] = sum(self.question.nbytes[n] for n in bits(items))
+        return self.sizes[items]
 
     def _has_room(self, items: int) -> bool:
         """Whether the maker with the most room leaves enough, whatever of it makers touch."""
         return self._nbytes(items & ~self.free) <= self.most
 
     def _least(self, sets: Iterable[int]) -> Family:
-        """Those for which there is room, and that contain no other one."""
+        """The least sets for which there is room: they contain no other one."""
         unique = set(sets)
         self.work -= len(unique)
         if self.work < 0:
             raise _TooMuch
-        kept: list[int] = []
+        minimal: list[int] = []
         has_room = self.has_room
         fitting = [s for s in unique if has_room[s]]
         if len(fitting) < 2:
             return tuple(fitting)
         for s in sorted(sorted(fitting), key=int.bit_count):
-            for k in kept:
+            for k in minimal:
                 if k & s == k:
                     break
             else:
-                if len(kept) == 64:  # sets of a family; if there are more, none is asked for
+                if len(minimal) == 64:  # sets of a family; if there are more, none is asked for
                     return FREE
-                kept.append(s)
-        return tuple(kept)
+                minimal.append(s)
+        return tuple(minimal)
 
     def _all_of(self, families: Iterable[Family]) -> Family:
         """One set of each, together."""
@@ -273,15 +266,15 @@ class _Families:
 
 
 def _holding_none(sets: Family, family: Family) -> list[int]:
-    """Those of which no set of the family is part."""
-    found = list[int]()
+    """Sets of which no set of the family is part."""
+    without = list[int]()
     for items in sets:
         for s in family:
             if s & items == s:
                 break
         else:
-            found.append(items)
-    return found
+            without.append(items)
+    return without
 
 
 @dataclass
@@ -307,34 +300,36 @@ class Moment:
         return self.facts.need[self.item] & self.room.ways.once
 
     def _later_ways(self, ways: Iterable[Way]) -> list[Reads]:
-        return list(dict.fromkeys(reads for made, reads in ways if not made & self._not_later))
+        return list(
+            dict.fromkeys(reads for outputs, reads in ways if not outputs & self._not_later)
+        )
 
     @cached_property
     def _needed(self) -> list[list[Reads]]:
         """Ways to make the nearest items that are made later whatever is chosen."""
-        made = set[int]().union(*(self.facts.made[i] for i in self.makers))
-        items = [z for z in self.room.ways.following.get(self.item, ()) if z not in made]
+        outputs = set[int]().union(*(self.facts.outputs[i] for i in self.makers))
+        items = [z for z in self.room.ways.following.get(self.item, ()) if z not in outputs]
         # so many later items are asked for, and no more
         return [self._later_ways(self.room.ways.makers[z]) for z in items[:32]]
 
     @cached_property
     def _ways(self) -> dict[int, list[Reads]]:
         """Per item that has to come from something: ways to make it again, later."""
-        found = {n: w for n, w in self._every_way.items() if n not in self._free}
-        return {n: self._least_ways(w) for n, w in found.items()}
+        ways = {n: w for n, w in self._every_way.items() if n not in self._free}
+        return {n: self._least_ways(w) for n, w in ways.items()}
 
     @cached_property
     def _free(self) -> frozenset[int]:
         """Items that can be made again from nothing that is asked for: no set holds them."""
-        found, left = set[int](), dict(self._every_way)
-        while more := [n for n, w in left.items() if any(found.issuperset(r) for r in w)]:
-            found.update(more)
+        free, left = set[int](), dict(self._every_way)
+        while more := [n for n, w in left.items() if any(free.issuperset(r) for r in w)]:
+            free.update(more)
             for n in more:
                 del left[n]
-        return frozenset(found)
+        return frozenset(free)
 
     def _least_ways(self, ways: Iterable[Reads]) -> list[Reads]:
-        """What ways read that is not free; none that read all that another one does.
+        """The least reads of ways, without free items; none contains another one.
 
         What is enough for more is enough for less, so the least sets are the same.
         """
@@ -352,13 +347,13 @@ class Moment:
         To go further back does not exclude more, and moments would not look the same.
         """
         waiting = {n for ways in self._needed for reads in ways for n in reads}
-        found: dict[int, list[Reads]] = {}
+        way_of: dict[int, list[Reads]] = {}
         # what is made again from what is made again is not followed further: it costs nothing
         for _ in range(3):
             for n in waiting:
-                found[n] = self._later_ways(self.room.ways.providers.get(n, ()))
-            waiting = {m for n in waiting for reads in found[n] for m in reads} - found.keys()
-        return dict(sorted((found | dict.fromkeys(waiting, FOR_NOTHING)).items()))
+                way_of[n] = self._later_ways(self.room.ways.providers.get(n, ()))
+            waiting = {m for n in waiting for reads in way_of[n] for m in reads} - way_of.keys()
+        return dict(sorted((way_of | dict.fromkeys(waiting, FOR_NOTHING)).items()))
 
     @cached_property
     def _number(self) -> dict[int, int]:
@@ -370,12 +365,12 @@ class Moment:
     @cached_property
     def _alike(self) -> dict[tuple[int, int], int]:
         """Makers, as bits, by the bytes left beside what they touch, and that, as bits."""
-        found: dict[tuple[int, int], int] = {}
+        by_room: dict[tuple[int, int], int] = {}
         for i in self.makers:
             touched = sum(1 << self._number[n] for n in self.facts.touched[i] & self._number.keys())
             key = self.room.nbytes - self.room.needs[i], touched
-            found[key] = found.get(key, 0) | 1 << i
-        return found
+            by_room[key] = by_room.get(key, 0) | 1 << i
+        return by_room
 
     @cached_property
     def _later(self) -> dict[Reads, int]:
@@ -384,14 +379,14 @@ class Moment:
             return {}
         ways = self.room.ways
         later, kinds = ways.after(self.item), ways.kinds
-        found: dict[Reads, int] = {}
+        by_reads: dict[Reads, int] = {}
         reading = chain.from_iterable(ways.reading.get(n, ()) for n in self._ways)
         for k in dict.fromkeys(reading):
             reads, options = kinds[k]
             if options & later:
                 key = self._numbered(reads & self._number.keys())
-                found[key] = found.get(key, 0) | options & later
-        return found
+                by_reads[key] = by_reads.get(key, 0) | options & later
+        return by_reads
 
     def _question(self) -> _Question:
         def numbered(ways: Iterable[Reads]) -> tuple[Reads, ...]:
@@ -408,16 +403,16 @@ class Moment:
 
     def excluded(self) -> set[int]:
         """Options that no answer holds for which there is room; all, if there is no answer."""
-        question, known = self._question(), self.room.known
-        if question not in known:
-            known[question] = question.answer()
-        makers, later = known[question]
+        question, answers = self._question(), self.room.answers
+        if question not in answers:
+            answers[question] = question.answer()
+        makers, later = answers[question]
         if self.is_whole and not any(makers):
-            return set(range(len(self.facts.made)))
-        found = _without(self._later, later)
+            return set(range(len(self.facts.outputs)))
+        excluded = _without(self._later, later)
         if self.item in self.facts.once:  # else it may be made there again
-            found |= _without(self._alike, makers)
-        return found
+            excluded |= _without(self._alike, makers)
+        return excluded
 
 
 def _without(groups: Mapping[Any, int], fits: tuple[bool, ...]) -> set[int]:

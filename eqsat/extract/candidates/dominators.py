@@ -1,4 +1,4 @@
-"""What every answer computes, what has to be computed before a value, and what is lost for others.
+"""Dominators: values every answer computes, those before a value, and those lost for others.
 
 Values are AND/OR dominators over logical values. Without a cut per needed value CP-SAT does not
 prove layout graphs (decision 26). Where a needed value may be cut out of another one, what
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from eqsat.extract.candidates.space import MOVING
 from eqsat.model.deadline import OutOfTime, tick
-from eqsat.model.sets import mask, sum_bits
+from eqsat.model.sets import by_key, mask, sum_bits
 
 if TYPE_CHECKING:
     from eqsat.extract.candidates.pool import Pool
@@ -24,11 +24,8 @@ if TYPE_CHECKING:
 
 def derivations(pool: Pool) -> dict[int, list[frozenset[int]]]:
     """Per value: the values each node reads that computes it anew (conversions do not)."""
-    space, found = pool.space, dict[int, list[frozenset[int]]]()
-    for i, v in _makers(pool):
-        reads = frozenset([space.value[o] for o in space.operands[i]])
-        found.setdefault(v, []).append(reads)
-    return found
+    value, operands = pool.space.value, pool.space.operands
+    return by_key((v, frozenset([value[o] for o in operands[i]])) for i, v in _makers(pool))
 
 
 def _makers(pool: Pool) -> Iterator[tuple[int, int]]:
@@ -49,9 +46,9 @@ def necessity(pool: Pool) -> dict[int, int]:
 
     need(v) = {v} ∪ ⋂ over nodes of v, ⋃ over operands u of need(u): the greatest fixpoint.
     """
-    known = {pool.space.value[b] for b in pool.ahead}
-    found = pool.derivations
-    ways = {v: w for v, w in found.items() if not pool.space.is_source(v) and v not in known}
+    ahead = {pool.space.value[b] for b in pool.ahead}
+    every_way = pool.derivations
+    ways = {v: w for v, w in every_way.items() if not pool.space.is_source(v) and v not in ahead}
     return necessary(ways)
 
 
@@ -81,7 +78,7 @@ def needed_values(pool: Pool) -> tuple[int, ...]:
 
 
 def union(need: dict[int, int], values: Iterable[int]) -> int:
-    """What these values need together, as bits."""
+    """The union of the needs of these values, as bits."""
     total = 0
     for v in values:
         total |= need.get(v, 0)
@@ -100,14 +97,14 @@ def served_values(pool: Pool) -> dict[int, frozenset[int]]:
     on. That ends, as each is computed before what reads it. Values of which nothing was replaced
     are left out: `needed_values` says as much.
     """
-    found: dict[int, set[int]] = {}
+    served: dict[int, set[int]] = {}
     below = _replaced(pool)
     for v in pool.needed:
         seen = _behind(below, v)
         nodes = {node for w in seen for node, u in below[w] if u is None}
         for node in nodes if len(seen) > 1 else ():
-            found.setdefault(node, set()).add(v)
-    return {node: frozenset(values) for node, values in found.items()}
+            served.setdefault(node, set()).add(v)
+    return {node: frozenset(values) for node, values in served.items()}
 
 
 def served_by(pool: Pool, members: Iterable[int], written: Iterable[int]) -> frozenset[int]:
@@ -151,14 +148,14 @@ def _replaced(pool: Pool) -> dict[int, list[tuple[int, int | None]]]:
 
     That is the first one computed at run time and not needed by itself. None: there is none.
     """
-    space, found = pool.space, dict[int, list[tuple[int, int | None]]]()
+    space, alternatives = pool.space, dict[int, list[tuple[int, int | None]]]()
     ways, needed = pool.necessity.keys(), frozenset(pool.needed)
     for node, v in _makers(pool):
         reads = [space.value[c] for c in space.egraph.nodes[node].children]
         open_ = (u for u in reads if u in ways and u not in needed and u != v)
         below = next(open_, None) if space.kinds[node] in LIGHT else None
-        found.setdefault(v, []).append((node, below))
-    return found
+        alternatives.setdefault(v, []).append((node, below))
+    return alternatives
 
 
 # ---- what one dispatch alone computes ------------------------------------------------------------
@@ -223,8 +220,8 @@ class Lost:
     def _there(self) -> frozenset[int]:
         """Values that may be there without being computed in the run."""
         space = self.pool.space
-        known = {space.value[b] for b in self.pool.ahead}
-        return frozenset(known.union(v for v in set(space.value) if space.is_source(v)))
+        ahead = {space.value[b] for b in self.pool.ahead}
+        return frozenset(ahead.union(v for v in set(space.value) if space.is_source(v)))
 
 
 # ---- what has to be computed before --------------------------------------------------------------
@@ -240,20 +237,20 @@ class Waits:
 
     def among(self, values: Sequence[int]) -> tuple[tuple[int, int], ...]:
         """(i, j): every way to values[i] computes values[j], as one dispatch alone may do."""
-        found: list[tuple[int, int]] = []
+        pairs: list[tuple[int, int]] = []
         for i, v in enumerate(values):
             before = self.pool.necessity.get(v, 0) & self._owned & ~(1 << v)
             if before:
-                found += [(i, j) for j, u in enumerate(values) if before >> u & 1]
-        return tuple(found)
+                pairs += [(i, j) for j, u in enumerate(values) if before >> u & 1]
+        return tuple(pairs)
 
     def for_itself(self, computed: Iterable[int], reads: Iterable[int]) -> bool:
         """Whether a dispatch that computes these values waits for itself by what it reads.
 
         Every way to a value that it reads computes one of its own, which no other one may compute.
         """
-        own, value = sum_bits(1 << v for v in computed) & self._owned, self.pool.space.value
-        return bool(own) and any([self.pool.necessity.get(value[b], 0) & own for b in reads])
+        owned, value = sum_bits(1 << v for v in computed) & self._owned, self.pool.space.value
+        return bool(owned) and any([self.pool.necessity.get(value[b], 0) & owned for b in reads])
 
     @cached_property
     def _owned(self) -> int:
@@ -291,7 +288,7 @@ def least_ps(ways: PricedWays, results: Collection[int]) -> float:
 
 def needed_of(ways: PricedWays, results: Collection[int]) -> frozenset[int]:
     """The values that every derivation of the results needs, the results among them."""
-    need = necessary({v: [w.reads for w in own] for v, own in ways.items()})
+    need = necessary({v: [w.reads for w in of_value] for v, of_value in ways.items()})
     total = union(need, results)
     return frozenset(v for v in need if total >> v & 1)
 
@@ -303,10 +300,10 @@ def _longest(ways: PricedWays) -> dict[int, float]:
     """
     readers: dict[int, list[tuple[int, int]]] = {}
     missing: dict[tuple[int, int], int] = {}
-    found: dict[int, float] = {}
+    longest: dict[int, float] = {}
     waiting: list[tuple[float, int]] = []
-    for v, own in ways.items():
-        for i, way in enumerate(own):
+    for v, of_value in ways.items():
+        for i, way in enumerate(of_value):
             open_ = [r for r in way.reads if r in ways]
             missing[v, i] = len(open_)
             for r in open_:
@@ -316,11 +313,11 @@ def _longest(ways: PricedWays) -> dict[int, float]:
     while waiting:
         tick()
         cost, v = heapq.heappop(waiting)
-        if v in found:
+        if v in longest:
             continue
-        found[v] = cost
+        longest[v] = cost
         for reader, i in readers.get(v, ()):
             missing[reader, i] -= 1
             if not missing[reader, i]:  # the last of its operands is the dearest
                 heapq.heappush(waiting, (cost + ways[reader][i].cost_ps, reader))
-    return found
+    return longest

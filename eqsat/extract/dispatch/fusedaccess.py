@@ -86,20 +86,20 @@ class Uses:
 
     def direct(self, reader: Reader) -> int:
         """The number of a use without anything between."""
-        found = self._direct.get(reader)
-        if found is None:
+        number = self._direct.get(reader)
+        if number is None:
             form = self.space.alike[reader[0]], reader[1]
-            self._direct[reader] = found = self._add(Use(*reader), form)
-        return found
+            self._direct[reader] = number = self._add(Use(*reader), form)
+        return number
 
     def below(self, number: int, reader: Reader) -> int:
         """The number of a use through one more op that computes nothing."""
-        found = self._below.get((number, reader))
-        if found is None:
+        lower = self._below.get((number, reader))
+        if lower is None:
             form = self.meaning(number), self.space.alike[reader[0]], reader[1]
             use = self._known[number].below(*reader)
-            self._below[number, reader] = found = self._add(use, form)
-        return found
+            self._below[number, reader] = lower = self._add(use, form)
+        return lower
 
     def _add(self, use: Use, form: tuple[int, ...]) -> int:
         self._known.append(use)
@@ -111,15 +111,17 @@ class Uses:
 
     def numbers(self, readers: Readers, buffer: int) -> tuple[int, ...]:
         """The uses of a buffer that these readers, all of one dispatch, make of it."""
-        found: list[int] = []
+        numbers: list[int] = []
         for reader in readers.get(buffer, ()):
             q = reader[0]
-            above = self.numbers(readers, self.space.made[q][0]) if self.carries[q] else ()
-            found += [self.below(u, reader) for u in above] or [self.direct(reader)]
-        return tuple(found)
+            above = (
+                self.numbers(readers, self.space.output_buffers[q][0]) if self.carries[q] else ()
+            )
+            numbers += [self.below(u, reader) for u in above] or [self.direct(reader)]
+        return tuple(numbers)
 
     def of(self, readers: Readers, buffer: int) -> list[Use]:
-        """The same as uses."""
+        """The numbers as uses."""
         return [self._known[u] for u in self.numbers(readers, buffer)]
 
     # ---- the map of a use ----------------------------------------------------------------------
@@ -143,9 +145,11 @@ class Uses:
         above, n = self.access(before), nodes[last]
         if above is None:
             return None
-        made = space.type(space.outputs[last][0]).shape
+        result_shape = space.type(space.outputs[last][0]).shape
         shape = space.type(n.children[operand]).shape
-        return through(seen_as(above, self._seen(before), made), n.op, n.attr, operand, shape)
+        return through(
+            seen_as(above, self._seen(before), result_shape), n.op, n.attr, operand, shape
+        )
 
     def _seen(self, use: Use) -> tuple[int, ...]:
         """The shape in which a use sees what it reads."""
@@ -157,10 +161,10 @@ class Uses:
         return {}
 
     def relation(self, use: Use) -> str:
-        """That of its map; an op that says nothing of its maps is as good as a permutation."""
+        """The relation of a use's map; an op that tells no maps is as good as a permutation."""
         if use not in self._relations:
-            found = self.access(use)
-            self._relations[use] = "permutation" if found is None else found.relation
+            lane_access = self.access(use)
+            self._relations[use] = "permutation" if lane_access is None else lane_access.relation
         return self._relations[use]
 
     def meaning(self, number: int) -> int:
@@ -169,13 +173,13 @@ class Uses:
         Whatever is read through them is read alike, too.
         """
         form = self._alike[number]
-        found = self._meanings.get(form)
-        if found is None:
+        meaning = self._meanings.get(form)
+        if meaning is None:
             use, kinds = self._known[number], self.space.kinds
             where, steps = self.access(use), tuple(self._steps(use))
             sign = self.kind(use), kinds[use.node], steps, where, self._seen(use), bool(use.via)
-            found = self._meanings[form] = self._signs.setdefault(sign, len(self._signs))
-        return found
+            meaning = self._meanings[form] = self._signs.setdefault(sign, len(self._signs))
+        return meaning
 
     @cached_property
     def _meanings(self) -> dict[int, int]:
@@ -199,7 +203,7 @@ class Uses:
         return self._pairs[key]
 
     def kind(self, use: Use) -> str:
-        """What `join` is asked about: where the rim computes nothing, a move if there is one.
+        """The kind `join` is asked about: where the rim computes nothing, a move if there is one.
 
         Else a transpose behind a concat would make a conversion of it.
         """
@@ -228,24 +232,26 @@ class Uses:
 
     def _is_one_nest(self, producer: int, use: Use) -> bool:
         """Whether a generic's user wants its elements in the order in which they are computed."""
-        made, found = self.space.egraph.nodes[producer], self.access(use)
-        if not isinstance(made.attr, Generic) or found is None:
+        maker, lane_access = self.space.egraph.nodes[producer], self.access(use)
+        if not isinstance(maker.attr, Generic) or lane_access is None:
             return False
-        shown = seen_as(found, self._seen(use), made.attr.result_shape)
-        return shown.is_in_step(self._steps(use), made.attr.executed[: made.attr.rank])
+        shown = seen_as(lane_access, self._seen(use), maker.attr.result_shape)
+        return shown.is_in_step(self._steps(use), maker.attr.executed[: maker.attr.rank])
 
     def _steps(self, use: Use) -> Sequence[int]:
         """The loops of a use, or the dims that a conversion writes, as they are executed."""
-        found = self.access(use)
+        lane_access = self.access(use)
         order = loop_order(self.space.egraph.nodes[use.node].attr)
-        return order or range(len(found.loops) if found else 0)
+        return order or range(len(lane_access.loops) if lane_access else 0)
 
     def may_read(self, use: Use) -> bool:
         """Whether memory may be read so: under `identity`, nothing turns what is read inside."""
         if not use.via or self.fusion.index_relation != "identity":
             return True
-        found = self.access(use)
-        return found is not None and found.is_in_step(self._steps(use), range(len(found.indices)))
+        lane_access = self.access(use)
+        return lane_access is not None and lane_access.is_in_step(
+            self._steps(use), range(len(lane_access.indices))
+        )
 
     # ---- what is tiled along -------------------------------------------------------------------
     def links(self, readers: Readers, root: int) -> Iterator[tuple[int, Use]]:
@@ -256,7 +262,7 @@ class Uses:
         waiting, done = [root], {root}
         while waiting:
             maker = waiting.pop()
-            for use in self.of(readers, self.space.made[maker][0]):
+            for use in self.of(readers, self.space.output_buffers[maker][0]):
                 yield maker, use
                 if self.space.kinds[use.node] == "elementwise" and use.node not in done:
                     done.add(use.node)
@@ -265,10 +271,10 @@ class Uses:
     def is_along(self, maker: int, use: Use) -> bool:
         """Whether a user can be tiled with what it reads."""
         key = maker, use
-        found = self._along.get(key)
-        if found is None:
-            found = self._along[key] = self._is_along(maker, use)
-        return found
+        along = self._along.get(key)
+        if along is None:
+            along = self._along[key] = self._is_along(maker, use)
+        return along
 
     @cached_property
     def _along(self) -> dict[tuple[int, Use], bool]:
@@ -280,6 +286,9 @@ class Uses:
             along = (*along, "reduction")
         if self.space.kinds[use.node] not in along:
             return False
-        found = self.access(use)
-        made = self.space.type(self.space.outputs[maker][0]).shape
-        return found is not None and seen_as(found, self._seen(use), made).relation != "any"
+        lane_access = self.access(use)
+        shape = self.space.type(self.space.outputs[maker][0]).shape
+        return (
+            lane_access is not None
+            and seen_as(lane_access, self._seen(use), shape).relation != "any"
+        )

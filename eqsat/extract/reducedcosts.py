@@ -1,4 +1,4 @@
-"""What the first goal rules out is never searched: a few columns of a hundred are left.
+"""Presolve by reduced costs: of the columns that the first goal leaves, a few of a hundred.
 
 The relaxation of the first goal, or of the weighted sum, bounds every answer in every order, and
 the columns near that bound hold an answer that is good. Whatever lifts the bound above that answer
@@ -19,14 +19,12 @@ from eqsat.extract.candidates.assemble import Assembly, Choices, cut_short
 from eqsat.extract.candidates.sources import with_plan_times
 from eqsat.extract.candidates.tabulate import undominated_columns
 from eqsat.extract.choice.columns import MEMORY, Answer, Columns
-from eqsat.extract.choice.legal import greedy
-from eqsat.extract.choice.must import presolved
+from eqsat.extract.choice.legal import greedy, presolved
 from eqsat.extract.choice.relax import Relaxation, relaxation
 from eqsat.extract.choice.statement import Statement
-from eqsat.extract.goals import limit, weigh
 from eqsat.extract.memory.bestorder import in_best_order
-from eqsat.extract.memory.fits import Fits
-from eqsat.extract.minimiser import SHARES, Minimiser, SearchLimits
+from eqsat.extract.memory.memoryfilter import Fits
+from eqsat.extract.minimiser import SHARES, Minimiser, SearchLimits, limit, weigh
 from eqsat.extract.ragged import Ints, distinct
 from eqsat.model import progress
 from eqsat.model.deadline import OutOfTime, until, whatever_it_takes
@@ -37,19 +35,19 @@ STATED_AGAIN = 0.95  # of the columns: if no more are left of them, they are sta
 
 
 @dataclass(frozen=True)
-class Known:
+class Incumbent:
     """An answer, as groups in their order, and what it is worth by every goal."""
 
     values: Mapping[str, int]
     groups: Sequence[Group]
 
     @staticmethod
-    def of(assembly: Assembly, answer: Answer) -> Known:
-        return Known(assembly.choice.values(answer), assembly.groups(answer))
+    def of(assembly: Assembly, answer: Answer) -> Incumbent:
+        return Incumbent(assembly.choice.values(answer), assembly.groups(answer))
 
     @staticmethod
-    def selected(selection: Selection) -> Known:
-        return Known({n: r.value for n, r in selection.goals}, selection.groups)
+    def selected(selection: Selection) -> Incumbent:
+        return Incumbent({n: r.value for n, r in selection.goals}, selection.groups)
 
     def keeps(self, caps: Mapping[str, int]) -> bool:
         return all(self.values.get(g, cap) <= cap for g, cap in caps.items())
@@ -72,39 +70,41 @@ class Narrowed:
     is_refused: bool = False
 
 
-def narrow(
+def fix_by_reduced_cost(
     choices: Choices,
     goals: tuple[GoalRequest, ...],
     budget: Mapping[str, int],
     limits: SearchLimits,
-    known: Sequence[Known] = (),
+    incumbents: Sequence[Incumbent] = (),
 ) -> Narrowed:
     """The choice without what no answer as good as the best known one holds.
 
-    Answers are compared by the first goal, within its tolerance, or by the weighted sum. known: the
-    baseline first, if there is one. OutOfTime if there is no time for one relaxation.
+    Answers are compared by the first goal, within its tolerance, or by the weighted sum.
+    incumbents: the baseline first, if there is one. OutOfTime if no relaxation ends in time.
     """
     first, sums = goals[0], choices.sources.goals.keys()
-    reference = known[0].values if known else {}
+    reference = incumbents[0].values if incumbents else {}
     if first.weight is None:
         weights = {first.name: 1}
     else:
-        weights = weigh(goals, dict(reference)) if known else {}
+        weights = weigh(goals, dict(reference)) if incumbents else {}
     if MEMORY in {first.name, *budget} and first.weight is None:
-        return _by_bytes(choices, first, budget, limits, known)
+        return _by_bytes(choices, first, budget, limits, incumbents)
     if sums.isdisjoint(weights) or MEMORY in budget:
-        return _all_of(choices, known, budget)
+        return _all_of(choices, incumbents, budget)
     narrowing = _Narrowing(choices.assembled(floored=True), goals, weights, budget, limits)
     narrowing.reference = reference
-    for k in known:
+    for k in incumbents:
         narrowing.offer(k)
     return narrowing.narrowed()
 
 
-def _all_of(choices: Choices, known: Sequence[Known], budget: Mapping[str, int]) -> Narrowed:
+def _all_of(
+    choices: Choices, incumbents: Sequence[Incumbent], budget: Mapping[str, int]
+) -> Narrowed:
     """Every column, where the first goal rules out none."""
     assembly = choices.assembled()
-    there = [assembly.locate(k.groups) for k in known if k.keeps(budget)]
+    there = [assembly.locate(k.groups) for k in incumbents if k.keeps(budget)]
     return Narrowed(assembly, next((a for a in there if a is not None), None))
 
 
@@ -113,31 +113,31 @@ def _by_bytes(
     first: GoalRequest,
     budget: Mapping[str, int],
     limits: SearchLimits,
-    known: Sequence[Known],
+    incumbents: Sequence[Incumbent],
 ) -> Narrowed:
     """With memory first, or under a budget of it: what fits into the bytes of a known answer."""
     assembly = choices.assembled(floored=True)
-    kept = [k for k in known if k.keeps(budget)] or _greedy(assembly, MEMORY, budget)
-    best = min(kept, key=lambda k: k.values[first.name], default=None)
+    within = [k for k in incumbents if k.keeps(budget)] or _greedy(assembly, MEMORY, budget)
+    best = min(within, key=lambda k: k.values[first.name], default=None)
     most = budget.get(MEMORY)
     if best is not None and first.name == MEMORY:
-        reference = known[0].values if known else {}
+        reference = incumbents[0].values if incumbents else {}
         most = min(limit(first, best.values[MEMORY], reference), most or best.values[MEMORY])
     choice = assembly.choice
     if most is not None:
-        own = choice.facts.fixed_bytes + choice.touched_bytes + choice.weight_bytes
-        choice = choice.take(np.flatnonzero(own <= most))
+        nbytes = choice.facts.fixed_bytes + choice.touched_bytes + choice.weight_bytes
+        choice = choice.take(np.flatnonzero(nbytes <= most))
         choice = choice.take(presolved(choice))
     choice = _planned(assembly, choice)
     small = replace(assembly, choice=choice)
     if best is not None and (there := small.locate(best.groups)) is not None:
         return Narrowed(small, there)
     asked = Minimiser(choice, limits)
-    found = asked.least({"time": 1}, budget, is_look=True, seconds=limits.seconds / 2)
-    if found.status == "infeasible":
+    least = asked.least({"time": 1}, budget, is_look=True, seconds=limits.seconds / 2)
+    if least.status == "infeasible":
         whole = replace(assembly, choice=_planned(assembly, assembly.choice))
         return Narrowed(whole, None, is_refused=True)
-    return Narrowed(small, found.best)
+    return Narrowed(small, least.best)
 
 
 def _planned(assembly: Assembly, choice: Columns) -> Columns:
@@ -148,19 +148,19 @@ def _planned(assembly: Assembly, choice: Columns) -> Columns:
     return undominated_columns(assembly.sources, choice)
 
 
-def _greedy(assembly: Assembly, goal: str, budget: Mapping[str, int]) -> list[Known]:
+def _greedy(assembly: Assembly, goal: str, budget: Mapping[str, int]) -> list[Incumbent]:
     """Greedy answers that keep the budget, which take no solver: there may be no time for one."""
-    choice, found = assembly.choice, list[Known]()
+    choice, answers = assembly.choice, list[Incumbent]()
     if len(choice) > MOST:
-        return found
+        return answers
     for columns in greedy(choice, assembly.single_ops, goal):
         rows = np.sort(np.array(columns, dtype=np.int64))
         few = with_plan_times(assembly.sources, choice, rows).take(rows)
         small = replace(assembly, choice=few)
         answer = in_best_order(few, range(len(rows)))
-        known = None if answer is None else Known.of(small, answer)
-        found += [known] if known is not None and known.keeps(budget) else []
-    return found
+        incumbent = None if answer is None else Incumbent.of(small, answer)
+        answers += [incumbent] if incumbent is not None and incumbent.keeps(budget) else []
+    return answers
 
 
 @dataclass
@@ -173,11 +173,11 @@ class _Narrowing:
     budget: Mapping[str, int]
     limits: SearchLimits
     reference: Mapping[str, int] = field(default_factory=dict)
-    best: Known | None = None
+    best: Incumbent | None = None
     last: tuple[Columns, Relaxation] | None = None  # what was relaxed, and what came of it
     settled: list[frozenset[int]] = field(default_factory=list)  # keys that hold nothing better
     least_bytes: int | None = None  # of any answer, if it was asked for
-    told: Statement | None = None  # the last choice whose rows were stated
+    statement: Statement | None = None  # the last choice whose rows were stated
 
     @property
     def choice(self) -> Columns:
@@ -198,30 +198,32 @@ class _Narrowing:
 
     @property
     def cap(self) -> int | None:
-        """What an answer may be worth, for the goals behind; None if no answer is known."""
+        """The most an answer may be worth, for the goals behind; None if no answer is known."""
         value, first = self.value, self.goals[0]
         if value is None or first.weight is not None:
             return value
         return limit(first, value, self.reference)
 
-    def offer(self, known: Known) -> None:
+    def offer(self, incumbent: Incumbent) -> None:
         value = self.value
-        if known.keeps(self.budget) and (value is None or known.worth(self.weights) < value):
-            self.best = known
+        if incumbent.keeps(self.budget) and (
+            value is None or incumbent.worth(self.weights) < value
+        ):
+            self.best = incumbent
 
     # ---- relaxations ---------------------------------------------------------------------------
     def narrowed(self) -> Narrowed:
         if self.best is None:
-            for known in _greedy(self.assembly, next(iter(self.sums)), self.budget):
-                self.offer(known)
+            for incumbent in _greedy(self.assembly, next(iter(self.sums)), self.budget):
+                self.offer(incumbent)
         alone = self._alone()
         bound = self._within_time()
         if bound is None:
             return self._among_the_last() if self.last else Narrowed(self.assembly, None)
         first, least = self.goals[0], dict(alone)
         if first.weight is None:
-            told = 0 if short_of_time(self.assembly.cuts) else bound
-            progress.found(first.name, self.value, told)
+            least_value = 0 if short_of_time(self.assembly.cuts) else bound
+            progress.found(first.name, self.value, least_value)
             least[first.name] = bound
             least |= self._behind()
         best = None if self.best is None else self._located()
@@ -268,7 +270,7 @@ class _Narrowing:
         self.assembly = replace(self.assembly, choice=choice)
 
     def _keep(self, relaxed: Relaxation) -> None:
-        """What is worth more than the cap is not among the columns any more."""
+        """Drop the columns whose reduced cost is above the cap."""
         if self.cap is not None:
             self._set(self.choice.take(relaxed.within(self.cap)))
 
@@ -284,23 +286,23 @@ class _Narrowing:
 
     def _relax(self) -> Relaxation | None:
         """Of the sums; memory and kept weights add no less than what is always there."""
-        found = relaxation(self.choice, self.sums, self.caps, told=self._stated())
-        if found is None:
+        relaxed = relaxation(self.choice, self.sums, self.caps, statement=self._stated())
+        if relaxed is None:
             return None
         rest = {g: w for g, w in self.weights.items() if g not in self.sums}
-        found = found.plus(sum(w * self._floor(g) for g, w in rest.items()))
-        if len(found.support):
-            self.last = self.choice, found
-        return found
+        relaxed = relaxed.plus(sum(w * self._floor(g) for g, w in rest.items()))
+        if len(relaxed.support):
+            self.last = self.choice, relaxed
+        return relaxed
 
     def _stated(self) -> Statement:
         """The rows, which stay what they are while columns only get their prices."""
-        if self.told is None or self.told.choice.key is not self.choice.key:
-            self.told = Statement(self.choice, is_summed=True)
-        return self.told.of(self.choice)
+        if self.statement is None or self.statement.choice.key is not self.choice.key:
+            self.statement = Statement(self.choice, is_summed=True)
+        return self.statement.of(self.choice)
 
     def _floor(self, goal: str) -> int:
-        """What a goal that is no sum is at least; of memory, where that is soon told."""
+        """A floor of a goal that is no sum; of memory, where that is soon told."""
         # of more columns it takes too long to tell what is surely live
         if goal != MEMORY or len(self.choice) > 5_000:
             return self.choice.floor(goal)
@@ -309,7 +311,7 @@ class _Narrowing:
         return self.least_bytes
 
     def _next(self, relaxed: Relaxation) -> Ints:
-        """What the relaxation chooses without knowing its plan, and what it nearly chose.
+        """Columns without a plan that the relaxation chose or nearly chose.
 
         An eighth of them, or a third where a relaxation takes as long as thousands of plans.
         """
@@ -326,17 +328,17 @@ class _Narrowing:
         """Of goals in one weighted sum: what each is at least, whatever the others."""
         if self.goals[0].weight is None:
             return {}
-        found = {g: relaxation(self.choice, {g: 1}) for g in self.sums}
-        return {g: r.bound for g, r in found.items() if r is not None}
+        relaxed = {g: relaxation(self.choice, {g: 1}) for g in self.sums}
+        return {g: r.bound for g, r in relaxed.items() if r is not None}
 
     def _behind(self) -> dict[str, int]:
-        """What goals behind the first one are at least, also where equal blocks differ."""
+        """Bounds of the goals behind the first one, also where equal blocks differ."""
         if self.choice.facts.blocks is None:
             return {}
         caps = {} if self.cap is None else {g: self.cap for g in self.weights}
         later = [g.name for g in self.goals[1:] if g.name in self.choice.facts.linear]
-        found = {g: relaxation(self.choice, {g: 1}, caps) for g in later}
-        return {g: r.bound for g, r in found.items() if r is not None}
+        relaxed = {g: relaxation(self.choice, {g: 1}, caps) for g in later}
+        return {g: r.bound for g, r in relaxed.items() if r is not None}
 
     # ---- looks ---------------------------------------------------------------------------------
     def _look_near(self, relaxed: Relaxation) -> None:
@@ -357,17 +359,17 @@ class _Narrowing:
     def _look(self, choice: Columns, rows: Ints) -> None:
         """For the best answer among these by the sums, with the times of their plans."""
         keys = frozenset(choice.key[rows].tolist())
-        if any(keys <= known for known in self.settled):
+        if any(keys <= earlier for earlier in self.settled):
             return
         few = with_plan_times(self.assembly.sources, choice, rows).take(rows)
         small = replace(self.assembly, choice=few)
         asked = Minimiser(few, self.limits, orders=MEMORY in self.weights)
         best = None if self.best is None else small.locate(self.best.groups)
-        found = asked.least(self.sums, self.caps, best=best, is_look=True)
-        if found.status in ("optimal", "infeasible"):
+        least = asked.least(self.sums, self.caps, best=best, is_look=True)
+        if least.status in ("optimal", "infeasible"):
             self.settled.append(keys)
-        if found.best is not None:
-            self.offer(Known.of(small, found.best))
+        if least.best is not None:
+            self.offer(Incumbent.of(small, least.best))
 
     def _look_at_last(self) -> bool:
         """Near the last relaxation, where there is no time for another one; whether there was one.
@@ -382,7 +384,7 @@ class _Narrowing:
         return self.best is not None
 
     def _among_the_last(self) -> Narrowed:
-        """What the best answer is made of, and nothing else: there was no time for more."""
+        """The columns of the best answer, and nothing else: there was no time for more."""
         assert self.best is not None
         with whatever_it_takes():
             cuts = cut_short(self.assembly.pool, self.assembly.cuts)
