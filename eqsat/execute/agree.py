@@ -76,12 +76,12 @@ def arrays_of(results: Any, about: Subject) -> list[Array]:
     """The leaves of results as arrays of numbers; zeros in lanes that may hold anything."""
     import jax
 
-    found = [_numbers(x) for x in jax.tree_util.tree_leaves(results)]
+    arrays = [_numbers(x) for x in jax.tree_util.tree_leaves(results)]
     program = about.program
     lanes = [free_lanes(program.nodes[r]) for r in program.results]
-    if len(lanes) != len(found):
-        return found
-    pairs = zip(found, lanes, strict=True)
+    if len(lanes) != len(arrays):
+        return arrays
+    pairs = zip(arrays, lanes, strict=True)
     return [
         x if o is None or o.shape != x.shape else np.where(o, np.zeros((), x.dtype), x)
         for x, o in pairs
@@ -93,8 +93,8 @@ def _numbers(x: Any) -> Array:
 
     if jax.numpy.issubdtype(jax.typeof(x).dtype, jax.dtypes.prng_key):
         x = jax.random.key_data(x)
-    found = np.asarray(x)
-    return np.stack([np.real(found), np.imag(found)], -1) if found.dtype.kind == "c" else found
+    array = np.asarray(x)
+    return np.stack([np.real(array), np.imag(array)], -1) if array.dtype.kind == "c" else array
 
 
 def worst_difference(
@@ -106,8 +106,8 @@ def worst_difference(
     """The worst element beyond `limit`; None if there is none. explained: what else is allowed."""
     more = explained or [None] * len(wanted)
     triples = enumerate(zip(got, wanted, more, strict=True))
-    found = [_difference(r, a, b, limit, e) for r, (a, b, e) in triples]
-    return max((d for d in found if d is not None), key=lambda d: d.error, default=None)
+    differences = [_difference(r, a, b, limit, e) for r, (a, b, e) in triples]
+    return max((d for d in differences if d is not None), key=lambda d: d.error, default=None)
 
 
 def _difference(
@@ -182,20 +182,20 @@ def is_explained(
     explained = [limit * size(w) * np.full(w.shape, _is_float(w)) for w in wanted]
     for _ in range(NUDGES):
         moved = arrays_of(original([_nudged_leaf(x, rng) for x in leaves]), about)
-        own = [distance(a, b) for a, b in zip(moved, wanted, strict=True)]
-        if _as_few(got, wanted, own, explained):
+        shifts = [distance(a, b) for a, b in zip(moved, wanted, strict=True)]
+        if _as_few(got, wanted, shifts, explained):
             return True
-        explained = [np.maximum(e, LEEWAY * d) for e, d in zip(explained, own, strict=True)]
+        explained = [np.maximum(e, LEEWAY * d) for e, d in zip(explained, shifts, strict=True)]
         if worst_difference(got, wanted, limit, explained) is None:
             return True
     return _is_right(about, call, got, wanted, limit)
 
 
 def _as_few(
-    got: Sequence[Array], wanted: Sequence[Array], own: Sequence[Array], free: Sequence[Array]
+    got: Sequence[Array], wanted: Sequence[Array], errors: Sequence[Array], free: Sequence[Array]
 ) -> bool:
     """Whether the unexplained are as few and as small as those of the original, moved."""
-    rows = zip(got, wanted, own, free, strict=True)
+    rows = zip(got, wanted, errors, free, strict=True)
     return all(dominated(distance(g, w), o, f) for g, w, o, f in rows)
 
 
@@ -247,10 +247,10 @@ def _is_near(
     if any(a.shape != b.shape for a, b in zip(got, right, strict=True)):
         return False
     explained = [limit * size(x) * np.full(x.shape, _is_float(x)) for x in right]
-    own = [distance(a, b) for a, b in zip(wanted, right, strict=True)]
+    errors = [distance(a, b) for a, b in zip(wanted, right, strict=True)]
     for pair in range(PAIRS):
-        if _as_few(got, right, own, explained):
+        if _as_few(got, right, errors, explained):
             return True
-        found = moves(program, evaluate, right, [0, pair], platform())
-        explained = [np.maximum(e, m) for e, m in zip(explained, found, strict=True)]
-    return _as_few(got, right, own, explained)
+        noise = moves(program, evaluate, right, [0, pair], platform())
+        explained = [np.maximum(e, m) for e, m in zip(explained, noise, strict=True)]
+    return _as_few(got, right, errors, explained)

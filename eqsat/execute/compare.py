@@ -17,9 +17,9 @@ def distance(got: Array, wanted: Array) -> Array:
     """|a − b| as float64; 0 where both are NaN or the same infinity, inf where only one is."""
     with np.errstate(all="ignore"):
         a, b = np.asarray(got).astype(np.float64), np.asarray(wanted).astype(np.float64)
-        found = np.abs(a - b)
+        gap = np.abs(a - b)
     same = (a == b) | (np.isnan(a) & np.isnan(b))
-    return np.where(same, 0.0, np.where(np.isnan(found), np.inf, found))
+    return np.where(same, 0.0, np.where(np.isnan(gap), np.inf, gap))
 
 
 def size(wanted: Array) -> float:
@@ -57,7 +57,7 @@ def element(got: Array, wanted: Array, flat: int, where: str | None = None) -> s
     return f" [{where}]: got {got[at]}, wanted {wanted[at]}"
 
 
-def dominated(found: Array, own: Array, explained: Array) -> bool:
+def dominated(errors: Array, reference: Array, explained: Array) -> bool:
     """Whether errors that rounding does not explain are as few and small as the input program's.
 
     Rank by rank, so that one element that is far off excuses one element, and no block of them;
@@ -65,8 +65,8 @@ def dominated(found: Array, own: Array, explained: Array) -> bool:
     layers rounds ties otherwise, two counts differ by chance; the further ones are as small as the
     smallest of the input program's.
     """
-    mine = np.sort(found[found > explained], axis=None)[::-1]
-    theirs = np.sort(own[own > explained], axis=None)[::-1]
+    mine = np.sort(errors[errors > explained], axis=None)[::-1]
+    theirs = np.sort(reference[reference > explained], axis=None)[::-1]
     further = len(mine) - len(theirs)
     if further > 0 and (len(theirs) < MANY or further > CHANCE * (2 * len(theirs)) ** 0.5):
         return False

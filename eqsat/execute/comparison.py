@@ -115,7 +115,7 @@ class _Comparison:
     def judged(self) -> Judged:
         if self._open():
             self._widen()
-        return self._found()
+        return self._judged()
 
     def _open(self) -> list[int]:
         """Results with elements that nothing explains so far."""
@@ -159,20 +159,20 @@ class _Comparison:
         """What the witness itself does, near these inputs, is right."""
         rng = np.random.default_rng(self.asked.seed)
         explained = self.allowed
-        own: list[Array] = []
+        unperturbed: list[Array] = []
         for nudge in range(1 + NUDGES):
-            found = witness(rng if nudge else None)
-            away = [distance(a, b) for a, b in zip(found, self.wanted, strict=True)]
-            own = own or away
+            outputs = witness(rng if nudge else None)
+            away = [distance(a, b) for a, b in zip(outputs, self.wanted, strict=True)]
+            unperturbed = unperturbed or away
             pairs = zip(away, explained, strict=True)
             self._allow([np.where(d > e, LEEWAY * d, d) for d, e in pairs])
             if not self._open():
                 return
         for r in self._open():
-            if dominated(self.distances[r], own[r], explained[r]):
+            if dominated(self.distances[r], unperturbed[r], explained[r]):
                 self.allowed[r] = np.maximum(self.allowed[r], self.distances[r])
 
-    def _found(self) -> Judged:
+    def _judged(self) -> Judged:
         """The worst element: of those not allowed if there are any."""
         open_ = self._open()
         best = Judged(0.0, 0.0, "", not open_)

@@ -108,55 +108,55 @@ def _kernel_loops(g: Generic, r: ConvolutionRoles) -> list[int]:
     return [positions.get(d, d) for d in _loops(g.maps[r.kernel])]
 
 
-def _image_dims(own: list[int], features: Block, images: Block) -> Dims:
+def _image_dims(loops: list[int], features: Block, images: Block) -> Dims:
     """The image's own order if its features lie together, else features last.
 
     Images that lie together are one dim; the first such dim is the batch, others are spatial dims
     that the kernel is 1 wide in.
     """
-    found = [("feature" if b == features else "", b) for b in _runs(own, (features,), images)]
+    dims = [("feature" if b == features else "", b) for b in _runs(loops, (features,), images)]
     if not features:
-        found.append(("feature", ()))
-    first = next((i for i, (_, b) in enumerate(found) if b and b[0] in images), None)
+        dims.append(("feature", ()))
+    first = next((i for i, (_, b) in enumerate(dims) if b and b[0] in images), None)
     if first is None:
-        found.insert(0, ("batch", ()))
+        dims.insert(0, ("batch", ()))
     else:
-        found[first] = ("batch", found[first][1])
-    return tuple((role or "spatial", b) for role, b in found)
+        dims[first] = ("batch", dims[first][1])
+    return tuple((role or "spatial", b) for role, b in dims)
 
 
-def _kernel_dims(own: list[int], outputs: Block, inputs: Block, spatial: Sequence[Block]) -> Dims:
+def _kernel_dims(loops: list[int], outputs: Block, inputs: Block, spatial: Sequence[Block]) -> Dims:
     """The kernel's own order if its channels lie together, else input and output channels last."""
     role = {inputs: "batch", outputs: "feature"}
-    found = [(role.get(b, "spatial"), b) for b in _runs(own, (inputs, outputs), ())]
-    narrow = [("spatial", b) for b in spatial if b[0] not in own]
-    there = {r for r, _ in found}
+    dims = [(role.get(b, "spatial"), b) for b in _runs(loops, (inputs, outputs), ())]
+    narrow = [("spatial", b) for b in spatial if b[0] not in loops]
+    there = {r for r, _ in dims}
     missing = [(r, ()) for r in ("batch", "feature") if r not in there]
-    return (*found, *narrow, *missing)
+    return (*dims, *narrow, *missing)
 
 
-def _runs(own: list[int], blocks: Sequence[Block], merged: Block) -> list[Block]:
+def _runs(loops: list[int], blocks: Sequence[Block], merged: Block) -> list[Block]:
     """Loops in order, those of a block as one run; blocks that lie apart come last.
 
     Neighbours that are both in `merged` are one run too.
     """
-    apart = [b for b in blocks if b and not _together(own, b)]
+    apart = [b for b in blocks if b and not _together(loops, b)]
     heads = {b[0]: b for b in blocks if b and b not in apart}
     inside = {d for b in blocks for d in b}
-    found: list[Block] = []
-    for d in own:
+    runs: list[Block] = []
+    for d in loops:
         if d in heads:
-            found.append(heads[d])
-        elif d in merged and found and found[-1][-1] in merged:
-            found[-1] = (*found[-1], d)
+            runs.append(heads[d])
+        elif d in merged and runs and runs[-1][-1] in merged:
+            runs[-1] = (*runs[-1], d)
         elif d not in inside:
-            found.append((d,))
-    return found + apart
+            runs.append((d,))
+    return runs + apart
 
 
-def _together(own: list[int], block: Block) -> bool:
-    at = own.index(block[0])
-    return tuple(own[at : at + len(block)]) == block
+def _together(loops: list[int], block: Block) -> bool:
+    at = loops.index(block[0])
+    return tuple(loops[at : at + len(block)]) == block
 
 
 def unpadded(
@@ -194,7 +194,7 @@ def convolve(
     around: dict[Block, tuple[int, int]] = {}
     if padding:
         around = {(w.position,): padding[w.axis] for w in r.windows}
-    found = lax.conv_general_dilated(
+    result = lax.conv_general_dilated(
         _arranged(typed[r.image], _image_loops(g, r), f.image),
         _arranged(typed[r.kernel], _kernel_loops(g, r), f.kernel),
         [windows[b].stride if b in windows else 1 for b in f.spatial],
@@ -208,7 +208,7 @@ def convolve(
         preferred_element_type=element_dtype(g.yields[0].dtype),
     )
     order = [d for _, b in f.result for d in b]
-    return to_loops(found.reshape([g.sizes[d] for d in order]), order, g.result_shape)
+    return to_loops(result.reshape([g.sizes[d] for d in order]), order, g.result_shape)
 
 
 def _kernel_spec(f: DimNames) -> tuple[int, ...]:

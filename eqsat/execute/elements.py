@@ -49,11 +49,11 @@ def moved(node: Node, flat: Array) -> MovedFrom | None:
 
 def coordinates(flat: Array, shape: Shape) -> list[Array]:
     """Per dim the index of each element."""
-    found: list[Array] = []
+    indices: list[Array] = []
     for size in reversed(shape):
         flat, index = np.divmod(flat, max(1, size))
-        found.append(index)
-    return found[::-1]
+        indices.append(index)
+    return indices[::-1]
 
 
 def distinct_indices(numbers: Array) -> Array:
@@ -66,10 +66,10 @@ def distinct_indices(numbers: Array) -> Array:
 
 def flat_indices(places: Sequence[Array], shape: Shape, count: int) -> Array:
     """Undo `coordinates`, for so many elements."""
-    found = np.zeros(count, np.int64)
+    flat = np.zeros(count, np.int64)
     for index, size in zip(places, shape, strict=True):
-        found = found * size + index
-    return found
+        flat = flat * size + index
+    return flat
 
 
 def _same(attr: Attr, places: Sequence[Array], flat: Array) -> MovedFrom:
@@ -114,8 +114,8 @@ def _joined(attr: Attr, places: Sequence[Array], flat: Array) -> MovedFrom:
     parts, start = [], 0
     for i, shape in enumerate(attr.sources):
         which = (places[axis] >= start) & (places[axis] < start + shape[axis])
-        own = [(p - start if d == axis else p)[which] for d, p in enumerate(places)]
-        parts.append((i, which, flat_indices(own, shape, int(which.sum()))))
+        local = [(p - start if d == axis else p)[which] for d, p in enumerate(places)]
+        parts.append((i, which, flat_indices(local, shape, int(which.sum()))))
         start += shape[axis]
     return MovedFrom(parts, [])
 
@@ -220,8 +220,8 @@ class Narrow:
         for e, size in zip(m, shape, strict=True):
             index: Any = e.constant
             for d, stride in e.terms:
-                axis, own = self.frame.loops[d]
-                index = index + stride * own.reshape([-1 if a == axis else 1 for a in used])
+                axis, indices = self.frame.loops[d]
+                index = index + stride * indices.reshape([-1 if a == axis else 1 for a in used])
             flat = flat * size + index
         return np.broadcast_to(flat, self.generic.shapes[operand])
 
@@ -234,21 +234,21 @@ def narrowed_nests(g: Generic, flat: Array) -> Iterator[Narrow]:
     """
     stack = [np.arange(len(flat))]
     while stack:
-        own = stack.pop()
-        places = coordinates(flat[own], g.result_shape)
+        part = stack.pop()
+        places = coordinates(flat[part], g.result_shape)
         kinds = [distinct_indices(p) for p in places]
-        by_loops = _fits_loops(g, kinds, len(own))
-        frame = _by_loops(g, kinds) if by_loops else _by_elements(g, places, len(own))
-        if _most_read(g, frame) > MOST_READ and len(own) > 1:
+        by_loops = _fits_loops(g, kinds, len(part))
+        frame = _by_loops(g, kinds) if by_loops else _by_elements(g, places, len(part))
+        if _most_read(g, frame) > MOST_READ and len(part) > 1:
             widest = max(range(g.rank), key=lambda d: len(kinds[d]))
             order = np.argsort(places[widest], kind="stable")
-            stack += np.array_split(own[order], 2)
+            stack += np.array_split(part[order], 2)
             continue
-        at = np.arange(len(own))
+        at = np.arange(len(part))
         if by_loops:
             rows = [np.searchsorted(k, p) for k, p in zip(kinds, places, strict=True)]
-            at = flat_indices(rows, frame.sizes[: g.rank], len(own))
-        yield Narrow(g, frame, own, at)
+            at = flat_indices(rows, frame.sizes[: g.rank], len(part))
+        yield Narrow(g, frame, part, at)
 
 
 def _by_elements(g: Generic, places: Sequence[Array], count: int) -> _Frame:

@@ -30,15 +30,15 @@ def find_executor(name: str) -> Executor:
     if name in BUILT_IN:
         module, attribute = _HOMES[name]
         return getattr(import_module(module), attribute)
-    found = load_plugin("executors", name)
-    if not isinstance(found, Executor) or found.name != name:
-        what = f"named `{found.name}`" if isinstance(found, Executor) else f"{found!r}"
+    executor = load_plugin("executors", name)
+    if not isinstance(executor, Executor) or executor.name != name:
+        what = f"named `{executor.name}`" if isinstance(executor, Executor) else f"{executor!r}"
         raise fail(
             "E600",
             f"{brought_by('executors', name)} is {what}",
             help=f"an eqsat.model.executor.Executor named `{name}` is needed",
         )
-    return found
+    return executor
 
 
 def execution(schedule: Schedule | None, target: Target) -> Execution:

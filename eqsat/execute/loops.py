@@ -47,12 +47,12 @@ def generic(
     if is_by_products() and few and is_small(g):
         return [_as_places(g, arrays, windows)]
     if cast_factors(g) is not None:
-        found = as_dot(g, arrays, products)
+        total = as_dot(g, arrays, products)
         # depthwise: a few slices, 20 to 40 times faster than XLA's grouped convolution on a CPU
-        if found is None and not (few and windows == list(g.reductions)):
-            found = convolve(*unpadded(g, arrays, operands, pads))
-        if found is not None:
-            return [found]
+        if total is None and not (few and windows == list(g.reductions)):
+            total = convolve(*unpadded(g, arrays, operands, pads))
+        if total is not None:
+            return [total]
     if few:
         return _unrolled(g, arrays, windows)
     return _broadcast(g, arrays)
@@ -152,18 +152,18 @@ def _broadcast(g: Generic, arrays: Sequence[Any]) -> list[Any]:
 
     order = _order(g)
     views = [_over_loops(x, m, g.sizes, order) for x, m in zip(arrays, g.maps, strict=True)]
-    found, body = [], evaluator(views)
+    results, body = [], evaluator(views)
     reduced = tuple(i for i, d in enumerate(order) if d in g.reductions)
     left = [d for d in order if d not in g.reductions]
     for y in g.yields:
         value = convert(body(y.body), y.dtype)
         full = jnp.broadcast_to(value, [g.sizes[d] for d in order])
         if y.combine:
-            made = reduce(full, y.combine, reduced)
-            found.append(jnp.transpose(made, [left.index(d) for d in range(g.rank)]))
+            total = reduce(full, y.combine, reduced)
+            results.append(jnp.transpose(total, [left.index(d) for d in range(g.rank)]))
         else:
-            found.append(full)
-    return found
+            results.append(full)
+    return results
 
 
 def _order(g: Generic) -> list[int]:

@@ -43,8 +43,8 @@ def machine_bytes() -> int | None:
 
     None where the system does not say.
     """
-    found = [n for n in (_physical(), _container(), _limit()) if n is not None]
-    return min(found, default=None)
+    limits = [n for n in (_physical(), _container(), _limit()) if n is not None]
+    return min(limits, default=None)
 
 
 def free_bytes() -> int | None:

@@ -33,18 +33,18 @@ def open_elements(program: Program) -> dict[int, Array]:
 
     Of an op with several results it is one array for all of them.
     """
-    found: dict[int, Array] = {}
+    masks: dict[int, Array] = {}
     for i, n in enumerate(program.nodes):
-        mask = _of(program, n, [found.get(o) for o in n.operands])
+        mask = _of(program, n, [masks.get(o) for o in n.operands])
         if mask is not None and mask.any():
-            found[i] = mask
-    return found
+            masks[i] = mask
+    return masks
 
 
 def _of(program: Program, n: Node, masks: Sequence[Mask]) -> Mask:
     attr = n.attr
     if isinstance(attr, Leaf):
-        return _own(attr.layout) if isinstance(attr.layout, Layout) else None
+        return _padding(attr.layout) if isinstance(attr.layout, Layout) else None
     if isinstance(attr, Layout):
         return _of_layout(n, attr, masks[0])
     if isinstance(attr, Result):
@@ -61,7 +61,7 @@ def _of(program: Program, n: Node, masks: Sequence[Mask]) -> Mask:
     return _of_other(program, n, masks)
 
 
-def _own(layout: Layout) -> Mask:
+def _padding(layout: Layout) -> Mask:
     """The lanes of padding `?` of a packed tensor."""
     return pack(_marked(layout), np.zeros(layout.source, bool)) if "?" in layout.pads else None
 
@@ -75,11 +75,11 @@ def _marked(layout: Layout) -> Layout:
 def _of_layout(n: Node, layout: Layout, mask: Mask) -> Mask:
     if n.op == "unpack":
         return None if mask is None else unpack(layout, mask)
-    own = _own(layout)
+    padding = _padding(layout)
     if mask is None:
-        return own
+        return padding
     if n.op == "relax":
-        return mask if own is None else mask | own
+        return mask if padding is None else mask | padding
     return pack(_marked(layout), unpack(layout, mask) if n.op == "retype" else mask)
 
 
@@ -87,12 +87,12 @@ def _of_generic(g: Generic, masks: Sequence[Mask]) -> Mask:
     """Where a loop nest reads an open element in any of its iterations."""
     if 0 in g.sizes:
         return None
-    found = np.zeros(g.result_shape, bool)
+    is_open = np.zeros(g.result_shape, bool)
     read = {o for y in g.yields for o in y.body.operands()}
     for at, mask in enumerate(masks):
         if mask is not None and at in read:
-            found |= strided_view(mask, g.maps[at], g.sizes).any(axis=tuple(g.reductions))
-    return found
+            is_open |= strided_view(mask, g.maps[at], g.sizes).any(axis=tuple(g.reductions))
+    return is_open
 
 
 def _of_other(program: Program, n: Node, masks: Sequence[Mask]) -> Mask:

@@ -144,8 +144,8 @@ def known_platform() -> str:
     """
     import jax
 
-    found = _SAID.get() or jax.default_backend()
-    return "" if found == "cpu" else {"gpu": "cuda"}.get(found, found)
+    platform = _SAID.get() or jax.default_backend()
+    return "" if platform == "cpu" else {"gpu": "cuda"}.get(platform, platform)
 
 
 def spelled(spelling: str) -> AbstractContextManager[None]:

@@ -135,8 +135,8 @@ def least_operations(program: Program) -> int:
 
     Loops whose trips are known run that often; of the branches of a `cond` the cheapest counts.
     """
-    known = with_trips(program)
-    return sum(least_of(known.nodes[i]) for i in known.needed)
+    counted = with_trips(program)
+    return sum(least_of(counted.nodes[i]) for i in counted.needed)
 
 
 def least_of(node: Node) -> int:

@@ -47,10 +47,10 @@ class Witness:
 
     def _run(self, weights: Sequence[Any], inputs: Sequence[Any]) -> tuple[Any, ...]:
         p = self.program
-        known = dict(zip(p.weights, weights, strict=True)) | dict(
+        given = dict(zip(p.weights, weights, strict=True)) | dict(
             zip(p.inputs, inputs, strict=True)
         )
-        values = evaluate(p, p.needed, known, self.opaque)
+        values = evaluate(p, p.needed, given, self.opaque)
         return tuple(values[r][0] for r in p.results)
 
 

@@ -12,7 +12,7 @@ from eqsat.model.padding import Padding
 from eqsat.model.plan import Machine, Parts, Plan
 from eqsat.model.sets import union_find
 from eqsat.model.target import Target
-from eqsat.plan.inplace import kept_in_place
+from eqsat.plan.inplace import unchanged_in_place
 from eqsat.plan.narrowed import narrowed_types
 from eqsat.plan.plancheck import plan_faults
 from eqsat.plan.planner import plan
@@ -24,11 +24,11 @@ from eqsat.plan.updates import few_of
 def _plan(nest: Nest, machine: Machine) -> Plan | str:
     """The plan of a nest, or why there is none; equal nests are planned once, and checked."""
     try:
-        found = plan(nest, machine)
+        chosen = plan(nest, machine)
     except NoNest as why:
         return str(why)
-    fault = next(plan_faults(nest, found), "")
-    return refused_by_check(f"{found.kind} plan", fault, nest) if fault else found
+    fault = next(plan_faults(nest, chosen), "")
+    return refused_by_check(f"{chosen.kind} plan", fault, nest) if fault else chosen
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Planner:
     working_set: int
 
     def __call__(
-        self, nest: Nest, weights: Collection[int], known: KnownReads = NOTHING
+        self, nest: Nest, weights: Collection[int], reads: KnownReads = NOTHING
     ) -> tuple[Plan, Parts]:
         """weights: buffers that follow from weights alone. NoNest if there is no plan.
 
@@ -68,19 +68,19 @@ class Planner:
         """
         number = {b: i for i, b in enumerate(nest.buffers)}
         alike, chosen = plan_alike(nest, self.target.machine)
-        kept = {number[w] for w in weights if w in number}
-        gone = [number[b] for b in known.dying if b in number]
-        lines = frozenset(number[b] for b in known.lines if b in number)
+        resident = {number[w] for w in weights if w in number}
+        gone = [number[b] for b in reads.dying if b in number]
+        lines = frozenset(number[b] for b in reads.lines if b in number)
         few = few_of(alike, gone, lines) if gone and lines else None
         if few is not None:
             fewer = _plan(few, self.target.machine)
             if not isinstance(fewer, str):
-                return fewer, price(few, fewer, self._rates, kept, self.working_set)
+                return fewer, price(few, fewer, self._rates, resident, self.working_set)
         if isinstance(chosen, str):
             raise NoNest(chosen)
-        given = [number[b] for b in known.donated if b in number]
-        still = kept_in_place(alike, given) if given else frozenset[int]()
-        return chosen, price(alike, chosen, self._rates, kept, self.working_set, still)
+        given = [number[b] for b in reads.donated if b in number]
+        still = unchanged_in_place(alike, given) if given else frozenset[int]()
+        return chosen, price(alike, chosen, self._rates, resident, self.working_set, still)
 
     @cached_property
     def _rates(self) -> Rates:
@@ -116,13 +116,13 @@ def class_bytes(egraph: EGraph, padding: Padding | None) -> tuple[int, ...]:
         return tuple(t[0].nbytes for t in egraph.types)
     weights = weight_classes(egraph) if padding.narrowed else ()
     narrow = narrowed_types(egraph, padding, weights)
-    own = [
+    sizes = [
         padding.buffer_bytes(t[0].shape, narrow.get(c, t[0].dtype))
         for c, t in enumerate(egraph.types)
     ]
     same = [(n.eclass, n.children[0]) for n in egraph.nodes if n.op == "reshape"]
-    buffer, least = union_find(len(own), same), dict[int, int]()
-    for b, nbytes in zip(buffer, own, strict=True):
+    buffer, least = union_find(len(sizes), same), dict[int, int]()
+    for b, nbytes in zip(buffer, sizes, strict=True):
         least[b] = min(nbytes, least.get(b, nbytes))
     return tuple(least[b] for b in buffer)
 

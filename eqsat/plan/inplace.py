@@ -39,12 +39,12 @@ def in_place(nest: Nest, argument: int, result: int) -> Nest:
         raise NoNest("the result has elements that are written in another way")
     if any(set(s.loops) != set(store.loops) for s in nest.stores):
         raise NoNest("results run over other loops")
-    own = set(needed(nest, [store.stage]))
+    upstream = set(needed(nest, [store.stage]))
     for i, s in enumerate(nest.stages):
         for a in accesses_read(s.arguments):
             if argument in _looked_up(a):
                 raise NoNest("the argument is what something is looked up by")
-            if a.buffer == argument and (i not in own or not _is_at(a, store.access)):
+            if a.buffer == argument and (i not in upstream or not _is_at(a, store.access)):
                 raise NoNest("elements of the argument are read where others are written")
     others = (s.stage for s in nest.stores if s is not store)
     if any(_reads(nest, i, argument) for i in needed(nest, others)):
@@ -53,29 +53,29 @@ def in_place(nest: Nest, argument: int, result: int) -> Nest:
     return replace(nest, stores=tuple(stores))
 
 
-def kept_in_place(nest: Nest, arguments: Collection[int]) -> frozenset[int]:
+def unchanged_in_place(nest: Nest, arguments: Collection[int]) -> frozenset[int]:
     """Of donated arguments and the results in their place, those whose elements stay as they are
     but where a condition holds. How often it does is not known before a call, nor priced."""
-    found: set[int] = set()
+    unchanged: set[int] = set()
     for argument in arguments:
-        for result in (r for r in nest.writes if r not in found):
+        for result in (r for r in nest.writes if r not in unchanged):
             with suppress(NoNest):
                 stores = in_place(nest, argument, result).stores
-                if any(s.in_place >= 0 and kept_where(nest, s) for s in stores):
-                    found |= {argument, result}
+                if any(s.in_place >= 0 and update_of(nest, s) for s in stores):
+                    unchanged |= {argument, result}
                     break
-    return frozenset(found)
+    return frozenset(unchanged)
 
 
-def kept_where(nest: Nest, store: Store) -> tuple[Expr, Expr, bool] | None:
+def update_of(nest: Nest, store: Store) -> tuple[Expr, Expr, bool] | None:
     """(condition, value, the value is where the condition holds) of a store in place; elsewhere
     the element stays as it is. None if every element is written."""
     stage = nest.stages[store.stage]
     if store.in_place < 0 or stage.body.fn != "select" or stage.bounds:
         return None
     condition, one, other = stage.body.args
-    for value, kept, holds in ((one, other, True), (other, one, False)):
-        a = stage.arguments[kept.value] if kept.fn == "arg" else None
+    for value, old, holds in ((one, other, True), (other, one, False)):
+        a = stage.arguments[old.value] if old.fn == "arg" else None
         if isinstance(a, Access) and a.buffer == store.in_place and a.dtype == stage.dtype:
             return condition, value, holds
     return None
@@ -106,17 +106,17 @@ def update_nodes(egraph: EGraph) -> list[tuple[int, int]]:
 
     Whether by position is not asked: the condition may be a value of its own.
     """
-    found = []
+    updates = []
     for i, n in enumerate(egraph.nodes):
         g = n.attr
         if not isinstance(g, Generic) or len(g.yields) != 1 or g.body.fn != "select":
             continue
-        kept = g.body.args[2]
-        if kept.fn == "arg" and g.maps[kept.value] == identity(g.rank):
-            old = n.children[kept.value]
+        fallback = g.body.args[2]
+        if fallback.fn == "arg" and g.maps[fallback.value] == identity(g.rank):
+            old = n.children[fallback.value]
             if egraph.types[old] == egraph.types[n.eclass] and not g.reductions:
-                found.append((i, old))
-    return found
+                updates.append((i, old))
+    return updates
 
 
 def dying_buffers(egraph: EGraph, buffer: Sequence[int], lines: frozenset[int]) -> frozenset[int]:
@@ -126,14 +126,14 @@ def dying_buffers(egraph: EGraph, buffer: Sequence[int], lines: frozenset[int]) 
     if not updates:
         return frozenset()
     graph = _Reads(egraph, buffer)
-    kept = {buffer[n.eclass] for n in egraph.nodes if n.op in LEAVES and not is_donated(n.attr)}
-    kept |= {buffer[r] for r in egraph.roots}
-    found: dict[int, bool] = {}
+    fixed = {buffer[n.eclass] for n in egraph.nodes if n.op in LEAVES and not is_donated(n.attr)}
+    fixed |= {buffer[r] for r in egraph.roots}
+    dying: dict[int, bool] = {}
     for i, old in updates:
         b = buffer[old]
-        if b not in kept and found.get(b, True):
-            found[b] = graph.is_last(egraph.nodes[i], b)
-    return frozenset(b for b, is_last in found.items() if is_last)
+        if b not in fixed and dying.get(b, True):
+            dying[b] = graph.is_last(egraph.nodes[i], b)
+    return frozenset(b for b, is_last in dying.items() if is_last)
 
 
 class _Reads:
@@ -155,23 +155,23 @@ class _Reads:
         return all(b in needed for b in self._computed_from(old) if b != new)
 
     def _needed(self, node: ENode) -> set[int]:
-        found, left = set[int](), [self.buffer[c] for c in node.children]
+        needed, left = set[int](), [self.buffer[c] for c in node.children]
         while left:
             b = left.pop()
-            if b not in found:
-                found.add(b)
+            if b not in needed:
+                needed.add(b)
                 left += [self.buffer[c] for n in self.makers.get(b, ()) for c in n.children]
-        return found
+        return needed
 
     def _computed_from(self, old: int) -> set[int]:
         """What is computed from elements of a buffer; moves hand them on."""
-        found, seen, left = set[int](), {old}, [old]
+        computed, seen, left = set[int](), {old}, [old]
         while left:
             for n in self.readers.get(left.pop(), ()):
                 b = self.buffer[n.eclass]
                 if kind(n.op, n.attr) not in ("view", "move", "conversion"):
-                    found.add(b)
+                    computed.add(b)
                 elif b not in seen:
                     seen.add(b)
                     left.append(b)
-        return found
+        return computed

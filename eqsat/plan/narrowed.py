@@ -27,8 +27,8 @@ def narrowed_types(egraph: EGraph, padding: Padding, weights: Collection[int]) -
     Conversions and views are looked through: what they make of the value is read likewise. What
     the caller brings or wants is as it is, and so are weights: classes that follow from them.
     """
-    kept = dict(padding.narrowed)
-    if not kept:
+    readings = dict(padding.narrowed)
+    if not readings:
         return {}
     wide = {n.eclass for n in egraph.nodes if n.op == "input"}.union(egraph.roots, weights)
     wide |= set(range(len(egraph.types))) - rounded(egraph)
@@ -36,7 +36,7 @@ def narrowed_types(egraph: EGraph, padding: Padding, weights: Collection[int]) -
     for n in egraph.nodes:
         if n.op in CONVERSIONS or n.op in SAME_BYTES:
             shown += [(c, n.eclass) for c in n.children]
-        elif reader_of(n.op, n.attr) not in kept:
+        elif reader_of(n.op, n.attr) not in readings:
             wide.update(c for c in n.children if c != n.eclass)
     size = -1
     while size != len(wide):
@@ -44,9 +44,9 @@ def narrowed_types(egraph: EGraph, padding: Padding, weights: Collection[int]) -
         for read, same in shown:
             if not wide.isdisjoint((read, same)):
                 wide |= {read, same}
-    found = {(c, t[0].dtype) for c, t in enumerate(egraph.types) if c not in wide}
+    narrow = {(c, t[0].dtype) for c, t in enumerate(egraph.types) if c not in wide}
     ways = {reading.partition("/")[0]: dtype for reading, dtype in padding.narrowed}
-    return {c: ways[dtype] for c, dtype in found if dtype in ways}
+    return {c: ways[dtype] for c, dtype in narrow if dtype in ways}
 
 
 def rounded(egraph: EGraph) -> set[int]:
@@ -80,18 +80,18 @@ def products(egraph: EGraph) -> set[int]:
 
 def _all_nodes(egraph: EGraph, besides: Callable[[ENode, str], bool]) -> set[int]:
     """Classes of which every node is a contraction or one of these, or shows such classes."""
-    found = set(range(len(egraph.types)))
+    classes = set(range(len(egraph.types)))
     others: list[ENode] = []
     for n in egraph.nodes:
         if n.op in LOOKED_THROUGH:
             others.append(n)
         elif (what := kind(n.op, n.attr)) != "contraction" and not besides(n, what):
-            found.discard(n.eclass)
+            classes.discard(n.eclass)
     size = -1
-    while size != len(found):
-        size = len(found)
-        found -= {n.eclass for n in others if not found.issuperset(n.children)}
-    return found
+    while size != len(classes):
+        size = len(classes)
+        classes -= {n.eclass for n in others if not classes.issuperset(n.children)}
+    return classes
 
 
 def reads_once(g: Generic, operand: int) -> bool:

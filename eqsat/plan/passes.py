@@ -47,12 +47,12 @@ class Dependences:
     @cached_property
     def needs(self) -> list[Loops]:
         """Per stage: the reductions whose results it reads, through stages that are none."""
-        found: list[Loops] = []
+        needs: list[Loops] = []
         for s in self.nest.stages:
-            own = stages_read(s.arguments)
-            sides = ({a} if self.nest.stages[a].combine else found[a] for a in own)
-            found.append(frozenset[int]().union(*sides))
-        return found
+            reads = stages_read(s.arguments)
+            sides = ({a} if self.nest.stages[a].combine else needs[a] for a in reads)
+            needs.append(frozenset[int]().union(*sides))
+        return needs
 
     def stage_needs(self, number: int) -> Loops:
         """Reductions that a value of this stage needs, itself if it is one."""
@@ -61,18 +61,18 @@ class Dependences:
     @cached_property
     def all_needs(self) -> list[Loops]:
         """`needs`, and what those need."""
-        found: list[Loops] = []
-        for own in self.needs:
-            found.append(own.union(*(found[r] for r in own)))
-        return found
+        closure: list[Loops] = []
+        for direct in self.needs:
+            closure.append(direct.union(*(closure[r] for r in direct)))
+        return closure
 
     @cached_property
     def levels(self) -> list[int]:
         """Per stage: reductions that follow one another before it."""
-        found: list[int] = []
-        for own in self.needs:
-            found.append(max((found[r] + 1 for r in own), default=0))
-        return found
+        levels: list[int] = []
+        for direct in self.needs:
+            levels.append(max((levels[r] + 1 for r in direct), default=0))
+        return levels
 
     @cached_property
     def sections(self) -> list[RowSection]:
@@ -89,28 +89,28 @@ class Dependences:
         return [self._section(sorted(a), sorted(b)) for a, b, _ in merged]
 
     def _section(self, stores: list[int], stages: list[int]) -> RowSection:
-        own = [frozenset(self.nest.stores[i].loops) for i in stores]
-        own += [frozenset(self.nest.stages[i].loops) for i in stages]
+        spaces = [frozenset(self.nest.stores[i].loops) for i in stores]
+        spaces += [frozenset(self.nest.stages[i].loops) for i in stages]
         reduced = {d for i in stages for d in self.nest.stages[i].reduced}
-        return RowSection(tuple(stores), tuple(stages), frozenset.intersection(*own) - reduced)
+        return RowSection(tuple(stores), tuple(stages), frozenset.intersection(*spaces) - reduced)
 
     def groups(self, section: RowSection) -> list[Sweep]:
         """The passes of a section, in an order in which all is there that one needs."""
-        found: dict[tuple[int, Loops, Loops], tuple[list[int], list[int]]] = {}
+        sweeps: dict[tuple[int, Loops, Loops], tuple[list[int], list[int]]] = {}
         for i in section.stages:
             s = self.nest.stages[i]
             key = (self.levels[i], frozenset(s.loops) - section.outer, frozenset(s.reduced))
-            found.setdefault(key, ([], []))[0].append(i)
+            sweeps.setdefault(key, ([], []))[0].append(i)
         for i in section.stores:
             s = self.nest.stores[i]
             needed = self.stage_needs(s.stage)
             level = max((self.levels[r] + 1 for r in needed), default=0)
             inner = frozenset(s.loops) - section.outer
-            same = [k for k in found if k[0] == level and k[1] | k[2] == inner]
+            same = [k for k in sweeps if k[0] == level and k[1] | k[2] == inner]
             key = same[0] if same else (level, inner, frozenset())
-            found.setdefault(key, ([], []))[1].append(i)
-        order = sorted(found, key=lambda k: k[0])
-        return [Sweep(tuple(found[k][0]), tuple(found[k][1]), k[1], k[2]) for k in order]
+            sweeps.setdefault(key, ([], []))[1].append(i)
+        order = sorted(sweeps, key=lambda k: k[0])
+        return [Sweep(tuple(sweeps[k][0]), tuple(sweeps[k][1]), k[1], k[2]) for k in order]
 
     def roots(self, group: Sweep) -> Iterator[int]:
         """Stages whose bodies or values a pass evaluates at every point."""
@@ -129,13 +129,13 @@ class Dependences:
         starts += [a for i in group.stages for a in stages_read(stages[i].arguments)]
         return tuple(needed(self.nest, starts, lambda i: bool(stages[i].combine)))
 
-    def accesses(self, group: Sweep, kept: Iterable[int] = ()) -> tuple[Access, ...]:
-        """What a pass reads from buffers, each once; kept: stages that come from scratch."""
-        key = group, frozenset(kept)
+    def accesses(self, group: Sweep, in_scratch: Iterable[int] = ()) -> tuple[Access, ...]:
+        """What a pass reads from buffers, each once; in_scratch: stages that come from scratch."""
+        key = group, frozenset(in_scratch)
         if key not in self._accesses:
             stages = [i for i in (*self.evaluated(group), *group.stages) if i not in key[1]]
-            found = (accesses_read(self.nest.stages[i].arguments) for i in stages)
-            self._accesses[key] = tuple(dict.fromkeys(chain.from_iterable(found)))
+            reads = (accesses_read(self.nest.stages[i].arguments) for i in stages)
+            self._accesses[key] = tuple(dict.fromkeys(chain.from_iterable(reads)))
         return self._accesses[key]
 
     def steps(self, stores: tuple[int, ...], loop: int) -> tuple[int, int]:

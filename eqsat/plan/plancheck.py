@@ -77,9 +77,9 @@ def _loops(nest: Nest, r: RowRoles) -> Iterator[str]:
         if extra := queries - {*r.rows, r.first.depth}:
             yield f"queries depend on loops {sorted(extra)}"
     for t in r.nest.stores:
-        own = {r.wide} if t.stage in (r.last, *r.epilogue) else {r.along}
-        own = set() if t.stage in r.scalars else own
-        if set(t.loops) & wide != ({*r.rows} | own) & wide:
+        along = {r.wide} if t.stage in (r.last, *r.epilogue) else {r.along}
+        along = set() if t.stage in r.scalars else along
+        if set(t.loops) & wide != ({*r.rows} | along) & wide:
             yield f"%{t.access.buffer} is written over other loops than its own"
 
 
@@ -122,13 +122,13 @@ def _lives(s: RowExtents) -> Iterator[str]:
     """What is kept along the rows is there until it is read last."""
     p, r, slots = s.plan, s.roles, dict(s.plan.slots)
     for i in (*r.values, *r.scalars):
-        if r.level[i] < _known_from(r, s.nest.stages[i].arguments):
+        if r.level[i] < _first_pass_with(r, s.nest.stages[i].arguments):
             yield f"stage {i} is computed before what it reads"
-    if r.last_level < _known_from(r, r.arguments_read):
+    if r.last_level < _first_pass_with(r, r.arguments_read):
         yield "the last contraction reads what is not there yet"
     busy: dict[int, int] = {}  # slot → the pass that reads it last
-    made = sorted(slots, key=lambda i: (r.level[i], i != (r.first.stage if r.first else -1)))
-    for i in made:
+    ordered = sorted(slots, key=lambda i: (r.level[i], i != (r.first.stage if r.first else -1)))
+    for i in ordered:
         last = max(r.uses[i], default=r.level[i])
         if busy.get(slots[i], -1) > r.level[i]:
             yield f"stage {i} is kept where another one is still read"
@@ -136,17 +136,17 @@ def _lives(s: RowExtents) -> Iterator[str]:
     for i in r.values:
         if max(r.uses[i], default=r.level[i]) > r.level[i] and i not in slots:
             yield f"stage {i} is read in a later pass and not kept"
-    source = r.arguments[r.kept.value] if r.kept.fn == "arg" else None
+    source = r.arguments[r.weights.value] if r.weights.fn == "arg" else None
     if source is not None and slots.get(source) != p.weights_slot:
         yield "the last contraction reads another row than what is kept for it"
     if source is None and busy.get(p.weights_slot, -1) > r.last_level:
         yield "what the last contraction reads lies where another stage is still read"
 
 
-def _known_from(r: RowRoles, arguments: Iterable[Access | int]) -> int:
+def _first_pass_with(r: RowRoles, arguments: Iterable[Access | int]) -> int:
     """The first pass in which all of these are there: a reduction behind that which makes it."""
-    known = [a for a in arguments if isinstance(a, int) and a in r.level]
-    return max((r.level[a] + bool(r.nest.stages[a].combine and a in r.scalars) for a in known),
+    numbers = [a for a in arguments if isinstance(a, int) and a in r.level]
+    return max((r.level[a] + bool(r.nest.stages[a].combine and a in r.scalars) for a in numbers),
                default=0)  # fmt: skip
 
 
@@ -182,9 +182,9 @@ def row_faults(nest: Nest, plan: Rows) -> Iterator[str]:
     if plan.items != sum(p.items for p in plan.parts):
         yield "it has other work items than its parts"
     passes = dependences(nest)
-    made = [passes.groups(s) for s in passes.sections]
+    sweeps = [passes.groups(s) for s in passes.sections]
     if [[(q.stages, q.stores) for q in part.passes] for part in plan.parts] != [
-        [(g.stages, g.stores) for g in groups] for groups in made
+        [(g.stages, g.stores) for g in groups] for groups in sweeps
     ]:
         yield "its passes are not those of the nest"
         return
@@ -259,31 +259,35 @@ def _order(nest: Nest, part: Part) -> Iterator[str]:
 
 def _sums_read(nest: Nest, arguments: Sequence[object]) -> set[int]:
     """The reductions that these need, without those that the reductions themselves need."""
-    found: set[int] = set()
+    sums: set[int] = set()
     for a in arguments:
         if isinstance(a, int):
             s = nest.stages[a]
-            found |= {a} if s.combine else _sums_read(nest, s.arguments)
-    return found
+            sums |= {a} if s.combine else _sums_read(nest, s.arguments)
+    return sums
 
 
 def _inside(nest: Nest, part: Part) -> Iterator[str]:
     """What is not tested inside holds there."""
-    if (own := part.inside) is None:
+    if (inside := part.inside) is None:
         return
     if part.vector not in part.outer or part.square >= 0:
         yield "rows that are not side by side have an inside"
         return
     size, lanes = nest.sizes[part.vector], part.lanes
-    is_whole = own.low % lanes == 0 and (own.high % lanes == 0 or own.high == size)
-    if not (is_whole and 0 <= own.low <= own.high <= size):
-        yield f"its inside {own.low}:{own.high} is not of whole vectors"
+    is_whole = inside.low % lanes == 0 and (inside.high % lanes == 0 or inside.high == size)
+    if not (is_whole and 0 <= inside.low <= inside.high <= size):
+        yield f"its inside {inside.low}:{inside.high} is not of whole vectors"
     rows = {i for i in part.outer if i != part.vector}
-    for b in own.bounds:
+    for b in inside.bounds:
         fixed = tuple(s if i in rows else 0 for i, s in enumerate(b.strides))
-        tests = [t for t in own.rows if t.strides == fixed] if any(fixed) else [Bound(fixed, 0, 1)]
+        tests = (
+            [t for t in inside.rows if t.strides == fixed] if any(fixed) else [Bound(fixed, 0, 1)]
+        )
         ends = [
-            sorted((s * own.low, s * (own.high - 1)) if i == part.vector else (0, s * (n - 1)))
+            sorted(
+                (s * inside.low, s * (inside.high - 1)) if i == part.vector else (0, s * (n - 1))
+            )
             for i, (s, n) in enumerate(zip(b.strides, nest.sizes, strict=True))
             if i not in rows
         ]
@@ -295,7 +299,7 @@ def _inside(nest: Nest, part: Part) -> Iterator[str]:
 
 def _scratch(nest: Nest, part: Part, nbytes: int) -> Iterator[str]:
     """What is kept lies apart, and there is room for all."""
-    places, kept = scratch_of(nest, part)
+    places, used = scratch_of(nest, part)
     end = 0
     for number, (start, loops) in places.items():
         if start < end:
@@ -307,8 +311,8 @@ def _scratch(nest: Nest, part: Part, nbytes: int) -> Iterator[str]:
     ends = sorted(slots.values())
     if any(b - a < part.lanes * part.lanes for a, b in pairwise(ends)):
         yield "squares lie over each other"
-    if kept < end or nbytes < kept + squares:
-        yield f"it has {nbytes} bytes of scratch, of {max(end, kept) + squares}"
+    if used < end or nbytes < used + squares:
+        yield f"it has {nbytes} bytes of scratch, of {max(end, used) + squares}"
 
 
 # ---- plans of any kind ---------------------------------------------------------------------------
@@ -336,12 +340,12 @@ def _described(nest: Nest) -> Iterator[Hashable]:
     for i in needed(nest, (s.stage for s in nest.stores)):
         s = nest.stages[i]
         reads = [a for a in s.arguments if isinstance(a, Access)]
-        own = {*s.loops, *s.reduced}
+        walked = {*s.loops, *s.reduced}
         yield (
             s.node, str(s.body), s.combine, s.dtype,
             tuple(sorted(nest.sizes[d] for d in s.loops)),
             tuple(sorted(nest.sizes[d] for d in s.reduced)),
-            tuple((a.buffer, a.base, spread(a.strides, own)) for a in reads),
+            tuple((a.buffer, a.base, spread(a.strides, walked)) for a in reads),
         )  # fmt: skip
 
 
@@ -358,5 +362,5 @@ def _several_faults(nest: Nest, plan: Several) -> Iterator[str]:
         yield "its parts compute something else than the nest"
     if sum(len(p.stores) for p in parts) != len(nest.stores):
         yield "its parts write other pieces than the nest"
-    for part, own in zip(parts, plan.parts, strict=True):
-        yield from plan_faults(part, own)
+    for part, part_plan in zip(parts, plan.parts, strict=True):
+        yield from plan_faults(part, part_plan)

@@ -58,7 +58,7 @@ def price(
     weights: buffers of the nest that follow from weights alone. They are read once per run of a
     program, so they come from the level that holds all that a run touches, `working_set`. All
     other buffers come from the level that holds what this dispatch touches. still: buffers of which
-    most stays as it is; see `plan.inplace.kept_in_place`.
+    most stays as it is; see `plan.inplace.unchanged_in_place`.
     """
     return priced_parts(plan.work, rates, first_fetches(nest, weights, working_set, still))
 
@@ -71,32 +71,33 @@ def first_fetches(
 ) -> tuple[Stream, ...]:
     """Every byte that is touched, once: (bytes that have to stay cached for it, bytes)."""
     touched = {b: 0.0 if b in still else n for b, n in touched_bytes(nest).items()}
-    own = sum(touched.values())
+    total = sum(touched.values())
     return tuple(
-        (max(own, working_set) if b in weights else own, nbytes) for b, nbytes in touched.items()
+        (max(total, working_set) if b in weights else total, nbytes)
+        for b, nbytes in touched.items()
     )
 
 
 @lru_cache(maxsize=1_000)
 def touched_bytes(nest: Nest) -> Mapping[int, float]:
     """Per buffer, reads before writes: bytes that its accesses touch, each counted once."""
-    found: dict[int, float] = dict.fromkeys(nest.buffers, 0.0)
+    touched: dict[int, float] = dict.fromkeys(nest.buffers, 0.0)
     for a in _with_indices(nest.accesses):
-        found[a.buffer] = max(found[a.buffer], _lines_bytes(nest, a))
+        touched[a.buffer] = max(touched[a.buffer], _lines_bytes(nest, a))
     if len(nest.stores) > 1:
-        found |= {b: max(found[b], n) for b, n in _written_bytes(nest).items()}
-    return found
+        touched |= {b: max(touched[b], n) for b, n in _written_bytes(nest).items()}
+    return touched
 
 
 def _written_bytes(nest: Nest) -> dict[int, float]:
     """Per buffer that is written: the bytes of all parts that share no loops, as concats have."""
-    found: dict[int, float] = dict.fromkeys(nest.writes, 0.0)
+    written: dict[int, float] = dict.fromkeys(nest.writes, 0.0)
     for part in parts_of(nest):
         one: dict[int, float] = {}
         for a in (s.access for s in part.stores):
             one[a.buffer] = max(one.get(a.buffer, 0.0), _lines_bytes(part, a))
-        found = {b: n + one.get(b, 0.0) for b, n in found.items()}
-    return found
+        written = {b: n + one.get(b, 0.0) for b, n in written.items()}
+    return written
 
 
 def _lines_bytes(nest: Nest, a: Access) -> float:
@@ -152,17 +153,17 @@ def _longest_share(items: int, cores: int) -> float:
 
 def _traffic(memory: Sequence[Memory], streams: Iterable[Stream]) -> dict[str, float]:
     """Picoseconds per level that something comes from, nearest first."""
-    found = dict.fromkeys((m.name for m in memory), 0.0)
+    by_level = dict.fromkeys((m.name for m in memory), 0.0)
     for between, nbytes in streams:
         left = nbytes
         for m in memory[:-1]:
             here = left * (1 - beyond(between / m.size_bytes))
-            found[m.name] += here * PS_PER_SECOND / m.bandwidth
+            by_level[m.name] += here * PS_PER_SECOND / m.bandwidth
             left -= here
             if not left:
                 break
-        found[memory[-1].name] += left * PS_PER_SECOND / memory[-1].bandwidth
-    return {name: ps for name, ps in found.items() if ps}
+        by_level[memory[-1].name] += left * PS_PER_SECOND / memory[-1].bandwidth
+    return {name: ps for name, ps in by_level.items() if ps}
 
 
 def beyond(share: float) -> float:

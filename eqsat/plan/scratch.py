@@ -52,19 +52,19 @@ def tile_bytes(shape: Iterable[int], dtype: str) -> int:
 
 def grid_bytes(
     blocks: Iterable[Block],
-    kept: Iterable[Block] = (),
+    resident: Iterable[Block] = (),
     padding: Padding = PLAIN,
     stages: int = 2,
 ) -> int:
     """Bytes of a kernel that walks a grid of blocks: operands and results in blocks.
 
-    kept: accumulators and the like, which are there once.
+    resident: accumulators and the like, which are there once.
 
     >>> lhs, rhs = Block((256, 512), "f32"), Block((512, 256), "f32")
     >>> grid_bytes([lhs, rhs, Block((256, 256), "f32")], [Block((256, 256), "f32")])
     2883584
     """
-    held = [(b, stages if b.is_moving else 1) for b in blocks] + [(b, 1) for b in kept]
+    held = [(b, stages if b.is_moving else 1) for b in blocks] + [(b, 1) for b in resident]
     return sum(padding.nbytes(b.shape, b.dtype) * times for b, times in held)
 
 

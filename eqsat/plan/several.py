@@ -66,16 +66,16 @@ def _loops(nest: Nest, store: Store) -> set[int]:
 
 
 def _part(nest: Nest, loops: set[int], stores: Sequence[Store]) -> Nest:
-    kept = sorted(loops)
+    order = sorted(loops)
     stages = needed(nest, (s.stage for s in stores))
     moved = Moved(
-        lambda strides: tuple(strides[i] for i in kept),
-        lambda own: tuple(map(kept.index, own)),
+        lambda strides: tuple(strides[i] for i in order),
+        lambda walked: tuple(map(order.index, walked)),
         {old: new for new, old in enumerate(stages)},
     )
-    bounds = [b for b in nest.bounds if any(b.strides[i] for i in kept)]
+    bounds = [b for b in nest.bounds if any(b.strides[i] for i in order)]
     return Nest(
-        tuple(nest.sizes[i] for i in kept),
+        tuple(nest.sizes[i] for i in order),
         tuple(moved.stage(nest.stages[i]) for i in stages),
         tuple(moved.store(s) for s in stores),
         tuple(map(moved.bound, bounds)),

@@ -85,12 +85,12 @@ WAVE = {"gfx9": 64, "gfx1": 32}
 def tool() -> Path:
     """Where the compiler is; EqsatError E461 if it is not installed."""
     beside = Path(sys.executable).with_name(TOOL)
-    found = str(beside) if beside.is_file() else shutil.which(TOOL)
-    if found is None:
+    path = str(beside) if beside.is_file() else shutil.which(TOOL)
+    if path is None:
         raise fail(
             "E461", f"`{TOOL}` is not installed", help="install it: `pip install 'eqsat[mlir]'`"
         )
-    return Path(found)
+    return Path(path)
 
 
 def ask_iree(device: str, text: Path, limit: float, borders: int) -> Figures:
@@ -100,18 +100,18 @@ def ask_iree(device: str, text: Path, limit: float, borders: int) -> Figures:
     and results, which IREE does not allocate. EqsatError: E461 to E463.
     """
     place = text.parent
-    stats, made = place / "statistics.json", place / "binaries"
+    stats, binaries = place / "statistics.json", place / "binaries"
     command = [
         tool(), text, "-o", place / "module.vmfb",
         "--iree-hal-target-backends=rocm", f"--iree-rocm-target={device}",
         f"--iree-scheduling-dump-statistics-file={stats}",
         "--iree-scheduling-dump-statistics-format=json",
-        f"--iree-hal-dump-executable-intermediates-to={made}",
+        f"--iree-hal-dump-executable-intermediates-to={binaries}",
     ]  # fmt: skip
     code, _, said = run(command, f"{TOOL} for {device}", limit, {}, place)
     if code:
         return Figures(refused=refusal(said))
-    asm = "\n".join(p.read_text(errors="replace") for p in sorted(made.glob("*.rocmasm")))
+    asm = "\n".join(p.read_text(errors="replace") for p in sorted(binaries.glob("*.rocmasm")))
     return figures_of(json.loads(stats.read_text()), asm, device, borders)
 
 
@@ -120,27 +120,28 @@ def figures_of(statistics: dict[str, dict[str, dict[str, int]]], asm: str, devic
     """From IREE's statistics and the metadata that LLVM writes into the assembly of kernels."""
     told = statistics["stream-aggregate"]
     ran, held = told["execution"], told["global"]
-    kept = held["constant-size"] + held["variable-size"]
-    found: dict[str, list[int]] = {}
+    global_bytes = held["constant-size"] + held["variable-size"]
+    metadata: dict[str, list[int]] = {}
     for key, value in _KEY.findall(asm):
-        found.setdefault(key, []).append(int(value))
+        metadata.setdefault(key, []).append(int(value))
     lanes = next((n for head, n in WAVE.items() if device.startswith(head)), 1)
     spills = LANE_BYTES * (
-        lanes * sum(found.get("vgpr_spill_count", ())) + sum(found.get("sgpr_spill_count", ()))
+        lanes * sum(metadata.get("vgpr_spill_count", ()))
+        + sum(metadata.get("sgpr_spill_count", ()))
     )
     return Figures(
         kernels=ran["dispatch-count"],
-        peak_bytes=borders + kept + ran["transient-memory-size"],
-        scratch_bytes=max(found.get("group_segment_fixed_size", ()), default=None),
-        registers=max(found.get("vgpr_count", ()), default=None),
+        peak_bytes=borders + global_bytes + ran["transient-memory-size"],
+        scratch_bytes=max(metadata.get("group_segment_fixed_size", ()), default=None),
+        registers=max(metadata.get("vgpr_count", ()), default=None),
         spill_bytes=spills if asm else None,
     )
 
 
 def refusal(said: str) -> str:
     """Why, in IREE's words: its first errors, or the last line that it wrote."""
-    found = list(dict.fromkeys(_REFUSAL.findall(said)))
-    return " | ".join(found[:2]) or (said.strip().splitlines() or ["no reason given"])[-1]
+    errors = list(dict.fromkeys(_REFUSAL.findall(said)))
+    return " | ".join(errors[:2]) or (said.strip().splitlines() or ["no reason given"])[-1]
 
 
 CHILD = Path(__file__).with_name("child.py")
@@ -183,11 +184,11 @@ def cuda_tools() -> Path:
     for place in folders("nvidia"):
         if (place / "cuda_nvcc" / "bin" / "ptxas").is_file():
             return place / "cuda_nvcc"
-    found = shutil.which("ptxas")
-    if found is None:
+    ptxas = shutil.which("ptxas")
+    if ptxas is None:
         help_text = "install it: `pip install 'eqsat[cuda]'`"
         raise fail("E461", "`ptxas`, NVIDIA's assembler, is not installed", help=help_text)
-    return Path(found).parent.parent
+    return Path(ptxas).parent.parent
 
 
 @contextmanager
@@ -285,13 +286,13 @@ def _cuda(oracle: Oracle, folder: Path) -> tuple[Topology, dict[str, str]]:
 
 def _of_nvidia(oracle: Oracle, text: str, peak: int, limit: float, folder: Path) -> Figures:
     """Kernels and shared memory from XLA's list of steps, registers from ptxas."""
-    found = hlo.module_figures(text, peak, counts_cycles=False)
+    figures = hlo.module_figures(text, peak, counts_cycles=False)
     sequences = sorted((folder / "dump").glob("*.thunk_sequence.txt"))
     steps = "\n".join(p.read_text(errors="replace") for p in sequences)
-    count, shared = hlo.launches(steps) if sequences else (found.kernels, None)
+    count, shared = hlo.launches(steps) if sequences else (figures.kernels, None)
     told = [_ptxas(oracle, p, limit) for p in sorted((folder / "dump").glob("*.ptx"))]
     registers, spills = hlo.most(hlo.assembled("\n".join(told)))
-    return Figures(count, peak, shared, registers, spills, relayout_copies=found.relayout_copies)
+    return Figures(count, peak, shared, registers, spills, relayout_copies=figures.relayout_copies)
 
 
 def _ptxas(oracle: Oracle, source: Path, limit: float) -> str:

@@ -71,8 +71,8 @@ def compile_way(
 def memory_sizes(told: Any) -> dict[str, int]:
     """Bytes by what they are; those that a back end does not tell are 0."""
     names = ("argument", "output", "temp", "alias")
-    found = {n: int(getattr(told, f"{n}_size_in_bytes", 0)) for n in names}
-    return found | {"peak": int(getattr(told, "peak_memory_in_bytes", 0))}
+    sizes = {n: int(getattr(told, f"{n}_size_in_bytes", 0)) for n in names}
+    return sizes | {"peak": int(getattr(told, "peak_memory_in_bytes", 0))}
 
 
 if __name__ == "__main__":

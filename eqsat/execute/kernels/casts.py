@@ -57,18 +57,20 @@ def _to_integer(v: Lanes, x: Value, kind: str, element: Any) -> Value:
     b = v.code.builder
     if _lane(x) == ELEMENTS["f16"]:  # has no vector instructions of its own
         return _to_integer(v, b.fpext(x, vector(F32, v.lanes)), kind, element)
-    own = Lanes(v.code, v.lanes, _lane(x))
+    floats = Lanes(v.code, v.lanes, _lane(x))
     bits = element.width
     low, end = (0.0, 2.0**bits) if kind == "u" else (-(2.0 ** (bits - 1)), 2.0 ** (bits - 1))
     if bits <= 16:  # by 32 bits; both ends are numbers of every float type
-        number = own.select(own.test("==", x, x), x, own.c(0.0))
-        number = own.least(own.c(low), own.most(own.c(end - 1), number))
+        number = floats.select(floats.test("==", x, x), x, floats.c(0.0))
+        number = floats.least(floats.c(low), floats.most(floats.c(end - 1), number))
         return b.trunc(b.fptosi(number, vector(ll.IntType(32), v.lanes)), vector(element, v.lanes))
-    inside = own.least(own.c(low), own.select(own.test("<", x, own.c(end)), x, own.c(0.0)))
+    inside = floats.least(
+        floats.c(low), floats.select(floats.test("<", x, floats.c(end)), x, floats.c(0.0))
+    )
     wanted = vector(element, v.lanes)
-    found = (b.fptoui if kind == "u" else b.fptosi)(inside, wanted)
+    integer = (b.fptoui if kind == "u" else b.fptosi)(inside, wanted)
     last = v.code.constant(element, int(end) - 1, v.lanes)
-    return own.select(own.test(">=", x, own.c(end)), last, found)
+    return floats.select(floats.test(">=", x, floats.c(end)), last, integer)
 
 
 def lane_nearest(v: Lanes, x: Value, zero: int, target: str) -> Value:
@@ -117,8 +119,8 @@ def _to_bf16(v: Lanes, x: Value) -> Value:
     last = v.masked(v.lshr(bits, 16), 1)
     nearest = v.lshr(b.add(v.plus(bits, 0x7FFF), last), 16)
     quiet = b.or_(v.lshr(bits, 16), v.i(0x40))  # a NaN may have no bit left above
-    kept = v.select(v.test("!=", x, x), quiet, nearest)
-    return b.trunc(kept, vector(ll.IntType(16), v.lanes))
+    word = v.select(v.test("!=", x, x), quiet, nearest)
+    return b.trunc(word, vector(ll.IntType(16), v.lanes))
 
 
 def lane_type(dtype: str) -> Any:

@@ -115,13 +115,13 @@ def _vectors(factor: ProductFactor, frame: Frame, to: Value, start: Index, size:
 def _value(frame: Frame, points: Points, factor: ProductFactor, mask: Mask) -> Value:
     """The factor at these points, as copies hold it; 0 where the nest has no such point."""
     code = frame.code
-    there = points.holds(_own_bounds(frame, factor), frame.at)
+    there = points.holds(_decided_bounds(frame, factor), frame.at)
     zero = code.zero(frame.copied_kind, points.lanes)
 
     def value(mask: Mask) -> Value:
-        sums, own = frame.sizes.roles.dtype, frame.sizes.copied_dtype
+        sums, copied = frame.sizes.roles.dtype, frame.sizes.copied_dtype
         x = points.body(factor.body, factor.arguments, frame.at, {}, mask, sums)
-        return converted(code, code.broadcast(x, points.lanes), sums, own)
+        return converted(code, code.broadcast(x, points.lanes), sums, copied)
 
     if there is True:
         return value(mask)
@@ -132,14 +132,14 @@ def _value(frame: Frame, points: Points, factor: ProductFactor, mask: Mask) -> V
     return code.select(there, value(code.within(there, mask, points.lanes)), zero)
 
 
-def _own_bounds(frame: Frame, factor: ProductFactor) -> list[Bound]:
+def _decided_bounds(frame: Frame, factor: ProductFactor) -> list[Bound]:
     """Bounds of the nest that the factor's own loops decide, or that rows decide for it."""
     p = frame.plan
-    known = set(factor.loops) | set(p.reduced) | set(p.batch)
-    known |= set(
+    decided = set(factor.loops) | set(p.reduced) | set(p.batch)
+    decided |= set(
         p.row_loops if factor is frame.sizes.factors[0] else (p.vector_loop, *p.outer_columns)
     )
-    return [b for b in frame.nest.bounds if access_loops(b) <= known]
+    return [b for b in frame.nest.bounds if access_loops(b) <= decided]
 
 
 def copy_panel(frame: Frame, to: Value, first: Index, count: Index, last: bool) -> None:
@@ -154,7 +154,7 @@ def copy_panel(frame: Frame, to: Value, first: Index, count: Index, last: bool) 
         and p.reduced
         and source.strides[p.vector_loop] != 1
         and source.strides[p.reduced[-1]] == 1
-        and not _own_bounds(frame, factor)
+        and not _decided_bounds(frame, factor)
     )
 
     panel = to
@@ -265,7 +265,7 @@ def _turned(
     source = factor.direct
     assert source is not None
     lanes, along, kind = p.lanes, p.reduced[-1], frame.source_kind(1)
-    own = frame.copied_kind
+    copied_kind = frame.copied_kind
 
     def square(i: Index, mask: Mask = None) -> None:
         for v in vectors:
@@ -274,7 +274,7 @@ def _turned(
             columns = []
             for n in range(lanes):
                 if v[2] is not None and n >= v[2]:
-                    columns.append(code.zero(own, lanes))
+                    columns.append(code.zero(copied_kind, lanes))
                     continue
                 one = here.moved({p.vector_loop: code.add(here.at[p.vector_loop], n)})
                 x = points.access(source, one.at, mask)
@@ -284,7 +284,7 @@ def _turned(
                     code.prefetch(code.at(frame.reads[source.buffer], kind, far), level=2)
             for n, x in enumerate(code.transposed(columns)):
                 at = code.add(code.mul(code.add(i, n), s.panel_row), frame.slot(0, v))
-                row = lambda x=x, at=at: code.store(x, code.at(to, own, at), own)  # noqa: E731
+                row = lambda x=x, at=at: code.store(x, code.at(to, copied_kind, at), copied_kind)  # noqa: E731
                 if mask is None:
                     row()
                 elif isinstance(mask, int):

@@ -75,9 +75,9 @@ class Frame:
         inner = replace(self, code=code, reads=reads, writes=writes)
         return inner.moved(where), arguments[: len(kinds)]
 
-    def call(self, part: Any, own: Sequence[Index]) -> None:
+    def call(self, part: Any, numbers: Sequence[Index]) -> None:
         code = self.code
-        values = [*own, *(self.at[i] for i in self.passed)]
+        values = [*numbers, *(self.at[i] for i in self.passed)]
         pointers = [*self.reads.values(), *self.writes.values()]
         code.builder.call(part, [*(code.index(x) for x in values), *pointers])
 
@@ -91,12 +91,12 @@ class Frame:
         """The vectors of a panel."""
         p, s = self.plan, self.sizes
         width = s.last_width if last else s.width
-        found: list[Vector] = []
+        vectors: list[Vector] = []
         for u in range(p.wide):
             for start in range(0, width, p.lanes):
                 left = width - start
-                found.append((u, start, left if left < p.lanes else None))
-        return found
+                vectors.append((u, start, left if left < p.lanes else None))
+        return vectors
 
     def at_tile(
         self,
@@ -165,11 +165,11 @@ def operands(frame: Frame) -> tuple[Steps, list[Steps]]:
     in scratch."""
     p, s = frame.plan, frame.sizes
     linear = tuple(s.run_points(p.reduced[i + 1 :]) for i in range(len(p.reduced)))
-    own, sums = s.copied_dtype, s.roles.dtype
-    rows = Steps(s.a_row, 0, 0, linear, own, sums) if p.copied[0] else _stepping(s, s.a_access)
+    copied, sums = s.copied_dtype, s.roles.dtype
+    rows = Steps(s.a_row, 0, 0, linear, copied, sums) if p.copied[0] else _stepping(s, s.a_access)
     if p.copied[1]:
         each = p.vectors // p.wide * p.lanes
-        return rows, [Steps(0, 1, each, tuple(n * s.panel_row for n in linear), own, sums)]
+        return rows, [Steps(0, 1, each, tuple(n * s.panel_row for n in linear), copied, sums)]
     return rows, [_stepping(s, x) for x in s.columns_in_place.leaves]
 
 

@@ -85,10 +85,10 @@ class FusedSums:
         nest, reduced = self.frame.nest, p.reduced
 
         def turn(_: Index, a: Value, b: Value, ahead: Value, *sums: Value) -> list[Value]:
-            found = self._step(a, b, sums[:number])
-            found += self._columns_of(b, sums[number:])
+            totals = self._step(a, b, sums[:number])
+            totals += self._columns_of(b, sums[number:])
             return [
-                code.at(a, kind, together), code.at(b, kind, row), self._asked(ahead), *found
+                code.at(a, kind, together), code.at(b, kind, row), self._asked(ahead), *totals
             ]  # fmt: skip
 
         def groups(points: Index, carried: Sequence[Value]) -> list[Value]:
@@ -134,14 +134,14 @@ class FusedSums:
         """The products of one group."""
         code, p, kind = self.frame.code, self.frame.plan, self.frame.copied_kind
         columns = self._loaded(b)
-        found = list(sums)
+        totals = list(sums)
         for r in range(self.rows):
             one = code.builder.load(code.at(a, kind, r * self.a.row), typ=I32, align=1)
             x = code.broadcast(one, p.lanes)
             for j, y in enumerate(columns):
                 at = r * len(columns) + j
-                found[at] = self._plus_products(found[at], x, y)
-        return found
+                totals[at] = self._plus_products(totals[at], x, y)
+        return totals
 
     def _columns_of(self, b: Value, sums: Sequence[Value]) -> list[Value]:
         """128 times the columns added up, where rows are 128 too high."""

@@ -64,13 +64,13 @@ def _divided(rem: bool, signed: bool) -> Function:
         zero = b.icmp_unsigned("==", d, _like(v, d, 0))
         safe = v.select(zero, _like(v, d, 1), d)
         if not signed:
-            found = (b.urem if rem else b.udiv)(a, safe)
-            return v.select(zero, a if rem else _like(v, a, -1), found)
+            result = (b.urem if rem else b.udiv)(a, safe)
+            return v.select(zero, a if rem else _like(v, a, -1), result)
         minus = b.icmp_signed("==", d, _like(v, d, -1))
         safe = v.select(minus, _like(v, d, 1), safe)
-        found = (b.srem if rem else b.sdiv)(a, safe)
-        found = v.select(minus, _like(v, a, 0) if rem else b.neg(a), found)
-        return v.select(zero, a if rem else _like(v, a, -1), found)
+        result = (b.srem if rem else b.sdiv)(a, safe)
+        result = v.select(minus, _like(v, a, 0) if rem else b.neg(a), result)
+        return v.select(zero, a if rem else _like(v, a, -1), result)
 
     return function
 
@@ -82,8 +82,8 @@ def _shifted(name: str) -> Function:
             return wide(v, a, n)
         inside = b.icmp_unsigned("<", n, _like(v, n, width))
         safe = v.select(inside, n, _like(v, n, width - 1))
-        found = getattr(b, name)(a, safe)
-        return found if name == "ashr" else v.select(inside, found, _like(v, a, 0))
+        result = getattr(b, name)(a, safe)
+        return result if name == "ashr" else v.select(inside, result, _like(v, a, 0))
 
     def wide(v: Lanes, a: Value, n: Value) -> Value:
         """As 32 bits: x86 has no such shifts of bytes. By 31 nothing is left of a short number."""

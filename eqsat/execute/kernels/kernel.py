@@ -82,12 +82,12 @@ def _begin(nest: Nest, name: str) -> Head:
 def emit(head: Head, nest: Nest, plan: Several, machine: Machine) -> None:
     """Write the parts one after another."""
     code, before = head.code, 0
-    for part, own in zip(parts_of(nest), plan.parts, strict=True):
+    for part, part_plan in zip(parts_of(nest), plan.parts, strict=True):
         lo = code.max(code.sub(head.lo, before), 0)
-        hi = code.min(code.sub(head.hi, before), own.items)
-        emit_part: Any = import_module(EMITTERS[own.kind]).emit
-        emit_part(replace(head, lo=lo, hi=hi), part, own, machine)
-        before += own.items
+        hi = code.min(code.sub(head.hi, before), part_plan.items)
+        emit_part: Any = import_module(EMITTERS[part_plan.kind]).emit
+        emit_part(replace(head, lo=lo, hi=hi), part, part_plan, machine)
+        before += part_plan.items
 
 
 ENTRIES = ("eqsat_handle", "eqsat_step", "eqsat_handle_loop")  # of the runtime

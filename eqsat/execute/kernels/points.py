@@ -18,8 +18,8 @@ from eqsat.plan.stages import access_loops
 class Points:
     """Lanes points along loop `along`, the first at the indices a call gives; one point if -1.
 
-    reads: pointer of every buffer that is read. found: lookups that are the same at all points and
-    known by now.
+    reads: pointer of every buffer that is read. positions: of lookups that are the same at all
+    points and evaluated by now.
     """
 
     code: Code
@@ -27,17 +27,17 @@ class Points:
     reads: Mapping[int, Value]
     along: int = -1
     lanes: int = 1
-    found: Mapping[Lookup, Index] = field(default_factory=dict)
+    positions: Mapping[Lookup, Index] = field(default_factory=dict)
 
     def access(self, access: Access, at: Sequence[Index], mask: Mask = None) -> Value:
         """The element at each point; where a bound fails its fill; out of the mask, anything.
 
         Bools are masks.
         """
-        found = self._element(access, at, mask)
+        element = self._element(access, at, mask)
         if access.dtype != "bool":
-            return found
-        return self.code.builder.icmp_unsigned("!=", found, self.code.zero(kinds.I8, self.lanes))
+            return element
+        return self.code.builder.icmp_unsigned("!=", element, self.code.zero(kinds.I8, self.lanes))
 
     def _element(self, access: Access, at: Sequence[Index], mask: Mask) -> Value:
         """As it lies in memory."""
@@ -73,15 +73,15 @@ class Points:
 
     def offset(self, access: Access, at: Sequence[Index]) -> Index:
         """Elements from the start of the buffer to the first point's."""
-        found = self.code.affine(access.base, access.strides, at)
+        offset = self.code.affine(access.base, access.strides, at)
         for k in access.lookups:
-            number = self.found[k] if k in self.found else self.looked_up(k, at)
-            found = self.code.add(found, self.code.mul(number, k.stride))
-        return found
+            number = self.positions[k] if k in self.positions else self.looked_up(k, at)
+            offset = self.code.add(offset, self.code.mul(number, k.stride))
+        return offset
 
     def holds(self, bounds: Iterable[Bound], at: Sequence[Index]) -> Any:
         """Whether all bounds hold: a bool, an i1, or a mask where that differs between lanes."""
-        code, found = self.code, True
+        code, all_hold = self.code, True
         for b in bounds:
             x = code.affine(b.base, b.strides, at)
             step = b.strides[self.along] if self.lanes > 1 else 0
@@ -95,8 +95,8 @@ class Points:
                 test = 0 <= x < b.extent
             else:
                 test = code.builder.icmp_unsigned("<", x, code.index(b.extent))
-            found = code.both(found, test)
-        return found
+            all_hold = code.both(all_hold, test)
+        return all_hold
 
     def _uniform(self, pointer: Value, kind: Any, there: Any, fill: Value) -> Value:
         """One element for all lanes, behind the conditions that all lanes share."""
@@ -125,15 +125,15 @@ class Points:
         return code.max(code.min(number, k.extent - 1), 0)
 
     def _one_by_one(self, access: Access, at: Sequence[Index], mask: Mask) -> Value:
-        kind, found = kinds.memory_type(access.dtype), None
-        one = Points(self.code, self.nest, self.reads, found=self.found)
+        kind, gathered = kinds.memory_type(access.dtype), None
+        one = Points(self.code, self.nest, self.reads, positions=self.positions)
         for i in range(self.lanes if mask is None or not isinstance(mask, int) else mask):
             here = list(at)
             here[self.along] = self.code.add(at[self.along], i)
             x = self._lane_value(one, access, here, mask, i)
-            start = self.code.zero(kind, self.lanes) if found is None else found
-            found = self.code.builder.insert_element(start, x, kinds.constants(kinds.I32, [i]))
-        return self.code.zero(kind, self.lanes) if found is None else found
+            start = self.code.zero(kind, self.lanes) if gathered is None else gathered
+            gathered = self.code.builder.insert_element(start, x, kinds.constants(kinds.I32, [i]))
+        return self.code.zero(kind, self.lanes) if gathered is None else gathered
 
     def _lane_value(
         self, one: Points, access: Access, here: Sequence[Index], mask: Mask, i: int
@@ -148,29 +148,29 @@ class Points:
         self,
         number: int,
         at: Sequence[Index],
-        known: MutableMapping[Any, Value],
+        values: MutableMapping[Any, Value],
         mask: Mask = None,
     ) -> Value:
-        """A stage's value; `known`: values of accesses and stages at these points, added to."""
-        if number not in known:
+        """A stage's value; `values`: those of accesses and stages at these points, added to."""
+        if number not in values:
             s = self.nest.stages[number]
-            x = self.body(s.body, s.arguments, at, known, mask, s.dtype)
+            x = self.body(s.body, s.arguments, at, values, mask, s.dtype)
             there = self.holds(s.bounds, at)
             if there is not True:
                 if len(s.arguments) > 1:
-                    other = self.body(arg(1), s.arguments, at, known, mask, s.dtype)
+                    other = self.body(arg(1), s.arguments, at, values, mask, s.dtype)
                 else:
                     other = math.lane_constant(self.code, self.lanes, s.fill, s.dtype)
                 x = self.code.select(there, x, other)
-            known[number] = x
-        return known[number]
+            values[number] = x
+        return values[number]
 
     def body(
         self,
         body: Expr,
         arguments: Sequence[Access | int],
         at: Sequence[Index],
-        known: MutableMapping[Any, Value],
+        values: MutableMapping[Any, Value],
         mask: Mask = None,
         dtype: str = "f32",
     ) -> Value:
@@ -179,11 +179,11 @@ class Points:
         for i in body.operands():
             a = arguments[i]
             if isinstance(a, int):
-                operands[i] = self.stage(a, at, known, mask)
+                operands[i] = self.stage(a, at, values, mask)
                 continue
-            if a not in known:
-                known[a] = self.access(a, at, mask)
-            operands[i] = known[a]
+            if a not in values:
+                values[a] = self.access(a, at, mask)
+            operands[i] = values[a]
         dtypes = {i: self._dtype(arguments[i]) for i in operands}
         return lower_body(self.code, body, operands, self.lanes, dtypes, dtype)
 
@@ -205,5 +205,5 @@ def lower_body(
     leaves = [math.Typed(None, None)] * (max(operands, default=-1) + 1)
     for i, x in operands.items():
         leaves[i] = math.Typed(code.broadcast(x, lanes), dtypes[i] if dtypes else "f32")
-    (found,) = math.lower_bodies(code, lanes, [body], leaves, dtype)
-    return math.lane_cast(code, lanes, found, dtype).value
+    (result,) = math.lower_bodies(code, lanes, [body], leaves, dtype)
+    return math.lane_cast(code, lanes, result, dtype).value

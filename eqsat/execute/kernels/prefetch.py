@@ -78,8 +78,8 @@ class Asks:
         p, frame = self.frame.plan, self.frame
         stages = [frame.nest.stages[i] for i in frame.sizes.roles.epilogue]
         read = dict.fromkeys(a for s in stages for a in accesses_read(s.arguments))
-        found = [(a, None) for a in read if not a.bounds and not a.lookups]
-        for a, buffers in [*found, *((s.access, frame.writes) for s in frame.nest.stores)]:
+        ends = [(a, None) for a in read if not a.bounds and not a.lookups]
+        for a, buffers in [*ends, *((s.access, frame.writes) for s in frame.nest.stores)]:
             step = row_stride(frame.nest, p.row_loops, a)
             # for every row, such as biases
             is_same = buffers is None and step == 0 and self.rows > 1

@@ -13,7 +13,7 @@ from eqsat.execute.kernels.kinds import I8, Value, memory_type
 from eqsat.execute.kernels.points import Points
 from eqsat.model.nest import Nest, Store
 from eqsat.plan import passes as analysis
-from eqsat.plan.inplace import kept_where
+from eqsat.plan.inplace import update_of
 from eqsat.plan.rows import Part, scratch_of, square_slots, widest_lanes
 
 
@@ -79,20 +79,20 @@ class RowCode:
         store: Store,
         points: Points,
         at: Sequence[Index],
-        known: Mapping[Any, Value],
+        values: Mapping[Any, Value],
         mask: Mask,
     ) -> None:
         """Write in place what is no element of the argument; the others are not even read."""
         code, s = self.code, self.nest.stages[store.stage]
-        found = kept_where(self.nest, store)
-        assert found is not None
-        condition, value, holds = found
-        own = dict(known)
-        there = points.body(condition, s.arguments, at, own, mask, "bool")
+        update = update_of(self.nest, store)
+        assert update is not None
+        condition, value, holds = update
+        memo = dict(values)
+        there = points.body(condition, s.arguments, at, memo, mask, "bool")
         there = there if holds else code.builder.not_(there)
 
         def write() -> None:
-            x = points.body(value, s.arguments, at, dict(own), mask, s.dtype)
+            x = points.body(value, s.arguments, at, dict(memo), mask, s.dtype)
             self.store(store, x, points, at, code.within(there, mask, points.lanes))
 
         code.when(code.any_lane(there), write)
@@ -129,23 +129,23 @@ class RowPoints(Points):
         self,
         number: int,
         at: Sequence[Index],
-        known: MutableMapping[Any, Value],
+        values: MutableMapping[Any, Value],
         mask: Mask = None,
     ) -> Value:
-        if number not in known and number in self.there:
-            known[number] = self.kept(number, at, mask)
-        return super().stage(number, at, known, mask)
+        if number not in values and number in self.there:
+            values[number] = self.read_scratch(number, at, mask)
+        return super().stage(number, at, values, mask)
 
-    def kept(self, number: int, at: Sequence[Index], mask: Mask) -> Value:
+    def read_scratch(self, number: int, at: Sequence[Index], mask: Mask) -> Value:
         pointer, kind, loop = self.section.slot(number, at, self.column)
         code, step = self.code, self._step(number, loop)
         if step == 1 and self.lanes > 1:  # whole vectors are there to be read
-            found = code.load(pointer, kind, self.lanes)
+            value = code.load(pointer, kind, self.lanes)
         elif step == 0:
-            found = code.broadcast(code.load(pointer, kind), self.lanes)
+            value = code.broadcast(code.load(pointer, kind), self.lanes)
         else:
-            found = code.load(pointer, kind, self.lanes, step, mask)
-        return casts.loaded(code, found, self.section.nest.stages[number].dtype)
+            value = code.load(pointer, kind, self.lanes, step, mask)
+        return casts.loaded(code, value, self.section.nest.stages[number].dtype)
 
     def keep(self, number: int, x: Value, at: Sequence[Index], mask: Mask) -> None:
         pointer, kind, loop = self.section.slot(number, at, self.column)

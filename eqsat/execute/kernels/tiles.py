@@ -37,9 +37,9 @@ def write_tile(outer: Frame, rows: int, last: bool, tile: int = 0) -> Any:
     count: Index = points if varies else frame.plan.k_block
     vectors = frame.vectors(last)
     asks = Asks(frame, rows, vectors, a, row)
-    own = (0, rows)
+    summed = (0, rows)
     RegisterTile(
-        frame, rows, vectors, a, b, start, b_starts, sums, ahead, count, row, asks, own, tile
+        frame, rows, vectors, a, b, start, b_starts, sums, ahead, count, row, asks, summed, tile
     ).write()
     frame.code.end()
     return frame.code.function
@@ -64,7 +64,7 @@ class RegisterTile:
     count: Index  # points of the outermost reduction loop
     row: Value
     asks: Asks
-    own: tuple[int, int]  # rows that are summed: the first, the end; the others are pads
+    summed: tuple[int, int]  # rows that are summed: the first, the end; the others are pads
     number: int  # of a row tile that has the same pads
 
     @property
@@ -131,7 +131,7 @@ class RegisterTile:
             if not apart:
                 code.loop(0, size, 1, [], lambda i: inner(self, i))
             for i, tile in enumerate(apart):
-                if tile.own[0] < tile.own[1]:
+                if tile.summed[0] < tile.summed[1]:
                     inner(tile, i)
             return
         even = isinstance(size, int) and size % length == 0
@@ -146,7 +146,7 @@ class RegisterTile:
     def _by_pads(self, level: int) -> list[RegisterTile]:
         """The tile at each point of a reduction loop, of the rows that are no pads there; none if
         that is not known or makes no difference."""
-        return [replace(self, own=x) for x in self.frame.sizes.beside_pads(level, self.number)]
+        return [replace(self, summed=x) for x in self.frame.sizes.beside_pads(level, self.number)]
 
     def _added_parts(self, zero: list[Value]) -> list[Value]:
         """Sums of parts of the outermost loop, one after the other, added in registers.
@@ -162,10 +162,10 @@ class RegisterTile:
 
         if not isinstance(count, int) or count > MOST_PARTS * length:
             return code.loop(0, count, length, zero, part)
-        found = self._chain(0, self.a_start, self.b_starts, min(length, count), zero)
+        result = self._chain(0, self.a_start, self.b_starts, min(length, count), zero)
         for i in range(length, count, length):
-            found = part(i, *found)
-        return found
+            result = part(i, *result)
+        return result
 
     def _chain(
         self, level: int, a: Value, b: list[Value], size: Index, sums: list[Value], first: Index = 0
@@ -182,7 +182,7 @@ class RegisterTile:
 
         apart = self._by_pads(level) if size == self.frame.nest.sizes[reduced[level]] else []
         for i, tile in enumerate(apart):
-            if tile.own[0] < tile.own[1]:
+            if tile.summed[0] < tile.summed[1]:
                 there = self._moved(level, a, b, i)
                 sums = tile._chain(level + 1, *there, self._size(level + 1), sums)
         if apart:
@@ -275,10 +275,10 @@ class RegisterTile:
         """The sums with the products of these columns, `u` points on."""
         code, plan = self.code, self.frame.plan
         a_point = u * (self.a.reduced[-1] if self.a.reduced else 0)
-        found = list(sums)
+        totals = list(sums)
         if self._overlaps():
             a = code.opaque(a)
-        for r in range(*self.own):
+        for r in range(*self.summed):
             start = a_point + r * self.a.row
             one = self.a.at(code, a, start)
             x = None if plan.vector_rows else self.a.load(code, one, self.lanes, 0)
@@ -286,13 +286,13 @@ class RegisterTile:
                 if plan.vector_rows:
                     x = self._load(self.a, a, start + self._column(self.a, v), v[2])
                 at = r * len(self.vectors) + j
-                found[at] = self._plus_product(x, columns[j], found[at])
-        return found
+                totals[at] = self._plus_product(x, columns[j], totals[at])
+        return totals
 
     def _columns_of(self, b: list[Value], v: Vector, u: int) -> Value:
         """A vector of B, read or computed."""
         lanes, s = self._lanes_there(v), self.frame.sizes
-        found: list[Value] = []
+        columns: list[Value] = []
         for x, pointer in zip(self.b, b, strict=True):
             offset = u * (x.reduced[-1] if x.reduced else 0) + self._column(x, v)
             if s.factors[1].inline is None or self.frame.plan.copied[1]:
@@ -300,9 +300,9 @@ class RegisterTile:
             place = x.at(self.code, pointer, offset)
             step = x.vector
             kind = TYPES[x.dtype]
-            found.append(self.code.load(place, kind, self.lanes, step, lanes if step else None))
+            columns.append(self.code.load(place, kind, self.lanes, step, lanes if step else None))
         inline, dtypes = s.columns_in_place, dict(enumerate(x.dtype for x in self.b))
-        given = dict(enumerate(found))
+        given = dict(enumerate(columns))
         x = lower_body(self.code, inline.body, given, self.lanes, dtypes, s.roles.dtype)
         return self.code.broadcast(x, self.lanes)
 
@@ -356,8 +356,8 @@ class RegisterTile:
             self.code.store(x, pointer, self.frame.sum_kind)
 
     def _add(self, sums: Sequence[Value]) -> None:
-        own = slice(*(r * len(self.vectors) for r in self.own))
-        for pointer, x in zip(self._slots()[own], sums[own], strict=True):
+        part = slice(*(r * len(self.vectors) for r in self.summed))
+        for pointer, x in zip(self._slots()[part], sums[part], strict=True):
             before = self.code.load(pointer, self.frame.sum_kind, self.lanes)
             self.code.store(self._plus(before, x), pointer, self.frame.sum_kind)
 
@@ -375,11 +375,11 @@ class RegisterTile:
         self, total: Value, r: int, v: Vector, starts: dict[Any, Value], shared: dict[Any, Value]
     ) -> None:
         nest, roles = self.frame.nest, self.frame.sizes.roles
-        known = {roles.root: total}
+        values = {roles.root: total}
 
         def value(a: Access | int) -> Value:
             if isinstance(a, int):
-                return known[a]
+                return values[a]
             pointer, key = self.frame.at_tile(a, self.row, r, v, starts)
             if key not in shared:
                 step = a.strides[self.frame.plan.vector_loop]
@@ -393,8 +393,8 @@ class RegisterTile:
             types = {
                 k: (nest.stages[a] if isinstance(a, int) else a).dtype for k, a in read.items()
             }
-            found = lower_body(self.code, s.body, given, self.lanes, types)
-            known[i] = self.code.broadcast(found, self.lanes)
+            result = lower_body(self.code, s.body, given, self.lanes, types)
+            values[i] = self.code.broadcast(result, self.lanes)
         for s in nest.stores:
             pointer, _ = self.frame.at_tile(s.access, self.row, r, v, starts, self.frame.writes)
-            self.code.store(known[s.stage], pointer, F32, mask=v[2])
+            self.code.store(values[s.stage], pointer, F32, mask=v[2])

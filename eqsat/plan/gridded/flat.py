@@ -85,12 +85,12 @@ class _FlatPlanner:
 
     def _least(self) -> dict[int, int]:
         """What a loop has at least: a role of a product has `LEAST` points by its widest loop."""
-        found: dict[int, int] = {}
+        least: dict[int, int] = {}
         for p in self.products.values():
             for role in (p.rows, p.columns, p.summed):
                 widest = max(role, key=lambda d: (self.nest.sizes[d], d))
-                found[widest] = LEAST
-        return found
+                least[widest] = LEAST
+        return least
 
     def plan(self) -> FlatPlan:
         extents = self._first()
@@ -103,11 +103,11 @@ class _FlatPlanner:
             if not self._narrow(extents):
                 raise NoNest(f"a value of {widest} elements does not fit in registers")
         grid = tuple([d for d in self._order() if d in self.parallel])
-        found = FlatPlan(
+        plan = FlatPlan(
             self.nest, tuple(extents), self._order(), grid, frozenset(self.steps), self.products,
             self._scratch(extents),
         )  # fmt: skip
-        return replace(found, grid=tuple([d for d in grid if found.blocks(d) > 1]))
+        return replace(plan, grid=tuple([d for d in grid if plan.blocks(d) > 1]))
 
     def _first(self) -> list[int]:
         """As much of each loop as a program should have."""
@@ -167,24 +167,24 @@ class _FlatPlanner:
 
     def _widest(self, extents: list[int]) -> int:
         """Elements of the largest value."""
-        found = 1
+        widest = 1
         for i, s in enumerate(self.nest.stages):
             loops = s.loops if i in self.products else stage_loops(s)
-            found = max(found, math.prod(extents[d] for d in loops))
+            widest = max(widest, math.prod(extents[d] for d in loops))
         for i, p in self.products.items():
-            for own in (p.rows, p.columns):
-                found = max(found, math.prod(extents[d] for d in (*own, *p.summed)))
+            for free in (p.rows, p.columns):
+                widest = max(widest, math.prod(extents[d] for d in (*free, *p.summed)))
             del i
-        return found
+        return widest
 
     def _scratch(self, extents: list[int]) -> int:
         """Bytes of the factors of the largest product, which lie in shared memory."""
-        found = 0
+        most = 0
         for i, p in self.products.items():
             nbytes = {"f32": 4, "i8": 1}.get(argument_type(self.nest, i, p.arguments[0]), 2)
             sides = (math.prod(extents[d] for d in (*r, *p.summed)) for r in (p.rows, p.columns))
-            found = max(found, nbytes * sum(sides))
-        return found
+            most = max(most, nbytes * sum(sides))
+        return most
 
     def _order(self) -> tuple[int, ...]:
         """The loops of the first result in its order, then the rest."""

@@ -37,12 +37,12 @@ def grid_faults(plan: BlockPlan | FlatPlan) -> Iterator[str]:
 
 def _blocks(plan: BlockPlan) -> Iterator[str]:
     """Blocks are all of their buffers, and one for all that writes to a buffer."""
-    own: dict[int, AccessBlock] = {}
+    by_buffer: dict[int, AccessBlock] = {}
     first = len(plan.accesses) - len(plan.nest.stores)
     for block in plan.accesses:
         yield from _dims(plan, block)
     for store, block in zip(plan.nest.stores, plan.accesses[first:], strict=True):
-        if own.setdefault(store.access.buffer, block).key != block.key:
+        if by_buffer.setdefault(store.access.buffer, block).key != block.key:
             yield f"%{store.access.buffer} is written in blocks of two shapes"
         yield from _written(plan, store, block)
 
