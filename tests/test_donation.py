@@ -23,7 +23,7 @@ from eqsat.model.program import Program
 from eqsat.model.schedule import Schedule
 from eqsat.ops.meaning.programs import evaluate_program
 from eqsat.plan import rows
-from eqsat.plan.inplace import in_place, unchanged_in_place
+from eqsat.plan.storage import in_place, unchanged_in_place
 
 MACHINES = {"avx512": AVX512, "avx2": AVX2}
 HERE, NEW, OLD, RESULT = 0, 1, 2, 9  # buffers

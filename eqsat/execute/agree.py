@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from eqsat.execute.compare import LEEWAY, MOST_NOISE, distance, dominated, size
+from eqsat.execute.executors import nudged
 from eqsat.execute.reference import OverWork, WorkBudget, least_operations, reference
 from eqsat.execute.rounding import error_limit, moves
 from eqsat.execute.verify import free_lanes, platform
-from eqsat.execute.witness import nudged
 from eqsat.model.program import Program
 from eqsat.model.tensor import TensorType
 from eqsat.ops.meaning.programs import DTYPE_NAMES

@@ -1,7 +1,11 @@
-"""How far results are from what was wanted, element by element and by the worst."""
+"""Differences between results and what was wanted, and the verdict of a verification.
+
+Element by element and by the worst; the verdict is the record that runs keep, print and write.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -72,3 +76,49 @@ def dominated(errors: Array, reference: Array, explained: Array) -> bool:
         return False
     allowed = np.append(theirs, np.full(max(further, 0), theirs[-1:].max(initial=0.0)))
     return bool((mine <= LEEWAY * allowed[: len(mine)]).all())
+
+
+OK, MISMATCH, UNPROVEN = "ok", "mismatch", "unproven"
+WHOLE, SAMPLED = "whole", "sampled"
+
+
+@dataclass(frozen=True)
+class Verification:
+    """max_error: max|a − b| / max|b| over samples and results; `where` names the worst element.
+
+    outcome: `ok`, `mismatch` or `unproven`, with a sentence in `reason` unless it is ok. limit: the
+    relative error that was allowed there. samples: how many inputs were judged. operations: of
+    work, as the limit counts them. arena, arena_reason: the same of the schedule on one arena; ""
+    where none was asked for. input_error: max_error of the input program itself, run as it came on
+    the same executor and samples; None if not requested. drawn: weights of which only the shape was
+    known.
+
+    how: `whole`, every element of every result against the float64 reference; or `sampled`, every
+    dispatch from its own operands, at elements that were computed in float64 on demand. elements:
+    how many these are, `checked` a sentence of what else was compared; 0 and "" where `whole`.
+    """
+
+    ok: bool
+    max_error: float
+    limit: float
+    samples: int
+    where: str
+    outcome: str = OK
+    reason: str = ""
+    operations: int = 0
+    arena: str = ""
+    arena_reason: str = ""
+    input_error: float | None = None
+    drawn: int = 0
+    how: str = WHOLE
+    elements: int = 0
+    checked: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """The keys of a run's summary, and `where`."""
+        return dict(vars(self))
+
+
+def unproven(reason: str, operations: int) -> Verification:
+    """No statement, and why."""
+    return Verification(False, 0.0, 0.0, 0, "", UNPROVEN, reason, operations)

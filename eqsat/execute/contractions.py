@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from eqsat.execute.operands import (
+from eqsat.execute.expressions import (
     TPU,
     cast_factors,
     dot_general,

@@ -19,14 +19,13 @@ import numpy as np
 
 from eqsat.execute.compare import distance, size
 from eqsat.execute.comparison import NUDGES, Examined, Judged, judged_elements
-from eqsat.execute.elements import flat_indices
+from eqsat.execute.elements import flat_indices, open_elements
 from eqsat.execute.executable import held_view
+from eqsat.execute.executors import nudged
 from eqsat.execute.lowering import evaluate
 from eqsat.execute.ondemand import Elements
-from eqsat.execute.openlanes import open_elements
 from eqsat.execute.reference import OverWork, WorkBudget
 from eqsat.execute.rounding import error_limit, error_limits
-from eqsat.execute.witness import nudged
 from eqsat.model.attr import Shape
 from eqsat.model.deadline import tick
 from eqsat.model.executor import Executable

@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any
 
+from eqsat.execute.expressions import spelled
 from eqsat.execute.lowering import OpaqueFunction, TracedBodies, evaluate
-from eqsat.execute.operands import spelled
 from eqsat.execute.weights import pack_weights, packed_per_run, run_time_nodes
 from eqsat.model.diag import fail
 from eqsat.model.executor import BUILT_IN, Executor

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from eqsat.execute.convolution import Pad, Pads
-from eqsat.execute.loops import generic
-from eqsat.execute.operands import cast_factors
+from eqsat.execute.expressions import cast_factors
+from eqsat.execute.loops import Pad, Pads, generic
 from eqsat.model.attr import Attr
 from eqsat.model.control import COND, SCAN, Control
 from eqsat.model.diag import fail

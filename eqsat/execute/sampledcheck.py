@@ -13,15 +13,27 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.execute.compare import LEEWAY, distance, dominated, element, misshapen, proof, size
+from eqsat.execute.compare import (
+    LEEWAY,
+    MISMATCH,
+    OK,
+    SAMPLED,
+    UNPROVEN,
+    Verification,
+    distance,
+    dominated,
+    element,
+    misshapen,
+    proof,
+    size,
+)
 from eqsat.execute.comparison import NUDGES, Examined, Judged, judged_elements, sample_names
 from eqsat.execute.dispatchwise import DispatchFindings, Dispatchwise, part_borders, sampled
 from eqsat.execute.draw import ATTEMPTS, random_inputs
+from eqsat.execute.executors import Witness
 from eqsat.execute.ondemand import Elements
 from eqsat.execute.reference import OverWork, WorkBudget, least_of
 from eqsat.execute.rounding import error_limit
-from eqsat.execute.verdict import MISMATCH, OK, SAMPLED, UNPROVEN, Verification
-from eqsat.execute.witness import Witness
 from eqsat.model.control import WHILE, Control, every_program
 from eqsat.model.executor import Executable
 from eqsat.model.foreign import Opaque

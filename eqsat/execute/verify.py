@@ -19,15 +19,23 @@ from typing import Any
 import numpy as np
 
 from eqsat.execute.arena import Arena, ArenaFault
-from eqsat.execute.compare import distance, proof, size
+from eqsat.execute.compare import (
+    MISMATCH,
+    OK,
+    UNPROVEN,
+    Verification,
+    distance,
+    proof,
+    size,
+    unproven,
+)
 from eqsat.execute.comparison import FEW, Examined, Judged, Nudged, judged, sample_names
 from eqsat.execute.draw import ATTEMPTS, random_inputs
+from eqsat.execute.executors import Witness
 from eqsat.execute.memory import machine_bytes, reference_bytes
 from eqsat.execute.reference import NOISY, OverWork, WorkBudget, least_operations, reference
 from eqsat.execute.rounding import Noise, error_limit
 from eqsat.execute.sampledcheck import Sampled, loop_refusal
-from eqsat.execute.verdict import MISMATCH, OK, UNPROVEN, Verification, unproven
-from eqsat.execute.witness import Witness
 from eqsat.model.control import Control, every_program
 from eqsat.model.deadline import tick
 from eqsat.model.executor import Executable

@@ -19,11 +19,10 @@ from eqsat.model.nest import Access, Bound, Nest
 from eqsat.model.plan import Plan
 from eqsat.model.tensor import DTYPES
 from eqsat.plan.contraction import Tiling
-from eqsat.plan.passes import dependences
+from eqsat.plan.passes import Several, dependences, parts_of
 from eqsat.plan.rowblocks import RowBlocks, RowExtents
 from eqsat.plan.rowroles import RowRoles, read_by, row_roles_of
 from eqsat.plan.rows import Part, Pass, Rows, scratch_of, square_slots
-from eqsat.plan.several import Several, parts_of
 from eqsat.plan.stages import needed
 from eqsat.plan.tilecheck import depends, multiplied_sides, multiply_adds, tiling_faults
 

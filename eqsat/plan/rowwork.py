@@ -18,7 +18,6 @@ from eqsat.model.plan import Work
 from eqsat.model.tensor import DTYPES
 from eqsat.ops.nests.reached import span
 from eqsat.plan import estimate
-from eqsat.plan.inplace import update_of
 from eqsat.plan.passes import Dependences, Sweep
 from eqsat.plan.price import touched_bytes
 from eqsat.plan.stages import (
@@ -32,6 +31,7 @@ from eqsat.plan.stages import (
     combining,
     summed,
 )
+from eqsat.plan.storage import update_of
 
 if TYPE_CHECKING:
     from eqsat.plan.rows import Part, Pass

@@ -27,8 +27,8 @@ from eqsat.model.schedule import Dispatch, Schedule
 from eqsat.ops.meaning import scalar
 from eqsat.ops.meaning.iotas import is_iota
 from eqsat.ops.nests.nest import nest_of_dispatch
-from eqsat.plan.inplace import in_place, update_of
 from eqsat.plan.stages import access_loops
+from eqsat.plan.storage import in_place, update_of
 
 # ---- the check -----------------------------------------------------------------------------------
 MOST = 1 << 16  # places that are computed at once

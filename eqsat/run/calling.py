@@ -18,7 +18,7 @@ from eqsat.run.reproducing import reproducer
 
 if TYPE_CHECKING:
     from eqsat.execute.calls import Callee
-    from eqsat.execute.verdict import Verification
+    from eqsat.execute.compare import Verification
     from eqsat.model.executor import Executable
     from eqsat.model.target import Target
     from eqsat.run.run import Run

@@ -27,9 +27,8 @@ from eqsat.model.target import HELD, Target
 from eqsat.model.text import with_names
 from eqsat.ops.contractions.roles import kind
 from eqsat.ops.nests.nest import nest_of_dispatch
-from eqsat.plan.dispatch import KnownReads, class_bytes, plan_alike, planner_of, weight_classes
-from eqsat.plan.inplace import dying_buffers, in_place, line_buffers
-from eqsat.plan.narrowed import narrowed_types
+from eqsat.plan.planner import KnownReads, class_bytes, plan_alike, planner_of, weight_classes
+from eqsat.plan.storage import dying_buffers, in_place, line_buffers, narrowed_types
 from eqsat.plan.updates import few_points, lines_of, nest_in_place
 from eqsat.schedule.devices import with_devices
 

@@ -12,8 +12,8 @@ from eqsat.execute.compilers.ask import PLATFORMS, TPUS, Lowered
 from eqsat.execute.draw import drawn_weights
 from eqsat.execute.executable import xla_executable
 from eqsat.execute.executors import build_executable
+from eqsat.execute.expressions import lowered_for
 from eqsat.execute.lowering import OpaqueFunction
-from eqsat.execute.operands import lowered_for
 from eqsat.execute.weights import resident
 from eqsat.model.compiled import ARGUMENTS, CONSTANTS
 from eqsat.model.diag import EqsatError, fail

@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from eqsat.execute.kernels.casts import memory_constant
 from eqsat.execute.kernels.frame import Frame, converted, first_row
 from eqsat.execute.kernels.fused import biased, column_sum, interleaved, plus_columns
 from eqsat.execute.kernels.ir import Index, Mask
 from eqsat.execute.kernels.kinds import I32, TYPES, Value, lanes_of, vector
+from eqsat.execute.kernels.lanes import memory_constant
 from eqsat.execute.kernels.points import Points
 from eqsat.model.nest import Access, Bound, Nest, Stage
 from eqsat.plan.roles import ProductFactor

@@ -6,10 +6,10 @@ from collections.abc import MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
-from eqsat.execute.kernels import casts
 from eqsat.execute.kernels.frame import Frame
 from eqsat.execute.kernels.ir import Index, Mask
 from eqsat.execute.kernels.kinds import I64, POINTER, TYPES, Value
+from eqsat.execute.kernels.lanes import memory_constant, stored
 from eqsat.execute.kernels.points import Points
 from eqsat.model.nest import Access, Store
 from eqsat.plan.stages import access_loops, row_stride
@@ -167,10 +167,10 @@ class Column:
     def _store(self, frame: Frame, points: Points, s: Store, x: Value, mask: Mask) -> None:
         code, lanes = frame.code, frame.plan.lanes
         kind = TYPES[s.access.dtype]
-        x = casts.stored(code, x, s.access.dtype)
+        x = stored(code, x, s.access.dtype)
         there = points.holds(s.access.bounds, frame.at)
         if there is not True and s.access.fill is not None:
-            fill = code.broadcast(casts.memory_constant(code, s.access.fill, s.access.dtype), lanes)
+            fill = code.broadcast(memory_constant(code, s.access.fill, s.access.dtype), lanes)
             x = code.select(there, x, fill) if not isinstance(there, bool) else fill
         written = points.holds(s.bounds, frame.at)
         if written is not True:

@@ -30,6 +30,7 @@ import numpy as np
 from eqsat.execute.compare import distance, misshapen, size
 from eqsat.execute.dispatchwise import local_program
 from eqsat.execute.draw import random_inputs
+from eqsat.execute.elements import open_elements
 from eqsat.execute.executable import CustomCallExecutable, JaxExecutable, batched
 from eqsat.execute.formats import (
     ByBorder,
@@ -51,7 +52,6 @@ from eqsat.execute.kernels.loops import (
 )
 from eqsat.execute.kernels.runtime import KernelCall, calls, planned
 from eqsat.execute.lowering import Evaluate, TracedBodies, lower, unused
-from eqsat.execute.openlanes import open_elements
 from eqsat.execute.rounding import error_limit
 from eqsat.model.control import Control
 from eqsat.model.diag import Diagnostic, EqsatWarning

@@ -15,10 +15,19 @@ from typing import Any
 import llvmlite.ir as ll
 import numpy as np
 
-from eqsat.execute.kernels import approximations, casts, integers, wide
+from eqsat.execute.kernels import approximations, wide
 from eqsat.execute.kernels.ir import Code
 from eqsat.execute.kernels.kinds import Value, mangled
-from eqsat.execute.kernels.lanes import F32, Lanes
+from eqsat.execute.kernels.lanes import (
+    BOOLS,
+    F32,
+    SIGNED,
+    UNSIGNED,
+    Lanes,
+    lane_convert,
+    lane_nearest,
+)
+from eqsat.execute.kernels.lanes import ELEMENTS as NUMBERS
 from eqsat.model.expr import BottomUp, Expr
 from eqsat.model.nest import NoNest
 from eqsat.model.tensor import DTYPES, is_float
@@ -107,7 +116,7 @@ class Lowering:
                 return lane_cast(self.code, self.lanes, values[0], e.value)
             x = lane_cast(self.code, self.lanes, values[0], "f32").value
             v = Lanes(self.code, self.lanes)
-            return Typed(casts.lane_nearest(v, x, nearest[1], e.value), e.value)
+            return Typed(lane_nearest(v, x, nearest[1], e.value), e.value)
         return self._call(e.fn, values)
 
     def _call(self, fn: str, values: Sequence[Typed]) -> Typed:
@@ -148,7 +157,7 @@ def _clips_beyond(e: Expr, low: int, high: int) -> bool:
 
 FLOAT_LANES = ("f32", "f64")
 SHORT_BITS = 16  # of integers to which floats are rounded by an addition
-ELEMENTS: dict[str, Any] = {"bool": ll.IntType(1)} | casts.ELEMENTS
+ELEMENTS: dict[str, Any] = {"bool": ll.IntType(1)} | NUMBERS
 
 
 def lane_constant(code: Code, lanes: int, value: Any, dtype: str) -> Value:
@@ -169,7 +178,7 @@ def lane_cast(code: Code, lanes: int, x: Typed, dtype: str) -> Typed:
         return Typed(lane_constant(code, lanes, _held(x.value, dtype), dtype), dtype)
     if x.dtype == dtype:
         return x
-    return Typed(casts.lane_convert(Lanes(code, lanes), x.value, x.dtype, dtype), dtype)
+    return Typed(lane_convert(Lanes(code, lanes), x.value, x.dtype, dtype), dtype)
 
 
 def _held(value: Any, dtype: str) -> Any:
@@ -179,7 +188,7 @@ def _held(value: Any, dtype: str) -> Any:
 def lane_call(v: Lanes, fn: str, values: Sequence[Value], dtype: str) -> Value:
     """A function of values of one element type."""
     kind = DTYPES[dtype][1]
-    tables = {"f": FLOATS, "b": integers.BOOLS, "i": integers.SIGNED, "u": integers.UNSIGNED}
+    tables = {"f": FLOATS, "b": BOOLS, "i": SIGNED, "u": UNSIGNED}
     function = tables[kind].get(fn) if dtype != "f64" or fn in EXACT else None
     if function is None:
         raise NoNest(f"`{fn}` of {dtype} has no vector code")

@@ -13,14 +13,14 @@ from eqsat.execute.kernels import math
 from eqsat.execute.kernels.ir import Index, Mask
 from eqsat.execute.kernels.kinds import I32, Value, lanes_of, vector
 from eqsat.execute.kernels.lanes import Lanes
-from eqsat.execute.kernels.rowpoints import RowCode, RowPoints
+from eqsat.execute.kernels.points import RowCode, RowPoints
 from eqsat.model.nest import Access, Bound, Lookup
 from eqsat.model.tensor import is_float
 from eqsat.ops.meaning import scalar
-from eqsat.plan.inplace import update_of
 from eqsat.plan.passes import Sweep
 from eqsat.plan.rows import Pass
 from eqsat.plan.stages import access_loops
+from eqsat.plan.storage import update_of
 
 CHAIN = 128  # additions to one sum; longer sums are summed in blocks
 

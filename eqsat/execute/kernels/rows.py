@@ -17,13 +17,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from eqsat.execute.kernels import casts
 from eqsat.execute.kernels.ir import Index, Mask
 from eqsat.execute.kernels.kernel import Head
 from eqsat.execute.kernels.kinds import I8, Value, memory_type
-from eqsat.execute.kernels.points import Points
+from eqsat.execute.kernels.lanes import loaded, stored
+from eqsat.execute.kernels.points import Points, RowCode, RowPoints
 from eqsat.execute.kernels.rowpass import Row, RowPass
-from eqsat.execute.kernels.rowpoints import RowCode, RowPoints
 from eqsat.model.nest import Access, Lookup, Nest
 from eqsat.model.plan import Machine
 from eqsat.plan.passes import dependences
@@ -80,7 +79,7 @@ class Squares:
         }
         if self.light:
             for r in range(rows):
-                leaves = {a: casts.loaded(s.code, x[r], a.dtype) for a, x in turned.items()}
+                leaves = {a: loaded(s.code, x[r], a.dtype) for a, x in turned.items()}
                 self._evaluate(self._moved_row(at, r), leaves, columns, written, squares)
         else:
             self._in_scratch(at, rows, columns, turned, written, squares)
@@ -112,7 +111,7 @@ class Squares:
             here = _moved(at, v, code.add(at[v], j))
             mask = self._exists(points, here, rows if rows < n else None)
             x = points.access(a, here, mask)
-            vectors.append(casts.stored(code, x, a.dtype))
+            vectors.append(stored(code, x, a.dtype))
         vectors += [code.zero(memory_type(a.dtype), n)] * (n - columns)
         return code.transposed(vectors)
 
@@ -178,7 +177,7 @@ class Squares:
             leaves: dict[Any, Value] = {}
             for a in turned:
                 pointer, kind = self._slot(a, r)
-                leaves[a] = casts.loaded(s.code, s.code.load(pointer, kind, n), a.dtype)
+                leaves[a] = loaded(s.code, s.code.load(pointer, kind, n), a.dtype)
             row_values: dict[int, list[Value]] = {i: [] for i in squares}
             self._evaluate(self._moved_row(at, r), leaves, columns, written, row_values)
             for i, (x,) in row_values.items():

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from eqsat.execute.kernels.frame import F32, Frame, Steps, Vector, operands
+from eqsat.execute.kernels.frame import F32, Asks, Frame, Steps, Vector, operands
 from eqsat.execute.kernels.fused import FusedSums
 from eqsat.execute.kernels.ir import Code, Index
 from eqsat.execute.kernels.kinds import I64, POINTER, TYPES, Value
 from eqsat.execute.kernels.points import lower_body
-from eqsat.execute.kernels.prefetch import Asks
 from eqsat.model.nest import Access
 from eqsat.plan.contraction import UNROLL
 

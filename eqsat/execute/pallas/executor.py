@@ -24,13 +24,14 @@ from eqsat.model.schedule import Schedule
 from eqsat.model.target import Target
 from eqsat.model.tensor import TensorType
 from eqsat.plan.gridded.blocks import BlockPlan, plan_blocks
-from eqsat.plan.gridded.flat import FlatPlan, plan_flat
-from eqsat.plan.gridded.gridcheck import (
+from eqsat.plan.gridded.flat import (
     BLOCKS,
     FLAT,
+    FlatPlan,
     block_limits,
     grid_faults,
     kernel_form,
+    plan_flat,
     program_scratch,
 )
 

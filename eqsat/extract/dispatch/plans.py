@@ -26,7 +26,7 @@ from eqsat.model.ops import SAME_BYTES
 from eqsat.model.plan import Parts
 from eqsat.model.target import Target
 from eqsat.ops.nests.nest import Member, nest_of
-from eqsat.plan.dispatch import KnownReads, Planner, planner_of
+from eqsat.plan.planner import KnownReads, Planner, planner_of
 
 if TYPE_CHECKING:
     from eqsat.extract.dispatch.prices import Costs
@@ -96,7 +96,7 @@ class PlanPrices:
 
     @property
     def working_set(self) -> int:
-        """Bytes between two reads of a weight; see `plan.dispatch.working_set`."""
+        """Bytes between two reads of a weight; see `plan.planner.working_set`."""
         return self._planner.working_set
 
     # ---- the name of a dispatch --------------------------------------------------------------

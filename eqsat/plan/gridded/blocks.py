@@ -27,7 +27,7 @@ from eqsat.plan.gridded.shapes import (
     stage_loops,
     view,
 )
-from eqsat.plan.scratch import Block, grid_bytes
+from eqsat.plan.price import Block, grid_bytes
 
 WIDEST = 512  # extent of a block of one loop, if more are needed: two are in scratch at a time
 UNROLLED = 128  # positions of windows that are written out one by one
