@@ -34,7 +34,7 @@ WORK = 2e11  # operations in float64, some ten seconds
 
 @dataclass(frozen=True)
 class Subject:
-    """What is called: the program as it was read, the one that was chosen, and how they are called.
+    """Subject of a comparison: the program as read, the one chosen, and how they are called.
 
     signature: None where the arguments of a call are not the program's inputs as they are.
     """

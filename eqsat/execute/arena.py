@@ -42,7 +42,7 @@ POISON = 0xFF  # what bytes hold that nobody wrote: NaN in every wide float, -1 
 
 
 class ArenaFault(Exception):
-    """What a dispatch does that its schedule's buffers do not allow, a sentence."""
+    """Access of a dispatch that its schedule's buffers do not allow, as a sentence."""
 
 
 def _rounded(x: Array, t: TensorType) -> Array:
@@ -101,7 +101,7 @@ class Arena:
     def dispatch(
         self, d: Dispatch, reads: Sequence[Array], memory: Buffers | None = None
     ) -> list[Array]:
-        """What one dispatch writes, from the buffers it reads, each in the order it names them."""
+        """Results of one dispatch, from the buffers it reads, each in the order it names them."""
         held = {r: [x] for r, x in zip(d.reads, reads, strict=True)}
         nodes = self.schedule.program.nodes
         for i in self.schedule.inside(d):
@@ -207,7 +207,7 @@ class Buffers:
         return self.nodes[b.node].type.nbytes if b.node in self.padded else b.nbytes
 
     def give(self, node: int, x: Array) -> None:
-        """What the caller brings, where there is a buffer for it."""
+        """Write an argument of the caller, if it has a buffer."""
         if node in self.buffers:
             self._fill(node, x.reshape(self.nodes[node].type.shape))
 

@@ -135,7 +135,7 @@ def check_options(check: Any, may_race: Any) -> None:
 
 @dataclass(frozen=True)
 class FirstCall:
-    """What a call that was checked has shown.
+    """Result of a first call that was checked.
 
     kept: `answer` or `original`, which serves from then on; why: `agrees`, `slower`, `wrong`,
     `unsteady` (the function changes from call to call) or `unchecked` (with the reason in
@@ -266,7 +266,7 @@ class Trial:
 
 
 def _out_of_memory(error: Exception) -> str:
-    """What an error says that means there is no memory left; others are raised."""
+    """The message of an error of memory; other errors are raised."""
     text = str(error)
     if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in text or "Out of memory" in text:
         return "memory ran out: " + (text.splitlines() or ["no more is said"])[0]

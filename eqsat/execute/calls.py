@@ -330,7 +330,7 @@ class Packing:
     def found_for(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Formatted | None, Any, list[Any], Any]:
-        """What a call with these arguments runs, its packed weights, its leaves and their tree."""
+        """Callee of these arguments as formatted, packed weights, leaves and their tree."""
         leaves, tree = flattened(args, kwargs)
         callee = self.find(args, kwargs)
         if not is_told(callee.orders):
@@ -371,7 +371,7 @@ def _is_array(x: Any) -> bool:
 
 
 def _other(x: Any, is_weight: bool) -> Any:
-    """What stands for an argument that is no JAX array in a key; None for a traced weight."""
+    """Key of an argument that is no JAX array; None for a traced weight."""
     if not is_weight:
         return (x.shape, x.dtype) if hasattr(x, "shape") else type(x)
     if isinstance(x, Tracer):

@@ -26,7 +26,7 @@ Nudged = np.random.Generator | None
 
 @dataclass
 class Judged:
-    """What one sample says; per result the share of its elements that say something."""
+    """Verdict on one sample; per result the share of its elements that say something."""
 
     error: float
     limit: float
@@ -65,7 +65,7 @@ class Examined:
 
 
 def judged(asked: Examined, wanted: Sequence[Array], got: Sequence[Array]) -> Judged:
-    """What these results say; OverWork if it takes more than that to say it."""
+    """Verdict on these results; OverWork if it takes more work than that."""
     for r, (a, b) in enumerate(zip(got, wanted, strict=True)):
         if a.shape != b.shape:
             where = f"{asked.name(r)}{misshapen(a, b)}"
@@ -87,7 +87,7 @@ E = TypeVar("E", bound=Again)
 def judged_elements(
     ask: Callable[[E], Examined], elements: E, wanted: Sequence[Array], got: Sequence[Array]
 ) -> Judged:
-    """As `judged`, where closer looks are only at the elements that the first leaves open."""
+    """Verdict as of `judged`, with closer looks at the elements that the first leaves open."""
     first = _Comparison(ask(elements), wanted, got)
     open_ = [d > a for d, a in zip(first.distances, first.allowed, strict=True)]
     if not any(o.any() for o in open_):
@@ -156,7 +156,7 @@ class _Comparison:
             )  # fmt: skip
 
     def _ask_witness(self, witness: Callable[[Nudged], Sequence[Array]]) -> None:
-        """What the witness itself does, near these inputs, is right."""
+        """Allow the errors of the witness itself, near these inputs."""
         rng = np.random.default_rng(self.asked.seed)
         explained = self.allowed
         unperturbed: list[Array] = []

@@ -96,7 +96,7 @@ def _is_asked(schedule: Schedule, node: int, asked: set[int]) -> bool:
 def _run(
     executable: Executable, numbers: Sequence[int], given: Mapping[int, Any]
 ) -> dict[int, Any]:
-    """What these dispatches write; to be traced. XLA sees no dispatch through another, so that what
+    """Results of these dispatches; to be traced. XLA sees no dispatch through another, so that what
     one reads is what the other wrote."""
     from jax import lax
 
@@ -371,7 +371,7 @@ class Dispatchwise:
         return moved
 
     def _by_xla(self, local: Program, reads: Sequence[Array]) -> list[Array]:
-        """What the dispatch writes, by XLA's ops from these operands; equal ones compile once."""
+        """Results of the dispatch by XLA's ops from these operands; equal ones compile once."""
         import jax
 
         if local not in self._jitted:

@@ -66,7 +66,7 @@ def coordinates(flat: Array, shape: Shape) -> list[Array]:
 
 
 def distinct_indices(numbers: Array) -> Array:
-    """What occurs, ascending."""
+    """Distinct indices, ascending."""
     ordered = np.sort(numbers)
     first = np.ones(len(ordered), bool)
     np.not_equal(ordered[1:], ordered[:-1], out=first[1:])

@@ -76,7 +76,7 @@ class JaxExecutable:
         return jax.jit(flat)
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
-        """As `flat`."""
+        """Results of flat inputs, as `flat`."""
         return self.flat(*inputs)
 
     def compile(self) -> Callable[..., tuple[Any, ...]]:
@@ -141,7 +141,7 @@ class JaxExecutable:
         return tuple(self.buffer(held, r) for r in program.results)
 
     def buffer(self, held: Mapping[int, Any], node: int) -> Any:
-        """As `held_view`, of its schedule."""
+        """View of a held value, as `held_view`, of its schedule."""
         return held_view(self.schedule, held, node)
 
     def dispatch(self, number: int) -> Callable[..., tuple[Any, ...]]:

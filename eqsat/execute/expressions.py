@@ -204,7 +204,7 @@ def _inside(said: ContextVar[str], word: str) -> Iterator[None]:
 
 
 def lowered_for(platform: str) -> AbstractContextManager[None]:
-    """What is traced inside runs on this kind of device (`tpu`, `cuda`) and on no other."""
+    """Context in which programs are traced for this kind of device (`tpu`, `cuda`) and no other."""
     return _inside(_SAID, platform)
 
 
@@ -221,7 +221,7 @@ def known_platform() -> str:
 
 
 def spelled(spelling: str) -> AbstractContextManager[None]:
-    """What is traced inside tells XLA contractions in this way (`model.compiled.SPELLINGS`)."""
+    """Context in which XLA is told contractions in this way (`model.compiled.SPELLINGS`)."""
     return _inside(_SPELLING, spelling)
 
 

@@ -200,7 +200,7 @@ class ByShape:
         return self.original_function(*args, **kwargs)
 
     def _unseen(self, key: Hashable, args: Args, kwargs: Kwargs) -> Callee:
-        """What serves a new shape in a call that is C: the original, until it is checked."""
+        """The callee of a new shape in a call that is C: the original, until it is checked."""
         callee = self.find(args, kwargs)
         if callee.is_input:
             self.serving[key] = callee
@@ -210,7 +210,7 @@ class ByShape:
 
     # ---- what is called --------------------------------------------------------------------------
     def _call(self, *args: Any, **kwargs: Any) -> Any:
-        """As `_steady`, and counted: after some calls of shapes that are known they are C."""
+        """Call `_steady`, and count: after some calls of checked shapes they are C."""
         result = self._steady(*args, **kwargs)
         self._count()
         return result
@@ -354,7 +354,7 @@ def _is_method(function: Any) -> bool:
 
 
 def _adorn(function: Any, like: Any, checks: list[FirstCall]) -> None:
-    """What a jitted function has, and what was checked."""
+    """Attributes of a jitted function, and its checks."""
     for name in (*JITTED, "put", "formats"):
         if hasattr(like, name):
             setattr(function, name, getattr(like, name))
@@ -362,7 +362,7 @@ def _adorn(function: Any, like: Any, checks: list[FirstCall]) -> None:
 
 
 def _forget_compiled(function: Any) -> None:
-    """What executors make need not be of `jax.jit`."""
+    """Clear the cache of a jitted function; executors need not make one of `jax.jit`."""
     forget = getattr(function, "clear_cache", None)
     if forget is not None:
         forget()

@@ -82,7 +82,7 @@ OTHER_LAYOUT = "Layout passed to jit does not match"  # how JAX refuses a commit
 
 
 class Placeable(Protocol):
-    """What is called (a `calls.Callee`): its orders, and how it takes arguments."""
+    """Callee of a formatted call (a `calls.Callee`): its orders, and how it takes arguments."""
 
     orders: MemoryOrders
 
@@ -184,7 +184,8 @@ class Formatted:
         return self._compiled[key]
 
     def _best(self, packed: Any, shapes: Sequence[Any]) -> Any:
-        """What is free left to the compiler if it states fewer cycles: all, all but state, or none.
+        """Compiled program of fewest stated cycles, by the free orders left to the compiler: all,
+        all but state, or none.
 
         The same with what the search ordered, as the compiler may know a better order of that, and
         that plain.

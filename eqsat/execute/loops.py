@@ -312,7 +312,7 @@ def _empty(g: Generic, combine: str, dtype: str) -> Any:
 
 
 def _forwards(g: Generic) -> Generic:
-    """The same generic without reductions that run backwards in whatever reads them.
+    """Generic without reductions that run backwards in whatever reads them.
 
     Elements are combined in an order that XLA chooses, so that no copy is needed for this one.
     """
@@ -332,7 +332,7 @@ def _forwards(g: Generic) -> Generic:
 
 
 def _project_all(g: Generic, operands: Sequence[Any]) -> tuple[Generic, list[Any]]:
-    """The same generic whose maps hold bare dims and window sums only."""
+    """Generic whose maps hold bare dims and window sums only."""
     arrays, maps = [], []
     for x, m in zip(operands, g.maps, strict=True):
         array, left = project(x, m, g.sizes)

@@ -192,7 +192,7 @@ def lower(
 
 
 def unused(t: TensorType) -> Any:
-    """What stands for the memory of a loop's temporaries: XLA has its own, and drops this."""
+    """Array in place of the memory of a loop's temporaries: XLA has its own, and drops this."""
     import jax.numpy as jnp
 
     return jnp.zeros(t.shape, element_dtype(t.dtype))

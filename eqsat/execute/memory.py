@@ -31,7 +31,7 @@ def need(nbytes: int, what: str) -> None:
 
 
 def reference_bytes(program: Program) -> int:
-    """What evaluating a program in float64 takes at least: one op's operands and results."""
+    """Least bytes of evaluating a program in float64: one op's operands and results."""
     sizes = [sum(t.size for t in n.types) for n in program.nodes]
     used = (sizes[i] + sum(sizes[o] for o in n.operands) for i, n in enumerate(program.nodes))
     return 8 * max(used, default=0)

@@ -108,7 +108,7 @@ class OnDemand:
         return demands
 
     def _count(self, i: int, node: Node, elements: Needed) -> None:
-        """What computing these elements takes; loops and branches count when they run."""
+        """Operations of computing these elements; loops and branches count when they run."""
         if elements is None:
             self.arithmetic += operations(node)
         elif isinstance(node.attr, Generic):

@@ -153,7 +153,7 @@ class MeshExecutable(JaxExecutable):
         return self.spec(self.plan.by_node[node].held, rank)
 
     def pack(self, weights: Mapping[str, Any]) -> dict[int, Any]:
-        """As the base, each weight spread over the mesh."""
+        """Packed weights, each spread over the mesh."""
         import jax
 
         packed = super().pack(weights)
@@ -193,7 +193,7 @@ class MeshExecutable(JaxExecutable):
         return body(given)
 
     def _on_device(self, given: Mapping[int, Any]) -> tuple[Any, ...]:
-        """What each device computes from its blocks of arguments and weights."""
+        """Results of each device from its blocks of arguments and weights."""
         values: dict[int, list[Any]] = {i: [x] for i, x in given.items()}
         for i in self._order:
             values[i] = self._node(i, values)

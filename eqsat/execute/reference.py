@@ -32,7 +32,7 @@ class OverWork(Exception):
 
 
 class WorkBudget:
-    """What may still be done; `spent` is what was."""
+    """Operations that may still be done; `spent` of them are."""
 
     def __init__(self, limit: float = WORK_LIMIT):
         self.limit = int(limit)

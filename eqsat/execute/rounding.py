@@ -212,7 +212,7 @@ def _sum_u(g: Generic, dtype: str, platform: str, exact: bool) -> float:
 
 # ---- after it ran --------------------------------------------------------------------------------
 def shortfall(program: Program, *, exact: bool = False) -> float:
-    """What `Noise` has to be multiplied with: values of narrow types move by fewer roundings."""
+    """Factor of `Noise`: values of narrow types move by fewer roundings."""
     if exact:
         return 1.0
     nodes = (n for p in every_program(program) for n in p.nodes)
@@ -364,7 +364,7 @@ def _ranged(rounded: Array, x: Array, form: Any, drawn: Array, dtype: str) -> Ar
 
 
 def _beyond(x: Array, most: float, dtype: str) -> Array:
-    """What a value that is too large for a type becomes in it."""
+    """Result of overflow: a value that is too large for a type."""
     if dtype in NO_NAN:
         return np.copysign(most, x)
     return np.full_like(x, np.nan) if dtype in NO_INFINITY else np.copysign(np.inf, x)

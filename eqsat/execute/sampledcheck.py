@@ -55,7 +55,7 @@ SUSPECTS = 64  # elements of a result that differ from XLA's, the farthest first
 
 @dataclass
 class EndToEnd:
-    """What is asked of the results: `program` is the input, `chosen` what was run in its place.
+    """Check of results by samples: `program` is the input, `chosen` was run in its place.
 
     said: results without what may be anything; open_: per result where that is, None if nowhere.
     """
@@ -80,7 +80,7 @@ class EndToEnd:
         self.unexplained = ""  # what it leaves open though nothing is wrong
 
     def judged(self, inputs: Sequence[Array], got: Sequence[Array]) -> Judged:
-        """What these results say."""
+        """The verdict on these results."""
         reference = self.said(self.witness(inputs))
         for r, (a, b) in enumerate(zip(got, reference, strict=True)):
             if a.shape != b.shape:
@@ -181,7 +181,7 @@ class EndToEnd:
     def _by_witness(
         self, got: Sequence[Array], reference: Sequence[Array], suspects: Sequence[Array]
     ) -> Judged:
-        """What is left to say where float64 is too much work."""
+        """Verdict by the witness alone, where float64 is too much work."""
         limit = 2 * error_limit(self.program, self.platform)
         best = Judged(0.0, limit, "")
         for r, (a, b, far) in enumerate(zip(got, reference, suspects, strict=True)):
@@ -338,7 +338,7 @@ def _opaque_text(program: Program) -> str:
 
 
 def _checked(findings: DispatchFindings, whole: EndToEnd | None) -> str:
-    """What was compared, in words."""
+    """The comparisons made, in words."""
     count = f"{findings.dispatches} dispatches from their own operands"
     if whole is None:
         return count

@@ -140,7 +140,7 @@ class Tiling(Plan):
 
 @dataclass(frozen=True)
 class Blocking:
-    """What follows from a nest and its plan; planner, estimate and generator share it."""
+    """Sizes that follow from a nest and its plan; planner, estimate and generator share them."""
 
     nest: Nest
     plan: Tiling
@@ -160,7 +160,7 @@ class Blocking:
 
     @cached_property
     def columns_in_place(self) -> InlineBody:
-        """What tiles read of columns that are not copied, and what they compute of it."""
+        """Columns that tiles read where they lie, and the expression of them."""
         b = self.factors[1]
         if b.inline is not None:
             return b.inline

@@ -1,4 +1,4 @@
-"""What a plan of a contraction does, counted; and a rough time by which plans are compared.
+"""Counts of the work of a contraction plan, and a rough time by which plans are compared.
 
 The counts are what prices are made of. The rough time only ranks the plans of one nest: its
 constants are those of recent cores, so that a plan does not change with a target's calibration.

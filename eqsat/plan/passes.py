@@ -204,7 +204,7 @@ class Dependences:
         return tuple(needed(self.nest, starts, lambda i: bool(stages[i].combine)))
 
     def accesses(self, group: Sweep, in_scratch: Iterable[int] = ()) -> tuple[Access, ...]:
-        """What a pass reads from buffers, each once; in_scratch: stages that come from scratch."""
+        """Accesses of a pass to buffers, each once; in_scratch: stages that come from scratch."""
         key = group, frozenset(in_scratch)
         if key not in self._accesses:
             stages = [i for i in (*self.evaluated(group), *group.stages) if i not in key[1]]

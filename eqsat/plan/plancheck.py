@@ -29,7 +29,7 @@ from eqsat.plan.tilecheck import depends, multiplied_sides, multiply_adds, tilin
 
 # ---- row blocks ----------------------------------------------------------------------------------
 def row_block_faults(nest: Nest, p: RowBlocks) -> Iterator[str]:
-    """What of a plan its kernel would compute otherwise than the nest."""
+    """Faults of a plan: where its kernel would compute otherwise than the nest."""
     roles = row_roles_of(nest)
     sizes = RowExtents(roles.nest, p, roles)
     if min(p.rows, p.blocks, p.chunk, p.vectors, p.wide_vectors) < 1 or p.lanes & (p.lanes - 1):
@@ -38,7 +38,7 @@ def row_block_faults(nest: Nest, p: RowBlocks) -> Iterator[str]:
     if {i for i, _ in p.slots} - {*roles.level}:
         yield "it keeps stages that are not along its rows"
         return
-    yield from _loops(nest, roles)
+    yield from _loops(roles)
     yield from _in_place(sizes)
     yield from _counts(sizes)
     yield from _lives(sizes)
@@ -53,7 +53,7 @@ def _sums(r: RowRoles) -> list[int]:
     return [r.last, *([r.first.stage] if r.first else [])]
 
 
-def _loops(nest: Nest, r: RowRoles) -> Iterator[str]:
+def _loops(r: RowRoles) -> Iterator[str]:
     """Rows, and what lies along them, are all loops; copies differ by none that they are not
     copied again for."""
     wide = {i for i, n in enumerate(r.nest.sizes) if n > 1}
@@ -83,7 +83,7 @@ def _loops(nest: Nest, r: RowRoles) -> Iterator[str]:
 
 
 def _in_place(s: RowExtents) -> Iterator[str]:
-    """What is not copied lies in memory as products read it."""
+    """Factors that are not copied lie in memory as products read them."""
     p, columns = s.plan, s.roles.columns.plain
     if not p.columns_copied and (columns is None or columns.strides[s.roles.wide] != 1):
         yield "its columns are not copied, and are no vectors"
@@ -118,7 +118,7 @@ def _counts(s: RowExtents) -> Iterator[str]:
 
 
 def _lives(s: RowExtents) -> Iterator[str]:
-    """What is kept along the rows is there until it is read last."""
+    """Live ranges of row buffers end at their last read."""
     p, r, slots = s.plan, s.roles, dict(s.plan.slots)
     for i in (*r.values, *r.scalars):
         if r.level[i] < _first_pass_with(r, s.nest.stages[i].arguments):
@@ -174,7 +174,7 @@ def _block_scratch(s: RowExtents) -> Iterator[str]:
 
 # ---- rows ----------------------------------------------------------------------------------------
 def row_faults(nest: Nest, plan: Rows) -> Iterator[str]:
-    """What of a plan its kernel would compute otherwise than the nest."""
+    """Faults of a plan: where its kernel would compute otherwise than the nest."""
     stores = Counter(i for part in plan.parts for q in part.passes for i in q.stores)
     if stores != Counter(range(len(nest.stores))):
         yield "stores are not written by one pass each"
@@ -246,7 +246,7 @@ def _pass(nest: Nest, part: Part, q: Pass) -> Iterator[str]:
 
 
 def _order(nest: Nest, part: Part) -> Iterator[str]:
-    """What a pass reads of reductions, earlier passes have made."""
+    """Reductions that a pass reads are of earlier passes."""
     done: set[int] = set()
     for q in part.passes:
         ends = [a for i in q.stages for a in nest.stages[i].arguments]
@@ -267,7 +267,7 @@ def _sums_read(nest: Nest, arguments: Sequence[object]) -> set[int]:
 
 
 def _inside(nest: Nest, part: Part) -> Iterator[str]:
-    """What is not tested inside holds there."""
+    """Bounds that are not tested inside hold there."""
     if (inside := part.inside) is None:
         return
     if part.vector not in part.outer or part.square >= 0:
@@ -297,7 +297,7 @@ def _inside(nest: Nest, part: Part) -> Iterator[str]:
 
 
 def _scratch(nest: Nest, part: Part, nbytes: int) -> Iterator[str]:
-    """What is kept lies apart, and there is room for all."""
+    """Scratch of stages lies apart, and there is room for all."""
     places, used = scratch_of(nest, part)
     end = 0
     for number, (start, loops) in places.items():
@@ -316,7 +316,7 @@ def _scratch(nest: Nest, part: Part, nbytes: int) -> Iterator[str]:
 
 # ---- plans of any kind ---------------------------------------------------------------------------
 def plan_faults(nest: Nest, plan: Plan) -> Iterator[str]:
-    """What of a plan is wrong for its nest, each in a sentence; the nest is taken as right."""
+    """Faults of a plan for its nest, each in a sentence; the nest is taken as right."""
     match plan:
         case Tiling():
             yield from tiling_faults(nest, plan)
@@ -329,7 +329,7 @@ def plan_faults(nest: Nest, plan: Plan) -> Iterator[str]:
 
 
 def _described(nest: Nest) -> Iterator[Hashable]:
-    """What is written and computed, whatever the numbers of loops and stages are."""
+    """Writes and computations, whatever the numbers of loops and stages are."""
 
     def spread(strides: tuple[int, ...], loops: Iterable[int]) -> Hashable:
         return tuple(sorted((nest.sizes[i], strides[i]) for i in loops))

@@ -60,7 +60,7 @@ def _plan(nest: Nest, machine: Machine) -> Plan | str:
 
 @dataclass(frozen=True)
 class KnownReads:
-    """What is known of buffers that a dispatch reads, besides that they are weights.
+    """Facts of buffers that a dispatch reads, besides that they are weights.
 
     donated: arguments that the caller reads no more. dying: values, such arguments among them,
     that nothing reads once their next state is there, and whose type a result has. lines: weights

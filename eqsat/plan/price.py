@@ -1,4 +1,4 @@
-"""What a plan costs: its work and its nest's buffers, by the constants and memory of a target.
+"""Price of a plan: its work and its nest's buffers, by the constants and memory of a target.
 
     compute = max(multiply-adds + bodies, loads) + strided elements + pages + tiles + loops
     traffic = first fetches + fetches again, each at the nearest levels that hold what lies between
@@ -37,7 +37,7 @@ ROWS_AT_ONCE = 16  # of a result that a subgroup has in its registers, by mma.sy
 
 @dataclass(frozen=True)
 class Block:
-    """What one step of a grid reads or writes of an operand or result.
+    """Block of an operand or result that one step of a grid reads or writes.
 
     is_moving: whether another step has another block of it; what all steps share is held once.
     """
@@ -137,7 +137,7 @@ Stream = tuple[float, float]  # bytes that have to stay cached for it, bytes fet
 
 @dataclass(frozen=True)
 class Rates:
-    """What prices need of a target: constants, memory, launch and the cores of a dispatch."""
+    """Rates of a target: constants, memory, launch and the cores of a dispatch."""
 
     constants: Constants
     memory: tuple[Memory, ...]
@@ -146,7 +146,7 @@ class Rates:
 
 
 def rates(target: Target) -> Rates:
-    """Those of a target; ValueError if it says nothing of kernels."""
+    """The rates of a target; ValueError if it says nothing of kernels."""
     k = target.kernels
     if k is None:
         raise ValueError(f"target {target.name} has no `kernels`")

@@ -301,7 +301,7 @@ def fetched_bytes(factor: ProductFactor) -> float:
 
 
 def source_access(factor: ProductFactor) -> Access | None:
-    """What is read where the factor is not copied: all of it, or its largest part."""
+    """Access that is read where the factor is not copied: all of it, or its largest part."""
     return factor.inline.leaves[0] if factor.inline else factor.direct
 
 

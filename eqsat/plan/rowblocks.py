@@ -109,7 +109,7 @@ def _partial_sums(sizes: RowExtents) -> float:
 
 
 def _dot_work(sizes: RowExtents) -> tuple[float, float, float]:
-    """Those of scores that are vectors along the depth."""
+    """Work of scores that are vectors along the depth."""
     p = sizes.plan
     turns = sizes.batch * -(-sizes.length // p.dots) * -(-sizes.depth // p.lanes)
     return turns * max(p.rows * p.dots, CHAINS), turns * (p.rows + p.dots), sizes.batch
@@ -181,7 +181,7 @@ def _strided_ends(sizes: RowExtents) -> float:
 
 
 def _pages_of_ends(sizes: RowExtents) -> float:
-    """Those whose line leaves the cache before the next row reads of it: they share cache sets."""
+    """Reads whose line leaves the cache before the next row reads of it: they share cache sets."""
     length = sizes.length
     return sum(n for step, n in _far_ends(sizes) if estimate.aliased(step, length))
 
@@ -259,7 +259,7 @@ class RowBlocks(Plan):
 
 @dataclass(frozen=True)
 class RowExtents:
-    """What follows from a nest and its plan; planner and generator share it."""
+    """Extents that follow from a nest and its plan; planner and generator share them."""
 
     nest: Nest
     plan: RowBlocks

@@ -124,7 +124,7 @@ def scratch_of(nest: Nest, part: Part) -> tuple[dict[int, tuple[int, tuple[int, 
     """
     places: dict[int, tuple[int, tuple[int, ...]]] = {}
     at = 0
-    for number in in_scratch(nest, part):
+    for number in in_scratch(part):
         s = nest.stages[number]
         loops = tuple(i for q in part.passes for i in (*q.inner, *q.reduced) if i in s.loops)
         loops = tuple(dict.fromkeys(loops))
@@ -156,7 +156,7 @@ def widest_lanes(part: Part) -> int:
     return max((q.lanes for q in part.passes), default=1)
 
 
-def in_scratch(nest: Nest, part: Part) -> list[int]:
+def in_scratch(part: Part) -> list[int]:
     """Stages whose values lie in scratch: those kept, and sums that have loops within the row."""
     sums = [i for q in part.passes if q.inner for i in q.stages]
     return sorted({*sums, *part.cached})

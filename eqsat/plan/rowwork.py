@@ -178,7 +178,7 @@ def turned(nest: Nest, v: int, u: int) -> list[Access]:
 
 
 class SweepParts(NamedTuple):
-    """What a pass does at a point of its loops and of its rows, whatever its vectors.
+    """Work of a pass at a point of its loops and of its rows, whatever its vectors.
 
     moving: additions of vectors at a point, steady: once a row. from_scratch: values that come from
     scratch. ends: what is read and written. new, again: bytes along a row that no earlier pass of
@@ -334,7 +334,7 @@ def _bodies(nest: Nest, stages: Sequence[int]) -> float:
 
 
 def _ends(nest: Nest, stages: Sequence[int], stores: Sequence[int]) -> Iterable[Access]:
-    """What a point of these stages reads and writes, each once."""
+    """Accesses that a point of these stages reads and writes, each once."""
     changed, ends = _changed(nest), dict[Access, None]()
     for i in stages:
         s = nest.stages[i]

@@ -182,7 +182,7 @@ def combining(nest: Nest, stages: Iterable[int]) -> float:
 
 
 def summed(works: Iterable[Work]) -> Work:
-    """What several pieces of work are together."""
+    """Sum of several pieces of work."""
 
     total = Work(items=0)
     for w in works:

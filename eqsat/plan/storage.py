@@ -172,7 +172,7 @@ class _Reads:
         return needed
 
     def _computed_from(self, old: int) -> set[int]:
-        """What is computed from elements of a buffer; moves hand them on."""
+        """Buffers computed from elements of a buffer; moves hand them on."""
         computed, seen, left = set[int](), {old}, [old]
         while left:
             for n in self.readers.get(left.pop(), ()):

@@ -44,7 +44,7 @@ def _sides(nest: Nest, number: int) -> list[_Multiplied]:
 
 
 def multiplied_sides(nest: Nest, number: int) -> tuple[list[Argument], list[Argument]] | None:
-    """What either side of the product that a stage sums reads; None if it sums no product."""
+    """Reads of either side of the product that a stage sums; None if it sums no product."""
     sides = _sides(nest, number)
     return (sides[0].arguments, sides[1].arguments) if sides else None
 
@@ -120,7 +120,7 @@ def _share(b: Bound, sizes: tuple[int, ...]) -> float:
 
 # ---- tiles ---------------------------------------------------------------------------------------
 def tiling_faults(nest: Nest, p: Tiling) -> Iterator[str]:
-    """What of a plan its kernel would compute otherwise than the nest."""
+    """Faults of a plan: where its kernel would compute otherwise than the nest."""
     sums = [i for i, s in enumerate(nest.stages) if s.combine]
     if len(sums) != 1:
         yield f"{len(sums)} reductions are no contraction"
@@ -145,7 +145,7 @@ def tiling_faults(nest: Nest, p: Tiling) -> Iterator[str]:
 
 
 def _shape(nest: Nest, p: Tiling) -> Iterator[str]:
-    """What all else counts on: numbers that count something, and loops that are there."""
+    """Faults that all else counts on: numbers that count nothing, and loops that are not there."""
     if len(p.copied) != 2 or len(p.chain) != 2:
         yield "it is of other operands than two"
         return
@@ -302,7 +302,7 @@ def _shifted(sizes: Blocking) -> Iterator[str]:
 
 # ---- what is read where it lies ------------------------------------------------------------------
 def _read_in_place(sizes: Blocking) -> Iterator[str]:
-    """What is not copied lies in memory as tiles read it, at every point."""
+    """Factors that are not copied lie in memory as tiles read them, at every point."""
     nest, p = sizes.nest, sizes.plan
     a, b = sizes.factors
     cut = set[int]().union(*(named(x.strides) for x in nest.bounds))
@@ -329,7 +329,7 @@ def _read_in_place(sizes: Blocking) -> Iterator[str]:
 
 
 def _in_registers(sizes: Blocking) -> Iterator[str]:
-    """What is computed from sums in registers is of whole vectors, and all of it is written."""
+    """Epilogues in registers are of whole vectors, and all of their results are written."""
     nest, p = sizes.nest, sizes.plan
     if not p.in_registers or p.k_blocks > 1:
         return
@@ -348,7 +348,7 @@ def _in_registers(sizes: Blocking) -> Iterator[str]:
 
 # ---- pads ----------------------------------------------------------------------------------------
 def _pads(sizes: Blocking, root: int) -> Iterator[str]:
-    """What tiles leave out is 0 in the product."""
+    """Points that tiles leave out are 0 in the product."""
     nest, p = sizes.nest, sizes.plan
     zeros = pads_of(nest, root)
     for b in sizes.skipping:

@@ -92,13 +92,13 @@ def _tiled(
     nest: Nest, roles: ProductRoles, tiling: Tiling, rows: tuple[int, ...], machine: Machine
 ) -> Iterator[Tiling]:
     a, b = roles.factors[::-1] if tiling.swapped else roles.factors
-    must_a = _must_copy(nest, a, tiling, rows)
-    must_b = not _may_compute(nest, tiling, b) and _must_copy(nest, b, tiling, ())
+    must_a = _must_copy(nest, a, rows)
+    must_b = not _may_compute(nest, tiling, b) and _must_copy(nest, b, ())
     source = source_access(b)
     strided = source is None or source.strides[tiling.vector_loop] != 1
     if tiling.vector_rows and (must_a or b.direct is None):
         return
-    reduced = _reduction_order(nest, roles, a, b)
+    reduced = _reduction_order(roles, a, b)
     for copy_a in (False, True):
         for copy_b in (False, True):
             if (must_a and not copy_a) or ((must_b or strided) and not copy_b):
@@ -116,7 +116,7 @@ def _tiled(
                 narrow = one.changed(vectors=_streamed_vectors(nest, one, b))
                 yield blocked(nest, roles, narrow, machine, streamed=True)
                 continue
-            sized = [one.changed(vectors=n, wide=w) for n, w in _panels(nest, one, b, machine)]
+            sized = [one.changed(vectors=n, wide=w) for n, w in _panels(nest, one, machine)]
             yield from (blocked(nest, roles, x, machine) for x in sized)
 
 
@@ -125,7 +125,7 @@ def _fused(
 ) -> Iterator[Tiling]:
     """Integers whose products are multiplied and added in groups, both factors copied in these."""
     a, b = roles.factors[::-1] if tiling.swapped else roles.factors
-    reduced = _reduction_order(nest, roles, a, b)
+    reduced = _reduction_order(roles, a, b)
     together = products_at_once(nest, a, b, reduced, machine)
     if roles.dtype != "i32" or tiling.vector_rows or together == 1:
         return
@@ -137,7 +137,7 @@ def _fused(
         copied=(True, True),
         fused=together,
     )
-    for n, w in _panels(nest, one, b, machine):
+    for n, w in _panels(nest, one, machine):
         yield blocked(nest, roles, one.changed(vectors=n, wide=w), machine)
 
 
@@ -155,9 +155,7 @@ def _windowed(
     ):
         return
     in_groups = roles.dtype != "f32"
-    must_b = _must_copy(nest, b, tiling, ()) or (
-        b.direct and b.direct.strides[tiling.vector_loop] != 1
-    )
+    must_b = _must_copy(nest, b, ()) or (b.direct and b.direct.strides[tiling.vector_loop] != 1)
     must_b = must_b or in_groups
     row_loops, outer = _rows(nest, a, rows, copied=False)
     one = tiling.changed(
@@ -167,9 +165,9 @@ def _windowed(
         windows=True,
     )
     orders = dict.fromkeys(
-        (*(_reduction_order(nest, roles, *x) for x in ((a, b), (b, a))), _order_of(roles, b, a))
+        (*(_reduction_order(roles, *x) for x in ((a, b), (b, a))), _order_of(roles, b, a))
     )
-    for n, w in _panels(nest, one, b, machine):
+    for n, w in _panels(nest, one, machine):
         for copy_b in (True,) if must_b else (False, True):
             if w == 1 and (must_b or not tiling.vector_rows or not copy_b):
                 sized = one.changed(vectors=n, wide=w, copied=(False, copy_b))
@@ -186,11 +184,7 @@ def _strips(
     """Vectors of both factors where they lie, tiles one below the other, pads left out."""
     a, b = roles.factors[::-1] if tiling.swapped else roles.factors
     coordinates = roles.coordinates[tiling.swapped]
-    if (
-        not tiling.vector_rows
-        or (len(rows) < 2 and coordinates is None)
-        or _must_copy(nest, b, tiling, ())
-    ):
+    if not tiling.vector_rows or (len(rows) < 2 and coordinates is None) or _must_copy(nest, b, ()):
         return
     assert b.direct is not None
     if b.direct.strides[tiling.vector_loop] != 1:  # every tile would copy them again
@@ -202,8 +196,8 @@ def _strips(
         order = (*first, *(i for i in roles.reduced if i not in (*first, *last)), *last)
         order = order if padded else None
     else:
-        is_plain = is_walked(roles, a.direct) and not _must_copy(nest, a, tiling, rows)
-        order = _reduction_order(nest, roles, a, b) if is_plain else None
+        is_plain = is_walked(roles, a.direct) and not _must_copy(nest, a, rows)
+        order = _reduction_order(roles, a, b) if is_plain else None
     if not order or nest.points(order) > CHAIN or nest.sizes[order[-1]] > MOST_TAPS:
         return
     one = _beside_pads(tiling, row_loops, outer, order)
@@ -234,14 +228,14 @@ def _apart_from_pads(
     row_loops, outer = _rows(nest, a, rows, copied=False)
     padded = padded_loops(roles, coordinates, row_loops, outer[-1:])
     strided = b.direct is None or b.direct.strides[tiling.vector_loop] != 1
-    if not padded or not all(padded) or strided or _must_copy(nest, b, tiling, ()):
+    if not padded or not all(padded) or strided or _must_copy(nest, b, ()):
         return
     taps = tuple(i for loops in padded for i in loops)
-    inner = tuple(i for i in _reduction_order(nest, roles, a, b) if i not in taps)
+    inner = tuple(i for i in _reduction_order(roles, a, b) if i not in taps)
     if nest.points(inner) < LEAST_PRODUCTS or nest.sizes[taps[-1]] > MOST_TAPS:
         return
     one = _beside_pads(tiling, row_loops, outer, (*taps, *inner))
-    for n, w in _panels(nest, one, b, machine):
+    for n, w in _panels(nest, one, machine):
         tiled = blocked(nest, roles, one.changed(vectors=n, wide=w), machine)
         sizes = Blocking(nest, tiled, roles)
         if leaves_much_out(sizes) and not _cuts_taps(sizes):
@@ -282,7 +276,7 @@ def _dots(
 ) -> Iterator[Tiling]:
     """Few rows of factors that are both contiguous along the reduction: vectors along it."""
     a, b = roles.factors[::-1] if tiling.swapped else roles.factors
-    if _must_copy(nest, a, tiling, rows) or _must_copy(nest, b, tiling, ()) or tiling.vector_rows:
+    if _must_copy(nest, a, rows) or _must_copy(nest, b, ()) or tiling.vector_rows:
         return
     x, y = a.direct, b.direct
     both = [i for i in roles.reduced if x and y and x.strides[i] == y.strides[i] == 1]
@@ -295,7 +289,7 @@ def _dots(
         or tiling.outer_columns
     ):
         return
-    order = _reduction_order(nest, roles, a, b)
+    order = _reduction_order(roles, a, b)
     reduced = (*(i for i in order if i != both[0]), both[0])
     fitting = (n for n in (8, 4, 2, 1) if count * n + n + 2 <= machine.registers)
     dot, column = next(fitting, 1), nest.sizes[both[0]] * fetched_bytes(b)
@@ -324,7 +318,7 @@ def _widths(rows: int, along: int, machine: Machine) -> list[int]:
     return [n for n in fitting if rows * n >= CHAINS] or fitting[-1:]
 
 
-def _must_copy(nest: Nest, factor: ProductFactor, tiling: Tiling, rows: tuple[int, ...]) -> bool:
+def _must_copy(nest: Nest, factor: ProductFactor, rows: tuple[int, ...]) -> bool:
     """Whether a factor is more than an access, or some of its points do not exist."""
     if factor.direct is None:
         return True
@@ -350,9 +344,7 @@ def _may_copy(nest: Nest, a: ProductFactor, rows: tuple[int, ...]) -> bool:
     return any(estimate.aliased(estimate.row_bytes(a.direct, i), nest.sizes[i]) for i in rows)
 
 
-def _reduction_order(
-    nest: Nest, roles: ProductRoles, a: ProductFactor, b: ProductFactor
-) -> tuple[int, ...]:
+def _reduction_order(roles: ProductRoles, a: ProductFactor, b: ProductFactor) -> tuple[int, ...]:
     """Reduction loops, those of longest strides outermost; the second factor's count first."""
 
     contiguous = [i for i in roles.reduced if any(x.strides[i] == 1 for x in a.accesses)]
@@ -380,9 +372,7 @@ def _rows(
     return (inner,), tuple(i for i in rows if i != inner)
 
 
-def _panels(
-    nest: Nest, tiling: Tiling, b: ProductFactor, machine: Machine
-) -> Iterator[tuple[int, int]]:
+def _panels(nest: Nest, tiling: Tiling, machine: Machine) -> Iterator[tuple[int, int]]:
     """Vectors of a panel, and over how many points of another loop they go."""
     along = -(-nest.sizes[tiling.vector_loop] // tiling.lanes)
     rows = nest.points(tiling.row_loops)

@@ -38,7 +38,7 @@ Array = np.ndarray[Any, Any]
 
 
 def update_faults(whole: Nest, few: Nest, lines: Collection[int]) -> Iterator[str]:
-    """What is wrong of a nest over few points of another one, each in a sentence.
+    """Faults of a nest over few points of another one, each in a sentence.
 
     lines: buffers that hold 0, 1, …
     """
@@ -72,7 +72,7 @@ def _tried(sizes: Sequence[int], numbers: int) -> Iterator[tuple[int, ...]]:
 
 
 def _shape_fault(whole: Nest, few: Nest) -> str:
-    """What differs besides sizes, and where accesses are."""
+    """Difference of two nests besides sizes and places of accesses."""
     sides = zip(whole.sizes, few.sizes, strict=False)
     if len(whole.sizes) != len(few.sizes) or not all(0 < b <= a for a, b in sides):
         return "its loops are not those of the whole, or longer"
@@ -253,7 +253,7 @@ def updated(nest: Nest, lines: frozenset[int]) -> Nest:
 
 @lru_cache(maxsize=10_000)
 def few_points(nest: Nest, lines: frozenset[int]) -> Nest | None:
-    """As `updated`; None if all points may change."""
+    """Nest over few points, as `updated`; None if all points may change."""
     update = update_of(nest, nest.stores[0]) if len(nest.stores) == 1 else None
     if update is None:
         return None

@@ -204,7 +204,7 @@ Way = tuple[Mapping[int, Any], Mapping[int, Any]]  # as of `child.compile_module
 def ask_xla_ways(
     oracle: Oracle, module: bytes, ways: Sequence[Way], limit: float = DEFAULT_LIMIT
 ) -> list[Figures]:
-    """As `ask_xla`, of an oracle that tells cycles: one for every way in which arrays may lie.
+    """Figures of an oracle that tells cycles, one for every way in which arrays may lie.
 
     limit: seconds for all of them.
     """
@@ -220,7 +220,7 @@ def _of_tpu(told: Mapping[str, Any]) -> Figures:
 
 
 def ask_xla(oracle: Oracle, module: bytes, limit: float = DEFAULT_LIMIT) -> Figures:
-    """What XLA for this device makes of a program that `jax.export` wrote.
+    """Figures of XLA for this device of a program that `jax.export` wrote.
 
     limit: seconds. EqsatError: E461 if its package is missing, E462 if it crashes, E463 if it is
     not done in time. What it refuses is in the figures.
@@ -296,7 +296,7 @@ def _of_nvidia(oracle: Oracle, text: str, peak: int, limit: float, folder: Path)
 
 
 def _ptxas(oracle: Oracle, source: Path, limit: float) -> str:
-    """What ptxas says of one file; "" if it refuses it."""
+    """Output of ptxas for one file; "" if it refuses it."""
     command = [
         cuda_tools() / "bin" / "ptxas", "-v", f"-arch={NVIDIA[oracle.device].arch}", source,
         "-o", os.devnull,

@@ -53,7 +53,7 @@ class Instruction:
 
     @property
     def label(self) -> str:
-        """What it is, for a list of kernels without cycles: names differ between programs."""
+        """Label in a list of kernels without cycles: names differ between programs."""
         return f"{self.target or self.opcode} {_LAYOUT.sub('', self.shape)}"
 
 

@@ -29,7 +29,7 @@ CPU_EXECUTORS = ("kernels", "arena")  # XLA's ops stand for what these run on an
 
 
 class Lowerable(Protocol):
-    """What is needed of a source: a program, its weights and calls, and the traced function."""
+    """Source of a lowering: a program, its weights and calls, and the traced function."""
 
     @property
     def program(self) -> Program: ...
@@ -156,7 +156,7 @@ _XLA_ALONE = Target("", "", "xla", False, (), 0, (), 1.0, 1.0, ())
 
 
 def hoisted(call: Callable[..., Any], args: Sequence[Any]) -> tuple[Callable[..., Any], list[Any]]:
-    """The same with the arrays that it closes over as an argument in front, and all arguments."""
+    """Function with the arrays that it closes over as an argument in front, and all arguments."""
     import jax
     from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 

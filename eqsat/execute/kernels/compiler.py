@@ -107,7 +107,7 @@ os.register_at_fork(after_in_child=_unlock)
 
 
 def usable_cores() -> int:
-    """That this process may run on."""
+    """Number of cores that this process may run on."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

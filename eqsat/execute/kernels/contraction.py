@@ -156,7 +156,7 @@ class CacheBlocks:
     ) -> None:
         code, p = frame.code, frame.plan
         here = self._at_panel(frame, number)
-        sums = self._sums(frame, tiles, panels, number)
+        sums = self._sums(frame, panels, number)
 
         def variant(last: bool) -> None:
             b = self._columns(here, k)
@@ -202,9 +202,7 @@ class CacheBlocks:
             starts.append(code.at(frame.reads[x.buffer], TYPES[x.dtype], offset))
         return starts
 
-    def _sums(
-        self, frame: Frame, tiles: tuple[Index, Index], panels: tuple[Index, Index], n: Index
-    ) -> Value:
+    def _sums(self, frame: Frame, panels: tuple[Index, Index], n: Index) -> Value:
         """Where the sums of a panel's first tile are."""
         p, code = frame.plan, frame.code
         if p.k_blocks == 1:
@@ -330,7 +328,7 @@ class CacheBlocks:
     ) -> None:
         code, p = frame.code, frame.plan
         panel = self._at_panel(frame, n)
-        sums = self._sums(frame, tiles, panels, n)
+        sums = self._sums(frame, panels, n)
         each = p.rows * p.vectors * p.lanes
 
         def variant(last: bool) -> None:

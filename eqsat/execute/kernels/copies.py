@@ -399,7 +399,7 @@ class _Filled:
         )
 
     def _as_copied(self, x: Value, lanes: int) -> Value:
-        """What the sums would take of the factor as the copy holds it."""
+        """Elements of the factor that the sums take, as the copy holds them."""
         code, s = self.frame.code, self.frame.sizes
         short = converted(code, code.broadcast(x, lanes), s.roles.dtype, s.copied_dtype)
         return biased(self.frame, short)
@@ -412,7 +412,7 @@ class _Filled:
         return at + (0,) * (len(self.window.extents) - len(at))
 
     def _tests(self, d: int) -> list[Bound]:
-        """What is decided by coordinate d and those before it."""
+        """Bounds that coordinate d and those before it decide."""
         return [b for b in self.checked.tests if max(_coordinates(b)) == d]
 
     @cached_property

@@ -170,7 +170,7 @@ def ordered_kernels(
 
 
 def _find(schedule: Schedule, held: Mapping[int, _Lying], node: int) -> _Lying:
-    """What holds the bytes of a node."""
+    """The array that holds the bytes of a node."""
     if node in held:
         return held[node]
     base = schedule.buffer_of(node)
@@ -200,7 +200,7 @@ def _called(
     held: Mapping[int, _Lying],
     made_in: Mapping[int, Order],
 ) -> dict[int, _Lying]:
-    """What a kernel gives, from what it takes as that lies."""
+    """Results of a kernel call, from operands in the orders in which they lie."""
     takes = [_find(schedule, held, r) for r in call.reads]
     orders = [made_in.get(schedule.buffer_of(w)) for w in call.writes]
     for at, to in call.aliases:
@@ -294,7 +294,7 @@ class KernelsExecutable(CustomCallExecutable):
     def run_in_orders(
         self, orders: ByBorder, packed: Mapping[int, Any], *inputs: Any
     ) -> tuple[Any, ...]:
-        """As `run`, with arguments and results of the shapes that a caller knows, which lie so.
+        """Run with arguments and results of the shapes that a caller knows, which lie so.
 
         A kernel takes them where they are, with the order as the layout of an operand.
         """
@@ -385,7 +385,7 @@ def _loops(schedule: Schedule) -> list[tuple[int, Control]]:
 
 
 def _of_bodies(held: Control, refused: Sequence[Mapping[int, str]]) -> str:
-    """What of the bodies of a loop or branch is no kernel; empty if all is."""
+    """Dispatches of the bodies of a loop or branch that are no kernels; empty if all are."""
     lines = [
         f"{label}, dispatch {i}: {why}"
         for label, reasons in zip(held.labels, refused, strict=True)

@@ -161,7 +161,7 @@ class Steps:
 
 
 def converted(code: Code, x: Value, dtype: str, wanted: str) -> Value:
-    """What was loaded of an element type as another one."""
+    """A loaded value of one element type as another one."""
     return x if dtype == wanted else lane_convert(Lanes(code, lanes_of(x)), x, dtype, wanted)
 
 
@@ -258,7 +258,7 @@ class Asks:
                     self.frame.code.prefetch(pointer, write=buffers is not None)
 
     def in_turn(self, turn: Index, a: Value, ahead: Value) -> None:
-        """What a turn of the innermost loop asks for; it reads A at `a`.
+        """Prefetches of a turn of the innermost loop; it reads A at `a`.
 
         ahead: this tile's share of the next panel.
         """
@@ -339,7 +339,7 @@ class Asks:
         return self.rows >= FEW_ROWS and nbytes >= FAR_ROWS
 
     def _next_rows(self, turn: Index, a: Value) -> None:
-        """The same columns of the next tile's rows: each turn other rows, in a line's turns all."""
+        """Prefetch these columns of the next tile's rows: others each turn, all in a line's."""
         code = self.frame.code
         turns = 4 * LINE * 8 // DTYPES[self.a.dtype][0] // UNROLL
         row = code.add(code.rem(turn, turns), self.rows)

@@ -27,7 +27,7 @@ Vector = tuple[int, int, int | None]
 
 
 def biased(frame: Frame, x: Value) -> Value:
-    """What is copied of the rows' factor: i8 with 128 added, all else as it is."""
+    """Vector of the rows' factor as copied: i8 with 128 added, all else as it is."""
     if not frame.sizes.is_biased:
         return x
     lanes = lanes_of(x)

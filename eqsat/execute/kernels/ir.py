@@ -336,7 +336,7 @@ class Code(IndexCode):
         return self.builder.gep(pointer, [self.index(offset)], source_etype=kind)
 
     def opaque(self, pointer: Value) -> Value:
-        """The same address, but LLVM does not know that: loads through it are made again."""
+        """Address that LLVM does not know to be the same: loads through it are made again."""
         kind = ll.FunctionType(POINTER, [POINTER])
         return self.builder.call(ll.InlineAsm(kind, "", "=r,0", side_effect=True), [pointer])
 

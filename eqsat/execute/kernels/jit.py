@@ -184,7 +184,7 @@ def load_kernels(modules: Mapping[str, str], machine: Machine) -> dict[str, int 
 
 
 def load_modules(modules: Mapping[str, Module], machine: Machine) -> dict[str, int | CannotCompile]:
-    """As `load_kernels`."""
+    """Addresses of functions, or why one has none, as `load_kernels`."""
     keys = {name: _key(name, m.content, machine) for name, m in modules.items()}
     with _lock:
         new = {k: name for name, k in keys.items() if k not in _loaded}
@@ -203,7 +203,7 @@ def define(modules: Mapping[str, Module], machine: Machine) -> None:
 
 
 def _key(name: str, content: str, machine: Machine) -> str:
-    """What an object is kept by: everything that its code depends on."""
+    """Cache key of an object: everything that its code depends on."""
     cpu, _, architecture = host()
     return compiler.key(
         name, content, cpu, architecture, allowed_features(machine), version("llvmlite")
@@ -252,7 +252,7 @@ def _symbol_address(symbol: str) -> int:
 
 
 def _link_by_llvm(payloads: Sequence[bytes], functions: Sequence[str]) -> dict[str, int]:
-    """As `_link`, by LLVM's own loader."""
+    """Link objects by LLVM's own loader, as `_link`."""
     import llvmlite.binding as llvm
 
     llvm.initialize_native_target()

@@ -79,7 +79,7 @@ Index = Any  # int, or an i64 value
 
 @dataclass
 class IndexCode:
-    """What computes with indices in a function that is being written."""
+    """Index arithmetic in a function that is being written."""
 
     module: Any
     function: Any

@@ -36,7 +36,7 @@ class Lanes:
 
     @property
     def wide(self) -> Lanes:
-        """The same lanes in f64."""
+        """These lanes in f64."""
         return Lanes(self.code, self.lanes, F64)
 
     # ---- constants -------------------------------------------------------------------------------
@@ -276,7 +276,7 @@ def memory(dtype: str) -> Any:
 
 
 def loaded(code: Code, x: Value, dtype: str) -> Value:
-    """What was loaded as a value: a mask of the bytes of bools."""
+    """A loaded vector as a value: a mask of the bytes of bools."""
     if dtype != "bool":
         return x
     zero = code.zero(ll.IntType(8), lanes_of(x))
@@ -373,7 +373,7 @@ def _shifted(name: str) -> Function:
         return result if name == "ashr" else v.select(inside, result, _integer_like(v, a, 0))
 
     def wide(v: Lanes, a: Value, n: Value) -> Value:
-        """As 32 bits: x86 has no such shifts of bytes. By 31 nothing is left of a short number."""
+        """Shift as 32 bits: x86 has none of bytes. By 31 nothing is left of a short number."""
         b, words = v.code.builder, vector(I32, v.lanes)
         a32 = (b.sext if name == "ashr" else b.zext)(a, words)
         most = v.code.constant(I32, 31, v.lanes)

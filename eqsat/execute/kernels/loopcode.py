@@ -46,9 +46,9 @@ class LoopBody:
 
 @dataclass(frozen=True)
 class Loop:
-    """As `model.control.Control`, or `ONCE`. homes: per state the offset in scratch of a second
-    place for it.
+    """A loop as `model.control.Control`, or `ONCE`.
 
+    homes: per state the offset in scratch of a second place for it.
     called: offset in scratch of what is the callees' own.
     """
 

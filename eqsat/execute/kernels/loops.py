@@ -166,7 +166,7 @@ class KernelBody:
         return self.schedule.program.nodes[buffer].types[0].nbytes
 
     def scratch(self) -> int:
-        """What its kernels take for themselves, at most."""
+        """Bytes of scratch of its kernels, at most."""
         plans = [p.plan.scratch_bytes for p in self.kernels.values()]
         return max([0, *plans, *(x.loop.scratch_bytes for x in self.loops)])
 

@@ -87,7 +87,7 @@ class Lowering:
         return (x,) if nearest is None else (nearest[0],)
 
     def _unclipped(self, e: Expr) -> Expr:
-        """What a cast makes an integer of, without what the cast does anyhow."""
+        """Operand of a cast to an integer, without the clipping that the cast does anyhow."""
         (x,), (low, high) = e.args, integer_range(e.value)
         while _clips_beyond(x, low, high) and self._types(x.args[0]) in FLOAT_LANES:
             x = x.args[0]
@@ -171,7 +171,7 @@ def lane_constant(code: Code, lanes: int, value: Any, dtype: str) -> Value:
 
 
 def lane_cast(code: Code, lanes: int, x: Typed, dtype: str) -> Typed:
-    """As XLA's ConvertElementType: see `ops.meaning.scalar.hold`."""
+    """Constant converted as by XLA's ConvertElementType: see `ops.meaning.scalar.hold`."""
     if dtype not in ELEMENTS or (x.dtype and x.dtype not in ELEMENTS):
         raise NoNest(f"kernels compute no {dtype if dtype not in ELEMENTS else x.dtype}")
     if x.dtype is None or isinstance(x.value, (bool, int, float)):

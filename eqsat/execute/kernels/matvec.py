@@ -107,7 +107,7 @@ class Dots:
         return self._step(x, y, sums, size - whole)
 
     def _ask_ahead(self, b: Value) -> None:
-        """The same place some columns on: no prefetcher follows so few streams from end to end."""
+        """Prefetch some columns on: no prefetcher follows so few streams from end to end."""
         (columns,), sizes = operands(self.frame)[1], self.frame.sizes
         apart = int(ASKED_BYTES // (columns.vector * sizes.fetched_bytes[1]))
         for c in range(self.columns):
@@ -204,7 +204,7 @@ class KeyDots:
         return totals
 
     def _ask_ahead(self, code: Code, b: Value) -> None:
-        """What lies some keys on: prefetchers stop where a page ends."""
+        """Prefetch some keys on: prefetchers stop where a page ends."""
         ahead = max(self.keys, ASKED_BYTES // (4 * abs(self.b_stride))) * self.b_stride
         for j in range(self.keys):
             for d in range(0, self.depth, LINE):

@@ -32,7 +32,7 @@ _RIGHTS = {
 
 
 class CannotLoad(Exception):
-    """What of an object this loader does not know, in a sentence."""
+    """Part of an object that this loader does not know, in a sentence."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Relocation:
 
 @dataclass(frozen=True)
 class Object:
-    """What a relocatable file holds, as far as it is needed at run time."""
+    """Content of a relocatable file, as far as it is needed at run time."""
 
     sections: tuple[Section, ...]
     functions: Mapping[str, tuple[int, int]]  # global name → section and offset in it

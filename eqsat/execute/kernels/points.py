@@ -48,7 +48,7 @@ class Points:
         return self.code.builder.icmp_unsigned("!=", element, self.code.zero(kinds.I8, self.lanes))
 
     def _element(self, access: Access, at: Sequence[Index], mask: Mask) -> Value:
-        """As it lies in memory."""
+        """Element as it lies in memory."""
         kind = kinds.memory_type(access.dtype)
         step = access.strides[self.along] if self.lanes > 1 else 0
         if any(self._varies(k) for k in access.lookups):

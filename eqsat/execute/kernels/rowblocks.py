@@ -305,7 +305,7 @@ class Items:
         self.code.builder.call(self.parts[product], arguments)
 
     def _finish(self, here: Items, r: Index) -> None:
-        """What is computed from a row of the last contraction, and stored."""
+        """Epilogue of a row of the last contraction, and its stores."""
         s, code, roles = self.sizes, self.code, self.sizes.roles
         lanes, points = s.plan.lanes, self.points(self.sizes.roles.wide)
         scalars: dict[Any, Value] = {

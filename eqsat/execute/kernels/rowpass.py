@@ -110,7 +110,7 @@ class RowPass:
         return [k for k in lookups if not any(access_loops(x) & moving for x in k.arguments)]
 
     def _steady(self, row: Row) -> dict[Any, Value]:
-        """What does not change within the pass, computed before it."""
+        """Loop invariants of the pass, computed before it."""
         nest, passes = self.section.nest, self.section.passes
         points = replace(row.points, there=self.there)
         late = {nest.stores[n].stage for n in self.group.stores if update_of(nest, nest.stores[n])}

@@ -288,7 +288,7 @@ class PartCode:
 
     @cached_property
     def _interior(self) -> PartCode:
-        """The same part where it is beside no border."""
+        """Code of the part where it is beside no border."""
         s, inside = self.section, self.part.inside
         assert inside is not None
         nest = without_bounds(s.nest, inside.bounds)

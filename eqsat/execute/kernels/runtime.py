@@ -108,7 +108,7 @@ def _aliases(nest: Nest) -> tuple[tuple[int, int], ...]:
 
 
 def kernel_name(p: PlannedDispatch, machine: Machine) -> str:
-    """What a kernel is called, by everything that it is made from."""
+    """Name of a kernel, by everything that it is made from."""
     parts = json.dumps([as_data(p.nest), p.plan.to_json(), as_data(machine), p.workers])
     return f"eqsat_{p.plan.kind}_{hashlib.sha256(parts.encode()).hexdigest()[:24]}"
 

@@ -147,7 +147,7 @@ class TimedProbe:
 
 @dataclass(frozen=True)
 class RateFigures:
-    """What was measured. streams: by the level of memory that holds their buffers."""
+    """Measured rates. streams: by the level of memory that holds their buffers."""
 
     product: TimedProbe
     streams: Mapping[str, TimedProbe]
@@ -241,7 +241,7 @@ def here(target: Target) -> Target:
 
 
 def finest_clock() -> Clock:
-    """That of this process, else that of the wall; EqsatError (E420) if neither moves."""
+    """Clock of this process, else of the wall; EqsatError (E420) if neither moves."""
     for clock in (time.process_time, time.perf_counter):
         if 0 < step_of(clock) < COARSEST:
             return clock
@@ -347,7 +347,7 @@ def _start(machine: Machine, clock: Clock) -> float:
 
 
 def _nothing(count: int) -> None:
-    """What is taken off a call of a chain: the other chain's is."""
+    """Baseline that is taken off a call of a chain: nothing, as the other chain's call is."""
 
 
 def print_figures(name: str) -> int:

@@ -198,7 +198,7 @@ class RegisterTile:
 
     @staticmethod
     def _carried(a: Value, b: list[Value], sums: list[Value]) -> list[Value]:
-        """What loops hand on from turn to turn."""
+        """Values that loops hand on from turn to turn."""
         return [a, *b, *sums]
 
     def _apart(self, carried: Sequence[Value]) -> tuple[list[Value], list[Value]]:

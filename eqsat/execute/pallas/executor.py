@@ -62,7 +62,7 @@ class DispatchKernel:
 
 
 def backend() -> str:
-    """What JAX runs on here: cpu, tpu, or gpu."""
+    """The platform JAX runs on here: cpu, tpu, or gpu."""
     import jax
 
     return jax.default_backend()
@@ -97,7 +97,7 @@ def _precisions(schedule: Schedule, nest: Nest) -> dict[int, str]:
     return precisions
 
 
-def why_not_compiled(kernel: DispatchKernel, device: str) -> str:
+def why_not_compiled(kernel: DispatchKernel) -> str:
     """Why the compiler of this device refuses a kernel; empty if it does not."""
     import jax
 
@@ -139,7 +139,7 @@ class PallasExecutable(CustomCallExecutable):
             except NoNest as why:
                 refused[i] = str(why)
                 continue
-            if device != "cpu" and (said := why_not_compiled(kernel, device)):
+            if device != "cpu" and (said := why_not_compiled(kernel)):
                 refused[i] = said
             else:
                 kernels[i] = kernel

@@ -23,7 +23,7 @@ from eqsat.execute.pallas.values import (
     dot_precision,
     sum_type,
 )
-from eqsat.model.nest import Access, Bound, Lookup, Stage, Store
+from eqsat.model.nest import Access, Bound, Lookup, Store
 from eqsat.model.tensor import TensorType
 from eqsat.ops.meaning import scalar
 from eqsat.ops.meaning.programs import element_dtype
@@ -268,7 +268,6 @@ class _FlatValues(StageValues):
         columns: Sequence[int],
         summed: Sequence[int],
         batch: Sequence[int],
-        s: Stage,
     ) -> bool:
         sides = [self.e.shape(r, r) for r in (rows, columns, summed)]
         return not batch and all(math.prod(x) >= LEAST for x in sides)

@@ -49,7 +49,7 @@ class Extents:
     ragged: frozenset[int]
 
     def dims(self, loops: Iterable[int], fixed: Iterable[int] = ()) -> tuple[int, ...]:
-        """Those of these loops that are dims of a value, in its order."""
+        """The loops, of these, that are dims of a value, in its order."""
         present = set(loops) - set(fixed)
         return tuple([d for d in self.order if d in present and self.extents[d] > 1])
 
@@ -91,7 +91,7 @@ class StageValues:
         raise NotImplementedError
 
     def below(self, starts: Mapping[int, Any], fixed: frozenset[int]) -> StageValues:
-        """The same with more loops fixed."""
+        """Values with more loops fixed."""
         raise NotImplementedError
 
     def multiply(self, a: Any, b: Any, shape: ProductShape, precision: str, dtype: Any) -> Any:
@@ -186,7 +186,7 @@ class StageValues:
     def _where_points(
         self, s: Stage, x: Any, dims: Sequence[int], neutral: Scalar, kind: str
     ) -> Any:
-        """What is reduced, and the neutral element where a point does not exist."""
+        """The reduced value, with the neutral element where a point does not exist."""
         where = self.exists(s.reduced, dims)
         return x if where is None else choose(where, x, _of_type(neutral, kind))
 
@@ -199,7 +199,7 @@ class StageValues:
         batch, rows, columns, summed = (
             e.dims(x, fixed) for x in (p.batch, p.rows, p.columns, p.summed)
         )
-        if not self.multiplies(rows, columns, summed, batch, s):
+        if not self.multiplies(rows, columns, summed, batch):
             return None
         kind = sum_type(s.dtype, "add")
         both_sides = [e.dims((*batch, *free, *summed)) for free in (rows, columns)]
@@ -239,7 +239,6 @@ class StageValues:
         columns: Sequence[int],
         summed: Sequence[int],
         batch: Sequence[int],
-        s: Stage,
     ) -> bool:
         """Whether the back end multiplies matrices of these loops."""
         return bool(summed)

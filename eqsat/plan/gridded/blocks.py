@@ -35,7 +35,7 @@ UNROLLED = 128  # positions of windows that are written out one by one
 
 @dataclass(frozen=True)
 class BlockLimits:
-    """What blocks of a machine may be.
+    """Limits of the blocks of a machine.
 
     padding: how its scratch pads them; the last two dims of a block are multiples of its rows and
     lanes, unless they are whole dims. scratch_bytes: what all blocks of a dispatch and its values
@@ -301,7 +301,7 @@ class _BlockPlanner:
         return alignment
 
     def _tile(self, dtype: str, place: int) -> int:
-        """What a block is a multiple of in a dim, counted from the last one, -1."""
+        """Divisor of the extent of a block in a dim, counted from the last one, -1."""
         return self.limits.tile(dtype)[place] if place >= -2 else 1
 
     def _planned(self, extents: Sequence[int]) -> BlockPlan:
@@ -363,7 +363,7 @@ class _BlockPlanner:
         return grid_bytes(held, values, self.limits.padding)
 
     def _value(self, plan: BlockPlan, number: int, s: Stage) -> Block:
-        """What a stage makes; of a sum that is no product, all that it sums."""
+        """Block of the value of a stage; of a sum that is no product, all that it sums."""
         loops = s.loops if number in plan.products or not s.reduced else stage_loops(s)
         dims = [d for d in plan.order if d in loops and d not in plan.unrolled]
         return Block((1, 1, *(plan.extents[d] for d in dims)), s.dtype)

@@ -90,7 +90,7 @@ class _FlatPlanner:
         )
 
     def _least(self) -> dict[int, int]:
-        """What a loop has at least: a role of a product has `LEAST` points by its widest loop."""
+        """Least extent of a loop: a role of a product has `LEAST` points by its widest loop."""
         least: dict[int, int] = {}
         for p in self.products.values():
             for role in (p.rows, p.columns, p.summed):
@@ -210,7 +210,7 @@ def _power(n: int) -> int:
 
 
 def grid_faults(plan: BlockPlan | FlatPlan) -> Iterator[str]:
-    """What of a plan its kernel would compute otherwise than the nest, each in a sentence."""
+    """Faults of a plan: where its kernel computes otherwise than the nest."""
     nest, steps = plan.nest, set(plan.steps)
     stored = [set(s.loops) for s in nest.stores]
     if len(set(plan.grid)) != len(plan.grid) or sorted(plan.order) != [*range(len(nest.sizes))]:

@@ -42,7 +42,7 @@ def reach(index: Affine, sizes: Sequence[int]) -> tuple[int, int]:
 
 # ---- loops cut where dims end --------------------------------------------------------------------
 def split_loops(nest: Nest, shapes: Mapping[int, Shape]) -> Nest:
-    """The same nest with loops that run over several dims of a buffer cut into one per dim.
+    """Nest with loops that run over several dims of a buffer cut into one per dim.
 
     shapes: of every buffer. Where two buffers cut a loop in different ways the first one counts,
     results before operands.
