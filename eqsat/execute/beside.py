@@ -28,8 +28,8 @@ from eqsat.execute.agree import (
     says_little,
     worst_difference,
 )
-from eqsat.execute.memory import free_bytes, in_units
 from eqsat.execute.timing import interval
+from eqsat.host import free_bytes, in_units
 from eqsat.model.diag import Diagnostic, EqsatWarning, did_you_mean, fail
 
 SECONDS = 0.5  # for all calls of both, unless `LEAST` rounds take longer; 0: there is no race

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.execute.memory import need
+from eqsat.host import need
 from eqsat.model.control import COND, SCAN, Control
 from eqsat.model.expr import Expr
 from eqsat.model.foreign import Opaque

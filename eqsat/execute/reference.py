@@ -151,3 +151,10 @@ def least_of(node: Node) -> int:
         return inner[0] * attr.length
     trips = attr.trips or 0
     return inner[0] * (trips + 1) + inner[1] * trips
+
+
+def reference_bytes(program: Program) -> int:
+    """Least bytes of evaluating a program in float64: one op's operands and results."""
+    sizes = [sum(t.size for t in n.types) for n in program.nodes]
+    used = (sizes[i] + sum(sizes[o] for o in n.operands) for i, n in enumerate(program.nodes))
+    return 8 * max(used, default=0)

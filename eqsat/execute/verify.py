@@ -32,10 +32,17 @@ from eqsat.execute.compare import (
 from eqsat.execute.comparison import FEW, Examined, Judged, Nudged, judged, sample_names
 from eqsat.execute.draw import ATTEMPTS, random_inputs
 from eqsat.execute.executors import Witness
-from eqsat.execute.memory import machine_bytes, reference_bytes
-from eqsat.execute.reference import NOISY, OverWork, WorkBudget, least_operations, reference
+from eqsat.execute.reference import (
+    NOISY,
+    OverWork,
+    WorkBudget,
+    least_operations,
+    reference,
+    reference_bytes,
+)
 from eqsat.execute.rounding import Noise, error_limit
 from eqsat.execute.sampledcheck import Sampled, loop_refusal
+from eqsat.host import machine_bytes
 from eqsat.model.control import Control, every_program
 from eqsat.model.deadline import tick
 from eqsat.model.executor import Executable
