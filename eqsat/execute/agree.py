@@ -114,8 +114,10 @@ def _difference(
     number: int, got: Array, wanted: Array, limit: float, explained: Array | None
 ) -> Difference | None:
     if got.shape != wanted.shape or got.dtype != wanted.dtype:
-        said = f"{got.dtype}{list(got.shape)}, the original's is {wanted.dtype}{list(wanted.shape)}"
-        return Difference(number, (), float("inf"), 0.0, 1.0, said)
+        reason = (
+            f"{got.dtype}{list(got.shape)}, the original's is {wanted.dtype}{list(wanted.shape)}"
+        )
+        return Difference(number, (), float("inf"), 0.0, 1.0, reason)
     scale = max((size(b) for _, (b,) in _parts(wanted)), default=1.0)
     allowed = limit * scale if _is_float(wanted) else 0.0
     count, worst, most, bound = 0, -1, 0.0, allowed
@@ -131,8 +133,8 @@ def _difference(
     if worst < 0:
         return None
     at = tuple(map(int, np.unravel_index(worst, wanted.shape)))
-    said = f"got {got[at]}, the original gives {wanted[at]}"
-    return Difference(number, at, most / scale, bound / scale, count / wanted.size, said)
+    reason = f"got {got[at]}, the original gives {wanted[at]}"
+    return Difference(number, at, most / scale, bound / scale, count / wanted.size, reason)
 
 
 def _parts(*arrays: Array) -> Iterator[tuple[int, list[Array]]]:

@@ -278,9 +278,9 @@ def tell(pair: Pair, verdict: FirstCall) -> None:
     """The log, and a warning where something is wrong, once it is settled what serves."""
     if LOG.isEnabledFor(logging.INFO):
         LOG.info("%s", _logged(pair.name, verdict))
-    told = _told(pair, verdict)
-    if told is not None:
-        warnings.warn(EqsatWarning(told), stacklevel=_outside())
+    warning = _warning(pair, verdict)
+    if warning is not None:
+        warnings.warn(EqsatWarning(warning), stacklevel=_outside())
 
 
 def _logged(name: str, verdict: FirstCall) -> str:
@@ -290,7 +290,7 @@ def _logged(name: str, verdict: FirstCall) -> str:
     return f"`{name}`: {chosen} is kept ({verdict.why}){by}; first call: {times}"
 
 
-def _told(pair: Pair, verdict: FirstCall) -> Diagnostic | None:
+def _warning(pair: Pair, verdict: FirstCall) -> Diagnostic | None:
     name, away = f"`{pair.name}`", verdict.difference
     if verdict.why == UNCHECKED:
         message = f"the answer for {name} is used unchecked: {verdict.reason}"

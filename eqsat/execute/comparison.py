@@ -64,13 +64,13 @@ class Examined:
     limit: float | None = None  # of error; that of the program if it is not given
 
 
-def judged(asked: Examined, wanted: Sequence[Array], got: Sequence[Array]) -> Judged:
+def judged(sample: Examined, wanted: Sequence[Array], got: Sequence[Array]) -> Judged:
     """Verdict on these results; OverWork if it takes more work than that."""
     for r, (a, b) in enumerate(zip(got, wanted, strict=True)):
         if a.shape != b.shape:
-            where = f"{asked.name(r)}{misshapen(a, b)}"
+            where = f"{sample.name(r)}{misshapen(a, b)}"
             return Judged(float("inf"), 0.0, where, False, where, [0.0] * len(got))
-    return _Comparison(asked, wanted, got).judged()
+    return _Comparison(sample, wanted, got).judged()
 
 
 class Again(Protocol):
@@ -101,11 +101,11 @@ def _picked(arrays: Sequence[Array], which: Sequence[Array]) -> list[Array]:
 
 
 class _Comparison:
-    def __init__(self, asked: Examined, wanted: Sequence[Array], got: Sequence[Array]):
-        self.asked, self.wanted, self.got = asked, wanted, got
-        limit = asked.limit
+    def __init__(self, sample: Examined, wanted: Sequence[Array], got: Sequence[Array]):
+        self.sample, self.wanted, self.got = sample, wanted, got
+        limit = sample.limit
         if limit is None:
-            limit = error_limit(asked.program, asked.platform, exact=asked.exact)
+            limit = error_limit(sample.program, sample.platform, exact=sample.exact)
         self.allowed = [
             np.full(w.shape, limit * size(w)) if w.dtype.kind == "f" else np.zeros(w.shape)
             for w in wanted
@@ -129,10 +129,10 @@ class _Comparison:
             self._allow(moved)
             if pair + 1 >= FEW and not self._open():
                 return
-        if self.asked.witness is not None:
-            self._ask_witness(self.asked.witness)
-        if self.asked.shaken is not None:
-            self._allow([LEEWAY * m for m in self.asked.shaken()])
+        if self.sample.witness is not None:
+            self._ask_witness(self.sample.witness)
+        if self.sample.shaken is not None:
+            self._allow([LEEWAY * m for m in self.sample.shaken()])
             self._allow_poles()
 
     def _allow_poles(self) -> None:
@@ -148,16 +148,16 @@ class _Comparison:
 
     def _noise(self) -> Iterator[list[Array]]:
         """Per pair of noisy evaluations, how far they move each element."""
-        asked = self.asked
+        sample = self.sample
         for pair in range(MANY):
             yield moves(
-                asked.program, asked.again, self.wanted, [asked.seed, pair], asked.platform,
-                exact=asked.exact,
+                sample.program, sample.again, self.wanted, [sample.seed, pair], sample.platform,
+                exact=sample.exact,
             )  # fmt: skip
 
     def _ask_witness(self, witness: Callable[[Nudged], Sequence[Array]]) -> None:
         """Allow the errors of the witness itself, near these inputs."""
-        rng = np.random.default_rng(self.asked.seed)
+        rng = np.random.default_rng(self.sample.seed)
         explained = self.allowed
         unperturbed: list[Array] = []
         for nudge in range(1 + NUDGES):
@@ -185,12 +185,12 @@ class _Comparison:
             error, limit = (float(x.flat[at]) / size(wanted) for x in (d, allowed))
             if error > best.error or not best.where:
                 best.error, best.limit = error, limit
-                best.where = f"{self.asked.name(r)}{self._element(r, at)}"
+                best.where = f"{self.sample.name(r)}{self._element(r, at)}"
         best.reason = "" if best.ok else best.where
         best.proofs = [proof(w, a) for w, a in zip(self.wanted, self.allowed, strict=True)]
         return best
 
     def _element(self, result: int, at: int) -> str:
         got, wanted = self.got[result], self.wanted[result]
-        place = None if self.asked.place is None else self.asked.place(result, at)
+        place = None if self.sample.place is None else self.sample.place(result, at)
         return element(got, wanted, at, place)

@@ -313,7 +313,7 @@ class Dispatchwise:
         self, v: _Values, elements: Elements, wanted: list[Array], findings: DispatchFindings
     ) -> bool:
         try:
-            said = self._judged(v, elements, wanted)
+            judged = self._judged(v, elements, wanted)
         except OverWork:
             findings.undecided += (
                 f"why {v.what} has an error takes more operations than are left",
@@ -321,8 +321,8 @@ class Dispatchwise:
             return False
         finally:
             self.work.spent += min(elements.work.spent, elements.work.limit)
-        if not said.ok or not findings.worst.where or said.error > findings.worst.error:
-            findings.worst = said
+        if not judged.ok or not findings.worst.where or judged.error > findings.worst.error:
+            findings.worst = judged
         return True
 
     def _judged(self, v: _Values, elements: Elements, wanted: list[Array]) -> Judged:

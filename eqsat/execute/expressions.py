@@ -183,10 +183,10 @@ def dot_general(a: Any, b: Any, numbers: Any, precision: str, dtype: Any) -> Any
 
     if precision not in ALGORITHMS:
         return asking(level(precision))(a, b)
-    asked = asking(lax.DotAlgorithmPreset[precision.upper()])
+    algorithm = asking(lax.DotAlgorithmPreset[precision.upper()])
     if precision in _EVERYWHERE:
-        return asked(a, b)
-    return lax.platform_dependent(a, b, cpu=asking(lax.Precision.HIGHEST), default=asked)
+        return algorithm(a, b)
+    return lax.platform_dependent(a, b, cpu=asking(lax.Precision.HIGHEST), default=algorithm)
 
 
 _SAID: ContextVar[str] = ContextVar("platform", default="")
@@ -195,12 +195,12 @@ TPU = "tpu"
 
 
 @contextmanager
-def _inside(said: ContextVar[str], word: str) -> Iterator[None]:
-    before = said.set(word)
+def _inside(variable: ContextVar[str], word: str) -> Iterator[None]:
+    before = variable.set(word)
     try:
         yield
     finally:
-        said.reset(before)
+        variable.reset(before)
 
 
 def lowered_for(platform: str) -> AbstractContextManager[None]:

@@ -95,23 +95,23 @@ class Once:
             if self.switch.function.func != self._call:  # another thread was first
                 return self.switch.function(*args, **kwargs)
             pair = self.pair_of(self.answer, self.original)
-            result, said = Trial(pair, args, kwargs).run(self.wanted.race and not self.checks)
-            self.checks.append(said)
-            self._settle(said)
-            tell(pair, said)
+            result, outcome = Trial(pair, args, kwargs).run(self.wanted.race and not self.checks)
+            self.checks.append(outcome)
+            self._settle(outcome)
+            tell(pair, outcome)
             return result
 
     @functools.cached_property
     def original(self) -> Any:
         return self.make()
 
-    def _settle(self, said: FirstCall) -> None:
+    def _settle(self, outcome: FirstCall) -> None:
         self.tries += 1
-        if said.kept != ANSWER:
+        if outcome.kept != ANSWER:
             self.switch.to(self.original)
             _forget_compiled(self.answer)
             self.forget()
-        elif self.wanted.check != ALWAYS and (said.proves or self.tries > MORE):
+        elif self.wanted.check != ALWAYS and (outcome.proves or self.tries > MORE):
             self.switch.to(self.answer)
             _forget_compiled(vars(self).pop("original"))
 
@@ -310,7 +310,7 @@ class ByShape:
         self.trying.keys = {key}
         try:
             pair = self.pair_of(self, args, kwargs)
-            result, said = Trial(pair, args, kwargs).run(
+            result, outcome = Trial(pair, args, kwargs).run(
                 self.wanted.race and key not in self.serving
             )
         except BaseException:
@@ -319,22 +319,22 @@ class ByShape:
         finally:
             keys, self.trying.keys = self.trying.keys, None
             self._stand()
-        self.checks.append(said)
-        self._settle(keys, callee, said)
-        tell(pair, said)
+        self.checks.append(outcome)
+        self._settle(keys, callee, outcome)
+        tell(pair, outcome)
         return result
 
-    def _settle(self, keys: set[Hashable], callee: Callee, said: FirstCall) -> None:
-        server = callee if said.kept == ANSWER else callee.as_original
+    def _settle(self, keys: set[Hashable], callee: Callee, outcome: FirstCall) -> None:
+        server = callee if outcome.kept == ANSWER else callee.as_original
         self.serving.update(dict.fromkeys(keys, server))
         self.unsure -= keys
         for key in keys:
             tries = self.doubts.pop(key, 0) + 1
-            if said.kept == ANSWER and not said.proves and tries <= MORE:
+            if outcome.kept == ANSWER and not outcome.proves and tries <= MORE:
                 self.doubts[key] = tries
         serves = any(not c.is_input for c in self.serving.values())
         self.main = self.answer if serves else self.original
-        if said.kept != ANSWER:
+        if outcome.kept != ANSWER:
             self.answer.clear_cache()
             self.plain.clear_cache()
             callee.executable.take_weights({})

@@ -78,15 +78,15 @@ class OnDemand:
     def __call__(self, ops: Ops = exactly) -> dict[int, Array]:
         """Node → its elements, in held form."""
         self.ops, self.values = ops, {}
-        asked = self.asked
+        demand = self.demands
         self.work.spend(self.moves + self.arithmetic * (1 if ops is exactly else NOISY))
-        for i in sorted(asked):
-            self.values[i] = self._computed(i, asked[i])
+        for i in sorted(demand):
+            self.values[i] = self._computed(i, demand[i])
         return {i: self._read(i, flat) for i, flat in self.wanted.items()}
 
     # ---- what has to be known ------------------------------------------------------------------
     @cached_property
-    def asked(self) -> dict[int, Needed]:
+    def demands(self) -> dict[int, Needed]:
         """Node → the elements it has to give, for all that are not held."""
         pending: dict[int, list[Needed]] = {i: [flat] for i, flat in self.wanted.items()}
         demands: dict[int, Needed] = {}

@@ -288,8 +288,8 @@ def read_arrays(path: str | Path) -> dict[str, np.ndarray[Any, Any]]:
     arrays = {}
     for key, (t, begin) in places.items():
         dtype = np.dtype(element_dtype(t.dtype))
-        held = mapped[begin : begin + dtype.itemsize * math.prod(t.shape)]
-        arrays[key] = held.view(dtype).reshape(t.shape)
+        part = mapped[begin : begin + dtype.itemsize * math.prod(t.shape)]
+        arrays[key] = part.view(dtype).reshape(t.shape)
     return arrays
 
 

@@ -56,8 +56,8 @@ def held_within_rows(
     """Bounds that the rows of these passes test and that hold at most points, with the bounds of
     rows at all of whose points they do. outer: loops of the rows."""
     inner = frozenset[int]().union(*(g.inner | g.reduced for g in groups))
-    held = {b: _over(b, inner, nest) for b in _tested(nest, passes, groups, {*outer, *inner})}
-    return {b: r for b, r in held.items() if share_held(r, nest) >= LEAST_SHARE}
+    shares = {b: _over(b, inner, nest) for b in _tested(nest, passes, groups, {*outer, *inner})}
+    return {b: r for b, r in shares.items() if share_held(r, nest) >= LEAST_SHARE}
 
 
 def interior(nest: Nest, held: Mapping[Bound, Bound], part: Part) -> Interior | None:

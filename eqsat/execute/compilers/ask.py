@@ -65,15 +65,15 @@ def run(
             process.wait()
         out.seek(0)
         err.seek(0)
-        told, said = (f.read().decode(errors="replace") for f in (out, err))
+        output, errors = (f.read().decode(errors="replace") for f in (out, err))
     if code < 0:
-        raise crashed(what, f"was ended by {signal.Signals(-code).name}", said)
-    return code, told, said
+        raise crashed(what, f"was ended by {signal.Signals(-code).name}", errors)
+    return code, output, errors
 
 
-def crashed(what: str, how: str, said: str) -> Exception:
+def crashed(what: str, how: str, errors: str) -> Exception:
     """EqsatError E462 with the last lines that it wrote."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    lines = [line.strip() for line in errors.splitlines() if line.strip()]
     last = " | ".join(lines[-SHOWN_LINES:])
     rest = f"; it wrote: {last}" if last else ""
     return fail(
@@ -199,9 +199,9 @@ def ask_iree(device: str, text: Path, limit: float, borders: int) -> Figures:
         "--iree-scheduling-dump-statistics-format=json",
         f"--iree-hal-dump-executable-intermediates-to={binaries}",
     ]  # fmt: skip
-    code, _, said = run(command, f"{TOOL} for {device}", limit, {}, place)
+    code, _, errors = run(command, f"{TOOL} for {device}", limit, {}, place)
     if code:
-        return Figures(refused=refusal(said))
+        return Figures(refused=refusal(errors))
     asm = "\n".join(p.read_text(errors="replace") for p in sorted(binaries.glob("*.rocmasm")))
     return figures_of(json.loads(stats.read_text()), asm, device, borders)
 
@@ -209,9 +209,9 @@ def ask_iree(device: str, text: Path, limit: float, borders: int) -> Figures:
 def figures_of(statistics: dict[str, dict[str, dict[str, int]]], asm: str, device: str,
                borders: int) -> Figures:  # fmt: skip
     """From IREE's statistics and the metadata that LLVM writes into the assembly of kernels."""
-    told = statistics["stream-aggregate"]
-    ran, held = told["execution"], told["global"]
-    global_bytes = held["constant-size"] + held["variable-size"]
+    totals = statistics["stream-aggregate"]
+    ran, constants = totals["execution"], totals["global"]
+    global_bytes = constants["constant-size"] + constants["variable-size"]
     metadata: dict[str, list[int]] = {}
     for key, value in _KEY.findall(asm):
         metadata.setdefault(key, []).append(int(value))
@@ -229,10 +229,10 @@ def figures_of(statistics: dict[str, dict[str, dict[str, int]]], asm: str, devic
     )
 
 
-def refusal(said: str) -> str:
+def refusal(log: str) -> str:
     """Why, in IREE's words: its first errors, or the last line that it wrote."""
-    errors = list(dict.fromkeys(_REFUSAL.findall(said)))
-    return " | ".join(errors[:2]) or (said.strip().splitlines() or ["no reason given"])[-1]
+    errors = list(dict.fromkeys(_REFUSAL.findall(log)))
+    return " | ".join(errors[:2]) or (log.strip().splitlines() or ["no reason given"])[-1]
 
 
 CHILD = Path(__file__).with_name("child.py")
@@ -301,13 +301,15 @@ def ask_xla_ways(
     """
     need_compiler(oracle)
     with place_for(oracle) as folder:
-        return [_of_tpu(told) for told in _told(oracle, module, limit, folder, ways)]
+        return [_of_tpu(answer) for answer in _answer(oracle, module, limit, folder, ways)]
 
 
-def _of_tpu(told: Mapping[str, Any]) -> Figures:
-    if "refused" in told:
-        return Figures(refused=shortened(told["refused"]))
-    return hlo.module_figures(told["text"], main_memory_bytes(told["memory"]), counts_cycles=True)
+def _of_tpu(answer: Mapping[str, Any]) -> Figures:
+    if "refused" in answer:
+        return Figures(refused=shortened(answer["refused"]))
+    return hlo.module_figures(
+        answer["text"], main_memory_bytes(answer["memory"]), counts_cycles=True
+    )
 
 
 def ask_xla(oracle: Oracle, module: bytes, limit: float = DEFAULT_LIMIT) -> Figures:
@@ -318,11 +320,11 @@ def ask_xla(oracle: Oracle, module: bytes, limit: float = DEFAULT_LIMIT) -> Figu
     """
     need_compiler(oracle)
     with place_for(oracle) as folder:
-        told = _told(oracle, module, limit, folder)
-        if oracle.compiler == "libtpu" or "refused" in told:
-            return _of_tpu(told)
-        peak = main_memory_bytes(told["memory"])
-        return _of_nvidia(oracle, told["text"], peak, limit, folder)
+        answer = _answer(oracle, module, limit, folder)
+        if oracle.compiler == "libtpu" or "refused" in answer:
+            return _of_tpu(answer)
+        peak = main_memory_bytes(answer["memory"])
+        return _of_nvidia(oracle, answer["text"], peak, limit, folder)
 
 
 def shortened(refusal: str) -> str:
@@ -337,26 +339,26 @@ def main_memory_bytes(memory: Mapping[str, int]) -> int:
     XLA's peak for TPUs counts what lies in VMEM, too, which is no part of the sum of arguments,
     results and temporaries; that sum counts pages that temporaries do not fill.
     """
-    whole = memory["argument"] + memory["output"] + memory["temp"] - memory["alias"]
-    return min(whole, memory["peak"]) if memory["peak"] else whole
+    total = memory["argument"] + memory["output"] + memory["temp"] - memory["alias"]
+    return min(total, memory["peak"]) if memory["peak"] else total
 
 
-def _told(
+def _answer(
     oracle: Oracle, module: bytes, limit: float, folder: Path, ways: Sequence[Way] = ()
 ) -> Any:
     """The answer of the child."""
     request, answer, given = (folder / n for n in ("request.json", "answer.json", "module.bin"))
     given.write_bytes(module)
-    asked = {"platform": PLATFORMS[oracle.compiler], "module": str(given)}
-    asked |= {"ways": ways} if ways else {}
+    question = {"platform": PLATFORMS[oracle.compiler], "module": str(given)}
+    question |= {"ways": ways} if ways else {}
     topology, env = _tpu(oracle) if oracle.compiler == "libtpu" else _cuda(oracle, folder)
-    request.write_text(json.dumps(asked | {"topology": topology}), encoding="utf-8")
+    request.write_text(json.dumps(question | {"topology": topology}), encoding="utf-8")
     env |= import_path([package for package, _ in PACKAGES[oracle.compiler]])
     what = f"{oracle.compiler} for {oracle.device}"
     command = [sys.executable, "-P", CHILD, request, answer]  # -P: nothing here hides a package
-    code, _, said = run(command, what, limit, env, folder)
+    code, _, errors = run(command, what, limit, env, folder)
     if code or not answer.is_file():
-        raise crashed(what, f"ended with exit code {code}", said)
+        raise crashed(what, f"ended with exit code {code}", errors)
     return json.loads(answer.read_text(encoding="utf-8"))
 
 
@@ -381,8 +383,8 @@ def _of_nvidia(oracle: Oracle, text: str, peak: int, limit: float, folder: Path)
     sequences = sorted((folder / "dump").glob("*.thunk_sequence.txt"))
     steps = "\n".join(p.read_text(errors="replace") for p in sequences)
     count, shared = hlo.launches(steps) if sequences else (figures.kernels, None)
-    told = [_ptxas(oracle, p, limit) for p in sorted((folder / "dump").glob("*.ptx"))]
-    registers, spills = hlo.most(hlo.assembled("\n".join(told)))
+    logs = [_ptxas(oracle, p, limit) for p in sorted((folder / "dump").glob("*.ptx"))]
+    registers, spills = hlo.most(hlo.assembled("\n".join(logs)))
     return Figures(count, peak, shared, registers, spills, relayout_copies=figures.relayout_copies)
 
 
@@ -392,8 +394,8 @@ def _ptxas(oracle: Oracle, source: Path, limit: float) -> str:
         cuda_tools() / "bin" / "ptxas", "-v", f"-arch={NVIDIA[oracle.device].arch}", source,
         "-o", os.devnull,
     ]  # fmt: skip
-    code, out, said = run(command, f"ptxas for {oracle.device}", limit, {}, source.parent)
-    return "" if code else out + said
+    code, out, errors = run(command, f"ptxas for {oracle.device}", limit, {}, source.parent)
+    return "" if code else out + errors
 
 
 __all__ = [

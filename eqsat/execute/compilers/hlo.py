@@ -190,11 +190,11 @@ class PtxKernel:
     spill_bytes: int  # stored and loaded
 
 
-def assembled(told: str) -> tuple[PtxKernel, ...]:
+def assembled(log: str) -> tuple[PtxKernel, ...]:
     """The kernels of what `ptxas -v` wrote."""
     kernels: list[PtxKernel] = []
     spilled = 0
-    for line in told.splitlines():
+    for line in log.splitlines():
         if spills := _SPILLS.search(line):
             spilled = int(spills[1]) + int(spills[2])
         if used := _USED.search(line):

@@ -261,25 +261,27 @@ class KernelsExecutable(CustomCallExecutable):
             if why := self._why_not(i, kernels[i]):
                 refused[i] = why
                 del kernels[i]
-        for i, held in _loops(self.schedule):
+        for i, control in _loops(self.schedule):
             try:
                 kernels[i], refused[i] = loop_call(self.schedule, i, machine), ""
             except NoNest:  # XLA runs the loop, and calls what of its bodies is a kernel
-                refused[i] = _of_bodies(held, [self._inner[id(s)].refused for s in held.schedules])
+                refused[i] = _of_bodies(
+                    control, [self._inner[id(s)].refused for s in control.schedules]
+                )
         return kernels, {i: why for i, why in refused.items() if why}
 
     @cached_property
     def _inner(self) -> dict[int, KernelsExecutable]:
         """Per schedule of a body, by its `id`: it as kernels."""
-        inside = (s for _, held in _loops(self.schedule) for s in held.schedules)
+        inside = (s for _, control in _loops(self.schedule) for s in control.schedules)
         return {id(s): KernelsExecutable(s, self.opaque, {}, self.target) for s in inside}
 
     @property
     def bodies(self) -> TracedBodies:
         """Bodies of what XLA loops over, dispatch by dispatch."""
 
-        def bodies(held: Control) -> Evaluate:
-            inner = {id(s.program): self._inner[id(s)] for s in held.schedules}
+        def bodies(control: Control) -> Evaluate:
+            inner = {id(s.program): self._inner[id(s)] for s in control.schedules}
             return lambda program, inputs: list(JaxExecutable.run(inner[id(program)], {}, *inputs))
 
         return bodies
@@ -373,22 +375,22 @@ def declined(schedule: Schedule, target: Target) -> dict[int, str]:
             planned(schedule, i, machine)
         except NoNest as why:
             reasons[i] = str(why)
-    for i, held in _loops(schedule):
-        reasons[i] = _of_bodies(held, [declined(s, target) for s in held.schedules])
+    for i, control in _loops(schedule):
+        reasons[i] = _of_bodies(control, [declined(s, target) for s in control.schedules])
     return {i: why for i, why in reasons.items() if why}
 
 
 def _loops(schedule: Schedule) -> list[tuple[int, Control]]:
     """Dispatches that are loops and branches whose bodies are scheduled."""
     controls = ((i, schedule.control(d)) for i, d in enumerate(schedule.dispatches))
-    return [(i, held) for i, held in controls if held is not None and held.schedules]
+    return [(i, control) for i, control in controls if control is not None and control.schedules]
 
 
-def _of_bodies(held: Control, refused: Sequence[Mapping[int, str]]) -> str:
+def _of_bodies(control: Control, refused: Sequence[Mapping[int, str]]) -> str:
     """Dispatches of the bodies of a loop or branch that are no kernels; empty if all are."""
     lines = [
         f"{label}, dispatch {i}: {why}"
-        for label, reasons in zip(held.labels, refused, strict=True)
+        for label, reasons in zip(control.labels, refused, strict=True)
         for i, why in sorted(reasons.items())
     ]
     more = f" (and {len(lines) - 1} more)" if len(lines) > 1 else ""

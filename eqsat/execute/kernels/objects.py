@@ -146,10 +146,10 @@ def _sections(data: bytes, heads: Sequence[tuple[int, ...]]) -> Iterator[Section
             yield None
             continue
         rights = flags & (_WRITE | _EXECUTE)
-        held = b"" if kind == _NO_BITS else data[offset : offset + size]
-        if rights not in _RIGHTS or align > mmap.PAGESIZE or len(held) not in (0, size):
+        content = b"" if kind == _NO_BITS else data[offset : offset + size]
+        if rights not in _RIGHTS or align > mmap.PAGESIZE or len(content) not in (0, size):
             raise CannotLoad(f"its section {i} is of an unknown form")
-        yield Section(i, held, size, max(1, align), rights)
+        yield Section(i, content, size, max(1, align), rights)
 
 
 def _symbols(

@@ -139,8 +139,8 @@ class PallasExecutable(CustomCallExecutable):
             except NoNest as why:
                 refused[i] = str(why)
                 continue
-            if device != "cpu" and (said := why_not_compiled(kernel)):
-                refused[i] = said
+            if device != "cpu" and (reason := why_not_compiled(kernel)):
+                refused[i] = reason
             else:
                 kernels[i] = kernel
         if device != "cpu" and refused:

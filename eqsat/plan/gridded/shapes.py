@@ -189,10 +189,10 @@ def _constants(base: int, dims: Sequence[int], steps: Sequence[int]) -> Iterable
 def _stays(index: Affine, extent: int, sizes: Sequence[int], conditions: Sequence[Bound]) -> bool:
     """Whether an index is within its dim, or bounds say so."""
     low, high = reach(index, sizes)
-    said = [b for b in conditions if _terms(b) == index.terms]
-    is_above = low >= 0 or any(b.base <= index.constant for b in said)
+    bounds = [b for b in conditions if _terms(b) == index.terms]
+    is_above = low >= 0 or any(b.base <= index.constant for b in bounds)
     return is_above and (
-        high < extent or any(index.constant - b.base + b.extent <= extent for b in said)
+        high < extent or any(index.constant - b.base + b.extent <= extent for b in bounds)
     )
 
 
