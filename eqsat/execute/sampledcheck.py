@@ -112,10 +112,10 @@ class EndToEnd:
         self.input_error = _worst_error(_picked(reference, flat), wanted)
 
         def meaning(these: Elements) -> Examined:
-            return self._asked(these, self.exact, None)
+            return self._examined(these, self.exact, None)
 
         def result(these: Elements) -> Examined:
-            return self._asked(these, False, inputs)
+            return self._examined(these, False, inputs)
 
         try:
             verdict = judged_elements(meaning, own_elements, wanted, meant)
@@ -130,7 +130,7 @@ class EndToEnd:
         self.meant = [proof(w) for w in wanted]
         return judged_elements(result, own_elements, wanted, _picked(got, flat))
 
-    def _asked(self, these: Elements, exact: bool, inputs: Sequence[Array] | None) -> Examined:
+    def _examined(self, these: Elements, exact: bool, inputs: Sequence[Array] | None) -> Examined:
         """inputs: of the witness, if it is asked."""
 
         def witness(rng: np.random.Generator | None) -> list[Array]:

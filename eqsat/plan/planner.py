@@ -59,7 +59,7 @@ def _plan(nest: Nest, machine: Machine) -> Plan | str:
 
 
 @dataclass(frozen=True)
-class KnownReads:
+class BufferFacts:
     """Facts of buffers that a dispatch reads, besides that they are weights.
 
     donated: arguments that the caller reads no more. dying: values, such arguments among them,
@@ -72,7 +72,7 @@ class KnownReads:
     lines: frozenset[int] = frozenset()
 
 
-NOTHING = KnownReads()
+NOTHING = BufferFacts()
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Planner:
     working_set: int
 
     def __call__(
-        self, nest: Nest, weights: Collection[int], reads: KnownReads = NOTHING
+        self, nest: Nest, weights: Collection[int], reads: BufferFacts = NOTHING
     ) -> tuple[Plan, Parts]:
         """weights: buffers that follow from weights alone. NoNest if there is no plan.
 

@@ -27,7 +27,7 @@ from eqsat.model.target import HELD, Target
 from eqsat.model.text import with_names
 from eqsat.ops.contractions.roles import kind
 from eqsat.ops.nests.nest import nest_of_dispatch
-from eqsat.plan.planner import KnownReads, class_bytes, plan_alike, planner_of, weight_classes
+from eqsat.plan.planner import BufferFacts, class_bytes, plan_alike, planner_of, weight_classes
 from eqsat.plan.storage import dying_buffers, in_place, line_buffers, narrowed_types
 from eqsat.plan.updates import few_points, lines_of, nest_in_place
 from eqsat.schedule.devices import with_devices
@@ -120,7 +120,7 @@ def with_plans(
             return d
         nodes, planner = schedule.program.nodes, planners[d.device]
         made = {nodes[w].type for w in d.writes}
-        known = KnownReads(
+        known = BufferFacts(
             tuple(r for r in d.reads if is_donated(nodes[r].attr)),
             tuple(r for r in d.reads if r in dying and nodes[r].type in made),
             lines_of(schedule, d.reads),

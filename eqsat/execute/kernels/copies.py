@@ -371,13 +371,13 @@ class _Filled:
 
         def vector(i: Index, mask: Mask = None) -> None:
             here = (*at, code.add(start, i))
-            self._ask_ahead(here)
+            self._prefetch_ahead(here)
             x = points.body(factor.body, factor.arguments, here, {}, mask, sums)
             code.store(self._as_copied(x, lanes), code.at(to, kind, i), kind, mask=mask)
 
         code.strips(size, lanes, vector)
 
-    def _ask_ahead(self, at: tuple[Index, ...]) -> None:
+    def _prefetch_ahead(self, at: tuple[Index, ...]) -> None:
         """Ask for what the same run reads at the next value of the outermost coordinate."""
         code, w = self.frame.code, self.window
         outermost = next((d for d, n in enumerate(w.extents[:-1]) if n > 1), None)

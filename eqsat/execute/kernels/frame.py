@@ -235,7 +235,7 @@ AHEAD_ROWS = 3  # of all tiles at most: a line is multiplied quicker than it com
 
 
 @dataclass(frozen=True)
-class Asks:
+class Prefetches:
     """Prefetches of one tile of `rows` rows, the first of them number `first`; a: how A steps."""
 
     frame: Frame

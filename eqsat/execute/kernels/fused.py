@@ -88,7 +88,7 @@ class FusedSums:
             totals = self._step(a, b, sums[:number])
             totals += self._columns_of(b, sums[number:])
             return [
-                code.at(a, kind, together), code.at(b, kind, row), self._asked(ahead), *totals
+                code.at(a, kind, together), code.at(b, kind, row), self._prefetched(ahead), *totals
             ]  # fmt: skip
 
         def groups(points: Index, carried: Sequence[Value]) -> list[Value]:
@@ -119,7 +119,7 @@ class FusedSums:
         ]
         return [code.builder.sub(x, more[i % len(more)]) for i, x in enumerate(sums[:number])]
 
-    def _asked(self, ahead: Value) -> Value:
+    def _prefetched(self, ahead: Value) -> Value:
         """Ask for a piece of the next panel, which copies it from the second cache then; the place
         of the piece that the next turn asks for."""
         code, frame = self.frame.code, self.frame

@@ -96,7 +96,7 @@ class Dots:
         def turn(i: Index, *sums: Value) -> list[Value]:
             x, y = rows.at(code, a, i), columns.at(code, b, i)
             if is_far:
-                self._ask_ahead(y)
+                self._prefetch_ahead(y)
             return self._step(x, y, list(sums), None)
 
         whole = size // lanes * lanes
@@ -106,7 +106,7 @@ class Dots:
         x, y = rows.at(code, a, whole), columns.at(code, b, whole)
         return self._step(x, y, sums, size - whole)
 
-    def _ask_ahead(self, b: Value) -> None:
+    def _prefetch_ahead(self, b: Value) -> None:
         """Prefetch some columns on: no prefetcher follows so few streams from end to end."""
         (columns,), sizes = operands(self.frame)[1], self.frame.sizes
         apart = int(ASKED_BYTES // (columns.vector * sizes.fetched_bytes[1]))
@@ -160,7 +160,7 @@ class KeyDots:
         def group(g: Index) -> None:
             first = code.mul(g, self.keys)
             here = code.at(b, F32, code.mul(first, self.b_stride))
-            self._ask_ahead(code, here)
+            self._prefetch_ahead(code, here)
             self._store(code, self._sums(code, a, here), code.at(c, F32, first))
 
         code.loop(0, groups, 1, [], group)
@@ -203,7 +203,7 @@ class KeyDots:
                 totals[at] = code.fma(x, y, totals[at])
         return totals
 
-    def _ask_ahead(self, code: Code, b: Value) -> None:
+    def _prefetch_ahead(self, code: Code, b: Value) -> None:
         """Prefetch some keys on: prefetchers stop where a page ends."""
         ahead = max(self.keys, ASKED_BYTES // (4 * abs(self.b_stride))) * self.b_stride
         for j in range(self.keys):
@@ -368,7 +368,7 @@ class _Band:
         whole = p.width // group * group
 
         def line(j: Index) -> None:
-            self._ask_ahead(j)
+            self._prefetch_ahead(j)
             for n in range(0, group, together):
                 (self._vector if p.dtype == "f32" else self._pair)(code.add(j, n), elements)
 
@@ -382,7 +382,7 @@ class _Band:
         at = self.code.at(self.a, F32, r * p.a_stride + k * p.a_step)
         return self.code.load(at, F32, p.lanes, 0)
 
-    def _ask_ahead(self, j: Index) -> None:
+    def _prefetch_ahead(self, j: Index) -> None:
         p, code = self.product, self.code
         there = code.add(j, ASKED_BYTES // (nbytes(TYPES[p.dtype]) * self.count))
         down = code.add(code.sub(there, p.width), p.together * p.b_stride)

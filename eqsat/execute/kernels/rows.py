@@ -37,7 +37,7 @@ At = tuple[Index, ...]
 
 
 @dataclass(frozen=True)
-class Squares:
+class RegisterTranspose:
     """The squares of a part: `u` is its square loop, `v` its vector loop."""
 
     section: RowCode
@@ -251,7 +251,7 @@ class PartCode:
         if loop == part.vector:
             self._vectors(at, start, stop)
         elif loop == part.square:
-            Squares(self.section).run(at, start, stop)
+            RegisterTranspose(self.section).run(at, start, stop)
         elif part.numbered == level + 1 and part.block == 1 and span:
             self._outer(level + 1, _moved(at, loop, start), None)
         else:

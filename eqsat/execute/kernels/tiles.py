@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from eqsat.execute.kernels.frame import F32, Asks, Frame, Steps, Vector, operands
+from eqsat.execute.kernels.frame import F32, Frame, Prefetches, Steps, Vector, operands
 from eqsat.execute.kernels.fused import FusedSums
 from eqsat.execute.kernels.ir import Code, Index
 from eqsat.execute.kernels.kinds import I64, POINTER, TYPES, Value
@@ -35,11 +35,11 @@ def write_tile(outer: Frame, rows: int, last: bool, tile: int = 0) -> Any:
     varies = frame.plan.k_blocks > 1 or frame.sizes.skipping
     count: Index = points if varies else frame.plan.k_block
     vectors = frame.vectors(last)
-    asks = Asks(frame, rows, vectors, a, row)
-    summed = (0, rows)
+    prefetches = Prefetches(frame, rows, vectors, a, row)
     RegisterTile(
-        frame, rows, vectors, a, b, start, b_starts, sums, ahead, count, row, asks, summed, tile
-    ).write()
+        frame, rows, vectors, a, b, start, b_starts, sums, ahead, count, row,
+        prefetches, (0, rows), tile,
+    ).write()  # fmt: skip
     frame.code.end()
     return frame.code.function
 
@@ -62,7 +62,7 @@ class RegisterTile:
     ahead: Value
     count: Index  # points of the outermost reduction loop
     row: Value
-    asks: Asks
+    prefetches: Prefetches
     summed: tuple[int, int]  # rows that are summed: the first, the end; the others are pads
     number: int  # of a row tile that has the same pads
 
@@ -77,9 +77,9 @@ class RegisterTile:
     def write(self) -> None:
         p, sizes = self.frame.plan, self.frame.sizes
         if p.k_blocks == 1:
-            self.asks.at_start()
+            self.prefetches.at_start()
         if p.goes_down:
-            self.asks.below(self.a_start)
+            self.prefetches.below(self.a_start)
         zero = [self.code.zero(self.frame.sum_kind, self.lanes)] * (self.rows * len(self.vectors))
         level, points = p.chain
         whole = level == 0 and points >= p.k_block
@@ -190,7 +190,7 @@ class RegisterTile:
         def turn(i: Index, a: Value, *carried: Value) -> list[Value]:
             b, sums = self._apart(carried)
             if p.prefetch and level == p.asking:
-                self.asks.next_panel(i, self.ahead)
+                self.prefetches.next_panel(i, self.ahead)
             inner = self._chain(level + 1, a, b, self._size(level + 1), sums)
             return self._carried(*self._moved(level, a, b, 1), inner)
 
@@ -219,7 +219,7 @@ class RegisterTile:
 
         def turn(i: Index, a: Value, *carried: Value) -> list[Value]:
             b, sums = self._apart(carried)
-            self.asks.in_turn(code.add(code.div(first, UNROLL), i), a, self.ahead)
+            self.prefetches.in_turn(code.add(code.div(first, UNROLL), i), a, self.ahead)
             for u in range(UNROLL):
                 sums = self._step(a, b, sums, u)
             return self._carried(*self._moved(level, a, b, UNROLL), sums)

@@ -26,7 +26,7 @@ from eqsat.model.ops import SAME_BYTES
 from eqsat.model.plan import Parts
 from eqsat.model.target import Target
 from eqsat.ops.nests.nest import Member, nest_of
-from eqsat.plan.planner import KnownReads, Planner, planner_of
+from eqsat.plan.planner import BufferFacts, Planner, planner_of
 
 if TYPE_CHECKING:
     from eqsat.extract.dispatch.prices import Costs
@@ -77,7 +77,7 @@ class PlanPrices:
 
         made = {types[w] for w in writes}
         dying = tuple([i for i in places(space.dying) if types[reads[i]] in made])
-        known = KnownReads(places(space.donated), dying, frozenset(places(space.lines)))
+        known = BufferFacts(places(space.donated), dying, frozenset(places(space.lines)))
         nest = self.nest(members, reads, writes)
         return self._planner(nest, places(self.weights), known)[1]
 
