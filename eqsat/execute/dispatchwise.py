@@ -64,8 +64,9 @@ def steps(
     held: dict[int, Any] = dict(executable.packed) | dict(typed)
     last = {schedule.buffer_of(r): n for n, d in enumerate(schedule.dispatches) for r in d.reads}
     for numbers in _parts(schedule, most_bytes):
-        asked = {r for n in numbers for r in schedule.dispatches[n].reads}
-        given = {i: x for i, x in held.items() if _is_asked(schedule, i, asked)}
+        reads_of = (r for n in numbers for r in schedule.dispatches[n].reads)
+        buffers = set(map(schedule.buffer_of, reads_of))
+        given = {i: x for i, x in held.items() if schedule.buffer_of(i) in buffers}
         held |= jax.jit(lambda given, numbers=numbers: _run(executable, numbers, given))(given)
         for n in numbers:
             d = schedule.dispatches[n]
@@ -87,10 +88,6 @@ def _parts(schedule: Schedule, most_bytes: int) -> Iterator[tuple[int, ...]]:
         written += nbytes
     if part:
         yield tuple(part)
-
-
-def _is_asked(schedule: Schedule, node: int, asked: set[int]) -> bool:
-    return any(schedule.buffer_of(r) == schedule.buffer_of(node) for r in asked)
 
 
 def _run(

@@ -63,7 +63,7 @@ def row_block_work(sizes: RowExtents) -> Work:
         + prologue
         + _added_up(sizes)
         + _partial_sums(sizes),
-        strided=strided + _strided_ends(sizes),
+        strided=strided + sum(n for _, n in _far_ends(sizes)),
         pages=_pages(sizes) + _pages_of_ends(sizes),
         tiles=tiles,
         items=p.items,
@@ -173,11 +173,6 @@ def _copies(sizes: RowExtents) -> tuple[float, float, float]:
 def _body_cost(nest: Nest, factor: ProductFactor) -> float:
     inner = needed(nest, stages_read(read_by(factor)))
     return additions_of(factor.body) + additions(nest, inner)
-
-
-def _strided_ends(sizes: RowExtents) -> float:
-    """Elements along rows and results that no vector reads or writes."""
-    return sum(n for _, n in _far_ends(sizes))
 
 
 def _pages_of_ends(sizes: RowExtents) -> float:
