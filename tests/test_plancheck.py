@@ -37,7 +37,7 @@ FREE = {
         "row_tiles", "vectors", "wide", "strips", "outer_rows", "reduced", "scratch_bytes",
         "dot", "in_order", "in_registers", "shifted",
     },
-    "rows": {"block", "kept", "vectors", "lanes", "scratch_bytes", "vector", "square"},
+    "rows": {"block", "cached", "vectors", "lanes", "scratch_bytes", "vector", "square"},
     "row_blocks": {"chunk", "dots", "slots", "streamed", "wide_vectors", "scratch_bytes"},
 }  # fmt: skip
 HELD = {
