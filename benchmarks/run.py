@@ -36,8 +36,11 @@ sys.path[:0] = [str(p) for p in (HERE, HERE.parent / "tests") if str(p) not in s
 
 from gates import Row, asked_and_told, say  # noqa: E402
 
-from eqsat.execute.compilers.ask import TPUS  # noqa: E402
-from eqsat.execute.compilers.process import BESIDE, is_installed  # noqa: E402
+from eqsat.execute.compilers.ask import (  # noqa: E402
+    BESIDE,
+    TPUS,
+    is_installed,
+)
 from eqsat.model.diag import EqsatError  # noqa: E402
 
 

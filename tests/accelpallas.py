@@ -139,7 +139,7 @@ def _difference(run: Any) -> float:
 def _compiled(run: Any, device: str, refused: dict[int, str]) -> dict[int, str]:
     """Number of a dispatch → why the device's compiler refuses its kernel."""
     from eqsat.execute.pallas.executor import kernel_of
-    from eqsat.plan.gridded.gridcheck import BLOCKS, FLAT
+    from eqsat.plan.gridded.flat import BLOCKS, FLAT
 
     form = BLOCKS if device in TPUS else FLAT
     kernels = {

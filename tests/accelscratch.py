@@ -23,7 +23,7 @@ from typing import Any
 from eqsat.lang.targets import load_target
 from eqsat.model.pipelines import Padding
 from eqsat.model.tensor import DTYPES
-from eqsat.plan.scratch import (
+from eqsat.plan.price import (
     Block,
     StagedTile,
     grid_bytes,

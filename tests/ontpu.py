@@ -61,7 +61,7 @@ def steps() -> str:
 
     import eqsat
     from eqsat.execute.pallas.executor import kernel_of
-    from eqsat.plan.gridded.gridcheck import BLOCKS
+    from eqsat.plan.gridded.flat import BLOCKS
 
     def shortcut(x: Any, w: Any) -> Any:
         numbers = ("NCHW", "OIHW", "NCHW")

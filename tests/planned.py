@@ -15,7 +15,7 @@ import eqsat
 from eqsat.model.dispatch import Machine, Plan
 from eqsat.model.nest import Nest
 from eqsat.ops.nests import nest as builder
-from eqsat.plan import dispatch
+from eqsat.plan import planner
 
 NHWC = ("NHWC", "HWIO", "NHWC")
 
@@ -74,7 +74,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
 def planned(name: str, target: str = "avx512-vnni") -> tuple[tuple[Nest, Plan], ...]:
     """All nests of a function that a search planned, each with its plan."""
     found: dict[Nest, Plan] = {}
-    plan = dispatch.plan
+    plan = planner.plan
 
     def noting(nest: Nest, machine: Machine) -> Plan:
         found[nest] = plan(nest, machine)
@@ -82,8 +82,8 @@ def planned(name: str, target: str = "avx512-vnni") -> tuple[tuple[Nest, Plan], 
 
     function, arguments = FUNCTIONS[name]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dispatch, "plan", noting)
-        dispatch._plan.cache_clear()
+        patch.setattr(planner, "plan", noting)
+        planner._plan.cache_clear()
         eqsat.optimize(function, *arguments, target=target, goals=["time"])
     return tuple(found.items())
 

@@ -20,14 +20,14 @@ import run as runner
 
 import eqsat
 from eqsat.cli import run as command
-from eqsat.execute.compilers import process
+from eqsat.execute.compilers import ask
 from eqsat.execute.compilers.ask import TPUS
 
 PROGRAMS = Path(__file__).parent.parent / "experiments" / "programs"
 HERTZ = 1.5e9  # of a v5e's core
 QUICK = ("mesh", "steps")
 needs_libtpu = pytest.mark.skipif(
-    not process.is_installed("libtpu"),
+    not ask.is_installed("libtpu"),
     reason="libtpu is not installed; `make test` installs it where there is a wheel",
 )
 
@@ -114,13 +114,13 @@ def test_a_kernel_that_takes_every_other_column_fits_into_vmem():
 def test_packages_are_looked_for_in_the_environment_and_beside_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(process, "BESIDE", tmp_path)
-    assert not process.is_installed("no_such_plugins.xla")
+    monkeypatch.setattr(ask, "BESIDE", tmp_path)
+    assert not ask.is_installed("no_such_plugins.xla")
     (tmp_path / "no_such_plugins" / "xla").mkdir(parents=True)
-    assert process.is_installed("no_such_plugins.xla")
-    assert process.is_installed("json") and process.import_path(["json"]) == {}
+    assert ask.is_installed("no_such_plugins.xla")
+    assert ask.is_installed("json") and ask.import_path(["json"]) == {}
     monkeypatch.setenv("PYTHONPATH", "/own")
-    path = process.import_path(["json", "no_such_plugins.xla"])["PYTHONPATH"]
+    path = ask.import_path(["json", "no_such_plugins.xla"])["PYTHONPATH"]
     assert path.split(os.pathsep) == ["/own", str(tmp_path)]
     code = "import no_such_plugins.xla"
     done = subprocess.run(

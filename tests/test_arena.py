@@ -12,8 +12,8 @@ from fuzz.arenas import verify_on_arena
 
 import eqsat
 from eqsat.execute.arena import Arena, ArenaFault, from_bytes, to_bytes
+from eqsat.execute.compare import Verification
 from eqsat.execute.draw import drawn_weights, random_inputs
-from eqsat.execute.verdict import Verification
 from eqsat.lang.programs import parse_program
 from eqsat.lang.targets import read_target
 from eqsat.model.control import Control

@@ -21,7 +21,7 @@ from eqsat.cli import run as command
 from eqsat.execute.compilers import ask, hlo
 from eqsat.execute.compilers.ask import NVIDIA, TPUS, description
 from eqsat.execute.executable import XlaExecutable
-from eqsat.execute.operands import lowered_for
+from eqsat.execute.expressions import lowered_for
 from eqsat.export.write import merged
 from eqsat.model.compiled import Compiled, Figures
 from eqsat.model.diag import EqsatError

@@ -10,7 +10,7 @@ import pytest
 from jax import lax
 from seeds import seeds
 
-from eqsat.execute.convolution import form
+from eqsat.execute.loops import form
 from eqsat.execute.loops import generic as run_generic
 from eqsat.execute.lowering import evaluate
 from eqsat.frontends.jaxpr import trace

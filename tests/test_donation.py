@@ -23,7 +23,7 @@ from eqsat.model.program import Program
 from eqsat.model.schedule import Schedule
 from eqsat.ops.meaning.programs import evaluate_program
 from eqsat.plan import rows
-from eqsat.plan.inplace import in_place, kept_in_place
+from eqsat.plan.storage import in_place, unchanged_in_place
 
 MACHINES = {"avx512": AVX512, "avx2": AVX2}
 HERE, NEW, OLD, RESULT = 0, 1, 2, 9  # buffers
@@ -259,7 +259,7 @@ def test_nests_that_cannot_be_in_place():
 
 def test_what_stays_as_it_is_has_no_traffic():
     nest = chosen((2, 5, 16), SELECTED)
-    assert kept_in_place(nest, [OLD]) == {OLD, RESULT}
-    assert kept_in_place(nest, [NEW]) == set()
+    assert unchanged_in_place(nest, [OLD]) == {OLD, RESULT}
+    assert unchanged_in_place(nest, [NEW]) == set()
     added = chosen((2, 5, 16), call("add", arg(1), arg(2)))
-    assert kept_in_place(added, [OLD]) == set()
+    assert unchanged_in_place(added, [OLD]) == set()

@@ -12,9 +12,8 @@ from jax import lax
 from seeds import one_in
 
 from eqsat.execute.executable import xla_executable
-from eqsat.execute.expressions import evaluate_body_in_jax
+from eqsat.execute.expressions import cast_factors, evaluate_body_in_jax
 from eqsat.execute.loops import generic as run_generic
-from eqsat.execute.operands import cast_factors
 from eqsat.execute.verify import verify
 from eqsat.frontends.jaxpr import trace
 from eqsat.model.affine import affine, dim

@@ -20,7 +20,8 @@ from fuzz import wrongplans
 from seeds import one_in, seeds
 
 import eqsat
-from eqsat.execute import agree, beside, memory
+from eqsat import host
+from eqsat.execute import agree, beside
 from eqsat.execute.agree import Subject, worst_difference
 from eqsat.execute.beside import FirstCall
 from eqsat.execute.compare import dominated
@@ -278,7 +279,7 @@ def test_without_memory_for_both_the_answer_is_unchecked(monkeypatch, when):
 
 
 def test_the_machine_says_how_much_memory_is_free():
-    most, free = memory.machine_bytes(), memory.free_bytes()
+    most, free = host.machine_bytes(), host.free_bytes()
     assert most is not None
     assert free is not None
     assert 0 < free <= most

@@ -17,10 +17,17 @@ from eqsat.frontends.jaxpr import trace
 from eqsat.model.nest import Nest, NoNest
 from eqsat.ops.nests.nest import nest_of_dispatch
 from eqsat.plan.gridded.blocks import BlockLimits, BlockPlan, plan_blocks
-from eqsat.plan.gridded.flat import LEAST, plan_flat
-from eqsat.plan.gridded.gridcheck import BLOCKS, FLAT, block_limits, grid_faults, kernel_form
+from eqsat.plan.gridded.flat import (
+    BLOCKS,
+    FLAT,
+    LEAST,
+    block_limits,
+    grid_faults,
+    kernel_form,
+    plan_flat,
+)
 from eqsat.plan.gridded.shapes import split_loops, view
-from eqsat.plan.scratch import misaligned
+from eqsat.plan.price import misaligned
 
 LIMITS = block_limits(read_target("reference"))
 

@@ -38,8 +38,8 @@ from eqsat.model.selection import GoalRequest
 from eqsat.ops.meaning.programs import evaluate_program
 from eqsat.ops.spelling.chains import merge_elementwise
 from eqsat.plan import rows
-from eqsat.plan.inplace import in_place
 from eqsat.plan.plancheck import plan_faults
+from eqsat.plan.storage import in_place
 from eqsat.plan.updates import nest_in_place, update_faults, updated
 from eqsat.saturate import saturate
 from tests.test_floors import floors_of

@@ -14,7 +14,7 @@ import jax.ffi
 import llvmlite.binding as llvm
 import pytest
 
-from eqsat.execute.compilers.process import import_path, is_installed
+from eqsat.execute.compilers.ask import import_path, is_installed
 from eqsat.execute.kernels.kernel import ENTRIES, handler, loop_handler, loop_step, runtime_path
 
 ROOT = Path(__file__).parents[1]

@@ -15,7 +15,8 @@ from handwritten import Written
 from jax import lax
 from runnable import needs_kernels
 
-from eqsat.execute.kernels import casts, jit
+from eqsat.execute.kernels import jit
+from eqsat.execute.kernels import lanes as vector_lanes
 from eqsat.execute.kernels import math as vectors
 from eqsat.execute.kernels.ir import Code, new_module
 from eqsat.execute.kernels.kernel import handler
@@ -54,14 +55,14 @@ def machine_kernel(name, bodies, dtypes, results, count, machine=MACHINE, lanes=
         at = code.mul(i, lanes)
         leaves = []
         for p, dtype in zip(buffers, dtypes, strict=False):
-            memory = casts.memory(dtype)
+            memory = vector_lanes.memory(dtype)
             x = code.load(code.at(p, memory, at), memory, lanes)
-            leaves.append(vectors.Typed(casts.loaded(code, x, dtype), dtype))
+            leaves.append(vectors.Typed(vector_lanes.loaded(code, x, dtype), dtype))
         found = vectors.lower_bodies(code, lanes, bodies, leaves)
         for p, x, dtype in zip(buffers[len(dtypes) :], found, results, strict=False):
             y = vectors.lane_cast(code, lanes, x, dtype).value
-            memory = casts.memory(dtype)
-            code.store(casts.stored(code, y, dtype), code.at(p, memory, at), memory)
+            memory = vector_lanes.memory(dtype)
+            code.store(vector_lanes.stored(code, y, dtype), code.at(p, memory, at), memory)
         return []
 
     code.loop(lo, hi, 1, [], step)
@@ -314,7 +315,7 @@ def test_halves_are_rounded_after_every_function():
 
 def test_what_is_missing_is_named():
     code, _ = Code.begin(new_module("m"), "k", [I64])
-    x = vectors.Typed(code.constant(casts.lane_type("f32"), 1.0, 4), "f32")
+    x = vectors.Typed(code.constant(vector_lanes.lane_type("f32"), 1.0, 4), "f32")
     with pytest.raises(NoNest, match="`rem` of f32 has no vector code"):
         vectors.lower_bodies(code, 4, [call("rem", arg(0), arg(0))], [x])
     with pytest.raises(NoNest, match="kernels compute no f8e5m2"):
@@ -359,11 +360,10 @@ def test_every_approximation_has_a_cost():
 
 
 def test_planners_know_which_functions_have_vector_code():
-    from eqsat.execute.kernels import integers
     from eqsat.plan import stages
 
     assert stages.functions("f32") == set(vectors.FLOATS)
     assert stages.functions("f64") == set(vectors.EXACT)
-    assert stages.functions("i32") == set(integers.SIGNED) == set(integers.UNSIGNED)
-    assert stages.functions("bool") == set(integers.BOOLS)
-    assert set(casts.ELEMENTS) == stages.ELEMENTS
+    assert stages.functions("i32") == set(vector_lanes.SIGNED) == set(vector_lanes.UNSIGNED)
+    assert stages.functions("bool") == set(vector_lanes.BOOLS)
+    assert set(vector_lanes.ELEMENTS) == stages.ELEMENTS

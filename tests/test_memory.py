@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 import eqsat
+from eqsat import host
 from eqsat.cli.app import run as command
-from eqsat.execute import memory
+from eqsat.execute import reference
 from eqsat.execute.draw import drawn_weights
 from eqsat.lang.programs import parse_program
 from eqsat.model.diag import EqsatError
@@ -42,12 +43,12 @@ def test_weights_that_do_not_fit_are_not_drawn():
 
 def test_the_reference_is_wider_than_the_program(monkeypatch: pytest.MonkeyPatch):
     program = parse_program(HUGE.replace("f32[1000000000, 1000000000]", "i8[64, 64]"), "small.eqs")
-    assert memory.reference_bytes(program) == 2 * 8 * 64 * 64
+    assert reference.reference_bytes(program) == 2 * 8 * 64 * 64
     run = eqsat.optimize(program, target="reference")
-    monkeypatch.setattr(memory, "machine_bytes", lambda: 20_000)
+    monkeypatch.setattr(host, "machine_bytes", lambda: 20_000)
     with pytest.raises(EqsatError, match="float64 reference of `huge` takes 65536 B"):
         run.verify(samples=1)
-    monkeypatch.setattr(memory, "machine_bytes", lambda: None)  # a system that does not say
+    monkeypatch.setattr(host, "machine_bytes", lambda: None)  # a system that does not say
     assert run.verify(samples=1).ok
 
 

@@ -21,7 +21,7 @@ from eqsat.model.program import Program
 from eqsat.model.schedule import Schedule
 from eqsat.model.target import Target
 from eqsat.ops.contractions.roles import contraction_roles
-from eqsat.plan.scratch import Block, StagedTile, grid_bytes, loop_bytes, misaligned
+from eqsat.plan.price import Block, StagedTile, grid_bytes, loop_bytes, misaligned
 from eqsat.run import Run
 from eqsat.schedule.legal import faults
 from eqsat.schedule.pipelines import Root, _held_bytes, workgroup

@@ -15,8 +15,8 @@ from eqsat.lang.targets import load_target
 from eqsat.model.diag import EqsatError
 from eqsat.model.schedule import Schedule
 from eqsat.model.target import Target
-from eqsat.plan.dispatch import weight_classes
-from eqsat.plan.narrowed import narrowed_types
+from eqsat.plan.planner import weight_classes
+from eqsat.plan.storage import narrowed_types
 from eqsat.run.compiling import predicted
 from eqsat.schedule.legal import faults
 from eqsat.schedule.mainmemory import placed_peak_bytes

@@ -24,7 +24,7 @@ from eqsat.model.nest import Access, Bound, Nest, Stage, Store
 from eqsat.model.schedule import Schedule
 from eqsat.ops.meaning import scalar
 from eqsat.ops.nests.reached import Box, Undecided, digits_of, fault_of, nest_faults
-from eqsat.plan import dispatch
+from eqsat.plan import planner
 from eqsat.plan.plancheck import plan_faults
 from eqsat.plan.rows import Rows
 from eqsat.schedule.legal import faults
@@ -37,7 +37,7 @@ FREE = {
         "row_tiles", "vectors", "wide", "strips", "outer_rows", "reduced", "scratch_bytes",
         "dot", "in_order", "in_registers", "shifted",
     },
-    "rows": {"block", "kept", "vectors", "lanes", "scratch_bytes", "vector", "square"},
+    "rows": {"block", "cached", "vectors", "lanes", "scratch_bytes", "vector", "square"},
     "row_blocks": {"chunk", "dots", "slots", "streamed", "wide_vectors", "scratch_bytes"},
 }  # fmt: skip
 HELD = {
@@ -181,12 +181,12 @@ def test_a_plan_that_is_refused_is_no_plan_and_is_told(
         found = plan(nest, machine)
         return replace(found, items=found.items + 1)
 
-    plan = dispatch.plan
-    dispatch._plan.cache_clear()
-    monkeypatch.setattr(dispatch, "plan", wrong)
+    plan = planner.plan
+    planner._plan.cache_clear()
+    monkeypatch.setattr(planner, "plan", wrong)
     with caplog.at_level(logging.ERROR, "eqsat.check"):
         run = eqsat.optimize(lambda x: x * 2 + 1, np.zeros((8, 9), np.float32), target="avx512")
-    dispatch._plan.cache_clear()
+    planner._plan.cache_clear()
     assert run.schedule is not None
     assert [d.plan for d in run.schedule.dispatches] == [None]
     assert "the check refuses its rows plan" in run.schedule.dispatches[0].no_plan

@@ -19,7 +19,7 @@ from products import MAPS, MUL, NUMBERS, A, B, dot, lowered, matmul, precisions
 from seeds import one_in, seeds
 
 import eqsat
-from eqsat.execute.operands import dot_general
+from eqsat.execute.expressions import dot_general
 from eqsat.frontends.jaxpr import trace
 from eqsat.hunt.instances import Instance
 from eqsat.hunt.trial import rows_at

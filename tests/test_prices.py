@@ -10,7 +10,7 @@ from seeds import seeds
 import eqsat
 from eqsat.extract.check import check
 from eqsat.lang.programs import parse_program
-from eqsat.plan.dispatch import working_set
+from eqsat.plan.planner import working_set
 
 SOFTMAX = """program softmax
 input x: f32[{shape}]

@@ -39,13 +39,13 @@ def many_items(monkeypatch):
 
 def test_a_softmax_keeps_what_is_dear():
     plan = check(softmax(5, 37), "softmax")
-    assert plan.parts[0].kept == (1,)
+    assert plan.parts[0].cached == (1,)
     assert plan.items > 1
 
 
 def test_a_layer_norm_is_one_kernel():
     plan = check(layer_norm(4, 100), "layer_norm")
-    assert len(plan.parts[0].passes) == 3 and plan.parts[0].kept == ()
+    assert len(plan.parts[0].passes) == 3 and plan.parts[0].cached == ()
 
 
 @pytest.mark.parametrize(

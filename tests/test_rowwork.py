@@ -10,7 +10,7 @@ from eqsat.model.dispatch import Work
 from eqsat.model.expr import arg, call
 from eqsat.model.nest import Access, Bound, Lookup, Nest, Stage, Store
 from eqsat.plan import rows
-from eqsat.plan.inplace import in_place
+from eqsat.plan.storage import in_place
 
 FLAT = "program p\ninput x: f32[4096]\ninput z: f32[4096]\n"
 VECTORS = 4096 / MACHINE.lanes()

@@ -19,10 +19,9 @@ from runnable import WIDEST
 import eqsat
 from eqsat.execute.dispatchwise import LEAST, part_borders, sampled, steps
 from eqsat.execute.draw import drawn_weights, random_inputs
-from eqsat.execute.elements import distinct_indices
+from eqsat.execute.elements import distinct_indices, open_elements
 from eqsat.execute.executors import build_executable
 from eqsat.execute.ondemand import Elements, OnDemand
-from eqsat.execute.openlanes import open_elements
 from eqsat.execute.reference import OverWork, WorkBudget
 from eqsat.execute.verify import verify
 from eqsat.frontends.jaxpr import trace

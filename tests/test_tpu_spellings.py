@@ -12,7 +12,7 @@ from seeds import one_in
 
 import eqsat
 from eqsat.execute.executable import xla_executable
-from eqsat.execute.operands import lowered_for, spelled
+from eqsat.execute.expressions import lowered_for, spelled
 from eqsat.model.compiled import BY_CONVOLUTIONS, BY_PRODUCTS
 from eqsat.model.schedule import Schedule
 

@@ -24,8 +24,7 @@ from eqsat.model.nest import Nest, NoNest
 from eqsat.model.target import Target
 from eqsat.ops.nests.nest import nest_of_dispatch
 from eqsat.plan.contraction import Tiling
-from eqsat.plan.dispatch import plan_alike
-from eqsat.plan.planner import plan
+from eqsat.plan.planner import plan, plan_alike
 
 # rows of 12 are cut by 8: no loops are both, so the two ops together are no nest
 CUT = """program cut

@@ -17,12 +17,11 @@ from seeds import one_in
 from wrongprograms import change, wrong_programs
 
 import eqsat
-from eqsat.execute.compare import dominated
+from eqsat.execute.compare import Verification, dominated
 from eqsat.execute.draw import drawn_weights, index_extents, random_inputs
+from eqsat.execute.executors import Witness
 from eqsat.execute.rounding import error_limit, product_u
-from eqsat.execute.verdict import Verification
 from eqsat.execute.verify import verify
-from eqsat.execute.witness import Witness
 from eqsat.frontends.jaxpr import trace
 from eqsat.frontends.traced import Traced
 from eqsat.model.program import Builder, Program

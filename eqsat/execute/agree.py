@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from eqsat.execute.compare import LEEWAY, MOST_NOISE, distance, dominated, size
+from eqsat.execute.executors import nudged
 from eqsat.execute.reference import OverWork, WorkBudget, least_operations, reference
 from eqsat.execute.rounding import error_limit, moves
 from eqsat.execute.verify import free_lanes, platform
-from eqsat.execute.witness import nudged
 from eqsat.model.program import Program
 from eqsat.model.tensor import TensorType
 from eqsat.ops.meaning.programs import DTYPE_NAMES
@@ -34,7 +34,7 @@ WORK = 2e11  # operations in float64, some ten seconds
 
 @dataclass(frozen=True)
 class Subject:
-    """What is called: the program as it was read, the one that was chosen, and how they are called.
+    """Subject of a comparison: the program as read, the one chosen, and how they are called.
 
     signature: None where the arguments of a call are not the program's inputs as they are.
     """
@@ -76,12 +76,12 @@ def arrays_of(results: Any, about: Subject) -> list[Array]:
     """The leaves of results as arrays of numbers; zeros in lanes that may hold anything."""
     import jax
 
-    found = [_numbers(x) for x in jax.tree_util.tree_leaves(results)]
+    arrays = [_numbers(x) for x in jax.tree_util.tree_leaves(results)]
     program = about.program
     lanes = [free_lanes(program.nodes[r]) for r in program.results]
-    if len(lanes) != len(found):
-        return found
-    pairs = zip(found, lanes, strict=True)
+    if len(lanes) != len(arrays):
+        return arrays
+    pairs = zip(arrays, lanes, strict=True)
     return [
         x if o is None or o.shape != x.shape else np.where(o, np.zeros((), x.dtype), x)
         for x, o in pairs
@@ -93,8 +93,8 @@ def _numbers(x: Any) -> Array:
 
     if jax.numpy.issubdtype(jax.typeof(x).dtype, jax.dtypes.prng_key):
         x = jax.random.key_data(x)
-    found = np.asarray(x)
-    return np.stack([np.real(found), np.imag(found)], -1) if found.dtype.kind == "c" else found
+    array = np.asarray(x)
+    return np.stack([np.real(array), np.imag(array)], -1) if array.dtype.kind == "c" else array
 
 
 def worst_difference(
@@ -106,16 +106,18 @@ def worst_difference(
     """The worst element beyond `limit`; None if there is none. explained: what else is allowed."""
     more = explained or [None] * len(wanted)
     triples = enumerate(zip(got, wanted, more, strict=True))
-    found = [_difference(r, a, b, limit, e) for r, (a, b, e) in triples]
-    return max((d for d in found if d is not None), key=lambda d: d.error, default=None)
+    differences = [_difference(r, a, b, limit, e) for r, (a, b, e) in triples]
+    return max((d for d in differences if d is not None), key=lambda d: d.error, default=None)
 
 
 def _difference(
     number: int, got: Array, wanted: Array, limit: float, explained: Array | None
 ) -> Difference | None:
     if got.shape != wanted.shape or got.dtype != wanted.dtype:
-        said = f"{got.dtype}{list(got.shape)}, the original's is {wanted.dtype}{list(wanted.shape)}"
-        return Difference(number, (), float("inf"), 0.0, 1.0, said)
+        reason = (
+            f"{got.dtype}{list(got.shape)}, the original's is {wanted.dtype}{list(wanted.shape)}"
+        )
+        return Difference(number, (), float("inf"), 0.0, 1.0, reason)
     scale = max((size(b) for _, (b,) in _parts(wanted)), default=1.0)
     allowed = limit * scale if _is_float(wanted) else 0.0
     count, worst, most, bound = 0, -1, 0.0, allowed
@@ -131,8 +133,8 @@ def _difference(
     if worst < 0:
         return None
     at = tuple(map(int, np.unravel_index(worst, wanted.shape)))
-    said = f"got {got[at]}, the original gives {wanted[at]}"
-    return Difference(number, at, most / scale, bound / scale, count / wanted.size, said)
+    reason = f"got {got[at]}, the original gives {wanted[at]}"
+    return Difference(number, at, most / scale, bound / scale, count / wanted.size, reason)
 
 
 def _parts(*arrays: Array) -> Iterator[tuple[int, list[Array]]]:
@@ -182,20 +184,20 @@ def is_explained(
     explained = [limit * size(w) * np.full(w.shape, _is_float(w)) for w in wanted]
     for _ in range(NUDGES):
         moved = arrays_of(original([_nudged_leaf(x, rng) for x in leaves]), about)
-        own = [distance(a, b) for a, b in zip(moved, wanted, strict=True)]
-        if _as_few(got, wanted, own, explained):
+        shifts = [distance(a, b) for a, b in zip(moved, wanted, strict=True)]
+        if _as_few(got, wanted, shifts, explained):
             return True
-        explained = [np.maximum(e, LEEWAY * d) for e, d in zip(explained, own, strict=True)]
+        explained = [np.maximum(e, LEEWAY * d) for e, d in zip(explained, shifts, strict=True)]
         if worst_difference(got, wanted, limit, explained) is None:
             return True
     return _is_right(about, call, got, wanted, limit)
 
 
 def _as_few(
-    got: Sequence[Array], wanted: Sequence[Array], own: Sequence[Array], free: Sequence[Array]
+    got: Sequence[Array], wanted: Sequence[Array], errors: Sequence[Array], free: Sequence[Array]
 ) -> bool:
     """Whether the unexplained are as few and as small as those of the original, moved."""
-    rows = zip(got, wanted, own, free, strict=True)
+    rows = zip(got, wanted, errors, free, strict=True)
     return all(dominated(distance(g, w), o, f) for g, w, o, f in rows)
 
 
@@ -247,10 +249,10 @@ def _is_near(
     if any(a.shape != b.shape for a, b in zip(got, right, strict=True)):
         return False
     explained = [limit * size(x) * np.full(x.shape, _is_float(x)) for x in right]
-    own = [distance(a, b) for a, b in zip(wanted, right, strict=True)]
+    errors = [distance(a, b) for a, b in zip(wanted, right, strict=True)]
     for pair in range(PAIRS):
-        if _as_few(got, right, own, explained):
+        if _as_few(got, right, errors, explained):
             return True
-        found = moves(program, evaluate, right, [0, pair], platform())
-        explained = [np.maximum(e, m) for e, m in zip(explained, found, strict=True)]
-    return _as_few(got, right, own, explained)
+        noise = moves(program, evaluate, right, [0, pair], platform())
+        explained = [np.maximum(e, m) for e, m in zip(explained, noise, strict=True)]
+    return _as_few(got, right, errors, explained)

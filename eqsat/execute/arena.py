@@ -42,7 +42,7 @@ POISON = 0xFF  # what bytes hold that nobody wrote: NaN in every wide float, -1 
 
 
 class ArenaFault(Exception):
-    """What a dispatch does that its schedule's buffers do not allow, a sentence."""
+    """Access of a dispatch that its schedule's buffers do not allow, as a sentence."""
 
 
 def _rounded(x: Array, t: TensorType) -> Array:
@@ -91,8 +91,8 @@ class Arena:
             memory.begin(step, [w for _, d in together for w in d.writes])
             for i, d in together:
                 memory.who = f"dispatch {i} ({d.ops})"
-                found = self.dispatch(d, [memory.read(r) for r in d.reads], memory)
-                for w, x in zip(d.writes, found, strict=True):
+                outputs = self.dispatch(d, [memory.read(r) for r in d.reads], memory)
+                for w, x in zip(d.writes, outputs, strict=True):
                     memory.write(w, x)
         memory.who = "the caller"
         read = {b: [memory.read(b)] for b in map(schedule.buffer_of, program.results)}
@@ -101,14 +101,14 @@ class Arena:
     def dispatch(
         self, d: Dispatch, reads: Sequence[Array], memory: Buffers | None = None
     ) -> list[Array]:
-        """What one dispatch writes, from the buffers it reads, each in the order it names them."""
+        """Results of one dispatch, from the buffers it reads, each in the order it names them."""
         held = {r: [x] for r, x in zip(d.reads, reads, strict=True)}
         nodes = self.schedule.program.nodes
         for i in self.schedule.inside(d):
             if i not in held and nodes[i].op not in ("input", "weight"):
                 scratch = None if memory is None else self._scratch(i, d, memory)
-                found = self._evaluated(i, lambda o, i=i: self._viewed(o, held, i), scratch)
-                held[i] = [_rounded(x, t) for x, t in zip(found, nodes[i].types, strict=True)]
+                results = self._evaluated(i, lambda o, i=i: self._viewed(o, held, i), scratch)
+                held[i] = [_rounded(x, t) for x, t in zip(results, nodes[i].types, strict=True)]
         return [self._viewed(w, held, w)[0] for w in d.writes]
 
     def _viewed(
@@ -164,8 +164,8 @@ class Arena:
         def run(body: Program, xs: Sequence[Array]) -> list[Array]:
             return bodies[id(body)].run(xs, {}, room)
 
-        found = evaluate_control(attr, operands, run, most_steps=None)
-        return found + [np.full(t.shape, POISON, np.uint8) for t in attr.scratch_types]
+        results = evaluate_control(attr, operands, run, most_steps=None)
+        return results + [np.full(t.shape, POISON, np.uint8) for t in attr.scratch_types]
 
 
 class Buffers:
@@ -207,7 +207,7 @@ class Buffers:
         return self.nodes[b.node].type.nbytes if b.node in self.padded else b.nbytes
 
     def give(self, node: int, x: Array) -> None:
-        """What the caller brings, where there is a buffer for it."""
+        """Write an argument of the caller, if it has a buffer."""
         if node in self.buffers:
             self._fill(node, x.reshape(self.nodes[node].type.shape))
 
@@ -273,10 +273,10 @@ class Buffers:
             raise ArenaFault(f"{what} at step {self.step}, but {live}")
 
     def _fill(self, node: int, x: Array) -> None:
-        found = to_bytes(x, self.nodes[node].type)
-        if len(found) != len(self.bytes[node]):
-            raise ArenaFault(f"%{node} has {len(found)} bytes, its buffer {len(self.bytes[node])}")
-        self.bytes[node][:] = found
+        data = to_bytes(x, self.nodes[node].type)
+        if len(data) != len(self.bytes[node]):
+            raise ArenaFault(f"%{node} has {len(data)} bytes, its buffer {len(self.bytes[node])}")
+        self.bytes[node][:] = data
         self.written.add(node)
 
 
@@ -325,8 +325,8 @@ class ArenaExecutable(JaxExecutable):
         arena = Arena(self.schedule, self.opaque)
 
         def host(reads: Sequence[Any]) -> list[Any]:
-            found = arena.dispatch(d, [_held(x) for x in reads])
-            return [_stored(x, nodes[w].type) for x, w in zip(found, d.writes, strict=True)]
+            outputs = arena.dispatch(d, [_held(x) for x in reads])
+            return [_stored(x, nodes[w].type) for x, w in zip(outputs, d.writes, strict=True)]
 
         return lambda *reads: _callback(host, [nodes[w].type for w in d.writes], list(reads))
 
@@ -338,11 +338,11 @@ class ArenaExecutable(JaxExecutable):
         program = self.schedule.program
         weights = {i: _held(x) for i, x in packed.items()}
         try:
-            found = Arena(self.schedule, self.opaque).run([_held(x) for x in inputs], weights)
+            results = Arena(self.schedule, self.opaque).run([_held(x) for x in inputs], weights)
         except ArenaFault as fault:
             raise _wrong(fault) from None
         types = [program.nodes[r].type for r in program.results]
-        return [_stored(x, t) for x, t in zip(found, types, strict=True)]
+        return [_stored(x, t) for x, t in zip(results, types, strict=True)]
 
     def _refuse_opaque(self) -> None:
         """A callback that waits for JAX may wait for ever."""

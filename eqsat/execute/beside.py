@@ -28,8 +28,8 @@ from eqsat.execute.agree import (
     says_little,
     worst_difference,
 )
-from eqsat.execute.memory import free_bytes, in_units
 from eqsat.execute.timing import interval
+from eqsat.host import free_bytes, in_units
 from eqsat.model.diag import Diagnostic, EqsatWarning, did_you_mean, fail
 
 SECONDS = 0.5  # for all calls of both, unless `LEAST` rounds take longer; 0: there is no race
@@ -103,10 +103,10 @@ def _seconds(side: Side, count: int) -> float:
     args, kwargs = jax.block_until_ready(arguments())
     clock = _clock()
     start = clock()
-    found = function(*args, **kwargs)
+    result = function(*args, **kwargs)
     for _ in range(count - 1):
-        found = function(*args, **kwargs)
-    jax.block_until_ready(found)
+        result = function(*args, **kwargs)
+    jax.block_until_ready(result)
     return clock() - start
 
 
@@ -135,7 +135,7 @@ def check_options(check: Any, may_race: Any) -> None:
 
 @dataclass(frozen=True)
 class FirstCall:
-    """What a call that was checked has shown.
+    """Result of a first call that was checked.
 
     kept: `answer` or `original`, which serves from then on; why: `agrees`, `slower`, `wrong`,
     `unsteady` (the function changes from call to call) or `unchecked` (with the reason in
@@ -193,13 +193,13 @@ class Trial:
             return self._alone(_out_of_memory(error))
         try:
             got = self._timed(ANSWER, self.pair.answer, self.args, self.kwargs)
-            found = self._judged(got, wanted, has_race)
+            verdict = self._judged(got, wanted, has_race)
         except Exception as error:
             reason = _out_of_memory(error)
             del wanted
             self.args, self.kwargs = self._given()
             return self._alone(reason)
-        return (got if found.why in (AGREES, SLOWER) else wanted), found
+        return (got if verdict.why in (AGREES, SLOWER) else wanted), verdict
 
     def _keep(self) -> None:
         """Copies of what the answer uses up; the caller has the rest."""
@@ -215,9 +215,9 @@ class Trial:
 
     def _timed(self, what: str, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         start = time.perf_counter()
-        found = jax.block_until_ready(call(*args, **kwargs))
+        result = jax.block_until_ready(call(*args, **kwargs))
         self.seconds[what] = time.perf_counter() - start
-        return found
+        return result
 
     def _alone(self, reason: str) -> tuple[Any, FirstCall]:
         """The call of the answer, unchecked."""
@@ -230,13 +230,13 @@ class Trial:
         answers, originals = arrays_of(got, subject), arrays_of(wanted, subject)
         away = worst_difference(answers, originals, subject.limit)
         if away is not None:
-            found = self._apart(away, answers, originals)
+            verdict = self._apart(away, answers, originals)
         else:
-            found = FirstCall(ANSWER, AGREES, proves=not says_little(self.leaves, originals))
+            verdict = FirstCall(ANSWER, AGREES, proves=not says_little(self.leaves, originals))
         self.seconds["compare"] = time.perf_counter() - start
-        if found.kept == ANSWER and has_race and self.pair.may_race and has_time():
-            found = self._raced(found)
-        return replace(found, seconds=self.seconds)
+        if verdict.kept == ANSWER and has_race and self.pair.may_race and has_time():
+            verdict = self._raced(verdict)
+        return replace(verdict, seconds=self.seconds)
 
     def _apart(self, away: Difference, got: Any, wanted: Any) -> FirstCall:
         """Of results that are further apart than roundings of well-behaved programs."""
@@ -255,18 +255,18 @@ class Trial:
             return FirstCall(ANSWER, AGREES)
         return FirstCall(ORIGINAL, WRONG, pair.reproduce(*call), away)
 
-    def _raced(self, found: FirstCall) -> FirstCall:
+    def _raced(self, verdict: FirstCall) -> FirstCall:
         start = time.perf_counter()
         sides = (self.pair.answer, self._given), (self.pair.original, self._given)
         result = race(*sides, uses_up=bool(self.pair.donated))
         self.seconds["race"] = time.perf_counter() - start
         if result.is_slower:
-            return replace(found, kept=ORIGINAL, why=SLOWER, race=result)
-        return replace(found, race=result)
+            return replace(verdict, kept=ORIGINAL, why=SLOWER, race=result)
+        return replace(verdict, race=result)
 
 
 def _out_of_memory(error: Exception) -> str:
-    """What an error says that means there is no memory left; others are raised."""
+    """The message of an error of memory; other errors are raised."""
     text = str(error)
     if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in text or "Out of memory" in text:
         return "memory ran out: " + (text.splitlines() or ["no more is said"])[0]
@@ -274,31 +274,31 @@ def _out_of_memory(error: Exception) -> str:
 
 
 # ---- what is said --------------------------------------------------------------------------------
-def tell(pair: Pair, found: FirstCall) -> None:
+def tell(pair: Pair, verdict: FirstCall) -> None:
     """The log, and a warning where something is wrong, once it is settled what serves."""
     if LOG.isEnabledFor(logging.INFO):
-        LOG.info("%s", _logged(pair.name, found))
-    told = _told(pair, found)
-    if told is not None:
-        warnings.warn(EqsatWarning(told), stacklevel=_outside())
+        LOG.info("%s", _logged(pair.name, verdict))
+    warning = _warning(pair, verdict)
+    if warning is not None:
+        warnings.warn(EqsatWarning(warning), stacklevel=_outside())
 
 
-def _logged(name: str, found: FirstCall) -> str:
-    times = ", ".join(f"{what} {s:.3f} s" for what, s in found.seconds.items())
-    by = f", its time over the original's is {found.race}" if found.race else ""
-    kept = "eqsat's answer" if found.kept == ANSWER else "the original"
-    return f"`{name}`: {kept} is kept ({found.why}){by}; first call: {times}"
+def _logged(name: str, verdict: FirstCall) -> str:
+    times = ", ".join(f"{what} {s:.3f} s" for what, s in verdict.seconds.items())
+    by = f", its time over the original's is {verdict.race}" if verdict.race else ""
+    chosen = "eqsat's answer" if verdict.kept == ANSWER else "the original"
+    return f"`{name}`: {chosen} is kept ({verdict.why}){by}; first call: {times}"
 
 
-def _told(pair: Pair, found: FirstCall) -> Diagnostic | None:
-    name, away = f"`{pair.name}`", found.difference
-    if found.why == UNCHECKED:
-        message = f"the answer for {name} is used unchecked: {found.reason}"
+def _warning(pair: Pair, verdict: FirstCall) -> Diagnostic | None:
+    name, away = f"`{pair.name}`", verdict.difference
+    if verdict.why == UNCHECKED:
+        message = f"the answer for {name} is used unchecked: {verdict.reason}"
         help = 'give the process more memory, or say `check="never"`'
         return Diagnostic("E522", message, help=help, severity="warning")
-    if away is None or found.kept == ANSWER:
+    if away is None or verdict.kept == ANSWER:
         return None
-    if found.why == UNSTEADY:
+    if verdict.why == UNSTEADY:
         message = (
             f"{name} changes from call to call, so its answer cannot be checked ({away.where})"
         )
@@ -310,7 +310,7 @@ def _told(pair: Pair, found: FirstCall) -> Diagnostic | None:
         f" {away.share:.1%} of the elements are beyond. The results are the original function's,"
         " which serves from now on"
     )
-    return Diagnostic("E520", message, help=found.reason, severity="warning")
+    return Diagnostic("E520", message, help=verdict.reason, severity="warning")
 
 
 def _outside() -> int:

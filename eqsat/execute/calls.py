@@ -157,11 +157,11 @@ class Callee:
         return self.signature.unflatten(results)
 
     @functools.cached_property
-    def kept(self) -> Callee:
+    def as_original(self) -> Callee:
         """The original function in place of the answer."""
-        found = Callee(self.executable, self.signature, True)
-        found.original = self.original
-        return found
+        callee = Callee(self.executable, self.signature, True)
+        callee.original = self.original
+        return callee
 
     @functools.cached_property
     def packs_arguments(self) -> bool:
@@ -178,16 +178,18 @@ class Callee:
         given = {str(k) for kind, k in self.signature.bindings if kind == "weight"}
         given -= self.signature.weights.keys()
         traced = {i for i in program.weights if program.leaf(i).key in given}
-        made = set(traced)
+        packed = set(traced)
         for i in ahead_nodes(self.executable.schedule):
-            if not made.isdisjoint(program.nodes[i].operands):
-                made.add(i)
-        return made != traced
+            if not packed.isdisjoint(program.nodes[i].operands):
+                packed.add(i)
+        return packed != traced
 
     def pack(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[int, Any]:
         """Packed weights, of the call where it brings some."""
-        own = self.signature.weights
-        given = {k: x for k, x in self.signature.flat_weights(args, kwargs).items() if k not in own}
+        bound = self.signature.weights
+        given = {
+            k: x for k, x in self.signature.flat_weights(args, kwargs).items() if k not in bound
+        }
         return self.executable.pack(given) if given else self.executable.packed
 
     @functools.cached_property
@@ -258,8 +260,8 @@ class Packing:
         leaves, tree = tree_flatten((args, kwargs))
         if not self.looks_under_traces and any(isinstance(x, Tracer) for x in leaves):
             return self.plain(*args, **kwargs)
-        found = self.ready.get(self._key(leaves, tree))
-        return found[0](*args, **kwargs) if found else self._first(args, kwargs, leaves, tree)
+        entry = self.ready.get(self._key(leaves, tree))
+        return entry[0](*args, **kwargs) if entry else self._first(args, kwargs, leaves, tree)
 
     def _key(self, leaves: Sequence[Any], tree: Any) -> Any:
         """Which packed weights a call needs; None if that is not known or they are traced.
@@ -317,17 +319,17 @@ class Packing:
             self.placed[callee] = Formatted(callee, tree, donated)
         return self.placed[callee]
 
-    def _placed_call(self, found: Formatted, packed: Any, *args: Any, **kwargs: Any) -> Any:
+    def _placed_call(self, formatted: Formatted, packed: Any, *args: Any, **kwargs: Any) -> Any:
         """A call in orders; under a trace there are none, as values there lie nowhere yet."""
         leaves = flattened(args, kwargs)[0]
         if any(isinstance(x, Tracer) for x in leaves):
             return self.plain(*args, **kwargs)
-        return found(packed, leaves)
+        return formatted(packed, leaves)
 
     def found_for(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Formatted | None, Any, list[Any], Any]:
-        """What a call with these arguments runs, its packed weights, its leaves and their tree."""
+        """Callee of these arguments as formatted, packed weights, leaves and their tree."""
         leaves, tree = flattened(args, kwargs)
         callee = self.find(args, kwargs)
         if not is_told(callee.orders):
@@ -353,14 +355,14 @@ def numbers_of(tree: Any, function: Any, names: Sequence[str]) -> list[int]:
     """The leaves of a call that these arguments are made of, by position or by name."""
     if not names:
         return []
-    known = list(inspect.signature(function).parameters)
+    parameters = list(inspect.signature(function).parameters)
     paths, _ = tree_flatten_with_path(tree_unflatten(tree, range(tree.num_leaves)))
-    found = []
+    numbers = []
     for number, (path, _) in enumerate(paths):
         (part, *_), (at, *_) = path[:1], path[1:2]
-        name = at.key if part.idx else known[at.idx] if at.idx < len(known) else ""
-        found += [number] if name in names else []
-    return found
+        name = at.key if part.idx else parameters[at.idx] if at.idx < len(parameters) else ""
+        numbers += [number] if name in names else []
+    return numbers
 
 
 def _is_array(x: Any) -> bool:
@@ -368,7 +370,7 @@ def _is_array(x: Any) -> bool:
 
 
 def _other(x: Any, is_weight: bool) -> Any:
-    """What stands for an argument that is no JAX array in a key; None for a traced weight."""
+    """Key of an argument that is no JAX array; None for a traced weight."""
     if not is_weight:
         return (x.shape, x.dtype) if hasattr(x, "shape") else type(x)
     if isinstance(x, Tracer):
@@ -393,9 +395,9 @@ def compiled(callee: Callee) -> Any:
 
 def with_placing(packing: Packing) -> Any:
     """The function of a packing, with `put` and `formats`."""
-    placing, found = Placing(packing.found_for), packing.function
-    found.put, found.formats = placing.put, placing.formats
-    return found
+    placing, function = Placing(packing.found_for), packing.function
+    function.put, function.formats = placing.put, placing.formats
+    return function
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ Nudged = np.random.Generator | None
 
 @dataclass
 class Judged:
-    """What one sample says; per result the share of its elements that say something."""
+    """Verdict on one sample; per result the share of its elements that say something."""
 
     error: float
     limit: float
@@ -64,13 +64,13 @@ class Examined:
     limit: float | None = None  # of error; that of the program if it is not given
 
 
-def judged(asked: Examined, wanted: Sequence[Array], got: Sequence[Array]) -> Judged:
-    """What these results say; OverWork if it takes more than that to say it."""
+def judged(sample: Examined, wanted: Sequence[Array], got: Sequence[Array]) -> Judged:
+    """Verdict on these results; OverWork if it takes more work than that."""
     for r, (a, b) in enumerate(zip(got, wanted, strict=True)):
         if a.shape != b.shape:
-            where = f"{asked.name(r)}{misshapen(a, b)}"
+            where = f"{sample.name(r)}{misshapen(a, b)}"
             return Judged(float("inf"), 0.0, where, False, where, [0.0] * len(got))
-    return _Comparison(asked, wanted, got).judged()
+    return _Comparison(sample, wanted, got).judged()
 
 
 class Again(Protocol):
@@ -87,7 +87,7 @@ E = TypeVar("E", bound=Again)
 def judged_elements(
     ask: Callable[[E], Examined], elements: E, wanted: Sequence[Array], got: Sequence[Array]
 ) -> Judged:
-    """As `judged`, where closer looks are only at the elements that the first leaves open."""
+    """Verdict as of `judged`, with closer looks at the elements that the first leaves open."""
     first = _Comparison(ask(elements), wanted, got)
     open_ = [d > a for d, a in zip(first.distances, first.allowed, strict=True)]
     if not any(o.any() for o in open_):
@@ -101,11 +101,11 @@ def _picked(arrays: Sequence[Array], which: Sequence[Array]) -> list[Array]:
 
 
 class _Comparison:
-    def __init__(self, asked: Examined, wanted: Sequence[Array], got: Sequence[Array]):
-        self.asked, self.wanted, self.got = asked, wanted, got
-        limit = asked.limit
+    def __init__(self, sample: Examined, wanted: Sequence[Array], got: Sequence[Array]):
+        self.sample, self.wanted, self.got = sample, wanted, got
+        limit = sample.limit
         if limit is None:
-            limit = error_limit(asked.program, asked.platform, exact=asked.exact)
+            limit = error_limit(sample.program, sample.platform, exact=sample.exact)
         self.allowed = [
             np.full(w.shape, limit * size(w)) if w.dtype.kind == "f" else np.zeros(w.shape)
             for w in wanted
@@ -115,7 +115,7 @@ class _Comparison:
     def judged(self) -> Judged:
         if self._open():
             self._widen()
-        return self._found()
+        return self._judged()
 
     def _open(self) -> list[int]:
         """Results with elements that nothing explains so far."""
@@ -129,10 +129,10 @@ class _Comparison:
             self._allow(moved)
             if pair + 1 >= FEW and not self._open():
                 return
-        if self.asked.witness is not None:
-            self._ask_witness(self.asked.witness)
-        if self.asked.shaken is not None:
-            self._allow([LEEWAY * m for m in self.asked.shaken()])
+        if self.sample.witness is not None:
+            self._ask_witness(self.sample.witness)
+        if self.sample.shaken is not None:
+            self._allow([LEEWAY * m for m in self.sample.shaken()])
             self._allow_poles()
 
     def _allow_poles(self) -> None:
@@ -148,31 +148,31 @@ class _Comparison:
 
     def _noise(self) -> Iterator[list[Array]]:
         """Per pair of noisy evaluations, how far they move each element."""
-        asked = self.asked
+        sample = self.sample
         for pair in range(MANY):
             yield moves(
-                asked.program, asked.again, self.wanted, [asked.seed, pair], asked.platform,
-                exact=asked.exact,
+                sample.program, sample.again, self.wanted, [sample.seed, pair], sample.platform,
+                exact=sample.exact,
             )  # fmt: skip
 
     def _ask_witness(self, witness: Callable[[Nudged], Sequence[Array]]) -> None:
-        """What the witness itself does, near these inputs, is right."""
-        rng = np.random.default_rng(self.asked.seed)
+        """Allow the errors of the witness itself, near these inputs."""
+        rng = np.random.default_rng(self.sample.seed)
         explained = self.allowed
-        own: list[Array] = []
+        unperturbed: list[Array] = []
         for nudge in range(1 + NUDGES):
-            found = witness(rng if nudge else None)
-            away = [distance(a, b) for a, b in zip(found, self.wanted, strict=True)]
-            own = own or away
+            outputs = witness(rng if nudge else None)
+            away = [distance(a, b) for a, b in zip(outputs, self.wanted, strict=True)]
+            unperturbed = unperturbed or away
             pairs = zip(away, explained, strict=True)
             self._allow([np.where(d > e, LEEWAY * d, d) for d, e in pairs])
             if not self._open():
                 return
         for r in self._open():
-            if dominated(self.distances[r], own[r], explained[r]):
+            if dominated(self.distances[r], unperturbed[r], explained[r]):
                 self.allowed[r] = np.maximum(self.allowed[r], self.distances[r])
 
-    def _found(self) -> Judged:
+    def _judged(self) -> Judged:
         """The worst element: of those not allowed if there are any."""
         open_ = self._open()
         best = Judged(0.0, 0.0, "", not open_)
@@ -185,12 +185,12 @@ class _Comparison:
             error, limit = (float(x.flat[at]) / size(wanted) for x in (d, allowed))
             if error > best.error or not best.where:
                 best.error, best.limit = error, limit
-                best.where = f"{self.asked.name(r)}{self._element(r, at)}"
+                best.where = f"{self.sample.name(r)}{self._element(r, at)}"
         best.reason = "" if best.ok else best.where
         best.proofs = [proof(w, a) for w, a in zip(self.wanted, self.allowed, strict=True)]
         return best
 
     def _element(self, result: int, at: int) -> str:
         got, wanted = self.got[result], self.wanted[result]
-        place = None if self.asked.place is None else self.asked.place(result, at)
+        place = None if self.sample.place is None else self.sample.place(result, at)
         return element(got, wanted, at, place)

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from eqsat.execute.operands import (
+from eqsat.execute.expressions import (
     TPU,
     cast_factors,
     dot_general,
@@ -82,13 +82,13 @@ def as_pointwise(
     image, kernel, x, w = (lhs, rhs, a, b) if len(lhs) > len(rhs) else (rhs, lhs, b, a)
     (k,) = g.reductions
     batch, *spatial = (d for d in image if d != k)
-    made = next(d for d in kernel if d != k)
-    result = sorted([batch, made, *spatial])
+    output = next(d for d in kernel if d != k)
+    result = sorted([batch, output, *spatial])
     places = tuple(range(2, 2 + len(spatial)))
     numbers = lax.ConvDimensionNumbers(
         tuple(image.index(d) for d in (batch, k, *spatial)),
-        (kernel.index(made), kernel.index(k), *places),
-        tuple(result.index(d) for d in (batch, made, *spatial)),
+        (kernel.index(output), kernel.index(k), *places),
+        tuple(result.index(d) for d in (batch, output, *spatial)),
     )
     total = lax.conv_general_dilated(
         x, w.reshape(w.shape + (1,) * len(spatial)), [steps.get(d, 1) for d in spatial], "VALID",
@@ -126,10 +126,10 @@ def as_row(g: Generic, lhs: Loops, rhs: Loops, a: Any, b: Any) -> Any:
     (k,) = g.reductions
     row, matrix = _row_and_matrix(g, lhs, rhs)
     x, w = (a, b) if a.size == g.sizes[k] and b.size > a.size else (b, a)
-    made = next(d for d in matrix if d != k)
+    output = next(d for d in matrix if d != k)
     width = 2  # the dim of the one place
     numbers = lax.ConvDimensionNumbers(
-        (0, 2, 1), (matrix.index(made), matrix.index(k), width), (0, 2, 1)
+        (0, 2, 1), (matrix.index(output), matrix.index(k), width), (0, 2, 1)
     )
     total = lax.conv_general_dilated(
         x.reshape(1, 1, g.sizes[row[0]]), w.reshape([*(g.sizes[d] for d in matrix), 1]), [1],
@@ -224,12 +224,12 @@ def as_dot(g: Generic, arrays: Sequence[Any], products: Collection[int]) -> Any 
         return lambda x, y: _written(g, lhs, rhs, k, order, x, y)
 
     anywhere, on_cpu = _Order(_is_exchanged(g, lhs, rhs)), _on_cpu(g, lhs, rhs)
-    known = known_platform()
+    platform = known_platform()
     if is_by_convolutions() and is_pointwise(g, lhs, rhs):
         return as_pointwise(g, lhs, rhs, a, b)
-    if known == TPU and is_row(g, lhs, rhs):
+    if platform == TPU and is_row(g, lhs, rhs):
         return as_row(g, lhs, rhs, a, b)
-    if on_cpu is None or on_cpu == anywhere or known:
+    if on_cpu is None or on_cpu == anywhere or platform:
         return written(anywhere)(a, b)
     return lax.platform_dependent(a, b, cpu=written(on_cpu), default=written(anywhere))
 
@@ -251,8 +251,8 @@ def _written(g: Generic, lhs: Loops, rhs: Loops, k: Loops, order: _Order, a: Any
     total = dot_general(a, b, numbers, g.precision, element_dtype(g.yields[0].dtype))
     if order.is_result_apart:
         total = lax.optimization_barrier(total)
-    made = [d for side in (lhs, rhs) for d in side if d not in batch + k]
-    return to_loops(total, batch + made, g.result_shape)
+    free = [d for side in (lhs, rhs) for d in side if d not in batch + k]
+    return to_loops(total, batch + free, g.result_shape)
 
 
 def _is_exchanged(g: Generic, lhs: Loops, rhs: Loops) -> bool:
@@ -274,15 +274,15 @@ def _on_cpu(g: Generic, lhs: Loops, rhs: Loops) -> _Order | None:
         return None
     if any(d in rhs and d not in g.reductions and g.sizes[d] > 1 for d in lhs):
         return _batched_on_cpu(g, lhs, rhs)
-    found: list[tuple[int, _Order]] = []
+    orders: list[tuple[int, _Order]] = []
     for is_exchanged, side, (one, other) in (
         (False, lhs, (first, last)),
         (True, rhs, (last, first)),
     ):
         is_turned, is_apart = not _sums_inside(g, side, one), one + other != sorted(one + other)
         moved = is_turned * _elements(g, side) + is_apart * _elements(g, first + last)
-        found.append((moved, _Order(is_exchanged, is_turned, is_apart)))
-    moved, order = min(found, key=lambda f: f[0])
+        orders.append((moved, _Order(is_exchanged, is_turned, is_apart)))
+    moved, order = min(orders, key=lambda f: f[0])
     return order if moved >= LEAST_TURNED or order.is_exchanged else None
 
 
@@ -301,8 +301,8 @@ def _laid_out(g: Generic, lhs: Loops, rhs: Loops) -> int:
     k = [d for d in lhs if d in g.reductions]
     batch = [d for d in lhs if d in rhs and d not in k]
     rows, columns = ([d for d in s if d not in (*k, *batch)] for s in (lhs, rhs))
-    made = [*batch, *rows, *columns]
-    wanted = ((lhs, batch + rows + k), (rhs, batch + k + columns), (sorted(made), made))
+    result = [*batch, *rows, *columns]
+    wanted = ((lhs, batch + rows + k), (rhs, batch + k + columns), (sorted(result), result))
     return sum(_moved(g, loops, order) for loops, order in wanted)
 
 

@@ -19,14 +19,13 @@ import numpy as np
 
 from eqsat.execute.compare import distance, size
 from eqsat.execute.comparison import NUDGES, Examined, Judged, judged_elements
-from eqsat.execute.elements import flat_indices
+from eqsat.execute.elements import flat_indices, open_elements
 from eqsat.execute.executable import held_view
+from eqsat.execute.executors import nudged
 from eqsat.execute.lowering import evaluate
 from eqsat.execute.ondemand import Elements
-from eqsat.execute.openlanes import open_elements
 from eqsat.execute.reference import OverWork, WorkBudget
 from eqsat.execute.rounding import error_limit, error_limits
-from eqsat.execute.witness import nudged
 from eqsat.model.attr import Shape
 from eqsat.model.deadline import tick
 from eqsat.model.executor import Executable
@@ -65,8 +64,9 @@ def steps(
     held: dict[int, Any] = dict(executable.packed) | dict(typed)
     last = {schedule.buffer_of(r): n for n, d in enumerate(schedule.dispatches) for r in d.reads}
     for numbers in _parts(schedule, most_bytes):
-        asked = {r for n in numbers for r in schedule.dispatches[n].reads}
-        given = {i: x for i, x in held.items() if _is_asked(schedule, i, asked)}
+        reads_of = (r for n in numbers for r in schedule.dispatches[n].reads)
+        buffers = set(map(schedule.buffer_of, reads_of))
+        given = {i: x for i, x in held.items() if schedule.buffer_of(i) in buffers}
         held |= jax.jit(lambda given, numbers=numbers: _run(executable, numbers, given))(given)
         for n in numbers:
             d = schedule.dispatches[n]
@@ -77,39 +77,35 @@ def steps(
 
 
 def _parts(schedule: Schedule, most_bytes: int) -> Iterator[tuple[int, ...]]:
-    own: list[int] = []
+    part: list[int] = []
     written = 0
     for n, d in enumerate(schedule.dispatches):
         nbytes = sum(schedule.nbytes(w) for w in d.writes)
-        if own and written + nbytes > most_bytes:
-            yield tuple(own)
-            own, written = [], 0
-        own.append(n)
+        if part and written + nbytes > most_bytes:
+            yield tuple(part)
+            part, written = [], 0
+        part.append(n)
         written += nbytes
-    if own:
-        yield tuple(own)
-
-
-def _is_asked(schedule: Schedule, node: int, asked: set[int]) -> bool:
-    return any(schedule.buffer_of(r) == schedule.buffer_of(node) for r in asked)
+    if part:
+        yield tuple(part)
 
 
 def _run(
     executable: Executable, numbers: Sequence[int], given: Mapping[int, Any]
 ) -> dict[int, Any]:
-    """What these dispatches write; to be traced. XLA sees no dispatch through another, so that what
+    """Results of these dispatches; to be traced. XLA sees no dispatch through another, so that what
     one reads is what the other wrote."""
     from jax import lax
 
     schedule, held = executable.schedule, dict(given)
-    made: dict[int, Any] = {}
+    written: dict[int, Any] = {}
     for n in numbers:
         d = schedule.dispatches[n]
         reads = [held_view(schedule, held, r) for r in d.reads]
-        found = lax.optimization_barrier(executable.dispatch(n)(*reads))
-        own = dict(zip(d.writes, found, strict=True))
-        held, made = held | own, made | own
-    return made
+        outputs = lax.optimization_barrier(executable.dispatch(n)(*reads))
+        by_node = dict(zip(d.writes, outputs, strict=True))
+        held, written = held | by_node, written | by_node
+    return written
 
 
 LEAST = 64  # elements of a buffer, all if it has fewer
@@ -129,30 +125,30 @@ def sampled(
     """
     size = int(np.prod(shape, dtype=np.int64))
     if size <= EVERY:
-        found = np.arange(size)
+        indices = np.arange(size)
     else:
         places = [*_corners(shape), *_at_borders(shape, borders, rng), *_anywhere(shape, rng)]
         columns = [np.array(c, np.int64) for c in zip(*places, strict=True)]
-        found = np.unique(flat_indices(columns, shape, len(places)))
+        indices = np.unique(flat_indices(columns, shape, len(places)))
     if is_open is None:
-        return found
-    found = found[~is_open.reshape(-1)[found]]
-    rest = np.flatnonzero(~is_open.reshape(-1)) if len(found) < LEAST else found
+        return indices
+    indices = indices[~is_open.reshape(-1)[indices]]
+    rest = np.flatnonzero(~is_open.reshape(-1)) if len(indices) < LEAST else indices
     more = rng.choice(rest, min(LEAST, len(rest)), replace=False) if len(rest) else rest
-    return np.unique(np.concatenate([found, more])) if len(found) < LEAST else found
+    return np.unique(np.concatenate([indices, more])) if len(indices) < LEAST else indices
 
 
 def part_borders(program: Program) -> tuple[int, ...]:
     """Indices at which, in some dim of some value, a part of it begins or ends."""
-    found: set[int] = set()
+    borders: set[int] = set()
     for n in program.nodes:
         if n.op == "concat" and isinstance(n.attr, Move):
             sizes = [s[n.attr.args[0]] for s in n.attr.sources]
-            found.update(np.cumsum(sizes).tolist())
+            borders.update(np.cumsum(sizes).tolist())
         elif n.op in ("pad", "slice") and isinstance(n.attr, Move):
-            found.update(x for side in n.attr.args[:2] for x in side)
-            found.update(a + s for a, s in zip(n.attr.args[0], n.attr.sources[0], strict=True))
-    return tuple(sorted(found - {0}))
+            borders.update(x for side in n.attr.args[:2] for x in side)
+            borders.update(a + s for a, s in zip(n.attr.args[0], n.attr.sources[0], strict=True))
+    return tuple(sorted(borders - {0}))
 
 
 def _corners(shape: Shape) -> list[tuple[int, ...]]:
@@ -164,15 +160,15 @@ def _at_borders(
     shape: Shape, borders: Sequence[int], rng: np.random.Generator
 ) -> list[tuple[int, ...]]:
     """Per dim and border some elements there: of the other dims one at borders, one anywhere."""
-    own = [_borders(s, borders) for s in shape]
-    found = []
-    for d, indices in enumerate(own):
+    near = [_borders(s, borders) for s in shape]
+    places = []
+    for d, indices in enumerate(near):
         for index in indices:
-            for other in (own, [range(s) for s in shape])[:NEAR]:
+            for other in (near, [range(s) for s in shape])[:NEAR]:
                 at = [int(rng.integers(len(o))) for o in other]
                 place = [o[i] for o, i in zip(other, at, strict=True)]
-                found.append((*place[:d], index, *place[d + 1 :]))
-    return found
+                places.append((*place[:d], index, *place[d + 1 :]))
+    return places
 
 
 def _borders(size: int, borders: Sequence[int]) -> list[int]:
@@ -194,7 +190,7 @@ SUSPECTS = 64  # elements of a buffer that differ from XLA's, the farthest first
 
 
 @dataclass
-class DispatchesFound:
+class DispatchFindings:
     """worst: the worst element so far, wrong or not. elements: how many were computed in float64.
     undecided: of which dispatches nothing can be said, each with why."""
 
@@ -245,18 +241,18 @@ class Dispatchwise:
         self.open = open_elements(self.schedule.program)
         self._jitted: dict[Program, Any] = {}
 
-    def check(self, inputs: Sequence[Any]) -> DispatchesFound:
+    def check(self, inputs: Sequence[Any]) -> DispatchFindings:
         """All dispatches on these inputs, and what is packed, up to the first that is wrong."""
-        found = DispatchesFound(Judged(0.0, 0.0, ""))
-        self._check_packed(found)
-        for step in steps(self.executable, inputs) if found.worst.ok else ():
+        findings = DispatchFindings(Judged(0.0, 0.0, ""))
+        self._check_packed(findings)
+        for step in steps(self.executable, inputs) if findings.worst.ok else ():
             tick()
-            self._check_step(step, found)
-            if not found.worst.ok:
+            self._check_step(step, findings)
+            if not findings.worst.ok:
                 break
-        return found
+        return findings
 
-    def _check_step(self, step: DispatchRun, found: DispatchesFound) -> None:
+    def _check_step(self, step: DispatchRun, findings: DispatchFindings) -> None:
         d, program = self.schedule.dispatches[step.number], self.schedule.program
         local = local_program(self.schedule, d)
         what = f"dispatch {step.number} ({d.name or d.ops})"
@@ -268,9 +264,9 @@ class Dispatchwise:
             sampled(program.nodes[w].type.shape, self.open.get(w), borders, self.rng)
             for w in d.writes
         ]
-        found.dispatches += self._compare(values, looked, suspects, found)
+        findings.dispatches += self._compare(values, looked, suspects, findings)
 
-    def _check_packed(self, found: DispatchesFound) -> None:
+    def _check_packed(self, findings: DispatchFindings) -> None:
         """The weights as dispatches read them, from those that were given."""
         program, packed = self.schedule.program, self.executable.packed
         leaves = {i: np.asarray(self.weights[program.leaf(i).key]) for i in program.weights}
@@ -282,8 +278,8 @@ class Dispatchwise:
             values = _Values(name, program, (i,), leaves, got, [name], limits[i])
             shape = program.nodes[i].type.shape
             looked = [sampled(shape, self.open.get(i), (), self.rng)]
-            self._compare(values, looked, [NONE], found)
-            if not found.worst.ok:
+            self._compare(values, looked, [NONE], findings)
+            if not findings.worst.ok:
                 return
 
     def _compare(
@@ -291,7 +287,7 @@ class Dispatchwise:
         values: _Values,
         looked: Sequence[Array],
         suspects: Sequence[Array],
-        found: DispatchesFound,
+        findings: DispatchFindings,
     ) -> bool:
         """These elements of them, fewer where they are too much work, and the suspects. Whether
         that says something."""
@@ -305,23 +301,25 @@ class Dispatchwise:
             except OverWork:
                 self.work.spent += min(work.spent, work.limit)
                 continue
-            found.elements += sum(map(len, flat))
-            return self._decided(values, elements, wanted, found)
-        found.undecided += (f"{values.what} takes more than {limit:.1e} operations",)
+            findings.elements += sum(map(len, flat))
+            return self._decided(values, elements, wanted, findings)
+        findings.undecided += (f"{values.what} takes more than {limit:.1e} operations",)
         return False
 
     def _decided(
-        self, v: _Values, elements: Elements, wanted: list[Array], found: DispatchesFound
+        self, v: _Values, elements: Elements, wanted: list[Array], findings: DispatchFindings
     ) -> bool:
         try:
-            said = self._judged(v, elements, wanted)
+            judged = self._judged(v, elements, wanted)
         except OverWork:
-            found.undecided += (f"why {v.what} has an error takes more operations than are left",)
+            findings.undecided += (
+                f"why {v.what} has an error takes more operations than are left",
+            )
             return False
         finally:
             self.work.spent += min(elements.work.spent, elements.work.limit)
-        if not said.ok or not found.worst.where or said.error > found.worst.error:
-            found.worst = said
+        if not judged.ok or not findings.worst.where or judged.error > findings.worst.error:
+            findings.worst = judged
         return True
 
     def _judged(self, v: _Values, elements: Elements, wanted: list[Array]) -> Judged:
@@ -346,31 +344,31 @@ class Dispatchwise:
         of both, the farthest first."""
         limit = 2 * error_limit(local, self.platform)
         others = self._by_xla(local, step.reads)
-        found = []
+        suspects = []
         for w, got, other in zip(d.writes, step.writes, others, strict=True):
             t = self.schedule.program.nodes[w].type
             away = distance(got, other).reshape(-1)
             if w in self.open:
                 away = np.where(self.open[w].reshape(-1), 0.0, away)
             far = np.flatnonzero(away > (limit * size(other) if is_float(t.dtype) else 0.0))
-            found.append(far[np.argsort(-away[far], kind="stable")[:SUSPECTS]])
-        return found
+            suspects.append(far[np.argsort(-away[far], kind="stable")[:SUSPECTS]])
+        return suspects
 
     def _shaken(self, v: _Values, flat: Sequence[Array]) -> list[Array]:
         """How far XLA's ops move these elements when operands move by a unit in the last place."""
         rng = np.random.default_rng(self.seed)
         types = [v.program.nodes[i].type for i in v.program.inputs]
-        own = self._by_xla(v.program, v.reads)
-        found = [np.zeros(len(f)) for f in flat]
+        unmoved = self._by_xla(v.program, v.reads)
+        moved = [np.zeros(len(f)) for f in flat]
         for _ in range(NUDGES):
             reads = [nudged(x, t, rng) for x, t in zip(v.reads, types, strict=True)]
-            pairs = zip(self._by_xla(v.program, reads), own, strict=True)
+            pairs = zip(self._by_xla(v.program, reads), unmoved, strict=True)
             away = [distance(a, b).reshape(-1)[f] for (a, b), f in zip(pairs, flat, strict=True)]
-            found = [np.maximum(f, d) for f, d in zip(found, away, strict=True)]
-        return found
+            moved = [np.maximum(f, d) for f, d in zip(moved, away, strict=True)]
+        return moved
 
     def _by_xla(self, local: Program, reads: Sequence[Array]) -> list[Array]:
-        """What the dispatch writes, by XLA's ops from these operands; equal ones compile once."""
+        """Results of the dispatch by XLA's ops from these operands; equal ones compile once."""
         import jax
 
         if local not in self._jitted:
@@ -385,8 +383,8 @@ def _fewer(elements: Array) -> Array:
 
 
 def _lowered(local: Program, opaque: Mapping[str, Any], reads: Sequence[Any]) -> list[Any]:
-    known = dict(zip(local.inputs, reads, strict=True))
-    values = evaluate(local, local.needed, known, opaque)
+    given = dict(zip(local.inputs, reads, strict=True))
+    values = evaluate(local, local.needed, given, opaque)
     return [values[r][0] for r in local.results]
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.execute.memory import need
+from eqsat.host import need
 from eqsat.model.control import COND, SCAN, Control
 from eqsat.model.expr import Expr
 from eqsat.model.generic import Generic
@@ -43,12 +43,12 @@ def random_inputs(program: Program, rng: np.random.Generator, attempt: int = 0) 
     plain and packed: lanes that may hold anything hold NaN or the largest integer.
     """
     extents = index_extents(program)
-    found = []
+    inputs = []
     for i in program.inputs:
         leaf = program.leaf(i)
         plain = replace(leaf, type=leaf.plain, layout=None)
-        found.append(packed_as(leaf, _random_input(plain, rng, extents.get(i), attempt)))
-    return found
+        inputs.append(packed_as(leaf, _random_input(plain, rng, extents.get(i), attempt)))
+    return inputs
 
 
 def packed_as(leaf: Leaf, plain: Array) -> Array:
@@ -83,21 +83,21 @@ def random_array(t: TensorType, rng: np.random.Generator) -> Array:
 
 
 # ---- weights -------------------------------------------------------------------------------------
-def drawn_weights(program: Program, known: Mapping[str, Any] | None = None) -> dict[str, Array]:
-    """Arrays for the weights that `known` lacks, by key; the same every time, seeded by the key.
+def drawn_weights(program: Program, given: Mapping[str, Any] | None = None) -> dict[str, Array]:
+    """Arrays for the weights that `given` lacks, by key; the same every time, seeded by the key.
 
     Those of a contraction are divided by the root of the number of terms summed (Glorot and
     Bengio 2010), variances are positive, other vectors lie around one. EqsatError (E508) if they do
     not fit into memory.
     """
     need(program.weight_bytes, f"drawing the weights of `{program.name}`")
-    found = {}
+    arrays = {}
     for i in program.weights:
         leaf = program.leaf(i)
-        if known is None or leaf.key not in known:
+        if given is None or leaf.key not in given:
             rng = np.random.default_rng(zlib.crc32(leaf.key.encode()))
-            found[leaf.key] = packed_as(leaf, _weight(program, i, rng))
-    return found
+            arrays[leaf.key] = packed_as(leaf, _weight(program, i, rng))
+    return arrays
 
 
 def _weight(program: Program, i: int, rng: np.random.Generator) -> Array:
@@ -126,8 +126,8 @@ def _terms(program: Program, i: int) -> int:
             continue
         g = n.attr
         if isinstance(g, Generic) and len(g.maps) > 1 and len(g.reductions) and g.combine == "add":
-            own = {d for e in g.maps[at[0]] for d, _ in e.terms}
-            return math.prod(g.sizes[d] for d in g.reductions if d in own)
+            loops = {d for e in g.maps[at[0]] for d, _ in e.terms}
+            return math.prod(g.sizes[d] for d in g.reductions if d in loops)
         if n.type.size >= program.nodes[i].type.size and n.op not in ("gather", "opaque"):
             reached.add(number)
     return 0
@@ -140,22 +140,22 @@ def index_extents(program: Program) -> dict[int, int]:
     Read backwards: a gather's second operand, an opaque op's integers and a branch's number are
     indices, and so is what they are computed from, up to comparisons.
     """
-    found = _extents(program, {})
-    return {i: found[i] for i in program.inputs if i in found}
+    extents = _extents(program, {})
+    return {i: extents[i] for i in program.inputs if i in extents}
 
 
 def _extents(program: Program, wanted: Mapping[int, int]) -> dict[int, int]:
     """Node → the least extent it indexes; wanted: of what the caller does with results."""
-    found = dict(wanted)
+    extents = dict(wanted)
 
     def learn(node: int, extent: int | None) -> None:
         if extent is not None and not is_float(program.nodes[node].types[0].dtype):
-            found[node] = min(extent, found.get(node, extent))
+            extents[node] = min(extent, extents.get(node, extent))
 
     for i in range(len(program.nodes) - 1, -1, -1):
-        for o, extent in _operand_extents(program, program.nodes[i], found.get(i)):
+        for o, extent in _operand_extents(program, program.nodes[i], extents.get(i)):
             learn(o, extent)
-    return found
+    return extents
 
 
 def _operand_extents(program: Program, n: Node, extent: int | None) -> list[tuple[int, int | None]]:
@@ -184,23 +184,23 @@ def _opaque_extent(program: Program, operands: Sequence[int], index: int) -> int
 
 def _control_extents(attr: Control, operands: Sequence[int]) -> list[tuple[int, int | None]]:
     """(operand, extent) by what the bodies do with their inputs."""
-    found: list[tuple[int, int | None]] = []
+    extents: list[tuple[int, int | None]] = []
     first = 0
     if attr.op == COND:
-        found.append((operands[0], len(attr.bodies)))
+        extents.append((operands[0], len(attr.bodies)))
         first = 1
     for body in attr.bodies:
         inner = index_extents(body)
         for at, i in enumerate(body.inputs):
             carried = attr.consts <= at < attr.consts + attr.carries
             if not (carried and attr.op != SCAN):  # what a while loop counts is no table's
-                found.append((operands[first + at], inner.get(i)))
-    return found
+                extents.append((operands[first + at], inner.get(i)))
+    return extents
 
 
 def _values(body: Expr) -> set[int]:
     """Operands whose value, not a comparison with it, is what an integer body gives."""
-    found: set[int] = set()
+    operands: set[int] = set()
     seen: set[Expr] = set()
     stack = [body]
     while stack:
@@ -209,9 +209,9 @@ def _values(body: Expr) -> set[int]:
             continue
         seen.add(e)
         if e.fn == "arg":
-            found.add(int(e.value))
+            operands.add(int(e.value))
         elif e.fn in ("cast", "add", "sub", "mul", "max", "min", "clamp"):
             stack += e.args
         elif e.fn == "select":
             stack += e.args[1:]
-    return found
+    return operands

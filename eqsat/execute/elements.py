@@ -3,6 +3,9 @@
 What comes in are an op and flat indices into its result. What goes out is, for movement, where each
 element was moved from; for a loop nest, the same nest over these elements alone. Only what ops mean
 is asked: nothing of nests, plans or kernels.
+
+Open elements are those that may hold anything: padding `?`, and what reads it. They follow from the
+program alone; verification leaves them out.
 """
 
 from __future__ import annotations
@@ -18,12 +21,18 @@ import numpy as np
 from eqsat.execute.reference import PER_ELEMENT
 from eqsat.model.affine import Map, dim, map_loops
 from eqsat.model.attr import Attr, Shape
-from eqsat.model.generic import Generic
+from eqsat.model.control import Control
+from eqsat.model.foreign import Custom
+from eqsat.model.generic import Generic, Result
 from eqsat.model.layout import Layout
+from eqsat.model.leaves import Leaf
 from eqsat.model.movement import Move, Transpose
-from eqsat.model.program import Node
+from eqsat.model.program import Node, Program
+from eqsat.ops.builtin.layouts import pack, unpack
+from eqsat.ops.custom import dependent_lanes
 from eqsat.ops.meaning import scalar
-from eqsat.ops.meaning.structured import product_factors
+from eqsat.ops.meaning.programs import evaluate_node
+from eqsat.ops.meaning.structured import product_factors, strided_view
 
 Array = np.ndarray[Any, Any]
 MOST_READ = 2**22  # elements that one narrowed nest reads of an operand, if it can be cut
@@ -49,15 +58,15 @@ def moved(node: Node, flat: Array) -> MovedFrom | None:
 
 def coordinates(flat: Array, shape: Shape) -> list[Array]:
     """Per dim the index of each element."""
-    found: list[Array] = []
+    indices: list[Array] = []
     for size in reversed(shape):
         flat, index = np.divmod(flat, max(1, size))
-        found.append(index)
-    return found[::-1]
+        indices.append(index)
+    return indices[::-1]
 
 
 def distinct_indices(numbers: Array) -> Array:
-    """What occurs, ascending."""
+    """Distinct indices, ascending."""
     ordered = np.sort(numbers)
     first = np.ones(len(ordered), bool)
     np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
@@ -66,10 +75,10 @@ def distinct_indices(numbers: Array) -> Array:
 
 def flat_indices(places: Sequence[Array], shape: Shape, count: int) -> Array:
     """Undo `coordinates`, for so many elements."""
-    found = np.zeros(count, np.int64)
+    flat = np.zeros(count, np.int64)
     for index, size in zip(places, shape, strict=True):
-        found = found * size + index
-    return found
+        flat = flat * size + index
+    return flat
 
 
 def _same(attr: Attr, places: Sequence[Array], flat: Array) -> MovedFrom:
@@ -114,8 +123,8 @@ def _joined(attr: Attr, places: Sequence[Array], flat: Array) -> MovedFrom:
     parts, start = [], 0
     for i, shape in enumerate(attr.sources):
         which = (places[axis] >= start) & (places[axis] < start + shape[axis])
-        own = [(p - start if d == axis else p)[which] for d, p in enumerate(places)]
-        parts.append((i, which, flat_indices(own, shape, int(which.sum()))))
+        local = [(p - start if d == axis else p)[which] for d, p in enumerate(places)]
+        parts.append((i, which, flat_indices(local, shape, int(which.sum()))))
         start += shape[axis]
     return MovedFrom(parts, [])
 
@@ -220,8 +229,8 @@ class Narrow:
         for e, size in zip(m, shape, strict=True):
             index: Any = e.constant
             for d, stride in e.terms:
-                axis, own = self.frame.loops[d]
-                index = index + stride * own.reshape([-1 if a == axis else 1 for a in used])
+                axis, indices = self.frame.loops[d]
+                index = index + stride * indices.reshape([-1 if a == axis else 1 for a in used])
             flat = flat * size + index
         return np.broadcast_to(flat, self.generic.shapes[operand])
 
@@ -234,21 +243,21 @@ def narrowed_nests(g: Generic, flat: Array) -> Iterator[Narrow]:
     """
     stack = [np.arange(len(flat))]
     while stack:
-        own = stack.pop()
-        places = coordinates(flat[own], g.result_shape)
+        part = stack.pop()
+        places = coordinates(flat[part], g.result_shape)
         kinds = [distinct_indices(p) for p in places]
-        by_loops = _fits_loops(g, kinds, len(own))
-        frame = _by_loops(g, kinds) if by_loops else _by_elements(g, places, len(own))
-        if _most_read(g, frame) > MOST_READ and len(own) > 1:
+        by_loops = _fits_loops(g, kinds, len(part))
+        frame = _by_loops(g, kinds) if by_loops else _by_elements(g, places, len(part))
+        if _most_read(g, frame) > MOST_READ and len(part) > 1:
             widest = max(range(g.rank), key=lambda d: len(kinds[d]))
             order = np.argsort(places[widest], kind="stable")
-            stack += np.array_split(own[order], 2)
+            stack += np.array_split(part[order], 2)
             continue
-        at = np.arange(len(own))
+        at = np.arange(len(part))
         if by_loops:
             rows = [np.searchsorted(k, p) for k, p in zip(kinds, places, strict=True)]
-            at = flat_indices(rows, frame.sizes[: g.rank], len(own))
-        yield Narrow(g, frame, own, at)
+            at = flat_indices(rows, frame.sizes[: g.rank], len(part))
+        yield Narrow(g, frame, part, at)
 
 
 def _by_elements(g: Generic, places: Sequence[Array], count: int) -> _Frame:
@@ -277,3 +286,98 @@ def _fits_loops(g: Generic, kinds: Sequence[Array], count: int) -> bool:
 
 def _most_read(g: Generic, frame: _Frame) -> int:
     return max((math.prod(frame.sizes[a] for a in frame.used(m)) for m in g.maps), default=0)
+
+
+Mask = Array | None  # true where an element may hold anything; None: nowhere
+
+
+def open_elements(program: Program) -> dict[int, Array]:
+    """Node → its open elements, a bool each; nodes without any are not there.
+
+    Of an op with several results it is one array for all of them.
+    """
+    masks: dict[int, Array] = {}
+    for i, n in enumerate(program.nodes):
+        mask = _of(program, n, [masks.get(o) for o in n.operands])
+        if mask is not None and mask.any():
+            masks[i] = mask
+    return masks
+
+
+def _of(program: Program, n: Node, masks: Sequence[Mask]) -> Mask:
+    attr = n.attr
+    if isinstance(attr, Leaf):
+        return _padding(attr.layout) if isinstance(attr.layout, Layout) else None
+    if isinstance(attr, Layout):
+        return _of_layout(n, attr, masks[0])
+    if isinstance(attr, Result):
+        maker = program.nodes[n.operands[0]].attr
+        if isinstance(maker, Control) and attr.index >= len(maker.result_types):
+            return np.ones(n.type.shape, bool)  # bytes for temporaries
+    if all(m is None for m in masks):
+        return None
+    if isinstance(attr, Result):
+        assert masks[0] is not None
+        return np.broadcast_to(masks[0], n.type.shape)
+    if isinstance(attr, Generic):
+        return _of_generic(attr, masks)
+    return _of_other(program, n, masks)
+
+
+def _padding(layout: Layout) -> Mask:
+    """The lanes of padding `?` of a packed tensor."""
+    return pack(_marked(layout), np.zeros(layout.source, bool)) if "?" in layout.pads else None
+
+
+def _marked(layout: Layout) -> Layout:
+    """The layout that pads with true where it was open, else with false."""
+    marks = {"-": "-", "?": "1"}
+    return replace(layout, pads=tuple(marks.get(p, "0") for p in layout.pads))
+
+
+def _of_layout(n: Node, layout: Layout, mask: Mask) -> Mask:
+    if n.op == "unpack":
+        return None if mask is None else unpack(layout, mask)
+    padding = _padding(layout)
+    if mask is None:
+        return padding
+    if n.op == "relax":
+        return mask if padding is None else mask | padding
+    return pack(_marked(layout), unpack(layout, mask) if n.op == "retype" else mask)
+
+
+def _of_generic(g: Generic, masks: Sequence[Mask]) -> Mask:
+    """Where a loop nest reads an open element in any of its iterations."""
+    if 0 in g.sizes:
+        return None
+    is_open = np.zeros(g.result_shape, bool)
+    read = {o for y in g.yields for o in y.body.operands()}
+    for at, mask in enumerate(masks):
+        if mask is not None and at in read:
+            is_open |= strided_view(mask, g.maps[at], g.sizes).any(axis=tuple(g.reductions))
+    return is_open
+
+
+def _of_other(program: Program, n: Node, masks: Sequence[Mask]) -> Mask:
+    types = [program.nodes[o].type for o in n.operands]
+    full = [np.zeros(t.shape, bool) if m is None else m for m, t in zip(masks, types, strict=True)]
+    attr = n.attr
+    if isinstance(attr, Custom):
+        held = [np.zeros(t.shape, scalar.held_dtype(t.dtype)) for t in types]
+        return dependent_lanes(attr, held, full)
+    if n.op == "gather" and isinstance(attr, Move):
+        return _of_gather(attr, *full)
+    if n.op == "pad" and isinstance(attr, Move):
+        attr = replace(attr, args=(*attr.args[:2], "0"))
+    if isinstance(attr, Move) or (len(types) == 1 and n.op != "opaque"):
+        return evaluate_node(n.op, attr, full)[0]
+    return np.ones((), bool)  # of a loop, or of an op nobody modelled: all of its results
+
+
+def _of_gather(attr: Move, table: Array, indices: Array) -> Array:
+    """Any slice may be taken."""
+    (axis,) = attr.args
+    rows = table.any(axis=axis)
+    ends = rows.shape[:axis], rows.shape[axis:]
+    around = rows.reshape(*ends[0], *[1] * indices.ndim, *ends[1])
+    return around | indices.reshape(*indices.shape, *[1] * len(ends[1]))

@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any
 
+from eqsat.execute.expressions import spelled
 from eqsat.execute.lowering import OpaqueFunction, TracedBodies, evaluate
-from eqsat.execute.operands import spelled
 from eqsat.execute.weights import pack_weights, packed_per_run, run_time_nodes
 from eqsat.model.diag import fail
 from eqsat.model.executor import BUILT_IN, Executor
@@ -76,7 +76,7 @@ class JaxExecutable:
         return jax.jit(flat)
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
-        """As `flat`."""
+        """Results of flat inputs, as `flat`."""
         return self.flat(*inputs)
 
     def compile(self) -> Callable[..., tuple[Any, ...]]:
@@ -141,7 +141,7 @@ class JaxExecutable:
         return tuple(self.buffer(held, r) for r in program.results)
 
     def buffer(self, held: Mapping[int, Any], node: int) -> Any:
-        """As `held_view`, of its schedule."""
+        """View of a held value, as `held_view`, of its schedule."""
         return held_view(self.schedule, held, node)
 
     def dispatch(self, number: int) -> Callable[..., tuple[Any, ...]]:
@@ -152,8 +152,8 @@ class JaxExecutable:
         nodes = schedule.inside(d)
 
         def dispatch(*reads: Any) -> tuple[Any, ...]:
-            known = dict(zip(d.reads, reads, strict=True))
-            values = evaluate(schedule.program, nodes, known, opaque, self.bodies)
+            given = dict(zip(d.reads, reads, strict=True))
+            values = evaluate(schedule.program, nodes, given, opaque, self.bodies)
             return tuple(values[w][0] for w in d.writes)
 
         dispatch.__name__ = f"dispatch{number}"
@@ -196,8 +196,8 @@ def held_view(schedule: Schedule, held: Mapping[int, Any], node: int) -> Any:
     if node in held:
         return held[node]
     base = schedule.buffer_of(node)
-    found = next(x for i, x in held.items() if schedule.buffer_of(i) == base)
-    return found.reshape(schedule.program.nodes[node].type.shape)
+    array = next(x for i, x in held.items() if schedule.buffer_of(i) == base)
+    return array.reshape(schedule.program.nodes[node].type.shape)
 
 
 def differentiate_as(call: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
@@ -278,8 +278,8 @@ class CustomCallExecutable(JaxExecutable):
     def as_ops(self, packed: dict[int, Any], inputs: list[Any]) -> tuple[Any, ...]:
         """The results as XLA ops, as the executor `xla` has them."""
         program = self.schedule.program
-        known = packed | dict(zip(program.inputs, inputs, strict=True))
-        values = evaluate(program, run_time_nodes(self.schedule), known, self.opaque)
+        given = packed | dict(zip(program.inputs, inputs, strict=True))
+        values = evaluate(program, run_time_nodes(self.schedule), given, self.opaque)
         return tuple(values[r][0] for r in program.results)
 
 
@@ -341,11 +341,11 @@ class XlaExecutable(JaxExecutable):
         from jax import lax
 
         program = self.schedule.program
-        known = dict(packed) | dict(zip(program.inputs, self.typed(inputs), strict=True))
+        given = dict(packed) | dict(zip(program.inputs, self.typed(inputs), strict=True))
         for i in self._per_run:  # else XLA packs constants when it compiles, and keeps both
-            known[i] = lax.optimization_barrier(known[i])
+            given[i] = lax.optimization_barrier(given[i])
         with spelled("" if self.target is None else self.target.spelling):
-            values = evaluate(program, run_time_nodes(self.schedule), known, self.opaque)
+            values = evaluate(program, run_time_nodes(self.schedule), given, self.opaque)
         return tuple(values[r][0] for r in program.results)
 
     @cached_property

@@ -58,8 +58,8 @@ class Switch:
     """A function whose calls go where they are told to; `function` is what the caller has."""
 
     def __init__(self, like: Any, call: Callable[..., Any]):
-        made = Method if _is_method(like) else functools.partial
-        self.function: Any = functools.update_wrapper(made(call), like)
+        wrapper = Method if _is_method(like) else functools.partial
+        self.function: Any = functools.update_wrapper(wrapper(call), like)
 
     def to(self, call: Callable[..., Any]) -> None:
         """A `partial` takes another function the way it is unpickled, and in no other."""
@@ -95,23 +95,23 @@ class Once:
             if self.switch.function.func != self._call:  # another thread was first
                 return self.switch.function(*args, **kwargs)
             pair = self.pair_of(self.answer, self.original)
-            found, said = Trial(pair, args, kwargs).run(self.wanted.race and not self.checks)
-            self.checks.append(said)
-            self._settle(said)
-            tell(pair, said)
-            return found
+            result, outcome = Trial(pair, args, kwargs).run(self.wanted.race and not self.checks)
+            self.checks.append(outcome)
+            self._settle(outcome)
+            tell(pair, outcome)
+            return result
 
     @functools.cached_property
     def original(self) -> Any:
         return self.make()
 
-    def _settle(self, said: FirstCall) -> None:
+    def _settle(self, outcome: FirstCall) -> None:
         self.tries += 1
-        if said.kept != ANSWER:
+        if outcome.kept != ANSWER:
             self.switch.to(self.original)
             _forget_compiled(self.answer)
             self.forget()
-        elif self.wanted.check != ALWAYS and (said.proves or self.tries > MORE):
+        elif self.wanted.check != ALWAYS and (outcome.proves or self.tries > MORE):
             self.switch.to(self.answer)
             _forget_compiled(vars(self).pop("original"))
 
@@ -120,13 +120,13 @@ class ByShape:
     """A function of any shapes: of each, the first call is checked.
 
     find: the callee for (args, kwargs), made by a search. key: what a search depends on. sides:
-    from the callee that is asked for in a trace the jitted function of it (`answer`). own: the
+    from the callee that is asked for in a trace the jitted function of it (`answer`). function: the
     original. pair: of a call what is known of both sides.
     """
 
     def __init__(
         self,
-        own: Callable[..., Any],
+        function: Callable[..., Any],
         find: Callable[[Args, Kwargs], Callee],
         key: Callable[[Args, Kwargs], Hashable],
         answer: Callable[[Callable[[Args, Kwargs], Callee]], Any],
@@ -134,7 +134,7 @@ class ByShape:
         pair: Callable[[ByShape, Args, Kwargs], Pair],
         wanted: Wanted,
     ):
-        self.own, self.find, self.key, self.pair_of = own, find, key, pair
+        self.original_function, self.find, self.key, self.pair_of = function, find, key, pair
         self.wanted = wanted
         self.serving: dict[Hashable, Callee] = {}  # what was checked
         self.doubts: dict[Hashable, int] = {}  # checked, but nothing was shown: how often
@@ -146,9 +146,9 @@ class ByShape:
         self.plain = answer(self._unchecked)  # for traces, where nothing can be checked
         self.answer = answer(self._checked)
 
-        @functools.wraps(own)
+        @functools.wraps(function)
         def original(*args: Any, **kwargs: Any) -> Any:
-            return self._own(*args, **kwargs)
+            return self._serve_original(*args, **kwargs)
 
         self.original = jit(original)
         self.main = self.answer
@@ -170,12 +170,12 @@ class ByShape:
             return self._unseen(key, args, kwargs)
         if _is_nested():
             raise Unchecked
-        found = self.find(args, kwargs)
-        if found.is_input:
-            self.serving[key] = found
+        callee = self.find(args, kwargs)
+        if callee.is_input:
+            self.serving[key] = callee
         else:
             self.unsure.add(key)
-        return found
+        return callee
 
     def _tries(self, key: Hashable) -> bool:
         """Whether this trace is that of a call that is being checked."""
@@ -185,44 +185,46 @@ class ByShape:
         keys.add(key)
         return True
 
-    def _own(self, *args: Any, **kwargs: Any) -> Any:
+    def _serve_original(self, *args: Any, **kwargs: Any) -> Any:
         key = self.key(args, kwargs)
         if key in self.serving or self._tries(key):
-            return self.own(*args, **kwargs)
+            return self.original_function(*args, **kwargs)
         if self.is_direct:
-            found = self._unseen(key, args, kwargs)
-            return self.own(*args, **kwargs) if found.is_input else found(args, kwargs)
+            callee = self._unseen(key, args, kwargs)
+            return (
+                self.original_function(*args, **kwargs) if callee.is_input else callee(args, kwargs)
+            )
         if _is_nested():
             raise Unchecked
         self.unsure.add(key)
-        return self.own(*args, **kwargs)
+        return self.original_function(*args, **kwargs)
 
     def _unseen(self, key: Hashable, args: Args, kwargs: Kwargs) -> Callee:
-        """What serves a new shape in a call that is C: the original, until it is checked."""
-        found = self.find(args, kwargs)
-        if found.is_input:
-            self.serving[key] = found
-            return found
+        """The callee of a new shape in a call that is C: the original, until it is checked."""
+        callee = self.find(args, kwargs)
+        if callee.is_input:
+            self.serving[key] = callee
+            return callee
         self.switch.to(self._reset)
-        return found if _is_nested() else found.kept
+        return callee if _is_nested() else callee.as_original
 
     # ---- what is called --------------------------------------------------------------------------
     def _call(self, *args: Any, **kwargs: Any) -> Any:
-        """As `_steady`, and counted: after some calls of shapes that are known they are C."""
-        found = self._steady(*args, **kwargs)
+        """Call `_steady`, and count: after some calls of checked shapes they are C."""
+        result = self._steady(*args, **kwargs)
         self._count()
-        return found
+        return result
 
     def _steady(self, *args: Any, **kwargs: Any) -> Any:
         """A call of shapes that may all be known; what is traced notes those that are not."""
         try:
-            found = self.main(*args, **kwargs)
+            result = self.main(*args, **kwargs)
         except BaseException as error:
             if isinstance(error, Unchecked):
                 return self.plain(*args, **kwargs)
             self._forget_unsure()
             raise
-        return self._first(*args, **kwargs) if self.unsure else found
+        return self._first(*args, **kwargs) if self.unsure else result
 
     def _forget_unsure(self) -> None:
         """A first call that failed: what was traced for it would serve the next one unchecked."""
@@ -283,22 +285,22 @@ class ByShape:
             key = self.key(args, kwargs)
             if key is None:  # an argument is no array, as JAX says
                 return self.plain(*args, **kwargs)
-            found = self.serving.get(key) or self.find(args, kwargs)
-            if found.signature.captured:
+            callee = self.serving.get(key) or self.find(args, kwargs)
+            if callee.signature.captured:
                 return self.plain(*args, **kwargs)
-            if found.is_input or (key in self.serving and not self._is_open(key)):
-                return self._known(key, found, args, kwargs)
-            return self._tried(key, found, args, kwargs)
+            if callee.is_input or (key in self.serving and not self._is_open(key)):
+                return self._serve(key, callee, args, kwargs)
+            return self._tried(key, callee, args, kwargs)
 
-    def _known(self, key: Hashable, found: Callee, args: Args, kwargs: Kwargs) -> Any:
+    def _serve(self, key: Hashable, callee: Callee, args: Args, kwargs: Kwargs) -> Any:
         is_new = key not in self.serving
-        self.serving[key] = found
+        self.serving[key] = callee
         self.unsure.discard(key)
-        made = self.main(*args, **kwargs)
+        result = self.main(*args, **kwargs)
         if is_new:
             self._stand()
         self._count()
-        return made
+        return result
 
     def _is_open(self, key: Hashable) -> bool:
         return key in self.doubts or self.wanted.check == ALWAYS
@@ -308,7 +310,7 @@ class ByShape:
         self.trying.keys = {key}
         try:
             pair = self.pair_of(self, args, kwargs)
-            found, said = Trial(pair, args, kwargs).run(
+            result, outcome = Trial(pair, args, kwargs).run(
                 self.wanted.race and key not in self.serving
             )
         except BaseException:
@@ -317,22 +319,22 @@ class ByShape:
         finally:
             keys, self.trying.keys = self.trying.keys, None
             self._stand()
-        self.checks.append(said)
-        self._settle(keys, callee, said)
-        tell(pair, said)
-        return found
+        self.checks.append(outcome)
+        self._settle(keys, callee, outcome)
+        tell(pair, outcome)
+        return result
 
-    def _settle(self, keys: set[Hashable], callee: Callee, said: FirstCall) -> None:
-        kept = callee if said.kept == ANSWER else callee.kept
-        self.serving.update(dict.fromkeys(keys, kept))
+    def _settle(self, keys: set[Hashable], callee: Callee, outcome: FirstCall) -> None:
+        server = callee if outcome.kept == ANSWER else callee.as_original
+        self.serving.update(dict.fromkeys(keys, server))
         self.unsure -= keys
         for key in keys:
             tries = self.doubts.pop(key, 0) + 1
-            if said.kept == ANSWER and not said.proves and tries <= MORE:
+            if outcome.kept == ANSWER and not outcome.proves and tries <= MORE:
                 self.doubts[key] = tries
         serves = any(not c.is_input for c in self.serving.values())
         self.main = self.answer if serves else self.original
-        if said.kept != ANSWER:
+        if outcome.kept != ANSWER:
             self.answer.clear_cache()
             self.plain.clear_cache()
             callee.executable.take_weights({})
@@ -352,7 +354,7 @@ def _is_method(function: Any) -> bool:
 
 
 def _adorn(function: Any, like: Any, checks: list[FirstCall]) -> None:
-    """What a jitted function has, and what was checked."""
+    """Attributes of a jitted function, and its checks."""
     for name in (*JITTED, "put", "formats"):
         if hasattr(like, name):
             setattr(function, name, getattr(like, name))
@@ -360,7 +362,7 @@ def _adorn(function: Any, like: Any, checks: list[FirstCall]) -> None:
 
 
 def _forget_compiled(function: Any) -> None:
-    """What executors make need not be of `jax.jit`."""
+    """Clear the cache of a jitted function; executors need not make one of `jax.jit`."""
     forget = getattr(function, "clear_cache", None)
     if forget is not None:
         forget()

@@ -58,19 +58,19 @@ def run_in_orders(
     """`run` of a schedule, with arguments and results of the shapes that the caller knows."""
     came, goes = lying_inputs(orders), lying_results(orders)
     turned = [as_scheduled(x, came[i]) if i in came else x for i, x in enumerate(inputs)]
-    made = run(packed, *turned)
-    return tuple(as_called(x, goes[r]) if r in goes else x for r, x in enumerate(made))
+    results = run(packed, *turned)
+    return tuple(as_called(x, goes[r]) if r in goes else x for r, x in enumerate(results))
 
 
 def called_in(executable: Executable, orders: ByBorder) -> Callable[..., tuple[Any, ...]]:
     """`executable.run` with arguments and results of the shapes that the caller knows."""
     if not orders:
         return executable.run
-    own = getattr(executable, "run_in_orders", None)  # of executors that need no transpose
+    run_ordered = getattr(executable, "run_in_orders", None)  # of executors that need no transpose
 
     def run(packed: Any, *inputs: Any) -> tuple[Any, ...]:
-        if own is not None:
-            return own(orders, packed, *inputs)
+        if run_ordered is not None:
+            return run_ordered(orders, packed, *inputs)
         return run_in_orders(executable.run, orders, packed, inputs)
 
     return run
@@ -81,7 +81,7 @@ OTHER_LAYOUT = "Layout passed to jit does not match"  # how JAX refuses a commit
 
 
 class Placeable(Protocol):
-    """What is called (a `calls.Callee`): its orders, and how it takes arguments."""
+    """Callee of a formatted call (a `calls.Callee`): its orders, and how it takes arguments."""
 
     orders: MemoryOrders
 
@@ -183,7 +183,8 @@ class Formatted:
         return self._compiled[key]
 
     def _best(self, packed: Any, shapes: Sequence[Any]) -> Any:
-        """What is free left to the compiler if it states fewer cycles: all, all but state, or none.
+        """Compiled program of fewest stated cycles, by the free orders left to the compiler: all,
+        all but state, or none.
 
         The same with what the search ordered, as the compiler may know a better order of that, and
         that plain.
@@ -192,11 +193,17 @@ class Formatted:
         orders = self.callee.orders
         state = {Border("input", a) for a, _ in orders.ties}
         state |= {Border("result", r) for _, r in orders.ties}
-        own, free = frozenset(orders.compiler), frozenset(orders.left)
+        by_compiler, free = frozenset(orders.compiler), frozenset(orders.left)
         ordered = frozenset(o.border for o in orders.chosen if o.by == SEARCH)
         every, none = free | ordered, frozenset[Border]()
-        lefts = [own, own | (free - state), own | free, own | (every - state), own | every]
-        ways = [(left, none) for left in lefts] + [(own, ordered - state)]
+        lefts = [
+            by_compiler,
+            by_compiler | (free - state),
+            by_compiler | free,
+            by_compiler | (every - state),
+            by_compiler | every,
+        ]
+        ways = [(left, none) for left in lefts] + [(by_compiler, ordered - state)]
         ways = ways if self.choosing else ways[:1]
         best: tuple[float, Any, tuple[frozenset[Border], frozenset[Border]]] | None = None
         for way in dict.fromkeys(ways):
@@ -309,8 +316,8 @@ class Placing:
 
         A tuple of the positional ones; (args, kwargs) where there are others.
         """
-        found, packed, leaves, tree = self.find(args, kwargs)
-        placed = leaves if found is None else found.put(packed, leaves)
+        formatted, packed, leaves, tree = self.find(args, kwargs)
+        placed = leaves if formatted is None else formatted.put(packed, leaves)
         given, named = tree_unflatten(tree, placed)
         return (given, named) if kwargs else given
 
@@ -319,11 +326,11 @@ class Placing:
 
         None of an argument that JAX is not told of.
         """
-        found, packed, leaves, tree = self.find(args, kwargs)
-        if found is None:
+        formatted, packed, leaves, tree = self.find(args, kwargs)
+        if formatted is None:
             return tree_unflatten(tree, [None] * len(leaves)), None
-        came, goes = found.formats(packed, leaves)
-        return tree_unflatten(tree, came), found.callee.unflatten(goes)
+        came, goes = formatted.formats(packed, leaves)
+        return tree_unflatten(tree, came), formatted.callee.unflatten(goes)
 
 
 def flattened(args: Any, kwargs: Mapping[str, Any]) -> tuple[list[Any], Any]:
@@ -356,9 +363,9 @@ def scheduled_call(executable: Executable, orders: MemoryOrders) -> Callable[...
             if i in came else x
             for i, x in enumerate(inputs)
         ]  # fmt: skip
-        made = jitted(packed, *executable.typed(turned, came))
+        results = jitted(packed, *executable.typed(turned, came))
         return tuple(
-            np.transpose(np.asarray(x), goes[r]) if r in goes else x for r, x in enumerate(made)
+            np.transpose(np.asarray(x), goes[r]) if r in goes else x for r, x in enumerate(results)
         )
 
     return call

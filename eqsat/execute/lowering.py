@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from eqsat.execute.convolution import Pad, Pads
-from eqsat.execute.loops import generic
-from eqsat.execute.operands import cast_factors
+from eqsat.execute.expressions import cast_factors
+from eqsat.execute.loops import Pad, Pads, generic
 from eqsat.model.attr import Attr
 from eqsat.model.control import COND, SCAN, Control
 from eqsat.model.diag import fail
@@ -53,11 +52,11 @@ def _scan(
     from jax import lax
 
     def step(carried: list[Any], slices: list[Any]) -> tuple[list[Any], list[Any]]:
-        found = evaluate(attr.bodies[0], [*consts, *carried, *slices])
-        return found[: attr.carries], found[attr.carries :]
+        results = evaluate(attr.bodies[0], [*consts, *carried, *slices])
+        return results[: attr.carries], results[attr.carries :]
 
-    last, made = lax.scan(step, state, stacked, attr.length, attr.reverse)
-    return [*last, *made]
+    last, stacks = lax.scan(step, state, stacked, attr.length, attr.reverse)
+    return [*last, *stacks]
 
 
 OpaqueFunction = Callable[..., Sequence[Any]]
@@ -181,18 +180,18 @@ def lower(
         return _opaque(attr, operands, opaque)
     if isinstance(attr, Control):
         ops = bodies(attr) if bodies else lambda p, xs: _body(p, xs, opaque)
-        found = control(attr, operands, ops)
-        return found + [unused(t) for t in attr.scratch_types]
+        results = control(attr, operands, ops)
+        return results + [unused(t) for t in attr.scratch_types]
     if isinstance(attr, Custom):
         return [_custom(attr, operands)]
     if op not in LOWERINGS:
         raise fail("E502", f"`{op}` has no meaning by itself: it is bound by its program")
-    found = LOWERINGS[op](attr, *operands)
-    return found if isinstance(found, list) else [found]
+    results = LOWERINGS[op](attr, *operands)
+    return results if isinstance(results, list) else [results]
 
 
 def unused(t: TensorType) -> Any:
-    """What stands for the memory of a loop's temporaries: XLA has its own, and drops this."""
+    """Array in place of the memory of a loop's temporaries: XLA has its own, and drops this."""
     import jax.numpy as jnp
 
     return jnp.zeros(t.shape, element_dtype(t.dtype))
@@ -207,12 +206,12 @@ def _custom(attr: Custom, operands: Sequence[Any]) -> Any:
     assert meaning is not None
     (want,) = attr.infer(attr.op, tuple(map(_type_of, operands)))
     try:
-        found = jnp.asarray(meaning(dict(attr.values), *operands))
+        array = jnp.asarray(meaning(dict(attr.values), *operands))
     except Exception as error:
         raise broken_op(r, f"its JAX meaning fails: {type(error).__name__}: {error}") from error
-    if _type_of(found) != want:
-        raise broken_op(r, f"its JAX meaning gives {_type_of(found)}, not {want}")
-    return found
+    if _type_of(array) != want:
+        raise broken_op(r, f"its JAX meaning gives {_type_of(array)}, not {want}")
+    return array
 
 
 def _type_of(x: Any) -> TensorType:
@@ -235,23 +234,23 @@ def _body(
     program: Program, inputs: Sequence[Any], opaque: Mapping[str, OpaqueFunction]
 ) -> list[Any]:
     """The results of a closed program, computed from what they need alone."""
-    known = dict(zip(program.inputs, inputs, strict=True))
-    values = evaluate(program, program.needed, known, opaque)
+    given = dict(zip(program.inputs, inputs, strict=True))
+    values = evaluate(program, program.needed, given, opaque)
     return [values[r][0] for r in program.results]
 
 
 def evaluate(
     program: Program,
     nodes: Iterable[int],
-    known: Mapping[int, Any],
+    given: Mapping[int, Any],
     opaque: Mapping[str, OpaqueFunction],
     bodies: TracedBodies | None = None,
 ) -> dict[int, list[Any]]:
-    """Results of `nodes` (ascending); `known` holds the single results of nodes already there.
+    """Results of `nodes` (ascending); `given` holds the single results of nodes already there.
 
     bodies: as in `lower`.
     """
-    values: dict[int, list[Any]] = {i: [x] for i, x in known.items()}
+    values: dict[int, list[Any]] = {i: [x] for i, x in given.items()}
     for i in nodes:
         if i in values:
             continue
@@ -267,17 +266,17 @@ def evaluate(
 
 def _products(program: Program, operands: Sequence[int]) -> list[int]:
     """Operands that are results of contractions."""
-    made = [program.nodes[o].attr for o in operands]
-    return [j for j, a in enumerate(made) if isinstance(a, Generic) and cast_factors(a)]
+    producers = [program.nodes[o].attr for o in operands]
+    return [j for j, a in enumerate(producers) if isinstance(a, Generic) and cast_factors(a)]
 
 
 def _pads(program: Program, operands: Sequence[int], values: Mapping[int, list[Any]]) -> Pads:
     """Operands that are zeros around a value that is there."""
-    found: dict[int, Pad] = {}
+    pads: dict[int, Pad] = {}
     for j, n in enumerate(program.nodes[o] for o in operands):
         if n.op != "pad" or not isinstance(n.attr, Move) or n.operands[0] not in values:
             continue
         low, high, text = n.attr.args
         if read_literal(str(text)) == 0:
-            found[j] = Pad(values[n.operands[0]][0], tuple(zip(low, high, strict=True)))
-    return found
+            pads[j] = Pad(values[n.operands[0]][0], tuple(zip(low, high, strict=True)))
+    return pads

@@ -78,24 +78,24 @@ class OnDemand:
     def __call__(self, ops: Ops = exactly) -> dict[int, Array]:
         """Node → its elements, in held form."""
         self.ops, self.values = ops, {}
-        asked = self.asked
+        demand = self.demands
         self.work.spend(self.moves + self.arithmetic * (1 if ops is exactly else NOISY))
-        for i in sorted(asked):
-            self.values[i] = self._computed(i, asked[i])
+        for i in sorted(demand):
+            self.values[i] = self._computed(i, demand[i])
         return {i: self._read(i, flat) for i, flat in self.wanted.items()}
 
     # ---- what has to be known ------------------------------------------------------------------
     @cached_property
-    def asked(self) -> dict[int, Needed]:
+    def demands(self) -> dict[int, Needed]:
         """Node → the elements it has to give, for all that are not held."""
         pending: dict[int, list[Needed]] = {i: [flat] for i, flat in self.wanted.items()}
-        found: dict[int, Needed] = {}
+        demands: dict[int, Needed] = {}
         for i in range(max(self.wanted, default=-1), -1, -1):
             if i not in pending or i in self.held:
                 continue
             node = self.program.nodes[i]
             size = node.types[0].size
-            elements = found[i] = _together(pending.pop(i), size)
+            elements = demands[i] = _together(pending.pop(i), size)
             self._count(i, node, elements)
             if not self.work.allows(self.moves + self.arithmetic):
                 raise OverWork
@@ -105,10 +105,10 @@ class OnDemand:
             for o, needed in self._needs(i, elements):
                 if o not in self.held:
                     pending.setdefault(o, []).append(needed)
-        return found
+        return demands
 
     def _count(self, i: int, node: Node, elements: Needed) -> None:
-        """What computing these elements takes; loops and branches count when they run."""
+        """Operations of computing these elements; loops and branches count when they run."""
         if elements is None:
             self.arithmetic += operations(node)
         elif isinstance(node.attr, Generic):
@@ -134,10 +134,10 @@ class OnDemand:
             ]
         if node.op == "gather" and isinstance(node.attr, Move):
             return self._read_by_gather(node, node.attr, elements)
-        found = moved(node, elements)
-        if found is None:
+        sources = moved(node, elements)
+        if sources is None:
             return [(o, None) for o in node.operands]
-        return [(node.operands[at], flat) for at, _, flat in found.parts]
+        return [(node.operands[at], flat) for at, _, flat in sources.parts]
 
     def _read_by_gather(self, node: Node, m: Move, elements: Array) -> list[tuple[int, Needed]]:
         """Where the table is read is known only when the indices are."""
@@ -145,8 +145,8 @@ class OnDemand:
         at = indices_of(m, elements)
         if table in self.held:
             return [(indices, at)]
-        known = OnDemand(self.program, self.held, self.opaque, self.work, {indices: at})
-        return [(indices, at), (table, gathered(m, elements, known()[indices]))]
+        demand = OnDemand(self.program, self.held, self.opaque, self.work, {indices: at})
+        return [(indices, at), (table, gathered(m, elements, demand()[indices]))]
 
     # ---- what is computed ----------------------------------------------------------------------
     def _computed(self, i: int, elements: Needed) -> list[Array]:
@@ -154,10 +154,10 @@ class OnDemand:
         node = self.program.nodes[i]
         if isinstance(node.attr, Result):
             producer, several = node.operands[0], self.values[node.operands[0]]
-            found = several[node.attr.index]
+            result = several[node.attr.index]
             if producer in self.where and elements is not None:
-                return [found[self.where[producer][elements]]]
-            return [found if elements is None else found[elements]]
+                return [result[self.where[producer][elements]]]
+            return [result if elements is None else result[elements]]
         if elements is None:
             return self._whole(node)
         if isinstance(node.attr, Generic):
@@ -172,25 +172,25 @@ class OnDemand:
         return [self._moved(node, places, len(elements))]
 
     def _by_nest(self, i: int, node: Node, elements: Array) -> list[Array]:
-        found = [np.empty(len(elements), scalar.held_dtype(t.dtype)) for t in node.types]
+        results = [np.empty(len(elements), scalar.held_dtype(t.dtype)) for t in node.types]
         for p in self.parts[i]:
             operands = [self._read(o, p.read(at)) for at, o in enumerate(node.operands)]
-            made = self.ops(_node(node, p.generic), operands, self.opaque)
-            for whole, part in zip(found, made, strict=True):
+            outputs = self.ops(_node(node, p.generic), operands, self.opaque)
+            for whole, part in zip(results, outputs, strict=True):
                 whole[p.elements] = part.reshape(-1)[p.places]
-        return found
+        return results
 
     def _moved(self, node: Node, places: MovedFrom | None, count: int) -> Array:
-        found = np.empty(count, scalar.held_dtype(node.type.dtype))
+        array = np.empty(count, scalar.held_dtype(node.type.dtype))
         if places is None:
             assert isinstance(node.attr, Fill)
-            found[:] = node.attr.value
-            return found
+            array[:] = node.attr.value
+            return array
         for at, which, flat in places.parts:
-            found[which] = self._read(node.operands[at], flat)
+            array[which] = self._read(node.operands[at], flat)
         for which, text in places.fills:
-            found[which] = lane_padding(text, found.dtype)
-        return found
+            array[which] = lane_padding(text, array.dtype)
+        return array
 
     def _whole(self, node: Node) -> list[Array]:
         """All elements, and of an op with several results those of each."""
@@ -199,8 +199,8 @@ class OnDemand:
             for o in node.operands
             for t in (self.program.nodes[o].types[0],)
         ]
-        made = evaluated(node, operands, self.opaque, self.work, self.ops, is_paid=True)
-        return [np.asarray(x).reshape(-1) for x in made]
+        outputs = evaluated(node, operands, self.opaque, self.work, self.ops, is_paid=True)
+        return [np.asarray(x).reshape(-1) for x in outputs]
 
     def _read(self, node: int, flat: Array) -> Array:
         """Elements of a value, held or computed before."""
@@ -233,11 +233,11 @@ class Elements:
 
     @cached_property
     def _wanted(self) -> dict[int, Array]:
-        found: dict[int, Array] = {}
+        wanted: dict[int, Array] = {}
         for i, flat in zip(self.nodes, self.flat, strict=True):
             if len(flat):
-                found[i] = np.union1d(found[i], flat) if i in found else flat
-        return found
+                wanted[i] = np.union1d(wanted[i], flat) if i in wanted else flat
+        return wanted
 
     @cached_property
     def _demand(self) -> OnDemand:
@@ -245,10 +245,10 @@ class Elements:
 
     def __call__(self, ops: Ops = exactly) -> list[Array]:
         """Per node its elements, in held form; OverWork as `OnDemand`."""
-        known = self._demand(ops)
+        values = self._demand(ops)
         types = [self.program.nodes[i].types[0] for i in self.nodes]
         return [
-            known[i][np.searchsorted(self._wanted[i], flat)]
+            values[i][np.searchsorted(self._wanted[i], flat)]
             if len(flat)
             else np.zeros(0, scalar.held_dtype(t.dtype))
             for i, flat, t in zip(self.nodes, self.flat, types, strict=True)
@@ -265,8 +265,8 @@ def _together(several: Sequence[Needed], size: int) -> Needed:
         return distinct_indices(flat)
     marked = np.zeros(size, bool)
     marked[flat] = True
-    found = np.flatnonzero(marked)
-    return None if len(found) * MOSTLY > size else found
+    distinct = np.flatnonzero(marked)
+    return None if len(distinct) * MOSTLY > size else distinct
 
 
 def _node(node: Node, g: Generic) -> Node:

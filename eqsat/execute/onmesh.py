@@ -75,10 +75,10 @@ def _one_panel(g: Generic, loop: int, dims: Sequence[int | None], panels: int) -
     shapes = tuple(
         s if d is None else _cut(s, d, panels) for s, d in zip(g.shapes, dims, strict=True)
     )
-    (made,) = g.yields
-    is_narrow = is_float(made.dtype) and DTYPES[made.dtype][0] < F32_BITS and panels > 1
-    made = replace(made, dtype="f32") if is_narrow else made
-    return replace(g, sizes=sizes, shapes=shapes, yields=(made,))
+    (total,) = g.yields
+    is_narrow = is_float(total.dtype) and DTYPES[total.dtype][0] < F32_BITS and panels > 1
+    total = replace(total, dtype="f32") if is_narrow else total
+    return replace(g, sizes=sizes, shapes=shapes, yields=(total,))
 
 
 def _cut(shape: Shape, dim: int, panels: int) -> Shape:
@@ -126,7 +126,7 @@ class MeshExecutable(JaxExecutable):
     ):
         super().__init__(schedule, opaque, weights, target)
         self.plan, self.mesh = plan, jax_mesh(plan.mesh, devices)
-        self.known = {(r.node, r.reader): r for r in plan.reshards}
+        self.reshards = {(r.node, r.reader): r for r in plan.reshards}
 
     @property
     def weights_are_arguments(self) -> bool:
@@ -153,11 +153,11 @@ class MeshExecutable(JaxExecutable):
         return self.spec(self.plan.by_node[node].held, rank)
 
     def pack(self, weights: Mapping[str, Any]) -> dict[int, Any]:
-        """As the base, each weight spread over the mesh."""
+        """Packed weights, each spread over the mesh."""
         import jax
 
-        found = super().pack(weights)
-        return {i: jax.device_put(x, self.held(i)) for i, x in found.items() if self._is_read(i)}
+        packed = super().pack(weights)
+        return {i: jax.device_put(x, self.held(i)) for i, x in packed.items() if self._is_read(i)}
 
     def _is_read(self, node: int) -> bool:
         return node in self.plan.by_node
@@ -193,11 +193,11 @@ class MeshExecutable(JaxExecutable):
         return body(given)
 
     def _on_device(self, given: Mapping[int, Any]) -> tuple[Any, ...]:
-        """What each device computes from its blocks of arguments and weights."""
+        """Results of each device from its blocks of arguments and weights."""
         values: dict[int, list[Any]] = {i: [x] for i, x in given.items()}
         for i in self._order:
             values[i] = self._node(i, values)
-            after = self.known.get((i, -1))
+            after = self.reshards.get((i, -1))
             if after is not None:
                 values[i] = [self._convert(x, after) for x in values[i]]
         return tuple(values[r][0] for r in self.schedule.program.results)
@@ -219,7 +219,7 @@ class MeshExecutable(JaxExecutable):
         return lower(n.op, attr, arrays, self.opaque)
 
     def _read(self, value: int, reader: int, values: Mapping[int, list[Any]]) -> list[Any]:
-        how = self.known.get((value, reader))
+        how = self.reshards.get((value, reader))
         return values[value] if how is None else [self._convert(x, how) for x in values[value]]
 
     def _attr(self, n: Node, how: Sharded) -> Any:
@@ -246,15 +246,15 @@ def jax_mesh(mesh: Mesh, devices: Sequence[Any] | None = None) -> Any:
     import jax
     import numpy as np
 
-    found = list(jax.devices() if devices is None else devices)
-    if len(found) < mesh.devices:
+    available = list(jax.devices() if devices is None else devices)
+    if len(available) < mesh.devices:
         raise fail(
             "E513",
-            f"the mesh {mesh.to_text()} has {mesh.devices} devices, JAX finds {len(found)}",
+            f"the mesh {mesh.to_text()} has {mesh.devices} devices, JAX finds {len(available)}",
             help="run where there are as many, or let the CPU be several: set"
             f" `XLA_FLAGS=--xla_force_host_platform_device_count={mesh.devices}` before JAX starts",
         )
-    grid = np.array(found[: mesh.devices]).reshape(mesh.sizes)
+    grid = np.array(available[: mesh.devices]).reshape(mesh.sizes)
     return jax.sharding.Mesh(grid, mesh.names)
 
 

@@ -32,7 +32,7 @@ class OverWork(Exception):
 
 
 class WorkBudget:
-    """What may still be done; `spent` is what was."""
+    """Operations that may still be done; `spent` of them are."""
 
     def __init__(self, limit: float = WORK_LIMIT):
         self.limit = int(limit)
@@ -135,8 +135,8 @@ def least_operations(program: Program) -> int:
 
     Loops whose trips are known run that often; of the branches of a `cond` the cheapest counts.
     """
-    known = with_trips(program)
-    return sum(least_of(known.nodes[i]) for i in known.needed)
+    counted = with_trips(program)
+    return sum(least_of(counted.nodes[i]) for i in counted.needed)
 
 
 def least_of(node: Node) -> int:
@@ -151,3 +151,10 @@ def least_of(node: Node) -> int:
         return inner[0] * attr.length
     trips = attr.trips or 0
     return inner[0] * (trips + 1) + inner[1] * trips
+
+
+def reference_bytes(program: Program) -> int:
+    """Least bytes of evaluating a program in float64: one op's operands and results."""
+    sizes = [sum(t.size for t in n.types) for n in program.nodes]
+    used = (sizes[i] + sum(sizes[o] for o in n.operands) for i, n in enumerate(program.nodes))
+    return 8 * max(used, default=0)

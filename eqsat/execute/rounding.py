@@ -115,11 +115,11 @@ def _wider(a: str, b: str) -> str:
 def sum_u(g: Generic, dtype: str, platform: str) -> float:
     """Unit roundoff of the additions of a sum: XLA adds narrow floats as f32, but in steps over a
     window, and as an algorithm says."""
-    own = FORMATS[dtype].u
+    unit = FORMATS[dtype].u
     if g.precision in ALGORITHMS and platform != "cpu":
         return FORMATS[ALGORITHMS[g.precision].accumulator or dtype].u
     has_window = any(len(e.terms) > 1 for m in g.maps for e in m)
-    return own if has_window else min(own, FORMATS["f32"].u)
+    return unit if has_window else min(unit, FORMATS["f32"].u)
 
 
 Array = np.ndarray[Any, Any]
@@ -145,14 +145,14 @@ def error_limits(program: Program, platform: str = "cpu", *, exact: bool = False
 
 
 def _squared(program: Program, platform: str, exact: bool) -> list[float]:
-    found: list[float] = []
+    squares: list[float] = []
     for node in program.nodes:
-        before = max((found[o] for o in node.operands), default=0.0)
-        found.append(before + _own(node, platform, exact))
-    return found
+        before = max((squares[o] for o in node.operands), default=0.0)
+        squares.append(before + _node_variance(node, platform, exact))
+    return squares
 
 
-def _own(node: Node, platform: str, exact: bool) -> float:
+def _node_variance(node: Node, platform: str, exact: bool) -> float:
     attr = node.attr
     if isinstance(attr, Generic):
         return max(_yield_squared(attr, y, platform, exact) for y in attr.yields)
@@ -221,7 +221,7 @@ def _sum_u(g: Generic, dtype: str, platform: str, exact: bool) -> float:
 
 # ---- after it ran --------------------------------------------------------------------------------
 def shortfall(program: Program, *, exact: bool = False) -> float:
-    """What `Noise` has to be multiplied with: values of narrow types move by fewer roundings."""
+    """Factor of `Noise`: values of narrow types move by fewer roundings."""
     if exact:
         return 1.0
     nodes = (n for p in every_program(program) for n in p.nodes)
@@ -232,11 +232,11 @@ def shortfall(program: Program, *, exact: bool = False) -> float:
 
 def _floats(node: Node) -> set[str]:
     """The floating types that an op rounds to."""
-    found = {t.dtype for t in node.types}
+    types = {t.dtype for t in node.types}
     if isinstance(node.attr, Generic):
         kinds = types_of([y.body for y in node.attr.yields], node.attr.dtypes)
-        found |= {d for d in kinds.values() if d is not None}
-    return {d for d in found if is_float(d)}
+        types |= {d for d in kinds.values() if d is not None}
+    return {d for d in types if is_float(d)}
 
 
 def _step(u: float) -> float:
@@ -259,12 +259,12 @@ def moves(
     is, NaN or infinite.
     """
     factor = shortfall(program, exact=exact)
-    found = [np.zeros(np.shape(w)) for w in wanted]
+    distances = [np.zeros(np.shape(w)) for w in wanted]
     for sign in (1.0, -1.0):
         moved = evaluate(Noise(seed, sign, platform, exact=exact))
         by = (factor * distance(a, b) for a, b in zip(moved, wanted, strict=True))
-        found = [np.maximum(f, d) for f, d in zip(found, by, strict=True)]
-    return found
+        distances = [np.maximum(f, d) for f, d in zip(distances, by, strict=True)]
+    return distances
 
 
 class Noise:
@@ -287,26 +287,26 @@ class Noise:
         attr = node.attr
         if isinstance(attr, Generic):
             return self._generic(attr, operands)
-        found = evaluate_node(node.op, attr, operands, opaque)
+        results = evaluate_node(node.op, attr, operands, opaque)
         if not isinstance(attr, Opaque | Custom):
-            return found
+            return results
         return [
-            self.rounded(x, t.dtype, FOREIGN_ULPS) for x, t in zip(found, node.types, strict=True)
+            self.rounded(x, t.dtype, FOREIGN_ULPS) for x, t in zip(results, node.types, strict=True)
         ]
 
     def _generic(self, g: Generic, operands: Sequence[Array]) -> list[Array]:
         u = 0.0 if self.exact else product_u(g, self.platform)
 
         def bodies(es: Sequence[Expr], xs: Sequence[Array]) -> list[Array]:
-            found = self._bodies(es, xs, g.dtypes)
-            return [self._moved(x, u, np.abs(x)) for x in found] if u else found
+            values = self._bodies(es, xs, g.dtypes)
+            return [self._moved(x, u, np.abs(x)) for x in values] if u else values
 
-        found = evaluate_generic(g, operands, bodies=bodies)
+        results = evaluate_generic(g, operands, bodies=bodies)
         if not math.prod(g.sizes):
-            return found
+            return results
         return [
             self._summed(g, y, x, operands) if y.combine in ("add", "mul") else x
-            for y, x in zip(g.yields, found, strict=True)
+            for y, x in zip(g.yields, results, strict=True)
         ]
 
     def _summed(self, g: Generic, y: Yield, total: Array, operands: Sequence[Array]) -> Array:
@@ -327,9 +327,9 @@ class Noise:
         kinds = types_of(bodies, dtypes)
 
         def step(e: Expr, values: Sequence[Any]) -> Any:
-            found, kind = scalar.called(e, values, operands), kinds[e]
+            value, kind = scalar.called(e, values, operands), kinds[e]
             count = roundings(e, kinds, self.exact)
-            return self.rounded(found, kind, count) if count and kind else found
+            return self.rounded(value, kind, count) if count and kind else value
 
         return scalar.computed(bodies, step)
 
@@ -339,10 +339,10 @@ class Noise:
             return x
         form = FORMATS[dtype]
         size = np.abs(x)
-        found = self._moved(x, _u(dtype, self.exact) * count, size)
+        result = self._moved(x, _u(dtype, self.exact) * count, size)
         if self.exact:
-            return found
-        return _ranged(found, x, form, self._uniform(x.shape), dtype)
+            return result
+        return _ranged(result, x, form, self._uniform(x.shape), dtype)
 
     def _moved(self, x: Array, u: float, size: Array) -> Array:
         with np.errstate(all="ignore"):
@@ -354,24 +354,26 @@ class Noise:
         return (drawn - np.float32(0.5)) * np.float32(2 * self.sign)
 
 
-def _ranged(found: Array, x: Array, form: Any, drawn: Array, dtype: str) -> Array:
+def _ranged(rounded: Array, x: Array, form: Any, drawn: Array, dtype: str) -> Array:
     """Underflow by a step of the type, overflow to infinity or what the type has for it."""
     with np.errstate(all="ignore"):
         small = (np.abs(x) < form.tiny) & (x != 0)
         if small.any():
             low = x + form.step * drawn
             low = np.where(np.sign(low) == np.sign(x), low, 0.0)
-            found = np.where(small, low, found)
-        beyond = np.abs(found) > form.most
+            rounded = np.where(small, low, rounded)
+        beyond = np.abs(rounded) > form.most
         if beyond.any():
-            found = np.where(beyond & np.isfinite(found), _beyond(found, form.most, dtype), found)
+            rounded = np.where(
+                beyond & np.isfinite(rounded), _beyond(rounded, form.most, dtype), rounded
+            )
         if dtype in NO_ZERO:
-            found = np.where(x > 0, found, np.nan)
-    return found
+            rounded = np.where(x > 0, rounded, np.nan)
+    return rounded
 
 
 def _beyond(x: Array, most: float, dtype: str) -> Array:
-    """What a value that is too large for a type becomes in it."""
+    """Result of overflow: a value that is too large for a type."""
     if dtype in NO_NAN:
         return np.copysign(most, x)
     return np.full_like(x, np.nan) if dtype in NO_INFINITY else np.copysign(np.inf, x)

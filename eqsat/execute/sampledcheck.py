@@ -13,15 +13,27 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.execute.compare import LEEWAY, distance, dominated, element, misshapen, proof, size
+from eqsat.execute.compare import (
+    LEEWAY,
+    MISMATCH,
+    OK,
+    SAMPLED,
+    UNPROVEN,
+    Verification,
+    distance,
+    dominated,
+    element,
+    misshapen,
+    proof,
+    size,
+)
 from eqsat.execute.comparison import NUDGES, Examined, Judged, judged_elements, sample_names
-from eqsat.execute.dispatchwise import DispatchesFound, Dispatchwise, part_borders, sampled
+from eqsat.execute.dispatchwise import DispatchFindings, Dispatchwise, part_borders, sampled
 from eqsat.execute.draw import ATTEMPTS, random_inputs
+from eqsat.execute.executors import Witness
 from eqsat.execute.ondemand import Elements
 from eqsat.execute.reference import OverWork, WorkBudget, least_of
 from eqsat.execute.rounding import error_limit
-from eqsat.execute.verdict import MISMATCH, OK, SAMPLED, UNPROVEN, Verification
-from eqsat.execute.witness import Witness
 from eqsat.model.control import WHILE, Control, every_program
 from eqsat.model.executor import Executable
 from eqsat.model.leaves import Opaque
@@ -43,7 +55,7 @@ SUSPECTS = 64  # elements of a result that differ from XLA's, the farthest first
 
 @dataclass
 class EndToEnd:
-    """What is asked of the results: `program` is the input, `chosen` what was run in its place.
+    """Check of results by samples: `program` is the input, `chosen` was run in its place.
 
     said: results without what may be anything; open_: per result where that is, None if nowhere.
     """
@@ -68,13 +80,13 @@ class EndToEnd:
         self.unexplained = ""  # what it leaves open though nothing is wrong
 
     def judged(self, inputs: Sequence[Array], got: Sequence[Array]) -> Judged:
-        """What these results say."""
-        own = self.said(self.witness(inputs))
-        for r, (a, b) in enumerate(zip(got, own, strict=True)):
+        """The verdict on these results."""
+        reference = self.said(self.witness(inputs))
+        for r, (a, b) in enumerate(zip(got, reference, strict=True)):
             if a.shape != b.shape:
                 where = f"result {r}{misshapen(a, b)}"
                 return Judged(float("inf"), 0.0, where, False, where, [0.0] * len(got))
-        suspects = self._suspects(inputs, got, own)
+        suspects = self._suspects(inputs, got, reference)
         rng = np.random.default_rng(self.seed)
         borders = part_borders(self.program)
         flat = [
@@ -82,43 +94,43 @@ class EndToEnd:
             for x, o, s in zip(got, self.open_, suspects, strict=True)
         ]
         try:
-            return self._in_float64(inputs, got, own, flat)
+            return self._in_float64(inputs, got, reference, flat)
         except OverWork:
-            return self._by_witness(got, own, suspects)
+            return self._by_witness(got, reference, suspects)
 
     # ---- float64 -------------------------------------------------------------------------------
     def _in_float64(
         self,
         inputs: Sequence[Array],
         got: Sequence[Array],
-        own: Sequence[Array],
+        reference: Sequence[Array],
         flat: Sequence[Array],
     ) -> Judged:
         own_elements = self._elements(self.program, inputs, flat)
         wanted, meant = own_elements(), self._elements(self.chosen, inputs, flat)()
         self.is_whole, self.elements = True, sum(map(len, flat))
-        self.input_error = _worst_error(_picked(own, flat), wanted)
+        self.input_error = _worst_error(_picked(reference, flat), wanted)
 
         def meaning(these: Elements) -> Examined:
-            return self._asked(these, self.exact, None)
+            return self._examined(these, self.exact, None)
 
         def result(these: Elements) -> Examined:
-            return self._asked(these, False, inputs)
+            return self._examined(these, False, inputs)
 
         try:
-            found = judged_elements(meaning, own_elements, wanted, meant)
+            verdict = judged_elements(meaning, own_elements, wanted, meant)
         except OverWork:
             self.unexplained = UNEXPLAINED
             return judged_elements(result, own_elements, wanted, _picked(got, flat))
-        if not found.ok:
-            found.reason = (
-                f"in float64, too, the chosen program computes something else: {found.where}"
+        if not verdict.ok:
+            verdict.reason = (
+                f"in float64, too, the chosen program computes something else: {verdict.where}"
             )
-            return found
+            return verdict
         self.meant = [proof(w) for w in wanted]
         return judged_elements(result, own_elements, wanted, _picked(got, flat))
 
-    def _asked(self, these: Elements, exact: bool, inputs: Sequence[Array] | None) -> Examined:
+    def _examined(self, these: Elements, exact: bool, inputs: Sequence[Array] | None) -> Examined:
         """inputs: of the witness, if it is asked."""
 
         def witness(rng: np.random.Generator | None) -> list[Array]:
@@ -138,41 +150,41 @@ class EndToEnd:
 
     # ---- XLA -----------------------------------------------------------------------------------
     def _suspects(
-        self, inputs: Sequence[Array], got: Sequence[Array], own: Sequence[Array]
+        self, inputs: Sequence[Array], got: Sequence[Array], reference: Sequence[Array]
     ) -> list[Array]:
         """Per result the elements farther from XLA's than rounding explains, the farthest first."""
         limit = 2 * error_limit(self.program, self.platform)
         types = [self.program.nodes[r].type for r in self.program.results]
         allowed = [
             np.full(x.shape, limit * size(x) if is_float(t.dtype) else 0.0)
-            for x, t in zip(own, types, strict=True)
+            for x, t in zip(reference, types, strict=True)
         ]
-        away = [distance(a, b) for a, b in zip(got, own, strict=True)]
+        away = [distance(a, b) for a, b in zip(got, reference, strict=True)]
         if any((d > a).any() for d, a in zip(away, allowed, strict=True)):
-            moved = self._moved(inputs, own)
+            moved = self._moved(inputs, reference)
             allowed = [np.maximum(a, LEEWAY * m) for a, m in zip(allowed, moved, strict=True)]
             for r, (d, m) in enumerate(zip(away, moved, strict=True)):
                 if dominated(d, m, allowed[r]):
                     allowed[r] = np.maximum(allowed[r], d)
         return [_farthest(d, a) for d, a in zip(away, allowed, strict=True)]
 
-    def _moved(self, inputs: Sequence[Array], own: Sequence[Array]) -> list[Array]:
+    def _moved(self, inputs: Sequence[Array], reference: Sequence[Array]) -> list[Array]:
         """How far inputs that no caller can tell from these move the input program's results."""
         rng = np.random.default_rng(self.seed)
-        found = [np.zeros(x.shape) for x in own]
+        distances = [np.zeros(x.shape) for x in reference]
         for _ in range(NUDGES):
             other = self.said(self.witness(inputs, rng))
-            pairs = zip(found, other, own, strict=True)
-            found = [np.maximum(f, distance(a, b)) for f, a, b in pairs]
-        return found
+            pairs = zip(distances, other, reference, strict=True)
+            distances = [np.maximum(f, distance(a, b)) for f, a, b in pairs]
+        return distances
 
     def _by_witness(
-        self, got: Sequence[Array], own: Sequence[Array], suspects: Sequence[Array]
+        self, got: Sequence[Array], reference: Sequence[Array], suspects: Sequence[Array]
     ) -> Judged:
-        """What is left to say where float64 is too much work."""
+        """Verdict by the witness alone, where float64 is too much work."""
         limit = 2 * error_limit(self.program, self.platform)
         best = Judged(0.0, limit, "")
-        for r, (a, b, far) in enumerate(zip(got, own, suspects, strict=True)):
+        for r, (a, b, far) in enumerate(zip(got, reference, suspects, strict=True)):
             away = distance(a, b).reshape(-1)
             if not away.size:
                 continue
@@ -209,16 +221,16 @@ def loop_refusal(program: Program) -> str:
 
     A loop is evaluated whole, and before it is run: it might not end.
     """
-    known = with_trips(program)
-    for i in known.needed:
-        node = known.nodes[i]
+    counted = with_trips(program)
+    for i in counted.needed:
+        node = counted.nodes[i]
         if not isinstance(node.attr, Control):
             continue
         if _may_not_end(node.attr):
-            return f"`{known.value_name(i)}` is a loop that may not end"
+            return f"`{counted.value_name(i)}` is a loop that may not end"
         least = least_of(node)
         if least > LIMIT:
-            return f"the loop `{known.value_name(i)}` alone takes {least:.1e}"
+            return f"the loop `{counted.value_name(i)}` alone takes {least:.1e}"
     return ""
 
 
@@ -259,17 +271,17 @@ class Sampled:
             self.executable, self.schedule, self.weights, self.opaque, self.platform, self.work,
             self.seed,
         )  # fmt: skip
-        found = dispatches.check(inputs)
-        if not found.worst.ok:
-            return self._found(found.worst, found, None)
+        findings = dispatches.check(inputs)
+        if not findings.worst.ok:
+            return self._verification(findings.worst, findings, None)
         whole = EndToEnd(
             self.program, self.schedule.program, self.witness, self.weights, self.opaque,
             self.said, self.open_, self.platform, self.work, self.seed, self.exact,
         )  # fmt: skip
         ended = whole.judged(inputs, got)
-        worst = max((found.worst, ended), key=lambda j: (not j.ok, j.error))
-        return self._found(
-            worst, found, whole, _why_not(found, got, whole.meant) or whole.unexplained
+        worst = max((findings.worst, ended), key=lambda j: (not j.ok, j.error))
+        return self._verification(
+            worst, findings, whole, _why_not(findings, got, whole.meant) or whole.unexplained
         )
 
     def _called(self, inputs: Sequence[Array]) -> list[Array]:
@@ -290,27 +302,27 @@ class Sampled:
         assert best is not None
         return best[1], best[2]
 
-    def _found(
-        self, worst: Judged, found: DispatchesFound, whole: EndToEnd | None, reason: str = ""
+    def _verification(
+        self, worst: Judged, findings: DispatchFindings, whole: EndToEnd | None, reason: str = ""
     ) -> Verification:
         reason = worst.reason if not worst.ok else reason
         outcome = MISMATCH if not worst.ok else UNPROVEN if reason else OK
-        elements = found.elements + (whole.elements if whole else 0)
+        elements = findings.elements + (whole.elements if whole else 0)
         return Verification(
             outcome == OK, worst.error, worst.limit, 1, worst.where, outcome, reason,
             self.work.spent, how=SAMPLED, elements=elements,
-            checked=_checked(found, whole) + _opaque_text(self.schedule.program),
+            checked=_checked(findings, whole) + _opaque_text(self.schedule.program),
             input_error=whole.input_error if whole else None,
         )  # fmt: skip
 
 
-def _why_not(found: DispatchesFound, got: Sequence[Array], meant: Sequence[float]) -> str:
+def _why_not(findings: DispatchFindings, got: Sequence[Array], meant: Sequence[float]) -> str:
     """Why nothing is proven though nothing is wrong; "" if it is.
 
     meant: per result the share of elements that float64 has decided, if it was asked.
     """
-    if found.undecided:
-        return f"{len(found.undecided)} not checked: {'; '.join(found.undecided[:3])}"
+    if findings.undecided:
+        return f"{len(findings.undecided)} not checked: {'; '.join(findings.undecided[:3])}"
     for r, share in enumerate(map(proof, got)):
         if max(share, meant[r] if meant else 0.0) < LEAST_PROOF:
             rest = f"{1 - share:.0%} of its elements, however the inputs were drawn"
@@ -325,9 +337,9 @@ def _opaque_text(program: Program) -> str:
     return f", {', '.join(names)} by JAX on both sides" if names else ""
 
 
-def _checked(found: DispatchesFound, whole: EndToEnd | None) -> str:
-    """What was compared, in words."""
-    count = f"{found.dispatches} dispatches from their own operands"
+def _checked(findings: DispatchFindings, whole: EndToEnd | None) -> str:
+    """The comparisons made, in words."""
+    count = f"{findings.dispatches} dispatches from their own operands"
     if whole is None:
         return count
     through = "results through the whole program" if whole.is_whole else "results with XLA's alone"

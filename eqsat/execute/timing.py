@@ -58,10 +58,10 @@ def batch(call: Callable[[], Any], count: int) -> tuple[float, float]:
     import jax
 
     wall, cpu = time.perf_counter(), time.process_time()
-    found = call()
+    result = call()
     for _ in range(count - 1):
-        found = call()
-    jax.block_until_ready(found)
+        result = call()
+    jax.block_until_ready(result)
     return time.perf_counter() - wall, time.process_time() - cpu
 
 

@@ -19,15 +19,30 @@ from typing import Any
 import numpy as np
 
 from eqsat.execute.arena import Arena, ArenaFault
-from eqsat.execute.compare import distance, proof, size
+from eqsat.execute.compare import (
+    MISMATCH,
+    OK,
+    UNPROVEN,
+    Verification,
+    distance,
+    proof,
+    size,
+    unproven,
+)
 from eqsat.execute.comparison import FEW, Examined, Judged, Nudged, judged, sample_names
 from eqsat.execute.draw import ATTEMPTS, random_inputs
-from eqsat.execute.memory import machine_bytes, reference_bytes
-from eqsat.execute.reference import NOISY, OverWork, WorkBudget, least_operations, reference
+from eqsat.execute.executors import Witness
+from eqsat.execute.reference import (
+    NOISY,
+    OverWork,
+    WorkBudget,
+    least_operations,
+    reference,
+    reference_bytes,
+)
 from eqsat.execute.rounding import Noise, error_limit
 from eqsat.execute.sampledcheck import Sampled, loop_refusal
-from eqsat.execute.verdict import MISMATCH, OK, UNPROVEN, Verification, unproven
-from eqsat.execute.witness import Witness
+from eqsat.host import machine_bytes
 from eqsat.model.control import Control, every_program
 from eqsat.model.deadline import tick
 from eqsat.model.executor import Executable
@@ -73,8 +88,8 @@ def verify(
     why = loop_refusal(schedule.program)
     if why:
         return replace(verdict, reason=f"{verdict.reason}; {why}")
-    found = judge.sampled(executable, schedule)
-    return found if beside else replace(found, input_error=None)
+    sampled = judge.sampled(executable, schedule)
+    return sampled if beside else replace(sampled, input_error=None)
 
 
 def _whole(judge: _Judge, schedule: Schedule | None, samples: int, beside: bool) -> Verification:
@@ -87,46 +102,46 @@ def _whole(judge: _Judge, schedule: Schedule | None, samples: int, beside: bool)
         judge.is_over = True
         return unproven("the float64 reference does not fit into memory", work.spent)
     reserved = 0 if schedule is None else least_operations(schedule.program)
-    found: list[Judged] = []
-    reason, own = "", 0.0
+    judged: list[Judged] = []
+    reason, input_error = "", 0.0
     for sample in range(samples):
         tick()
         before = work.spent
         try:
-            found.append(judge.sample(sample))
-            own = max(own, judge.input_error()) if beside else own
+            judged.append(judge.sample(sample))
+            input_error = max(input_error, judge.input_error()) if beside else input_error
         except OverWork:
             reason = _over(work)
-            judge.is_over = not found or judge.is_undecided
+            judge.is_over = not judged or judge.is_undecided
             break
-        if not found[-1].ok or not work.allows(work.spent - before + reserved):
+        if not judged[-1].ok or not work.allows(work.spent - before + reserved):
             break
     if judge.is_undecided:
         return unproven(f"{reason}, and has not explained an error", work.spent)
-    verdict = _verdict(found, reason, work)
-    if beside and found:
-        verdict = replace(verdict, input_error=own)
+    verdict = _verdict(judged, reason, work)
+    if beside and judged:
+        verdict = replace(verdict, input_error=input_error)
     if schedule is None or verdict.outcome == MISMATCH:
         return verdict
     return judge.on_arena(schedule, verdict)
 
 
-def _verdict(found: list[Judged], reason: str, work: WorkBudget) -> Verification:
-    wrong = [j for j in found if not j.ok]
-    if not found:
+def _verdict(judged: list[Judged], reason: str, work: WorkBudget) -> Verification:
+    wrong = [j for j in judged if not j.ok]
+    if not judged:
         return unproven(reason, work.spent)
-    worst = max(wrong or found, key=lambda j: j.error)
-    reason = worst.reason if wrong else _nothing_said(found)
+    worst = max(wrong or judged, key=lambda j: j.error)
+    reason = worst.reason if wrong else _nothing_said(judged)
     outcome = MISMATCH if wrong else UNPROVEN if reason else OK
     return Verification(
-        outcome == OK, worst.error, worst.limit, len(found), worst.where, outcome, reason,
+        outcome == OK, worst.error, worst.limit, len(judged), worst.where, outcome, reason,
         work.spent,
     )  # fmt: skip
 
 
-def _nothing_said(found: list[Judged]) -> str:
+def _nothing_said(judged: list[Judged]) -> str:
     """Why no sample proves anything of a result; "" if each is proven by one."""
-    shares = [p for j in found for p in (j.proofs, j.meant) if p]
+    shares = [p for j in judged for p in (j.proofs, j.meant) if p]
     best = [max(column) for column in zip(*shares, strict=True)]
     for r, share in enumerate(best):
         if share < LEAST_PROOF:
@@ -154,10 +169,12 @@ def _over_on_arena(work: WorkBudget) -> str:
 
 
 def _wrong_on_arena(verdict: Verification, reason: str, at: Judged | None = None) -> Verification:
-    found = replace(verdict, ok=False, outcome=MISMATCH, reason=reason)
-    found = replace(found, arena=MISMATCH, arena_reason=reason)
+    failed = replace(verdict, ok=False, outcome=MISMATCH, reason=reason)
+    failed = replace(failed, arena=MISMATCH, arena_reason=reason)
     return (
-        found if at is None else replace(found, max_error=at.error, limit=at.limit, where=at.where)
+        failed
+        if at is None
+        else replace(failed, max_error=at.error, limit=at.limit, where=at.where)
     )
 
 
@@ -203,10 +220,10 @@ class _Judge:
             wanted = self.reference(self.program, inputs)
             if best is not None and min(map(proof, wanted), default=1.0) <= min(best.proofs):
                 continue
-            found = self._judged(f"sample {number}", inputs, wanted)
-            if not found.ok or min(found.proofs, default=1.0) >= LEAST_PROOF:
-                return found
-            best = found
+            judged = self._judged(f"sample {number}", inputs, wanted)
+            if not judged.ok or min(judged.proofs, default=1.0) >= LEAST_PROOF:
+                return judged
+            best = judged
         assert best is not None
         return best
 
@@ -229,17 +246,17 @@ class _Judge:
     def _judged(self, sample: str, inputs: list[Array], wanted: list[Array]) -> Judged:
         meant: list[float] = []
         if self.chosen is not None:
-            found = self._meaning(self.chosen, sample, inputs, wanted)
-            if not found.ok:
-                return found
-            meant = found.proofs
+            judged = self._meaning(self.chosen, sample, inputs, wanted)
+            if not judged.ok:
+                return judged
+            meant = judged.proofs
         got = self.said(self.call(*inputs))
         self.last = inputs, wanted
-        found = self._compared(sample, inputs, wanted, got)
-        found.meant = meant
-        if found.ok and (self.branches or not self.judged):  # other inputs may take other branches
+        judged = self._compared(sample, inputs, wanted, got)
+        judged.meant = meant
+        if judged.ok and (self.branches or not self.judged):  # other inputs may take other branches
             self.judged.append((sample, inputs, wanted))
-        return found
+        return judged
 
     def _compared(
         self,
@@ -288,13 +305,13 @@ class _Judge:
         for sample, inputs, wanted in self.judged:
             try:
                 got = self.said(arena(inputs, self.weights))
-                found = self._compared(f"{sample} on one arena", inputs, wanted, got)
+                judged = self._compared(f"{sample} on one arena", inputs, wanted, got)
             except OverWork:
                 return replace(verdict, arena=UNPROVEN, arena_reason=_over_on_arena(self.work))
             except ArenaFault as fault:
                 return _wrong_on_arena(verdict, f"on one arena: {fault}")
-            if not found.ok:
-                return _wrong_on_arena(verdict, found.reason, found)
+            if not judged.ok:
+                return _wrong_on_arena(verdict, judged.reason, judged)
         return replace(verdict, arena=OK, operations=verdict.operations + work.spent)
 
     def _meaning(
@@ -304,12 +321,12 @@ class _Judge:
         if chosen.nodes == self.program.nodes and chosen.results == self.program.results:
             return Judged(0.0, 0.0, "", proofs=[proof(w) for w in wanted])
         got = self.reference(chosen, inputs)
-        found = self._compared(sample, inputs, wanted, got, is_meaning=True)
-        if not found.ok:
-            found.reason = (
-                f"in float64, too, the chosen program computes something else: {found.where}"
+        judged = self._compared(sample, inputs, wanted, got, is_meaning=True)
+        if not judged.ok:
+            judged.reason = (
+                f"in float64, too, the chosen program computes something else: {judged.where}"
             )
-        return found
+        return judged
 
     def sampled(self, executable: Executable, schedule: Schedule) -> Verification:
         """Dispatch by dispatch, with the inputs that it was undecided about if there are any."""

@@ -67,13 +67,13 @@ def packed_per_run(schedule: Schedule) -> list[int]:
     program, ahead = schedule.program, set(ahead_nodes(schedule))
     run_time, nodes = run_time_nodes(schedule), program.nodes
     fixed = set(ahead)
-    found: set[int] = set()
+    sources: set[int] = set()
     for i in run_time:
         if nodes[i].op == "input" or not fixed.issuperset(nodes[i].operands):
             continue
         fixed.add(i)
-        found.update(ahead.intersection(nodes[i].operands))
-    return sorted(found)
+        sources.update(ahead.intersection(nodes[i].operands))
+    return sorted(sources)
 
 
 def pack_weights(
@@ -91,25 +91,25 @@ def pack_weights(
     leaves, functions = _leaves(schedule.program, weights), opaque or {}
     fixed = {i: x for i, x in leaves.items() if not isinstance(x, Tracer)}
     first = _computable(schedule, fixed)
-    kept = resident(schedule)
+    residents = resident(schedule)
     if len(fixed) < len(leaves):  # what traced weights will need of the others
-        kept = [i for i in first if len(schedule.program.nodes[i].types) == 1]
+        residents = [i for i in first if len(schedule.program.nodes[i].types) == 1]
     # under an outer jit the packing must still happen now, and once
     with jax.ensure_compile_time_eval():
         moved: dict[int, Any] = {}
         if jax.default_backend() == "cpu":
             moved = moved_by_numpy(schedule.program, first, fixed)
-        ours = [i for i in kept if i in moved]
+        ours = [i for i in residents if i in moved]
         copies = _copies([moved[i] for i in ours])
         packed = dict(zip(ours, map(jax.device_put, copies), strict=True))
-        rest = [i for i in kept if i not in moved]
+        rest = [i for i in residents if i not in moved]
         if rest:
             ready = {i: jax.numpy.asarray(x) for i, x in (fixed | moved).items()}
             packed |= jax.jit(lambda xs: _run(schedule, first, rest, xs, functions))(ready)
     if len(fixed) == len(leaves):
         return packed
-    known = packed | {i: x for i, x in leaves.items() if i not in fixed}
-    return _run(schedule, ahead_nodes(schedule), resident(schedule), known, functions)
+    given = packed | {i: x for i, x in leaves.items() if i not in fixed}
+    return _run(schedule, ahead_nodes(schedule), resident(schedule), given, functions)
 
 
 def moved_by_numpy(
@@ -119,17 +119,17 @@ def moved_by_numpy(
 
     On a CPU this is faster than XLA's, which compiles a program first. Arrays may be views.
     """
-    found = {i: np.asarray(x) for i, x in leaves.items()}
+    arrays = {i: np.asarray(x) for i, x in leaves.items()}
     for i in nodes:
         n = program.nodes[i]
-        if i in found or n.op not in _MOVES or not found.keys() >= set(n.operands):
+        if i in arrays or n.op not in _MOVES or not arrays.keys() >= set(n.operands):
             continue
-        xs = [found[o] for o in n.operands]
+        xs = [arrays[o] for o in n.operands]
         if n.op == "pack" and isinstance(n.attr, Layout):
-            found[i] = pack(n.attr, xs[0], 0)
+            arrays[i] = pack(n.attr, xs[0], 0)
         else:
-            found[i] = evaluate_node(n.op, n.attr, xs)[0]
-    return found
+            arrays[i] = evaluate_node(n.op, n.attr, xs)[0]
+    return arrays
 
 
 def _copies(arrays: Sequence[np.ndarray[Any, Any]]) -> Iterator[np.ndarray[Any, Any]]:
@@ -146,47 +146,47 @@ def _rooms(types: Iterable[tuple[Any, Sequence[int]]]) -> list[np.ndarray[Any, A
     NumPy asks for huge pages for a block of 4 MiB and more, which are read faster: the core's
     prefetchers stop at the end of a page. Many weights by themselves are smaller.
     """
-    found = [(np.dtype(dtype), tuple(shape)) for dtype, shape in types]
-    sizes = [dtype.itemsize * math.prod(shape) for dtype, shape in found]
+    specs = [(np.dtype(dtype), tuple(shape)) for dtype, shape in types]
+    sizes = [dtype.itemsize * math.prod(shape) for dtype, shape in specs]
     starts = [0, *accumulate(-(-n // _ALIGNMENT) * _ALIGNMENT for n in sizes)]
     block = np.empty(starts[-1] + _ALIGNMENT, np.uint8)
     block = block[-block.ctypes.data % _ALIGNMENT :]
     return [
         block[start : start + size].view(dtype).reshape(shape)
-        for (dtype, shape), start, size in zip(found, starts, sizes, strict=False)
+        for (dtype, shape), start, size in zip(specs, starts, sizes, strict=False)
     ]
 
 
 def _computable(schedule: Schedule, leaves: Mapping[int, Any]) -> list[int]:
     """The ahead nodes that need no other weight than these."""
-    found: set[int] = set()
+    computable: set[int] = set()
     for i in ahead_nodes(schedule):
         n = schedule.program.nodes[i]
-        if i in leaves or (n.op != "weight" and found.issuperset(n.operands)):
-            found.add(i)
-    return sorted(found)
+        if i in leaves or (n.op != "weight" and computable.issuperset(n.operands)):
+            computable.add(i)
+    return sorted(computable)
 
 
 def _leaves(program: Program, weights: Mapping[str, Any]) -> dict[int, Any]:
-    found = {}
+    arrays = {}
     for i in program.weights:
         leaf = program.leaf(i)
         if leaf.key not in weights:
             raise fail("E503", f"weight `{leaf.name}` ({leaf.key}) has no array")
-        found[i] = weights[leaf.key]
-    return found
+        arrays[i] = weights[leaf.key]
+    return arrays
 
 
 def _run(
     schedule: Schedule,
     nodes: Sequence[int],
-    kept: Sequence[int],
-    known: Mapping[int, Any],
+    wanted: Sequence[int],
+    given: Mapping[int, Any],
     opaque: Mapping[str, OpaqueFunction],
 ) -> dict[int, Any]:
-    """The values of `kept`, by the ops of `nodes` from what is known."""
-    values = evaluate(schedule.program, nodes, known, opaque)
-    return {i: values[i][0] for i in kept if i in values}
+    """The values of `wanted`, by the ops of `nodes` from those that are given."""
+    values = evaluate(schedule.program, nodes, given, opaque)
+    return {i: values[i][0] for i in wanted if i in values}
 
 
 def arrays_by_key(program: Program, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -195,7 +195,7 @@ def arrays_by_key(program: Program, values: Mapping[str, Any]) -> dict[str, Any]
     EqsatError: E324 if there is no such weight, E503 for another shape or element type.
     """
     leaves = {program.leaf(i).name: program.leaf(i) for i in program.weights}
-    found = {}
+    arrays = {}
     for name, array in values.items():
         if name not in leaves:
             message = f"`{program.name}` has no weight `{name}`"
@@ -204,8 +204,8 @@ def arrays_by_key(program: Program, values: Mapping[str, Any]) -> dict[str, Any]
         given = DTYPE_NAMES.get(value.dtype.name, value.dtype.name)
         if tuple(value.shape) != t.shape or given != t.dtype:
             raise fail("E503", f"weight `{name}` is {t}, got {given}{list(value.shape)}")
-        found[leaves[name].key] = value
-    return found
+        arrays[leaves[name].key] = value
+    return arrays
 
 
 def content_key(program: Program, node: int) -> str:
@@ -290,12 +290,12 @@ def read_arrays(path: str | Path) -> dict[str, np.ndarray[Any, Any]]:
     """
     places = _places(path)
     mapped = np.asarray(np.memmap(path, np.uint8, mode="r"))
-    found = {}
+    arrays = {}
     for key, (t, begin) in places.items():
         dtype = np.dtype(element_dtype(t.dtype))
-        held = mapped[begin : begin + dtype.itemsize * math.prod(t.shape)]
-        found[key] = held.view(dtype).reshape(t.shape)
-    return found
+        part = mapped[begin : begin + dtype.itemsize * math.prod(t.shape)]
+        arrays[key] = part.view(dtype).reshape(t.shape)
+    return arrays
 
 
 def content_keys(path: str | Path) -> dict[str, str]:
@@ -303,7 +303,7 @@ def content_keys(path: str | Path) -> dict[str, str]:
 
     In blocks, as the pages of a mapped file would count as memory of this process.
     """
-    found = {}
+    keys = {}
     with Path(path).open("rb") as file:
         for name, (t, begin) in _places(path).items():
             dtype = np.dtype(element_dtype(t.dtype))
@@ -313,8 +313,8 @@ def content_keys(path: str | Path) -> dict[str, str]:
             while block := file.read(min(left, _BLOCK)):
                 digest.update(block)
                 left -= len(block)
-            found[name] = digest.hexdigest()[:KEY_DIGITS]
-    return found
+            keys[name] = digest.hexdigest()[:KEY_DIGITS]
+    return keys
 
 
 def _places(path: str | Path) -> dict[str, tuple[TensorType, int]]:
@@ -332,11 +332,11 @@ def _places(path: str | Path) -> dict[str, tuple[TensorType, int]]:
             length = int.from_bytes(data.read(8), "little")
             header = json.loads(data.read(length))
         begins = {key: 8 + length + header[key]["data_offsets"][0] for key in keys}
-        found = {key: (TensorType.parse(types[key]), begins[key]) for key in keys}
-        for key, (t, begin) in found.items():
+        places = {key: (TensorType.parse(types[key]), begins[key]) for key in keys}
+        for key, (t, begin) in places.items():
             size = np.dtype(element_dtype(t.dtype)).itemsize * math.prod(t.shape)
             if begin + size != 8 + length + header[key]["data_offsets"][1]:
                 raise ValueError(f"`{key}` is not {t}")
     except (SafetensorError, OSError, KeyError, ValueError) as error:
         raise fail("E504", f"cannot read weights from {path}: {error}") from error
-    return found
+    return places

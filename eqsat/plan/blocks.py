@@ -69,18 +69,18 @@ STREAMED = 16  # rows of B that are read side by side, each in order
 
 
 def blocked(
-    nest: Nest, roles: ProductRoles, own: Tiling, machine: Machine, streamed: bool = False
+    nest: Nest, roles: ProductRoles, tiling: Tiling, machine: Machine, streamed: bool = False
 ) -> Tiling:
     """Rows of a tile from the registers, then blocks from the caches."""
-    count = nest.points(own.row_loops)
-    per_row = own.vectors * (2 if own.vector_rows else 1)
-    free = machine.registers - own.vectors - (1 if own.lanes > 4 else SPARE)
-    sizes = Blocking(nest, own, roles)
-    free -= own.vectors if sizes.is_biased and not sizes.sums_columns else 0
+    count = nest.points(tiling.row_loops)
+    per_row = tiling.vectors * (2 if tiling.vector_rows else 1)
+    free = machine.registers - tiling.vectors - (1 if tiling.lanes > 4 else SPARE)
+    sizes = Blocking(nest, tiling, roles)
+    free -= tiling.vectors if sizes.is_biased and not sizes.sums_columns else 0
     most = max(1, free // per_row) if count > 1 else 1
     row_tiles = -(-count // most)
-    panels = panel_count(nest, own)
-    one = own.changed(rows=-(-count // row_tiles), row_tiles=row_tiles, panels=panels)
+    panels = panel_count(nest, tiling)
+    one = tiling.changed(rows=-(-count // row_tiles), row_tiles=row_tiles, panels=panels)
     if one.windows:
         return _prefetching(nest, roles, _beside_window(nest, roles, one, machine))
     one = _reduction_blocks(nest, roles, one, machine, streamed)
@@ -110,13 +110,13 @@ def _beside_window(nest: Nest, roles: ProductRoles, one: Tiling, machine: Machin
     l2 = machine.caches[:2][-1]
     for share in (WINDOWED, PANEL):
         cut = _reduction_blocks(nest, roles, one, machine, share=share)
-        found = cut.changed(in_registers=_light(nest, roles, cut))
-        found = window_blocks(nest, roles, found, machine)
-        sizes = Blocking(nest, found, roles)
+        windowed = cut.changed(in_registers=_light(nest, roles, cut))
+        windowed = window_blocks(nest, roles, windowed, machine)
+        sizes = Blocking(nest, windowed, roles)
         panel = sizes.block_k * sizes.panel_row
         if sizes.copied_bytes * (panel + sizes.window.elements) <= l2:
             break
-    return found
+    return windowed
 
 
 def _is_in_order(nest: Nest, roles: ProductRoles, one: Tiling) -> bool:
@@ -191,12 +191,12 @@ def _reduction_blocks(
         level -= 1
     if level and 4 * points <= CHAIN:  # parts of so few points are several of the loop around them
         level -= 1
-    own = k_block if level == 0 else nest.sizes[one.reduced[level]]
+    extent = k_block if level == 0 else nest.sizes[one.reduced[level]]
     inside = math.prod(nest.sizes[i] for i in one.reduced[level + 1 :])
-    parts = max(1, -(-own * inside // CHAIN))
-    length = _multiple(-(-own // parts), UNROLL if level == len(one.reduced) - 1 else 1)
+    parts = max(1, -(-extent * inside // CHAIN))
+    length = _multiple(-(-extent // parts), UNROLL if level == len(one.reduced) - 1 else 1)
     return one.changed(
-        k_block=k_block, k_blocks=-(-first // k_block), chain=(level, min(length, own))
+        k_block=k_block, k_blocks=-(-first // k_block), chain=(level, min(length, extent))
     )
 
 

@@ -44,9 +44,9 @@ def products_at_once(
         return 1
     signs = {a.narrow, b.narrow}
     most = 4 if signs <= BYTES and "i8" in signs else 2
-    found = min(most_at_once(machine), most)
-    is_whole = len(reduced) == 1 or nest.sizes[reduced[-1]] % found == 0
-    return found if is_whole or in_windows else 1
+    together = min(most_at_once(machine), most)
+    is_whole = len(reduced) == 1 or nest.sizes[reduced[-1]] % together == 0
+    return together if is_whole or in_windows else 1
 
 
 def in_groups(nest: Nest, loops: tuple[int, ...], together: int) -> int:
@@ -140,7 +140,7 @@ class Tiling(Plan):
 
 @dataclass(frozen=True)
 class Blocking:
-    """What follows from a nest and its plan; planner, estimate and generator share it."""
+    """Sizes that follow from a nest and its plan; planner, estimate and generator share them."""
 
     nest: Nest
     plan: Tiling
@@ -160,7 +160,7 @@ class Blocking:
 
     @cached_property
     def columns_in_place(self) -> InlineBody:
-        """What tiles read of columns that are not copied, and what they compute of it."""
+        """Columns that tiles read where they lie, and the expression of them."""
         b = self.factors[1]
         if b.inline is not None:
             return b.inline
@@ -285,10 +285,10 @@ class Blocking:
             points[self.block_loop] = self.block_points
         if p.vector_rows:
             points[p.vector_loop] = min(self.width, self.nest.sizes[p.vector_loop])
-        found = self.roles.coordinates[p.swapped]
-        assert found is not None, "the planner asks before it plans windows"
+        coordinates = self.roles.coordinates[p.swapped]
+        assert coordinates is not None, "the planner asks before it plans windows"
         each = tuple(points.get(i, n) for i, n in enumerate(self.nest.sizes))
-        return WindowCopy(found, each, self.copied_dtype)
+        return WindowCopy(coordinates, each, self.copied_dtype)
 
     @cached_property
     def skipping(self) -> tuple[Bound, ...]:
@@ -303,8 +303,8 @@ class Blocking:
 
     @property
     def _pads(self) -> tuple[Bound, ...]:
-        found = self.roles.coordinates[self.plan.swapped]
-        return found.pads if found else ()
+        coordinates = self.roles.coordinates[self.plan.swapped]
+        return coordinates.pads if coordinates else ()
 
     def beside_pads(self, level: int, tile: int = 0) -> list[tuple[int, int]]:
         """Per point of a reduction loop a tile's rows that are no pads, as (first, end), if any."""
@@ -323,18 +323,18 @@ class Blocking:
     @cached_property
     def tile_kinds(self) -> list[tuple[int, int, int]]:
         """Row tiles that are written alike, as (the tile behind the last, rows, the first tile)."""
-        found: list[tuple[int, int, int]] = []
-        known: list[Any] = []
+        kinds: list[tuple[int, int, int]] = []
+        seen: list[Any] = []
         levels = [i for i in range(len(self.plan.reduced)) if self._along_rows(i)]
         starts = {0, min(self.full_tiles, self.plan.row_tiles - 1)}
         for tile in range(self.plan.row_tiles) if levels else sorted(starts):
             first, end = self._rows_of(tile)
             kind = end - first, [self.beside_pads(level, tile) for level in levels]
-            if not known or known[-1] != kind:
-                known.append(kind)
-                found.append((tile, end - first, tile))
-        ends = [*(tile for tile, _, _ in found[1:]), self.plan.row_tiles]
-        return [(e, rows, tile) for e, (_, rows, tile) in zip(ends, found, strict=True)]
+            if not seen or seen[-1] != kind:
+                seen.append(kind)
+                kinds.append((tile, end - first, tile))
+        ends = [*(tile for tile, _, _ in kinds[1:]), self.plan.row_tiles]
+        return [(e, rows, tile) for e, (_, rows, tile) in zip(ends, kinds, strict=True)]
 
     def _along_rows(self, level: int) -> Bound | None:
         p = self.plan
@@ -353,15 +353,15 @@ class Blocking:
     @cached_property
     def multiplied(self) -> float:
         """Share of the products that tiles compute; the others are those of pads."""
-        found, loop = 1.0, self.plan.reduced[0] if self.plan.reduced else -1
+        share, loop = 1.0, self.plan.reduced[0] if self.plan.reduced else -1
         for b in self.skipping:
             others = [i for i, s in enumerate(b.strides) if s and i != loop]
             if len(others) == 1:
-                found *= share_within(b, loop, others[0], self.nest)
+                share *= share_within(b, loop, others[0], self.nest)
         for level, k in enumerate(self.plan.reduced):
             if b := self._along_rows(level):
-                found *= share_within(b, k, self.plan.row_loops[0], self.nest)
-        return found
+                share *= share_within(b, k, self.plan.row_loops[0], self.nest)
+        return share
 
     @cached_property
     def written_out(self) -> int:
@@ -407,8 +407,8 @@ class Blocking:
         p = self.plan
         level, points = p.chain
         whole = level == 0 and points >= (p.k_block if p.reduced else 1)
-        kept = whole or self.adds_parts
-        return p.k_blocks > 1 or not kept or not p.in_registers
+        stays = whole or self.adds_parts
+        return p.k_blocks > 1 or not stays or not p.in_registers
 
     @cached_property
     def adds_parts(self) -> bool:

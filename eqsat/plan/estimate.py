@@ -1,4 +1,4 @@
-"""What a plan of a contraction does, counted; and a rough time by which plans are compared.
+"""Counts of the work of a contraction plan, and a rough time by which plans are compared.
 
 The counts are what prices are made of. The rough time only ranks the plans of one nest: its
 constants are those of recent cores, so that a plan does not change with a target's calibration.
@@ -98,14 +98,18 @@ def tiled_work(sizes: Blocking, machine: Machine, items: int) -> Work:
             times = points * columns * count * panels
             products = times * k * sizes.multiplied
             from_a = rows * (across if p.vector_rows else 1)
-            made = across * of_b + from_a * of_a
+            conversions = across * of_b + from_a * of_a
             # what makes the factors fills the wait for a sum, too
-            fma += products * max((rows + more) * across, CHAINS - made) * waiting(sizes, across)
+            fma += (
+                products
+                * max((rows + more) * across, CHAINS - conversions)
+                * waiting(sizes, across)
+            )
             loads += products * (
                 _loads_of_columns(sizes, across) + _loads_of_rows(sizes, rows) * from_a
             )
             converted += SHIFTED * products * across * p.shifted
-            converted += times * k * made
+            converted += times * k * conversions
             # where a core begins the next tile while it sums this one
             if not (p.vector_rows or p.shifted):
                 tiles += times * (1 if _is_streamed(sizes) else p.k_blocks)
@@ -325,31 +329,31 @@ def _pages(sizes: Blocking, machine: Machine) -> float:
     if not p.reduced:
         return 0
     k = nest.points(p.batch) * nest.points(p.reduced)
-    found = 0.0
+    pages = 0.0
     if b and not _is_streamed(sizes):
         share = row_bytes(b, p.reduced[-1]) / PAGE_BYTES
-        kept = 4 * sizes.block_k * sizes.panel_row <= machine.caches[0] // 2
-        once = p.copied[1] or p.prefetch or kept
+        fits_l1 = 4 * sizes.block_k * sizes.panel_row <= machine.caches[0] // 2
+        once = p.copied[1] or p.prefetch or fits_l1
         again = sizes.row_blocks if once or share < 1 else sizes.tiles  # of every block of rows
-        found += k * p.panels * p.wide * again * min(share, 1) ** 2
+        pages += k * p.panels * p.wide * again * min(share, 1) ** 2
         again = sizes.row_blocks if once else sizes.tiles
-        found += nest.points(p.batch) * p.panels * p.wide * again * jumps(b, p.reduced, nest)
+        pages += nest.points(p.batch) * p.panels * p.wide * again * jumps(b, p.reduced, nest)
     if a and not p.strips and row_bytes(a, p.reduced[-1]) >= PAGE_BYTES:
-        found += k * sizes.tiles * (sizes.groups if p.copied[0] else p.panels)
-    return found
+        pages += k * sizes.tiles * (sizes.groups if p.copied[0] else p.panels)
+    return pages
 
 
 def jumps(b: Access, reduced: tuple[int, ...], nest: Nest) -> float:
     """How often rows of vectors begin away from the last one of a turn of an outer reduction loop,
     as shares of pages; not what goes on where that one ends, as packed weights do."""
-    each, found, inside = DTYPES[b.dtype][0] / 8, 0.0, 0
+    each, pages, inside = DTYPES[b.dtype][0] / 8, 0.0, 0
     for n in range(len(reduced) - 1, -1, -1):
         step, size = b.strides[reduced[n]], nest.sizes[reduced[n]]
         if n < len(reduced) - 1:
             share = min(abs(step - inside) * each / PAGE_BYTES, 1) ** 2
-            found += nest.points(reduced[:n]) * (size - 1) * share
+            pages += nest.points(reduced[:n]) * (size - 1) * share
         inside += step * (size - 1)
-    return found
+    return pages
 
 
 def _pages_of_copies(sizes: Blocking, vectors: float) -> float:
@@ -367,8 +371,8 @@ def _streams(sizes: Blocking, machine: Machine) -> Iterator[tuple[float, float]]
     nest, p = sizes.nest, sizes.plan
     k, batch = nest.points(p.reduced), nest.points(p.batch)
     fetched = sizes.fetched_bytes
-    own = float(sizes.copied_bytes)
-    of_a, of_b = (own if on else n for n, on in zip(fetched, sizes.in_scratch, strict=True))
+    copied = float(sizes.copied_bytes)
+    of_a, of_b = (copied if on else n for n, on in zip(fetched, sizes.in_scratch, strict=True))
     panel = of_b * sizes.block_k * sizes.panel_row
     row_tile = of_a * p.rows * sizes.block_k
     block = row_tile * p.tile_block
@@ -376,7 +380,7 @@ def _streams(sizes: Blocking, machine: Machine) -> Iterator[tuple[float, float]]
     a_points = batch * k * sizes.row_count * nest.points(p.outer_rows)
     a_bytes = of_a * a_points
     if p.windows:
-        block = own * sizes.window.elements
+        block = copied * sizes.window.elements
         row_tile = block / sizes.block_points
         a_bytes = batch * sizes.row_blocks * block
     if sizes.tiles > 1:  # a panel is read again for every row tile of a block

@@ -19,18 +19,17 @@ from eqsat.model.dispatch import Plan
 from eqsat.model.nest import Access, Bound, Nest
 from eqsat.model.tensor import DTYPES
 from eqsat.plan.contraction import Tiling
-from eqsat.plan.passes import dependences
+from eqsat.plan.passes import Several, dependences, parts_of
 from eqsat.plan.rowblocks import RowBlocks, RowExtents
 from eqsat.plan.rowroles import RowRoles, read_by, row_roles_of
 from eqsat.plan.rows import Part, Pass, Rows, scratch_of, square_slots
-from eqsat.plan.several import Several, parts_of
 from eqsat.plan.stages import needed
 from eqsat.plan.tilecheck import depends, multiplied_sides, multiply_adds, tiling_faults
 
 
 # ---- row blocks ----------------------------------------------------------------------------------
 def row_block_faults(nest: Nest, p: RowBlocks) -> Iterator[str]:
-    """What of a plan its kernel would compute otherwise than the nest."""
+    """Faults of a plan: where its kernel would compute otherwise than the nest."""
     roles = row_roles_of(nest)
     sizes = RowExtents(roles.nest, p, roles)
     if min(p.rows, p.blocks, p.chunk, p.vectors, p.wide_vectors) < 1 or p.lanes & (p.lanes - 1):
@@ -39,7 +38,7 @@ def row_block_faults(nest: Nest, p: RowBlocks) -> Iterator[str]:
     if {i for i, _ in p.slots} - {*roles.level}:
         yield "it keeps stages that are not along its rows"
         return
-    yield from _loops(nest, roles)
+    yield from _loops(roles)
     yield from _in_place(sizes)
     yield from _counts(sizes)
     yield from _lives(sizes)
@@ -54,7 +53,7 @@ def _sums(r: RowRoles) -> list[int]:
     return [r.last, *([r.first.stage] if r.first else [])]
 
 
-def _loops(nest: Nest, r: RowRoles) -> Iterator[str]:
+def _loops(r: RowRoles) -> Iterator[str]:
     """Rows, and what lies along them, are all loops; copies differ by none that they are not
     copied again for."""
     wide = {i for i, n in enumerate(r.nest.sizes) if n > 1}
@@ -77,14 +76,14 @@ def _loops(nest: Nest, r: RowRoles) -> Iterator[str]:
         if extra := queries - {*r.rows, r.first.depth}:
             yield f"queries depend on loops {sorted(extra)}"
     for t in r.nest.stores:
-        own = {r.wide} if t.stage in (r.last, *r.epilogue) else {r.along}
-        own = set() if t.stage in r.scalars else own
-        if set(t.loops) & wide != ({*r.rows} | own) & wide:
+        along = {r.wide} if t.stage in (r.last, *r.epilogue) else {r.along}
+        along = set() if t.stage in r.scalars else along
+        if set(t.loops) & wide != ({*r.rows} | along) & wide:
             yield f"%{t.access.buffer} is written over other loops than its own"
 
 
 def _in_place(s: RowExtents) -> Iterator[str]:
-    """What is not copied lies in memory as products read it."""
+    """Factors that are not copied lie in memory as products read them."""
     p, columns = s.plan, s.roles.columns.plain
     if not p.columns_copied and (columns is None or columns.strides[s.roles.wide] != 1):
         yield "its columns are not copied, and are no vectors"
@@ -119,16 +118,16 @@ def _counts(s: RowExtents) -> Iterator[str]:
 
 
 def _lives(s: RowExtents) -> Iterator[str]:
-    """What is kept along the rows is there until it is read last."""
+    """Live ranges of row buffers end at their last read."""
     p, r, slots = s.plan, s.roles, dict(s.plan.slots)
     for i in (*r.values, *r.scalars):
-        if r.level[i] < _known_from(r, s.nest.stages[i].arguments):
+        if r.level[i] < _first_pass_with(r, s.nest.stages[i].arguments):
             yield f"stage {i} is computed before what it reads"
-    if r.last_level < _known_from(r, r.arguments_read):
+    if r.last_level < _first_pass_with(r, r.arguments_read):
         yield "the last contraction reads what is not there yet"
     busy: dict[int, int] = {}  # slot → the pass that reads it last
-    made = sorted(slots, key=lambda i: (r.level[i], i != (r.first.stage if r.first else -1)))
-    for i in made:
+    ordered = sorted(slots, key=lambda i: (r.level[i], i != (r.first.stage if r.first else -1)))
+    for i in ordered:
         last = max(r.uses[i], default=r.level[i])
         if busy.get(slots[i], -1) > r.level[i]:
             yield f"stage {i} is kept where another one is still read"
@@ -136,17 +135,17 @@ def _lives(s: RowExtents) -> Iterator[str]:
     for i in r.values:
         if max(r.uses[i], default=r.level[i]) > r.level[i] and i not in slots:
             yield f"stage {i} is read in a later pass and not kept"
-    source = r.arguments[r.kept.value] if r.kept.fn == "arg" else None
+    source = r.arguments[r.weights.value] if r.weights.fn == "arg" else None
     if source is not None and slots.get(source) != p.weights_slot:
         yield "the last contraction reads another row than what is kept for it"
     if source is None and busy.get(p.weights_slot, -1) > r.last_level:
         yield "what the last contraction reads lies where another stage is still read"
 
 
-def _known_from(r: RowRoles, arguments: Iterable[Access | int]) -> int:
+def _first_pass_with(r: RowRoles, arguments: Iterable[Access | int]) -> int:
     """The first pass in which all of these are there: a reduction behind that which makes it."""
-    known = [a for a in arguments if isinstance(a, int) and a in r.level]
-    return max((r.level[a] + bool(r.nest.stages[a].combine and a in r.scalars) for a in known),
+    numbers = [a for a in arguments if isinstance(a, int) and a in r.level]
+    return max((r.level[a] + bool(r.nest.stages[a].combine and a in r.scalars) for a in numbers),
                default=0)  # fmt: skip
 
 
@@ -175,16 +174,16 @@ def _block_scratch(s: RowExtents) -> Iterator[str]:
 
 # ---- rows ----------------------------------------------------------------------------------------
 def row_faults(nest: Nest, plan: Rows) -> Iterator[str]:
-    """What of a plan its kernel would compute otherwise than the nest."""
+    """Faults of a plan: where its kernel would compute otherwise than the nest."""
     stores = Counter(i for part in plan.parts for q in part.passes for i in q.stores)
     if stores != Counter(range(len(nest.stores))):
         yield "stores are not written by one pass each"
     if plan.items != sum(p.items for p in plan.parts):
         yield "it has other work items than its parts"
     passes = dependences(nest)
-    made = [passes.groups(s) for s in passes.sections]
+    sweeps = [passes.groups(s) for s in passes.sections]
     if [[(q.stages, q.stores) for q in part.passes] for part in plan.parts] != [
-        [(g.stages, g.stores) for g in groups] for groups in made
+        [(g.stages, g.stores) for g in groups] for groups in sweeps
     ]:
         yield "its passes are not those of the nest"
         return
@@ -247,7 +246,7 @@ def _pass(nest: Nest, part: Part, q: Pass) -> Iterator[str]:
 
 
 def _order(nest: Nest, part: Part) -> Iterator[str]:
-    """What a pass reads of reductions, earlier passes have made."""
+    """Reductions that a pass reads are of earlier passes."""
     done: set[int] = set()
     for q in part.passes:
         ends = [a for i in q.stages for a in nest.stages[i].arguments]
@@ -259,31 +258,35 @@ def _order(nest: Nest, part: Part) -> Iterator[str]:
 
 def _sums_read(nest: Nest, arguments: Sequence[object]) -> set[int]:
     """The reductions that these need, without those that the reductions themselves need."""
-    found: set[int] = set()
+    sums: set[int] = set()
     for a in arguments:
         if isinstance(a, int):
             s = nest.stages[a]
-            found |= {a} if s.combine else _sums_read(nest, s.arguments)
-    return found
+            sums |= {a} if s.combine else _sums_read(nest, s.arguments)
+    return sums
 
 
 def _inside(nest: Nest, part: Part) -> Iterator[str]:
-    """What is not tested inside holds there."""
-    if (own := part.inside) is None:
+    """Bounds that are not tested inside hold there."""
+    if (inside := part.inside) is None:
         return
     if part.vector not in part.outer or part.square >= 0:
         yield "rows that are not side by side have an inside"
         return
     size, lanes = nest.sizes[part.vector], part.lanes
-    is_whole = own.low % lanes == 0 and (own.high % lanes == 0 or own.high == size)
-    if not (is_whole and 0 <= own.low <= own.high <= size):
-        yield f"its inside {own.low}:{own.high} is not of whole vectors"
+    is_whole = inside.low % lanes == 0 and (inside.high % lanes == 0 or inside.high == size)
+    if not (is_whole and 0 <= inside.low <= inside.high <= size):
+        yield f"its inside {inside.low}:{inside.high} is not of whole vectors"
     rows = {i for i in part.outer if i != part.vector}
-    for b in own.bounds:
+    for b in inside.bounds:
         fixed = tuple(s if i in rows else 0 for i, s in enumerate(b.strides))
-        tests = [t for t in own.rows if t.strides == fixed] if any(fixed) else [Bound(fixed, 0, 1)]
+        tests = (
+            [t for t in inside.rows if t.strides == fixed] if any(fixed) else [Bound(fixed, 0, 1)]
+        )
         ends = [
-            sorted((s * own.low, s * (own.high - 1)) if i == part.vector else (0, s * (n - 1)))
+            sorted(
+                (s * inside.low, s * (inside.high - 1)) if i == part.vector else (0, s * (n - 1))
+            )
             for i, (s, n) in enumerate(zip(b.strides, nest.sizes, strict=True))
             if i not in rows
         ]
@@ -294,8 +297,8 @@ def _inside(nest: Nest, part: Part) -> Iterator[str]:
 
 
 def _scratch(nest: Nest, part: Part, nbytes: int) -> Iterator[str]:
-    """What is kept lies apart, and there is room for all."""
-    places, kept = scratch_of(nest, part)
+    """Scratch of stages lies apart, and there is room for all."""
+    places, used = scratch_of(nest, part)
     end = 0
     for number, (start, loops) in places.items():
         if start < end:
@@ -307,13 +310,13 @@ def _scratch(nest: Nest, part: Part, nbytes: int) -> Iterator[str]:
     ends = sorted(slots.values())
     if any(b - a < part.lanes * part.lanes for a, b in pairwise(ends)):
         yield "squares lie over each other"
-    if kept < end or nbytes < kept + squares:
-        yield f"it has {nbytes} bytes of scratch, of {max(end, kept) + squares}"
+    if used < end or nbytes < used + squares:
+        yield f"it has {nbytes} bytes of scratch, of {max(end, used) + squares}"
 
 
 # ---- plans of any kind ---------------------------------------------------------------------------
 def plan_faults(nest: Nest, plan: Plan) -> Iterator[str]:
-    """What of a plan is wrong for its nest, each in a sentence; the nest is taken as right."""
+    """Faults of a plan for its nest, each in a sentence; the nest is taken as right."""
     match plan:
         case Tiling():
             yield from tiling_faults(nest, plan)
@@ -326,7 +329,7 @@ def plan_faults(nest: Nest, plan: Plan) -> Iterator[str]:
 
 
 def _described(nest: Nest) -> Iterator[Hashable]:
-    """What is written and computed, whatever the numbers of loops and stages are."""
+    """Writes and computations, whatever the numbers of loops and stages are."""
 
     def spread(strides: tuple[int, ...], loops: Iterable[int]) -> Hashable:
         return tuple(sorted((nest.sizes[i], strides[i]) for i in loops))
@@ -336,12 +339,12 @@ def _described(nest: Nest) -> Iterator[Hashable]:
     for i in needed(nest, (s.stage for s in nest.stores)):
         s = nest.stages[i]
         reads = [a for a in s.arguments if isinstance(a, Access)]
-        own = {*s.loops, *s.reduced}
+        walked = {*s.loops, *s.reduced}
         yield (
             s.node, str(s.body), s.combine, s.dtype,
             tuple(sorted(nest.sizes[d] for d in s.loops)),
             tuple(sorted(nest.sizes[d] for d in s.reduced)),
-            tuple((a.buffer, a.base, spread(a.strides, own)) for a in reads),
+            tuple((a.buffer, a.base, spread(a.strides, walked)) for a in reads),
         )  # fmt: skip
 
 
@@ -358,5 +361,5 @@ def _several_faults(nest: Nest, plan: Several) -> Iterator[str]:
         yield "its parts compute something else than the nest"
     if sum(len(p.stores) for p in parts) != len(nest.stores):
         yield "its parts write other pieces than the nest"
-    for part, own in zip(parts, plan.parts, strict=True):
-        yield from plan_faults(part, own)
+    for part, part_plan in zip(parts, plan.parts, strict=True):
+        yield from plan_faults(part, part_plan)

@@ -25,10 +25,10 @@ SHORT = ("i8", "u8", "i16")  # the first that holds a range is taken
 
 def narrowest(nest: Nest, body: Expr, arguments: Sequence[Access | int]) -> str:
     """The first of `SHORT` that holds every value of an integer body; "" if none does."""
-    found = range_of(nest, body, arguments)
-    if found is None:
+    values = range_of(nest, body, arguments)
+    if values is None:
         return ""
-    return next((t for t in SHORT if _holds(_type_range(t), found)), "")
+    return next((t for t in SHORT if _holds(_type_range(t), values)), "")
 
 
 def range_of(nest: Nest, body: Expr, arguments: Sequence[Access | int]) -> Range | None:
@@ -45,32 +45,32 @@ def range_of(nest: Nest, body: Expr, arguments: Sequence[Access | int]) -> Range
             return given[e.value]
         if e.fn == "const":
             return (int(e.value), int(e.value)) if isinstance(e.value, int) else None
-        own = _type_range(str(e.value) if e.fn == "cast" else dtype(e) or "")
-        known = [x for x in parts if x is not None]
-        found = _called(e.fn, known) if len(known) == len(parts) else None
-        return found if found is not None and _holds(own, found) else own  # it may wrap
+        limits = _type_range(str(e.value) if e.fn == "cast" else dtype(e) or "")
+        ranges = [x for x in parts if x is not None]
+        result = _called(e.fn, ranges) if len(ranges) == len(parts) else None
+        return result if result is not None and _holds(limits, result) else limits  # it may wrap
 
     return BottomUp(step)(body)
 
 
 def _argument(nest: Nest, a: Access | int) -> Range | None:
     if isinstance(a, Access):
-        found = _type_range(a.dtype)
-        return _with(found, a.fill) if a.bounds else found
+        values = _type_range(a.dtype)
+        return _with(values, a.fill) if a.bounds else values
     stage = nest.stages[a]
     if stage.combine:
         return _type_range(stage.dtype)
-    found = range_of(nest, stage.body, stage.arguments)
+    values = range_of(nest, stage.body, stage.arguments)
     if not stage.bounds:
-        return found
+        return values
     if len(stage.arguments) == 1:
-        return _with(found, stage.fill)
+        return _with(values, stage.fill)
     other = range_of(nest, arg(1), stage.arguments)
-    return None if found is None or other is None else _both(found, other)
+    return None if values is None or other is None else _both(values, other)
 
 
-def _with(found: Range | None, fill: float | None) -> Range | None:
-    return None if found is None else _both(found, (int(fill or 0), int(fill or 0)))
+def _with(values: Range | None, fill: float | None) -> Range | None:
+    return None if values is None else _both(values, (int(fill or 0), int(fill or 0)))
 
 
 def _both(a: Range, b: Range) -> Range:
@@ -149,9 +149,9 @@ class ProductFactor:
 
     @cached_property
     def plain(self) -> Access | None:
-        found = self.arguments[self.body.value] if self.body.fn == "arg" else None
-        if isinstance(found, Access) and not found.bounds and not found.lookups:
-            return found
+        access = self.arguments[self.body.value] if self.body.fn == "arg" else None
+        if isinstance(access, Access) and not access.bounds and not access.lookups:
+            return access
         return None
 
 
@@ -236,16 +236,16 @@ def both_factors(nest: Nest, stage: Stage) -> tuple[ProductFactor, ProductFactor
 def _factor(
     nest: Nest, body: Expr, arguments: tuple[Access | int, ...], dtype: str
 ) -> ProductFactor:
-    own = [arguments[i] for i in body.operands()]
-    accesses = tuple(dict.fromkeys(_below(nest, own)))
-    loops = frozenset[int]().union(*(value_loops(nest, a) for a in own))
-    found = _cast_only(nest, body, arguments, dtype)
-    if found is None:
+    read = [arguments[i] for i in body.operands()]
+    accesses = tuple(dict.fromkeys(_below(nest, read)))
+    loops = frozenset[int]().union(*(value_loops(nest, a) for a in read))
+    access = _cast_only(nest, body, arguments, dtype)
+    if access is None:
         inline = _inlined(nest, body, arguments)
         narrow = narrowest(nest, body, arguments) if dtype == "i32" else ""
         return ProductFactor(body, arguments, loops, accesses, narrow=narrow, inline=inline)
-    direct = None if found.bounds or found.lookups else found
-    return ProductFactor(body, arguments, loops, accesses, direct, found.dtype)
+    direct = None if access.bounds or access.lookups else access
+    return ProductFactor(body, arguments, loops, accesses, direct, access.dtype)
 
 
 def _cast_only(
@@ -257,10 +257,10 @@ def _cast_only(
             (body,) = body.args
         if body.fn != "arg":
             return None
-        found = arguments[body.value]
-        if isinstance(found, Access):
-            return found if found.dtype in WIDENED[dtype] else None
-        stage = nest.stages[found]
+        argument = arguments[body.value]
+        if isinstance(argument, Access):
+            return argument if argument.dtype in WIDENED[dtype] else None
+        stage = nest.stages[argument]
         if stage.combine or stage.bounds or stage.dtype != dtype:
             return None
         body, arguments = stage.body, stage.arguments
@@ -277,10 +277,10 @@ def _inlined(nest: Nest, body: Expr, arguments: tuple[Access | int, ...]) -> Inl
 
     def expanded(e: Expr, arguments: tuple[Access | int, ...]) -> Expr | None:
         if e.fn == "arg":
-            found = arguments[e.value]
-            if isinstance(found, Access):
-                return place[found]
-            stage = nest.stages[found]
+            argument = arguments[e.value]
+            if isinstance(argument, Access):
+                return place[argument]
+            stage = nest.stages[argument]
             if stage.combine or stage.bounds:
                 return None
             inner = expanded(stage.body, stage.arguments)
@@ -301,7 +301,7 @@ def fetched_bytes(factor: ProductFactor) -> float:
 
 
 def source_access(factor: ProductFactor) -> Access | None:
-    """What is read where the factor is not copied: all of it, or its largest part."""
+    """Access that is read where the factor is not copied: all of it, or its largest part."""
     return factor.inline.leaves[0] if factor.inline else factor.direct
 
 

@@ -63,7 +63,7 @@ def row_block_work(sizes: RowExtents) -> Work:
         + prologue
         + _added_up(sizes)
         + _partial_sums(sizes),
-        strided=strided + _strided_ends(sizes),
+        strided=strided + sum(n for _, n in _far_ends(sizes)),
         pages=_pages(sizes) + _pages_of_ends(sizes),
         tiles=tiles,
         items=p.items,
@@ -79,8 +79,8 @@ def _products(sizes: RowExtents) -> tuple[float, float, float]:
     if sizes.depth and not p.dots:
         products += [(sizes.length, sizes.panels, p.vectors, sizes.depth)]
     if p.streamed:
-        own = _streamed(sizes)
-        fma, loads, tiles = fma + own[0], loads + own[1], tiles + sizes.batch
+        streamed = _streamed(sizes)
+        fma, loads, tiles = fma + streamed[0], loads + streamed[1], tiles + sizes.batch
     else:
         products += [(sizes.width, sizes.wide_panels, p.wide_vectors, sizes.length)]
     for count, rows in ((sizes.full_blocks, p.rows), (p.blocks - sizes.full_blocks, p.rows - 1)):
@@ -109,7 +109,7 @@ def _partial_sums(sizes: RowExtents) -> float:
 
 
 def _dot_work(sizes: RowExtents) -> tuple[float, float, float]:
-    """Those of scores that are vectors along the depth."""
+    """Work of scores that are vectors along the depth."""
     p = sizes.plan
     turns = sizes.batch * -(-sizes.length // p.dots) * -(-sizes.depth // p.lanes)
     return turns * max(p.rows * p.dots, CHAINS), turns * (p.rows + p.dots), sizes.batch
@@ -136,8 +136,8 @@ def _pages(sizes: RowExtents) -> float:
 def _passes(sizes: RowExtents) -> float:
     """Additions per vector of a row: bodies and reductions."""
     roles, stages = sizes.roles, sizes.nest.stages
-    found = (*roles.values, *(i for i in roles.scalars if roles.reduces(i)))
-    return additions(sizes.nest, found) + sum(bool(stages[i].combine) for i in found)
+    evaluated = (*roles.values, *(i for i in roles.scalars if roles.reduces(i)))
+    return additions(sizes.nest, evaluated) + sum(bool(stages[i].combine) for i in evaluated)
 
 
 def _ends(sizes: RowExtents) -> float:
@@ -175,13 +175,8 @@ def _body_cost(nest: Nest, factor: ProductFactor) -> float:
     return additions_of(factor.body) + additions(nest, inner)
 
 
-def _strided_ends(sizes: RowExtents) -> float:
-    """Elements along rows and results that no vector reads or writes."""
-    return sum(n for _, n in _far_ends(sizes))
-
-
 def _pages_of_ends(sizes: RowExtents) -> float:
-    """Those whose line leaves the cache before the next row reads of it: they share cache sets."""
+    """Reads whose line leaves the cache before the next row reads of it: they share cache sets."""
     length = sizes.length
     return sum(n for step, n in _far_ends(sizes) if estimate.aliased(step, length))
 
@@ -259,7 +254,7 @@ class RowBlocks(Plan):
 
 @dataclass(frozen=True)
 class RowExtents:
-    """What follows from a nest and its plan; planner and generator share it."""
+    """Extents that follow from a nest and its plan; planner and generator share them."""
 
     nest: Nest
     plan: RowBlocks
@@ -346,11 +341,11 @@ class RowExtents:
             "result": p.rows * self.result_stride,
             "scalars": p.rows * len(self.roles.scalars),
         }
-        at, found = 0, dict[str, int]()
+        at, offsets = 0, dict[str, int]()
         for name, count in elements.items():
-            found[name] = at
+            offsets[name] = at
             at += -(-4 * count // 64) * 64
-        return found | {"end": at}
+        return offsets | {"end": at}
 
 
 def plan(nest: Nest, machine: Machine) -> RowBlocks:
@@ -362,32 +357,32 @@ def plan(nest: Nest, machine: Machine) -> RowBlocks:
     slots, weights = _slots(roles)
     _check_types(nest, roles, [i for i, _ in slots])
     columns = roles.columns.plain
-    own = RowBlocks(
+    base = RowBlocks(
         lanes=lanes,
         columns_copied=columns is None or columns.strides[roles.wide] != 1,
         slots=slots,
         weights_slot=weights,
     )
-    found = [_finished(RowExtents(nest, x, roles)) for x in _candidates(nest, own, roles, machine)]
-    fitting = [x for x in found if x.scratch_bytes <= machine.caches[-1]]
+    plans = [_finished(RowExtents(nest, x, roles)) for x in _candidates(nest, base, roles, machine)]
+    fitting = [x for x in plans if x.scratch_bytes <= machine.caches[-1]]
     if not fitting:
-        least = min(x.scratch_bytes for x in found)
+        least = min(x.scratch_bytes for x in plans)
         raise NoNest(f"row blocks would keep {least:,} bytes in scratch")
     return min(fitting, key=lambda x: estimate.cycles(x.work, machine))
 
 
-def _candidates(nest: Nest, own: RowBlocks, roles: RowRoles, machine: Machine) -> list[RowBlocks]:
+def _candidates(nest: Nest, base: RowBlocks, roles: RowRoles, machine: Machine) -> list[RowBlocks]:
     """With keys copied, and with keys where they are."""
-    count, most = RowExtents(nest, own, roles).row_count, _most_rows(machine)
+    count, most = RowExtents(nest, base, roles).row_count, _most_rows(machine)
     blocks = -(-count // most)
     rows = -(-count // blocks)
-    own = replace(own, blocks=blocks, rows=rows)
-    own = replace(own, vectors=_vectors(nest.sizes[roles.along], rows, machine))
-    own = replace(own, wide_vectors=_vectors(nest.sizes[roles.wide], rows, machine))
-    own = replace(own, chunk=_chunk(RowExtents(nest, own, roles), machine))
-    own = replace(own, streamed=STREAMED if _is_streamed(RowExtents(nest, own, roles)) else 0)
-    dots = _dots(roles, own, machine)
-    return [own, replace(own, dots=dots)] if dots else [own]
+    base = replace(base, blocks=blocks, rows=rows)
+    base = replace(base, vectors=_vectors(nest.sizes[roles.along], rows, machine))
+    base = replace(base, wide_vectors=_vectors(nest.sizes[roles.wide], rows, machine))
+    base = replace(base, chunk=_chunk(RowExtents(nest, base, roles), machine))
+    base = replace(base, streamed=STREAMED if _is_streamed(RowExtents(nest, base, roles)) else 0)
+    dots = _dots(roles, base, machine)
+    return [base, replace(base, dots=dots)] if dots else [base]
 
 
 def _is_streamed(sizes: RowExtents) -> bool:
@@ -400,24 +395,24 @@ def _is_streamed(sizes: RowExtents) -> bool:
 
 def _finished(sizes: RowExtents) -> RowBlocks:
     items = sizes.batch * sizes.chunks
-    found = replace(sizes.plan, items=items, scratch_bytes=sizes.scratch["end"])
-    return replace(found, work=row_block_work(replace(sizes, plan=found)))
+    plan = replace(sizes.plan, items=items, scratch_bytes=sizes.scratch["end"])
+    return replace(plan, work=row_block_work(replace(sizes, plan=plan)))
 
 
-def _dots(roles: RowRoles, own: RowBlocks, machine: Machine) -> int:
+def _dots(roles: RowRoles, base: RowBlocks, machine: Machine) -> int:
     """Keys at a time whose sums along the depth half of the registers hold, 0: fewer than two."""
     keys = roles.first.keys.plain if roles.first else None
-    if roles.first is None or keys is None or own.blocks > 1:
+    if roles.first is None or keys is None or base.blocks > 1:
         return 0
     if keys.strides[roles.first.depth] != 1:
         return 0
-    fitting = (n for n in (16, 8, 4, 2) if n <= own.lanes)
-    return next((n for n in fitting if 2 * own.rows * n <= machine.registers), 0)
+    fitting = (n for n in (16, 8, 4, 2) if n <= base.lanes)
+    return next((n for n in fitting if 2 * base.rows * n <= machine.registers), 0)
 
 
-def _check_types(nest: Nest, roles: RowRoles, kept: list[int]) -> None:
+def _check_types(nest: Nest, roles: RowRoles, in_slots: list[int]) -> None:
     """Rows, results and numbers of rows that are in scratch are f32; masks, say, are not."""
-    stages = [nest.stages[i] for i in (*kept, *roles.late, *roles.epilogue)]
+    stages = [nest.stages[i] for i in (*in_slots, *roles.late, *roles.epilogue)]
     other = {s.dtype for s in stages if s.dtype != "f32"}
     other |= {s.access.dtype for s in nest.stores if s.access.dtype != "f32"}
     factors = [roles.columns]
@@ -466,7 +461,7 @@ def _slots(roles: RowRoles) -> tuple[tuple[tuple[int, int], ...], int]:
     written.
     """
     ends: list[int] = []  # per buffer: the last pass that reads it
-    found: dict[int, int] = {}
+    slots: dict[int, int] = {}
 
     def take(last: int, now: int) -> int:
         slot = next((i for i, end in enumerate(ends) if end <= now), len(ends))
@@ -475,18 +470,18 @@ def _slots(roles: RowRoles) -> tuple[tuple[tuple[int, int], ...], int]:
 
     uses = roles.uses
     if roles.first is not None:
-        found[roles.first.stage] = take(max(uses[roles.first.stage], default=0), -1)
+        slots[roles.first.stage] = take(max(uses[roles.first.stage], default=0), -1)
     for now in range(roles.passes):
         for i in (i for i in roles.values if roles.level[i] == now):
             last = max(uses[i], default=now)
             if last > now:
-                found[i] = take(last, now)
-        if now == roles.last_level and roles.kept.fn != "arg":
-            found[-1] = take(roles.passes, now)
-    if roles.kept.fn == "arg":
-        source = roles.arguments[roles.kept.value]
-        if not isinstance(source, int) or source not in found:
+                slots[i] = take(last, now)
+        if now == roles.last_level and roles.weights.fn != "arg":
+            slots[-1] = take(roles.passes, now)
+    if roles.weights.fn == "arg":
+        source = roles.arguments[roles.weights.value]
+        if not isinstance(source, int) or source not in slots:
             raise NoNest("the last contraction reads nothing that lies along rows")
-        return tuple(sorted(found.items())), found[source]
-    weights = found.pop(-1)
-    return tuple(sorted(found.items())), weights
+        return tuple(sorted(slots.items())), slots[source]
+    weights = slots.pop(-1)
+    return tuple(sorted(slots.items())), weights

@@ -42,7 +42,7 @@ class RowRoles:
 
     nest: Nest
     last: int
-    kept: Expr  # what the last contraction reads of the rows
+    weights: Expr  # what the last contraction reads of the rows
     arguments: tuple[Access | int, ...]
     columns: ProductFactor
     rows: tuple[int, ...]
@@ -63,20 +63,20 @@ class RowRoles:
     @cached_property
     def level(self) -> dict[int, int]:
         """Per stage the pass that computes it; a scalar is known in the passes behind that."""
-        found: dict[int, int] = {} if self.first is None else {self.first.stage: FIRST}
+        levels: dict[int, int] = {} if self.first is None else {self.first.stage: FIRST}
         for i in sorted((*self.values, *self.scalars)):
             s = self.nest.stages[i]
-            found[i] = self.after(s.arguments, found)
-        return found
+            levels[i] = self.after(s.arguments, levels)
+        return levels
 
     def after(self, arguments: Iterable[Access | int], level: dict[int, int]) -> int:
         """The earliest pass that has these arguments."""
-        known = [FIRST]
+        passes = [FIRST]
         for a in arguments:
             if isinstance(a, int) and a in level:
                 reduces = a in self.scalars and self.reduces(a)
-                known.append(level[a] + reduces)
-        return max(known)
+                passes.append(level[a] + reduces)
+        return max(passes)
 
     def reduces(self, stage: int) -> bool:
         """Whether a stage of one per row is a reduction along it, so is known after its pass."""
@@ -91,18 +91,18 @@ class RowRoles:
     @cached_property
     def uses(self) -> dict[int, set[int]]:
         """Per stage along a row: the passes that read it; `passes` is the last contraction's."""
-        found: dict[int, set[int]] = {i: set() for i in self.level}
+        uses: dict[int, set[int]] = {i: set() for i in self.level}
         for i in (*self.values, *self.scalars):
             for a in self.nest.stages[i].arguments:
-                if isinstance(a, int) and a in found:
-                    found[a].add(self.level[i])
+                if isinstance(a, int) and a in uses:
+                    uses[a].add(self.level[i])
         for a in self.arguments_read:
-            if isinstance(a, int) and a in found:
-                found[a].add(self.passes if self.kept.fn == "arg" else self.last_level)
+            if isinstance(a, int) and a in uses:
+                uses[a].add(self.passes if self.weights.fn == "arg" else self.last_level)
         for s in self.nest.stores:
-            if s.stage in found:
-                found[s.stage].add(self.level[s.stage])
-        return found
+            if s.stage in uses:
+                uses[s.stage].add(self.level[s.stage])
+        return uses
 
     @cached_property
     def late(self) -> tuple[int, ...]:
@@ -112,7 +112,7 @@ class RowRoles:
 
     @cached_property
     def arguments_read(self) -> tuple[Access | int, ...]:
-        return tuple(self.arguments[i] for i in self.kept.operands())
+        return tuple(self.arguments[i] for i in self.weights.operands())
 
     @cached_property
     def last_level(self) -> int:
@@ -148,13 +148,13 @@ def row_roles_of(nest: Nest) -> RowRoles:
     if first is not None and set(nest.stages[first.stage].loops) - {*rows, along[0]}:
         raise NoNest("the first contraction has loops that the last one does not have")
     apart = other.loops | (first.keys.loops if first else set())
-    found = RowRoles(
+    roles = RowRoles(
         nest, last, one.body, one.arguments, other, rows, along[0], wide[0],
         batch=tuple(i for i in rows if i in apart),
         first=first,
         values=(), scalars=(), epilogue=_above(nest, last),
     )  # fmt: skip
-    return _with_stages(found)
+    return _with_stages(roles)
 
 
 def _check(nest: Nest) -> None:
@@ -172,11 +172,11 @@ def _product(nest: Nest, stage: Stage) -> tuple[ProductFactor, ProductFactor]:
 
 def _below(nest: Nest) -> list[set[int]]:
     """Per stage: all stages its value depends on."""
-    found: list[set[int]] = []
+    below: list[set[int]] = []
     for s in nest.stages:
-        own = stages_read(s.arguments)
-        found.append(set(own).union(*(found[a] for a in own)))
-    return found
+        reads = stages_read(s.arguments)
+        below.append(set(reads).union(*(below[a] for a in reads)))
+    return below
 
 
 def read_by(factor: ProductFactor) -> tuple[Access | int, ...]:
@@ -195,10 +195,10 @@ def _above(nest: Nest, last: int) -> tuple[int, ...]:
 
 def _loops(nest: Nest, factor: ProductFactor) -> set[int]:
     """Loops of the stages and accesses that a factor reads at a point."""
-    found: set[int] = set()
+    loops: set[int] = set()
     for a in read_by(factor):
-        found |= set(nest.stages[a].loops) if isinstance(a, int) else access_loops(a)
-    return found
+        loops |= set(nest.stages[a].loops) if isinstance(a, int) else access_loops(a)
+    return loops
 
 
 def _is_reduction(nest: Nest, root: int, rows: tuple[int, ...], along: int) -> bool:
@@ -209,25 +209,25 @@ def _is_reduction(nest: Nest, root: int, rows: tuple[int, ...], along: int) -> b
 def _unified(nest: Nest, rows: tuple[int, ...], along: int) -> Nest:
     """With the loops of all reductions of rows as one: some read what no other one does."""
     for s in nest.stages:
-        own = [i for i in s.reduced if nest.sizes[i] == nest.sizes[along] and i != along]
-        if s.combine and set(s.loops) <= set(rows) and len(own) == len(s.reduced) == 1:
-            nest = _renamed(nest, own[0], along)
+        others = [i for i in s.reduced if nest.sizes[i] == nest.sizes[along] and i != along]
+        if s.combine and set(s.loops) <= set(rows) and len(others) == len(s.reduced) == 1:
+            nest = _renamed(nest, others[0], along)
     return nest
 
 
 def _renamed(nest: Nest, loop: int, to: int) -> Nest:
     """With one loop in place of another; as it is if a stage or store has both."""
-    own = [*((*s.loops, *s.reduced) for s in nest.stages), *(s.loops for s in nest.stores)]
-    if any({loop, to} <= set(x) for x in own):
+    spaces = [*((*s.loops, *s.reduced) for s in nest.stages), *(s.loops for s in nest.stores)]
+    if any({loop, to} <= set(x) for x in spaces):
         return nest
 
     def moved(strides: tuple[int, ...]) -> tuple[int, ...]:
-        found = list(strides)
-        found[to], found[loop] = found[to] + found[loop], 0
-        return tuple(found)
+        renamed = list(strides)
+        renamed[to], renamed[loop] = renamed[to] + renamed[loop], 0
+        return tuple(renamed)
 
-    def loops(own: tuple[int, ...]) -> tuple[int, ...]:
-        return tuple(sorted(to if i == loop else i for i in own))
+    def loops(old: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(sorted(to if i == loop else i for i in old))
 
     as_one = Moved(moved, loops, {})
     stores = tuple(map(as_one.store, nest.stores))
@@ -286,7 +286,7 @@ def _divided(r: RowRoles) -> RowRoles:
     overflows, and the sum of quotients is the quotient of the sum but for rounding.
     """
     nest, stages = r.nest, r.nest.stages
-    source = r.arguments[r.kept.value] if r.kept.fn == "arg" else None
+    source = r.arguments[r.weights.value] if r.weights.fn == "arg" else None
     if not isinstance(source, int) or source not in r.values:
         return r
     s = stages[source]
@@ -302,4 +302,4 @@ def _divided(r: RowRoles) -> RowRoles:
     if not is_sum or stages[above].body.fn != "exp" or above not in r.values:
         return r
     values = tuple(i for i in r.values if i != source)
-    return replace(r, kept=arg(0), arguments=(above,), values=values, divisor=below)
+    return replace(r, weights=arg(0), arguments=(above,), values=values, divisor=below)

@@ -76,7 +76,7 @@ class Part(NamedTuple):
     lanes: int
     vectors: int
     square: int
-    kept: tuple[int, ...]
+    cached: tuple[int, ...]
     inside: Interior | None = None
 
 
@@ -96,13 +96,13 @@ def _text(p: Part) -> str:
     outer = " ".join(f"i{i}" for i in p.outer) or "none"
     vector = f"vectors along i{p.vector} by {p.lanes}, " if p.vector >= 0 else ""
     square = f"squares with i{p.square}, " if p.square >= 0 else ""
-    kept = f", kept {' '.join(f's{i}' for i in p.kept)}" if p.kept else ""
+    scratch = f", kept {' '.join(f's{i}' for i in p.cached)}" if p.cached else ""
     passes = ", ".join(
         f"i{q.vector} by {q.lanes}" if q.vector >= 0 else "rows" for q in p.passes if p.vector < 0
     )
     inner = f"passes along {passes}" if passes else f"{len(p.passes)} passes"
     inside = f", inside {p.inside.low}:{p.inside.high}" if p.inside else ""
-    return f"outer loops {outer}, {vector}{square}{inner}{kept}{inside}"
+    return f"outer loops {outer}, {vector}{square}{inner}{scratch}{inside}"
 
 
 def plan(nest: Nest, machine: Machine) -> Rows:
@@ -122,9 +122,9 @@ def scratch_of(nest: Nest, part: Part) -> tuple[dict[int, tuple[int, tuple[int, 
     Where lanes are rows an element is one vector per vector of the part; else the contiguous loop
     is padded to whole vectors, so that all can be written.
     """
-    found: dict[int, tuple[int, tuple[int, ...]]] = {}
+    places: dict[int, tuple[int, tuple[int, ...]]] = {}
     at = 0
-    for number in in_scratch(nest, part):
+    for number in in_scratch(part):
         s = nest.stages[number]
         loops = tuple(i for q in part.passes for i in (*q.inner, *q.reduced) if i in s.loops)
         loops = tuple(dict.fromkeys(loops))
@@ -136,19 +136,19 @@ def scratch_of(nest: Nest, part: Part) -> tuple[dict[int, tuple[int, tuple[int, 
         count = 1
         for n in sizes:
             count *= n
-        found[number] = (at, loops)
+        places[number] = (at, loops)
         at += -(-count * element_bytes(s.dtype) // 64) * 64
-    return found, at
+    return places, at
 
 
 def square_slots(nest: Nest, part: Part) -> tuple[dict[Access, int], int]:
     """Transposed access → byte of scratch at which its square lies; all bytes."""
-    found: dict[Access, int] = {}
+    slots: dict[Access, int] = {}
     at = 0
     for a in turned(nest, part.vector, part.square) if part.square >= 0 else []:
-        found[a] = at
+        slots[a] = at
         at += -(-part.lanes * part.lanes * element_bytes(a.dtype) // 64) * 64
-    return found, at
+    return slots, at
 
 
 def widest_lanes(part: Part) -> int:
@@ -156,10 +156,10 @@ def widest_lanes(part: Part) -> int:
     return max((q.lanes for q in part.passes), default=1)
 
 
-def in_scratch(nest: Nest, part: Part) -> list[int]:
+def in_scratch(part: Part) -> list[int]:
     """Stages whose values lie in scratch: those kept, and sums that have loops within the row."""
-    own = [i for q in part.passes if q.inner for i in q.stages]
-    return sorted({*own, *part.kept})
+    sums = [i for q in part.passes if q.inner for i in q.stages]
+    return sorted({*sums, *part.cached})
 
 
 class _Choice(NamedTuple):
@@ -168,10 +168,10 @@ class _Choice(NamedTuple):
 
 
 def _section(nest: Nest, passes: Dependences, section: RowSection, machine: Machine) -> _Choice:
-    found = list(_Section(nest, passes, section, machine).choices())
-    if not found:
+    choices = list(_Section(nest, passes, section, machine).choices())
+    if not choices:
         raise NoNest("kernels write no passes of a row whose places are looked up")
-    part, work = min(found, key=lambda c: estimate.cycles(c.work, machine))
+    part, work = min(choices, key=lambda c: estimate.cycles(c.work, machine))
     part = _items(nest, part, work)
     return _Choice(part, replace(work, items=part.items))
 
@@ -207,12 +207,12 @@ class _Section:
         return self.passes.groups(self.section)
 
     @cached_property
-    def _kept(self) -> tuple[int, ...]:
-        return _kept(self.nest, self.passes, self.groups)
+    def _cached(self) -> tuple[int, ...]:
+        return _cached(self.nest, self.passes, self.groups)
 
     @cached_property
     def _parts(self) -> list[SweepParts]:
-        return parts_of_sweeps(self.nest, self.passes, self.groups, self._kept)
+        return parts_of_sweeps(self.nest, self.passes, self.groups, self._cached)
 
     @cached_property
     def _held(self) -> dict[Bound, Bound]:
@@ -243,16 +243,18 @@ class _Section:
         return sum(additions(self.nest, self.passes.evaluated(g)) for g in self.groups) < 8
 
     @cached_property
-    def _known(self) -> dict[tuple[bool, int], tuple[Pass, ...]]:
+    def _passes_by_vector(self) -> dict[tuple[bool, int], tuple[Pass, ...]]:
         """The passes by whether their lanes are rows, and by these."""
         return {}
 
-    def _made(self, vector: int, lanes: int) -> tuple[Pass, ...]:
+    def _passes_along(self, vector: int, lanes: int) -> tuple[Pass, ...]:
         key = vector >= 0, lanes
-        if key not in self._known:
+        if key not in self._passes_by_vector:
             sides = self.nest, self.passes
-            self._known[key] = tuple(_pass(*sides, g, vector, lanes) for g in self.groups)
-        return self._known[key]
+            self._passes_by_vector[key] = tuple(
+                _pass(*sides, g, vector, lanes) for g in self.groups
+            )
+        return self._passes_by_vector[key]
 
     def _choice(self, vector: int, lanes: int, square: int) -> _Choice:
         nest = self.nest
@@ -261,8 +263,8 @@ class _Section:
         vectors = 1
         if vector >= 0 and square < 0 and (self._is_light or any(g.reduced for g in self.groups)):
             vectors = _side_by_side(nest.sizes[vector], lanes)
-        own = self._made(vector, lanes)
-        part = Part(own, outer, 0, 1, 1, vector, lanes, vectors, square, self._kept)
+        passes = self._passes_along(vector, lanes)
+        part = Part(passes, outer, 0, 1, 1, vector, lanes, vectors, square, self._cached)
         part = part._replace(inside=interior(nest, self._held, part))
         done = row_work(nest, self._parts, part)
         filled = lanes if vector >= 0 else widest_lanes(part)
@@ -287,23 +289,23 @@ def _squares(nest: Nest, v: int, u: int) -> bool:
     return bool(moved) and not (nest.bounds and shared)
 
 
-def _kept(nest: Nest, passes: Dependences, groups: list[Sweep]) -> tuple[int, ...]:
+def _cached(nest: Nest, passes: Dependences, groups: list[Sweep]) -> tuple[int, ...]:
     """Stages that several passes over their loops need and that are dear to compute again."""
-    found: list[int] = []
+    shared: list[int] = []
     dear = [0] * len(nest.stages)
     for i, s in enumerate(nest.stages):
         inner = sum(
             dear[a]
             for a in stages_read(s.arguments)
-            if a not in found and nest.stages[a].loops == s.loops
+            if a not in shared and nest.stages[a].loops == s.loops
         )
         dear[i] = 0 if s.combine else additions_of(s.body) + inner
         users = [g for g in groups if i in passes.evaluated(g)]
         loops = {g.inner | g.reduced for g in users}
         whole = all(frozenset(s.loops) & x == x for x in loops)
         if len(users) > 1 and len(loops) == 1 and whole and any(loops) and dear[i] > KEPT_COST:
-            found.append(i)
-    return tuple(found)
+            shared.append(i)
+    return tuple(shared)
 
 
 def _side_by_side(size: int, lanes: int) -> int:
@@ -323,7 +325,7 @@ def _pass(nest: Nest, passes: Dependences, group: Sweep, vector: int, widest: in
 
         return tuple(sorted(loops, key=lambda i: (-step(i), i)))
 
-    own = -1
+    along = -1
     candidates = [i for i in (*group.inner, *group.reduced) if nest.sizes[i] > 1]
     if vector < 0 and candidates:
 
@@ -335,16 +337,16 @@ def _pass(nest: Nest, passes: Dependences, group: Sweep, vector: int, widest: in
             waste = -(-size // lanes) * lanes / size
             return (waste * (len(steps) + 1) / lanes + 2 * strided, -size)
 
-        own = min(sorted(candidates), key=badness)
-    inner = (*order(group.inner - {own}), *([own] if own in group.inner else []))
-    reduced = (*order(group.reduced - {own}), *([own] if own in group.reduced else []))
+        along = min(sorted(candidates), key=badness)
+    inner = (*order(group.inner - {along}), *([along] if along in group.inner else []))
+    reduced = (*order(group.reduced - {along}), *([along] if along in group.reduced else []))
     if vector >= 0:
         lanes, vectors = widest, 1
     else:
-        lanes = _lanes(nest.sizes[own], widest) if own >= 0 else 1
-        turns = nest.sizes[own] // lanes if own in group.reduced else 1
+        lanes = _lanes(nest.sizes[along], widest) if along >= 0 else 1
+        turns = nest.sizes[along] // lanes if along in group.reduced else 1
         vectors = min(VECTORS, max(1, turns))
-    return Pass(group.stages, group.stores, inner, reduced, own, lanes, vectors)
+    return Pass(group.stages, group.stores, inner, reduced, along, lanes, vectors)
 
 
 def _items(nest: Nest, part: Part, work: Work) -> Part:

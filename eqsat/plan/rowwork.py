@@ -18,7 +18,6 @@ from eqsat.model.nest import Access, Bound, Nest, Stage
 from eqsat.model.tensor import DTYPES
 from eqsat.ops.nests.reached import span
 from eqsat.plan import estimate
-from eqsat.plan.inplace import kept_where
 from eqsat.plan.passes import Dependences, Sweep
 from eqsat.plan.price import touched_bytes
 from eqsat.plan.stages import (
@@ -32,6 +31,7 @@ from eqsat.plan.stages import (
     combining,
     summed,
 )
+from eqsat.plan.storage import update_of
 
 if TYPE_CHECKING:
     from eqsat.plan.rows import Part, Pass
@@ -56,8 +56,8 @@ def held_within_rows(
     """Bounds that the rows of these passes test and that hold at most points, with the bounds of
     rows at all of whose points they do. outer: loops of the rows."""
     inner = frozenset[int]().union(*(g.inner | g.reduced for g in groups))
-    held = {b: _over(b, inner, nest) for b in _tested(nest, passes, groups, {*outer, *inner})}
-    return {b: r for b, r in held.items() if share_held(r, nest) >= LEAST_SHARE}
+    shares = {b: _over(b, inner, nest) for b in _tested(nest, passes, groups, {*outer, *inner})}
+    return {b: r for b, r in shares.items() if share_held(r, nest) >= LEAST_SHARE}
 
 
 def interior(nest: Nest, held: Mapping[Bound, Bound], part: Part) -> Interior | None:
@@ -91,12 +91,12 @@ def without_bounds(nest: Nest, bounds: Iterable[Bound]) -> Nest:
     """The nest that does not test these bounds; what it reads then is the same where they hold."""
     gone = frozenset(bounds)
 
-    def left(own: tuple[Bound, ...]) -> tuple[Bound, ...]:
-        return tuple(b for b in own if b not in gone)
+    def left(bounds: tuple[Bound, ...]) -> tuple[Bound, ...]:
+        return tuple(b for b in bounds if b not in gone)
 
     def stage(s: Stage) -> Stage:
-        found = (a if isinstance(a, int) else untested(a, gone) for a in s.arguments)
-        return replace(s, arguments=tuple(found), bounds=left(s.bounds))
+        arguments = (a if isinstance(a, int) else untested(a, gone) for a in s.arguments)
+        return replace(s, arguments=tuple(arguments), bounds=left(s.bounds))
 
     stores = tuple(
         replace(s, access=untested(s.access, gone), bounds=left(s.bounds)) for s in nest.stores
@@ -109,8 +109,8 @@ def untested(a: Access, bounds: Collection[Bound]) -> Access:
     """The access where these bounds hold."""
     if not any(b in bounds for b in a.bounds):
         return a
-    own = tuple(b for b in a.bounds if b not in bounds)
-    return replace(a, bounds=own, fill=a.fill if own else None)
+    left = tuple(b for b in a.bounds if b not in bounds)
+    return replace(a, bounds=left, fill=a.fill if left else None)
 
 
 def share_held(b: Bound, nest: Nest) -> float:
@@ -128,13 +128,13 @@ def _tested(
     nest: Nest, passes: Dependences, groups: Sequence[Sweep], loops: set[int]
 ) -> list[Bound]:
     """All bounds that the rows of these passes test, over these loops."""
-    own = {i for g in groups for i in (*passes.evaluated(g), *g.stages)}
-    stages = [nest.stages[i] for i in sorted(own)]
+    numbers = {i for g in groups for i in (*passes.evaluated(g), *g.stages)}
+    stages = [nest.stages[i] for i in sorted(numbers)]
     stores = [nest.stores[i] for g in groups for i in g.stores]
-    found = [b for s in stages for b in s.bounds]
-    found += [b for s in stages for a in s.arguments if isinstance(a, Access) for b in a.bounds]
-    found += [b for s in stores for b in (*s.bounds, *s.access.bounds)]
-    return list(dict.fromkeys(b for b in (*found, *nest.bounds) if access_loops(b) <= loops))
+    bounds = [b for s in stages for b in s.bounds]
+    bounds += [b for s in stages for a in s.arguments if isinstance(a, Access) for b in a.bounds]
+    bounds += [b for s in stores for b in (*s.bounds, *s.access.bounds)]
+    return list(dict.fromkeys(b for b in (*bounds, *nest.bounds) if access_loops(b) <= loops))
 
 
 def _over(b: Bound, inner: Iterable[int], nest: Nest) -> Bound:
@@ -178,9 +178,9 @@ def turned(nest: Nest, v: int, u: int) -> list[Access]:
 
 
 class SweepParts(NamedTuple):
-    """What a pass does at a point of its loops and of its rows, whatever its vectors.
+    """Work of a pass at a point of its loops and of its rows, whatever its vectors.
 
-    moving: additions of vectors at a point, steady: once a row. kept: values that come from
+    moving: additions of vectors at a point, steady: once a row. from_scratch: values that come from
     scratch. ends: what is read and written. new, again: bytes along a row that no earlier pass of
     the row touches, and of each access that one did.
     """
@@ -188,17 +188,17 @@ class SweepParts(NamedTuple):
     moving: float
     combined: float
     steady: float
-    kept: int
+    from_scratch: int
     ends: tuple[Access, ...]
     new: int
     again: tuple[int, ...]
 
 
 def parts_of_sweeps(
-    nest: Nest, passes: Dependences, groups: Sequence[Sweep], kept: Sequence[int]
+    nest: Nest, passes: Dependences, groups: Sequence[Sweep], in_scratch: Sequence[int]
 ) -> list[SweepParts]:
-    """The parts of all passes of a row. kept: stages in scratch once a pass has computed them."""
-    found: list[SweepParts] = []
+    """The parts of all passes of a row. in_scratch: stages that lie there once computed."""
+    parts: list[SweepParts] = []
     there, seen = set[int](), set[Access]()
     for g in groups:
         loops, evaluated = g.inner | g.reduced, passes.evaluated(g)
@@ -207,10 +207,10 @@ def parts_of_sweeps(
         steady = [i for i in staying if loops.isdisjoint(nest.stages[i].loops)]
         moving = [i for i in stages if i not in steady]
         combined = combining(nest, g.stages)
-        own = [a for a in passes.accesses(g, kept) if access_loops(a) & loops]
-        size = [nest.points(access_loops(a) & loops) * element_bytes(a.dtype) for a in own]
-        both = list(zip(own, size, strict=True))
-        found.append(
+        reads = [a for a in passes.accesses(g, in_scratch) if access_loops(a) & loops]
+        size = [nest.points(access_loops(a) & loops) * element_bytes(a.dtype) for a in reads]
+        both = list(zip(reads, size, strict=True))
+        parts.append(
             SweepParts(
                 _bodies(nest, moving) + combined,
                 combined,
@@ -221,9 +221,9 @@ def parts_of_sweeps(
                 tuple(n for a, n in both if a in seen),
             )
         )
-        there |= set(kept).intersection(evaluated)
-        seen |= set(own)
-    return found
+        there |= set(in_scratch).intersection(evaluated)
+        seen |= set(reads)
+    return parts
 
 
 def row_work(nest: Nest, parts: Sequence[SweepParts], part: Part) -> Work:
@@ -232,8 +232,8 @@ def row_work(nest: Nest, parts: Sequence[SweepParts], part: Part) -> Work:
         rows *= -(-nest.sizes[part.vector] // part.lanes)
     done = [Work(loops=_rows_begun(nest, part))]
     squares = frozenset(turned(nest, part.vector, part.square) if part.square >= 0 else ())
-    for own, q in zip(parts, part.passes, strict=True):
-        done.append(_pass_work(nest, own, q, part, rows, squares))
+    for sweep, q in zip(parts, part.passes, strict=True):
+        done.append(_pass_work(nest, sweep, q, part, rows, squares))
     return summed([*done, Work(streams=_again(nest, parts, part))])
 
 
@@ -247,7 +247,7 @@ def _rows_begun(nest: Nest, part: Part) -> float:
 
 
 def _pass_work(
-    nest: Nest, own: SweepParts, q: Pass, part: Part, rows: float, squares: frozenset[Access]
+    nest: Nest, sweep: SweepParts, q: Pass, part: Part, rows: float, squares: frozenset[Access]
 ) -> Work:
     """squares: accesses that are transposed in registers."""
     loops = frozenset((*q.inner, *q.reduced))
@@ -255,14 +255,14 @@ def _pass_work(
     points = rows
     for i in loops:
         points *= -(-nest.sizes[i] // q.lanes) if i == q.vector else nest.sizes[i]
-    arithmetic = points * own.moving + rows * own.steady
+    arithmetic = points * sweep.moving + rows * sweep.steady
     if q.reduced and q.vector in q.reduced:
         results = rows * nest.points(q.inner)
-        arithmetic += results * own.combined * lanes.bit_length()
-    loads, strided, pages = points * own.kept, 0.0, 0.0
+        arithmetic += results * sweep.combined * lanes.bit_length()
+    loads, strided, pages = points * sweep.from_scratch, 0.0, 0.0
     beside, seen = 1 - share_inside(nest, part), set[Access]()
     begun = nest.points(i for i in part.outer if i != part.vector)
-    for a in own.ends:
+    for a in sweep.ends:
         along = access_loops(a)
         one = begun if not loops and part.vector not in along else rows
         one = points if along & loops else one  # else it stays in a register
@@ -314,8 +314,8 @@ def _access_work(
     else:
         loads += one
     for k in a.lookups:
-        own = frozenset[int]().union(*(access_loops(x) for x in k.arguments))
-        times = one * (lanes if far else 1) if own & {*loops, part.vector} else begun
+        walked = frozenset[int]().union(*(access_loops(x) for x in k.arguments))
+        times = one * (lanes if far else 1) if walked & {*loops, part.vector} else begun
         times /= 1 if far else part.vectors  # neighbouring vectors share the place
         loads += times * len(k.arguments)
         arithmetic += times * additions_of(k.body) / AT_ONCE
@@ -334,19 +334,19 @@ def _bodies(nest: Nest, stages: Sequence[int]) -> float:
 
 
 def _ends(nest: Nest, stages: Sequence[int], stores: Sequence[int]) -> Iterable[Access]:
-    """What a point of these stages reads and writes, each once."""
-    changed, found = _changed(nest), dict[Access, None]()
+    """Accesses that a point of these stages reads and writes, each once."""
+    changed, ends = _changed(nest), dict[Access, None]()
     for i in stages:
         s = nest.stages[i]
         used = changed[i].operands() if i in changed else range(len(s.arguments))
-        found |= dict.fromkeys(accesses_read(s.arguments[n] for n in used))
-    return found | dict.fromkeys(nest.stores[i].access for i in stores)
+        ends |= dict.fromkeys(accesses_read(s.arguments[n] for n in used))
+    return ends | dict.fromkeys(nest.stores[i].access for i in stores)
 
 
 def _changed(nest: Nest) -> dict[int, Expr]:
     """Per stage that is written in place where a condition holds: what is written there."""
-    found = ((s.stage, kept_where(nest, s)) for s in nest.stores if s.in_place >= 0)
-    return {i: where[1] for i, where in found if where is not None}
+    updates = ((s.stage, update_of(nest, s)) for s in nest.stores if s.in_place >= 0)
+    return {i: where[1] for i, where in updates if where is not None}
 
 
 def _bounds_tested(a: Access, along: int, part: Part, beside: float) -> float:
@@ -354,11 +354,11 @@ def _bounds_tested(a: Access, along: int, part: Part, beside: float) -> float:
 
     beside: the share of vectors that are not inside.
     """
-    found, inside = 0.0, part.inside.bounds if part.inside else ()
+    tests, inside = 0.0, part.inside.bounds if part.inside else ()
     for b in a.bounds:
         shared = along < 0 or not b.strides[along]
-        found += (1 / part.vectors if shared else 1) * (beside if b in inside else 1)
-    return found
+        tests += (1 / part.vectors if shared else 1) * (beside if b in inside else 1)
+    return tests
 
 
 def _is_near(a: Access, along: int) -> bool:
@@ -370,10 +370,10 @@ def _is_near(a: Access, along: int) -> bool:
 def _again(nest: Nest, parts: Sequence[SweepParts], part: Part) -> tuple[tuple[float, float], ...]:
     """A row that does not fit the nearest cache is fetched again by every pass but the first."""
     rows = nest.points(part.outer)
-    found: list[tuple[float, float]] = []
+    streams: list[tuple[float, float]] = []
     row = 0.0
     width = part.lanes * part.vectors if part.vector >= 0 else 1
-    for own in parts:
-        row += width * own.new
-        found += [(row, rows * n) for n in own.again]
-    return tuple((b, n) for b, n in found if n)
+    for sweep in parts:
+        row += width * sweep.new
+        streams += [(row, rows * n) for n in sweep.again]
+    return tuple((b, n) for b, n in streams if n)

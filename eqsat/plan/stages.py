@@ -102,13 +102,13 @@ def _check_access(a: Access) -> None:
 
 @lru_cache(maxsize=10_000)
 def _check(body: Expr, operands: tuple[str, ...], result: str) -> None:
-    known = typing(operands)
-    for dtype in (known(body) or result, result):
+    type_of = typing(operands)
+    for dtype in (type_of(body) or result, result):
         if dtype not in ELEMENTS:
             raise NoNest(f"kernels compute no {dtype}")
     for e in body.walk():
         if e.fn in FUNCTIONS:
-            _check_call(e.fn, [known(a) for a in e.args], result)
+            _check_call(e.fn, [type_of(a) for a in e.args], result)
         elif e.fn == "cast" and e.value not in ELEMENTS:
             raise NoNest(f"kernels compute no {e.value}")
 
@@ -160,14 +160,14 @@ def needed(
     nest: Nest, stages: Iterable[int], outside: Callable[[int], bool] | None = None
 ) -> list[int]:
     """These stages and all that they read, ascending; not through those that are outside."""
-    found, left = set[int](), list(stages)
+    reached, left = set[int](), list(stages)
     while left:
         i = left.pop()
-        if i in found or (outside is not None and outside(i)):
+        if i in reached or (outside is not None and outside(i)):
             continue
-        found.add(i)
+        reached.add(i)
         left += stages_read(nest.stages[i].arguments)
-    return sorted(found)
+    return sorted(reached)
 
 
 def additions(nest: Nest, stages: Iterable[int]) -> float:
@@ -177,12 +177,12 @@ def additions(nest: Nest, stages: Iterable[int]) -> float:
 
 def combining(nest: Nest, stages: Iterable[int]) -> float:
     """Additions of vectors that it takes to combine one more point of each of these reductions."""
-    own = [nest.stages[i] for i in stages]
-    return sum(additions_of_combining(s.combine, s.dtype) for s in own)
+    reductions = [nest.stages[i] for i in stages]
+    return sum(additions_of_combining(s.combine, s.dtype) for s in reductions)
 
 
 def summed(works: Iterable[Work]) -> Work:
-    """What several pieces of work are together."""
+    """Sum of several pieces of work."""
 
     total = Work(items=0)
     for w in works:
@@ -203,15 +203,15 @@ def summed(works: Iterable[Work]) -> Work:
 
 def row_stride(nest: Nest, row_loops: tuple[int, ...], access: Access) -> int | None:
     """Elements from row to row, if that is one number for all rows of `row_loops`."""
-    step, found = 1, None
+    step, stride = 1, None
     for i in reversed(row_loops):
         if nest.sizes[i] > 1:
-            if found is None:
-                found = access.strides[i]
-            elif access.strides[i] != found * step:
+            if stride is None:
+                stride = access.strides[i]
+            elif access.strides[i] != stride * step:
                 return None
             step *= nest.sizes[i]
-    return found or 0
+    return stride or 0
 
 
 @dataclass(frozen=True)

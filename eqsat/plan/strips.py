@@ -22,24 +22,24 @@ WORTH_APART = 0.88  # of the rows at all taps, which are no pads: more are copie
 
 
 def padded_loops(
-    roles: ProductRoles, found: Coordinates, rows: tuple[int, ...], outer: tuple[int, ...]
+    roles: ProductRoles, coordinates: Coordinates, rows: tuple[int, ...], outer: tuple[int, ...]
 ) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     """Reduction loops that have pads with the outer rows, and those with the rows; None if A is
     more than an access with pads, or these depend on other loops."""
-    holder = holder_of(found.inside, found.factor)
+    holder = holder_of(coordinates.inside, coordinates.factor)
     if not isinstance(holder, Access) or not is_walked(roles, holder):
         return None
-    own: dict[int, int] = {}  # loop of rows -> of the reduction
-    for b in found.pads:
+    reduction_of: dict[int, int] = {}  # loop of rows -> of the reduction
+    for b in coordinates.pads:
         loops = access_loops(b)
         row = next((i for i in (*rows, *outer) if i in loops), -1)
         inner = [i for i in roles.reduced if i in loops]
-        if row < 0 or row in own or len(inner) != 1 or len(loops) != 2:
+        if row < 0 or row in reduction_of or len(inner) != 1 or len(loops) != 2:
             return None
-        (own[row],) = inner
+        (reduction_of[row],) = inner
         if b.strides[row] <= 0 or b.strides[inner[0]] <= 0:
             return None
-    first, last = (tuple(own[i] for i in x if i in own) for x in (outer, rows))
+    first, last = (tuple(reduction_of[i] for i in x if i in reduction_of) for x in (outer, rows))
     return first, last
 
 

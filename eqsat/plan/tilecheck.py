@@ -44,7 +44,7 @@ def _sides(nest: Nest, number: int) -> list[_Multiplied]:
 
 
 def multiplied_sides(nest: Nest, number: int) -> tuple[list[Argument], list[Argument]] | None:
-    """What either side of the product that a stage sums reads; None if it sums no product."""
+    """Reads of either side of the product that a stage sums; None if it sums no product."""
     sides = _sides(nest, number)
     return (sides[0].arguments, sides[1].arguments) if sides else None
 
@@ -52,15 +52,15 @@ def multiplied_sides(nest: Nest, number: int) -> tuple[list[Argument], list[Argu
 def depends(nest: Nest, arguments: list[Argument]) -> set[int]:
     """The loops of more than one point by which a value differs: strides, bounds and lookups of
     all that is read for it, and what chooses between its stages."""
-    found: set[int] = set()
+    loops: set[int] = set()
     for a in arguments:
         if isinstance(a, Access):
-            found |= _access_loops(a)
+            loops |= _access_loops(a)
             continue
         s = nest.stages[a]
         below = depends(nest, list(s.arguments)).union(*(named(b.strides) for b in s.bounds))
-        found |= below - set(s.reduced)
-    return {i for i in found if nest.sizes[i] > 1}
+        loops |= below - set(s.reduced)
+    return {i for i in loops if nest.sizes[i] > 1}
 
 
 def _access_loops(a: Access) -> set[int]:
@@ -81,10 +81,10 @@ def zeros_beyond(nest: Nest, arguments: list[Argument], body: Expr) -> list[Boun
     s = nest.stages[a]
     if s.combine or s.body.fn != "arg":
         return []
-    own = list(s.bounds) if s.bounds and len(s.arguments) == 1 and s.fill == 0 else []
-    if s.bounds and not own:
+    bounds = list(s.bounds) if s.bounds and len(s.arguments) == 1 and s.fill == 0 else []
+    if s.bounds and not bounds:
         return []
-    return own + zeros_beyond(nest, list(s.arguments), s.body)
+    return bounds + zeros_beyond(nest, list(s.arguments), s.body)
 
 
 def pads_of(nest: Nest, number: int) -> list[Bound]:
@@ -108,19 +108,19 @@ def multiply_adds(nest: Nest, number: int) -> int:
 
 def _share(b: Bound, sizes: tuple[int, ...]) -> float:
     """Share of the points of its loops at which a bound holds."""
-    own = sorted(named(b.strides))
-    points = math.prod(sizes[i] for i in own)
+    loops = sorted(named(b.strides))
+    points = math.prod(sizes[i] for i in loops)
     if points > MOST_POINTS:
         return 0.0
     index = np.array(b.base)
-    for i in own:
+    for i in loops:
         index = np.add.outer(index, np.arange(sizes[i]) * b.strides[i])
     return int(((index >= 0) & (index < b.extent)).sum()) / points
 
 
 # ---- tiles ---------------------------------------------------------------------------------------
 def tiling_faults(nest: Nest, p: Tiling) -> Iterator[str]:
-    """What of a plan its kernel would compute otherwise than the nest."""
+    """Faults of a plan: where its kernel would compute otherwise than the nest."""
     sums = [i for i, s in enumerate(nest.stages) if s.combine]
     if len(sums) != 1:
         yield f"{len(sums)} reductions are no contraction"
@@ -145,7 +145,7 @@ def tiling_faults(nest: Nest, p: Tiling) -> Iterator[str]:
 
 
 def _shape(nest: Nest, p: Tiling) -> Iterator[str]:
-    """What all else counts on: numbers that count something, and loops that are there."""
+    """Faults that all else counts on: numbers that count nothing, and loops that are not there."""
     if len(p.copied) != 2 or len(p.chain) != 2:
         yield "it is of other operands than two"
         return
@@ -201,11 +201,11 @@ def _loops(nest: Nest, p: Tiling, root: int) -> Iterator[str]:
 
 def _behind(nest: Nest, root: int) -> set[int]:
     """The stages computed from the sum."""
-    found = {root}
+    behind = {root}
     for i, s in enumerate(nest.stages):
-        if any(isinstance(a, int) and a in found for a in s.arguments):
-            found.add(i)
-    return found
+        if any(isinstance(a, int) and a in behind for a in s.arguments):
+            behind.add(i)
+    return behind
 
 
 # ---- counts --------------------------------------------------------------------------------------
@@ -252,9 +252,9 @@ def _sums(sizes: Blocking) -> Iterator[str]:
     if sizes.inner_k != inner or sizes.block_k != p.k_block * inner:
         yield "a block of the reduction is not all inner points"
     if p.fused > 1:
-        own = nest.sizes[p.reduced[-1]] if p.reduced else 1
-        if len(p.reduced) > 1 and own % p.fused and not p.windows:
-            yield f"groups of {p.fused} products do not divide {own} points"
+        points = nest.sizes[p.reduced[-1]] if p.reduced else 1
+        if len(p.reduced) > 1 and points % p.fused and not p.windows:
+            yield f"groups of {p.fused} products do not divide {points} points"
         if sum(sizes.in_scratch) < 2:
             yield "groups of products are not copied"
         if len(p.reduced) == 1 and p.k_blocks > 1 and p.k_block % p.fused:
@@ -302,7 +302,7 @@ def _shifted(sizes: Blocking) -> Iterator[str]:
 
 # ---- what is read where it lies ------------------------------------------------------------------
 def _read_in_place(sizes: Blocking) -> Iterator[str]:
-    """What is not copied lies in memory as tiles read it, at every point."""
+    """Factors that are not copied lie in memory as tiles read them, at every point."""
     nest, p = sizes.nest, sizes.plan
     a, b = sizes.factors
     cut = set[int]().union(*(named(x.strides) for x in nest.bounds))
@@ -329,7 +329,7 @@ def _read_in_place(sizes: Blocking) -> Iterator[str]:
 
 
 def _in_registers(sizes: Blocking) -> Iterator[str]:
-    """What is computed from sums in registers is of whole vectors, and all of it is written."""
+    """Epilogues in registers are of whole vectors, and all of their results are written."""
     nest, p = sizes.nest, sizes.plan
     if not p.in_registers or p.k_blocks > 1:
         return
@@ -348,7 +348,7 @@ def _in_registers(sizes: Blocking) -> Iterator[str]:
 
 # ---- pads ----------------------------------------------------------------------------------------
 def _pads(sizes: Blocking, root: int) -> Iterator[str]:
-    """What tiles leave out is 0 in the product."""
+    """Points that tiles leave out are 0 in the product."""
     nest, p = sizes.nest, sizes.plan
     zeros = pads_of(nest, root)
     for b in sizes.skipping:
@@ -359,14 +359,16 @@ def _pads(sizes: Blocking, root: int) -> Iterator[str]:
     left = set(sizes.factors[0].accesses[0].bounds) - {*sizes.skipping} if p.strips else set()
     for level, loop in enumerate(p.reduced):
         for _, rows, tile in sizes.tile_kinds:
-            found = sizes.beside_pads(level, tile)
-            own = [b for b in zeros if found and named(b.strides) == {p.row_loops[0], loop}]
-            if found and not _is_beside(nest, p, own, loop, _first(p, sizes, tile), rows, found):
+            spans = sizes.beside_pads(level, tile)
+            between = [b for b in zeros if spans and named(b.strides) == {p.row_loops[0], loop}]
+            if spans and not _is_beside(
+                nest, p, between, loop, _first(p, sizes, tile), rows, spans
+            ):
                 yield f"tile {tile} takes other rows along loop {loop} than those beside pads"
             is_cut = p.k_blocks > 1 if level == 0 else p.chain[0] == level
-            if found and p.strips and is_cut and min(p.k_block, p.chain[1]) < len(found):
+            if spans and p.strips and is_cut and min(p.k_block, p.chain[1]) < len(spans):
                 yield f"parts of the sum cut loop {loop}, whose pads are left out point by point"
-            left -= {*own}
+            left -= {*between}
     if left:
         yield f"pads of its rows are read where they lie: {len(left)} bounds are not looked at"
 
@@ -382,7 +384,7 @@ def _is_beside(
     loop: int,
     first: int,
     rows: int,
-    found: list[tuple[int, int]],
+    spans: list[tuple[int, int]],
 ) -> bool:
     """Whether the rows found are those at which the bounds hold, at every point of a loop."""
     row = p.row_loops[0]
@@ -391,9 +393,9 @@ def _is_beside(
         at = (b.base + b.strides[row] * r + b.strides[loop] * k for b in about)
         return any(not 0 <= x < b.extent for x, b in zip(at, about, strict=True))
 
-    return len(found) == nest.sizes[loop] and all(
+    return len(spans) == nest.sizes[loop] and all(
         (start <= r < end) != is_pad(first + r, k)
-        for k, (start, end) in enumerate(found)
+        for k, (start, end) in enumerate(spans)
         for r in range(rows)
     )
 
@@ -411,8 +413,8 @@ def _scratch(sizes: Blocking) -> Iterator[str]:
         rows = points // last * (-(-last // p.fused) * p.fused)
     b = -(-rows // p.fused) * p.fused * p.vectors * p.lanes if p.copied[1] else 0
     tiles = p.tile_block * p.panel_block if p.k_blocks > 1 else 1
-    kept = p.k_blocks > 1 or not p.in_registers
-    sums = tiles * p.rows * p.vectors * p.lanes if kept else 0
+    partial = p.k_blocks > 1 or not p.in_registers
+    sums = tiles * p.rows * p.vectors * p.lanes if partial else 0
     starts = sizes.scratch
     rooms = [end - start for start, end in pairwise(starts)]
     for what, room, need in zip(
@@ -428,7 +430,7 @@ def _scratch(sizes: Blocking) -> Iterator[str]:
 
 def _window(sizes: Blocking) -> Iterator[str]:
     """The copy's elements lie apart, and the product reads each where it was copied."""
-    w, own = sizes.window, sizes.window.access
+    w, access = sizes.window, sizes.window.access
     strides = w.coordinates.strides
     apart = zip(w.pitches, w.extents, [*w.pitches[1:], 1], [*w.extents[1:], 1], strict=True)
     for n, (pitch, extent, inner, length) in enumerate(apart):
@@ -438,8 +440,8 @@ def _window(sizes: Blocking) -> Iterator[str]:
         if n < len(strides) - 1 and pitch < inner * length:
             yield f"rows of coordinate {n} of the window lie over each other"
     for i in range(len(w.points)):
-        if own.strides[i] != sum(x[i] * n for x, n in zip(strides, w.pitches, strict=True)):
+        if access.strides[i] != sum(x[i] * n for x, n in zip(strides, w.pitches, strict=True)):
             yield f"the window is read by another step along loop {i} than it is copied by"
-    low, high = span(own.strides, own.base, w.points)
+    low, high = span(access.strides, access.base, w.points)
     if low < 0 or high >= w.elements:
         yield f"the window is read at {low if low < 0 else high} of {w.elements} elements"

@@ -27,8 +27,8 @@ from eqsat.model.schedule import Dispatch, Schedule
 from eqsat.ops.meaning import scalar
 from eqsat.ops.meaning.programs import is_iota
 from eqsat.ops.nests.nest import nest_of_dispatch
-from eqsat.plan.inplace import in_place, kept_where
 from eqsat.plan.stages import access_loops
+from eqsat.plan.storage import in_place, update_of
 
 # ---- the check -----------------------------------------------------------------------------------
 MOST = 1 << 16  # places that are computed at once
@@ -38,25 +38,25 @@ Array = np.ndarray[Any, Any]
 
 
 def update_faults(whole: Nest, few: Nest, lines: Collection[int]) -> Iterator[str]:
-    """What is wrong of a nest over few points of another one, each in a sentence.
+    """Faults of a nest over few points of another one, each in a sentence.
 
     lines: buffers that hold 0, 1, …
     """
     if fault := _shape_fault(whole, few):
         yield fault
         return
-    own = [i for i, n in enumerate(whole.sizes) if few.sizes[i] != n]
-    if math.prod(whole.sizes[i] for i in own) > MOST:
-        yield f"loops {own} have more than {MOST:,} places together"
+    loops = [i for i, n in enumerate(whole.sizes) if few.sizes[i] != n]
+    if math.prod(whole.sizes[i] for i in loops) > MOST:
+        yield f"loops {loops} have more than {MOST:,} places together"
         return
     new = [k for a, b in _pairs(whole, few) for k in b.lookups[len(a.lookups) :]]
     numbers = sorted({x for k in new for x in k.arguments}, key=str)
-    if any(x.strides[i] for x in numbers for i in own):
+    if any(x.strides[i] for x in numbers for i in loops):
         yield "where it begins depends on loops that became shorter"
         return
-    for values in _tried([whole.sizes[i] for i in own], len(numbers)):
+    for values in _tried([whole.sizes[i] for i in loops], len(numbers)):
         given = dict(zip(numbers, values, strict=True))
-        if fault := _Places(whole, own, given, lines).fault(few):
+        if fault := _Places(whole, loops, given, lines).fault(few):
             yield f"{fault}, where {values} are looked up"
             return
 
@@ -72,7 +72,7 @@ def _tried(sizes: Sequence[int], numbers: int) -> Iterator[tuple[int, ...]]:
 
 
 def _shape_fault(whole: Nest, few: Nest) -> str:
-    """What differs besides sizes, and where accesses are."""
+    """Difference of two nests besides sizes and places of accesses."""
     sides = zip(whole.sizes, few.sizes, strict=False)
     if len(whole.sizes) != len(few.sizes) or not all(0 < b <= a for a, b in sides):
         return "its loops are not those of the whole, or longer"
@@ -116,11 +116,11 @@ def _pairs(whole: Nest, few: Nest) -> Iterator[tuple[Access, Access]]:
 class _Places:
     """All places of the loops that became shorter, at given values of numbers.
 
-    own: these loops; the others are at their first point. given: by the access that reads it.
+    loops: these; the others are at their first point. given: by the access that reads it.
     """
 
     whole: Nest
-    own: Sequence[int]
+    loops: Sequence[int]
     given: Mapping[Access, int]
     lines: Collection[int]
 
@@ -131,8 +131,8 @@ class _Places:
         if one.access.lookups or np.unique(written).size < written.size:
             return "where elements are written cannot be told apart"
         order = np.argsort(written)
-        found = np.searchsorted(written, visited, sorter=order)
-        at = order[np.minimum(found, len(order) - 1)]
+        positions = np.searchsorted(written, visited, sorter=order)
+        at = order[np.minimum(positions, len(order) - 1)]
         if np.unique(visited).size < visited.size or (written[at] != visited).any():
             return "an element is written twice, or one that the whole does not write"
         changes = self._may_change(every)
@@ -148,24 +148,24 @@ class _Places:
 
     def _points(self, nest: Nest) -> Array:
         """The places of own loops, a column each."""
-        sizes = [nest.sizes[i] for i in self.own]
+        sizes = [nest.sizes[i] for i in self.loops]
         return np.indices(sizes).reshape(len(sizes), math.prod(sizes))
 
     def _address(self, a: Access, points: Array) -> Array:
-        own = a.base + np.array([a.strides[i] for i in self.own], np.int64) @ points
-        return own + sum(k.stride * self._looked_up(k) for k in a.lookups)
+        address = a.base + np.array([a.strides[i] for i in self.loops], np.int64) @ points
+        return address + sum(k.stride * self._looked_up(k) for k in a.lookups)
 
     def _looked_up(self, k: Lookup) -> int:
         """The number of a lookup that is the same at all points."""
         values = [np.array([self.given[x]], np.int32) for x in k.arguments]
-        found = scalar.hold(scalar.evaluate_body(k.body, values), k.dtype)
-        return int(np.clip(found, 0, k.extent - 1).max())
+        number = scalar.hold(scalar.evaluate_body(k.body, values), k.dtype)
+        return int(np.clip(number, 0, k.extent - 1).max())
 
     # ---- the condition
     def _may_change(self, points: Array) -> Array:
         """Per place: whether the condition may hold, whatever is not known of it."""
         store = self.whole.stores[0]
-        condition = kept_where(self.whole, store)
+        condition = update_of(self.whole, store)
         if condition is None or not condition[2]:
             return np.ones(points.shape[1], bool)
         return self._may_hold(store.stage, condition[0], points)
@@ -177,9 +177,9 @@ class _Places:
         below = self.whole.stages[stage].arguments[e.value] if e.fn == "arg" else None
         if isinstance(below, int) and not self.whole.stages[below].combine:
             return self._may_hold(below, self.whole.stages[below].body, points)
-        found = self._value(stage, e, points)
-        known = True if found is None else found
-        return np.broadcast_to(known, points.shape[1:]).astype(bool)
+        value = self._value(stage, e, points)
+        holds = True if value is None else value
+        return np.broadcast_to(holds, points.shape[1:]).astype(bool)
 
     def _value(self, stage: int, e: Expr, points: Array) -> Any:
         """The value per place; None if it is not known."""
@@ -198,7 +198,7 @@ class _Places:
             return None if value is None else scalar.hold(value, s.dtype)
         if a in self.given:
             return np.array([self.given[a]], np.int32)
-        others = {i for i, s in enumerate(a.strides) if s} - {*self.own}
+        others = {i for i, s in enumerate(a.strides) if s} - {*self.loops}
         if a.buffer not in self.lines or a.lookups or a.bounds or others:
             return None
         return self._address(a, points).astype(np.int32)
@@ -247,17 +247,17 @@ def updated(nest: Nest, lines: frozenset[int]) -> Nest:
 
     lines: buffers that hold 0, 1, …
     """
-    found = few_points(nest, lines)
-    return nest if found is None else found
+    few = few_points(nest, lines)
+    return nest if few is None else few
 
 
 @lru_cache(maxsize=10_000)
 def few_points(nest: Nest, lines: frozenset[int]) -> Nest | None:
-    """As `updated`; None if all points may change."""
-    found = kept_where(nest, nest.stores[0]) if len(nest.stores) == 1 else None
-    if found is None:
+    """Nest over few points, as `updated`; None if all points may change."""
+    update = update_of(nest, nest.stores[0]) if len(nest.stores) == 1 else None
+    if update is None:
         return None
-    condition, _, holds = found
+    condition, _, holds = update
     if not holds:
         return None
     spans = _spans(nest, lines, nest.stores[0].stage, condition)
@@ -287,16 +287,16 @@ _TURNED = {"eq": "eq", "ge": "le", "le": "ge", "lt": "gt", "gt": "lt"}
 def _spans(nest: Nest, lines: Collection[int], stage: int, condition: Expr) -> dict[int, FewPoints]:
     """Per loop the places outside of which the condition fails, where it says so."""
     terms = [t for e, s in _all_of(nest, stage, condition) for t in _terms(nest, lines, s, e)]
-    found: dict[int, FewPoints] = {}
+    spans: dict[int, FewPoints] = {}
     for t in terms:
         if t.fn == "eq":
-            found.setdefault(t.loop, FewPoints(1, _minus(t.number, t.first)))
+            spans.setdefault(t.loop, FewPoints(1, _minus(t.number, t.first)))
     for low in (t for t in terms if t.fn == "ge"):
         same = (t for t in terms if (t.fn, t.loop, t.first) == ("lt", low.loop, low.first))
         for width in (_less(high.number, low.number) for high in same):
             if width is not None and width > 0:
-                found.setdefault(low.loop, FewPoints(width, _minus(low.number, low.first)))
-    return {k: s for k, s in found.items() if not _loops(s) & found.keys()}
+                spans.setdefault(low.loop, FewPoints(width, _minus(low.number, low.first)))
+    return {k: s for k, s in spans.items() if not _loops(s) & spans.keys()}
 
 
 def _loops(span: FewPoints) -> frozenset[int]:

@@ -46,7 +46,7 @@ class Coordinates:
 
     def _over_loops(self, b: Bound) -> Bound:
         pairs = zip(b.strides, self.strides, strict=True)
-        rows = [[n * s for s in own] for n, own in pairs]
+        rows = [[n * s for s in strides] for n, strides in pairs]
         return replace(b, strides=tuple(map(sum, zip(*rows, strict=True))))
 
 
@@ -56,8 +56,8 @@ def holder_of(inside: Nest, factor: ProductFactor) -> Access | Stage | None:
     body = factor.body
     while body.fn == "cast":
         (body,) = body.args
-    found = factor.arguments[body.value] if body.fn == "arg" else None
-    holder = inside.stages[found] if isinstance(found, int) else found
+    argument = factor.arguments[body.value] if body.fn == "arg" else None
+    holder = inside.stages[argument] if isinstance(argument, int) else argument
     if isinstance(holder, Stage) and len(holder.arguments) != 1:  # it has another value there
         return None
     return holder
@@ -89,13 +89,13 @@ class WindowCopy:
     @cached_property
     def pitches(self) -> tuple[int, ...]:
         """Elements in the copy from one value of a coordinate to the next."""
-        found, pitch = [1], 1
+        pitches, pitch = [1], 1
         for extent in reversed(self.extents[1:]):
             pitch *= extent
             if pitch >= 8 * self._line:  # an odd number of lines
                 pitch = (-(-pitch // self._line) | 1) * self._line
-            found.append(pitch)
-        return tuple(reversed(found))
+            pitches.append(pitch)
+        return tuple(reversed(pitches))
 
     @property
     def _line(self) -> int:
@@ -110,10 +110,10 @@ class WindowCopy:
     @property
     def runs(self) -> int:
         """Rows of the innermost coordinate, which are copied one by one."""
-        found = 1
+        runs = 1
         for extent in self.extents[:-1]:
-            found *= extent
-        return found
+            runs *= extent
+        return runs
 
     @property
     def bounds_of_runs(self) -> int:
@@ -130,8 +130,8 @@ class WindowCopy:
     def access(self) -> Access:
         """The copy as the nest's loops read it, each from its first point in the window on."""
         strides = [0] * len(self.points)
-        for own, pitch in zip(self.coordinates.strides, self.pitches, strict=True):
-            for i, s in enumerate(own):
+        for steps, pitch in zip(self.coordinates.strides, self.pitches, strict=True):
+            for i, s in enumerate(steps):
                 strides[i] += s * pitch
         base = -sum(x * pitch for x, pitch in zip(self.lowest, self.pitches, strict=True))
         return Access(-1, self.dtype, tuple(strides), base)
@@ -144,9 +144,9 @@ def coordinates_of(
 
     copied: where the factor is copied in any case, also those of windows that overlap without pads.
     """
-    own = needed(nest, stages_read(factor.arguments))
+    upstream = needed(nest, stages_read(factor.arguments))
     bounds = [b for a in factor.accesses for b in a.bounds]
-    bounds += [b for i in own for b in nest.stages[i].bounds]
+    bounds += [b for i in upstream for b in nest.stages[i].bounds]
     sums = [b.strides for b in bounds if any(b.strides)]
     if copied and not bounds and len(factor.accesses) == 1:
         sums = _overlaps(nest, factor.accesses[0])
@@ -168,7 +168,7 @@ def coordinates_of(
         lambda x: tuple(d for d, f in enumerate(ordered) if any(f[i] for i in x)),
         {},
     )
-    stages = tuple(moved.stage(s) if i in own else s for i, s in enumerate(nest.stages))
+    stages = tuple(moved.stage(s) if i in upstream else s for i, s in enumerate(nest.stages))
     sizes = tuple(
         1 + sum(abs(s) * (n - 1) for s, n in zip(f, nest.sizes, strict=True)) for f in ordered
     )
@@ -184,25 +184,25 @@ def coordinates_of(
 
 def _overlaps(nest: Nest, access: Access) -> list[Strides]:
     """Sums of two loops of which one walks, step by step, over what the other one steps beyond."""
-    found: list[Strides] = []
+    sums: list[Strides] = []
     loops = [i for i in access_loops(access) if nest.sizes[i] > 1]
     for i in loops:
         for k in loops:
             times, rest = divmod(access.strides[i], access.strides[k])
             if i != k and not rest and 0 < times < nest.sizes[k] and (times > 1 or i < k):
-                found.append(tuple({i: times, k: 1}.get(n, 0) for n in range(len(nest.sizes))))
-    return found
+                sums.append(tuple({i: times, k: 1}.get(n, 0) for n in range(len(nest.sizes))))
+    return sums
 
 
 def _forms(sums: list[Strides], loops: frozenset[int], count: int) -> tuple[Strides, ...] | None:
     """These sums, and the other loops one by one; None if they share loops."""
-    found = list(dict.fromkeys(sums))
-    taken = [i for f in found for i, s in enumerate(f) if s]
+    forms = list(dict.fromkeys(sums))
+    taken = [i for f in forms for i, s in enumerate(f) if s]
     if len(set(taken)) < len(taken):
         return None
     for i in sorted(loops - set(taken)):
-        found.append(tuple(int(i == j) for j in range(count)))
-    return tuple(found)
+        forms.append(tuple(int(i == j) for j in range(count)))
+    return tuple(forms)
 
 
 def _steps(forms: tuple[Strides, ...], strides: Strides) -> Strides | None:
@@ -224,13 +224,13 @@ def _step(form: Strides, strides: Strides) -> int | None:
 def share_within(b: Bound, loop: int, other: int, nest: Nest) -> float:
     """Share of the points of two loops at which a bound holds."""
     step, count = b.strides[other], nest.sizes[other]
-    found = 0
+    points = 0
     for i in range(nest.sizes[loop]):
         at = b.base + b.strides[loop] * i
         low, high = (-at, b.extent - 1 - at) if step > 0 else (at - b.extent + 1, at)
         first, last = max(0, -(-low // abs(step))), min(count - 1, high // abs(step))
-        found += max(0, last - first + 1)
-    return found / (count * nest.sizes[loop])
+        points += max(0, last - first + 1)
+    return points / (count * nest.sizes[loop])
 
 
 def rows_within(
@@ -239,12 +239,12 @@ def rows_within(
     """Of every tap those of the rows first … end - 1 at which a bound holds that steps forward
     from row to row: (the first, the one behind the last), counted from the first row on."""
     (first, end), step = rows, b.strides[row]
-    found: list[tuple[int, int]] = []
+    spans: list[tuple[int, int]] = []
     for i in range(taps):
         at = b.base + b.strides[tap] * i
         low, high = max(first, -(at // step)), min(end, -((at - b.extent) // step))
-        found.append((low - first, high - first) if low < high else (0, 0))
-    return found
+        spans.append((low - first, high - first) if low < high else (0, 0))
+    return spans
 
 
 def touched(steps: tuple[int, int], counts: tuple[int, int]) -> int:

@@ -18,7 +18,7 @@ from eqsat.run.reproducing import reproducer
 
 if TYPE_CHECKING:
     from eqsat.execute.calls import Callee
-    from eqsat.execute.verdict import Verification
+    from eqsat.execute.compare import Verification
     from eqsat.model.executor import Executable
     from eqsat.model.target import Target
     from eqsat.run.run import Run
@@ -116,7 +116,8 @@ def _flat_call(run: Run, executable: Executable) -> Callable[..., Sequence[Any]]
 
 def _need_memory(run: Run) -> None:
     """EqsatError (E508) if the values of the schedule or the reference cannot fit."""
-    from eqsat.execute.memory import need, reference_bytes
+    from eqsat.execute.reference import reference_bytes
+    from eqsat.host import need
 
     need(run.need_schedule().peak_bytes, f"executing `{run.program.name}`")
     need(reference_bytes(run.program), f"the float64 reference of `{run.program.name}`")

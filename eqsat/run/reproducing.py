@@ -12,7 +12,7 @@ import numpy as np
 
 from eqsat.execute.agree import Difference, Subject, arrays_of, worst_difference
 from eqsat.execute.draw import drawn_weights, packed_as
-from eqsat.execute.witness import Witness
+from eqsat.execute.executors import Witness
 from eqsat.model.diag import EqsatError
 from eqsat.model.files import cache_folder
 from eqsat.model.leaves import Leaf

@@ -27,7 +27,7 @@ from eqsat.report.units import goal_text
 
 if TYPE_CHECKING:
     from eqsat.execute.calls import Callee
-    from eqsat.execute.verdict import Verification
+    from eqsat.execute.compare import Verification
     from eqsat.export.plan import Exported
     from eqsat.model.executor import Executable, Execution
     from eqsat.model.selection import Question

@@ -145,7 +145,7 @@ def _readable(folder: Path) -> Iterator[None]:
 def load_folder(folder: str | Path) -> Run:
     """A saved run; EqsatError (E309) if the folder is not one."""
     import eqsat.plan.planner  # noqa: F401 - its modules make the kinds of plans known
-    from eqsat.execute.verdict import Verification
+    from eqsat.execute.compare import Verification
     from eqsat.frontends.opaque import OpaqueCall
 
     place = Path(folder)

@@ -27,9 +27,8 @@ from eqsat.model.target import HELD, Target
 from eqsat.model.text import with_names
 from eqsat.ops.contractions.roles import kind
 from eqsat.ops.nests.nest import nest_of_dispatch
-from eqsat.plan.dispatch import KnownReads, class_bytes, plan_alike, planner_of, weight_classes
-from eqsat.plan.inplace import dying_buffers, in_place, line_buffers
-from eqsat.plan.narrowed import narrowed_types
+from eqsat.plan.planner import BufferFacts, class_bytes, plan_alike, planner_of, weight_classes
+from eqsat.plan.storage import dying_buffers, in_place, line_buffers, narrowed_types
 from eqsat.plan.updates import few_points, lines_of, nest_in_place
 from eqsat.schedule.devices import with_devices
 
@@ -122,8 +121,8 @@ def with_plans(
         if d.device not in planners:
             return d
         nodes, planner = schedule.program.nodes, planners[d.device]
-        result_types = {nodes[w].type for w in d.writes}
-        known_reads = KnownReads(
+        made = {nodes[w].type for w in d.writes}
+        known = BufferFacts(
             tuple(r for r in d.reads if is_donated(nodes[r].attr)),
             tuple(r for r in d.reads if r in dying and nodes[r].type in result_types),
             lines_of(schedule, d.reads),

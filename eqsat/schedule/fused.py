@@ -20,7 +20,7 @@ from eqsat.model.target import Target
 from eqsat.ops.contractions.roles import kind
 from eqsat.ops.generics.access import LaneAccess, access, is_copy, seen_as, through, widens
 from eqsat.ops.movement.moves import pads_with_zeros
-from eqsat.plan.scratch import tile_bytes
+from eqsat.plan.price import tile_bytes
 from eqsat.schedule.members import Connections, RowDispatch
 from eqsat.schedule.pipelines import Root, pipeline_faults
 

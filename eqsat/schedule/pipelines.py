@@ -19,7 +19,7 @@ from eqsat.model.target import Target
 from eqsat.model.tensor import DTYPES, cdiv
 from eqsat.ops.contractions.roles import contraction_roles, inner_loops
 from eqsat.ops.targets.tiles import COMPARE
-from eqsat.plan.scratch import tile_bytes
+from eqsat.plan.price import tile_bytes
 
 # ---- workgroups ----------------------------------------------------------------------------------
 Run = tuple[int, ...]  # loops that count as one

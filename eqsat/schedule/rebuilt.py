@@ -16,7 +16,7 @@ from eqsat.model.nest import NoNest
 from eqsat.model.schedule import Buffer, Dispatch, Schedule
 from eqsat.model.selection import Selection
 from eqsat.model.target import Target
-from eqsat.plan.dispatch import plan_alike
+from eqsat.plan.planner import plan_alike
 from eqsat.plan.updates import nest_in_place
 from eqsat.schedule.build import build
 

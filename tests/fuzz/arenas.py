@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from eqsat.execute.arena import Arena, ArenaFault
-from eqsat.execute.verdict import MISMATCH, Verification
+from eqsat.execute.compare import MISMATCH, Verification
 from eqsat.execute.verify import verify
 from eqsat.model.limits import WORK_LIMIT
 from eqsat.model.program import Program

@@ -164,7 +164,7 @@ TRAITS: dict[str, Callable[[Any], bool]] = {
     "blocks of the reduction": lambda p: p.k_blocks > 1,
     "finished in memory": lambda p: not p.in_registers,
     "squares": lambda p: any(q.square >= 0 for q in p.parts),
-    "kept": lambda p: any(q.kept for q in p.parts),
+    "kept": lambda p: any(q.cached for q in p.parts),
     "lanes are rows": lambda p: any(q.vector >= 0 for q in p.parts),
     "keys in place": lambda p: p.dots > 0,
     "columns copied": lambda p: p.columns_copied,

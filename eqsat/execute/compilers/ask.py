@@ -13,19 +13,110 @@ import json
 import os
 import re
 import shutil
+import signal
+import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from eqsat.execute.compilers import hlo
-from eqsat.execute.compilers.process import crashed, folders, import_path, is_installed, run
 from eqsat.model.compiled import Figures
 from eqsat.model.diag import fail
 from eqsat.model.oracle import Oracle
+
+SHOWN_LINES = 4  # of what a compiler wrote before it ended
+
+
+def run(
+    command: Sequence[str | Path], what: str, limit: float, env: Mapping[str, str], folder: Path
+) -> tuple[int, str, str]:
+    """(exit code, stdout, stderr) of a compiler that ended by itself within `limit` seconds.
+
+    what: it is called so in messages. env: besides the environment of this process. folder: where
+    it works. All processes that it started end with it. EqsatError: E462 if a signal ended it,
+    E463 if it was not done in time, E461 if it cannot be started.
+    """
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        try:
+            process = subprocess.Popen(
+                [str(c) for c in command], stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+                env=os.environ | dict(env), cwd=folder, start_new_session=True,
+            )  # fmt: skip
+        except OSError as error:
+            raise fail("E461", f"{what} cannot be started: {error.strerror or error}") from error
+        try:
+            code = process.wait(limit)
+        except subprocess.TimeoutExpired:
+            raise fail(
+                "E463",
+                f"{what} was not done in {limit:g} s",
+                help="give it more with `--compile-limit`, or a smaller program",
+                exit_code=3,
+            ) from None
+        finally:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        out.seek(0)
+        err.seek(0)
+        output, errors = (f.read().decode(errors="replace") for f in (out, err))
+    if code < 0:
+        raise crashed(what, f"was ended by {signal.Signals(-code).name}", errors)
+    return code, output, errors
+
+
+def crashed(what: str, how: str, errors: str) -> Exception:
+    """EqsatError E462 with the last lines that it wrote."""
+    lines = [line.strip() for line in errors.splitlines() if line.strip()]
+    last = " | ".join(lines[-SHOWN_LINES:])
+    rest = f"; it wrote: {last}" if last else ""
+    return fail(
+        "E462",
+        f"{what} {how}{rest}",
+        help="this is a defect of the compiler, or of its installation",
+        exit_code=3,
+    )
+
+
+BESIDE = Path(sys.prefix) / "accelerators"
+
+
+def is_installed(package: str) -> bool:
+    """Whether a process with `import_path` can import it; it is not imported here."""
+    return is_in_environment(package) or is_beside(package)
+
+
+def is_in_environment(package: str) -> bool:
+    try:
+        return find_spec(package) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def is_beside(package: str) -> bool:
+    return BESIDE.joinpath(*package.split(".")).is_dir()
+
+
+def import_path(packages: Sequence[str]) -> dict[str, str]:
+    """The environment of a process that imports these; what both have is the environment's."""
+    if all(map(is_in_environment, packages)):
+        return {}
+    there = os.environ.get("PYTHONPATH")
+    return {"PYTHONPATH": os.pathsep.join([*([there] if there else []), str(BESIDE)])}
+
+
+def folders(package: str) -> Iterator[Path]:
+    """Of a package that several distributions fill, as NVIDIA's do."""
+    spec = find_spec(package)
+    yield from map(Path, spec.submodule_search_locations or () if spec else ())
+    yield BESIDE / package
+
 
 CHIPS = Path(__file__).with_name("chips")
 
@@ -85,12 +176,12 @@ WAVE = {"gfx9": 64, "gfx1": 32}
 def tool() -> Path:
     """Where the compiler is; EqsatError E461 if it is not installed."""
     beside = Path(sys.executable).with_name(TOOL)
-    found = str(beside) if beside.is_file() else shutil.which(TOOL)
-    if found is None:
+    path = str(beside) if beside.is_file() else shutil.which(TOOL)
+    if path is None:
         raise fail(
             "E461", f"`{TOOL}` is not installed", help="install it: `pip install 'eqsat[mlir]'`"
         )
-    return Path(found)
+    return Path(path)
 
 
 def ask_iree(device: str, text: Path, limit: float, borders: int) -> Figures:
@@ -100,47 +191,48 @@ def ask_iree(device: str, text: Path, limit: float, borders: int) -> Figures:
     and results, which IREE does not allocate. EqsatError: E461 to E463.
     """
     place = text.parent
-    stats, made = place / "statistics.json", place / "binaries"
+    stats, binaries = place / "statistics.json", place / "binaries"
     command = [
         tool(), text, "-o", place / "module.vmfb",
         "--iree-hal-target-backends=rocm", f"--iree-rocm-target={device}",
         f"--iree-scheduling-dump-statistics-file={stats}",
         "--iree-scheduling-dump-statistics-format=json",
-        f"--iree-hal-dump-executable-intermediates-to={made}",
+        f"--iree-hal-dump-executable-intermediates-to={binaries}",
     ]  # fmt: skip
-    code, _, said = run(command, f"{TOOL} for {device}", limit, {}, place)
+    code, _, errors = run(command, f"{TOOL} for {device}", limit, {}, place)
     if code:
-        return Figures(refused=refusal(said))
-    asm = "\n".join(p.read_text(errors="replace") for p in sorted(made.glob("*.rocmasm")))
+        return Figures(refused=refusal(errors))
+    asm = "\n".join(p.read_text(errors="replace") for p in sorted(binaries.glob("*.rocmasm")))
     return figures_of(json.loads(stats.read_text()), asm, device, borders)
 
 
 def figures_of(statistics: dict[str, dict[str, dict[str, int]]], asm: str, device: str,
                borders: int) -> Figures:  # fmt: skip
     """From IREE's statistics and the metadata that LLVM writes into the assembly of kernels."""
-    told = statistics["stream-aggregate"]
-    ran, held = told["execution"], told["global"]
-    kept = held["constant-size"] + held["variable-size"]
-    found: dict[str, list[int]] = {}
+    totals = statistics["stream-aggregate"]
+    ran, constants = totals["execution"], totals["global"]
+    global_bytes = constants["constant-size"] + constants["variable-size"]
+    metadata: dict[str, list[int]] = {}
     for key, value in _KEY.findall(asm):
-        found.setdefault(key, []).append(int(value))
+        metadata.setdefault(key, []).append(int(value))
     lanes = next((n for head, n in WAVE.items() if device.startswith(head)), 1)
     spills = LANE_BYTES * (
-        lanes * sum(found.get("vgpr_spill_count", ())) + sum(found.get("sgpr_spill_count", ()))
+        lanes * sum(metadata.get("vgpr_spill_count", ()))
+        + sum(metadata.get("sgpr_spill_count", ()))
     )
     return Figures(
         kernels=ran["dispatch-count"],
-        peak_bytes=borders + kept + ran["transient-memory-size"],
-        scratch_bytes=max(found.get("group_segment_fixed_size", ()), default=None),
-        registers=max(found.get("vgpr_count", ()), default=None),
+        peak_bytes=borders + global_bytes + ran["transient-memory-size"],
+        scratch_bytes=max(metadata.get("group_segment_fixed_size", ()), default=None),
+        registers=max(metadata.get("vgpr_count", ()), default=None),
         spill_bytes=spills if asm else None,
     )
 
 
-def refusal(said: str) -> str:
+def refusal(log: str) -> str:
     """Why, in IREE's words: its first errors, or the last line that it wrote."""
-    found = list(dict.fromkeys(_REFUSAL.findall(said)))
-    return " | ".join(found[:2]) or (said.strip().splitlines() or ["no reason given"])[-1]
+    errors = list(dict.fromkeys(_REFUSAL.findall(log)))
+    return " | ".join(errors[:2]) or (log.strip().splitlines() or ["no reason given"])[-1]
 
 
 CHILD = Path(__file__).with_name("child.py")
@@ -183,11 +275,11 @@ def cuda_tools() -> Path:
     for place in folders("nvidia"):
         if (place / "cuda_nvcc" / "bin" / "ptxas").is_file():
             return place / "cuda_nvcc"
-    found = shutil.which("ptxas")
-    if found is None:
+    ptxas = shutil.which("ptxas")
+    if ptxas is None:
         help_text = "install it: `pip install 'eqsat[cuda]'`"
         raise fail("E461", "`ptxas`, NVIDIA's assembler, is not installed", help=help_text)
-    return Path(found).parent.parent
+    return Path(ptxas).parent.parent
 
 
 @contextmanager
@@ -203,34 +295,36 @@ Way = tuple[Mapping[int, Any], Mapping[int, Any]]  # as of `child.compile_module
 def ask_xla_ways(
     oracle: Oracle, module: bytes, ways: Sequence[Way], limit: float = DEFAULT_LIMIT
 ) -> list[Figures]:
-    """As `ask_xla`, of an oracle that tells cycles: one for every way in which arrays may lie.
+    """Figures of an oracle that tells cycles, one for every way in which arrays may lie.
 
     limit: seconds for all of them.
     """
     need_compiler(oracle)
     with place_for(oracle) as folder:
-        return [_of_tpu(told) for told in _told(oracle, module, limit, folder, ways)]
+        return [_of_tpu(answer) for answer in _answer(oracle, module, limit, folder, ways)]
 
 
-def _of_tpu(told: Mapping[str, Any]) -> Figures:
-    if "refused" in told:
-        return Figures(refused=shortened(told["refused"]))
-    return hlo.module_figures(told["text"], main_memory_bytes(told["memory"]), counts_cycles=True)
+def _of_tpu(answer: Mapping[str, Any]) -> Figures:
+    if "refused" in answer:
+        return Figures(refused=shortened(answer["refused"]))
+    return hlo.module_figures(
+        answer["text"], main_memory_bytes(answer["memory"]), counts_cycles=True
+    )
 
 
 def ask_xla(oracle: Oracle, module: bytes, limit: float = DEFAULT_LIMIT) -> Figures:
-    """What XLA for this device makes of a program that `jax.export` wrote.
+    """Figures of XLA for this device of a program that `jax.export` wrote.
 
     limit: seconds. EqsatError: E461 if its package is missing, E462 if it crashes, E463 if it is
     not done in time. What it refuses is in the figures.
     """
     need_compiler(oracle)
     with place_for(oracle) as folder:
-        told = _told(oracle, module, limit, folder)
-        if oracle.compiler == "libtpu" or "refused" in told:
-            return _of_tpu(told)
-        peak = main_memory_bytes(told["memory"])
-        return _of_nvidia(oracle, told["text"], peak, limit, folder)
+        answer = _answer(oracle, module, limit, folder)
+        if oracle.compiler == "libtpu" or "refused" in answer:
+            return _of_tpu(answer)
+        peak = main_memory_bytes(answer["memory"])
+        return _of_nvidia(oracle, answer["text"], peak, limit, folder)
 
 
 def shortened(refusal: str) -> str:
@@ -245,26 +339,26 @@ def main_memory_bytes(memory: Mapping[str, int]) -> int:
     XLA's peak for TPUs counts what lies in VMEM, too, which is no part of the sum of arguments,
     results and temporaries; that sum counts pages that temporaries do not fill.
     """
-    whole = memory["argument"] + memory["output"] + memory["temp"] - memory["alias"]
-    return min(whole, memory["peak"]) if memory["peak"] else whole
+    total = memory["argument"] + memory["output"] + memory["temp"] - memory["alias"]
+    return min(total, memory["peak"]) if memory["peak"] else total
 
 
-def _told(
+def _answer(
     oracle: Oracle, module: bytes, limit: float, folder: Path, ways: Sequence[Way] = ()
 ) -> Any:
     """The answer of the child."""
     request, answer, given = (folder / n for n in ("request.json", "answer.json", "module.bin"))
     given.write_bytes(module)
-    asked = {"platform": PLATFORMS[oracle.compiler], "module": str(given)}
-    asked |= {"ways": ways} if ways else {}
+    question = {"platform": PLATFORMS[oracle.compiler], "module": str(given)}
+    question |= {"ways": ways} if ways else {}
     topology, env = _tpu(oracle) if oracle.compiler == "libtpu" else _cuda(oracle, folder)
-    request.write_text(json.dumps(asked | {"topology": topology}), encoding="utf-8")
+    request.write_text(json.dumps(question | {"topology": topology}), encoding="utf-8")
     env |= import_path([package for package, _ in PACKAGES[oracle.compiler]])
     what = f"{oracle.compiler} for {oracle.device}"
     command = [sys.executable, "-P", CHILD, request, answer]  # -P: nothing here hides a package
-    code, _, said = run(command, what, limit, env, folder)
+    code, _, errors = run(command, what, limit, env, folder)
     if code or not answer.is_file():
-        raise crashed(what, f"ended with exit code {code}", said)
+        raise crashed(what, f"ended with exit code {code}", errors)
     return json.loads(answer.read_text(encoding="utf-8"))
 
 
@@ -285,23 +379,23 @@ def _cuda(oracle: Oracle, folder: Path) -> tuple[Topology, dict[str, str]]:
 
 def _of_nvidia(oracle: Oracle, text: str, peak: int, limit: float, folder: Path) -> Figures:
     """Kernels and shared memory from XLA's list of steps, registers from ptxas."""
-    found = hlo.module_figures(text, peak, counts_cycles=False)
+    figures = hlo.module_figures(text, peak, counts_cycles=False)
     sequences = sorted((folder / "dump").glob("*.thunk_sequence.txt"))
     steps = "\n".join(p.read_text(errors="replace") for p in sequences)
-    count, shared = hlo.launches(steps) if sequences else (found.kernels, None)
-    told = [_ptxas(oracle, p, limit) for p in sorted((folder / "dump").glob("*.ptx"))]
-    registers, spills = hlo.most(hlo.assembled("\n".join(told)))
-    return Figures(count, peak, shared, registers, spills, relayout_copies=found.relayout_copies)
+    count, shared = hlo.launches(steps) if sequences else (figures.kernels, None)
+    logs = [_ptxas(oracle, p, limit) for p in sorted((folder / "dump").glob("*.ptx"))]
+    registers, spills = hlo.most(hlo.assembled("\n".join(logs)))
+    return Figures(count, peak, shared, registers, spills, relayout_copies=figures.relayout_copies)
 
 
 def _ptxas(oracle: Oracle, source: Path, limit: float) -> str:
-    """What ptxas says of one file; "" if it refuses it."""
+    """Output of ptxas for one file; "" if it refuses it."""
     command = [
         cuda_tools() / "bin" / "ptxas", "-v", f"-arch={NVIDIA[oracle.device].arch}", source,
         "-o", os.devnull,
     ]  # fmt: skip
-    code, out, said = run(command, f"ptxas for {oracle.device}", limit, {}, source.parent)
-    return "" if code else out + said
+    code, out, errors = run(command, f"ptxas for {oracle.device}", limit, {}, source.parent)
+    return "" if code else out + errors
 
 
 __all__ = [

@@ -16,12 +16,12 @@ from typing import Any
 
 
 def answer_request(request: str, answer: str) -> None:
-    asked = json.loads(Path(request).read_text(encoding="utf-8"))
-    Path(answer).write_text(json.dumps(compile_module(asked)), encoding="utf-8")
+    question = json.loads(Path(request).read_text(encoding="utf-8"))
+    Path(answer).write_text(json.dumps(compile_module(question)), encoding="utf-8")
 
 
-def compile_module(asked: dict[str, Any]) -> Any:
-    """asked: `platform`, `topology` (name and options), `module` (a file of `jax.export`).
+def compile_module(request: dict[str, Any]) -> Any:
+    """Compile a request: `platform`, `topology` (name, options), `module` (file of `jax.export`).
 
     `ways`: per way two objects, number of a flat argument or of a result → the order of its dims in
     memory, the outermost first, or `auto` for the compiler to choose. Others lie row by row.
@@ -30,15 +30,15 @@ def compile_module(asked: dict[str, Any]) -> Any:
     from jax.experimental import topologies
     from jax.sharding import SingleDeviceSharding
 
-    name, options = asked["topology"]
+    name, options = request["topology"]
     devices = topologies.get_topology_desc(
-        platform=asked["platform"], topology_name=name, **options
+        platform=request["platform"], topology_name=name, **options
     ).devices
     here = SingleDeviceSharding(devices[0])
-    module = export.deserialize(bytearray(Path(asked["module"]).read_bytes()))
-    if "ways" not in asked:
-        return compile_way(module, asked["platform"], here, {}, {})
-    return [compile_way(module, asked["platform"], here, *way) for way in asked["ways"]]
+    module = export.deserialize(bytearray(Path(request["module"]).read_bytes()))
+    if "ways" not in request:
+        return compile_way(module, request["platform"], here, {}, {})
+    return [compile_way(module, request["platform"], here, *way) for way in request["ways"]]
 
 
 def compile_way(
@@ -48,8 +48,8 @@ def compile_way(
     import jax
     from jax.experimental.layout import Format, Layout
 
-    def lying(said: dict[str, Any], number: int) -> Any:
-        order = said.get(str(number))
+    def lying(orders: dict[str, Any], number: int) -> Any:
+        order = orders.get(str(number))
         if order is None:
             return here
         return Format(Layout.AUTO if order == "auto" else Layout(tuple(order)), here)
@@ -68,11 +68,11 @@ def compile_way(
     return {"text": done.as_text(), "memory": memory_sizes(done.memory_analysis())}
 
 
-def memory_sizes(told: Any) -> dict[str, int]:
+def memory_sizes(memory: Any) -> dict[str, int]:
     """Bytes by what they are; those that a back end does not tell are 0."""
     names = ("argument", "output", "temp", "alias")
-    found = {n: int(getattr(told, f"{n}_size_in_bytes", 0)) for n in names}
-    return found | {"peak": int(getattr(told, "peak_memory_in_bytes", 0))}
+    sizes = {n: int(getattr(memory, f"{n}_size_in_bytes", 0)) for n in names}
+    return sizes | {"peak": int(getattr(memory, "peak_memory_in_bytes", 0))}
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ class Instruction:
 
     @property
     def label(self) -> str:
-        """What it is, for a list of kernels without cycles: names differ between programs."""
+        """Label in a list of kernels without cycles: names differ between programs."""
         return f"{self.target or self.opcode} {_LAYOUT.sub('', self.shape)}"
 
 
@@ -65,19 +65,19 @@ def module_figures(text: str, peak_bytes: int | None, *, counts_cycles: bool) ->
 
     ValueError if there is no entry computation in the text.
     """
-    found, entry = computations(text)
-    launched = list(_launched(found, entry))
+    by_name, entry = computations(text)
+    launched = list(_launched(by_name, entry))
     kernels = [i for _, i in launched]
     scratch = [i.scratch_bytes for i in kernels]
-    known = [i.cycles for i in kernels if i.cycles is not None]
+    cycles = [i.cycles for i in kernels if i.cycles is not None]
     uncounted = sorted(i.label for i in kernels if i.cycles is None)
-    copies = sum(_is_relayout(found[c], i) for c, i in launched)
-    loops = sorted(f"while {_LAYOUT.sub('', i.shape)}" for i in _loops(found, entry))
+    copies = sum(_is_relayout(by_name[c], i) for c, i in launched)
+    loops = sorted(f"while {_LAYOUT.sub('', i.shape)}" for i in _loops(by_name, entry))
     return Figures(
         kernels=len(kernels),
         peak_bytes=peak_bytes,
         scratch_bytes=max(scratch, default=0) if counts_cycles else None,
-        cycles=sum(known) if counts_cycles else None,
+        cycles=sum(cycles) if counts_cycles else None,
         uncounted=(*uncounted, *loops) if counts_cycles else (),
         relayout_copies=copies,
     )
@@ -85,7 +85,7 @@ def module_figures(text: str, peak_bytes: int | None, *, counts_cycles: bool) ->
 
 def computations(text: str) -> tuple[Computations, str]:
     """Computations by name, and the name of the entry one; ValueError if there is none."""
-    found: dict[str, list[Instruction]] = {}
+    by_name: dict[str, list[Instruction]] = {}
     entry, now = "", None
     for line in text.splitlines():
         if line.startswith("}"):
@@ -93,13 +93,13 @@ def computations(text: str) -> tuple[Computations, str]:
         elif now is None:
             head = _COMPUTATION.match(line)
             if head is not None:
-                now = found.setdefault(head[1], [])
+                now = by_name.setdefault(head[1], [])
                 entry = head[1] if line.startswith("ENTRY ") else entry
         elif (one := _instruction(line)) is not None:
             now.append(one)
     if not entry:
         raise ValueError("the module has no entry computation")
-    return found, entry
+    return by_name, entry
 
 
 def _instruction(line: str) -> Instruction | None:
@@ -138,26 +138,26 @@ def _inner(one: Instruction) -> list[str]:
     return []
 
 
-def _launched(found: Computations, name: str) -> Iterator[tuple[str, Instruction]]:
+def _launched(by_name: Computations, name: str) -> Iterator[tuple[str, Instruction]]:
     """The kernels of a computation and of those it runs, each with where it stands.
 
     Those of the condition of a loop count too: a device computes it.
     """
-    for one in found.get(name, ()):
+    for one in by_name.get(name, ()):
         inner = _inner(one)
         for computation in inner:
-            yield from _launched(found, computation)
+            yield from _launched(by_name, computation)
         if not inner and not one.is_free:
             yield name, one
 
 
-def _loops(found: Computations, name: str) -> Iterator[Instruction]:
+def _loops(by_name: Computations, name: str) -> Iterator[Instruction]:
     """Loops run their kernels more than once: the count of a program with one is a lower bound."""
-    for one in found.get(name, ()):
+    for one in by_name.get(name, ()):
         if one.opcode == "while":
             yield one
         for computation in _inner(one):
-            yield from _loops(found, computation)
+            yield from _loops(by_name, computation)
 
 
 def _is_relayout(beside: Sequence[Instruction], one: Instruction) -> bool:
@@ -190,17 +190,17 @@ class PtxKernel:
     spill_bytes: int  # stored and loaded
 
 
-def assembled(told: str) -> tuple[PtxKernel, ...]:
+def assembled(log: str) -> tuple[PtxKernel, ...]:
     """The kernels of what `ptxas -v` wrote."""
-    found: list[PtxKernel] = []
+    kernels: list[PtxKernel] = []
     spilled = 0
-    for line in told.splitlines():
+    for line in log.splitlines():
         if spills := _SPILLS.search(line):
             spilled = int(spills[1]) + int(spills[2])
         if used := _USED.search(line):
-            found.append(PtxKernel(int(used[1]), spilled))
+            kernels.append(PtxKernel(int(used[1]), spilled))
             spilled = 0
-    return tuple(found)
+    return tuple(kernels)
 
 
 def launches(sequence: str) -> tuple[int, int | None]:
@@ -213,8 +213,8 @@ def launches(sequence: str) -> tuple[int, int | None]:
     return sum(m[1] not in _HOLDING for m in steps), max(shared, default=None)
 
 
-def most(found: Sequence[PtxKernel]) -> tuple[int | None, int | None]:
+def most(kernels: Sequence[PtxKernel]) -> tuple[int | None, int | None]:
     """(registers of the kernel with the most, spilled bytes of all); None where there is none."""
-    if not found:
+    if not kernels:
         return None, None
-    return max(k.registers for k in found), sum(k.spill_bytes for k in found)
+    return max(k.registers for k in kernels), sum(k.spill_bytes for k in kernels)

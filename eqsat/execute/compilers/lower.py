@@ -12,8 +12,8 @@ from eqsat.execute.compilers.ask import PLATFORMS, TPUS, Lowered
 from eqsat.execute.draw import drawn_weights
 from eqsat.execute.executable import xla_executable
 from eqsat.execute.executors import build_executable
+from eqsat.execute.expressions import lowered_for
 from eqsat.execute.lowering import OpaqueFunction
-from eqsat.execute.operands import lowered_for
 from eqsat.execute.weights import resident
 from eqsat.model.compiled import ARGUMENTS, CONSTANTS
 from eqsat.model.diag import EqsatError, fail
@@ -29,7 +29,7 @@ CPU_EXECUTORS = ("kernels", "arena")  # XLA's ops stand for what these run on an
 
 
 class Lowerable(Protocol):
-    """What is needed of a source: a program, its weights and calls, and the traced function."""
+    """Source of a lowering: a program, its weights and calls, and the traced function."""
 
     @property
     def program(self) -> Program: ...
@@ -64,21 +64,21 @@ class DeviceLowering:
         """
         held = self._held(schedule.program, arrays)
         if target.executor in CPU_EXECUTORS:
-            made: Any = xla_executable(schedule, source.opaque, held, target)
+            executable: Any = xla_executable(schedule, source.opaque, held, target)
         else:
-            made = build_executable(schedule, source.opaque, held, target)
+            executable = build_executable(schedule, source.opaque, held, target)
         program = schedule.program
         inputs = [_struct(program.nodes[i].type) for i in program.inputs]
-        name, kept = source.program.name, resident(schedule)
+        name, residents = source.program.name, resident(schedule)
         if self.weights == CONSTANTS:
-            return self._exported(made.flat, inputs, name, range(len(inputs)))
-        packed = [_struct(program.nodes[i].types[0]) for i in kept]
+            return self._exported(executable.flat, inputs, name, range(len(inputs)))
+        packed = [_struct(program.nodes[i].types[0]) for i in residents]
 
         def run(packed: Sequence[Any], *inputs: Any) -> Any:
-            return made.run(dict(zip(kept, packed, strict=True)), *inputs)
+            return executable.run(dict(zip(residents, packed, strict=True)), *inputs)
 
         return self._exported(
-            run, [packed, *inputs], name, range(len(kept), len(kept) + len(inputs))
+            run, [packed, *inputs], name, range(len(residents), len(residents) + len(inputs))
         )
 
     def of_program(self, source: Lowerable, arrays: Mapping[str, Any]) -> Lowered:
@@ -125,7 +125,7 @@ class DeviceLowering:
         checks = [export.DisabledSafetyCheck.custom_call(c) for c in KERNEL_CALLS]
         try:
             with self._device(), lowered_for(self.platform):
-                found = export.export(
+                exported = export.export(
                     jax.jit(named), platforms=[self.platform], disabled_checks=checks
                 )(*args)
         except EqsatError:
@@ -138,7 +138,7 @@ class DeviceLowering:
                 help="an opaque op of a saved run is compiled for one kind of device: ask about the"
                 " run before it is saved (`run.compile_for(…)`)",
             ) from error
-        return Lowered(bytes(found.serialize()), tuple(places))
+        return Lowered(bytes(exported.serialize()), tuple(places))
 
     def _device(self) -> AbstractContextManager[Any]:
         """The device as kernels see it while they are traced."""
@@ -156,7 +156,7 @@ _XLA_ALONE = Target("", "", "xla", False, (), 0, (), 1.0, 1.0, ())
 
 
 def hoisted(call: Callable[..., Any], args: Sequence[Any]) -> tuple[Callable[..., Any], list[Any]]:
-    """The same with the arrays that it closes over as an argument in front, and all arguments."""
+    """Function with the arrays that it closes over as an argument in front, and all arguments."""
     import jax
     from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 

@@ -324,9 +324,9 @@ def _window(v: Lanes, first: Value) -> list[Value]:
     """Three words of 32 bits of the table, from bit `first` on, each in 64."""
     b = v.code.builder
     word, shift = v.lshr(first, 5), v.masked(first, 31)
-    found = [_word(v, word, at) for at in range(4)]
+    words = [_word(v, word, at) for at in range(4)]
     up = b.zext(shift, vector(I64, v.lanes))
-    pairs = [b.or_(v.shl(high, 32), low) for high, low in itertools.pairwise(found)]
+    pairs = [b.or_(v.shl(high, 32), low) for high, low in itertools.pairwise(words)]
     return [v.lshr(b.shl(p, up), 32) for p in pairs]
 
 

@@ -107,7 +107,7 @@ os.register_at_fork(after_in_child=_unlock)
 
 
 def usable_cores() -> int:
-    """That this process may run on."""
+    """Number of cores that this process may run on."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -122,11 +122,11 @@ def compile_all(
     processes compile those that came before.
     """
     waiting: queue.SimpleQueue[tuple[str, str] | None] = queue.SimpleQueue()
-    found: dict[str, bytes | CannotCompile] = {}
+    objects: dict[str, bytes | CannotCompile] = {}
 
     def run(w: Worker) -> None:
         while (item := waiting.get()) is not None:
-            found[item[0]] = _one(w, item[1], cpu, features)
+            objects[item[0]] = _one(w, item[1], cpu, features)
 
     with _lock:
         most = max(1, min(usable_cores(), -(-count // PER_WORKER)))
@@ -142,7 +142,7 @@ def compile_all(
                     waiting.put(None)
             for each in done:
                 each.result()
-    return found
+    return objects
 
 
 def _one(w: Worker, text: str, cpu: str, features: str) -> bytes | CannotCompile:
@@ -170,10 +170,10 @@ def folder() -> Path:
 
 def key(*parts: str) -> str:
     """The name of what is made from these texts."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for part in parts:
-        found.update(f"{len(part)}:".encode() + part.encode())
-    return found.hexdigest()[:40]
+        digest.update(f"{len(part)}:".encode() + part.encode())
+    return digest.hexdigest()[:40]
 
 
 def own_code() -> str:
@@ -217,8 +217,8 @@ def _read_own(path: Path) -> bytes:
     """A file of this user's that nobody else may write to, and no link; OSError."""
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
     with os.fdopen(handle, "rb") as file:
-        found = os.fstat(handle)
-        if not is_own(found) or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        status = os.fstat(handle)
+        if not is_own(status) or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             raise PermissionError(f"others may write to `{path}`")
         return file.read()
 
@@ -249,17 +249,17 @@ def _shrink_now_and_then(more: int) -> None:
 
 def _shrink() -> None:
     """Delete the files used longest ago if all of them are too large together."""
-    found = []
+    files = []
     for entry in os.scandir(folder()):
         try:
             status = entry.stat()
         except OSError:  # another process deleted it
             continue
-        found.append((status.st_mtime, status.st_size, entry.path))
-    total = sum(size for _, size, _ in found)
+        files.append((status.st_mtime, status.st_size, entry.path))
+    total = sum(size for _, size, _ in files)
     if total <= LARGEST_BYTES:
         return
-    for _, size, path in sorted(found):
+    for _, size, path in sorted(files):
         Path(path).unlink(missing_ok=True)
         total -= size
         if total <= KEPT_SHARE * LARGEST_BYTES:

@@ -104,7 +104,7 @@ class CacheBlocks:
         assert a is not None and b is not None
         (loop,), each = p.reduced, p.panel_block * s.width
         here = self._at_panel(frame, panel)
-        own = [self._rows(here, 0, 0, 0), self._sources(here, 0)[0], self.sums]
+        pointers = [self._rows(here, 0, 0, 0), self._sources(here, 0)[0], self.sums]
 
         def variant(width: int) -> None:
             product = StreamedProduct(
@@ -114,7 +114,7 @@ class CacheBlocks:
             if product not in self.parts:
                 name = code.module.get_unique_name(f"{code.function.name}.inorder")
                 self.parts[product] = product.write(code.module, name)
-            code.builder.call(self.parts[product], own)
+            code.builder.call(self.parts[product], pointers)
 
         last = frame.nest.sizes[p.vector_loop] - (s.groups - 1) * each
         if s.groups == 1 or last == each:
@@ -156,7 +156,7 @@ class CacheBlocks:
     ) -> None:
         code, p = frame.code, frame.plan
         here = self._at_panel(frame, number)
-        sums = self._sums(frame, tiles, panels, number)
+        sums = self._sums(frame, panels, number)
 
         def variant(last: bool) -> None:
             b = self._columns(here, k)
@@ -196,15 +196,13 @@ class CacheBlocks:
         if source_access(b) is None:
             return [self.b]
         at = frame.moved({p.reduced[0]: k} if p.reduced else {}).at
-        found: list[Value] = []
+        starts: list[Value] = []
         for x in frame.sizes.columns_in_place.leaves:
             offset = code.affine(x.base, x.strides, at)
-            found.append(code.at(frame.reads[x.buffer], TYPES[x.dtype], offset))
-        return found
+            starts.append(code.at(frame.reads[x.buffer], TYPES[x.dtype], offset))
+        return starts
 
-    def _sums(
-        self, frame: Frame, tiles: tuple[Index, Index], panels: tuple[Index, Index], n: Index
-    ) -> Value:
+    def _sums(self, frame: Frame, panels: tuple[Index, Index], n: Index) -> Value:
         """Where the sums of a panel's first tile are."""
         p, code = frame.plan, frame.code
         if p.k_blocks == 1:
@@ -256,11 +254,11 @@ class CacheBlocks:
             a = self._rows(here, first, row, k)
         if p.prefetch:
             ahead = code.at(ahead, frame.source_kind(1), ahead_start(frame, done))
-        own = [a, *b, mine, ahead, count, row]
+        arguments = [a, *b, mine, ahead, count, row]
 
         def variant(rows: int, tile: int) -> None:
             part = (write_dots, rows, last) if p.dot else (write_tile, rows, last, tile)
-            here.call(self._part(*part), own)
+            here.call(self._part(*part), arguments)
             if p.k_blocks == 1 and not p.in_registers:
                 here.call(self._part(write_finish, last), [mine, rows, row])
 
@@ -318,19 +316,19 @@ class CacheBlocks:
     def _in_window(self, frame: Frame, first: Index) -> dict[int, Index]:
         """Indices of the loops of which a window is a part, from its first points on."""
         p, code = frame.plan, frame.code
-        found: dict[int, Index] = dict.fromkeys(p.batch, 0)
+        indices: dict[int, Index] = dict.fromkeys(p.batch, 0)
         if p.vector_rows:
-            found[p.vector_loop] = 0
+            indices[p.vector_loop] = 0
         for loop, start in block_start(frame, first).items():
-            found[loop] = code.sub(frame.at[loop], start)
-        return found
+            indices[loop] = code.sub(frame.at[loop], start)
+        return indices
 
     def _finish_panel(
         self, frame: Frame, tiles: tuple[Index, Index], panels: tuple[Index, Index], n: Index
     ) -> None:
         code, p = frame.code, frame.plan
         panel = self._at_panel(frame, n)
-        sums = self._sums(frame, tiles, panels, n)
+        sums = self._sums(frame, panels, n)
         each = p.rows * p.vectors * p.lanes
 
         def variant(last: bool) -> None:

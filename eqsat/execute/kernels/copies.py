@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from eqsat.execute.kernels.casts import memory_constant
 from eqsat.execute.kernels.frame import Frame, converted, first_row
 from eqsat.execute.kernels.fused import biased, column_sum, interleaved, plus_columns
 from eqsat.execute.kernels.ir import Index, Mask
 from eqsat.execute.kernels.kinds import I32, TYPES, Value, lanes_of, vector
+from eqsat.execute.kernels.lanes import memory_constant
 from eqsat.execute.kernels.points import Points
 from eqsat.model.nest import Access, Bound, Nest, Stage
 from eqsat.plan.roles import ProductFactor
@@ -115,13 +115,13 @@ def _vectors(factor: ProductFactor, frame: Frame, to: Value, start: Index, size:
 def _value(frame: Frame, points: Points, factor: ProductFactor, mask: Mask) -> Value:
     """The factor at these points, as copies hold it; 0 where the nest has no such point."""
     code = frame.code
-    there = points.holds(_own_bounds(frame, factor), frame.at)
+    there = points.holds(_decided_bounds(frame, factor), frame.at)
     zero = code.zero(frame.copied_kind, points.lanes)
 
     def value(mask: Mask) -> Value:
-        sums, own = frame.sizes.roles.dtype, frame.sizes.copied_dtype
+        sums, copied = frame.sizes.roles.dtype, frame.sizes.copied_dtype
         x = points.body(factor.body, factor.arguments, frame.at, {}, mask, sums)
-        return converted(code, code.broadcast(x, points.lanes), sums, own)
+        return converted(code, code.broadcast(x, points.lanes), sums, copied)
 
     if there is True:
         return value(mask)
@@ -132,14 +132,14 @@ def _value(frame: Frame, points: Points, factor: ProductFactor, mask: Mask) -> V
     return code.select(there, value(code.within(there, mask, points.lanes)), zero)
 
 
-def _own_bounds(frame: Frame, factor: ProductFactor) -> list[Bound]:
+def _decided_bounds(frame: Frame, factor: ProductFactor) -> list[Bound]:
     """Bounds of the nest that the factor's own loops decide, or that rows decide for it."""
     p = frame.plan
-    known = set(factor.loops) | set(p.reduced) | set(p.batch)
-    known |= set(
+    decided = set(factor.loops) | set(p.reduced) | set(p.batch)
+    decided |= set(
         p.row_loops if factor is frame.sizes.factors[0] else (p.vector_loop, *p.outer_columns)
     )
-    return [b for b in frame.nest.bounds if access_loops(b) <= known]
+    return [b for b in frame.nest.bounds if access_loops(b) <= decided]
 
 
 def copy_panel(frame: Frame, to: Value, first: Index, count: Index, last: bool) -> None:
@@ -154,7 +154,7 @@ def copy_panel(frame: Frame, to: Value, first: Index, count: Index, last: bool) 
         and p.reduced
         and source.strides[p.vector_loop] != 1
         and source.strides[p.reduced[-1]] == 1
-        and not _own_bounds(frame, factor)
+        and not _decided_bounds(frame, factor)
     )
 
     panel = to
@@ -265,7 +265,7 @@ def _turned(
     source = factor.direct
     assert source is not None
     lanes, along, kind = p.lanes, p.reduced[-1], frame.source_kind(1)
-    own = frame.copied_kind
+    copied_kind = frame.copied_kind
 
     def square(i: Index, mask: Mask = None) -> None:
         for v in vectors:
@@ -274,7 +274,7 @@ def _turned(
             columns = []
             for n in range(lanes):
                 if v[2] is not None and n >= v[2]:
-                    columns.append(code.zero(own, lanes))
+                    columns.append(code.zero(copied_kind, lanes))
                     continue
                 one = here.moved({p.vector_loop: code.add(here.at[p.vector_loop], n)})
                 x = points.access(source, one.at, mask)
@@ -284,7 +284,7 @@ def _turned(
                     code.prefetch(code.at(frame.reads[source.buffer], kind, far), level=2)
             for n, x in enumerate(code.transposed(columns)):
                 at = code.add(code.mul(code.add(i, n), s.panel_row), frame.slot(0, v))
-                row = lambda x=x, at=at: code.store(x, code.at(to, own, at), own)  # noqa: E731
+                row = lambda x=x, at=at: code.store(x, code.at(to, copied_kind, at), copied_kind)  # noqa: E731
                 if mask is None:
                     row()
                 elif isinstance(mask, int):
@@ -371,13 +371,13 @@ class _Filled:
 
         def vector(i: Index, mask: Mask = None) -> None:
             here = (*at, code.add(start, i))
-            self._ask_ahead(here)
+            self._prefetch_ahead(here)
             x = points.body(factor.body, factor.arguments, here, {}, mask, sums)
             code.store(self._as_copied(x, lanes), code.at(to, kind, i), kind, mask=mask)
 
         code.strips(size, lanes, vector)
 
-    def _ask_ahead(self, at: tuple[Index, ...]) -> None:
+    def _prefetch_ahead(self, at: tuple[Index, ...]) -> None:
         """Ask for what the same run reads at the next value of the outermost coordinate."""
         code, w = self.frame.code, self.window
         outermost = next((d for d, n in enumerate(w.extents[:-1]) if n > 1), None)
@@ -399,7 +399,7 @@ class _Filled:
         )
 
     def _as_copied(self, x: Value, lanes: int) -> Value:
-        """What the sums would take of the factor as the copy holds it."""
+        """Elements of the factor that the sums take, as the copy holds them."""
         code, s = self.frame.code, self.frame.sizes
         short = converted(code, code.broadcast(x, lanes), s.roles.dtype, s.copied_dtype)
         return biased(self.frame, short)
@@ -412,7 +412,7 @@ class _Filled:
         return at + (0,) * (len(self.window.extents) - len(at))
 
     def _tests(self, d: int) -> list[Bound]:
-        """What is decided by coordinate d and those before it."""
+        """Bounds that coordinate d and those before it decide."""
         return [b for b in self.checked.tests if max(_coordinates(b)) == d]
 
     @cached_property

@@ -6,10 +6,10 @@ from collections.abc import MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
-from eqsat.execute.kernels import casts
 from eqsat.execute.kernels.frame import Frame
 from eqsat.execute.kernels.ir import Index, Mask
 from eqsat.execute.kernels.kinds import I64, POINTER, TYPES, Value
+from eqsat.execute.kernels.lanes import memory_constant, stored
 from eqsat.execute.kernels.points import Points
 from eqsat.model.nest import Access, Store
 from eqsat.plan.stages import access_loops, row_stride
@@ -78,12 +78,12 @@ class Column:
         def row(r: Index) -> None:
             at = frame.moved(frame.rows_at(code.add(first, r)))
             place = code.at(source, kind, code.mul(r, p.vectors * p.lanes))
-            known = dict(steady) | {frame.sizes.roles.root: code.load(place, kind, p.lanes)}
+            values = dict(steady) | {frame.sizes.roles.root: code.load(place, kind, p.lanes)}
             if turned:
-                x = self._points(at).stage(turned.stage, at.at, known, self.vector[2])
+                x = self._points(at).stage(turned.stage, at.at, values, self.vector[2])
                 code.store(code.broadcast(x, p.lanes), place, kind)
             else:
-                self._point(at, known)
+                self._point(at, values)
 
         code.loop(0, rows, 1, [], row)
         if turned:
@@ -108,13 +108,13 @@ class Column:
         start = frame.moved(frame.rows_at(first))
         place = self._points(start).offset(s.access, start.at)
         for r in range(0, p.rows, SIDE):
-            own = [
+            square = [
                 code.load(code.at(values, kind, i * p.vectors * p.lanes), kind, p.lanes)
                 for i in range(r, min(r + SIDE, p.rows))
             ]
-            own += [code.zero(kind, p.lanes)] * (SIDE - len(own))
+            square += [code.zero(kind, p.lanes)] * (SIDE - len(square))
             there = code.first_lanes(code.min(code.sub(rows, r), SIDE), SIDE)
-            for lane, x in enumerate(code.transposed(own)[: self.vector[2]]):
+            for lane, x in enumerate(code.transposed(square)[: self.vector[2]]):
                 step = lane * s.access.strides[p.vector_loop] + r
                 pointer = code.at(frame.writes[s.access.buffer], kind, code.add(place, step))
                 code.store(x, pointer, kind, mask=there)
@@ -127,14 +127,14 @@ class Column:
         """Values of accesses that no row changes, read once before the rows."""
         p = frame.plan
         moving = set(p.row_loops)
-        found: dict[Any, Value] = {}
+        values: dict[Any, Value] = {}
         for i in frame.sizes.roles.epilogue:
             for a in frame.nest.stages[i].arguments:
-                if isinstance(a, Access) and not access_loops(a) & moving and a not in found:
+                if isinstance(a, Access) and not access_loops(a) & moving and a not in values:
                     there = self._exists(frame, rows=False)
                     mask = self._mask(frame, there)
-                    found[a] = self._points(frame).access(a, frame.at, mask)
-        return found
+                    values[a] = self._points(frame).access(a, frame.at, mask)
+        return values
 
     def _exists(self, frame: Frame, rows: bool = True) -> Any:
         """Whether the nest has these points; without the bounds that rows decide on request."""
@@ -157,20 +157,20 @@ class Column:
             return code.mask(there, lanes)
         return code.both(code.mask(there, lanes), code.mask(self.vector[2], lanes))
 
-    def _point(self, frame: Frame, known: MutableMapping[Any, Value]) -> None:
+    def _point(self, frame: Frame, values: MutableMapping[Any, Value]) -> None:
         mask = self._mask(frame, self._exists(frame))
         points = self._points(frame)
         for s in frame.nest.stores:
-            x = points.stage(s.stage, frame.at, known, mask)
+            x = points.stage(s.stage, frame.at, values, mask)
             self._store(frame, points, s, frame.code.broadcast(x, frame.plan.lanes), mask)
 
     def _store(self, frame: Frame, points: Points, s: Store, x: Value, mask: Mask) -> None:
         code, lanes = frame.code, frame.plan.lanes
         kind = TYPES[s.access.dtype]
-        x = casts.stored(code, x, s.access.dtype)
+        x = stored(code, x, s.access.dtype)
         there = points.holds(s.access.bounds, frame.at)
         if there is not True and s.access.fill is not None:
-            fill = code.broadcast(casts.memory_constant(code, s.access.fill, s.access.dtype), lanes)
+            fill = code.broadcast(memory_constant(code, s.access.fill, s.access.dtype), lanes)
             x = code.select(there, x, fill) if not isinstance(there, bool) else fill
         written = points.holds(s.bounds, frame.at)
         if written is not True:

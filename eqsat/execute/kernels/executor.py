@@ -30,6 +30,7 @@ import numpy as np
 from eqsat.execute.compare import distance, misshapen, size
 from eqsat.execute.dispatchwise import local_program
 from eqsat.execute.draw import random_inputs
+from eqsat.execute.elements import open_elements
 from eqsat.execute.executable import CustomCallExecutable, JaxExecutable, batched
 from eqsat.execute.formats import (
     ByBorder,
@@ -51,7 +52,6 @@ from eqsat.execute.kernels.loops import (
 )
 from eqsat.execute.kernels.runtime import KernelCall, calls, planned
 from eqsat.execute.lowering import Evaluate, TracedBodies, lower, unused
-from eqsat.execute.openlanes import open_elements
 from eqsat.execute.rounding import error_limit
 from eqsat.model.control import Control
 from eqsat.model.diag import Diagnostic, EqsatWarning
@@ -74,10 +74,10 @@ def whole_call(schedule: Schedule, machine: Machine) -> KernelCall:
     """The call of a whole schedule; NoNest with the reason if it has none that is worth it."""
     if not LEAST_BYTES <= schedule.arena_bound <= MOST_BYTES:
         raise NoNest("its temporaries are not of a size that is worth one call")
-    found = _planned(schedule, machine)
-    if why := why_not_loaded(found, machine):
+    call = _planned(schedule, machine)
+    if why := why_not_loaded(call, machine):
         raise NoNest(why)
-    return KernelCall(found.name, found.reads, found.writes)
+    return KernelCall(call.name, call.reads, call.writes)
 
 
 def _planned(schedule: Schedule, machine: Machine) -> LoopCall:
@@ -97,11 +97,11 @@ def _planned(schedule: Schedule, machine: Machine) -> LoopCall:
 def _laid_out(body: KernelBody) -> Loop:
     """Where everything is: constants, temporaries, then the kernels' own scratch."""
     starts, end = stacked([body.nbytes(f) for f in body.fills], 0)
-    own = {w for w in body.written if w not in body.results}
-    offsets, top = temporaries(body, own, end)
-    made = body.body(offsets, dict(zip(body.fills, starts, strict=True)))
+    inner = {w for w in body.written if w not in body.results}
+    offsets, top = temporaries(body, inner, end)
+    placed = body.body(offsets, dict(zip(body.fills, starts, strict=True)))
     scratch = top + body.scratch()
-    return Loop(ONCE, len(body.inputs), 0, 1, False, (), (made,), (), top, scratch)
+    return Loop(ONCE, len(body.inputs), 0, 1, False, (), (placed,), (), top, scratch)
 
 
 # ---- kernels held against their ops --------------------------------------------------------------
@@ -160,8 +160,8 @@ def ordered_kernels(
     for i, d in enumerate(schedule.dispatches):
         call = calls.get(i)
         if call is None:
-            made = dispatch(i)(*(_scheduled(schedule, held, r) for r in d.reads))
-            held.update(zip(d.writes, map(_Lying, made), strict=True))
+            outputs = dispatch(i)(*(_scheduled(schedule, held, r) for r in d.reads))
+            held.update(zip(d.writes, map(_Lying, outputs), strict=True))
         else:
             held.update(_called(schedule, call, held, made_in))
     return tuple(
@@ -170,7 +170,7 @@ def ordered_kernels(
 
 
 def _find(schedule: Schedule, held: Mapping[int, _Lying], node: int) -> _Lying:
-    """What holds the bytes of a node."""
+    """The array that holds the bytes of a node."""
     if node in held:
         return held[node]
     base = schedule.buffer_of(node)
@@ -179,17 +179,17 @@ def _find(schedule: Schedule, held: Mapping[int, _Lying], node: int) -> _Lying:
 
 def _scheduled(schedule: Schedule, held: Mapping[int, _Lying], node: int) -> Any:
     """The value of a node as the schedule has it."""
-    found = _find(schedule, held, node)
-    x = found.array if found.order is None else as_scheduled(found.array, found.order)
+    lying = _find(schedule, held, node)
+    x = lying.array if lying.order is None else as_scheduled(lying.array, lying.order)
     return x.reshape(schedule.program.nodes[node].type.shape)
 
 
 def _as_result(
     schedule: Schedule, held: Mapping[int, _Lying], node: int, order: Order | None
 ) -> Any:
-    found = _find(schedule, held, node)
-    if order is not None and found.order == order:
-        return found.array
+    lying = _find(schedule, held, node)
+    if order is not None and lying.order == order:
+        return lying.array
     x = _scheduled(schedule, held, node)
     return x if order is None else as_called(x, order)
 
@@ -200,7 +200,7 @@ def _called(
     held: Mapping[int, _Lying],
     made_in: Mapping[int, Order],
 ) -> dict[int, _Lying]:
-    """What a kernel gives, from what it takes as that lies."""
+    """Results of a kernel call, from operands in the orders in which they lie."""
     takes = [_find(schedule, held, r) for r in call.reads]
     orders = [made_in.get(schedule.buffer_of(w)) for w in call.writes]
     for at, to in call.aliases:
@@ -212,14 +212,14 @@ def _called(
         for x, r in zip(takes, call.reads, strict=True)
     ]
     avals = [_aval(schedule, w, order) for w, order in zip(call.writes, orders, strict=True)]
-    made = jax.ffi.ffi_call(
+    outputs = jax.ffi.ffi_call(
         call.target,
         avals,
         input_layouts=[x.order for x in takes],
         output_layouts=orders,
         input_output_aliases=dict(call.aliases),
     )(*given)
-    values = map(_Lying, made, orders)
+    values = map(_Lying, outputs, orders)
     return dict(zip(call.writes, values, strict=True))
 
 
@@ -242,59 +242,61 @@ class KernelsExecutable(CustomCallExecutable):
     @cached_property
     def calls(self) -> dict[int, KernelCall]:
         """Number of a dispatch → its kernel."""
-        return self._made[0]
+        return self._kernels[0]
 
     @cached_property
     def refused(self) -> dict[int, str]:
         """Number of a dispatch → why it is no kernel and runs as XLA ops."""
-        return self._made[1]
+        return self._kernels[1]
 
     @cached_property
-    def _made(self) -> tuple[dict[int, KernelCall], dict[int, str]]:
+    def _kernels(self) -> tuple[dict[int, KernelCall], dict[int, str]]:
         assert self.target is not None
         machine = self.target.machine
         if why := jit.why_not(machine) or _other_platform():
             _warn(why)
             return {}, dict.fromkeys(range(len(self.schedule.dispatches)), why)
-        made, refused = calls(self.schedule, machine)
-        for i in list(made):
-            if why := self._why_not(i, made[i]):
+        kernels, refused = calls(self.schedule, machine)
+        for i in list(kernels):
+            if why := self._why_not(i, kernels[i]):
                 refused[i] = why
-                del made[i]
-        for i, held in _loops(self.schedule):
+                del kernels[i]
+        for i, control in _loops(self.schedule):
             try:
-                made[i], refused[i] = loop_call(self.schedule, i, machine), ""
+                kernels[i], refused[i] = loop_call(self.schedule, i, machine), ""
             except NoNest:  # XLA runs the loop, and calls what of its bodies is a kernel
-                refused[i] = _of_bodies(held, [self._inner[id(s)].refused for s in held.schedules])
-        return made, {i: why for i, why in refused.items() if why}
+                refused[i] = _of_bodies(
+                    control, [self._inner[id(s)].refused for s in control.schedules]
+                )
+        return kernels, {i: why for i, why in refused.items() if why}
 
     @cached_property
     def _inner(self) -> dict[int, KernelsExecutable]:
         """Per schedule of a body, by its `id`: it as kernels."""
-        inside = (s for _, held in _loops(self.schedule) for s in held.schedules)
+        inside = (s for _, control in _loops(self.schedule) for s in control.schedules)
         return {id(s): KernelsExecutable(s, self.opaque, {}, self.target) for s in inside}
 
     @property
     def bodies(self) -> TracedBodies:
         """Bodies of what XLA loops over, dispatch by dispatch."""
 
-        def bodies(held: Control) -> Evaluate:
-            inner = {id(s.program): self._inner[id(s)] for s in held.schedules}
+        def bodies(control: Control) -> Evaluate:
+            inner = {id(s.program): self._inner[id(s)] for s in control.schedules}
             return lambda program, inputs: list(JaxExecutable.run(inner[id(program)], {}, *inputs))
 
         return bodies
 
-    def _why_not(self, number: int, found: KernelCall) -> str:
+    def _why_not(self, number: int, kernel: KernelCall) -> str:
         """Of a nest that its check cannot decide: whether the kernel differs from its ops."""
         open_ = undecided(self.schedule, self.schedule.dispatches[number])
-        sides = self._kernel(number, found), super().dispatch(number)
+        sides = self._kernel(number, kernel), super().dispatch(number)
         why = disagreement(self.schedule, number, sides) if open_ else ""
         return f"the check of its nest cannot decide ({open_[0]}), and {why}" if why else ""
 
     def run_in_orders(
         self, orders: ByBorder, packed: Mapping[int, Any], *inputs: Any
     ) -> tuple[Any, ...]:
-        """As `run`, with arguments and results of the shapes that a caller knows, which lie so.
+        """Run with arguments and results of the shapes that a caller knows, which lie so.
 
         A kernel takes them where they are, with the order as the layout of an operand.
         """
@@ -330,36 +332,36 @@ class KernelsExecutable(CustomCallExecutable):
     def dispatch(self, number: int) -> Callable[..., tuple[Any, ...]]:
         """One dispatch as a function of the buffers it reads, in their order, giving those it
         writes; to be traced."""
-        found = self.calls.get(number)
-        if found is None:
+        kernel = self.calls.get(number)
+        if kernel is None:
             return super().dispatch(number)
-        return self._kernel(number, found)
+        return self._kernel(number, kernel)
 
-    def _kernel(self, number: int, found: KernelCall) -> Callable[..., tuple[Any, ...]]:
+    def _kernel(self, number: int, kernel: KernelCall) -> Callable[..., tuple[Any, ...]]:
         d, nodes = self.schedule.dispatches[number], self.schedule.program.nodes
-        call = self._ffi(found)
+        call = self._ffi(kernel)
 
         def dispatch(*reads: Any) -> tuple[Any, ...]:
             held = dict(zip(d.reads, reads, strict=True))
-            fills = (r for r in found.reads if r not in held)  # that a loop starts from
+            fills = (r for r in kernel.reads if r not in held)  # that a loop starts from
             held |= {r: lower("fill", nodes[r].attr, (), {})[0] for r in fills}
-            given = call(*(held[r] for r in found.reads))
-            made = dict(zip(found.writes, given, strict=True))
+            given = call(*(held[r] for r in kernel.reads))
+            by_node = dict(zip(kernel.writes, given, strict=True))
             # what stands for the memory of a loop's temporaries is never read
-            return tuple(made[w] if w in made else unused(nodes[w].type) for w in d.writes)
+            return tuple(by_node[w] if w in by_node else unused(nodes[w].type) for w in d.writes)
 
         dispatch.__name__ = f"dispatch{number}"
         return dispatch
 
-    def _ffi(self, found: KernelCall) -> Callable[..., Any]:
+    def _ffi(self, kernel: KernelCall) -> Callable[..., Any]:
         """A call as a function of what it reads that gives what it writes."""
         import jax
 
         from eqsat.ops.meaning.programs import element_dtype
 
-        types = [self.schedule.program.nodes[w].types[0] for w in found.writes]
+        types = [self.schedule.program.nodes[w].types[0] for w in kernel.writes]
         avals = [jax.ShapeDtypeStruct(t.shape, element_dtype(t.dtype)) for t in types]
-        return jax.ffi.ffi_call(found.target, avals, input_output_aliases=dict(found.aliases))
+        return jax.ffi.ffi_call(kernel.target, avals, input_output_aliases=dict(kernel.aliases))
 
 
 def declined(schedule: Schedule, target: Target) -> dict[int, str]:
@@ -367,32 +369,32 @@ def declined(schedule: Schedule, target: Target) -> dict[int, str]:
     machine = target.machine
     if why := jit.why_not(machine):
         return dict.fromkeys(range(len(schedule.dispatches)), why)
-    found: dict[int, str] = {}
+    reasons: dict[int, str] = {}
     for i in range(len(schedule.dispatches)):
         try:
             planned(schedule, i, machine)
         except NoNest as why:
-            found[i] = str(why)
-    for i, held in _loops(schedule):
-        found[i] = _of_bodies(held, [declined(s, target) for s in held.schedules])
-    return {i: why for i, why in found.items() if why}
+            reasons[i] = str(why)
+    for i, control in _loops(schedule):
+        reasons[i] = _of_bodies(control, [declined(s, target) for s in control.schedules])
+    return {i: why for i, why in reasons.items() if why}
 
 
 def _loops(schedule: Schedule) -> list[tuple[int, Control]]:
     """Dispatches that are loops and branches whose bodies are scheduled."""
-    found = ((i, schedule.control(d)) for i, d in enumerate(schedule.dispatches))
-    return [(i, held) for i, held in found if held is not None and held.schedules]
+    controls = ((i, schedule.control(d)) for i, d in enumerate(schedule.dispatches))
+    return [(i, control) for i, control in controls if control is not None and control.schedules]
 
 
-def _of_bodies(held: Control, refused: Sequence[Mapping[int, str]]) -> str:
-    """What of the bodies of a loop or branch is no kernel; empty if all is."""
-    found = [
+def _of_bodies(control: Control, refused: Sequence[Mapping[int, str]]) -> str:
+    """Dispatches of the bodies of a loop or branch that are no kernels; empty if all are."""
+    lines = [
         f"{label}, dispatch {i}: {why}"
-        for label, reasons in zip(held.labels, refused, strict=True)
+        for label, reasons in zip(control.labels, refused, strict=True)
         for i, why in sorted(reasons.items())
     ]
-    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-    return f"XLA runs {found[0]}{more}" if found else ""
+    more = f" (and {len(lines) - 1} more)" if len(lines) > 1 else ""
+    return f"XLA runs {lines[0]}{more}" if lines else ""
 
 
 def _other_platform() -> str:

@@ -27,7 +27,7 @@ Vector = tuple[int, int, int | None]
 
 
 def biased(frame: Frame, x: Value) -> Value:
-    """What is copied of the rows' factor: i8 with 128 added, all else as it is."""
+    """Vector of the rows' factor as copied: i8 with 128 added, all else as it is."""
     if not frame.sizes.is_biased:
         return x
     lanes = lanes_of(x)
@@ -85,10 +85,10 @@ class FusedSums:
         nest, reduced = self.frame.nest, p.reduced
 
         def turn(_: Index, a: Value, b: Value, ahead: Value, *sums: Value) -> list[Value]:
-            found = self._step(a, b, sums[:number])
-            found += self._columns_of(b, sums[number:])
+            totals = self._step(a, b, sums[:number])
+            totals += self._columns_of(b, sums[number:])
             return [
-                code.at(a, kind, together), code.at(b, kind, row), self._asked(ahead), *found
+                code.at(a, kind, together), code.at(b, kind, row), self._prefetched(ahead), *totals
             ]  # fmt: skip
 
         def groups(points: Index, carried: Sequence[Value]) -> list[Value]:
@@ -119,7 +119,7 @@ class FusedSums:
         ]
         return [code.builder.sub(x, more[i % len(more)]) for i, x in enumerate(sums[:number])]
 
-    def _asked(self, ahead: Value) -> Value:
+    def _prefetched(self, ahead: Value) -> Value:
         """Ask for a piece of the next panel, which copies it from the second cache then; the place
         of the piece that the next turn asks for."""
         code, frame = self.frame.code, self.frame
@@ -134,14 +134,14 @@ class FusedSums:
         """The products of one group."""
         code, p, kind = self.frame.code, self.frame.plan, self.frame.copied_kind
         columns = self._loaded(b)
-        found = list(sums)
+        totals = list(sums)
         for r in range(self.rows):
             one = code.builder.load(code.at(a, kind, r * self.a.row), typ=I32, align=1)
             x = code.broadcast(one, p.lanes)
             for j, y in enumerate(columns):
                 at = r * len(columns) + j
-                found[at] = self._plus_products(found[at], x, y)
-        return found
+                totals[at] = self._plus_products(totals[at], x, y)
+        return totals
 
     def _columns_of(self, b: Value, sums: Sequence[Value]) -> list[Value]:
         """128 times the columns added up, where rows are 128 too high."""

@@ -39,11 +39,11 @@ def masked_load(code: Code, p: Value, wide: Any, stride: int, mask: Mask, other:
     if 1 < stride <= NEAR and lanes >= NEAR and count * stride > lanes:
         return _near_load(code, p, wide, stride, mask, other)
     if is_known:
-        found = other
+        result = other
         for i in range(count):
             x = code.builder.load(code.at(p, kind, i * stride), typ=kind, align=nbytes(kind))
-            found = code.builder.insert_element(found, x, ll.Constant(I32, i))
-        return found
+            result = code.builder.insert_element(result, x, ll.Constant(I32, i))
+        return result
     name = f"llvm.masked.gather.{mangled(wide)}.v{lanes}p0"
     arguments = [_addresses(code, p, kind, stride, lanes), code.mask(mask, lanes), other]
     return _aligned_call(code, name, wide, arguments, 0, nbytes(kind))
@@ -51,20 +51,20 @@ def masked_load(code: Code, p: Value, wide: Any, stride: int, mask: Mask, other:
 
 def _near_load(code: Code, p: Value, wide: Any, stride: int, mask: Mask, other: Value) -> Value:
     """Lanes out of `stride` vectors, which read elements of the mask's lanes and between these."""
-    lanes, found = wide.count, other
+    lanes, result = wide.count, other
     if mask is not None and not isinstance(mask, int):
         mask = code.mask(mask, lanes)
     places = [divmod(i * stride, lanes) for i in range(lanes)]
     for k in range(stride):
-        own = _wide_mask(code, lanes, stride, k, mask)
-        if own == 0 and isinstance(own, int):
+        part_mask = _wide_mask(code, lanes, stride, k, mask)
+        if part_mask == 0 and isinstance(part_mask, int):
             break
-        more = code.load(code.at(p, wide.element, k * lanes), wide.element, lanes, mask=own)
+        more = code.load(code.at(p, wide.element, k * lanes), wide.element, lanes, mask=part_mask)
         order = [lanes + at if v == k else i for i, (v, at) in enumerate(places)]
-        found = _shuffled(code, found, more, order)
+        result = _shuffled(code, result, more, order)
     if mask is None:
-        return found
-    return code.select(code.mask(mask, lanes), found, other)
+        return result
+    return code.select(code.mask(mask, lanes), result, other)
 
 
 def _wide_mask(code: Code, lanes: int, stride: int, k: int, mask: Mask) -> Mask:
@@ -114,11 +114,11 @@ def _aligned_call(
     code: Code, name: str, result: Any, arguments: Sequence[Value], which: int, align: int
 ) -> Value:
     """Call an intrinsic whose argument `which` is an address (or addresses) so aligned."""
-    known = code.module.globals.get(name)
-    if known is None:
+    function = code.module.globals.get(name)
+    if function is None:
         kinds = [a.type for a in arguments]
-        known = ll.Function(code.module, ll.FunctionType(result, kinds), name)
-    call = code.builder.call(known, list(arguments), arg_attrs={which: ()})
+        function = ll.Function(code.module, ll.FunctionType(result, kinds), name)
+    call = code.builder.call(function, list(arguments), arg_attrs={which: ()})
     call.arg_attributes[which].align = align
     return call
 
@@ -297,11 +297,11 @@ class Code(IndexCode):
             return x
         kind = x.type.element
         name = f"llvm.vector.reduce.fadd.{mangled(x.type)}"
-        known = self.module.globals.get(name)
-        if known is None:
-            known = ll.Function(self.module, ll.FunctionType(kind, [kind, x.type]), name)
+        function = self.module.globals.get(name)
+        if function is None:
+            function = ll.Function(self.module, ll.FunctionType(kind, [kind, x.type]), name)
         start = ll.Constant(kind, -0.0)
-        return self.builder.call(known, [start, x], fastmath=("reassoc",))
+        return self.builder.call(function, [start, x], fastmath=("reassoc",))
 
     def any_lane(self, mask: Value) -> Value:
         """Whether the mask has a lane, as i1."""
@@ -314,17 +314,19 @@ class Code(IndexCode):
 
         Halves of pairs are exchanged between rows 1, 2, 4 … apart, by shuffles of two vectors.
         """
-        found, n = list(rows), len(rows)
+        columns, n = list(rows), len(rows)
         step = 1
         while step < n:
             low = [i if not i & step else i - step + n for i in range(n)]
             high = [i + step if not i & step else i + n for i in range(n)]
             masks = [ll.Constant(vector(I32, n), m) for m in (low, high)]
             for i in (i for i in range(n) if not i & step):
-                pair = found[i], found[i + step]
-                found[i], found[i + step] = (self.builder.shuffle_vector(*pair, m) for m in masks)
+                pair = columns[i], columns[i + step]
+                columns[i], columns[i + step] = (
+                    self.builder.shuffle_vector(*pair, m) for m in masks
+                )
             step *= 2
-        return found
+        return columns
 
     # ---- memory ----------------------------------------------------------------------------------
     def at(self, pointer: Value, kind: Any, offset: Index) -> Value:
@@ -334,7 +336,7 @@ class Code(IndexCode):
         return self.builder.gep(pointer, [self.index(offset)], source_etype=kind)
 
     def opaque(self, pointer: Value) -> Value:
-        """The same address, but LLVM does not know that: loads through it are made again."""
+        """Address that LLVM does not know to be the same: loads through it are made again."""
         kind = ll.FunctionType(POINTER, [POINTER])
         return self.builder.call(ll.InlineAsm(kind, "", "=r,0", side_effect=True), [pointer])
 

@@ -51,16 +51,16 @@ def check_header(text: str) -> None:
     """Unsupported if a header does not begin its structs as `c/xla_ffi.h` does."""
     if ctypes.sizeof(ctypes.c_void_p) != 8 or ctypes.sizeof(ctypes.c_size_t) != 8:
         raise Unsupported("pointers of this machine are not 64 bits wide")
-    text, own = map(_without_comments, (text, OWN_HEADER.read_text(encoding="utf-8")))
-    version, known = _version(text), _version(own)
-    if version != known:
-        named = [".".join(map(str, v)) for v in (version, known)]
+    text, bundled = map(_without_comments, (text, OWN_HEADER.read_text(encoding="utf-8")))
+    version, expected = _version(text), _version(bundled)
+    if version != expected:
+        named = [".".join(map(str, v)) for v in (version, expected)]
         raise Unsupported(f"version {named[0]} of XLA's FFI is not known here ({named[1]} is)")
-    for struct in re.findall(r"\bstruct (\w+) \{", own):
-        fields = _fields(own, struct)
+    for struct in re.findall(r"\bstruct (\w+) \{", bundled):
+        fields = _fields(bundled, struct)
         if _fields(text, struct)[: len(fields)] != fields:
             raise Unsupported(f"the fields of {struct} are not those of version {version}")
-    for name, value in re.findall(r"\benum \{ (\w+) = (\d+) \}", own):
+    for name, value in re.findall(r"\benum \{ (\w+) = (\d+) \}", bundled):
         if not re.search(rf"\b{name} = {value}\b", text):
             raise Unsupported(f"{name} is not {value} in XLA's FFI")
 
@@ -71,8 +71,8 @@ def _without_comments(text: str) -> str:
 
 def _version(text: str) -> tuple[int, ...]:
     """Major and minor version of the FFI that a header declares; -1 where it has none."""
-    found = dict(re.findall(r"#define XLA_FFI_API_(MAJOR|MINOR) (\d+)", text))
-    return tuple(int(found.get(k, -1)) for k in ("MAJOR", "MINOR"))
+    numbers = dict(re.findall(r"#define XLA_FFI_API_(MAJOR|MINOR) (\d+)", text))
+    return tuple(int(numbers.get(k, -1)) for k in ("MAJOR", "MINOR"))
 
 
 def _fields(text: str, struct: str) -> tuple[str, ...]:
@@ -102,15 +102,15 @@ def host() -> tuple[str, frozenset[str], str]:
     What LLVM said is kept, so that a process that compiles nothing need not load it.
     """
     key = _host_key()
-    kept = compiler.read_object(key) if key else None
-    if kept is not None:
-        name, features, architecture = json.loads(kept)
+    cached = compiler.read_object(key) if key else None
+    if cached is not None:
+        name, features, architecture = json.loads(cached)
         return name, frozenset(features), architecture
-    found = _host_by_llvm()
+    description = _host_by_llvm()
     if key:
-        name, named, architecture = found
+        name, named, architecture = description
         compiler.write_objects({key: json.dumps([name, sorted(named), architecture]).encode()})
-    return found
+    return description
 
 
 def _host_key() -> str:
@@ -184,26 +184,26 @@ def load_kernels(modules: Mapping[str, str], machine: Machine) -> dict[str, int 
 
 
 def load_modules(modules: Mapping[str, Module], machine: Machine) -> dict[str, int | CannotCompile]:
-    """As `load_kernels`."""
+    """Addresses of functions, or why one has none, as `load_kernels`."""
     keys = {name: _key(name, m.content, machine) for name, m in modules.items()}
     with _lock:
         new = {k: name for name, k in keys.items() if k not in _loaded}
-        made, failed = _objects({k: modules[name] for k, name in new.items()}, machine)
-        found = _link(list(made.values()), [new[k] for k in made])
-        _loaded.update({k: found[new[k]] for k in made})
+        objects, failed = _objects({k: modules[name] for k, name in new.items()}, machine)
+        addresses = _link(list(objects.values()), [new[k] for k in objects])
+        _loaded.update({k: addresses[new[k]] for k in objects})
     return {name: failed[k] if k in failed else _loaded[k] for name, k in keys.items()}
 
 
 def define(modules: Mapping[str, Module], machine: Machine) -> None:
     """Functions that other objects call by their names; CannotCompile if one cannot be compiled."""
-    for name, found in load_modules(modules, machine).items():
-        if isinstance(found, CannotCompile):
-            raise found
-        _symbols[name] = found
+    for name, address in load_modules(modules, machine).items():
+        if isinstance(address, CannotCompile):
+            raise address
+        _symbols[name] = address
 
 
 def _key(name: str, content: str, machine: Machine) -> str:
-    """What an object is kept by: everything that its code depends on."""
+    """Cache key of an object: everything that its code depends on."""
     cpu, _, architecture = host()
     return compiler.key(
         name, content, cpu, architecture, allowed_features(machine), version("llvmlite")
@@ -214,8 +214,8 @@ def _objects(
     modules: Mapping[str, Module], machine: Machine
 ) -> tuple[dict[str, bytes], dict[str, CannotCompile]]:
     """Key → object code, and key → why there is none."""
-    found = {k: payload for k in modules if (payload := compiler.read_object(k)) is not None}
-    missing = [k for k in modules if k not in found]
+    cached = {k: payload for k in modules if (payload := compiler.read_object(k)) is not None}
+    missing = [k for k in modules if k not in cached]
     failed: dict[str, CannotCompile] = {}
 
     def written() -> Iterator[tuple[str, str]]:
@@ -226,12 +226,12 @@ def _objects(
                 failed[k] = CannotCompile(str(why))
 
     if not missing:
-        return found, failed
+        return cached, failed
     answers = compile_all(written(), len(missing), host()[0], allowed_features(machine))
-    made = {k: a for k, a in answers.items() if isinstance(a, bytes)}
+    compiled = {k: a for k, a in answers.items() if isinstance(a, bytes)}
     failed |= {k: a for k, a in answers.items() if isinstance(a, CannotCompile)}
-    compiler.write_objects(made)
-    return found | made, failed
+    compiler.write_objects(compiled)
+    return cached | compiled, failed
 
 
 def _link(payloads: Sequence[bytes], functions: Sequence[str]) -> dict[str, int]:
@@ -241,18 +241,18 @@ def _link(payloads: Sequence[bytes], functions: Sequence[str]) -> dict[str, int]
     try:
         if not objects.supported():
             raise objects.CannotLoad("the loader is of x86-64 under Linux")
-        return objects.load_objects(payloads, _known)
+        return objects.load_objects(payloads, _symbol_address)
     except objects.CannotLoad:
         return _link_by_llvm(payloads, functions)
 
 
-def _known(symbol: str) -> int:
+def _symbol_address(symbol: str) -> int:
     """The address of what objects call: the runtime, or a function of a library."""
     return _symbols[symbol] if symbol in _symbols else objects.library_symbol(symbol)
 
 
 def _link_by_llvm(payloads: Sequence[bytes], functions: Sequence[str]) -> dict[str, int]:
-    """As `_link`, by LLVM's own loader."""
+    """Link objects by LLVM's own loader, as `_link`."""
     import llvmlite.binding as llvm
 
     llvm.initialize_native_target()
@@ -274,8 +274,8 @@ def start_runtime() -> None:
             return
         text = kernel.runtime_path(host()[2]).read_text(encoding="utf-8")
         key = _key("runtime", text, ANY)
-        made, failed = _objects({key: Module(text, functools.partial(str, text))}, ANY)
+        objects, failed = _objects({key: Module(text, functools.partial(str, text))}, ANY)
         if failed:
             raise failed[key]
-        found = _link([made[key]], kernel.ENTRIES)
-        _symbols.update({name: found[name] for name in kernel.ENTRIES})
+        addresses = _link([objects[key]], kernel.ENTRIES)
+        _symbols.update({name: addresses[name] for name in kernel.ENTRIES})

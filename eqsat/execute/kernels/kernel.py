@@ -22,7 +22,8 @@ from eqsat.execute.kernels.ir import Code, new_module
 from eqsat.execute.kernels.kinds import I64, POINTER, Value
 from eqsat.model.dispatch import Machine, Plan
 from eqsat.model.nest import Nest
-from eqsat.plan.several import Several, parts_of
+from eqsat.model.plan import Machine, Plan
+from eqsat.plan.passes import Several, parts_of
 
 # kind of plan → module whose `emit(head, nest, plan, machine)` writes the body of the kernel
 EMITTERS: dict[str, str] = {
@@ -82,12 +83,12 @@ def _begin(nest: Nest, name: str) -> Head:
 def emit(head: Head, nest: Nest, plan: Several, machine: Machine) -> None:
     """Write the parts one after another."""
     code, before = head.code, 0
-    for part, own in zip(parts_of(nest), plan.parts, strict=True):
+    for part, part_plan in zip(parts_of(nest), plan.parts, strict=True):
         lo = code.max(code.sub(head.lo, before), 0)
-        hi = code.min(code.sub(head.hi, before), own.items)
-        emit_part: Any = import_module(EMITTERS[own.kind]).emit
-        emit_part(replace(head, lo=lo, hi=hi), part, own, machine)
-        before += own.items
+        hi = code.min(code.sub(head.hi, before), part_plan.items)
+        emit_part: Any = import_module(EMITTERS[part_plan.kind]).emit
+        emit_part(replace(head, lo=lo, hi=hi), part, part_plan, machine)
+        before += part_plan.items
 
 
 ENTRIES = ("eqsat_handle", "eqsat_step", "eqsat_handle_loop")  # of the runtime

@@ -79,7 +79,7 @@ Index = Any  # int, or an i64 value
 
 @dataclass
 class IndexCode:
-    """What computes with indices in a function that is being written."""
+    """Index arithmetic in a function that is being written."""
 
     module: Any
     function: Any
@@ -143,11 +143,11 @@ class IndexCode:
 
     def digits(self, number: Index, sizes: Sequence[int]) -> list[Index]:
         """The mixed-radix digits of a number, the last size fastest."""
-        found: list[Index] = []
+        digits: list[Index] = []
         for size in reversed(sizes[1:]):
-            found.append(self.rem(number, size))
+            digits.append(self.rem(number, size))
             number = self.div(number, size)
-        return [*([number] if sizes else []), *reversed(found)]
+        return [*([number] if sizes else []), *reversed(digits)]
 
     def compare(self, how: str, a: Index, b: Index) -> Any:
         """A signed comparison of indices: a bool where both are known, else an i1."""
@@ -165,11 +165,11 @@ class IndexCode:
     def call_external(
         self, name: str, result: Any, arguments: Sequence[Value], fastmath: Sequence[str] = ()
     ) -> Value:
-        known = self.module.globals.get(name)
-        if known is None:
+        function = self.module.globals.get(name)
+        if function is None:
             kinds = [a.type for a in arguments]
-            known = ll.Function(self.module, ll.FunctionType(result, kinds), name)
-        return self.builder.call(known, list(arguments), fastmath=tuple(fastmath))
+            function = ll.Function(self.module, ll.FunctionType(result, kinds), name)
+        return self.builder.call(function, list(arguments), fastmath=tuple(fastmath))
 
 
 _COMPARE = {

@@ -46,9 +46,9 @@ class LoopBody:
 
 @dataclass(frozen=True)
 class Loop:
-    """As `model.control.Control`, or `ONCE`. homes: per state the offset in scratch of a second
-    place for it.
+    """A loop as `model.control.Control`, or `ONCE`.
 
+    homes: per state the offset in scratch of a second place for it.
     called: offset in scratch of what is the callees' own.
     """
 
@@ -147,7 +147,7 @@ class _LoopWriter:
         ]
         self.operands, self.results = given[: loop.operands], given[loop.operands :]
         self.homes = [self.at("%scratch", h) for h in loop.homes]
-        self.own = self.at("%scratch", loop.called)
+        self.callee_scratch = self.at("%scratch", loop.called)
         self.starts = [self.start(k, loop.bodies[-1]) for k in range(loop.carries)]
         for _, offset, pattern, count in (f for b in loop.bodies for f in b.fills):
             self.fill(self.at("%scratch", offset), pattern, count)
@@ -189,7 +189,9 @@ class _LoopWriter:
         for call in body.calls:
             for i, b in enumerate(call.buffers):
                 self.do(f"store ptr {held[b]}, ptr {self.at('%a', 8 * i)}, align 8")
-            error = self.new(f"call ptr @{call.callee}(ptr %frame, ptr %a, ptr {self.own})")
+            error = self.new(
+                f"call ptr @{call.callee}(ptr %frame, ptr %a, ptr {self.callee_scratch})"
+            )
             self.leave_on(error)
         return [held[b] for b in body.results]
 
@@ -207,8 +209,8 @@ class _LoopWriter:
         self.do("ret ptr null")
 
     def into_results(self, body: LoopBody, inputs: Sequence[str]) -> None:
-        found = self.body(body, inputs, list(enumerate(self.results)))
-        for to, source, nbytes in zip(self.results, found, body.sizes, strict=True):
+        sources = self.body(body, inputs, list(enumerate(self.results)))
+        for to, source, nbytes in zip(self.results, sources, body.sizes, strict=True):
             self.copy(to, source, nbytes)
 
     def branches(self) -> None:
@@ -244,12 +246,12 @@ class _LoopWriter:
         homes = self.turning(left)  # of the last step, the results
         places = [*enumerate(stacks, loop.carries), *enumerate(homes)]
         inputs = [*self.operands[: loop.consts], *state, *slices]
-        found = self.body(body, inputs, places)
+        sources = self.body(body, inputs, places)
         for to, source, n in zip(
-            stacks, found[loop.carries :], body.sizes[loop.carries :], strict=True
+            stacks, sources[loop.carries :], body.sizes[loop.carries :], strict=True
         ):
             self.copy(to, source, n)
-        following = self.following(found, state, homes)
+        following = self.following(sources, state, homes)
         count = self.new("add i64 %i, 1")
         more = self.new(f"icmp ult i64 {count}, {loop.length}")
         self.back(count, following, f"br i1 {more}, label %step, label %done")
@@ -286,12 +288,12 @@ class _LoopWriter:
         return [self.new(f"select i1 {odd}, ptr {r}, ptr {h}") for r, h in pairs]
 
     def following(
-        self, found: Sequence[str], state: Sequence[str], homes: Sequence[str]
+        self, sources: Sequence[str], state: Sequence[str], homes: Sequence[str]
     ) -> list[str]:
         """Where the next step finds its states. One that another state was is copied, as that may
         be written again in the next step."""
         body = self.loop.bodies[-1]
-        moved = list(found[: self.loop.carries])
+        moved = list(sources[: self.loop.carries])
         for k, source in enumerate(moved):
             if source in state and source != state[k]:
                 self.copy(homes[k], source, body.sizes[k])
@@ -303,9 +305,9 @@ class _LoopWriter:
         begin = ["0", *self.starts]
         names = ["i64 %i", *(f"ptr %c{k}" for k in range(len(following)))]
         for i, (name, b, a) in enumerate(zip(names, begin, [count, *following], strict=True)):
-            kind, own = name.split()
+            kind, register = name.split()
             values = f"[{b}, %{self.entered}], [{a}, %{self.block}]"
-            self.lines[self.phis + i] = f"  {own} = phi {kind} {values}"
+            self.lines[self.phis + i] = f"  {register} = phi {kind} {values}"
         self.do(branch)
         self.label("done")
 

@@ -52,11 +52,11 @@ class LoopCall:
 
 def loop_call(schedule: Schedule, number: int, machine: Machine) -> KernelCall:
     """The call of a dispatch that is a loop or branch; NoNest with the reason if it has none."""
-    found = planned_loop(schedule, number, machine)
-    if why := why_not_loaded(found, machine):
+    call = planned_loop(schedule, number, machine)
+    if why := why_not_loaded(call, machine):
         raise NoNest(why)
-    aliases = tuple(_aliases(found, schedule))
-    return KernelCall(found.name, found.reads, found.writes, aliases)
+    aliases = tuple(_aliases(call, schedule))
+    return KernelCall(call.name, call.reads, call.writes, aliases)
 
 
 def _aliases(call: LoopCall, schedule: Schedule) -> Iterator[tuple[int, int]]:
@@ -77,19 +77,19 @@ def planned_loop(schedule: Schedule, number: int, machine: Machine) -> LoopCall:
     (node,) = (m for m in d.members if isinstance(nodes[m].attr, Control))
     attr = nodes[node].attr
     assert isinstance(attr, Control)
-    own = {i for i in schedule.inside(d) if i not in d.reads}
-    if any(nodes[i].op not in (*VIEWS, "fill", "result", attr.op) for i in own):
+    inner = {i for i in schedule.inside(d) if i not in d.reads}
+    if any(nodes[i].op not in (*VIEWS, "fill", "result", attr.op) for i in inner):
         raise NoNest("it computes something beside a loop")
     reads = tuple(schedule.buffer_of(o) for o in nodes[node].operands)
     writes = _results(schedule, d, node, attr)
     if any(0 in nodes[i].types[0].shape for i in (*reads, *writes)):
         raise NoNest("one of its buffers is empty")
-    made = [KernelBody(s, machine) for s in attr.schedules]
-    loop = _laid_out(attr, made)
-    kernels = {k: p for b in made for k, p in b.kernels.items()}
+    callees = [KernelBody(s, machine) for s in attr.schedules]
+    loop = _laid_out(attr, callees)
+    kernels = {k: p for b in callees for k, p in b.kernels.items()}
     text = f"{loop!r} {sorted(kernels)}"
     name = f"eqsat_loop_{hashlib.sha256(text.encode()).hexdigest()[:24]}"
-    return LoopCall(name, loop, reads, writes, kernels, tuple(x for b in made for x in b.loops))
+    return LoopCall(name, loop, reads, writes, kernels, tuple(x for b in callees for x in b.loops))
 
 
 def _results(schedule: Schedule, d: Dispatch, node: int, attr: Control) -> tuple[int, ...]:
@@ -97,11 +97,11 @@ def _results(schedule: Schedule, d: Dispatch, node: int, attr: Control) -> tuple
     nodes = schedule.program.nodes
     if len(nodes[node].types) == 1:
         return (node,)
-    made = {nodes[w].attr.index: w for w in d.writes if nodes[w].op == "result"}  # type: ignore[attr-defined]
+    by_index = {nodes[w].attr.index: w for w in d.writes if nodes[w].op == "result"}  # type: ignore[attr-defined]
     count = len(attr.result_types)
-    if not made.keys() >= set(range(count)):
+    if not by_index.keys() >= set(range(count)):
         raise NoNest("nobody reads one of its results")
-    return tuple(made[i] for i in range(count))
+    return tuple(by_index[i] for i in range(count))
 
 
 class KernelBody:
@@ -138,13 +138,13 @@ class KernelBody:
             inner = planned_loop(schedule, number, machine)
             self.loops.append(inner)
             return StepCall(inner.name, tuple(map(self.place, (*inner.reads, *inner.writes))))
-        found = planned(schedule, number, machine)
+        kernel = planned(schedule, number, machine)
         if open_ := undecided(schedule, d):
             raise NoNest(f"the check of a nest cannot decide: {open_[0]}")
-        name = f"{kernel_name(found, machine)}_at"
-        self.kernels[name] = found
-        sides = (*found.nest.reads, *found.nest.writes)
-        return StepCall(name, tuple(self.place(found.nodes[b]) for b in sides))
+        name = f"{kernel_name(kernel, machine)}_at"
+        self.kernels[name] = kernel
+        sides = (*kernel.nest.reads, *kernel.nest.writes)
+        return StepCall(name, tuple(self.place(kernel.nodes[b]) for b in sides))
 
     def _constants(self) -> Iterator[int]:
         nodes = self.schedule.program.nodes
@@ -165,7 +165,7 @@ class KernelBody:
         return self.schedule.program.nodes[buffer].types[0].nbytes
 
     def scratch(self) -> int:
-        """What its kernels take for themselves, at most."""
+        """Bytes of scratch of its kernels, at most."""
         plans = [p.plan.scratch_bytes for p in self.kernels.values()]
         return max([0, *plans, *(x.loop.scratch_bytes for x in self.loops)])
 
@@ -183,13 +183,13 @@ class KernelBody:
         )
 
 
-def _require_own(attr: Control, made: Sequence[KernelBody]) -> None:
+def _refuse_foreign_writes(attr: Control, callees: Sequence[KernelBody]) -> None:
     """NoNest if something is written over an input that is no earlier value of it."""
-    for b in made:
+    for b in callees:
         inputs, results = b.inputs[attr.consts :], b.results[: attr.carries]
         for c in b.changed:
-            own = [k for k, r in enumerate(results) if r == c]
-            if b is not made[-1] or len(own) != 1 or c != inputs[own[0]]:
+            states = [k for k, r in enumerate(results) if r == c]
+            if b is not callees[-1] or len(states) != 1 or c != inputs[states[0]]:
                 raise NoNest("a value is written over what is no earlier state of it")
 
 
@@ -202,29 +202,29 @@ def _pattern(attr: object) -> tuple[bytes, int]:
     return one.tobytes(), attr.type.size
 
 
-def _laid_out(attr: Control, made: Sequence[KernelBody]) -> Loop:
+def _laid_out(attr: Control, callees: Sequence[KernelBody]) -> Loop:
     """Where everything is: second places of states, constants, temporaries, then the callees' own
     scratch. Temporaries of two bodies are never there at once."""
-    _require_own(attr, made)
+    _refuse_foreign_writes(attr, callees)
     is_cond = attr.op == COND
-    states = [] if is_cond else made[-1].results[: attr.carries]
-    changed = made[-1].changed
-    homes, end = stacked([0 if s in changed else made[-1].nbytes(s) for s in states], 0)
+    states = [] if is_cond else callees[-1].results[: attr.carries]
+    changed = callees[-1].changed
+    homes, end = stacked([0 if s in changed else callees[-1].nbytes(s) for s in states], 0)
     fills = []
-    for b in made:
+    for b in callees:
         at, end = stacked([b.nbytes(f) for f in b.fills], end)
         fills.append(dict(zip(b.fills, at, strict=True)))
     offsets, top = [], end
-    for i, b in enumerate(made):
+    for i, b in enumerate(callees):
         placed_elsewhere = attr.op != WHILE or i > 0  # the results of a condition are temporaries
-        own = {w for w in b.written if not (placed_elsewhere and w in b.results)}
-        found, last = temporaries(b, own, end)
-        offsets.append(found)
+        buffers = {w for w in b.written if not (placed_elsewhere and w in b.results)}
+        places, last = temporaries(b, buffers, end)
+        offsets.append(places)
         top = max(top, last)
-    bodies = tuple(b.body(o, f) for b, o, f in zip(made, offsets, fills, strict=True))
+    bodies = tuple(b.body(o, f) for b, o, f in zip(callees, offsets, fills, strict=True))
     behind = attr.consts + attr.carries
-    slices = () if is_cond else tuple(made[0].nbytes(i) for i in made[0].inputs[behind:])
-    scratch = top + max(b.scratch() for b in made)
+    slices = () if is_cond else tuple(callees[0].nbytes(i) for i in callees[0].inputs[behind:])
+    scratch = top + max(b.scratch() for b in callees)
     return Loop(
         attr.op, attr.consts, attr.carries, attr.length, attr.reverse, slices, bodies,
         tuple(homes), top, scratch,
@@ -233,18 +233,18 @@ def _laid_out(attr: Control, made: Sequence[KernelBody]) -> Loop:
 
 def stacked(sizes: Sequence[int], start: int) -> tuple[list[int], int]:
     """Offsets one behind the other, and where they end; whole lines of cache."""
-    found = []
+    offsets = []
     for n in sizes:
-        found.append(start)
+        offsets.append(start)
         start += _lines(n)
-    return found, start
+    return offsets, start
 
 
 def _lines(nbytes: int) -> int:
     return -(-nbytes // LINE) * LINE
 
 
-def temporaries(body: KernelBody, own: set[int], start: int) -> tuple[dict[int, int], int]:
+def temporaries(body: KernelBody, buffers: set[int], start: int) -> tuple[dict[int, int], int]:
     """Offsets of these buffers; two that are there at once share no byte. The largest first, each
     as low as it can be."""
     schedule, last = body.schedule, dict[int, int]()
@@ -254,11 +254,11 @@ def temporaries(body: KernelBody, own: set[int], start: int) -> tuple[dict[int, 
             first.setdefault(b, i)
             last[b] = i
     last |= dict.fromkeys(body.results, len(schedule.dispatches))
-    found: dict[int, int] = {}
-    for b in sorted(own, key=lambda b: (-body.nbytes(b), b)):
+    offsets: dict[int, int] = {}
+    for b in sorted(buffers, key=lambda b: (-body.nbytes(b), b)):
         others = sorted(
             (at, at + _lines(body.nbytes(o)))
-            for o, at in found.items()
+            for o, at in offsets.items()
             if first[o] <= last[b] and first[b] <= last[o]
         )
         at = start
@@ -266,8 +266,8 @@ def temporaries(body: KernelBody, own: set[int], start: int) -> tuple[dict[int, 
             if at + _lines(body.nbytes(b)) <= low:
                 break
             at = max(at, high)
-        found[b] = at
-    return found, max((at + _lines(body.nbytes(b)) for b, at in found.items()), default=start)
+        offsets[b] = at
+    return offsets, max((at + _lines(body.nbytes(b)) for b, at in offsets.items()), default=start)
 
 
 # ---- into the process ----------------------------------------------------------------------------
@@ -279,10 +279,10 @@ def why_not_loaded(call: LoopCall, machine: Machine) -> str:
         ir, loop = loop_ir(call.name, call.loop), call.loop
         text = ir + loop_handler(call.name, loop.operands, loop.results, loop.scratch_bytes)
         name = f"{call.name}_ffi"
-        found = jit.load_kernels({name: text}, machine)[name]
+        address = jit.load_kernels({name: text}, machine)[name]
     except CannotCompile as error:
         return str(error)
-    return register(call.name, found)
+    return register(call.name, address)
 
 
 def _define(call: LoopCall, machine: Machine) -> None:

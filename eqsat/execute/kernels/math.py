@@ -15,10 +15,19 @@ from typing import Any
 import llvmlite.ir as ll
 import numpy as np
 
-from eqsat.execute.kernels import approximations, casts, integers, wide
+from eqsat.execute.kernels import approximations, wide
 from eqsat.execute.kernels.ir import Code
 from eqsat.execute.kernels.kinds import Value, mangled
-from eqsat.execute.kernels.lanes import F32, Lanes
+from eqsat.execute.kernels.lanes import (
+    BOOLS,
+    F32,
+    SIGNED,
+    UNSIGNED,
+    Lanes,
+    lane_convert,
+    lane_nearest,
+)
+from eqsat.execute.kernels.lanes import ELEMENTS as NUMBERS
 from eqsat.model.expr import BottomUp, Expr
 from eqsat.model.nest import NoNest
 from eqsat.model.tensor import DTYPES, is_float
@@ -74,11 +83,11 @@ class Lowering:
         if e.fn != "cast" or DTYPES.get(e.value, (0, ""))[1] not in "iu":
             return e.args
         x = self._unclipped(e)
-        found = self._nearest(e, x)
-        return (x,) if found is None else (found[0],)
+        nearest = self._nearest(e, x)
+        return (x,) if nearest is None else (nearest[0],)
 
     def _unclipped(self, e: Expr) -> Expr:
-        """What a cast makes an integer of, without what the cast does anyhow."""
+        """Operand of a cast to an integer, without the clipping that the cast does anyhow."""
         (x,), (low, high) = e.args, integer_range(e.value)
         while _clips_beyond(x, low, high) and self._types(x.args[0]) in FLOAT_LANES:
             x = x.args[0]
@@ -102,12 +111,12 @@ class Lowering:
             return Typed(e.value, "bool" if isinstance(e.value, bool) else None)
         if e.fn == "cast":
             is_integer = DTYPES.get(e.value, (0, ""))[1] in "iu"
-            found = self._nearest(e, self._unclipped(e)) if is_integer else None
-            if found is None:
+            nearest = self._nearest(e, self._unclipped(e)) if is_integer else None
+            if nearest is None:
                 return lane_cast(self.code, self.lanes, values[0], e.value)
             x = lane_cast(self.code, self.lanes, values[0], "f32").value
             v = Lanes(self.code, self.lanes)
-            return Typed(casts.lane_nearest(v, x, found[1], e.value), e.value)
+            return Typed(lane_nearest(v, x, nearest[1], e.value), e.value)
         return self._call(e.fn, values)
 
     def _call(self, fn: str, values: Sequence[Typed]) -> Typed:
@@ -116,8 +125,8 @@ class Lowering:
         if fn == "pow":
             dtype = values[0].dtype or values[1].dtype
         if dtype is None and all(isinstance(x.value, bool | int | float) for x in values):
-            found = FUNCTIONS[fn].numpy(*(np.asarray(x.value) for x in values))
-            return Typed(found.item(), None)
+            folded = FUNCTIONS[fn].numpy(*(np.asarray(x.value) for x in values))
+            return Typed(folded.item(), None)
         dtype = dtype or self.dtype
         if dtype in ("f16", "bf16"):
             return self._through_f32(fn, values, dtype)
@@ -134,8 +143,8 @@ class Lowering:
         raised = [
             lane_cast(self.code, self.lanes, x, "f32") if x.dtype in halves else x for x in values
         ]
-        found = self._call(fn, raised)
-        return found if found.dtype == "bool" else lane_cast(self.code, self.lanes, found, dtype)
+        result = self._call(fn, raised)
+        return result if result.dtype == "bool" else lane_cast(self.code, self.lanes, result, dtype)
 
 
 def _clips_beyond(e: Expr, low: int, high: int) -> bool:
@@ -148,7 +157,7 @@ def _clips_beyond(e: Expr, low: int, high: int) -> bool:
 
 FLOAT_LANES = ("f32", "f64")
 SHORT_BITS = 16  # of integers to which floats are rounded by an addition
-ELEMENTS: dict[str, Any] = {"bool": ll.IntType(1)} | casts.ELEMENTS
+ELEMENTS: dict[str, Any] = {"bool": ll.IntType(1)} | NUMBERS
 
 
 def lane_constant(code: Code, lanes: int, value: Any, dtype: str) -> Value:
@@ -162,14 +171,14 @@ def lane_constant(code: Code, lanes: int, value: Any, dtype: str) -> Value:
 
 
 def lane_cast(code: Code, lanes: int, x: Typed, dtype: str) -> Typed:
-    """As XLA's ConvertElementType: see `ops.meaning.scalar.hold`."""
+    """Constant converted as by XLA's ConvertElementType: see `ops.meaning.scalar.hold`."""
     if dtype not in ELEMENTS or (x.dtype and x.dtype not in ELEMENTS):
         raise NoNest(f"kernels compute no {dtype if dtype not in ELEMENTS else x.dtype}")
     if x.dtype is None or isinstance(x.value, (bool, int, float)):
         return Typed(lane_constant(code, lanes, _held(x.value, dtype), dtype), dtype)
     if x.dtype == dtype:
         return x
-    return Typed(casts.lane_convert(Lanes(code, lanes), x.value, x.dtype, dtype), dtype)
+    return Typed(lane_convert(Lanes(code, lanes), x.value, x.dtype, dtype), dtype)
 
 
 def _held(value: Any, dtype: str) -> Any:
@@ -179,27 +188,29 @@ def _held(value: Any, dtype: str) -> Any:
 def lane_call(v: Lanes, fn: str, values: Sequence[Value], dtype: str) -> Value:
     """A function of values of one element type."""
     kind = DTYPES[dtype][1]
-    tables = {"f": FLOATS, "b": integers.BOOLS, "i": integers.SIGNED, "u": integers.UNSIGNED}
-    found = tables[kind].get(fn) if dtype != "f64" or fn in EXACT else None
-    if found is None:
+    tables = {"f": FLOATS, "b": BOOLS, "i": SIGNED, "u": UNSIGNED}
+    function = tables[kind].get(fn) if dtype != "f64" or fn in EXACT else None
+    if function is None:
         raise NoNest(f"`{fn}` of {dtype} has no vector code")
-    return found(v, *values)
+    return function(v, *values)
 
 
 # ---- functions of floats that need no approximation ----------------------------------------------
 def _maximum(v: Lanes, a: Value, b: Value) -> Value:
     """NaN where either is; 0 is more than -0."""
-    limit, x = (a, b) if _known(a) is not None else (b, a)
-    if not _known(limit):  # not known, or a zero
-        if _known(limit) is None or math.copysign(1.0, _known(limit)) < 0:
+    limit, x = (a, b) if _constant_value(a) is not None else (b, a)
+    if not _constant_value(limit):  # not known, or a zero
+        if _constant_value(limit) is None or math.copysign(1.0, _constant_value(limit)) < 0:
             return v.code.intrinsic("llvm.maximum", a, b)
         x = v.add(x, v.c(0.0))  # -0 is 0 now
     return v.least(limit, x)
 
 
 def _minimum(v: Lanes, a: Value, b: Value) -> Value:
-    limit, x = (a, b) if _known(a) is not None else (b, a)
-    if not _known(limit) and (_known(limit) is None or math.copysign(1.0, _known(limit)) < 0):
+    limit, x = (a, b) if _constant_value(a) is not None else (b, a)
+    if not _constant_value(limit) and (
+        _constant_value(limit) is None or math.copysign(1.0, _constant_value(limit)) < 0
+    ):
         return v.code.intrinsic("llvm.minimum", a, b)
     return v.most(limit, x)
 
@@ -211,7 +222,7 @@ def _divided(v: Lanes, a: Value, b: Value) -> Value:
     infinite quotients have no NaN; the sum is rounded once (Brisebarre and Muller, "Correctly
     rounded multiplication by arbitrary precision constants", 2008).
     """
-    divisor = _known(b)
+    divisor = _constant_value(b)
     if v.kind is not F32 or divisor is None or not 2.0**-90 <= abs(divisor) <= 2.0**90:
         return v.div(a, b)
     divisor = float(np.float32(divisor))
@@ -223,7 +234,7 @@ def _divided(v: Lanes, a: Value, b: Value) -> Value:
     return v.mul(a, v.c(float(high))) if product is None else v.fma(a, v.c(float(high)), product)
 
 
-def _known(x: Value) -> Any:
+def _constant_value(x: Value) -> Any:
     """The number in every lane of a constant that is not NaN, else None."""
     if not isinstance(x, ll.Constant):
         return None

@@ -96,7 +96,7 @@ class Dots:
         def turn(i: Index, *sums: Value) -> list[Value]:
             x, y = rows.at(code, a, i), columns.at(code, b, i)
             if is_far:
-                self._ask_ahead(y)
+                self._prefetch_ahead(y)
             return self._step(x, y, list(sums), None)
 
         whole = size // lanes * lanes
@@ -106,8 +106,8 @@ class Dots:
         x, y = rows.at(code, a, whole), columns.at(code, b, whole)
         return self._step(x, y, sums, size - whole)
 
-    def _ask_ahead(self, b: Value) -> None:
-        """The same place some columns on: no prefetcher follows so few streams from end to end."""
+    def _prefetch_ahead(self, b: Value) -> None:
+        """Prefetch some columns on: no prefetcher follows so few streams from end to end."""
         (columns,), sizes = operands(self.frame)[1], self.frame.sizes
         apart = int(ASKED_BYTES // (columns.vector * sizes.fetched_bytes[1]))
         for c in range(self.columns):
@@ -122,13 +122,13 @@ class Dots:
             columns.load(code, columns.at(code, b, c * columns.vector), lanes, 1, mask)
             for c in range(self.columns)
         ]
-        found = list(sums)
+        totals = list(sums)
         for r in range(self.rows):
             x = rows.load(code, rows.at(code, a, r * rows.row), lanes, 1, mask)
             for c, y in enumerate(ys):
                 at = r * self.columns + c
-                found[at] = code.fma(x, y, found[at])
-        return found
+                totals[at] = code.fma(x, y, totals[at])
+        return totals
 
 
 F32 = TYPES["f32"]
@@ -160,7 +160,7 @@ class KeyDots:
         def group(g: Index) -> None:
             first = code.mul(g, self.keys)
             here = code.at(b, F32, code.mul(first, self.b_stride))
-            self._ask_ahead(code, here)
+            self._prefetch_ahead(code, here)
             self._store(code, self._sums(code, a, here), code.at(c, F32, first))
 
         code.loop(0, groups, 1, [], group)
@@ -195,16 +195,16 @@ class KeyDots:
             code.load(code.at(b, F32, code.add(j * self.b_stride, d)), F32, self.lanes, mask=mask)
             for j in range(self.keys)
         ]
-        found = list(sums)
+        totals = list(sums)
         for r in range(self.rows):
             x = code.load(code.at(a, F32, code.add(r * self.a_stride, d)), F32, self.lanes)
             for j, y in enumerate(keys):
                 at = r * self.keys + j
-                found[at] = code.fma(x, y, found[at])
-        return found
+                totals[at] = code.fma(x, y, totals[at])
+        return totals
 
-    def _ask_ahead(self, code: Code, b: Value) -> None:
-        """What lies some keys on: prefetchers stop where a page ends."""
+    def _prefetch_ahead(self, code: Code, b: Value) -> None:
+        """Prefetch some keys on: prefetchers stop where a page ends."""
         ahead = max(self.keys, ASKED_BYTES // (4 * abs(self.b_stride))) * self.b_stride
         for j in range(self.keys):
             for d in range(0, self.depth, LINE):
@@ -228,15 +228,15 @@ def sums_of_lanes(code: Code, vectors: Sequence[Value]) -> Value:
 
     Pairs are folded into one, first within 16 bytes, then blocks of these.
     """
-    found, lanes = list(vectors), lanes_of(vectors[0])
-    if len(found) == 1:
-        return code.sum_of_lanes(found[0])
+    parts, lanes = list(vectors), lanes_of(vectors[0])
+    if len(parts) == 1:
+        return code.sum_of_lanes(parts[0])
     for low, high in _folds(lanes):
-        if len(found) == 1:
+        if len(parts) == 1:
             break
-        pairs = zip(found[::2], found[1::2], strict=True)
-        found = [_folded(code, x, y, low, high) for x, y in pairs]
-    (x,) = found
+        pairs = zip(parts[::2], parts[1::2], strict=True)
+        parts = [_folded(code, x, y, low, high) for x, y in pairs]
+    (x,) = parts
     while lanes_of(x) > len(vectors):
         half = lanes_of(x) // 2
         x = code.builder.fadd(some_lanes(code, x, 0, half), some_lanes(code, x, half, half))
@@ -264,10 +264,10 @@ def _folds(lanes: int) -> list[tuple[list[int], list[int]]]:
     blocks = range(0, lanes, BLOCK)
     single = [b + n + side for b in blocks for n in (0, 1) for side in (0, lanes)]
     double = [b + n + side for b in blocks for side in (0, lanes) for n in (0, 1)]
-    found = [(x, [i + 2 for i in x]) for x in (single, double)]
+    folds = [(x, [i + 2 for i in x]) for x in (single, double)]
     if lanes > BLOCK:
         half = [side + n for side in (0, lanes) for n in range(lanes // 2)]
-        found.append((half, [i + lanes // 2 for i in half]))
+        folds.append((half, [i + lanes // 2 for i in half]))
     if lanes > 2 * BLOCK:
         other = [
             side + b + n
@@ -275,8 +275,8 @@ def _folds(lanes: int) -> list[tuple[list[int], list[int]]]:
             for b in range(0, lanes, 2 * BLOCK)
             for n in range(BLOCK)
         ]
-        found.append((other, [i + BLOCK for i in other]))
-    return found
+        folds.append((other, [i + BLOCK for i in other]))
+    return folds
 
 
 UPPER = 0xFFFF0000
@@ -361,28 +361,28 @@ class _Band:
     def write(self) -> None:
         p, code = self.product, self.code
         # of one row they stay in registers; of more, multiply-adds read them
-        known = [self._element(0, k) for k in range(self.count)] if p.rows == 1 else []
+        elements = [self._element(0, k) for k in range(self.count)] if p.rows == 1 else []
         in_line = 4 * LINE // nbytes(TYPES[p.dtype])
         together = p.lanes if p.dtype == "f32" else 2 * p.lanes
         group = max(in_line, together)
         whole = p.width // group * group
 
         def line(j: Index) -> None:
-            self._ask_ahead(j)
+            self._prefetch_ahead(j)
             for n in range(0, group, together):
-                (self._vector if p.dtype == "f32" else self._pair)(code.add(j, n), known)
+                (self._vector if p.dtype == "f32" else self._pair)(code.add(j, n), elements)
 
         code.loop(0, whole, group, [], line)
         for j in range(whole, p.width, p.lanes):
             left = p.width - j
-            self._vector(j, known, left if left < p.lanes else None)
+            self._vector(j, elements, left if left < p.lanes else None)
 
     def _element(self, r: int, k: int) -> Value:
         p = self.product
         at = self.code.at(self.a, F32, r * p.a_stride + k * p.a_step)
         return self.code.load(at, F32, p.lanes, 0)
 
-    def _ask_ahead(self, j: Index) -> None:
+    def _prefetch_ahead(self, j: Index) -> None:
         p, code = self.product, self.code
         there = code.add(j, ASKED_BYTES // (nbytes(TYPES[p.dtype]) * self.count))
         down = code.add(code.sub(there, p.width), p.together * p.b_stride)
@@ -394,29 +394,29 @@ class _Band:
         p = self.product
         return self.code.at(self.b, TYPES[p.dtype], self.code.add(j, k * p.b_stride))
 
-    def _vector(self, j: Index, known: list[Value], mask: Mask = None) -> None:
+    def _vector(self, j: Index, elements: list[Value], mask: Mask = None) -> None:
         p, code = self.product, self.code
         kind = TYPES[p.dtype]
         read = [code.load(self._place(k, j), kind, p.lanes, mask=mask) for k in range(self.count)]
         columns = [converted(code, x, p.dtype, "f32") for x in read]
         for r in range(p.rows):
-            self._add(r, j, self._sum(r, columns, known))
+            self._add(r, j, self._sum(r, columns, elements))
 
-    def _pair(self, j: Index, known: list[Value]) -> None:
+    def _pair(self, j: Index, elements: list[Value]) -> None:
         """Two vectors of bf16 at once."""
         p, code = self.product, self.code
         kind = TYPES[p.dtype]
         read = [code.load(self._place(k, j), kind, 2 * p.lanes) for k in range(self.count)]
         columns = [even_and_odd(code, x) for x in read]
         for r in range(p.rows):
-            even, odd = (self._sum(r, some, known) for some in zip(*columns, strict=True))
+            even, odd = (self._sum(r, some, elements) for some in zip(*columns, strict=True))
             for n, x in enumerate(in_order(code, even, odd)):
                 self._add(r, code.add(j, n * p.lanes), x)
 
-    def _sum(self, r: int, columns: Sequence[Value], known: list[Value]) -> Value:
+    def _sum(self, r: int, columns: Sequence[Value], elements: list[Value]) -> Value:
         x = self.code.zero(F32, self.product.lanes)
         for k, y in enumerate(columns):
-            x = self.code.fma(known[k] if known else self._element(r, k), y, x)
+            x = self.code.fma(elements[k] if elements else self._element(r, k), y, x)
         return x
 
     def _add(self, r: int, j: Index, x: Value) -> None:

@@ -32,7 +32,7 @@ _RIGHTS = {
 
 
 class CannotLoad(Exception):
-    """What of an object this loader does not know, in a sentence."""
+    """Part of an object that this loader does not know, in a sentence."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Relocation:
 
 @dataclass(frozen=True)
 class Object:
-    """What a relocatable file holds, as far as it is needed at run time."""
+    """Content of a relocatable file, as far as it is needed at run time."""
 
     sections: tuple[Section, ...]
     functions: Mapping[str, tuple[int, int]]  # global name → section and offset in it
@@ -71,18 +71,18 @@ def supported() -> bool:
     return platform.system() == "Linux" and platform.machine() == "x86_64"
 
 
-def load_objects(objects: Sequence[bytes], known: Callable[[str], int]) -> dict[str, int]:
+def load_objects(objects: Sequence[bytes], address_of: Callable[[str], int]) -> dict[str, int]:
     """Global symbol → address, of all objects. They stay for the life of the process.
 
-    known: the address of a symbol that no object defines. CannotLoad where one is not as expected.
+    address_of: of a symbol that no object defines. CannotLoad where one is not as expected.
     """
     read = [read_elf(data) for data in objects]
     places, spans, total = _layout(read)
     memory = _mapped(total)
     start = ctypes.addressof(memory)
-    found: dict[str, int] = {}
+    addresses: dict[str, int] = {}
     for o, at in zip(read, places, strict=True):
-        found |= {name: start + at[s] + offset for name, (s, offset) in o.functions.items()}
+        addresses |= {name: start + at[s] + offset for name, (s, offset) in o.functions.items()}
     for o, at in zip(read, places, strict=True):
         for section in o.sections:
             ctypes.memmove(start + at[section.number], section.bytes, len(section.bytes))
@@ -90,12 +90,12 @@ def load_objects(objects: Sequence[bytes], known: Callable[[str], int]) -> dict[
             if isinstance(r.symbol, int):
                 value = start + at[r.symbol] + r.base
             else:
-                value = found[r.symbol] if r.symbol in found else known(r.symbol)
+                value = addresses[r.symbol] if r.symbol in addresses else address_of(r.symbol)
             place = start + at[r.section] + r.offset
             ctypes.c_uint64.from_address(place).value = (value + r.addend) % 2**64
     for rights, (begin, end) in spans.items():
         _protect(start + begin, end - begin, rights)
-    return found
+    return addresses
 
 
 def library_symbol(name: str) -> int:
@@ -121,7 +121,7 @@ def _read(data: bytes) -> Object:
     if not head[0].startswith(_ELF) or head[1:3] != (_RELOCATABLE, _X86_64):
         raise CannotLoad("it is no relocatable ELF object of x86-64")
     heads = [_SECTION.unpack_from(data, head[6] + i * _SECTION.size) for i in range(head[12])]
-    kept = {i: s for i, s in enumerate(_sections(data, heads)) if s is not None}
+    sections = {i: s for i, s in enumerate(_sections(data, heads)) if s is not None}
     tables = [h for h in heads if h[1] == _SYMBOLS]
     symbols = list(_symbols(data, heads, tables[0])) if tables else []
     functions = {
@@ -129,15 +129,15 @@ def _read(data: bytes) -> Object:
         for name, binding, section, value in symbols
         if binding == _GLOBAL and section != _UNDEFINED
     }
-    if missing := [name for name, (section, _) in functions.items() if section not in kept]:
+    if missing := [name for name, (section, _) in functions.items() if section not in sections]:
         raise CannotLoad(f"`{missing[0]}` lies in no section that is in memory")
     relocations = [
-        _relocation(kept, symbols, h[7], *_RELOCATION.unpack_from(data, at))
+        _relocation(sections, symbols, h[7], *_RELOCATION.unpack_from(data, at))
         for h in heads
-        if h[1] == _RELA and h[7] in kept
+        if h[1] == _RELA and h[7] in sections
         for at in range(h[4], h[4] + h[5], _RELOCATION.size)
     ]
-    return Object(tuple(kept.values()), functions, tuple(relocations))
+    return Object(tuple(sections.values()), functions, tuple(relocations))
 
 
 def _sections(data: bytes, heads: Sequence[tuple[int, ...]]) -> Iterator[Section | None]:
@@ -146,10 +146,10 @@ def _sections(data: bytes, heads: Sequence[tuple[int, ...]]) -> Iterator[Section
             yield None
             continue
         rights = flags & (_WRITE | _EXECUTE)
-        held = b"" if kind == _NO_BITS else data[offset : offset + size]
-        if rights not in _RIGHTS or align > mmap.PAGESIZE or len(held) not in (0, size):
+        content = b"" if kind == _NO_BITS else data[offset : offset + size]
+        if rights not in _RIGHTS or align > mmap.PAGESIZE or len(content) not in (0, size):
             raise CannotLoad(f"its section {i} is of an unknown form")
-        yield Section(i, held, size, max(1, align), rights)
+        yield Section(i, content, size, max(1, align), rights)
 
 
 def _symbols(
@@ -164,19 +164,19 @@ def _symbols(
 
 
 def _relocation(
-    kept: Mapping[int, Section],
+    sections: Mapping[int, Section],
     symbols: Sequence[tuple[str, int, int, int]],
     section: int,
     offset: int,
     info: int,
     addend: int,
 ) -> Relocation:
-    if info & 0xFFFFFFFF != _ADDRESS or not 0 <= offset <= kept[section].size - 8:
+    if info & 0xFFFFFFFF != _ADDRESS or not 0 <= offset <= sections[section].size - 8:
         raise CannotLoad(f"its relocation {info & 0xFFFFFFFF} in section {section} is unknown")
     name, _, home, value = symbols[info >> 32]
     if home == _UNDEFINED:
         return Relocation(section, offset, name, 0, addend)
-    if home not in kept:
+    if home not in sections:
         raise CannotLoad(f"`{name}` lies in no section that is in memory")
     return Relocation(section, offset, home, value, addend)
 
@@ -190,10 +190,10 @@ def _layout(
     spans, at = {}, 0
     for rights in _RIGHTS:
         begin = at
-        for o, own in zip(objects, places, strict=True):
+        for o, offsets in zip(objects, places, strict=True):
             for s in o.sections:
                 if s.rights == rights:
-                    own[s.number] = at = -(-at // s.align) * s.align
+                    offsets[s.number] = at = -(-at // s.align) * s.align
                     at += s.size
         at = -(-at // mmap.PAGESIZE) * mmap.PAGESIZE
         if at > begin:

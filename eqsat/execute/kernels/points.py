@@ -1,25 +1,33 @@
-"""Values of a nest's accesses and stages at a point, or at neighbouring points along one loop."""
+"""Values of a nest's accesses and stages at a point, or at neighbouring points along one loop.
+
+The parts of a rows kernel share these of a row, with its buffers and scratch.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
-from eqsat.execute.kernels import casts, kinds, math
+from eqsat.execute.kernels import kinds, math
 from eqsat.execute.kernels.ir import Code, Index, Mask
-from eqsat.execute.kernels.kinds import Value
+from eqsat.execute.kernels.kinds import I8, Value, memory_type
+from eqsat.execute.kernels.lanes import loaded, memory_constant, stored
 from eqsat.model.expr import Expr, arg
-from eqsat.model.nest import Access, Bound, Lookup, Nest
+from eqsat.model.nest import Access, Bound, Lookup, Nest, Store
+from eqsat.plan import passes as analysis
+from eqsat.plan.rows import Part, scratch_of, square_slots, widest_lanes
 from eqsat.plan.stages import access_loops
+from eqsat.plan.storage import update_of
 
 
 @dataclass(frozen=True)
 class Points:
     """Lanes points along loop `along`, the first at the indices a call gives; one point if -1.
 
-    reads: pointer of every buffer that is read. found: lookups that are the same at all points and
-    known by now.
+    reads: pointer of every buffer that is read. positions: of lookups that are the same at all
+    points and evaluated by now.
     """
 
     code: Code
@@ -27,26 +35,26 @@ class Points:
     reads: Mapping[int, Value]
     along: int = -1
     lanes: int = 1
-    found: Mapping[Lookup, Index] = field(default_factory=dict)
+    positions: Mapping[Lookup, Index] = field(default_factory=dict)
 
     def access(self, access: Access, at: Sequence[Index], mask: Mask = None) -> Value:
         """The element at each point; where a bound fails its fill; out of the mask, anything.
 
         Bools are masks.
         """
-        found = self._element(access, at, mask)
+        element = self._element(access, at, mask)
         if access.dtype != "bool":
-            return found
-        return self.code.builder.icmp_unsigned("!=", found, self.code.zero(kinds.I8, self.lanes))
+            return element
+        return self.code.builder.icmp_unsigned("!=", element, self.code.zero(kinds.I8, self.lanes))
 
     def _element(self, access: Access, at: Sequence[Index], mask: Mask) -> Value:
-        """As it lies in memory."""
+        """Element as it lies in memory."""
         kind = kinds.memory_type(access.dtype)
         step = access.strides[self.along] if self.lanes > 1 else 0
         if any(self._varies(k) for k in access.lookups):
             return self._one_by_one(access, at, mask)
         there = self.holds(access.bounds, at)
-        fill = casts.memory_constant(self.code, access.fill or 0, access.dtype)
+        fill = memory_constant(self.code, access.fill or 0, access.dtype)
         if there is False:
             return self.code.broadcast(fill, self.lanes)
         offset = self.offset(access, at)
@@ -73,15 +81,15 @@ class Points:
 
     def offset(self, access: Access, at: Sequence[Index]) -> Index:
         """Elements from the start of the buffer to the first point's."""
-        found = self.code.affine(access.base, access.strides, at)
+        offset = self.code.affine(access.base, access.strides, at)
         for k in access.lookups:
-            number = self.found[k] if k in self.found else self.looked_up(k, at)
-            found = self.code.add(found, self.code.mul(number, k.stride))
-        return found
+            number = self.positions[k] if k in self.positions else self.looked_up(k, at)
+            offset = self.code.add(offset, self.code.mul(number, k.stride))
+        return offset
 
     def holds(self, bounds: Iterable[Bound], at: Sequence[Index]) -> Any:
         """Whether all bounds hold: a bool, an i1, or a mask where that differs between lanes."""
-        code, found = self.code, True
+        code, all_hold = self.code, True
         for b in bounds:
             x = code.affine(b.base, b.strides, at)
             step = b.strides[self.along] if self.lanes > 1 else 0
@@ -95,8 +103,8 @@ class Points:
                 test = 0 <= x < b.extent
             else:
                 test = code.builder.icmp_unsigned("<", x, code.index(b.extent))
-            found = code.both(found, test)
-        return found
+            all_hold = code.both(all_hold, test)
+        return all_hold
 
     def _uniform(self, pointer: Value, kind: Any, there: Any, fill: Value) -> Value:
         """One element for all lanes, behind the conditions that all lanes share."""
@@ -125,15 +133,15 @@ class Points:
         return code.max(code.min(number, k.extent - 1), 0)
 
     def _one_by_one(self, access: Access, at: Sequence[Index], mask: Mask) -> Value:
-        kind, found = kinds.memory_type(access.dtype), None
-        one = Points(self.code, self.nest, self.reads, found=self.found)
+        kind, gathered = kinds.memory_type(access.dtype), None
+        one = Points(self.code, self.nest, self.reads, positions=self.positions)
         for i in range(self.lanes if mask is None or not isinstance(mask, int) else mask):
             here = list(at)
             here[self.along] = self.code.add(at[self.along], i)
             x = self._lane_value(one, access, here, mask, i)
-            start = self.code.zero(kind, self.lanes) if found is None else found
-            found = self.code.builder.insert_element(start, x, kinds.constants(kinds.I32, [i]))
-        return self.code.zero(kind, self.lanes) if found is None else found
+            start = self.code.zero(kind, self.lanes) if gathered is None else gathered
+            gathered = self.code.builder.insert_element(start, x, kinds.constants(kinds.I32, [i]))
+        return self.code.zero(kind, self.lanes) if gathered is None else gathered
 
     def _lane_value(
         self, one: Points, access: Access, here: Sequence[Index], mask: Mask, i: int
@@ -148,29 +156,29 @@ class Points:
         self,
         number: int,
         at: Sequence[Index],
-        known: MutableMapping[Any, Value],
+        values: MutableMapping[Any, Value],
         mask: Mask = None,
     ) -> Value:
-        """A stage's value; `known`: values of accesses and stages at these points, added to."""
-        if number not in known:
+        """A stage's value; `values`: those of accesses and stages at these points, added to."""
+        if number not in values:
             s = self.nest.stages[number]
-            x = self.body(s.body, s.arguments, at, known, mask, s.dtype)
+            x = self.body(s.body, s.arguments, at, values, mask, s.dtype)
             there = self.holds(s.bounds, at)
             if there is not True:
                 if len(s.arguments) > 1:
-                    other = self.body(arg(1), s.arguments, at, known, mask, s.dtype)
+                    other = self.body(arg(1), s.arguments, at, values, mask, s.dtype)
                 else:
                     other = math.lane_constant(self.code, self.lanes, s.fill, s.dtype)
                 x = self.code.select(there, x, other)
-            known[number] = x
-        return known[number]
+            values[number] = x
+        return values[number]
 
     def body(
         self,
         body: Expr,
         arguments: Sequence[Access | int],
         at: Sequence[Index],
-        known: MutableMapping[Any, Value],
+        values: MutableMapping[Any, Value],
         mask: Mask = None,
         dtype: str = "f32",
     ) -> Value:
@@ -179,11 +187,11 @@ class Points:
         for i in body.operands():
             a = arguments[i]
             if isinstance(a, int):
-                operands[i] = self.stage(a, at, known, mask)
+                operands[i] = self.stage(a, at, values, mask)
                 continue
-            if a not in known:
-                known[a] = self.access(a, at, mask)
-            operands[i] = known[a]
+            if a not in values:
+                values[a] = self.access(a, at, mask)
+            operands[i] = values[a]
         dtypes = {i: self._dtype(arguments[i]) for i in operands}
         return lower_body(self.code, body, operands, self.lanes, dtypes, dtype)
 
@@ -205,5 +213,164 @@ def lower_body(
     leaves = [math.Typed(None, None)] * (max(operands, default=-1) + 1)
     for i, x in operands.items():
         leaves[i] = math.Typed(code.broadcast(x, lanes), dtypes[i] if dtypes else "f32")
-    (found,) = math.lower_bodies(code, lanes, [body], leaves, dtype)
-    return math.lane_cast(code, lanes, found, dtype).value
+    (result,) = math.lower_bodies(code, lanes, [body], leaves, dtype)
+    return math.lane_cast(code, lanes, result, dtype).value
+
+
+@dataclass(frozen=True)
+class RowCode:
+    """A part of the plan, the stores and reductions it is of, and where buffers lie."""
+
+    code: Code
+    nest: Nest
+    part: Part
+    passes: analysis.Dependences
+    section: analysis.RowSection
+    reads: Mapping[int, Value]
+    writes: Mapping[int, Value]
+    scratch: Value
+
+    @cached_property
+    def groups(self) -> list[analysis.Sweep]:
+        return self.passes.groups(self.section)
+
+    @cached_property
+    def slots(self) -> dict[int, tuple[int, tuple[int, ...]]]:
+        return scratch_of(self.nest, self.part)[0]
+
+    @cached_property
+    def squares(self) -> dict[Any, int]:
+        return square_slots(self.nest, self.part)[0]
+
+    def slot(self, stage: int, at: Sequence[Index], column: int) -> tuple[Value, Any, int]:
+        """Address of a kept value, its type in memory, and its loop that is contiguous (-1)."""
+        code, part = self.code, self.part
+        start, loops = self.slots[stage]
+        kind = memory_type(self.nest.stages[stage].dtype)
+        sizes = [self.nest.sizes[i] for i in loops]
+        if part.vector < 0 and sizes:
+            sizes[-1] = -(-sizes[-1] // widest_lanes(part)) * widest_lanes(part)
+        index: Index = 0
+        for i, n in zip(loops, sizes, strict=True):
+            index = code.add(code.mul(index, n), at[i])
+        if part.vector >= 0:
+            index = code.add(code.mul(index, part.lanes * part.vectors), column * part.lanes)
+        base = code.at(self.scratch, I8, start)
+        return code.at(base, kind, index), kind, loops[-1] if loops else -1
+
+    def store(
+        self, store: Store, x: Value, points: Points, at: Sequence[Index], mask: Mask
+    ) -> None:
+        """Write a value where the nest has the points; mask: of those that exist."""
+        code, a = self.code, store.access
+        x = self.filled(store, x, points, at)
+        written = points.holds(store.bounds, at)
+        if written is False:
+            return
+        if written is not True:
+            mask = code.within(written, mask, points.lanes)
+        kind = memory_type(a.dtype)
+        pointer = code.at(self.writes[a.buffer], kind, points.offset(a, at))
+        step = a.strides[points.along] if points.lanes > 1 else 1
+        code.store(x, pointer, kind, step, _vector_mask(code, mask, points.lanes))
+
+    def change(
+        self,
+        store: Store,
+        points: Points,
+        at: Sequence[Index],
+        values: Mapping[Any, Value],
+        mask: Mask,
+    ) -> None:
+        """Write in place what is no element of the argument; the others are not even read."""
+        code, s = self.code, self.nest.stages[store.stage]
+        update = update_of(self.nest, store)
+        assert update is not None
+        condition, value, holds = update
+        memo = dict(values)
+        there = points.body(condition, s.arguments, at, memo, mask, "bool")
+        there = there if holds else code.builder.not_(there)
+
+        def write() -> None:
+            x = points.body(value, s.arguments, at, dict(memo), mask, s.dtype)
+            self.store(store, x, points, at, code.within(there, mask, points.lanes))
+
+        code.when(code.any_lane(there), write)
+
+    def filled(self, store: Store, x: Value, points: Points, at: Sequence[Index]) -> Value:
+        """The value as it is stored, its fill where the access has no element."""
+        code, a = self.code, store.access
+        there = points.holds(a.bounds, at)
+        if there is not True and a.fill is not None:
+            fill = math.lane_constant(code, points.lanes, a.fill, a.dtype)
+            x = code.select(there, x, fill)
+        return stored(code, x, a.dtype)
+
+
+def _vector_mask(code: Code, mask: Mask, lanes: int) -> Mask:
+    """A condition that all lanes share as a mask of lanes."""
+    if lanes == 1 or mask is None or isinstance(mask, int):
+        return mask
+    return code.mask(mask, lanes)
+
+
+@dataclass(frozen=True)
+class RowPoints(Points):
+    """Points of a row: values that were kept come from scratch.
+
+    there: stages that scratch has by now. column: which of the vectors of rows this is.
+    """
+
+    section: Any = None
+    there: frozenset[int] = frozenset()
+    column: int = 0
+
+    def stage(
+        self,
+        number: int,
+        at: Sequence[Index],
+        values: MutableMapping[Any, Value],
+        mask: Mask = None,
+    ) -> Value:
+        if number not in values and number in self.there:
+            values[number] = self.read_scratch(number, at, mask)
+        return super().stage(number, at, values, mask)
+
+    def read_scratch(self, number: int, at: Sequence[Index], mask: Mask) -> Value:
+        pointer, kind, loop = self.section.slot(number, at, self.column)
+        code, step = self.code, self._step(number, loop)
+        if step == 1 and self.lanes > 1:  # whole vectors are there to be read
+            value = code.load(pointer, kind, self.lanes)
+        elif step == 0:
+            value = code.broadcast(code.load(pointer, kind), self.lanes)
+        else:
+            value = code.load(pointer, kind, self.lanes, step, mask)
+        return loaded(code, value, self.section.nest.stages[number].dtype)
+
+    def keep(self, number: int, x: Value, at: Sequence[Index], mask: Mask) -> None:
+        pointer, kind, loop = self.section.slot(number, at, self.column)
+        code, step = self.code, self._step(number, loop)
+        x = stored(code, x, self.section.nest.stages[number].dtype)
+        whole = step == 1 or self.lanes == 1
+        code.store(x, pointer, kind, 1 if whole else step, None if whole else mask)
+
+    def _step(self, number: int, loop: int) -> int:
+        """Elements between neighbouring lanes in the slot of a stage."""
+        part = self.section.part
+        if self.lanes == 1 or part.vector >= 0 or self.along == loop:
+            return 1
+        _, loops = self.section.slots[number]
+        if self.along not in loops:
+            return 0
+        nest, step = self.section.nest, nest_size(self.section, loops[-1])
+        for i in reversed(loops[:-1]):
+            if i == self.along:
+                return step
+            step *= nest.sizes[i]
+        return step
+
+
+def nest_size(section: RowCode, loop: int) -> int:
+    """Points of the contiguous loop of a slot, padded to whole vectors."""
+    pad = widest_lanes(section.part)
+    return -(-section.nest.sizes[loop] // pad) * pad

@@ -305,7 +305,7 @@ class Items:
         self.code.builder.call(self.parts[product], arguments)
 
     def _finish(self, here: Items, r: Index) -> None:
-        """What is computed from a row of the last contraction, and stored."""
+        """Epilogue of a row of the last contraction, and its stores."""
         s, code, roles = self.sizes, self.code, self.sizes.roles
         lanes, points = s.plan.lanes, self.points(self.sizes.roles.wide)
         scalars: dict[Any, Value] = {
@@ -319,10 +319,10 @@ class Items:
             x = code.load(code.at(self.scratch["result"], F32, at), F32, lanes)
             if roles.divisor is not None:
                 x = code.builder.fdiv(x, scalars[roles.divisor])
-            known = scalars | {roles.last: x}
+            values = scalars | {roles.last: x}
             point = here.moved({roles.wide: e}).at
             for t in ends:
-                store_stage(points, t, self.head.writes, point, known, mask)
+                store_stage(points, t, self.head.writes, point, values, mask)
 
         self._vectors(s.width, 0, vector)
 

@@ -13,14 +13,14 @@ from eqsat.execute.kernels import math
 from eqsat.execute.kernels.ir import Index, Mask
 from eqsat.execute.kernels.kinds import I32, Value, lanes_of, vector
 from eqsat.execute.kernels.lanes import Lanes
-from eqsat.execute.kernels.rowpoints import RowCode, RowPoints
+from eqsat.execute.kernels.points import RowCode, RowPoints
 from eqsat.model.nest import Access, Bound, Lookup
 from eqsat.model.tensor import is_float
 from eqsat.ops.meaning import scalar
-from eqsat.plan.inplace import kept_where
 from eqsat.plan.passes import Sweep
 from eqsat.plan.rows import Pass
 from eqsat.plan.stages import access_loops
+from eqsat.plan.storage import update_of
 
 CHAIN = 128  # additions to one sum; longer sums are summed in blocks
 
@@ -31,16 +31,17 @@ At = tuple[Index, ...]
 class Row:
     """A row, or a vector of rows: where it is, and what is known of it.
 
-    known: accesses and stages that are the same at all of its points, as scalars unless lanes are
-    rows. mask: of the rows that there are. found: lookups that are the same in all rows beside it.
+    values: accesses and stages that are the same at all of its points, as scalars unless lanes are
+    rows. mask: of the rows that there are. positions: lookups that are the same in all rows beside
+    it.
     """
 
     section: RowCode
     at: At
     mask: Mask
     column: int
-    known: dict[Any, Value] = field(default_factory=dict)
-    found: Mapping[Lookup, Index] = field(default_factory=dict)
+    values: dict[Any, Value] = field(default_factory=dict)
+    positions: Mapping[Lookup, Index] = field(default_factory=dict)
 
     @property
     def points(self) -> RowPoints:
@@ -50,7 +51,9 @@ class Row:
 
     def along(self, loop: int, lanes: int, there: frozenset[int] = frozenset()) -> RowPoints:
         s = self.section
-        return RowPoints(s.code, s.nest, s.reads, loop, lanes, self.found, s, there, self.column)
+        return RowPoints(
+            s.code, s.nest, s.reads, loop, lanes, self.positions, s, there, self.column
+        )
 
     def where(self, there: Any) -> Row:
         """The row where a condition holds besides."""
@@ -93,38 +96,40 @@ class RowPass:
     def _points(self, row: Row) -> RowPoints:
         along = self.section.part.vector if self.section.part.vector >= 0 else self.q.vector
         points = row.along(along, self.lanes, self.there)
-        new = [k for k in self._steady_lookups if k not in row.found]
-        return replace(points, found={**row.found, **{k: points.looked_up(k, row.at) for k in new}})
+        new = [k for k in self._steady_lookups if k not in row.positions]
+        return replace(
+            points, positions={**row.positions, **{k: points.looked_up(k, row.at) for k in new}}
+        )
 
     @cached_property
     def _steady_lookups(self) -> list[Lookup]:
         """Lookups of what moves within the pass that are the same at all its points."""
         moving = self.loops | {self.section.part.vector}
         reads = self.section.passes.accesses(self.group, self.there)
-        found = dict.fromkeys(k for a in reads if access_loops(a) & moving for k in a.lookups)
-        return [k for k in found if not any(access_loops(x) & moving for x in k.arguments)]
+        lookups = dict.fromkeys(k for a in reads if access_loops(a) & moving for k in a.lookups)
+        return [k for k in lookups if not any(access_loops(x) & moving for x in k.arguments)]
 
     def _steady(self, row: Row) -> dict[Any, Value]:
-        """What does not change within the pass, computed before it."""
+        """Loop invariants of the pass, computed before it."""
         nest, passes = self.section.nest, self.section.passes
         points = replace(row.points, there=self.there)
-        late = {nest.stores[n].stage for n in self.group.stores if kept_where(nest, nest.stores[n])}
+        late = {nest.stores[n].stage for n in self.group.stores if update_of(nest, nest.stores[n])}
         stages = [i for i in passes.evaluated(self.group) if i not in self.there | late]
         same = [i for i in stages if not self._moves(i)]
         for i in same:
-            points.stage(i, row.at, row.known, row.mask)
+            points.stage(i, row.at, row.values, row.mask)
         for i in (*(i for i in stages if i not in same), *self.group.stages):
             for a in nest.stages[i].arguments:
                 if (
                     isinstance(a, Access)
                     and not access_loops(a) & self.loops
-                    and a not in row.known
+                    and a not in row.values
                 ):
-                    row.known[a] = points.access(a, row.at, row.mask)
+                    row.values[a] = points.access(a, row.at, row.mask)
         wide = self.section.part.vector < 0 and self.lanes > 1
         if not wide:
-            return dict(row.known)
-        return {k: self.section.code.broadcast(x, self.lanes) for k, x in row.known.items()}
+            return dict(row.values)
+        return {k: self.section.code.broadcast(x, self.lanes) for k, x in row.values.items()}
 
     def _moves(self, stage: int) -> bool:
         s = self.section.nest.stages[stage]
@@ -161,15 +166,15 @@ class RowPass:
                     self._evaluate(r, where, m), [])[1], [])  # fmt: skip
             return
         sums = self._reduced(where, mask, rows)
-        for (row, points, _), found in zip(rows, sums, strict=True):
-            for i, x in zip(self.group.stages, found, strict=True):
+        for (row, points, _), totals in zip(rows, sums, strict=True):
+            for i, x in zip(self.group.stages, totals, strict=True):
                 self._result(row, points, i, x, where, mask)
 
     def _result(
         self, row: Row, points: RowPoints, stage: int, x: Value, where: dict[int, Index], mask: Mask
     ) -> None:
         if not self.q.inner:
-            row.known[stage] = x
+            row.values[stage] = x
             return
         if self.q.vector in self.q.reduced:  # one value for all lanes
             points = replace(points, lanes=1, along=-1)
@@ -187,24 +192,24 @@ class RowPass:
                 self._combined(a, parts[half + i]) if half + i < len(parts) else a
                 for i, a in enumerate(parts[:half])
             ]
-        found = parts[0]
+        totals = parts[0]
         if self.q.vector in self.q.reduced and self.lanes > 1:
-            found = [self._across(x, i) for x, i in zip(found, self._each(), strict=True)]
-        found = [self._rounded(x, i) for x, i in zip(found, self._each(), strict=True)]
+            totals = [self._across(x, i) for x, i in zip(totals, self._each(), strict=True)]
+        totals = [self._rounded(x, i) for x, i in zip(totals, self._each(), strict=True)]
         width = len(self.group.stages)
-        return [found[r * width : (r + 1) * width] for r in range(len(rows))]
+        return [totals[r * width : (r + 1) * width] for r in range(len(rows))]
 
     def _each(self) -> list[int]:
         return [i for _ in self.rows for i in self.group.stages]
 
     def _neutral(self) -> list[Value]:
         code, nest = self.section.code, self.section.nest
-        found = []
+        starts = []
         for i in self._each():
             s = nest.stages[i]
             neutral = scalar.neutral(s.combine, s.dtype)
-            found.append(math.lane_constant(code, self.lanes, neutral, self._held(i)))
-        return found
+            starts.append(math.lane_constant(code, self.lanes, neutral, self._held(i)))
+        return starts
 
     def _held(self, stage: int) -> str:
         """Element type in which a reduction is made: short floats are rounded when it is done."""
@@ -305,12 +310,12 @@ class RowPass:
         step = q.lanes * q.vectors
 
         def turn(i: Index, *before: Value) -> list[Value]:
-            found: list[Value] = []
+            totals: list[Value] = []
             for u in range(q.vectors):
-                own = list(before[u * count : (u + 1) * count])
+                part = list(before[u * count : (u + 1) * count])
                 at = where | {q.vector: self.section.code.add(i, u * q.lanes)}
-                found += self._accumulate(at, None, rows, own, 0)
-            return found
+                totals += self._accumulate(at, None, rows, part, 0)
+            return totals
 
         whole = size // step * step
         sums = (
@@ -320,57 +325,57 @@ class RowPass:
         )
         for n, start in enumerate(range(whole, size, q.lanes)):
             left = size - start
-            own = sums[n * count : (n + 1) * count]
+            part = sums[n * count : (n + 1) * count]
             mask = left if left < q.lanes else None
-            own = self._accumulate(where | {q.vector: start}, mask, rows, own, 0)
-            sums[n * count : (n + 1) * count] = own
+            part = self._accumulate(where | {q.vector: start}, mask, rows, part, 0)
+            sums[n * count : (n + 1) * count] = part
         return sums
 
     def _accumulate(
         self, where: dict[int, Index], mask: Mask, rows: Any, sums: list[Value], start: int
     ) -> list[Value]:
         """The bodies of the reductions at a point of every row, combined with the sums."""
-        found, width = list(sums), len(self.group.stages)
+        totals, width = list(sums), len(self.group.stages)
         for r, one in enumerate(rows):
             row, points, _ = one
             at = start + r * width
-            own = found[at : at + width]
-            found[at : at + width] = self._guarded(
+            before = totals[at : at + width]
+            totals[at : at + width] = self._guarded(
                 row,
                 points,
                 where,
                 mask,
-                lambda m, one=one, own=own: self._added(one, where, m, own),
-                own,
+                lambda m, one=one, before=before: self._added(one, where, m, before),
+                before,
             )
-        return found
+        return totals
 
     def _added(
-        self, one: Any, where: dict[int, Index], mask: Mask, own: list[Value]
+        self, one: Any, where: dict[int, Index], mask: Mask, sums: list[Value]
     ) -> list[Value]:
         row, points, _ = one
         nest, code = self.section.nest, self.section.code
-        known = self._evaluate(one, where, mask)
-        found = []
-        for i, before in zip(self.group.stages, own, strict=True):
+        values = self._evaluate(one, where, mask)
+        totals = []
+        for i, before in zip(self.group.stages, sums, strict=True):
             s = nest.stages[i]
-            x = points.body(s.body, s.arguments, _at(row, where), known, mask, s.dtype)
+            x = points.body(s.body, s.arguments, _at(row, where), values, mask, s.dtype)
             if mask is not None:
                 neutral = scalar.neutral(s.combine, s.dtype)
                 other = math.lane_constant(code, self.lanes, neutral, s.dtype)
                 x = code.select(code.mask(mask, self.lanes), x, other)
             x = math.lane_cast(code, self.lanes, math.Typed(x, s.dtype), self._held(i)).value
-            found.append(self._combine(before, x, i))
-        return found
+            totals.append(self._combine(before, x, i))
+        return totals
 
     # ---- points ----------------------------------------------------------------------------------
     def _bounds(self) -> list[Bound]:
         """Bounds of the nest that the loops of the pass decide."""
-        own = set(self.section.part.outer) | self.loops
+        loops = set(self.section.part.outer) | self.loops
         return [
             b
             for b in self.section.nest.bounds
-            if access_loops(b) <= own and access_loops(b) & self.loops
+            if access_loops(b) <= loops and access_loops(b) & self.loops
         ]
 
     def _mask(self, row: Row, mask: Mask) -> Mask:
@@ -402,18 +407,18 @@ class RowPass:
         """Store and keep what belongs to a point; the values that this took."""
         row, points, steady = one
         at = _at(row, where)
-        known: dict[Any, Value] = dict(steady)
-        for i in self.section.part.kept:
+        values: dict[Any, Value] = dict(steady)
+        for i in self.section.part.cached:
             if i not in self.there and i in self.section.passes.evaluated(self.group):
-                points.keep(i, points.stage(i, at, known, mask), at, mask)
+                points.keep(i, points.stage(i, at, values, mask), at, mask)
         for n in self.group.stores:
             store = self.section.nest.stores[n]
-            if kept_where(self.section.nest, store):
-                self.section.change(store, points, at, known, mask)
+            if update_of(self.section.nest, store):
+                self.section.change(store, points, at, values, mask)
                 continue
-            x = points.stage(store.stage, at, known, mask)
+            x = points.stage(store.stage, at, values, mask)
             self.section.store(store, x, points, at, mask)
-        return known
+        return values
 
 
 def _at(row: Row, where: dict[int, Index]) -> At:

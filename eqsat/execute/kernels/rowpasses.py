@@ -38,7 +38,7 @@ class BlockRow:
 
     items: Items
     number: Index
-    known: dict[Any, Value] = field(default_factory=dict)  # numbers of the row, by stage
+    values: dict[Any, Value] = field(default_factory=dict)  # numbers of the row, by stage
 
 
 @dataclass
@@ -69,11 +69,11 @@ class BlockPasses:
         one = Points(self.code, self.sizes.nest, self.items.head.reads)
         for row in self.rows:
             for i in roles.late:
-                self.code.store(row.known[i], self.items.scalar(i, row.number), F32)
+                self.code.store(row.values[i], self.items.scalar(i, row.number), F32)
             for s in self.sizes.nest.stores:
                 if s.stage in roles.scalars:
                     writes = self.items.head.writes
-                    store_stage(one, s, writes, row.items.at, row.known, None)
+                    store_stage(one, s, writes, row.items.at, row.values, None)
 
     def _numbers(self, now: int) -> None:
         """Numbers of the rows that are known before a pass, and are no reductions."""
@@ -81,59 +81,59 @@ class BlockPasses:
         for row in self.rows:
             for i in roles.scalars:
                 if not roles.reduces(i) and roles.level[i] == now:
-                    one.stage(i, row.items.at, row.known)
+                    one.stage(i, row.items.at, row.values)
 
     def _pass(self, now: int) -> None:
         s, code, roles = self.sizes, self.code, self.sizes.roles
         lanes, stages = s.plan.lanes, s.nest.stages
-        found = [i for i in roles.scalars if roles.reduces(i) and roles.level[i] == now]
+        reductions = [i for i in roles.scalars if roles.reduces(i) and roles.level[i] == now]
         wide = [
-            {i: code.broadcast(x, lanes) for i, x in row.known.items() if isinstance(i, int)}
+            {i: code.broadcast(x, lanes) for i, x in row.values.items() if isinstance(i, int)}
             for row in self.rows
         ]
         starts = [
             math.lane_constant(
                 code, lanes, neutral(stages[i].combine, stages[i].dtype), stages[i].dtype
             )
-            for i in found
+            for i in reductions
         ]
         whole = s.length // lanes
         cost = sum(scalar.cost(stages[i].body) for i in roles.values if roles.level[i] == now)
-        own, everyone = MOST[cost >= HEAVY]
-        most = min(own, everyone // len(self.rows))
+        each, everyone = MOST[cost >= HEAVY]
+        most = min(each, everyone // len(self.rows))
         unroll = next(n for n in (4, 2, 1) if n <= most and whole % n == 0)
         chains = [(n, r) for n in range(unroll) for r in range(len(self.rows))]
 
         def turn(u: Index, *sums: Value) -> list[Value]:
             result: list[Value] = []
             for k, (n, r) in enumerate(chains):
-                own = sums[k * len(found) : (k + 1) * len(found)]
+                part = sums[k * len(reductions) : (k + 1) * len(reductions)]
                 at = code.mul(code.add(u, n), lanes)
-                result += self._vector(self.rows[r], now, at, dict(wide[r]), found, own, None)
+                result += self._vector(self.rows[r], now, at, dict(wide[r]), reductions, part, None)
             return result
 
         sums = code.loop(0, whole, unroll, starts * len(chains), turn)
         for r, row in enumerate(self.rows):
             totals: list[Value] = []
             for k in range(r, len(chains), len(self.rows)):
-                own = sums[k * len(found) : (k + 1) * len(found)]
-                before = totals or [None] * len(found)
+                part = sums[k * len(reductions) : (k + 1) * len(reductions)]
+                before = totals or [None] * len(reductions)
                 totals = [
                     b if a is None else self._combined(i, a, b)
-                    for i, a, b in zip(found, before, own, strict=True)
+                    for i, a, b in zip(reductions, before, part, strict=True)
                 ]
             if s.length % lanes:
                 at, rest = whole * lanes, s.length % lanes
-                totals = self._vector(row, now, at, dict(wide[r]), found, totals, rest)
-            for i, x in zip(found, totals, strict=True):
-                row.known[i] = self._across(i, x)
+                totals = self._vector(row, now, at, dict(wide[r]), reductions, totals, rest)
+            for i, x in zip(reductions, totals, strict=True):
+                row.values[i] = self._across(i, x)
 
     def _vector(
         self,
         row: BlockRow,
         now: int,
         j: Index,
-        known: MutableMapping[Any, Value],
+        values: MutableMapping[Any, Value],
         reductions: Sequence[int],
         sums: Sequence[Value],
         mask: Mask,
@@ -145,27 +145,27 @@ class BlockPasses:
         for i, slot in slots.items():
             is_first = roles.first is not None and i == roles.first.stage
             if now in roles.uses[i] and (roles.level[i] < now or is_first):
-                known[i] = code.load(self._place(row, slot, j), F32, lanes)
-        made = [i for i in roles.values if roles.level[i] == now and i in slots]
-        kept = [(slots[i], self._stage(i, at, known, mask)) for i in made]
-        if now == roles.last_level and roles.kept.fn != "arg":
-            x = self.points.body(roles.kept, roles.arguments, at, known, mask)
-            kept.append((s.plan.weights_slot, code.broadcast(x, lanes)))
+                values[i] = code.load(self._place(row, slot, j), F32, lanes)
+        computed = [i for i in roles.values if roles.level[i] == now and i in slots]
+        writes = [(slots[i], self._stage(i, at, values, mask)) for i in computed]
+        if now == roles.last_level and roles.weights.fn != "arg":
+            x = self.points.body(roles.weights, roles.arguments, at, values, mask)
+            writes.append((s.plan.weights_slot, code.broadcast(x, lanes)))
         totals = [
-            self._reduced(i, at, known, x, mask) for i, x in zip(reductions, sums, strict=True)
+            self._reduced(i, at, values, x, mask) for i, x in zip(reductions, sums, strict=True)
         ]
-        for slot, x in kept:
+        for slot, x in writes:
             code.store(x, self._place(row, slot, j), F32)
         for t in s.nest.stores:
             first = roles.first is not None and t.stage == roles.first.stage
             if (t.stage in roles.values or first) and roles.level[t.stage] == now:
-                store_stage(self.points, t, self.items.head.writes, at, known, mask)
+                store_stage(self.points, t, self.items.head.writes, at, values, mask)
         return totals
 
     def _stage(
-        self, i: int, at: Sequence[Index], known: MutableMapping[Any, Value], mask: Mask
+        self, i: int, at: Sequence[Index], values: MutableMapping[Any, Value], mask: Mask
     ) -> Value:
-        return self.code.broadcast(self.points.stage(i, at, known, mask), self.sizes.plan.lanes)
+        return self.code.broadcast(self.points.stage(i, at, values, mask), self.sizes.plan.lanes)
 
     def _place(self, row: BlockRow, slot: int, j: Index) -> Value:
         code, s = self.code, self.sizes
@@ -177,12 +177,12 @@ class BlockPasses:
         self,
         i: int,
         at: Sequence[Index],
-        known: MutableMapping[Any, Value],
+        values: MutableMapping[Any, Value],
         total: Value,
         mask: Mask,
     ) -> Value:
         s, code, lanes = self.sizes.nest.stages[i], self.code, self.sizes.plan.lanes
-        x = self.points.body(s.body, s.arguments, at, known, mask, s.dtype)
+        x = self.points.body(s.body, s.arguments, at, values, mask, s.dtype)
         x = code.broadcast(x, lanes)
         if mask is not None:
             nothing = math.lane_constant(code, lanes, neutral(s.combine, s.dtype), s.dtype)
@@ -215,12 +215,12 @@ def store_stage(
     store: Store,
     writes: Mapping[int, Value],
     at: Sequence[Index],
-    known: MutableMapping[Any, Value],
+    values: MutableMapping[Any, Value],
     mask: Mask,
 ) -> None:
     """Write a stage's value where the store says, at these points."""
     code, lanes, access = points.code, points.lanes, store.access
-    x = code.broadcast(points.stage(store.stage, at, known, mask), lanes)
+    x = code.broadcast(points.stage(store.stage, at, values, mask), lanes)
     kind = memory_type(access.dtype)
     pointer = code.at(writes[access.buffer], kind, points.offset(access, at))
     step = access.strides[points.along] if lanes > 1 else 1
@@ -276,11 +276,11 @@ class Product:
         self, code: Code, a: Value, b: Value, length: Index, sums: list[Value]
     ) -> list[Value]:
         def turn(_: Index, a: Value, b: Value, *sums: Value) -> list[Value]:
-            found = list(sums)
+            totals = list(sums)
             for k in range(UNROLL):
-                found = self._step(code, a, b, found, k)
+                totals = self._step(code, a, b, totals, k)
             return [
-                code.at(a, F32, UNROLL), code.at(b, F32, UNROLL * self.b_stride), *found
+                code.at(a, F32, UNROLL), code.at(b, F32, UNROLL * self.b_stride), *totals
             ]  # fmt: skip
 
         turns = code.div(length, UNROLL)
@@ -291,8 +291,8 @@ class Product:
             return sums
 
         def single(_: Index, a: Value, b: Value, *sums: Value) -> list[Value]:
-            found = self._step(code, a, b, list(sums), 0)
-            return [code.at(a, F32, 1), code.at(b, F32, self.b_stride), *found]
+            totals = self._step(code, a, b, list(sums), 0)
+            return [code.at(a, F32, 1), code.at(b, F32, self.b_stride), *totals]
 
         return code.loop(0, code.rem(length, UNROLL), 1, [a, b, *sums], single)[2:]
 
@@ -302,11 +302,11 @@ class Product:
             at = code.at(b, F32, k * self.b_stride + v * self.lanes)
             mask = self.tail if v == self.vectors - 1 else None
             columns.append(code.load(at, F32, self.lanes, mask=mask))
-        found = list(sums)
+        totals = list(sums)
         for r in range(self.rows):
             at = code.at(a, F32, r * self.a_stride + k)
             x = code.load(at, F32, self.lanes, 0)
             for v, y in enumerate(columns):
                 i = r * self.vectors + v
-                found[i] = code.fma(x, y, found[i])
-        return found
+                totals[i] = code.fma(x, y, totals[i])
+        return totals

@@ -17,14 +17,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from eqsat.execute.kernels import casts
 from eqsat.execute.kernels.ir import Index, Mask
 from eqsat.execute.kernels.kernel import Head
 from eqsat.execute.kernels.kinds import I8, Value, memory_type
-from eqsat.execute.kernels.points import Points
+from eqsat.execute.kernels.lanes import loaded, stored
+from eqsat.execute.kernels.points import Points, RowCode, RowPoints
 from eqsat.execute.kernels.rowpass import Row, RowPass
-from eqsat.execute.kernels.rowpoints import RowCode, RowPoints
-from eqsat.model.dispatch import Machine
 from eqsat.model.nest import Access, Lookup, Nest
 from eqsat.plan.passes import dependences
 from eqsat.plan.rows import Part, Rows
@@ -38,7 +36,7 @@ At = tuple[Index, ...]
 
 
 @dataclass(frozen=True)
-class Squares:
+class RegisterTranspose:
     """The squares of a part: `u` is its square loop, `v` its vector loop."""
 
     section: RowCode
@@ -75,16 +73,16 @@ class Squares:
         written = [s.nest.stores[i] for g in s.groups for i in g.stores]
         reads = [a for g in s.groups for a in s.passes.accesses(g) if a in s.squares]
         turned = {a: self._read(a, at, rows, columns) for a in dict.fromkeys(reads)}
-        found: dict[int, list[Value]] = {
+        squares: dict[int, list[Value]] = {
             i: [] for i, t in enumerate(written) if t.access in s.squares
         }
         if self.light:
             for r in range(rows):
-                known = {a: casts.loaded(s.code, x[r], a.dtype) for a, x in turned.items()}
-                self._evaluate(self._moved_row(at, r), known, columns, written, found)
+                leaves = {a: loaded(s.code, x[r], a.dtype) for a, x in turned.items()}
+                self._evaluate(self._moved_row(at, r), leaves, columns, written, squares)
         else:
-            self._in_scratch(at, rows, columns, turned, written, found)
-        for i, values in found.items():
+            self._in_scratch(at, rows, columns, turned, written, squares)
+        for i, values in squares.items():
             self._write(written[i], values, at, rows, columns)
 
     def _moved_row(self, at: At, r: Index) -> At:
@@ -107,31 +105,31 @@ class Squares:
         s = self.section
         code, v, n = s.code, s.part.vector, s.part.lanes
         points = self._points(s.part.square)
-        found = []
+        vectors = []
         for j in range(columns):
             here = _moved(at, v, code.add(at[v], j))
             mask = self._exists(points, here, rows if rows < n else None)
             x = points.access(a, here, mask)
-            found.append(casts.stored(code, x, a.dtype))
-        found += [code.zero(memory_type(a.dtype), n)] * (n - columns)
-        return code.transposed(found)
+            vectors.append(stored(code, x, a.dtype))
+        vectors += [code.zero(memory_type(a.dtype), n)] * (n - columns)
+        return code.transposed(vectors)
 
     def _evaluate(
         self,
         at: At,
-        known: dict[Any, Value],
+        values: dict[Any, Value],
         columns: int,
         written: Sequence[Any],
-        found: dict[int, list[Value]],
+        squares: dict[int, list[Value]],
     ) -> None:
         """A row of the square: what lies along v is stored, what does not is found."""
         s = self.section
         points = self._points(s.part.vector)
         mask = self._exists(points, at, columns if columns < s.part.lanes else None)
         for i, store in enumerate(written):
-            x = points.stage(store.stage, at, known, mask)
-            if i in found:
-                found[i].append(s.filled(store, x, points, at))
+            x = points.stage(store.stage, at, values, mask)
+            if i in squares:
+                squares[i].append(s.filled(store, x, points, at))
             else:
                 s.store(store, x, points, at, mask)
 
@@ -166,7 +164,7 @@ class Squares:
         columns: int,
         turned: dict[Access, list[Value]],
         written: Sequence[Any],
-        found: dict[int, list[Value]],
+        squares: dict[int, list[Value]],
     ) -> None:
         s, n = self.section, self.section.part.lanes
         for a, vectors in turned.items():
@@ -175,18 +173,18 @@ class Squares:
                 s.code.store(x, pointer, kind)
 
         def row(r: Index) -> None:
-            known: dict[Any, Value] = {}
+            leaves: dict[Any, Value] = {}
             for a in turned:
                 pointer, kind = self._slot(a, r)
-                known[a] = casts.loaded(s.code, s.code.load(pointer, kind, n), a.dtype)
-            own: dict[int, list[Value]] = {i: [] for i in found}
-            self._evaluate(self._moved_row(at, r), known, columns, written, own)
-            for i, (x,) in own.items():
+                leaves[a] = loaded(s.code, s.code.load(pointer, kind, n), a.dtype)
+            row_values: dict[int, list[Value]] = {i: [] for i in squares}
+            self._evaluate(self._moved_row(at, r), leaves, columns, written, row_values)
+            for i, (x,) in row_values.items():
                 pointer, kind = self._slot(written[i].access, r)
                 s.code.store(x, pointer, kind)
 
         s.code.loop(0, rows, 1, [], row)
-        for i, values in found.items():
+        for i, values in squares.items():
             for r in range(rows):
                 pointer, kind = self._slot(written[i].access, r)
                 values.append(s.code.load(pointer, kind, n))
@@ -252,7 +250,7 @@ class PartCode:
         if loop == part.vector:
             self._vectors(at, start, stop)
         elif loop == part.square:
-            Squares(self.section).run(at, start, stop)
+            RegisterTranspose(self.section).run(at, start, stop)
         elif part.numbered == level + 1 and part.block == 1 and span:
             self._outer(level + 1, _moved(at, loop, start), None)
         else:
@@ -262,22 +260,22 @@ class PartCode:
 
     def _vectors(self, at: At, start: Index, stop: Index) -> None:
         """Rows side by side; those that are beside no border without its tests."""
-        code, inside, found = self.head.code, self.part.inside, self._found(at)
+        code, inside, indices = self.head.code, self.part.inside, self._lookup_indices(at)
         if inside is None:
-            self._run(at, start, stop, found, self.part.vectors)
+            self._run(at, start, stop, indices, self.part.vectors)
             return
         row = Points(code, self.section.nest, self.section.reads).holds(inside.rows, at)
         low = code.max(code.min(inside.low, stop), start)
         high = code.max(code.min(inside.high, stop), low)
         low, high = (self._choice(row, x, stop) for x in (low, high))
         has_tail = inside.high == self.section.nest.sizes[self.part.vector]
-        self._interior._run(at, low, high, found, self.part.vectors, has_tail)
+        self._interior._run(at, low, high, indices, self.part.vectors, has_tail)
         beside = self.part.vectors if inside.low == 0 else 1
 
         def side(behind: Index) -> None:
             first = code.compare("==", behind, 0)
             ends = self._choice(first, start, high), self._choice(first, low, stop)
-            self._run(at, *ends, found, beside)
+            self._run(at, *ends, indices, beside)
 
         code.loop(0, 2, 1, [], side)
 
@@ -289,7 +287,7 @@ class PartCode:
 
     @cached_property
     def _interior(self) -> PartCode:
-        """The same part where it is beside no border."""
+        """Code of the part where it is beside no border."""
         s, inside = self.section, self.part.inside
         assert inside is not None
         nest = without_bounds(s.nest, inside.bounds)
@@ -300,7 +298,7 @@ class PartCode:
         at: At,
         start: Index,
         stop: Index,
-        found: Mapping[Lookup, Index],
+        indices: Mapping[Lookup, Index],
         most: int,
         has_tail: bool = True,
     ) -> None:
@@ -310,7 +308,7 @@ class PartCode:
         count = code.sub(stop, start)
 
         def rows(i: Index, mask: Mask, vectors: int) -> None:
-            self._row(_moved(at, loop, i), mask, vectors, found)
+            self._row(_moved(at, loop, i), mask, vectors, indices)
 
         for vectors in sorted({most, 1}, reverse=True):
             step = lanes * vectors
@@ -325,32 +323,35 @@ class PartCode:
     def _when(self, condition: Any, then: Callable[[], None]) -> None:
         self.head.code.when(condition, lambda: then() and None)
 
-    def _found(self, at: At) -> dict[Lookup, Index]:
+    def _lookup_indices(self, at: At) -> dict[Lookup, Index]:
         """Lookups that are the same along the vector loop."""
         section, part = self.section, self.part
         if section.nest.bounds:  # there may be no row at which to look up
             return {}
-        own = {*part.outer} - {part.vector}
+        loops = {*part.outer} - {part.vector}
         reads = [a for g in section.groups for a in section.passes.accesses(g)]
         same = [
-            k for a in reads for k in a.lookups if all(access_loops(x) <= own for x in k.arguments)
+            k
+            for a in reads
+            for k in a.lookups
+            if all(access_loops(x) <= loops for x in k.arguments)
         ]
         points = Points(self.head.code, section.nest, section.reads)
         return {k: points.looked_up(k, at) for k in dict.fromkeys(same)}
 
     def _row(
-        self, at: At, mask: Mask, vectors: int, found: Mapping[Lookup, Index] | None = None
+        self, at: At, mask: Mask, vectors: int, indices: Mapping[Lookup, Index] | None = None
     ) -> None:
         """The passes of one row, or of as many vectors of rows."""
         code, part, section = self.head.code, self.part, self.section
-        own = {i for i in part.outer}
-        bounds = [b for b in section.nest.bounds if access_loops(b) <= own]
+        loops = {i for i in part.outer}
+        bounds = [b for b in section.nest.bounds if access_loops(b) <= loops]
         rows = []
         for j in range(vectors):
             here = at
             if part.vector >= 0:
                 here = _moved(at, part.vector, code.add(at[part.vector], j * part.lanes))
-            rows.append(Row(section, here, mask, j, found=found or {}))
+            rows.append(Row(section, here, mask, j, positions=indices or {}))
         if not bounds:
             self._passes(rows)
             return
@@ -363,4 +364,4 @@ class PartCode:
         done: set[int] = set()
         for q, group in zip(self.part.passes, self.section.groups, strict=True):
             RowPass(self.section, q, group, rows, frozenset(done)).run()
-            done |= set(self.part.kept) & set(self.section.passes.evaluated(group))
+            done |= set(self.part.cached) & set(self.section.passes.evaluated(group))

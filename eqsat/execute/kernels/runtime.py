@@ -60,8 +60,8 @@ def planned(schedule: Schedule, number: int, machine: Machine) -> PlannedDispatc
     if fault := next(plan_faults(nest, chosen), ""):
         raise NoNest(refused_by_check(f"{chosen.kind} plan", fault, nest))
     workers = max(1, d.time_ps // WORKER_PS) if d.time_ps else ALL_WORKERS
-    own, names = _numbered(nest)
-    return PlannedDispatch(own, chosen, names, workers)
+    numbered, names = _numbered(nest)
+    return PlannedDispatch(numbered, chosen, names, workers)
 
 
 def _numbered(nest: Nest) -> tuple[Nest, tuple[int, ...]]:
@@ -79,36 +79,36 @@ def calls(schedule: Schedule, machine: Machine) -> tuple[dict[int, KernelCall], 
 
     The caller has seen that `jit.why_not(machine)` is empty.
     """
-    found: dict[int, PlannedDispatch] = {}
+    plans: dict[int, PlannedDispatch] = {}
     refused: dict[int, str] = {}
     for i in range(len(schedule.dispatches)):
         try:
-            found[i] = planned(schedule, i, machine)
+            plans[i] = planned(schedule, i, machine)
         except NoNest as why:
             refused[i] = str(why)
-    names = {i: kernel_name(p, machine) for i, p in found.items()}
-    reasons = _register({names[i]: p for i, p in found.items()}, machine)
-    refused |= {i: reasons[names[i]] for i in found if reasons[names[i]]}
-    made = {
+    names = {i: kernel_name(p, machine) for i, p in plans.items()}
+    reasons = _register({names[i]: p for i, p in plans.items()}, machine)
+    refused |= {i: reasons[names[i]] for i in plans if reasons[names[i]]}
+    kernels = {
         i: KernelCall(
             names[i],
             tuple(p.nodes[b] for b in p.nest.reads),
             tuple(p.nodes[b] for b in p.nest.writes),
             _aliases(p.nest),
         )
-        for i, p in found.items()
+        for i, p in plans.items()
         if i not in refused
     }
-    return made, refused
+    return kernels, refused
 
 
 def _aliases(nest: Nest) -> tuple[tuple[int, int], ...]:
-    found = [(s.in_place, s.access.buffer) for s in nest.stores if s.in_place >= 0]
-    return tuple((nest.reads.index(a), nest.writes.index(r)) for a, r in found)
+    pairs = [(s.in_place, s.access.buffer) for s in nest.stores if s.in_place >= 0]
+    return tuple((nest.reads.index(a), nest.writes.index(r)) for a, r in pairs)
 
 
 def kernel_name(p: PlannedDispatch, machine: Machine) -> str:
-    """What a kernel is called, by everything that it is made from."""
+    """Name of a kernel, by everything that it is made from."""
     parts = json.dumps([as_data(p.nest), p.plan.to_json(), as_data(machine), p.workers])
     return f"eqsat_{p.plan.kind}_{hashlib.sha256(parts.encode()).hexdigest()[:24]}"
 

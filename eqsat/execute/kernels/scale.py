@@ -69,12 +69,12 @@ def addresses(kernels: Sequence[Alone], machine: Machine) -> dict[str, int]:
     """Name → address of the function, compiled or from the cache. CannotCompile if one has none."""
     modules = {f"eqsat_alone_{k.name}": _module(k, machine) for k in kernels}
     loaded = jit.load_modules(modules, machine)
-    found: dict[str, int] = {}
+    by_name: dict[str, int] = {}
     for k, address in zip(kernels, loaded.values(), strict=True):
         if isinstance(address, CannotCompile):
             raise address
-        found[k.name] = address
-    return found
+        by_name[k.name] = address
+    return by_name
 
 
 def _module(k: Alone, machine: Machine) -> jit.Module:
@@ -118,9 +118,9 @@ def _filled(shape: tuple[int, ...], dtype: np.dtype[Any], fill: Fill) -> np.ndar
     size = int(np.prod(shape)) * dtype.itemsize
     raw = np.empty(size + ALIGNMENT, np.uint8)
     start = -raw.ctypes.data % ALIGNMENT
-    found = raw[start : start + size].view(dtype).reshape(shape)
-    fill(found)
-    return found
+    array = raw[start : start + size].view(dtype).reshape(shape)
+    fill(array)
+    return array
 
 
 TRIES, LEAST_SECONDS = 11, 1e-3  # of a measurement, and of a try
@@ -147,7 +147,7 @@ class TimedProbe:
 
 @dataclass(frozen=True)
 class RateFigures:
-    """What was measured. streams: by the level of memory that holds their buffers."""
+    """Measured rates. streams: by the level of memory that holds their buffers."""
 
     product: TimedProbe
     streams: Mapping[str, TimedProbe]
@@ -162,18 +162,18 @@ class RateFigures:
 def scaled_target(target: Target, figures: RateFigures) -> Target:
     """The target with these figures, and with all others as they follow from them."""
     start = replace(rates(target), launch_ps=0)
-    found = start
+    scaled = start
     for _ in range(SWEEPS):  # each is solved with the others as they are
-        found = _solved(found, figures.product, _with_speed)
+        scaled = _solved(scaled, figures.product, _with_speed)
         for name, timed in figures.streams.items():
-            found = _solved(found, timed, lambda r, x, name=name: _with_bandwidth(r, x, name))
-    slower = found.constants.fma_ps / start.constants.fma_ps
-    copies = found.memory[1].bandwidth / start.memory[1].bandwidth
-    constants = replace(found.constants, copy_rate=start.constants.copy_rate * copies)
+            scaled = _solved(scaled, timed, lambda r, x, name=name: _with_bandwidth(r, x, name))
+    slower = scaled.constants.fma_ps / start.constants.fma_ps
+    copies = scaled.memory[1].bandwidth / start.memory[1].bandwidth
+    constants = replace(scaled.constants, copy_rate=start.constants.copy_rate * copies)
     assert target.kernels is not None, "the rates are those of kernels"
     return replace(
         target,
-        memory=found.memory,
+        memory=scaled.memory,
         launch_ps=figures.launch_ps,
         rates=tuple((k, v / slower) for k, v in target.rates),
         relayout=target.relayout and target.relayout * copies,
@@ -221,9 +221,9 @@ def measure(target: Target, clock: Clock | None = None) -> RateFigures:
     machine = target.machine
     product = alone("product", parse_program(_product(machine)), machine)
     streams = {m.name: _stream(_probed_bytes(target, m), machine) for m in target.memory[1:]}
-    made = {k.name: k for k in (product, *streams.values())}
-    at = addresses(list(made.values()), machine)
-    seconds = _seconds({name: runs(k, at[name]) for name, k in made.items()}, now)
+    probes = {k.name: k for k in (product, *streams.values())}
+    at = addresses(list(probes.values()), machine)
+    seconds = _seconds({name: runs(k, at[name]) for name, k in probes.items()}, now)
     return RateFigures(
         TimedProbe(product, seconds[product.name] * 1e12),
         {name: TimedProbe(k, seconds[k.name] * 1e12) for name, k in streams.items()},
@@ -233,15 +233,15 @@ def measure(target: Target, clock: Clock | None = None) -> RateFigures:
 
 def here(target: Target) -> Target:
     """The target with the memory of this machine; bandwidths are those of the levels named so."""
-    known = {m.name: m.bandwidth for m in target.memory}
+    bandwidths = {m.name: m.bandwidth for m in target.memory}
     slowest = target.memory[-1].bandwidth
-    found = host.memory_levels(first=1)
-    memory = tuple(Memory(v.name, v.size_bytes, known.get(v.name, slowest)) for v in found)
+    levels = host.memory_levels(first=1)
+    memory = tuple(Memory(v.name, v.size_bytes, bandwidths.get(v.name, slowest)) for v in levels)
     return replace(target, memory=memory)
 
 
 def finest_clock() -> Clock:
-    """That of this process, else that of the wall; EqsatError (E420) if neither moves."""
+    """Clock of this process, else of the wall; EqsatError (E420) if neither moves."""
     for clock in (time.process_time, time.perf_counter):
         if 0 < step_of(clock) < COARSEST:
             return clock
@@ -254,12 +254,12 @@ def finest_clock() -> Clock:
 
 def _product(machine: Machine) -> str:
     width = 2 * machine.lanes()
-    made, whole = f"{ROWS}, {PANELS}, {width}", f"{ROWS}, {PANELS * width}"
+    packed, whole = f"{ROWS}, {PANELS}, {width}", f"{ROWS}, {PANELS * width}"
     maps = "maps=[[d0, d3], [d1, d3, d2]], body=mul(x0, x1), combine=add"
     return f"""program product
 input x: f32[{ROWS}, {DEPTH}]
 input w: f32[{PANELS}, {DEPTH}, {width}]
-p = generic(x, w, loops=[{made}, {DEPTH}], {maps}) : f32[{made}]
+p = generic(x, w, loops=[{packed}, {DEPTH}], {maps}) : f32[{packed}]
 y = unpack(p, pos=[1], tiles=[{width}], outer=[0, 1], shape=[{whole}]) : f32[{whole}]
 return y
 """
@@ -292,8 +292,8 @@ def _seconds(kernels: Mapping[str, tuple[Runs, Runs]], clock: Clock) -> dict[str
             both = _took(whole, counts[name], clock), _took(none, counts[name], clock)
             tries[name].append(both)
     return {
-        name: max(min(w for w, _ in found) - min(n for _, n in found), 1e-12) / counts[name]
-        for name, found in tries.items()
+        name: max(min(w for w, _ in times) - min(n for _, n in times), 1e-12) / counts[name]
+        for name, times in tries.items()
     }
 
 
@@ -347,7 +347,7 @@ def _start(machine: Machine, clock: Clock) -> float:
 
 
 def _nothing(count: int) -> None:
-    """What is taken off a call of a chain: the other chain's is."""
+    """Baseline that is taken off a call of a chain: nothing, as the other chain's call is."""
 
 
 def print_figures(name: str) -> int:

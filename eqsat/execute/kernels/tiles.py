@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from eqsat.execute.kernels.frame import F32, Frame, Steps, Vector, operands
+from eqsat.execute.kernels.frame import F32, Frame, Prefetches, Steps, Vector, operands
 from eqsat.execute.kernels.fused import FusedSums
 from eqsat.execute.kernels.ir import Code, Index
 from eqsat.execute.kernels.kinds import I64, POINTER, TYPES, Value
 from eqsat.execute.kernels.points import lower_body
-from eqsat.execute.kernels.prefetch import Asks
 from eqsat.model.nest import Access
 from eqsat.plan.contraction import UNROLL
 
@@ -36,11 +35,11 @@ def write_tile(outer: Frame, rows: int, last: bool, tile: int = 0) -> Any:
     varies = frame.plan.k_blocks > 1 or frame.sizes.skipping
     count: Index = points if varies else frame.plan.k_block
     vectors = frame.vectors(last)
-    asks = Asks(frame, rows, vectors, a, row)
-    own = (0, rows)
+    prefetches = Prefetches(frame, rows, vectors, a, row)
     RegisterTile(
-        frame, rows, vectors, a, b, start, b_starts, sums, ahead, count, row, asks, own, tile
-    ).write()
+        frame, rows, vectors, a, b, start, b_starts, sums, ahead, count, row,
+        prefetches, (0, rows), tile,
+    ).write()  # fmt: skip
     frame.code.end()
     return frame.code.function
 
@@ -63,8 +62,8 @@ class RegisterTile:
     ahead: Value
     count: Index  # points of the outermost reduction loop
     row: Value
-    asks: Asks
-    own: tuple[int, int]  # rows that are summed: the first, the end; the others are pads
+    prefetches: Prefetches
+    summed: tuple[int, int]  # rows that are summed: the first, the end; the others are pads
     number: int  # of a row tile that has the same pads
 
     @property
@@ -78,9 +77,9 @@ class RegisterTile:
     def write(self) -> None:
         p, sizes = self.frame.plan, self.frame.sizes
         if p.k_blocks == 1:
-            self.asks.at_start()
+            self.prefetches.at_start()
         if p.goes_down:
-            self.asks.below(self.a_start)
+            self.prefetches.below(self.a_start)
         zero = [self.code.zero(self.frame.sum_kind, self.lanes)] * (self.rows * len(self.vectors))
         level, points = p.chain
         whole = level == 0 and points >= p.k_block
@@ -131,7 +130,7 @@ class RegisterTile:
             if not apart:
                 code.loop(0, size, 1, [], lambda i: inner(self, i))
             for i, tile in enumerate(apart):
-                if tile.own[0] < tile.own[1]:
+                if tile.summed[0] < tile.summed[1]:
                     inner(tile, i)
             return
         even = isinstance(size, int) and size % length == 0
@@ -146,7 +145,7 @@ class RegisterTile:
     def _by_pads(self, level: int) -> list[RegisterTile]:
         """The tile at each point of a reduction loop, of the rows that are no pads there; none if
         that is not known or makes no difference."""
-        return [replace(self, own=x) for x in self.frame.sizes.beside_pads(level, self.number)]
+        return [replace(self, summed=x) for x in self.frame.sizes.beside_pads(level, self.number)]
 
     def _added_parts(self, zero: list[Value]) -> list[Value]:
         """Sums of parts of the outermost loop, one after the other, added in registers.
@@ -162,10 +161,10 @@ class RegisterTile:
 
         if not isinstance(count, int) or count > MOST_PARTS * length:
             return code.loop(0, count, length, zero, part)
-        found = self._chain(0, self.a_start, self.b_starts, min(length, count), zero)
+        result = self._chain(0, self.a_start, self.b_starts, min(length, count), zero)
         for i in range(length, count, length):
-            found = part(i, *found)
-        return found
+            result = part(i, *result)
+        return result
 
     def _chain(
         self, level: int, a: Value, b: list[Value], size: Index, sums: list[Value], first: Index = 0
@@ -182,7 +181,7 @@ class RegisterTile:
 
         apart = self._by_pads(level) if size == self.frame.nest.sizes[reduced[level]] else []
         for i, tile in enumerate(apart):
-            if tile.own[0] < tile.own[1]:
+            if tile.summed[0] < tile.summed[1]:
                 there = self._moved(level, a, b, i)
                 sums = tile._chain(level + 1, *there, self._size(level + 1), sums)
         if apart:
@@ -191,7 +190,7 @@ class RegisterTile:
         def turn(i: Index, a: Value, *carried: Value) -> list[Value]:
             b, sums = self._apart(carried)
             if p.prefetch and level == p.asking:
-                self.asks.next_panel(i, self.ahead)
+                self.prefetches.next_panel(i, self.ahead)
             inner = self._chain(level + 1, a, b, self._size(level + 1), sums)
             return self._carried(*self._moved(level, a, b, 1), inner)
 
@@ -199,7 +198,7 @@ class RegisterTile:
 
     @staticmethod
     def _carried(a: Value, b: list[Value], sums: list[Value]) -> list[Value]:
-        """What loops hand on from turn to turn."""
+        """Values that loops hand on from turn to turn."""
         return [a, *b, *sums]
 
     def _apart(self, carried: Sequence[Value]) -> tuple[list[Value], list[Value]]:
@@ -220,7 +219,7 @@ class RegisterTile:
 
         def turn(i: Index, a: Value, *carried: Value) -> list[Value]:
             b, sums = self._apart(carried)
-            self.asks.in_turn(code.add(code.div(first, UNROLL), i), a, self.ahead)
+            self.prefetches.in_turn(code.add(code.div(first, UNROLL), i), a, self.ahead)
             for u in range(UNROLL):
                 sums = self._step(a, b, sums, u)
             return self._carried(*self._moved(level, a, b, UNROLL), sums)
@@ -275,10 +274,10 @@ class RegisterTile:
         """The sums with the products of these columns, `u` points on."""
         code, plan = self.code, self.frame.plan
         a_point = u * (self.a.reduced[-1] if self.a.reduced else 0)
-        found = list(sums)
+        totals = list(sums)
         if self._overlaps():
             a = code.opaque(a)
-        for r in range(*self.own):
+        for r in range(*self.summed):
             start = a_point + r * self.a.row
             one = self.a.at(code, a, start)
             x = None if plan.vector_rows else self.a.load(code, one, self.lanes, 0)
@@ -286,13 +285,13 @@ class RegisterTile:
                 if plan.vector_rows:
                     x = self._load(self.a, a, start + self._column(self.a, v), v[2])
                 at = r * len(self.vectors) + j
-                found[at] = self._plus_product(x, columns[j], found[at])
-        return found
+                totals[at] = self._plus_product(x, columns[j], totals[at])
+        return totals
 
     def _columns_of(self, b: list[Value], v: Vector, u: int) -> Value:
         """A vector of B, read or computed."""
         lanes, s = self._lanes_there(v), self.frame.sizes
-        found: list[Value] = []
+        columns: list[Value] = []
         for x, pointer in zip(self.b, b, strict=True):
             offset = u * (x.reduced[-1] if x.reduced else 0) + self._column(x, v)
             if s.factors[1].inline is None or self.frame.plan.copied[1]:
@@ -300,9 +299,9 @@ class RegisterTile:
             place = x.at(self.code, pointer, offset)
             step = x.vector
             kind = TYPES[x.dtype]
-            found.append(self.code.load(place, kind, self.lanes, step, lanes if step else None))
+            columns.append(self.code.load(place, kind, self.lanes, step, lanes if step else None))
         inline, dtypes = s.columns_in_place, dict(enumerate(x.dtype for x in self.b))
-        given = dict(enumerate(found))
+        given = dict(enumerate(columns))
         x = lower_body(self.code, inline.body, given, self.lanes, dtypes, s.roles.dtype)
         return self.code.broadcast(x, self.lanes)
 
@@ -356,8 +355,8 @@ class RegisterTile:
             self.code.store(x, pointer, self.frame.sum_kind)
 
     def _add(self, sums: Sequence[Value]) -> None:
-        own = slice(*(r * len(self.vectors) for r in self.own))
-        for pointer, x in zip(self._slots()[own], sums[own], strict=True):
+        part = slice(*(r * len(self.vectors) for r in self.summed))
+        for pointer, x in zip(self._slots()[part], sums[part], strict=True):
             before = self.code.load(pointer, self.frame.sum_kind, self.lanes)
             self.code.store(self._plus(before, x), pointer, self.frame.sum_kind)
 
@@ -375,11 +374,11 @@ class RegisterTile:
         self, total: Value, r: int, v: Vector, starts: dict[Any, Value], shared: dict[Any, Value]
     ) -> None:
         nest, roles = self.frame.nest, self.frame.sizes.roles
-        known = {roles.root: total}
+        values = {roles.root: total}
 
         def value(a: Access | int) -> Value:
             if isinstance(a, int):
-                return known[a]
+                return values[a]
             pointer, key = self.frame.at_tile(a, self.row, r, v, starts)
             if key not in shared:
                 step = a.strides[self.frame.plan.vector_loop]
@@ -393,8 +392,8 @@ class RegisterTile:
             types = {
                 k: (nest.stages[a] if isinstance(a, int) else a).dtype for k, a in read.items()
             }
-            found = lower_body(self.code, s.body, given, self.lanes, types)
-            known[i] = self.code.broadcast(found, self.lanes)
+            result = lower_body(self.code, s.body, given, self.lanes, types)
+            values[i] = self.code.broadcast(result, self.lanes)
         for s in nest.stores:
             pointer, _ = self.frame.at_tile(s.access, self.row, r, v, starts, self.frame.writes)
-            self.code.store(known[s.stage], pointer, F32, mask=v[2])
+            self.code.store(values[s.stage], pointer, F32, mask=v[2])

@@ -125,8 +125,8 @@ def _atan2(v: Lanes, y: Value, x: Value) -> Value:
     r = v.select(steep, v.sub(v.c(math.pi / 2), r), r)
     left = v.code.builder.icmp_signed("<", v.bits(x), v.i(0))
     r = v.select(left, v.sub(v.c(math.pi), r), r)
-    known = v.code.builder.fcmp_ordered("ord", x, y)
-    return v.select(known, v.copysign(r, y), v.add(x, y))
+    ordered = v.code.builder.fcmp_ordered("ord", x, y)
+    return v.select(ordered, v.copysign(r, y), v.add(x, y))
 
 
 def _atan(v: Lanes, x: Value) -> Value:

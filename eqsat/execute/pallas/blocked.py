@@ -84,9 +84,9 @@ class _BlockCall:
             compiler_params=None if self.interpret else self._compiler(),
             name="dispatch",
         )
-        made = call(*(held[b.access.buffer].reshape(b.shape) for b in self.reads))
-        found = dict(zip(out, made, strict=True))
-        return tuple(found[w].reshape(self.types[w].shape) for w in nest.writes)
+        outputs = call(*(held[b.access.buffer].reshape(b.shape) for b in self.reads))
+        by_buffer = dict(zip(out, outputs, strict=True))
+        return tuple(by_buffer[w].reshape(self.types[w].shape) for w in nest.writes)
 
     def _spec(self, b: AccessBlock) -> Any:
         from jax.experimental import pallas as pl
@@ -146,10 +146,10 @@ class _BlockCall:
         pl.when(is_last)(partial(self._finish, values, sums, out))
 
     def _part(self, values: _BlockValues, number: int) -> Any:
-        own = values.anew({})
-        made = own.partial(number)
+        fresh = values.anew({})
+        sums = fresh.partial(number)
         dims = self._sum_dims(number)
-        array = broadcast(own._aligned(made, dims), self.extents.shape(dims, dims))
+        array = broadcast(fresh._aligned(sums, dims), self.extents.shape(dims, dims))
         return array.reshape(self._sum_shape(number))
 
     def _start(self, values: _BlockValues, number: int, ref: Any) -> None:
@@ -162,12 +162,12 @@ class _BlockCall:
     def _finish(self, values: _BlockValues, sums: Mapping[int, Any], out: Refs) -> None:
         from eqsat.execute.expressions import convert
 
-        known = {}
+        finished = {}
         for number, ref in sums.items():
             dims = self._sum_dims(number)
             array = ref[...].reshape(self.extents.shape(dims, dims))
-            known[number] = StageValue(convert(array, self.plan.nest.stages[number].dtype), dims)
-        self._write(values.anew(known), out)
+            finished[number] = StageValue(convert(array, self.plan.nest.stages[number].dtype), dims)
+        self._write(values.anew(finished), out)
 
     # ---- results
     def _write(self, values: _BlockValues, out: Refs) -> None:
@@ -223,12 +223,12 @@ class _BlockValues(StageValues):
     refs: Refs
     unrolled: tuple[int, ...]
 
-    def _like(self, found: _BlockValues) -> _BlockValues:
-        found.blocks, found.refs, found.unrolled = self.blocks, self.refs, self.unrolled
-        return found
+    def _like(self, values: _BlockValues) -> _BlockValues:
+        values.blocks, values.refs, values.unrolled = self.blocks, self.refs, self.unrolled
+        return values
 
-    def anew(self, known: Mapping[int, StageValue]) -> _BlockValues:
-        return self._like(_BlockValues(self.e, self.starts, self.fixed, known))
+    def anew(self, computed: Mapping[int, StageValue]) -> _BlockValues:
+        return self._like(_BlockValues(self.e, self.starts, self.fixed, computed))
 
     def below(self, starts: Mapping[int, Any], fixed: frozenset[int]) -> _BlockValues:
         return self._like(_BlockValues(self.e, starts, fixed, parent=self))
@@ -240,18 +240,18 @@ class _BlockValues(StageValues):
         b = self.blocks[access]
         array, loops, shape = self.refs[b.key][...], [], []
         for axis, d in enumerate(b.dims):
-            own = _loops_of(d)
+            dim_loops = _loops_of(d)
             if d.is_cut:
-                array, own = self._cut(array, axis, d)
-            loops += [n for n in own if self.e.extents[n] > 1]
-            shape += [self.e.extents[n] for n in own if self.e.extents[n] > 1]
-        found = StageValue(
+                array, dim_loops = self._cut(array, axis, d)
+            loops += [n for n in dim_loops if self.e.extents[n] > 1]
+            shape += [self.e.extents[n] for n in dim_loops if self.e.extents[n] > 1]
+        value = StageValue(
             array if list(array.shape) == shape else array.reshape(shape), tuple(loops)
         )
         if not access.bounds or access.fill is None:
-            return found
+            return value
         dims = self.e.dims(access_loops(access), self.fixed)
-        aligned = self._aligned(found, dims)
+        aligned = self._aligned(value, dims)
         fill = typed_scalar(access.fill, access.dtype)
         return StageValue(choose(self.holds(access.bounds, dims), aligned, fill), dims)
 
@@ -289,14 +289,14 @@ class _BlockValues(StageValues):
         right = matrices(b, shape.sides[1], shape, shape.columns)
         batch = ((0,), (0,)) if shape.batch else ((), ())
         k = (left.ndim - 1,), (right.ndim - 1,)
-        made = lax.dot_general(
+        product = lax.dot_general(
             left,
             right,
             (k, batch),
             dot_precision(precision, left.dtype),
             preferred_element_type=dtype,
         )
-        return made if list(made.shape) == shape.result else made.reshape(shape.result)
+        return product if list(product.shape) == shape.result else product.reshape(shape.result)
 
 
 def _every(x: Any, low: int, high: int, step: int, axis: int) -> Any:
@@ -322,10 +322,10 @@ def _every(x: Any, low: int, high: int, step: int, axis: int) -> Any:
     return jnp.moveaxis(lax.squeeze(lax.slice_in_dim(x, 0, 1, axis=1), [1]), 0, axis)
 
 
-def matrices(x: Any, dims: Sequence[int], shape: ProductShape, own: Sequence[int]) -> Any:
+def matrices(x: Any, dims: Sequence[int], shape: ProductShape, free: Sequence[int]) -> Any:
     """[batch, own, summed], each the product of its loops; no batch if there is none."""
-    x = _transposed(x, dims, (*shape.batch, *own, *shape.summed))
-    wanted = [shape.size(own), shape.size(shape.summed)]
+    x = _transposed(x, dims, (*shape.batch, *free, *shape.summed))
+    wanted = [shape.size(free), shape.size(shape.summed)]
     wanted = [shape.size(shape.batch), *wanted] if shape.batch else wanted
     return x if list(x.shape) == wanted else x.reshape(wanted)
 
@@ -350,10 +350,10 @@ def typed_scalar(value: Any, dtype: Any) -> Any:
 
 def math_all(conditions: Sequence[Any]) -> Any:
     """Whether all hold."""
-    found = conditions[0]
+    result = conditions[0]
     for c in conditions[1:]:
-        found = found & c
-    return found
+        result = result & c
+    return result
 
 
 def reduce_axes(x: Any, combine: str, axes: Sequence[int]) -> Any:
@@ -381,14 +381,14 @@ def _halved(x: Any, combine: str, axis: int) -> Any:
     while (n := x.shape[axis]) > 1:
         half = n // 2
         a, b = (lax.slice_in_dim(x, i * half, (i + 1) * half, axis=axis) for i in (0, 1))
-        made = combine_two(combine, a, b)
+        combined = combine_two(combine, a, b)
         if n % 2:
             last = lax.slice_in_dim(x, n - 1, n, axis=axis)
-            first = lax.slice_in_dim(made, 0, 1, axis=axis)
+            first = lax.slice_in_dim(combined, 0, 1, axis=axis)
             if half == 1:
-                made = combine_two(combine, first, last)
+                combined = combine_two(combine, first, last)
             else:
-                rest = lax.slice_in_dim(made, 1, half, axis=axis)
-                made = lax.concatenate([combine_two(combine, first, last), rest], axis)
-        x = made
+                rest = lax.slice_in_dim(combined, 1, half, axis=axis)
+                combined = lax.concatenate([combine_two(combine, first, last), rest], axis)
+        x = combined
     return x

@@ -24,13 +24,14 @@ from eqsat.model.schedule import Schedule
 from eqsat.model.target import Target
 from eqsat.model.tensor import TensorType
 from eqsat.plan.gridded.blocks import BlockPlan, plan_blocks
-from eqsat.plan.gridded.flat import FlatPlan, plan_flat
-from eqsat.plan.gridded.gridcheck import (
+from eqsat.plan.gridded.flat import (
     BLOCKS,
     FLAT,
+    FlatPlan,
     block_limits,
     grid_faults,
     kernel_form,
+    plan_flat,
     program_scratch,
 )
 
@@ -61,7 +62,7 @@ class DispatchKernel:
 
 
 def backend() -> str:
-    """What JAX runs on here: cpu, tpu, or gpu."""
+    """The platform JAX runs on here: cpu, tpu, or gpu."""
     import jax
 
     return jax.default_backend()
@@ -88,15 +89,15 @@ def kernel_of(schedule: Schedule, number: int, target: Target, form: str) -> Dis
 
 
 def _precisions(schedule: Schedule, nest: Nest) -> dict[int, str]:
-    found = {}
+    precisions = {}
     for i, s in enumerate(nest.stages):
         attr = schedule.program.nodes[s.node].attr
         if isinstance(attr, Generic) and s.combine:
-            found[i] = attr.precision
-    return found
+            precisions[i] = attr.precision
+    return precisions
 
 
-def why_not_compiled(kernel: DispatchKernel, device: str) -> str:
+def why_not_compiled(kernel: DispatchKernel) -> str:
     """Why the compiler of this device refuses a kernel; empty if it does not."""
     import jax
 
@@ -119,17 +120,17 @@ class PallasExecutable(CustomCallExecutable):
     @cached_property
     def kernels(self) -> dict[int, DispatchKernel]:
         """Number of a dispatch → its kernel."""
-        return self._made[0]
+        return self._kernels[0]
 
     @cached_property
     def refused(self) -> dict[int, str]:
         """Number of a dispatch → why it is no kernel and runs as XLA ops."""
-        return self._made[1]
+        return self._kernels[1]
 
     @cached_property
-    def _made(self) -> tuple[dict[int, DispatchKernel], dict[int, str]]:
+    def _kernels(self) -> tuple[dict[int, DispatchKernel], dict[int, str]]:
         assert self.target is not None
-        found: dict[int, DispatchKernel] = {}
+        kernels: dict[int, DispatchKernel] = {}
         refused: dict[int, str] = {}
         device = backend()
         for i in range(len(self.schedule.dispatches)):
@@ -138,13 +139,13 @@ class PallasExecutable(CustomCallExecutable):
             except NoNest as why:
                 refused[i] = str(why)
                 continue
-            if device != "cpu" and (said := why_not_compiled(kernel, device)):
-                refused[i] = said
+            if device != "cpu" and (reason := why_not_compiled(kernel)):
+                refused[i] = reason
             else:
-                found[i] = kernel
+                kernels[i] = kernel
         if device != "cpu" and refused:
             _warn(len(refused), len(self.schedule.dispatches), next(iter(refused.values())))
-        return found, refused
+        return kernels, refused
 
     def dispatch(self, number: int) -> Callable[..., tuple[Any, ...]]:
         """One dispatch as a function of the buffers it reads, in their order, giving those it
@@ -157,8 +158,8 @@ class PallasExecutable(CustomCallExecutable):
         def dispatch(*reads: Any) -> tuple[Any, ...]:
             held = dict(zip(d.reads, reads, strict=True))
             given = call(*(held[r] for r in kernel.reads))
-            made = dict(zip(kernel.writes, given, strict=True))
-            return tuple(made[w] for w in d.writes)
+            by_node = dict(zip(kernel.writes, given, strict=True))
+            return tuple(by_node[w] for w in d.writes)
 
         dispatch.__name__ = f"dispatch{number}"
         return dispatch
@@ -166,14 +167,14 @@ class PallasExecutable(CustomCallExecutable):
 
 def without_kernels(schedule: Schedule, target: Target) -> dict[int, str]:
     """Number of a dispatch → why it is no kernel, as far as that is known before it is compiled."""
-    found: dict[int, str] = {}
+    reasons: dict[int, str] = {}
     form = form_of(target, backend())
     for i in range(len(schedule.dispatches)):
         try:
             kernel_of(schedule, i, target, form)
         except NoNest as why:
-            found[i] = str(why)
-    return found
+            reasons[i] = str(why)
+    return reasons
 
 
 @cache

@@ -23,7 +23,7 @@ from eqsat.execute.pallas.values import (
     dot_precision,
     sum_type,
 )
-from eqsat.model.nest import Access, Bound, Lookup, Stage, Store
+from eqsat.model.nest import Access, Bound, Lookup, Store
 from eqsat.model.tensor import TensorType
 from eqsat.ops.meaning import scalar
 from eqsat.ops.meaning.programs import element_dtype
@@ -57,16 +57,16 @@ def _erf(x: Any) -> Any:
     wide = x.astype(jnp.float32)
     near = jnp.minimum(jnp.maximum(wide, -ERF_END), ERF_END)
     square = near * near
-    found = near * _polynomial(square, ERF[0]) / _polynomial(square, ERF[1])
-    found = jnp.minimum(jnp.maximum(found, -1.0), 1.0)
-    return jnp.where(jnp.isnan(wide), wide, found).astype(x.dtype)
+    quotient = near * _polynomial(square, ERF[0]) / _polynomial(square, ERF[1])
+    quotient = jnp.minimum(jnp.maximum(quotient, -1.0), 1.0)
+    return jnp.where(jnp.isnan(wide), wide, quotient).astype(x.dtype)
 
 
 def _polynomial(x: Any, coefficients: tuple[float, ...]) -> Any:
-    found: Any = coefficients[-1]
+    total: Any = coefficients[-1]
     for c in reversed(coefficients[:-1]):
-        found = found * x + c
-    return found
+        total = total * x + c
+    return total
 
 
 MISSING: dict[str, Callable[[Any], Any]] = {
@@ -104,7 +104,7 @@ def flat_call(
 
         out = [jax.ShapeDtypeStruct((types[w].size,), element_dtype(types[w].dtype))
                for w in nest.writes]  # fmt: skip
-        made = pl.pallas_call(
+        outputs = pl.pallas_call(
             kernel,
             grid=(plan.programs,),
             out_shape=out,
@@ -112,7 +112,7 @@ def flat_call(
             compiler_params=None if interpret else _compiler(plan),
             name="dispatch",
         )(*(x.reshape(-1) for x in buffers))
-        return tuple(x.reshape(types[w].shape) for w, x in zip(nest.writes, made, strict=True))
+        return tuple(x.reshape(types[w].shape) for w, x in zip(nest.writes, outputs, strict=True))
 
     return call
 
@@ -127,12 +127,12 @@ def _starts(plan: FlatPlan) -> dict[int, Any]:
     """Where a program's block of each loop of the grid begins."""
     from jax.experimental import pallas as pl
 
-    left, found = pl.program_id(0), {}
+    left, starts = pl.program_id(0), {}
     for d in reversed(plan.grid):
         blocks = plan.blocks(d)
-        found[d] = (left % blocks) * plan.extents[d]
+        starts[d] = (left % blocks) * plan.extents[d]
         left = left // blocks
-    return found
+    return starts
 
 
 class _FlatValues(StageValues):
@@ -144,9 +144,9 @@ class _FlatValues(StageValues):
 
     def below(self, starts: Mapping[int, Any], fixed: frozenset[int]) -> _FlatValues:
         """With these loops elsewhere; they stay dims of values."""
-        found = _FlatValues(self.e, starts, self.fixed, parent=self, moved=self.moved | fixed)
-        found.refs, found.plan, found.interpret = self.refs, self.plan, self.interpret
-        return found
+        values = _FlatValues(self.e, starts, self.fixed, parent=self, moved=self.moved | fixed)
+        values.refs, values.plan, values.interpret = self.refs, self.plan, self.interpret
+        return values
 
     @property
     def instead(self) -> Mapping[str, Callable[..., Any]]:
@@ -189,10 +189,10 @@ class _FlatValues(StageValues):
     def _address(self, a: Access, dims: Sequence[int], shape: Sequence[int]) -> Any:
         import jax.numpy as jnp
 
-        found = self.affine(a.strides, a.base, dims)
+        address = self.affine(a.strides, a.base, dims)
         for k in a.lookups:
-            found = found + self._row(k, dims) * k.stride
-        return broadcast(jnp.asarray(found, jnp.int32), shape)
+            address = address + self._row(k, dims) * k.stride
+        return broadcast(jnp.asarray(address, jnp.int32), shape)
 
     def _row(self, k: Lookup, dims: Sequence[int]) -> Any:
         """The row that is looked up, one that the table has."""
@@ -212,14 +212,14 @@ class _FlatValues(StageValues):
         shape: Sequence[int],
     ) -> Any | None:
         """Where elements are there; None: everywhere."""
-        found: Any = self.holds(bounds, dims)
+        mask: Any = self.holds(bounds, dims)
         exists = self.exists(loops, dims)
-        found = found if exists is None else both(found, exists)
-        if found is True:
+        mask = mask if exists is None else both(mask, exists)
+        if mask is True:
             return None
         import jax.numpy as jnp
 
-        return broadcast(jnp.asarray(found), shape)
+        return broadcast(jnp.asarray(mask), shape)
 
     # ---- reductions
     def partial(self, number: int) -> StageValue:
@@ -231,8 +231,8 @@ class _FlatValues(StageValues):
         steps = [d for d in s.reduced if d in self.plan.steps and d not in self.moved]
         if not steps:
             return super().partial(number)
-        kept = self.e.dims(s.loops, self.fixed)
-        shape, kind = self.e.shape(kept, kept), sum_type(s.dtype, s.combine)
+        dims = self.e.dims(s.loops, self.fixed)
+        shape, kind = self.e.shape(dims, dims), sum_type(s.dtype, s.combine)
         counts = [self.plan.blocks(d) for d in steps]
 
         def body(i: Any, total: Any) -> Any:
@@ -241,12 +241,12 @@ class _FlatValues(StageValues):
                 starts[d] = (left % count) * self.e.extents[d] if len(steps) > 1 else (
                     left * self.e.extents[d])  # fmt: skip
                 left = left // count if len(steps) > 1 else left
-            own = self.below(starts, frozenset(steps))
-            made = own._aligned(StageValues.partial(own, number), kept)
-            return combine_two(s.combine, total, broadcast(made, shape))
+            inner = self.below(starts, frozenset(steps))
+            part = inner._aligned(StageValues.partial(inner, number), dims)
+            return combine_two(s.combine, total, broadcast(part, shape))
 
         start = jnp.full(shape, scalar.neutral(s.combine, kind), element_dtype(kind))
-        return StageValue(lax.fori_loop(0, math.prod(counts), body, start), kept)
+        return StageValue(lax.fori_loop(0, math.prod(counts), body, start), dims)
 
     def reduced(self, x: Any, combine: str, axes: tuple[int, ...], dtype: str) -> Any:
         import jax.numpy as jnp
@@ -268,7 +268,6 @@ class _FlatValues(StageValues):
         columns: Sequence[int],
         summed: Sequence[int],
         batch: Sequence[int],
-        s: Stage,
     ) -> bool:
         sides = [self.e.shape(r, r) for r in (rows, columns, summed)]
         return not batch and all(math.prod(x) >= LEAST for x in sides)
@@ -280,5 +279,5 @@ class _FlatValues(StageValues):
         right = matrices(b, shape.sides[1], shape, shape.columns)
         p = dot_precision(precision, left.dtype)
         numbers = (((1,), (1,)), ((), ()))
-        made = lax.dot_general(left, right, numbers, p, preferred_element_type=dtype)
-        return made if list(made.shape) == shape.result else made.reshape(shape.result)
+        product = lax.dot_general(left, right, numbers, p, preferred_element_type=dtype)
+        return product if list(product.shape) == shape.result else product.reshape(shape.result)

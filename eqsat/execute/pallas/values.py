@@ -48,21 +48,21 @@ class Extents:
     ragged: frozenset[int]
 
     def dims(self, loops: Iterable[int], fixed: Iterable[int] = ()) -> tuple[int, ...]:
-        """Those of these loops that are dims of a value, in its order."""
-        own = set(loops) - set(fixed)
-        return tuple([d for d in self.order if d in own and self.extents[d] > 1])
+        """The loops, of these, that are dims of a value, in its order."""
+        present = set(loops) - set(fixed)
+        return tuple([d for d in self.order if d in present and self.extents[d] > 1])
 
     def shape(self, dims: Iterable[int], of: Iterable[int]) -> list[int]:
         """Of a value with these dims, 1 where it has not that loop."""
-        own = set(of)
-        return [self.extents[d] if d in own else 1 for d in dims]
+        present = set(of)
+        return [self.extents[d] if d in present else 1 for d in dims]
 
 
 class StageValues:
     """Stages at the points of one block; each is computed once, when it is asked for.
 
     starts: loop → its index at the first point, a number or a traced one. fixed: loops that are at
-    that point only; moved: those whose start is another than that of the parent. known: stages
+    that point only; moved: those whose start is another than that of the parent. computed: stages
     that are there already.
     """
 
@@ -71,13 +71,13 @@ class StageValues:
         extents: Extents,
         starts: Mapping[int, Any],
         fixed: frozenset[int] = frozenset(),
-        known: Mapping[int, StageValue] | None = None,
+        computed: Mapping[int, StageValue] | None = None,
         parent: StageValues | None = None,
         moved: frozenset[int] = frozenset(),
     ):
         self.e, self.starts, self.fixed, self.parent = extents, starts, fixed, parent
         self.moved = moved | fixed
-        self.known = dict(known or {})
+        self.computed = dict(computed or {})
 
     # ---- what a back end says
     @property
@@ -90,7 +90,7 @@ class StageValues:
         raise NotImplementedError
 
     def below(self, starts: Mapping[int, Any], fixed: frozenset[int]) -> StageValues:
-        """The same with more loops fixed."""
+        """Values with more loops fixed."""
         raise NotImplementedError
 
     def multiply(self, a: Any, b: Any, shape: ProductShape, precision: str, dtype: Any) -> Any:
@@ -108,18 +108,18 @@ class StageValues:
     # ---- stages
     def stage(self, number: int) -> StageValue:
         """The value of a stage."""
-        if number not in self.known:
+        if number not in self.computed:
             s = self.e.nest.stages[number]
             if self.parent is not None and not self.moved & set(stage_loops(s)):
                 return self.parent.stage(number)
-            self.known[number] = self._made(number, s)
-        return self.known[number]
+            self.computed[number] = self._evaluated(number, s)
+        return self.computed[number]
 
-    def _made(self, number: int, s: Stage) -> StageValue:
+    def _evaluated(self, number: int, s: Stage) -> StageValue:
         if not s.combine:
             return self._elementwise(s)
-        found = self.partial(number)
-        return StageValue(convert(found.array, s.dtype), found.loops)
+        total = self.partial(number)
+        return StageValue(convert(total.array, s.dtype), total.loops)
 
     def partial(self, number: int) -> StageValue:
         """A reduction over what a block has of its loops, in the type that sums are kept in."""
@@ -127,13 +127,13 @@ class StageValues:
         apart = [d for d in self.apart(s) if d not in self.moved]
         if not apart:
             return self._reduction(number, s)
-        found = None
+        total = None
         for at in positions(*(range(self.e.nest.sizes[d]) for d in apart)):
             starts = {**self.starts, **dict(zip(apart, at, strict=True))}
-            made = self.below(starts, self.fixed | set(apart)).partial(number)
-            found = made if found is None else self.combined(s, found, made)
-        assert found is not None
-        return found
+            part = self.below(starts, self.fixed | set(apart)).partial(number)
+            total = part if total is None else self.combined(s, total, part)
+        assert total is not None
+        return total
 
     def combined(self, s: Stage, a: StageValue, b: StageValue) -> StageValue:
         """Two parts of a reduction as one."""
@@ -142,8 +142,8 @@ class StageValues:
 
     def _elementwise(self, s: Stage) -> StageValue:
         dims = self.e.dims(s.loops, self.fixed)
-        made = convert(self._body(s.body, s, dims), s.dtype)
-        return StageValue(made, dims) if made.ndim == len(dims) else self._whole(made, dims)
+        array = convert(self._body(s.body, s, dims), s.dtype)
+        return StageValue(array, dims) if array.ndim == len(dims) else self._whole(array, dims)
 
     def _body(self, body: Expr, s: Stage, dims: Sequence[int]) -> Any:
         """A body at all points of these dims; an extent may be 1 where it does not differ."""
@@ -158,34 +158,34 @@ class StageValues:
         return self.stage(a) if isinstance(a, int) else self.load(a)
 
     def _reduction(self, number: int, s: Stage) -> StageValue:
-        kept = self.e.dims(s.loops, self.fixed)
+        result_dims = self.e.dims(s.loops, self.fixed)
         product = self.e.products.get(number)
-        if product is not None and (made := self._product(number, s, product)) is not None:
-            return made
+        if product is not None and (matmul := self._product(number, s, product)) is not None:
+            return matmul
         dims = self.e.dims(stage_loops(s), self.fixed)
         kind = sum_type(s.dtype, s.combine)
         value = convert(self._body(s.body, s, dims), s.dtype)
         value = broadcast(self._whole(value, dims).array, self.e.shape(dims, dims))
         value = convert(value, kind)
         value = self._where_points(s, value, dims, scalar.neutral(s.combine, kind), kind)
-        axes = tuple([i for i, d in enumerate(dims) if d not in kept])
+        axes = tuple([i for i, d in enumerate(dims) if d not in result_dims])
         if axes:
             value = self.reduced(value, s.combine, axes, kind)
-        return StageValue(value, tuple([d if d in kept else -1 for d in dims]))
+        return StageValue(value, tuple([d if d in result_dims else -1 for d in dims]))
 
     def _whole(self, x: Any, dims: Sequence[int]) -> StageValue:
         """An array that has all these dims."""
         import jax.numpy as jnp
 
-        found = jnp.asarray(x)
+        array = jnp.asarray(x)
         return StageValue(
-            found if found.ndim == len(dims) else found.reshape((1,) * len(dims)), tuple(dims)
+            array if array.ndim == len(dims) else array.reshape((1,) * len(dims)), tuple(dims)
         )
 
     def _where_points(
         self, s: Stage, x: Any, dims: Sequence[int], neutral: Scalar, kind: str
     ) -> Any:
-        """What is reduced, and the neutral element where a point does not exist."""
+        """The reduced value, with the neutral element where a point does not exist."""
         where = self.exists(s.reduced, dims)
         return x if where is None else choose(where, x, _of_type(neutral, kind))
 
@@ -198,18 +198,18 @@ class StageValues:
         batch, rows, columns, summed = (
             e.dims(x, fixed) for x in (p.batch, p.rows, p.columns, p.summed)
         )
-        if not self.multiplies(rows, columns, summed, batch, s):
+        if not self.multiplies(rows, columns, summed, batch):
             return None
         kind = sum_type(s.dtype, "add")
-        both_sides = [e.dims((*batch, *own, *summed)) for own in (rows, columns)]
+        both_sides = [e.dims((*batch, *free, *summed)) for free in (rows, columns)]
         for b in e.nest.bounds:
             used = access_loops(b)
             if used & set(s.reduced) and not any(self._has_all(used, d) for d in both_sides):
                 return None
         sides = []
-        for factor, place, own in zip(p.factors, p.arguments, (rows, columns), strict=True):
+        for factor, place, free in zip(p.factors, p.arguments, (rows, columns), strict=True):
             x = self._argument(s.arguments[place])
-            dims = e.dims((*batch, *own, *summed))
+            dims = e.dims((*batch, *free, *summed))
             array = broadcast(self._aligned(x, dims), e.shape(dims, dims))
             where = self.exists(s.reduced, dims)
             if where is not None:
@@ -219,14 +219,18 @@ class StageValues:
         shape = ProductShape(
             tuple([s[2] for s in sides]), batch, rows, columns, summed, tuple(e.extents)
         )
-        made = self.multiply(
+        total = self.multiply(
             arrays[0], arrays[1], shape, e.precisions.get(number, ""), element_dtype(kind)
         )
         dims = (*batch, *rows, *columns)
         ordered = e.dims(dims)
-        value = StageValue(self._aligned(StageValue(made, dims), ordered), ordered)
-        kept = e.dims(s.loops, fixed)
-        return StageValue(self._aligned(value, kept), kept) if kept != ordered else value
+        value = StageValue(self._aligned(StageValue(total, dims), ordered), ordered)
+        result_dims = e.dims(s.loops, fixed)
+        return (
+            StageValue(self._aligned(value, result_dims), result_dims)
+            if result_dims != ordered
+            else value
+        )
 
     def multiplies(
         self,
@@ -234,7 +238,6 @@ class StageValues:
         columns: Sequence[int],
         summed: Sequence[int],
         batch: Sequence[int],
-        s: Stage,
     ) -> bool:
         """Whether the back end multiplies matrices of these loops."""
         return bool(summed)
@@ -244,12 +247,12 @@ class StageValues:
         """The array with these dims, extent 1 where it does not have a loop."""
         import jax.numpy as jnp
 
-        own = [d for d in v.loops if d >= 0]
+        loops = [d for d in v.loops if d >= 0]
         array = v.array
-        wanted = [d for d in dims if d in own]
-        if own != wanted:
+        wanted = [d for d in dims if d in loops]
+        if loops != wanted:
             array = array.reshape([n for n, d in zip(array.shape, v.loops, strict=True) if d >= 0])
-            array = jnp.transpose(array, [own.index(d) for d in wanted])
+            array = jnp.transpose(array, [loops.index(d) for d in wanted])
         sizes = {d: n for d, n in zip(v.loops, v.array.shape, strict=True) if d >= 0}
         shape = tuple([sizes.get(d, 1) for d in dims])
         return array if array.shape == shape else array.reshape(shape)
@@ -264,8 +267,8 @@ class StageValues:
             return start
         place = list(dims).index(loop)
         shape = [self.e.extents[d] if d == loop else 1 for d in dims]
-        found = lax.broadcasted_iota(jnp.int32, shape, place)
-        return found if isinstance(start, int) and start == 0 else found + start
+        index = lax.broadcasted_iota(jnp.int32, shape, place)
+        return index if isinstance(start, int) and start == 0 else index + start
 
     def affine(self, strides: Sequence[int], base: int, dims: Sequence[int]) -> Any:
         """`base + Σ strides · loops` at all points of these dims."""
@@ -274,25 +277,25 @@ class StageValues:
 
     def holds(self, bounds: Sequence[Bound], dims: Sequence[int]) -> Any:
         """Where all these bounds hold; a Python bool if that is known."""
-        found: Any = True
+        mask: Any = True
         for b in bounds:
             at = self.affine(b.strides, b.base, dims)
-            found = both(found, both(at >= 0, at < b.extent))
-        return found
+            mask = both(mask, both(at >= 0, at < b.extent))
+        return mask
 
     def exists(self, loops: Iterable[int], dims: Sequence[int]) -> Any | None:
         """Where points of these loops exist; None: all do.
 
         Points beyond the end of a loop, and those that the nest's bounds leave out.
         """
-        own, found = set(loops), True
-        for d in sorted(own & self.e.ragged):
+        walked, mask = set(loops), True
+        for d in sorted(walked & self.e.ragged):
             if d in dims:
-                found = both(found, self.index(d, dims) < self.e.nest.sizes[d])
+                mask = both(mask, self.index(d, dims) < self.e.nest.sizes[d])
         for b in self.e.nest.bounds:
-            if access_loops(b) & own and self._has_all(access_loops(b), dims):
-                found = both(found, self.holds((b,), dims))
-        return None if found is True else found
+            if access_loops(b) & walked and self._has_all(access_loops(b), dims):
+                mask = both(mask, self.holds((b,), dims))
+        return None if mask is True else mask
 
     def _has_all(self, loops: Iterable[int], dims: Sequence[int]) -> bool:
         """Whether a point of these dims has an index of each of these loops."""
@@ -328,15 +331,15 @@ def factor_arrays(factors: Sequence[Expr], arrays: Sequence[Any], kind: str) -> 
     wanted = element_dtype(kind)
     kinds = {a.dtype for a in arrays}
     plain = all(f.fn == "arg" or (f.fn == "cast" and f.args[0].fn == "arg") for f in factors)
-    own = arrays[0].dtype
+    dtype = arrays[0].dtype
     casts = [element_dtype(f.value) for f in factors if f.fn == "cast"]
-    if len(kinds) == 1 and plain and all(_widens(own, t) for t in (*casts, wanted)):
+    if len(kinds) == 1 and plain and all(_widens(dtype, t) for t in (*casts, wanted)):
         return list(arrays)
-    found = []
+    typed = []
     for f, a in zip(factors, arrays, strict=True):
         place = max(f.operands())
-        found.append(jnp.asarray(evaluator([a] * (place + 1))(f)).astype(wanted))
-    return found
+        typed.append(jnp.asarray(evaluator([a] * (place + 1))(f)).astype(wanted))
+    return typed
 
 
 def _widens(narrow: Any, wide: Any) -> bool:

@@ -20,8 +20,8 @@ from eqsat.model.sets import union_find
 from eqsat.model.target import Target
 from eqsat.model.tensor import TensorType
 from eqsat.ops.contractions.roles import kind
-from eqsat.plan.dispatch import class_bytes, weight_classes
-from eqsat.plan.inplace import dying_buffers, line_buffers, update_nodes
+from eqsat.plan.planner import class_bytes, weight_classes
+from eqsat.plan.storage import dying_buffers, line_buffers, update_nodes
 
 # a moment of the execution: program position, depth behind it, value (a tie-break), sub-level
 Moment = tuple[int, int, int, int]

@@ -35,7 +35,7 @@ from eqsat.ops.targets.kernels import (
     moves_innermost,
 )
 from eqsat.ops.targets.tiles import tiles_of
-from eqsat.plan.dispatch import bytes_between_uses
+from eqsat.plan.planner import bytes_between_uses
 
 
 @dataclass(frozen=True)

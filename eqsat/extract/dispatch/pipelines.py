@@ -19,7 +19,7 @@ from eqsat.ops.contractions.roles import contraction_roles, inner_loops
 from eqsat.ops.movement.collapse import collapse_loops
 from eqsat.ops.targets.kernels import facts
 from eqsat.ops.targets.tiles import is_met
-from eqsat.plan.scratch import (
+from eqsat.plan.price import (
     PLAIN,
     Block,
     StagedTile,

@@ -26,7 +26,7 @@ from eqsat.model.nest import Nest, NoNest
 from eqsat.model.ops import SAME_BYTES
 from eqsat.model.target import Target
 from eqsat.ops.nests.nest import Member, nest_of
-from eqsat.plan.dispatch import KnownReads, Planner, planner_of
+from eqsat.plan.planner import BufferFacts, Planner, planner_of
 
 if TYPE_CHECKING:
     from eqsat.extract.dispatch.prices import Costs
@@ -75,9 +75,9 @@ class PlanPrices:
         def places(buffers: frozenset[int]) -> tuple[int, ...]:
             return tuple([i for i, r in enumerate(reads) if space.buffer[r] in buffers])
 
-        result_types = {types[w] for w in writes}
-        dying = tuple([i for i in places(space.dying) if types[reads[i]] in result_types])
-        known_reads = KnownReads(places(space.donated), dying, frozenset(places(space.lines)))
+        made = {types[w] for w in writes}
+        dying = tuple([i for i in places(space.dying) if types[reads[i]] in made])
+        known = BufferFacts(places(space.donated), dying, frozenset(places(space.lines)))
         nest = self.nest(members, reads, writes)
         return self._planner(nest, places(self.weights), known_reads)[1]
 
@@ -96,7 +96,7 @@ class PlanPrices:
 
     @property
     def working_set(self) -> int:
-        """Bytes between two reads of a weight; see `plan.dispatch.working_set`."""
+        """Bytes between two reads of a weight; see `plan.planner.working_set`."""
         return self._planner.working_set
 
     # ---- the name of a dispatch --------------------------------------------------------------

@@ -27,7 +27,7 @@ from eqsat.plan.gridded.shapes import (
     stage_loops,
     view,
 )
-from eqsat.plan.scratch import Block, grid_bytes
+from eqsat.plan.price import Block, grid_bytes
 
 WIDEST = 512  # extent of a block of one loop, if more are needed: two are in scratch at a time
 UNROLLED = 128  # positions of windows that are written out one by one
@@ -35,7 +35,7 @@ UNROLLED = 128  # positions of windows that are written out one by one
 
 @dataclass(frozen=True)
 class BlockLimits:
-    """What blocks of a machine may be.
+    """Limits of the blocks of a machine.
 
     padding: how its scratch pads them; the last two dims of a block are multiples of its rows and
     lanes, unless they are whole dims. scratch_bytes: what all blocks of a dispatch and its values
@@ -120,8 +120,8 @@ class BlockPlan:
     @cached_property
     def roots(self) -> tuple[int, ...]:
         """The stages that are summed up over steps."""
-        found = enumerate(self.nest.stages)
-        return tuple([i for i, s in found if set(s.reduced) & set(self.steps)])
+        stages = enumerate(self.nest.stages)
+        return tuple([i for i, s in stages if set(s.reduced) & set(self.steps)])
 
     @cached_property
     def products(self) -> Mapping[int, ProductStage]:
@@ -151,20 +151,20 @@ class _BlockPlanner:
         self.products = products_of(nest)
 
     def _view(self, access: Access, shape: Shape, store: Store | None) -> BufferView:
-        found = view(access, shape, self.nest, store.bounds if store else ())
-        if found is None:
+        by_dims = view(access, shape, self.nest, store.bounds if store else ())
+        if by_dims is None:
             raise NoNest(f"%{access.buffer} is read or written across the borders of its dims")
-        indices = found.indices
+        indices = by_dims.indices
         missing = max(2 - len(indices), 0)
-        return BufferView((1,) * missing + found.shape, (Affine(()),) * missing + indices)
+        return BufferView((1,) * missing + by_dims.shape, (Affine(()),) * missing + indices)
 
     def _check_stores(self) -> None:
         """Points that do not exist have to lie outside of what is written."""
         for s, v in zip(self.nest.stores, self._store_views(), strict=True):
             inside = list(zip(v.indices, v.shape, strict=True))
             for b in (*self.nest.bounds, *s.bounds):
-                own = {d for d, stride in enumerate(b.strides) if stride}
-                if own & set(s.loops) and not any(is_bound(b, i, n) for i, n in inside):
+                loops = {d for d, stride in enumerate(b.strides) if stride}
+                if loops & set(s.loops) and not any(is_bound(b, i, n) for i, n in inside):
                     raise NoNest(f"%{s.access.buffer} is written at some points of a block only")
 
     def _check_diagonals(self) -> None:
@@ -181,26 +181,26 @@ class _BlockPlanner:
     def _windows(self) -> tuple[int, ...]:
         """Reduced loops that share an index with others: each of their positions is written out."""
         reduced = {d for s in self.nest.stages for d in s.reduced}
-        found: set[int] = set()
+        unrolled: set[int] = set()
         for v in self.views:
             for i in v.indices:
-                own = [d for d, _ in i.terms]
-                if len(own) > 1 and not radix(i, self.nest.sizes):
-                    left = [d for d in own if d not in reduced]
+                loops = [d for d, _ in i.terms]
+                if len(loops) > 1 and not radix(i, self.nest.sizes):
+                    left = [d for d in loops if d not in reduced]
                     if len(left) > 1:
                         raise NoNest("an index is a sum of several loops of the result")
                     # one loop may stay
-                    found |= set(own) & reduced if left else set(own[1:])
-        if math.prod(self.nest.sizes[d] for d in found) > UNROLLED:
+                    unrolled |= set(loops) & reduced if left else set(loops[1:])
+        if math.prod(self.nest.sizes[d] for d in unrolled) > UNROLLED:
             raise NoNest(f"windows have more than {UNROLLED} positions")
         for s in self.nest.stages:
-            if found & set(s.reduced) and found & set(s.loops):
+            if unrolled & set(s.reduced) and unrolled & set(s.loops):
                 raise NoNest("a window is reduced twice")
-        return tuple(sorted(found))
+        return tuple(sorted(unrolled))
 
     def _pinned(self) -> set[int]:
         """Loops that no block can cut."""
-        found, sizes = set(self.unrolled), self.nest.sizes
+        pinned, sizes = set(self.unrolled), self.nest.sizes
         several = _several(self.nest)
         stores = self._store_views()
         for v in self.views:
@@ -211,12 +211,12 @@ class _BlockPlanner:
                 whole = digits[1:] if digits and not i.constant and not is_part else [
                     d for d, _ in i.terms
                 ]  # fmt: skip
-                found |= set(whole)
+                pinned |= set(whole)
         for group in several:
             for indices in zip(*(stores[n].indices for n in group), strict=True):
                 if len(set(indices)) > 1:
-                    found |= {d for i in indices for d, _ in i.terms}
-        return found
+                    pinned |= {d for i in indices for d, _ in i.terms}
+        return pinned
 
     def _parallel(self) -> list[int]:
         """Loops of all results, in the order of the first one."""
@@ -227,8 +227,8 @@ class _BlockPlanner:
             *({d for i in v.indices for d, _ in i.terms} for v in self._store_views())
         )
         first = stores[0].access.strides
-        found = (every & moved) - reduced - self.pinned
-        return sorted(found, key=lambda d: (not self._is_shared(d), -abs(first[d])))
+        parallel = (every & moved) - reduced - self.pinned
+        return sorted(parallel, key=lambda d: (not self._is_shared(d), -abs(first[d])))
 
     def _is_shared(self, loop: int) -> bool:
         """Whether every reduction has this loop: in its blocks another is computed anew."""
@@ -261,12 +261,12 @@ class _BlockPlanner:
             if extents[d] > WIDEST:
                 extents[d] = self._narrower(d, 2 * WIDEST)
         while True:
-            found = self._planned(extents)
-            if found.scratch_bytes <= self.limits.scratch_bytes:
-                return found
+            candidate = self._planned(extents)
+            if candidate.scratch_bytes <= self.limits.scratch_bytes:
+                return candidate
             if not self._narrow(extents):
                 raise NoNest(
-                    f"its blocks take {found.scratch_bytes} bytes of scratch, of"
+                    f"its blocks take {candidate.scratch_bytes} bytes of scratch, of"
                     f" {self.limits.scratch_bytes}"
                 )
 
@@ -290,18 +290,18 @@ class _BlockPlanner:
         return min(-(-half // align) * align, extent, self.nest.sizes[loop])
 
     def _alignment(self, loop: int) -> int:
-        found = 1
+        alignment = 1
         for v, a in zip(self.views, self.nest.accesses, strict=True):
             for d, i in enumerate(v.indices):
                 digits = radix(i, self.nest.sizes)
                 if digits[:1] == (loop,):
                     stride = dict(i.terms)[loop]
                     tile = self._tile(a.dtype, d - len(v.shape))
-                    found = math.lcm(found, tile // math.gcd(tile, stride))
-        return found
+                    alignment = math.lcm(alignment, tile // math.gcd(tile, stride))
+        return alignment
 
     def _tile(self, dtype: str, place: int) -> int:
-        """What a block is a multiple of in a dim, counted from the last one, -1."""
+        """Divisor of the extent of a block in a dim, counted from the last one, -1."""
         return self.limits.tile(dtype)[place] if place >= -2 else 1
 
     def _planned(self, extents: Sequence[int]) -> BlockPlan:
@@ -309,7 +309,7 @@ class _BlockPlanner:
         pairs = zip(self.views, self.nest.accesses, strict=True)
         first = len(self.views) - len(self.nest.stores)
         accesses = [self._block(v, a, cut, extents, n >= first) for n, (v, a) in enumerate(pairs)]
-        found = BlockPlan(
+        plan = BlockPlan(
             self.nest,
             tuple(extents),
             self._order(),
@@ -319,7 +319,7 @@ class _BlockPlanner:
             tuple(accesses),
             0,
         )
-        return replace(found, scratch_bytes=self._bytes(found))
+        return replace(plan, scratch_bytes=self._bytes(plan))
 
     def _block(
         self,
@@ -358,26 +358,26 @@ class _BlockPlanner:
         blocks = {b.key: b for b in plan.accesses}.values()
         held = [Block(b.block, b.access.dtype, b.moves) for b in blocks]
         stages = list(enumerate(self.nest.stages))
-        kept = [self._value(plan, i, s) for i, s in stages]
-        kept += [self._value(plan, i, s) for i, s in stages if i in plan.roots]
-        return grid_bytes(held, kept, self.limits.padding)
+        values = [self._value(plan, i, s) for i, s in stages]
+        values += [self._value(plan, i, s) for i, s in stages if i in plan.roots]
+        return grid_bytes(held, values, self.limits.padding)
 
     def _value(self, plan: BlockPlan, number: int, s: Stage) -> Block:
-        """What a stage makes; of a sum that is no product, all that it sums."""
+        """Block of the value of a stage; of a sum that is no product, all that it sums."""
         loops = s.loops if number in plan.products or not s.reduced else stage_loops(s)
-        own = [d for d in plan.order if d in loops and d not in plan.unrolled]
-        return Block((1, 1, *(plan.extents[d] for d in own)), s.dtype)
+        dims = [d for d in plan.order if d in loops and d not in plan.unrolled]
+        return Block((1, 1, *(plan.extents[d] for d in dims)), s.dtype)
 
 
 def radix(index: Affine, sizes: Sequence[int]) -> tuple[int, ...]:
     """The loops of an index that counts all numbers up in their order, outermost first; else ()."""
-    expected, found = 1, []
+    expected, digits = 1, []
     for d, s in sorted(index.terms, key=lambda t: abs(t[1])):
         if s != expected:
             return ()
-        found.append(d)
+        digits.append(d)
         expected *= sizes[d]
-    return tuple(reversed(found))
+    return tuple(reversed(digits))
 
 
 def _with_stores(nest: Nest) -> Iterable[tuple[Access, Store | None]]:
@@ -391,7 +391,7 @@ def _with_stores(nest: Nest) -> Iterable[tuple[Access, Store | None]]:
 
 def _several(nest: Nest) -> list[list[int]]:
     """Numbers of the stores of each buffer that is written in several pieces."""
-    found: dict[int, list[int]] = {}
+    stores_of: dict[int, list[int]] = {}
     for n, s in enumerate(nest.stores):
-        found.setdefault(s.access.buffer, []).append(n)
-    return [g for g in found.values() if len(g) > 1]
+        stores_of.setdefault(s.access.buffer, []).append(n)
+    return [g for g in stores_of.values() if len(g) > 1]

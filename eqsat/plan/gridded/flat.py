@@ -3,15 +3,21 @@
 Every program of the grid has a block of the loops of the results, extents powers of two. What is
 reduced is whole in a program, or goes through it block by block. Points beyond the end of a loop
 are masked.
+
+The check holds a grid of blocks against its nest and the limits of its target: every point of a
+result is in one block, each block is done once.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from eqsat.model.nest import Nest, NoNest, Stage
+from eqsat.model.nest import Nest, NoNest, Stage, Store
+from eqsat.model.padding import Padding
+from eqsat.model.target import Target
+from eqsat.plan.gridded.blocks import AccessBlock, BlockLimits, BlockPlan
 from eqsat.plan.gridded.shapes import ProductStage, argument_type, products_of, stage_loops
 
 ELEMENTS = 16384  # of a value at most: the registers of a program hold it
@@ -84,13 +90,13 @@ class _FlatPlanner:
         )
 
     def _least(self) -> dict[int, int]:
-        """What a loop has at least: a role of a product has `LEAST` points by its widest loop."""
-        found: dict[int, int] = {}
+        """Least extent of a loop: a role of a product has `LEAST` points by its widest loop."""
+        least: dict[int, int] = {}
         for p in self.products.values():
             for role in (p.rows, p.columns, p.summed):
                 widest = max(role, key=lambda d: (self.nest.sizes[d], d))
-                found[widest] = LEAST
-        return found
+                least[widest] = LEAST
+        return least
 
     def plan(self) -> FlatPlan:
         extents = self._first()
@@ -103,11 +109,11 @@ class _FlatPlanner:
             if not self._narrow(extents):
                 raise NoNest(f"a value of {widest} elements does not fit in registers")
         grid = tuple([d for d in self._order() if d in self.parallel])
-        found = FlatPlan(
+        plan = FlatPlan(
             self.nest, tuple(extents), self._order(), grid, frozenset(self.steps), self.products,
             self._scratch(extents),
         )  # fmt: skip
-        return replace(found, grid=tuple([d for d in grid if found.blocks(d) > 1]))
+        return replace(plan, grid=tuple([d for d in grid if plan.blocks(d) > 1]))
 
     def _first(self) -> list[int]:
         """As much of each loop as a program should have."""
@@ -167,24 +173,24 @@ class _FlatPlanner:
 
     def _widest(self, extents: list[int]) -> int:
         """Elements of the largest value."""
-        found = 1
+        widest = 1
         for i, s in enumerate(self.nest.stages):
             loops = s.loops if i in self.products else stage_loops(s)
-            found = max(found, math.prod(extents[d] for d in loops))
+            widest = max(widest, math.prod(extents[d] for d in loops))
         for i, p in self.products.items():
-            for own in (p.rows, p.columns):
-                found = max(found, math.prod(extents[d] for d in (*own, *p.summed)))
+            for free in (p.rows, p.columns):
+                widest = max(widest, math.prod(extents[d] for d in (*free, *p.summed)))
             del i
-        return found
+        return widest
 
     def _scratch(self, extents: list[int]) -> int:
         """Bytes of the factors of the largest product, which lie in shared memory."""
-        found = 0
+        most = 0
         for i, p in self.products.items():
             nbytes = {"f32": 4, "i8": 1}.get(argument_type(self.nest, i, p.arguments[0]), 2)
             sides = (math.prod(extents[d] for d in (*r, *p.summed)) for r in (p.rows, p.columns))
-            found = max(found, nbytes * sum(sides))
-        return found
+            most = max(most, nbytes * sum(sides))
+        return most
 
     def _order(self) -> tuple[int, ...]:
         """The loops of the first result in its order, then the rest."""
@@ -201,3 +207,93 @@ def _is_sequential(s: Stage) -> bool:
 def _power(n: int) -> int:
     """The least power of two that is not below n."""
     return 1 << (n - 1).bit_length()
+
+
+def grid_faults(plan: BlockPlan | FlatPlan) -> Iterator[str]:
+    """Faults of a plan: where its kernel computes otherwise than the nest."""
+    nest, steps = plan.nest, set(plan.steps)
+    stored = [set(s.loops) for s in nest.stores]
+    if len(set(plan.grid)) != len(plan.grid) or sorted(plan.order) != [*range(len(nest.sizes))]:
+        yield "a loop is run over twice, or not at all"
+    for d, (size, extent) in enumerate(zip(nest.sizes, plan.extents, strict=True)):
+        if extent < 1 or (extent < size and d not in {*plan.grid, *steps}):
+            yield f"loop {d} has {extent} of {size} points"
+    for d in set(plan.grid) - steps:
+        moved = all(s.access.strides[d] for s in nest.stores)
+        if not moved or not all(d in loops for loops in stored):
+            yield f"a block of loop {d} writes what another one writes"
+    if any(steps & loops for loops in stored):
+        yield "what is summed block by block is written"
+    if isinstance(plan, BlockPlan):
+        yield from _blocks(plan)
+    elif odd := [n for n in plan.extents if n & (n - 1)]:
+        yield f"{odd[0]} points are no power of two"
+
+
+def _blocks(plan: BlockPlan) -> Iterator[str]:
+    """Blocks are all of their buffers, and one for all that writes to a buffer."""
+    by_buffer: dict[int, AccessBlock] = {}
+    first = len(plan.accesses) - len(plan.nest.stores)
+    for block in plan.accesses:
+        yield from _dims(plan, block)
+    for store, block in zip(plan.nest.stores, plan.accesses[first:], strict=True):
+        if by_buffer.setdefault(store.access.buffer, block).key != block.key:
+            yield f"%{store.access.buffer} is written in blocks of two shapes"
+        yield from _written(plan, store, block)
+
+
+def _dims(plan: BlockPlan, block: AccessBlock) -> Iterator[str]:
+    """A dim's blocks step as its loop does."""
+    buffer = block.access.buffer
+    for n, (dim, extent) in enumerate(zip(block.dims, block.shape, strict=True)):
+        stride = dict(dim.index.terms).get(dim.loop, 0)
+        if dim.loop < 0:
+            if not 0 <= dim.start * dim.block < extent or dim.block > extent:
+                yield f"block {dim.start} of {dim.block} is none of dim {n} of %{buffer}"
+        elif dim.loop not in plan.grid or dim.block != stride * plan.extents[dim.loop]:
+            yield f"dim {n} of %{buffer} has blocks of {dim.block} for {stride} times its loop's"
+
+
+def _written(plan: BlockPlan, store: Store, block: AccessBlock) -> Iterator[str]:
+    """Every block of a written dim is a block of its loop; what does not move is whole."""
+    for n, (dim, extent) in enumerate(zip(block.dims, block.shape, strict=True)):
+        if dim.loop < 0 and dim.block != extent:
+            what = f"dim {n} of %{store.access.buffer}"
+            yield f"{dim.block} of {extent} elements of {what} are written"
+        elif dim.loop >= 0 and -(-extent // dim.block) != plan.blocks(dim.loop):
+            yield f"loop {dim.loop} has other blocks than dim {n} of %{store.access.buffer}"
+
+
+BLOCKS, FLAT = "blocks", "flat"
+SCRATCH = 16 * 2**20  # bytes, where a target has no blocks: what a TPU's kernel has by default
+NATIVE = Padding(8, 128)  # of a TPU
+
+
+def kernel_form(target: Target) -> str:
+    """How kernels of a target reach memory: by blocks in scratch, or element by element.
+
+    A GPU, which has pipelines and pads nothing, computes addresses; all else has blocks, as a TPU.
+    """
+    first = _first(target)
+    return FLAT if first.pipelines and first.padding is None else BLOCKS
+
+
+def block_limits(target: Target) -> BlockLimits:
+    """How blocks are padded, and the scratch of a dispatch; of a TPU where the target is none.
+
+    What a CPU's target calls scratch is what a dispatch keeps on the stack, no limit of blocks.
+    """
+    first = _first(target)
+    if first.padding is None:
+        return BlockLimits(NATIVE, SCRATCH)
+    return BlockLimits(first.padding, first.limits.scratch_bytes or SCRATCH)
+
+
+def program_scratch(target: Target) -> int:
+    """Bytes of shared memory for one program of a grid."""
+    return _first(target).limits.scratch_bytes or SCRATCH
+
+
+def _first(target: Target) -> Target:
+    """The target itself, or of a machine of several devices the first one's."""
+    return target.devices[0][1] if target.devices else target

@@ -42,7 +42,7 @@ def reach(index: Affine, sizes: Sequence[int]) -> tuple[int, int]:
 
 # ---- loops cut where dims end --------------------------------------------------------------------
 def split_loops(nest: Nest, shapes: Mapping[int, Shape]) -> Nest:
-    """The same nest with loops that run over several dims of a buffer cut into one per dim.
+    """Nest with loops that run over several dims of a buffer cut into one per dim.
 
     shapes: of every buffer. Where two buffers cut a loop in different ways the first one counts,
     results before operands.
@@ -74,7 +74,7 @@ class _Split:
         starts = [0]
         for p in parts:
             starts.append(starts[-1] + len(p))
-        self.own = [tuple(range(a, b)) for a, b in pairwise(starts)]
+        self.digits_of = [tuple(range(a, b)) for a, b in pairwise(starts)]
 
     def nest(self) -> Nest:
         n = self.whole
@@ -88,7 +88,7 @@ class _Split:
         return tuple([s * inner for s, p in pairs for inner in strides_of(p)])
 
     def _loops(self, loops: Iterable[int]) -> tuple[int, ...]:
-        return tuple([part for loop in loops for part in self.own[loop]])
+        return tuple([part for loop in loops for part in self.digits_of[loop]])
 
     def _bound(self, b: Bound) -> Bound:
         return Bound(self._strides(b.strides), b.base, b.extent)
@@ -128,15 +128,15 @@ def view(
     holds: conditions under which the element is there, beside its own and the nest's. An index that
     leaves its dim does so only where one of these conditions fails.
     """
-    known = (*access.bounds, *nest.bounds, *holds)
-    found = _indices(access, shape, nest.sizes, known)
+    conditions = (*access.bounds, *nest.bounds, *holds)
+    indices = _indices(access, shape, nest.sizes, conditions)
     other = _other_shape(access, math.prod(shape))
-    if found is not None and not (len(shape) == 1 and other and _is_digits(found[0])):
-        return BufferView(shape, found)
-    new = None if other is None else _indices(access, other, nest.sizes, known)
+    if indices is not None and not (len(shape) == 1 and other and _is_digits(indices[0])):
+        return BufferView(shape, indices)
+    new = None if other is None else _indices(access, other, nest.sizes, conditions)
     if other is not None and new is not None:
         return BufferView(other, new)
-    return None if found is None else BufferView(shape, found)
+    return None if indices is None else BufferView(shape, indices)
 
 
 def _is_digits(index: Affine) -> bool:
@@ -157,7 +157,7 @@ def _other_shape(access: Access, elements: int) -> Shape | None:
 
 
 def _indices(
-    access: Access, shape: Shape, sizes: Sequence[int], known: Sequence[Bound]
+    access: Access, shape: Shape, sizes: Sequence[int], conditions: Sequence[Bound]
 ) -> tuple[Affine, ...] | None:
     steps = strides_of(shape)
     dims = [d for d, extent in enumerate(shape) if extent > 1]
@@ -169,30 +169,30 @@ def _indices(
             if count:
                 terms[d].append((loop, count if stride > 0 else -count))
     for constants in _constants(access.base, dims, steps):
-        found = tuple([Affine(tuple(t), c) for t, c in zip(terms, constants, strict=True)])
-        if all(_stays(i, n, sizes, known) for i, n in zip(found, shape, strict=True)):
-            return found
+        indices = tuple([Affine(tuple(t), c) for t, c in zip(terms, constants, strict=True)])
+        if all(_stays(i, n, sizes, conditions) for i, n in zip(indices, shape, strict=True)):
+            return indices
     return None
 
 
 def _constants(base: int, dims: Sequence[int], steps: Sequence[int]) -> Iterable[list[int]]:
     """The ways to write an address as one index per dim, each one near the quotient."""
     for choice in product((0, 1), repeat=max(len(dims) - 1, 0)):
-        found, left = [0] * len(steps), base
+        indices, left = [0] * len(steps), base
         for d, up in zip(dims, (*choice, 0), strict=False):
-            found[d] = left // steps[d] + up
-            left -= found[d] * steps[d]
+            indices[d] = left // steps[d] + up
+            left -= indices[d] * steps[d]
         if left == 0:
-            yield found
+            yield indices
 
 
-def _stays(index: Affine, extent: int, sizes: Sequence[int], known: Sequence[Bound]) -> bool:
+def _stays(index: Affine, extent: int, sizes: Sequence[int], conditions: Sequence[Bound]) -> bool:
     """Whether an index is within its dim, or bounds say so."""
     low, high = reach(index, sizes)
-    said = [b for b in known if _terms(b) == index.terms]
-    is_above = low >= 0 or any(b.base <= index.constant for b in said)
+    bounds = [b for b in conditions if _terms(b) == index.terms]
+    is_above = low >= 0 or any(b.base <= index.constant for b in bounds)
     return is_above and (
-        high < extent or any(index.constant - b.base + b.extent <= extent for b in said)
+        high < extent or any(index.constant - b.base + b.extent <= extent for b in bounds)
     )
 
 
@@ -243,21 +243,21 @@ def product_of(nest: Nest, number: int) -> ProductStage | None:
     def among(loops: set[int]) -> tuple[int, ...]:
         return tuple(sorted(loops))
 
-    own = set(s.loops)
+    free = set(s.loops)
     return ProductStage(
         (body.args[0], body.args[1]),
         places,
-        among(left & right & own),
-        among((left - right) & own),
-        among((right - left) & own),
+        among(left & right & free),
+        among((left - right) & free),
+        among((right - left) & free),
         among(set(s.reduced)),
     )
 
 
 def products_of(nest: Nest) -> dict[int, ProductStage]:
     """Number of a stage → the product it sums."""
-    found = {i: product_of(nest, i) for i in range(len(nest.stages))}
-    return {i: p for i, p in found.items() if p is not None}
+    products = {i: product_of(nest, i) for i in range(len(nest.stages))}
+    return {i: p for i, p in products.items() if p is not None}
 
 
 def argument_type(nest: Nest, number: int, place: int) -> str:

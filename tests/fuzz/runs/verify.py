@@ -26,10 +26,9 @@ from wrongprograms import change, wrong_programs
 import eqsat
 from eqsat.execute.draw import drawn_weights, random_inputs
 from eqsat.execute.executable import xla_executable
-from eqsat.execute.executors import build_executable
+from eqsat.execute.executors import Witness, build_executable
 from eqsat.execute.kernels import runtime
 from eqsat.execute.verify import verify
-from eqsat.execute.witness import Witness
 from eqsat.model.limits import WORK_LIMIT
 from fuzz.largefaults import change as changed
 from fuzz.largefaults import schedule_faults
