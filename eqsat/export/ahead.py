@@ -64,14 +64,14 @@ def weight_array(program: Program, node: int, weights: Mapping[str, Array]) -> A
 
 
 def _below(program: Program, wanted: Sequence[int]) -> list[int]:
-    found: set[int] = set()
+    nodes: set[int] = set()
     stack = list(wanted)
     while stack:
         i = stack.pop()
-        if i not in found:
-            found.add(i)
+        if i not in nodes:
+            nodes.add(i)
             stack += program.nodes[i].operands
-    return sorted(found)
+    return sorted(nodes)
 
 
 def _evaluate(
@@ -87,9 +87,9 @@ def _evaluate(
         return [MOVED[n.op](n.attr, *xs)]
     types = [program.nodes[o].type for o in n.operands]
     held = [scalar.hold(x, t.dtype) for x, t in zip(xs, types, strict=True)]
-    found = evaluate_node(n.op, n.attr, held, opaque)
+    results = evaluate_node(n.op, n.attr, held, opaque)
     with np.errstate(over="ignore"):
-        return [a.astype(element_dtype(t.dtype)) for a, t in zip(found, n.types, strict=True)]
+        return [a.astype(element_dtype(t.dtype)) for a, t in zip(results, n.types, strict=True)]
 
 
 def _packed(layout: Layout, x: Array) -> Array:

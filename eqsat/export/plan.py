@@ -115,16 +115,16 @@ def plan_schedule(
     done = {*constants, *program.inputs, *(program.weights if arguments else ())}
     groups = []
     if arguments and schedule.ahead:
-        made = _needed(program, _read_ahead(schedule, ahead), done)
-        groups.append(_group("computed from weights alone, once", made, done))
+        nodes = _needed(program, _read_ahead(schedule, ahead), done)
+        groups.append(_group("computed from weights alone, once", nodes, done))
     for number, d in enumerate(schedule.dispatches):
-        made = _needed(program, d.members, done)
+        nodes = _needed(program, d.members, done)
         groups.append(
             _group(
                 f"dispatch {number}, {d.name}: {d.ops}"
                 if d.name != d.ops
                 else f"dispatch {number}: {d.ops}",
-                made,
+                nodes,
                 done,
             )
         )
@@ -152,21 +152,21 @@ def _read_ahead(schedule: Schedule, ahead: set[int]) -> list[int]:
 
 def _group(title: str, nodes: list[int], done: set[int]) -> Group:
     """The nodes not done yet, which now are."""
-    own = tuple(i for i in nodes if i not in done)
-    done.update(own)
-    return Group(title, own)
+    new = tuple(i for i in nodes if i not in done)
+    done.update(new)
+    return Group(title, new)
 
 
 def _needed(program: Program, wanted: Iterable[int], done: Iterable[int]) -> list[int]:
     """`wanted` and all below them down to nodes that are done, in program order."""
-    found: set[int] = set()
+    needed: set[int] = set()
     border, stack = set(done), list(wanted)
     while stack:
         i = stack.pop()
-        if i not in found:
-            found.add(i)
+        if i not in needed:
+            needed.add(i)
             stack += [] if i in border else program.nodes[i].operands
-    return sorted(found)
+    return sorted(needed)
 
 
 def _plan(
@@ -181,8 +181,8 @@ def _plan(
     for i in () if arguments else leaves:
         held[i] = weight_array(program, i, weights)
     given = (*program.inputs, *(leaves if arguments else ()))
-    own = tuple(replace_leaves(g, set(held) | set(given)) for g in groups)
-    return Plan(program, own, given, dict(sorted(held.items())), _names(program, given, held))
+    replaced = tuple(replace_leaves(g, set(held) | set(given)) for g in groups)
+    return Plan(program, replaced, given, dict(sorted(held.items())), _names(program, given, held))
 
 
 def replace_leaves(group: Group, leaves: set[int]) -> Group:
@@ -192,7 +192,7 @@ def replace_leaves(group: Group, leaves: set[int]) -> Group:
 
 def _names(program: Program, given: Iterable[int], held: Iterable[int]) -> dict[int, str]:
     """Names that occur once: those of leaves, and of what is made of a weight."""
-    found: dict[int, str] = {}
+    names: dict[int, str] = {}
     used: set[str] = set()
     for i in (*given, *sorted(held)):
         name = base = _name_of(program, i)
@@ -201,8 +201,8 @@ def _names(program: Program, given: Iterable[int], held: Iterable[int]) -> dict[
             number += 1
             name = f"{base}.{number}"
         used.add(name)
-        found[i] = name
-    return found
+        names[i] = name
+    return names
 
 
 def _name_of(program: Program, node: int) -> str:

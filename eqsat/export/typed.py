@@ -29,8 +29,8 @@ class Typed:
 
 def typed_yields(g: generic.Generic) -> list[Typed]:
     """The body of every result, cast to the result's element type."""
-    found = Annotator(g.dtypes)
-    return [found.result(y) for y in g.yields]
+    annotator = Annotator(g.dtypes)
+    return [annotator.result(y) for y in g.yields]
 
 
 Key = tuple[Expr, str]  # a part of a body, and its element type if only constants decide it

@@ -39,14 +39,14 @@ def read_buffers(path: str | Path) -> list[Lifetime]:
     they are empty (or an alignment of 1). EqsatError E350 holds all that is wrong with the file.
     """
     lines = _lines(Path(path))
-    found = _Rows(str(path), lines)
-    buffers = found.read()
-    if not found.problems:
-        found.check_total(buffers)
-    if found.problems:
-        shown = found.problems[:MOST_SHOWN]
-        if len(found.problems) > MOST_SHOWN:
-            more = f"{path}: and {len(found.problems) - MOST_SHOWN} more problems"
+    rows = _Rows(str(path), lines)
+    buffers = rows.read()
+    if not rows.problems:
+        rows.check_total(buffers)
+    if rows.problems:
+        shown = rows.problems[:MOST_SHOWN]
+        if len(rows.problems) > MOST_SHOWN:
+            more = f"{path}: and {len(rows.problems) - MOST_SHOWN} more problems"
             shown = [*shown, Diagnostic("E350", more)]
         raise EqsatError(*shown)
     return buffers
@@ -78,10 +78,10 @@ class _Rows:
         self._header(*header)
         if self.problems:
             return []
-        found = [b for line, cells in rows if (b := self._buffer(line, cells))]
-        if not found and not self.problems:
+        buffers = [b for line, cells in rows if (b := self._buffer(line, cells))]
+        if not buffers and not self.problems:
             self._problem(header[0], "there are no buffers below the header")
-        return found
+        return buffers
 
     def _rows(self) -> Iterator[tuple[int, list[str]]]:
         """Line numbers and cells of every line that is not blank."""
@@ -97,11 +97,11 @@ class _Rows:
 
     def _header(self, line: int, cells: Sequence[str]) -> None:
         self.columns = [c.lower() for c in cells]
-        known = {*COLUMNS, *REFUSED, *IGNORED}
+        columns = {*COLUMNS, *REFUSED, *IGNORED}
         for c in dict.fromkeys(self.columns):
             if self.columns.count(c) > 1:
                 self._problem(line, f"column `{c}` is there twice")
-            elif c not in known:
+            elif c not in columns:
                 self._problem(line, f"unknown column `{_short(c)}`")
             elif c in REFUSED and c not in NEUTRAL:
                 self._problem(line, f"column `{c}` is not read", REFUSED[c])

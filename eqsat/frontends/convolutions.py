@@ -42,9 +42,9 @@ def phases(
         return None
     # with so many positions skipped the window is divided into as few groups as can be
     aligned = (-1 - low) % every
-    found = [_phases(every, low, s, image_extent, window_extent, result_extent)
+    choices = [_phases(every, low, s, image_extent, window_extent, result_extent)
              for s in (0, aligned)]  # fmt: skip
-    return min(found, key=lambda f: f.taps)
+    return min(choices, key=lambda f: f.taps)
 
 
 def _phases(
@@ -61,10 +61,10 @@ def _phases(
     return Phases(every, positions, taps, skipped, image, (before, after, 0))
 
 
-def window_edges(found: Sequence[Phases | None], dims: Sequence[int], rank: int) -> list[Edges]:
+def window_edges(per_dim: Sequence[Phases | None], dims: Sequence[int], rank: int) -> list[Edges]:
     """Zeros around a window of this rank whose spatial dims are `dims`."""
     edges: list[Edges] = [(0, 0, 0)] * rank
-    for d, f in zip(dims, found, strict=True):
+    for d, f in zip(dims, per_dim, strict=True):
         if f is not None:
             edges[d] = f.window
     return edges
@@ -102,20 +102,20 @@ def conv_general_dilated(ctx: Context, eqn: Any, xs: Sequence[Tensor]) -> list[T
     shape = tuple(int(d) for d in eqn.outvars[0].aval.shape)
     spec = p["dimension_numbers"]
     spatial = tuple(zip(spec.lhs_spec[2:], spec.rhs_spec[2:], spec.out_spec[2:], strict=True))
-    found = [
+    per_dim = [
         phases(p, j, xs[0].shape[a], xs[1].shape[b], shape[c])
         for j, (a, b, c) in enumerate(spatial)
     ]
-    x = padded(ctx, xs[0], _edges(p, found), 0)
-    kernel = padded(ctx, xs[1], window_edges(found, spec.rhs_spec[2:], len(shape)), 0)
+    x = padded(ctx, xs[0], _edges(p, per_dim), 0)
+    kernel = padded(ctx, xs[1], window_edges(per_dim, spec.rhs_spec[2:], len(shape)), 0)
     nest = _Loops()
-    split = {c: f for f, (_, _, c) in zip(found, spatial, strict=True) if f is not None}
+    split = {c: f for f, (_, _, c) in zip(per_dim, spatial, strict=True) if f is not None}
     group = _add_result(nest, p, shape, split)
     rank = len(nest.sizes)
     _add_channels(nest, p, kernel.shape, group)
     for j in range(len(shape) - 2):
         _add_window(nest, p, j, kernel.shape)
-    taps = {d: f.taps for d, f in zip(spec.rhs_spec[2:], found, strict=True) if f is not None}
+    taps = {d: f.taps for d, f in zip(spec.rhs_spec[2:], per_dim, strict=True) if f is not None}
     operands = [
         _operand(ctx, x, nest.image, _groups(p), {}),
         _operand(ctx, kernel, nest.kernel, _groups(p), taps),
@@ -128,10 +128,10 @@ def conv_general_dilated(ctx: Context, eqn: Any, xs: Sequence[Tensor]) -> list[T
     return [padded(ctx, reshaped(ctx, total[0], tuple(whole)), edges, 0)]
 
 
-def _edges(p: Any, found: Sequence[Phases | None]) -> list[Edges]:
+def _edges(p: Any, per_dim: Sequence[Phases | None]) -> list[Edges]:
     spec = p["dimension_numbers"].lhs_spec
     edges: list[Edges] = [(0, 0, 0)] * len(spec)
-    pairs = zip(p["padding"], p["lhs_dilation"], found, strict=True)
+    pairs = zip(p["padding"], p["lhs_dilation"], per_dim, strict=True)
     for d, ((low, high), dilation, f) in zip(spec[2:], pairs, strict=True):
         edges[d] = f.image if f is not None else (int(low), int(high), int(dilation) - 1)
     return edges
@@ -183,10 +183,10 @@ def _add_window(nest: _Loops, p: Any, j: int, kernel: tuple[int, ...]) -> None:
     spec = p["dimension_numbers"]
     ((position, _),) = nest.result[spec.out_spec[2 + j]].terms
     if spec.out_spec[2 + j] in nest.phases:
-        found, phase = nest.phases[spec.out_spec[2 + j]]
-        tap = nest.loop_above_one(found.taps)
+        split, phase = nest.phases[spec.out_spec[2 + j]]
+        tap = nest.loop_above_one(split.taps)
         nest.image[spec.lhs_spec[2 + j]] = [affine([(position, 1), *tap.terms])]
-        within = affine([(d, -stride) for d, stride in phase.terms], found.every - 1)
+        within = affine([(d, -stride) for d, stride in phase.terms], split.every - 1)
         nest.kernel[spec.rhs_spec[2 + j]] = [tap, within]
         return
     offset = nest.loop_above_one(kernel[spec.rhs_spec[2 + j]])

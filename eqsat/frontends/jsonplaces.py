@@ -43,12 +43,12 @@ class JsonPlaces:
         """
         start = self._skip(0)
         for depth, part in enumerate(path):
-            found = self._in(start).get(part)
-            if found is None:
+            member = self._in(start).get(part)
+            if member is None:
                 break
             if key and depth == len(path) - 1:
-                return self.at(found[0], self._end(found[0]))
-            start = found[1]
+                return self.at(member[0], self._end(member[0]))
+            start = member[1]
         return self.at(start, self._end(start))
 
     def repeated(self, *path: Key) -> list[tuple[str, Span]]:
@@ -57,42 +57,42 @@ class JsonPlaces:
         for part in path:
             start = self._in(start)[part][1]
         seen: set[str] = set()
-        found = []
+        repeats = []
         for key, place, _ in self._pairs(start):
             if key in seen:
-                found.append((key, self.at(place, self._end(place))))
+                repeats.append((key, self.at(place, self._end(place))))
             seen.add(key)
-        return found
+        return repeats
 
     def _in(self, start: int) -> dict[Key, tuple[int, int]]:
         """Members of the container that starts here: (position of the key, of the value)."""
         if start in self._members:
             return self._members[start]
-        found: dict[Key, tuple[int, int]] = {}
+        members: dict[Key, tuple[int, int]] = {}
         if self.text[start] == "{":
-            found = {key: (place, value) for key, place, value in self._pairs(start)}
+            members = {key: (place, value) for key, place, value in self._pairs(start)}
         elif self.text[start] == "[":
-            found = {i: (value, value) for i, value in enumerate(self._items(start))}
-        self._members[start] = found
-        return found
+            members = {i: (value, value) for i, value in enumerate(self._items(start))}
+        self._members[start] = members
+        return members
 
     def _pairs(self, start: int) -> list[tuple[str, int, int]]:
-        found: list[tuple[str, int, int]] = []
+        pairs: list[tuple[str, int, int]] = []
         at = self._skip(start + 1)
         while self.text[at] == '"':
             key, after = self._decoder.raw_decode(self.text, at)
             value = self._skip(self._skip(after) + 1)
-            found.append((key, at, value))
+            pairs.append((key, at, value))
             at = self._next(value)
-        return found
+        return pairs
 
     def _items(self, start: int) -> list[int]:
-        found: list[int] = []
+        items: list[int] = []
         at = self._skip(start + 1)
         while self.text[at] != "]":
-            found.append(at)
+            items.append(at)
             at = self._next(at)
-        return found
+        return items
 
     def _next(self, value: int) -> int:
         """Where the member after this one starts; the closing bracket after the last."""
@@ -103,5 +103,5 @@ class JsonPlaces:
         return self._decoder.raw_decode(self.text, value)[1]
 
     def _skip(self, at: int) -> int:
-        found = _SPACE.match(self.text, at)
-        return found.end() if found else at
+        space = _SPACE.match(self.text, at)
+        return space.end() if space else at

@@ -20,11 +20,11 @@ def key_kind(x: Any) -> Any:
 
     if not is_key(x):
         return None
-    found: list[Any] = []
+    kinds: list[Any] = []
 
     def look(keys: Any) -> Any:
-        found.append(jax.random.key_impl(keys))
+        kinds.append(jax.random.key_impl(keys))
         return jax.random.key_data(keys)
 
     jax.eval_shape(look, jax.ShapeDtypeStruct(x.shape, x.dtype))
-    return found[0]
+    return kinds[0]

@@ -35,12 +35,12 @@ def check_portable(module: bytes, operands: Sequence[Any], results: Sequence[Any
 
     with mlir.make_ir_context(), mlir.ir.Location.unknown():
         try:
-            found: Any = deserialize_portable_artifact(module)
-            found.operation.verify()
+            parsed: Any = deserialize_portable_artifact(module)
+            parsed.operation.verify()
         except Exception as error:  # MLIR's own, of no public type
             raise ValueError(f"no StableHLO: {str(error).strip().splitlines()[0]}") from error
-        _check_ops(found.operation)
-        _check_main(found, operands, results)
+        _check_ops(parsed.operation)
+        _check_main(parsed, operands, results)
 
 
 def _check_ops(module: Any) -> None:
@@ -196,9 +196,9 @@ def _restore(
 
     wanted = [_shape_struct(t) for t in results]
     given = [_shape_struct(t) for t in operands]
-    kept = [given[i] for i in header["module_kept_var_idx"]]
+    used = [given[i] for i in header["module_kept_var_idx"]]
     platform = [jax.ShapeDtypeStruct((), jnp.int32)] if len(header["platforms"]) > 1 else []
-    check_portable(module, [*platform, *kept], wanted)
+    check_portable(module, [*platform, *used], wanted)
     frame = export.export(
         jax.jit(lambda *_: tuple(jnp.zeros(w.shape, w.dtype) for w in wanted)),
         platforms=header["platforms"],

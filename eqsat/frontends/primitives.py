@@ -96,10 +96,10 @@ def _select_n(eqn: Any) -> Expr:
     cases = len(eqn.invars) - 1
     if str(eqn.invars[0].aval.dtype) == "bool":
         return call("select", arg(0), arg(2), arg(1)) if cases > 1 else arg(1)
-    found = arg(cases)
+    chain = arg(cases)
     for case in reversed(range(cases - 1)):
-        found = call("select", call("eq", arg(0), const(case)), arg(case + 1), found)
-    return found
+        chain = call("select", call("eq", arg(0), const(case)), arg(case + 1), chain)
+    return chain
 
 
 # exponent and mantissa bits of the narrower types
@@ -108,11 +108,11 @@ _PRECISIONS = {(5, 10): "f16", (8, 7): "bf16", (8, 23): "f32", (11, 52): "f64"}
 
 def _reduce_precision(eqn: Any) -> Expr | None:
     """There and back where a type has this precision; the same one changes nothing."""
-    own = dtype_name(eqn.outvars[0].aval.dtype)
+    dtype = dtype_name(eqn.outvars[0].aval.dtype)
     narrow = _PRECISIONS.get((eqn.params["exponent_bits"], eqn.params["mantissa_bits"]))
-    if narrow is None or own is None:
+    if narrow is None or dtype is None:
         return None
-    return arg(0) if narrow == own else cast(cast(arg(0), narrow), own)
+    return arg(0) if narrow == dtype else cast(cast(arg(0), narrow), dtype)
 
 
 def _convert(ctx: Context, eqn: Any, xs: Sequence[Tensor]) -> list[Tensor] | None:
@@ -189,11 +189,11 @@ def _slice(ctx: Context, eqn: Any, xs: Sequence[Tensor]) -> list[Tensor] | None:
 
 def _split(ctx: Context, eqn: Any, xs: Sequence[Tensor]) -> list[Tensor] | None:
     x, axis, at = xs[0], int(eqn.params["axis"]), 0
-    found = []
+    parts = []
     for size in eqn.params["sizes"]:
-        found.append(sliced_along(ctx, x, axis, at, at + int(size)))
+        parts.append(sliced_along(ctx, x, axis, at, at + int(size)))
         at += int(size)
-    return found
+    return parts
 
 
 def _concatenate(ctx: Context, eqn: Any, xs: Sequence[Tensor]) -> list[Tensor] | None:
@@ -211,9 +211,9 @@ def _stack(ctx: Context, eqn: Any, xs: Sequence[Tensor]) -> list[Tensor] | None:
 def _unstack(ctx: Context, eqn: Any, xs: Sequence[Tensor]) -> list[Tensor] | None:
     x, axis = xs[0], int(eqn.params["axis"])
     shape, _ = _result(eqn)
-    kept = [dim(d) for d in range(len(shape))]
+    dims = [dim(d) for d in range(len(shape))]
     return [
-        view(x, shape, [*kept[:axis], affine([], at), *kept[axis:]]) for at in range(x.shape[axis])
+        view(x, shape, [*dims[:axis], affine([], at), *dims[axis:]]) for at in range(x.shape[axis])
     ]
 
 

@@ -34,12 +34,12 @@ def read_serialized(path: Path) -> SerializedEGraph:
     problems = list(_shape_problems(data))
     if not problems:
         problems = [*_node_problems(data["nodes"]), *_root_problems(data)]
-    found = [_diagnostic(p, places) for p in problems[: MOST_SHOWN + 1]]
+    diagnostics = [_diagnostic(p, places) for p in problems[: MOST_SHOWN + 1]]
     if len(problems) > MOST_SHOWN:
         more = f"and {len(problems) - MOST_SHOWN} more problems"
-        found = [*found[:-1], Diagnostic(problems[-1][0], more)]
-    if found:
-        raise EqsatError(*sort_diagnostics(found))
+        diagnostics = [*diagnostics[:-1], Diagnostic(problems[-1][0], more)]
+    if diagnostics:
+        raise EqsatError(*sort_diagnostics(diagnostics))
     return _build(data)
 
 
@@ -66,10 +66,10 @@ def _parse(text: str, places: JsonPlaces) -> Any:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         raise _RepeatedKeyError
-    return found
+    return members
 
 
 def _repetitions(text: str, places: JsonPlaces) -> list[Diagnostic]:
@@ -80,7 +80,7 @@ def _repetitions(text: str, places: JsonPlaces) -> list[Diagnostic]:
     if isinstance(nodes, dict):
         paths += [("nodes",), *(("nodes", n) for n, v in nodes.items() if isinstance(v, dict))]
     objects = [p for p in paths if isinstance(data, dict)]
-    twice = [found for p in objects for found in places.repeated(*p)]
+    twice = [repeat for p in objects for repeat in places.repeated(*p)]
     if not twice:  # in a part that eqsat does not read
         return [Diagnostic("E342", f"a key appears twice in an object of `{places.file}`")]
     return [Diagnostic("E342", f"key `{k}` appears twice", at) for k, at in twice[:MOST_SHOWN]]
@@ -188,14 +188,14 @@ def _kind(value: Any) -> str:
 # ---- the record ----------------------------------------------------------------------------------
 def _build(data: dict[str, Any]) -> SerializedEGraph:
     number = {name: i for i, name in enumerate(data["nodes"])}
-    known: dict[Any, Fraction | None] = {}  # few distinct costs, many nodes
+    fractions: dict[Any, Fraction | None] = {}  # few distinct costs, many nodes
     nodes = []
     for name, node in data["nodes"].items():
         cost = node.get("cost", NO_COST)
-        if cost not in known:
-            known[cost] = _cost(cost)
+        if cost not in fractions:
+            fractions[cost] = _cost(cost)
         children = tuple(number[c] for c in node.get("children", []))
-        exact = None if node.get("subsumed") else known[cost]
+        exact = None if node.get("subsumed") else fractions[cost]
         nodes.append(SerializedNode(name, node.get("op", ""), children, node["eclass"], exact))
     return SerializedEGraph(tuple(nodes), tuple(dict.fromkeys(data["root_eclasses"])))
 

@@ -45,14 +45,14 @@ def read_sharding(path: Path) -> ShardProblem:
     if not troubles:
         troubles = list(_totals(data["problem"]))
     if troubles:
-        found = [
+        diagnostics = [
             Diagnostic("E351", m, places.of(*at), help=h) for m, at, h in troubles[:MOST_SHOWN]
         ]
-        found = sort_diagnostics(found)
+        diagnostics = sort_diagnostics(diagnostics)
         if len(troubles) > MOST_SHOWN:
             more = f"{path}: and {len(troubles) - MOST_SHOWN} more problems"
-            found = [*found, Diagnostic("E351", more)]
-        raise EqsatError(*found)
+            diagnostics = [*diagnostics, Diagnostic("E351", more)]
+        raise EqsatError(*diagnostics)
     return _problem(data["problem"])
 
 
@@ -109,18 +109,18 @@ _EDGE_COLUMNS = ("nodes", "costs")
 
 
 def _columns(problem: dict[str, Any], part: str, columns: tuple[str, ...]) -> Iterator[Trouble]:
-    own = problem.get(part)
-    if not isinstance(own, dict):
+    table = problem.get(part)
+    if not isinstance(table, dict):
         message = f"`{part}` has to be an object of lists: {', '.join(columns)}"
         yield message, ("problem", part) if part in problem else ("problem",), ""
         return
     lengths: dict[str, int] = {}
     for c in columns:
-        if not isinstance(own.get(c), list):
-            at = ("problem", part, c) if c in own else ("problem", part)
-            yield f"`{c}` of `{part}` has to be a list", at, did_you_mean(c, own)
+        if not isinstance(table.get(c), list):
+            at = ("problem", part, c) if c in table else ("problem", part)
+            yield f"`{c}` of `{part}` has to be a list", at, did_you_mean(c, table)
         else:
-            lengths[c] = len(own[c])
+            lengths[c] = len(table[c])
     if len(set(lengths.values())) > 1:
         sizes = ", ".join(f"`{c}` has {k}" for c, k in lengths.items())
         yield f"the lists of `{part}` differ in length: {sizes}", ("problem", part), ""
@@ -202,8 +202,8 @@ def _totals(problem: dict[str, Any]) -> Iterator[Trouble]:
 
 
 def _problem(problem: dict[str, Any]) -> ShardProblem:
-    own, edges = problem["nodes"], problem["edges"]
-    rows = zip(own["costs"], own["usages"], own["intervals"], strict=True)
+    table, edges = problem["nodes"], problem["edges"]
+    rows = zip(table["costs"], table["usages"], table["intervals"], strict=True)
     nodes = [ShardNode(c, u, lower, upper) for c, u, (lower, upper) in rows]
     pairs = zip(edges["nodes"], edges["costs"], strict=True)
     joined = [ShardEdge(first, second, c) for (first, second), c in pairs]

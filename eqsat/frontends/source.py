@@ -51,9 +51,9 @@ def fixed_in(source: Source, asked: Mapping[Border, Held | None]) -> Source:
     """The source with these layouts; EqsatError E393 if a border has another one already."""
     wanted: dict[Border, Held] = {}
     for border, held in asked.items():
-        own = held_at(source, border)
-        refuse_other(f"`{name_of(source, border)}`", own, held, source.places.get(border))
-        if held is not None and own is None:
+        present = held_at(source, border)
+        refuse_other(f"`{name_of(source, border)}`", present, held, source.places.get(border))
+        if held is not None and present is None:
             wanted[border] = held
     if not wanted:
         return source

@@ -50,11 +50,11 @@ class Traced:
         self, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None
     ) -> dict[str, Any]:
         """key → array for every weight: those of the call where the key stands for an argument."""
-        found: dict[str, Any] = dict(self.weights)
+        arrays: dict[str, Any] = dict(self.weights)
         for x, (kind, key) in zip(self._flatten(args, kwargs), self.bindings, strict=True):
             if kind == "weight" and key not in self.weights:
-                found[str(key)] = x
-        return found
+                arrays[str(key)] = x
+        return arrays
 
     @property
     def input_labels(self) -> tuple[str, ...]:
@@ -64,15 +64,15 @@ class Traced:
 
     def with_weights(self, program: Program, keys: Mapping[int, str]) -> Traced:
         """The same call of a program in which the inputs of these numbers are weights."""
-        found: list[tuple[str, int | str]] = []
+        bindings: list[tuple[str, int | str]] = []
         left = 0
         for kind, at in self.bindings:
             if kind == "input" and at not in keys:
-                found.append(("input", left))
+                bindings.append(("input", left))
                 left += 1
             else:
-                found.append(("weight", keys[int(at)]) if kind == "input" else (kind, at))
-        return replace(self, program=program, bindings=tuple(found))
+                bindings.append(("weight", keys[int(at)]) if kind == "input" else (kind, at))
+        return replace(self, program=program, bindings=tuple(bindings))
 
     def unflatten(self, results: Sequence[Any]) -> Any:
         """Flat results as the tree the function returns."""
@@ -98,8 +98,8 @@ class Traced:
         count = len(leaves) - len(self.captured)
         given = iter(leaves[count:])
         consts = [next(given) if isinstance(c, Tracer) else c for c in self.lifted.consts]
-        own = [key_data(x) for x in leaves[:count]]
-        return self.unflatten(jaxpr_as_fun(ClosedJaxpr(self.lifted.jaxpr, consts))(*own))
+        values = [key_data(x) for x in leaves[:count]]
+        return self.unflatten(jaxpr_as_fun(ClosedJaxpr(self.lifted.jaxpr, consts))(*values))
 
     def _flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> list[Any]:
         import jax
@@ -116,5 +116,5 @@ def key_data(x: Any) -> Any:
 
     if not is_key(x):
         return x
-    made = jax.random.key_data
-    return jax.eval_shape(made, x) if isinstance(x, jax.ShapeDtypeStruct) else made(x)
+    data_of = jax.random.key_data
+    return jax.eval_shape(data_of, x) if isinstance(x, jax.ShapeDtypeStruct) else data_of(x)

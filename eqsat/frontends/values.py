@@ -74,12 +74,12 @@ class Context:
         """An identifier no leaf has yet."""
         plain = re.sub(r"\W+", "_", wanted).strip("_") or "x"
         plain = f"_{plain}" if plain[0].isdigit() else plain
-        found, n = plain, 1
-        while found in self.names:
+        unique, n = plain, 1
+        while unique in self.names:
             n += 1
-            found = f"{plain}_{n}"
-        self.names.add(found)
-        return found
+            unique = f"{plain}_{n}"
+        self.names.add(unique)
+        return unique
 
     def weight(self, array: Any, name: str) -> Tensor:
         """A weight leaf for a concrete array; equal arrays are one leaf."""
@@ -88,12 +88,12 @@ class Context:
         if key not in self.weights:
             self.weights[key] = value
             return self.weight_leaf(tensor_type(value, name), key, name)
-        found = next(
+        node = next(
             i
             for i, n in enumerate(self.builder.nodes)
             if isinstance(n.attr, Leaf) and n.attr.key == key
         )
-        return self.full(found)
+        return self.full(node)
 
     def weight_leaf(self, t: TensorType, key: str, name: str) -> Tensor:
         return self.add("weight", (), Leaf(self.name(name), t, key=key))
@@ -129,10 +129,11 @@ class Context:
             # a reduction needs something to read: the loops of a constant have no operand
             operands = [(self.full(self.materialise(v)), m) for v, m in operands]
             consts = {}
-        kept = [i for i in range(len(operands)) if i not in consts]
-        number = {i: arg(j) for j, i in enumerate(kept)}
+        operand_numbers = [i for i in range(len(operands)) if i not in consts]
+        number = {i: arg(j) for j, i in enumerate(operand_numbers)}
         used = [
-            (operands[i][0].node, compose_maps(operands[i][0].map, operands[i][1])) for i in kept
+            (operands[i][0].node, compose_maps(operands[i][0].map, operands[i][1]))
+            for i in operand_numbers
         ]
         yields = [replace(result, body=result.body.substitute(consts | number))]
         return self.full(
@@ -200,8 +201,8 @@ def _only_unit_dims_differ(value: Tensor, source: Shape) -> bool:
     dims = [e.dim for e in value.map if e.terms]
     if any(e.constant for e in value.map) or None in dims:
         return False
-    kept = [d for d in dims if d is not None]
-    return kept == sorted(set(kept)) and math.prod(source) == math.prod(value.shape)
+    sources = [d for d in dims if d is not None]
+    return sources == sorted(set(sources)) and math.prod(source) == math.prod(value.shape)
 
 
 def fold(body: Expr, values: Sequence[Tensor], dtype: str) -> bool | int | float:

@@ -138,11 +138,11 @@ def reduced(ctx: Context, x: Tensor, axes: list[int], combine: str) -> Tensor:
     """x without these axes."""
     if not axes:
         return x
-    kept = [d for d in range(len(x.shape)) if d not in axes]
-    loop = {d: at for at, d in enumerate(kept + axes)}
-    sizes = [x.shape[d] for d in kept + axes]
+    rest = [d for d in range(len(x.shape)) if d not in axes]
+    loop = {d: at for at, d in enumerate(rest + axes)}
+    sizes = [x.shape[d] for d in rest + axes]
     operands = [(x, [dim(loop[d]) for d in range(len(x.shape))])]
-    return ctx.generic(sizes, range(len(kept)), operands, Yield(arg(0), x.dtype, combine))
+    return ctx.generic(sizes, range(len(rest)), operands, Yield(arg(0), x.dtype, combine))
 
 
 def reduce_window(combine: str) -> Lower:
@@ -191,8 +191,8 @@ def general_reduce(ctx: Context, eqn: Any, xs: Sequence[Tensor]) -> list[Tensor]
 def _combiner(jaxpr: Any) -> str | None:
     """The combine function a jaxpr of two scalars is, None if it is another or several."""
     inner = jaxpr.jaxpr if hasattr(jaxpr, "jaxpr") else jaxpr
-    known = {"add", "mul", "max", "min", "and", "or"}
-    if len(inner.eqns) != 1 or inner.eqns[0].primitive.name not in known:
+    combiners = {"add", "mul", "max", "min", "and", "or"}
+    if len(inner.eqns) != 1 or inner.eqns[0].primitive.name not in combiners:
         return None
     eqn = inner.eqns[0]
     direct = list(eqn.outvars) == list(inner.outvars) and set(eqn.invars) == set(inner.invars)
@@ -233,14 +233,14 @@ def _running(ctx: Context, x: Tensor, axis: int, combine: str, reverse: bool) ->
     blocks = -(-size // BLOCK)
     x = padded(ctx, x, _edges(x, axis, 0, blocks * BLOCK - size), start)
     apart = reshaped(ctx, x, (*x.shape[:axis], blocks, BLOCK, *x.shape[axis + 1 :]))
-    own = _inside(ctx, apart, axis + 1, combine, reverse)
+    within = _inside(ctx, apart, axis + 1, combine, reverse)
     totals = _running(ctx, reduced(ctx, apart, [axis + 1], combine), axis, combine, reverse)
     low, high = (-1, 1) if reverse else (1, -1)  # of the blocks before it
     before = padded(ctx, totals, _edges(totals, axis, low, high), start)
     outer = [dim(d if d <= axis else d + 1) for d in range(len(before.shape))]
-    both = [own, view(before, own.shape, outer)]
-    found = ctx.elementwise(call(combine, arg(0), arg(1)), both, own.shape, x.dtype)
-    return sliced_along(ctx, reshaped(ctx, found, x.shape), axis, 0, size)
+    both = [within, view(before, within.shape, outer)]
+    joined = ctx.elementwise(call(combine, arg(0), arg(1)), both, within.shape, x.dtype)
+    return sliced_along(ctx, reshaped(ctx, joined, x.shape), axis, 0, size)
 
 
 def _edges(x: Tensor, axis: int, low: int, high: int) -> list[tuple[int, int, int]]:
@@ -282,9 +282,9 @@ def _place(ctx: Context, x: Tensor, axis: int, combine: str, dtype: str) -> Tens
     rank, size = len(x.shape), x.shape[axis]
     loop = {d: at for at, d in enumerate([*(d for d in range(rank) if d != axis), axis])}
     sizes = [*(s for d, s in enumerate(x.shape) if d != axis), size]
-    own = (x, [dim(loop[d]) for d in range(rank)])
+    itself = (x, [dim(loop[d]) for d in range(rank)])
     operands = [
-        own,
+        itself,
         (reduced(ctx, x, [axis], combine), [dim(d) for d in range(rank - 1)]),
         (line(ctx, size, dtype), [dim(rank - 1)]),
     ]
@@ -292,7 +292,7 @@ def _place(ctx: Context, x: Tensor, axis: int, combine: str, dtype: str) -> Tens
     if is_float(x.dtype):  # counted, as XLA's maximum of numbers and NaNs may be a number
         is_nan = call("ne", arg(0), arg(0))
         one = Yield(call("select", is_nan, const(1), const(0)), "i32", "max")
-        nans = ctx.generic(sizes, range(rank - 1), [own], one)
+        nans = ctx.generic(sizes, range(rank - 1), [itself], one)
         operands.append((nans, [dim(d) for d in range(rank - 1)]))
         is_it = call("select", call("gt", arg(3), const(0)), is_nan, is_it)
     body = call("select", is_it, arg(2), const(size - 1))

@@ -25,16 +25,18 @@ def check_examples(ruleset: RuleSet) -> list[Diagnostic]:
     A diagnostic (E101, E110) per failure.
     """
     machine = example_target()
-    found: list[Diagnostic] = []
-    own = replace(ruleset, rules=tuple(r for r in ruleset.rules if r.ruleset == ruleset.name))
-    for rule, example in all_examples(own):
+    problems: list[Diagnostic] = []
+    without_imports = replace(
+        ruleset, rules=tuple(r for r in ruleset.rules if r.ruleset == ruleset.name)
+    )
+    for rule, example in all_examples(without_imports):
         try:
             failed = check_example(ruleset, rule, example, machine)
         except EqsatError as error:  # E110: a rule of the set builds what cannot be
-            found += error.diagnostics
+            problems += error.diagnostics
         else:
-            found += [failed] if failed else []
-    return list(dict.fromkeys(found))
+            problems += [failed] if failed else []
+    return list(dict.fromkeys(problems))
 
 
 def example_target() -> Target:
@@ -94,7 +96,7 @@ TARGETS = 20  # draws of what a target answers, until the rule may apply there
 
 
 @dataclass(frozen=True)
-class _Found:
+class _Bindings:
     """A partial match: nodes of variables and splats, attributes so far in pre-order."""
 
     nodes: Mapping[str, int] = field(default_factory=dict)
@@ -107,54 +109,54 @@ def seeds(rule: Rule, rng: Random) -> list[Instance]:
     """Matches of the left side in the programs the rule's examples start from."""
     from eqsat.lang.rule import parse_example
 
-    found: list[Instance] = []
+    instances: list[Instance] = []
     for example in rule.examples:
         try:
             program, _ = parse_example(rule, example)
         except EqsatError:
             continue
-        found += [_instance(rule, program, m, rng) for m in _matches(rule, program)]
-    return found[:MOST]
+        instances += [_instance(rule, program, m, rng) for m in _matches(rule, program)]
+    return instances[:MOST]
 
 
-def _matches(rule: Rule, program: Program) -> Iterator[_Found]:
+def _matches(rule: Rule, program: Program) -> Iterator[_Bindings]:
     """Every way to match the left side somewhere, and the further patterns anywhere."""
     sides = (rule.left, *rule.also)
     for roots in product(range(len(program.nodes)), repeat=len(sides)):
-        found = [_Found()]
+        matches = [_Bindings()]
         for side, root in zip(sides, roots, strict=True):
-            found = [m for f in found for m in _match(program, side, root, f)]
-        yield from found
+            matches = [m for f in matches for m in _match(program, side, root, f)]
+        yield from matches
 
 
-def _match(program: Program, term: Term, node: int, known: _Found) -> Iterator[_Found]:
+def _match(program: Program, term: Term, node: int, match: _Bindings) -> Iterator[_Bindings]:
     if isinstance(term, Var):
-        if known.nodes.get(term.name, node) == node:
-            yield replace(known, nodes={**known.nodes, term.name: node})
+        if match.nodes.get(term.name, node) == node:
+            yield replace(match, nodes={**match.nodes, term.name: node})
         return
     n = program.nodes[node]
     if not isinstance(term, Apply) or n.op != term.op:
         return
     if term.name:
-        if known.nodes.get(term.name, node) != node:
+        if match.nodes.get(term.name, node) != node:
             return
-        known = replace(
-            known, nodes={**known.nodes, term.name: node}, named=known.named | {term.name}
+        match = replace(
+            match, nodes={**match.nodes, term.name: node}, named=match.named | {term.name}
         )
     attr: Attr = n.attr if isinstance(n.attr, Result) or n.op != "result" else Result(0)
-    yield from _operands(program, term, n.operands, replace(known, attrs=(*known.attrs, attr)))
+    yield from _operands(program, term, n.operands, replace(match, attrs=(*match.attrs, attr)))
 
 
 def _operands(
-    program: Program, term: Apply, operands: tuple[int, ...], known: _Found
-) -> Iterator[_Found]:
+    program: Program, term: Apply, operands: tuple[int, ...], match: _Bindings
+) -> Iterator[_Bindings]:
     splats = sum(isinstance(o, Splat) for o in term.operands)
     free = len(operands) - (len(term.operands) - splats)
     if free < 0 or (not splats and free):
         return
     for ends in itertools.combinations_with_replacement(range(free + 1), max(splats - 1, 0)):
         sizes = [b - a for a, b in itertools.pairwise((0, *ends, free))]
-        yield from _in_order(program, term.operands, operands, sizes, known)
+        yield from _in_order(program, term.operands, operands, sizes, match)
 
 
 def _in_order(
@@ -162,40 +164,40 @@ def _in_order(
     terms: tuple[Term, ...],
     operands: tuple[int, ...],
     sizes: list[int],
-    known: _Found,
-) -> Iterator[_Found]:
+    match: _Bindings,
+) -> Iterator[_Bindings]:
     if not terms:
-        yield known
+        yield match
         return
     first, *rest = terms
     if not isinstance(first, Splat):
-        for m in _match(program, first, operands[0], known):
+        for m in _match(program, first, operands[0], match):
             yield from _in_order(program, tuple(rest), operands[1:], sizes, m)
         return
     taken, left = operands[: sizes[0]], operands[sizes[0] :]
-    for m in _splat(program, first, taken, known):
+    for m in _splat(program, first, taken, match):
         yield from _in_order(program, tuple(rest), left, sizes[1:], m)
 
 
 def _splat(
-    program: Program, term: Splat, taken: tuple[int, ...], known: _Found
-) -> Iterator[_Found]:
+    program: Program, term: Splat, taken: tuple[int, ...], match: _Bindings
+) -> Iterator[_Bindings]:
     inner, name = term.inner, splat_name(term)
     if isinstance(inner, Apply):
         nodes = [program.nodes[t] for t in taken]
         if any(n.op != inner.op for n in nodes):
             return
-        known = replace(known, attrs=(*known.attrs, *(n.attr for n in nodes)))
+        match = replace(match, attrs=(*match.attrs, *(n.attr for n in nodes)))
         taken = tuple(n.operands[0] for n in nodes)
-    if known.splats.get(name, taken) == taken:
-        yield replace(known, splats={**known.splats, name: taken})
+    if match.splats.get(name, taken) == taken:
+        yield replace(match, splats={**match.splats, name: taken})
 
 
-def _instance(rule: Rule, program: Program, m: _Found, rng: Random) -> Instance:
+def _instance(rule: Rule, program: Program, m: _Bindings, rng: Random) -> Instance:
     type_of = [n.types[0] for n in program.nodes]
     single = {n: (type_of[i],) for n, i in m.nodes.items() if n not in m.named}
-    several = {n: tuple(type_of[i] for i in found) for n, found in m.splats.items()}
-    arity = tuple(sorted((n, len(found)) for n, found in m.splats.items()))
+    several = {n: tuple(type_of[i] for i in nodes) for n, nodes in m.splats.items()}
+    arity = tuple(sorted((n, len(nodes)) for n, nodes in m.splats.items()))
     uses = (*((name, rng.choice((1, MANY))) for name in m.nodes), *all_facts(rule))
     drawn = (target_functions(rng, random_tiles(rng)) for _ in range(TARGETS))
     functions = next((f for f in drawn if not is_moot(rule, f)), {})

@@ -67,16 +67,16 @@ class Findings:
 
 def diagnose(findings: Findings) -> Diagnostic | None:
     """E100 at the right side of an unsound rule; None if no counterexample was found."""
-    found = findings.counterexample
-    if found is None:
+    example = findings.counterexample
+    if example is None:
         return None
     rule = findings.rule
     return Diagnostic(
         "E100",
-        f"rule `{rule.name}` is unsound: {found.why}",
+        f"rule `{rule.name}` is unsound: {example.why}",
         rule.right.span,
         "not equal to the left side",
-        help=f"counterexample after {findings.instances} instance(s): {found.given}",
+        help=f"counterexample after {findings.instances} instance(s): {example.given}",
     )
 
 

@@ -57,22 +57,24 @@ _done: dict[str, Findings] = {}  # in this process: also where nothing can be wr
 def recall(rule: Rule) -> Findings | None:
     """What a hunt found earlier on this machine, with this version of everything; else None."""
     key = _key(rule)
-    found = _done.get(key) or _read(_path(key, "refuted"), rule) or _read(_path(key, "held"), rule)
-    if found is not None:
-        _done[key] = found
-    return found
+    findings = (
+        _done.get(key) or _read(_path(key, "refuted"), rule) or _read(_path(key, "held"), rule)
+    )
+    if findings is not None:
+        _done[key] = findings
+    return findings
 
 
-def remember(found: Findings) -> None:
+def remember(findings: Findings) -> None:
     """Keep what a hunt found; a refutation is never replaced."""
-    key = _key(found.rule)
-    known = _done.get(key)
-    if known is not None and known.counterexample is not None:
+    key = _key(findings.rule)
+    earlier = _done.get(key)
+    if earlier is not None and earlier.counterexample is not None:
         return
-    _done[key] = found
-    kind = "held" if found.counterexample is None else "refuted"
+    _done[key] = findings
+    kind = "held" if findings.counterexample is None else "refuted"
     try:
-        write_text(_path(key, kind), json.dumps(_to_json(found), indent=1) + "\n")
+        write_text(_path(key, kind), json.dumps(_to_json(findings), indent=1) + "\n")
     except EqsatError:  # a folder that is read-only or full: hunted again by the next process
         return
 
@@ -131,11 +133,11 @@ def _code(r: Op) -> str:
     """A hash of the files that the record's functions stand in."""
     functions = (r.shape, r.numpy, r.sample, *(f.meaning for f in r.functions.values()))
     codes = [getattr(f, "__code__", None) for f in functions]
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for name in sorted({c.co_filename for c in codes if c is not None}):
         path = Path(name)
-        found.update(path.read_bytes() if path.is_file() else name.encode())
-    return found.hexdigest()
+        digest.update(path.read_bytes() if path.is_file() else name.encode())
+    return digest.hexdigest()
 
 
 # ---- as JSON -------------------------------------------------------------------------------------
@@ -186,16 +188,16 @@ def check_rules(ruleset: RuleSet, unchecked: bool = False) -> RuleCheck:
     EqsatError (E100, exit code 1) with a counterexample for every rule that has one; an
     EqsatWarning (E103) names rules of which the hunt found no instance.
     """
-    known = known_keys()
-    unknown = [r for r in ruleset.rules if rule_key(r) not in known]
+    shipped = known_keys()
+    unknown = [r for r in ruleset.rules if rule_key(r) not in shipped]
     count = len(ruleset.rules) - len(unknown)
-    found = {r.name: recall(r) for r in unknown}
+    recalled = {r.name: recall(r) for r in unknown}
     if unchecked:
-        trusted = {n for n, f in found.items() if f is not None and _is_tried(f)}
+        trusted = {n for n, f in recalled.items() if f is not None and _is_tried(f)}
         rest = tuple(r.name for r in unknown if r.name not in trusted)
         return RuleCheck(count, tuple(r.name for r in unknown if r.name in trusted), (), rest)
-    hunts = _hunted([r for r in unknown if found[r.name] is None])
-    every = [found[r.name] or hunts[r.name] for r in unknown]
+    hunts = _hunted([r for r in unknown if recalled[r.name] is None])
+    every = [recalled[r.name] or hunts[r.name] for r in unknown]
     _refuse(every)
     barren = tuple(f.rule.name for f in every if not f.instances)
     _warn([f for f in every if not f.instances])
@@ -212,17 +214,17 @@ def _hunted(rules: list[Rule]) -> dict[str, Findings]:
         return {}
     from eqsat.hunt.search import hunt
 
-    found: dict[str, Findings] = {}
+    findings: dict[str, Findings] = {}
     end = time.thread_time() + SECONDS
     for i, rule in enumerate(rules):
         share = max(end - time.thread_time(), 0.0) / (len(rules) - i)
-        found[rule.name] = hunt(rule, instances=INSTANCES, seconds=share)
-        remember(found[rule.name])
-    return found
+        findings[rule.name] = hunt(rule, instances=INSTANCES, seconds=share)
+        remember(findings[rule.name])
+    return findings
 
 
-def _refuse(found: list[Findings]) -> None:
-    problems = [d for f in found if (d := diagnose(f)) is not None]
+def _refuse(findings: list[Findings]) -> None:
+    problems = [d for f in findings if (d := diagnose(f)) is not None]
     if problems:
         way = "`--unchecked` (`unchecked=True`) uses the rule all the same"
         raise EqsatError(*(replace(d, help=f"{d.help}; {way}") for d in problems), exit_code=1)

@@ -102,8 +102,8 @@ def _slice_between(k: Surroundings, source: Shape, shape: Shape) -> Move:
 
 def random_concat(k: Surroundings) -> Move:
     rng, count = k.rng, len(k.operands)
-    known = next((t.shape for t in k.operands if t is not None), None)
-    base = k.shape if k.shape is not None else known if known is not None else k.any_shape(1)
+    shape = next((t.shape for t in k.operands if t is not None), None)
+    base = k.shape if k.shape is not None else shape if shape is not None else k.any_shape(1)
     if not base or not count:
         raise Misfit
     axis = k.fixed.get("axis", rng.randrange(len(base)))
@@ -223,8 +223,8 @@ PROPOSERS: dict[str, Callable[[Surroundings], Attr]] = {
 
 def propose(op: str, k: Surroundings) -> Attr:
     """An attribute for `op`; Misfit if none was found."""
-    known = PROPOSERS.get(op)
-    return known(k) if known is not None else _custom(op, k)
+    proposer = PROPOSERS.get(op)
+    return proposer(k) if proposer is not None else _custom(op, k)
 
 
 def _custom(op: str, k: Surroundings) -> Attr:

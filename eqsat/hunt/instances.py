@@ -70,8 +70,8 @@ class Instance:
         return self._table(None, functions).conditions(list(self.attrs), dict(self.uses))
 
     def _table(self, rule: Rule | None, functions: Functions | None) -> _Probe:
-        known = {**self.functions, **(functions or {})}
-        return _Probe(RuleAtArity(rule or self.rule, 0, self.arity), known)
+        table = {**self.functions, **(functions or {})}
+        return _Probe(RuleAtArity(rule or self.rule, 0, self.arity), table)
 
 
 class _Probe(Answers):
@@ -79,7 +79,7 @@ class _Probe(Answers):
 
     def conditions(self, attrs: list[Attr], uses: dict[str, int]) -> list[bool | None]:
         env: dict[str, Any] = {}
-        found: list[bool | None] = [None] * len(self.rule.where)
+        verdicts: list[bool | None] = [None] * len(self.rule.where)
         try:
             self._bind(env, attrs, uses)
             env = next(self._each(env, list(self.rule.foreach)), env)
@@ -89,28 +89,28 @@ class _Probe(Answers):
             pass  # conditions on what is bound so far can still be evaluated
         for i, condition in enumerate(self.rule.where):
             try:
-                found[i] = bool(self.value(condition, env))
+                verdicts[i] = bool(self.value(condition, env))
             except (NoRow, KeyError):
                 continue
-        return found
+        return verdicts
 
 
 def draw(
     rule: Rule,
     rng: Random,
     scale: Scale | None = None,
-    known: Mapping[str, TensorType] | None = None,
+    tensor_types: Mapping[str, TensorType] | None = None,
     like: Instance | None = None,
 ) -> Instance | None:
     """A random instance of the left side; None if this attempt did not fit together.
 
-    known: types that tensor variables must have. like: one that had a right side; most attributes
-    are then taken from it, or vary it.
+    tensor_types: those that tensor variables must have. like: one that had a right side; most
+    attributes are then taken from it, or vary it.
     """
     arity = _arities(rule, rng) if like is None else like.arity
     theme = (scale or Scale()).themed(rng)
     draft = Draft(rng, theme, dict(arity), {} if like is None else like.parts)
-    draft.tensors.update({name: (t,) for name, t in (known or {}).items()})
+    draft.tensors.update({name: (t,) for name, t in (tensor_types or {}).items()})
     try:
         attrs = [a for side in (rule.left, *rule.also) for a in draft.side(side)]
     except (Misfit, ShapeError):
@@ -152,18 +152,18 @@ def _random_tile(rng: Random) -> Tile:
 
 def target_functions(rng: Random, tiles: tuple[Tile, ...]) -> dict[str, Callable[..., Any]]:
     """An answer for every `target.…` function, the same each time it is asked."""
-    found: dict[str, Callable[..., Any]] = {}
+    functions: dict[str, Callable[..., Any]] = {}
     channels = tuple(Tile(tuple(zip("ck", _pair(t), strict=True)), 1.0) for t in tiles)
     for name, function in FUNCTIONS.items():
         if not name.startswith("target."):
             continue
         if function.result == "tiles":
-            found[name] = _answer(tiles, channels)
+            functions[name] = _answer(tiles, channels)
         elif function.result in ("int", "bool"):
-            own = Random(f"{name} {tiles}")  # so a further function changes no other draw
-            value = own.randint(1, 8) if function.result == "int" else own.random() < 0.5
-            found[name] = lambda *_, value=value: value
-    return found
+            stream = Random(f"{name} {tiles}")  # so a further function changes no other draw
+            value = stream.randint(1, 8) if function.result == "int" else stream.random() < 0.5
+            functions[name] = lambda *_, value=value: value
+    return functions
 
 
 def _pair(t: Tile) -> tuple[int, int]:
@@ -195,17 +195,17 @@ def _splatted(term: Term) -> Iterator[tuple[Apply, list[str]]]:
 
 
 def _arities(rule: Rule, rng: Random) -> tuple[tuple[str, int], ...]:
-    found: dict[str, int] = {}
+    arities: dict[str, int] = {}
     for side in (rule.left, *rule.also):
         for node, names in _splatted(side):
             fixed = len(node.operands) - len(names)
             for name in names:
-                if name not in found and len(names) == 1:
+                if name not in arities and len(names) == 1:
                     least = 0 if fixed else 1
-                    found[name] = max(least, rng.choice((1, 1, 2, 2, 2, 3, 4)) - fixed)
-                elif name not in found:
-                    found[name] = rng.choice((0, 0, 1, 1, 2))
-    return tuple(sorted(found.items()))
+                    arities[name] = max(least, rng.choice((1, 1, 2, 2, 2, 3, 4)) - fixed)
+                elif name not in arities:
+                    arities[name] = rng.choice((0, 0, 1, 1, 2))
+    return tuple(sorted(arities.items()))
 
 
 def _named(rule: Rule) -> list[str]:

@@ -39,8 +39,8 @@ class Surroundings:
     @property
     def source(self) -> Shape | None:
         """The shape of the only operand."""
-        known = self.operands[0] if self.operands else None
-        return None if known is None else known.shape
+        operand = self.operands[0] if self.operands else None
+        return None if operand is None else operand.shape
 
     @property
     def shape(self) -> Shape | None:
@@ -48,8 +48,8 @@ class Surroundings:
 
     @property
     def dtype(self) -> str:
-        found = next((t for t in (self.result, *self.operands[:1]) if t is not None), None)
-        return self.element if found is None else found.dtype
+        typed = next((t for t in (self.result, *self.operands[:1]) if t is not None), None)
+        return self.element if typed is None else typed.dtype
 
     def chance(self, share: float) -> bool:
         return self.rng.random() < share

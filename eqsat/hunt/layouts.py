@@ -123,24 +123,24 @@ def random_unpack(k: Surroundings) -> Layout:
 
 
 def random_retype(k: Surroundings) -> Layout:
-    known = k.source if k.source is not None else k.shape
-    return _layout(k, None, known)
+    shape = k.source if k.source is not None else k.shape
+    return _layout(k, None, shape)
 
 
 def _layout(k: Surroundings, source: Shape | None, packed: Shape | None) -> Layout:
     """A layout between these shapes, every second time a relative of one that is there."""
     for near in k.relatives(Layout):
         if k.chance(0.6):
-            found = related_layout(k, near, source)
-            if _is_wanted(found, source, packed, k.fixed):
-                return found
+            layout = related_layout(k, near, source)
+            if _is_wanted(layout, source, packed, k.fixed):
+                return layout
     for _ in range(3):
         if source is None and packed is not None:
-            found = _unfolded(k, packed)
+            layout = _unfolded(k, packed)
         else:
-            found = _tiled(k, k.any_shape(1) if source is None else source)
-        if _is_wanted(found, source, packed, k.fixed):
-            return found
+            layout = _tiled(k, k.any_shape(1) if source is None else source)
+        if _is_wanted(layout, source, packed, k.fixed):
+            return layout
     raise Misfit
 
 
@@ -243,9 +243,9 @@ def _padded(
         pads = ("-",) * len(pos) if given == DEFAULT else given
     if len(pads) != len(pos):
         raise Misfit
-    found = make_layout(source, pos, tiles, outer, pads)
-    found.verify()
-    return found
+    layout = make_layout(source, pos, tiles, outer, pads)
+    layout.verify()
+    return layout
 
 
 def _pad(k: Surroundings) -> str:
@@ -276,5 +276,5 @@ def related_layout(k: Surroundings, near: Layout, source: Shape | None) -> Layou
     if source is not None:
         base = list(source)
     pads = dict(zip(near.pos, near.pads, strict=True)) if change != "pads" else {}
-    kept = [p if (p := pads.get(d, "-")) != "-" else _pad(k) for d in pos]
-    return _padded(k, tuple(base), pos, tiles, outer, kept)
+    new_pads = [p if (p := pads.get(d, "-")) != "-" else _pad(k) for d in pos]
+    return _padded(k, tuple(base), pos, tiles, outer, new_pads)

@@ -114,20 +114,20 @@ class Loopnest:
     def _fitted(self, shape: Shape) -> list[Affine]:
         """Each dim of a known operand read by a loop of its own, of its size if there is one."""
         used: set[int] = set()
-        found: list[Affine] = []
+        exprs: list[Affine] = []
         for s in shape:
             free = [d for d in range(len(self.sizes)) if d not in used]
             same = [d for d in free if self.sizes[d] == s]
             if same:
                 at = same[0] if self.rng.random() < 0.7 else self.rng.choice(same)
             elif s == 1 and self.rng.random() < 0.8:
-                found.append(Affine((), 0))
+                exprs.append(Affine((), 0))
                 continue
             else:
                 at = self.reduction(s)
             used.add(at)
-            found.append(dim(at))
-        return found
+            exprs.append(dim(at))
+        return exprs
 
     def generic(self, yields: Sequence[Yield], dtypes: Sequence[str]) -> Generic:
         if math.prod(self.sizes) > self.scale.points:
@@ -150,8 +150,8 @@ class Wish:
     results: int = 1
 
     def shape(self, i: int) -> Shape | None:
-        known = self.operands[i]
-        return None if known is None else known.shape
+        operand = self.operands[i]
+        return None if operand is None else operand.shape
 
     def dtypes(self, most: str) -> list[str]:
         """Types of the operands: the known ones, mostly `most` for the others."""
@@ -164,8 +164,8 @@ class Wish:
         """The type of the result: the wished one, that of an operand, or any."""
         if self.result is not None:
             return self.result.dtype
-        known = [t.dtype for t in self.operands if t is not None]
-        return self.rng.choice(known) if known else self.scale.element(self.rng)
+        dtypes = [t.dtype for t in self.operands if t is not None]
+        return self.rng.choice(dtypes) if dtypes else self.scale.element(self.rng)
 
     def nest(self, may_reduce: bool = False, most: int | None = None) -> Loopnest:
         loops = list(self._loops(most) if self.result is None else self.result.shape)
@@ -173,10 +173,10 @@ class Wish:
 
     def _loops(self, most: int | None) -> Shape:
         """Result loops when nothing is wished: those of a known operand, or any."""
-        known = [t.shape for t in self.operands if t is not None]
-        if not known or self.rng.random() < 0.05:
+        shapes = [t.shape for t in self.operands if t is not None]
+        if not shapes or self.rng.random() < 0.05:
             return self.scale.shape(self.rng, most)
-        base = list(max(known, key=len))
+        base = list(max(shapes, key=len))
         if self.rng.random() < 0.2:
             self.rng.shuffle(base)
         if self.rng.random() < 0.2:

@@ -55,19 +55,19 @@ class _Hunt:
         self.begin, self.seconds = time.thread_time(), seconds
         self.rng = Random(zlib.crc32(f"{rule.name}:{seed}".encode()))
         self.count: Counter[str] = Counter()
-        self.known: list[Instance] = []  # some that had a right side
+        self.matched: list[Instance] = []  # some that had a right side
         self.seeds: list[Instance] = []  # from examples, where nothing drawn has one
         self.met: Counter[int] = Counter()
         self.missed: Counter[int] = Counter()
 
     def run(self) -> Findings:
-        found: Counterexample | None = None
+        example: Counterexample | None = None
         has_seeds = False
         for tried in range(FIRST + TRIES * self.wanted):
             spent = time.thread_time() - self.begin
             if self.count["instances"] >= self.wanted or spent >= self.seconds:
                 break
-            if not self.known and not has_seeds and self._is_barren(tried, spent):
+            if not self.matched and not has_seeds and self._is_barren(tried, spent):
                 self.seeds = [s for s in seeds(self.rule, self.rng) if rows_at(s, self.rule)]
                 has_seeds = True
             instance = self._next()
@@ -75,9 +75,9 @@ class _Hunt:
                 continue
             outcome = self._note(instance)
             if outcome.why:
-                found = self._shrunk(instance, outcome)
+                example = self._shrunk(instance, outcome)
                 break
-        return self._findings(found)
+        return self._findings(example)
 
     def _is_barren(self, tried: int, spent: float) -> bool:
         """Whether draws had their chance: half of the time, if there is little."""
@@ -96,8 +96,8 @@ class _Hunt:
         outcome = attempt(instance, self.rng, None, self.functions)
         if not outcome.rows:
             self.count["refused"] += 1
-        elif len(self.known) < KEPT:
-            self.known.append(instance)
+        elif len(self.matched) < KEPT:
+            self.matched.append(instance)
         if outcome.rows and outcome.is_valid and (outcome.is_padded or self._may_be_plain()):
             self.count["instances"] += 1
             self.count["padded"] += outcome.is_padded
@@ -106,9 +106,9 @@ class _Hunt:
     def _like(self) -> Instance | None:
         """One to be like, if right sides are rare; every third draw is made from nothing."""
         is_rare = self.count["refused"] > 2 * self.count["instances"]
-        if not self.known or not is_rare or self.rng.random() < 0.33:
+        if not self.matched or not is_rare or self.rng.random() < 0.33:
             return None
-        return self.rng.choice(self.known)
+        return self.rng.choice(self.matched)
 
     def _may_be_plain(self) -> bool:
         """Instances without padding count up to half, once padding was seen."""
@@ -126,7 +126,7 @@ class _Hunt:
                 best, why = other, tried.why
         return Counterexample(describe(best), why, best.size)
 
-    def _findings(self, found: Counterexample | None) -> Findings:
+    def _findings(self, example: Counterexample | None) -> Findings:
         conditions = tuple(
             ConditionCount(expression_text(c), self.met[i], self.missed[i])
             for i, c in enumerate(self.rule.where)
@@ -134,7 +134,7 @@ class _Hunt:
         )
         return Findings(
             self.rule, self.wanted, self.count["instances"], self.count["padded"],
-            self.count["refused"], conditions, found,
+            self.count["refused"], conditions, example,
         )  # fmt: skip
 
 
@@ -146,19 +146,19 @@ def describe(instance: Instance) -> tuple[tuple[str, str], ...]:
         text = ", ".join(map(str, types))
         shown.append((name, f"({text})" if name in splats else text))
     rest = iter(instance.attrs)
-    known: dict[str, object] = {}
+    values: dict[str, object] = {}
     for side in (instance.rule.left, *instance.rule.also):
         for node, count in slots(side, splats):
             attrs = [next(rest) for _ in range(1 if count is None else count)]
             for key, pattern in node.attrs:
                 if isinstance(pattern, Name):
-                    known.setdefault(pattern.name, _value(node, key, attrs, count))
-    shown += [(name, bound_value_text(value)) for name, value in known.items()]
+                    values.setdefault(pattern.name, _value(node, key, attrs, count))
+    shown += [(name, bound_value_text(value)) for name, value in values.items()]
     asked = variables_asked(instance.rule, "uses")
     return (*shown, *((f"uses({n})", str(u)) for n, u in instance.uses if n in asked))
 
 
 def _value(node: Apply, key: str, attrs: Sequence[Attr], count: int | None) -> Any:
     whole = RULE_OPS[node.op].whole
-    found = [a if key == whole else a.field(key) for a in attrs]
-    return found[0] if count is None or (found and key != whole) else tuple(found)
+    parts = [a if key == whole else a.field(key) for a in attrs]
+    return parts[0] if count is None or (parts and key != whole) else tuple(parts)

@@ -126,11 +126,11 @@ class _Trial:
         if not self.rule.bound or self._has_garbage(rights, contents):
             return ""
         is_open = self.opened(self.left.root)[0]
-        found = (
+        faults = (
             beyond_bound(self.rule.bound, self.left.root, right, contents.held, is_open)
             for right in rights
         )
-        return next(filter(None, found), "")
+        return next(filter(None, faults), "")
 
     def _has_garbage(self, rights: Sequence[Side], contents: Contents) -> bool:
         return contents.any_open or any(map(self._makes_garbage, rights))
@@ -138,23 +138,23 @@ class _Trial:
     def _misfit(self, right: Side) -> str:
         left = side_types(self.left.root, self.types)
         try:
-            found = side_types(right, self.types)
+            right_types = side_types(right, self.types)
         except (ShapeError, KeyError) as error:
             return f"the right side is ill-typed: {error}"
-        if left == found:
+        if left == right_types:
             return ""
-        if len(left) != len(found):
-            return f"the left side has {len(left)} result(s), the right side {len(found)}"
-        a, b = next((a, b) for a, b in zip(left, found, strict=True) if a != b)
+        if len(left) != len(right_types):
+            return f"the left side has {len(left)} result(s), the right side {len(right_types)}"
+        a, b = next((a, b) for a, b in zip(left, right_types, strict=True) if a != b)
         what = "shapes" if a.shape != b.shape else "element types"
         return f"{what} differ: left {a}, right {b}"
 
     def _contents(self) -> Contents | None:
         """Contents that bear out what the left side says of paddings; None if none were found."""
         for _ in range(3):
-            found = fill_leaves(self.rng, self.left, self.types, self.is_inexact, self.defined)
-            values = Values(found.filled(Garbage(None)), Garbage(None))
-            opened = OpenLanes(found.is_open, values)
+            contents = fill_leaves(self.rng, self.left, self.types, self.is_inexact, self.defined)
+            values = Values(contents.filled(Garbage(None)), Garbage(None))
+            opened = OpenLanes(contents.is_open, values)
             for side in (self.left.root, *self.left.also):
                 values(side)
                 opened(side)
@@ -162,7 +162,7 @@ class _Trial:
             is_defined = not any(lanes.any() for side in inner for lanes in opened(side))
             if is_defined and not false_claim(values.claims):
                 self.values, self.opened = values, opened
-                return found
+                return contents
         return None
 
     def _compare(self, right: Side, contents: Contents) -> str:
@@ -224,11 +224,11 @@ def _may_round(g: Generic) -> bool:
 
 def _scale(evaluations: Sequence[Evaluation]) -> float:
     """The largest finite value any of these trees came to."""
-    found = 0.0
+    largest = 0.0
     for evaluation in evaluations:
         for side, arrays in evaluation.done.values():
             for x in arrays:
                 if x.dtype.kind == "f" and x.size and not isinstance(side, Ref):
                     finite = np.abs(x[np.isfinite(x)])
-                    found = max(found, float(finite.max(initial=0.0)))
-    return found if math.isfinite(found) else 0.0
+                    largest = max(largest, float(finite.max(initial=0.0)))
+    return largest if math.isfinite(largest) else 0.0

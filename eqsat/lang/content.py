@@ -131,8 +131,8 @@ def _law(e: AttrExpr) -> Iterator[str]:
 
 
 def _listed(word: str, parts: Iterable[str]) -> str:
-    found = (" and " if word == " if " else ", ").join(parts)
-    return word + found if found else ""
+    joined = (" and " if word == " if " else ", ").join(parts)
+    return word + joined if joined else ""
 
 
 def algebra_of(term: Term) -> str:

@@ -169,21 +169,23 @@ class Figure:
 
 def figure_asked(r: FigureRecord, varied: Iterable[str], ablate: str | None) -> Figure:
     """What a file asks for; EqsatError (E270) where its rows have no such keys."""
-    found = Figure(
+    figure = Figure(
         r.kind, r.x, tuple(r.y), r.series, r.versus, tuple(r.where.items()), r.log, r.diagonal,
         r.title, r.x_label,
         r.y_label,
     )  # fmt: skip
-    _check(found, (ROW, *ASKED, *varied, *(["without"] if ablate else [])))
-    return found
+    _check(figure, (ROW, *ASKED, *varied, *(["without"] if ablate else [])))
+    return figure
 
 
-def _check(figure: Figure, known: Iterable[str]) -> None:
+def _check(figure: Figure, keys_of_rows: Iterable[str]) -> None:
     asked = {"series": figure.series} | ({} if figure.kind == "scatter" else {"x": figure.x})
     keys = [(name, key) for name, joined in asked.items() for key in (joined or "").split("+")]
     for name, key in (*keys, *(("where", k) for k, _ in figure.where)):
-        if key and key not in known:
-            raise fail("E270", f"{name}: no row has a key `{key}`", help=did_you_mean(key, known))
+        if key and key not in keys_of_rows:
+            raise fail(
+                "E270", f"{name}: no row has a key `{key}`", help=did_you_mean(key, keys_of_rows)
+            )
     if len(figure.y) != 1 and (figure.series is not None or figure.kind == "scatter"):
         raise fail(
             "E270", f"`y` has {len(figure.y)} figures",

@@ -56,10 +56,10 @@ def refused(
 
 def number(tree: Tree, node: ast.expr) -> bool | int | float:
     """`3`, `-0.5`, `inf`, `true`; Refused if it is no literal."""
-    found = scalar_literal(tree, node)
-    if found is None:
+    value = scalar_literal(tree, node)
+    if value is None:
         raise refused(tree, node, "a number is wanted here")
-    return found
+    return value
 
 
 def scalar_literal(tree: Tree, node: ast.expr) -> bool | int | float | None:
@@ -73,12 +73,12 @@ def scalar_literal(tree: Tree, node: ast.expr) -> bool | int | float | None:
 
 
 def integer(tree: Tree, node: ast.expr) -> int:
-    found = scalar_literal(tree, node)
-    if type(found) is not int and tree.symbols:
-        found = read_tree(node, tree.symbols)
-    if not is_whole(found):
+    value = scalar_literal(tree, node)
+    if type(value) is not int and tree.symbols:
+        value = read_tree(node, tree.symbols)
+    if not is_whole(value):
         raise refused(tree, node, "a whole number is wanted here")
-    return found
+    return value
 
 
 def integers(tree: Tree, node: ast.expr) -> tuple[int, ...]:
@@ -107,11 +107,11 @@ def dtype(tree: Tree, node: ast.expr) -> str:
     return _word_of(tree, node, DTYPES, "no element type named `{}`", "E302")
 
 
-def _word_of(tree: Tree, node: ast.expr, known: Collection[str], message: str, code: str) -> str:
+def _word_of(tree: Tree, node: ast.expr, words: Collection[str], message: str, code: str) -> str:
     """A word of a closed set; what is none is refused by this message, with the nearest word."""
     word = tree.text(node)
-    if word not in known:
-        raise refused(tree, node, message.format(word), code, did_you_mean(word, known))
+    if word not in words:
+        raise refused(tree, node, message.format(word), code, did_you_mean(word, words))
     return word
 
 
@@ -212,8 +212,8 @@ def _expr(tree: Tree, node: ast.expr, names: Mapping[str, Expr]) -> Expr:
         return Expr("cast", (_expr(tree, node.args[0], names),), dtype(tree, node.args[1]))
     if name not in FUNCTIONS:
         message = f"no scalar function named `{name}`"
-        known = [*FUNCTIONS, "cast"]
-        raise refused(tree, node.func, message, "E311", did_you_mean(name, known))
+        functions = [*FUNCTIONS, "cast"]
+        raise refused(tree, node.func, message, "E311", did_you_mean(name, functions))
     if len(node.args) != FUNCTIONS[name].arity or node.keywords:
         raise refused(tree, node, f"`{name}` takes {FUNCTIONS[name].arity} value(s)", "E312")
     return Expr(name, tuple(_expr(tree, a, names) for a in node.args))

@@ -40,27 +40,27 @@ def overridden(
 ) -> list[Rule | SpreadRule]:
     """The rules with those that an `override:` names replaced; E009 for a name nothing has."""
     taken: set[str] = set()
-    made: list[Rule | SpreadRule] = []
+    replacements: list[Rule | SpreadRule] = []
     for i, override in enumerate(record.override):
         path = ("override", i)
         for rule, span in _named(rules, source, (*path, "rules"), problems):
             taken.add(rule.name)
             rest = (override, record, source, path, problems)
             changed = _changed(rule, *rest) if isinstance(rule, Rule) else _restricted(rule, *rest)
-            made.append(replace(changed, span=span))
-    return [*(r for r in rules if r.name not in taken), *made]
+            replacements.append(replace(changed, span=span))
+    return [*(r for r in rules if r.name not in taken), *replacements]
 
 
 def _named(
     rules: list[Rule | SpreadRule], source: YamlSource, path: KeyPath, problems: list[Diagnostic]
 ) -> Iterator[tuple[Rule | SpreadRule, Span]]:
     """The rules an `override:` names by name or tag, and where it does; each once."""
-    known = {r.name for r in rules} | {t for r in rules for t in r.tags}
+    rule_names = {r.name for r in rules} | {t for r in rules for t in r.tags}
     seen: set[str] = set()
     for placed in source.strings(path):
-        if placed.text not in known:
+        if placed.text not in rule_names:
             message = f"no imported rule or tag is named `{placed.text}`"
-            hint = did_you_mean(placed.text, known)
+            hint = did_you_mean(placed.text, rule_names)
             problems.append(Diagnostic("E009", message, placed.whole(), help=hint))
         for rule in rules:
             if placed.text in (rule.name, *rule.tags) and rule.name not in seen:

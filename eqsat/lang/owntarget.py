@@ -68,7 +68,7 @@ def scaled_here(base: Target, load: Load) -> Scaled:
         raise fail("E271", f"`{VARIABLE}={asked}` is not understood", help=help)
     if asked == NEVER or not base.is_planned:
         return Scaled(None)
-    return _kept(base.name, cache_folder("machine"), _key(base), load)
+    return _cached(base.name, cache_folder("machine"), _key(base), load)
 
 
 def _key(base: Target) -> str:
@@ -80,7 +80,7 @@ def _key(base: Target) -> str:
 
 
 @cache
-def _kept(name: str, folder: Path, key: str, load: Load) -> Scaled:
+def _cached(name: str, folder: Path, key: str, load: Load) -> Scaled:
     """Read, or measured now and kept; asked for once in a process."""
     path = folder / f"{name}-{key}.yaml"
     try:
@@ -90,7 +90,7 @@ def _kept(name: str, folder: Path, key: str, load: Load) -> Scaled:
         with _waited_for(folder):
             if _is_of_here(path, load):
                 return Scaled(path)
-            found = Scaled(path, _others(folder, load))
+            scaled = Scaled(path, _others(folder, load))
             write_text(path, _measured(name)).chmod(0o600)
             if not _is_of_here(path, load):
                 path.unlink(missing_ok=True)
@@ -103,7 +103,7 @@ def _kept(name: str, folder: Path, key: str, load: Load) -> Scaled:
         warnings.warn(EqsatWarning(d), stacklevel=2)
         return Scaled(None, f"it could not be measured: {e}")
     _forget_oldest(folder)
-    return found
+    return scaled
 
 
 @contextlib.contextmanager
@@ -120,10 +120,10 @@ def _waited_for(folder: Path) -> Iterator[None]:
 def _is_of_here(path: Path, load: Load) -> bool:
     """Whether a file is there, whole, this user's own, and of this machine."""
     try:
-        found = path.lstat()
-        others = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-        own = stat.S_ISREG(found.st_mode) and is_own(found) and not others
-        measured = load(path, ()).measured_on if own else None
+        status = path.lstat()
+        others = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        is_private = stat.S_ISREG(status.st_mode) and is_own(status) and not others
+        measured = load(path, ()).measured_on if is_private else None
     except (OSError, EqsatError):
         return False
     return measured is not None and not differences(measured)
@@ -131,27 +131,27 @@ def _is_of_here(path: Path, load: Load) -> bool:
 
 def _others(folder: Path, load: Load) -> str:
     """Whose figures are kept there that are not of this machine; "" if there are none."""
-    found: set[str] = set()
+    processors: set[str] = set()
     for path in folder.glob("*.yaml"):
         with contextlib.suppress(OSError, EqsatError):
             measured = load(path, ()).measured_on
             if measured is not None and differences(measured):
-                found.add(measured.processor)
-    named = ", ".join(sorted(found))
-    return f"figures of another machine ({named}) were not used; " if found else ""
+                processors.add(measured.processor)
+    named = ", ".join(sorted(processors))
+    return f"figures of another machine ({named}) were not used; " if processors else ""
 
 
 def _measured(name: str) -> str:
     """The text of the file, from a process of its own."""
     root = str(Path(__file__).parents[2])
     path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
-    own = {VARIABLE: NEVER, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": "", "PYTHONPATH": path}
+    variables = {VARIABLE: NEVER, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": "", "PYTHONPATH": path}
     # -P: beside that file are modules named like those of the standard library
     command = [sys.executable, "-P", str(CHILD), name]
     try:
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-            env=os.environ | own, timeout=LONGEST_SECONDS, check=False,
+            env=os.environ | variables, timeout=LONGEST_SECONDS, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         raise _NotMeasured(f"it took longer than {LONGEST_SECONDS:.0f} s") from None
@@ -203,11 +203,11 @@ def own_target(folders: Folders, load: Load) -> tuple[str, str]:
             return HOST, "it was calibrated on this machine"
         other = f"`{HOST}` was calibrated on another machine ({measured.processor}); "
     name, why = shipped()
-    found = scaled_here(load(name, folders), load)
-    if found.path is None:
-        said = f"; {found.said}" if found.said else ""
+    scaled = scaled_here(load(name, folders), load)
+    if scaled.path is None:
+        said = f"; {scaled.said}" if scaled.said else ""
         return name, f"{other}{why}{said}; {CALIBRATE}"
-    return str(found.path), f"{other}{why}; {found.said}{SCALED}"
+    return str(scaled.path), f"{other}{why}; {scaled.said}{SCALED}"
 
 
 def shipped() -> tuple[str, str]:

@@ -47,10 +47,10 @@ def parse_goals(texts: Sequence[str]) -> tuple[GoalRequest, ...]:
 
 def _goal(text: str) -> GoalRequest:
     match = _GOAL.fullmatch(text.strip())
-    known = (*GOALS, *plugged_in("goals"))
+    goals = (*GOALS, *plugged_in("goals"))
     word = text.partition(":")[0].strip()
-    if word not in known:
-        raise fail("E264", f"no goal named `{word}`", help=did_you_mean(word, known))
+    if word not in goals:
+        raise fail("E264", f"no goal named `{word}`", help=did_you_mean(word, goals))
     if match is None:
         hint = f"write `{word}:0.5` or `{word}:within=1%`"
         raise fail("E264", f"cannot read the goal `{text}`", help=hint)
@@ -64,14 +64,14 @@ def read_limits(texts: Iterable[str]) -> Limits:
 
     EqsatError: E408 for what is no limit, E2xx for a time that cannot be read.
     """
-    found: dict[str, Any] = {}
+    limits: dict[str, Any] = {}
     for text in texts:
         key, equals, value = text.partition("=")
         if not equals:
             help = f"write `nodes=20000`; there are {', '.join(KEYS)}"
             raise fail("E408", f"`--limit {text}` is no limit", help=help)
-        found[key.strip()] = value.strip()
-    return limits_of(found, "--limit")
+        limits[key.strip()] = value.strip()
+    return limits_of(limits, "--limit")
 
 
 def limits_of(given: Mapping[str, Any], where: str = "limits") -> Limits:
@@ -112,12 +112,12 @@ def with_mesh(target: Target, text: str) -> Target:
             help = "write each axis once, with its devices: `--mesh data=4,model=2`"
             raise fail("E232", f"`--mesh {text}`: `{part.strip()}` is no axis", help=help)
         sizes[match[1]] = int(match[2])
-    known = {k.name for k in target.mesh_links}
-    for name in sizes.keys() - known:
-        help = did_you_mean(name, known) if known else "use a target that has `mesh_links`"
+    links = {k.name for k in target.mesh_links}
+    for name in sizes.keys() - links:
+        help = did_you_mean(name, links) if links else "use a target that has `mesh_links`"
         help += f"; or add `--set 'mesh_links.{name}={{bandwidth: 45 GB/s, latency: 1 us}}'`"
         raise fail("E230", f"`{target.name}` knows no link of axis `{name}`", help=help)
-    refuse([*mesh_problems(sizes, known, target.executor, None)])
+    refuse([*mesh_problems(sizes, links, target.executor, None)])
     limit = target.memory[-1].size_bytes
     if target.mesh is not None and target.mesh.memory_bytes is not None:
         limit = target.mesh.memory_bytes
@@ -136,14 +136,14 @@ def with_shards(target: Target, shards: Mapping[str, str]) -> Target:
 
 def read_shards(texts: Sequence[str]) -> dict[str, str]:
     """What `--shard` says, by name; E232 if it is not NAME=SPREAD."""
-    found: dict[str, str] = {}
+    spreads: dict[str, str] = {}
     for text in texts:
         name, equals, spread = text.partition("=")
         if not name.strip() or not equals:
             help = "e.g. `--shard 'x=[data, -]'`"
             raise fail("E232", f"`--shard {text}` is not NAME=SPREAD", help=help)
-        found[name.strip()] = spread.strip()
-    return found
+        spreads[name.strip()] = spread.strip()
+    return spreads
 
 
 def read_spread(text: str, name: str, shape: Shape, mesh: Mesh) -> Spread | None:

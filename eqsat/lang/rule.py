@@ -120,7 +120,7 @@ class RuleReader:
     ) -> None:
         for name in names:
             if name not in reader.scope.used:
-                span = reader.scope.known[name][1]
+                span = reader.scope.bindings[name][1]
                 problems.append(Diagnostic("E019", f"`{name}` is never used", span))
 
     def _rule(
@@ -165,10 +165,10 @@ class RuleReader:
         if rule.lets or rule.foreach or rule.also or rule.apply == "replace":
             self._one_way("a rule with `let`, `foreach`, `also` or `apply: replace` has no reverse")
             return []
-        found: list[Diagnostic] = []
-        sides = self._sides("to", "rewrite", found)
-        if found or sides.left is None or sides.right is None:
-            why = found[0].message if found else "a side cannot be matched"
+        problems: list[Diagnostic] = []
+        sides = self._sides("to", "rewrite", problems)
+        if problems or sides.left is None or sides.right is None:
+            why = problems[0].message if problems else "a side cannot be matched"
             self._one_way(f"the rule cannot be turned round: {why}")
             return []
         back = self._rule(sides, sides.left, sides.right, ())
@@ -181,9 +181,9 @@ class RuleReader:
     # ---- examples ---------------------------------------------------------------------------
     def _example(self, i: int, e: ExampleRecord) -> Example:
         path = (*self.path, "examples", i)
-        own = e.name or f"example-{i + 1}"
+        example_name = e.name or f"example-{i + 1}"
         if (e.reaches is None) == (e.avoids is None):
-            message = f"example `{own}` needs one of `reaches` and `avoids`"
+            message = f"example `{example_name}` needs one of `reaches` and `avoids`"
             self.problems.append(Diagnostic("E004", message, self.source.span(path)))
         goal = "reaches" if e.reaches is not None else "avoids"
         start = self.source.placed((*path, "start")).whole()
@@ -192,7 +192,9 @@ class RuleReader:
             end = self.source.placed((*path, goal)).whole()
         name = self.source.span((*path, "name") if e.name else path, key=True)
         given = tuple(e.given.items())
-        return Example(own, given, e.start, e.reaches or "", e.avoids or "", name, start, end)
+        return Example(
+            example_name, given, e.start, e.reaches or "", e.avoids or "", name, start, end
+        )
 
     def _check_example(self, rule: Rule, example: Example, i: int) -> None:
         path = (*self.path, "examples", i)
@@ -235,11 +237,11 @@ def read_spreads(
     source: YamlSource, ruleset: RuleSetRecord, problems: list[Diagnostic]
 ) -> list[SpreadRule]:
     """The set's own ones; what is wrong goes to `problems` (E028 for none or two of the verbs)."""
-    found = [
+    spreads = [
         _read(source, ("spreads", i), ruleset, record, problems)
         for i, record in enumerate(ruleset.spreads)
     ]
-    return [r for r in found if r is not None]
+    return [r for r in spreads if r is not None]
 
 
 def _read(
@@ -269,7 +271,7 @@ def _read(
 
 def spread_conditions(reader: TermReader, texts: Sequence[Placed]) -> tuple[AttrExpr, ...]:
     """Conditions over the fields of a mesh; E028 for functions, as there are no tensors."""
-    found: list[AttrExpr] = []
+    conditions: list[AttrExpr] = []
     for text in texts:
         condition = reader.condition(text)
         called = None if condition is None else _called(condition)
@@ -278,8 +280,8 @@ def spread_conditions(reader: TermReader, texts: Sequence[Placed]) -> tuple[Attr
             help = 'compare fields, as in `axis.name == "model"` or `not cut.of_argument`'
             reader.problems.append(Diagnostic("E028", message, called.span, help=help))
         elif condition is not None:
-            found.append(condition)
-    return tuple(found)
+            conditions.append(condition)
+    return tuple(conditions)
 
 
 def _called(e: AttrExpr) -> Function | None:

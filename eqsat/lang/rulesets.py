@@ -26,21 +26,21 @@ def find_rules(
     name: str,
     folders: Folders = (),
     span: Span | None = None,
-    known: Mapping[str, Path] | None = None,
+    files: Mapping[str, Path] | None = None,
 ) -> Path:
     """The file of a rule set: a path, or a name on the search path (E007).
 
-    known: the files on it by name, if they were listed already.
+    files: those on it by name, if they were listed already.
     """
     if name.endswith((".yaml", ".yml")):
         path = Path(name)
         if path.is_file():
             return path
         raise fail("E007", f"no rule file `{name}`", span)
-    known = find_names("rules", ".yaml", folders) if known is None else known
-    if name not in known:
-        raise fail("E007", f"no rule set named `{name}`", span, help=did_you_mean(name, known))
-    return known[name]
+    files = find_names("rules", ".yaml", folders) if files is None else files
+    if name not in files:
+        raise fail("E007", f"no rule set named `{name}`", span, help=did_you_mean(name, files))
+    return files[name]
 
 
 def load_ruleset(name: str | Path, folders: Folders = ()) -> RuleSet:
@@ -60,10 +60,10 @@ _READ: dict[tuple[Path, Path, tuple[Path, ...]], tuple[dict[Path, Stamp | None],
 
 def _stamp(path: Path) -> Stamp | None:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size
+    return status.st_mtime_ns, status.st_size
 
 
 def load_rulesets(names: Iterable[str | Path], folders: Folders = ()) -> RuleSet:
@@ -105,7 +105,7 @@ class _Loader:
             chain = " → ".join(p.stem for p in (*above[above.index(path) :], path))
             raise fail("E008", f"rule sets import each other: {chain}", span)
         stamps, ruleset = _READ.get((path, *self.place), ({}, None))
-        if ruleset is None or any(_stamp(p) != known for p, known in stamps.items()):
+        if ruleset is None or any(_stamp(p) != stamp for p, stamp in stamps.items()):
             stamps = self.stamps[path] = {path: _stamp(path)}
             ruleset = self.read(load_yaml(_shown(path)), (*above, path))
             _READ[path, *self.place] = stamps, ruleset
@@ -123,28 +123,28 @@ class _Loader:
         imported = _merged([r for s in sets for r in s.everything], problems)
         imported = _selected(imported, record, source, problems)
         imported = overridden(imported, record, source, problems)
-        own: list[Rule] = []
+        rules: list[Rule] = []
         is_known = file_key(source.lines.text) in known_keys()  # so are its examples
         for i, rule in enumerate(record.rules):
             reader = RuleReader(source, ("rules", i), record, rule, problems)
-            own += reader.read(checks_examples=not is_known)
+            rules += reader.read(checks_examples=not is_known)
         _refuse_repeated_names(source, record, problems)
-        _refuse_repeated_bodies(own, problems)
-        everything = _merged([*imported, *own, *read_spreads(source, record, problems)], problems)
+        _refuse_repeated_bodies(rules, problems)
+        everything = _merged([*imported, *rules, *read_spreads(source, record, problems)], problems)
         refuse(problems)
         return _ruleset(record.ruleset, record.doc, everything, sets)
 
     def _imports(
         self, source: YamlSource, above: tuple[Path, ...], problems: list[Diagnostic]
     ) -> list[RuleSet]:
-        found: list[RuleSet] = []
+        imported: list[RuleSet] = []
         for placed in source.strings(("import",)):
             try:
                 path = find_rules(placed.text, self.folders, placed.whole(), self.names)
-                found.append(self.load(path, placed.whole(), above))
+                imported.append(self.load(path, placed.whole(), above))
             except EqsatError as error:
                 problems += error.diagnostics
-        return found
+        return imported
 
 
 def _read_what_fits(source: YamlSource, problems: list[Diagnostic]) -> None:
@@ -155,9 +155,9 @@ def _read_what_fits(source: YamlSource, problems: list[Diagnostic]) -> None:
     for i, raw in enumerate(rules if isinstance(rules, list) else []):
         if not isinstance(raw, dict):
             continue
-        known = {k: v for k, v in raw.items() if k in RuleRecord.model_fields}
+        valid_keys = {k: v for k, v in raw.items() if k in RuleRecord.model_fields}
         try:
-            rule = RuleRecord.model_validate({"name": "unnamed", "doc": "none"} | known)
+            rule = RuleRecord.model_validate({"name": "unnamed", "doc": "none"} | valid_keys)
         except ValidationError:
             continue
         RuleReader(source, ("rules", i), ruleset, rule, problems).read()
@@ -177,33 +177,33 @@ def _ruleset(name: str, doc: str, everything: list[AnyRule], sets: list[RuleSet]
 
 def _merged(rules: Iterable[AnyRule], problems: list[Diagnostic]) -> list[AnyRule]:
     """Each rule once; E006 if two places define rules of one name."""
-    known: dict[str, AnyRule] = {}
+    by_name: dict[str, AnyRule] = {}
     for r in rules:
-        first = known.setdefault(r.name, r)
+        first = by_name.setdefault(r.name, r)
         if first.span != r.span and first.span.file != r.span.file:
             message = f"two rules are named `{r.name}`"
             note = Note(first.span, "first here")
             problems.append(Diagnostic("E006", message, r.span, "again here", notes=(note,)))
-    return list(known.values())
+    return list(by_name.values())
 
 
 def _selected(
     rules: list[AnyRule], record: RuleSetRecord, source: YamlSource, problems: list[Diagnostic]
 ) -> list[AnyRule]:
     """Imported rules after `enable:` and `disable:`; E009 for a name nothing has."""
-    known = {r.name for r in rules} | {t for r in rules for t in r.tags}
+    names = {r.name for r in rules} | {t for r in rules for t in r.tags}
     for key in ("enable", "disable"):
         for placed in source.strings((key,)):
-            if placed.text not in known:
-                problems.append(_unknown(placed, known))
+            if placed.text not in names:
+                problems.append(_unknown(placed, names))
     if record.enable:
         rules = [r for r in rules if {r.name, *r.tags} & set(record.enable)]
     return [r for r in rules if not {r.name, *r.tags} & set(record.disable)]
 
 
-def _unknown(placed: Placed, known: set[str]) -> Diagnostic:
+def _unknown(placed: Placed, names: set[str]) -> Diagnostic:
     message = f"no imported rule or tag is named `{placed.text}`"
-    return Diagnostic("E009", message, placed.whole(), help=did_you_mean(placed.text, known))
+    return Diagnostic("E009", message, placed.whole(), help=did_you_mean(placed.text, names))
 
 
 def _refuse_repeated_names(

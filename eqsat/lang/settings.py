@@ -57,8 +57,8 @@ def _override(target: Target, setting: str) -> Target:
         raise fail("E208", "a setting is `key=value`", help="`--set fusion.multi_result=true`")
     path = key.split(".")
     if path[0] in ("target", "extends") or path[0] not in TargetRecord.model_fields:
-        known = [k for k in TargetRecord.model_fields if k not in OWN_KEYS]
-        raise fail("E208", f"a target has no key `{path[0]}`", help=did_you_mean(path[0], known))
+        keys = [k for k in TargetRecord.model_fields if k not in OWN_KEYS]
+        raise fail("E208", f"a target has no key `{path[0]}`", help=did_you_mean(path[0], keys))
     data: dict[str, Any] = {path[-1]: read_yaml(value or '""', "--set").data}
     for part in reversed(path[:-1]):
         data = {part: data}
@@ -88,32 +88,34 @@ def _apply(target: Target, path: list[str], data: dict[str, Any]) -> Target:
 
 def _piped(target: Target, record: TargetRecord, path: list[str]) -> tuple[Pipeline, ...]:
     """All of them anew, one of them (`null`: without it), or one key of one."""
-    made = {p.name: p for p in pipelines_of(record)}
+    replaced = {p.name: p for p in pipelines_of(record)}
     if len(path) == 1:
-        return tuple(made.values())
-    name, known = path[1], {p.name: p for p in target.pipelines}
+        return tuple(replaced.values())
+    name, present = path[1], {p.name: p for p in target.pipelines}
     written = record.pipelines[name]
     if written is None:
-        if known and name not in known:  # where there are none, the answer is what was asked for
-            raise fail("E208", f"no pipeline named `{name}`", help=did_you_mean(name, known))
+        if (
+            present and name not in present
+        ):  # where there are none, the answer is what was asked for
+            raise fail("E208", f"no pipeline named `{name}`", help=did_you_mean(name, present))
         return tuple(p for p in target.pipelines if p.name != name)
-    base = known.get(name, Pipeline(name)) if len(path) > 2 else Pipeline(name)
-    return tuple((known | {name: pipeline_of(base, written)}).values())
+    base = present.get(name, Pipeline(name)) if len(path) > 2 else Pipeline(name)
+    return tuple((present | {name: pipeline_of(base, written)}).values())
 
 
 def _meshed(target: Target, record: TargetRecord, head: str, one: bool) -> dict[str, Any]:
     """The mesh and the links of its axes, one of them anew or all."""
-    known, old = {k.name: k for k in target.mesh_links}, target.mesh
+    links, old = {k.name: k for k in target.mesh_links}, target.mesh
     sizes = dict(zip(old.names, old.sizes, strict=True)) if old else {}
     if head == "mesh":
         sizes = sizes | record.mesh if one else dict(record.mesh)
     else:
         given = {k.name: k for k in links_of(record)}
-        known = known | given if one else given
-    refuse([*mesh_problems(sizes, known, target.executor, None)])
+        links = links | given if one else given
+    refuse([*mesh_problems(sizes, links, target.executor, None)])
     limit = old.memory_bytes if old else target.memory[-1].size_bytes
-    mesh = mesh_of(tuple(known.values()), sizes, limit or target.memory[-1].size_bytes)
-    return {"mesh": mesh, "mesh_links": tuple(known.values())}
+    mesh = mesh_of(tuple(links.values()), sizes, limit or target.memory[-1].size_bytes)
+    return {"mesh": mesh, "mesh_links": tuple(links.values())}
 
 
 def _changes(target: Target, new: Target, record: TargetRecord, path: list[str]) -> dict[str, Any]:

@@ -299,13 +299,13 @@ def _offsets(value: str, raw: str, style: str | None, base: int) -> Sequence[int
     if raw[quotes : len(raw) - quotes] == value:  # as most are
         return range(base + quotes, base + quotes + len(value))
     at = raw.find("\n") + 1 if style in ("|", ">") else 1 if style in ("'", '"') else 0
-    found: list[int] = []
+    offsets: list[int] = []
     for c in value:
         if not c.isspace():
             at = _skip_space(raw, at, style)
-        found.append(base + min(at, max(len(raw) - 1, 0)))
+        offsets.append(base + min(at, max(len(raw) - 1, 0)))
         at += _width(c, raw, at, style)
-    return tuple(found)
+    return tuple(offsets)
 
 
 def _skip_space(raw: str, at: int, style: str | None) -> int:

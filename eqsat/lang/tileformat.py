@@ -254,9 +254,9 @@ class UntiledRecord(Record):
 
 
 def _strategy(name: str) -> str:
-    known = plugged_in("strategies")
-    if name not in known:
-        hint = did_you_mean(name, known) if known else "no installed package brings any"
+    strategies = plugged_in("strategies")
+    if name not in strategies:
+        hint = did_you_mean(name, strategies) if strategies else "no installed package brings any"
         raise coded("E210", f"no tile strategy named `{name}`", hint)
     return name
 

@@ -140,10 +140,10 @@ BUDGETS = {
 
 def check_budget(goal: str, where: str) -> None:
     """EqsatError (E205) if there is no such goal."""
-    known = (*BUDGETS, *plugged_in("goals"))
-    if goal not in known:
+    goals = (*BUDGETS, *plugged_in("goals"))
+    if goal not in goals:
         message = f"{where}: no goal named `{goal}`"
-        raise fail("E205", message, help=did_you_mean(goal, known))
+        raise fail("E205", message, help=did_you_mean(goal, goals))
 
 
 def budget(goal: str, value: Any) -> int:

@@ -42,8 +42,8 @@ def check_variable(key: str) -> None:
     head = key.partition(".")[0]
     if key in VARIABLE or _is_table(key) or head in TargetRecord.model_fields:
         return
-    known = (*VARIABLE, *TargetRecord.model_fields)
-    raise fail("E262", f"`{key}` cannot be varied", help=did_you_mean(key, known))
+    variables = (*VARIABLE, *TargetRecord.model_fields)
+    raise fail("E262", f"`{key}` cannot be varied", help=did_you_mean(key, variables))
 
 
 def _is_table(key: str) -> bool:
@@ -133,9 +133,9 @@ def rule_names(value: Any, check: Check) -> tuple[str, ...]:
     return tuple(names)
 
 
-def rules_in(found: str | TogetherRecord) -> tuple[str, ...]:
+def rules_in(entry: str | TogetherRecord) -> tuple[str, ...]:
     """The names of one entry of `rules:`."""
-    return (found,) if isinstance(found, str) else tuple(found.together)
+    return (entry,) if isinstance(entry, str) else tuple(entry.together)
 
 
 def shown_rules(names: Sequence[str]) -> str:
@@ -186,12 +186,12 @@ def ablated(cells: Iterable[Cell], what: str, load: Loader) -> list[Cell]:
 
     Those say by `whole` which row they are compared with, and by `left_out` the rules they lack.
     """
-    found = []
+    cells_without = []
     for cell in cells:
-        found.append(replace(cell, varied=(*cell.varied, ("without", NOTHING_LEFT_OUT))))
+        cells_without.append(replace(cell, varied=(*cell.varied, ("without", NOTHING_LEFT_OUT))))
         ruleset = load(cell.rules).without(*cell.without)
         for name, rules in _parts(ruleset, what).items():
-            found.append(
+            cells_without.append(
                 replace(
                     cell,
                     name=f"{cell.name} without={name}",
@@ -201,14 +201,14 @@ def ablated(cells: Iterable[Cell], what: str, load: Loader) -> list[Cell]:
                     left_out=rules,
                 )
             )
-    return found
+    return cells_without
 
 
 def _parts(ruleset: RuleSet, what: str) -> dict[str, tuple[str, ...]]:
     """Name of a rule, set or tag -> its rules, in the order of the set."""
-    found: dict[str, tuple[str, ...]] = {}
+    rules_of: dict[str, tuple[str, ...]] = {}
     for r in ruleset.rules:
         names = {"rules": (r.name,), "sets": (r.ruleset,), "tags": r.tags}[what]
         for name in names:
-            found[name] = (*found.get(name, ()), r.name)
-    return found
+            rules_of[name] = (*rules_of.get(name, ()), r.name)
+    return rules_of

@@ -138,9 +138,9 @@ class Writer:
 
     def op(self, text: str, name: str = "") -> str:
         """An op with one result, named `name` or afresh."""
-        found = name or self.fresh()
-        self.line(f"{found} = {text}")
-        return found
+        result = name or self.fresh()
+        self.line(f"{result} = {text}")
+        return result
 
     def constant(self, value: bool | int | float, dtype: str) -> str:
         """A scalar constant."""
@@ -176,8 +176,8 @@ class Writer:
         kinds = ", ".join(f'"{k}"' for k in iterators)
         several = f":{len(outs)}" if len(outs) > 1 else ""
         self.line(f"{name}{several} = linalg.generic {{indexing_maps = [{', '.join(maps)}],")
-        own = "" if precision in (NONE, DEFAULT) else f', eqsat.precision = "{precision}"'
-        self.line(f"  iterator_types = [{kinds}]{own}}}{_operands('ins', ins)}")
+        attribute = "" if precision in (NONE, DEFAULT) else f', eqsat.precision = "{precision}"'
+        self.line(f"  iterator_types = [{kinds}]{attribute}}}{_operands('ins', ins)}")
         self.line(f" {_operands('outs', outs)} {{")
 
 

@@ -44,13 +44,13 @@ def write_model(plan: Plan, *, external: str = "", force_external: bool = False)
     external: name of the file for constants, used where they are too many for one file, or with
     `force_external`. EqsatError E382 if `onnx` is not installed.
     """
-    made = _Model(plan)
-    made.write()
-    total = sum(a.nbytes for a, _ in made.graph.constants.values())
+    model = _Model(plan)
+    model.write()
+    total = sum(a.nbytes for a, _ in model.graph.constants.values())
     beside = _External(external) if external and (force_external or total > LARGE) else None
-    data = made.serialized(beside)
+    data = model.serialized(beside)
     files = (("", data),) if beside is None else (("", data), (external, beside.content()))
-    return Exported(files, made.ops, tuple(made.missing))
+    return Exported(files, model.ops, tuple(model.missing))
 
 
 @dataclass
@@ -94,8 +94,8 @@ class _Model(PlanWriter[Value]):
 
     def _free_names(self) -> dict[int, str]:
         """The plan's names, changed where the graph makes names of that form itself."""
-        own = re.compile(r"(v\d+(\.\d+)?|c\d+|result\d+|g\d+\..*)\Z", re.DOTALL)
-        return {i: f"{n}_" if own.match(n) else n for i, n in self.plan.names.items()}
+        reserved = re.compile(r"(v\d+(\.\d+)?|c\d+|result\d+|g\d+\..*)\Z", re.DOTALL)
+        return {i: f"{n}_" if reserved.match(n) else n for i, n in self.plan.names.items()}
 
     def argument(self, number: int, node: int) -> Value:
         if self.given is not None:
@@ -123,12 +123,12 @@ class _Model(PlanWriter[Value]):
 
     def written(self, i: int, node: Node, xs: Sequence[Value]) -> list[Value]:
         if isinstance(node.attr, Control):
-            made = write_control(self.graph, node.attr, xs, self._body_writer(node.attr))
+            result = write_control(self.graph, node.attr, xs, self._body_writer(node.attr))
         else:
-            made = self.writer_of(node)(self.graph, node.attr, *xs)
-        found = made if isinstance(made, list) else [made]
-        assert [v.type for v in found] == list(node.types), (i, node.op, found, node.types)
-        return found
+            result = self.writer_of(node)(self.graph, node.attr, *xs)
+        values = result if isinstance(result, list) else [result]
+        assert [v.type for v in values] == list(node.types), (i, node.op, values, node.types)
+        return values
 
     def _body_writer(self, attr: Control) -> Write:
         def write(graph: Graph, number: int, given: Sequence[Value]) -> list[Value]:

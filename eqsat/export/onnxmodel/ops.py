@@ -121,13 +121,13 @@ def _counted(
     inner = graph.inside()
     number, going = inner.given(_COUNT), inner.given(_FLAG)
     state = [inner.given(v.type) for v in carries]
-    made = write(inner, 0, [*consts, *state])
-    body = inner.closed([number, going, *state], [going, *made])
+    next_state = write(inner, 0, [*consts, *state])
+    body = inner.closed([number, going, *state], [going, *next_state])
     trips = graph.constant(np.array(attr.length), "i64")
-    found = graph.several("Loop", [trips, None, *carries], attr.result_types, {"body": body})
+    outputs = graph.several("Loop", [trips, None, *carries], attr.result_types, {"body": body})
     if not attr.reverse:
-        return found
-    return [*found[: attr.carries], *(_turned(graph, v) for v in found[attr.carries :])]
+        return outputs
+    return [*outputs[: attr.carries], *(_turned(graph, v) for v in outputs[attr.carries :])]
 
 
 def _turned(graph: Graph, x: Value) -> Value:

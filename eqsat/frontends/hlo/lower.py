@@ -58,8 +58,8 @@ def lowered(ctx: Context, i: Instruction, xs: Sequence[Tensor], all_: Computatio
             return _primitive(ctx, i, SAME[i.opcode], xs, {"dimensions": None})
     except (IndexError, KeyError, ValueError, TypeError) as e:
         raise fail("E345", f"`{i.opcode}` does not fit its operands: {e}", i.span) from None
-    known = [*SAME, *_OWN]
-    raise fail("E346", f"`{i.opcode}` is not read", i.span, help=did_you_mean(i.opcode, known))
+    opcodes = [*SAME, *_OWN]
+    raise fail("E346", f"`{i.opcode}` is not read", i.span, help=did_you_mean(i.opcode, opcodes))
 
 
 def aval(t: HloType) -> Any:
@@ -79,14 +79,14 @@ def _primitive(
     ]
     primitive = SimpleNamespace(name=name)
     eqn = SimpleNamespace(primitive=primitive, params=params, invars=invars, outvars=[out])
-    found = PRIMITIVES[name](ctx, eqn, xs) if name in PRIMITIVES else None
-    if not found:
+    results = PRIMITIVES[name](ctx, eqn, xs) if name in PRIMITIVES else None
+    if not results:
         raise fail("E346", f"this form of `{i.opcode}` is not read", i.span)
-    (value,) = found
+    (value,) = results
     wanted = i.types[0].tensor
     if value.shape != wanted.shape or value.dtype != wanted.dtype:
-        made = f"{value.dtype}{list(value.shape)}"
-        raise fail("E345", f"`{i.opcode}` gives {made}, and its type is {wanted}", i.span)
+        actual = f"{value.dtype}{list(value.shape)}"
+        raise fail("E345", f"`{i.opcode}` gives {actual}, and its type is {wanted}", i.span)
     return value
 
 
@@ -120,8 +120,8 @@ def _clamp(ctx: Context, i: Instruction, xs: Sequence[Tensor], _: Computations) 
 
 
 def _slice(ctx: Context, i: Instruction, xs: Sequence[Tensor], _: Computations) -> Tensor:
-    found = re.findall(r"\[(\d+):(\d+)(?::(\d+))?\]", i.attributes["slice"])
-    start, limit, strides = zip(*((int(a), int(b), int(k or 1)) for a, b, k in found), strict=True)
+    ranges = re.findall(r"\[(\d+):(\d+)(?::(\d+))?\]", i.attributes["slice"])
+    start, limit, strides = zip(*((int(a), int(b), int(k or 1)) for a, b, k in ranges), strict=True)
     params = {"start_indices": start, "limit_indices": limit, "strides": strides}
     return _primitive(ctx, i, "slice", xs, params)
 
@@ -190,11 +190,11 @@ def _reduce(ctx: Context, i: Instruction, xs: Sequence[Tensor], all_: Computatio
         raise fail("E346", "a reduction of several values, or by another function, is not read",
                    i.span)  # fmt: skip
     x, start = xs
-    found = reduced(ctx, x, list(i.ints("dimensions")), combine)
+    total = reduced(ctx, x, list(i.ints("dimensions")), combine)
     if start.is_constant and start.constant == scalar.neutral(combine, x.dtype):
-        return found
+        return total
     body_of = call(combine, arg(0), arg(1))
-    return ctx.elementwise(body_of, [found, start], found.shape, found.dtype)
+    return ctx.elementwise(body_of, [total, start], total.shape, total.dtype)
 
 
 def _reduce_window(

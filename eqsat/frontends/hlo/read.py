@@ -55,15 +55,15 @@ class _Reader:
         entry = self.module.computations[self.module.entry]
         parameters = [i for i in entry.instructions if i.opcode == "parameter"]
         names = Context(self.cutter.builder)
-        known: dict[str, _Values] = {
+        env: dict[str, _Values] = {
             i.name: (self._argument(i, names),) for i in sorted(parameters, key=_number)
         }
         if sorted(map(_number, parameters)) != list(range(len(parameters))):
             raise fail("E345", "parameters are not numbered from 0 on", entry.instructions[0].span)
         for i in entry.instructions:
             if i.opcode != "parameter":
-                known[i.name] = self._entry(i, self._operands(i, known))
-        results = [self._result(v, entry.root) for v in known[entry.root.name]]
+                env[i.name] = self._entry(i, self._operands(i, env))
+        results = [self._result(v, entry.root) for v in env[entry.root.name]]
         return self.cutter.cut(results, SOURCE)
 
     def _argument(self, i: Instruction, names: Context) -> _Held:
@@ -75,11 +75,11 @@ class _Reader:
         leaf = Leaf(name, t.tensor, _number(i))
         return _Held(self.cutter.builder.append("input", (), leaf), t)
 
-    def _operands(self, i: Instruction, known: dict[str, _Values]) -> list[_Values]:
-        missing = [o for o in i.operands if o not in known]
+    def _operands(self, i: Instruction, env: dict[str, _Values]) -> list[_Values]:
+        missing = [o for o in i.operands if o not in env]
         if missing:
             raise fail("E345", f"`{missing[0]}` is read before it is computed", i.span)
-        return [known[o] for o in i.operands]
+        return [env[o] for o in i.operands]
 
     def _entry(self, i: Instruction, xs: Sequence[_Values]) -> _Values:
         """An instruction of the entry computation: a dispatch, or none."""
@@ -109,16 +109,16 @@ class _Reader:
             else transposed(ctx, ctx.full(leaves[x.node]), _inverse(x.type.order))
             for x in xs
         ]  # fmt: skip
-        made = self._computed(ctx, i, values, MOST_CALLS)
-        if all(v.is_constant for v in made):
-            return made
-        if len(made) != len(i.types):
+        outputs = self._computed(ctx, i, values, MOST_CALLS)
+        if all(v.is_constant for v in outputs):
+            return outputs
+        if len(outputs) != len(i.types):
             raise fail("E345", "it gives another number of values than its type says", i.span)
-        pairs = zip(made, i.types, strict=True)
+        pairs = zip(outputs, i.types, strict=True)
         results = [ctx.materialise(transposed(ctx, v, t.order)) for v, t in pairs]
-        own = ctx.builder.build(results)
+        program = ctx.builder.build(results)
         self.cutter.weights.update(ctx.weights)
-        nodes = self.cutter.add(i.name, i.at, own, tuple(leaves))
+        nodes = self.cutter.add(i.name, i.at, program, tuple(leaves))
         return tuple(_Held(n, t) for n, t in zip(nodes, i.types, strict=True))
 
     def _called(self, i: Instruction, xs: Sequence[_Values]) -> _Values:
@@ -127,14 +127,14 @@ class _Reader:
             raise fail("E345", "computations call each other too deeply", i.span)
         self.depth -= 1
         body = self._computation(i, "to_apply")
-        known: dict[str, _Values] = {}
+        env: dict[str, _Values] = {}
         for inner in body.instructions:
             if inner.opcode == "parameter":
-                known[inner.name] = _at(inner, xs)
+                env[inner.name] = _at(inner, xs)
             else:
-                known[inner.name] = self._entry(inner, self._operands(inner, known))
+                env[inner.name] = self._entry(inner, self._operands(inner, env))
         self.depth += 1
-        return known[body.root.name]
+        return env[body.root.name]
 
     def _computed(
         self, ctx: Context, i: Instruction, xs: Sequence[Tensor], depth: int
@@ -145,30 +145,30 @@ class _Reader:
         if depth == 0:
             raise fail("E345", "computations call each other too deeply", i.span)
         body = self._computation(i, "calls" if i.opcode == "fusion" else "to_apply")
-        known: dict[str, tuple[Tensor, ...]] = {}
+        env: dict[str, tuple[Tensor, ...]] = {}
         for inner in body.instructions:
             if inner.opcode == "parameter":
-                known[inner.name] = (_at(inner, xs),)
+                env[inner.name] = (_at(inner, xs),)
                 continue
-            missing = [o for o in inner.operands if o not in known]
+            missing = [o for o in inner.operands if o not in env]
             if missing:
                 raise fail("E345", f"`{missing[0]}` is read before it is computed", inner.span)
-            operands = [v for o in inner.operands for v in known[o]]
+            operands = [v for o in inner.operands for v in env[o]]
             if inner.opcode == "tuple":
-                known[inner.name] = tuple(operands)
+                env[inner.name] = tuple(operands)
             elif inner.opcode == "get-tuple-element":
-                known[inner.name] = (_part(inner, operands),)
+                env[inner.name] = (_part(inner, operands),)
             elif inner.opcode == "bitcast":
-                known[inner.name] = (_reinterpreted(ctx, inner, body, operands),)
+                env[inner.name] = (_reinterpreted(ctx, inner, body, operands),)
             else:
-                known[inner.name] = self._computed(ctx, inner, operands, depth - 1)
-        return known[body.root.name]
+                env[inner.name] = self._computed(ctx, inner, operands, depth - 1)
+        return env[body.root.name]
 
     def _computation(self, i: Instruction, key: str) -> Computation:
-        found = self.module.computations.get(i.called(key))
-        if found is None or not found.instructions:
+        computation = self.module.computations.get(i.called(key))
+        if computation is None or not computation.instructions:
             raise fail("E345", f"there is no computation `{i.called(key)}`", i.span)
-        return found
+        return computation
 
     # ---- bytes and what they mean ------------------------------------------------------------
     def _bitcast(self, i: Instruction, v: _Held) -> _Held:

@@ -118,10 +118,10 @@ def parse_hlo(text: str, file: str) -> HloModule:
 
 
 def _instruction(line: str, span: Span) -> Instruction:
-    found = _LINE.fullmatch(line)
-    if found is None:
+    match = _LINE.fullmatch(line)
+    if match is None:
         raise _bad(span, "this is no instruction `%name = type opcode(operands)`")
-    types, is_tuple, rest = _types(found["rest"], span)
+    types, is_tuple, rest = _types(match["rest"], span)
     opcode = _OPCODE.match(rest)
     if opcode is None:
         raise _bad(span, "there is no opcode behind the type")
@@ -129,8 +129,8 @@ def _instruction(line: str, span: Span) -> Instruction:
     inside = rest[opcode.end() : end]
     operands = () if opcode["op"] in ("constant", "parameter", "iota") else _operands(inside)
     return Instruction(
-        found["name"], opcode["op"], types, is_tuple, operands, inside.strip(),
-        _attributes(rest[end + 1 :]), span, bool(found["root"]),
+        match["name"], opcode["op"], types, is_tuple, operands, inside.strip(),
+        _attributes(rest[end + 1 :]), span, bool(match["root"]),
     )  # fmt: skip
 
 
@@ -140,23 +140,23 @@ def _types(text: str, span: Span) -> tuple[tuple[HloType, ...], bool, str]:
         end = _closing(text, 0, span)
         inner = re.sub(r"/\*.*?\*/", "", text[1:end])
         return tuple(_type(m, span) for m in _SHAPE.finditer(inner)), True, text[end + 1 :]
-    found = _SHAPE.match(text)
-    if found is None:
+    match = _SHAPE.match(text)
+    if match is None:
         raise _bad(span, "this type is not one of an array")
-    return (_type(found, span),), False, text[found.end() :]
+    return (_type(match, span),), False, text[match.end() :]
 
 
-def _type(found: re.Match[str], span: Span) -> HloType:
-    dtype = DTYPES.get(found["dtype"])
+def _type(match: re.Match[str], span: Span) -> HloType:
+    dtype = DTYPES.get(match["dtype"])
     if dtype is None:
-        raise _bad(span, f"programs have no element type `{found['dtype']}`", "E346")
-    shape = tuple(int(d) for d in found["dims"].split(",") if d)
+        raise _bad(span, f"programs have no element type `{match['dtype']}`", "E346")
+    shape = tuple(int(d) for d in match["dims"].split(",") if d)
     size = 1
     for d in shape:
         size *= d
     if size > MOST_ELEMENTS:
         raise _bad(span, f"a value of {size:,} elements is more than any machine holds")
-    layout = found["layout"] or ""
+    layout = match["layout"] or ""
     minor, _, tiled = layout.partition(":")
     if tiled:
         raise _bad(span, f"the tiled layout `{{{layout}}}` is not read", "E346")
@@ -256,35 +256,35 @@ def _spread(extent: int, dilation: int) -> int:
 def window_of(i: Instruction, rank: int) -> Window:
     """The window of an instruction over `rank` dims; ValueError if it is not one."""
     text = i.attributes.get("window", "{}")
-    found = dict(re.findall(r"(\w+)=([\dx_\-]+)", text))
-    if set(found) - set(_KEYS):
+    fields = dict(re.findall(r"(\w+)=([\dx_\-]+)", text))
+    if set(fields) - set(_KEYS):
         raise ValueError(f"`{text}` is no window")
     sizes, strides, lhs, rhs = (
-        _numbers(found.get(k), rank, 1) for k in ("size", "stride", "lhs_dilate", "rhs_dilate")
+        _numbers(fields.get(k), rank, 1) for k in ("size", "stride", "lhs_dilate", "rhs_dilate")
     )
     if min((*sizes, *strides, *lhs, *rhs), default=1) < 1:
         raise ValueError(f"`{text}` has numbers below 1")
-    pads = found["pad"].split("x") if "pad" in found else ["0_0"] * rank
+    pads = fields["pad"].split("x") if "pad" in fields else ["0_0"] * rank
     edges = [tuple(map(int, p.split("_"))) for p in pads]
     if len(edges) != rank or any(len(e) != 2 for e in edges):
         raise ValueError(f"`{text}` has no two pads for each of {rank} dims")
     pad = tuple((e[0], e[1]) for e in edges)
-    return Window(sizes, strides, pad, lhs, rhs, _numbers(found.get("rhs_reversal"), rank, 0))
+    return Window(sizes, strides, pad, lhs, rhs, _numbers(fields.get("rhs_reversal"), rank, 0))
 
 
 def _numbers(text: str | None, rank: int, otherwise: int) -> tuple[int, ...]:
-    found = tuple(map(int, text.split("x"))) if text else (otherwise,) * rank
-    if len(found) != rank:
+    numbers = tuple(map(int, text.split("x"))) if text else (otherwise,) * rank
+    if len(numbers) != rank:
         raise ValueError(f"`{text}` has not {rank} numbers")
-    return found
+    return numbers
 
 
 def dimension_numbers(labels: str) -> DimNumbers:
     """`b01f_01io->b01f`; ValueError if it is not of that form."""
-    found = _LABELS.fullmatch(labels)
-    if found is None:
+    match = _LABELS.fullmatch(labels)
+    if match is None:
         raise ValueError(f"`{labels}` labels no dims")
-    sides = zip(found.groups(), ("bf", "oi", "bf"), strict=True)
+    sides = zip(match.groups(), ("bf", "oi", "bf"), strict=True)
     specs = [_spec(text, first) for text, first in sides]
     if len({len(s) for s in specs}) != 1:
         raise ValueError(f"`{labels}` labels other numbers of dims")

@@ -52,9 +52,9 @@ def border_encoding(scope: Environment, op: Any, type_: Any, shape: Shape) -> En
 def encodings_of(program: Program) -> Iterator[Encoding]:
     """Every encoding that a program names."""
     for n in program.nodes:
-        found = n.attr.layout if isinstance(n.attr, Leaf) else n.attr
-        if isinstance(found, Encoding):
-            yield found
+        layout = n.attr.layout if isinstance(n.attr, Leaf) else n.attr
+        if isinstance(layout, Encoding):
+            yield layout
 
 
 def encoding_of(scope: Environment, op: Any, type_: Any, shape: Shape) -> Encoding:
@@ -72,9 +72,9 @@ def encoding_of(scope: Environment, op: Any, type_: Any, shape: Shape) -> Encodi
     types = tuple(element_type(t, scope.where(op)) for t in _TYPES.findall(text)[0].split(","))
     maps, dims = _maps(scope, op, text, number)
     sizes = _sizes(text, maps, dims, number, shape)
-    found = scope.contractions.get(maps_text(text), ())
-    if len(found) == len(sizes):
-        sizes = tuple(s or f for s, f in zip(sizes, found, strict=True))
+    loops = scope.contractions.get(maps_text(text), ())
+    if len(loops) == len(sizes):
+        sizes = tuple(s or f for s, f in zip(sizes, loops, strict=True))
     contraction = "matmul" if kind[1] == "matmul" else "conv2d"
     return Encoding(shape, ROLES[number], contraction, types, sizes, maps, dims)
 
@@ -108,9 +108,9 @@ def note_contraction(scope: Environment, op: Any, sizes: Sequence[int]) -> None:
     for value in op.operands:
         text = str(value.type)
         if "#iree_encoding.encoding<" in text:
-            found = tuple(sizes)
-            held = scope.contractions.setdefault(maps_text(text), found)
-            if held != found:
+            loops = tuple(sizes)
+            held = scope.contractions.setdefault(maps_text(text), loops)
+            if held != loops:
                 scope.contractions[maps_text(text)] = ()
 
 
@@ -125,10 +125,10 @@ def _bracketed(text: str, start: int) -> str:
 
 def _map(scope: Environment, op: Any, amap: Any) -> Map:
     loops = [dim(i) for i in range(amap.n_dims)]
-    found = [affine_of(e, loops) for e in amap.results]
-    if None in found:
+    exprs = [affine_of(e, loops) for e in amap.results]
+    if None in exprs:
         raise scope.fail("E379", f"`{amap}` of an encoding is no sum of multiples of loops", op)
-    return tuple(e for e in found if e is not None)
+    return tuple(e for e in exprs if e is not None)
 
 
 def _held(scope: Environment, op: Any, chain: list[Any], rank: int) -> tuple[int, ...]:
@@ -150,9 +150,9 @@ def _sizes(
     written = _SIZES.search(text)
     words = [w.strip() for w in written[1].split(",") if w.strip()] if written else []
     sizes = [int(w) if w.isdigit() else 0 for w in words] or [0] * (max(loops, default=-1) + 1)
-    own = maps[number] if maps else ()
-    for size, d in zip(shape, dims or range(len(own)), strict=False):
-        loop = own[d].dim if 0 <= d < len(own) else None
+    exprs = maps[number] if maps else ()
+    for size, d in zip(shape, dims or range(len(exprs)), strict=False):
+        loop = exprs[d].dim if 0 <= d < len(exprs) else None
         if loop is not None and loop < len(sizes) and sizes[loop] == 0:
             sizes[loop] = size
     return tuple(sizes)

@@ -95,8 +95,8 @@ class ModuleText:
     def word(self, line: int, column: int) -> str:
         """The identifier at a place of `text`, "" if there is none."""
         at = self.span(line, column)
-        found = re.match(r"%([\w$.-]+)", at.text[at.column - 1 :])
-        return found[1] if found else ""
+        match = re.match(r"%([\w$.-]+)", at.text[at.column - 1 :])
+        return match[1] if match else ""
 
 
 def without_comments(text: str) -> str:
@@ -133,11 +133,11 @@ def check_nesting(source: ModuleText) -> None:
 
 def edited(source: ModuleText, edits: Iterable[Edit]) -> ModuleText:
     """The source with these edits of its original; where two overlap, the earlier one holds."""
-    kept: list[Edit] = []
+    disjoint: list[Edit] = []
     for e in sorted(edits):
-        if not kept or e.start >= kept[-1].end:
-            kept.append(e)
-    return ModuleText(source.file, source.original, tuple(kept))
+        if not disjoint or e.start >= disjoint[-1].end:
+            disjoint.append(e)
+    return ModuleText(source.file, source.original, tuple(disjoint))
 
 
 # ---- older spellings -----------------------------------------------------------------------------

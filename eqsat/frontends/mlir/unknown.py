@@ -108,9 +108,9 @@ def _generic(sizes: SizeClasses, op: Any) -> None:
         amap = attribute.value
         dims = [dim(i) for i in range(amap.n_dims)]
         for e, size in zip(amap.results, sizes.of(value), strict=False):
-            found = affine_of(e, dims)
-            if found is not None and found.dim is not None:
-                sizes.unite(loops.setdefault(found.dim, size), size)
+            index = affine_of(e, dims)
+            if index is not None and index.dim is not None:
+                sizes.unite(loops.setdefault(index.dim, size), size)
     for value, result in zip(outputs, op.results, strict=False):
         sizes.same(value, result)
 
@@ -139,12 +139,12 @@ def argument_sizes(
     symbols: dict[Size, Symbol] = {}
     shapes = []
     for name, shape in zip(names, given, strict=True):
-        found = []
+        extents = []
         for d, size in enumerate(shape):
             s = sizes.find(size)
             if s < 0 and s not in symbols:
                 symbols[s] = sized(f"{name}_{d}", 1, DEFAULT_SIZE, asked)
-            found.append(symbols[s].extent if s < 0 else s)
-        shapes.append(tuple(found))
+            extents.append(symbols[s].extent if s < 0 else s)
+        shapes.append(tuple(extents))
     check_names(asked, symbols.values())
     return shapes, tuple(symbols.values())

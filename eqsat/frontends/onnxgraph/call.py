@@ -32,13 +32,13 @@ class Held:
     name: str = ""
 
     @property
-    def known(self) -> bool:
+    def is_constant(self) -> bool:
         return isinstance(self.array, np.ndarray)
 
     @property
     def foldable(self) -> bool:
         """Known and small, and no weight that the program should keep under its name."""
-        if not self.known or self.array.size > FOLDED_ELEMENTS:
+        if not self.is_constant or self.array.size > FOLDED_ELEMENTS:
             return False
         return self.leaf is None or self.array.dtype.kind in "iub" or self.array.size <= 16
 
@@ -55,7 +55,7 @@ class Held:
         """The value in JAX: a uniform array as a broadcast scalar, other known ones as they are."""
         import jax.numpy as jnp
 
-        if not self.known:
+        if not self.is_constant:
             return self.array
         array = self.array
         _check_narrowing(array, self.name)
@@ -107,10 +107,10 @@ class OnnxCall:
 
     def held(self, i: int) -> Held:
         """Operand i; EqsatError E362 if it is left out."""
-        found = self.operands[i] if i < len(self.operands) else None
-        if found is None:
+        operand = self.operands[i] if i < len(self.operands) else None
+        if operand is None:
             raise self.error("E362", f"lacks its operand {i}")
-        return found
+        return operand
 
     def __getitem__(self, i: int) -> Any:
         held = self.held(i)
@@ -138,9 +138,9 @@ class OnnxCall:
     def static(self, i: int, what: str) -> Array:
         """Operand i as an array known now; E366 if it depends on the inputs."""
         held = self.held(i)
-        if held.known and held.array.size <= STATIC_ELEMENTS:
+        if held.is_constant and held.array.size <= STATIC_ELEMENTS:
             return held.array
-        why = "is too large to be read" if held.known else "depends on the inputs"
+        why = "is too large to be read" if held.is_constant else "depends on the inputs"
         raise self.error(
             "E366",
             f"needs its {what} known when the model is read, and it {why}",
@@ -175,10 +175,10 @@ class OnnxCall:
 
     def axes(self, axes: Sequence[int], rank: int) -> tuple[int, ...]:
         """Like `axis` for several; E368 if one is named twice."""
-        found = tuple(self.axis(int(a), rank) for a in axes)
-        if len(set(found)) < len(found):
+        normalized = tuple(self.axis(int(a), rank) for a in axes)
+        if len(set(normalized)) < len(normalized):
             raise self.error("E368", f"names an axis twice: {list(axes)[:16]}")
-        return found
+        return normalized
 
     def wants(self, i: int) -> bool:
         """Whether result i may be read."""

@@ -73,8 +73,8 @@ class OnnxNode:
         """
         named = [n for n in (self.name, *self.outputs) if n and not n.isdigit()]
         *path, last = spoken(named[0].replace("/", ".") if named else self.op).split(".")
-        own = last.lower() if last.lower().startswith(self.op.lower()) else last
-        return NODE + (".".join([*path, own]) or self.op.lower())
+        word = last.lower() if last.lower().startswith(self.op.lower()) else last
+        return NODE + (".".join([*path, word]) or self.op.lower())
 
     def error(self, code: str, what: str, help: str = "") -> EqsatError:
         """An error about this node: its label, then `what`."""
@@ -123,19 +123,19 @@ class OnnxModel:
 
 def subgraphs(node: OnnxNode) -> list[OnnxGraph]:
     """The graphs among a node's attributes."""
-    found = []
+    graphs = []
     for value in node.attributes.values():
         several = value if isinstance(value, tuple) else (value,)
-        found += [g for g in several if isinstance(g, OnnxGraph)]
-    return found
+        graphs += [g for g in several if isinstance(g, OnnxGraph)]
+    return graphs
 
 
 def reads(node: OnnxNode) -> set[str]:
     """Names a node reads, those of its subgraphs included."""
-    found = {i for i in node.inputs if i}
+    names = {i for i in node.inputs if i}
     for graph in subgraphs(node):
-        found |= graph.free
-    return found
+        names |= graph.free
+    return names
 
 
 def short(text: str, longest: int = 80) -> str:

@@ -62,8 +62,8 @@ class Interpreter:
             if self.steps > MOST_STEPS:
                 raise node.error("E362", f"is reached after {MOST_STEPS} others: too many to run")
             with jax.named_scope(node.scope):
-                found = self._node(node, env)
-            for name, held in zip(node.outputs, found, strict=False):
+                results = self._node(node, env)
+            for name, held in zip(node.outputs, results, strict=False):
                 if name and held is not None:
                     env[name] = held
             self._check_outputs(node, env)
@@ -120,11 +120,11 @@ class Interpreter:
         for name, kind in node.kinds.items():
             if standard is None or isinstance(node.attributes.get(name), Reference):
                 continue
-            known = standard.attributes.get(name)
-            if known is None:
+            attribute = standard.attributes.get(name)
+            if attribute is None:
                 what = f"has an attribute `{short(name)}`, which the operator does not have"
                 raise node.error("E362", what, did_you_mean(name, standard.attributes))
-            if int(known.type.value) != kind:
+            if int(attribute.type.value) != kind:
                 raise node.error("E362", f"has an attribute `{short(name)}` of another type")
 
     def _standard_body(
@@ -149,7 +149,7 @@ class Interpreter:
         )
 
     def _unknown(self, node: OnnxNode) -> EqsatError:
-        known = [op for domain, op in OPERATORS if domain == node.domain]
+        operators = [op for domain, op in OPERATORS if domain == node.domain]
         if node.domain == "" and node.op in proto.known_ops(""):
             return node.error(
                 "E365",
@@ -157,8 +157,10 @@ class Interpreter:
                 help="replace it in the model, or cut the model before it",
             )
         where = f"the domain `{short(node.domain)}`" if node.domain else "the ONNX standard"
-        help = did_you_mean(node.op, known) if known else "export without custom operators"
-        near = help if help.startswith("did") or not known else "export without custom operators"
+        help = did_you_mean(node.op, operators) if operators else "export without custom operators"
+        near = (
+            help if help.startswith("did") or not operators else "export without custom operators"
+        )
         return node.error("E365", f"is no operator that is known in {where}", near)
 
     def _call(
@@ -173,24 +175,24 @@ class Interpreter:
         body = substituted(function.body, values, {n for n in names if given.get(n) is None})
         before, self.opsets = self.opsets, function.opsets
         try:
-            found = self.graph(body, {k: v for k, v in given.items() if v is not None})
+            results = self.graph(body, {k: v for k, v in given.items() if v is not None})
         finally:
             self.opsets = before
-        named = dict(zip([o for o in body.outputs if o], found, strict=True))
+        named = dict(zip([o for o in body.outputs if o], results, strict=True))
         return [named.get(o) for o in body.outputs]
 
 
 def _check_types(node: OnnxNode, operands: Sequence[Held | None], standard: Any) -> None:
     """Operands of one type variable of the standard have one type; 64 bits are held in 32."""
-    found: dict[str, str] = {}
+    dtypes: dict[str, str] = {}
     for i, held in enumerate(operands):
         formal = standard.inputs[min(i, len(standard.inputs) - 1)]
         if held is None or not formal.is_homogeneous:
             continue
-        own = held.dtype.name.replace("64", "32")
-        known = found.setdefault(formal.type_str, own)
-        if known != own:
-            what = f"has operands of {known} and {own}, which have to be of one type"
+        dtype = held.dtype.name.replace("64", "32")
+        first = dtypes.setdefault(formal.type_str, dtype)
+        if first != dtype:
+            what = f"has operands of {first} and {dtype}, which have to be of one type"
             raise node.error("E368", what, help="put a Cast before one of them")
 
 
@@ -254,8 +256,8 @@ def _type_text(held: Held) -> str:
     return f"{held.dtype.name}{list(held.shape)}"
 
 
-def _results(found: Any) -> tuple[Any, ...]:
-    return found if isinstance(found, tuple) else (found,)
+def _results(results: Any) -> tuple[Any, ...]:
+    return results if isinstance(results, tuple) else (results,)
 
 
 def _held(node: OnnxNode, result: Any) -> Held:
@@ -271,21 +273,21 @@ def _node_proto(onnx: Any, node: OnnxNode) -> Any:
     """The node as a message again, for the standard's own function bodies."""
     plain = {k: v for k, v in node.attributes.items() if isinstance(v, int | float | str | tuple)}
     arrays = {k: v for k, v in node.attributes.items() if isinstance(v, np.ndarray)}
-    made = onnx.helper.make_node(node.op, node.inputs, node.outputs, domain=node.domain, **plain)
+    message = onnx.helper.make_node(node.op, node.inputs, node.outputs, domain=node.domain, **plain)
     for name, array in arrays.items():
         tensor = onnx.numpy_helper.from_array(array)
-        made.attribute.append(onnx.helper.make_attribute(name, tensor))
-    return made
+        message.attribute.append(onnx.helper.make_attribute(name, tensor))
+    return message
 
 
 def _defaults(standard: Any, function: OnnxFunction) -> dict[str, Any]:
     """The schema's default values of the attributes that its body refers to."""
-    found = {}
+    defaults = {}
     for name in function.attributes:
         proto_value = standard.attributes[name].default_value if standard else None
         if proto_value is not None and proto_value.type:
-            found[name] = plain_attribute(proto_value)
-    return found
+            defaults[name] = plain_attribute(proto_value)
+    return defaults
 
 
 def plain_attribute(a: Any) -> Any:

@@ -99,8 +99,8 @@ def newest_opset() -> int:
 @lru_cache(maxsize=64)
 def known_ops(domain: str) -> tuple[str, ...]:
     """Names of all operators the standard has in a domain."""
-    found = onnx_module().defs.get_all_schemas_with_history()
-    return tuple(sorted({s.name for s in found if s.domain == domain}))
+    schemas = onnx_module().defs.get_all_schemas_with_history()
+    return tuple(sorted({s.name for s in schemas if s.domain == domain}))
 
 
 def function_body(
@@ -114,12 +114,12 @@ def function_body(
     if record is None:
         return None
     onnx = onnx_module()
-    found = b""
+    message = b""
     if record.has_function:
-        found = record.get_function_with_opset_version(record.since_version) or b""
+        message = record.get_function_with_opset_version(record.since_version) or b""
     elif record.has_context_dependent_function:
-        found = _in_context(record, node(onnx), operands, onnx)
-    return onnx.FunctionProto.FromString(found) if found else None
+        message = _in_context(record, node(onnx), operands, onnx)
+    return onnx.FunctionProto.FromString(message) if message else None
 
 
 def _in_context(record: Any, node: Any, operands: tuple[Any | None, ...], onnx: Any) -> bytes:

@@ -31,13 +31,13 @@ def read_onnx(path: str | Path, sizes: Mapping[str, int] | None = None) -> Trace
     `jax_enable_x64` is set, as everywhere in JAX. EqsatError E360 to E369; `EqsatWarning` for
     weights that are not finite. Nothing is executed, and only files in the model's folder are read.
     """
-    found = Path(path)
-    model = checked(proto.parse_model(found), found)
+    file = Path(path)
+    model = checked(proto.parse_model(file), file)
     graph = model.graph
     shapes = _shapes(graph, {k: int(n) for k, n in (sizes or {}).items()}, str(path))
     _warn_of_strange_values(graph)
     weights = {k: a for k, a in graph.initializers.items() if a.size > 1}
-    return _trace(Interpreter(model), graph, shapes, weights, _program_name(found))
+    return _trace(Interpreter(model), graph, shapes, weights, _program_name(file))
 
 
 def _trace(
@@ -55,8 +55,8 @@ def _trace(
         given = {a.name: Held(x, name=a.name) for a, x in zip(graph.inputs, inputs, strict=True)}
         for key, array in graph.initializers.items():
             given[key] = Held(array, leaves.get(key), key)
-        found = interpreter.graph(graph, given)
-        return tuple(h.traced for h in found)
+        results = interpreter.graph(graph, given)
+        return tuple(h.traced for h in results)
 
     _name_parameters(function, [a.name for a in graph.inputs])
     structs = [
@@ -80,21 +80,21 @@ def _name_parameters(function: Any, names: list[str]) -> None:
     """Let `inspect.signature` tell the graph's names, from which the program takes its own."""
     kind = inspect.Parameter
     taken: set[str] = set()
-    found = [kind(python_name(n, taken), kind.POSITIONAL_ONLY) for n in names]
+    parameters = [kind(python_name(n, taken), kind.POSITIONAL_ONLY) for n in names]
     rest = kind(python_name("weights", taken), kind.VAR_KEYWORD)
-    function.__signature__ = inspect.Signature([*found, rest])
+    function.__signature__ = inspect.Signature([*parameters, rest])
 
 
 def python_name(name: str, taken: set[str]) -> str:
     """A Python identifier like this name that is not taken yet; it is taken then."""
     plain = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_")[:200] or "x"
     plain = plain if plain.isidentifier() and not plain[0].isdigit() else f"_{plain}"
-    found, n = plain, 1
-    while found in taken or not found.isidentifier():
+    unique, n = plain, 1
+    while unique in taken or not unique.isidentifier():
         n += 1
-        found = f"{plain}_{n}"
-    taken.add(found)
-    return found
+        unique = f"{plain}_{n}"
+    taken.add(unique)
+    return unique
 
 
 def _program_name(path: Path) -> str:
@@ -120,11 +120,11 @@ def _shapes(graph: OnnxGraph, sizes: dict[str, int], path: str) -> list[tuple[in
             raise fail("E367", f"the size of dimension `{short(name)}` is {sizes[name]}")
     unknown = sorted(set(sizes) - set(named))
     if unknown:
-        known = ", ".join(map(short, named[:8])) or "none: every size is fixed"
+        open_dims = ", ".join(map(short, named[:8])) or "none: every size is fixed"
         raise fail(
             "E367",
             f"`{path}` has no open dimension `{short(unknown[0])}`",
-            help=f"its open dimensions: {known}",
+            help=f"its open dimensions: {open_dims}",
         )
     return [_shape(a, sizes) for a in graph.inputs]
 
@@ -140,10 +140,10 @@ def _check_ranks(graph: OnnxGraph) -> None:
 
 
 def _shape(a: Argument, sizes: Mapping[str, int]) -> tuple[int, ...]:
-    found = tuple(sizes[d] if isinstance(d, str) else d for d in a.shape or ())
-    if not is_bearable(found) or len(found) > HIGHEST_RANK:
-        raise fail("E363", f"input `{short(a.name)}` is too large: {list(found[:8])}")
-    return found
+    shape = tuple(sizes[d] if isinstance(d, str) else d for d in a.shape or ())
+    if not is_bearable(shape) or len(shape) > HIGHEST_RANK:
+        raise fail("E363", f"input `{short(a.name)}` is too large: {list(shape[:8])}")
+    return shape
 
 
 def _warn_of_strange_values(graph: OnnxGraph) -> None:

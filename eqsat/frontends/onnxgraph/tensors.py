@@ -222,7 +222,7 @@ def _inside(location: str, folder: Path, title: str) -> Path:
         )
     try:
         path, root = (folder / location).resolve(), folder.resolve()
-        known = path.is_file()
+        is_file = path.is_file()
     except (OSError, RuntimeError, ValueError) as error:  # loops of links, names too long
         raise fail("E364", f"{title}: its data file `{shown}` cannot be found") from error
     if not path.is_relative_to(root):
@@ -231,7 +231,7 @@ def _inside(location: str, folder: Path, title: str) -> Path:
             f"{title} keeps its data in `{shown}`, a link that leads out of the model's folder",
             help="copy the file itself beside the model",
         )
-    if not known:
+    if not is_file:
         raise fail(
             "E364",
             f"{title} keeps its data in `{shown}`, and there is no such file in `{folder}`",

@@ -41,8 +41,8 @@ def rotary_embedding(c: OnnxCall) -> Any:
     x = heads(c[0], int(c.needed("num_heads"))) if flat else c[0]
     cos, sin = (c[i] if not c.has(3) else c.xp.take(c[i], c[3], axis=0) for i in (1, 2))
     width = int(c.attribute("rotary_embedding_dim", 0)) or x.shape[-1]
-    found = rotated(c, x, cos[:, None], sin[:, None], width, bool(c.attribute("interleaved", 0)))
-    return merged(found) if flat else found
+    result = rotated(c, x, cos[:, None], sin[:, None], width, bool(c.attribute("interleaved", 0)))
+    return merged(result) if flat else result
 
 
 def rotated(c: OnnxCall, x: Any, cos: Any, sin: Any, width: int, interleaved: bool) -> Any:
@@ -55,10 +55,10 @@ def rotated(c: OnnxCall, x: Any, cos: Any, sin: Any, width: int, interleaved: bo
         a, b = turned[..., : width // 2], turned[..., width // 2 :]
     parts = [a * cos - b * sin, a * sin + b * cos]
     if interleaved:
-        found = c.xp.stack(parts, axis=-1).reshape(turned.shape)
+        pairs = c.xp.stack(parts, axis=-1).reshape(turned.shape)
     else:
-        found = c.xp.concatenate(parts, axis=-1)
-    return c.xp.concatenate([found, rest], axis=-1) if rest.shape[-1] else found
+        pairs = c.xp.concatenate(parts, axis=-1)
+    return c.xp.concatenate([pairs, rest], axis=-1) if rest.shape[-1] else pairs
 
 
 @operator("Attention", newest=25)
@@ -71,8 +71,8 @@ def attention(c: OnnxCall) -> Any:
     present = (k, v)
     times = q.shape[1] // k.shape[1]
     k, v = (x if times == 1 else c.xp.repeat(x, times, axis=1) for x in (k, v))
-    found, scores = _attended(c, q, k, v)
-    return merged(found) if flat else found, *present, scores
+    attended, scores = _attended(c, q, k, v)
+    return merged(attended) if flat else attended, *present, scores
 
 
 def _count(c: OnnxCall, i: int) -> int:
@@ -99,11 +99,11 @@ def _share(c: OnnxCall, scores: Any, bias: Any | None) -> Any:
     number = int(c.attribute("softmax_precision", 0))
     if number:
         scores = scores.astype(element_dtype(stored_type(number, c.node.label).name))
-    found = softmax_of(c, scores, scores.ndim - 1)
+    shares = softmax_of(c, scores, scores.ndim - 1)
     if bias is None or not (c.has(3) or c.has(6)):
-        return found
+        return shares
     empty = c.xp.isneginf(c.xp.max(bias, axis=-1, keepdims=True))
-    return c.xp.where(empty, np.zeros((), found.dtype), found)
+    return c.xp.where(empty, np.zeros((), shares.dtype), shares)
 
 
 def _bias(c: OnnxCall, steps: int, total: int, dtype: Any) -> Any | None:
@@ -150,6 +150,6 @@ def _windowed(c: OnnxCall) -> bool:
 def _in_window(c: OnnxCall, ahead: Any, offset: Any) -> list[Any]:
     """ahead: how far a key lies behind a query's own place, less the keys before the block."""
     left, right = c.attribute("left_window_size", -1), c.attribute("right_window_size", -1)
-    found = [ahead <= offset] if c.attribute("is_causal", 0) else []
-    found += [ahead >= offset - left] if left >= 0 else []
-    return found + ([ahead <= offset + right] if right >= 0 else [])
+    conditions = [ahead <= offset] if c.attribute("is_causal", 0) else []
+    conditions += [ahead >= offset - left] if left >= 0 else []
+    return conditions + ([ahead <= offset + right] if right >= 0 else [])

@@ -59,8 +59,8 @@ def skip_layer_normalization(c: OnnxCall) -> Any:
     total = c[0] + c[1] + c[4] if c.has(4) else c[0] + c[1]
     axes, epsilon = (total.ndim - 1,), c.attribute("epsilon", 1e-12)
     centred, mean, inverse = moments(c, in_f32(c, total), axes, epsilon)
-    found = (centred * inverse).astype(total.dtype) * c[2]
-    return found + c[3] if c.has(3) else found, mean, inverse, total
+    scaled = (centred * inverse).astype(total.dtype) * c[2]
+    return scaled + c[3] if c.has(3) else scaled, mean, inverse, total
 
 
 @contributed("SkipSimplifiedLayerNormalization")
@@ -79,12 +79,12 @@ def embed_layer_normalization(c: OnnxCall) -> Any:
     if c.has(1) and c.has(4):
         total = total + c.xp.take(c[4], c[1], axis=0, mode="clip")
     centred, _, inverse = moments(c, total, (2,), c.attribute("epsilon", 1e-12))
-    found = centred * inverse * c[5] + c[6]
+    embedded = centred * inverse * c[5] + c[6]
     if c.has(7):
         lengths = c.xp.sum(c[7].astype(np.int32), axis=1)
     else:
         lengths = c.xp.zeros((c.shape(0)[0],), np.int32)
-    return found, lengths, total
+    return embedded, lengths, total
 
 
 @contributed("Attention")
@@ -124,7 +124,7 @@ def multi_head_attention(c: OnnxCall) -> Any:
 
 def _mask(c: OnnxCall, i: int, steps: int, total: int, causal: bool, dtype: Any) -> Any | None:
     """What is added to the scores: `mask_filter_value` where a key is masked."""
-    low, found = c.attribute("mask_filter_value", -10000.0), None
+    low, bias = c.attribute("mask_filter_value", -10000.0), None
     if c.has(i):
         mask = c[i]
         if mask.ndim == 1:  # how many keys of each sequence are valid
@@ -133,13 +133,13 @@ def _mask(c: OnnxCall, i: int, steps: int, total: int, causal: bool, dtype: Any)
         places = {2: (slice(None), None, None), 3: (slice(None), None)}
         if mask.ndim not in places:
             raise c.unsupported(f"a mask of rank {mask.ndim}")
-        found = c.xp.where(mask[places[mask.ndim]] != 0, 0.0, low).astype(dtype)
+        bias = c.xp.where(mask[places[mask.ndim]] != 0, 0.0, low).astype(dtype)
     if causal:
         check_square(c, steps, total)
         seen = np.arange(total)[None] <= np.arange(steps)[:, None] + total - steps
         triangle = c.xp.asarray(np.where(seen, 0.0, low), dtype)
-        found = triangle if found is None else found + triangle
-    return found
+        bias = triangle if bias is None else bias + triangle
+    return bias
 
 
 @contributed("RotaryEmbedding")
@@ -156,8 +156,8 @@ def rotary_embedding(c: OnnxCall) -> Any:
         ids = ids[:, None] + c.xp.arange(x.shape[2], dtype=ids.dtype)[None]
     cos, sin = (c.xp.take(c[i], ids, axis=0)[:, None] for i in (2, 3))
     width = int(c.attribute("rotary_embedding_dim", 0)) or x.shape[-1]
-    found = rotated(c, x, cos, sin, width, bool(c.attribute("interleaved", 0)))
-    return merged(found) if flat else found
+    result = rotated(c, x, cos, sin, width, bool(c.attribute("interleaved", 0)))
+    return merged(result) if flat else result
 
 
 # ---- quantised -----------------------------------------------------------------------------------
@@ -165,24 +165,24 @@ def rotary_embedding(c: OnnxCall) -> Any:
 def qlinear_binary(c: OnnxCall) -> Any:
     """a, its scale and zero; b, its; the result's."""
     a, b = dequantized(c[0], c[1], c.get(2)), dequantized(c[3], c[4], c.get(5))
-    found = a + b if c.node.op == "QLinearAdd" else a * b
-    return quantized(c, found, c[6], c.get(7), c.dtype(0))
+    result = a + b if c.node.op == "QLinearAdd" else a * b
+    return quantized(c, result, c[6], c.get(7), c.dtype(0))
 
 
 @contributed("MatMulIntegerToFloat")
 def matmul_integer_to_float(c: OnnxCall) -> Any:
     """a, b, their scales and zero points, a bias."""
     a, b = without_zero(c[0], c.get(4)), without_zero(c[1], c.get(5))
-    found = c.xp.matmul(a, b).astype(c[2].dtype) * (c[2] * c[3])
-    return found + c[6] if c.has(6) else found
+    product = c.xp.matmul(a, b).astype(c[2].dtype) * (c[2] * c[3])
+    return product + c[6] if c.has(6) else product
 
 
 @contributed("DynamicQuantizeMatMul")
 def dynamic_quantize_matmul(c: OnnxCall) -> Any:
     a, scale, zero = dynamic_quantize_linear(c)
     total = c.xp.matmul(without_zero(a, zero), without_zero(c[1], c.get(3)))
-    found = total.astype(scale.dtype) * (scale * c[2])
-    return found + c[4] if c.has(4) else found
+    product = total.astype(scale.dtype) * (scale * c[2])
+    return product + c[4] if c.has(4) else product
 
 
 @contributed("MatMulNBits")
@@ -202,8 +202,8 @@ def matmul_nbits(c: OnnxCall) -> Any:
     else:
         zero = np.asarray(2 ** (bits - 1), np.float32)
     real = (values.astype(c.dtype(0)) - zero.astype(c.dtype(0))) * c[2].reshape(n, blocks, 1)
-    found = c.xp.matmul(c[0], real.reshape(n, blocks * block)[:, :k].T)
-    return found + c[5] if c.has(5) else found
+    product = c.xp.matmul(c[0], real.reshape(n, blocks * block)[:, :k].T)
+    return product + c[5] if c.has(5) else product
 
 
 def _unpacked(c: OnnxCall, data: Any, bits: int) -> Any:

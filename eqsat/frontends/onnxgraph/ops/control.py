@@ -20,7 +20,7 @@ MOST_TRIPS = 2**31 - 1
 def if_(c: OnnxCall) -> Any:
     yes, no = c.graph("then_branch"), c.graph("else_branch")
     condition = c.held(0)
-    if condition.known:
+    if condition.is_constant:
         return tuple(c.run(yes if condition.array.reshape(-1)[0] else no, []))
 
     def branch(graph: OnnxGraph) -> Any:
@@ -37,15 +37,15 @@ def loop(c: OnnxCall) -> Any:
     carried = [c.held(i) for i in range(2, len(c))]
     if len(body.inputs) != len(carried) + 2 or len(body.outputs) < len(carried) + 1:
         raise c.error("E362", "has a body whose inputs or outputs do not fit its own")
-    if c.has(1) and c.held(1).known and not c.static(1, "condition").all():
+    if c.has(1) and c.held(1).is_constant and not c.static(1, "condition").all():
         return _nothing(c, body, carried)
     trips = _trips(c)
-    if c.has(1) and not c.held(1).known:
+    if c.has(1) and not c.held(1).is_constant:
         return _while(c, body, carried)
     if trips is not None and (trips <= UNROLLED or not _steady(c, body, carried)):
-        found = _unrolled(c, body, carried, trips)
-        if found is not None:
-            return found
+        results = _unrolled(c, body, carried, trips)
+        if results is not None:
+            return results
     if trips is not None and trips <= MOST_SCANNED and _always(c, body, carried):
         return _scanned(c, body, carried, trips)
     return _while(c, body, carried)
@@ -53,7 +53,7 @@ def loop(c: OnnxCall) -> Any:
 
 def _trips(c: OnnxCall) -> int | None:
     """The trip count if it is known."""
-    if not c.has(0) or not c.held(0).known:
+    if not c.has(0) or not c.held(0).is_constant:
         return None
     return max(0, min(int(c.static(0, "trip count").reshape(-1)[0]), MOST_TRIPS))
 
@@ -67,15 +67,15 @@ def _trial(c: OnnxCall, body: OnnxGraph, carried: Sequence[Held]) -> list[Held]:
     """What one step gives, for its types and for what is known of them."""
     import jax
 
-    found: list[Held] = []
+    results: list[Held] = []
 
     def run(number: Any, values: list[Any]) -> list[Any]:
-        found.extend(_step(c, body, number, [Held(v) for v in values]))
-        return [h.traced for h in found]
+        results.extend(_step(c, body, number, [Held(v) for v in values]))
+        return [h.traced for h in results]
 
     given = [h.traced for h in carried]
     shapes = jax.eval_shape(run, np.int32(0), given)
-    return [h if h.known else Held(s) for h, s in zip(found, shapes, strict=True)]
+    return [h if h.is_constant else Held(s) for h, s in zip(results, shapes, strict=True)]
 
 
 def _steady(c: OnnxCall, body: OnnxGraph, carried: Sequence[Held]) -> bool:
@@ -89,7 +89,7 @@ def _steady(c: OnnxCall, body: OnnxGraph, carried: Sequence[Held]) -> bool:
 
 def _always(c: OnnxCall, body: OnnxGraph, carried: Sequence[Held]) -> bool:
     going = _trial(c, body, carried)[0]
-    return going.known and bool(going.array.reshape(-1)[0])
+    return going.is_constant and bool(going.array.reshape(-1)[0])
 
 
 def _unrolled(c: OnnxCall, body: OnnxGraph, carried: list[Held], trips: int) -> Any | None:
@@ -99,12 +99,12 @@ def _unrolled(c: OnnxCall, body: OnnxGraph, carried: list[Held], trips: int) -> 
     stacks: list[list[Any]] = [[] for _ in body.outputs[1 + len(carried) :]]
     for at in range(trips):
         going, *after = _step(c, body, np.asarray(at, np.int64), carried)
-        if not going.known and at + 1 < trips:
+        if not going.is_constant and at + 1 < trips:
             return None
         carried = after[: len(carried)]
         for stack, h in zip(stacks, after[len(carried) :], strict=True):
             stack.append(h.traced)
-        if going.known and not going.array.reshape(-1)[0]:
+        if going.is_constant and not going.array.reshape(-1)[0]:
             break
     if not any(stacks) and stacks:
         return _nothing(c, body, carried)
@@ -144,8 +144,8 @@ def _while(c: OnnxCall, body: OnnxGraph, carried: list[Held]) -> Any:
 
     def step(state: Any) -> Any:
         number, _, *values = state
-        found = [h.traced for h in _step(c, body, number, [Held(v) for v in values])]
-        return [number + 1, found[0].reshape(()), *found[1:]]
+        results = [h.traced for h in _step(c, body, number, [Held(v) for v in values])]
+        return [number + 1, results[0].reshape(()), *results[1:]]
 
     state = [c.xp.zeros((), np.int64), start, *(h.traced for h in carried)]
     return tuple(c.lax.while_loop(going, step, state)[2:])
@@ -163,8 +163,8 @@ def scan(c: OnnxCall) -> Any:
     xs = [_scanned_operand(c, states + i, i) for i in range(count)]
 
     def step(values: Any, parts: Any) -> Any:
-        found = [h.traced for h in c.run(body, [Held(v) for v in (*values, *parts)])]
-        return found[:states], found[states:]
+        results = [h.traced for h in c.run(body, [Held(v) for v in (*values, *parts)])]
+        return results[:states], results[states:]
 
     last, stacks = c.lax.scan(step, [c[i] for i in range(states)], xs)
     return (*last, *(_placed(c, s, i) for i, s in enumerate(stacks)))

@@ -112,10 +112,10 @@ def _unary(name: str) -> Callable[[OnnxCall], Any]:
     return lambda c: _as(c, getattr(c.xp, name)(c[0]), name)
 
 
-def _as(c: OnnxCall, found: Any, name: str) -> Any:
+def _as(c: OnnxCall, result: Any, name: str) -> Any:
     """NumPy's half precision functions may widen; ONNX's never do."""
-    kept = name in ("isnan", "logical_not") or found.dtype == c[0].dtype
-    return found if kept else found.astype(c[0].dtype)
+    has_dtype = name in ("isnan", "logical_not") or result.dtype == c[0].dtype
+    return result if has_dtype else result.astype(c[0].dtype)
 
 
 def _binary(name: str) -> Callable[[OnnxCall], Any]:
@@ -127,9 +127,9 @@ def _variadic(name: str) -> Callable[[OnnxCall], Any]:
 
 
 def _activation(name: str) -> Callable[[OnnxCall], Any]:
-    found = ACTIVATIONS[name]
-    defaults = found.parameters.items()
-    return lambda c: found.function(c, c[0], *(c.attribute(k, v) for k, v in defaults))
+    activation = ACTIVATIONS[name]
+    defaults = activation.parameters.items()
+    return lambda c: activation.function(c, c[0], *(c.attribute(k, v) for k, v in defaults))
 
 
 for _op, (_name, _version) in UNARY.items():
@@ -178,7 +178,7 @@ def power(c: OnnxCall) -> Any:
     """The result has the base's type; small whole constant exponents are products."""
     base, exponent = c[0], c[1]
     held = c.held(1)
-    if c.xp is not np and held.known and held.array.size == 1 and not held.array.ndim:
+    if c.xp is not np and held.is_constant and held.array.size == 1 and not held.array.ndim:
         value = float(held.array)
         if value == 0.5 and c.dtype(0).kind == "f":
             return c.xp.sqrt(base)
@@ -193,12 +193,12 @@ def power(c: OnnxCall) -> Any:
 
 @operator("IsInf", newest=20, fold=True)
 def is_inf(c: OnnxCall) -> Any:
-    x, found = c[0], c.xp.zeros(c.shape(0), bool)
+    x, result = c[0], c.xp.zeros(c.shape(0), bool)
     if c.attribute("detect_positive", 1):
-        found = found | (c.xp.isinf(x) & (x > 0))
+        result = result | (c.xp.isinf(x) & (x > 0))
     if c.attribute("detect_negative", 1):
-        found = found | (c.xp.isinf(x) & (x < 0))
-    return found
+        result = result | (c.xp.isinf(x) & (x < 0))
+    return result
 
 
 @operator("BitShift", newest=28, fold=True)
@@ -218,8 +218,8 @@ def clip(c: OnnxCall) -> Any:
 @operator("Shrink", newest=9)
 def shrink(c: OnnxCall) -> Any:
     x, bias, limit = c[0], c.attribute("bias", 0.0), c.attribute("lambd", 0.5)
-    kept = c.xp.where(x > limit, x - bias, 0)
-    return c.xp.where(x < -limit, x + bias, kept).astype(x.dtype)
+    upper = c.xp.where(x > limit, x - bias, 0)
+    return c.xp.where(x < -limit, x + bias, upper).astype(x.dtype)
 
 
 @operator("Gelu", newest=20)

@@ -12,7 +12,7 @@ from eqsat.frontends.onnxgraph.call import STATIC_ELEMENTS, OnnxCall, operator
 def _wrapped(c: OnnxCall, i: int, size: int) -> Any:
     """Indices counted from 0; those known now are checked to lie in the axis."""
     held = c.held(i)
-    if held.known:
+    if held.is_constant:
         index = held.array
         if index.size and (index.min() < -size or index.max() >= size):
             raise c.error("E368", f"reads beyond an axis of {size} elements")
@@ -32,8 +32,8 @@ def gather(c: OnnxCall) -> Any:
     if steps is None:
         return c.xp.take(c[0], index, axis=axis, mode="clip")
     at = (slice(None),) * axis
-    found = c[0][(*at, steps)]
-    return found.reshape(c.shape(0)[:axis] + index.shape + c.shape(0)[axis + 1 :])
+    rows = c[0][(*at, steps)]
+    return rows.reshape(c.shape(0)[:axis] + index.shape + c.shape(0)[axis + 1 :])
 
 
 def _even_steps(index: np.ndarray[Any, Any]) -> slice | None:
@@ -107,12 +107,12 @@ def _updated(c: OnnxCall, x: Any, at: tuple[Any, ...], updates: Any) -> Any:
     if how not in ("none", *_NUMPY_UPDATES):
         raise c.unsupported(f"the reduction `{how}`")
     if c.xp is np:
-        found = np.array(x)
+        updated = np.array(x)
         if how == "none":
-            found[at] = updates
+            updated[at] = updates
         else:
-            _NUMPY_UPDATES[how].at(found, at, updates)
-        return found
+            _NUMPY_UPDATES[how].at(updated, at, updates)
+        return updated
     place = x.at[at]
     return place.set(updates) if how == "none" else getattr(place, how)(updates)
 
@@ -150,16 +150,16 @@ def top_k(c: OnnxCall) -> Any:
 
 @operator("NonZero", newest=13, fold=True)
 def non_zero(c: OnnxCall) -> Any:
-    found = np.nonzero(c.static(0, "operand (how many are not zero decides a shape)"))
-    return np.stack(found).astype(np.int64) if found else np.zeros((0, 1), np.int64)
+    indices = np.nonzero(c.static(0, "operand (how many are not zero decides a shape)"))
+    return np.stack(indices).astype(np.int64) if indices else np.zeros((0, 1), np.int64)
 
 
 @operator("Compress", newest=28, fold=True)
 def compress(c: OnnxCall) -> Any:
-    kept = np.flatnonzero(c.static(1, "condition")).astype(np.int64)
+    indices = np.flatnonzero(c.static(1, "condition")).astype(np.int64)
     if "axis" not in c.node.attributes:
-        return c.xp.take(c[0].reshape(-1), kept)
-    return c.xp.take(c[0], kept, axis=c.axis(int(c.needed("axis")), c.rank(0)))
+        return c.xp.take(c[0].reshape(-1), indices)
+    return c.xp.take(c[0], indices, axis=c.axis(int(c.needed("axis")), c.rank(0)))
 
 
 @operator("ReverseSequence", newest=28)
@@ -169,8 +169,8 @@ def reverse_sequence(c: OnnxCall) -> Any:
         raise c.error("E368", "reverses along other axes than the first two")
     x = c[0] if time == 0 else c.xp.swapaxes(c[0], 0, 1)
     index = reversal(c, x.shape[0], c[1])
-    found = c.xp.take_along_axis(x, index.reshape(*index.shape, *([1] * (x.ndim - 2))), axis=0)
-    return found if time == 0 else c.xp.swapaxes(found, 0, 1)
+    reversed_ = c.xp.take_along_axis(x, index.reshape(*index.shape, *([1] * (x.ndim - 2))), axis=0)
+    return reversed_ if time == 0 else c.xp.swapaxes(reversed_, 0, 1)
 
 
 def reversal(c: OnnxCall, steps: int, lengths: Any) -> Any:

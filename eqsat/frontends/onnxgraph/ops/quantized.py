@@ -70,7 +70,7 @@ def _zero_point(c: OnnxCall) -> Any | None:
     if not c.has(2):
         return None
     held = c.held(2)
-    if held.known and held.dtype.kind in "iu" and held.array.size:
+    if held.is_constant and held.dtype.kind in "iu" and held.array.size:
         first = held.array.flat[0]
         if (held.array == first).all():
             return np.asarray(first) if first else None
@@ -88,7 +88,7 @@ def _check(c: OnnxCall, dtype: np.dtype[Any]) -> None:
             scales = list(c.shape(1))
             raise c.error("E368", f"has zero points {list(zero.shape)} for scales {scales}")
     scale = c.held(1)
-    if not scale.known or scale.dtype.kind != "f":
+    if not scale.is_constant or scale.dtype.kind != "f":
         return
     divides = c.node.op == "QuantizeLinear"
     wrong = scale.array[~np.isfinite(scale.array) | (divides & (scale.array == 0))]
@@ -135,11 +135,11 @@ def quantized(c: OnnxCall, x: Any, scale: Any, zero: Any | None, dtype: np.dtype
     """saturate(round(x / scale) + zero)."""
     if dtype.name in SMALL_FLOATS:
         return cast_to(c, x / scale.astype(x.dtype), dtype)
-    found = c.xp.round(x / scale.astype(x.dtype))
+    steps = c.xp.round(x / scale.astype(x.dtype))
     if zero is not None:
-        found = found + zero.astype(found.dtype)
+        steps = steps + zero.astype(steps.dtype)
     low, high = quantised_range(dtype)
-    return c.xp.clip(found, low, high).astype(dtype)
+    return c.xp.clip(steps, low, high).astype(dtype)
 
 
 @operator("DequantizeLinear", newest=28)

@@ -30,16 +30,16 @@ def _activations(c: OnnxCall, defaults: tuple[str, ...], directions: int) -> lis
     if len(names) != len(defaults) * directions:
         raise c.error("E368", f"has {len(names)} activations")
     given = [iter(c.attribute(f"activation_{k}") or ()) for k in ("alpha", "beta")]
-    made = []
+    activations = []
     for name in names:
         if name.lower() not in KNOWN:
             raise c.unsupported(f"the activation `{name}`")
-        found = KNOWN[name.lower()]
-        defaults_of = found.parameters.values()
+        activation = KNOWN[name.lower()]
+        defaults_of = activation.parameters.values()
         values = [next(more, d) for more, d in zip(given, defaults_of, strict=False)]
-        made.append(functools.partial(_applied, c, found, values))
+        activations.append(functools.partial(_applied, c, activation, values))
     each = len(defaults)
-    return [made[i * each : (i + 1) * each] for i in range(directions)]
+    return [activations[i * each : (i + 1) * each] for i in range(directions)]
 
 
 def _applied(c: OnnxCall, activation: Activation, values: list[float], x: Any) -> Any:
@@ -63,12 +63,12 @@ def _recurrent(gates: int, states: int, defaults: tuple[str, ...], make: Any, c:
     if c.shape(1) != (directions, gates * hidden, x.shape[2]) or c.rank(2) != 3:
         raise c.error("E368", f"has weights {list(c.shape(1))} for inputs of {x.shape[2]}")
     functions = _activations(c, defaults, directions)
-    found = [
+    per_direction = [
         _direction(c, x, d, way == "reverse" or d == 1, states, make(c, d, hidden, functions[d]))
         for d in range(directions)
     ]
-    every = c.xp.stack([y for y, _ in found], axis=1)
-    last = [c.xp.stack([s[i] for _, s in found]) for i in range(states)]
+    every = c.xp.stack([y for y, _ in per_direction], axis=1)
+    last = [c.xp.stack([s[i] for _, s in per_direction]) for i in range(states)]
     if swap:
         return every.transpose(2, 0, 1, 3), *(c.xp.swapaxes(s, 0, 1) for s in last)
     return every, *last
@@ -89,8 +89,8 @@ def _direction(
         if lengths is None:
             return after, after[0]
         alive = (number < lengths)[:, None]
-        kept = [c.xp.where(alive, a, s) for a, s in zip(after, state, strict=True)]
-        return kept, c.xp.where(alive, after[0], 0)
+        masked = [c.xp.where(alive, a, s) for a, s in zip(after, state, strict=True)]
+        return masked, c.xp.where(alive, after[0], 0)
 
     numbers = c.xp.arange(steps, dtype=np.int32)
     last, every = c.lax.scan(run, start, (numbers, x))

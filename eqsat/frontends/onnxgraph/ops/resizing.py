@@ -49,21 +49,21 @@ def _axes(c: OnnxCall) -> list[Axis]:
     """Every axis of operand 0, resized or not."""
     shape, rank = c.shape(0), c.rank(0)
     axes = c.axes(c.attribute("axes", tuple(range(rank))), rank)
-    found = [Axis(s, s, 1.0) for s in shape]
+    resized = [Axis(s, s, 1.0) for s in shape]
     region = _region(c, axes, rank)
     for at, d in enumerate(axes):
-        found[d] = Axis(shape[d], *_sizes(c, at, d, axes), *region[d])
-    return found
+        resized[d] = Axis(shape[d], *_sizes(c, at, d, axes), *region[d])
+    return resized
 
 
 def _region(c: OnnxCall, axes: tuple[int, ...], rank: int) -> list[tuple[float, float]]:
-    found = [(0.0, 1.0)] * rank
+    region = [(0.0, 1.0)] * rank
     if c.attribute("coordinate_transformation_mode", "half_pixel") != "tf_crop_and_resize":
-        return found
+        return region
     roi = [float(v) for v in c.static(1, "region").reshape(-1)]
     for at, d in enumerate(axes):
-        found[d] = (roi[at], roi[at + len(axes)])
-    return found
+        region[d] = (roi[at], roi[at + len(axes)])
+    return region
 
 
 def _sizes(c: OnnxCall, at: int, d: int, axes: tuple[int, ...]) -> tuple[int, float]:
@@ -84,10 +84,10 @@ def _sizes(c: OnnxCall, at: int, d: int, axes: tuple[int, ...]) -> tuple[int, fl
 
 
 def _listed(c: OnnxCall, i: int, what: str, axes: tuple[int, ...]) -> Array:
-    found = c.static(i, what).reshape(-1)
-    if len(found) != len(axes):
-        raise c.error("E368", f"has {len(found)} {what} for {len(axes)} axes")
-    return found
+    values = c.static(i, what).reshape(-1)
+    if len(values) != len(axes):
+        raise c.error("E368", f"has {len(values)} {what} for {len(axes)} axes")
+    return values
 
 
 def _coordinates(c: OnnxCall, a: Axis) -> Array:
@@ -160,10 +160,10 @@ def _mixed(c: OnnxCall, x: Any, d: int, a: Axis, mode: str) -> Any:
     weights = _weights(c, at, a, mode)
     line = x.astype(np.float32) if x.dtype.kind in "iu" else x
     mixed = c.xp.tensordot(line, c.xp.asarray(weights, line.dtype), axes=[[d], [1]])
-    found = c.xp.moveaxis(mixed, -1, d)
+    moved = c.xp.moveaxis(mixed, -1, d)
     if x.dtype.kind in "iu":
-        found = c.xp.clip(c.xp.round(found), np.iinfo(x.dtype).min, np.iinfo(x.dtype).max)
-    return _outside(c, found.astype(x.dtype), d, a, at)
+        moved = c.xp.clip(c.xp.round(moved), np.iinfo(x.dtype).min, np.iinfo(x.dtype).max)
+    return _outside(c, moved.astype(x.dtype), d, a, at)
 
 
 def _weights(c: OnnxCall, at: Array, a: Axis, mode: str) -> Array:
@@ -178,10 +178,10 @@ def _weights(c: OnnxCall, at: Array, a: Axis, mode: str) -> Array:
     if c.attribute("exclude_outside", 0):
         share = np.where((places >= 0) & (places < a.before), share, 0.0)
     share = share / share.sum(axis=1, keepdims=True)
-    found = np.zeros((a.after, a.before))
+    matrix = np.zeros((a.after, a.before))
     rows = np.broadcast_to(np.arange(a.after)[:, None], places.shape)
-    np.add.at(found, (rows, np.clip(places, 0, a.before - 1)), share)
-    return found
+    np.add.at(matrix, (rows, np.clip(places, 0, a.before - 1)), share)
+    return matrix
 
 
 def _triangle(x: Array) -> Array:
