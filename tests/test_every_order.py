@@ -17,8 +17,8 @@ from eqsat.extract.choice.legal import circle, is_legal
 from eqsat.extract.memory.bestorder import best_order, in_best_order
 from eqsat.extract.memory.dispatchgraph import graph_of
 from eqsat.lang.programs import parse_program
+from eqsat.lang.requests import override
 from eqsat.lang.rulesets import load_rulesets
-from eqsat.lang.settings import override
 from eqsat.lang.targets import load_target
 from eqsat.model.deadline import SEARCH_TIME
 from eqsat.model.program import Builder, Program

@@ -8,8 +8,7 @@ from random import Random
 from typing import Any
 
 from eqsat.hunt.generate import propose, random_generic
-from eqsat.hunt.known import DEFAULT, Surroundings, can_hold
-from eqsat.hunt.nests import Misfit, Scale, Wish
+from eqsat.hunt.nests import OMITTED, Misfit, Scale, Surroundings, Wish, can_hold
 from eqsat.hunt.signatures import fits, related_generic
 from eqsat.model.attr import Attr
 from eqsat.model.foreign import Custom
@@ -318,7 +317,7 @@ def _defaults(op: str, given: Mapping[str, AttrExpr]) -> dict[str, Any]:
     """A field of a layout that is not written stands for its default."""
     if "pos" not in given or "tiles" not in RULE_OPS[op].attributes:
         return {}
-    return {key: DEFAULT for key in ("outer", "pad") if key not in given}
+    return {key: OMITTED for key in ("outer", "pad") if key not in given}
 
 
 def _has_generic(term: Term) -> bool:

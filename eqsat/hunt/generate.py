@@ -10,8 +10,6 @@ from random import Random
 
 import numpy as np
 
-from eqsat.hunt.expressions import kind_of
-from eqsat.hunt.known import PADS, Surroundings
 from eqsat.hunt.layouts import (
     random_pack,
     random_reshape,
@@ -19,7 +17,7 @@ from eqsat.hunt.layouts import (
     random_transpose,
     random_unpack,
 )
-from eqsat.hunt.nests import Misfit, Wish
+from eqsat.hunt.nests import PADS, Misfit, Surroundings, Wish, kind_of
 from eqsat.hunt.signatures import propose_generic
 from eqsat.model.attr import Attr, Shape
 from eqsat.model.devices import Transfer

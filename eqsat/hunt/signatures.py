@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from random import Random
 
-from eqsat.hunt.expressions import kind_of, random_body, reduction_body
-from eqsat.hunt.nests import Loopnest, Misfit, Wish
+from eqsat.hunt.nests import Loopnest, Misfit, Wish, kind_of, random_body, reduction_body
 from eqsat.model.affine import Affine, Map, affine, dim
 from eqsat.model.attr import Shape
 from eqsat.model.expr import Expr, arg, call, cast, const

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from eqsat.lang.syntax import Tree
+from eqsat.lang.expressions import Tree
 from eqsat.model.diag import Diagnostic, Note, Span, did_you_mean
 from eqsat.model.rules import AttrExpr, Compare, Field, Function, Name, Not, Value
 from eqsat.ops.attrs import FIELDS, FUNCTIONS, ROWS

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import ast
 
-from eqsat.lang.expressions import Poisoned, Refused, masked
+from eqsat.lang.expressions import Poisoned, Refused, masked, parse
 from eqsat.lang.programterms import TermBuilder
 from eqsat.lang.source import Lines, Placed
-from eqsat.lang.syntax import parse
 from eqsat.model.diag import Diagnostic, EqsatError
 from eqsat.model.layout import Encoding, Free, Layout
 from eqsat.model.leaves import Leaf

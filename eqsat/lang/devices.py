@@ -11,7 +11,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, model_validator
 
 from eqsat.lang.problems import Bandwidth, Record, Time, coded, read_record
-from eqsat.lang.settings import override
+from eqsat.lang.requests import override
 from eqsat.lang.source import YamlSource, load_yaml, refuse
 from eqsat.lang.targets import load_target
 from eqsat.model.devices import DeviceMap, Link

@@ -15,23 +15,21 @@ from eqsat.lang.experimentformat import (
     RowRecord,
     SaturationRecord,
     TogetherRecord,
+    ablated,
+    change_of,
+    changed,
+    check_setting,
+    check_variable,
     figure_asked,
+    named_values,
+    rules_in,
+    shown_rules,
 )
 from eqsat.lang.problems import read_record
 from eqsat.lang.requests import limits_of, parse_goals
 from eqsat.lang.rulesets import find_rules, load_rulesets
 from eqsat.lang.source import KeyPath, YamlSource, load_yaml, read_yaml, refuse
 from eqsat.lang.targets import find_target
-from eqsat.lang.varied import (
-    ablated,
-    change_of,
-    changed,
-    check_setting,
-    check_variable,
-    named_values,
-    rules_in,
-    shown_rules,
-)
 from eqsat.model.diag import Diagnostic, EqsatError, Note, Span, did_you_mean, fail
 from eqsat.model.limits import WORK_LIMIT, Limits
 from eqsat.model.rules import RuleSet

@@ -41,10 +41,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from eqsat.lang.borders import layout_of
-from eqsat.lang.expressions import Poisoned, Refused, masked
+from eqsat.lang.expressions import Poisoned, Refused, Tree, masked, parse
 from eqsat.lang.programterms import TermBuilder, Types
 from eqsat.lang.source import Lines, Placed, read_file, refuse
-from eqsat.lang.syntax import Tree, parse
 from eqsat.model.control import MOST_NESTED
 from eqsat.model.diag import Diagnostic, EqsatError, Note, Span, did_you_mean, fail
 from eqsat.model.extents import is_symbolic

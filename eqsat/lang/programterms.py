@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from eqsat.lang import expressions
-from eqsat.lang.expressions import Poisoned, Refused, refused
-from eqsat.lang.syntax import Tree
+from eqsat.lang.expressions import Poisoned, Refused, Tree, refused
 from eqsat.model.affine import dim
 from eqsat.model.attr import Attr, Shape
 from eqsat.model.control import Control

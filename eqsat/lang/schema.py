@@ -7,7 +7,7 @@ from typing import Any
 from eqsat.lang.devices import DevicesRecord
 from eqsat.lang.experimentformat import ExperimentRecord
 from eqsat.lang.problems import Record
-from eqsat.lang.ruleformat import RuleSetRecord
+from eqsat.lang.rule import RuleSetRecord
 from eqsat.lang.targetformat import TargetRecord
 from eqsat.model.diag import did_you_mean, fail
 

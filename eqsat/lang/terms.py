@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from eqsat.lang.attributes import Attributes, Scope
+from eqsat.lang.expressions import Tree, parse
 from eqsat.lang.problems import written_as_generic
 from eqsat.lang.source import Placed
-from eqsat.lang.syntax import Tree, parse
 from eqsat.model.diag import Diagnostic, did_you_mean
 from eqsat.model.rules import Apply, AttrExpr, Splat, Term, Value, Var
 from eqsat.ops.attrs import RULE_OPS

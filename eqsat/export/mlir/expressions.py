@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from eqsat.export.mlir import syntax
 from eqsat.export.mlir.syntax import Writer
 from eqsat.export.plan import Inexpressible
-from eqsat.export.typed import BodyWriter, Typed
+from eqsat.export.walk import BodyWriter, Typed
 from eqsat.model.tensor import DTYPES, is_float
 from eqsat.ops.meaning.scalar import integer_range
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from eqsat.export.mlir import syntax
 from eqsat.export.mlir.expressions import Body
 from eqsat.export.mlir.syntax import Value, Writer
-from eqsat.export.typed import Typed, typed_yields
+from eqsat.export.walk import Typed, typed_yields
 from eqsat.model.affine import Map, dim
 from eqsat.model.attr import Attr, Shape
 from eqsat.model.expr import read_literal

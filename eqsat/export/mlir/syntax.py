@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.export.ahead import little_endian
+from eqsat.export.plan import little_endian
 from eqsat.model.affine import Affine, Map
 from eqsat.model.precision import DEFAULT, NONE
 from eqsat.model.tensor import DTYPES, TensorType, is_float

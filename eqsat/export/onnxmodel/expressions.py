@@ -12,7 +12,7 @@ import numpy as np
 
 from eqsat.export.onnxmodel.graph import Graph, Value
 from eqsat.export.plan import Inexpressible
-from eqsat.export.typed import BodyWriter, Typed
+from eqsat.export.walk import BodyWriter, Typed
 from eqsat.model.tensor import DTYPES, is_float
 from eqsat.ops.meaning.scalar import integer_range
 

@@ -15,7 +15,7 @@ import numpy as np
 from eqsat.export.onnxmodel.expressions import Body
 from eqsat.export.onnxmodel.graph import Graph, Value, extent
 from eqsat.export.plan import Inexpressible
-from eqsat.export.typed import Annotator, Typed, convert, typed_yields
+from eqsat.export.walk import Annotator, Typed, convert, typed_yields
 from eqsat.model.affine import Map, map_loops
 from eqsat.model.expr import BottomUp, Expr, call
 from eqsat.model.generic import Generic, Yield

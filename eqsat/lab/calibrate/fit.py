@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any, Protocol
 
-from eqsat.lang.targettext import FIELDS
+from eqsat.lang.owntarget import FIELDS
 from eqsat.model.plan import Work
 from eqsat.plan.price import Rates, Stream, priced_parts
 
