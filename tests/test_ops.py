@@ -115,7 +115,7 @@ FLIP = {
         (ONNX, '    "flip": lambda graph, a, x: graph.slice(x, *strides(a)),'),
     ],
     "frontends/primitives.py": [
-        ("from eqsat.frontends.views import (", "    recorded,"),
+        ("from eqsat.frontends.values import (", "    recorded,"),
         (
             '        "rev": _rev,',
             '        "rev": lambda ctx, eqn, xs:'

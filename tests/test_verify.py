@@ -24,7 +24,7 @@ from eqsat.execute.verdict import Verification
 from eqsat.execute.verify import verify
 from eqsat.execute.witness import Witness
 from eqsat.frontends.jaxpr import trace
-from eqsat.frontends.traced import Traced
+from eqsat.frontends.source import Traced
 from eqsat.model.program import Builder, Program
 from eqsat.report.text import verification_problem, verification_text
 

@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.frontends.values import Context, Tensor
-from eqsat.frontends.views import reshaped, sliced, sliced_along, transposed, view
+from eqsat.frontends.values import Context, Tensor, reshaped, sliced, sliced_along, transposed, view
 from eqsat.model.affine import affine, dim
 from eqsat.model.expr import Expr, arg, call, cast, const
 from eqsat.model.generic import Generic

@@ -11,11 +11,9 @@ from typing import Any
 import numpy as np
 
 from eqsat.frontends.control import CONTROL, read_control
-from eqsat.frontends.keys import is_key, key_kind
-from eqsat.frontends.opaque import kept_call
+from eqsat.frontends.opaque import EquationGroup, is_foreign, kept_call, units
 from eqsat.frontends.primitives import CALLS, PRIMITIVES
-from eqsat.frontends.regions import EquationGroup, is_foreign, units
-from eqsat.frontends.traced import Traced
+from eqsat.frontends.source import Traced, is_key, key_kind
 from eqsat.frontends.valuenames import ValueNames, raised_at
 from eqsat.frontends.values import Context, Tensor, round_to, tensor_type
 from eqsat.model.control import every_program

@@ -1,7 +1,6 @@
 """JAX primitives → ops: a table from primitive name to a small function.
 
-A function gets the context, the equation and its operands and returns one value per result, or
-None if this form of the primitive is not modelled; the equation is then kept opaque.
+Scalar functions have the names of `FUNCTIONS`, and other front ends name the same entries.
 """
 
 from __future__ import annotations
@@ -10,13 +9,13 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
-from eqsat.frontends.convolutions import conv_general_dilated
 from eqsat.frontends.indexing import dynamic_slice, gather, line
-from eqsat.frontends.scalars import SAME_NAME, integer_power, power
 from eqsat.frontends.updates import dynamic_update_slice, scatter
-from eqsat.frontends.values import Context, Tensor, dtype_name
-from eqsat.frontends.views import (
+from eqsat.frontends.values import (
+    Context,
+    Tensor,
     concatenated,
+    dtype_name,
     padded,
     reshaped,
     sliced,
@@ -25,6 +24,7 @@ from eqsat.frontends.views import (
     view,
 )
 from eqsat.frontends.windows import (
+    conv_general_dilated,
     dot_general,
     extreme_place,
     general_reduce,
@@ -37,6 +37,30 @@ from eqsat.model.affine import affine, dim
 from eqsat.model.expr import Expr, arg, call, cast, const
 from eqsat.model.movement import Reshape
 from eqsat.model.tensor import is_float
+from eqsat.ops.meaning.scalar import FUNCTIONS
+
+# names that do not say which of several functions is meant, or that take operands otherwise
+_FORMS = frozenset({"pow", "select", "round_even", "round_away"})
+SAME_NAME = tuple(name for name in FUNCTIONS if name not in _FORMS)
+
+
+def integer_power(x: Expr, n: int, is_float: bool) -> Expr:
+    """x^n; one over it for a negative n."""
+    one = const(1.0 if is_float else 1)
+    if n == 0:
+        return one
+    product = power(x, abs(n))
+    return call("div", one, product) if n < 0 else product
+
+
+def power(x: Expr, n: int) -> Expr:
+    """x^n for n > 0, by repeated squaring, as XLA expands it."""
+    if n == 1:
+        return x
+    half = power(x, n // 2)
+    square = call("mul", half, half)
+    return call("mul", square, x) if n % 2 else square
+
 
 Lower = Callable[[Context, Any, Sequence[Tensor]], "list[Tensor] | None"]
 

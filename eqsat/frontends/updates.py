@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.frontends.indexing import Results, all_of, clamped, constant_array, in_range, line, taken
-from eqsat.frontends.values import Context, Tensor
-from eqsat.frontends.views import concatenated, sliced_along, view
+from eqsat.frontends.values import Context, Tensor, concatenated, sliced_along, view
 from eqsat.model.affine import affine, dim
 from eqsat.model.expr import Expr, arg, call, const
 

@@ -15,8 +15,7 @@ import numpy as np
 from eqsat.frontends.indexing import taken
 from eqsat.frontends.mlir.items import Environment, Item, array, is_index, scalar_value, splat_value
 from eqsat.frontends.mlir.scalars import SCALARS, Scalar, expanded
-from eqsat.frontends.values import Tensor
-from eqsat.frontends.views import reshaped
+from eqsat.frontends.values import Tensor, reshaped
 from eqsat.model.affine import Affine, affine, dim
 from eqsat.model.expr import Expr, arg, call, cast, const
 from eqsat.model.extents import is_symbolic, is_whole
@@ -300,7 +299,7 @@ def scalar_or_tensor(scope: Environment, op: Any) -> list[Item]:
 
 def _spread(xs: list[Tensor], shape: tuple[int, ...]) -> list[Tensor]:
     """A scalar condition chooses between whole tensors."""
-    from eqsat.frontends.views import view
+    from eqsat.frontends.values import view
 
     return [x if x.shape == shape else view(x, shape, []) for x in xs]
 

@@ -179,7 +179,7 @@ def _is_read(scope: Environment, op: Any) -> bool:
 
 
 def _last(scope: Environment, x: Tensor, axis: int) -> Tensor:
-    from eqsat.frontends.views import reshaped, sliced_along
+    from eqsat.frontends.values import reshaped, sliced_along
 
     size = x.shape[axis]
     end = sliced_along(scope.ctx, x, axis, size - 1, size)

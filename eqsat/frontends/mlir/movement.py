@@ -17,8 +17,7 @@ from eqsat.frontends.mlir.items import (
     segments,
 )
 from eqsat.frontends.mlir.structured import generic
-from eqsat.frontends.values import Tensor
-from eqsat.frontends.views import concatenated, padded, reshaped, sliced, view
+from eqsat.frontends.values import Tensor, concatenated, padded, reshaped, sliced, view
 from eqsat.model.affine import affine, dim
 from eqsat.model.attr import Shape
 from eqsat.model.expr import arg, call, literal

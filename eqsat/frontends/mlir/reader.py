@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from eqsat.frontends.mlir.encodings import ENCODINGS, border_encoding, encodings_of
 from eqsat.frontends.mlir.expressions import ARITHMETIC, held
 from eqsat.frontends.mlir.extensions import EXTENSIONS, KEPT
 from eqsat.frontends.mlir.items import Environment, Handler, Item, Nothing, Undefined, ranked_type
@@ -16,7 +15,12 @@ from eqsat.frontends.mlir.movement import TENSORS
 from eqsat.frontends.mlir.parser import parse_module
 from eqsat.frontends.mlir.scf import SCF, read_scf
 from eqsat.frontends.mlir.source import ModuleText, load_text, modernised
-from eqsat.frontends.mlir.unknown import argument_sizes
+from eqsat.frontends.mlir.tensortypes import (
+    ENCODINGS,
+    argument_sizes,
+    border_encoding,
+    encodings_of,
+)
 from eqsat.frontends.values import Context, Tensor
 from eqsat.model.attr import ShapeError
 from eqsat.model.diag import Diagnostic, EqsatError, Span, did_you_mean, fail

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from eqsat.frontends.scalars import SAME_NAME, integer_power
+from eqsat.frontends.primitives import SAME_NAME, integer_power
 from eqsat.model.expr import BottomUp, Expr, call, cast, const, rebuilt
 from eqsat.model.tensor import DTYPES, is_float
 

@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eqsat.frontends.mlir.encodings import note_contraction
 from eqsat.frontends.mlir.expressions import BodyReader, Operand, affine_of
 from eqsat.frontends.mlir.items import Environment, Item, Undefined, segments
 from eqsat.frontends.mlir.parser import op_precision
 from eqsat.frontends.mlir.scalars import MAXNUM, MINNUM, expanded, without_nan
-from eqsat.frontends.values import Tensor
-from eqsat.frontends.views import transposed, view
+from eqsat.frontends.mlir.tensortypes import note_contraction
+from eqsat.frontends.values import Tensor, transposed, view
 from eqsat.model.affine import Affine, Map, affine, dim
 from eqsat.model.attr import Shape
 from eqsat.model.expr import Expr, arg, call

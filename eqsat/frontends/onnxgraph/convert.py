@@ -22,8 +22,7 @@ from eqsat.frontends.onnxgraph.graph import (
     reads,
     short,
 )
-from eqsat.frontends.onnxgraph.proto import newest_opset
-from eqsat.frontends.onnxgraph.tensors import read_tensor, stored_type
+from eqsat.frontends.onnxgraph.proto import newest_opset, read_tensor, stored_type
 from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.precision import DEFAULT, PRECISIONS
 from eqsat.ops.meaning.programs import element_dtype

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.frontends.onnxgraph.call import OnnxCall, operator
+from eqsat.frontends.onnxgraph.graph import OnnxCall, operator
 
 # ---- reductions ----------------------------------------------------------------------------------
 Reduce = Callable[[OnnxCall, Any, tuple[int, ...], bool], Any]

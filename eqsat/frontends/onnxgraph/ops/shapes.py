@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.frontends.onnxgraph.call import STATIC_ELEMENTS, OnnxCall, operator
-from eqsat.frontends.onnxgraph.tensors import ELEMENT_TYPES, is_bearable
+from eqsat.frontends.onnxgraph.graph import STATIC_ELEMENTS, OnnxCall, operator
+from eqsat.frontends.onnxgraph.proto import ELEMENT_TYPES, is_bearable
 from eqsat.ops.meaning.programs import element_dtype
 
 _CONSTANTS = {

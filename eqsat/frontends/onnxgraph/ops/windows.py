@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.frontends.onnxgraph.call import STATIC_ELEMENTS, OnnxCall, operator
+from eqsat.frontends.onnxgraph.graph import STATIC_ELEMENTS, OnnxCall, operator
 
 # ---- windows -------------------------------------------------------------------------------------
 MOST = 2**20  # of a kernel, stride, dilation or pad; far beyond any model

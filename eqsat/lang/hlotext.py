@@ -1,5 +1,7 @@
-"""The text of an HLO module → its computations, instruction by instruction, each with its line.
+"""HLO text → the computations of a module, instruction by instruction, each with its line.
 
+Read by the front end of `eqsat judge`, and by oracles that count what XLA compiled a program to.
+An instruction is split into its parts; what its type and attributes say is read when it is asked.
 Convolutions and pools have windows: `window={…}` and `dim_labels=…`.
 """
 
@@ -8,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 from eqsat.model.diag import Span, fail
@@ -22,8 +25,11 @@ MOST_BYTES = 64 << 20  # of a file that is read
 MOST_ELEMENTS = 2**40  # of a value
 _HEADER = re.compile(r"(?P<entry>ENTRY )?%?(?P<name>[\w.\-]+) \(.*\) -> .* \{")
 _LINE = re.compile(r"\s+(?P<root>ROOT )?%?(?P<name>[\w.\-]+) = (?P<rest>.*)")
+_ARRAY = re.compile(r"[a-z]\w*\[[^\]]*\](?:\{[^}]*\})?")
 _SHAPE = re.compile(r"(?P<dtype>[a-z]\w*)\[(?P<dims>[\d,]*)\](?:\{(?P<layout>[^}]*)\})?")
 _OPCODE = re.compile(r"\s*(?P<op>[\w\-]+)\(")
+_COMMENT = re.compile(r"/\*.*?\*/")
+_MARK = re.compile(r'"(?:[^"\\]|\\.)*(?:"|$)|[()\[\]{},]')  # quoted text is looked over
 
 
 @dataclass(frozen=True)
@@ -41,21 +47,44 @@ class HloType:
 
 @dataclass(frozen=True)
 class Instruction:
-    """One instruction; `types` are those of a tuple's parts. attributes: texts by key."""
+    """One instruction, `%name = shape opcode(argument), rest`."""
 
     name: str
+    shape: str  # as it is written, layouts included
     opcode: str
-    types: tuple[HloType, ...]
-    is_tuple: bool
-    operands: tuple[str, ...]
     argument: str  # what stands in the brackets: of a constant its value
-    attributes: Mapping[str, str]
+    rest: str
     span: Span
     is_root: bool = False
 
     @property
     def at(self) -> str:
         return f"{self.span.file}:{self.span.line}"
+
+    @cached_property
+    def types(self) -> tuple[HloType, ...]:
+        """Its array, or the parts of a tuple; EqsatError E345, E346 where programs have none such."""
+        if self.shape.startswith("("):
+            inner = _COMMENT.sub("", self.shape[1:-1])
+            return tuple(_type(m, self.span) for m in _SHAPE.finditer(inner))
+        match = _SHAPE.fullmatch(self.shape)
+        if match is None:
+            raise _bad(self.span, NO_ARRAY)
+        return (_type(match, self.span),)
+
+    @cached_property
+    def operands(self) -> tuple[str, ...]:
+        """Their names, with or without types in front in the text."""
+        if self.opcode in ("constant", "parameter", "iota"):
+            return ()
+        parts = _split(_COMMENT.sub("", self.argument))
+        return tuple(part.split()[-1].lstrip("%") for part in parts if part.strip())
+
+    @cached_property
+    def attributes(self) -> Mapping[str, str]:
+        """Texts by key."""
+        pairs = (part.partition("=") for part in _split(self.rest))
+        return {key.strip(): value.strip() for key, equals, value in pairs if equals}
 
     def ints(self, key: str) -> tuple[int, ...]:
         """`{1,0}` as numbers; none if the key is not there."""
@@ -117,33 +146,33 @@ def parse_hlo(text: str, file: str) -> HloModule:
     return HloModule(name[1] if name else "module", computations, entry)
 
 
+NO_ARRAY = "this type is not one of an array"
+
+
 def _instruction(line: str, span: Span) -> Instruction:
     match = _LINE.fullmatch(line)
     if match is None:
         raise _bad(span, "this is no instruction `%name = type opcode(operands)`")
-    types, is_tuple, rest = _types(match["rest"], span)
-    opcode = _OPCODE.match(rest)
+    text = match["rest"]
+    after = _after_type(text, span)
+    opcode = _OPCODE.match(text, after)
     if opcode is None:
         raise _bad(span, "there is no opcode behind the type")
-    end = _closing(rest, opcode.end() - 1, span)
-    inside = rest[opcode.end() : end]
-    operands = () if opcode["op"] in ("constant", "parameter", "iota") else _operands(inside)
+    end = _closing(text, opcode.end() - 1, span)
     return Instruction(
-        match["name"], opcode["op"], types, is_tuple, operands, inside.strip(),
-        _attributes(rest[end + 1 :]), span, bool(match["root"]),
+        match["name"], text[:after], opcode["op"], text[opcode.end() : end].strip(),
+        text[end + 1 :], span, bool(match["root"]),
     )  # fmt: skip
 
 
-def _types(text: str, span: Span) -> tuple[tuple[HloType, ...], bool, str]:
-    """The types at the start of a text, whether they are those of a tuple, and the rest."""
+def _after_type(text: str, span: Span) -> int:
+    """Where the type at the start of a text ends: an array's, or a tuple's in brackets."""
     if text.startswith("("):
-        end = _closing(text, 0, span)
-        inner = re.sub(r"/\*.*?\*/", "", text[1:end])
-        return tuple(_type(m, span) for m in _SHAPE.finditer(inner)), True, text[end + 1 :]
-    match = _SHAPE.match(text)
-    if match is None:
-        raise _bad(span, "this type is not one of an array")
-    return (_type(match, span),), False, text[match.end() :]
+        return _closing(text, 0, span) + 1
+    array = _ARRAY.match(text)
+    if array is None:
+        raise _bad(span, NO_ARRAY)
+    return array.end()
 
 
 def _type(match: re.Match[str], span: Span) -> HloType:
@@ -170,43 +199,23 @@ def _type(match: re.Match[str], span: Span) -> HloType:
 
 
 def _closing(text: str, start: int, span: Span) -> int:
-    """Where the bracket that opens at `start` ends; quoted text is looked over."""
-    depth, quoted = 0, False
-    for i in range(start, len(text)):
-        c = text[i]
-        if c == '"' and text[i - 1] != "\\":
-            quoted = not quoted
-        if quoted:
-            continue
-        depth += (c in "([{") - (c in ")]}")
+    """Where the bracket that opens at `start` ends."""
+    depth = 0
+    for mark in _MARK.finditer(text, start):
+        depth += (mark[0] in "([{") - (mark[0] in ")]}")
         if depth == 0:
-            return i
+            return mark.start()
     raise _bad(span, "a bracket is not closed in this line")
-
-
-def _operands(text: str) -> tuple[str, ...]:
-    """The names among operands, with or without their types in front."""
-    plain = re.sub(r"/\*.*?\*/", "", text)
-    return tuple(part.split()[-1].lstrip("%") for part in _split(plain) if part.strip())
-
-
-def _attributes(text: str) -> dict[str, str]:
-    pairs = (part.partition("=") for part in _split(text))
-    return {key.strip(): value.strip() for key, equals, value in pairs if equals}
 
 
 def _split(text: str) -> list[str]:
     """At commas outside of brackets and quotes."""
-    parts, depth, quoted, begin = list[str](), 0, False, 0
-    for i, c in enumerate(text):
-        if c == '"' and (i == 0 or text[i - 1] != "\\"):
-            quoted = not quoted
-        if quoted:
-            continue
-        depth += (c in "([{") - (c in ")]}")
-        if c == "," and depth == 0:
-            parts.append(text[begin:i])
-            begin = i + 1
+    parts, depth, begin = list[str](), 0, 0
+    for mark in _MARK.finditer(text):
+        depth += (mark[0] in "([{") - (mark[0] in ")]}")
+        if mark[0] == "," and depth == 0:
+            parts.append(text[begin : mark.start()])
+            begin = mark.end()
     return [*parts, text[begin:]]
 
 
