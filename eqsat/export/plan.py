@@ -1,4 +1,4 @@
-"""What is written: the nodes of a program in order, grouped by dispatch, and its weights.
+"""Plan of an export: the nodes of a program in order, grouped by dispatch, and its weights.
 
 What follows from weights alone is computed here, in NumPy.
 """
@@ -168,7 +168,7 @@ class Exported:
         return self.files[0][1]
 
     def at(self, path: str) -> Exported:
-        """The same, with the place where it was written."""
+        """A copy with the place where it was written."""
         return replace(self, path=path)
 
 

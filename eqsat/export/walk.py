@@ -1,4 +1,4 @@
-"""What all languages share: a plan walked, and bodies with an element type on every expression."""
+"""Walk of a plan that all languages share, and bodies with a type on every expression."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ class PlanWriter(ABC, Generic[V]):
 
     @property
     def results(self) -> list[V]:
-        """What the program returns."""
+        """The values that the program returns."""
         return [self.values[r][0] for r in self.plan.program.results]
 
     def _node(self, i: int, group: Group) -> list[V]:
@@ -180,7 +180,7 @@ class PlanWriter(ABC, Generic[V]):
             return self.called(i, node, xs)
 
     def writer_of(self, node: Node) -> Callable[..., Any]:
-        """What writes this op; Inexpressible if nothing does."""
+        """The writer of this op; Inexpressible if there is none."""
         if node.op in self.writers:
             return self.writers[node.op]
         if isinstance(node.attr, Opaque):

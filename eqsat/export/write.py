@@ -57,7 +57,7 @@ def _label(node: ENode) -> str:
 
 
 def merged(schedule: Schedule) -> Schedule:
-    """The same dispatches; without buffers, as nodes have other numbers."""
+    """Schedule with ops merged inside dispatches; no buffers, as nodes have other numbers."""
     program = schedule.program
     ahead = {*schedule.ahead, *program.weights}
     times = Counter(m for d in schedule.dispatches for m in d.members)

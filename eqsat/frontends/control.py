@@ -179,7 +179,10 @@ class BodyRead:
         b = Builder(self.program.name)
         number = {key: self.consts + i for i, key in enumerate(types)}
         new: dict[int, int] = {}
-        held = {key: b.append("input", (), _const(number[key], t)) for key, t in types.items()}
+        held = {
+            key: b.append("input", (), Leaf(f"weight{number[key]}", t, index=number[key]))
+            for key, t in types.items()
+        }
         for i, n in b.following(self.program, new):
             if isinstance(n.attr, Leaf) and n.op == "weight":
                 new[i] = held[n.attr.key]
@@ -189,10 +192,6 @@ class BodyRead:
             else:
                 new[i] = b.add(n.op, tuple(new[o] for o in n.operands), n.attr)
         return b.build([new[r] for r in self.program.results])
-
-
-def _const(number: int, t: TensorType) -> Leaf:
-    return Leaf(f"weight{number}", t, index=number)
 
 
 def leaf_outside(ctx: Context, body: BodyRead, leaf: Leaf) -> int:
@@ -206,7 +205,7 @@ def leaf_outside(ctx: Context, body: BodyRead, leaf: Leaf) -> int:
 
 @dataclass(frozen=True)
 class ControlMaker:
-    """What a loop or branch is, beside its bodies and operands."""
+    """The op of a loop or branch, beside its bodies and operands."""
 
     op: str
     carries: int = 0

@@ -161,7 +161,7 @@ def _dot(ctx: Context, i: Instruction, xs: Sequence[Tensor], _: Computations) ->
 
 
 def _precision(i: Instruction) -> Any:
-    """Of each operand, as JAX has it; None if the instruction does not say."""
+    """Precision of each operand, as JAX has it; None if the instruction does not say."""
     named = re.findall(r"\w+", i.attributes.get("operand_precision", ""))
     return tuple(SimpleNamespace(name=n) for n in named) or None
 
@@ -194,7 +194,7 @@ def _convolution(ctx: Context, i: Instruction, xs: Sequence[Tensor], _: Computat
 
 
 def _reduce(ctx: Context, i: Instruction, xs: Sequence[Tensor], all_: Computations) -> Tensor:
-    """Of one operand, by one of our functions, from any start."""
+    """Reduction of one operand, by one of our functions, from any start."""
     body = all_[i.called("to_apply")]
     combine = COMBINES.get(body.root.opcode)
     inner = [x for x in body.instructions if x.opcode != "parameter"]
@@ -212,7 +212,7 @@ def _reduce(ctx: Context, i: Instruction, xs: Sequence[Tensor], all_: Computatio
 def _reduce_window(
     ctx: Context, i: Instruction, xs: Sequence[Tensor], all_: Computations
 ) -> Tensor:
-    """Of one operand, by one of our functions, from its neutral element."""
+    """Windowed reduction of one operand, by one of our functions, from its neutral element."""
     combine = COMBINES.get(all_[i.called("to_apply")].root.opcode)
     x, start = xs
     if not start.is_constant or combine not in ("add", "max", "min"):
@@ -337,7 +337,7 @@ class _Reader:
         return self._dispatch(i, flat)
 
     def _dispatch(self, i: Instruction, xs: Sequence[_Held | Tensor]) -> _Values:
-        """What an instruction makes, as a program of its own."""
+        """The results of an instruction, as a program of its own."""
         ctx = Context(Builder(i.name))
         held = [x for x in xs if isinstance(x, _Held)]
         leaves = {
@@ -381,7 +381,7 @@ class _Reader:
     def _computed(
         self, ctx: Context, i: Instruction, xs: Sequence[Tensor], depth: int
     ) -> tuple[Tensor, ...]:
-        """What an instruction gives, a fusion's all; layouts inside of it move nothing."""
+        """The results of an instruction, all of a fusion's; layouts inside of it move nothing."""
         if i.opcode not in ("fusion", "call"):
             return (lowered(ctx, i, xs, self.module.computations),)
         if depth == 0:

@@ -176,7 +176,7 @@ class _JaxprReader:
 
     @cached_property
     def names(self) -> ValueNames:
-        """What its values are called."""
+        """Names of its values."""
         return ValueNames(self.ctx.builder, self.ctx.builder.name)
 
     def child(self, title: str) -> _JaxprReader:
@@ -241,7 +241,7 @@ class _JaxprReader:
         return self.constant(v.val, v.aval) if isinstance(v, Literal) else env[v]
 
     def _operands(self, eqn: Any, env: dict[Any, Tensor]) -> list[Tensor]:
-        """What an equation that is not foreign reads."""
+        """Operands of an equation that is not foreign."""
         from jax.extend.core import Literal
 
         return [

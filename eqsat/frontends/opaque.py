@@ -50,7 +50,7 @@ def units(jaxpr: Any) -> Iterator[tuple[EquationGroup, list[Any]]]:
 
 
 def _exports(parts: list[EquationGroup], at: int, jaxpr: Any) -> list[Any]:
-    """What a unit defines; of a region, what something after it reads."""
+    """The variables a unit defines; of a region, those that something after it reads."""
     if not parts[at].foreign:
         return parts[at].eqns[0].outvars
     read = {id(v) for u in parts[at + 1 :] for e in u.eqns for v in e.invars}
@@ -59,7 +59,7 @@ def _exports(parts: list[EquationGroup], at: int, jaxpr: Any) -> list[Any]:
 
 
 def _regions(eqns: list[Any], touched: list[bool]) -> list[EquationGroup]:
-    producers = _producers(eqns)
+    producers = {v: i for i, e in enumerate(eqns) for v in e.outvars}
     needs = [sorted({producers[v] for v in _variables(e) if v in producers}) for e in eqns]
     label = _close(needs, _components(eqns, touched, producers))
     members: dict[int, list[int]] = {}
@@ -76,10 +76,6 @@ def _variables(eqn: Any) -> Iterator[Any]:
     from jax.extend.core import Literal
 
     return (v for v in eqn.invars if not isinstance(v, Literal))
-
-
-def _producers(eqns: list[Any]) -> dict[Any, int]:
-    return {v: i for i, e in enumerate(eqns) for v in e.outvars}
 
 
 def _components(eqns: list[Any], touched: list[bool], producers: dict[Any, int]) -> list[int]:

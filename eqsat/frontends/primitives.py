@@ -131,7 +131,7 @@ _PRECISIONS = {(5, 10): "f16", (8, 7): "bf16", (8, 23): "f32", (11, 52): "f64"}
 
 
 def _reduce_precision(eqn: Any) -> Expr | None:
-    """There and back where a type has this precision; the same one changes nothing."""
+    """Cast there and back where a type has this precision; the same one changes nothing."""
     dtype = dtype_name(eqn.outvars[0].aval.dtype)
     narrow = _PRECISIONS.get((eqn.params["exponent_bits"], eqn.params["mantissa_bits"]))
     if narrow is None or dtype is None:

@@ -34,7 +34,7 @@ def is_key(x: Any) -> bool:
 
 
 def key_kind(x: Any) -> Any:
-    """What `jax.random.wrap_key_data(…, impl=)` wants for keys of this kind; None if x has none."""
+    """The `impl` of `jax.random.wrap_key_data` for keys of this kind; None if x has none."""
     import jax
 
     if not is_key(x):
@@ -98,7 +98,7 @@ class Traced:
         return tuple(path for path, (kind, _) in pairs if kind == "input")
 
     def with_weights(self, program: Program, keys: Mapping[int, str]) -> Traced:
-        """The same call of a program in which the inputs of these numbers are weights."""
+        """This call, of a program in which the inputs of these numbers are weights."""
         bindings: list[tuple[str, int | str]] = []
         left = 0
         for kind, at in self.bindings:
@@ -146,7 +146,7 @@ class Traced:
 
 
 def key_data(x: Any) -> Any:
-    """What holds a PRNG key in a program; anything else as it is."""
+    """The data of a PRNG key, which programs hold; anything else as it is."""
     import jax
 
     if not is_key(x):
@@ -169,7 +169,7 @@ class Source:
 
 
 def name_of(source: Source, border: Border) -> str:
-    """As messages and tables call it: the input's name in the program, or `result0`."""
+    """The name of a border in messages and tables: the input's in the program, or `result0`."""
     if border.kind == "result":
         return f"result{border.number}"
     return source.program.leaf(source.program.inputs[border.number]).name
@@ -207,7 +207,7 @@ def lying_in(source: Source, orders: Mapping[Border, tuple[int, ...]]) -> Source
 def ordered(
     source: Source, orders: Mapping[Border, tuple[int, ...]], by: str, why: Mapping[Border, str]
 ) -> tuple[Ordered, ...]:
-    """The same as it is told of: with names, who said so, and why."""
+    """Orders as they are reported: with names, who asked for them, and why."""
     return tuple(Ordered(name_of(source, b), b, o, by, why[b]) for b, o in orders.items())
 
 

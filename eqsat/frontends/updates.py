@@ -135,7 +135,7 @@ def _columns(ctx: Context, indices: Tensor, dn: Any, batch: tuple[int, ...]) -> 
 
 
 def _side_by_side(ctx: Context, x: Tensor) -> list[Tensor]:
-    """What was concatenated along the last dim, so that one part may be known."""
+    """The parts concatenated along the last dim, so that one of them may be known."""
     if x.is_constant:
         return [x]
     n = ctx.builder.nodes[x.node]

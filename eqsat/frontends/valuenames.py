@@ -108,7 +108,7 @@ class ValueNames:
         scopes = _scopes(eqn)
         path = (*around.path, *(s.removeprefix(NODE) for s in scopes))
         node = ".".join(path) if any(s.startswith(NODE) for s in scopes) else around.node
-        file, function, line = _line(eqn)
+        file, function, line = _line_of(eqn.source_info.traceback)
         at = file_line(file, line) or around.at
         if call:
             path = path or self._of_function(function)
@@ -156,7 +156,7 @@ class ValueNames:
         return n.operands[0] if n.op == "result" else added[0]
 
     def _returned(self, scope: Scope, value: int | None, results: Sequence[Tensor]) -> None:
-        """What a call gives is called as the call is, unless a weight has named it."""
+        """Name the result of a call as the call, unless a weight has named it."""
         if value is None or len(results) != 1:
             return
         name = self.builder.nodes[value].origin.name
@@ -218,11 +218,6 @@ def _scopes(eqn: Any) -> list[str]:
             part = wrapped[1]
         scopes += [part] if part and "->" not in part else []
     return scopes
-
-
-def _line(eqn: Any) -> tuple[str, str, int]:
-    """(file, function, line) of the user's code; nothing if JAX does not say."""
-    return _line_of(eqn.source_info.traceback)
 
 
 @lru_cache(maxsize=1_000)  # equations of one line share a traceback

@@ -1,4 +1,4 @@
-"""What a traced JAX value is here: a scalar, or a node seen through an indexing map.
+"""Traced JAX values: each a scalar, or a node seen through an indexing map.
 
 Movement of values is a view where a map can say it, and a node where it cannot.
 """
@@ -167,7 +167,7 @@ _Read = tuple[Shape, Map, TensorType]  # of a value: its shape, its map, the typ
 def _elementwise(
     body: Expr, shape: Shape, dtype: str, reads: tuple[Expr | _Read, ...], order: tuple[int, ...]
 ) -> PlannedNest:
-    """What `Context.elementwise` makes of constants and of reads of nodes in this order."""
+    """The generic that `Context.elementwise` makes of constants and reads in this order."""
     new: dict[int, Expr] = {}
     maps, types = [], []
     for i, read in enumerate(reads):

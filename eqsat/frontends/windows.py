@@ -313,14 +313,14 @@ class Phases:
     window: Edges
 
     def result_edges(self, extent: int) -> Edges:
-        """What is cut off of all positions so that `extent` of them are left."""
+        """Edges to cut off of all positions so that `extent` of them are left."""
         return -self.skipped, extent + self.skipped - self.every * self.positions, 0
 
 
 def phases(
     p: Any, j: int, image_extent: int, window_extent: int, result_extent: int
 ) -> Phases | None:
-    """Of spatial dim j of a `conv_general_dilated` with parameters p; None if it has no phases."""
+    """Phases of spatial dim j of a `conv_general_dilated` with parameters p, if it has any."""
     every, low = int(p["lhs_dilation"][j]), int(p["padding"][j][0])
     plain = int(p["window_strides"][j]) == int(p["rhs_dilation"][j]) == 1
     if every == 1 or not plain or 0 in (image_extent, window_extent, result_extent):

@@ -73,7 +73,7 @@ def first_difference(
     right_open: Sequence[Array],
     how: Tolerance,
 ) -> str:
-    """What is wrong with the right side, "" if nothing is; both sides in one or two runs.
+    """The first fault of the right side, "" if there is none; both sides in one or two runs.
 
     A lane is open if anything it is computed from is open. Where the left side is not open, the
     right side must not be, and be equal. Where the left side is open, and does depend on garbage,

@@ -229,7 +229,7 @@ class Draft:
         want: TensorType | None,
         result: tuple[int, int],
     ) -> Attr | None:
-        """What stood here in the instance this one is like, or a relative, if it fits."""
+        """The attribute at this place in the instance this one is like, or a relative of it."""
         earlier = self.like.get(part)
         if earlier is None or self.rng.random() < 0.2:
             return None
@@ -304,7 +304,7 @@ class Draft:
 
 
 def _accepted(attr: Custom, dtype: str) -> Types:
-    """What an op of a plug-in takes: this element type wherever it may."""
+    """Operand types of an op of a plug-in: this element type wherever it may have it."""
     kinds = attr.accepts or ("".join(KIND_NAMES),) * len(attr.sources)
     if not attr.dtype and DTYPES[dtype][1] not in kinds[0]:
         raise Misfit  # the result has the type of the first operand

@@ -122,7 +122,7 @@ HEAD = "# The shipped rules by content; eqsat's tests hunt them. `make known` wr
 
 
 def listing() -> str:
-    """What it has to hold: a line with key and name for every file under `rules/`, and rule."""
+    """The table of shipped rules: key and name of every file under `rules/` and of every rule."""
     from eqsat.lang.rulesets import load_ruleset
 
     folder = data_folder("rules")
@@ -146,7 +146,7 @@ _done: dict[str, Findings] = {}  # in this process: also where nothing can be wr
 
 
 def recall(rule: Rule) -> Findings | None:
-    """What a hunt found earlier on this machine, with this version of everything; else None."""
+    """Findings of an earlier hunt on this machine, with this version of everything; else None."""
     key = _key(rule)
     findings = (
         _done.get(key) or _read(_path(key, "refuted"), rule) or _read(_path(key, "held"), rule)
@@ -284,7 +284,11 @@ def check_rules(ruleset: RuleSet, unchecked: bool = False) -> RuleCheck:
     count = len(ruleset.rules) - len(unknown)
     recalled = {r.name: recall(r) for r in unknown}
     if unchecked:
-        trusted = {n for n, f in recalled.items() if f is not None and _is_tried(f)}
+        trusted = {
+            n
+            for n, f in recalled.items()
+            if f is not None and f.counterexample is None and f.instances > 0
+        }
         rest = tuple(r.name for r in unknown if r.name not in trusted)
         return RuleCheck(count, tuple(r.name for r in unknown if r.name in trusted), (), rest)
     hunts = _hunted([r for r in unknown if recalled[r.name] is None])
@@ -293,10 +297,6 @@ def check_rules(ruleset: RuleSet, unchecked: bool = False) -> RuleCheck:
     barren = tuple(f.rule.name for f in every if not f.instances)
     _warn([f for f in every if not f.instances])
     return RuleCheck(count, tuple(f.rule.name for f in every if f.instances), barren)
-
-
-def _is_tried(f: Findings) -> bool:
-    return f.counterexample is None and f.instances > 0
 
 
 def _hunted(rules: list[Rule]) -> dict[str, Findings]:

@@ -226,7 +226,7 @@ def propose(op: str, k: Surroundings) -> Attr:
 
 
 def _custom(op: str, k: Surroundings) -> Attr:
-    """What the sampler of an op's record proposes."""
+    """Attribute proposed by the sampler of an op's record."""
     shape = next((s for s in (k.shape, k.source) if s is not None), None)
     rng = np.random.default_rng(k.rng.getrandbits(32))
     attr = sample(op_record(op), rng, k.any_shape() if shape is None else shape)

@@ -59,7 +59,7 @@ class Instance:
         return sum(t.size + 1 + t.rank for _, ts in self.tensors for t in ts) + len(self.attrs)
 
     def rows(self, rule: Rule | None = None, functions: Functions | None = None) -> list[Row]:
-        """What the rule makes of this match; `rule` may be another one with the same left side.
+        """Rows of attributes for this match; `rule` may be another one with the same left side.
 
         EqsatError (E110) if it builds what cannot be.
         """
@@ -128,12 +128,12 @@ def draw(
 
 
 def random_facts(rule: Rule, rng: Random) -> list[tuple[str, int]]:
-    """What the rule asks of values of a program; mostly it holds, so that there is a match."""
+    """Random facts the rule asks of a program; most of them hold, so that there is a match."""
     return [(key, int(rng.random() < 0.8)) for key, _ in all_facts(rule)]
 
 
 def all_facts(rule: Rule) -> list[tuple[str, int]]:
-    """What the rule asks of values of a program, all of which holds."""
+    """Facts the rule asks of a program, all of which hold."""
     return [(fact_key(f, name), 1) for f in FACTS for name in sorted(variables_asked(rule, f))]
 
 
@@ -153,7 +153,7 @@ def _random_tile(rng: Random) -> Tile:
 def target_functions(rng: Random, tiles: tuple[Tile, ...]) -> dict[str, Callable[..., Any]]:
     """An answer for every `target.…` function, the same each time it is asked."""
     functions: dict[str, Callable[..., Any]] = {}
-    channels = tuple(Tile(tuple(zip("ck", _pair(t), strict=True)), 1.0) for t in tiles)
+    channels = tuple(Tile(tuple(zip("ck", (t["k"], t["n"]), strict=True)), 1.0) for t in tiles)
     for name, function in FUNCTIONS.items():
         if not name.startswith("target."):
             continue
@@ -164,10 +164,6 @@ def target_functions(rng: Random, tiles: tuple[Tile, ...]) -> dict[str, Callable
             value = stream.randint(1, 8) if function.result == "int" else stream.random() < 0.5
             functions[name] = lambda *_, value=value: value
     return functions
-
-
-def _pair(t: Tile) -> tuple[int, int]:
-    return t["k"], t["n"]
 
 
 def _answer(tiles: tuple[Tile, ...], channels: tuple[Tile, ...]) -> Callable[..., Any]:

@@ -29,7 +29,7 @@ THEMES = ("",) * 4 + ("contraction", "contraction", "elementwise", "window", "ep
 
 
 class Misfit(Exception):
-    """This proposal cannot fit what is known; another one may."""
+    """Raised where a proposal cannot fit what is known; another one may."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ class Loopnest:
 
 @dataclass(frozen=True)
 class Wish:
-    """What is known of a generic: its operands, and the type of its result number `index`."""
+    """Constraints on a generic: its operands, and the type of its result number `index`."""
 
     rng: Random
     scale: Scale
@@ -333,7 +333,7 @@ PADS: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What is known of a node: operands, result, fields that are fixed, attributes near by."""
+    """Constraints on a node: operands, result, fields that are fixed, attributes near by."""
 
     rng: Random
     scale: Scale

@@ -51,7 +51,7 @@ SLIPS = (ArithmeticError, LookupError, TypeError, ValueError, AttributeError)
 
 @dataclass(frozen=True)
 class Attempt:
-    """Of one instance: right sides compared, whether padding took part, and what is wrong."""
+    """Outcome of one instance: right sides compared, whether padding took part, and the fault."""
 
     rows: int
     is_padded: bool = False
@@ -60,7 +60,7 @@ class Attempt:
 
 
 def rows_at(instance: Instance, rule: Rule, functions: Functions | None = None) -> list[Row] | None:
-    """What the rule makes of a match; None if its functions fail there."""
+    """Rows that the rule makes of a match; None if its functions fail there."""
     try:
         return instance.rows(rule, functions)
     except (EqsatError, *SLIPS):
@@ -84,7 +84,7 @@ def attempt(
 
 
 def _sentence(rule: Rule, error: EqsatError) -> str:
-    """What the table says of an ill-typed right side, without the name of the rule."""
+    """The table's sentence on an ill-typed right side, without the name of the rule."""
     text = error.diagnostics[0].message
     for start in (
         f"rule `{rule.name}` is unsound: ",
@@ -130,7 +130,7 @@ class _Trial:
         return Attempt(len(rows), padded, self._beyond(rights, contents))
 
     def _beyond(self, rights: Sequence[Side], contents: Contents) -> str:
-        """What is wrong with the bound that an inexact rule states."""
+        """The fault of the bound that an inexact rule states, "" if there is none."""
         if not self.rule.bound or self._has_garbage(rights, contents):
             return ""
         is_open = self.opened(self.left.root)[0]

@@ -147,7 +147,7 @@ class Claim:
 
 
 class Evaluation(ABC):
-    """What all ways share: every tree once; `leaves` are the arrays of variables and weights.
+    """Evaluation of trees, each once; `leaves` are the arrays of variables and weights.
 
     An op of layouts is said by `packed` and `relaxed`; `own` has the other ops that a way treats in
     a way of its own, and `other` is for all the rest.
@@ -196,7 +196,7 @@ class Evaluation(ABC):
 
 
 class Values(Evaluation):
-    """What every op computes; `garbage` gives what open lanes of an element type hold."""
+    """Values by the meaning of every op; `garbage` gives those of open lanes by element type."""
 
     def __init__(self, leaves: Leaves, garbage: Garbage):
         super().__init__(leaves)
@@ -351,7 +351,7 @@ def constant_lanes(layout: Layout, dtype: np.dtype[Any]) -> tuple[Array, Array] 
 
 # ---- garbage ------------------------------------------------------------------------------------
 class Garbage:
-    """What open lanes hold in one run: extremes in the first, random values in the second."""
+    """Contents of open lanes in one run: extremes in the first, random values in the second."""
 
     def __init__(self, rng: np.random.Generator | None):
         self.rng = rng

@@ -100,7 +100,7 @@ class _Varied:
         getattr(self, RELATED.get(t.op, "_relate_asked"))(t)
 
     def _relate_leaf(self, t: Application) -> None:
-        """Its dims are its own."""
+        """Relate no dims: those of a leaf are its own."""
 
     def _relate_fixed(self, t: Application) -> None:
         for side in (t, *t.operands):

@@ -44,7 +44,7 @@ class SaturationRecord(Record):
     seconds: float | str | None = None
 
     def given(self) -> dict[str, Any]:
-        """What is said about saturation."""
+        """The keys of saturation that are written."""
         return {k: v for k in KEYS if (v := getattr(self, k)) is not None}
 
 
@@ -180,7 +180,7 @@ class Figure:
 
 
 def figure_asked(r: FigureRecord, varied: Iterable[str], ablate: str | None) -> Figure:
-    """What a file asks for; EqsatError (E270) where its rows have no such keys."""
+    """The figure a file asks for; EqsatError (E270) where its rows have no such keys."""
     figure = Figure(
         r.kind, r.x, tuple(r.y), r.series, r.versus, tuple(r.where.items()), r.log, r.diagonal,
         r.title, r.x_label,
@@ -244,7 +244,7 @@ def named_values(values: Sequence[Any] | Mapping[str, Any]) -> list[tuple[str, A
 
 
 def change_of(key: str, value: Any, check_rules: Check) -> dict[str, Any]:
-    """What a value of a varied key changes, as fields of a cell; EqsatError if it is none."""
+    """Changes by a value of a varied key, as fields of a cell; EqsatError if it is none."""
     head, _, name = key.partition(".")
     if _is_table(key):
         return {head: _table(head, {name: value} if name else value)}

@@ -1,4 +1,4 @@
-"""What an error code means: the paragraphs of `eqsat/lang/errors.md`."""
+"""Explanations of error codes: the paragraphs of `eqsat/lang/errors.md`."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class Instruction:
 
     @cached_property
     def types(self) -> tuple[HloType, ...]:
-        """Its array, or the parts of a tuple; EqsatError E345, E346 where programs have none such."""
+        """The array type, or those of a tuple's parts; EqsatError E345, E346."""
         if self.shape.startswith("("):
             inner = _COMMENT.sub("", self.shape[1:-1])
             return tuple(_type(m, self.span) for m in _SHAPE.finditer(inner))
@@ -74,7 +74,7 @@ class Instruction:
 
     @cached_property
     def operands(self) -> tuple[str, ...]:
-        """Their names, with or without types in front in the text."""
+        """Names of operands, with or without types in front in the text."""
         if self.opcode in ("constant", "parameter", "iota"):
             return ()
         parts = _split(_COMMENT.sub("", self.argument))
@@ -229,8 +229,8 @@ _KEYS = ("size", "stride", "pad", "lhs_dilate", "rhs_dilate", "rhs_reversal")
 
 
 @dataclass(frozen=True)
-class Window:
-    """Of each windowed dim: extent, step, zeros before and after, dilations, and if it turns."""
+class HloWindow:
+    """Window, per dim: extent, step, zeros before and after, dilations, and if it turns."""
 
     size: tuple[int, ...]
     stride: tuple[int, ...]
@@ -262,7 +262,7 @@ def _spread(extent: int, dilation: int) -> int:
     return max(extent - 1, 0) * dilation + min(extent, 1)
 
 
-def window_of(i: Instruction, rank: int) -> Window:
+def window_of(i: Instruction, rank: int) -> HloWindow:
     """The window of an instruction over `rank` dims; ValueError if it is not one."""
     text = i.attributes.get("window", "{}")
     fields = dict(re.findall(r"(\w+)=([\dx_\-]+)", text))
@@ -278,7 +278,7 @@ def window_of(i: Instruction, rank: int) -> Window:
     if len(edges) != rank or any(len(e) != 2 for e in edges):
         raise ValueError(f"`{text}` has no two pads for each of {rank} dims")
     pad = tuple((e[0], e[1]) for e in edges)
-    return Window(sizes, strides, pad, lhs, rhs, _numbers(fields.get("rhs_reversal"), rank, 0))
+    return HloWindow(sizes, strides, pad, lhs, rhs, _numbers(fields.get("rhs_reversal"), rank, 0))
 
 
 def _numbers(text: str | None, rank: int, otherwise: int) -> tuple[int, ...]:
@@ -308,7 +308,7 @@ def _spec(text: str, first: str) -> tuple[int, ...]:
 
 
 def check_convolution(
-    window: Window,
+    window: HloWindow,
     numbers: DimNumbers,
     groups: Sequence[int],
     shapes: Sequence[tuple[int, ...]],

@@ -41,7 +41,7 @@ KEYS = {"copy_rate": "copy"}
 
 
 def versions() -> dict[str, str]:
-    """Of what the figures depend on."""
+    """Versions of the packages that the figures depend on."""
     from importlib.metadata import version
 
     return {name: version(name) for name in ("eqsat", "jax", "jaxlib", "llvmlite")}
@@ -172,7 +172,7 @@ def scaled_here(base: Target, load: Load) -> Scaled:
 
 
 def _key(base: Target) -> str:
-    """What figures are kept by: the machine, the target, and the code that prices plans."""
+    """Key of cached figures: the machine, the target, and the code that prices plans."""
     machine = (host.processor(), host.features(), host.caches(), host.cores(), versions())
     figures = (base.kernels, base.memory, base.launch_ps, base.rates, base.relayout)
     told = repr((machine, figures, code_digest("plan")))
@@ -230,7 +230,7 @@ def _is_of_here(path: Path, load: Load) -> bool:
 
 
 def _others(folder: Path, load: Load) -> str:
-    """Whose figures are kept there that are not of this machine; "" if there are none."""
+    """Note of other machines whose figures are cached there; "" if there are none."""
     processors: set[str] = set()
     for path in folder.glob("*.yaml"):
         with contextlib.suppress(OSError, EqsatError):

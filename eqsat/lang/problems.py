@@ -253,7 +253,7 @@ def _record(annotation: Any) -> type[Record] | None:
 
 
 def _options(annotation: Any) -> list[Any]:
-    """What a union may be, without `Annotated`; of anything else, itself."""
+    """Members of a union, without `Annotated`; of anything else, itself."""
     if typing.get_origin(annotation) is Annotated:
         return _options(typing.get_args(annotation)[0])
     if typing.get_origin(annotation) in (types.UnionType, typing.Union):

@@ -191,7 +191,7 @@ class _ProgramReader:
 
     @property
     def extents(self) -> dict[str, int]:
-        """What may stand for a number, by name."""
+        """Symbolic extents by name, which may stand for a number."""
         return extents_of(self.symbols.values())
 
     def body(self, s: Placed) -> bool:
@@ -444,7 +444,7 @@ class _ProgramReader:
 
 
 def _parts(s: Placed) -> list[Placed]:
-    """What stands between the commas that are in no bracket."""
+    """Parts between the commas that are in no bracket."""
     blank = _QUOTED.sub(lambda m: "_" * len(m[0]), s.text)
     depth, begin, parts = 0, 0, []
     for i, c in enumerate(f"{blank},"):

@@ -270,7 +270,7 @@ def with_shards(target: Target, shards: Mapping[str, str]) -> Target:
 
 
 def read_shards(texts: Sequence[str]) -> dict[str, str]:
-    """What `--shard` says, by name; E232 if it is not NAME=SPREAD."""
+    """Spreads of `--shard` by name; E232 if it is not NAME=SPREAD."""
     spreads: dict[str, str] = {}
     for text in texts:
         name, equals, spread = text.partition("=")

@@ -147,7 +147,7 @@ BOUNDS = (
 
 @dataclass
 class _RuleSides:
-    """What was read of a rule; a part that could not be read is missing."""
+    """Parts of a rule; one that could not be read is missing."""
 
     left: Apply | None
     right: Term | None
@@ -406,7 +406,7 @@ def _called(e: AttrExpr) -> Function | None:
 
 
 def spread_scope(verb: str, span: Span) -> Scope:
-    """What the conditions of a spread rule may name."""
+    """Names that the conditions of a spread rule may use."""
     scope = Scope()
     for name, kind in SPREAD_SCOPES[verb].items():
         scope.bind(name, kind, span)

@@ -167,7 +167,7 @@ def _name_ops(term: Term, names: list[Apply]) -> Term:
 
 # ---- the variables of a rule that was read before ------------------------------------------------
 def scope_of(rule: Rule) -> Scope:
-    """What the conditions of a rule may name."""
+    """Names that the conditions of a rule may use."""
     scope = Scope()
     for term in (rule.left, *rule.also):
         _bind_term(term, scope)

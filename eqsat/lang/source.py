@@ -147,7 +147,7 @@ def read_yaml(text: str, file: str) -> YamlSource:
 
 
 def _read_plainly(lines: Lines) -> YamlSource | None:
-    """What libyaml reads of a file without problems, ten times as fast; None where in doubt.
+    """YAML by libyaml, ten times as fast, of a file without problems; None where in doubt.
 
     It reads YAML 1.1 and says less of what is wrong, so whatever the two versions could see in two
     ways, and every problem, is left to `_read`.

@@ -65,7 +65,7 @@ def _narrowed(r: TargetRecord) -> Faults:
 
 
 def _fusion(r: TargetRecord) -> Faults:
-    """What a contraction has of other roots inside is said in one way."""
+    """Faults of `fusion`: what a contraction has of other roots inside is said in one way."""
     f = r.fusion
     if f.staged and (f.row_reductions or 1) > 1:
         what = "`staged` computes again what `row_reductions` keeps for a row"
@@ -140,7 +140,7 @@ def _extents(r: TargetRecord, here: KeyPath, p: PipelineRecord) -> Faults:
 
 
 def _workgroup(r: TargetRecord, here: KeyPath, p: PipelineRecord) -> Faults:
-    """What a unit has is enough for the workgroup with the largest result."""
+    """Faults of a workgroup: its unit has enough for the one with the largest result."""
     u = r.units
     if u is None or not p.subgroups:
         return
@@ -348,8 +348,5 @@ def _joined(layers: _Layered) -> YamlSource:
 def _places(layers: _Layered) -> tuple[tuple[str, str], ...]:
     """Where every key stands; entries of lists are found through the key of their list."""
     keys = _joined(layers).keys
-    return tuple(sorted((".".join(map(str, p)), str(s)) for p, s in keys.items() if _named(p)))
-
-
-def _named(path: KeyPath) -> bool:
-    return all(isinstance(part, str) for part in path)
+    named = [p for p in keys if all(isinstance(part, str) for part in p)]
+    return tuple(sorted((".".join(map(str, p)), str(keys[p])) for p in named))

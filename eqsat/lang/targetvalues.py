@@ -1,4 +1,4 @@
-"""What a target file says, as a `model.target.Target`: a key of one name is taken as it is."""
+"""Values of a target file as a `model.target.Target`: a key of one name is taken as it is."""
 
 from __future__ import annotations
 
@@ -73,11 +73,11 @@ def links_of(r: TargetRecord) -> tuple[AxisLink, ...]:
 
 def _plain(value: Any) -> Any:
     """Lists as tuples, mappings as tuples of pairs."""
-    return tuple(value.items() if isinstance(value, dict) else value) if _holds(value) else value
-
-
-def _holds(value: Any) -> bool:
-    return isinstance(value, dict | list)
+    return (
+        tuple(value.items() if isinstance(value, dict) else value)
+        if isinstance(value, dict | list)
+        else value
+    )
 
 
 def _measured_on(r: MeasuredOnRecord | None) -> MeasuredOn | None:
@@ -168,7 +168,7 @@ def _tile(t: TileRecord | ConvolutionTileRecord) -> Tile:
 
 
 def pipelines_of(r: TargetRecord) -> tuple[Pipeline, ...]:
-    """Those that are not taken away, in the order of the file."""
+    """Pipelines that are not taken away, in the order of the file."""
     records = {k: p for k, p in r.pipelines.items() if p is not None}
     return tuple(pipeline_of(Pipeline(k), p) for k, p in records.items())
 

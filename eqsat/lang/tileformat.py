@@ -166,7 +166,7 @@ class TileRecord(Record):
         return self
 
     def _check_streams(self, extents: dict[str, int]) -> None:
-        """What a kernel streams is how its tile packs: extents, and the order of tile dims."""
+        """Check that a kernel streams as its tile packs: extents, and the order of tile dims."""
         for key in ("lhs", "rhs"):
             named = innermost(getattr(self, key)) if getattr(self, key) else ()
             tiles = [r for r, extent in named if extent]

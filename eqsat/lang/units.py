@@ -90,7 +90,7 @@ def quantity(value: Any, dimension: str) -> int | float:
 
 
 def _bytes_meant(number: Decimal) -> str:
-    """What a size without a unit most likely is: large numbers are bytes, small ones KiB.
+    """The likely bytes of a size without a unit: large numbers are bytes, small ones KiB.
 
     >>> _bytes_meant(Decimal(1048576)), _bytes_meant(Decimal(32))
     ('1 MiB', '32 KiB')

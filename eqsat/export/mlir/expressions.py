@@ -100,7 +100,9 @@ class Body(BodyWriter[str]):
 
     # ---- casts ---------------------------------------------------------------------------------
     def convert(self, op: str, x: str, source: str, dtype: str) -> str:
-        return self.op(f"arith.{op}", [x], "", f"{x} : {_to(source, dtype)}")
+        return self.op(
+            f"arith.{op}", [x], "", f"{x} : {syntax.element(source)} to {syntax.element(dtype)}"
+        )
 
     def cast(self, v: str, source: str, dtype: str) -> str:
         if syntax.element(source) == syntax.element(dtype):
@@ -259,10 +261,6 @@ _SPECIAL: dict[str, Callable[[Body, Typed, list[str]], str]] = {
     "clamp": Body.clamp,
     "select": Body.choose,
 }
-
-
-def _to(source: str, dtype: str) -> str:
-    return f"{syntax.element(source)} to {syntax.element(dtype)}"
 
 
 def _bits(dtype: str) -> int:

@@ -48,17 +48,13 @@ def write_generic(
     outs = _accumulators(w, g)
     loops = len(g.sizes)
     identity = tuple(dim(d) for d in range(g.rank))
-    every = [o.map for o in (*ins, *[_result(o, identity) for o in outs])]
+    every = [o.map for o in (*ins, *[Operand(*o, identity) for o in outs])]
     maps = [syntax.affine_map(executed_map(g, m), loops) for m in every]
     kinds = ["parallel" if d < g.rank else "reduction" for d in g.executed]
     w.structured(name, maps, kinds, [(o.name, o.type) for o in ins], outs, g.precision)
     _block(w, g, ins, outs)
     w.line(f"}} -> {syntax.listed([t for _, t in outs])}")
     return [f"{name}#{i}" for i in range(len(outs))] if len(outs) > 1 else [name]
-
-
-def _result(out: tuple[str, TensorType], identity: Map) -> Operand:
-    return Operand(*out, identity)
 
 
 def _whole_dims(w: Writer, g: Generic, o: Operand) -> Operand:

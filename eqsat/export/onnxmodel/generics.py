@@ -38,7 +38,7 @@ GATHER_LIMIT = 2**22  # elements of a constant table of indices
 
 
 def project_all(graph: Graph, g: Generic, operands: Sequence[Value]) -> tuple[Generic, list[Value]]:
-    """The same generic whose maps hold bare dims and window sums only, and its operands."""
+    """Normalised generic: maps hold bare dims and window sums only; and its operands."""
     projected = [project(graph, x, m, g.sizes) for x, m in zip(operands, g.maps, strict=True)]
     values = [v for v, _ in projected]
     maps = tuple(m for _, m in projected)
@@ -115,7 +115,7 @@ def _factors(g: Generic) -> tuple[Expr, Expr] | None:
 
 
 def _multiplied(e: Expr, floating: bool) -> tuple[Expr, ...]:
-    """What is multiplied; casts between floats around a product do not matter."""
+    """Factors of a product; casts between floats around it do not matter."""
     is_cast = e.fn == "cast" and floating and is_float(e.value) and e.args[0].fn == "mul"
     return e.args if len(e.operands()) > 1 and (is_cast or e.fn == "mul") else ()
 

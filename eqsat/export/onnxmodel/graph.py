@@ -131,7 +131,7 @@ class Graph:
         return outputs
 
     def rename(self, v: Value, name: str) -> Value:
-        """The same value under a name of its own."""
+        """An identity: the value under another name."""
         self.nodes.append(GraphNode("Identity", (v.name,), (name,), (), self.origin))
         return Value(name, v.dtype, v.shape)
 

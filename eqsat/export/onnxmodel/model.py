@@ -95,7 +95,7 @@ _FLAG, _COUNT = TensorType("bool", ()), TensorType("i64", ())
 
 
 def write_control(graph: Graph, attr: Control, xs: Sequence[Value], write: Write) -> list[Value]:
-    """Its results; scratch, which nobody reads, has no name."""
+    """Write a loop or branch, and give its results; scratch, which nobody reads, has no name."""
     scratch = [Value("", t.dtype, t.shape) for t in attr.scratch_types]
     if not attr.result_types:
         return scratch
@@ -271,7 +271,7 @@ class _Model(PlanWriter[Value]):
         self.graph.origin = (
             f"{group.title}: {self.plan.program.value_name(i)} {node.op}".removeprefix(": ")
         )
-        self.graph.precision = _precision(node)
+        self.graph.precision = node.attr.precision if isinstance(node.attr, Generic) else NONE
         return len(self.graph.nodes)
 
     def forget(self, before: int) -> None:
@@ -379,10 +379,6 @@ def _proto(onnx: Any, n: GraphNode, number: int, prefix: str = "") -> Any:
     if n.precision not in (NONE, DEFAULT):
         node.metadata_props.add(key="eqsat.precision", value=n.precision)
     return node
-
-
-def _precision(node: Node) -> str:
-    return node.attr.precision if isinstance(node.attr, Generic) else NONE
 
 
 def _tensor(onnx: Any, name: str, array: Array, t: TensorType, external: _External | None) -> Any:

@@ -77,7 +77,7 @@ def _has_dispatch(function: Any) -> bool:
 
 
 def _every_op(region: Any) -> Iterator[Any]:
-    """Those of a region and of the regions in them."""
+    """Operations of a region and of the regions in them."""
     for block in region.blocks:
         for o in block.operations:
             yield o.operation
@@ -186,14 +186,14 @@ class _Cut:
         self.nodes |= zip(op.results, self._added(reader, program, operands, op, name), strict=True)
 
     def _of_region(self, op: Any, block: Any) -> tuple[FunctionReader, list[int], list[int]]:
-        """What it reads of the function is what its ops name and do not make."""
+        """Operands of a region: the values of the function that its ops name and do not make."""
         reader, operands = self._bound(self._captured(op.regions[0]))
         last = block.operations[len(block.operations) - 1].operation
         items = reader.run(block)
         return reader, operands, [reader.result(i, item, last) for i, item in enumerate(items)]
 
     def _of_workgroups(self, op: Any, block: Any) -> tuple[FunctionReader, list[int], list[int]]:
-        """Its arguments stand for operands and results in their order; each is one whole tensor."""
+        """Operands and results of workgroups: the arguments in order, each one whole tensor."""
         workload, values, *_ = segments(op)
         if workload:
             raise self._refused("E346", "sizes that are not known are not read", op)
@@ -246,7 +246,7 @@ class _Cut:
             self.nodes |= zip(held, added, strict=True)
 
     def _node(self, value: Any, op: Any) -> int:
-        """What is returned is in memory: a constant is written there by a dispatch."""
+        """The node of a returned value, which is in memory: a dispatch writes a constant there."""
         if value in self.nodes:
             return self.nodes[value]
         reader, _ = self._bound({value: None})

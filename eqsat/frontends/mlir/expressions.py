@@ -38,7 +38,7 @@ class BodyReader:
     terms: dict[Any, Term] = field(default_factory=dict)
 
     def read(self, block: Any) -> list[Expr]:
-        """What the block yields, in order."""
+        """The values that the block yields, in order."""
         *ops, last = list(block.operations)
         for o in ops:
             op = o.operation

@@ -81,7 +81,7 @@ def marked(ops: Iterable[Any], ir: Any, place: Any) -> bool:
 
 
 def _without_precision(op: Any) -> Any:
-    """What an op is, its precision aside."""
+    """The text of an op, its precision aside."""
     rest = tuple((k, str(op.attributes[k])) for k in sorted(op.attributes) if k not in _SAID)
     return op.name, tuple(op.operands), rest, tuple(str(r.type) for r in op.results)
 

@@ -48,7 +48,7 @@ _TABLE: dict[str, Handler] = ARITHMETIC | TENSORS | ENCODINGS | EXTENSIONS | KEP
 
 @dataclass(frozen=True)
 class MlirProgram:
-    """What a file holds: the program, the arrays written into it, and kept calls, by key."""
+    """Contents of a file: the program, the arrays written into it, and kept calls, by key."""
 
     program: Program
     weights: dict[str, Any] = field(repr=False)
@@ -159,7 +159,7 @@ class FunctionReader:
 
     @staticmethod
     def _names(functions: Mapping[str, Any]) -> list[str]:
-        """As the user wrote them: a pipeline splits one in two, of which one waits."""
+        """Function names of the user: a pipeline splits one function in two, of which one waits."""
         return list(dict.fromkeys(n.removesuffix("$async") for n in functions))
 
     def entry(self, function: Any, sizes: Mapping[str, int] | None) -> list[int]:
@@ -193,7 +193,7 @@ class FunctionReader:
         return place_of(self.scope.source, argument.location)
 
     def _name(self, argument: Any, number: int) -> str:
-        """What the text calls an argument; `location` of an argument or its import is its place."""
+        """The text's name of an argument; `location` of an argument or its import is its place."""
         at = self._place(argument)
         word = at.text[at.column - 1 : at.end - 1] if at else ""
         plain = word[1:] if word.startswith("%") else ""
@@ -229,7 +229,7 @@ class FunctionReader:
 
     # ---- operations ------------------------------------------------------------------------------
     def run(self, block: Any) -> list[Item]:
-        """What the block returns."""
+        """The values that the block returns."""
         for o in block.operations:
             op = o.operation
             self.read += 1
@@ -242,7 +242,7 @@ class FunctionReader:
         return []
 
     def _called(self, op: Any) -> list[Item]:
-        """What an op gives; its first node is called as the text calls its result."""
+        """The results of an op; its first node is called as the text calls its result."""
         b = self.scope.ctx.builder
         before, b.origin = len(b.nodes), self._origin(op)
         origin, results = b.origin, self._one(op)

@@ -74,7 +74,8 @@ class _Regions:
         ctx, outer = Context(Builder("body")), reader.scope.ctx.builder
         values: dict[Any, Item] = {v: Nothing() for o in skipped for v in o.results}
         values |= {v: item for v, item in held.items() if item is not None}
-        consts = [(v, outer.type(n)) for v, n in zip(_consts(held), self.nodes, strict=True)]
+        outside = [v for v, item in held.items() if item is None]
+        consts = [(v, outer.type(n)) for v, n in zip(outside, self.nodes, strict=True)]
         for i, (v, t) in enumerate((*consts, *rest)):
             values[v] = ctx.add("input", (), Leaf(ctx.name("x"), t, index=i))
         inside = reader.inner(ctx, values)
@@ -90,10 +91,6 @@ class _Regions:
         ctx = self.reader.scope.ctx
         nodes = [ctx.materialise(self.reader.scope.tensor(v, self.op)) for v in values]
         return nodes, [ctx.builder.type(n) for n in nodes]
-
-
-def _consts(held: dict[Any, Item | None]) -> list[Any]:
-    return [v for v, item in held.items() if item is None]
 
 
 def _captured(regions: Sequence[Any]) -> list[Any]:
@@ -116,7 +113,7 @@ def _blocks(regions: Sequence[Any]) -> Iterator[Any]:
 
 
 def _end(region: Any) -> Any:
-    """What a region ends with."""
+    """The last operation of a region."""
     (block,) = region.blocks
     return list(block.operations)[-1].operation
 

@@ -45,7 +45,7 @@ class ModuleText:
 
     @cached_property
     def text(self) -> str:
-        """What the parser reads."""
+        """The text that the parser reads."""
         pieces, at = [], 0
         for e in self.edits:
             pieces += [self.original[at : e.start], e.text]
@@ -175,7 +175,7 @@ def modernised(source: ModuleText) -> ModuleText:
 
 
 def _in_dialect(pattern: str, dialect: str) -> Callable[[str, str], Iterator[Edit]]:
-    """What now belongs to another dialect; the pattern is that of the old one's name."""
+    """Ops that now belong to another dialect; the pattern is that of the old one's name."""
 
     def moved(text: str, _: str) -> Iterator[Edit]:
         for m in re.finditer(pattern, text):

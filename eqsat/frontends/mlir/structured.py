@@ -214,7 +214,7 @@ def _combined(
 
 
 def _beside(e: Expr, mine: Expr) -> list[Expr] | None:
-    """What a sum (or product, …) adds to its result so far; None if that is no term of its own."""
+    """The term that a sum (or product, …) adds to its result so far; None if there is none."""
     before: list[Expr] = []
     after: list[Expr] = []
     fn = e.fn

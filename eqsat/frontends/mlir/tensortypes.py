@@ -1,4 +1,4 @@
-"""What tensor types of MLIR say beside an element type: open sizes, and encodings.
+"""Tensor types of MLIR beside the element type: open sizes, and encodings.
 
 Of the `?` of a function's arguments: which are equal, which are known, which are symbols. Of an
 `#iree_encoding.encoding`: which operand of which contraction a tensor is.

@@ -331,7 +331,7 @@ def _dim(d: Any, axis: int, name: str) -> int | str:
 
 
 def _precision(p: Any, node: OnnxNode) -> str:
-    """What `eqsat.precision` says, as our own export writes it; ONNX has no such thing itself."""
+    """Precision by `eqsat.precision`, as our own export writes it; ONNX itself has none."""
     said = next((e.value for e in p.metadata_props if e.key == "eqsat.precision"), DEFAULT)
     if said not in PRECISIONS:
         what = f"asks for the precision `{short(said)}`, which does not exist"

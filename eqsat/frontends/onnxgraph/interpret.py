@@ -212,7 +212,7 @@ def _check_types(node: OnnxNode, operands: Sequence[Held | None], standard: Any)
 
 @dataclass(frozen=True)
 class _Runner:
-    """What operators that hold graphs run them with: the interpreter and the values around."""
+    """Runs the graphs that operators hold: the interpreter and the values around."""
 
     interpreter: Interpreter
     env: Env
@@ -258,16 +258,12 @@ def _compute(record: Operator, call: OnnxCall) -> Any:
         raise
     except Exception as error:  # JAX and NumPy say what does not fit in many ways
         lines = str(error).strip().splitlines() or [type(error).__name__]
-        given = ", ".join(_type_text(o) for o in call.operands if o is not None)
+        given = ", ".join(f"{o.dtype.name}{list(o.shape)}" for o in call.operands if o is not None)
         what = short(lines[0], 200)
         raise call.error(
             "E368", f"does not fit its operands ({short(given, 200)}): {what}",
             help="the model contradicts itself, or a `--size` does not suit it",
         ) from error  # fmt: skip
-
-
-def _type_text(held: Held) -> str:
-    return f"{held.dtype.name}{list(held.shape)}"
 
 
 def _matmul_precision(name: str) -> Any:
@@ -334,7 +330,7 @@ def read_onnx(path: str | Path, sizes: Mapping[str, int] | None = None) -> Trace
     shapes = _shapes(graph, {k: int(n) for k, n in (sizes or {}).items()}, str(path))
     _warn_of_strange_values(graph)
     weights = {k: a for k, a in graph.initializers.items() if a.size > 1}
-    return _trace(Interpreter(model), graph, shapes, weights, _program_name(file))
+    return _trace(Interpreter(model), graph, shapes, weights, python_name(file.stem, set()))
 
 
 def _trace(
@@ -392,10 +388,6 @@ def python_name(name: str, taken: set[str]) -> str:
         unique = f"{plain}_{n}"
     taken.add(unique)
     return unique
-
-
-def _program_name(path: Path) -> str:
-    return python_name(path.stem, set())
 
 
 def _shapes(graph: OnnxGraph, sizes: dict[str, int], path: str) -> list[tuple[int, ...]]:

@@ -87,7 +87,10 @@ def rotated(c: OnnxCall, x: Any, cos: Any, sin: Any, width: int, interleaved: bo
 def attention(c: OnnxCall) -> Any:
     """Multi-head, grouped or multi-query attention; past keys and values come first."""
     flat = c.rank(0) == 3
-    q, k, v = (c[i] if not flat else heads(c[i], _count(c, i)) for i in range(3))
+    q, k, v = (
+        c[i] if not flat else heads(c[i], int(c.needed("kv_num_heads" if i else "q_num_heads")))
+        for i in range(3)
+    )
     if c.has(4) and c.has(5):
         k, v = (c.xp.concatenate([c[i], x], axis=2) for i, x in ((4, k), (5, v)))
     present = (k, v)
@@ -95,10 +98,6 @@ def attention(c: OnnxCall) -> Any:
     k, v = (x if times == 1 else c.xp.repeat(x, times, axis=1) for x in (k, v))
     attended, scores = _attended(c, q, k, v)
     return merged(attended) if flat else attended, *present, scores
-
-
-def _count(c: OnnxCall, i: int) -> int:
-    return int(c.needed("q_num_heads" if i == 0 else "kv_num_heads"))
 
 
 def _attended(c: OnnxCall, q: Any, k: Any, v: Any) -> tuple[Any, Any]:
@@ -273,7 +272,7 @@ def multi_head_attention(c: OnnxCall) -> Any:
 def _score_mask(
     c: OnnxCall, i: int, steps: int, total: int, causal: bool, dtype: Any
 ) -> Any | None:
-    """What is added to the scores: `mask_filter_value` where a key is masked."""
+    """Bias of the scores: `mask_filter_value` where a key is masked."""
     low, bias = c.attribute("mask_filter_value", -10000.0), None
     if c.has(i):
         mask = c[i]

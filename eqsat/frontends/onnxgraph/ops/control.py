@@ -70,7 +70,7 @@ def _step(c: OnnxCall, body: OnnxGraph, number: Any, carried: Sequence[Held]) ->
 
 
 def _trial(c: OnnxCall, body: OnnxGraph, carried: Sequence[Held]) -> list[Held]:
-    """What one step gives, for its types and for what is known of them."""
+    """Results of one step, for their types and for what is known of them."""
     import jax
 
     results: list[Held] = []

@@ -41,7 +41,7 @@ def _plain(name: str) -> Reduce:
 
 
 def _extreme(name: str) -> Reduce:
-    """Of an empty tensor too: the least or greatest value of the type."""
+    """Extreme of a tensor; of an empty one the least or greatest value of the type."""
 
     def reduce(c: OnnxCall, x: Any, axes: tuple[int, ...], keep: bool) -> Any:
         if x.dtype.kind == "b":
