@@ -50,7 +50,7 @@ rules: $(TEST) ## hunt counterexamples to every rule, break every rule, chain th
 	$(BIN)/python benchmarks/run.py rules --jobs $(JOBS)
 
 known: $(TEST) ## write rules/known.txt, the rules that need no hunt before their first use
-	$(BIN)/python -m eqsat.hunt.firstuse
+	$(BIN)/python -m eqsat.hunt.findings
 
 mutants: $(TEST) ## 500 broken ONNX and 500 broken MLIR files through the whole pipeline; JSON (half an hour)
 	$(BIN)/python benchmarks/run.py mutants

@@ -12,10 +12,9 @@ from random import Random
 
 from eqsat.execute.lowering import LOWERINGS
 from eqsat.export.mlir.ops import WRITERS as MLIR
-from eqsat.export.onnxmodel.ops import WRITERS as ONNX
+from eqsat.export.onnxmodel.model import WRITERS as ONNX
 from eqsat.hunt.generate import PROPOSERS, propose
-from eqsat.hunt.known import Surroundings
-from eqsat.hunt.nests import Scale
+from eqsat.hunt.nests import Scale, Surroundings
 from eqsat.model.control import CONTROL
 from eqsat.ops.generics.access import access
 from eqsat.ops.op import Op

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from eqsat.execute import beside, timing
-from eqsat.hunt import firstuse
+from eqsat.hunt import findings
 
 
 def pytest_collection_finish() -> None:
@@ -32,7 +32,7 @@ def _own_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     before = {name: os.environ.get(name) for name in (*folders, "EQSAT_MEASURE")}
     beside.SECONDS = 0.0
     timing.SECONDS, timing.BATCH_SECONDS = 0.0, 0.0005
-    firstuse.INSTANCES = 40  # of rules that tests bring
+    findings.INSTANCES = 40  # of rules that tests bring
     for name in folders:
         os.environ[name] = str(tmp_path_factory.mktemp(name.lower()))
     os.environ["EQSAT_MEASURE"] = "never"  # `auto` is a shipped target, whatever runs the tests

@@ -116,8 +116,8 @@ def test_a_loop_runs_unknown_times_so_cycles_are_a_lower_bound():
 
 
 def test_a_text_without_an_entry_is_refused():
-    with pytest.raises(ValueError, match="no entry computation"):
-        hlo.computations("HloModule m")
+    with pytest.raises(EqsatError, match="no ENTRY computation"):
+        hlo.module_figures("HloModule m", 1, counts_cycles=True)
 
 
 def test_registers_spills_and_shared_memory_of_ptxas_and_of_xlas_steps():

@@ -16,7 +16,7 @@ from eqsat.extract.dispatch.prices import Costs
 from eqsat.lab.calibrate.samples import bottleneck, deep
 from eqsat.lab.calibrate.shapes import in_dim_order, mnk_product, nchw_conv
 from eqsat.lang.programs import parse_program
-from eqsat.lang.settings import override
+from eqsat.lang.requests import override
 from eqsat.lang.targets import read_target
 from eqsat.model.diag import EqsatError
 from eqsat.model.generic import Generic

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eqsat.cli import run
-from eqsat.hunt.examples import check_examples
+from eqsat.hunt.instances import check_examples
 from eqsat.lab.discover.find import Ask, discover
 from eqsat.lang.rulesets import load_ruleset, read_ruleset
 from eqsat.lang.targets import load_target

@@ -16,8 +16,8 @@ from eqsat.extract import extract, minimiser
 from eqsat.extract.choice.legal import circle, is_legal
 from eqsat.extract.memory.bestorder import best_order, graph_of, in_best_order
 from eqsat.lang.programs import parse_program
+from eqsat.lang.requests import override
 from eqsat.lang.rulesets import load_rulesets
-from eqsat.lang.settings import override
 from eqsat.lang.targets import load_target
 from eqsat.model.deadline import SEARCH_TIME
 from eqsat.model.program import Builder, Program

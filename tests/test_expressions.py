@@ -20,9 +20,9 @@ import pytest
 from seeds import one_in, seeds
 
 from eqsat.execute import expressions as jax_expressions
-from eqsat.export.typed import typed_yields
+from eqsat.export.walk import typed_yields
 from eqsat.frontends.jaxpr import trace
-from eqsat.hunt.expressions import random_body
+from eqsat.hunt.nests import random_body
 from eqsat.lang.programs import parse_program
 from eqsat.model import expr
 from eqsat.model.affine import dim

@@ -12,9 +12,8 @@ import pytest
 
 import eqsat
 from eqsat.cli.app import run as command
-from eqsat.hunt import firstuse
-from eqsat.hunt.findings import Counterexample, Findings
-from eqsat.hunt.firstuse import check_rules
+from eqsat.hunt import findings
+from eqsat.hunt.findings import Counterexample, Findings, check_rules
 from eqsat.hunt.search import hunt
 from eqsat.lang.content import SHIPPED, known_keys, rule_key
 from eqsat.lang.rulesets import load_ruleset, read_ruleset
@@ -49,9 +48,9 @@ HEAD = "ruleset: mine\ndoc: Rules of a user.\nrules:"
 def _fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Nothing is remembered, in this process or on disk."""
     monkeypatch.setenv("EQSAT_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(firstuse, "_done", {})
-    monkeypatch.setattr(firstuse, "_warned", set())
-    monkeypatch.setattr(firstuse, "INSTANCES", 200)
+    monkeypatch.setattr(findings, "_done", {})
+    monkeypatch.setattr(findings, "_warned", set())
+    monkeypatch.setattr(findings, "INSTANCES", 200)
 
 
 def rules(*texts: str) -> RuleSet:
@@ -67,20 +66,20 @@ def file_of(folder: Path, *texts: str) -> str:
 def count_hunts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the rules that are hunted at their first use from now on."""
     names: list[str] = []
-    hunted = firstuse._hunted
+    hunted = findings._hunted
 
     def counted(rules: list[Rule]) -> dict[str, Findings]:
         names.extend(r.name for r in rules)
         return hunted(rules)
 
-    monkeypatch.setattr(firstuse, "_hunted", counted)
+    monkeypatch.setattr(findings, "_hunted", counted)
     return names
 
 
 # ---- known by content ----------------------------------------------------------------------------
 def test_the_list_of_shipped_rules_is_current():
     stored = (data_folder("rules") / SHIPPED).read_text(encoding="utf-8")
-    assert stored == firstuse.listing(), "write it: make known"
+    assert stored == findings.listing(), "write it: make known"
 
 
 def test_no_shipped_set_is_hunted(monkeypatch: pytest.MonkeyPatch):
@@ -127,7 +126,7 @@ def test_a_sound_rule_is_hunted_once(monkeypatch: pytest.MonkeyPatch):
     for _ in range(2):
         assert check_rules(rules(SOUND)).hunted == ("three-transposes",)
     assert names == ["three-transposes"]
-    monkeypatch.setattr(firstuse, "_done", {})  # the next process
+    monkeypatch.setattr(findings, "_done", {})  # the next process
     check_rules(rules(SOUND))
     assert names == ["three-transposes"]
 
@@ -138,7 +137,7 @@ def test_an_unsound_rule_is_refused_with_place_and_counterexample(monkeypatch: p
     for _ in range(3):
         with pytest.raises(EqsatError) as caught:
             check_rules(rules(SOUND, UNSOUND))
-        monkeypatch.setattr(firstuse, "_done", {})
+        monkeypatch.setattr(findings, "_done", {})
         told.append(str(caught.value))
     (found,) = caught.value.diagnostics
     assert (found.code, str(found.span), caught.value.exit_code) == ("E100", "mine.yaml:12:14", 1)
@@ -198,7 +197,7 @@ def test_a_broken_cache_is_as_none(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     broken = ["", "[]", "{}", "[" * 100_000, whole[:-9], whole.replace("200", '"x"'), "\ud800"]
     for n, text in enumerate(broken, 1):
         kept.write_text(text, encoding="utf-8", errors="surrogatepass")
-        monkeypatch.setattr(firstuse, "_done", {})
+        monkeypatch.setattr(findings, "_done", {})
         assert check_rules(rules(SOUND)).hunted == ("three-transposes",)
         assert len(names) == n
     assert kept.read_text(encoding="utf-8") == whole
@@ -219,7 +218,7 @@ def test_a_cache_that_cannot_be_written_is_no_problem(
 def test_two_writers(tmp_path: Path):
     (rule,) = rules(SOUND).rules
     found = hunt(rule, instances=20)
-    writers = [threading.Thread(target=lambda: firstuse.remember(found)) for _ in range(8)]
+    writers = [threading.Thread(target=lambda: findings.remember(found)) for _ in range(8)]
     for w in writers:
         w.start()
     for w in writers:
@@ -231,22 +230,22 @@ def test_two_writers(tmp_path: Path):
 def test_a_refutation_counts_more_than_a_hunt_that_found_none(monkeypatch: pytest.MonkeyPatch):
     (rule,) = rules(SOUND).rules
     wrong = Findings(rule, 9, 9, 0, 0, (), Counterexample((("x", "f32[2]"),), "they differ", 2))
-    firstuse.remember(wrong)
-    firstuse.remember(hunt(rule, instances=5))
+    findings.remember(wrong)
+    findings.remember(hunt(rule, instances=5))
     for _ in range(2):
-        again = firstuse.recall(rule)
+        again = findings.recall(rule)
         assert again is not None and again.counterexample == wrong.counterexample
-        monkeypatch.setattr(firstuse, "_done", {})
-    firstuse.remember(hunt(rule, instances=5))  # a process that knows nothing of it
-    monkeypatch.setattr(firstuse, "_done", {})
-    again = firstuse.recall(rule)
+        monkeypatch.setattr(findings, "_done", {})
+    findings.remember(hunt(rule, instances=5))  # a process that knows nothing of it
+    monkeypatch.setattr(findings, "_done", {})
+    again = findings.recall(rule)
     assert again is not None and again.counterexample == wrong.counterexample
 
 
 def test_another_version_of_the_code_hunts_again(monkeypatch: pytest.MonkeyPatch):
     names = count_hunts(monkeypatch)
     check_rules(rules(SOUND))
-    monkeypatch.setattr(firstuse, "code_digest", lambda *_: "changed")
+    monkeypatch.setattr(findings, "code_digest", lambda *_: "changed")
     check_rules(rules(SOUND))
     assert len(names) == 2
 

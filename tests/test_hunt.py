@@ -16,14 +16,12 @@ from seeds import one_in, seeds
 from eqsat.cli.app import run
 from eqsat.hunt.arrays import fill_leaves
 from eqsat.hunt.compare import Tolerance, agree
-from eqsat.hunt.expressions import random_body
 from eqsat.hunt.findings import diagnose, shortage
 from eqsat.hunt.instances import draw
-from eqsat.hunt.nests import DTYPES, Misfit, Scale, Wish
-from eqsat.hunt.search import hunt
+from eqsat.hunt.nests import DRAWN_DTYPES, Misfit, Scale, Wish, random_body
+from eqsat.hunt.search import attempt, hunt
 from eqsat.hunt.sides import Garbage, OpenLanes, Values, left_trees
 from eqsat.hunt.signatures import propose_generic
-from eqsat.hunt.trial import attempt
 from eqsat.lang.rulesets import load_ruleset, read_ruleset
 from eqsat.model.generic import Generic
 from eqsat.model.layout import Layout
@@ -234,8 +232,8 @@ def test_a_rule_that_never_applies_is_not_passed_silently():
 def test_bodies_are_well_typed_and_use_every_scalar_function():
     rng, seen = Random(1), set()
     for _ in range(6000):
-        operands = [rng.choice(DTYPES) for _ in range(rng.randint(0, 3))]
-        dtype = rng.choice(DTYPES)
+        operands = [rng.choice(DRAWN_DTYPES) for _ in range(rng.randint(0, 3))]
+        dtype = rng.choice(DRAWN_DTYPES)
         body = random_body(rng, operands, dtype)
         assert scalar.result_dtype(body, operands) in (dtype, None)
         seen |= {e.fn for e in body.walk()}

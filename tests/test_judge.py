@@ -18,7 +18,7 @@ import eqsat
 from eqsat.api.judge import foreign_cut, foreign_run, judge
 from eqsat.cli import run as command
 from eqsat.execute.reference import WorkBudget, reference
-from eqsat.frontends.hlo.read import read_hlo
+from eqsat.frontends.hlo import read_hlo
 from eqsat.frontends.mlir.dispatches import read_flow
 from eqsat.lab.cells import key_of, request_of
 from eqsat.lang.experiments import read_experiment

@@ -13,7 +13,7 @@ from seeds import one_in, seeds
 import eqsat
 from eqsat.api.judge import foreign_cut, judge
 from eqsat.execute.reference import WorkBudget, reference
-from eqsat.frontends.hlo.read import read_hlo
+from eqsat.frontends.hlo import read_hlo
 from eqsat.model.diag import EqsatError
 
 CHANNELS_LAST = ("NHWC", "HWIO", "NHWC")

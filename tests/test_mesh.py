@@ -22,7 +22,7 @@ from eqsat.extract.shard import least_used, solve_sharding
 from eqsat.extract.shard import search as sharding
 from eqsat.frontends.source import Source
 from eqsat.lang.programs import parse_program
-from eqsat.lang.settings import override
+from eqsat.lang.requests import override
 from eqsat.model.diag import EqsatError
 from eqsat.model.generic import Generic
 from eqsat.model.mesh import REPLICATED, Axis, Mesh, MeshPlan, Spread, is_partial

@@ -21,7 +21,7 @@ from seeds import one_in, seeds
 
 import eqsat
 from eqsat.frontends.jaxpr import trace
-from eqsat.frontends.traced import Traced
+from eqsat.frontends.source import Traced
 from eqsat.model.control import every_program
 from eqsat.ops.meaning.programs import evaluate_program
 

@@ -16,9 +16,8 @@ from fuzz.mutants import Mutant, mutants
 from seeds import one_in
 
 import eqsat
-from eqsat.hunt.examples import seeds
-from eqsat.hunt.instances import draw
-from eqsat.hunt.trial import attempt, rows_at
+from eqsat.hunt.instances import draw, seeds
+from eqsat.hunt.search import attempt, rows_at
 from eqsat.hunt.vary import vary
 from eqsat.lang.rulesets import read_ruleset
 from eqsat.model.generic import Generic

@@ -19,7 +19,7 @@ from onnxmodels import FLOAT, INT64, Writer, value
 from eqsat.cli.app import run as command
 from eqsat.execute.draw import random_inputs
 from eqsat.frontends.onnxgraph import read_onnx
-from eqsat.frontends.traced import Traced
+from eqsat.frontends.source import Traced
 from eqsat.model.diag import EqsatError, EqsatWarning
 from eqsat.ops.meaning.programs import evaluate_program
 

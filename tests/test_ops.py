@@ -110,12 +110,12 @@ FLIP = {
             '    "flip": lambda w, a, xs, *r: write_generic(w, reversal(a, r[0].dtype), xs, *r),',
         ),
     ],
-    "export/onnxmodel/ops.py": [
+    "export/onnxmodel/model.py": [
         (FILL, "from eqsat.ops.builtin.flip import strides"),
         (ONNX, '    "flip": lambda graph, a, x: graph.slice(x, *strides(a)),'),
     ],
     "frontends/primitives.py": [
-        ("from eqsat.frontends.views import (", "    recorded,"),
+        ("from eqsat.frontends.values import (", "    recorded,"),
         (
             '        "rev": _rev,',
             '        "rev": lambda ctx, eqn, xs:'
@@ -132,7 +132,7 @@ SUMS = {
             " else x[:, ::-1].cumsum(1)[:, ::-1],",
         ),
     ],
-    "export/onnxmodel/ops.py": [
+    "export/onnxmodel/model.py": [
         (
             ONNX,
             '    "cumsum_back": lambda g, a, x: g.add('

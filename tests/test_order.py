@@ -31,8 +31,8 @@ from eqsat.extract.memory.bestorder import (
 )
 from eqsat.extract.minimiser import Minimiser, SearchLimits
 from eqsat.extract.session import prepare
+from eqsat.lang.requests import override
 from eqsat.lang.rulesets import load_rulesets
-from eqsat.lang.settings import override
 from eqsat.lang.targets import load_target
 from eqsat.model.affine import dim
 from eqsat.model.diag import EqsatError

@@ -12,10 +12,9 @@ import eqsat
 from eqsat import host
 from eqsat.cli import run
 from eqsat.lang import owntarget
-from eqsat.lang.owntarget import own_target, warn_if_elsewhere
+from eqsat.lang.owntarget import measured_on, own_target, warn_if_elsewhere
 from eqsat.lang.programs import parse_program
 from eqsat.lang.targets import find_target, load_target, read_target
-from eqsat.lang.targettext import measured_on
 from eqsat.model.diag import EqsatWarning
 from eqsat.model.target import Target
 from eqsat.plugins import user_folder

@@ -13,7 +13,7 @@ from seeds import one_in, seeds
 import eqsat
 from eqsat.extract.dispatch.pipelines import ALONG, APART, NOT_READ, cut, root_bytes
 from eqsat.lang.programs import parse_program
-from eqsat.lang.settings import override
+from eqsat.lang.requests import override
 from eqsat.lang.targets import load_target
 from eqsat.model.generic import Generic
 from eqsat.model.pipelines import GRID, Padding, Pipeline, Units

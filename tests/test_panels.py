@@ -11,7 +11,7 @@ from seeds import seeds
 
 import eqsat
 from eqsat.lang.programs import parse_program
-from eqsat.lang.settings import override
+from eqsat.lang.requests import override
 from eqsat.model.generic import Generic
 from eqsat.model.layout import Layout
 from eqsat.model.target import Tile, UntiledKernel

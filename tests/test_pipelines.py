@@ -20,7 +20,7 @@ from eqsat.extract.check import check
 from eqsat.extract.dispatch.pipelines import NOT_READ, cut, root_bytes
 from eqsat.extract.dispatch.prices import Costs
 from eqsat.lang.programs import parse_program
-from eqsat.lang.settings import override
+from eqsat.lang.requests import override
 from eqsat.lang.targets import load_target, read_target
 from eqsat.model.diag import EqsatError
 from eqsat.model.egraph import EGraph

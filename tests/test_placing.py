@@ -10,7 +10,7 @@ from seeds import seeds
 
 import eqsat
 from eqsat.lang.programs import parse_program
-from eqsat.lang.settings import override
+from eqsat.lang.requests import override
 from eqsat.lang.targets import load_target
 from eqsat.model.diag import EqsatError
 from eqsat.model.schedule import Schedule

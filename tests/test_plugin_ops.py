@@ -88,7 +88,7 @@ assert all(len({s[d] for s in seen}) > 1 for d in (0, 1)), seen
 
 def test_rules_of_the_plugin_are_checked_and_hunted(site: Path) -> None:
     code = """
-from eqsat.hunt.examples import check_examples
+from eqsat.hunt.instances import check_examples
 from eqsat.hunt.search import hunt
 from eqsat.lang.rulesets import load_ruleset, read_ruleset
 
@@ -129,21 +129,21 @@ def test_rules_of_the_plugin_are_hunted_once_per_version_of_its_code(tmp_path: P
     code = """
 import eqsat_roll
 from pathlib import Path
-from eqsat.hunt import firstuse
-from eqsat.hunt.firstuse import check_rules
+from eqsat.hunt import findings
+from eqsat.hunt.findings import check_rules
 from eqsat.lang.rulesets import load_ruleset
 
 good = load_ruleset("roll")
 found = check_rules(good)
 assert set(found.hunted) == {r.name for r in good.rules} and not found.no_instance, found
-assert all(firstuse.recall(r) for r in good.rules)
-before = {firstuse._key(r) for r in good.rules}
+assert all(findings.recall(r) for r in good.rules)
+before = {findings._key(r) for r in good.rules}
 own = load_ruleset("layout/transpose").rules
-others = {firstuse._key(r) for r in own}
+others = {findings._key(r) for r in own}
 with Path(eqsat_roll.__file__).open("a") as file:
     file.write("# the shift may mean something else now")
-assert not before & {firstuse._key(r) for r in good.rules}
-assert others == {firstuse._key(r) for r in own}  # these name nothing of the plug-in
+assert not before & {findings._key(r) for r in good.rules}
+assert others == {findings._key(r) for r in own}  # these name nothing of the plug-in
 """
     python(code, unpack(build_wheel(PACKAGE, tmp_path)))
 

@@ -97,7 +97,7 @@ def test_strategies_in_targets(site: Path, folder: Path) -> None:
     code = """
 import eqsat_roll
 from eqsat.lang.programs import parse_program
-from eqsat.lang.settings import override
+from eqsat.lang.requests import override
 from eqsat.lang.targets import load_target
 from eqsat.model.diag import EqsatError
 from eqsat.model.target import Target

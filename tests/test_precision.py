@@ -22,10 +22,10 @@ import eqsat
 from eqsat.execute.expressions import dot_general
 from eqsat.frontends.jaxpr import trace
 from eqsat.hunt.instances import Instance
-from eqsat.hunt.trial import rows_at
+from eqsat.hunt.search import rows_at
 from eqsat.lang.programs import parse_program
+from eqsat.lang.requests import override
 from eqsat.lang.rulesets import read_ruleset
-from eqsat.lang.settings import override
 from eqsat.lang.targets import load_target, read_target
 from eqsat.model.affine import affine, dim
 from eqsat.model.attr import Attr, ShapeError

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import pytest
 
-from eqsat.lang.settings import override
+from eqsat.lang.requests import override
 from eqsat.lang.targets import load_target
 from eqsat.model.devices import PS_PER_SECOND
 from eqsat.model.diag import EqsatError

@@ -18,9 +18,9 @@ from eqsat.lab.resultpage import results_page
 from eqsat.lab.results import CellResult, Results
 from eqsat.lab.store.record import record_of
 from eqsat.lang.experiments import Cell
-from eqsat.lang.settings import override
+from eqsat.lang.owntarget import measured_on
+from eqsat.lang.requests import override
 from eqsat.lang.targets import read_target
-from eqsat.lang.targettext import measured_on
 from eqsat.model.selection import GoalRequest
 from eqsat.model.target import Target
 from eqsat.report.mesh import front_table, mesh_claim

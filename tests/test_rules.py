@@ -9,7 +9,7 @@ import pytest
 from seeds import seeds, some
 
 import eqsat
-from eqsat.hunt.examples import all_examples, check_example, check_examples, example_target
+from eqsat.hunt.instances import all_examples, check_example, check_examples, example_target
 from eqsat.lang.rulesets import read_ruleset
 from eqsat.model.diag import Span
 from eqsat.model.generic import Generic

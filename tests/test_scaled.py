@@ -19,9 +19,9 @@ from eqsat import host
 from eqsat.execute.kernels import scale
 from eqsat.execute.kernels.scale import RateFigures, TimedProbe, alone, here, scaled_target
 from eqsat.lang import owntarget as kept
+from eqsat.lang.owntarget import TIMES, scaled_text
 from eqsat.lang.programs import parse_program
 from eqsat.lang.targets import find_target, load_target, read_target
-from eqsat.lang.targettext import TIMES, scaled_text
 from eqsat.model.diag import EqsatError, EqsatWarning
 from eqsat.model.selection import GoalRequest
 from eqsat.model.target import Target

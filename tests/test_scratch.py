@@ -24,7 +24,7 @@ from eqsat.extract.check import check
 from eqsat.extract.dispatch.legality import Legality
 from eqsat.extract.dispatch.pipelines import ALONG, APART, NOT_READ, cut, root_bytes
 from eqsat.lang.programs import parse_program
-from eqsat.lang.settings import override
+from eqsat.lang.requests import override
 from eqsat.lang.targets import load_target
 from eqsat.model.diag import EqsatError
 from eqsat.model.generic import Generic

@@ -20,7 +20,7 @@ from eqsat.cli.app import run as eqsat
 from eqsat.extract.shard import descent, prices, search, solve_sharding
 from eqsat.extract.shard.presolve import ChoiceGraph, network, reduced
 from eqsat.extract.shard.prices import Ascent, irreplaceable, proven
-from eqsat.frontends.sharding import read_sharding
+from eqsat.frontends.contests import read_sharding
 from eqsat.model.diag import EqsatError
 from eqsat.model.sharding import FORBIDDEN, ShardEdge, Sharding, ShardNode, ShardProblem
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eqsat.lang.settings import override
+from eqsat.lang.requests import override
 from eqsat.lang.targets import load_target, read_target
 from eqsat.lang.units import DIMENSIONS, QuantityError, quantity, read_budget, read_quantity
 from eqsat.model.diag import EqsatError

@@ -18,7 +18,7 @@ from eqsat.extract.dispatch.prices import Costs
 from eqsat.extract.ragged import Ragged
 from eqsat.extract.selected import graph_of_program
 from eqsat.lang.programs import parse_program
-from eqsat.lang.settings import override
+from eqsat.lang.requests import override
 from eqsat.lang.targets import load_target
 from eqsat.model.nest import Nest, NoNest
 from eqsat.model.target import Target

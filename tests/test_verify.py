@@ -23,7 +23,7 @@ from eqsat.execute.executors import Witness
 from eqsat.execute.rounding import error_limit, product_u
 from eqsat.execute.verify import verify
 from eqsat.frontends.jaxpr import trace
-from eqsat.frontends.traced import Traced
+from eqsat.frontends.source import Traced
 from eqsat.model.program import Builder, Program
 from eqsat.report.text import verification_problem, verification_text
 

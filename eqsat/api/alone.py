@@ -42,7 +42,7 @@ def place_buffers(
     """
     start = time.monotonic()
     from eqsat.extract.place import place
-    from eqsat.frontends.buffers import read_buffers
+    from eqsat.frontends.contests import read_buffers
 
     buffers = read_buffers(path)
     left = time_limit - (time.monotonic() - start)
@@ -63,8 +63,8 @@ def shard_graph(
     """
     start = time.monotonic()
     from eqsat.extract.shard import solve_sharding
-    from eqsat.frontends.sharding import read_sharding
-    from eqsat.model.deadline import gc_paused
+    from eqsat.frontends.contests import read_sharding
+    from eqsat.model.cycles import uncollected
 
     with gc_paused():
         problem = read_sharding(Path(path))

@@ -285,12 +285,12 @@ def read_foreign(path: Path, run: Run) -> Foreign:
     """
     if path.is_dir():
         return foreign_run(load_folder(path), str(path))
-    from eqsat.frontends.hlo.text import MOST_BYTES, is_hlo
     from eqsat.frontends.mlir.dispatches import is_flow, read_flow
+    from eqsat.lang.hlotext import MOST_BYTES, is_hlo
 
     text = read_text(path, "E345", MOST_BYTES)
     if is_hlo(text):
-        from eqsat.frontends.hlo.read import read_hlo
+        from eqsat.frontends.hlo import read_hlo
 
         return foreign_cut(read_hlo(text, str(path)), run)
     if is_flow(text):

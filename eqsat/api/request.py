@@ -43,7 +43,7 @@ def machine_asked(
     one = what if isinstance(what, Target) else target(what)
     warn_if_elsewhere(one)
     if settings:
-        from eqsat.lang.settings import override
+        from eqsat.lang.requests import override
 
         one = override(one, list(settings))
     return one
@@ -128,7 +128,7 @@ def target(name_or_file: str | Path) -> Target:
 
 def rules_checked(ruleset: RuleSet, unchecked: bool, seconds: dict[str, float | None]) -> RuleCheck:
     """Which rules are known; a hunt is a phase of its own, as it happens once per machine."""
-    from eqsat.hunt.firstuse import check_rules
+    from eqsat.hunt.findings import check_rules
 
     with timed(took := {}, "hunt"):
         found = check_rules(ruleset, unchecked)

@@ -101,7 +101,7 @@ def place_buffers(
         found = place_buffers(file, capacity=most, time_limit=limit, seed=seed, stop=stop)
     fits = found["status"] in ("optimal", "feasible")
     if out is not None and fits:
-        from eqsat.frontends.buffers import placed_text
+        from eqsat.frontends.contests import placed_text
 
         write_text(out, placed_text(found["rows"]))
     _print_placement(found, output_format)

@@ -217,7 +217,7 @@ def _hunted(ruleset: RuleSet, instances: int, seed: int) -> list[Findings]:
 
     What it finds counts for the rules' first use too, unless it was shorter than the hunt there.
     """
-    from eqsat.hunt.firstuse import INSTANCES, remember
+    from eqsat.hunt.findings import INSTANCES, remember
     from eqsat.hunt.search import hunt
 
     own = [r for r in ruleset.rules if r.ruleset == ruleset.name]
@@ -230,8 +230,8 @@ def _hunted(ruleset: RuleSet, instances: int, seed: int) -> list[Findings]:
 
 def _failures(ruleset: RuleSet, hunted: list[Findings]) -> list[Diagnostic]:
     """Failing examples, unsound rules, and rules that were tried too little (a warning)."""
-    from eqsat.hunt.examples import check_examples
     from eqsat.hunt.findings import diagnose, shortage
+    from eqsat.hunt.instances import check_examples
 
     found = [d for f in hunted for d in (diagnose(f), shortage(f)) if d is not None]
     return check_examples(ruleset) + found

@@ -189,7 +189,7 @@ def show(
     if value is None:
         raise fail("E405", f"the run in `{folder}` has no {stage.value}")
     if stage is BorderValue.egraph and output_format is o.Format.json:
-        from eqsat.export.egraphjson import serialized_egraph
+        from eqsat.export.write import serialized_egraph
 
         print(json.dumps(serialized_egraph(value)))
         return 0

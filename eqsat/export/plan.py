@@ -1,21 +1,111 @@
-"""What is written: the nodes of a program in order, grouped by dispatch, and its weights."""
+"""Plan of an export: the nodes of a program in order, grouped by dispatch, and its weights.
+
+What follows from weights alone is computed here, in NumPy.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from eqsat.export.ahead import OpaqueFunction, ahead_arrays, weight_array
 from eqsat.model.control import Control
+from eqsat.model.diag import fail
+from eqsat.model.generic import Result
+from eqsat.model.layout import Layout
 from eqsat.model.leaves import Leaf
 from eqsat.model.program import Node, Program
 from eqsat.model.schedule import Schedule
+from eqsat.ops.builtin.layouts import pack, unpack
+from eqsat.ops.meaning import scalar
+from eqsat.ops.meaning.programs import element_dtype, evaluate_node
+from eqsat.ops.registry import builtin_ops
 
 Array = np.ndarray[Any, Any]
+OpaqueFunction = Callable[..., Sequence[Any]]
+
+
+def ahead_arrays(
+    program: Program,
+    wanted: Sequence[int],
+    weights: Mapping[str, Array],
+    opaque: Mapping[str, OpaqueFunction],
+) -> dict[int, Array]:
+    """Node → its value in its element type. Lanes that may hold anything hold zeros.
+
+    EqsatError E381 if a weight has no values.
+    """
+    needed = _needed(program, wanted, ())
+    left = {i: sum(i in program.nodes[j].operands for j in needed) for i in needed}
+    values: dict[int, list[Array]] = {}
+    for i in needed:
+        n = program.nodes[i]
+        if n.op == "weight":
+            values[i] = [weight_array(program, i, weights)]
+        else:
+            values[i] = _evaluate(program, n, values, opaque)
+        for o in set(n.operands):
+            left[o] -= 1
+            if left[o] == 0 and o not in wanted:
+                del values[o]
+    return {i: np.asarray(values[i][0], order="C") for i in wanted}
+
+
+def weight_array(program: Program, node: int, weights: Mapping[str, Array]) -> Array:
+    """The values of a weight in its element type; EqsatError E381 if there are none."""
+    leaf = program.leaf(node)
+    if leaf.key not in weights:
+        raise fail(
+            "E381",
+            f"weight `{leaf.name}` has no values, so it cannot be written as a constant",
+            help="`--weights arguments` makes the weights arguments of the exported function",
+        )
+    return np.asarray(weights[leaf.key], element_dtype(leaf.type.dtype), order="C")
+
+
+def _evaluate(
+    program: Program,
+    n: Node,
+    values: Mapping[int, list[Array]],
+    opaque: Mapping[str, OpaqueFunction],
+) -> list[Array]:
+    if isinstance(n.attr, Result):
+        return [values[n.operands[0]][n.attr.index]]
+    xs = [values[o][0] for o in n.operands]
+    if n.op in MOVED:
+        return [MOVED[n.op](n.attr, *xs)]
+    types = [program.nodes[o].type for o in n.operands]
+    held = [scalar.hold(x, t.dtype) for x, t in zip(xs, types, strict=True)]
+    results = evaluate_node(n.op, n.attr, held, opaque)
+    with np.errstate(over="ignore"):
+        return [a.astype(element_dtype(t.dtype)) for a, t in zip(results, n.types, strict=True)]
+
+
+def _packed(layout: Layout, x: Array) -> Array:
+    return pack(layout, x, x.dtype.type(0))
+
+
+# ops that move elements, in the operand's own type -> (attribute, *operands) -> result
+MOVED: dict[str, Callable[..., Array]] = {
+    name: r.numpy
+    for name, r in builtin_ops().items()
+    if r.kind in ("view", "conversion", "transfer", "move") and r.numpy is not None
+} | {"pack": _packed, "retype": lambda layout, x: _packed(layout, unpack(layout, x))}
+del MOVED["pad"]  # its value is rounded to the element type
+
+
+def little_endian(array: Array) -> bytes:
+    """The elements in order, as MLIR and ONNX store those of types of whole bytes."""
+    value = np.asarray(array, order="C")
+    if value.dtype.kind == "V" and sys.byteorder == "big":  # types NumPy has no byte order for
+        return value.view(f"u{value.dtype.itemsize}").astype(f"<u{value.dtype.itemsize}").tobytes()
+    return value.astype(value.dtype.newbyteorder("<"), copy=False).tobytes()
+
+
 WEIGHTS = ("auto", "constants", "resources", "arguments")
 
 
@@ -78,7 +168,7 @@ class Exported:
         return self.files[0][1]
 
     def at(self, path: str) -> Exported:
-        """The same, with the place where it was written."""
+        """A copy with the place where it was written."""
         return replace(self, path=path)
 
 
@@ -115,16 +205,16 @@ def plan_schedule(
     done = {*constants, *program.inputs, *(program.weights if arguments else ())}
     groups = []
     if arguments and schedule.ahead:
-        made = _needed(program, _read_ahead(schedule, ahead), done)
-        groups.append(_group("computed from weights alone, once", made, done))
+        nodes = _needed(program, _read_ahead(schedule, ahead), done)
+        groups.append(_group("computed from weights alone, once", nodes, done))
     for number, d in enumerate(schedule.dispatches):
-        made = _needed(program, d.members, done)
+        nodes = _needed(program, d.members, done)
         groups.append(
             _group(
                 f"dispatch {number}, {d.name}: {d.ops}"
                 if d.name != d.ops
                 else f"dispatch {number}: {d.ops}",
-                made,
+                nodes,
                 done,
             )
         )
@@ -152,21 +242,21 @@ def _read_ahead(schedule: Schedule, ahead: set[int]) -> list[int]:
 
 def _group(title: str, nodes: list[int], done: set[int]) -> Group:
     """The nodes not done yet, which now are."""
-    own = tuple(i for i in nodes if i not in done)
-    done.update(own)
-    return Group(title, own)
+    new = tuple(i for i in nodes if i not in done)
+    done.update(new)
+    return Group(title, new)
 
 
 def _needed(program: Program, wanted: Iterable[int], done: Iterable[int]) -> list[int]:
     """`wanted` and all below them down to nodes that are done, in program order."""
-    found: set[int] = set()
+    needed: set[int] = set()
     border, stack = set(done), list(wanted)
     while stack:
         i = stack.pop()
-        if i not in found:
-            found.add(i)
+        if i not in needed:
+            needed.add(i)
             stack += [] if i in border else program.nodes[i].operands
-    return sorted(found)
+    return sorted(needed)
 
 
 def _plan(
@@ -181,8 +271,8 @@ def _plan(
     for i in () if arguments else leaves:
         held[i] = weight_array(program, i, weights)
     given = (*program.inputs, *(leaves if arguments else ()))
-    own = tuple(replace_leaves(g, set(held) | set(given)) for g in groups)
-    return Plan(program, own, given, dict(sorted(held.items())), _names(program, given, held))
+    replaced = tuple(replace_leaves(g, set(held) | set(given)) for g in groups)
+    return Plan(program, replaced, given, dict(sorted(held.items())), _names(program, given, held))
 
 
 def replace_leaves(group: Group, leaves: set[int]) -> Group:
@@ -192,7 +282,7 @@ def replace_leaves(group: Group, leaves: set[int]) -> Group:
 
 def _names(program: Program, given: Iterable[int], held: Iterable[int]) -> dict[int, str]:
     """Names that occur once: those of leaves, and of what is made of a weight."""
-    found: dict[int, str] = {}
+    names: dict[int, str] = {}
     used: set[str] = set()
     for i in (*given, *sorted(held)):
         name = base = _name_of(program, i)
@@ -201,8 +291,8 @@ def _names(program: Program, given: Iterable[int], held: Iterable[int]) -> dict[
             number += 1
             name = f"{base}.{number}"
         used.add(name)
-        found[i] = name
-    return found
+        names[i] = name
+    return names
 
 
 def _name_of(program: Program, node: int) -> str:

@@ -1,6 +1,6 @@
 """A program or schedule → the files of an export, checked and put in their place.
 
-Elementwise ops of each dispatch are one op, as no reader of the text parts them.
+An e-graph → egraph-serialize JSON, which extractors and visualizers of other tools read.
 """
 
 from __future__ import annotations
@@ -15,16 +15,49 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.export.ahead import OpaqueFunction
-from eqsat.export.plan import WEIGHTS, Exported, Plan, plan_program, plan_schedule
+from eqsat.export.plan import WEIGHTS, Exported, OpaqueFunction, Plan, plan_program, plan_schedule
 from eqsat.model.diag import did_you_mean, fail
+from eqsat.model.egraph import EGraph, ENode
+from eqsat.model.leaves import Leaf
+from eqsat.model.ops import LEAVES, VIEWS
 from eqsat.model.program import Program
 from eqsat.model.schedule import Schedule
 from eqsat.ops.spelling.chains import merge_within
 
 
+def serialized_egraph(egraph: EGraph) -> dict[str, Any]:
+    """The e-graph with a `cost` of 1 for each op, 0 for leaves and views, which compute nothing.
+
+    What a dispatch costs is no sum over e-nodes, so the prices of a target are not in it. A node
+    that a rule with `apply: replace` removed is `subsumed`. `class_data` has the types.
+    """
+    ids = [f"c{n.eclass}.{i}" for i, n in enumerate(egraph.nodes)]
+    first = [members[0] for members in egraph.classes]
+    nodes = {
+        ids[i]: {
+            "op": _label(n),
+            "children": [ids[first[c]] for c in n.children],
+            "eclass": f"c{n.eclass}",
+            "cost": 0.0 if n.op in LEAVES or n.op in VIEWS else 1.0,
+            "subsumed": n.subsumed,
+        }
+        for i, n in enumerate(egraph.nodes)
+    }
+    data = {f"c{c}": {"type": ", ".join(map(str, types))} for c, types in enumerate(egraph.types)}
+    roots = list(dict.fromkeys(f"c{r}" for r in egraph.roots))
+    return {"nodes": nodes, "root_eclasses": roots, "class_data": data}
+
+
+def _label(node: ENode) -> str:
+    """The op with its attributes, without operands."""
+    if isinstance(node.attr, Leaf):
+        return f"{node.op} {node.attr.name}"
+    text = node.attr.text(node.op)
+    return f"{node.op} {text}" if text else node.op
+
+
 def merged(schedule: Schedule) -> Schedule:
-    """The same dispatches; without buffers, as nodes have other numbers."""
+    """Schedule with ops merged inside dispatches; no buffers, as nodes have other numbers."""
     program = schedule.program
     ahead = {*schedule.ahead, *program.weights}
     times = Counter(m for d in schedule.dispatches for m in d.members)
@@ -35,7 +68,7 @@ def merged(schedule: Schedule) -> Schedule:
         if times[m] == 1 and m not in ahead
     }
     written = {w for d in schedule.dispatches for w in d.writes}
-    found, new = merge_within(program, place, {*written, *program.results})
+    program_, new = merge_within(program, place, {*written, *program.results})
     dispatches = tuple(
         replace(
             d,
@@ -45,9 +78,9 @@ def merged(schedule: Schedule) -> Schedule:
         )
         for d in schedule.dispatches
     )
-    kept = tuple(new[a] for a in schedule.ahead if a in new)
+    read_ahead = tuple(new[a] for a in schedule.ahead if a in new)
     return replace(
-        schedule, program=found, dispatches=dispatches, ahead=kept, buffers=(), in_place=()
+        schedule, program=program_, dispatches=dispatches, ahead=read_ahead, buffers=(), in_place=()
     )
 
 
@@ -83,31 +116,31 @@ def export(
     plan = _plan(what, held, opaque, weights == "arguments")
     if name:
         plan = replace(plan, program=replace(plan.program, name=name))
-    found = _written(plan, to, weights, external)
-    if found.missing and not partial:
-        raise _inexpressible(plan, to, found)
-    return found
+    exported = _written(plan, to, weights, external)
+    if exported.missing and not partial:
+        raise _inexpressible(plan, to, exported)
+    return exported
 
 
-def check_word(what: str, word: str, known: Sequence[str]) -> None:
+def check_word(what: str, word: str, words: Sequence[str]) -> None:
     """EqsatError E383 unless the word is one of these."""
-    if word not in known:
-        raise fail("E383", f"no {what} `{word}`", help=did_you_mean(word, known))
+    if word not in words:
+        raise fail("E383", f"no {what} `{word}`", help=did_you_mean(word, words))
 
 
-def check_sizes(name: str, known: Mapping[str, int], asked: Mapping[str, int]) -> None:
+def check_sizes(name: str, sizes: Mapping[str, int], asked: Mapping[str, int]) -> None:
     """EqsatError E395 unless each size that a program leaves open is asked for as it is known.
 
     E385 for a size that it does not leave open.
     """
-    for k in asked.keys() - known.keys():
-        has = f"it leaves open {', '.join(known)}" if known else "all its sizes are known"
-        raise fail("E385", f"`{name}` has no open size `{k}`: {has}", help=did_you_mean(k, known))
-    wrong = {k: n for k, n in known.items() if asked.get(k) != n}
+    for k in asked.keys() - sizes.keys():
+        has = f"it leaves open {', '.join(sizes)}" if sizes else "all its sizes are known"
+        raise fail("E385", f"`{name}` has no open size `{k}`: {has}", help=did_you_mean(k, sizes))
+    wrong = {k: n for k, n in sizes.items() if asked.get(k) != n}
     if not wrong:
         return
     listed = ", ".join(f"`{k}`" for k in wrong)
-    flags = " ".join(f"--size {k}={n}" for k, n in known.items())
+    flags = " ".join(f"--size {k}={n}" for k, n in sizes.items())
     message = f"`{name}` leaves the size of {listed} open, and an export has fixed sizes"
     raise fail("E395", message, help=f"`{flags}` writes it for these sizes alone")
 
@@ -133,28 +166,28 @@ def _written(plan: Plan, to: str, weights: str, external: str) -> Exported:
     return write_model(plan, external=external, force_external=weights == "resources")
 
 
-def _inexpressible(plan: Plan, to: str, found: Exported) -> Exception:
-    count = len(found.missing)
-    listed = [str(m) for m in found.missing[:SHOWN]]
+def _inexpressible(plan: Plan, to: str, exported: Exported) -> Exception:
+    count = len(exported.missing)
+    listed = [str(m) for m in exported.missing[:SHOWN]]
     if count > SHOWN:
         listed.append(f"and {count - SHOWN} more")
     return fail(
         "E380",
-        f"{count} of {found.ops} ops of `{plan.program.name}` cannot be written as {to}:"
+        f"{count} of {exported.ops} ops of `{plan.program.name}` cannot be written as {to}:"
         f" {'; '.join(listed)}",
         help="`--partial` writes the rest, with calls of undefined functions in their place",
     )
 
 
-def write_files(found: Exported, path: Path) -> Exported:
+def write_files(exported: Exported, path: Path) -> Exported:
     """Write the files beside one another, each whole or not at all; EqsatError (E384)."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        for name, data in reversed(found.files):  # the model last: it names the others
+        for name, data in reversed(exported.files):  # the model last: it names the others
             _replace(path.parent / (name or path.name), data)
     except OSError as e:
         raise fail("E384", f"cannot write `{path}`: {e.strerror or e}") from e
-    return found.at(str(path))
+    return exported.at(str(path))
 
 
 def _replace(path: Path, data: bytes) -> None:

@@ -53,11 +53,11 @@ def read_control(reader: Reader, eqn: Any, args: Sequence[Tensor]) -> list[Tenso
         )
     try:
         return CONTROL[eqn.primitive.name](reader, eqn, args)
-    except _Kept:
+    except _NotReadable:
         return None
 
 
-class _Kept(Exception):
+class _NotReadable(Exception):
     """A body touches what programs cannot hold."""
 
 
@@ -112,13 +112,13 @@ def _cond(reader: Reader, eqn: Any, args: Sequence[Tensor]) -> list[Tensor]:
     branches = eqn.params["branches"]
     platforms = eqn.params.get("branches_platforms")
     if platforms is not None and _everywhere(platforms) is None:
-        raise _Kept
+        raise _NotReadable
     if args[0].is_constant or platforms is not None:  # known already: no branch is left
         at = _everywhere(platforms or ())
         if at is None:
             at = min(max(int(args[0].constant), 0), len(branches) - 1)
-        own = [reader.constant(c) for c in branches[at].consts]
-        return reader.run(branches[at].jaxpr, own, args[1:])
+        constants = [reader.constant(c) for c in branches[at].consts]
+        return reader.run(branches[at].jaxpr, constants, args[1:])
     consts = _Consts(reader)
     fixed = consts.places(args[1:])
     bodies = [_body(reader, b, fixed, consts.types(), []) for b in branches]
@@ -128,8 +128,8 @@ def _cond(reader: Reader, eqn: Any, args: Sequence[Tensor]) -> list[Tensor]:
 
 def _everywhere(platforms: Sequence[Any]) -> int | None:
     """The branch that every platform takes but kernels of Pallas, whose bodies no program holds."""
-    own = [i for i, names in enumerate(platforms) if names != ("mosaic",)]
-    return own[0] if len(own) == 1 and platforms[own[0]] is None else None
+    elsewhere = [i for i, names in enumerate(platforms) if names != ("mosaic",)]
+    return elsewhere[0] if len(elsewhere) == 1 and platforms[elsewhere[0]] is None else None
 
 
 CONTROL: dict[str, Lower] = {"scan": _scan, "while": _while, "cond": _cond}
@@ -142,22 +142,22 @@ def _body(
     consts: Sequence[TensorType],
     rest: Sequence[TensorType],
 ) -> BodyRead:
-    """A body of a jaxpr; `_Kept` if no program can hold it."""
-    own = reader.child("body")
-    inputs = [own.input(t, f"const{i}") for i, t in enumerate(consts)]
-    changing = [own.input(t, f"state{i}") for i, t in enumerate(rest)]
+    """A body of a jaxpr; `_NotReadable` if no program can hold it."""
+    child = reader.child("body")
+    inputs = [child.input(t, f"const{i}") for i, t in enumerate(consts)]
+    changing = [child.input(t, f"state{i}") for i, t in enumerate(rest)]
     given = [v if isinstance(v, Tensor) else inputs[v] for v in fixed]
     try:
-        held = [own.constant(c) for c in closed.consts]
-        found = own.run(closed.jaxpr, held, [*given, *changing])
-        results = [own.ctx.materialise(v) for v in found]
+        held = [child.constant(c) for c in closed.consts]
+        outputs = child.run(closed.jaxpr, held, [*given, *changing])
+        results = [child.ctx.materialise(v) for v in outputs]
     except EqsatError as error:
         if error.diagnostics[0].code in ("E302", "E323"):
-            raise _Kept from error
+            raise _NotReadable from error
         raise
-    if own.captured:
-        raise _Kept
-    return BodyRead(own.ctx, len(consts), prune(own.ctx.builder.build(results)))
+    if child.captured:
+        raise _NotReadable
+    return BodyRead(child.ctx, len(consts), prune(child.ctx.builder.build(results)))
 
 
 @dataclass(frozen=True)
@@ -171,15 +171,18 @@ class BodyRead:
     @property
     def leaves(self) -> dict[str, Leaf]:
         """The weights it holds, by key."""
-        found = map(self.program.leaf, self.program.weights)
-        return {leaf.key: leaf for leaf in found}
+        leaves = map(self.program.leaf, self.program.weights)
+        return {leaf.key: leaf for leaf in leaves}
 
     def closed(self, types: dict[str, TensorType]) -> Program:
         """The body with these weights (content key → type) as consts behind its own."""
         b = Builder(self.program.name)
         number = {key: self.consts + i for i, key in enumerate(types)}
         new: dict[int, int] = {}
-        held = {key: b.append("input", (), _const(number[key], t)) for key, t in types.items()}
+        held = {
+            key: b.append("input", (), Leaf(f"weight{number[key]}", t, index=number[key]))
+            for key, t in types.items()
+        }
         for i, n in b.following(self.program, new):
             if isinstance(n.attr, Leaf) and n.op == "weight":
                 new[i] = held[n.attr.key]
@@ -191,22 +194,18 @@ class BodyRead:
         return b.build([new[r] for r in self.program.results])
 
 
-def _const(number: int, t: TensorType) -> Leaf:
-    return Leaf(f"weight{number}", t, index=number)
-
-
 def leaf_outside(ctx: Context, body: BodyRead, leaf: Leaf) -> int:
     """The weight of a body, outside of it; one of which only the name is known has no array."""
     if leaf.key in body.ctx.weights:
         return ctx.weight(body.ctx.weights[leaf.key], f"const{len(ctx.weights)}").node
-    known = (i for i, n in enumerate(ctx.builder.nodes) if getattr(n.attr, "key", "") == leaf.key)
-    found = next(known, None)
-    return ctx.weight_leaf(leaf.type, leaf.key, leaf.name).node if found is None else found
+    nodes = (i for i, n in enumerate(ctx.builder.nodes) if getattr(n.attr, "key", "") == leaf.key)
+    node = next(nodes, None)
+    return ctx.weight_leaf(leaf.type, leaf.key, leaf.name).node if node is None else node
 
 
 @dataclass(frozen=True)
 class ControlMaker:
-    """What a loop or branch is, beside its bodies and operands."""
+    """The op of a loop or branch, beside its bodies and operands."""
 
     op: str
     carries: int = 0

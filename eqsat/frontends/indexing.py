@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.frontends.values import Context, Tensor
-from eqsat.frontends.views import reshaped, sliced, sliced_along, transposed, view
+from eqsat.frontends.values import Context, Tensor, reshaped, sliced, sliced_along, transposed, view
 from eqsat.model.affine import affine, dim
 from eqsat.model.expr import Expr, arg, call, cast, const
 from eqsat.model.generic import Generic
@@ -32,7 +31,7 @@ Array = np.ndarray[Any, Any]
 _FOLDED = frozenset({"generic", "transpose", "reshape", "pad", "slice", "concat", "gather", "fill"})
 
 
-def known(ctx: Context, value: Tensor) -> Array | None:
+def constant_array(ctx: Context, value: Tensor) -> Array | None:
     """The array of an integer or bool value, None if it depends on an argument or is large."""
     if value.is_constant:
         return np.full(value.shape, value.constant, held_dtype(value.dtype))
@@ -41,13 +40,13 @@ def known(ctx: Context, value: Tensor) -> Array | None:
     return _evaluate(ctx, ctx.materialise(value), DEEPEST + 1, {})
 
 
-def _evaluate(ctx: Context, node: int, depth: int, found: dict[int, Array | None]) -> Array | None:
-    if node not in found:
-        found[node] = _compute(ctx, node, depth, found) if depth else None
-    return found[node]
+def _evaluate(ctx: Context, node: int, depth: int, arrays: dict[int, Array | None]) -> Array | None:
+    if node not in arrays:
+        arrays[node] = _compute(ctx, node, depth, arrays) if depth else None
+    return arrays[node]
 
 
-def _compute(ctx: Context, node: int, depth: int, found: dict[int, Array | None]) -> Array | None:
+def _compute(ctx: Context, node: int, depth: int, arrays: dict[int, Array | None]) -> Array | None:
     n = ctx.builder.nodes[node]
     if len(n.types) != 1 or is_float(n.type.dtype) or _work(n) > LARGEST:
         return None
@@ -58,7 +57,7 @@ def _compute(ctx: Context, node: int, depth: int, found: dict[int, Array | None]
         return None
     operands = []
     for o in n.operands:
-        array = _evaluate(ctx, o, depth - 1, found)
+        array = _evaluate(ctx, o, depth - 1, arrays)
         if array is None:
             return None
         operands.append(array)
@@ -108,11 +107,11 @@ def taken(ctx: Context, x: Tensor, index: Tensor, axis: int) -> Tensor:
     shape = (*x.shape[:axis], *index.shape, *x.shape[axis + 1 :])
     if x.is_constant:
         return Tensor(shape, x.dtype, constant=x.constant)
-    found = known(ctx, index)
-    if found is None:
+    indices = constant_array(ctx, index)
+    if indices is None:
         move = gather_of(x.shape, index.shape, axis)
         return ctx.add("gather", (ctx.materialise(x), ctx.materialise(index)), move)
-    at = np.clip(found, 0, size - 1).astype(np.int32)
+    at = np.clip(indices, 0, size - 1).astype(np.int32)
     spaced = progression(at.ravel()) if max(index.shape, default=1) == at.size else None
     if spaced is not None:
         return reshaped(ctx, _spaced(ctx, x, axis, at.size, *spaced), shape)
@@ -163,10 +162,10 @@ def _places(ctx: Context, start: Tensor, width: int, room: int) -> Tensor:
 
 def all_of(conditions: Sequence[Expr]) -> Expr:
     """Whether every condition holds."""
-    found, *rest = conditions
+    conjunction, *rest = conditions
     for c in rest:
-        found = call("and", found, c)
-    return found
+        conjunction = call("and", conjunction, c)
+    return conjunction
 
 
 # ---- gather ------------------------------------------------------------------------------------
@@ -194,10 +193,10 @@ def gather(ctx: Context, eqn: Any, xs: Sequence[Tensor]) -> Results:
         if all(d != i.dim for i in dims):
             x = sliced_along(ctx, x, d, 0, width)
     batch = tuple(indices.shape[:-1])
-    found = _arranged(ctx, p["dimension_numbers"], _read(ctx, x, dims, batch), dims, widths, batch)
+    result = _arranged(ctx, p["dimension_numbers"], _read(ctx, x, dims, batch), dims, widths, batch)
     if mode == "FILL_OR_DROP":
-        found = _filled(ctx, p, found, dims, extents)
-    return [found]
+        result = _filled(ctx, p, result, dims, extents)
+    return [result]
 
 
 def _indexed(
@@ -206,15 +205,15 @@ def _indexed(
     """The indexed dims of x, ascending."""
     batch = tuple(indices.shape[:-1])
     around = [dim(b) for b in range(len(batch))]
-    found = []
+    indexed = []
     for k, d in enumerate(dn.start_index_map):
         column = view(indices, batch, [*around, affine([], k)])
-        found.append(_Indexed(int(d), column, widths[d], True))
+        indexed.append(_Indexed(int(d), column, widths[d], True))
     pairs = zip(dn.operand_batching_dims, dn.start_indices_batching_dims, strict=True)
     for d, b in pairs:
-        own = view(line(ctx, x.shape[d]), batch, [dim(int(b))])
-        found.append(_Indexed(int(d), own, 1, False))
-    return sorted(found, key=lambda i: i.dim)
+        rows = view(line(ctx, x.shape[d]), batch, [dim(int(b))])
+        indexed.append(_Indexed(int(d), rows, 1, False))
+    return sorted(indexed, key=lambda i: i.dim)
 
 
 def _read(ctx: Context, x: Tensor, dims: list[_Indexed], batch: tuple[int, ...]) -> Tensor:
@@ -280,44 +279,44 @@ def _arranged(
     return reshaped(ctx, x, shape)
 
 
-def _result_dims(dn: Any, kept: list[int], batch: int) -> list[tuple[str, int]]:
-    own, images = iter(kept), iter(range(batch))
+def _result_dims(dn: Any, window_dims: list[int], batch: int) -> list[tuple[str, int]]:
+    windows, images = iter(window_dims), iter(range(batch))
     offsets = set(dn.offset_dims)
     return [
-        ("own", next(own)) if d in offsets else ("batch", next(images))
-        for d in range(len(kept) + batch)
+        ("own", next(windows)) if d in offsets else ("batch", next(images))
+        for d in range(len(window_dims) + batch)
     ]
 
 
 def _filled(
-    ctx: Context, p: Any, found: Tensor, dims: list[_Indexed], extents: list[int]
+    ctx: Context, p: Any, gathered: Tensor, dims: list[_Indexed], extents: list[int]
 ) -> Tensor:
     """`found` where all indices were in range, else the fill value."""
     offsets = set(p["dimension_numbers"].offset_dims)
-    images = [dim(d) for d in range(len(found.shape)) if d not in offsets]
-    values, inside = [found], []
+    images = [dim(d) for d in range(len(gathered.shape)) if d not in offsets]
+    values, inside = [gathered], []
     for i, extent in zip(dims, extents, strict=True):
         if i.checked and not _surely_inside(ctx, i, extent):
             index = arg(len(values))
-            values.append(view(i.index, found.shape, images))
+            values.append(view(i.index, gathered.shape, images))
             inside += in_range(index, extent - i.width, i.index.dtype)
     if not inside:
-        return found
-    fill = const(_fill_value(p["fill_value"], found.dtype))
+        return gathered
+    fill = const(_fill_value(p["fill_value"], gathered.dtype))
     body = call("select", all_of(inside), arg(0), fill)
-    return ctx.elementwise(body, values, found.shape, found.dtype)
+    return ctx.elementwise(body, values, gathered.shape, gathered.dtype)
 
 
 def in_range(index: Expr, high: int, dtype: str) -> list[Expr]:
     """Whether an index of this type is 0 … high: what of that is not certain."""
-    found = [] if DTYPES[dtype][1] == "u" else [call("ge", index, const(0))]
+    conditions = [] if DTYPES[dtype][1] == "u" else [call("ge", index, const(0))]
     if high < integer_range(dtype)[1]:
-        found.append(call("le", index, const(high)))
-    return found
+        conditions.append(call("le", index, const(high)))
+    return conditions
 
 
 def _surely_inside(ctx: Context, i: _Indexed, extent: int) -> bool:
-    at = known(ctx, i.index)
+    at = constant_array(ctx, i.index)
     return at is not None and bool(((at >= 0) & (at <= extent - i.width)).all())
 
 

@@ -11,11 +11,9 @@ from typing import Any
 import numpy as np
 
 from eqsat.frontends.control import CONTROL, read_control
-from eqsat.frontends.keys import is_key, key_kind
-from eqsat.frontends.opaque import kept_call
+from eqsat.frontends.opaque import EquationGroup, is_foreign, kept_call, units
 from eqsat.frontends.primitives import CALLS, PRIMITIVES
-from eqsat.frontends.regions import EquationGroup, is_foreign, units
-from eqsat.frontends.traced import Traced
+from eqsat.frontends.source import Traced, is_key, key_kind
 from eqsat.frontends.valuenames import ValueNames, raised_at
 from eqsat.frontends.values import Context, Tensor, round_to, tensor_type
 from eqsat.model.control import every_program
@@ -63,15 +61,15 @@ def trace(
     ctx = reader.ctx
     with gc_paused():
         consts = [reader.constant(c) for c in closed.consts]
-        found = reader.run(closed.jaxpr, consts, values)
+        results = reader.run(closed.jaxpr, consts, values)
         reader.names.finish()
-        program = prune(ctx.builder.build([ctx.materialise(v) for v in found]))
-    kept = {program.leaf(i).key for i in program.weights}
+        program = prune(ctx.builder.build([ctx.materialise(v) for v in results]))
+    keys = {program.leaf(i).key for i in program.weights}
     everything = (n for p in every_program(program) for n in p.nodes)
     called = {n.attr.key for n in everything if isinstance(n.attr, Opaque)}
     return Traced(
         program,
-        {k: v for k, v in ctx.weights.items() if k in kept},
+        {k: v for k, v in ctx.weights.items() if k in keys},
         {k: v for k, v in ctx.opaque.items() if k in called},
         in_tree,
         jax.tree_util.tree_structure(shapes),
@@ -109,13 +107,13 @@ def _parameter(function: Callable[..., Any], index: int) -> str:
     return f"arg{index}"
 
 
-def _check_weights(weights: tuple[str, ...], known: set[str]) -> None:
+def _check_weights(weights: tuple[str, ...], paths: set[str]) -> None:
     for w in weights:
-        if w not in known:
+        if w not in paths:
             raise fail(
                 "E324",
                 f"`weights` names `{w}`, which is no argument with arrays",
-                help=did_you_mean(w, known),
+                help=did_you_mean(w, paths),
             )
 
 
@@ -123,14 +121,14 @@ def _aval(x: Any, path: str) -> Any:
     import jax
 
     try:
-        found = x if isinstance(x, jax.ShapeDtypeStruct) else jax.typeof(x)
+        aval = x if isinstance(x, jax.ShapeDtypeStruct) else jax.typeof(x)
     except TypeError as error:
         raise fail("E301", f"argument `{path}` is a {type(x).__name__}, not an array") from error
-    if is_key(found):
-        return jax.eval_shape(jax.random.key_data, found)
-    tensor_type(found, path)
+    if is_key(aval):
+        return jax.eval_shape(jax.random.key_data, aval)
+    tensor_type(aval, path)
     return jax.ShapeDtypeStruct(
-        found.shape, found.dtype, weak_type=bool(getattr(found, "weak_type", False))
+        aval.shape, aval.dtype, weak_type=bool(getattr(aval, "weak_type", False))
     )
 
 
@@ -145,11 +143,11 @@ def _jaxpr(
     import jax
 
     def flat(*leaves: Any) -> Any:
-        own = [
+        values = [
             x if kind is None else jax.random.wrap_key_data(x, impl=kind)
             for x, kind in zip(leaves, keys, strict=True)
         ]
-        args, kwargs = jax.tree_util.tree_unflatten(in_tree, own)
+        args, kwargs = jax.tree_util.tree_unflatten(in_tree, values)
         return function(*args, **kwargs)
 
     try:
@@ -177,7 +175,7 @@ class _JaxprReader:
 
     @cached_property
     def names(self) -> ValueNames:
-        """What its values are called."""
+        """Names of its values."""
         return ValueNames(self.ctx.builder, self.ctx.builder.name)
 
     def child(self, title: str) -> _JaxprReader:
@@ -229,9 +227,9 @@ class _JaxprReader:
             eqn = unit.eqns[0]
             reads = [env[v].node for v in eqn.invars if not isinstance(v, Literal)]
             self.names.begin(eqn, reads, _called(unit))
-            found = self._unit(unit, outs, env)
-            self.names.end(found)
-            env |= zip(outs, found, strict=True)
+            results = self._unit(unit, outs, env)
+            self.names.end(results)
+            env |= zip(outs, results, strict=True)
         return [self._read(v, env) for v in jaxpr.outvars]
 
     def _read(self, v: Any, env: dict[Any, Tensor]) -> Tensor:
@@ -242,7 +240,7 @@ class _JaxprReader:
         return self.constant(v.val, v.aval) if isinstance(v, Literal) else env[v]
 
     def _operands(self, eqn: Any, env: dict[Any, Tensor]) -> list[Tensor]:
-        """What an equation that is not foreign reads."""
+        """Operands of an equation that is not foreign."""
         from jax.extend.core import Literal
 
         return [
@@ -257,11 +255,11 @@ class _JaxprReader:
         if name in CALLS:
             return self._inline(eqn, self._operands(eqn, env))
         if name in CONTROL:
-            found = read_control(self, eqn, self._operands(eqn, env))
-            return self._keep(unit.eqns, outs, env) if found is None else found
+            results = read_control(self, eqn, self._operands(eqn, env))
+            return self._keep(unit.eqns, outs, env) if results is None else results
         lower = PRIMITIVES.get(name)
-        found = None if lower is None else lower(self.ctx, eqn, self._operands(eqn, env))
-        return self._keep(unit.eqns, outs, env) if found is None else found
+        results = None if lower is None else lower(self.ctx, eqn, self._operands(eqn, env))
+        return self._keep(unit.eqns, outs, env) if results is None else results
 
     def _inline(self, eqn: Any, args: list[Tensor]) -> list[Tensor]:
         name = eqn.primitive.name
@@ -277,22 +275,22 @@ class _JaxprReader:
         from jax.extend.core import ClosedJaxpr, DebugInfo, DropVar, Jaxpr
 
         title = "+".join(dict.fromkeys(e.primitive.name for e in eqns))
-        kept = [v for v in outs if not isinstance(v, DropVar)]
+        read_outs = [v for v in outs if not isinstance(v, DropVar)]
         effects = frozenset().union(*(e.effects for e in eqns))
-        if effects and not kept:
+        if effects and not read_outs:
             raise fail(
                 "E323",
                 f"`{title}` has a side effect and no result, which a program cannot keep",
                 help="move it out of the function",
             )
-        if not kept:
+        if not read_outs:
             return [Tensor((), "f32")] * len(outs)  # nobody reads a DropVar
         reads = _free(eqns)
-        info = DebugInfo("opaque", title, ("",) * len(reads), ("",) * len(kept))
-        closed = ClosedJaxpr(Jaxpr([], reads, kept, list(eqns), effects, info), [])
+        info = DebugInfo("opaque", title, ("",) * len(reads), ("",) * len(read_outs))
+        closed = ClosedJaxpr(Jaxpr([], reads, read_outs, list(eqns), effects, info), [])
         operands = [self.ctx.materialise(self._read(v, env)) for v in reads]
         nodes = kept_call(self.ctx, title, closed, operands)
-        values = dict(zip(map(id, kept), nodes, strict=True))
+        values = dict(zip(map(id, read_outs), nodes, strict=True))
         return [values.get(id(v), Tensor((), "f32")) for v in outs]
 
 

@@ -1,7 +1,6 @@
 """JAX primitives → ops: a table from primitive name to a small function.
 
-A function gets the context, the equation and its operands and returns one value per result, or
-None if this form of the primitive is not modelled; the equation is then kept opaque.
+Scalar functions have the names of `FUNCTIONS`, and other front ends name the same entries.
 """
 
 from __future__ import annotations
@@ -10,13 +9,13 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
-from eqsat.frontends.convolutions import conv_general_dilated
 from eqsat.frontends.indexing import dynamic_slice, gather, line
-from eqsat.frontends.scalars import SAME_NAME, integer_power, power
 from eqsat.frontends.updates import dynamic_update_slice, scatter
-from eqsat.frontends.values import Context, Tensor, dtype_name
-from eqsat.frontends.views import (
+from eqsat.frontends.values import (
+    Context,
+    Tensor,
     concatenated,
+    dtype_name,
     padded,
     reshaped,
     sliced,
@@ -25,6 +24,7 @@ from eqsat.frontends.views import (
     view,
 )
 from eqsat.frontends.windows import (
+    conv_general_dilated,
     dot_general,
     extreme_place,
     general_reduce,
@@ -37,6 +37,30 @@ from eqsat.model.affine import affine, dim
 from eqsat.model.expr import Expr, arg, call, cast, const
 from eqsat.model.movement import Reshape
 from eqsat.model.tensor import is_float
+from eqsat.ops.meaning.scalar import FUNCTIONS
+
+# names that do not say which of several functions is meant, or that take operands otherwise
+_FORMS = frozenset({"pow", "select", "round_even", "round_away"})
+SAME_NAME = tuple(name for name in FUNCTIONS if name not in _FORMS)
+
+
+def integer_power(x: Expr, n: int, is_float: bool) -> Expr:
+    """x^n; one over it for a negative n."""
+    one = const(1.0 if is_float else 1)
+    if n == 0:
+        return one
+    product = power(x, abs(n))
+    return call("div", one, product) if n < 0 else product
+
+
+def power(x: Expr, n: int) -> Expr:
+    """x^n for n > 0, by repeated squaring, as XLA expands it."""
+    if n == 1:
+        return x
+    half = power(x, n // 2)
+    square = call("mul", half, half)
+    return call("mul", square, x) if n % 2 else square
+
 
 Lower = Callable[[Context, Any, Sequence[Tensor]], "list[Tensor] | None"]
 
@@ -96,10 +120,10 @@ def _select_n(eqn: Any) -> Expr:
     cases = len(eqn.invars) - 1
     if str(eqn.invars[0].aval.dtype) == "bool":
         return call("select", arg(0), arg(2), arg(1)) if cases > 1 else arg(1)
-    found = arg(cases)
+    chain = arg(cases)
     for case in reversed(range(cases - 1)):
-        found = call("select", call("eq", arg(0), const(case)), arg(case + 1), found)
-    return found
+        chain = call("select", call("eq", arg(0), const(case)), arg(case + 1), chain)
+    return chain
 
 
 # exponent and mantissa bits of the narrower types
@@ -107,12 +131,12 @@ _PRECISIONS = {(5, 10): "f16", (8, 7): "bf16", (8, 23): "f32", (11, 52): "f64"}
 
 
 def _reduce_precision(eqn: Any) -> Expr | None:
-    """There and back where a type has this precision; the same one changes nothing."""
-    own = dtype_name(eqn.outvars[0].aval.dtype)
+    """Cast there and back where a type has this precision; the same one changes nothing."""
+    dtype = dtype_name(eqn.outvars[0].aval.dtype)
     narrow = _PRECISIONS.get((eqn.params["exponent_bits"], eqn.params["mantissa_bits"]))
-    if narrow is None or own is None:
+    if narrow is None or dtype is None:
         return None
-    return arg(0) if narrow == own else cast(cast(arg(0), narrow), own)
+    return arg(0) if narrow == dtype else cast(cast(arg(0), narrow), dtype)
 
 
 def _convert(ctx: Context, eqn: Any, xs: Sequence[Tensor]) -> list[Tensor] | None:
@@ -189,11 +213,11 @@ def _slice(ctx: Context, eqn: Any, xs: Sequence[Tensor]) -> list[Tensor] | None:
 
 def _split(ctx: Context, eqn: Any, xs: Sequence[Tensor]) -> list[Tensor] | None:
     x, axis, at = xs[0], int(eqn.params["axis"]), 0
-    found = []
+    parts = []
     for size in eqn.params["sizes"]:
-        found.append(sliced_along(ctx, x, axis, at, at + int(size)))
+        parts.append(sliced_along(ctx, x, axis, at, at + int(size)))
         at += int(size)
-    return found
+    return parts
 
 
 def _concatenate(ctx: Context, eqn: Any, xs: Sequence[Tensor]) -> list[Tensor] | None:
@@ -211,9 +235,9 @@ def _stack(ctx: Context, eqn: Any, xs: Sequence[Tensor]) -> list[Tensor] | None:
 def _unstack(ctx: Context, eqn: Any, xs: Sequence[Tensor]) -> list[Tensor] | None:
     x, axis = xs[0], int(eqn.params["axis"])
     shape, _ = _result(eqn)
-    kept = [dim(d) for d in range(len(shape))]
+    dims = [dim(d) for d in range(len(shape))]
     return [
-        view(x, shape, [*kept[:axis], affine([], at), *kept[axis:]]) for at in range(x.shape[axis])
+        view(x, shape, [*dims[:axis], affine([], at), *dims[axis:]]) for at in range(x.shape[axis])
     ]
 
 

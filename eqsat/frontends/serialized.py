@@ -1,18 +1,121 @@
-"""egraph-serialize JSON → SerializedEGraph, or every problem of the file with its place."""
+"""egraph-serialize JSON → SerializedEGraph, or every problem of the file with its place.
+
+Places in JSON are found after the fact: files are read fast where nothing is wrong.
+"""
 
 from __future__ import annotations
 
 import json
+import re
+from bisect import bisect_right
 from collections.abc import Iterator
 from decimal import Decimal
 from fractions import Fraction
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from eqsat.frontends.jsonplaces import JsonPlaces, Key
-from eqsat.model.diag import Diagnostic, EqsatError, did_you_mean, fail, sort_diagnostics
+from eqsat.model.diag import Diagnostic, EqsatError, Span, did_you_mean, fail, sort_diagnostics
 from eqsat.model.files import read_text
 from eqsat.model.serialized import INFINITE_COST, SerializedEGraph, SerializedNode
+
+Key = str | int
+LONGEST_SHOWN = 160  # characters of a line that a message still prints whole
+_SPACE = re.compile(r"[ \t\n\r]*")
+
+
+class JsonPlaces:
+    """Spans of the keys and values of one valid JSON text; each container is walked once."""
+
+    def __init__(self, file: str, text: str):
+        self.file, self.text = file, text
+        self._members: dict[int, dict[Key, tuple[int, int]]] = {}
+        self._decoder = json.JSONDecoder()
+
+    @cached_property
+    def _lines(self) -> list[int]:
+        return [0, *(m.end() for m in re.finditer("\n", self.text))]
+
+    def at(self, start: int, end: int | None = None) -> Span:
+        """The span of the characters from `start` to `end`, cut at the end of the line."""
+        line = bisect_right(self._lines, start)
+        first = self._lines[line - 1]
+        stop = self.text.find("\n", first)
+        stop = len(self.text) if stop < 0 else stop
+        end = min(start + 1 if end is None else end, max(stop, start + 1))
+        shown = self.text[first:stop].rstrip("\r") if stop - first <= LONGEST_SHOWN else ""
+        return Span(self.file, line, start - first + 1, end - first + 1, shown.replace("\t", " "))
+
+    def of(self, *path: Key, key: bool = False) -> Span:
+        """The span of the value at this path (the nearest container, if it ends early).
+
+        `key`: that of the key itself.
+        """
+        start = self._skip(0)
+        for depth, part in enumerate(path):
+            member = self._in(start).get(part)
+            if member is None:
+                break
+            if key and depth == len(path) - 1:
+                return self.at(member[0], self._end(member[0]))
+            start = member[1]
+        return self.at(start, self._end(start))
+
+    def repeated(self, *path: Key) -> list[tuple[str, Span]]:
+        """Keys of the object at this path that were there before, in order."""
+        start = self._skip(0)
+        for part in path:
+            start = self._in(start)[part][1]
+        seen: set[str] = set()
+        repeats = []
+        for key, place, _ in self._pairs(start):
+            if key in seen:
+                repeats.append((key, self.at(place, self._end(place))))
+            seen.add(key)
+        return repeats
+
+    def _in(self, start: int) -> dict[Key, tuple[int, int]]:
+        """Members of the container that starts here: (position of the key, of the value)."""
+        if start in self._members:
+            return self._members[start]
+        members: dict[Key, tuple[int, int]] = {}
+        if self.text[start] == "{":
+            members = {key: (place, value) for key, place, value in self._pairs(start)}
+        elif self.text[start] == "[":
+            members = {i: (value, value) for i, value in enumerate(self._items(start))}
+        self._members[start] = members
+        return members
+
+    def _pairs(self, start: int) -> list[tuple[str, int, int]]:
+        pairs: list[tuple[str, int, int]] = []
+        at = self._skip(start + 1)
+        while self.text[at] == '"':
+            key, after = self._decoder.raw_decode(self.text, at)
+            value = self._skip(self._skip(after) + 1)
+            pairs.append((key, at, value))
+            at = self._next(value)
+        return pairs
+
+    def _items(self, start: int) -> list[int]:
+        items: list[int] = []
+        at = self._skip(start + 1)
+        while self.text[at] != "]":
+            items.append(at)
+            at = self._next(at)
+        return items
+
+    def _next(self, value: int) -> int:
+        """Where the member after this one starts; the closing bracket after the last."""
+        at = self._skip(self._end(value))
+        return self._skip(at + 1) if self.text[at] == "," else at
+
+    def _end(self, value: int) -> int:
+        return self._decoder.raw_decode(self.text, value)[1]
+
+    def _skip(self, at: int) -> int:
+        space = _SPACE.match(self.text, at)
+        return space.end() if space else at
+
 
 LARGEST_FILE_BYTES = 256 * 2**20
 SMALLEST_COST = Decimal(10) ** -300  # below: zero, as a float64 all but says itself
@@ -34,12 +137,12 @@ def read_serialized(path: Path) -> SerializedEGraph:
     problems = list(_shape_problems(data))
     if not problems:
         problems = [*_node_problems(data["nodes"]), *_root_problems(data)]
-    found = [_diagnostic(p, places) for p in problems[: MOST_SHOWN + 1]]
+    diagnostics = [_diagnostic(p, places) for p in problems[: MOST_SHOWN + 1]]
     if len(problems) > MOST_SHOWN:
         more = f"and {len(problems) - MOST_SHOWN} more problems"
-        found = [*found[:-1], Diagnostic(problems[-1][0], more)]
-    if found:
-        raise EqsatError(*sort_diagnostics(found))
+        diagnostics = [*diagnostics[:-1], Diagnostic(problems[-1][0], more)]
+    if diagnostics:
+        raise EqsatError(*sort_diagnostics(diagnostics))
     return _build(data)
 
 
@@ -66,10 +169,10 @@ def _parse(text: str, places: JsonPlaces) -> Any:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         raise _RepeatedKeyError
-    return found
+    return members
 
 
 def _repetitions(text: str, places: JsonPlaces) -> list[Diagnostic]:
@@ -80,7 +183,7 @@ def _repetitions(text: str, places: JsonPlaces) -> list[Diagnostic]:
     if isinstance(nodes, dict):
         paths += [("nodes",), *(("nodes", n) for n, v in nodes.items() if isinstance(v, dict))]
     objects = [p for p in paths if isinstance(data, dict)]
-    twice = [found for p in objects for found in places.repeated(*p)]
+    twice = [repeat for p in objects for repeat in places.repeated(*p)]
     if not twice:  # in a part that eqsat does not read
         return [Diagnostic("E342", f"a key appears twice in an object of `{places.file}`")]
     return [Diagnostic("E342", f"key `{k}` appears twice", at) for k, at in twice[:MOST_SHOWN]]
@@ -188,14 +291,14 @@ def _kind(value: Any) -> str:
 # ---- the record ----------------------------------------------------------------------------------
 def _build(data: dict[str, Any]) -> SerializedEGraph:
     number = {name: i for i, name in enumerate(data["nodes"])}
-    known: dict[Any, Fraction | None] = {}  # few distinct costs, many nodes
+    fractions: dict[Any, Fraction | None] = {}  # few distinct costs, many nodes
     nodes = []
     for name, node in data["nodes"].items():
         cost = node.get("cost", NO_COST)
-        if cost not in known:
-            known[cost] = _cost(cost)
+        if cost not in fractions:
+            fractions[cost] = _cost(cost)
         children = tuple(number[c] for c in node.get("children", []))
-        exact = None if node.get("subsumed") else known[cost]
+        exact = None if node.get("subsumed") else fractions[cost]
         nodes.append(SerializedNode(name, node.get("op", ""), children, node["eclass"], exact))
     return SerializedEGraph(tuple(nodes), tuple(dict.fromkeys(data["root_eclasses"])))
 

@@ -1,13 +1,20 @@
-"""A program as it was read, with its weights and opaque calls, and the layouts of its border."""
+"""A program as it was read: traced function, weights, opaque calls, layouts of its border.
+
+PRNG keys among arguments: programs hold their data, the traced function gets keys again.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from eqsat.model.diag import Span
-from eqsat.model.layout import Border, Held, Layout, Ordered, layout_in
+import numpy as np
+
+from eqsat.frontends.opaque import OpaqueCall
+from eqsat.model.diag import Span, fail
+from eqsat.model.layout import Border, Held, Layout
+from eqsat.model.orders import Ordered, layout_in
 from eqsat.model.program import Program
 from eqsat.model.tensor import TensorType
 from eqsat.ops.programs.border_layouts import held_of, laid_out, refuse_other
@@ -16,7 +23,136 @@ from eqsat.ops.spelling.squeeze import drop_unit_dims
 if TYPE_CHECKING:
     import numpy as np
 
-    from eqsat.frontends.traced import Traced
+
+def is_key(x: Any) -> bool:
+    """Whether this array, tracer or ShapeDtypeStruct holds typed PRNG keys."""
+    import jax
+    import jax.numpy as jnp
+
+    dtype = getattr(x, "dtype", None)
+    return dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key)
+
+
+def key_kind(x: Any) -> Any:
+    """The `impl` of `jax.random.wrap_key_data` for keys of this kind; None if x has none."""
+    import jax
+
+    if not is_key(x):
+        return None
+    kinds: list[Any] = []
+
+    def look(keys: Any) -> Any:
+        kinds.append(jax.random.key_impl(keys))
+        return jax.random.key_data(keys)
+
+    jax.eval_shape(look, jax.ShapeDtypeStruct(x.shape, x.dtype))
+    return kinds[0]
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A traced function, and what is needed to call it with the same pytrees.
+
+    bindings: per flat argument ("input", its number) or ("weight", its key).
+    weights: content key → array; a weight given only as a shape or a tracer has no array here,
+    its key stands for the argument (`flat_weights` reads it from the arguments of a call).
+    captured: tracers of an outer transformation the function closes over, passed after the
+    inputs; a Traced with any is good for that transformation only.
+    custom_derivatives: the function holds custom derivatives or stop_gradient, which the program
+    does not keep; differentiate the function itself, not the program.
+    function: what was traced. lifted: its jaxpr where it captures tracers, else None.
+    """
+
+    program: Program
+    weights: dict[str, np.ndarray[Any, Any]] = field(repr=False)
+    opaque: dict[str, OpaqueCall]
+    in_tree: Any
+    out_tree: Any
+    input_paths: tuple[str, ...]
+    bindings: tuple[tuple[str, int | str], ...]
+    captured: tuple[Any, ...] = ()
+    custom_derivatives: bool = False
+    function: Callable[..., Any] | None = field(default=None, repr=False, compare=False)
+    lifted: Any = field(default=None, repr=False, compare=False)
+
+    def flat_inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> list[Any]:
+        """The program's inputs for a call, captured tracers last; E306 if the trees differ."""
+        flat = self._flatten(args, kwargs)
+        given = [x for x, (kind, _) in zip(flat, self.bindings, strict=True) if kind == "input"]
+        return [*given, *self.captured]
+
+    def flat_weights(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """key → array for every weight: those of the call where the key stands for an argument."""
+        arrays: dict[str, Any] = dict(self.weights)
+        for x, (kind, key) in zip(self._flatten(args, kwargs), self.bindings, strict=True):
+            if kind == "weight" and key not in self.weights:
+                arrays[str(key)] = x
+        return arrays
+
+    @property
+    def input_labels(self) -> tuple[str, ...]:
+        """Per input of the program its path in the arguments, e.g. `cache[0][1]`."""
+        pairs = zip(self.input_paths, self.bindings, strict=True)
+        return tuple(path for path, (kind, _) in pairs if kind == "input")
+
+    def with_weights(self, program: Program, keys: Mapping[int, str]) -> Traced:
+        """This call, of a program in which the inputs of these numbers are weights."""
+        bindings: list[tuple[str, int | str]] = []
+        left = 0
+        for kind, at in self.bindings:
+            if kind == "input" and at not in keys:
+                bindings.append(("input", left))
+                left += 1
+            else:
+                bindings.append(("weight", keys[int(at)]) if kind == "input" else (kind, at))
+        return replace(self, program=program, bindings=tuple(bindings))
+
+    def unflatten(self, results: Sequence[Any]) -> Any:
+        """Flat results as the tree the function returns."""
+        import jax
+
+        return jax.tree_util.tree_unflatten(self.out_tree, list(results))
+
+    def original(self, *leaves: Any) -> Any:
+        """The function itself on the leaves of its arguments, captured tracers last."""
+        import jax
+
+        if self.lifted is not None:
+            return self._lifted(leaves)
+        assert self.function is not None
+        args, kwargs = jax.tree_util.tree_unflatten(self.in_tree, leaves)
+        return self.function(*args, **kwargs)
+
+    def _lifted(self, leaves: Sequence[Any]) -> Any:
+        """The captured tracers are arguments here, so that derivatives reach them."""
+        from jax.core import Tracer
+        from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
+
+        count = len(leaves) - len(self.captured)
+        given = iter(leaves[count:])
+        consts = [next(given) if isinstance(c, Tracer) else c for c in self.lifted.consts]
+        values = [key_data(x) for x in leaves[:count]]
+        return self.unflatten(jaxpr_as_fun(ClosedJaxpr(self.lifted.jaxpr, consts))(*values))
+
+    def _flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> list[Any]:
+        import jax
+
+        flat, tree = jax.tree_util.tree_flatten((args, kwargs or {}))
+        if tree != self.in_tree:
+            raise fail("E306", f"`{self.program.name}` was traced with {self.in_tree}, not {tree}")
+        return [key_data(x) for x in flat]
+
+
+def key_data(x: Any) -> Any:
+    """The data of a PRNG key, which programs hold; anything else as it is."""
+    import jax
+
+    if not is_key(x):
+        return x
+    data_of = jax.random.key_data
+    return jax.eval_shape(data_of, x) if isinstance(x, jax.ShapeDtypeStruct) else data_of(x)
 
 
 @dataclass(frozen=True)
@@ -33,7 +169,7 @@ class Source:
 
 
 def name_of(source: Source, border: Border) -> str:
-    """As messages and tables call it: the input's name in the program, or `result0`."""
+    """The name of a border in messages and tables: the input's in the program, or `result0`."""
     if border.kind == "result":
         return f"result{border.number}"
     return source.program.leaf(source.program.inputs[border.number]).name
@@ -50,9 +186,9 @@ def fixed_in(source: Source, asked: Mapping[Border, Held | None]) -> Source:
     """The source with these layouts; EqsatError E393 if a border has another one already."""
     wanted: dict[Border, Held] = {}
     for border, held in asked.items():
-        own = held_at(source, border)
-        refuse_other(f"`{name_of(source, border)}`", own, held, source.places.get(border))
-        if held is not None and own is None:
+        present = held_at(source, border)
+        refuse_other(f"`{name_of(source, border)}`", present, held, source.places.get(border))
+        if held is not None and present is None:
             wanted[border] = held
     if not wanted:
         return source
@@ -71,7 +207,7 @@ def lying_in(source: Source, orders: Mapping[Border, tuple[int, ...]]) -> Source
 def ordered(
     source: Source, orders: Mapping[Border, tuple[int, ...]], by: str, why: Mapping[Border, str]
 ) -> tuple[Ordered, ...]:
-    """The same as it is told of: with names, who said so, and why."""
+    """Orders as they are reported: with names, who asked for them, and why."""
     return tuple(Ordered(name_of(source, b), b, o, by, why[b]) for b, o in orders.items())
 
 

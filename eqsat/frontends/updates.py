@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.frontends.indexing import Results, all_of, clamped, in_range, known, line, taken
-from eqsat.frontends.values import Context, Tensor
-from eqsat.frontends.views import concatenated, sliced_along, view
+from eqsat.frontends.indexing import Results, all_of, clamped, constant_array, in_range, line, taken
+from eqsat.frontends.values import Context, Tensor, concatenated, sliced_along, view
 from eqsat.model.affine import affine, dim
 from eqsat.model.expr import Expr, arg, call, const
 
@@ -136,7 +135,7 @@ def _columns(ctx: Context, indices: Tensor, dn: Any, batch: tuple[int, ...]) -> 
 
 
 def _side_by_side(ctx: Context, x: Tensor) -> list[Tensor]:
-    """What was concatenated along the last dim, so that one part may be known."""
+    """The parts concatenated along the last dim, so that one of them may be known."""
     if x.is_constant:
         return [x]
     n = ctx.builder.nodes[x.node]
@@ -149,27 +148,27 @@ def _rows(
 ) -> dict[int, int]:
     """Dims of the batch by whose number a dim of the operand is indexed, and that dim."""
     pairs = zip(dn.scatter_indices_batching_dims, dn.operand_batching_dims, strict=True)
-    found = {int(b): int(d) for b, d in pairs}
+    rows = {int(b): int(d) for b, d in pairs}
     for d, column in columns.items():
-        at = known(ctx, column) if d in dn.inserted_window_dims else None
+        at = constant_array(ctx, column) if d in dn.inserted_window_dims else None
         for b, n in enumerate(batch):
-            if at is None or b in found or n == 1 or n != x.shape[d]:
+            if at is None or b in rows or n == 1 or n != x.shape[d]:
                 continue
-            own = np.arange(n).reshape([n if k == b else 1 for k in range(len(batch))])
-            if d not in found.values() and (at == own).all():
-                found[b] = d
-    return found
+            numbers = np.arange(n).reshape([n if k == b else 1 for k in range(len(batch))])
+            if d not in rows.values() and (at == numbers).all():
+                rows[b] = d
+    return rows
 
 
 def _laid_out(x: Tensor, update: Tensor, dn: Any, rows: Mapping[int, int]) -> Tensor:
     """The update with the dims of the operand, of extent 1 where it is indexed."""
     gone = {int(d) for d in (*dn.inserted_window_dims, *dn.operand_batching_dims)}
-    own = iter(d for d in range(len(x.shape)) if d not in gone)
+    window_dims = iter(d for d in range(len(x.shape)) if d not in gone)
     windows = {int(w) for w in dn.update_window_dims}
     batch = iter(range(len(update.shape)))
     outer, shape = [], [1] * len(x.shape)
     for u, n in enumerate(update.shape):
-        d = next(own) if u in windows else rows.get(next(batch), -1)
+        d = next(window_dims) if u in windows else rows.get(next(batch), -1)
         outer.append(dim(d) if d >= 0 else affine([]))
         if d >= 0:
             shape[d] = n
@@ -198,7 +197,7 @@ def _window(
         room, width = x.shape[d] - update.shape[d], update.shape[d]
         if rows and width > 1 and room:
             return None
-        at = known(ctx, column)
+        at = constant_array(ctx, column)
         if at is not None and (at == at.flat[0]).all():
             one = int(at.flat[0])
             starts[d] = Tensor((), "i32", constant=min(max(one, 0), room))

@@ -105,10 +105,10 @@ class ValueNames:
     def begin(self, eqn: Any, reads: Sequence[int], call: str) -> None:
         """Name what is added from now on after this equation, which reads these nodes."""
         around = self.open[-1] if self.open else Scope(0, (), "")
-        own = _scopes(eqn)
-        path = (*around.path, *(s.removeprefix(NODE) for s in own))
-        node = ".".join(path) if any(s.startswith(NODE) for s in own) else around.node
-        file, function, line = _line(eqn)
+        scopes = _scopes(eqn)
+        path = (*around.path, *(s.removeprefix(NODE) for s in scopes))
+        node = ".".join(path) if any(s.startswith(NODE) for s in scopes) else around.node
+        file, function, line = _line_of(eqn.source_info.traceback)
         at = file_line(file, line) or around.at
         if call:
             path = path or self._of_function(function)
@@ -119,19 +119,19 @@ class ValueNames:
         moved = reads[:1] if eqn.primitive.name in _MOVES else ()
         weight = "".join(self.leaves.get(i, "") for i in moved)
         self.open.append(Scope(len(self.builder.nodes), path, at, "", node, weight))
-        if not own and not node:
+        if not scopes and not node:
             module = self._of_weight(reads)
             path = path or self._of_function(function)
             path = (*path, *module) if len(module) == 1 else module or path
         name = spoken(".".join((*path, _word(eqn))))
         self.builder.origin = Origin(name, at)
 
-    def end(self, found: Sequence[Tensor]) -> None:
+    def end(self, results: Sequence[Tensor]) -> None:
         """The equation is read, and these are its results."""
         scope = self.open.pop()
-        value = self._value(scope.before, found)
+        value = self._value(scope.before, results)
         if scope.call:
-            self._returned(scope, value, found)
+            self._returned(scope, value, results)
         else:
             self.builder.settle(scope.before, value)
         if scope.weight and value is not None:
@@ -147,20 +147,20 @@ class ValueNames:
         self._shorten()
         self.builder.origin = Origin("result")  # of what is only laid out for the caller
 
-    def _value(self, before: int, found: Sequence[Tensor]) -> int | None:
+    def _value(self, before: int, results: Sequence[Tensor]) -> int | None:
         """The node that an equation made for its result; that of all of them, if it has several."""
-        made = [t.node for t in found if t.node >= before]
-        if not made:
+        added = [t.node for t in results if t.node >= before]
+        if not added:
             return None
-        n = self.builder.nodes[made[0]]
-        return n.operands[0] if n.op == "result" else made[0]
+        n = self.builder.nodes[added[0]]
+        return n.operands[0] if n.op == "result" else added[0]
 
-    def _returned(self, scope: Scope, value: int | None, found: Sequence[Tensor]) -> None:
-        """What a call gives is called as the call is, unless a weight has named it."""
-        if value is None or len(found) != 1:
+    def _returned(self, scope: Scope, value: int | None, results: Sequence[Tensor]) -> None:
+        """Name the result of a call as the call, unless a weight has named it."""
+        if value is None or len(results) != 1:
             return
-        own = self.builder.nodes[value].origin.name
-        if own.startswith(spoken(scope.call)):
+        name = self.builder.nodes[value].origin.name
+        if name.startswith(spoken(scope.call)):
             self._rename(value, spoken(scope.call))
 
     def _rename(self, node: int, name: str) -> None:
@@ -200,8 +200,8 @@ def _module(path: str) -> tuple[str, ...]:
     words = re.findall(r"\w+", path)
     if len(words) < 2:
         return ()
-    own = words[not words[1].isdigit() :]
-    return tuple(own[:-1] if own[-1].lower() in _OF_MODULE else own)
+    path_words = words[not words[1].isdigit() :]
+    return tuple(path_words[:-1] if path_words[-1].lower() in _OF_MODULE else path_words)
 
 
 def _word(eqn: Any) -> str:
@@ -211,18 +211,13 @@ def _word(eqn: Any) -> str:
 
 def _scopes(eqn: Any) -> list[str]:
     """Named scopes of an equation, transformations taken off; `ij,jk->ik` of an einsum is none."""
-    found = []
+    scopes = []
     for scope in str(eqn.source_info.name_stack).split("/"):
         part = scope
         while wrapped := _WRAPPED.fullmatch(part):
             part = wrapped[1]
-        found += [part] if part and "->" not in part else []
-    return found
-
-
-def _line(eqn: Any) -> tuple[str, str, int]:
-    """(file, function, line) of the user's code; nothing if JAX does not say."""
-    return _line_of(eqn.source_info.traceback)
+        scopes += [part] if part and "->" not in part else []
+    return scopes
 
 
 @lru_cache(maxsize=1_000)  # equations of one line share a traceback

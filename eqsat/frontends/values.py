@@ -1,4 +1,7 @@
-"""What a traced JAX value is here: a scalar, or a node seen through an indexing map."""
+"""Traced JAX values: each a scalar, or a node seen through an indexing map.
+
+Movement of values is a view where a map can say it, and a node where it cannot.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,11 @@ import numpy as np
 from eqsat.model.affine import Affine, Map, affine, dim
 from eqsat.model.attr import Attr, Shape
 from eqsat.model.diag import fail
-from eqsat.model.expr import Expr, arg, call, const
+from eqsat.model.expr import Expr, arg, call, const, literal
 from eqsat.model.generic import Yield
 from eqsat.model.leaves import Fill, Leaf
-from eqsat.model.movement import Reshape
+from eqsat.model.movement import Move, Reshape, Transpose
+from eqsat.model.precision import NONE
 from eqsat.model.program import Builder
 from eqsat.model.tensor import NONE, TensorType, is_float
 from eqsat.ops.generics.canonical import (
@@ -29,7 +33,9 @@ from eqsat.ops.generics.canonical import (
     planned_nest,
 )
 from eqsat.ops.meaning import scalar
-from eqsat.ops.meaning.programs import DTYPE_NAMES, element_dtype, weight_key
+from eqsat.ops.meaning.iotas import weight_key
+from eqsat.ops.meaning.programs import DTYPE_NAMES, element_dtype
+from eqsat.ops.registry import op_record
 
 
 @dataclass(frozen=True)
@@ -72,12 +78,12 @@ class Context:
         """An identifier no leaf has yet."""
         plain = re.sub(r"\W+", "_", wanted).strip("_") or "x"
         plain = f"_{plain}" if plain[0].isdigit() else plain
-        found, n = plain, 1
-        while found in self.names:
+        unique, n = plain, 1
+        while unique in self.names:
             n += 1
-            found = f"{plain}_{n}"
-        self.names.add(found)
-        return found
+            unique = f"{plain}_{n}"
+        self.names.add(unique)
+        return unique
 
     def weight(self, array: Any, name: str) -> Tensor:
         """A weight leaf for a concrete array; equal arrays are one leaf."""
@@ -86,12 +92,12 @@ class Context:
         if key not in self.weights:
             self.weights[key] = value
             return self.weight_leaf(tensor_type(value, name), key, name)
-        found = next(
+        node = next(
             i
             for i, n in enumerate(self.builder.nodes)
             if isinstance(n.attr, Leaf) and n.attr.key == key
         )
-        return self.full(found)
+        return self.full(node)
 
     def weight_leaf(self, t: TensorType, key: str, name: str) -> Tensor:
         return self.add("weight", (), Leaf(self.name(name), t, key=key))
@@ -127,10 +133,11 @@ class Context:
             # a reduction needs something to read: the loops of a constant have no operand
             operands = [(self.full(self.materialise(v)), m) for v, m in operands]
             consts = {}
-        kept = [i for i in range(len(operands)) if i not in consts]
-        number = {i: arg(j) for j, i in enumerate(kept)}
+        operand_numbers = [i for i in range(len(operands)) if i not in consts]
+        number = {i: arg(j) for j, i in enumerate(operand_numbers)}
         used = [
-            (operands[i][0].node, compose_maps(operands[i][0].map, operands[i][1])) for i in kept
+            (operands[i][0].node, compose_maps(operands[i][0].map, operands[i][1]))
+            for i in operand_numbers
         ]
         yields = [replace(result, body=result.body.substitute(consts | number))]
         return self.full(
@@ -160,7 +167,7 @@ _Read = tuple[Shape, Map, TensorType]  # of a value: its shape, its map, the typ
 def _elementwise(
     body: Expr, shape: Shape, dtype: str, reads: tuple[Expr | _Read, ...], order: tuple[int, ...]
 ) -> PlannedNest:
-    """What `Context.elementwise` makes of constants and of reads of nodes in this order."""
+    """The generic that `Context.elementwise` makes of constants and reads in this order."""
     new: dict[int, Expr] = {}
     maps, types = [], []
     for i, read in enumerate(reads):
@@ -198,8 +205,8 @@ def _only_unit_dims_differ(value: Tensor, source: Shape) -> bool:
     dims = [e.dim for e in value.map if e.terms]
     if any(e.constant for e in value.map) or None in dims:
         return False
-    kept = [d for d in dims if d is not None]
-    return kept == sorted(set(kept)) and math.prod(source) == math.prod(value.shape)
+    sources = [d for d in dims if d is not None]
+    return sources == sorted(set(sources)) and math.prod(source) == math.prod(value.shape)
 
 
 def fold(body: Expr, values: Sequence[Tensor], dtype: str) -> bool | int | float:
@@ -233,3 +240,124 @@ def tensor_type(aval: Any, what: str) -> TensorType:
             "pass them as arguments, and return `jax.random.key_data(key)`",
         )
     return TensorType(name, tuple(int(d) for d in aval.shape))
+
+
+Edges = tuple[int, int, int]  # low, high, interior, as `lax.pad` has them
+
+
+def view(value: Tensor, shape: Shape, outer: Sequence[Affine]) -> Tensor:
+    """Element i of the result is `value[outer(i)]`."""
+    if value.is_constant:
+        return Tensor(shape, value.dtype, constant=value.constant)
+    return Tensor(shape, value.dtype, value.node, compose_maps(value.map, outer))
+
+
+def reshaped(ctx: Context, x: Tensor, shape: Shape) -> Tensor:
+    """Row-major collapse and expand; only a view if extent-1 dims come and go."""
+    if shape == x.shape:
+        return x
+    wide = [i for i, s in enumerate(x.shape) if s != 1]
+    places = [i for i, s in enumerate(shape) if s != 1]
+    if x.is_constant or [x.shape[i] for i in wide] == [shape[i] for i in places]:
+        at = dict(zip(wide, places, strict=False))
+        outer = [dim(at[i]) if i in at else affine([]) for i in range(len(x.shape))]
+        return view(x, shape, outer)
+    node = ctx.materialise(x)
+    return ctx.add("reshape", (node,), Reshape(x.shape, shape))
+
+
+def recorded(ctx: Context, op: str, *xs: Tensor, **values: object) -> Tensor:
+    """An op whose attribute is what its record makes of these values."""
+    attr = op_record(op).attribute([x.shape for x in xs], values)
+    return ctx.add(op, [ctx.materialise(x) for x in xs], attr)
+
+
+def transposed(ctx: Context, x: Tensor, perm: Sequence[int]) -> Tensor:
+    """Result dim i is dim perm[i] of x."""
+    perm = tuple(perm)
+    if perm == tuple(range(len(perm))):
+        return x
+    shape = tuple(x.shape[p] for p in perm)
+    moved = [p for p in perm if x.shape[p] != 1]
+    if x.is_constant or moved == sorted(moved):  # only extent-1 dims move
+        return view(x, shape, [dim(perm.index(i)) for i in range(len(perm))])
+    return ctx.add("transpose", (ctx.materialise(x),), Transpose(x.shape, perm))
+
+
+def sliced(
+    ctx: Context, x: Tensor, start: Shape, limit: Shape, stride: Shape | None = None
+) -> Tensor:
+    """x[start:limit:stride] in every dim."""
+    steps = stride or (1,) * len(start)
+    shape = tuple(-(-(b - a) // k) for a, b, k in zip(start, limit, steps, strict=True))
+    if x.is_constant:
+        return Tensor(shape, x.dtype, constant=x.constant)
+    if shape == x.shape:
+        return x
+    move = Move("slice", (x.shape,), (tuple(start), tuple(limit), tuple(steps)), shape)
+    return ctx.add("slice", (ctx.materialise(x),), move)
+
+
+def sliced_along(ctx: Context, x: Tensor, axis: int, start: int, limit: int) -> Tensor:
+    """x[start:limit] in one dim."""
+    low = tuple(start if d == axis else 0 for d in range(len(x.shape)))
+    high = tuple(limit if d == axis else s for d, s in enumerate(x.shape))
+    return sliced(ctx, x, low, high)
+
+
+def concatenated(ctx: Context, xs: Sequence[Tensor], axis: int) -> Tensor:
+    """Values side by side in one dim; empty ones are left out."""
+    some = [x for x in xs if x.shape[axis]] or [xs[0]]
+    if len(some) == 1:
+        return some[0]
+    first = some[0].shape
+    shape = (*first[:axis], sum(x.shape[axis] for x in some), *first[axis + 1 :])
+    nodes = [ctx.materialise(x) for x in some]
+    return ctx.add("concat", nodes, Move("concat", tuple(x.shape for x in some), (axis,), shape))
+
+
+def padded(ctx: Context, x: Tensor, edges: Sequence[Edges], value: bool | int | float) -> Tensor:
+    """`lax.pad` with a constant: edges per dim, negative ones cut off, interior ones spread out."""
+    x, around = _spread(ctx, x, edges, value)
+    start = tuple(max(-low, 0) for low, _ in around)
+    limit = tuple(s - max(-high, 0) for s, (_, high) in zip(x.shape, around, strict=True))
+    if all(0 <= a <= b for a, b in zip(start, limit, strict=True)):
+        return _grown(ctx, sliced(ctx, x, start, limit), around, value)
+    # more is cut off on one side than there is: what the other side adds comes first
+    grown = _grown(ctx, x, around, value)
+    ends = [s - max(-high, 0) for s, (_, high) in zip(grown.shape, around, strict=True)]
+    return sliced(ctx, grown, start, tuple(max(a, b) for a, b in zip(start, ends, strict=True)))
+
+
+def _grown(
+    ctx: Context, x: Tensor, around: Sequence[tuple[int, int]], value: bool | int | float
+) -> Tensor:
+    low, high = (tuple(max(e[i], 0) for e in around) for i in (0, 1))
+    if not any(low) and not any(high):
+        return x
+    shape = tuple(s + a + b for s, a, b in zip(x.shape, low, high, strict=True))
+    fitting = float(value) if is_float(x.dtype) else value
+    move = Move("pad", (x.shape,), (low, high, literal(fitting)), shape)
+    return ctx.add("pad", (ctx.materialise(x),), move)
+
+
+def _spread(
+    ctx: Context, x: Tensor, edges: Sequence[Edges], value: bool | int | float
+) -> tuple[Tensor, list[tuple[int, int]]]:
+    """x with its elements apart, and the edges that remain.
+
+    A dim of extent s becomes s x 1, is padded to s x (1 + interior) and collapsed, which leaves
+    `interior` elements too many at the end.
+    """
+    inner = [k if s else 0 for s, (_, _, k) in zip(x.shape, edges, strict=True)]
+    around = [(low, high - k) for (low, high, _), k in zip(edges, inner, strict=True)]
+    if not any(inner):
+        return x, around
+    split: list[int] = []
+    ends: list[tuple[int, int]] = []
+    for s, k in zip(x.shape, inner, strict=True):
+        split += [s, 1] if k else [s]
+        ends += [(0, 0), (0, k)] if k else [(0, 0)]
+    apart = _grown(ctx, reshaped(ctx, x, tuple(split)), ends, value)
+    whole = tuple(s * (k + 1) for s, k in zip(x.shape, inner, strict=True))
+    return reshaped(ctx, apart, whole), around

@@ -73,7 +73,7 @@ def first_difference(
     right_open: Sequence[Array],
     how: Tolerance,
 ) -> str:
-    """What is wrong with the right side, "" if nothing is; both sides in one or two runs.
+    """The first fault of the right side, "" if there is none; both sides in one or two runs.
 
     A lane is open if anything it is computed from is open. Where the left side is not open, the
     right side must not be, and be equal. Where the left side is open, and does depend on garbage,
@@ -82,27 +82,27 @@ def first_difference(
     """
     for i, (a, is_open) in enumerate(zip(lefts[0], left_open, strict=True)):
         where = f" of result {i}" if len(left_open) > 1 else ""
-        found = [r[i] for r in rights]
-        same = np.logical_and.reduce([agree(a, b, how) for b in found])
+        candidates = [r[i] for r in rights]
+        same = np.logical_and.reduce([agree(a, b, how) for b in candidates])
         wrong = ~is_open & (right_open[i] | ~same)
         if wrong.any():
             at = _first(wrong & right_open[i]) if (wrong & right_open[i]).any() else _first(wrong)
-            return _lane(a, found, bool(right_open[i][at]), at, where)
+            return _lane(a, candidates, bool(right_open[i][at]), at, where)
         leaked = is_open & ~right_open[i] & ~agree(a, lefts[-1][i], Tolerance())
         if leaked.any():
             at = _first(leaked)
             return (
                 f"at {list(at)}{where}: the left side leaves this lane open, the right side"
-                f" promises {shown(found[0][at])}"
+                f" promises {shown(candidates[0][at])}"
             )
     return ""
 
 
 def _lane(a: Array, rights: Sequence[Array], is_open: bool, at: tuple[int, ...], where: str) -> str:
-    left, found = shown(a[at]), shown(rights[-1][at])
+    left, right = shown(a[at]), shown(rights[-1][at])
     if is_open:
         return f"at {list(at)}{where}: left {left}, the right side leaves this lane open"
-    return f"at {list(at)}{where}: left {left}, right {found}"
+    return f"at {list(at)}{where}: left {left}, right {right}"
 
 
 def false_claim(claims: Sequence[Claim]) -> str:
@@ -177,11 +177,11 @@ def count_roundings(side: Side) -> int:
         return 0
     before = max((count_roundings(o) for o in side.operands), default=0)
     if isinstance(side.attr, Generic):
-        return before + max(_own(side.attr, y) for y in side.attr.yields)
+        return before + max(_rounding_steps(side.attr, y) for y in side.attr.yields)
     return before + ULPS_OF_CUSTOM * isinstance(side.attr, Custom)
 
 
-def _own(g: Generic, y: Yield) -> int:
+def _rounding_steps(g: Generic, y: Yield) -> int:
     body = sum(int(ULPS.get(e.fn, 1)) for e in y.body.walk() if _rounds(e))
     return body + (math.prod(g.sizes[g.rank :]) if y.combine in ("add", "mul") else 0)
 
@@ -193,7 +193,7 @@ def _rounds(e: Expr) -> bool:
 class Rounded(Values):
     """The values of a side with every float rounded to f32, held in float64."""
 
-    own: Mapping[str, str] = {"generic": "_generic"}
+    methods: Mapping[str, str] = {"generic": "_generic"}
 
     def _evaluate(self, side: Side) -> list[Array]:
         return [_f32(x) for x in super()._evaluate(side)]
@@ -224,7 +224,7 @@ class Rounded(Values):
 class Terms(Values):
     """Σ|terms| of every lane of a side; of what is no float the value."""
 
-    own: Mapping[str, str] = {"generic": "_generic"}
+    methods: Mapping[str, str] = {"generic": "_generic"}
 
     def __init__(self, leaves: Leaves):
         super().__init__(leaves, Garbage(None))
@@ -238,11 +238,11 @@ class Terms(Values):
         assert isinstance(g, Generic)
         exact = [self.values(o)[0] for o in tree.operands]
         pairs = list(zip(_views(g, exact), _views(g, operands), strict=True))
-        found = computed([y.body for y in g.yields], lambda e, args: _term(e, args, pairs))
-        own = self.values(tree)
+        sized = computed([y.body for y in g.yields], lambda e, args: _term(e, args, pairs))
+        results = self.values(tree)
         return [
-            self._reduced(g, y, size) if is_float(y.dtype) else own[i]
-            for i, (y, (_, size)) in enumerate(zip(g.yields, found, strict=True))
+            self._reduced(g, y, size) if is_float(y.dtype) else results[i]
+            for i, (y, (_, size)) in enumerate(zip(g.yields, sized, strict=True))
         ]
 
     def _reduced(self, g: Generic, y: Yield, size: Array) -> Array:
@@ -272,9 +272,9 @@ def _term(e: Expr, args: Sequence[Pair], operands: Sequence[Pair]) -> Pair:
     if value.dtype.kind != "f" or e.fn == "const":
         return value, _decided(e, args, np.abs(value))
     sizes = [t for _, t in args]
-    known = _SIZES.get(e.fn)
-    if known is not None:
-        size = known([v for v, _ in args], sizes)
+    size_of = _SIZES.get(e.fn)
+    if size_of is not None:
+        size = size_of([v for v, _ in args], sizes)
     else:
         size = _decided(e, args, np.abs(value)) + _slopes(e, args)
     unsure = [np.isinf(t) for t in sizes if t.dtype.kind == "f"]

@@ -8,8 +8,7 @@ from random import Random
 from typing import Any
 
 from eqsat.hunt.generate import propose, random_generic
-from eqsat.hunt.known import DEFAULT, Surroundings, can_hold
-from eqsat.hunt.nests import Misfit, Scale, Wish
+from eqsat.hunt.nests import OMITTED, Misfit, Scale, Surroundings, Wish, can_hold
 from eqsat.hunt.signatures import fits, related_generic
 from eqsat.model.attr import Attr
 from eqsat.model.generic import Generic, Result
@@ -52,8 +51,8 @@ class Draft:
         may_have_two = term.op == "generic" and not term.name  # a name is that of one tensor
         results = 2 if may_have_two and self.rng.random() < 0.08 else 1
         _, attrs = self._apply(term, None, results=results)
-        for name, found in self.splats.items():
-            self.tensors[name] = tuple(found[i] for i in range(len(found)))
+        for name, types in self.splats.items():
+            self.tensors[name] = tuple(types[i] for i in range(len(types)))
         for name, n in self.arity.items():
             if not n:
                 self.tensors[name] = ()
@@ -68,13 +67,13 @@ class Draft:
 
     def _variable(self, name: str, want: TensorType | None) -> TensorType:
         if name in self.tensors:
-            (known,) = self.tensors[name]
-            if want is not None and want != known:
+            (bound,) = self.tensors[name]
+            if want is not None and want != bound:
                 raise Misfit
-            return known
-        found = want or self._any_type()
-        self.tensors[name] = (found,)
-        return found
+            return bound
+        type_ = want or self._any_type()
+        self.tensors[name] = (type_,)
+        return type_
 
     def _any_type(self) -> TensorType:
         return TensorType(self.scale.element(self.rng), self.scale.shape(self.rng))
@@ -82,10 +81,10 @@ class Draft:
     def _place(self, p: _Place, want: TensorType | None) -> None:
         """Elaborate one operand position."""
         if isinstance(p.term, Splat) and isinstance(p.term.inner, Var):
-            known = self.splats.setdefault(p.name, {})
-            if want is None or known.get(p.index, want) != want:
+            types = self.splats.setdefault(p.name, {})
+            if want is None or types.get(p.index, want) != want:
                 raise Misfit
-            known[p.index] = want
+            types[p.index] = want
             p.types = (want,)
         elif isinstance(p.term, Splat):
             assert isinstance(p.term.inner, Apply)
@@ -99,11 +98,11 @@ class Draft:
         """One operand of `*transpose(xs, perm=p)`: a field key is shared, a whole key collected."""
         whole = RULE_OPS[op.op].whole
         shared = tuple((k, v) for k, v in op.attrs if k != whole)
-        found = self.splats.setdefault(p.name, {})
+        types = self.splats.setdefault(p.name, {})
         part = (id(op), p.index)
-        (attr, inner) = self._attribute(op.op, shared, (found.get(p.index),), want, part)
-        known = found.setdefault(p.index, inner[0])
-        if known != inner[0]:
+        (attr, inner) = self._attribute(op.op, shared, (types.get(p.index),), want, part)
+        type_ = types.setdefault(p.index, inner[0])
+        if type_ != inner[0]:
             raise Misfit
         for key, pattern in op.attrs:
             if key == whole and isinstance(pattern, Name):
@@ -134,8 +133,8 @@ class Draft:
             raise Misfit  # only generics have several results
         results = self.rng.choice((2, 2, 3))
         pattern = dict(node.attrs).get("index")
-        known = self._known(pattern)
-        at = known if known is not None else self.rng.randrange(results)
+        index = self._value_of(pattern)
+        at = index if index is not None else self.rng.randrange(results)
         types, attrs = self._apply(inner, want, at, max(results, at + 1))
         self._unify(pattern, at)
         return (types[at],), [Result(at), *attrs]
@@ -171,14 +170,14 @@ class Draft:
         return replace(self.theme, kind="contraction" if is_contraction else "elementwise")
 
     def _places(self, node: Apply) -> list[_Place]:
-        found: list[_Place] = []
+        places: list[_Place] = []
         for o in node.operands:
             if isinstance(o, Splat):
                 name = splat_name(o)
-                found += [_Place(o, name, i) for i in range(self.arity[name])]
+                places += [_Place(o, name, i) for i in range(self.arity[name])]
             else:
-                found.append(_Place(o))
-        return found
+                places.append(_Place(o))
+        return places
 
     def _is_bound(self, p: _Place) -> bool:
         """Whether a variable below is bound: then this operand is built before its reader."""
@@ -205,16 +204,16 @@ class Draft:
         """An attribute that fits, and the types of all operands with it."""
         given = dict(patterns)
         whole = RULE_OPS[op].whole
-        fixed = {k: v for k, p in patterns if (v := self._known(p)) is not None}
+        fixed = {k: v for k, p in patterns if (v := self._value_of(p)) is not None}
         attr = fixed.get(whole) if whole in fixed else None
         element = self.scale.element(self.rng)
         if attr is None:
             attr = self._reused(op, part, operands, want, (index, results))
         if attr is None:
             fixed = {**_defaults(op, given), **fixed}
-            known = Surroundings(self.rng, self.scale, operands, want, element, fixed, self.near)
+            around = Surroundings(self.rng, self.scale, operands, want, element, fixed, self.near)
             is_several = op == "generic" and results > 1
-            attr = random_generic(known, index, results) if is_several else propose(op, known)
+            attr = random_generic(around, index, results) if is_several else propose(op, around)
         self.near.append(attr)
         self.parts[part] = attr
         for key, pattern in patterns:
@@ -230,34 +229,34 @@ class Draft:
         want: TensorType | None,
         result: tuple[int, int],
     ) -> Attr | None:
-        """What stood here in the instance this one is like, or a relative, if it fits."""
-        known = self.like.get(part)
-        if known is None or self.rng.random() < 0.2:
+        """The attribute at this place in the instance this one is like, or a relative of it."""
+        earlier = self.like.get(part)
+        if earlier is None or self.rng.random() < 0.2:
             return None
-        if isinstance(known, Generic):
-            return self._reused_generic(known, operands, want, result)
-        shapes = known.operand_shapes(op)
+        if isinstance(earlier, Generic):
+            return self._reused_generic(earlier, operands, want, result)
+        shapes = earlier.operand_shapes(op)
         if shapes is None or len(shapes) != len(operands) or self.rng.random() < 0.4:
             return None
-        agree = want is None or known.value_shape(op) == want.shape
+        agree = want is None or earlier.value_shape(op) == want.shape
         for t, shape in zip(operands, shapes, strict=True):
             agree &= t is None or t.shape == shape
-        return known if agree else None
+        return earlier if agree else None
 
     def _reused_generic(
         self,
-        known: Generic,
+        earlier: Generic,
         operands: tuple[TensorType | None, ...],
         want: TensorType | None,
         result: tuple[int, int],
     ) -> Generic | None:
-        if len(known.maps) != len(operands) or len(known.yields) != result[1]:
+        if len(earlier.maps) != len(operands) or len(earlier.yields) != result[1]:
             return None
         wish = Wish(self.rng, self.scale, operands, want, *result)
         if self.rng.random() < 0.5:
-            return known if fits(wish, known) else None
+            return earlier if fits(wish, earlier) else None
         try:
-            return related_generic(wish, known)
+            return related_generic(wish, earlier)
         except Misfit:
             return None
 
@@ -285,13 +284,13 @@ class Draft:
     ) -> Types:
         first = operands[0] if operands else None
         wanted = None if isinstance(attr, Custom) and attr.dtype else want
-        known = first or wanted
-        dtype = element if known is None else known.dtype
+        typed = first or wanted
+        dtype = element if typed is None else typed.dtype
         return (
             _accepted(attr, dtype) if isinstance(attr, Custom) else attr.typed_operands(op, dtype)
         )
 
-    def _known(self, pattern: AttrExpr | None) -> Any:
+    def _value_of(self, pattern: AttrExpr | None) -> Any:
         if isinstance(pattern, Value):
             return plain(pattern.value)
         return self.values.get(pattern.name) if isinstance(pattern, Name) else None
@@ -305,20 +304,20 @@ class Draft:
 
 
 def _accepted(attr: Custom, dtype: str) -> Types:
-    """What an op of a plug-in takes: this element type wherever it may."""
+    """Operand types of an op of a plug-in: this element type wherever it may have it."""
     kinds = attr.accepts or ("".join(KIND_NAMES),) * len(attr.sources)
     if not attr.dtype and DTYPES[dtype][1] not in kinds[0]:
         raise Misfit  # the result has the type of the first operand
     usual = {"f": "f32", "i": "i32", "u": "u8", "b": "bool"}
-    found = [dtype if DTYPES[dtype][1] in k else usual[k[0]] for k in kinds]
-    return tuple(map(TensorType, found, attr.sources))
+    dtypes = [dtype if DTYPES[dtype][1] in k else usual[k[0]] for k in kinds]
+    return tuple(map(TensorType, dtypes, attr.sources))
 
 
 def _defaults(op: str, given: Mapping[str, AttrExpr]) -> dict[str, Any]:
     """A field of a layout that is not written stands for its default."""
     if "pos" not in given or "tiles" not in RULE_OPS[op].attributes:
         return {}
-    return {key: DEFAULT for key in ("outer", "pad") if key not in given}
+    return {key: OMITTED for key in ("outer", "pad") if key not in given}
 
 
 def _has_generic(term: Term) -> bool:

@@ -10,8 +10,6 @@ from random import Random
 
 import numpy as np
 
-from eqsat.hunt.expressions import kind_of
-from eqsat.hunt.known import PADS, Surroundings
 from eqsat.hunt.layouts import (
     random_pack,
     random_reshape,
@@ -19,7 +17,7 @@ from eqsat.hunt.layouts import (
     random_transpose,
     random_unpack,
 )
-from eqsat.hunt.nests import Misfit, Wish
+from eqsat.hunt.nests import PADS, Misfit, Surroundings, Wish, kind_of
 from eqsat.hunt.signatures import propose_generic
 from eqsat.model.attr import Attr, Shape
 from eqsat.model.devices import Transfer
@@ -100,8 +98,8 @@ def _slice_between(k: Surroundings, source: Shape, shape: Shape) -> Move:
 
 def random_concat(k: Surroundings) -> Move:
     rng, count = k.rng, len(k.operands)
-    known = next((t.shape for t in k.operands if t is not None), None)
-    base = k.shape if k.shape is not None else known if known is not None else k.any_shape(1)
+    shape = next((t.shape for t in k.operands if t is not None), None)
+    base = k.shape if k.shape is not None else shape if shape is not None else k.any_shape(1)
     if not base or not count:
         raise Misfit
     axis = k.fixed.get("axis", rng.randrange(len(base)))
@@ -221,12 +219,12 @@ PROPOSERS: dict[str, Callable[[Surroundings], Attr]] = {
 
 def propose(op: str, k: Surroundings) -> Attr:
     """An attribute for `op`; Misfit if none was found."""
-    known = PROPOSERS.get(op)
-    return known(k) if known is not None else _custom(op, k)
+    proposer = PROPOSERS.get(op)
+    return proposer(k) if proposer is not None else _custom(op, k)
 
 
 def _custom(op: str, k: Surroundings) -> Attr:
-    """What the sampler of an op's record proposes."""
+    """Attribute proposed by the sampler of an op's record."""
     shape = next((s for s in (k.shape, k.source) if s is not None), None)
     rng = np.random.default_rng(k.rng.getrandbits(32))
     attr = sample(op_record(op), rng, k.any_shape() if shape is None else shape)

@@ -7,9 +7,7 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
-from eqsat.hunt.expressions import kind_of
-from eqsat.hunt.known import DEFAULT, PADS, Ints, Surroundings
-from eqsat.hunt.nests import Misfit
+from eqsat.hunt.nests import OMITTED, PADS, Ints, Misfit, Surroundings, kind_of
 from eqsat.model.attr import Shape
 from eqsat.model.layout import Layout
 from eqsat.model.movement import Reshape, Transpose
@@ -123,24 +121,24 @@ def random_unpack(k: Surroundings) -> Layout:
 
 
 def random_retype(k: Surroundings) -> Layout:
-    known = k.source if k.source is not None else k.shape
-    return _layout(k, None, known)
+    shape = k.source if k.source is not None else k.shape
+    return _layout(k, None, shape)
 
 
 def _layout(k: Surroundings, source: Shape | None, packed: Shape | None) -> Layout:
     """A layout between these shapes, every second time a relative of one that is there."""
     for near in k.relatives(Layout):
         if k.chance(0.6):
-            found = related_layout(k, near, source)
-            if _is_wanted(found, source, packed, k.fixed):
-                return found
+            layout = related_layout(k, near, source)
+            if _is_wanted(layout, source, packed, k.fixed):
+                return layout
     for _ in range(3):
         if source is None and packed is not None:
-            found = _unfolded(k, packed)
+            layout = _unfolded(k, packed)
         else:
-            found = _tiled(k, k.any_shape(1) if source is None else source)
-        if _is_wanted(found, source, packed, k.fixed):
-            return found
+            layout = _tiled(k, k.any_shape(1) if source is None else source)
+        if _is_wanted(layout, source, packed, k.fixed):
+            return layout
     raise Misfit
 
 
@@ -151,9 +149,9 @@ def _is_wanted(
     return (
         source in (None, a.source)
         and packed in (None, a.packed_shape)
-        and all(mine[key] == tuple(v) for key, v in fixed.items() if key in mine and v != DEFAULT)
-        and (fixed.get("outer") != DEFAULT or a.outer == tuple(range(len(a.outer))))
-        and (fixed.get("pad") != DEFAULT or not a.is_padded)
+        and all(mine[key] == tuple(v) for key, v in fixed.items() if key in mine and v != OMITTED)
+        and (fixed.get("outer") != OMITTED or a.outer == tuple(range(len(a.outer))))
+        and (fixed.get("pad") != OMITTED or not a.is_padded)
     )
 
 
@@ -168,7 +166,7 @@ def _tiled(k: Surroundings, source: Shape) -> Layout:
             raise Misfit
         pos = tuple(rng.sample(range(n), count)) if k.chance(0.6) else _last(rng, n, count)
     if tiles is None:
-        whole = k.fixed.get("pad") == DEFAULT
+        whole = k.fixed.get("pad") == OMITTED
         tiles = tuple(_divisor(rng, source[d]) if whole else _tile(rng, source[d]) for d in pos)
     if len(tiles) != len(pos):
         raise Misfit
@@ -204,7 +202,7 @@ def _divisor(rng: Random, size: int) -> int:
 
 def _outer(k: Surroundings, n: int) -> Ints:
     given = k.fixed.get("outer")
-    if given == DEFAULT:
+    if given == OMITTED:
         return tuple(range(n))
     if given is not None:
         if sorted(given) != list(range(n)):
@@ -228,7 +226,7 @@ def _unfolded(k: Surroundings, packed: Shape) -> Layout:
         raise Misfit
     source = [packed[outer.index(d)] for d in range(n)]
     for d, t in zip(pos, packed[n:], strict=True):
-        cut = rng.randrange(t) if rng.random() < 0.75 and k.fixed.get("pad") != DEFAULT else 0
+        cut = rng.randrange(t) if rng.random() < 0.75 and k.fixed.get("pad") != OMITTED else 0
         source[d] = source[d] * t - cut
     return _padded(k, tuple(source), pos, packed[n:], outer)
 
@@ -240,12 +238,12 @@ def _padded(
     given = k.fixed.get("pad")
     pads = pads or tuple(_pad(k) for _ in pos)
     if given is not None:
-        pads = ("-",) * len(pos) if given == DEFAULT else given
+        pads = ("-",) * len(pos) if given == OMITTED else given
     if len(pads) != len(pos):
         raise Misfit
-    found = make_layout(source, pos, tiles, outer, pads)
-    found.verify()
-    return found
+    layout = make_layout(source, pos, tiles, outer, pads)
+    layout.verify()
+    return layout
 
 
 def _pad(k: Surroundings) -> str:
@@ -276,5 +274,5 @@ def related_layout(k: Surroundings, near: Layout, source: Shape | None) -> Layou
     if source is not None:
         base = list(source)
     pads = dict(zip(near.pos, near.pads, strict=True)) if change != "pads" else {}
-    kept = [p if (p := pads.get(d, "-")) != "-" else _pad(k) for d in pos]
-    return _padded(k, tuple(base), pos, tiles, outer, kept)
+    new_pads = [p if (p := pads.get(d, "-")) != "-" else _pad(k) for d in pos]
+    return _padded(k, tuple(base), pos, tiles, outer, new_pads)

@@ -125,8 +125,8 @@ def right_tree(
             return [node(inner.op, [r, *others]) for r in refs]
         return [node(term.op, [x for o in term.operands for x in build(o)])]
 
-    (found,) = build(rule.right)
-    return found
+    (tree,) = build(rule.right)
+    return tree
 
 
 def side_types(side: Side, leaves: Mapping[Key, TensorType]) -> tuple[TensorType, ...]:
@@ -146,23 +146,23 @@ class Claim:
 
 
 class Evaluation(ABC):
-    """What all ways share: every tree once; `leaves` are the arrays of variables and weights.
+    """Evaluation of trees, each once; `leaves` are the arrays of variables and weights.
 
     An op of layouts is said by `packed` and `relaxed`; `own` has the other ops that a way treats in
     a way of its own, and `other` is for all the rest.
     """
 
-    own: Mapping[str, str] = {}  # op -> the method that evaluates it
+    methods: Mapping[str, str] = {}  # op -> the method that evaluates it
 
     def __init__(self, leaves: Leaves):
         self.leaves = leaves
         self.done: dict[int, tuple[Side, list[Array]]] = {}
 
     def __call__(self, side: Side) -> list[Array]:
-        known = self.done.get(id(side))
-        if known is None:
-            known = self.done[id(side)] = (side, self._evaluate(side))
-        return known[1]
+        entry = self.done.get(id(side))
+        if entry is None:
+            entry = self.done[id(side)] = (side, self._evaluate(side))
+        return entry[1]
 
     def _evaluate(self, side: Side) -> list[Array]:
         if isinstance(side, Ref):
@@ -173,7 +173,7 @@ class Evaluation(ABC):
         operands = inner[0] if side.op == "result" else [x[0] for x in inner]
         if isinstance(side.attr, Layout):
             return [self._layout(side, side.attr, operands[0])]
-        return getattr(self, self.own.get(side.op, "other"))(side, operands)
+        return getattr(self, self.methods.get(side.op, "other"))(side, operands)
 
     def _layout(self, tree: Application, layout: Layout, x: Array) -> Array:
         if tree.op == "relax":
@@ -195,7 +195,7 @@ class Evaluation(ABC):
 
 
 class Values(Evaluation):
-    """What every op computes; `garbage` gives what open lanes of an element type hold."""
+    """Values by the meaning of every op; `garbage` gives those of open lanes by element type."""
 
     def __init__(self, leaves: Leaves, garbage: Garbage):
         super().__init__(leaves)
@@ -218,7 +218,7 @@ class Values(Evaluation):
 class OpenLanes(Evaluation):
     """Which lanes depend on garbage; `values` are those of the same trees."""
 
-    own: Mapping[str, str] = {
+    methods: Mapping[str, str] = {
         "generic": "_generic", "fill": "_fill", "pad": "_pad", "gather": "_gather",
     }  # fmt: skip
 
@@ -272,7 +272,7 @@ class OpenLanes(Evaluation):
 class Origins(Evaluation):
     """The number of the leaf lane that a lane was moved from; 0 if it was computed."""
 
-    own: Mapping[str, str] = {
+    methods: Mapping[str, str] = {
         "generic": "_computed", "fill": "_computed", "gather": "_computed", "pad": "_pad",
     }  # fmt: skip
 
@@ -305,10 +305,10 @@ def _joined(g: Generic) -> Generic:
 
 
 def _any(body: Expr) -> Expr:
-    found: Expr | None = None
+    disjunction: Expr | None = None
     for i in sorted(body.operands()):
-        found = arg(i) if found is None else call("or", found, arg(i))
-    return const(False) if found is None else found
+        disjunction = arg(i) if disjunction is None else call("or", disjunction, arg(i))
+    return const(False) if disjunction is None else disjunction
 
 
 def _with_pad(attr: Attr, value: str) -> Move:
@@ -350,7 +350,7 @@ def constant_lanes(layout: Layout, dtype: np.dtype[Any]) -> tuple[Array, Array] 
 
 # ---- garbage ------------------------------------------------------------------------------------
 class Garbage:
-    """What open lanes hold in one run: extremes in the first, random values in the second."""
+    """Contents of open lanes in one run: extremes in the first, random values in the second."""
 
     def __init__(self, rng: np.random.Generator | None):
         self.rng = rng

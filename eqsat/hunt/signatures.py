@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from random import Random
 
-from eqsat.hunt.expressions import kind_of, random_body, reduction_body
-from eqsat.hunt.nests import Loopnest, Misfit, Wish
+from eqsat.hunt.nests import Loopnest, Misfit, Wish, kind_of, random_body, reduction_body
 from eqsat.model.affine import Affine, Map, affine, dim
 from eqsat.model.attr import Shape
 from eqsat.model.expr import Expr, arg, call, cast, const
@@ -64,13 +63,13 @@ def _combine(rng: Random, dtype: str) -> str:
 
 
 def _yields(w: Wish, dtypes: Sequence[str], dtype: str, combine: str) -> list[Yield]:
-    found = []
+    yields = []
     for i in range(w.results):
-        own = dtype if i == w.index or w.rng.random() < 0.6 else w.scale.element(w.rng)
-        how = combine if own == dtype or not combine else _combine(w.rng, own)
-        body = reduction_body(w.rng, dtypes, own, how) if how else _body(w, dtypes, own)
-        found.append(Yield(body, own, how))
-    return found
+        element = dtype if i == w.index or w.rng.random() < 0.6 else w.scale.element(w.rng)
+        how = combine if element == dtype or not combine else _combine(w.rng, element)
+        body = reduction_body(w.rng, dtypes, element, how) if how else _body(w, dtypes, element)
+        yields.append(Yield(body, element, how))
+    return yields
 
 
 def _body(w: Wish, dtypes: Sequence[str], dtype: str) -> Expr:
@@ -275,10 +274,10 @@ def related_generic(w: Wish, g: Generic) -> Generic:
         raise Misfit
     rng = w.rng
     change = rng.choice((_same, _resized, _resized, _remapped, _rebodied))
-    found = change(rng, g)
-    if not fits(w, found) or math.prod(found.sizes) > w.scale.points:
+    related = change(rng, g)
+    if not fits(w, related) or math.prod(related.sizes) > w.scale.points:
         raise Misfit
-    return found
+    return related
 
 
 def _same(_: Random, g: Generic) -> Generic:

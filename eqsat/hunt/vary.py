@@ -65,15 +65,15 @@ class _Varied:
             self._relate(t)
         self.extents = self._new_extents()
         self.orders = self._new_orders(trees)
-        self.made: dict[Any, Types] = {}
+        self.types_of: dict[Any, Types] = {}
         attrs = {id(t): self._remade(t) for t in _operands_first(trees)}
         tensors = tuple(
             (n, tuple(self._leaf((n, i), t) for i, t in enumerate(ts)))
             for n, ts in self.old.tensors
         )
         functions = target_functions(self.rng, random_tiles(self.rng))
-        found = tuple(attrs[id(t)] for t in trees)
-        return replace(self.old, attrs=found, tensors=tensors, functions=functions)
+        new_attrs = tuple(attrs[id(t)] for t in trees)
+        return replace(self.old, attrs=new_attrs, tensors=tensors, functions=functions)
 
     def _infer(self, t: Application) -> None:
         if _key(t) not in self.types:
@@ -99,7 +99,7 @@ class _Varied:
         getattr(self, RELATED.get(t.op, "_relate_asked"))(t)
 
     def _relate_leaf(self, t: Application) -> None:
-        """Its dims are its own."""
+        """Relate no dims: those of a leaf are its own."""
 
     def _relate_fixed(self, t: Application) -> None:
         for side in (t, *t.operands):
@@ -165,8 +165,8 @@ class _Varied:
         inner = _key(t.operands[0])
         for d, size in enumerate(move.sources[0]):
             whole = (0, size, 1) if move.op == "slice" else (0, 0, step)
-            found = (first[d], second[d], step[d] if move.op == "slice" else step)
-            if found == whole:
+            window = (first[d], second[d], step[d] if move.op == "slice" else step)
+            if window == whole:
                 self._join((_key(t), d), (inner, d))
             else:
                 self._fix(_key(t), [d])
@@ -207,12 +207,12 @@ class _Varied:
         for t in trees:
             for o in t.operands:
                 readers[_key(o)].add(t.op)
-        found = {}
+        orders = {}
         for key, ts in self.types.items():
             is_leaf = isinstance(key, Leaf) or (isinstance(key, tuple) and key[0] != "loops")
             if is_leaf and readers[key] == {"generic"} and self.rng.random() < 0.4:
-                found[key] = tuple(self.rng.sample(range(ts[0].rank), ts[0].rank))
-        return found
+                orders[key] = tuple(self.rng.sample(range(ts[0].rank), ts[0].rank))
+        return orders
 
     def _leaf(self, key: Any, old: TensorType) -> TensorType:
         shape = [self._extent(key, d, s) for d, s in enumerate(old.shape)]
@@ -222,15 +222,15 @@ class _Varied:
     # ---- new attributes -------------------------------------------------------------------------
     def _remade(self, t: Application) -> Attr:
         """The attribute for the new shapes; its operands are made already."""
-        operands = [self._made(o) for o in t.operands]
+        operands = [self._side_types(o) for o in t.operands]
         attr = self._attr(t, [o[0].shape for o in operands])
-        self.made[id(t)] = infer(t.op, attr, operands)
+        self.types_of[id(t)] = infer(t.op, attr, operands)
         return attr
 
-    def _made(self, side: Side) -> Types:
+    def _side_types(self, side: Side) -> Types:
         if isinstance(side, Ref):
             return (self._leaf(side.key, self.types[side.key][0]),)
-        return self.made[id(side)]
+        return self.types_of[id(side)]
 
     def _attr(self, t: Application, shapes: list[Shape]) -> Attr:
         attr = t.attr
@@ -302,10 +302,10 @@ def _grown_with(attr: Custom, operand: int, d: int) -> int | None:
     sources = [list(s) for s in attr.sources]
     sources[operand][d] += 1
     try:
-        found = op_record(attr.op).attribute([tuple(s) for s in sources], dict(attr.values))
+        larger = op_record(attr.op).attribute([tuple(s) for s in sources], dict(attr.values))
     except ShapeError:
         return None
-    new = found.value_shape(attr.op)
+    new = larger.value_shape(attr.op)
     if new is None or len(new) != len(attr.shape):
         return None
     more = [b - a for a, b in zip(attr.shape, new, strict=True)]

@@ -1,1 +1,1 @@
-"""Text → model, with a place for everything: YAML rules, targets, experiments; `.eqs` programs."""
+"""Text → model, with a place for everything: YAML files, `.eqs` programs, HLO modules."""

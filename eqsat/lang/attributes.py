@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from eqsat.lang.syntax import Tree
+from eqsat.lang.expressions import Tree
 from eqsat.model.diag import Diagnostic, Note, Span, did_you_mean
 from eqsat.model.rules import AttrExpr, Compare, Field, Function, Name, Not, Value
 from eqsat.ops.attrs import FIELDS, FUNCTIONS, ROWS
@@ -24,29 +24,29 @@ _COMPARISONS: dict[type[ast.cmpop], str] = {
 class Scope:
     """Variables of a rule: name → kind and the place that bound it."""
 
-    known: dict[str, tuple[str, Span | None]] = field(default_factory=dict)
+    bindings: dict[str, tuple[str, Span | None]] = field(default_factory=dict)
     used: set[str] = field(default_factory=set)
     open: bool = False  # a part that binds names was refused: unknown names are not reported
 
     def __contains__(self, name: str) -> bool:
-        return name in self.known
+        return name in self.bindings
 
     def bind(self, name: str, kind: str, span: Span) -> None:
-        self.known[name] = (kind, span)
+        self.bindings[name] = (kind, span)
 
     def poison(self, name: str) -> None:
         """The name exists, its kind is unknown: uses of it are not reported."""
-        self.known.setdefault(name, (UNKNOWN, None))
+        self.bindings.setdefault(name, (UNKNOWN, None))
 
     def kind(self, name: str) -> str:
-        return self.known[name][0] if name in self.known else UNKNOWN
+        return self.bindings[name][0] if name in self.bindings else UNKNOWN
 
     def use(self, name: str, wanted: Iterable[str], span: Span) -> Diagnostic | None:
         """Note a use; E020 if the name is not bound, E021 if it is of another kind."""
         self.used.add(name)
-        if name not in self.known:
+        if name not in self.bindings:
             return None if self.open else self.unbound(name, span)
-        kind, bound = self.known[name]
+        kind, bound = self.bindings[name]
         wanted = tuple(wanted)
         if kind == UNKNOWN or UNKNOWN in wanted or kind in wanted:
             return None
@@ -57,7 +57,9 @@ class Scope:
 
     def unbound(self, name: str, span: Span) -> Diagnostic:
         message = f"`{name}` is not bound by the left-hand side"
-        return Diagnostic("E020", message, span, "unbound variable", did_you_mean(name, self.known))
+        return Diagnostic(
+            "E020", message, span, "unbound variable", did_you_mean(name, self.bindings)
+        )
 
 
 class Attributes:
@@ -79,8 +81,8 @@ class Attributes:
 
     def _literal(self, node: ast.expr, kind: str) -> Value | None:
         value = _pads(node) if kind == "pads" else _plain(node)
-        found = "pads" if kind == "pads" else _literal_kind(value)
-        if value is None or kind not in (UNKNOWN, found):
+        literal_kind = "pads" if kind == "pads" else _literal_kind(value)
+        if value is None or kind not in (UNKNOWN, literal_kind):
             return None
         return Value(value, self.tree.span(node))
 
@@ -141,45 +143,45 @@ class Attributes:
 
     def _function(self, node: ast.Call) -> tuple[AttrExpr | None, str]:
         name = self.tree.text(node.func).replace(" ", "")
-        known = FUNCTIONS.get(name)
-        if known is None:
+        function = FUNCTIONS.get(name)
+        if function is None:
             message = f"no attribute function named `{name}`"
             is_field = any(name in fields for fields in FIELDS.values())
             hint = f"it is a field, as in `x.{name}`" if is_field else did_you_mean(name, FUNCTIONS)
             self.report("E016", node.func, message, hint)
             return None, UNKNOWN
-        if known.is_fact and node is not self.whole:
+        if function.is_fact and node is not self.whole:
             self.report(
                 "E017", node, f"`{name}` is known of some values only and stands by itself",
                 f"make `{name}(…)` a condition of its own under `where:`",
             )  # fmt: skip
             return None, UNKNOWN
-        most, count = len(known.args), len(node.args)
-        if node.keywords or not most - known.optional <= count <= most:
-            wants, given = ", ".join(known.args), count + len(node.keywords)
-            number = f"{most - known.optional} to {most}" if known.optional else str(most)
+        most, count = len(function.args), len(node.args)
+        if node.keywords or not most - function.optional <= count <= most:
+            wants, given = ", ".join(function.args), count + len(node.keywords)
+            number = f"{most - function.optional} to {most}" if function.optional else str(most)
             message = f"`{name}` takes {number} argument(s) ({wants}), got {given}"
             self.report("E017", node, message)
-            return None, known.given(())
-        args = [self.of_kind(a, k) for a, k in zip(node.args, known.args, strict=False)]
+            return None, function.given(())
+        args = [self.of_kind(a, k) for a, k in zip(node.args, function.args, strict=False)]
         good = tuple(a for a in args if a is not None)
-        if len(good) < len(args) or self._is_refused(known, node.args, good):
-            return None, known.given(())
-        return Function(name, good, self.tree.span(node)), known.given(
+        if len(good) < len(args) or self._is_refused(function, node.args, good):
+            return None, function.given(())
+        return Function(name, good, self.tree.span(node)), function.given(
             [self._kind(a) for a in good]
         )
 
     def _is_refused(
-        self, known: AttrFunction, nodes: Sequence[ast.expr], args: Sequence[AttrExpr]
+        self, function: AttrFunction, nodes: Sequence[ast.expr], args: Sequence[AttrExpr]
     ) -> bool:
         """Whether a text that is written out is one the function cannot read (E026)."""
-        if known.refuses is None:
+        if function.refuses is None:
             return False
         for node, a in zip(nodes, args, strict=True):
             text = a.value if isinstance(a, Value) else None
-            problem = known.refuses(text) if isinstance(text, str) else ""
+            problem = function.refuses(text) if isinstance(text, str) else ""
             if problem:
-                self.report("E026", node, problem, known.doc)
+                self.report("E026", node, problem, function.doc)
                 return True
         return False
 

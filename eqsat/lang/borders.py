@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import ast
 
-from eqsat.lang.expressions import Poisoned, Refused, masked
+from eqsat.lang.expressions import Poisoned, Refused, masked, parse
 from eqsat.lang.programterms import TermBuilder
 from eqsat.lang.source import Lines, Placed
-from eqsat.lang.syntax import parse
 from eqsat.model.diag import Diagnostic, EqsatError
 from eqsat.model.layout import Encoding, Free, Layout
 from eqsat.model.leaves import Leaf
@@ -24,7 +23,7 @@ FORMS = "write `pack(pos=[0, 1], tiles=[16, 16])`, `transpose(perm=[1, 0])` or `
 
 
 def read_layout(text: str, of: TensorType, where: str) -> Layout | Encoding | Free:
-    """What `--layout NAME=…` says of a tensor of this type; EqsatError E394, E301, E312 or E313.
+    """The layout of `--layout NAME=…` for a tensor of this type; EqsatError E394, E301, E312, E313.
 
     where: what the text is a part of, for messages.
     """

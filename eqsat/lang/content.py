@@ -43,7 +43,7 @@ def rule_content(rule: Rule) -> tuple[object, ...]:
 
 
 def spread_content(rule: SpreadRule) -> tuple[object, ...]:
-    """What a spread rule permits, without the order of conditions; its variables have one name."""
+    """Canonical text of a spread rule: no order of conditions, one name for its variables."""
     names = {name: name for name in SPREAD_SCOPES[rule.verb]}
     return (rule.verb, rule.what, tuple(sorted(repr(plain_form(e, names)) for e in rule.where)))
 
@@ -131,8 +131,8 @@ def _law(e: AttrExpr) -> Iterator[str]:
 
 
 def _listed(word: str, parts: Iterable[str]) -> str:
-    found = (" and " if word == " if " else ", ").join(parts)
-    return word + found if found else ""
+    joined = (" and " if word == " if " else ", ").join(parts)
+    return word + joined if joined else ""
 
 
 def algebra_of(term: Term) -> str:

@@ -11,7 +11,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, model_validator
 
 from eqsat.lang.problems import Bandwidth, Record, Time, coded, read_record
-from eqsat.lang.settings import override
+from eqsat.lang.requests import override
 from eqsat.lang.source import YamlSource, load_yaml, refuse
 from eqsat.lang.targets import load_target
 from eqsat.model.devices import DeviceMap, Link
@@ -70,10 +70,10 @@ def find_devices(name: str | Path, folders: Iterable[str | Path] = ()) -> Path:
         if Path(name).is_file():
             return Path(name)
         raise fail("E211", f"no device map `{name}`")
-    known = find_names("devices", ".yaml", folders)
-    if str(name) not in known:
-        raise fail("E211", f"no device map named `{name}`", help=did_you_mean(str(name), known))
-    return known[str(name)]
+    files = find_names("devices", ".yaml", folders)
+    if str(name) not in files:
+        raise fail("E211", f"no device map named `{name}`", help=did_you_mean(str(name), files))
+    return files[str(name)]
 
 
 def load_devices(name: str | Path, folders: Iterable[str | Path] = ()) -> DeviceMap:
@@ -95,7 +95,7 @@ def load_devices(name: str | Path, folders: Iterable[str | Path] = ()) -> Device
 
 def _problems(r: DevicesRecord, source: YamlSource) -> Iterator[Diagnostic]:
     """E212 for a device without a target, E213 for a link that is there twice or leads nowhere."""
-    known = list(r.targets)
+    devices = list(r.targets)
     named = [(("default",), r.default)]
     named += [(("values", v), d) for v, d in r.values.items()]
     for i, link in enumerate(r.links):
@@ -104,9 +104,9 @@ def _problems(r: DevicesRecord, source: YamlSource) -> Iterator[Diagnostic]:
             message = f"a link from `{link.ends()[0][0]}` to itself"
             yield Diagnostic("E213", message, source.span(("links", i)))
     for path, device in named:
-        if device not in known:
+        if device not in devices:
             message = f"no device `{device}`"
-            yield Diagnostic("E212", message, source.span(path), help=did_you_mean(device, known))
+            yield Diagnostic("E212", message, source.span(path), help=did_you_mean(device, devices))
     count = Counter(ends for link in r.links for ends in link.ends())
     for i, link in enumerate(r.links):
         twice = next((e for e in link.ends() if e[0] != e[1] and count[e] > 1), None)
@@ -138,5 +138,5 @@ def machine(devices: DeviceMap, settings: Sequence[str] = ()) -> Target:
 
 def _part(spec: str, links: tuple[Link, ...], settings: Sequence[str]) -> Target:
     target = load_target(spec)
-    found = override(target, list(settings)) if settings else target
-    return replace(found, links=links)
+    changed = override(target, list(settings)) if settings else target
+    return replace(changed, links=links)

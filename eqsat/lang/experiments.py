@@ -15,23 +15,21 @@ from eqsat.lang.experimentformat import (
     RowRecord,
     SaturationRecord,
     TogetherRecord,
+    ablated,
+    change_of,
+    changed,
+    check_setting,
+    check_variable,
     figure_asked,
+    named_values,
+    rules_in,
+    shown_rules,
 )
 from eqsat.lang.problems import read_record
 from eqsat.lang.requests import limits_of, parse_goals
 from eqsat.lang.rulesets import find_rules, load_rulesets
 from eqsat.lang.source import KeyPath, YamlSource, load_yaml, read_yaml, refuse
 from eqsat.lang.targets import find_target
-from eqsat.lang.varied import (
-    ablated,
-    change_of,
-    changed,
-    check_setting,
-    check_variable,
-    named_values,
-    rules_in,
-    shown_rules,
-)
 from eqsat.model.diag import Diagnostic, EqsatError, Note, Span, did_you_mean, fail
 from eqsat.model.limits import WORK_LIMIT, Limits
 from eqsat.model.rules import RuleSet
@@ -120,15 +118,15 @@ def find_program(name: str, folders: Folders = (), span: Span | None = None) -> 
                 return str(place / file) + colon + function
         looked = ", ".join(f"`{p}`" for p in places[1:])
         raise fail("E261", f"no program file `{file}`", span, help=f"nor in {looked}")
-    known: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for suffix in PROGRAM_SUFFIXES:
-        known = find_names("experiments", suffix, folders) | known
-    found = known.get(f"programs/{name}")
-    if found is None:
-        names = [k.removeprefix("programs/") for k in known if k.startswith("programs/")]
+        files = find_names("experiments", suffix, folders) | files
+    path = files.get(f"programs/{name}")
+    if path is None:
+        names = [k.removeprefix("programs/") for k in files if k.startswith("programs/")]
         hint = did_you_mean(name, names) if names else ""
         raise fail("E261", f"no program named `{name}`", span, help=hint)
-    return str(found)
+    return str(path)
 
 
 # ---- reading -------------------------------------------------------------------------------------
@@ -136,10 +134,10 @@ def find_experiment(name: str | Path, folders: Folders = ()) -> Path:
     """The file of an experiment: a path, or a name on the search path (E266)."""
     if str(name).endswith((".yaml", ".yml")) and Path(name).is_file():
         return Path(name)
-    known = find_names("experiments", ".yaml", folders)
-    if str(name) not in known:
-        raise fail("E266", f"no experiment `{name}`", help=did_you_mean(str(name), known))
-    return known[str(name)]
+    files = find_names("experiments", ".yaml", folders)
+    if str(name) not in files:
+        raise fail("E266", f"no experiment `{name}`", help=did_you_mean(str(name), files))
+    return files[str(name)]
 
 
 def load_experiment(name: str | Path, folders: Folders = ()) -> ExperimentFile:
@@ -204,13 +202,13 @@ class _CellReader:
 
     def _check(self, path: KeyPath, look: Any) -> Any:
         """`look(text, span)` for every string at a path; problems get its place."""
-        found = []
+        results = []
         for placed in self.source.strings(path):
             try:
-                found.append(look(placed.text, placed.whole()))
+                results.append(look(placed.text, placed.whole()))
             except EqsatError as error:
                 self._place(error, placed.whole())
-        return found
+        return results
 
     def _place(self, error: EqsatError, span: Span) -> None:
         for d in error.diagnostics:
@@ -261,13 +259,13 @@ class _CellReader:
         return tuple(texts.values())
 
     def _limits(self, path: KeyPath, record: SaturationRecord) -> Limits:
-        found = Limits()
+        limits = Limits()
         for key, value in record.given().items():
             try:
-                found = found.updated(limits_of({key: value}))
+                limits = limits.updated(limits_of({key: value}))
             except EqsatError as error:
                 self._place(error, self.source.span((*path, "limits", key)))
-        return found
+        return limits
 
     def _rules_of(self, names: tuple[str, ...]) -> RuleSet:
         return load_rulesets([self._at(n) for n in names], self.folders)
@@ -373,14 +371,14 @@ class _CellReader:
             return []
         if not values:
             self.report("E260", f"nothing to run: `{key}` has no values", self.source.span(path))
-        found, names = [], list(values) if isinstance(values, dict) else range(len(values))
+        choices, names = [], list(values) if isinstance(values, dict) else range(len(values))
         for at, (name, value) in zip(names, named_values(values), strict=True):
             try:
                 change = change_of(key, value, lambda t: find_rules(self._at(t), self.folders))
-                found.append((key, name, change))
+                choices.append((key, name, change))
             except EqsatError as error:
                 self._place(error, self.source.span((*path, at)))
-        return found
+        return choices
 
     def _cell(
         self, program: str, target: str, base: dict[str, Any], choice: tuple[Any, ...]
@@ -395,6 +393,6 @@ class _CellReader:
 
 
 def _row_named(name: str, rows: list[RowRecord], span: Span) -> None:
-    known = [r.name for r in rows]
-    if name not in known:
-        raise fail("E269", f"no row `{name}`", span, help=did_you_mean(name, known))
+    row_names = [r.name for r in rows]
+    if name not in row_names:
+        raise fail("E269", f"no row `{name}`", span, help=did_you_mean(name, row_names))

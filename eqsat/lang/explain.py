@@ -1,4 +1,4 @@
-"""What an error code means: the paragraphs of `eqsat/lang/errors.md`."""
+"""Explanations of error codes: the paragraphs of `eqsat/lang/errors.md`."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _HEADING = re.compile(r"^## (E\d{3}) (.+)$", re.MULTILINE)
 def error_pages() -> dict[str, str]:
     """Code → its title and paragraph, in the order of the page."""
     text = Path(__file__).with_name("errors.md").read_text(encoding="utf-8")
-    found = list(_HEADING.finditer(text))
-    ends = [m.start() for m in found[1:]] + [len(text)]
+    headings = list(_HEADING.finditer(text))
+    ends = [m.start() for m in headings[1:]] + [len(text)]
     return {
         m[1]: f"{m[1]}: {m[2]}\n\n{text[m.end() : end].split(chr(10) + '# ')[0].strip()}\n"
-        for m, end in zip(found, ends, strict=True)
+        for m, end in zip(headings, ends, strict=True)
     }
 
 

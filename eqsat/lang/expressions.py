@@ -1,18 +1,91 @@
-"""Pieces of `.eqs` terms below the level of tensors: literals, indexing maps, scalar bodies."""
+"""Python expression syntax as a notation: trees with places, and what `.eqs` terms are made of.
+
+Below the level of tensors those are literals, indexing maps and scalar bodies.
+"""
 
 from __future__ import annotations
 
 import ast
 import keyword
 import re
+import warnings
+from bisect import bisect_left
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import accumulate
 
-from eqsat.lang.syntax import Tree
+from eqsat.lang.source import Placed
 from eqsat.model.affine import Affine, Map, affine
-from eqsat.model.diag import Diagnostic, did_you_mean
+from eqsat.model.diag import Diagnostic, Span, did_you_mean
 from eqsat.model.expr import Expr, arg, const, read_literal
 from eqsat.model.extents import is_whole, read_tree
 from eqsat.model.tensor import DTYPES, PRECISIONS
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A parsed text; `body` is the expression, `span` gives the place of any node in it."""
+
+    placed: Placed
+    body: ast.expr
+    symbols: Mapping[str, int] = field(default_factory=dict)  # extents that may stand for numbers
+
+    def range(self, node: ast.expr | ast.keyword) -> tuple[int, int]:
+        """Characters of the text a node covers (`ast` counts UTF-8 bytes)."""
+        start, end = node.col_offset, node.end_col_offset or node.col_offset + 1
+        if self.placed.text.isascii():
+            return start, end
+        return bisect_left(self._bytes, start), bisect_left(self._bytes, end)
+
+    @cached_property
+    def _bytes(self) -> list[int]:
+        """The UTF-8 byte at which each character begins."""
+        return [0, *accumulate(len(c.encode()) for c in self.placed.text)]
+
+    def span(self, node: ast.expr | ast.keyword) -> Span:
+        return self.placed.span(*self.range(node))
+
+    def text(self, node: ast.expr | ast.keyword) -> str:
+        """The piece of the text a node was read from."""
+        start, end = self.range(node)
+        return self.placed.text[start:end]
+
+    def key(self, node: ast.keyword) -> Span:
+        """The place of the key of `key=value`."""
+        start, _ = self.range(node)
+        return self.placed.span(start, start + len(node.arg or "**"))
+
+
+def parse(
+    placed: Placed,
+    code: str,
+    masked: str | None = None,
+    symbols: Mapping[str, int] | None = None,
+) -> Tree | Diagnostic:
+    """The tree of a text, or what is wrong with it under `code`.
+
+    masked: the same text, of the same length, with words replaced that Python reserves. symbols:
+    names that may stand where a whole number is wanted.
+    """
+    text = placed.text if masked is None else masked
+    # same length, so that offsets stay: line breaks of a folded term mean nothing
+    flat = text.replace("\n", " ").replace("\t", " ")
+    lead = len(flat) - len(flat.lstrip())
+    if not flat.strip():
+        return Diagnostic(code, "cannot read this term: it is empty", placed.whole())
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SyntaxWarning)  # e.g. `1 is x`, refused later
+            body = ast.parse(flat.strip(), mode="eval").body
+    except SyntaxError as error:
+        at = lead + max((error.offset or 1) - 1, 0)
+        return Diagnostic(code, f"cannot read this term: {error.msg}", placed.span(at, at + 1))
+    except (RecursionError, ValueError, MemoryError):
+        return Diagnostic(code, "cannot read this term: it is nested too deeply", placed.whole())
+    rest = Placed(placed.text[lead:], placed.lines, placed.offsets[lead:])
+    return Tree(rest, body, symbols or {})
+
 
 _MASK = re.compile(
     r"'[^']*'|\"[^\"]*\"|%\w[\w.@~-]*|\b(?:" + "|".join(keyword.kwlist) + r")\b"
@@ -55,10 +128,10 @@ def refused(
 
 def number(tree: Tree, node: ast.expr) -> bool | int | float:
     """`3`, `-0.5`, `inf`, `true`; Refused if it is no literal."""
-    found = scalar_literal(tree, node)
-    if found is None:
+    value = scalar_literal(tree, node)
+    if value is None:
         raise refused(tree, node, "a number is wanted here")
-    return found
+    return value
 
 
 def scalar_literal(tree: Tree, node: ast.expr) -> bool | int | float | None:
@@ -72,12 +145,12 @@ def scalar_literal(tree: Tree, node: ast.expr) -> bool | int | float | None:
 
 
 def integer(tree: Tree, node: ast.expr) -> int:
-    found = scalar_literal(tree, node)
-    if type(found) is not int and tree.symbols:
-        found = read_tree(node, tree.symbols)
-    if not is_whole(found):
+    value = scalar_literal(tree, node)
+    if type(value) is not int and tree.symbols:
+        value = read_tree(node, tree.symbols)
+    if not is_whole(value):
         raise refused(tree, node, "a whole number is wanted here")
-    return found
+    return value
 
 
 def integers(tree: Tree, node: ast.expr) -> tuple[int, ...]:
@@ -106,11 +179,11 @@ def dtype(tree: Tree, node: ast.expr) -> str:
     return _word_of(tree, node, DTYPES, "no element type named `{}`", "E302")
 
 
-def _word_of(tree: Tree, node: ast.expr, known: Collection[str], message: str, code: str) -> str:
+def _word_of(tree: Tree, node: ast.expr, words: Collection[str], message: str, code: str) -> str:
     """A word of a closed set; what is none is refused by this message, with the nearest word."""
     word = tree.text(node)
-    if word not in known:
-        raise refused(tree, node, message.format(word), code, did_you_mean(word, known))
+    if word not in words:
+        raise refused(tree, node, message.format(word), code, did_you_mean(word, words))
     return word
 
 
@@ -211,8 +284,8 @@ def _expr(tree: Tree, node: ast.expr, names: Mapping[str, Expr]) -> Expr:
         return Expr("cast", (_expr(tree, node.args[0], names),), dtype(tree, node.args[1]))
     if name not in FUNCTIONS:
         message = f"no scalar function named `{name}`"
-        known = [*FUNCTIONS, "cast"]
-        raise refused(tree, node.func, message, "E311", did_you_mean(name, known))
+        functions = [*FUNCTIONS, "cast"]
+        raise refused(tree, node.func, message, "E311", did_you_mean(name, functions))
     if len(node.args) != FUNCTIONS[name].arity or node.keywords:
         raise refused(tree, node, f"`{name}` takes {FUNCTIONS[name].arity} value(s)", "E312")
     return Expr(name, tuple(_expr(tree, a, names) for a in node.args))

@@ -1,25 +1,25 @@
 """Targets of this machine: `target: auto`, and a shipped target scaled by figures measured here.
 
-What is measured is kept, by machine, where nobody else may write, and the next process reads it. It
-is measured by a process of its own, so that this one starts no threads and sets no flags.
+The lines of target files that a measurement writes come first, and whose they are.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import stat
 import subprocess
 import sys
+import textwrap
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from eqsat import host
-from eqsat.lang.targettext import differences, versions
 from eqsat.model.diag import Diagnostic, EqsatError, EqsatWarning, fail
 from eqsat.model.files import (
     cache_folder,
@@ -29,8 +29,108 @@ from eqsat.model.files import (
     make_private,
     write_text,
 )
-from eqsat.model.target import MeasuredOn, Target
+from eqsat.model.plan import Constants
+from eqsat.model.target import MeasuredOn, Memory, Target
 from eqsat.plugins import find_names
+
+WIDTH = 96
+# constants of plans, and the keys of `kernels:` that are not their names without _ps
+TIMES = ("fma_ps", "load_ps", "scalar_ps", "strided_ps", "page_ps", "tile_ps", "loop_ps")
+FIELDS = (*TIMES, "copy_rate")
+KEYS = {"copy_rate": "copy"}
+
+
+def versions() -> dict[str, str]:
+    """Versions of the packages that the figures depend on."""
+    from importlib.metadata import version
+
+    return {name: version(name) for name in ("eqsat", "jax", "jaxlib", "llvmlite")}
+
+
+def three_digits(value: float) -> float:
+    """More would claim what a measurement does not know."""
+    return float(f"{value:.3g}")
+
+
+def folded_lines(text: str, indent: str = "  ") -> list[str]:
+    """The lines of a folded text (`>-`)."""
+    return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent)
+
+
+def measured_on(versions: Mapping[str, str], figures: int = 0) -> list[str]:
+    """The lines of a target file that say which machine its figures are of.
+
+    figures: how many were measured, if all others are scaled by them.
+    """
+    listed = ", ".join(f"{k}: {v}" for k, v in versions.items())
+    caches = ", ".join(f"{size} B" for size in host.caches().values())
+    return [
+        "measured_on:",
+        f"  processor: {json.dumps(host.processor())}",
+        f"  features: [{', '.join(host.features())}]",
+        f"  caches: [{caches}]",
+        f"  cores: {host.cores()}",
+        f"  versions: {{{listed}}}",
+        *([f"  figures: {figures}"] if figures else ()),
+    ]
+
+
+def differences(measured: MeasuredOn) -> list[str]:
+    """In what this machine is not the one measured: processor, features, caches, cores."""
+    here = {
+        "processor": host.processor(),
+        "features": host.features(),
+        "caches": tuple(host.caches().values()),
+        "cores": host.cores(),
+    }
+    return [key for key, value in here.items() if getattr(measured, key) != value]
+
+
+def memory_lines(memory: Sequence[Memory], launch_ps: int) -> list[str]:
+    """The lines of a target file with its memory and its launch."""
+    rates = ((m, three_digits(m.bandwidth / 1e9)) for m in memory)
+    lines = [
+        f"  - {{name: {m.name}, size: {m.size_bytes} B, bandwidth: {rate} GB/s}}"
+        for m, rate in rates
+    ]
+    return ["memory:", *lines, f"launch: {launch_ps} ps"]
+
+
+def constant_lines(c: Constants, xla_op_ps: int, source: str) -> list[str]:
+    """The lines of a target file with the constants of its kernels, and the start of other ops."""
+    lines = ["kernels:"]
+    for field in FIELDS:
+        key, value = KEYS.get(field, field.removesuffix("_ps")), getattr(c, field)
+        scale, unit = (1, "ps") if field.endswith("_ps") else (1e9, "GB/s")
+        lines.append(f"  {key}: {three_digits(value / scale)} {unit}")
+    lines += [f"  overlap: {three_digits(c.overlap)}", f"  xla_op: {xla_op_ps} ps"]
+    return [*lines, "  source: >-", *folded_lines(source, "    ")]
+
+
+def scaled_text(base: str, target: Target, figures: int) -> str:
+    """A file that extends a shipped target with its figures as they are scaled here."""
+    k = target.kernels
+    assert k is not None, "what is scaled has kernels"
+    told = ", ".join(f"{k} {v}" for k, v in versions().items())
+    source = (
+        f"{figures} figures measured at first use on one core of {host.processor()}; {told}; the "
+        f"least of several short tries. All others are those of {base}, scaled by them."
+    )
+    rates = ", ".join(f"{k}: {three_digits(v / 1e9)} GOP/s" for k, v in target.rates)
+    lines = [
+        f"target: {base}-here",
+        f"extends: {base}",
+        "doc: One core of this machine, a shipped target scaled by figures measured at first use.",
+        "source: >-",
+        *folded_lines(source),
+        *measured_on(versions(), figures),
+        *memory_lines(target.memory, target.launch_ps),
+        f"rates: {{{rates}}}",
+    ]
+    if target.relayout is not None:
+        lines.append(f"relayout: {three_digits(target.relayout / 1e9)} GB/s")
+    return "\n".join([*lines, *constant_lines(k.constants, k.xla_op_ps, source)]) + "\n"
+
 
 try:
     import fcntl
@@ -68,11 +168,11 @@ def scaled_here(base: Target, load: Load) -> Scaled:
         raise fail("E271", f"`{VARIABLE}={asked}` is not understood", help=help)
     if asked == NEVER or not base.is_planned:
         return Scaled(None)
-    return _kept(base.name, cache_folder("machine"), _key(base), load)
+    return _cached(base.name, cache_folder("machine"), _key(base), load)
 
 
 def _key(base: Target) -> str:
-    """What figures are kept by: the machine, the target, and the code that prices plans."""
+    """Key of cached figures: the machine, the target, and the code that prices plans."""
     machine = (host.processor(), host.features(), host.caches(), host.cores(), versions())
     figures = (base.kernels, base.memory, base.launch_ps, base.rates, base.relayout)
     told = repr((machine, figures, code_digest("plan")))
@@ -80,7 +180,7 @@ def _key(base: Target) -> str:
 
 
 @cache
-def _kept(name: str, folder: Path, key: str, load: Load) -> Scaled:
+def _cached(name: str, folder: Path, key: str, load: Load) -> Scaled:
     """Read, or measured now and kept; asked for once in a process."""
     path = folder / f"{name}-{key}.yaml"
     try:
@@ -90,7 +190,7 @@ def _kept(name: str, folder: Path, key: str, load: Load) -> Scaled:
         with _waited_for(folder):
             if _is_of_here(path, load):
                 return Scaled(path)
-            found = Scaled(path, _others(folder, load))
+            scaled = Scaled(path, _others(folder, load))
             write_text(path, _measured(name)).chmod(0o600)
             if not _is_of_here(path, load):
                 path.unlink(missing_ok=True)
@@ -103,7 +203,7 @@ def _kept(name: str, folder: Path, key: str, load: Load) -> Scaled:
         warnings.warn(EqsatWarning(d), stacklevel=2)
         return Scaled(None, f"it could not be measured: {e}")
     _forget_oldest(folder)
-    return found
+    return scaled
 
 
 @contextlib.contextmanager
@@ -120,38 +220,38 @@ def _waited_for(folder: Path) -> Iterator[None]:
 def _is_of_here(path: Path, load: Load) -> bool:
     """Whether a file is there, whole, this user's own, and of this machine."""
     try:
-        found = path.lstat()
-        others = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-        own = stat.S_ISREG(found.st_mode) and is_own(found) and not others
-        measured = load(path, ()).measured_on if own else None
+        status = path.lstat()
+        others = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        is_private = stat.S_ISREG(status.st_mode) and is_own(status) and not others
+        measured = load(path, ()).measured_on if is_private else None
     except (OSError, EqsatError):
         return False
     return measured is not None and not differences(measured)
 
 
 def _others(folder: Path, load: Load) -> str:
-    """Whose figures are kept there that are not of this machine; "" if there are none."""
-    found: set[str] = set()
+    """Note of other machines whose figures are cached there; "" if there are none."""
+    processors: set[str] = set()
     for path in folder.glob("*.yaml"):
         with contextlib.suppress(OSError, EqsatError):
             measured = load(path, ()).measured_on
             if measured is not None and differences(measured):
-                found.add(measured.processor)
-    named = ", ".join(sorted(found))
-    return f"figures of another machine ({named}) were not used; " if found else ""
+                processors.add(measured.processor)
+    named = ", ".join(sorted(processors))
+    return f"figures of another machine ({named}) were not used; " if processors else ""
 
 
 def _measured(name: str) -> str:
     """The text of the file, from a process of its own."""
     root = str(Path(__file__).parents[2])
     path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
-    own = {VARIABLE: NEVER, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": "", "PYTHONPATH": path}
+    variables = {VARIABLE: NEVER, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": "", "PYTHONPATH": path}
     # -P: beside that file are modules named like those of the standard library
     command = [sys.executable, "-P", str(CHILD), name]
     try:
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-            env=os.environ | own, timeout=LONGEST_SECONDS, check=False,
+            env=os.environ | variables, timeout=LONGEST_SECONDS, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         raise _NotMeasured(f"it took longer than {LONGEST_SECONDS:.0f} s") from None
@@ -203,11 +303,11 @@ def own_target(folders: Folders, load: Load) -> tuple[str, str]:
             return HOST, "it was calibrated on this machine"
         other = f"`{HOST}` was calibrated on another machine ({measured.processor}); "
     name, why = shipped()
-    found = scaled_here(load(name, folders), load)
-    if found.path is None:
-        said = f"; {found.said}" if found.said else ""
+    scaled = scaled_here(load(name, folders), load)
+    if scaled.path is None:
+        said = f"; {scaled.said}" if scaled.said else ""
         return name, f"{other}{why}{said}; {CALIBRATE}"
-    return str(found.path), f"{other}{why}; {found.said}{SCALED}"
+    return str(scaled.path), f"{other}{why}; {scaled.said}{SCALED}"
 
 
 def shipped() -> tuple[str, str]:

@@ -133,12 +133,12 @@ def schema_problems(
 ) -> list[Diagnostic]:
     """One diagnostic per schema error: E003 unknown key, E004 missing key, else E005 or its own."""
     errors = error.errors()
-    found = [(e, _problem(e, source, model)) for e in errors[:MOST]]
-    meant = {(e["loc"][:-1], d.help) for e, d in found if e["type"] == "extra_forbidden"}
-    told = [d for e, d in found if not _is_misspelled(e, meant)]
+    diagnosed = [(e, _problem(e, source, model)) for e in errors[:MOST]]
+    meant = {(e["loc"][:-1], d.help) for e, d in diagnosed if e["type"] == "extra_forbidden"}
+    told = [d for e, d in diagnosed if not _is_misspelled(e, meant)]
     if len(errors) > MOST:
         message = f"{len(errors) - MOST:,} more problems of this file are not listed"
-        told.append(Diagnostic(found[-1][1].code, message, found[-1][1].span))
+        told.append(Diagnostic(diagnosed[-1][1].code, message, diagnosed[-1][1].span))
     return told
 
 
@@ -152,9 +152,9 @@ def _problem(e: ErrorDetails, source: YamlSource, model: type[Record]) -> Diagno
     context = e.get("ctx", {})
     if e["type"] == "extra_forbidden":
         message = f"unknown key `{path[-1]}`"
-        known = _keys_at(model, path[:-1])
+        keys = _keys_at(model, path[:-1])
         return Diagnostic(
-            "E003", message, source.span(path, key=True), help=did_you_mean(str(path[-1]), known)
+            "E003", message, source.span(path, key=True), help=did_you_mean(str(path[-1]), keys)
         )
     if e["type"] == "missing":
         return Diagnostic("E004", f"missing key `{path[-1]}`", _missing_at(source, path[:-1]))
@@ -201,10 +201,10 @@ def _words(kind: str, context: dict[str, Any], value: Any) -> tuple[str, str]:
     """The sentence and the fix for one kind of pydantic error."""
     shown = f"`{value}`" if isinstance(value, str | int | float) else "this value"
     if kind == "literal_error":
-        known = [w.strip("'") for w in context["expected"].replace(" or ", ", ").split(", ")]
+        words = [w.strip("'") for w in context["expected"].replace(" or ", ", ").split(", ")]
         meant = kind_of_word(str(value))
-        hint = f"write `{meant}`" if meant in known else did_you_mean(str(value), known)
-        return f"{shown} is not one of {', '.join(known)}", hint
+        hint = f"write `{meant}`" if meant in words else did_you_mean(str(value), words)
+        return f"{shown} is not one of {', '.join(words)}", hint
     if kind == "string_pattern_mismatch":
         return f"{shown} is not a name here", f"a name looks like {context['pattern']}"
     if kind in _WANTED:
@@ -253,7 +253,7 @@ def _record(annotation: Any) -> type[Record] | None:
 
 
 def _options(annotation: Any) -> list[Any]:
-    """What a union may be, without `Annotated`; of anything else, itself."""
+    """Members of a union, without `Annotated`; of anything else, itself."""
     if typing.get_origin(annotation) is Annotated:
         return _options(typing.get_args(annotation)[0])
     if typing.get_origin(annotation) in (types.UnionType, typing.Union):

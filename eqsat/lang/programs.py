@@ -41,10 +41,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from eqsat.lang.borders import layout_of
-from eqsat.lang.expressions import Poisoned, Refused, masked
+from eqsat.lang.expressions import Poisoned, Refused, Tree, masked, parse
 from eqsat.lang.programterms import TermBuilder, Types
 from eqsat.lang.source import Lines, Placed, read_file, refuse
-from eqsat.lang.syntax import Tree, parse
 from eqsat.model.control import MOST_NESTED
 from eqsat.model.diag import Diagnostic, EqsatError, Note, Span, did_you_mean, fail
 from eqsat.model.extents import is_symbolic
@@ -133,18 +132,18 @@ def parse_term(
     for operand, text in given:
         kind, _, rest = text.partition(" ")
         is_weight = kind in ("weight", "iota")
-        found = reader.type(rest if is_weight else text, places[operand])
-        is_iota = kind == "iota" and found is not None and is_line(found)
-        key = iota_key(found) if is_iota and found is not None else ""
+        type_ = reader.type(rest if is_weight else text, places[operand])
+        is_iota = kind == "iota" and type_ is not None and is_line(type_)
+        key = iota_key(type_) if is_iota and type_ is not None else ""
         op = "weight" if is_weight else "input"
-        reader.leaf(op, operand, operand, found, places[operand], key=key)
+        reader.leaf(op, operand, operand, type_, places[operand], key=key)
     reader.results = reader.value(placed, keep=False, want=want)
     return reader.finish(placed.lines)
 
 
 def _statements(lines: Lines) -> list[Placed]:
     """Statements without their comments; continued lines are joined."""
-    found: list[Placed] = []
+    statements: list[Placed] = []
     depth = 0
     for number, start in enumerate(lines.starts):
         text = _uncommented(lines.lines[number])
@@ -152,11 +151,11 @@ def _statements(lines: Lines) -> list[Placed]:
             continue
         placed = Placed(text, lines, tuple(range(start, start + len(text))))
         if depth > 0 and text[0].isspace():
-            last = found.pop()
+            last = statements.pop()
             placed = Placed(f"{last.text} {text}", lines, (*last.offsets, start, *placed.offsets))
-        found.append(placed)
+        statements.append(placed)
         depth = _depth(placed.text)
-    return found
+    return statements
 
 
 def _uncommented(line: str) -> str:
@@ -200,21 +199,21 @@ class _ProgramReader:
 
     @property
     def extents(self) -> dict[str, int]:
-        """What may stand for a number, by name."""
+        """Symbolic extents by name, which may stand for a number."""
         return extents_of(self.symbols.values())
 
     def body(self, s: Placed) -> bool:
         """Whether a statement begins, ends or is part of a body; if so, it is read."""
         if self.open is None:
-            found = _BODY.fullmatch(s.text)
-            if found is None or self.results is not None:
+            head = _BODY.fullmatch(s.text)
+            if head is None or self.results is not None:
                 return False
             if self.depth >= MOST_NESTED:
                 deep = f"bodies stand at most {MOST_NESTED} deep inside of each other"
                 raise EqsatError(Diagnostic("E332", deep, s.whole()))
-            inner = _ProgramReader(found["name"], self.sizes)
+            inner = _ProgramReader(head["name"], self.sizes)
             inner.symbols, inner.depth = self.symbols, self.depth + 1
-            self.open = found["name"], s, inner
+            self.open = head["name"], s, inner
             return True
         name, begin, inner = self.open
         if inner.open is not None or s.text.strip() != "end":
@@ -280,7 +279,7 @@ class _ProgramReader:
 
     # ---- leaves -----------------------------------------------------------------------------
     def _leaf(self, s: Placed, match: re.Match[str]) -> None:
-        found = self.type(match["type"], s.span(*match.span("type")))
+        type_ = self.type(match["type"], s.span(*match.span("type")))
         name = _unquoted(match["name"])
         span = s.span(*match.span("ref" if match["ref"] else "name"))
         index = int(match["index"]) if match["index"] else None
@@ -288,7 +287,7 @@ class _ProgramReader:
             match["op"],
             name,
             match["ref"] or name,
-            found,
+            type_,
             span,
             _unquoted(match["key"] or ""),
             index,
@@ -296,16 +295,16 @@ class _ProgramReader:
         )
 
     def leaf(
-        self, op: str, name: str, ref: str, found: TensorType | None, span: Span,
+        self, op: str, name: str, ref: str, type_: TensorType | None, span: Span,
         key: str = "", index: int | None = None, layout: Placed | None = None,
     ) -> None:  # fmt: skip
         """Define an input or a weight; nothing refers to it if its type was refused."""
-        if found is None:
+        if type_ is None:
             self._define(ref, None, span)
             return
         if op == "input":
             count = sum(n.op == "input" for n in self.builder.nodes)
-            attr = Leaf(name, found, count if index is None else index)
+            attr = Leaf(name, type_, count if index is None else index)
             if layout is not None:
                 self._define(ref, self._laid_out(attr, layout, is_plain=ref == name), span)
                 return
@@ -314,9 +313,9 @@ class _ProgramReader:
             self.report("E394", f"weight `{name}` has a layout", layout.whole(), hint)
             return
         else:
-            attr = Leaf(name, found, -1, key or name)
-            if any(map(is_symbolic, found.shape)):
-                self.report("E388", f"weight `{name}` is {found}: a weight's size is known", span)
+            attr = Leaf(name, type_, -1, key or name)
+            if any(map(is_symbolic, type_.shape)):
+                self.report("E388", f"weight `{name}` is {type_}: a weight's size is known", span)
         self._define(ref, self.builder.append(op, (), attr), span)
 
     def _laid_out(self, leaf: Leaf, layout: Placed, is_plain: bool) -> int | None:
@@ -355,10 +354,10 @@ class _ProgramReader:
         at = s.whole()
         self.builder.origin = Origin(name.removeprefix("%"), file_line(at.file, at.line))
         before = len(self.builder.nodes)
-        found = self.value(s.part(match.end(), len(s.text)), keep=name.startswith("%"))
-        self.builder.settle(before, found[0] if found else None)
+        nodes = self.value(s.part(match.end(), len(s.text)), keep=name.startswith("%"))
+        self.builder.settle(before, nodes[0] if nodes else None)
         self.builder.origin = NO_ORIGIN
-        self._define(name, found[0] if found else None, s.span(*match.span("name")))
+        self._define(name, nodes[0] if nodes else None, s.span(*match.span("name")))
 
     def value(self, s: Placed, keep: bool, want: Types | None = None) -> list[int] | None:
         """The node of `term` or `term : types`, in a list; None if it is refused."""
@@ -402,16 +401,16 @@ class _ProgramReader:
         return False
 
     def _types(self, s: Placed) -> Types | None:
-        found: list[TensorType] = []
+        types: list[TensorType] = []
         at = 0
         while match := _TYPE.match(s.text, at):
             one = self.type(match[1], s.span(*match.span(1)))
             if one is None:
                 return None
-            found.append(one)
+            types.append(one)
             at = match.end()
             if not match[2]:
-                return tuple(found)
+                return tuple(types)
         message = "a type is wanted here"
         at += len(s.text[at:]) - len(s.text[at:].lstrip())
         self.report("E300", message, s.span(at, len(s.text)), "write `: f32[4, 8]`")
@@ -431,8 +430,8 @@ class _ProgramReader:
         whole = tree.text(tree.body) in self.names
         tuple_ = isinstance(tree.body, ast.Tuple) and not whole
         nodes = tree.body.elts if tuple_ else [tree.body]  # type: ignore[attr-defined]
-        found = [self._build(tree, n, None, False) for n in nodes]
-        return [n for n in found if n is not None]
+        results = [self._build(tree, n, None, False) for n in nodes]
+        return [n for n in results if n is not None]
 
     def _returned(self, s: Placed, number: int) -> int | None:
         """One result, `term` or `term layout=…`."""
@@ -444,24 +443,24 @@ class _ProgramReader:
         self.borders[Border("result", number)] = layout.whole()
         asked = self.builder.nodes[node[0]]
         try:
-            found = layout_of(layout, asked.type)
-            refuse_other(f"result {number}", held_of(asked), found, layout.whole())
+            written = layout_of(layout, asked.type)
+            refuse_other(f"result {number}", held_of(asked), written, layout.whole())
         except EqsatError as error:
             self.problems += error.diagnostics
             return None
-        return put_in(self.builder, node[0], found)
+        return put_in(self.builder, node[0], written)
 
 
 def _parts(s: Placed) -> list[Placed]:
-    """What stands between the commas that are in no bracket."""
+    """Parts between the commas that are in no bracket."""
     blank = _QUOTED.sub(lambda m: "_" * len(m[0]), s.text)
-    depth, begin, found = 0, 0, []
+    depth, begin, parts = 0, 0, []
     for i, c in enumerate(f"{blank},"):
         depth += (c in "([{") - (c in ")]}")
         if c == "," and depth <= 0:
-            found.append(s.part(begin, i))
+            parts.append(s.part(begin, i))
             begin = i + 1
-    return found
+    return parts
 
 
 def _unquoted(text: str) -> str:

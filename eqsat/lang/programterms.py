@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from eqsat.lang import expressions
-from eqsat.lang.expressions import Poisoned, Refused, refused
-from eqsat.lang.syntax import Tree
+from eqsat.lang.expressions import Poisoned, Refused, Tree, refused
 from eqsat.model.affine import dim
 from eqsat.model.attr import Attr, Shape
 from eqsat.model.control import Control
@@ -40,7 +39,7 @@ def _generic(c: Call, types: Types) -> Generic:
     if len(combine) != len(exprs):
         raise c.misfit("`combine` and `body` differ in length")
     dtypes = _yield_dtypes(c, exprs, types)
-    found = Generic(
+    generic = Generic(
         sizes,
         _rank(c, sizes, maps, bool(combine[0])),
         maps,
@@ -51,10 +50,10 @@ def _generic(c: Call, types: Types) -> Generic:
         c.get("precision", expressions.precision, DEFAULT),
         c.get("order", expressions.integers, ()),
     )
-    if "precision" in c.keywords and not found.has_precision:
+    if "precision" in c.keywords and not generic.has_precision:
         hint = "leave it out: this is no sum of floating products of two operands"
         raise refused(c.tree, c.node, "only a contraction has a `precision`", "E312", hint)
-    return found
+    return generic
 
 
 def _rank(c: Call, sizes: Shape, maps: tuple[Any, ...], reduces: bool) -> int:
@@ -66,20 +65,20 @@ def _rank(c: Call, sizes: Shape, maps: tuple[Any, ...], reduces: bool) -> int:
     if c.want:
         return min(len(c.want[0].shape), len(sizes))
     # a reduction is read by every operand, so only a trailing run of such loops can be reduced
-    found = len(sizes)
-    while found and all(any(d == found - 1 for e in m for d, _ in e.terms) for m in maps):
-        found -= 1
-    if len(sizes) - found != 1:
+    rank = len(sizes)
+    while rank and all(any(d == rank - 1 for e in m for d, _ in e.terms) for m in maps):
+        rank -= 1
+    if len(sizes) - rank != 1:
         hint = "write `rank=N`, the number of result dims, or the type behind the term"
         message = "which loops of `generic` are reduced is not clear"
         raise refused(c.tree, c.node, message, "E310", hint)
-    return found
+    return rank
 
 
 def _yield_dtypes(c: Call, exprs: tuple[Expr, ...], types: Types) -> list[str]:
     from eqsat.ops.meaning.scalar import result_dtype
 
-    found = []
+    dtypes = []
     for i, e in enumerate(exprs):
         if any(o >= len(types) for o in e.operands()):
             raise c.misfit("the body names an operand that is not there")
@@ -89,8 +88,8 @@ def _yield_dtypes(c: Call, exprs: tuple[Expr, ...], types: Types) -> list[str]:
         if dtype is None:
             hint = "write it behind the term: `: f32[4]`"
             raise refused(c.tree, c.node, "the element type of a constant body", "E310", hint)
-        found.append(dtype)
-    return found
+        dtypes.append(dtype)
+    return dtypes
 
 
 def _layout(c: Call, source: Shape) -> Layout:
@@ -147,11 +146,11 @@ def _encoding(c: Call, types: Types) -> Encoding:
 
 def _fill(c: Call, types: Types) -> Fill:
     if "type" in c.keywords:  # inside of a term, where nothing stands behind it
-        found = TensorType.parse(c.get("type", expressions.string), c.tree.symbols)
+        type_ = TensorType.parse(c.get("type", expressions.string), c.tree.symbols)
     else:
-        found = c.only(c.want, "write it behind the term: `fill(value=0.0) : f32[4]`")
+        type_ = c.only(c.want, "write it behind the term: `fill(value=0.0) : f32[4]`")
     value = c.get("value", expressions.number)
-    return Fill(typed(const(value), found.dtype).value, found)
+    return Fill(typed(const(value), type_.dtype).value, type_)
 
 
 def _opaque(c: Call, types: Types) -> Opaque:
@@ -168,10 +167,10 @@ def _control(c: Call, types: Types) -> Control:
         if name not in c.bodies:
             hint = did_you_mean(name, c.bodies) if c.bodies else "define it before with `body`"
             raise refused(c.tree, c.node, f"no body named `{name}`", "E330", hint)
-        found = c.bodies[name]
-        if found is None:
+        body = c.bodies[name]
+        if body is None:
             raise Poisoned
-        programs.append(found)
+        programs.append(body)
     flag = c.get("reverse", expressions.number, 0)
     consts, carries, length = (
         c.get(key, expressions.integer, 0) for key in ("consts", "carries", "length")
@@ -240,15 +239,15 @@ class TermBuilder:
         keep: give it a node of its own even if an equal one exists, as a printed program says.
         Refused (E30x) or Poisoned if there is none.
         """
-        if self._known(node) is not None or not isinstance(node, ast.Call):
+        if self._node_named(node) is not None or not isinstance(node, ast.Call):
             return self.operand(node)
         return Call(self, node, want, keep).build()
 
     def operand(self, node: ast.expr) -> int:
         """A name or a nested term."""
-        known = self._known(node)
-        if known is not None:
-            return known
+        node_number = self._node_named(node)
+        if node_number is not None:
+            return node_number
         if isinstance(node, ast.Call):
             return Call(self, node, None, False).build()
         text = self.tree.text(node)
@@ -259,14 +258,14 @@ class TermBuilder:
             self.tree, node, "a tensor is wanted here", help="write a name or a term `op(x, …)`"
         )
 
-    def _known(self, node: ast.expr) -> int | None:
+    def _node_named(self, node: ast.expr) -> int | None:
         text = self.tree.text(node)
         if text not in self.names:
             return None
-        found = self.names[text]
-        if found is None:
+        number = self.names[text]
+        if number is None:
             raise Poisoned
-        return found
+        return number
 
 
 class Call:
@@ -293,9 +292,9 @@ class Call:
             return self._shaped(self._matmul)
         if self.op in FUNCTIONS or self.op in ("relu", "cast"):
             return self._shaped(self._elementwise)
-        known = [*ops, *FUNCTIONS, "matmul", "relu", "cast"]
+        op_names = [*ops, *FUNCTIONS, "matmul", "relu", "cast"]
         message = f"no op named `{self.op}`"
-        raise refused(self.tree, self.node.func, message, "E311", did_you_mean(self.op, known))
+        raise refused(self.tree, self.node.func, message, "E311", did_you_mean(self.op, op_names))
 
     def _structured(self, r: Op) -> int:
         keys, read = READERS.get(r.name, (tuple(r.attributes), by_record))
@@ -364,10 +363,10 @@ class Call:
         precision = self._precision(acc)
         factors = [x if acc == ta.dtype else cast(x, acc) for x in (arg(0), arg(1))]
         product = Yield(Expr("mul", tuple(factors)), acc, "add")
-        found = generic_node(
+        contraction = generic_node(
             self.builder, sizes, (*batch, m, n), (left, right), (product,), precision=precision
         )
-        return self._cast(found, self._result_dtype(ta.dtype, acc))
+        return self._cast(contraction, self._result_dtype(ta.dtype, acc))
 
     def _precision(self, accumulator: str) -> str:
         if "precision" in self.keywords and not is_float(accumulator):
@@ -401,9 +400,9 @@ class Call:
         if t.dtype == dtype:
             return node
         loops = range(t.rank)
-        made = Yield(cast(arg(0), dtype), dtype)
+        converted = Yield(cast(arg(0), dtype), dtype)
         reads = [(node, identity(t.rank))]
-        return generic_node(self.builder, t.shape, loops, reads, [made], precision=NONE)
+        return generic_node(self.builder, t.shape, loops, reads, [converted], precision=NONE)
 
     def _elementwise(self) -> int:
         """A scalar function on tensors of one shape and numbers."""
@@ -426,8 +425,10 @@ class Call:
             raise self.misfit(f"`{self.op}` of numbers alone")
         shape = types[0].shape
         operands = [(n, identity(len(shape))) for n in nodes]
-        made = [Yield(body, dtype)]
-        return generic_node(self.builder, shape, range(len(shape)), operands, made, precision=NONE)
+        yields = [Yield(body, dtype)]
+        return generic_node(
+            self.builder, shape, range(len(shape)), operands, yields, precision=NONE
+        )
 
     def _scalar_args(self) -> list[int | Expr | str]:
         """Nodes, numbers, and for `cast` the element type."""
@@ -442,21 +443,21 @@ class Call:
         return [self._scalar_arg(a) for a in given]
 
     def _scalar_arg(self, node: ast.expr) -> int | Expr:
-        known = self.tree.text(node) in self.terms.names
-        value = None if known else expressions.scalar_literal(self.tree, node)
+        is_name = self.tree.text(node) in self.terms.names
+        value = None if is_name else expressions.scalar_literal(self.tree, node)
         return self.terms.operand(node) if value is None else const(value)
 
     def _body(self, args: list[int | Expr | str], types: list[TensorType]) -> Expr:
         dtype = next((t.dtype for t in types if t.dtype != "bool"), types[0].dtype)
         if self.op == "cast":
             return cast(arg(0), str(args[1]))
-        found, number = [], 0
+        scalars, number = [], 0
         for a in args:
-            found.append(typed(a, dtype) if isinstance(a, Expr) else arg(number))
+            scalars.append(typed(a, dtype) if isinstance(a, Expr) else arg(number))
             number += not isinstance(a, Expr)
         if self.op == "relu":
-            return Expr("max", (found[0], typed(const(0), dtype)))
-        return Expr(self.op, tuple(found))
+            return Expr("max", (scalars[0], typed(const(0), dtype)))
+        return Expr(self.op, tuple(scalars))
 
 
 def _accumulator(dtype: str) -> str:

@@ -1,16 +1,17 @@
-"""One rule of a rule-set file → `model.rules.Rule` (two with `both_ways`) and its examples.
-
-A rule of `spreads:` becomes a `model.rules.SpreadRule`.
-"""
+"""One rule of a rule-set file → `model.rules.Rule` (two with `both_ways`) and its examples."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, WithJsonSchema
 
 from eqsat.lang.attributes import Scope
 from eqsat.lang.content import plain_form
-from eqsat.lang.ruleformat import ExampleRecord, RuleRecord, RuleSetRecord, SpreadRecord
+from eqsat.lang.problems import OneOrMore, Record, coded
 from eqsat.lang.source import KeyPath, Placed, YamlSource
 from eqsat.lang.terms import TermReader
 from eqsat.model.diag import Diagnostic, EqsatError, Span
@@ -21,14 +22,122 @@ from eqsat.model.rules import (
     AttrExpr,
     Compare,
     Example,
-    Field,
     Function,
     Not,
     Rule,
     SpreadRule,
     Term,
 )
+from eqsat.model.rules import Field as FieldOf
 from eqsat.ops.attrs import SPREAD_SCOPES
+
+_NAME = r"[a-z][a-z0-9]*(-[a-z0-9]+)*"
+
+
+def _named(what: str, pattern: str, sample: str) -> AfterValidator:
+    def check(value: str) -> str:
+        if not re.fullmatch(pattern, value):
+            raise coded("E005", f"`{value}` is not {what}", f"small letters, as in `{sample}`")
+        return value
+
+    return AfterValidator(check)
+
+
+def _schema(pattern: str) -> WithJsonSchema:
+    return WithJsonSchema({"type": "string", "pattern": f"^{pattern}$"})
+
+
+RuleName = Annotated[str, _named("a rule name", _NAME, "fold-transpose"), _schema(_NAME)]
+_SET = rf"{_NAME}(/{_NAME})*"
+SetName = Annotated[str, _named("a rule-set name", _SET, "layout/pack"), _schema(_SET)]
+Phase = Literal["canonicalise", "contract", "propagate", "cancel"]
+Bound = Literal["roundings", "finite"]
+_BOUND = "of `inexact` rules: how far apart rounding takes their sides"
+
+
+class ExampleRecord(Record):
+    """`start` must become equal to `reaches`, or must not become equal to `avoids`."""
+
+    name: RuleName = Field(default="", description="`example-1` and so on if left out")
+    given: dict[str, str] = Field(description="operand name → type, e.g. `f32[64, 48]`")
+    start: str
+    reaches: str | None = None
+    avoids: str | None = None
+
+
+class RuleRecord(Record):
+    """One rewrite rule."""
+
+    name: RuleName
+    doc: str = Field(default="", description="one sentence: what the rule does and why it is true")
+    rewrite: str = Field(description="the left side, a pattern")
+    to: str = Field(description="the right side")
+    both_ways: bool = False
+    also: OneOrMore = Field(default=[], description="patterns that must match somewhere")
+    where: OneOrMore = Field(default=[], description="conditions; all must hold")
+    let: OneOrMore = Field(default=[], description="`c = pack_loops(g, tile)`")
+    foreach: OneOrMore = Field(default=[], description="`tile in target.tiles(g)`")
+    phase: Phase | None = None
+    apply: Literal["add", "replace"] = "add"
+    tags: list[RuleName] = Field(default=[])
+    source: str = Field(default="", description="the paper or upstream pattern it comes from")
+    max_matches: Annotated[int, Field(ge=1)] | None = None
+    bound: Bound | None = Field(default=None, description=_BOUND)
+    examples: list[ExampleRecord] = Field(default=[])
+
+
+Cut = Literal["parallel", "summed", "moved", "streamed", "parts", "nothing"]
+Keep = Literal["whole", "blocks", "parts"]
+Convert = Literal["all-gather", "reduce-scatter", "all-reduce", "all-to-all", "slice"]
+_CUT = "what an axis does to an op: `nothing` is to compute it on every device"
+_KEEP = "how an axis may leave a value: all of it on every device, blocks of a dim, parts of a sum"
+_CONVERT = "the collective that takes a value from one spread to another"
+
+
+class SpreadRecord(Record):
+    """A permission on a mesh of devices: exactly one of `cut`, `keep` and `convert`."""
+
+    name: RuleName
+    doc: str = Field(default="", description="one sentence: what becomes of operands and result")
+    cut: Cut | None = Field(default=None, description=_CUT)
+    keep: Keep | None = Field(default=None, description=_KEEP)
+    convert: Convert | None = Field(default=None, description=_CONVERT)
+    where: OneOrMore = Field(default=[], description="conditions; all must hold")
+    tags: list[RuleName] = Field(default=[])
+    source: str = Field(default="", description="the paper it comes from")
+
+
+class OverrideRecord(Record):
+    """Imported rules in another form; the rules as they were are left out."""
+
+    rules: list[str] = Field(description="imported rules or tags")
+    prefix: RuleName = Field(description="in front of their names")
+    apply: Literal["add", "replace"] | None = None
+    single_use: bool = Field(
+        default=False,
+        description="every op inside of the left side has one use in the input program",
+    )
+    where: OneOrMore = Field(default=[], description="further conditions")
+    phase: Phase | None = None
+    tags: list[RuleName] = Field(default=[], description="further tags")
+    source: str = Field(default="", description="in place of theirs")
+
+
+class RuleSetRecord(Record):
+    """A rule set."""
+
+    ruleset: SetName
+    doc: str = ""
+    imports: list[str] = Field(default=[], alias="import")
+    enable: list[str] = Field(default=[], description="keep only these imported rules or tags")
+    disable: list[str] = Field(default=[], description="drop these imported rules or tags")
+    override: list[OverrideRecord] = Field(default=[], description="change imported rules")
+    tags: list[RuleName] = Field(default=[])
+    phase: Phase = "canonicalise"
+    bound: Bound | None = Field(default=None, description=_BOUND)
+    rules: list[RuleRecord] = Field(default=[])
+    spreads: list[SpreadRecord] = Field(default=[], description="what may be done on a mesh")
+
 
 BOUNDS = (
     "`bound: roundings` if sums are taken in another order, `bound: finite` if the sides are equal"
@@ -38,7 +147,7 @@ BOUNDS = (
 
 @dataclass
 class _RuleSides:
-    """What was read of a rule; a part that could not be read is missing."""
+    """Parts of a rule; one that could not be read is missing."""
 
     left: Apply | None
     right: Term | None
@@ -120,7 +229,7 @@ class RuleReader:
     ) -> None:
         for name in names:
             if name not in reader.scope.used:
-                span = reader.scope.known[name][1]
+                span = reader.scope.bindings[name][1]
                 problems.append(Diagnostic("E019", f"`{name}` is never used", span))
 
     def _rule(
@@ -165,10 +274,10 @@ class RuleReader:
         if rule.lets or rule.foreach or rule.also or rule.apply == "replace":
             self._one_way("a rule with `let`, `foreach`, `also` or `apply: replace` has no reverse")
             return []
-        found: list[Diagnostic] = []
-        sides = self._sides("to", "rewrite", found)
-        if found or sides.left is None or sides.right is None:
-            why = found[0].message if found else "a side cannot be matched"
+        problems: list[Diagnostic] = []
+        sides = self._sides("to", "rewrite", problems)
+        if problems or sides.left is None or sides.right is None:
+            why = problems[0].message if problems else "a side cannot be matched"
             self._one_way(f"the rule cannot be turned round: {why}")
             return []
         back = self._rule(sides, sides.left, sides.right, ())
@@ -181,9 +290,9 @@ class RuleReader:
     # ---- examples ---------------------------------------------------------------------------
     def _example(self, i: int, e: ExampleRecord) -> Example:
         path = (*self.path, "examples", i)
-        own = e.name or f"example-{i + 1}"
+        example_name = e.name or f"example-{i + 1}"
         if (e.reaches is None) == (e.avoids is None):
-            message = f"example `{own}` needs one of `reaches` and `avoids`"
+            message = f"example `{example_name}` needs one of `reaches` and `avoids`"
             self.problems.append(Diagnostic("E004", message, self.source.span(path)))
         goal = "reaches" if e.reaches is not None else "avoids"
         start = self.source.placed((*path, "start")).whole()
@@ -192,7 +301,9 @@ class RuleReader:
             end = self.source.placed((*path, goal)).whole()
         name = self.source.span((*path, "name") if e.name else path, key=True)
         given = tuple(e.given.items())
-        return Example(own, given, e.start, e.reaches or "", e.avoids or "", name, start, end)
+        return Example(
+            example_name, given, e.start, e.reaches or "", e.avoids or "", name, start, end
+        )
 
     def _check_example(self, rule: Rule, example: Example, i: int) -> None:
         path = (*self.path, "examples", i)
@@ -235,11 +346,11 @@ def read_spreads(
     source: YamlSource, ruleset: RuleSetRecord, problems: list[Diagnostic]
 ) -> list[SpreadRule]:
     """The set's own ones; what is wrong goes to `problems` (E028 for none or two of the verbs)."""
-    found = [
+    spreads = [
         _read(source, ("spreads", i), ruleset, record, problems)
         for i, record in enumerate(ruleset.spreads)
     ]
-    return [r for r in found if r is not None]
+    return [r for r in spreads if r is not None]
 
 
 def _read(
@@ -269,7 +380,7 @@ def _read(
 
 def spread_conditions(reader: TermReader, texts: Sequence[Placed]) -> tuple[AttrExpr, ...]:
     """Conditions over the fields of a mesh; E028 for functions, as there are no tensors."""
-    found: list[AttrExpr] = []
+    conditions: list[AttrExpr] = []
     for text in texts:
         condition = reader.condition(text)
         called = None if condition is None else _called(condition)
@@ -278,8 +389,8 @@ def spread_conditions(reader: TermReader, texts: Sequence[Placed]) -> tuple[Attr
             help = 'compare fields, as in `axis.name == "model"` or `not cut.of_argument`'
             reader.problems.append(Diagnostic("E028", message, called.span, help=help))
         elif condition is not None:
-            found.append(condition)
-    return tuple(found)
+            conditions.append(condition)
+    return tuple(conditions)
 
 
 def _called(e: AttrExpr) -> Function | None:
@@ -287,7 +398,7 @@ def _called(e: AttrExpr) -> Function | None:
     if isinstance(e, Function):
         return e
     inner: dict[type, tuple[str, ...]] = {
-        Compare: ("left", "right"), Not: ("inner",), Field: ("base",)
+        Compare: ("left", "right"), Not: ("inner",), FieldOf: ("base",)
     }  # fmt: skip
     return next(
         (f for k in inner.get(type(e), ()) if (f := _called(getattr(e, k))) is not None), None
@@ -295,7 +406,7 @@ def _called(e: AttrExpr) -> Function | None:
 
 
 def spread_scope(verb: str, span: Span) -> Scope:
-    """What the conditions of a spread rule may name."""
+    """Names that the conditions of a spread rule may use."""
     scope = Scope()
     for name, kind in SPREAD_SCOPES[verb].items():
         scope.bind(name, kind, span)

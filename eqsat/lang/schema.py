@@ -7,7 +7,7 @@ from typing import Any
 from eqsat.lang.devices import DevicesRecord
 from eqsat.lang.experimentformat import ExperimentRecord
 from eqsat.lang.problems import Record
-from eqsat.lang.ruleformat import RuleSetRecord
+from eqsat.lang.rule import RuleSetRecord
 from eqsat.lang.targetformat import TargetRecord
 from eqsat.model.diag import did_you_mean, fail
 
@@ -23,9 +23,9 @@ def schema(what: str) -> dict[str, Any]:
     """The JSON schema of `ruleset`, `target`, `experiment` or `devices`; E267 for anything else."""
     if what not in FORMATS:
         raise fail("E267", f"no schema for `{what}`", help=did_you_mean(what, FORMATS))
-    found = FORMATS[what].model_json_schema(by_alias=True)
+    json_schema = FORMATS[what].model_json_schema(by_alias=True)
     if what == "target":  # a target that extends another may leave out any key
-        every, few = found["required"], ["target", "extends"]
-        del found["required"]
-        found["anyOf"] = [{"required": every}, {"required": few}]
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **found}
+        every, few = json_schema["required"], ["target", "extends"]
+        del json_schema["required"]
+        json_schema["anyOf"] = [{"required": every}, {"required": few}]
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **json_schema}

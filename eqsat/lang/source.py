@@ -147,7 +147,7 @@ def read_yaml(text: str, file: str) -> YamlSource:
 
 
 def _read_plainly(lines: Lines) -> YamlSource | None:
-    """What libyaml reads of a file without problems, ten times as fast; None where in doubt.
+    """YAML by libyaml, ten times as fast, of a file without problems; None where in doubt.
 
     It reads YAML 1.1 and says less of what is wrong, so whatever the two versions could see in two
     ways, and every problem, is left to `_read`.
@@ -299,13 +299,13 @@ def _offsets(value: str, raw: str, style: str | None, base: int) -> Sequence[int
     if raw[quotes : len(raw) - quotes] == value:  # as most are
         return range(base + quotes, base + quotes + len(value))
     at = raw.find("\n") + 1 if style in ("|", ">") else 1 if style in ("'", '"') else 0
-    found: list[int] = []
+    offsets: list[int] = []
     for c in value:
         if not c.isspace():
             at = _skip_space(raw, at, style)
-        found.append(base + min(at, max(len(raw) - 1, 0)))
+        offsets.append(base + min(at, max(len(raw) - 1, 0)))
         at += _width(c, raw, at, style)
-    return tuple(found)
+    return tuple(offsets)
 
 
 def _skip_space(raw: str, at: int, style: str | None) -> int:

@@ -151,9 +151,9 @@ class MemoryRecord(Record):
 
 
 def _executor(name: str) -> str:
-    known = [*BUILT_IN, *plugged_in("executors")]
-    if name not in known:
-        raise coded("E218", f"no executor named `{name}`", did_you_mean(name, known))
+    executors = [*BUILT_IN, *plugged_in("executors")]
+    if name not in executors:
+        raise coded("E218", f"no executor named `{name}`", did_you_mean(name, executors))
     return name
 
 
@@ -162,9 +162,9 @@ def _oracle(text: str) -> str:
         return str(parse_oracle(" ".join(text.split())))
     except ValueError as error:
         compiler = text.split(maxsplit=1)[0] if text.split() else ""
-        known = [f"{c} {d}" for c, devices in COMPILERS.items() for d in devices]
-        own = [k for k in known if k.startswith(f"{compiler} ")] or known
-        raise coded("E225", str(error), did_you_mean(text, own)) from None
+        oracles = [f"{c} {d}" for c, devices in COMPILERS.items() for d in devices]
+        of_compiler = [k for k in oracles if k.startswith(f"{compiler} ")] or oracles
+        raise coded("E225", str(error), did_you_mean(text, of_compiler)) from None
 
 
 _ORACLE = {
@@ -196,10 +196,10 @@ class FusionRecord(Record):
 
 
 def _extents(value: Any) -> Any:
-    found = value if isinstance(value, list) else [value]
-    if not found or any(type(v) is not int or v < 1 for v in found):
+    extents = value if isinstance(value, list) else [value]
+    if not extents or any(type(v) is not int or v < 1 for v in extents):
         raise coded("E206", "extents of tiles are whole numbers of at least 1", "write `[64, 16]`")
-    return found
+    return extents
 
 
 _EXTENTS = {

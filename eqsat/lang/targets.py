@@ -24,16 +24,16 @@ from eqsat.plugins import find_names
 
 # ---- contradictions ------------------------------------------------------------------------------
 WORD = 4  # bytes of an accumulator
-Found = Iterator[tuple[KeyPath, str, str]]  # place, sentence, fix
+Faults = Iterator[tuple[KeyPath, str, str]]  # place, sentence, fix
 
 
 def contradictions(record: TargetRecord, source: YamlSource) -> Iterator[Diagnostic]:
     """E221, one per pair of figures that cannot both hold."""
-    for path, message, fix in _found(record):
+    for path, message, fix in _contradictions(record):
         yield Diagnostic("E221", message, source.span(path), help=fix)
 
 
-def _found(r: TargetRecord) -> Found:
+def _contradictions(r: TargetRecord) -> Faults:
     yield from _scratch(r)
     yield from _native_tiles(r)
     yield from _narrowed(r)
@@ -43,7 +43,7 @@ def _found(r: TargetRecord) -> Found:
             yield from _pipeline(r, name, pipeline)
 
 
-def _scratch(r: TargetRecord) -> Found:
+def _scratch(r: TargetRecord) -> Faults:
     scratch, largest = r.limits.scratch, r.memory[-1].size
     path = ("limits", "scratch")
     if scratch is not None and scratch > largest:
@@ -54,18 +54,18 @@ def _scratch(r: TargetRecord) -> Found:
         yield path, what, "write what a workgroup may ask for; `units.scratch` is that of all"
 
 
-def _narrowed(r: TargetRecord) -> Found:
+def _narrowed(r: TargetRecord) -> Faults:
     for reading, dtype in ({} if r.padding is None else r.padding.narrowed).items():
-        path, own = ("padding", "narrowed", reading), reading.partition("/")[0]
+        path, operand = ("padding", "narrowed", reading), reading.partition("/")[0]
         if "/" not in reading:
             what = f"`{reading}` names no precision, and every contraction has one"
             yield path, what, f"write `{reading}/default: {dtype}`"
-        if DTYPES[dtype][0] >= DTYPES[own][0]:
-            yield path, f"{dtype} is not narrower than {own}", "write a type of fewer bits"
+        if DTYPES[dtype][0] >= DTYPES[operand][0]:
+            yield path, f"{dtype} is not narrower than {operand}", "write a type of fewer bits"
 
 
-def _fusion(r: TargetRecord) -> Found:
-    """What a contraction has of other roots inside is said in one way."""
+def _fusion(r: TargetRecord) -> Faults:
+    """Faults of `fusion`: what a contraction has of other roots inside is said in one way."""
     f = r.fusion
     if f.staged and (f.row_reductions or 1) > 1:
         what = "`staged` computes again what `row_reductions` keeps for a row"
@@ -76,7 +76,7 @@ def _fusion(r: TargetRecord) -> Found:
         yield ("fusion", key), what, "take one of them out"
 
 
-def _native_tiles(r: TargetRecord) -> Found:
+def _native_tiles(r: TargetRecord) -> Faults:
     nbytes = {d: a * b * DTYPES[d][0] // 8 for d, (a, b) in r.native_tiles.items()}
     for dtype, (rows, lanes) in r.native_tiles.items():
         path: KeyPath = ("native_tiles", dtype)
@@ -98,7 +98,7 @@ def _native_tiles(r: TargetRecord) -> Found:
             )
 
 
-def _pipeline(r: TargetRecord, name: str, p: PipelineRecord) -> Found:
+def _pipeline(r: TargetRecord, name: str, p: PipelineRecord) -> Faults:
     here: KeyPath = ("pipelines", name)
     for side in p.from_scratch:
         if side not in p.promote:
@@ -112,7 +112,7 @@ def _pipeline(r: TargetRecord, name: str, p: PipelineRecord) -> Found:
     yield from _workgroup(r, here, p)
 
 
-def _extents(r: TargetRecord, here: KeyPath, p: PipelineRecord) -> Found:
+def _extents(r: TargetRecord, here: KeyPath, p: PipelineRecord) -> Faults:
     """Blocks of a grid are tiles of memory; the least workgroup fits in scratch."""
     if p.walk == "grid" and r.padding is not None:
         units = {"m": r.padding.rows, "n": r.padding.lanes, "k": r.padding.lanes}
@@ -139,8 +139,8 @@ def _extents(r: TargetRecord, here: KeyPath, p: PipelineRecord) -> Found:
             )
 
 
-def _workgroup(r: TargetRecord, here: KeyPath, p: PipelineRecord) -> Found:
-    """What a unit has is enough for the workgroup with the largest result."""
+def _workgroup(r: TargetRecord, here: KeyPath, p: PipelineRecord) -> Faults:
+    """Faults of a workgroup: its unit has enough for the one with the largest result."""
     u = r.units
     if u is None or not p.subgroups:
         return
@@ -173,10 +173,10 @@ def find_target(name: str | Path, folders: Folders = (), span: Span | None = Non
         if Path(name).is_file():
             return Path(name)
         raise fail("E200", f"no target file `{name}`", span, help="`eqsat list targets` has names")
-    known = find_names("targets", ".yaml", folders)
-    if str(name) not in known:
-        raise fail("E200", f"no target named `{name}`", span, help=did_you_mean(str(name), known))
-    return known[str(name)]
+    files = find_names("targets", ".yaml", folders)
+    if str(name) not in files:
+        raise fail("E200", f"no target named `{name}`", span, help=did_you_mean(str(name), files))
+    return files[str(name)]
 
 
 def load_target(name: str | Path, folders: Folders = ()) -> Target:
@@ -227,10 +227,12 @@ def _layers(
         raise fail("E207", f"target `{name}` extends itself", span)
     below = _layers(_load(path), folders, (*above, path.resolve()))
     inherited = {k: v for k, v in below.data.items() if k not in OWN_KEYS}
-    kept = {p: s for p, s in below.sources.items() if p and p[0] not in OWN_KEYS}
+    inherited_spans = {p: s for p, s in below.sources.items() if p and p[0] not in OWN_KEYS}
     replaced = [p for p in source.values if p and not isinstance(_at(data, p), dict)]
-    kept = {p: s for p, s in kept.items() if not any(p[: len(r)] == r for r in replaced)}
-    return _Layered(_merge(inherited, data), kept | sources, source)
+    inherited_spans = {
+        p: s for p, s in inherited_spans.items() if not any(p[: len(r)] == r for r in replaced)
+    }
+    return _Layered(_merge(inherited, data), inherited_spans | sources, source)
 
 
 def _at(data: Any, path: KeyPath) -> Any:
@@ -346,8 +348,5 @@ def _joined(layers: _Layered) -> YamlSource:
 def _places(layers: _Layered) -> tuple[tuple[str, str], ...]:
     """Where every key stands; entries of lists are found through the key of their list."""
     keys = _joined(layers).keys
-    return tuple(sorted((".".join(map(str, p)), str(s)) for p, s in keys.items() if _named(p)))
-
-
-def _named(path: KeyPath) -> bool:
-    return all(isinstance(part, str) for part in path)
+    named = [p for p in keys if all(isinstance(part, str) for part in p)]
+    return tuple(sorted((".".join(map(str, p)), str(keys[p])) for p in named))

@@ -1,4 +1,4 @@
-"""What a target file says, as a `model.target.Target`: a key of one name is taken as it is."""
+"""Values of a target file as a `model.target.Target`: a key of one name is taken as it is."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ AS_WRITTEN = tuple(f.name for f in fields(Target) if f.name in TargetRecord.mode
 
 def target_of(r: TargetRecord) -> Target:
     """The target that a record describes."""
-    made: dict[str, Any] = {
+    values: dict[str, Any] = {
         "name": r.target, "launch_ps": r.launch,
         "memory": tuple(Memory(m.name, m.size, m.bandwidth, m.temporaries) for m in r.memory),
         "tiles": _vocabularies(r), "strategies": _strategies(r), "untiled": _kernels(r),
@@ -54,15 +54,15 @@ def target_of(r: TargetRecord) -> Target:
         "native_tiles": tuple((d, (t[0], t[1])) for d, t in r.native_tiles.items()),
         "mesh_links": links_of(r), "mesh": mesh_of(links_of(r), r.mesh, r.memory[-1].size),
     }  # fmt: skip
-    return Target(**{k: _plain(getattr(r, k)) for k in AS_WRITTEN if k not in made} | made)
+    return Target(**{k: _plain(getattr(r, k)) for k in AS_WRITTEN if k not in values} | values)
 
 
 def mesh_of(links: Sequence[AxisLink], sizes: Mapping[str, int], memory_bytes: int) -> Mesh | None:
     """The mesh; None where there is none, and where an axis has no link (`mesh_problems`)."""
-    known = {link.name: link for link in links}
-    if not sizes or not sizes.keys() <= known.keys():
+    by_name = {link.name: link for link in links}
+    if not sizes or not sizes.keys() <= by_name.keys():
         return None
-    return Mesh(tuple(known[name].axis(n) for name, n in sizes.items()), memory_bytes)
+    return Mesh(tuple(by_name[name].axis(n) for name, n in sizes.items()), memory_bytes)
 
 
 def links_of(r: TargetRecord) -> tuple[AxisLink, ...]:
@@ -72,11 +72,11 @@ def links_of(r: TargetRecord) -> tuple[AxisLink, ...]:
 
 def _plain(value: Any) -> Any:
     """Lists as tuples, mappings as tuples of pairs."""
-    return tuple(value.items() if isinstance(value, dict) else value) if _holds(value) else value
-
-
-def _holds(value: Any) -> bool:
-    return isinstance(value, dict | list)
+    return (
+        tuple(value.items() if isinstance(value, dict) else value)
+        if isinstance(value, dict | list)
+        else value
+    )
 
 
 def _measured_on(r: MeasuredOnRecord | None) -> MeasuredOn | None:
@@ -103,8 +103,8 @@ def _units(r: TargetRecord) -> Units | None:
 def _vocabularies(r: TargetRecord) -> tuple[tuple[str, tuple[Tile, ...]], ...]:
     """Op kind and tiles of every vocabulary that is not empty."""
     lists = {k: v for k, v in r.tiles if not isinstance(v, StrategyRecord)}
-    found = {kind: tuple(_tile(t) for t in tiles) for kind, tiles in lists.items()}
-    return tuple((kind, tiles) for kind, tiles in found.items() if tiles)
+    vocabularies = {kind: tuple(_tile(t) for t in tiles) for kind, tiles in lists.items()}
+    return tuple((kind, tiles) for kind, tiles in vocabularies.items() if tiles)
 
 
 def _kernels(r: TargetRecord) -> tuple[tuple[str, tuple[UntiledKernel, ...]], ...]:
@@ -113,15 +113,15 @@ def _kernels(r: TargetRecord) -> tuple[tuple[str, tuple[UntiledKernel, ...]], ..
         UntiledKernel(k.rate, tuple(map(condition, k.when)), lhs=k.lhs, rhs=k.rhs)
         for k in r.untiled.matmul
     )
-    found = {"matmul": matmul}
+    kernels_of = {"matmul": matmul}
     for kind, records in (("conv1d", r.untiled.conv1d), ("conv2d", r.untiled.conv2d)):
-        found[kind] = tuple(
+        kernels_of[kind] = tuple(
             UntiledKernel(
                 k.rate, tuple(condition(c, KERNEL_ROLES) for c in k.when), k.image, k.filters
             )
             for k in records
         )
-    return tuple((kind, kernels) for kind, kernels in found.items() if kernels)
+    return tuple((kind, kernels) for kind, kernels in kernels_of.items() if kernels)
 
 
 def _planned(r: KernelsRecord) -> Kernels:
@@ -167,9 +167,9 @@ def _tile(t: TileRecord | ConvolutionTileRecord) -> Tile:
 
 
 def pipelines_of(r: TargetRecord) -> tuple[Pipeline, ...]:
-    """Those that are not taken away, in the order of the file."""
-    found = {k: p for k, p in r.pipelines.items() if p is not None}
-    return tuple(pipeline_of(Pipeline(k), p) for k, p in found.items())
+    """Pipelines that are not taken away, in the order of the file."""
+    records = {k: p for k, p in r.pipelines.items() if p is not None}
+    return tuple(pipeline_of(Pipeline(k), p) for k, p in records.items())
 
 
 def pipeline_of(base: Pipeline, r: PipelineRecord) -> Pipeline:
@@ -183,8 +183,8 @@ def pipeline_of(base: Pipeline, r: PipelineRecord) -> Pipeline:
     if "when" in changes:
         changes["when"] = tuple(map(condition, r.when))
     if "intrinsics" in changes:
-        made = (((i.mnk[0], i.mnk[1], i.mnk[2]), tuple(i.types)) for i in r.intrinsics)
-        changes["intrinsics"] = tuple(Intrinsic(*i) for i in made)
+        shapes = (((i.mnk[0], i.mnk[1], i.mnk[2]), tuple(i.types)) for i in r.intrinsics)
+        changes["intrinsics"] = tuple(Intrinsic(*i) for i in shapes)
     return replace(base, **changes)
 
 
@@ -205,7 +205,7 @@ def fusion_of(base: Fusion, r: FusionRecord) -> Fusion:
     for key in ("clone", "calls"):
         if key in changes:
             changes[key] = tuple(map(str, changes[key]))
-    found = replace(base, **changes)
-    added = [(row, kind) for row, kind in found.missing_joins if row not in (r.join or {})]
-    more = {row: tuple(kind for r, kind in added if r == row) for row, _ in found.join}
-    return replace(found, join=tuple((row, kinds + more[row]) for row, kinds in found.join))
+    fusion = replace(base, **changes)
+    added = [(row, kind) for row, kind in fusion.missing_joins if row not in (r.join or {})]
+    more = {row: tuple(kind for r, kind in added if r == row) for row, _ in fusion.join}
+    return replace(fusion, join=tuple((row, kinds + more[row]) for row, kinds in fusion.join))

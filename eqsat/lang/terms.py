@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from eqsat.lang.attributes import Attributes, Scope
+from eqsat.lang.expressions import Tree, parse
 from eqsat.lang.problems import written_as_generic
 from eqsat.lang.source import Placed
-from eqsat.lang.syntax import Tree, parse
 from eqsat.model.diag import Diagnostic, did_you_mean
 from eqsat.model.rules import Apply, AttrExpr, Splat, Term, Value, Var
 from eqsat.ops.attrs import RULE_OPS
@@ -36,10 +36,10 @@ class TermReader:
 
     def left(self, placed: Placed) -> Apply | None:
         """A pattern: it binds variables. None if it cannot be read."""
-        found = self._left(placed)
+        pattern = self._left(placed)
         # names that a refused side would have bound must not be reported as unbound
-        self.scope.open |= found is None
-        return found
+        self.scope.open |= pattern is None
+        return pattern
 
     def _left(self, placed: Placed) -> Apply | None:
         tree = self._parse(placed)
@@ -67,19 +67,19 @@ class TermReader:
 
     def let(self, placed: Placed) -> tuple[str, AttrExpr] | None:
         """`c = pack_loops(g, tile)`; binds `c`."""
-        found = self._binding(placed, "=", "let", "c = pack_loops(g, tile)")
-        if found is None:
+        binding = self._binding(placed, "=", "let", "c = pack_loops(g, tile)")
+        if binding is None:
             return None
-        name, place, attributes = found
+        name, place, attributes = binding
         expr, kind = attributes.infer(attributes.tree.body)
         return self._bind(name, place, expr, kind)
 
     def foreach(self, placed: Placed) -> tuple[str, AttrExpr] | None:
         """`tile in target.tiles(g)`; binds `tile`."""
-        found = self._binding(placed, " in ", "foreach", "tile in target.tiles(g)")
-        if found is None:
+        binding = self._binding(placed, " in ", "foreach", "tile in target.tiles(g)")
+        if binding is None:
             return None
-        name, place, attributes = found
+        name, place, attributes = binding
         expr, kind = attributes.infer(attributes.tree.body)
         rows = kind.startswith("rows:")
         if kind and kind not in ITEMS and not rows:
@@ -91,10 +91,10 @@ class TermReader:
         return self._bind(name, place, expr, item)
 
     def _parse(self, placed: Placed) -> Tree | None:
-        found = parse(placed, "E010")
-        if isinstance(found, Tree):
-            return found
-        self.problems.append(found)
+        tree = parse(placed, "E010")
+        if isinstance(tree, Tree):
+            return tree
+        self.problems.append(tree)
         return None
 
     def _binding(
@@ -225,11 +225,11 @@ class _Terms:
         if over:
             return self._zipped(node.args)
         if want is not None:
-            found: list[Term | None] = [self.term(a) for a in node.args]
+            terms: list[Term | None] = [self.term(a) for a in node.args]
         else:
-            found = [self._operand(a) for a in node.args]
+            terms = [self._operand(a) for a in node.args]
             self._check_splats(node)
-        return None if None in found else tuple(t for t in found if t is not None)
+        return None if None in terms else tuple(t for t in terms if t is not None)
 
     def _may_zip(self, op: str) -> bool:
         """Whether `*op(xs, …)` may stand here: of more operands than one on a right side only."""
@@ -254,9 +254,9 @@ class _Terms:
                     "E022", other, "what all of them read is a variable: `*gather(xs, i, …)`"
                 )
                 return None
-        found = [self._variable(first, "tensors")]
-        found += [self._variable(o, "tensor") for o in others if isinstance(o, ast.Name)]
-        return None if None in found else tuple(v for v in found if v is not None)
+        variables = [self._variable(first, "tensors")]
+        variables += [self._variable(o, "tensor") for o in others if isinstance(o, ast.Name)]
+        return None if None in variables else tuple(v for v in variables if v is not None)
 
     def _operand(self, node: ast.expr) -> Term | None:
         if not isinstance(node, ast.Starred):
@@ -296,7 +296,7 @@ class _Terms:
     ) -> tuple[tuple[str, AttrExpr], ...] | None:
         keys = RULE_OPS[op].keys
         before = len(self.problems)
-        found: list[tuple[str, AttrExpr]] = []
+        attrs: list[tuple[str, AttrExpr]] = []
         for k in node.keywords:
             kind = keys.get(k.arg or "")
             if kind is None:
@@ -308,11 +308,11 @@ class _Terms:
                 continue
             expr = self._value(k.value, self._zipped_kind(op, str(k.arg), kind) if zipped else kind)
             if expr is not None:
-                found.append((str(k.arg), expr))
+                attrs.append((str(k.arg), expr))
         self._check_keys(op, node)
         if len(self.problems) > before:
             return None
-        return tuple(self._pads(found) if RULE_OPS[op].whole else found)
+        return tuple(self._pads(attrs) if RULE_OPS[op].whole else attrs)
 
     def _zipped_kind(self, op: str, key: str, kind: str) -> str:
         """In `*op(xs, key=…)` a whole key is a list; a field is one value for all, or a list."""
@@ -355,15 +355,15 @@ class _Terms:
             self.scope.bind(node.id, kind, self.tree.span(node))
         return self.attributes.of_kind(node, kind)
 
-    def _pads(self, found: list[tuple[str, AttrExpr]]) -> list[tuple[str, AttrExpr]]:
+    def _pads(self, attrs: list[tuple[str, AttrExpr]]) -> list[tuple[str, AttrExpr]]:
         """One padding for all tiles (`pad=0`) is spread over tiles that are written out."""
-        given = dict(found)
+        given = dict(attrs)
         pad, tiles = given.get("pad"), given.get("tiles")
         if not isinstance(pad, Value) or not isinstance(pad.value, str):
-            return found
+            return attrs
         if isinstance(tiles, Value):
             spread = Value([pad.value] * len(tiles.value), pad.span)
-            return [(k, spread if k == "pad" else v) for k, v in found]
+            return [(k, spread if k == "pad" else v) for k, v in attrs]
         message = "one padding for all tiles needs `tiles` written out"
         self.problems.append(Diagnostic("E017", message, pad.span, help="match `layout=l` instead"))
-        return found
+        return attrs

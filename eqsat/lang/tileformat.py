@@ -166,7 +166,7 @@ class TileRecord(Record):
         return self
 
     def _check_streams(self, extents: dict[str, int]) -> None:
-        """What a kernel streams is how its tile packs: extents, and the order of tile dims."""
+        """Check that a kernel streams as its tile packs: extents, and the order of tile dims."""
         for key in ("lhs", "rhs"):
             named = innermost(getattr(self, key)) if getattr(self, key) else ()
             tiles = [r for r, extent in named if extent]
@@ -254,9 +254,9 @@ class UntiledRecord(Record):
 
 
 def _strategy(name: str) -> str:
-    known = plugged_in("strategies")
-    if name not in known:
-        hint = did_you_mean(name, known) if known else "no installed package brings any"
+    strategies = plugged_in("strategies")
+    if name not in strategies:
+        hint = did_you_mean(name, strategies) if strategies else "no installed package brings any"
         raise coded("E210", f"no tile strategy named `{name}`", hint)
     return name
 

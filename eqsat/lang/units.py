@@ -90,7 +90,7 @@ def quantity(value: Any, dimension: str) -> int | float:
 
 
 def _bytes_meant(number: Decimal) -> str:
-    """What a size without a unit most likely is: large numbers are bytes, small ones KiB.
+    """The likely bytes of a size without a unit: large numbers are bytes, small ones KiB.
 
     >>> _bytes_meant(Decimal(1048576)), _bytes_meant(Decimal(32))
     ('1 MiB', '32 KiB')
@@ -140,10 +140,10 @@ BUDGETS = {
 
 def check_budget(goal: str, where: str) -> None:
     """EqsatError (E205) if there is no such goal."""
-    known = (*BUDGETS, *plugged_in("goals"))
-    if goal not in known:
+    goals = (*BUDGETS, *plugged_in("goals"))
+    if goal not in goals:
         message = f"{where}: no goal named `{goal}`"
-        raise fail("E205", message, help=did_you_mean(goal, known))
+        raise fail("E205", message, help=did_you_mean(goal, goals))
 
 
 def budget(goal: str, value: Any) -> int:

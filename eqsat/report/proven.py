@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from eqsat.lang.targettext import differences
+from eqsat.lang.owntarget import differences
 from eqsat.model.control import EXACT, controls
 from eqsat.model.diag import Diagnostic
 from eqsat.model.egraph import EGraph, RuleStat

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from random import Random
 
-from eqsat.hunt.examples import seeds
-from eqsat.hunt.instances import Instance, draw
+from eqsat.hunt.instances import Instance, draw, seeds
 from eqsat.hunt.nests import Scale
-from eqsat.hunt.trial import rows_at
+from eqsat.hunt.search import rows_at
 from eqsat.hunt.vary import vary
 from eqsat.model.rules import Rule
 

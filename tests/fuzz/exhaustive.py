@@ -16,8 +16,7 @@ from typing import Any
 
 from eqsat.hunt.findings import ConditionCount, Counterexample, Findings
 from eqsat.hunt.instances import Functions, Instance
-from eqsat.hunt.search import describe
-from eqsat.hunt.trial import attempt
+from eqsat.hunt.search import attempt, describe
 from eqsat.lang.content import expression_text
 from eqsat.model.attr import Attr, Shape
 from eqsat.model.layout import Layout

@@ -13,8 +13,8 @@ from random import Random
 from typing import Any
 
 from eqsat.hunt.instances import Instance
+from eqsat.hunt.search import Attempt, attempt, rows_at
 from eqsat.hunt.sides import Ref, Side, left_trees, right_tree
-from eqsat.hunt.trial import Attempt, attempt, rows_at
 from eqsat.hunt.vary import vary
 from eqsat.model.rules import Rule
 from eqsat.saturate.rows import Row

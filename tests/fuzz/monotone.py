@@ -17,7 +17,7 @@ from typing import Any
 from eqsat import api
 from eqsat.extract import extract
 from eqsat.lang.programs import parse_program
-from eqsat.lang.settings import override
+from eqsat.lang.requests import override
 from eqsat.lang.targets import load_target
 from eqsat.model.diag import EqsatError
 from eqsat.model.program import Program

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from eqsat.lang.hlotext import Computation, Instruction, parse_hlo
 from eqsat.model.compiled import Figures
 
 # what launches nothing: names, views, and transfers that run beside kernels
@@ -20,59 +21,33 @@ FREE = frozenset({
 })  # fmt: skip
 # custom calls that only name memory
 FREE_CALLS = frozenset({"AllocateBuffer", "ConcatBitcast", "AssumeGatherIndicesInBound"})
-_COMPUTATION = re.compile(r"(?:ENTRY )?%?([\w.\-]+) \(.*\) -> .* \{$")
-_INSTRUCTION = re.compile(r"\s*(?:ROOT )?%?([\w.\-]+) = (.*)$")
-_OPCODE = re.compile(r"(?:^|[\s)}\]])([a-z][a-z0-9\-]*)\(")
 _CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
 _SCOPED = re.compile(r'"used_scoped_memory_configs":\[([^\]]*)\]')
 _SIZE = re.compile(r'"memory_space":"1","offset":"\d+","size":"(\d+)"')
-_TARGET = re.compile(r'custom_call_target="([^"]*)"')
-_OPERANDS = re.compile(r"%([\w.\-]+)")
+_NAMES = re.compile(r"%([\w.\-]+)")
 _SPACE = re.compile(r"S\(\d+\)")
-_CALLED = re.compile(r"(body|condition|to_apply|true_computation|false_computation)=%?([\w.\-]+)")
-_BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
+# attributes that name what an instruction runs as programs, rather than once per element
+_ROLES = frozenset({"body", "condition", "to_apply", "true_computation", "false_computation"})
 _LAYOUT = re.compile(r"\{[^}]*\}")
 
-
-@dataclass(frozen=True)
-class Instruction:
-    """One line of a computation. shape: with its layout; called: role and name of computations."""
-
-    name: str
-    shape: str
-    opcode: str
-    operands: tuple[str, ...]
-    target: str  # of a custom call
-    cycles: int | None
-    scratch_bytes: int
-    called: tuple[tuple[str, str], ...]
-
-    @property
-    def is_free(self) -> bool:
-        return self.opcode in FREE or (self.opcode == "custom-call" and self.target in FREE_CALLS)
-
-    @property
-    def label(self) -> str:
-        """Label in a list of kernels without cycles: names differ between programs."""
-        return f"{self.target or self.opcode} {_LAYOUT.sub('', self.shape)}"
-
-
-Computations = Mapping[str, Sequence[Instruction]]
+Computations = Mapping[str, Computation]
 
 
 def module_figures(text: str, peak_bytes: int | None, *, counts_cycles: bool) -> Figures:
     """Of a module; counts_cycles: whether the compiler estimates the cycles of kernels.
 
-    ValueError if there is no entry computation in the text.
+    EqsatError E345 if this is not the text of a module.
     """
-    by_name, entry = computations(text)
-    launched = list(_launched(by_name, entry))
+    module = parse_hlo(text, "the compiled module")
+    by_name = module.computations
+    launched = list(_launched(by_name, module.entry))
     kernels = [i for _, i in launched]
-    scratch = [i.scratch_bytes for i in kernels]
-    cycles = [i.cycles for i in kernels if i.cycles is not None]
-    uncounted = sorted(i.label for i in kernels if i.cycles is None)
+    scratch = [_scratch_bytes(i) for i in kernels]
+    estimates = [(i, _cycles(i)) for i in kernels]
+    cycles = [n for _, n in estimates if n is not None]
+    uncounted = sorted(_label(i) for i, n in estimates if n is None)
     copies = sum(_is_relayout(by_name[c], i) for c, i in launched)
-    loops = sorted(f"while {_LAYOUT.sub('', i.shape)}" for i in _loops(by_name, entry))
+    loops = sorted(f"while {_LAYOUT.sub('', i.shape)}" for i in _loops(by_name, module.entry))
     return Figures(
         kernels=len(kernels),
         peak_bytes=peak_bytes,
@@ -83,59 +58,37 @@ def module_figures(text: str, peak_bytes: int | None, *, counts_cycles: bool) ->
     )
 
 
-def computations(text: str) -> tuple[Computations, str]:
-    """Computations by name, and the name of the entry one; ValueError if there is none."""
-    by_name: dict[str, list[Instruction]] = {}
-    entry, now = "", None
-    for line in text.splitlines():
-        if line.startswith("}"):
-            now = None
-        elif now is None:
-            head = _COMPUTATION.match(line)
-            if head is not None:
-                now = by_name.setdefault(head[1], [])
-                entry = head[1] if line.startswith("ENTRY ") else entry
-        elif (one := _instruction(line)) is not None:
-            now.append(one)
-    if not entry:
-        raise ValueError("the module has no entry computation")
-    return by_name, entry
+def _target(one: Instruction) -> str:
+    """Of a custom call."""
+    return one.attributes.get("custom_call_target", "").strip('"')
 
 
-def _instruction(line: str) -> Instruction | None:
-    parts = _INSTRUCTION.match(line)
-    opcode = None if parts is None else _OPCODE.search(parts[2])
-    if parts is None or opcode is None:
-        return None
-    shape, rest = parts[2][: opcode.start(1)].strip(), parts[2][opcode.end() :]
-    cycles, target = _CYCLES.search(rest), _TARGET.search(rest)
-    scoped = _SCOPED.search(rest)
-    called = tuple((m[1], m[2]) for m in _CALLED.finditer(rest))
-    branches = _BRANCHES.search(rest)
-    if branches is not None:
-        called += tuple(("branch", name) for name in _OPERANDS.findall(branches[1]))
-    return Instruction(
-        parts[1], shape, opcode[1], tuple(_OPERANDS.findall(rest[: _closing(rest)])),
-        "" if target is None else target[1], None if cycles is None else int(cycles[1]),
-        sum(map(int, _SIZE.findall(scoped[1]))) if scoped else 0, called,
-    )  # fmt: skip
+def _cycles(one: Instruction) -> int | None:
+    """As the compiler estimates them."""
+    cycles = _CYCLES.search(one.attributes.get("backend_config", ""))
+    return None if cycles is None else int(cycles[1])
 
 
-def _closing(text: str) -> int:
-    """Where the parenthesis closes that is open at the beginning."""
-    depth = 1
-    for at, c in enumerate(text):
-        depth += (c == "(") - (c == ")")
-        if depth == 0:
-            return at
-    return len(text)
+def _scratch_bytes(one: Instruction) -> int:
+    scoped = _SCOPED.search(one.attributes.get("backend_config", ""))
+    return sum(map(int, _SIZE.findall(scoped[1]))) if scoped else 0
+
+
+def _is_free(one: Instruction) -> bool:
+    return one.opcode in FREE or (one.opcode == "custom-call" and _target(one) in FREE_CALLS)
+
+
+def _label(one: Instruction) -> str:
+    """An op and its shape, for a list of kernels without cycles: names differ between programs."""
+    return f"{_target(one) or one.opcode} {_LAYOUT.sub('', one.shape)}"
 
 
 def _inner(one: Instruction) -> list[str]:
     """Computations that it runs as programs, rather than once per element."""
-    if one.opcode in ("while", "conditional", "call"):
-        return [name for _, name in one.called]
-    return []
+    if one.opcode not in ("while", "conditional", "call"):
+        return []
+    called = [name.lstrip("%") for role, name in one.attributes.items() if role in _ROLES]
+    return [*called, *_NAMES.findall(one.attributes.get("branch_computations", ""))]
 
 
 def _launched(by_name: Computations, name: str) -> Iterator[tuple[str, Instruction]]:
@@ -143,30 +96,30 @@ def _launched(by_name: Computations, name: str) -> Iterator[tuple[str, Instructi
 
     Those of the condition of a loop count too: a device computes it.
     """
-    for one in by_name.get(name, ()):
+    for one in by_name[name].instructions if name in by_name else ():
         inner = _inner(one)
         for computation in inner:
             yield from _launched(by_name, computation)
-        if not inner and not one.is_free:
+        if not inner and not _is_free(one):
             yield name, one
 
 
 def _loops(by_name: Computations, name: str) -> Iterator[Instruction]:
     """Loops run their kernels more than once: the count of a program with one is a lower bound."""
-    for one in by_name.get(name, ()):
+    for one in by_name[name].instructions if name in by_name else ():
         if one.opcode == "while":
             yield one
         for computation in _inner(one):
             yield from _loops(by_name, computation)
 
 
-def _is_relayout(beside: Sequence[Instruction], one: Instruction) -> bool:
+def _is_relayout(beside: Computation, one: Instruction) -> bool:
     """A copy whose result lies otherwise than what it reads, in whichever memory."""
     if one.opcode == "transpose":
         return True
     if one.opcode != "copy" or not one.operands:
         return False
-    source = next((i for i in beside if i.name == one.operands[0]), None)
+    source = next((i for i in beside.instructions if i.name == one.operands[0]), None)
     return source is not None and _placed(source.shape) != _placed(one.shape)
 
 

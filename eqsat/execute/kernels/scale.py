@@ -25,9 +25,9 @@ from eqsat.execute.kernels import compiler, jit, runtime
 from eqsat.execute.kernels.compiler import CannotCompile
 from eqsat.execute.kernels.kernel import generate
 from eqsat.execute.timing import step_of
+from eqsat.lang.owntarget import TIMES, scaled_text
 from eqsat.lang.programs import parse_program
 from eqsat.lang.targets import load_target
-from eqsat.lang.targettext import TIMES, scaled_text
 from eqsat.model.diag import EqsatError, fail
 from eqsat.model.dispatch import Constants, Kernels, Machine, Plan
 from eqsat.model.nest import Nest, NoNest, as_data

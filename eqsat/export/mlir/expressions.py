@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from eqsat.export.mlir import syntax
 from eqsat.export.mlir.syntax import Writer
 from eqsat.export.plan import Inexpressible
-from eqsat.export.typed import BodyWriter, Typed
+from eqsat.export.walk import BodyWriter, Typed
 from eqsat.model.tensor import DTYPES, is_float
 from eqsat.ops.meaning.scalar import integer_range
 
@@ -66,10 +66,10 @@ class Body(BodyWriter[str]):
 
     def op(self, name: str, args: Sequence[str], dtype: str, extra: str = "") -> str:
         """`name args : type`; extra: text in place of the operands."""
-        found = self.writer.fresh()
+        name_ = self.writer.fresh()
         typed = f" : {syntax.element(dtype)}" if dtype else ""
-        self.writer.line(f"{found} = {name} {extra or ', '.join(args)}{typed}", 4)
-        return found
+        self.writer.line(f"{name_} = {name} {extra or ', '.join(args)}{typed}", 4)
+        return name_
 
     def select(self, condition: str, yes: str, no: str, dtype: str) -> str:
         return self.op("arith.select", [condition, yes, no], dtype)
@@ -82,14 +82,14 @@ class Body(BodyWriter[str]):
 
     # ---- functions -----------------------------------------------------------------------------
     def function(self, t: Typed, args: list[str]) -> str:
-        own = t.args[-1].dtype
+        dtype = t.args[-1].dtype
         if t.fn in _COMPARE:
-            return self.compare(t.fn, args[0], args[1], own)
+            return self.compare(t.fn, args[0], args[1], dtype)
         if t.fn in _SPECIAL:
             return _SPECIAL[t.fn](self, t, args)
-        if t.fn in _MATH and is_float(own):
-            return self.op(f"math.{_MATH[t.fn]}", args, own)
-        return self.arith(t.fn, args, own)
+        if t.fn in _MATH and is_float(dtype):
+            return self.op(f"math.{_MATH[t.fn]}", args, dtype)
+        return self.arith(t.fn, args, dtype)
 
     def arith(self, fn: str, args: Sequence[str], dtype: str) -> str:
         names = _ARITH.get(fn)
@@ -100,7 +100,9 @@ class Body(BodyWriter[str]):
 
     # ---- casts ---------------------------------------------------------------------------------
     def convert(self, op: str, x: str, source: str, dtype: str) -> str:
-        return self.op(f"arith.{op}", [x], "", f"{x} : {_to(source, dtype)}")
+        return self.op(
+            f"arith.{op}", [x], "", f"{x} : {syntax.element(source)} to {syntax.element(dtype)}"
+        )
 
     def cast(self, v: str, source: str, dtype: str) -> str:
         if syntax.element(source) == syntax.element(dtype):
@@ -152,11 +154,11 @@ class Body(BodyWriter[str]):
         by_zero = self.compare("eq", y, zero, dtype)
         negated = self.compare("eq", y, ones, dtype) if _is_signed(dtype) else by_zero
         unsafe = self.op("arith.ori", [by_zero, negated], "bool")
-        found = self.arith(t.fn, [x, self.select(unsafe, one, y, dtype)], dtype)
+        quotient = self.arith(t.fn, [x, self.select(unsafe, one, y, dtype)], dtype)
         if _is_signed(dtype):
             turned = self.op("arith.subi", [zero, x], dtype) if t.fn == "div" else zero
-            found = self.select(negated, turned, found, dtype)
-        return self.select(by_zero, ones if t.fn == "div" else x, found, dtype)
+            quotient = self.select(negated, turned, quotient, dtype)
+        return self.select(by_zero, ones if t.fn == "div" else x, quotient, dtype)
 
     def shift(self, t: Typed, args: list[str]) -> str:
         """Shifts by the width or more leave nothing, or the sign."""
@@ -166,10 +168,10 @@ class Body(BodyWriter[str]):
         most = self.constant(bits - 1, t.dtype)
         too_far = self.compare("gt", args[1], most, f"u{bits}" if bits > 1 else t.dtype)
         by = self.select(too_far, most, args[1], t.dtype)
-        found = self.arith(t.fn, [args[0], by], t.dtype)
+        shifted = self.arith(t.fn, [args[0], by], t.dtype)
         if t.fn == "shift_right_arithmetic":
-            return found
-        return self.select(too_far, self.constant(0, t.dtype), found, t.dtype)
+            return shifted
+        return self.select(too_far, self.constant(0, t.dtype), shifted, t.dtype)
 
     def power(self, t: Typed, args: list[str]) -> str:
         exponent = t.args[1]
@@ -183,24 +185,24 @@ class Body(BodyWriter[str]):
     def _multiplied(self, x: str, exponent: int, dtype: str) -> str:
         if exponent == 0:
             return self.constant(1, dtype)
-        found, square, left = "", x, abs(exponent)
+        product, square, left = "", x, abs(exponent)
         while left:
             if left % 2:
-                found = self.arith("mul", [found, square], dtype) if found else square
+                product = self.arith("mul", [product, square], dtype) if product else square
             left //= 2
             square = self.arith("mul", [square, square], dtype) if left else square
         if exponent > 0:
-            return found
-        return self.arith("div", [self.constant(1, dtype), found], dtype)
+            return product
+        return self.arith("div", [self.constant(1, dtype), product], dtype)
 
     def sign(self, t: Typed, args: list[str]) -> str:
         (x,), dtype = args, t.dtype
         zero, one = self.constant(0, dtype), self.constant(1, dtype)
-        found = self.select(self.compare("gt", x, zero, dtype), one, x, dtype)
+        at_least_zero = self.select(self.compare("gt", x, zero, dtype), one, x, dtype)
         if DTYPES[dtype][1] == "u":
-            return found
+            return at_least_zero
         below = self.compare("lt", x, zero, dtype)
-        return self.select(below, self.constant(-1, dtype), found, dtype)
+        return self.select(below, self.constant(-1, dtype), at_least_zero, dtype)
 
     def absolute(self, t: Typed, args: list[str]) -> str:
         if DTYPES[t.dtype][1] in "ub":
@@ -259,10 +261,6 @@ _SPECIAL: dict[str, Callable[[Body, Typed, list[str]], str]] = {
     "clamp": Body.clamp,
     "select": Body.choose,
 }
-
-
-def _to(source: str, dtype: str) -> str:
-    return f"{syntax.element(source)} to {syntax.element(dtype)}"
 
 
 def _bits(dtype: str) -> int:

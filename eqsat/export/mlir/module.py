@@ -38,10 +38,10 @@ def write_control(
 def _call(w: Writer, function: str, args: Sequence[Value], results: Types) -> list[Value]:
     taken = ", ".join(syntax.tensor(a.type) for a in args)
     given = ", ".join(map(syntax.tensor, results))
-    found, several = w.fresh(), len(results) > 1
-    head = f"{found}{f':{len(results)}' if several else ''} = func.call @{function}"
+    name, several = w.fresh(), len(results) > 1
+    head = f"{name}{f':{len(results)}' if several else ''} = func.call @{function}"
     w.line(f"{head}({', '.join(a.name for a in args)}) : ({taken}) -> ({given})", 4)
-    names = [f"{found}#{i}" for i in range(len(results))] if several else [found]
+    names = [f"{name}#{i}" for i in range(len(results))] if several else [name]
     return [Value(n, t) for n, t in zip(names, results, strict=True)]
 
 
@@ -79,9 +79,9 @@ def _scan(
         place = w.op(f"arith.subi {last}, {w.op(f'arith.addi {index}, {step} : index')} : index")
     slices = [_taken(w, x, place) for x in stacked]
     given = _slice_types(attr.result_types, attr.carries)
-    made = _call(w, functions[0], [*consts, *held[: attr.carries], *slices], given)
-    pairs = zip(made[attr.carries :], held[attr.carries :], strict=True)
-    _yield(w, [*made[: attr.carries], *(_inserted(w, a, into, place) for a, into in pairs)])
+    values = _call(w, functions[0], [*consts, *held[: attr.carries], *slices], given)
+    pairs = zip(values[attr.carries :], held[attr.carries :], strict=True)
+    _yield(w, [*values[: attr.carries], *(_inserted(w, a, into, place) for a, into in pairs)])
     w.line("}")
 
 
@@ -172,12 +172,12 @@ Array = np.ndarray[Any, Any]
 
 def write_module(plan: Plan, *, weights: str = "auto") -> Exported:
     """The module. Ops it cannot say are calls of private functions, and listed as missing."""
-    made = _Function(plan, weights, symbol(plan.program.name))
-    made.write()
-    lines = ["module {", *made.declared, *made.lines(), "}"]
+    function = _Function(plan, weights, symbol(plan.program.name))
+    function.write()
+    lines = ["module {", *function.declared, *function.lines(), "}"]
     parts = [("\n".join(lines) + "\n").encode()]
-    parts += _resources(made.resources)
-    return Exported((("", b"".join(parts)),), made.ops, tuple(made.missing))
+    parts += _resources(function.resources)
+    return Exported((("", b"".join(parts)),), function.ops, tuple(function.missing))
 
 
 def _resources(resources: Sequence[tuple[str, Array]]) -> list[bytes]:
@@ -265,19 +265,19 @@ class _Function(PlanWriter[str]):
         if isinstance(node.attr, Control):
             functions = [self._body(i, k) for k in range(len(node.attr.bodies))]
             return write_control(self.w, node.attr, values, f"%v{i}", functions)
-        found = self.writer_of(node)(self.w, node.attr, values, node.types[0], f"%v{i}")
-        return found if isinstance(found, list) else [found]
+        names = self.writer_of(node)(self.w, node.attr, values, node.types[0], f"%v{i}")
+        return names if isinstance(names, list) else [names]
 
     def _body(self, i: int, number: int) -> str:
         """A body of a loop or branch as a private function; its symbol."""
         attr = self.plan.program.nodes[i].attr
         assert isinstance(attr, Control)
         name = f"{self.name}.{attr.labels[number]}.{i}"
-        made = _Function(body_plan(attr, number), "constants", name, "private ")
-        made.write()
-        self.declared += [*made.declared, *made.lines()]
-        self.missing += made.missing
-        self.ops += made.ops
+        body = _Function(body_plan(attr, number), "constants", name, "private ")
+        body.write()
+        self.declared += [*body.declared, *body.lines()]
+        self.missing += body.missing
+        self.ops += body.ops
         return name
 
     def _typed(self, node: Node, xs: Sequence[str]) -> list[Value]:
@@ -303,8 +303,8 @@ def _narrowed(w: Writer, x: Value, t: TensorType, name: str) -> str:
     w.structured(name, [identity, identity], ["parallel"] * t.rank, [(x.name, x.type)], [(into, t)])
     a, b, element = w.fresh(), w.fresh(), syntax.element(t.dtype)
     w.line(f"^bb0({a}: i8, {b}: {element}):", 3)
-    found = Body(w, [a]).cast(a, "i8", t.dtype)
-    w.line(f"linalg.yield {found} : {element}", 4)
+    narrow = Body(w, [a]).cast(a, "i8", t.dtype)
+    w.line(f"linalg.yield {narrow} : {element}", 4)
     w.line(f"}} -> {syntax.tensor(t)}")
     return name
 

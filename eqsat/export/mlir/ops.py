@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from eqsat.export.mlir import syntax
 from eqsat.export.mlir.expressions import Body
 from eqsat.export.mlir.syntax import Value, Writer
-from eqsat.export.typed import Typed, typed_yields
+from eqsat.export.walk import Typed, typed_yields
 from eqsat.model.affine import Map, dim
 from eqsat.model.attr import Attr, Shape
 from eqsat.model.expr import read_literal
@@ -48,17 +48,13 @@ def write_generic(
     outs = _accumulators(w, g)
     loops = len(g.sizes)
     identity = tuple(dim(d) for d in range(g.rank))
-    every = [o.map for o in (*ins, *[_result(o, identity) for o in outs])]
+    every = [o.map for o in (*ins, *[Operand(*o, identity) for o in outs])]
     maps = [syntax.affine_map(executed_map(g, m), loops) for m in every]
     kinds = ["parallel" if d < g.rank else "reduction" for d in g.executed]
     w.structured(name, maps, kinds, [(o.name, o.type) for o in ins], outs, g.precision)
     _block(w, g, ins, outs)
     w.line(f"}} -> {syntax.listed([t for _, t in outs])}")
     return [f"{name}#{i}" for i in range(len(outs))] if len(outs) > 1 else [name]
-
-
-def _result(out: tuple[str, TensorType], identity: Map) -> Operand:
-    return Operand(*out, identity)
 
 
 def _whole_dims(w: Writer, g: Generic, o: Operand) -> Operand:
@@ -100,12 +96,12 @@ def _domain(w: Writer, g: Generic) -> list[Operand]:
 
 
 def _accumulators(w: Writer, g: Generic) -> list[tuple[str, TensorType]]:
-    found = []
+    accumulators = []
     for y in g.yields:
         t = TensorType(y.dtype, g.result_shape)
         start = w.filled(neutral(y.combine, y.dtype), t) if y.combine else w.empty(t)
-        found.append((start, t))
-    return found
+        accumulators.append((start, t))
+    return accumulators
 
 
 def _block(
@@ -115,11 +111,11 @@ def _block(
     held = [(w.fresh(), syntax.element(t.dtype)) for _, t in outs]
     w.line(f"^bb0({', '.join(f'{v}: {t}' for v, t in (*given, *held))}):", 3)
     body = Body(w, [*(v for v, _ in given), *(v for v, _ in held)])
-    found = []
+    names = []
     for i, (y, value) in enumerate(zip(g.yields, typed_yields(g), strict=True)):
         total = Typed("arg", (), y.dtype, len(ins) + i)
-        found.append(body.emit(Typed(y.combine, (total, value), y.dtype) if y.combine else value))
-    w.line(f"linalg.yield {', '.join(found)} : {', '.join(t for _, t in held)}", 4)
+        names.append(body.emit(Typed(y.combine, (total, value), y.dtype) if y.combine else value))
+    w.line(f"linalg.yield {', '.join(names)} : {', '.join(t for _, t in held)}", 4)
 
 
 # ---- movement ------------------------------------------------------------------------------------
@@ -161,8 +157,8 @@ def _pack(w: Writer, layout: Layout, x: Value, name: str) -> str:
 
 def _paddings(layout: Layout) -> list[str]:
     """The different values that padding must have; zeros where it may be anything."""
-    found = sorted({p for p in layout.pads if p not in ("-", "?")})
-    return found or (["0"] if "?" in layout.pads else [])
+    paddings = sorted({p for p in layout.pads if p not in ("-", "?")})
+    return paddings or (["0"] if "?" in layout.pads else [])
 
 
 def _pack_padded_first(w: Writer, layout: Layout, x: Value, name: str) -> str:
@@ -226,10 +222,11 @@ def write_reshape(w: Writer, attr: Reshape, xs: Values, t: TensorType, name: str
     middle = x.type.with_shape(tuple(math.prod(attr.source[d] for d in g) for g, _ in groups))
     expands = middle.shape != attr.shape
     if middle.shape != attr.source:
-        own = w.fresh() if expands else name
+        collapsed = w.fresh() if expands else name
         text = f"tensor.collapse_shape {x.name} {_groups([g for g, _ in groups])}"
         x = Value(
-            w.op(f"{text} : {syntax.tensor(x.type)} into {syntax.tensor(middle)}", own), middle
+            w.op(f"{text} : {syntax.tensor(x.type)} into {syntax.tensor(middle)}", collapsed),
+            middle,
         )
     if not expands:
         return x.name
@@ -324,12 +321,12 @@ def write_gather(w: Writer, move: Move, xs: Values, t: TensorType, name: str) ->
     index, old = w.fresh(), w.fresh()
     element = syntax.element(t.dtype)
     w.line(f"^bb0({index}: {syntax.element(indices.type.dtype)}, {old}: {element}):", 3)
-    own = range(axis, axis + rank)
-    places = [_line(w, f"linalg.index {d} : index") for d in range(loops) if d not in own]
+    index_dims = range(axis, axis + rank)
+    places = [_line(w, f"linalg.index {d} : index") for d in range(loops) if d not in index_dims]
     at = _clipped(w, index, indices.type.dtype, x.type.shape[axis])
     read = ", ".join([*places[:axis], at, *places[axis:]])
-    found = _line(w, f"tensor.extract {x.name}[{read}] : {syntax.tensor(x.type)}")
-    w.line(f"linalg.yield {found} : {element}", 4)
+    element_name = _line(w, f"tensor.extract {x.name}[{read}] : {syntax.tensor(x.type)}")
+    w.line(f"linalg.yield {element_name} : {element}", 4)
     w.line(f"}} -> {syntax.tensor(t)}")
     return name
 
@@ -343,9 +340,9 @@ def _clipped(w: Writer, index: str, dtype: str, size: int) -> str:
 
 
 def _line(w: Writer, text: str) -> str:
-    found = w.fresh()
-    w.line(f"{found} = {text}", 4)
-    return found
+    name = w.fresh()
+    w.line(f"{name} = {text}", 4)
+    return name
 
 
 # ---- the table -----------------------------------------------------------------------------------

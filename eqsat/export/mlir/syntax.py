@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.export.ahead import little_endian
+from eqsat.export.plan import little_endian
 from eqsat.model.affine import Affine, Map
 from eqsat.model.tensor import DEFAULT, DTYPES, NONE, TensorType, is_float
 from eqsat.ops.meaning.programs import element_dtype
@@ -137,9 +137,9 @@ class Writer:
 
     def op(self, text: str, name: str = "") -> str:
         """An op with one result, named `name` or afresh."""
-        found = name or self.fresh()
-        self.line(f"{found} = {text}")
-        return found
+        result = name or self.fresh()
+        self.line(f"{result} = {text}")
+        return result
 
     def constant(self, value: bool | int | float, dtype: str) -> str:
         """A scalar constant."""
@@ -175,8 +175,8 @@ class Writer:
         kinds = ", ".join(f'"{k}"' for k in iterators)
         several = f":{len(outs)}" if len(outs) > 1 else ""
         self.line(f"{name}{several} = linalg.generic {{indexing_maps = [{', '.join(maps)}],")
-        own = "" if precision in (NONE, DEFAULT) else f', eqsat.precision = "{precision}"'
-        self.line(f"  iterator_types = [{kinds}]{own}}}{_operands('ins', ins)}")
+        attribute = "" if precision in (NONE, DEFAULT) else f', eqsat.precision = "{precision}"'
+        self.line(f"  iterator_types = [{kinds}]{attribute}}}{_operands('ins', ins)}")
         self.line(f" {_operands('outs', outs)} {{")
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from eqsat.export.onnxmodel.graph import Graph, Value
 from eqsat.export.plan import Inexpressible
-from eqsat.export.typed import BodyWriter, Typed
+from eqsat.export.walk import BodyWriter, Typed
 from eqsat.model.tensor import DTYPES, is_float
 from eqsat.ops.meaning.scalar import integer_range
 
@@ -128,8 +128,8 @@ class Body(BodyWriter[Value]):
         return self.graph.scalar(t.value, wide(t.dtype))
 
     def function(self, t: Typed, args: list[Value]) -> Value:
-        found = self._found(t, args)
-        return self.wrap(found, t.dtype) if t.fn in _LEAVES_WIDTH else found
+        result = self._unwrapped(t, args)
+        return self.wrap(result, t.dtype) if t.fn in _LEAVES_WIDTH else result
 
     def op(self, name: str, *args: Value, dtype: str = "") -> Value:
         return self.graph.broadcast(name, *args, dtype=dtype)
@@ -170,8 +170,8 @@ class Body(BodyWriter[Value]):
             return self.negated(self.compare("Equal", v, self.number(0, v)))
         if is_float(source) and not is_float(dtype):
             return self._saturating(v, dtype)
-        found = self.graph.cast(v, wide(dtype))
-        return found if is_float(dtype) or source == "bool" else self.wrap(found, dtype)
+        converted = self.graph.cast(v, wide(dtype))
+        return converted if is_float(dtype) or source == "bool" else self.wrap(converted, dtype)
 
     def _saturating(self, v: Value, dtype: str) -> Value:
         """The ends of the range for what does not fit, 0 for NaN."""
@@ -179,33 +179,33 @@ class Body(BodyWriter[Value]):
         v = self.graph.cast(v, "f64") if DTYPES[dtype][0] >= 32 else v
         is_nan = self.op("IsNaN", v, dtype="bool")
         inner = min(float(high), math.nextafter(2.0**63, 0))  # the last that fits
-        known = self.where(is_nan, self.number(0.0, v), v)
-        below = self.op("Min", known, self.number(inner, v))
+        number = self.where(is_nan, self.number(0.0, v), v)
+        below = self.op("Min", number, self.number(inner, v))
         inside = self.op("Max", below, self.number(float(low), v))
-        found = self.graph.cast(inside, wide(dtype))
+        converted = self.graph.cast(inside, wide(dtype))
         if inner == float(high):
-            return found
+            return converted
         above = self.compare("GreaterOrEqual", v, self.number(float(high), v))
-        return self.where(above, self.number(high, found), found)
+        return self.where(above, self.number(high, converted), converted)
 
     # ---- functions -----------------------------------------------------------------------------
-    def _found(self, t: Typed, args: list[Value]) -> Value:
-        own = t.args[-1].dtype
+    def _unwrapped(self, t: Typed, args: list[Value]) -> Value:
+        dtype = t.args[-1].dtype
         if t.fn in _SPECIAL:
             return _SPECIAL[t.fn](self, t, args)
-        if own == "bool" and t.fn in _BOOL:
+        if dtype == "bool" and t.fn in _BOOL:
             return self.op(_BOOL[t.fn], *args, dtype="bool")
         if t.fn == "ne":
             return self.negated(self.compare("Equal", args[0], args[1]))
         if t.fn in _COMPARE:
             return self._compared(t.fn, args)
-        if is_float(own) and t.fn in _FLOAT:
+        if is_float(dtype) and t.fn in _FLOAT:
             return self.floating(_FLOAT[t.fn], args)
-        if own != "bool" and t.fn in _PLAIN:
+        if dtype != "bool" and t.fn in _PLAIN:
             return self.op(_PLAIN[t.fn], *args)
-        if not is_float(own) and t.fn in _BITS:
+        if not is_float(dtype) and t.fn in _BITS:
             return self.op(_BITS[t.fn], *args)
-        raise Inexpressible(f"`{t.fn}` of {own} has no form in ONNX")
+        raise Inexpressible(f"`{t.fn}` of {dtype} has no form in ONNX")
 
     def _compared(self, fn: str, args: list[Value]) -> Value:
         if args[0].dtype == "bool" and fn != "eq":
@@ -230,20 +230,20 @@ class Body(BodyWriter[Value]):
         negated = self.compare("Equal", y, self.number(-1, y))
         safe = self.where(self.op("Or", by_zero, negated), self.number(1, y), y)
         if t.fn == "rem":
-            found = self.graph.add("Mod", [x, safe], x.dtype, _shape(args), fmod=1)
-            return self.where(by_zero, x, self.where(negated, self.number(0, x), found))
-        found = self.where(negated, self.op("Neg", x), self.op("Div", x, safe))
-        return self.where(by_zero, self.number(-1, x), found)
+            quotient = self.graph.add("Mod", [x, safe], x.dtype, _shape(args), fmod=1)
+            return self.where(by_zero, x, self.where(negated, self.number(0, x), quotient))
+        quotient = self.where(negated, self.op("Neg", x), self.op("Div", x, safe))
+        return self.where(by_zero, self.number(-1, x), quotient)
 
     def power(self, t: Typed, args: list[Value]) -> Value:
         if is_float(t.dtype):
             return self.op("Pow", args[0], self.graph.cast(args[1], args[0].dtype))
         if t.args[1].fn != "const" or not 0 <= t.args[1].value <= 64:
             raise Inexpressible("an integer to a power that is no small constant")
-        found = self.graph.scalar(1, args[0].dtype)
+        product = self.graph.scalar(1, args[0].dtype)
         for _ in range(t.args[1].value):
-            found = self.wrap(self.op("Mul", found, args[0]), t.dtype)
-        return found
+            product = self.wrap(self.op("Mul", product, args[0]), t.dtype)
+        return product
 
     def shift(self, t: Typed, args: list[Value]) -> Value:
         """Shifts by a constant, as products and quotients by a power of two."""
@@ -258,8 +258,8 @@ class Body(BodyWriter[Value]):
         if t.fn == "shift_right_logical":
             x = self.op("Mod", x, self.number(2**bits, x))
         whole = self.op("Sub", x, self.op("Mod", x, factor))
-        found = self.wrap(self.op("Div", whole, factor), t.dtype)
-        return self.graph.cast(found, args[0].dtype)
+        shifted = self.wrap(self.op("Div", whole, factor), t.dtype)
+        return self.graph.cast(shifted, args[0].dtype)
 
     def invert(self, t: Typed, args: list[Value]) -> Value:
         if t.dtype == "bool":

@@ -15,7 +15,7 @@ import numpy as np
 from eqsat.export.onnxmodel.expressions import Body
 from eqsat.export.onnxmodel.graph import Graph, Value, extent
 from eqsat.export.plan import Inexpressible
-from eqsat.export.typed import Annotator, Typed, convert, typed_yields
+from eqsat.export.walk import Annotator, Typed, convert, typed_yields
 from eqsat.model.affine import Map, map_loops
 from eqsat.model.expr import BottomUp, Expr, call
 from eqsat.model.generic import Generic, Yield
@@ -38,10 +38,10 @@ GATHER_LIMIT = 2**22  # elements of a constant table of indices
 
 
 def project_all(graph: Graph, g: Generic, operands: Sequence[Value]) -> tuple[Generic, list[Value]]:
-    """The same generic whose maps hold bare dims and window sums only, and its operands."""
-    found = [project(graph, x, m, g.sizes) for x, m in zip(operands, g.maps, strict=True)]
-    values = [v for v, _ in found]
-    maps = tuple(m for _, m in found)
+    """Normalised generic: maps hold bare dims and window sums only; and its operands."""
+    projected = [project(graph, x, m, g.sizes) for x, m in zip(operands, g.maps, strict=True)]
+    values = [v for v, _ in projected]
+    maps = tuple(m for _, m in projected)
     return replace(g, maps=maps, shapes=tuple(v.shape for v in values)), values
 
 
@@ -115,7 +115,7 @@ def _factors(g: Generic) -> tuple[Expr, Expr] | None:
 
 
 def _multiplied(e: Expr, floating: bool) -> tuple[Expr, ...]:
-    """What is multiplied; casts between floats around a product do not matter."""
+    """Factors of a product; casts between floats around it do not matter."""
     is_cast = e.fn == "cast" and floating and is_float(e.value) and e.args[0].fn == "mul"
     return e.args if len(e.operands()) > 1 and (is_cast or e.fn == "mul") else ()
 
@@ -143,8 +143,8 @@ def _evaluated(
     """Each factor over the dims of its operand, in the type the sum is computed in."""
     dtype = g.yields[0].dtype
     types, body = Annotator(g.dtypes), Body(graph, operands)
-    found = [body.emit(convert(types.annotate(f, dtype), dtype)) for f in factors]
-    return [graph.expand(v, x.shape) for v, x in zip(found, operands, strict=True)]
+    values = [body.emit(convert(types.annotate(f, dtype), dtype)) for f in factors]
+    return [graph.expand(v, x.shape) for v, x in zip(values, operands, strict=True)]
 
 
 # ---- MatMul ------------------------------------------------------------------------------------
@@ -171,10 +171,10 @@ def _matmul(graph: Graph, g: Generic, factors: Sequence[Value]) -> Value | None:
     return to_loops(graph, total, [*batch, *m, *n], g.result_shape)
 
 
-def _summed(graph: Graph, x: Value, loops: list[int], own: set[int]) -> tuple[Value, list[int]]:
+def _summed(graph: Graph, x: Value, loops: list[int], reduced: set[int]) -> tuple[Value, list[int]]:
     """Summed over reductions that the other factor does not see."""
-    axes = [axis for axis, d in enumerate(loops) if d in own]
-    return graph.reduce("ReduceSum", x, axes), [d for d in loops if d not in own]
+    axes = [axis for axis, d in enumerate(loops) if d in reduced]
+    return graph.reduce("ReduceSum", x, axes), [d for d in loops if d not in reduced]
 
 
 def _ordered(graph: Graph, x: Value, loops: Sequence[int], order: Sequence[int]) -> Value:
@@ -217,30 +217,30 @@ def pool(graph: Graph, g: Generic, operands: Sequence[Value]) -> Value | None:
     """A maximum or a sum of f32 over windows as MaxPool or AveragePool, else None."""
     if len(g.maps) != 1 or len(g.yields) != 1 or g.body.fn != "arg" or len(g.sizes) == g.rank:
         return None
-    found = windows(g, g.maps[0])
+    window_dims = windows(g, g.maps[0])
     is_f32 = g.dtypes == ("f32",) and g.yields[0].dtype == "f32"
-    if not found or not is_f32 or g.combine not in ("max", "add") or len(found) > 3:
+    if not window_dims or not is_f32 or g.combine not in ("max", "add") or len(window_dims) > 3:
         return None
-    offsets, positions = [w.offset for w in found], [w.position for w in found]
+    offsets, positions = [w.offset for w in window_dims], [w.position for w in window_dims]
     bare = [e.dim for e in g.maps[0] if e.dim is not None]
     if sorted(offsets) != list(g.reductions) or max(bare, default=0) >= g.rank:
         return None
     at = [e.dim for e in g.maps[0]]
-    x = graph.transpose(operands[0], [*(at.index(d) for d in bare), *(w.axis for w in found)])
+    x = graph.transpose(operands[0], [*(at.index(d) for d in bare), *(w.axis for w in window_dims)])
     x = graph.reshape(x, [1, extent([g.sizes[d] for d in bare]), *x.shape[len(bare) :]])
-    total = _pooled(graph, g, x, found)
+    total = _pooled(graph, g, x, window_dims)
     order = [*bare, *positions]
     return to_loops(graph, graph.reshape(total, [g.sizes[d] for d in order]), order, g.result_shape)
 
 
-def _pooled(graph: Graph, g: Generic, x: Value, found: Sequence[Window]) -> Value:
-    kernel = tuple(g.sizes[w.offset] for w in found)
+def _pooled(graph: Graph, g: Generic, x: Value, window_dims: Sequence[Window]) -> Value:
+    kernel = tuple(g.sizes[w.offset] for w in window_dims)
     attrs = {
         "kernel_shape": kernel,
-        "strides": tuple(w.stride for w in found),
-        "dilations": tuple(w.dilation for w in found),
+        "strides": tuple(w.stride for w in window_dims),
+        "dilations": tuple(w.dilation for w in window_dims),
     }
-    shape = (*x.shape[:2], *(g.sizes[w.position] for w in found))
+    shape = (*x.shape[:2], *(g.sizes[w.position] for w in window_dims))
     if g.combine == "max":
         return graph.add("MaxPool", [x], x.dtype, shape, **attrs)
     mean = graph.add("AveragePool", [x], x.dtype, shape, **attrs)
@@ -272,9 +272,9 @@ def _wide(graph: Graph, g: Generic, operands: Sequence[Value]) -> list[Value]:
     """Results in the types they are computed in."""
     g, values = project_all(graph, g, operands)
     for attempt in (product, pool):
-        found = attempt(graph, g, values)
-        if found is not None:
-            return [found]
+        result = attempt(graph, g, values)
+        if result is not None:
+            return [result]
     loops = window_loops(g)
     if loops and extent([g.sizes[d] for d in loops]) <= UNROLLED:
         return _unrolled(graph, g, values, loops)

@@ -68,17 +68,17 @@ class Graph:
         self.undefined: list[Value] = []  # results of ops of the domain `eqsat`
         self.origin = ""  # of the nodes that are added from now on
         self.precision = NONE  # of the products among them
-        self._known: dict[tuple[str, Shape, bytes], Value] = {}
-        self._made: dict[Any, Value] = {}
+        self._constant_values: dict[tuple[str, Shape, bytes], Value] = {}
+        self._cached: dict[Any, Value] = {}
         self._inside = 0  # graphs and arguments that were begun
 
     # ---- graphs inside of ops ------------------------------------------------------------------
     def inside(self) -> Graph:
         """A graph for an op of this one; constants of both are kept in one place."""
         self._inside += 1
-        found = Graph(f"{self.prefix}g{self._inside}.")
-        found.constants, found._known = self.constants, self._known
-        return found
+        graph = Graph(f"{self.prefix}g{self._inside}.")
+        graph.constants, graph._constant_values = self.constants, self._constant_values
+        return graph
 
     def given(self, t: TensorType) -> Value:
         """One more argument of a graph inside of an op."""
@@ -98,25 +98,25 @@ class Graph:
         names = tuple(v.name for v in inputs)
         precision = self.precision if op in PRODUCTS else NONE
         key = (op, names, tuple(sorted(attrs.items())), precision)
-        if key not in self._made:
+        if key not in self._cached:
             value = Value(f"{self.prefix}v{len(self.nodes)}", dtype, tuple(shape))
             self.nodes.append(
                 GraphNode(op, names, (value.name,), key[2], self.origin, "", precision)
             )
-            self._made[key] = value
-        return self._made[key]
+            self._cached[key] = value
+        return self._cached[key]
 
     def forget(self, count: int) -> None:
         """Take back all nodes after the first `count`."""
         gone = {name for n in self.nodes[count:] for name in n.outputs}
         del self.nodes[count:]
-        self._made = {k: v for k, v in self._made.items() if v.name not in gone}
+        self._cached = {k: v for k, v in self._cached.items() if v.name not in gone}
 
     def call(self, op: str, inputs: Sequence[Value], types: Sequence[TensorType]) -> list[Value]:
         """An op of the domain `eqsat`, for what ONNX has no op for."""
-        found = self.several(op, inputs, types, {}, "eqsat")
-        self.undefined += found
-        return found
+        results = self.several(op, inputs, types, {}, "eqsat")
+        self.undefined += results
+        return results
 
     def several(
         self, op: str, inputs: Sequence[Value | None], types: Sequence[TensorType],
@@ -130,7 +130,7 @@ class Graph:
         return outputs
 
     def rename(self, v: Value, name: str) -> Value:
-        """The same value under a name of its own."""
+        """An identity: the value under another name."""
         self.nodes.append(GraphNode("Identity", (v.name,), (name,), (), self.origin))
         return Value(name, v.dtype, v.shape)
 
@@ -140,11 +140,11 @@ class Graph:
         held = np.ascontiguousarray(np.asarray(array).astype(element_dtype(dtype)))
         shape = np.shape(array)
         key = (dtype, shape, held.tobytes()) if not name else (name, shape, b"")
-        if key not in self._known:
-            value = Value(name or f"c{len(self._known)}", dtype, shape)
+        if key not in self._constant_values:
+            value = Value(name or f"c{len(self._constant_values)}", dtype, shape)
             self.constants[value.name] = held.reshape(shape), value.type
-            self._known[key] = value
-        return self._known[key]
+            self._constant_values[key] = value
+        return self._constant_values[key]
 
     def ints(self, values: Sequence[int]) -> Value:
         """A list of numbers, as the shapes and axes of ops are given."""

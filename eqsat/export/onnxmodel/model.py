@@ -1,24 +1,181 @@
-"""A plan as an ONNX model: the only file of `export` that imports `onnx`."""
+"""A plan as an ONNX model: the only file of `export` that imports `onnx`.
+
+Ops are a table, one line each; loops and branches are Scan, Loop and If.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from eqsat.export.ahead import little_endian
+from eqsat.export.onnxmodel.generics import write_generic
 from eqsat.export.onnxmodel.graph import Graph, GraphNode, Subgraph, Value
-from eqsat.export.onnxmodel.ops import WRITERS, Write, write_control
-from eqsat.export.plan import Exported, Group, Plan, body_plan
+from eqsat.export.plan import Exported, Group, Plan, body_plan, little_endian
 from eqsat.export.walk import PlanWriter, foreign_name
-from eqsat.model.control import Control, every_program
+from eqsat.model.attr import Attr
+from eqsat.model.control import COND, SCAN, Control, every_program
 from eqsat.model.diag import fail
+from eqsat.model.expr import read_literal
 from eqsat.model.generic import Generic
+from eqsat.model.layout import Layout
+from eqsat.model.leaves import Fill
+from eqsat.model.movement import Move
+from eqsat.model.precision import DEFAULT, NONE
 from eqsat.model.program import Node
 from eqsat.model.tensor import DEFAULT, DTYPES, NONE, TensorType
+
+
+def _fill(graph: Graph, fill: Fill) -> Value:
+    return graph.expand(graph.scalar(fill.value, fill.type.dtype), fill.type.shape)
+
+
+def _same(graph: Graph, attr: Attr, x: Value) -> Value:
+    """A requested layout, a copy to another device, or padding that is forgotten."""
+    return x
+
+
+def _pack(graph: Graph, layout: Layout, x: Value) -> Value:
+    """Lanes that may hold anything hold zeros."""
+    for d, tile, text in layout.padded_dims:
+        missing = -layout.source[d] % tile
+        high = [missing if axis == d else 0 for axis in range(len(x.shape))]
+        value = 0 if text in ("-", "?") else read_literal(text)
+        x = graph.pad(x, [0] * len(high), high, value)
+    shape, order = layout.blocked(x.shape)
+    return graph.transpose(graph.reshape(x, shape), order)
+
+
+def _unpack(graph: Graph, layout: Layout, x: Value) -> Value:
+    slots, padded = layout.unblocked(x.shape)
+    whole = graph.reshape(graph.transpose(x, slots), padded)
+    return graph.slice(whole, [0] * len(padded), layout.source, [1] * len(padded))
+
+
+def _pad(graph: Graph, move: Move, x: Value) -> Value:
+    low, high, text = move.args
+    return graph.pad(x, low, high, read_literal(str(text)))
+
+
+def _gather(graph: Graph, move: Move, x: Value, indices: Value) -> Value:
+    """Indices are clipped into range."""
+    (axis,) = move.args
+    last = graph.scalar(max(0, x.shape[axis] - 1), "i64")
+    below = graph.broadcast("Min", graph.cast(indices, "i64"), last)
+    return graph.gather(x, graph.broadcast("Max", below, graph.scalar(0, "i64")), axis)
+
+
+# op -> (graph, attribute, *operands) -> its results, or the only one; an op that is not here
+# cannot be written
+WRITERS: dict[str, Callable[..., Value | list[Value]]] = {
+    "generic": lambda graph, g, *xs: write_generic(graph, g, xs),
+    "fill": _fill,
+    "transpose": lambda graph, t, x: graph.transpose(x, t.perm),
+    "reshape": lambda graph, r, x: graph.reshape(x, r.shape),
+    "pack": _pack,
+    "unpack": _unpack,
+    "retype": lambda graph, layout, x: _pack(graph, layout, _unpack(graph, layout, x)),
+    "relax": _same,
+    "pad": _pad,
+    "slice": lambda graph, move, x: graph.slice(x, *move.args),
+    "concat": lambda graph, move, *xs: graph.concat(xs, move.args[0]),
+    "gather": _gather,
+    "set_encoding": _same,
+    "unset_encoding": _same,
+    "transfer": _same,
+}
+
+
+# (graph, number of the body, its operands) → its results, written into the graph
+Write = Callable[[Graph, int, Sequence[Value]], list[Value]]
+_FLAG, _COUNT = TensorType("bool", ()), TensorType("i64", ())
+
+
+def write_control(graph: Graph, attr: Control, xs: Sequence[Value], write: Write) -> list[Value]:
+    """Write a loop or branch, and give its results; scratch, which nobody reads, has no name."""
+    scratch = [Value("", t.dtype, t.shape) for t in attr.scratch_types]
+    if not attr.result_types:
+        return scratch
+    form = {SCAN: _scan, COND: _cond}.get(attr.op, _while)
+    return form(graph, attr, xs, write) + scratch
+
+
+# ---- scan --------------------------------------------------------------------------------------
+def _scan(graph: Graph, attr: Control, xs: Sequence[Value], write: Write) -> list[Value]:
+    """A Scan; ONNX has none without a stacked operand, so that one is a Loop."""
+    at = attr.consts + attr.carries
+    consts, carries, stacked = xs[: attr.consts], xs[attr.consts : at], xs[at:]
+    if attr.length == 0:
+        empty = attr.result_types[attr.carries :]
+        return [*carries, *(graph.expand(graph.scalar(0, t.dtype), t.shape) for t in empty)]
+    if not stacked:
+        return _counted(graph, attr, consts, carries, write)
+    inner = graph.inside()
+    state = [inner.given(v.type) for v in carries]
+    slices = [inner.given(v.type.with_shape(v.shape[1:])) for v in stacked]
+    body = inner.closed([*state, *slices], write(inner, 0, [*consts, *state, *slices]))
+    outputs = len(attr.result_types) - attr.carries
+    ways = {"scan_input_directions": len(stacked), "scan_output_directions": outputs}
+    turned = {k: (1,) * n for k, n in ways.items() if attr.reverse and n}
+    attrs = {"body": body, "num_scan_inputs": len(stacked)} | turned
+    return graph.several("Scan", [*carries, *stacked], attr.result_types, attrs)
+
+
+def _counted(
+    graph: Graph, attr: Control, consts: Sequence[Value], carries: Sequence[Value], write: Write
+) -> list[Value]:
+    inner = graph.inside()
+    number, going = inner.given(_COUNT), inner.given(_FLAG)
+    state = [inner.given(v.type) for v in carries]
+    next_state = write(inner, 0, [*consts, *state])
+    body = inner.closed([number, going, *state], [going, *next_state])
+    trips = graph.constant(np.array(attr.length), "i64")
+    outputs = graph.several("Loop", [trips, None, *carries], attr.result_types, {"body": body})
+    if not attr.reverse:
+        return outputs
+    return [*outputs[: attr.carries], *(_turned(graph, v) for v in outputs[attr.carries :])]
+
+
+def _turned(graph: Graph, x: Value) -> Value:
+    """The slices of a stack from the last one on."""
+    length, *rest = x.shape
+    steps = [-1, *(1 for _ in rest)]
+    return graph.slice(x, [length - 1, *(0 for _ in rest)], [-1, *rest], steps)
+
+
+# ---- while -------------------------------------------------------------------------------------
+def _while(graph: Graph, attr: Control, xs: Sequence[Value], write: Write) -> list[Value]:
+    """A Loop without a count; its condition is computed ahead of it, and in each step."""
+    consts, carries = xs[: attr.consts], xs[attr.consts :]
+    (first,) = write(graph, 0, xs)
+    inner = graph.inside()
+    number, before = inner.given(_COUNT), inner.given(_FLAG)
+    state = [inner.given(v.type) for v in carries]
+    after = write(inner, 1, [*consts, *state])
+    going = write(inner, 0, [*consts, *after])
+    body = inner.closed([number, before, *state], [*going, *after])
+    return graph.several("Loop", [None, first, *carries], attr.result_types, {"body": body})
+
+
+# ---- cond --------------------------------------------------------------------------------------
+def _cond(
+    graph: Graph, attr: Control, xs: Sequence[Value], write: Write, number: int = 0
+) -> list[Value]:
+    """An If per branch but the last; so an index that is too small or large is clipped."""
+    index, *consts = xs
+    if number + 1 == len(attr.bodies):
+        return write(graph, number, consts)
+    is_it = graph.broadcast("LessOrEqual", index, graph.scalar(number, "i32"), dtype="bool")
+    this, rest = graph.inside(), graph.inside()
+    branches = {
+        "then_branch": this.closed([], write(this, number, consts)),
+        "else_branch": rest.closed([], _cond(rest, attr, xs, write, number + 1)),
+    }
+    return graph.several("If", [is_it], attr.result_types, branches)
+
 
 OPSET, IR_VERSION = 21, 10
 LARGE = 1536 * 2**20  # bytes of constants in one file; protocol buffers end at 2 GiB
@@ -43,13 +200,13 @@ def write_model(plan: Plan, *, external: str = "", force_external: bool = False)
     external: name of the file for constants, used where they are too many for one file, or with
     `force_external`. EqsatError E382 if `onnx` is not installed.
     """
-    made = _Model(plan)
-    made.write()
-    total = sum(a.nbytes for a, _ in made.graph.constants.values())
+    model = _Model(plan)
+    model.write()
+    total = sum(a.nbytes for a, _ in model.graph.constants.values())
     beside = _External(external) if external and (force_external or total > LARGE) else None
-    data = made.serialized(beside)
+    data = model.serialized(beside)
     files = (("", data),) if beside is None else (("", data), (external, beside.content()))
-    return Exported(files, made.ops, tuple(made.missing))
+    return Exported(files, model.ops, tuple(model.missing))
 
 
 @dataclass
@@ -93,8 +250,8 @@ class _Model(PlanWriter[Value]):
 
     def _free_names(self) -> dict[int, str]:
         """The plan's names, changed where the graph makes names of that form itself."""
-        own = re.compile(r"(v\d+(\.\d+)?|c\d+|result\d+|g\d+\..*)\Z", re.DOTALL)
-        return {i: f"{n}_" if own.match(n) else n for i, n in self.plan.names.items()}
+        reserved = re.compile(r"(v\d+(\.\d+)?|c\d+|result\d+|g\d+\..*)\Z", re.DOTALL)
+        return {i: f"{n}_" if reserved.match(n) else n for i, n in self.plan.names.items()}
 
     def argument(self, number: int, node: int) -> Value:
         if self.given is not None:
@@ -114,7 +271,7 @@ class _Model(PlanWriter[Value]):
         self.graph.origin = (
             f"{group.title}: {self.plan.program.value_name(i)} {node.op}".removeprefix(": ")
         )
-        self.graph.precision = _precision(node)
+        self.graph.precision = node.attr.precision if isinstance(node.attr, Generic) else NONE
         return len(self.graph.nodes)
 
     def forget(self, before: int) -> None:
@@ -122,12 +279,12 @@ class _Model(PlanWriter[Value]):
 
     def written(self, i: int, node: Node, xs: Sequence[Value]) -> list[Value]:
         if isinstance(node.attr, Control):
-            made = write_control(self.graph, node.attr, xs, self._body_writer(node.attr))
+            result = write_control(self.graph, node.attr, xs, self._body_writer(node.attr))
         else:
-            made = self.writer_of(node)(self.graph, node.attr, *xs)
-        found = made if isinstance(made, list) else [made]
-        assert [v.type for v in found] == list(node.types), (i, node.op, found, node.types)
-        return found
+            result = self.writer_of(node)(self.graph, node.attr, *xs)
+        values = result if isinstance(result, list) else [result]
+        assert [v.type for v in values] == list(node.types), (i, node.op, values, node.types)
+        return values
 
     def _body_writer(self, attr: Control) -> Write:
         def write(graph: Graph, number: int, given: Sequence[Value]) -> list[Value]:
@@ -222,10 +379,6 @@ def _proto(onnx: Any, n: GraphNode, number: int, prefix: str = "") -> Any:
     if n.precision not in (NONE, DEFAULT):
         node.metadata_props.add(key="eqsat.precision", value=n.precision)
     return node
-
-
-def _precision(node: Node) -> str:
-    return node.attr.precision if isinstance(node.attr, Generic) else NONE
 
 
 def _tensor(onnx: Any, name: str, array: Array, t: TensorType, external: _External | None) -> Any:

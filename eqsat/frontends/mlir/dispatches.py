@@ -62,13 +62,13 @@ def read_flow(text: str, file: str) -> CutProgram:
 def _only_function(module: Any, source: ModuleText) -> Any:
     """The one that holds dispatches; others may call it."""
     functions = symbols_of(module, FUNCTIONS)
-    found = [f for f in functions.values() if _has_dispatch(f)]
-    if not found:
+    holders = [f for f in functions.values() if _has_dispatch(f)]
+    if not holders:
         raise fail("E345", f"no function of `{source.file}` holds a dispatch", help=HOW)
-    if len(found) > 1:
-        names = ", ".join(f"`{f.attributes['sym_name'].value}`" for f in found)
+    if len(holders) > 1:
+        names = ", ".join(f"`{f.attributes['sym_name'].value}`" for f in holders)
         raise fail("E346", f"`{source.file}` holds {names}: one function is read", help=HOW)
-    return found[0]
+    return holders[0]
 
 
 def _has_dispatch(function: Any) -> bool:
@@ -77,7 +77,7 @@ def _has_dispatch(function: Any) -> bool:
 
 
 def _every_op(region: Any) -> Iterator[Any]:
-    """Those of a region and of the regions in them."""
+    """Operations of a region and of the regions in them."""
     for block in region.blocks:
         for o in block.operations:
             yield o.operation
@@ -159,10 +159,12 @@ class _Cut:
         if name not in self.loaded:
             reader = self._reader()
             reader.run(_Ops([op]))
-            own = self._program(reader, [reader.scope.values[op.results[0]]], op)
-            known = all(own.leaf(w).key in reader.scope.ctx.weights for w in own.weights)
-            if known:
-                (self.loaded[name],) = self._added(reader, own, [], op, "global")
+            program = self._program(reader, [reader.scope.values[op.results[0]]], op)
+            is_written = all(
+                program.leaf(w).key in reader.scope.ctx.weights for w in program.weights
+            )
+            if is_written:
+                (self.loaded[name],) = self._added(reader, program, [], op, "global")
             else:
                 t = self._type(op.results[0], op)
                 leaf = Leaf(reader.scope.ctx.name(f"global_{name}"), t, key=f"{UNKNOWN}{name}")
@@ -178,20 +180,20 @@ class _Cut:
             self._type(r, op)
         inside = self._of_region if op.name == REGION else self._of_workgroups
         reader, operands, results = inside(op, blocks[0])
-        own = prune(reader.scope.ctx.builder.build(results))
+        program = prune(reader.scope.ctx.builder.build(results))
         name = f"dispatch_{self.dispatches}"
         self.dispatches += 1
-        self.nodes |= zip(op.results, self._added(reader, own, operands, op, name), strict=True)
+        self.nodes |= zip(op.results, self._added(reader, program, operands, op, name), strict=True)
 
     def _of_region(self, op: Any, block: Any) -> tuple[FunctionReader, list[int], list[int]]:
-        """What it reads of the function is what its ops name and do not make."""
+        """Operands of a region: the values of the function that its ops name and do not make."""
         reader, operands = self._bound(self._captured(op.regions[0]))
         last = block.operations[len(block.operations) - 1].operation
         items = reader.run(block)
         return reader, operands, [reader.result(i, item, last) for i, item in enumerate(items)]
 
     def _of_workgroups(self, op: Any, block: Any) -> tuple[FunctionReader, list[int], list[int]]:
-        """Its arguments stand for operands and results in their order; each is one whole tensor."""
+        """Operands and results of workgroups: the arguments in order, each one whole tensor."""
         workload, values, *_ = segments(op)
         if workload:
             raise self._refused("E346", "sizes that are not known are not read", op)
@@ -204,8 +206,8 @@ class _Cut:
         if outside or any("<readonly:" not in str(a.type) for a in arguments[: len(values)]):
             raise self._refused("E346", "a dispatch takes whole tensors", op)
         reader, operands = self._bound(dict.fromkeys(values))
-        known = reader.scope.values
-        known |= {a: known[v] for a, v in zip(arguments, values, strict=False)}
+        values_of = reader.scope.values
+        values_of |= {a: values_of[v] for a, v in zip(arguments, values, strict=False)}
         stored: dict[Any, Any] = {}
         for o in block.operations:
             inner = o.operation
@@ -216,8 +218,8 @@ class _Cut:
         missing = [i for i, s in enumerate(slots) if s not in stored]
         if missing:
             raise self._refused("E346", f"result {missing[0]} is never stored", op)
-        made = [reader.scope.item(stored[s], op) for s in slots]
-        return reader, operands, [reader.result(i, item, op) for i, item in enumerate(made)]
+        items = [reader.scope.item(stored[s], op) for s in slots]
+        return reader, operands, [reader.result(i, item, op) for i, item in enumerate(items)]
 
     def _store(self, op: Any, stored: dict[Any, Any]) -> None:
         """A result is stored once and whole: its type is that of the slot."""
@@ -231,25 +233,25 @@ class _Cut:
         captured = [*op.operands, *(v for r in op.regions for v in self._captured(r))]
         reader, operands = self._bound(dict.fromkeys(captured))
         reader.run(_Ops([op]))
-        made = {r: reader.scope.values[r] for r in op.results}
-        held = {r: i for r, i in made.items() if isinstance(i, Tensor) and not i.is_constant}
-        self.items |= {r: i for r, i in made.items() if r not in held}
+        items = {r: reader.scope.values[r] for r in op.results}
+        held = {r: i for r, i in items.items() if isinstance(i, Tensor) and not i.is_constant}
+        self.items |= {r: i for r, i in items.items() if r not in held}
         if held:
-            own = self._program(reader, held.values(), op)
+            program = self._program(reader, held.values(), op)
             for r in held:
                 if not str(r.type).startswith("!"):
                     self._type(r, op)
             name = op.name.rpartition(".")[2]
-            added = self._added(reader, own, operands, op, name, is_told=False)
+            added = self._added(reader, program, operands, op, name, is_told=False)
             self.nodes |= zip(held, added, strict=True)
 
     def _node(self, value: Any, op: Any) -> int:
-        """What is returned is in memory: a constant is written there by a dispatch."""
+        """The node of a returned value, which is in memory: a dispatch writes a constant there."""
         if value in self.nodes:
             return self.nodes[value]
         reader, _ = self._bound({value: None})
-        own = self._program(reader, [reader.scope.item(value, op)], op)
-        (node,) = self._added(reader, own, [], op, "fill")
+        program = self._program(reader, [reader.scope.item(value, op)], op)
+        (node,) = self._added(reader, program, [], op, "fill")
         return node
 
     def _captured(self, region: Any) -> dict[Any, None]:
@@ -290,18 +292,18 @@ class _Cut:
     def _added(
         self,
         reader: FunctionReader,
-        own: Program,
+        program: Program,
         operands: Sequence[int],
         op: Any,
         name: str,
         *,
         is_told: bool = True,
     ) -> list[int]:
-        kept = {own.leaf(w).key for w in own.weights}
-        self.cutter.weights |= {k: v for k, v in reader.scope.ctx.weights.items() if k in kept}
+        keys = {program.leaf(w).key for w in program.weights}
+        self.cutter.weights |= {k: v for k, v in reader.scope.ctx.weights.items() if k in keys}
         place = reader.scope.where(op)
         at = f"{self.source.file}:{place.line}" if place else self.source.file
-        return self.cutter.add(name, at, own, operands, is_told=is_told)
+        return self.cutter.add(name, at, program, operands, is_told=is_told)
 
     def _type(self, value: Any, op: Any) -> TensorType:
         """The type of a tensor in memory; EqsatError E346 where it has no size."""

@@ -15,8 +15,7 @@ import numpy as np
 from eqsat.frontends.indexing import taken
 from eqsat.frontends.mlir.items import Environment, Item, array, is_index, scalar_value, splat_value
 from eqsat.frontends.mlir.scalars import SCALARS, Scalar, expanded
-from eqsat.frontends.values import Tensor
-from eqsat.frontends.views import reshaped
+from eqsat.frontends.values import Tensor, reshaped
 from eqsat.model.affine import Affine, affine, dim
 from eqsat.model.expr import Expr, arg, call, cast, const
 from eqsat.model.extents import is_symbolic, is_whole
@@ -39,7 +38,7 @@ class BodyReader:
     terms: dict[Any, Term] = field(default_factory=dict)
 
     def read(self, block: Any) -> list[Expr]:
-        """What the block yields, in order."""
+        """The values that the block yields, in order."""
         *ops, last = list(block.operations)
         for o in ops:
             op = o.operation
@@ -72,10 +71,10 @@ class BodyReader:
         item = self.scope.item(value, op)
         if is_whole(item):
             return affine([], item)
-        found = self.scope.tensor(value, op)
-        if found.shape:
+        tensor = self.scope.tensor(value, op)
+        if tensor.shape:
             raise self.scope.fail("E375", f"`{op.name}` reads a whole tensor in a body", op)
-        return const(found.constant) if found.is_constant else self.operand(found, [])
+        return const(tensor.constant) if tensor.is_constant else self.operand(tensor, [])
 
     def operand(self, x: Tensor, maps: Sequence[Affine]) -> Expr:
         """One more operand of the loop nest."""
@@ -86,8 +85,8 @@ class BodyReader:
         term = self.term(value, op)
         if isinstance(term, Expr):
             return term
-        found, dtype = self.counted(term, op), self.scope.type(value, op)[1]
-        return found if found.fn == "const" or dtype == "i32" else cast(found, dtype)
+        expr, dtype = self.counted(term, op), self.scope.type(value, op)[1]
+        return expr if expr.fn == "const" or dtype == "i32" else cast(expr, dtype)
 
     def counted(self, at: Affine, op: Any) -> Expr:
         """A position as a number: loops are read from arrays that count."""
@@ -134,10 +133,10 @@ class BodyReader:
         inner = [self.term(v, op) for v in op.operands]
         if not all(isinstance(t, Affine) for t in inner) or len(amap.results) != 1:
             raise self.scope.fail("E375", "`affine.apply` of numbers the data decide", op)
-        found = affine_of(amap.results[0], inner)  # type: ignore[arg-type]
-        if found is None:
+        index = affine_of(amap.results[0], inner)  # type: ignore[arg-type]
+        if index is None:
             raise self.scope.fail("E375", f"`{amap}` is no sum of multiples", op)
-        return found
+        return index
 
     # ---- numbers ---------------------------------------------------------------------------------
     def _scalar(self, op: Any) -> Expr:
@@ -148,10 +147,10 @@ class BodyReader:
         types = tuple(self.scope.type(v, op)[1] for v in op.operands)
         result = self.scope.type(op.results[0], op)[1]
         predicate = op.attributes["predicate"].value if "predicate" in op.attributes else 0
-        found = meaning(Scalar(args, types, result, int(predicate)))
-        if found is None:
+        expr = meaning(Scalar(args, types, result, int(predicate)))
+        if expr is None:
             raise self.scope.fail("E375", f"this form of `{op.name}` is not expressible", op)
-        return found
+        return expr
 
     # ---- reads at computed places ----------------------------------------------------------------
     def _extract(self, op: Any) -> Expr:
@@ -190,16 +189,18 @@ class BodyReader:
     def _gather(self, x: Tensor, terms: list[Term], axis: int, op: Any) -> Expr:
         place = terms[axis]
         assert isinstance(place, Expr)
-        kept = sorted(set(place.operands()))
-        loops = sorted({d for o in kept for e in self.operands[o][1] for d, _ in e.terms})
+        reads = sorted(set(place.operands()))
+        loops = sorted({d for o in reads for e in self.operands[o][1] for d, _ in e.terms})
         order = {d: i for i, d in enumerate(loops)}
-        used = [(self.operands[o][0], [e.rename(order) for e in self.operands[o][1]]) for o in kept]
-        body = cast(place.substitute({o: arg(i) for i, o in enumerate(kept)}), "i32")
+        used = [
+            (self.operands[o][0], [e.rename(order) for e in self.operands[o][1]]) for o in reads
+        ]
+        body = cast(place.substitute({o: arg(i) for i, o in enumerate(reads)}), "i32")
         sizes = [self.sizes[d] for d in loops]
         at = self.scope.ctx.generic(sizes, range(len(sizes)), used, Yield(body, "i32"))
         around = [t for t in terms if isinstance(t, Affine)]
-        found = taken(self.scope.ctx, x, at, axis)
-        return self.operand(found, [*around[:axis], *(dim(d) for d in loops), *around[axis:]])
+        rows = taken(self.scope.ctx, x, at, axis)
+        return self.operand(rows, [*around[:axis], *(dim(d) for d in loops), *around[axis:]])
 
 
 def _scaled(a: Affine, factor: int) -> Affine:
@@ -281,9 +282,9 @@ def scalar_or_tensor(scope: Environment, op: Any) -> list[Item]:
     """Elementwise, or arithmetic of sizes where all operands are."""
     items = [scope.item(v, op) for v in op.operands]
     if all(is_whole(i) for i in items):
-        known = _known(op, [i for i in items if is_whole(i)])
-        if known is not None:
-            return [known]
+        result = _whole_number(op, [i for i in items if is_whole(i)])
+        if result is not None:
+            return [result]
     xs = [scope.tensor(v, op) for v in op.operands]
     dtype = scope.type(op.results[0], op)[1]
     shape = next((x.shape for x in xs if x.shape), ())
@@ -298,12 +299,12 @@ def scalar_or_tensor(scope: Environment, op: Any) -> list[Item]:
 
 def _spread(xs: list[Tensor], shape: tuple[int, ...]) -> list[Tensor]:
     """A scalar condition chooses between whole tensors."""
-    from eqsat.frontends.views import view
+    from eqsat.frontends.values import view
 
     return [x if x.shape == shape else view(x, shape, []) for x in xs]
 
 
-def _known(op: Any, values: list[int]) -> Item | None:
+def _whole_number(op: Any, values: list[int]) -> Item | None:
     if op.name in ("arith.index_cast", "arith.index_castui"):
         return values[0] if is_index(op.results[0].type) else None
     if op.name == "arith.select":
@@ -320,9 +321,9 @@ def _known(op: Any, values: list[int]) -> Item | None:
 def apply(scope: Environment, op: Any) -> list[Item]:
     """`affine.apply`, `affine.min` and `affine.max` of known sizes."""
     values = [scope.index(v, op) for v in op.operands]
-    found = [_value(scope, op, e, values) for e in op.attributes["map"].value.results]
+    results = [_value(scope, op, e, values) for e in op.attributes["map"].value.results]
     choose = {"affine.min": min, "affine.max": max}.get(op.name, lambda v: v[0])
-    return [choose(found)]
+    return [choose(results)]
 
 
 def _value(scope: Environment, op: Any, e: Any, values: list[int]) -> int:
@@ -336,14 +337,14 @@ def _value(scope: Environment, op: Any, e: Any, values: list[int]) -> int:
     a, b = (_value(scope, op, side, values) for side in (e.lhs, e.rhs))
     if kind not in ("AffineAddExpr", "AffineMulExpr") and b <= 0:
         raise scope.fail("E376", f"`{op.name}` divides by {b}", op)
-    known = {
+    meanings = {
         "AffineAddExpr": operator.add,
         "AffineMulExpr": operator.mul,
         "AffineFloorDivExpr": operator.floordiv,
         "AffineCeilDivExpr": _SIZES["arith.ceildivsi"],
         "AffineModExpr": operator.mod,
     }
-    return known[kind](a, b)
+    return meanings[kind](a, b)
 
 
 ARITHMETIC = {name: scalar_or_tensor for name in SCALARS} | {

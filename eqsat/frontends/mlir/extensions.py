@@ -126,7 +126,7 @@ _RUNNING = {
 }  # fmt: skip
 
 
-def kept(
+def opaque(
     scope: Environment, title: str, function: Callable[..., Any], operands: Sequence[Tensor]
 ) -> list[Tensor]:
     """The results of a JAX function of these operands, as one opaque op."""
@@ -142,7 +142,7 @@ def kept(
     return kept_call(ctx, title, jax.make_jaxpr(function)(*given), nodes)
 
 
-def _known(scope: Environment, op: Any, x: Tensor) -> Tensor:
+def _of_fixed_shape(scope: Environment, op: Any, x: Tensor) -> Tensor:
     if any(type(s) is not int for s in x.shape):
         raise scope.fail("E376", f"`{op.name}` of unknown size is not kept", op)
     return x
@@ -162,10 +162,10 @@ def scan(scope: Environment, op: Any) -> list[Item]:
     if name is None or not op.attributes["inclusive"].value or _is_read(scope, op):
         raise scope.fail("E375", f"this form of `{op.name}` is not expressible", op)
     axis = int(op.attributes["dimension"].value)
-    x = _known(scope, op, scope.tensor(op.operands[0], op))
+    x = _of_fixed_shape(scope, op, scope.tensor(op.operands[0], op))
     running = getattr(jax.lax, name)
-    (found,) = kept(scope, name, lambda a: running(a, axis=axis), [x])
-    return [found, _last(scope, found, axis)]
+    (sums,) = opaque(scope, name, lambda a: running(a, axis=axis), [x])
+    return [sums, _last(scope, sums, axis)]
 
 
 def _is_read(scope: Environment, op: Any) -> bool:
@@ -179,7 +179,7 @@ def _is_read(scope: Environment, op: Any) -> bool:
 
 
 def _last(scope: Environment, x: Tensor, axis: int) -> Tensor:
-    from eqsat.frontends.views import reshaped, sliced_along
+    from eqsat.frontends.values import reshaped, sliced_along
 
     size = x.shape[axis]
     end = sliced_along(scope.ctx, x, axis, size - 1, size)
@@ -191,15 +191,15 @@ def topk(scope: Environment, op: Any) -> list[Item]:
     import jax
 
     inner = _region(op)
-    x = _known(scope, op, scope.tensor(op.operands[0], op))
+    x = _of_fixed_shape(scope, op, scope.tensor(op.operands[0], op))
     axis, k = int(op.attributes["dimension"].value), scope.shaped(op.operands[-1], op).shape
     largest = len(inner) == 1 and inner[0].name in ("arith.cmpf", "arith.cmpi")
     falling = largest and int(inner[0].attributes["predicate"].value) in _GREATER[inner[0].name]
     if not falling or axis != len(x.shape) - 1 or len(op.operands) != 3:
         raise scope.fail("E375", f"this form of `{op.name}` is not expressible", op)
     count = k[axis]
-    found = kept(scope, "top_k", lambda a: tuple(jax.lax.top_k(a, count)), [x])
-    return list(found)
+    results = opaque(scope, "top_k", lambda a: tuple(jax.lax.top_k(a, count)), [x])
+    return list(results)
 
 
 _GREATER = {"arith.cmpf": (2, 3, 9, 10), "arith.cmpi": (4, 5)}

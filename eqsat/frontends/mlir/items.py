@@ -47,15 +47,15 @@ def element_type(text: str, where: Span | None) -> str:
 def ranked_type(type_: Any, where: Span | None) -> tuple[Dims, str]:
     """Dims (None where dynamic) and element type of a ranked tensor or a scalar; E377."""
     text = str(type_)
-    found = _TENSOR.match(text)
-    if found is None:
+    match = _TENSOR.match(text)
+    if match is None:
         if text.startswith(("tensor<", "memref<", "vector<", "complex<", "!", "(")):
             raise fail("E377", f"a value of type `{text[:80]}` is no tensor of known rank", where)
         return (), element_type(text, where)
-    dims = tuple(None if d == "?" else int(d) for d in found[1].split("x")[:-1])
+    dims = tuple(None if d == "?" else int(d) for d in match[1].split("x")[:-1])
     if any(d is not None and d > LARGEST_DIM for d in dims):
         raise fail("E371", f"a dimension of `{text[:80]}` is above {LARGEST_DIM}", where)
-    return dims, element_type(found[2], where)
+    return dims, element_type(match[2], where)
 
 
 def is_index(type_: Any) -> bool:
@@ -84,10 +84,10 @@ def array(
     """The elements of a dense attribute, or of a resource written into the file; E370, E377."""
     if str(attribute.type).startswith("tensor") and hasattr(attribute, "is_splat"):
         return _dense(attribute, shape, dtype, where)
-    found = re.match(r"dense_resource<([^>]+)>", str(attribute))
-    if found is None:
+    match = re.match(r"dense_resource<([^>]+)>", str(attribute))
+    if match is None:
         raise fail("E377", "a constant is `dense` or `dense_resource`; this one is neither", where)
-    return _resource(found[1], shape, dtype, source, where)
+    return _resource(match[1], shape, dtype, source, where)
 
 
 def _dense(attribute: Any, shape: tuple[int, ...], dtype: str, where: Any) -> Any:
@@ -124,13 +124,13 @@ def _resource(name: str, shape: tuple[int, ...], dtype: str, source: ModuleText,
     """The bytes of `name` in the file's `dialect_resources`: four of alignment, then the data."""
     start = source.original.rfind("dialect_resources")
     plain_name = name.strip('"')
-    found = start >= 0 and re.compile(_BLOB.format(re.escape(plain_name))).search(
+    blob = start >= 0 and re.compile(_BLOB.format(re.escape(plain_name))).search(
         source.original, start
     )
-    if not found or len(found[1]) % 2:
+    if not blob or len(blob[1]) % 2:
         help_text = "write it into the file's `dialect_resources`"
         raise fail("E370", f"resource `{plain_name}` is not in the file", where, help=help_text)
-    data = bytes.fromhex(found[1])[4:]
+    data = bytes.fromhex(blob[1])[4:]
     if dtype == "bool":
         return _from_bytes(data, shape, "u8", where) != 0
     return _from_bytes(data, shape, dtype, where)
@@ -219,14 +219,14 @@ class Environment:
     def mixed(self, static: Any, dynamic: Sequence[Any], op: Any) -> list[int]:
         """A list of sizes some of which are SSA values."""
         rest = iter(dynamic)
-        found = [int(s) for s in static]
-        return [self.index(next(rest), op) if s == DYNAMIC else s for s in found]
+        sizes = [int(s) for s in static]
+        return [self.index(next(rest), op) if s == DYNAMIC else s for s in sizes]
 
     def type(self, value: Any, op: Any) -> tuple[Dims, str]:
-        known = value.type
-        if known not in self._types:  # where it is wrong is asked for the first time only
-            self._types[known] = ranked_type(known, self.where(op))
-        return self._types[known]
+        type_ = value.type
+        if type_ not in self._types:  # where it is wrong is asked for the first time only
+            self._types[type_] = ranked_type(type_, self.where(op))
+        return self._types[type_]
 
 
 Handler = Callable[[Environment, Any], "list[Item]"]
@@ -242,8 +242,8 @@ def numbers(op: Any, name: str) -> list[int]:
 def segments(op: Any) -> list[list[Any]]:
     """The operands by `operandSegmentSizes`."""
     rest = list(op.operands)
-    found = []
+    groups = []
     for count in numbers(op, "operandSegmentSizes"):
-        found.append(rest[:count])
+        groups.append(rest[:count])
         rest = rest[count:]
-    return found
+    return groups

@@ -17,8 +17,7 @@ from eqsat.frontends.mlir.items import (
     segments,
 )
 from eqsat.frontends.mlir.structured import generic
-from eqsat.frontends.values import Tensor
-from eqsat.frontends.views import concatenated, padded, reshaped, sliced, view
+from eqsat.frontends.values import Tensor, concatenated, padded, reshaped, sliced, view
 from eqsat.model.affine import affine, dim
 from eqsat.model.attr import Shape
 from eqsat.model.expr import arg, call, literal
@@ -75,13 +74,13 @@ def size_of(scope: Environment, op: Any) -> list[Item]:
 
 def handed_on(scope: Environment, op: Any) -> list[Item]:
     """Ops that only say something of their operand: casts of the type, transfers, barriers."""
-    found = scope.item(op.operands[0], op)
-    if isinstance(found, Tensor | Undefined):
+    item = scope.item(op.operands[0], op)
+    if isinstance(item, Tensor | Undefined):
         dims, dtype = scope.type(op.results[0], op)
-        _check_shape(scope, op, found.shape, dims)
-        if found.dtype != dtype:
-            raise scope.fail("E375", f"`{op.name}` from {found.dtype} to {dtype}", op)
-    return [found]
+        _check_shape(scope, op, item.shape, dims)
+        if item.dtype != dtype:
+            raise scope.fail("E375", f"`{op.name}` from {item.dtype} to {dtype}", op)
+    return [item]
 
 
 def _check_shape(scope: Environment, op: Any, shape: Shape, dims: Sequence[int | None]) -> None:
@@ -112,10 +111,10 @@ def _resolved(scope: Environment, op: Any, source: Shape, dims: Sequence[int | N
     if "reassociation" in op.attributes and len(dims) <= len(source):
         groups = [[int(i.value) for i in g] for g in op.attributes["reassociation"]]
         return tuple(math.prod(source[i] for i in g) for g in groups)
-    known = math.prod(d for d in dims if d is not None)
-    if sum(d is None for d in dims) > 1 or not known:
+    product = math.prod(d for d in dims if d is not None)
+    if sum(d is None for d in dims) > 1 or not product:
         raise scope.fail("E376", f"the result shape of `{op.name}` is not known", op)
-    rest = math.prod(source) // known
+    rest = math.prod(source) // product
     return tuple(rest if d is None else d for d in dims)
 
 
@@ -148,17 +147,17 @@ def _reduced(scope: Environment, op: Any, sizes: Shape, dims: Sequence[int | Non
     """The sizes without the dims of extent 1 that a rank-reducing slice drops."""
     if len(dims) == len(sizes):
         return sizes
-    kept: list[int] = []
+    reduced: list[int] = []
     for at, s in enumerate(sizes):
-        left, room = len(sizes) - at - 1, len(dims) - len(kept)
-        fits = room > 0 and dims[len(kept)] in (None, s)
-        if fits and (s != 1 or left < room or dims[len(kept)] == 1):
-            kept.append(s)
+        left, room = len(sizes) - at - 1, len(dims) - len(reduced)
+        fits = room > 0 and dims[len(reduced)] in (None, s)
+        if fits and (s != 1 or left < room or dims[len(reduced)] == 1):
+            reduced.append(s)
         elif s != 1:
             raise scope.fail("E376", f"`{op.name}` drops a dim of size {s}", op)
-    if len(kept) != len(dims):
+    if len(reduced) != len(dims):
         raise scope.fail("E376", f"`{op.name}` of {list(sizes)} has another rank", op)
-    return tuple(kept)
+    return tuple(reduced)
 
 
 def window_of(
@@ -301,9 +300,9 @@ def unpack(scope: Environment, op: Any) -> list[Item]:
     x, shape = scope.tensor(source, op), scope.shaped(into, op).shape
     layout = _layout(scope, op, shape, tiles, "?")
     node = scope.ctx.materialise(x)
-    made = scope.ctx.builder.nodes[node].attr
-    if isinstance(made, Layout) and _same_place(made, layout):
-        layout = made
+    attr = scope.ctx.builder.nodes[node].attr
+    if isinstance(attr, Layout) and _same_place(attr, layout):
+        layout = attr
     return [scope.ctx.add("unpack", (node,), layout)]
 
 

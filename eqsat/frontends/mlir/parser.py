@@ -71,17 +71,17 @@ def marked(ops: Iterable[Any], ir: Any, place: Any) -> bool:
         alike.setdefault(_without_precision(op), []).append(
             (op, stablehlo_precision(op, place(op.location)))
         )
-    found = False
+    is_marked = False
     for same in alike.values():
         precision = _one_of({p for _, p in same})
         for op, _ in same if precision != DEFAULT else ():
             op.location = ir.Location.name(f"{ATTRIBUTE}={precision}", op.location)
-            found = True
-    return found
+            is_marked = True
+    return is_marked
 
 
 def _without_precision(op: Any) -> Any:
-    """What an op is, its precision aside."""
+    """The text of an op, its precision aside."""
     rest = tuple((k, str(op.attributes[k])) for k in sorted(op.attributes) if k not in _SAID)
     return op.name, tuple(op.operands), rest, tuple(str(r.type) for r in op.results)
 
@@ -135,8 +135,8 @@ def parse_module(source: ModuleText) -> Any:
         dialects = {op.name.partition(".")[0] for op in every_operation(ir, module.operation)}
         kinds = {INPUT_DIALECTS[d] for d in sorted(dialects & INPUT_DIALECTS.keys())}
         if len(kinds) > 1:
-            found = " and ".join(sorted(kinds))
-            raise fail("E378", f"`{source.file}` mixes {found}, which no pipeline of IREE reads")
+            names = " and ".join(sorted(kinds))
+            raise fail("E378", f"`{source.file}` mixes {names}, which no pipeline of IREE reads")
         if kinds:
             module = ir.Module.parse(_lowered(source, kinds.pop(), _text(ir, source, module)))
         _generalise(source, module)
@@ -160,14 +160,14 @@ def every_operation(ir: Any, operation: Any) -> list[Any]:
 
     In one call: stepping through a block looks for a Python class of every op, on disk.
     """
-    found: list[Any] = []
+    operations: list[Any] = []
 
     def note(op: Any) -> Any:
-        found.append(op)
+        operations.append(op)
         return ir.WalkResult.ADVANCE
 
     operation.walk(note, ir.WalkOrder.PRE_ORDER)
-    return found
+    return operations
 
 
 def _compile(source: ModuleText, text: str, *flags: str) -> subprocess.CompletedProcess[bytes]:
@@ -178,7 +178,7 @@ def _compile(source: ModuleText, text: str, *flags: str) -> subprocess.Completed
     command = [str(tool), "-", "-o", "-", "--mlir-print-debuginfo", *flags]
     command += ["--mlir-print-op-on-diagnostic=false", "--emit-mlir-bytecode"]
     try:
-        found = subprocess.run(
+        process = subprocess.run(
             command, input=text.encode(), capture_output=True, timeout=SECONDS, check=False
         )
     except subprocess.TimeoutExpired:
@@ -186,10 +186,10 @@ def _compile(source: ModuleText, text: str, *flags: str) -> subprocess.Completed
         raise fail("E371", why, help="give a smaller program") from None
     except OSError as error:
         raise fail("E372", f"`{tool}` cannot be run: {error}") from None
-    if found.returncode < 0 or found.returncode >= 128:
+    if process.returncode < 0 or process.returncode >= 128:
         why = f"the MLIR parser gives up on `{source.file}`, which is no program"
         raise fail("E371", why, help="check it with `iree-compile --compile-to=input`")
-    return found
+    return process
 
 
 def _guard(source: ModuleText) -> None:
@@ -210,10 +210,10 @@ def _text(ir: Any, source: ModuleText, module: Any) -> str:
 
 def _lowered(source: ModuleText, kind: str, text: str) -> bytes:
     """The module in bytecode after IREE's input pipeline for this kind of dialect."""
-    found = _compile(source, text, "--compile-to=input", "--iree-input-type=auto")
-    if found.returncode:
-        raise _refused(source, "E378", found.stderr, f"cannot be lowered from {kind} by IREE")
-    return found.stdout
+    process = _compile(source, text, "--compile-to=input", "--iree-input-type=auto")
+    if process.returncode:
+        raise _refused(source, "E378", process.stderr, f"cannot be lowered from {kind} by IREE")
+    return process.stdout
 
 
 def _refused(source: ModuleText, code: str, said: bytes, otherwise: str) -> EqsatError:
@@ -242,10 +242,10 @@ def _parsed(ir: Any, source: ModuleText, text: str) -> Any:
 
 def place_of(source: ModuleText, location: Any) -> Span | None:
     """Where an op stands in the user's file; passes wrap locations, the innermost is the text's."""
-    found = re.search(r'loc\("-":(\d+):(\d+)', str(location)) or re.search(
+    match = re.search(r'loc\("-":(\d+):(\d+)', str(location)) or re.search(
         r'"(?:-|<stdin>)":(\d+):(\d+)', str(location)
     )
-    return source.span(int(found[1]), int(found[2])) if found else None
+    return source.span(int(match[1]), int(match[2])) if match else None
 
 
 def _generalise(source: ModuleText, module: Any) -> None:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from eqsat.frontends.mlir.encodings import ENCODINGS, border_encoding, encodings_of
 from eqsat.frontends.mlir.expressions import ARITHMETIC, held
 from eqsat.frontends.mlir.extensions import EXTENSIONS, KEPT
 from eqsat.frontends.mlir.items import Environment, Handler, Item, Nothing, Undefined, ranked_type
@@ -16,7 +15,12 @@ from eqsat.frontends.mlir.movement import TENSORS
 from eqsat.frontends.mlir.parser import parse_module
 from eqsat.frontends.mlir.scf import SCF, read_scf
 from eqsat.frontends.mlir.source import ModuleText, load_text, modernised
-from eqsat.frontends.mlir.unknown import argument_sizes
+from eqsat.frontends.mlir.tensortypes import (
+    ENCODINGS,
+    argument_sizes,
+    border_encoding,
+    encodings_of,
+)
 from eqsat.frontends.values import Context, Tensor
 from eqsat.model.attr import ShapeError
 from eqsat.model.diag import Diagnostic, EqsatError, Span, did_you_mean, fail
@@ -43,7 +47,7 @@ _TABLE: dict[str, Handler] = ARITHMETIC | TENSORS | ENCODINGS | EXTENSIONS | KEP
 
 @dataclass(frozen=True)
 class MlirProgram:
-    """What a file holds: the program, the arrays written into it, and kept calls, by key."""
+    """Contents of a file: the program, the arrays written into it, and kept calls, by key."""
 
     program: Program
     weights: dict[str, Any] = field(repr=False)
@@ -69,16 +73,16 @@ def read_module(
 ) -> MlirProgram:
     """The program of one function of a parsed module."""
     title = function or source.file.rpartition("/")[2].rpartition(".")[0].partition(".")[0]
-    found, scope = _read_once(module, Environment(source, _context(title)), function, sizes)
-    if any(0 in e.sizes for e in encodings_of(found)):
-        known = Environment(source, _context(title), contractions=scope.contractions)
-        found, scope = _read_once(module, known, function, sizes)
-    program = prune(found)
-    kept = {program.leaf(i).key for i in program.weights}
+    full, scope = _read_once(module, Environment(source, _context(title)), function, sizes)
+    if any(0 in e.sizes for e in encodings_of(full)):
+        again = Environment(source, _context(title), contractions=scope.contractions)
+        full, scope = _read_once(module, again, function, sizes)
+    program = prune(full)
+    keys = {program.leaf(i).key for i in program.weights}
     called = {n.attr.key for n in program.nodes if isinstance(n.attr, Opaque)}
     return MlirProgram(
         program,
-        {k: v for k, v in scope.ctx.weights.items() if k in kept},
+        {k: v for k, v in scope.ctx.weights.items() if k in keys},
         {k: v for k, v in scope.ctx.opaque.items() if k in called},
         scope.borders,
     )
@@ -103,7 +107,7 @@ def _identifier(title: str) -> str:
 
 def symbols_of(module: Any, kinds: Sequence[str]) -> dict[str, Any]:
     """Functions or globals of a module by name, nested modules included."""
-    found: dict[str, Any] = {}
+    symbols: dict[str, Any] = {}
     waiting = [module.operation]
     while waiting:
         op = waiting.pop(0)
@@ -111,8 +115,8 @@ def symbols_of(module: Any, kinds: Sequence[str]) -> dict[str, Any]:
             if o.name in ("builtin.module", "ml_program.subgraph"):
                 waiting.append(o)
             elif o.name in kinds:
-                found.setdefault(o.attributes["sym_name"].value, o)
-    return found
+                symbols.setdefault(o.attributes["sym_name"].value, o)
+    return symbols
 
 
 def _is_public(op: Any) -> bool:
@@ -138,11 +142,11 @@ class FunctionReader:
         """The function asked for; E373 if there is none or it is not clear which."""
         whole = {n: f for n, f in self.functions.items() if any(len(r.blocks) for r in f.regions)}
         if name:
-            found = whole.get(f"{name}$async") or whole.get(name)
-            if found is None:
+            chosen = whole.get(f"{name}$async") or whole.get(name)
+            if chosen is None:
                 why = f"`{self.scope.source.file}` has no function `{name}`"
                 raise fail("E373", why, help=did_you_mean(name, self._names(whole)))
-            return found
+            return chosen
         public = {n: f for n, f in whole.items() if _is_public(f)}
         names = self._names(public or whole)
         if len(names) == 1:
@@ -154,7 +158,7 @@ class FunctionReader:
 
     @staticmethod
     def _names(functions: Mapping[str, Any]) -> list[str]:
-        """As the user wrote them: a pipeline splits one in two, of which one waits."""
+        """Function names of the user: a pipeline splits one function in two, of which one waits."""
         return list(dict.fromkeys(n.removesuffix("$async") for n in functions))
 
     def entry(self, function: Any, sizes: Mapping[str, int] | None) -> list[int]:
@@ -188,7 +192,7 @@ class FunctionReader:
         return place_of(self.scope.source, argument.location)
 
     def _name(self, argument: Any, number: int) -> str:
-        """What the text calls an argument; `location` of an argument or its import is its place."""
+        """The text's name of an argument; `location` of an argument or its import is its place."""
         at = self._place(argument)
         word = at.text[at.column - 1 : at.end - 1] if at else ""
         plain = word[1:] if word.startswith("%") else ""
@@ -224,7 +228,7 @@ class FunctionReader:
 
     # ---- operations ------------------------------------------------------------------------------
     def run(self, block: Any) -> list[Item]:
-        """What the block returns."""
+        """The values that the block returns."""
         for o in block.operations:
             op = o.operation
             self.read += 1
@@ -237,22 +241,22 @@ class FunctionReader:
         return []
 
     def _called(self, op: Any) -> list[Item]:
-        """What an op gives; its first node is called as the text calls its result."""
+        """The results of an op; its first node is called as the text calls its result."""
         b = self.scope.ctx.builder
         before, b.origin = len(b.nodes), self._origin(op)
-        own, found = b.origin, self._one(op)
-        made = [i.node for i in found if isinstance(i, Tensor) and i.node >= before]
-        b.origin = own
-        b.settle(before, made[0] if made else None)
+        origin, results = b.origin, self._one(op)
+        nodes = [i.node for i in results if isinstance(i, Tensor) and i.node >= before]
+        b.origin = origin
+        b.settle(before, nodes[0] if nodes else None)
         b.origin = NO_ORIGIN
-        return found
+        return results
 
     def _origin(self, op: Any) -> Origin:
         at = self.scope.where(op)
         if at is None:
             return Origin(op.name.rpartition(".")[2])
-        found = _RESULT.match(at.text)
-        name = found[1] if found else op.name.rpartition(".")[2]
+        match = _RESULT.match(at.text)
+        name = match[1] if match else op.name.rpartition(".")[2]
         return Origin(name if name.isdigit() else spoken(name), file_line(at.file, at.line))
 
     def _one(self, op: Any) -> list[Item]:
@@ -267,11 +271,11 @@ class FunctionReader:
 
     def _placed(self, error: EqsatError, op: Any) -> EqsatError:
         """The error with a place, if only that of the op around it."""
-        found = [
+        diagnostics = [
             Diagnostic(d.code, d.message, d.span or self.scope.where(op), help=d.help)
             for d in error.diagnostics
         ]
-        return EqsatError(*found, exit_code=error.exit_code)
+        return EqsatError(*diagnostics, exit_code=error.exit_code)
 
     def _meaning(self, op: Any) -> list[Item]:
         if op.name in _CALLS:
@@ -310,23 +314,23 @@ class FunctionReader:
         given = [self.scope.item(v, op) for v in op.operands]
         self.scope.values = dict(zip(block.arguments, given, strict=True))
         self.calls.append(name)
-        found = self.run(block)
+        results = self.run(block)
         self.calls.pop()
         self.scope.values = outer
-        return found
+        return results
 
     def _load(self, op: Any) -> Item:
         """A global: its initial value, or a weight known by its name."""
         name = op.attributes["global"].value
-        made = self.globals.get(name)
-        if made is None:
+        global_op = self.globals.get(name)
+        if global_op is None:
             raise self.scope.fail("E373", f"`@{name}` is no global of the file", op)
         dims, dtype = ranked_type(op.results[0].type, self.scope.where(op))
         shape = tuple(d for d in dims if d is not None)
         if len(shape) != len(dims):
             raise self.scope.fail("E376", f"global `@{name}` is of unknown size", op)
         keys = ("initial_value", "value")
-        value = next((made.attributes[k] for k in keys if k in made.attributes), None)
+        value = next((global_op.attributes[k] for k in keys if k in global_op.attributes), None)
         if value is not None and str(value).startswith(("dense", "#util.byte_pattern<0")):
             if str(value).startswith("#"):
                 return Tensor(shape, dtype, constant=False if dtype == "bool" else 0)
@@ -354,9 +358,9 @@ class FunctionReader:
             raise self.scope.fail("E376", why, op, help="write its shape into the file")
         shape = tuple(d for d in dims if d is not None)
         number = item.number if isinstance(item, Nothing) else 0
-        found = self.input(TensorType(dtype, shape), self._name(op, number))
-        self.scope.values[op.operands[0]] = found
-        return found
+        tensor = self.input(TensorType(dtype, shape), self._name(op, number))
+        self.scope.values[op.operands[0]] = tensor
+        return tensor
 
 
 @dataclass(frozen=True)

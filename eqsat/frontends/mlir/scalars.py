@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from eqsat.frontends.scalars import SAME_NAME, integer_power
+from eqsat.frontends.primitives import SAME_NAME, integer_power
 from eqsat.model.expr import BottomUp, Expr, call, cast, const, rebuilt
 from eqsat.model.tensor import DTYPES, is_float
 
@@ -104,9 +104,9 @@ def _select(s: Scalar) -> Expr:
         larger = {"le": "max", "lt": "max", "ge": "min", "gt": "min"}.get(condition.args[0].fn)
         if larger and b.fn == "const" and b.value == b.value:
             return call(larger, a, b)
-    known = {"gt": "max", "ge": "max", "lt": "min", "le": "min"}.get(condition.fn)
-    if known and condition.args == (a, b) and not is_float(s.result):
-        return call(known, a, b)
+    extremum = {"gt": "max", "ge": "max", "lt": "min", "le": "min"}.get(condition.fn)
+    if extremum and condition.args == (a, b) and not is_float(s.result):
+        return call(extremum, a, b)
     return call("select", condition, a, b)
 
 
@@ -155,8 +155,8 @@ def _rounded_division(is_whole: str, step: str) -> Meaning:
         a, b = s.args
         whole = call("div", a, b)
         exact = call("eq", call("mul", whole, b), a)
-        kept = call("or", exact, call(is_whole, call("xor", a, b), const(0)))
-        return call("select", kept, whole, call(step, whole, const(1)))
+        truncates = call("or", exact, call(is_whole, call("xor", a, b), const(0)))
+        return call("select", truncates, whole, call(step, whole, const(1)))
 
     return meaning
 

@@ -52,48 +52,45 @@ class _Regions:
         """Values from outside: those without a node as they are, None for those that are consts."""
         scope = self.reader.scope
         read = [v for v in _captured(list(self.op.regions)) if v not in self.aside]
-        found: dict[Any, Item | None] = {v: scope.item(v, self.op) for v in read}
-        for v, item in found.items():
+        items: dict[Any, Item | None] = {v: scope.item(v, self.op) for v in read}
+        for v, item in items.items():
             if isinstance(item, Tensor) and not item.is_constant:
                 self.nodes.append(scope.ctx.materialise(item))
-                found[v] = None
-        return found
+                items[v] = None
+        return items
 
     def body(
         self,
         region: Any,
         rest: Sequence[tuple[Any, TensorType]],
         results: Sequence[Any],
-        known: Sequence[Any] = (),
+        skipped: Sequence[Any] = (),
     ) -> BodyRead:
         """A region as a program of its consts and of `rest`, values that change, with their types.
 
-        results: the values that it gives. known: operations that are not read, as a loop has them.
+        results: the values that it gives. skipped: operations not read, as a loop has them.
         """
         reader, held = self.reader, self.held
         ctx, outer = Context(Builder("body")), reader.scope.ctx.builder
-        values: dict[Any, Item] = {v: Nothing() for o in known for v in o.results}
+        values: dict[Any, Item] = {v: Nothing() for o in skipped for v in o.results}
         values |= {v: item for v, item in held.items() if item is not None}
-        consts = [(v, outer.type(n)) for v, n in zip(_consts(held), self.nodes, strict=True)]
+        outside = [v for v, item in held.items() if item is None]
+        consts = [(v, outer.type(n)) for v, n in zip(outside, self.nodes, strict=True)]
         for i, (v, t) in enumerate((*consts, *rest)):
             values[v] = ctx.add("input", (), Leaf(ctx.name("x"), t, index=i))
-        own = reader.inner(ctx, values)
+        inside = reader.inner(ctx, values)
         (block,) = region.blocks
         *run, end = (o.operation for o in block.operations)
-        own.run(_Some([o for o in run if o not in known]))
-        reader.read = own.read
-        found = [ctx.materialise(own.scope.tensor(v, end)) for v in results]
-        return BodyRead(ctx, len(consts), prune(ctx.builder.build(found)))
+        inside.run(_Some([o for o in run if o not in skipped]))
+        reader.read = inside.read
+        nodes = [ctx.materialise(inside.scope.tensor(v, end)) for v in results]
+        return BodyRead(ctx, len(consts), prune(ctx.builder.build(nodes)))
 
     def starts(self, values: Sequence[Any]) -> tuple[list[int], list[TensorType]]:
         """The nodes of operands, and their types."""
         ctx = self.reader.scope.ctx
         nodes = [ctx.materialise(self.reader.scope.tensor(v, self.op)) for v in values]
         return nodes, [ctx.builder.type(n) for n in nodes]
-
-
-def _consts(held: dict[Any, Item | None]) -> list[Any]:
-    return [v for v, item in held.items() if item is None]
 
 
 def _captured(regions: Sequence[Any]) -> list[Any]:
@@ -116,7 +113,7 @@ def _blocks(regions: Sequence[Any]) -> Iterator[Any]:
 
 
 def _end(region: Any) -> Any:
-    """What a region ends with."""
+    """The last operation of a region."""
     (block,) = region.blocks
     return list(block.operations)[-1].operation
 
@@ -141,14 +138,14 @@ def _for(reader: FunctionReader, op: Any) -> list[Tensor]:
     length = max(0, -(-(last - first) // by))
     (block,) = op.regions[0].blocks
     _, *state = block.arguments
-    places, known = _places(reader, block, (by, first))
-    found = [s for o in block.operations if (s := _slice(o.operation, places)) is not None]
-    taken = [s for s in found if s.op.name == "tensor.extract_slice" and s.whole not in state]
+    places, skipped = _places(reader, block, (by, first))
+    every_slice = [s for o in block.operations if (s := _slice(o.operation, places)) is not None]
+    taken = [s for s in every_slice if s.op.name == "tensor.extract_slice" and s.whole not in state]
     given = list(_end(op.regions[0]).operands)
     grown = {
         i: s
         for i, v in enumerate(given)
-        for s in found
+        for s in every_slice
         if v in s.op.results and s.whole == state[i] and _uses(block, state[i]) == 1
     }
     slices = [*taken, *grown.values()]
@@ -158,7 +155,7 @@ def _for(reader: FunctionReader, op: Any) -> list[Tensor]:
     for size in (s.whole.type.shape[0] for s in slices):
         if size != length:
             raise scope.fail("E375", f"a loop of {length} steps over slices of {size}", op)
-    known += [s.op for s in slices]
+    skipped += [s.op for s in slices]
     carried = [i for i in range(len(starts)) if i not in grown]
     regions = _Regions(reader, op, _only_sliced(block, taken))
     nodes, types = regions.starts([starts[i] for i in carried])
@@ -167,18 +164,18 @@ def _for(reader: FunctionReader, op: Any) -> list[Tensor]:
     parts = [t.with_shape(t.shape[1:]) for t in stack_types]
     rest += [(s.op.results[0], t) for s, t in zip(taken, parts, strict=True)]
     results = [*(given[i] for i in carried), *(s.op.operands[0] for s in grown.values())]
-    body = regions.body(op.regions[0], rest, results, known)
+    body = regions.body(op.regions[0], rest, results, skipped)
     maker = ControlMaker(SCAN, len(carried), length, (-1, length - 1) in ways and length > 1)
-    made = maker.node(scope.ctx, regions.nodes, [*nodes, *stacks], [body])
+    outputs = maker.node(scope.ctx, regions.nodes, [*nodes, *stacks], [body])
     order = [*carried, *grown]
-    return [made[order.index(i)] for i in range(len(starts))]
+    return [outputs[order.index(i)] for i in range(len(starts))]
 
 
 def _places(
     reader: FunctionReader, block: Any, index: tuple[int, int]
 ) -> tuple[dict[Any, tuple[int, int]], list[Any]]:
     """Values that follow from the index, (slope, start) over the steps, and what computes them."""
-    places, known = {block.arguments[0]: index}, []
+    places, skipped = {block.arguments[0]: index}, []
     for o in block.operations:
         op = o.operation
         if op.name not in ("arith.addi", "arith.subi") or not places.keys() & set(op.operands):
@@ -186,8 +183,8 @@ def _places(
         a, b = (places.get(v) or (0, reader.scope.index(v, op)) for v in op.operands)
         sign = 1 if op.name == "arith.addi" else -1
         places[op.results[0]] = a[0] + sign * b[0], a[1] + sign * b[1]
-        known.append(op)
-    return places, known
+        skipped.append(op)
+    return places, skipped
 
 
 def _slice(op: Any, places: dict[Any, tuple[int, int]]) -> _Slice | None:
@@ -208,10 +205,10 @@ def _slice(op: Any, places: dict[Any, tuple[int, int]]) -> _Slice | None:
 
 def _uses(block: Any, value: Any) -> int:
     """How often the operations of a block, and of those inside, read a value."""
-    own = (o.operation for o in block.operations)
+    operations = (o.operation for o in block.operations)
     return sum(
         list(op.operands).count(value) + sum(_uses(b, value) for b in _blocks(list(op.regions)))
-        for op in own
+        for op in operations
     )
 
 

@@ -45,7 +45,7 @@ class ModuleText:
 
     @cached_property
     def text(self) -> str:
-        """What the parser reads."""
+        """The text that the parser reads."""
         pieces, at = [], 0
         for e in self.edits:
             pieces += [self.original[at : e.start], e.text]
@@ -95,8 +95,8 @@ class ModuleText:
     def word(self, line: int, column: int) -> str:
         """The identifier at a place of `text`, "" if there is none."""
         at = self.span(line, column)
-        found = re.match(r"%([\w$.-]+)", at.text[at.column - 1 :])
-        return found[1] if found else ""
+        match = re.match(r"%([\w$.-]+)", at.text[at.column - 1 :])
+        return match[1] if match else ""
 
 
 def without_comments(text: str) -> str:
@@ -133,11 +133,11 @@ def check_nesting(source: ModuleText) -> None:
 
 def edited(source: ModuleText, edits: Iterable[Edit]) -> ModuleText:
     """The source with these edits of its original; where two overlap, the earlier one holds."""
-    kept: list[Edit] = []
+    disjoint: list[Edit] = []
     for e in sorted(edits):
-        if not kept or e.start >= kept[-1].end:
-            kept.append(e)
-    return ModuleText(source.file, source.original, tuple(kept))
+        if not disjoint or e.start >= disjoint[-1].end:
+            disjoint.append(e)
+    return ModuleText(source.file, source.original, tuple(disjoint))
 
 
 # ---- older spellings -----------------------------------------------------------------------------
@@ -175,7 +175,7 @@ def modernised(source: ModuleText) -> ModuleText:
 
 
 def _in_dialect(pattern: str, dialect: str) -> Callable[[str, str], Iterator[Edit]]:
-    """What now belongs to another dialect; the pattern is that of the old one's name."""
+    """Ops that now belong to another dialect; the pattern is that of the old one's name."""
 
     def moved(text: str, _: str) -> Iterator[Edit]:
         for m in re.finditer(pattern, text):

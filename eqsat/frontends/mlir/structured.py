@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eqsat.frontends.mlir.encodings import note_contraction
 from eqsat.frontends.mlir.expressions import BodyReader, Operand, affine_of
 from eqsat.frontends.mlir.items import Environment, Item, Undefined, segments
 from eqsat.frontends.mlir.parser import op_precision
 from eqsat.frontends.mlir.scalars import MAXNUM, MINNUM, expanded, without_nan
-from eqsat.frontends.values import Tensor
-from eqsat.frontends.views import transposed, view
+from eqsat.frontends.mlir.tensortypes import note_contraction
+from eqsat.frontends.values import Tensor, transposed, view
 from eqsat.model.affine import Affine, Map, affine, dim
 from eqsat.model.attr import Shape
 from eqsat.model.expr import Expr, arg, call
@@ -71,14 +70,14 @@ def indexing_maps(scope: Environment, op: Any, count: int) -> list[Map]:
     attributes = op.attributes["indexing_maps"]
     if attributes not in scope.maps:
         scope.maps[attributes] = _maps(scope, op, attributes)
-    found = scope.maps[attributes]
-    if len(found) != count:
-        raise scope.fail("E375", f"`{op.name}` has {len(found)} maps for {count} operands", op)
-    return found
+    maps = scope.maps[attributes]
+    if len(maps) != count:
+        raise scope.fail("E375", f"`{op.name}` has {len(maps)} maps for {count} operands", op)
+    return maps
 
 
 def _maps(scope: Environment, op: Any, attributes: Any) -> list[Map]:
-    found = []
+    maps = []
     for attribute in attributes:
         amap = attribute.value
         dims = [dim(i) for i in range(amap.n_dims)]
@@ -86,8 +85,8 @@ def _maps(scope: Environment, op: Any, attributes: Any) -> list[Map]:
         if None in exprs or amap.n_symbols:
             why = f"`{amap}` is no sum of multiples of loops"
             raise scope.fail("E375", why, op, help="split the loop into two, or use a reshape")
-        found.append(tuple(e for e in exprs if e is not None))
-    return found
+        maps.append(tuple(e for e in exprs if e is not None))
+    return maps
 
 
 def _are_reduced(scope: Environment, op: Any) -> list[bool]:
@@ -149,7 +148,7 @@ def _reductions(
 ) -> list[list[int]]:
     """Per result, the loops it is reduced over; E375 for a loop that writes one place twice."""
     kinds = _are_reduced(scope, op)
-    found = []
+    reductions = []
     for m in maps:
         written = {e.dim for e in m if e.dim is not None}
         if len(written) < sum(bool(e.terms) for e in m):
@@ -158,8 +157,8 @@ def _reductions(
         twice = [d for d in left if not kinds[d] and sizes[d] != 1]
         if twice:
             raise scope.fail("E375", f"parallel loop d{twice[0]} writes one place twice", op)
-        found.append([d for d in left if kinds[d]])
-    return found
+        reductions.append([d for d in left if kinds[d]])
+    return reductions
 
 
 def _results(
@@ -173,12 +172,12 @@ def _results(
         yields.append(Yield(expanded(rest), out.dtype, combine))
         starts.append(combine)
     if len(outs) > 1 and len({o.loops for o in outs}) == 1 and not _is_plain(yields):
-        found = _together(scope, body, outs[0], yields)
+        results = _together(scope, body, outs[0], yields)
     else:
-        found = [_alone(scope, body, o, y) for o, y in zip(outs, yields, strict=True)]
+        results = [_alone(scope, body, o, y) for o, y in zip(outs, yields, strict=True)]
     return [
         _started(scope, op, x, out, combine, e.operands())
-        for x, out, combine, e in zip(found, outs, starts, yielded, strict=True)
+        for x, out, combine, e in zip(results, outs, starts, yielded, strict=True)
     ]
 
 
@@ -214,7 +213,7 @@ def _combined(
 
 
 def _beside(e: Expr, mine: Expr) -> list[Expr] | None:
-    """What a sum (or product, …) adds to its result so far; None if that is no term of its own."""
+    """The term that a sum (or product, …) adds to its result so far; None if there is none."""
     before: list[Expr] = []
     after: list[Expr] = []
     fn = e.fn
@@ -237,16 +236,16 @@ def _alone(scope: Environment, body: BodyReader, out: _Out, y: Yield) -> Tensor:
     read = sorted(set(y.body.operands()))
     body_of = y.body.substitute({o: arg(i) for i, o in enumerate(read)})
     operands = [body.operands[o] for o in read]
-    kept = {d for d, size in enumerate(body.sizes) if d in out.loops or size != 1}
-    operands = [(v, _at_start(m, kept)) for v, m in operands]
-    combine = y.combine if len(kept) > len(out.loops) else ""
+    loops = {d for d, size in enumerate(body.sizes) if d in out.loops or size != 1}
+    operands = [(v, _at_start(m, loops)) for v, m in operands]
+    combine = y.combine if len(loops) > len(out.loops) else ""
     result = Yield(body_of, y.dtype, combine)
     return scope.ctx.generic(body.sizes, out.loops, operands, result, out.precision)
 
 
-def _at_start(m: Sequence[Affine], kept: set[int]) -> list[Affine]:
+def _at_start(m: Sequence[Affine], loops: set[int]) -> list[Affine]:
     """The map with all other loops, which have extent 1 and do not index the result, at 0."""
-    return [Affine(tuple(t for t in e.terms if t[0] in kept), e.constant) for e in m]
+    return [Affine(tuple(t for t in e.terms if t[0] in loops), e.constant) for e in m]
 
 
 def _view(scope: Environment, body: BodyReader, out: _Out, y: Yield) -> Tensor | None:

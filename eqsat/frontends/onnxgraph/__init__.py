@@ -4,6 +4,6 @@
 a JAX trace, `ops` holds one small function per operator.
 """
 
-from eqsat.frontends.onnxgraph.read import read_onnx
+from eqsat.frontends.onnxgraph.interpret import read_onnx
 
 __all__ = ["read_onnx"]

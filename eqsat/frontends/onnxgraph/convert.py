@@ -22,8 +22,7 @@ from eqsat.frontends.onnxgraph.graph import (
     reads,
     short,
 )
-from eqsat.frontends.onnxgraph.proto import newest_opset
-from eqsat.frontends.onnxgraph.tensors import read_tensor, stored_type
+from eqsat.frontends.onnxgraph.proto import newest_opset, read_tensor, stored_type
 from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.tensor import DEFAULT, PRECISIONS
 from eqsat.ops.meaning.programs import element_dtype
@@ -33,33 +32,33 @@ Scope = Sequence[Set[str]]  # names by graph, from the outermost inwards
 
 
 def operands_first(
-    nodes: Sequence[OnnxNode], known: frozenset[str], outer: Scope, title: str
+    nodes: Sequence[OnnxNode], defined: frozenset[str], outer: Scope, title: str
 ) -> tuple[OnnxNode, ...]:
     """The nodes sorted, in file order where that is free.
 
-    known: names defined before all nodes; outer: names of the graphs around this one. EqsatError
+    defined: names given before all nodes; outer: names of the graphs around this one. EqsatError
     E362: an operand that nothing defines, or a cycle.
     """
     maker = {o: at for at, n in enumerate(nodes) for o in n.outputs if o}
     users: list[list[int]] = [[] for _ in nodes]
     missing = [0] * len(nodes)
     for at, node in enumerate(nodes):
-        needs = {maker[name] for name in _wanted(node, maker, (known, *outer))}
+        needs = {maker[name] for name in _wanted(node, maker, (defined, *outer))}
         missing[at] = len(needs)
         for need in needs:
             users[need].append(at)
-    found = _sorted(users, missing)
-    if len(found) < len(nodes):
-        raise _cycle(nodes, maker, set(range(len(nodes))) - set(found), title)
-    return tuple(nodes[at] for at in found)
+    order = _sorted(users, missing)
+    if len(order) < len(nodes):
+        raise _cycle(nodes, maker, set(range(len(nodes))) - set(order), title)
+    return tuple(nodes[at] for at in order)
 
 
 def _wanted(node: OnnxNode, maker: dict[str, int], defined: Scope) -> list[str]:
     """Operands that other nodes of this graph give; E362 for one that nothing gives."""
-    found = []
+    operands = []
     for name in sorted(reads(node)):
         if name in maker:
-            found.append(name)
+            operands.append(name)
         elif not any(name in names for names in defined):
             near = did_you_mean(name, [n for n in maker if len(n) < 200][:2000])
             raise node.error(
@@ -67,21 +66,21 @@ def _wanted(node: OnnxNode, maker: dict[str, int], defined: Scope) -> list[str]:
                 f"reads `{short(name)}`, which nothing defines",
                 help=near if near.startswith("did") else "the graph is incomplete: export it again",
             )
-    return found
+    return operands
 
 
 def _sorted(users: list[list[int]], missing: list[int]) -> list[int]:
     ready = [at for at, n in enumerate(missing) if n == 0]
     heapq.heapify(ready)
-    found = []
+    order = []
     while ready:
         at = heapq.heappop(ready)
-        found.append(at)
+        order.append(at)
         for user in users[at]:
             missing[user] -= 1
             if missing[user] == 0:
                 heapq.heappush(ready, user)
-    return found
+    return order
 
 
 def _cycle(
@@ -150,13 +149,13 @@ def _domain(name: str) -> str:
 
 def _opsets(imports: Iterable[Any], where: str) -> dict[str, int]:
     """Version by domain; E361 for one of the standard that is not read, if `where` is named."""
-    found: dict[str, int] = {}
+    versions: dict[str, int] = {}
     for o in imports:
-        found[_domain(o.domain)] = max(int(o.version), found.get(_domain(o.domain), 0))
-    version = found.get("", 0)
+        versions[_domain(o.domain)] = max(int(o.version), versions.get(_domain(o.domain), 0))
+    version = versions.get("", 0)
     if not where:
-        return found
-    if not found:
+        return versions
+    if not versions:
         raise fail("E361", f"{where} imports no opset: nothing says what its ops mean")
     newest = min(NEWEST, newest_opset())
     if version and not OLDEST <= version <= newest:
@@ -165,7 +164,7 @@ def _opsets(imports: Iterable[Any], where: str) -> dict[str, int]:
             f"{where} uses opset {version}; opsets {OLDEST} to {newest} can be read",
             help="`onnx.version_converter.convert_version(model, 21)` changes it, or export again",
         )
-    return found
+    return versions
 
 
 @dataclass
@@ -191,12 +190,12 @@ class _Checked:
         initializers = self._initializers(g, title)
         inputs = [_argument(v) for v in g.input if v.name not in initializers]
         outputs = tuple(v.name for v in g.output)
-        known = [*initializers, *(a.name for a in inputs)]
+        leaves = [*initializers, *(a.name for a in inputs)]
         self.inside.append(g.name)
-        nodes = self._nodes(g.node, known, outer, title)
+        nodes = self._nodes(g.node, leaves, outer, title)
         self.inside.pop()
-        made = {*known, *(o for n in nodes for o in n.outputs)}
-        _check_defined(outputs, (made, *outer), title)
+        defined = {*leaves, *(o for n in nodes for o in n.outputs)}
+        _check_defined(outputs, (defined, *outer), title)
         return OnnxGraph(g.name, tuple(inputs), initializers, nodes, outputs)
 
     def function(self, f: Any, whole: bool = True) -> OnnxFunction:
@@ -208,9 +207,9 @@ class _Checked:
         title = f"function `{short(f.name)}`"
         imports = _opsets(f.opset_import, title if whole else "")
         nodes = self._nodes(f.node, list(f.input), (), title)
-        made = {*f.input, *(o for n in nodes for o in n.outputs)}
-        outputs = tuple(o if whole or o in made else "" for o in f.output)
-        _check_defined((o for o in outputs if o), (made,), title)
+        defined = {*f.input, *(o for n in nodes for o in n.outputs)}
+        outputs = tuple(o if whole or o in defined else "" for o in f.output)
+        _check_defined((o for o in outputs if o), (defined,), title)
         inputs = tuple(Argument(name, None, None) for name in f.input)
         defaults, kinds = self._attributes(f.attribute_proto, title, ())
         return OnnxFunction(
@@ -221,24 +220,24 @@ class _Checked:
         )
 
     def _initializers(self, g: Any, title: str) -> dict[str, Array]:
-        found: dict[str, Array] = {}
+        arrays: dict[str, Array] = {}
         for t in g.initializer:
-            if not t.name or t.name in found:
+            if not t.name or t.name in arrays:
                 what = f"two initializers `{short(t.name)}`" if t.name else "one without a name"
                 raise fail("E362", f"{title} has initializers with clashing names: {what}")
-            found[t.name] = read_tensor(t, self.folder, f"initializer `{short(t.name)}`")
-        return found
+            arrays[t.name] = read_tensor(t, self.folder, f"initializer `{short(t.name)}`")
+        return arrays
 
     def _nodes(
-        self, protos: Any, known: Sequence[str], outer: Scope, title: str
+        self, protos: Any, leaves: Sequence[str], outer: Scope, title: str
     ) -> tuple[OnnxNode, ...]:
         self.nodes += len(protos)
         if self.nodes > MOST_NODES:
             raise fail("E362", f"the file has more than {MOST_NODES} nodes")
-        defined = _unique(known, protos, title)
+        defined = _unique(leaves, protos, title)
         scope = (*outer, frozenset(defined))
         nodes = [self._node(p, scope) for p in protos]
-        return operands_first(nodes, frozenset(known), outer, title)
+        return operands_first(nodes, frozenset(leaves), outer, title)
 
     def _node(self, p: Any, scope: Scope) -> OnnxNode:
         node = OnnxNode(
@@ -287,18 +286,18 @@ class _Checked:
         return tuple(value) if a.type in (6, 7) else value
 
 
-def _unique(known: Sequence[str], protos: Any, title: str) -> list[str]:
+def _unique(leaves: Sequence[str], protos: Any, title: str) -> list[str]:
     """All names a graph defines; E362 if one is defined twice."""
-    found: dict[str, None] = {}
-    for name in [*known, *(o for p in protos for o in p.output if o)]:
-        if name in found:
+    names: dict[str, None] = {}
+    for name in [*leaves, *(o for p in protos for o in p.output if o)]:
+        if name in names:
             raise fail(
                 "E362",
                 f"{title} defines the value `{short(name)}` twice",
                 help="every value has one definition: one input, initializer or node output",
             )
-        found[name] = None
-    return list(found)
+        names[name] = None
+    return list(names)
 
 
 def _check_defined(wanted: Iterable[str], defined: Scope, title: str) -> None:
@@ -332,7 +331,7 @@ def _dim(d: Any, axis: int, name: str) -> int | str:
 
 
 def _precision(p: Any, node: OnnxNode) -> str:
-    """What `eqsat.precision` says, as our own export writes it; ONNX has no such thing itself."""
+    """Precision by `eqsat.precision`, as our own export writes it; ONNX itself has none."""
     said = next((e.value for e in p.metadata_props if e.key == "eqsat.precision"), DEFAULT)
     if said not in PRECISIONS:
         what = f"asks for the precision `{short(said)}`, which does not exist"

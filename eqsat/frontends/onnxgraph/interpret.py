@@ -1,30 +1,44 @@
-"""Run a graph under a JAX trace; what depends on constants only is computed in NumPy on the way."""
+"""`x.onnx` → Program: a graph run under a JAX trace, initializers as weights under their names.
+
+What depends on constants only is computed in NumPy on the way.
+"""
 
 from __future__ import annotations
 
+import inspect
+import re
+import warnings
 from collections import ChainMap
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from eqsat.frontends.onnxgraph import proto
-from eqsat.frontends.onnxgraph.call import MICROSOFT, Held, OnnxCall, Operator
-from eqsat.frontends.onnxgraph.convert import read_function
+from eqsat.frontends.onnxgraph.convert import checked, read_function
 from eqsat.frontends.onnxgraph.graph import (
+    MICROSOFT,
+    Argument,
+    Held,
+    OnnxCall,
     OnnxFunction,
     OnnxGraph,
     OnnxModel,
     OnnxNode,
+    Operator,
     Reference,
     short,
     subgraphs,
 )
 from eqsat.frontends.onnxgraph.ops import OPERATORS
-from eqsat.frontends.onnxgraph.tensors import data_type_number, is_bearable
-from eqsat.frontends.windows import matmul_precision
-from eqsat.model.diag import EqsatError, did_you_mean
+from eqsat.frontends.onnxgraph.proto import HIGHEST_RANK, data_type_number, is_bearable
+from eqsat.model.diag import Diagnostic, EqsatError, EqsatWarning, did_you_mean, fail
+from eqsat.model.precision import LEVELS
+
+if TYPE_CHECKING:
+    from eqsat.frontends.source import Traced
 
 MOST_STEPS = 50_000  # nodes run, those of functions and loop bodies each time
 DEEPEST = 64  # calls inside each other
@@ -62,8 +76,8 @@ class Interpreter:
             if self.steps > MOST_STEPS:
                 raise node.error("E362", f"is reached after {MOST_STEPS} others: too many to run")
             with jax.named_scope(node.scope):
-                found = self._node(node, env)
-            for name, held in zip(node.outputs, found, strict=False):
+                results = self._node(node, env)
+            for name, held in zip(node.outputs, results, strict=False):
                 if name and held is not None:
                     env[name] = held
             self._check_outputs(node, env)
@@ -120,11 +134,11 @@ class Interpreter:
         for name, kind in node.kinds.items():
             if standard is None or isinstance(node.attributes.get(name), Reference):
                 continue
-            known = standard.attributes.get(name)
-            if known is None:
+            attribute = standard.attributes.get(name)
+            if attribute is None:
                 what = f"has an attribute `{short(name)}`, which the operator does not have"
                 raise node.error("E362", what, did_you_mean(name, standard.attributes))
-            if int(known.type.value) != kind:
+            if int(attribute.type.value) != kind:
                 raise node.error("E362", f"has an attribute `{short(name)}` of another type")
 
     def _standard_body(
@@ -149,7 +163,7 @@ class Interpreter:
         )
 
     def _unknown(self, node: OnnxNode) -> EqsatError:
-        known = [op for domain, op in OPERATORS if domain == node.domain]
+        operators = [op for domain, op in OPERATORS if domain == node.domain]
         if node.domain == "" and node.op in proto.known_ops(""):
             return node.error(
                 "E365",
@@ -157,8 +171,10 @@ class Interpreter:
                 help="replace it in the model, or cut the model before it",
             )
         where = f"the domain `{short(node.domain)}`" if node.domain else "the ONNX standard"
-        help = did_you_mean(node.op, known) if known else "export without custom operators"
-        near = help if help.startswith("did") or not known else "export without custom operators"
+        help = did_you_mean(node.op, operators) if operators else "export without custom operators"
+        near = (
+            help if help.startswith("did") or not operators else "export without custom operators"
+        )
         return node.error("E365", f"is no operator that is known in {where}", near)
 
     def _call(
@@ -173,30 +189,30 @@ class Interpreter:
         body = substituted(function.body, values, {n for n in names if given.get(n) is None})
         before, self.opsets = self.opsets, function.opsets
         try:
-            found = self.graph(body, {k: v for k, v in given.items() if v is not None})
+            results = self.graph(body, {k: v for k, v in given.items() if v is not None})
         finally:
             self.opsets = before
-        named = dict(zip([o for o in body.outputs if o], found, strict=True))
+        named = dict(zip([o for o in body.outputs if o], results, strict=True))
         return [named.get(o) for o in body.outputs]
 
 
 def _check_types(node: OnnxNode, operands: Sequence[Held | None], standard: Any) -> None:
     """Operands of one type variable of the standard have one type; 64 bits are held in 32."""
-    found: dict[str, str] = {}
+    dtypes: dict[str, str] = {}
     for i, held in enumerate(operands):
         formal = standard.inputs[min(i, len(standard.inputs) - 1)]
         if held is None or not formal.is_homogeneous:
             continue
-        own = held.dtype.name.replace("64", "32")
-        known = found.setdefault(formal.type_str, own)
-        if known != own:
-            what = f"has operands of {known} and {own}, which have to be of one type"
+        dtype = held.dtype.name.replace("64", "32")
+        first = dtypes.setdefault(formal.type_str, dtype)
+        if first != dtype:
+            what = f"has operands of {first} and {dtype}, which have to be of one type"
             raise node.error("E368", what, help="put a Cast before one of them")
 
 
 @dataclass(frozen=True)
 class _Runner:
-    """What operators that hold graphs run them with: the interpreter and the values around."""
+    """Runs the graphs that operators hold: the interpreter and the values around."""
 
     interpreter: Interpreter
     env: Env
@@ -234,7 +250,7 @@ def _namespace(record: Operator, operands: Sequence[Held | None]) -> Any:
 
 def _compute(record: Operator, call: OnnxCall) -> Any:
     try:
-        with np.errstate(all="ignore"), matmul_precision(call.node.precision):
+        with np.errstate(all="ignore"), _matmul_precision(call.node.precision):
             return record.compute(call)
     except EqsatError:
         raise
@@ -242,7 +258,7 @@ def _compute(record: Operator, call: OnnxCall) -> Any:
         raise
     except Exception as error:  # JAX and NumPy say what does not fit in many ways
         lines = str(error).strip().splitlines() or [type(error).__name__]
-        given = ", ".join(_type_text(o) for o in call.operands if o is not None)
+        given = ", ".join(f"{o.dtype.name}{list(o.shape)}" for o in call.operands if o is not None)
         what = short(lines[0], 200)
         raise call.error(
             "E368", f"does not fit its operands ({short(given, 200)}): {what}",
@@ -250,12 +266,15 @@ def _compute(record: Operator, call: OnnxCall) -> Any:
         ) from error  # fmt: skip
 
 
-def _type_text(held: Held) -> str:
-    return f"{held.dtype.name}{list(held.shape)}"
+def _matmul_precision(name: str) -> Any:
+    """A context in which JAX's products that name no precision have this one."""
+    import jax
+
+    return jax.default_matmul_precision(name if name in LEVELS else name.upper())
 
 
-def _results(found: Any) -> tuple[Any, ...]:
-    return found if isinstance(found, tuple) else (found,)
+def _results(results: Any) -> tuple[Any, ...]:
+    return results if isinstance(results, tuple) else (results,)
 
 
 def _held(node: OnnxNode, result: Any) -> Held:
@@ -271,21 +290,21 @@ def _node_proto(onnx: Any, node: OnnxNode) -> Any:
     """The node as a message again, for the standard's own function bodies."""
     plain = {k: v for k, v in node.attributes.items() if isinstance(v, int | float | str | tuple)}
     arrays = {k: v for k, v in node.attributes.items() if isinstance(v, np.ndarray)}
-    made = onnx.helper.make_node(node.op, node.inputs, node.outputs, domain=node.domain, **plain)
+    message = onnx.helper.make_node(node.op, node.inputs, node.outputs, domain=node.domain, **plain)
     for name, array in arrays.items():
         tensor = onnx.numpy_helper.from_array(array)
-        made.attribute.append(onnx.helper.make_attribute(name, tensor))
-    return made
+        message.attribute.append(onnx.helper.make_attribute(name, tensor))
+    return message
 
 
 def _defaults(standard: Any, function: OnnxFunction) -> dict[str, Any]:
     """The schema's default values of the attributes that its body refers to."""
-    found = {}
+    defaults = {}
     for name in function.attributes:
         proto_value = standard.attributes[name].default_value if standard else None
         if proto_value is not None and proto_value.type:
-            found[name] = plain_attribute(proto_value)
-    return found
+            defaults[name] = plain_attribute(proto_value)
+    return defaults
 
 
 def plain_attribute(a: Any) -> Any:
@@ -297,4 +316,142 @@ def plain_attribute(a: Any) -> Any:
     return tuple(value) if a.type in (6, 7) else value
 
 
-__all__ = ["Interpreter"]
+def read_onnx(path: str | Path, sizes: Mapping[str, int] | None = None) -> Traced:
+    """Read a model; its program takes the graph's inputs in order and gives its outputs.
+
+    sizes: the size of every dimension the file leaves open, by its name (`batch`), or by input and
+    axis (`ids.0`) if it has none. Initializers are weights. 64-bit types become 32-bit ones unless
+    `jax_enable_x64` is set, as everywhere in JAX. EqsatError E360 to E369; `EqsatWarning` for
+    weights that are not finite. Nothing is executed, and only files in the model's folder are read.
+    """
+    file = Path(path)
+    model = checked(proto.parse_model(file), file)
+    graph = model.graph
+    shapes = _shapes(graph, {k: int(n) for k, n in (sizes or {}).items()}, str(path))
+    _warn_of_strange_values(graph)
+    weights = {k: a for k, a in graph.initializers.items() if a.size > 1}
+    return _trace(Interpreter(model), graph, shapes, weights, python_name(file.stem, set()))
+
+
+def _trace(
+    interpreter: Interpreter,
+    graph: OnnxGraph,
+    shapes: list[tuple[int, ...]],
+    weights: Mapping[str, np.ndarray[Any, Any]],
+    name: str,
+) -> Traced:
+    import jax
+
+    from eqsat.frontends.jaxpr import trace
+
+    def function(*inputs: Any, **leaves: Any) -> tuple[Any, ...]:
+        given = {a.name: Held(x, name=a.name) for a, x in zip(graph.inputs, inputs, strict=True)}
+        for key, array in graph.initializers.items():
+            given[key] = Held(array, leaves.get(key), key)
+        results = interpreter.graph(graph, given)
+        return tuple(h.traced for h in results)
+
+    _name_parameters(function, [a.name for a in graph.inputs])
+    structs = [
+        jax.ShapeDtypeStruct(s, _dtype(a)) for s, a in zip(shapes, graph.inputs, strict=True)
+    ]
+    with warnings.catch_warnings():  # of 64-bit types that JAX makes 32-bit ones
+        warnings.filterwarnings("ignore", "Explicitly requested dtype")
+        return trace(function, tuple(structs), weights, weights=tuple(weights), name=name)
+
+
+def _dtype(a: Argument) -> np.dtype[Any]:
+    """The type an input has in the program: without x64, JAX's 32-bit one."""
+    import jax
+
+    if a.dtype is None:
+        raise fail("E363", f"input `{short(a.name)}` has no element type")
+    return np.dtype(jax.dtypes.canonicalize_dtype(a.dtype))
+
+
+def _name_parameters(function: Any, names: list[str]) -> None:
+    """Let `inspect.signature` tell the graph's names, from which the program takes its own."""
+    kind = inspect.Parameter
+    taken: set[str] = set()
+    parameters = [kind(python_name(n, taken), kind.POSITIONAL_ONLY) for n in names]
+    rest = kind(python_name("weights", taken), kind.VAR_KEYWORD)
+    function.__signature__ = inspect.Signature([*parameters, rest])
+
+
+def python_name(name: str, taken: set[str]) -> str:
+    """A Python identifier like this name that is not taken yet; it is taken then."""
+    plain = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_")[:200] or "x"
+    plain = plain if plain.isidentifier() and not plain[0].isdigit() else f"_{plain}"
+    unique, n = plain, 1
+    while unique in taken or not unique.isidentifier():
+        n += 1
+        unique = f"{plain}_{n}"
+    taken.add(unique)
+    return unique
+
+
+def _shapes(graph: OnnxGraph, sizes: dict[str, int], path: str) -> list[tuple[int, ...]]:
+    """The shape of every input; E367 names the dimensions without a size."""
+    _check_ranks(graph)
+    dims = [d for a in graph.inputs for d in a.shape or ()]
+    named = list(dict.fromkeys(d for d in dims if isinstance(d, str)))
+    missing = [d for d in named if d not in sizes]
+    if missing:
+        shown = ", ".join(f"`{short(d)}`" for d in missing[:8])
+        flags = " ".join(f"--size {short(d)}=1" for d in missing[:8])
+        raise fail(
+            "E367",
+            f"`{path}` leaves the size of {len(missing)} dimension(s) open: {shown}",
+            help=f"say how large they are: `{flags}`, or `eqsat.read(…, sizes={{…}})`",
+        )
+    for name in named:
+        if sizes[name] < 0:
+            raise fail("E367", f"the size of dimension `{short(name)}` is {sizes[name]}")
+    unknown = sorted(set(sizes) - set(named))
+    if unknown:
+        open_dims = ", ".join(map(short, named[:8])) or "none: every size is fixed"
+        raise fail(
+            "E367",
+            f"`{path}` has no open dimension `{short(unknown[0])}`",
+            help=f"its open dimensions: {open_dims}",
+        )
+    return [_shape(a, sizes) for a in graph.inputs]
+
+
+def _check_ranks(graph: OnnxGraph) -> None:
+    for a in graph.inputs:
+        if a.shape is None:
+            raise fail(
+                "E367",
+                f"input `{short(a.name)}` has no shape, not even a rank",
+                help="set its shape with `onnx.helper.make_tensor_value_info` and save the model",
+            )
+
+
+def _shape(a: Argument, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    shape = tuple(sizes[d] if isinstance(d, str) else d for d in a.shape or ())
+    if not is_bearable(shape) or len(shape) > HIGHEST_RANK:
+        raise fail("E363", f"input `{short(a.name)}` is too large: {list(shape[:8])}")
+    return shape
+
+
+def _warn_of_strange_values(graph: OnnxGraph) -> None:
+    """An EqsatWarning that names the weights with NaN or infinite values."""
+    strange = [k for k, a in graph.initializers.items() if a.size > 1 and not _finite(a)]
+    if not strange:
+        return
+    shown = ", ".join(f"`{short(k)}`" for k in strange[:4])
+    more = f" and {len(strange) - 4} more" if len(strange) > 4 else ""
+    d = Diagnostic(
+        "E369",
+        f"weights hold NaN or infinite values: {shown}{more}",
+        help="they are kept as they are; results that read them may be NaN",
+        severity="warning",
+    )
+    warnings.warn(EqsatWarning(d), stacklevel=3)
+
+
+def _finite(array: np.ndarray[Any, Any]) -> bool:
+    if array.dtype.kind in "iub" or array.dtype.name in ("int4", "uint4"):
+        return True
+    return bool(np.isfinite(array).all())

@@ -12,7 +12,7 @@ from eqsat.lab.calibrate import machine, shapes
 from eqsat.lab.calibrate.probes import Probe, probes
 from eqsat.lab.calibrate.shapes import Regime
 from eqsat.lab.calibrate.timer import CoreTimer, Progress, Sample, Timer, check_clock, timed_rounds
-from eqsat.lang.targettext import measured_on, three_digits, versions
+from eqsat.lang.owntarget import measured_on, three_digits, versions
 from eqsat.model.target import Target
 
 ROUNDS, QUICK_ROUNDS = 9, 3

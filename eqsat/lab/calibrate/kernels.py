@@ -21,7 +21,7 @@ from eqsat.lab.calibrate.timer import (
     timed_rounds,
 )
 from eqsat.lab.dispatches import operand_arrays, repeated
-from eqsat.lang.targettext import (
+from eqsat.lang.owntarget import (
     constant_lines,
     folded_lines,
     measured_on,

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from eqsat.hunt.examples import check_example, example_target
+from eqsat.hunt.instances import check_example, example_target
 from eqsat.hunt.search import hunt
 from eqsat.lab.discover.pool import Leaves, Pair, Term, TermPool, holds_at, program_of
 from eqsat.lab.discover.ruletext import (

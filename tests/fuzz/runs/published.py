@@ -21,7 +21,7 @@ from gates import Log, logs, say
 
 import eqsat
 from eqsat.api.reading import source_of
-from eqsat.hunt.examples import side_by_side
+from eqsat.hunt.instances import side_by_side
 from eqsat.model.diag import EqsatError
 from eqsat.model.program import Program
 from eqsat.ops.spelling.passes import canonical

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.frontends.onnxgraph.call import OnnxCall, operator
+from eqsat.frontends.onnxgraph.graph import OnnxCall, operator
 
 # ---- reductions ----------------------------------------------------------------------------------
 Reduce = Callable[[OnnxCall, Any, tuple[int, ...], bool], Any]
@@ -30,8 +30,8 @@ def _axes(c: OnnxCall) -> tuple[int, ...]:
 
 def _reduction(reduce: Reduce) -> Callable[[OnnxCall], Any]:
     def compute(c: OnnxCall) -> Any:
-        found = reduce(c, c[0], _axes(c), bool(c.attribute("keepdims", 1)))
-        return found.astype(c[0].dtype) if found.dtype != c[0].dtype else found
+        result = reduce(c, c[0], _axes(c), bool(c.attribute("keepdims", 1)))
+        return result.astype(c[0].dtype) if result.dtype != c[0].dtype else result
 
     return compute
 
@@ -41,7 +41,7 @@ def _plain(name: str) -> Reduce:
 
 
 def _extreme(name: str) -> Reduce:
-    """Of an empty tensor too: the least or greatest value of the type."""
+    """Extreme of a tensor; of an empty one the least or greatest value of the type."""
 
     def reduce(c: OnnxCall, x: Any, axes: tuple[int, ...], keep: bool) -> Any:
         if x.dtype.kind == "b":
@@ -130,13 +130,13 @@ def _cumulative(c: OnnxCall, run: Callable[..., Any], start: int) -> Any:
     x = c[0]
     if c.attribute("reverse", 0):
         x = c.xp.flip(x, axis)
-    found = run(x, axis=axis, dtype=x.dtype)
+    sums = run(x, axis=axis, dtype=x.dtype)
     if c.attribute("exclusive", 0):
         size = c.shape(0)[axis]
         widths = [(1 if d == axis else 0, 0) for d in range(c.rank(0))]
-        padded = c.xp.pad(found, widths, constant_values=start)
-        found = padded[tuple(slice(0, size) if d == axis else slice(None) for d in range(x.ndim))]
-    return c.xp.flip(found, axis) if c.attribute("reverse", 0) else found
+        padded = c.xp.pad(sums, widths, constant_values=start)
+        sums = padded[tuple(slice(0, size) if d == axis else slice(None) for d in range(x.ndim))]
+    return c.xp.flip(sums, axis) if c.attribute("reverse", 0) else sums
 
 
 operator("CumSum", newest=14, fold=True)(lambda c: _cumulative(c, c.xp.cumsum, 0))
@@ -152,8 +152,8 @@ def gemm(c: OnnxCall) -> Any:
     """alpha A B + beta C."""
     a = c[0].T if c.attribute("transA", 0) else c[0]
     b = c[1].T if c.attribute("transB", 0) else c[1]
-    found = scaled(a @ b, c.attribute("alpha", 1.0))
-    return found + scaled(c[2], c.attribute("beta", 1.0)) if c.has(2) else found
+    product = scaled(a @ b, c.attribute("alpha", 1.0))
+    return product + scaled(c[2], c.attribute("beta", 1.0)) if c.has(2) else product
 
 
 def scaled(x: Any, factor: float) -> Any:
@@ -225,10 +225,10 @@ def layer_normalization(c: OnnxCall) -> Any:
     axis = c.along("axis", -1)
     axes = tuple(range(axis, c.rank(0)))
     centred, mean, inverse = moments(c, in_f32(c, c[0]), axes, c.attribute("epsilon", 1e-5))
-    found = (centred * inverse).astype(c[0].dtype) * c[1]
+    result = (centred * inverse).astype(c[0].dtype) * c[1]
     if c.has(2):
-        found = found + c[2]
-    return found, mean, inverse
+        result = result + c[2]
+    return result, mean, inverse
 
 
 @operator("RMSNormalization", newest=23)
@@ -263,8 +263,8 @@ def group_normalization(c: OnnxCall) -> Any:
     axes = tuple(range(2, x.ndim))
     centred, _, inverse = moments(c, x, axes, c.attribute("epsilon", 1e-5))
     scale, bias = (_per_group(c, c[i], groups, channels, len(rest)) for i in (1, 2))
-    found = (centred * inverse).astype(c[0].dtype) * scale + bias
-    return found.reshape(c.shape(0))
+    result = (centred * inverse).astype(c[0].dtype) * scale + bias
+    return result.reshape(c.shape(0))
 
 
 def _per_group(c: OnnxCall, x: Any, groups: int, channels: int, spatial: int) -> Any:

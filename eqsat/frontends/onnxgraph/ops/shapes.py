@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.frontends.onnxgraph.call import STATIC_ELEMENTS, OnnxCall, operator
-from eqsat.frontends.onnxgraph.tensors import ELEMENT_TYPES, is_bearable
+from eqsat.frontends.onnxgraph.graph import STATIC_ELEMENTS, OnnxCall, operator
+from eqsat.frontends.onnxgraph.proto import ELEMENT_TYPES, is_bearable
 from eqsat.ops.meaning.programs import element_dtype
 
 _CONSTANTS = {
@@ -55,9 +55,9 @@ def reshape(c: OnnxCall) -> Any:
 
 def _inferred(c: OnnxCall, wanted: list[int]) -> tuple[int, ...]:
     """The shape with -1 replaced; E368 if the elements do not come out even."""
-    total, known = math.prod(c.shape(0)), math.prod(d for d in wanted if d != -1)
-    if -1 in wanted and known:
-        wanted[wanted.index(-1)] = total // known
+    total, product = math.prod(c.shape(0)), math.prod(d for d in wanted if d != -1)
+    if -1 in wanted and product:
+        wanted[wanted.index(-1)] = total // product
     if math.prod(wanted) != total:
         raise c.error(
             "E368",
@@ -149,8 +149,8 @@ def _bounds(start: int, end: int, step: int, size: int) -> slice:
 @operator("Expand", newest=13, fold=True)
 def expand(c: OnnxCall) -> Any:
     given, wanted = c.shape(0), c.whole(1, "shape")
-    found = np.broadcast_shapes(given, wanted)
-    return c.xp.broadcast_to(_numpy_if_small(c, found), found)
+    shape = np.broadcast_shapes(given, wanted)
+    return c.xp.broadcast_to(_numpy_if_small(c, shape), shape)
 
 
 def _numpy_if_small(c: OnnxCall, shape: tuple[int, ...]) -> Any:
@@ -257,8 +257,8 @@ def trilu(c: OnnxCall) -> Any:
     if rows * columns > STATIC_ELEMENTS:
         raise c.error("E368", f"wants a mask of {rows} by {columns}, which is too large")
     distance = np.arange(columns)[None, :] - np.arange(rows)[:, None]
-    kept = distance >= k if c.attribute("upper", 1) else distance <= k
-    return c.xp.where(kept, c[0], np.zeros((), c.dtype(0)))
+    mask = distance >= k if c.attribute("upper", 1) else distance <= k
+    return c.xp.where(mask, c[0], np.zeros((), c.dtype(0)))
 
 
 @operator("DepthToSpace", newest=28)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.frontends.onnxgraph.call import STATIC_ELEMENTS, OnnxCall, operator
+from eqsat.frontends.onnxgraph.graph import STATIC_ELEMENTS, OnnxCall, operator
 
 # ---- windows -------------------------------------------------------------------------------------
 MOST = 2**20  # of a kernel, stride, dilation or pad; far beyond any model
@@ -45,21 +45,21 @@ def windows_of(c: OnnxCall, spatial: Sequence[int], kernel: Sequence[int]) -> Wi
     dilations = _several(c, "dilations", (1,) * rank, rank, 1)
     plain = Windows(sizes, strides, dilations, ((0, 0),) * rank)
     pads = _pads(c, plain, spatial)
-    found = Windows(sizes, strides, dilations, pads)
+    windows = Windows(sizes, strides, dilations, pads)
     for d, size in enumerate(spatial):
-        if found.count(size, d) < 1:
-            reach = found.reach(d)
+        if windows.count(size, d) < 1:
+            reach = windows.reach(d)
             raise c.error("E368", f"has a window of {reach} over {size} elements: nothing is left")
-    return found
+    return windows
 
 
 def _several(
     c: OnnxCall, name: str, default: Sequence[int], rank: int, least: int
 ) -> tuple[int, ...]:
-    found = tuple(int(v) for v in c.attribute(name, tuple(default)))
-    if len(found) != rank or any(not least <= v <= MOST for v in found):
-        raise c.error("E368", f"has {name} {list(found)[:16]} over {rank} spatial axes")
-    return found
+    values = tuple(int(v) for v in c.attribute(name, tuple(default)))
+    if len(values) != rank or any(not least <= v <= MOST for v in values):
+        raise c.error("E368", f"has {name} {list(values)[:16]} over {rank} spatial axes")
+    return values
 
 
 def _pads(c: OnnxCall, w: Windows, spatial: Sequence[int]) -> tuple[tuple[int, int], ...]:
@@ -98,14 +98,14 @@ def _check_ranks(c: OnnxCall, x: Any, w: Any) -> None:
 
 @operator("Conv", newest=22)
 def conv(c: OnnxCall) -> Any:
-    found = windowed_product(c, c[0], c[1])
-    return _biased(c, found)
+    product = windowed_product(c, c[0], c[1])
+    return _biased(c, product)
 
 
-def _biased(c: OnnxCall, found: Any) -> Any:
+def _biased(c: OnnxCall, product: Any) -> Any:
     if not c.has(2):
-        return found
-    return found + c[2].reshape(1, -1, *([1] * (found.ndim - 2)))
+        return product
+    return product + c[2].reshape(1, -1, *([1] * (product.ndim - 2)))
 
 
 def windowed_product(c: OnnxCall, x: Any, w: Any) -> Any:
@@ -136,11 +136,11 @@ def conv_transpose(c: OnnxCall) -> Any:
     full = [s * (n - 1) + r for n, s, r in zip(spatial, strides, reach, strict=True)]
     pads = _transposed_pads(c, spatial, full, strides, extra)
     padding = [(r - 1 - a, r - 1 - b + e) for r, (a, b), e in zip(reach, pads, extra, strict=True)]
-    found = c.lax.conv_general_dilated(
+    product = c.lax.conv_general_dilated(
         x, _flipped(w, groups), (1,) * len(spatial), padding, lhs_dilation=strides,
         rhs_dilation=dilations, dimension_numbers=_numbers(x.ndim), feature_group_count=groups,
     )  # fmt: skip
-    return _biased(c, found)
+    return _biased(c, product)
 
 
 _DEFAULTS = (("strides", 1), ("dilations", 1), ("output_padding", 0))
@@ -148,10 +148,10 @@ _DEFAULTS = (("strides", 1), ("dilations", 1), ("output_padding", 0))
 
 def _spatial(c: OnnxCall, name: str, default: int) -> tuple[int, ...]:
     rank = c.rank(0) - 2
-    found = tuple(int(v) for v in c.attribute(name, (default,) * rank))
-    if len(found) != rank or any(not default <= v <= MOST for v in found):
-        raise c.error("E368", f"has {name} {list(found)[:16]} over {rank} spatial axes")
-    return found
+    values = tuple(int(v) for v in c.attribute(name, (default,) * rank))
+    if len(values) != rank or any(not default <= v <= MOST for v in values):
+        raise c.error("E368", f"has {name} {list(values)[:16]} over {rank} spatial axes")
+    return values
 
 
 def _transposed_pads(
@@ -194,14 +194,14 @@ def col2im(c: OnnxCall) -> Any:
     if math.prod(counts) != c.shape(0)[2] or channels * math.prod(block) != rows:
         raise c.error("E368", f"has columns {list(c.shape(0))} for blocks {block} of {image}")
     x = c[0].reshape(n, channels, *block, *counts)
-    found = c.xp.zeros((n, channels, *full), x.dtype)
+    sums = c.xp.zeros((n, channels, *full), x.dtype)
     for at in np.ndindex(*block):
         place = tuple(
             slice(at[d] * dilations[d], at[d] * dilations[d] + counts[d] * strides[d], strides[d])
             for d in range(rank)
         )
-        found = found.at[(slice(None), slice(None), *place)].add(x[(slice(None), slice(None), *at)])
-    return found[(..., *(slice(pads[d], pads[d] + image[d]) for d in range(rank)))]
+        sums = sums.at[(slice(None), slice(None), *place)].add(x[(slice(None), slice(None), *at)])
+    return sums[(..., *(slice(pads[d], pads[d] + image[d]) for d in range(rank)))]
 
 
 # ---- pools ---------------------------------------------------------------------------------------
@@ -239,42 +239,42 @@ def _reduced(c: OnnxCall, x: Any, start: Any, run: Any, w: Windows, pads: Any) -
 def max_pool(c: OnnxCall) -> Any:
     w, pads = _windows(c)
     least = -np.inf if c.dtype(0).kind not in "iu" else np.iinfo(c.dtype(0)).min
-    found = _reduced(c, c[0], least, c.lax.max, w, pads)
-    return (found, _places(c, w, pads, found)) if c.wants(1) else found
+    maxima = _reduced(c, c[0], least, c.lax.max, w, pads)
+    return (maxima, _places(c, w, pads, maxima)) if c.wants(1) else maxima
 
 
-def _places(c: OnnxCall, w: Windows, pads: Any, found: Any) -> Any:
+def _places(c: OnnxCall, w: Windows, pads: Any, maxima: Any) -> Any:
     """The flat index of each window's first maximum."""
     if math.prod(w.kernel) > MOST_PLACES:
         raise c.unsupported(f"indices for windows of {math.prod(w.kernel)} elements")
-    spatial, counts = c.shape(0)[2:], found.shape[2:]
+    spatial, counts = c.shape(0)[2:], maxima.shape[2:]
     order = range(len(spatial))
     if c.attribute("storage_order", 0):
         steps = [math.prod(spatial[:d]) for d in order]
     else:
         steps = [math.prod(spatial[d + 1 :]) for d in order]
     images = np.arange(math.prod(c.shape(0)[:2])) * math.prod(spatial)
-    best = c.xp.full(found.shape, -1, np.int64)
+    best = c.xp.full(maxima.shape, -1, np.int64)
     x = c[0]
     for at in reversed(list(np.ndindex(*w.kernel))):
         lines = [
             np.arange(counts[d]) * w.strides[d] + at[d] * w.dilations[d] - pads[d][0] for d in order
         ]
         inside = [(i >= 0) & (i < s) for i, s in zip(lines, spatial, strict=True)]
-        kept = [np.clip(i, 0, s - 1) for i, s in zip(lines, spatial, strict=True)]
-        values = x[(slice(None), slice(None), *np.ix_(*kept))]
-        flat = sum(g * s for g, s in zip(np.ix_(*kept), steps, strict=True))
+        clipped = [np.clip(i, 0, s - 1) for i, s in zip(lines, spatial, strict=True)]
+        values = x[(slice(None), slice(None), *np.ix_(*clipped))]
+        flat = sum(g * s for g, s in zip(np.ix_(*clipped), steps, strict=True))
         flat = images.reshape(*c.shape(0)[:2], *([1] * len(spatial))) + flat
-        best = c.xp.where((values == found) & _everywhere(inside), flat, best)
+        best = c.xp.where((values == maxima) & _everywhere(inside), flat, best)
     return best.astype(np.int64)
 
 
 def _everywhere(lines: list[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
     """Where all the axes' conditions hold."""
-    found = np.ones((), bool)
+    product = np.ones((), bool)
     for line in lines:
-        found = np.logical_and.outer(found, line)
-    return found
+        product = np.logical_and.outer(product, line)
+    return product
 
 
 @operator("AveragePool", newest=22)

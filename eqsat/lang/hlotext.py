@@ -1,5 +1,7 @@
-"""The text of an HLO module → its computations, instruction by instruction, each with its line.
+"""HLO text → the computations of a module, instruction by instruction, each with its line.
 
+Read by the front end of `eqsat judge`, and by oracles that count what XLA compiled a program to.
+An instruction is split into its parts; what its type and attributes say is read when it is asked.
 Convolutions and pools have windows: `window={…}` and `dim_labels=…`.
 """
 
@@ -8,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 from eqsat.model.diag import Span, fail
@@ -22,8 +25,11 @@ MOST_BYTES = 64 << 20  # of a file that is read
 MOST_ELEMENTS = 2**40  # of a value
 _HEADER = re.compile(r"(?P<entry>ENTRY )?%?(?P<name>[\w.\-]+) \(.*\) -> .* \{")
 _LINE = re.compile(r"\s+(?P<root>ROOT )?%?(?P<name>[\w.\-]+) = (?P<rest>.*)")
+_ARRAY = re.compile(r"[a-z]\w*\[[^\]]*\](?:\{[^}]*\})?")
 _SHAPE = re.compile(r"(?P<dtype>[a-z]\w*)\[(?P<dims>[\d,]*)\](?:\{(?P<layout>[^}]*)\})?")
 _OPCODE = re.compile(r"\s*(?P<op>[\w\-]+)\(")
+_COMMENT = re.compile(r"/\*.*?\*/")
+_MARK = re.compile(r'"(?:[^"\\]|\\.)*(?:"|$)|[()\[\]{},]')  # quoted text is looked over
 
 
 @dataclass(frozen=True)
@@ -41,21 +47,44 @@ class HloType:
 
 @dataclass(frozen=True)
 class Instruction:
-    """One instruction; `types` are those of a tuple's parts. attributes: texts by key."""
+    """One instruction, `%name = shape opcode(argument), rest`."""
 
     name: str
+    shape: str  # as it is written, layouts included
     opcode: str
-    types: tuple[HloType, ...]
-    is_tuple: bool
-    operands: tuple[str, ...]
     argument: str  # what stands in the brackets: of a constant its value
-    attributes: Mapping[str, str]
+    rest: str
     span: Span
     is_root: bool = False
 
     @property
     def at(self) -> str:
         return f"{self.span.file}:{self.span.line}"
+
+    @cached_property
+    def types(self) -> tuple[HloType, ...]:
+        """The array type, or those of a tuple's parts; EqsatError E345, E346."""
+        if self.shape.startswith("("):
+            inner = _COMMENT.sub("", self.shape[1:-1])
+            return tuple(_type(m, self.span) for m in _SHAPE.finditer(inner))
+        match = _SHAPE.fullmatch(self.shape)
+        if match is None:
+            raise _bad(self.span, NO_ARRAY)
+        return (_type(match, self.span),)
+
+    @cached_property
+    def operands(self) -> tuple[str, ...]:
+        """Names of operands, with or without types in front in the text."""
+        if self.opcode in ("constant", "parameter", "iota"):
+            return ()
+        parts = _split(_COMMENT.sub("", self.argument))
+        return tuple(part.split()[-1].lstrip("%") for part in parts if part.strip())
+
+    @cached_property
+    def attributes(self) -> Mapping[str, str]:
+        """Texts by key."""
+        pairs = (part.partition("=") for part in _split(self.rest))
+        return {key.strip(): value.strip() for key, equals, value in pairs if equals}
 
     def ints(self, key: str) -> tuple[int, ...]:
         """`{1,0}` as numbers; none if the key is not there."""
@@ -117,46 +146,46 @@ def parse_hlo(text: str, file: str) -> HloModule:
     return HloModule(name[1] if name else "module", computations, entry)
 
 
+NO_ARRAY = "this type is not one of an array"
+
+
 def _instruction(line: str, span: Span) -> Instruction:
-    found = _LINE.fullmatch(line)
-    if found is None:
+    match = _LINE.fullmatch(line)
+    if match is None:
         raise _bad(span, "this is no instruction `%name = type opcode(operands)`")
-    types, is_tuple, rest = _types(found["rest"], span)
-    opcode = _OPCODE.match(rest)
+    text = match["rest"]
+    after = _after_type(text, span)
+    opcode = _OPCODE.match(text, after)
     if opcode is None:
         raise _bad(span, "there is no opcode behind the type")
-    end = _closing(rest, opcode.end() - 1, span)
-    inside = rest[opcode.end() : end]
-    operands = () if opcode["op"] in ("constant", "parameter", "iota") else _operands(inside)
+    end = _closing(text, opcode.end() - 1, span)
     return Instruction(
-        found["name"], opcode["op"], types, is_tuple, operands, inside.strip(),
-        _attributes(rest[end + 1 :]), span, bool(found["root"]),
+        match["name"], text[:after], opcode["op"], text[opcode.end() : end].strip(),
+        text[end + 1 :], span, bool(match["root"]),
     )  # fmt: skip
 
 
-def _types(text: str, span: Span) -> tuple[tuple[HloType, ...], bool, str]:
-    """The types at the start of a text, whether they are those of a tuple, and the rest."""
+def _after_type(text: str, span: Span) -> int:
+    """Where the type at the start of a text ends: an array's, or a tuple's in brackets."""
     if text.startswith("("):
-        end = _closing(text, 0, span)
-        inner = re.sub(r"/\*.*?\*/", "", text[1:end])
-        return tuple(_type(m, span) for m in _SHAPE.finditer(inner)), True, text[end + 1 :]
-    found = _SHAPE.match(text)
-    if found is None:
-        raise _bad(span, "this type is not one of an array")
-    return (_type(found, span),), False, text[found.end() :]
+        return _closing(text, 0, span) + 1
+    array = _ARRAY.match(text)
+    if array is None:
+        raise _bad(span, NO_ARRAY)
+    return array.end()
 
 
-def _type(found: re.Match[str], span: Span) -> HloType:
-    dtype = DTYPES.get(found["dtype"])
+def _type(match: re.Match[str], span: Span) -> HloType:
+    dtype = DTYPES.get(match["dtype"])
     if dtype is None:
-        raise _bad(span, f"programs have no element type `{found['dtype']}`", "E346")
-    shape = tuple(int(d) for d in found["dims"].split(",") if d)
+        raise _bad(span, f"programs have no element type `{match['dtype']}`", "E346")
+    shape = tuple(int(d) for d in match["dims"].split(",") if d)
     size = 1
     for d in shape:
         size *= d
     if size > MOST_ELEMENTS:
         raise _bad(span, f"a value of {size:,} elements is more than any machine holds")
-    layout = found["layout"] or ""
+    layout = match["layout"] or ""
     minor, _, tiled = layout.partition(":")
     if tiled:
         raise _bad(span, f"the tiled layout `{{{layout}}}` is not read", "E346")
@@ -170,43 +199,23 @@ def _type(found: re.Match[str], span: Span) -> HloType:
 
 
 def _closing(text: str, start: int, span: Span) -> int:
-    """Where the bracket that opens at `start` ends; quoted text is looked over."""
-    depth, quoted = 0, False
-    for i in range(start, len(text)):
-        c = text[i]
-        if c == '"' and text[i - 1] != "\\":
-            quoted = not quoted
-        if quoted:
-            continue
-        depth += (c in "([{") - (c in ")]}")
+    """Where the bracket that opens at `start` ends."""
+    depth = 0
+    for mark in _MARK.finditer(text, start):
+        depth += (mark[0] in "([{") - (mark[0] in ")]}")
         if depth == 0:
-            return i
+            return mark.start()
     raise _bad(span, "a bracket is not closed in this line")
-
-
-def _operands(text: str) -> tuple[str, ...]:
-    """The names among operands, with or without their types in front."""
-    plain = re.sub(r"/\*.*?\*/", "", text)
-    return tuple(part.split()[-1].lstrip("%") for part in _split(plain) if part.strip())
-
-
-def _attributes(text: str) -> dict[str, str]:
-    pairs = (part.partition("=") for part in _split(text))
-    return {key.strip(): value.strip() for key, equals, value in pairs if equals}
 
 
 def _split(text: str) -> list[str]:
     """At commas outside of brackets and quotes."""
-    parts, depth, quoted, begin = list[str](), 0, False, 0
-    for i, c in enumerate(text):
-        if c == '"' and (i == 0 or text[i - 1] != "\\"):
-            quoted = not quoted
-        if quoted:
-            continue
-        depth += (c in "([{") - (c in ")]}")
-        if c == "," and depth == 0:
-            parts.append(text[begin:i])
-            begin = i + 1
+    parts, depth, begin = list[str](), 0, 0
+    for mark in _MARK.finditer(text):
+        depth += (mark[0] in "([{") - (mark[0] in ")]}")
+        if mark[0] == "," and depth == 0:
+            parts.append(text[begin : mark.start()])
+            begin = mark.end()
     return [*parts, text[begin:]]
 
 
@@ -220,8 +229,8 @@ _KEYS = ("size", "stride", "pad", "lhs_dilate", "rhs_dilate", "rhs_reversal")
 
 
 @dataclass(frozen=True)
-class Window:
-    """Of each windowed dim: extent, step, zeros before and after, dilations, and if it turns."""
+class HloWindow:
+    """Window, per dim: extent, step, zeros before and after, dilations, and if it turns."""
 
     size: tuple[int, ...]
     stride: tuple[int, ...]
@@ -253,38 +262,38 @@ def _spread(extent: int, dilation: int) -> int:
     return max(extent - 1, 0) * dilation + min(extent, 1)
 
 
-def window_of(i: Instruction, rank: int) -> Window:
+def window_of(i: Instruction, rank: int) -> HloWindow:
     """The window of an instruction over `rank` dims; ValueError if it is not one."""
     text = i.attributes.get("window", "{}")
-    found = dict(re.findall(r"(\w+)=([\dx_\-]+)", text))
-    if set(found) - set(_KEYS):
+    fields = dict(re.findall(r"(\w+)=([\dx_\-]+)", text))
+    if set(fields) - set(_KEYS):
         raise ValueError(f"`{text}` is no window")
     sizes, strides, lhs, rhs = (
-        _numbers(found.get(k), rank, 1) for k in ("size", "stride", "lhs_dilate", "rhs_dilate")
+        _numbers(fields.get(k), rank, 1) for k in ("size", "stride", "lhs_dilate", "rhs_dilate")
     )
     if min((*sizes, *strides, *lhs, *rhs), default=1) < 1:
         raise ValueError(f"`{text}` has numbers below 1")
-    pads = found["pad"].split("x") if "pad" in found else ["0_0"] * rank
+    pads = fields["pad"].split("x") if "pad" in fields else ["0_0"] * rank
     edges = [tuple(map(int, p.split("_"))) for p in pads]
     if len(edges) != rank or any(len(e) != 2 for e in edges):
         raise ValueError(f"`{text}` has no two pads for each of {rank} dims")
     pad = tuple((e[0], e[1]) for e in edges)
-    return Window(sizes, strides, pad, lhs, rhs, _numbers(found.get("rhs_reversal"), rank, 0))
+    return HloWindow(sizes, strides, pad, lhs, rhs, _numbers(fields.get("rhs_reversal"), rank, 0))
 
 
 def _numbers(text: str | None, rank: int, otherwise: int) -> tuple[int, ...]:
-    found = tuple(map(int, text.split("x"))) if text else (otherwise,) * rank
-    if len(found) != rank:
+    numbers = tuple(map(int, text.split("x"))) if text else (otherwise,) * rank
+    if len(numbers) != rank:
         raise ValueError(f"`{text}` has not {rank} numbers")
-    return found
+    return numbers
 
 
 def dimension_numbers(labels: str) -> DimNumbers:
     """`b01f_01io->b01f`; ValueError if it is not of that form."""
-    found = _LABELS.fullmatch(labels)
-    if found is None:
+    match = _LABELS.fullmatch(labels)
+    if match is None:
         raise ValueError(f"`{labels}` labels no dims")
-    sides = zip(found.groups(), ("bf", "oi", "bf"), strict=True)
+    sides = zip(match.groups(), ("bf", "oi", "bf"), strict=True)
     specs = [_spec(text, first) for text, first in sides]
     if len({len(s) for s in specs}) != 1:
         raise ValueError(f"`{labels}` labels other numbers of dims")
@@ -299,7 +308,7 @@ def _spec(text: str, first: str) -> tuple[int, ...]:
 
 
 def check_convolution(
-    window: Window,
+    window: HloWindow,
     numbers: DimNumbers,
     groups: Sequence[int],
     shapes: Sequence[tuple[int, ...]],
