@@ -45,20 +45,20 @@ FEATURES = {
 
 def processor(path: Path = CPUINFO) -> str:
     """The processor's name, as the system says it."""
-    found = _row(system_text(path), "model name") or platform.processor() or platform.machine()
-    return re.sub(r"[^\w .()@+-]", "", found)[:80].strip()
+    name = _row(system_text(path), "model name") or platform.processor() or platform.machine()
+    return re.sub(r"[^\w .()@+-]", "", name)[:80].strip()
 
 
 def features(path: Path = CPUINFO) -> tuple[str, ...]:
     """Those of `FEATURES` that the processor has, in LLVM's words, sorted; for RISC-V, `v`."""
     text = system_text(path)
     words = set(f"{_row(text, 'flags')} {_row(text, 'Features')}".split())
-    found = {FEATURES[w] for w in words & FEATURES.keys()}
+    features = {FEATURES[w] for w in words & FEATURES.keys()}
     if riscv := re.match(r"rv\d+([a-z]*)", _row(text, "isa")):
-        found |= {"v"} & set(riscv[1])  # letters are features, longer names come after a `_`
-    if not found and platform.machine().lower() in (*ARM, *X86) and path == CPUINFO:
-        found = _by_llvm()  # a system that has no such file
-    return tuple(sorted(found))
+        features |= {"v"} & set(riscv[1])  # letters are features, longer names come after a `_`
+    if not features and platform.machine().lower() in (*ARM, *X86) and path == CPUINFO:
+        features = _by_llvm()  # a system that has no such file
+    return tuple(sorted(features))
 
 
 @lru_cache(maxsize=1)
@@ -76,13 +76,13 @@ def _by_llvm() -> set[str]:
 
 def caches(folder: Path = CACHES) -> dict[str, int]:
     """Bytes of each unified or data cache by its level (`l1`, `l2` …); empty if unknown."""
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     for index in sorted(folder.glob("index*")):
         level, kind, size = (system_text(index / key) for key in ("level", "type", "size"))
         written = re.fullmatch(r"(\d+)([KMG]?)", size)
         if kind in ("Unified", "Data") and level.isdigit() and written:
-            found[f"l{level}"] = int(written[1]) * UNITS[written[2]]
-    return dict(sorted((name, size) for name, size in found.items() if size))
+            sizes[f"l{level}"] = int(written[1]) * UNITS[written[2]]
+    return dict(sorted((name, size) for name, size in sizes.items() if size))
 
 
 def memory_bytes() -> int:
@@ -105,10 +105,10 @@ class MemoryLevel:
 def memory_levels(folder: Path = CACHES, first: int = 2) -> list[MemoryLevel]:
     """Caches from level `first` on, and memory; usual sizes where they are unknown."""
     every = sorted(caches(folder).items()) or list(USUAL)
-    found = [c for c in every if int(c[0][1:]) >= first] or [every[-1]]
-    last = found[-1][1]
+    levels = [c for c in every if int(c[0][1:]) >= first] or [every[-1]]
+    last = levels[-1][1]
     memory = MemoryLevel("dram", max(memory_bytes(), 4 * last), min(4 * last, LARGEST_PROBE))
-    return [*(MemoryLevel(name, size, size // 2) for name, size in found), memory]
+    return [*(MemoryLevel(name, size, size // 2) for name, size in levels), memory]
 
 
 def cores() -> int:
@@ -126,5 +126,5 @@ def system_text(path: Path) -> str:
 
 def _row(text: str, key: str) -> str:
     """The first value of a key in /proc/cpuinfo."""
-    found = re.search(rf"^{key}\s*:\s*(.+)$", text, re.MULTILINE)
-    return found[1].strip() if found else ""
+    match = re.search(rf"^{key}\s*:\s*(.+)$", text, re.MULTILINE)
+    return match[1].strip() if match else ""

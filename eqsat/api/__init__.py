@@ -1,4 +1,4 @@
-"""What Python asks of eqsat: a request read and searched, a run asked again, shown or called."""
+"""The Python interface: a request read and searched, a run asked again, shown or called."""
 
 from eqsat.api.alone import extract_egraph, place_buffers, shard_graph
 from eqsat.api.optimization import optimize, read

@@ -50,8 +50,8 @@ def searched_again(
     seconds: dict[str, float | None] = dict.fromkeys(run.seconds)
     limit = {} if time_limit is None else {"time_limit": time_limit}
     rest = (seconds, run.search | limit, run.limits, run.rule_check)
-    asked = (target or run.target, rules or run.rules, goals or run.goals)
-    again = Run(source, canonical, *asked, *rest)
+    request = (target or run.target, rules or run.rules, goals or run.goals)
+    again = Run(source, canonical, *request, *rest)
     if program.symbols:
         again = at_sizes(again, Family(program, canonical))
     deadline = time.monotonic() + again.search["time_limit"]
@@ -61,7 +61,7 @@ def searched_again(
 
 # ---- at other sizes ------------------------------------------------------------------------------
 def bind(run: Run, sizes: Mapping[str, int]) -> Run:
-    """The same choices at other sizes, without a search; symbols not named keep their size.
+    """The run's choices at other sizes, without a search; symbols not named keep their size.
 
     The e-graph is valid for every admissible size, so the program is correct at these. The choices
     were optimal at the sizes of the search, so nothing is proven about them here (`stop` is
@@ -75,13 +75,13 @@ def bind(run: Run, sizes: Mapping[str, int]) -> Run:
     if family.egraph is None or selection is None:
         raise fail("E405", "this run stopped before a choice was made")
     new = family.resized(resized(family.symbols, sizes))
-    found = at_sizes(_emptied(run), new)
+    rebound = at_sizes(_emptied(run), new)
     graph = bind_graph(family.egraph, sizes_of(new.symbols))
-    found = replace(found, egraph=graph.egraph)
+    rebound = replace(rebound, egraph=graph.egraph)
     number = _renumbering(family, graph)
-    base = None if run.baseline is None else _repriced(found, run.baseline, number)
-    chosen = _repriced(found, selection, number)
-    return with_schedules(replace(found, selection=chosen, baseline=base))
+    base = None if run.baseline is None else _repriced(rebound, run.baseline, number)
+    chosen = _repriced(rebound, selection, number)
+    return with_schedules(replace(rebound, selection=chosen, baseline=base))
 
 
 def _emptied(run: Run) -> Run:

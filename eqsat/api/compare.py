@@ -43,11 +43,11 @@ def compare(
     target, a budget, the goals) within `time_limit` seconds for all, and name for each difference
     the change after which `a` is as `b` there. Raises EqsatError (E405) if a run stopped early.
     """
-    found = compare_runs(a, b, names)
+    comparison = compare_runs(a, b, names)
     if not flip:
-        return found
+        return comparison
 
-    return with_flips(found, a, b, time_limit)
+    return with_flips(comparison, a, b, time_limit)
 
 
 # ---- which one change makes one answer the other's -----------------------------------------------
@@ -65,26 +65,26 @@ class Change:
     goals: tuple[GoalRequest, ...] | None = None
 
 
-def with_flips(found: Comparison, a: Run, b: Run, seconds: float) -> Comparison:
+def with_flips(comparison: Comparison, a: Run, b: Run, seconds: float) -> Comparison:
     """The comparison with every single change of `a` towards `b` searched, `seconds` for all.
 
     Nothing is searched if the programs came of different inputs, or do not differ. A change that
     runs out of time counts with its best answer.
     """
-    if not found.same_input or not found.differences:
-        return found.with_flips(())
+    if not comparison.same_input or not comparison.differences:
+        return comparison.with_flips(())
     changes = list(single_changes(a, b))[:MOST]
     end = time.monotonic() + seconds
     flips = []
     for i, change in enumerate(changes):
         left = (end - time.monotonic()) / (len(changes) - i)
         if left > 0:
-            flips.append(_flip(found, a, b, change, left))
-    return found.with_flips(flips)
+            flips.append(_flip(comparison, a, b, change, left))
+    return comparison.with_flips(flips)
 
 
 def single_changes(a: Run, b: Run) -> Iterator[Change]:
-    """What differs between the requests, piece by piece: rules that answers use come first."""
+    """Differences of the requests, piece by piece: rules that answers use come first."""
     yield from _rule_changes(a, b)
     for key, _, value in target_differences(a.target, b.target):
         yield Change(f"{key}: {setting_text(value)}", target=_with_key(a.target, key, value))
@@ -100,15 +100,15 @@ def single_changes(a: Run, b: Run) -> Iterator[Change]:
 
 
 def _rule_changes(a: Run, b: Run) -> Iterator[Change]:
-    own, other = ({r.name: r for r in run.rules.rules} for run in (a, b))
-    if own == other:
+    rules, other = ({r.name: r for r in run.rules.rules} for run in (a, b))
+    if rules == other:
         return
     for name in _used(b):
-        if name in other and name not in own:
+        if name in other and name not in rules:
             more = replace(a.rules, rules=(*a.rules.rules, other[name]), imports=())
             yield Change(f"with rule {name}", rules=more)
     for name in _used(a):
-        if name in own and name not in other:
+        if name in rules and name not in other:
             yield Change(f"without rule {name}", rules=a.rules.without(name))
     yield Change(f"rules {b.rules.name}", rules=b.rules)
 
@@ -123,14 +123,14 @@ def _used(run: Run) -> list[str]:
 def _with_key(target: Target, key: str, value: Any) -> Target:
     name, dot, inner = key.partition(".")
     if name in BY_KIND:
-        kept = {k: v for k, v in (dict(getattr(target, name)) | {inner: value}).items() if v}
-        value = tuple(kept.items())
+        entries = {k: v for k, v in (dict(getattr(target, name)) | {inner: value}).items() if v}
+        value = tuple(entries.items())
     elif dot:
         value = replace(getattr(target, name), **{inner: value})
     return replace(target, **{name: value})
 
 
-def _flip(found: Comparison, a: Run, b: Run, change: Change, seconds: float) -> Flip:
+def _flip(comparison: Comparison, a: Run, b: Run, change: Change, seconds: float) -> Flip:
     goal = a.goals[0].name
     try:
         again = searched_again(
@@ -146,7 +146,7 @@ def _flip(found: Comparison, a: Run, b: Run, change: Change, seconds: float) -> 
     left = {row.key for row in now.rows if row.a is not None}
     rows = tuple(
         row.key
-        for row in found.differences
+        for row in comparison.differences
         if (row.key in alike if row.b is not None else row.key not in left)
     )
     goal = again.goals[0].name

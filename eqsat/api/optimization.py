@@ -150,10 +150,10 @@ def optimize(
         machine = machine_asked(target, places, settings)
         machine = meshed(budgeted(machine, budget or {}), mesh, shards or {}, stop_after)
         source = name_donated(source, donate)
-        asked = read_orders(source, layouts, donate)
-        refuse_on_mesh(machine, source, bool(measure), check_compile, asked.is_any)
-        source = with_layouts(source, machine, asked.layouts)
-        source, orders = fixed_orders(source, asked)
+        order_requests = read_orders(source, layouts, donate)
+        refuse_on_mesh(machine, source, bool(measure), check_compile, order_requests.is_any)
+        source = with_layouts(source, machine, order_requests.layouts)
+        source, orders = fixed_orders(source, order_requests)
         ruleset = rules_asked(rules)
         ruleset = ruleset.without(*known_names(without, ruleset))
         wanted = goals_asked(goals)
@@ -162,22 +162,23 @@ def optimize(
         if check_compile:
             check_oracle(machine)
         canonical = searched(placed)
-    known = rules_checked(ruleset, unchecked, seconds)
+    rule_check = rules_checked(ruleset, unchecked, seconds)
     search = {"time_limit": time_limit, "seed": seed, "threads": threads, "extractor": extractor}
     run = Run(
-        source, canonical, machine, ruleset, wanted, seconds, search, bounds, known, orders=orders
+        source, canonical, machine, ruleset, wanted, seconds, search, bounds, rule_check,
+        orders=orders,
     )  # fmt: skip
     if source.program.symbols:
         run = at_sizes(run, Family(source.program, canonical))
     log_phase(run, "read")
-    told = progress_of(run, time_limit, progress)
-    with heard(told):
+    listener = progress_of(run, time_limit, progress)
+    with heard(listener):
         with uncollected():
-            whole = stop_after in (None, "schedule")
-            asked = asked if whole else AskedOrders()
-            run, plain = searched_in_orders(run, asked, stop_after, stop, told)
+            is_complete = stop_after in (None, "schedule")
+            order_requests = order_requests if is_complete else AskedOrders()
+            run, plain = searched_in_orders(run, order_requests, stop_after, stop, listener)
         if on_answer is not None:
-            on_answer(replace(run, curve=told.curve))
+            on_answer(replace(run, curve=listener.curve))
         if measure and run.selection is not plain.selection and run.orders is not None:
             with uncollected():
                 run = _quicker_by_clock(run, plain)
@@ -188,9 +189,9 @@ def optimize(
                 run = _checked_by_compiler(run, compile_limit)
             if verify and run.schedule is not None:
                 phase("verify")
-                run = replace(run, curve=told.curve)  # what verifying makes is of this run
+                run = replace(run, curve=listener.curve)  # what verifying makes is of this run
                 run.verify(seed=seed, work_limit=work_limit)
-    return run if run.curve is not None else replace(run, curve=told.curve)
+    return run if run.curve is not None else replace(run, curve=listener.curve)
 
 
 def _quicker_by_clock(ordered: Run, plain: Run) -> Run:

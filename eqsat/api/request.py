@@ -1,4 +1,4 @@
-"""What a caller asks of a search, read and checked: rules, target, devices, mesh, budget, goals."""
+"""The request of a search, read and checked: rules, target, devices, mesh, budget, goals."""
 
 from __future__ import annotations
 
@@ -72,15 +72,15 @@ def budgeted(machine: Target, budget: Mapping[str, int | str]) -> Target:
 
     asked_for = {g: budget_of(g, v, f"the budget of {g}") for g, v in budget.items()}
     merged = dict(machine.budget) | asked_for
-    asked = {f"budget.{goal}": f"--budget {goal}" for goal in budget}
-    places = tuple((dict(machine.places) | asked).items())
+    options = {f"budget.{goal}": f"--budget {goal}" for goal in budget}
+    places = tuple((dict(machine.places) | options).items())
     return replace(machine, budget=tuple(sorted(merged.items())), places=places)
 
 
 def meshed(
     machine: Target, mesh: str | None, shards: Mapping[str, str], stop_after: str | None
 ) -> Target:
-    """With this mesh and these spreads; what a device may hold is a limit of the mesh alone.
+    """The target with a mesh and its spreads; a device's memory limit is one of the mesh alone.
 
     The search before it is for one device, which holds the whole program; one that ends there has
     no mesh.
@@ -105,10 +105,10 @@ def rules_asked(what: Sequence[str] | str | RuleSet) -> RuleSet:
 
 
 def known_names(names: Sequence[str], ruleset: RuleSet) -> Sequence[str]:
-    known = {n for r in ruleset.everything for n in (r.name, *r.tags)}
+    defined = {n for r in ruleset.everything for n in (r.name, *r.tags)}
     for n in names:
-        if n not in known:
-            raise fail("E007", f"no rule or tag `{n}` to leave out", help=did_you_mean(n, known))
+        if n not in defined:
+            raise fail("E007", f"no rule or tag `{n}` to leave out", help=did_you_mean(n, defined))
     return names
 
 
@@ -131,10 +131,10 @@ def rules_checked(ruleset: RuleSet, unchecked: bool, seconds: dict[str, float | 
     from eqsat.hunt.firstuse import check_rules
 
     with timed(took := {}, "hunt"):
-        found = check_rules(ruleset, unchecked)
-    if found.hunted or found.no_instance:
+        check = check_rules(ruleset, unchecked)
+    if check.hunted or check.no_instance:
         seconds["hunt"] = took["hunt"]
-    return found
+    return check
 
 
 # ---- what makes no sense, or not together --------------------------------------------------------
@@ -170,7 +170,7 @@ def refuse_on_mesh(
     if target.mesh is None:
         return
     words = {"measure": measure, "check-compile": check_compile, "layouts": orders}
-    one = [word for word, asked in words.items() if asked]
+    one = [word for word, is_given in words.items() if is_given]
     if one:
         help = "leave it out, or search for one device: `--set mesh={}`"
         raise fail(

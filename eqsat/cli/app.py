@@ -64,8 +64,8 @@ def main_as_module() -> None:
 
     What somebody left in a folder would be a plug-in, and code that is run.
     """
-    own = str(Path(__file__).parents[2])
-    if not sys.flags.safe_path and Path(sys.path[0]).resolve() != Path(own).resolve():
+    package_parent = str(Path(__file__).parents[2])
+    if not sys.flags.safe_path and Path(sys.path[0]).resolve() != Path(package_parent).resolve():
         del sys.path[0]
     main()
 
@@ -173,12 +173,12 @@ def _usage(error: Any, as_json: bool) -> int:
     help_text = f"`{command} --help` lists what there is"
     option = _OPTION.match(message)
     if option and context:
-        known = [o for p in context.command.params for o in p.opts if o.startswith("--")]
-        message, help_text = f"no option `{option[1]}`", did_you_mean(option[1], known)
+        names = [o for p in context.command.params for o in p.opts if o.startswith("--")]
+        message, help_text = f"no option `{option[1]}`", did_you_mean(option[1], names)
     command_name = _COMMAND.match(message)
     if command_name:
-        known = [c.name or "" for c in app.registered_commands]
-        message, help_text = f"no command `{command_name[1]}`", did_you_mean(command_name[1], known)
+        names = [c.name or "" for c in app.registered_commands]
+        message, help_text = f"no command `{command_name[1]}`", did_you_mean(command_name[1], names)
     choice = _CHOICE.search(message)
     if choice:
         help_text = did_you_mean(choice[1], re.findall(r"'([^']*)'", choice[2]))

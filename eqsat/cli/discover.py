@@ -12,7 +12,7 @@ from eqsat.cli import options as o
 from eqsat.cli.talk import KEPT, say, stops_at_once
 
 if TYPE_CHECKING:
-    from eqsat.lab.discover.find import Ask, Found
+    from eqsat.lab.discover.find import Ask, Discoveries
 
 SECONDS = 60.0
 
@@ -78,16 +78,16 @@ def discover(
         for name in programs or ():
             api.read(name)  # says what is wrong before a minute has passed
         ruleset = load_rulesets(rules or ("full",)).without(*(without or ()))
-        found = find(wish, ruleset, load_target(target), tuple(programs or ()), stop)
+        discovery = find(wish, ruleset, load_target(target), tuple(programs or ()), stop)
     if out is not None:
-        out.write_text(found.file(f"found/{_set_name(out)}"), encoding="utf-8")
+        out.write_text(discovery.file(f"found/{_set_name(out)}"), encoding="utf-8")
     if output_format is o.Format.json:
-        print(json.dumps(found.to_json()))
+        print(json.dumps(discovery.to_json()))
     else:
-        print(_table(found), end="")
+        print(_table(discovery), end="")
     if not quiet:
-        _talk(found, out)
-    return KEPT if found.stop == "interrupted" else 0
+        _talk(discovery, out)
+    return KEPT if discovery.stop == "interrupted" else 0
 
 
 def _wish(ops: list[str] | None, leaves: int, size: int, limit: list[str] | None, seed: int) -> Ask:
@@ -118,12 +118,12 @@ def _set_name(out: Path) -> str:
     return "-".join(words) if words and words[0][0].isalpha() else "rules"
 
 
-def _table(found: Found) -> str:
+def _table(discovery: Discoveries) -> str:
     from eqsat.report.text import table_text
 
     columns = ("rule", "says", "work", "sizes", "matches", "gain")
     rows = []
-    for r in found.rows():
+    for r in discovery.rows():
         left, right = r["work"]
         gain = ", ".join(f"{name} {g:.1%}" for name, g in r["gains"].items())
         sizes = "any" if r["general"] else "these"
@@ -132,15 +132,16 @@ def _table(found: Found) -> str:
     return table_text(columns, rows) if rows else ""
 
 
-def _talk(found: Found, out: Path | None) -> None:
+def _talk(discovery: Discoveries, out: Path | None) -> None:
     say(
-        f"{found.terms} terms, {found.equal} equal to a smaller one, {found.unproven} of these not"
-        f" proven by the rules: {len(found.proposals)} rule(s) proposed"
+        f"{discovery.terms} terms, {discovery.equal} equal to a smaller one,"
+        f" {discovery.unproven} of these not proven by the rules:"
+        f" {len(discovery.proposals)} rule(s) proposed"
     )
-    for why, count in found.unwritten.most_common(3):
+    for why, count in discovery.unwritten.most_common(3):
         say(f"  {count} not proposed: {why}")
-    if found.stop:
-        say(f"stopped early ({found.stop}): more terms were left")
+    if discovery.stop:
+        say(f"stopped early ({discovery.stop}): more terms were left")
     if out is not None:
         say(f"wrote {out}    check it: `eqsat check --test {out}`")
 

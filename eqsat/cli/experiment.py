@@ -103,10 +103,10 @@ def experiment(
         print(results.pivot(*keys), end="")
     else:
         o.print_found(results, output_format)
-    whole = results.whole([c.name for c in plan.plan.cells])
-    paged = len(whole.outcomes) <= MOST if pages is None else pages
+    every_row = results.whole([c.name for c in plan.plan.cells])
+    paged = len(every_row.outcomes) <= MOST if pages is None else pages
     with stops_at_once(watch=board):
-        written, (_, undrawn) = whole.write(out, pages=paged), whole.drawn
+        written, (_, undrawn) = every_row.write(out, pages=paged), every_row.drawn
     if undrawn is not None:
         say_diagnostics([undrawn], output_format is o.Format.json)
     if not quiet:
@@ -163,8 +163,8 @@ class Board:
 
     quiet: bool
     rows: int = 0
-    kept: int = 0  # that were there already
-    made: int = 0
+    reused: int = 0  # that were there already
+    computed: int = 0
     running: dict[str, float] = field(default_factory=dict)  # row -> when it began
     lines: dict[str, str] = field(default_factory=dict)  # row -> how far its search is
     taken_s: float = 0.0  # by all rows that ended
@@ -190,24 +190,24 @@ class Board:
         self.lines.pop(name, None)
         if (begin := self.running.pop(name, None)) is not None:
             self.taken_s += time.monotonic() - begin
-        self.made += is_new
-        self.kept += not is_new
+        self.computed += is_new
+        self.reused += not is_new
         if not self.quiet:
-            known = "" if is_new else " (kept from before)"
-            say(f"{name}: {status_text(record)}{known}")
+            note = "" if is_new else " (kept from before)"
+            say(f"{name}: {status_text(record)}{note}")
 
     @property
     def line(self) -> str:
         """`5 of 36 rows done, 2 running, about 40 s left; ROW: candidates, 3.1 s of 60 s: …`."""
         from eqsat.report.units import count_text
 
-        text = f"{self.kept + self.made} of {count_text(self.rows, 'row')} done"
+        text = f"{self.reused + self.computed} of {count_text(self.rows, 'row')} done"
         text += f", {len(self.running)} running" if self.running else ""
-        if self.made and (left := self.rows - self.kept - self.made):
-            seconds = self.taken_s / self.made * left / max(1, len(self.running))
+        if self.computed and (left := self.rows - self.reused - self.computed):
+            seconds = self.taken_s / self.computed * left / max(1, len(self.running))
             text += f", about {_duration(seconds)} left"
-        told = [f"{name}: {self.lines[name]}" for name in self.running if name in self.lines]
-        return "; ".join([text, *told])
+        texts = [f"{name}: {self.lines[name]}" for name in self.running if name in self.lines]
+        return "; ".join([text, *texts])
 
     @contextmanager
     def live(self) -> Iterator[None]:

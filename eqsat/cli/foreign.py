@@ -55,8 +55,8 @@ def judge(
         limit = o.seconds(time_limit)
         run = _best(folder, program, target, rules, weights, limit)
         place = file if file.is_file() else run_folder(file)
-        found = judged(run, read_foreign(place, run), time_limit=limit)
-    o.print_found(found, output_format)
+        judgement = judged(run, read_foreign(place, run), time_limit=limit)
+    o.print_found(judgement, output_format)
     return 0
 
 
@@ -81,13 +81,13 @@ def _best(
             raise fail("E400", what, help="leave them out, or name the program instead of `--run`")
         return eqsat.load(folder)
     assert program is not None
-    asked = {"target": target, "rules": tuple(rules or ("default",)), "weights": o.names(weights)}
-    return eqsat.optimize(program, **asked, time_limit=seconds)
+    request = {"target": target, "rules": tuple(rules or ("default",)), "weights": o.names(weights)}
+    return eqsat.optimize(program, **request, time_limit=seconds)
 
 
 # ---- for other tools -----------------------------------------------------------------------------
 class Language(StrEnum):
-    """What other tools read."""
+    """File formats of other tools."""
 
     mlir = "mlir"
     onnx = "onnx"
@@ -103,7 +103,7 @@ class WeightsPlace(StrEnum):
 
 
 class Exportable(StrEnum):
-    """What of a run is written."""
+    """Parts of a run that can be written."""
 
     schedule = "schedule"
     program = "program"
@@ -152,35 +152,37 @@ def export(
         sizes = o.symbol_sizes(size)
         run = eqsat.load(folder)
         run = eqsat.bind(run, sizes) if sizes and run.family is not None else run
-        found = run.export(
+        exported = run.export(
             to.value, path, of=of.value, weights=weights.value, partial=partial, sizes=sizes
         )
     if output_format is o.Format.json:
-        print(json.dumps(_facts(to, path, found)))
+        print(json.dumps(_facts(to, path, exported)))
     else:
         print(path)
     if not quiet:
-        _say(to, path, found)
+        _say(to, path, exported)
     return 0
 
 
-def _facts(to: Language, path: Path, found: Exported) -> dict[str, Any]:
+def _facts(to: Language, path: Path, exported: Exported) -> dict[str, Any]:
     return {
         "to": to.value,
-        "files": {str(path.parent / (name or path.name)): len(data) for name, data in found.files},
-        "ops": found.ops,
-        "expressible": found.ops - len(found.missing),
-        "missing": [vars(m) for m in found.missing],
+        "files": {
+            str(path.parent / (name or path.name)): len(data) for name, data in exported.files
+        },
+        "ops": exported.ops,
+        "expressible": exported.ops - len(exported.missing),
+        "missing": [vars(m) for m in exported.missing],
     }
 
 
-def _say(to: Language, path: Path, found: Exported) -> None:
-    """What is missing, and a command that reads the file."""
-    for m in found.missing:
+def _say(to: Language, path: Path, exported: Exported) -> None:
+    """Says which ops are missing, and a command that reads the file."""
+    for m in exported.missing:
         say(f"not written: {m}")
-    if found.missing:
-        count = len(found.missing)
-        say(f"{count} of {found.ops} ops are calls of undefined functions")
+    if exported.missing:
+        count = len(exported.missing)
+        say(f"{count} of {exported.ops} ops are calls of undefined functions")
     elif to is Language.mlir:
         say(f"check it with IREE: iree-opt {path}")
     else:

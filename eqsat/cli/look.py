@@ -67,12 +67,12 @@ def compare(
     limit = o.seconds(time_limit)
     runs = eqsat.load(a), eqsat.load(b)
     with stops_at_once():
-        found = eqsat.compare(*runs, names=(str(a), str(b)), flip=flip, time_limit=limit)
+        comparison = eqsat.compare(*runs, names=(str(a), str(b)), flip=flip, time_limit=limit)
     if page is not None:
         from eqsat.report.compare.page import write_comparison
 
-        say(f"page: file://{write_comparison(found, page).resolve()}")
-    o.print_found(found, output_format)
+        say(f"page: file://{write_comparison(comparison, page).resolve()}")
+    o.print_found(comparison, output_format)
     return 0
 
 
@@ -126,10 +126,10 @@ def explain(
         limit = o.seconds(time_limit)
         run = eqsat.load(what)
         if without or force is not None:
-            found = _what_if(run, value, without or [], force, limit)
+            explanation = _what_if(run, value, without or [], force, limit)
         else:
-            found = run.explain(value, price=price, time_limit=limit)
-    o.print_found(found, output_format)
+            explanation = run.explain(value, price=price, time_limit=limit)
+    o.print_found(explanation, output_format)
     return 0
 
 
@@ -164,11 +164,11 @@ def rules(
     from eqsat.report.facts import rule_facts
     from eqsat.report.text import RULE_COLUMNS, rules_table, table_text
 
-    found = rule_facts(eqsat.load(folder), sort.value)
+    facts = rule_facts(eqsat.load(folder), sort.value)
     if output_format is o.Format.json:
-        print(json.dumps(found))
+        print(json.dumps(facts))
     else:
-        print(table_text(RULE_COLUMNS, rules_table(found)), end="")
+        print(table_text(RULE_COLUMNS, rules_table(facts)), end="")
     return 0
 
 
@@ -213,8 +213,8 @@ def report(
     """Write one self-contained HTML page about a run; print its path."""
     import eqsat
 
-    found: Run = eqsat.load(folder)
-    path = found.report(out or folder / "report.html")
+    run: Run = eqsat.load(folder)
+    path = run.report(out or folder / "report.html")
     if output_format is o.Format.json:
         print(json.dumps({"page": str(path)}))
         return 0

@@ -125,18 +125,18 @@ def optimize(
         saved = _kept_first(out if later else None, request)
         is_quiet = quiet or output_format is o.Format.json
         with saved, o.on_device(device), progress(watch, is_quiet), _said_after(print_after):
-            found = _search(given, request, work_limit if verify else None)
+            run = _search(given, request, work_limit if verify else None)
     if out is not None:
-        found.save(out)
-    _print_run(found, output_format)
+        run.save(out)
+    _print_run(run, output_format)
     if mesh_front:
-        _print_front(found, mesh_front, o.seconds(time_limit), output_format)
-    _say_stop(found, quiet)
+        _print_front(run, mesh_front, o.seconds(time_limit), output_format)
+    _say_stop(run, quiet)
     if out is not None and not quiet:
         say(f"wrote {out}    why: `eqsat explain {out}`    page: `eqsat report {out}`")
     if stop.is_requested:
         return KEPT
-    return _verdict(found, output_format)
+    return _verdict(run, output_format)
 
 
 def run_saved(
@@ -157,11 +157,11 @@ def run_saved(
     with stops_at_once(), o.on_device(device):
         import eqsat
 
-        found = eqsat.load(folder)
-        found = eqsat.bind(found, o.symbol_sizes(size)) if size else found
-        found.verify(samples=samples, seed=seed, work_limit=work_limit)
-    _print_run(found, output_format)
-    return _verdict(found, output_format)
+        run = eqsat.load(folder)
+        run = eqsat.bind(run, o.symbol_sizes(size)) if size else run
+        run.verify(samples=samples, seed=seed, work_limit=work_limit)
+    _print_run(run, output_format)
+    return _verdict(run, output_format)
 
 
 COMMANDS = {"optimize": optimize, "run": run_saved}
@@ -219,40 +219,40 @@ def _goals(texts: list[str] | None) -> tuple[Any, ...]:
     return parse_goals(texts or DEFAULT_GOALS)
 
 
-def _print_run(found: Run, output_format: o.Format) -> None:
+def _print_run(run: Run, output_format: o.Format) -> None:
     from eqsat.report.text import summary_text
 
     if output_format is o.Format.json:
-        print(json.dumps(found.summary()))
+        print(json.dumps(run.summary()))
     else:
-        print(summary_text(found), end="")
+        print(summary_text(run), end="")
 
 
-def _print_front(found: Run, points: int, seconds: float, output_format: o.Format) -> None:
+def _print_front(run: Run, points: int, seconds: float, output_format: o.Format) -> None:
     """The front of a mesh: a table, or a JSON object of its own on the next line."""
     from eqsat.report.mesh import front_table, plan_summary
     from eqsat.report.proven import by_figures
 
-    plans, program = found.mesh_front(points, seconds), found.cut_schedule.program
+    plans, program = run.mesh_front(points, seconds), run.cut_schedule.program
     if output_format is o.Format.json:
         print(json.dumps({"format": 1, "points": [plan_summary(p, program) for p in plans]}))
     else:
-        print(front_table(plans, by_figures(found.target, found.goals)), end="")
+        print(front_table(plans, by_figures(run.target, run.goals)), end="")
 
 
-def _say_stop(found: Run, quiet: bool) -> None:
+def _say_stop(run: Run, quiet: bool) -> None:
     """A search that did not end by proof says so (E401)."""
     from eqsat.report.proven import stop_warnings
 
     if not quiet:
-        for warning in stop_warnings(found):
+        for warning in stop_warnings(run):
             say(warning.full())
 
 
-def _verdict(found: Run, output_format: o.Format) -> int:
+def _verdict(run: Run, output_format: o.Format) -> int:
     from eqsat.report.text import verification_problem
 
-    v = found.verification
+    v = run.verification
     if v is None or v.ok:
         return 0
     problem = verification_problem(v)

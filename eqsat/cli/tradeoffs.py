@@ -68,7 +68,7 @@ def pareto(
         if out is not None:
             check_front_place(out)
         with progress(watch, quiet or output_format is o.Format.json):
-            found = eqsat.pareto(
+            front = eqsat.pareto(
                 eqsat.read(program, o.symbol_sizes(size), o.names(weights)),
                 **o.search_request(rules, without, budget, limit, time_limit),
                 target=target,
@@ -81,17 +81,17 @@ def pareto(
                 progress=watch,
             )
     if out is not None:
-        found.save(out)
-    o.print_found(found, output_format)
+        front.save(out)
+    o.print_found(front, output_format)
     if not quiet:
-        _talk(found, out)
-    return KEPT if found.stop == STOPPED else 0
+        _talk(front, out)
+    return KEPT if front.stop == STOPPED else 0
 
 
-def _talk(found: Front, out: Path | None) -> None:
+def _talk(front: Front, out: Path | None) -> None:
     from eqsat.report.pareto import front_warnings
 
-    for warning in front_warnings(found.told()):
+    for warning in front_warnings(front.told()):
         say(warning.full())
     if out is not None:
         say(f"wrote {out}    page: {out / 'pareto.html'}    why: `eqsat explain {out / 'point-1'}`")
@@ -144,7 +144,7 @@ def state(
     given = dict(_pair(p) for p in pairs or ()) or read_state(program)
     watch = Onlooker()
     with progress(watch, quiet or output_format is o.Format.json):
-        found = eqsat.keep_state(
+        outcome = eqsat.keep_state(
             eqsat.read(program, weights=o.names(weights)),
             state=given,
             layouts=o.layouts(layout),
@@ -157,18 +157,18 @@ def state(
             on_tried=_say_row if not quiet and output_format is o.Format.text else lambda _: None,
         )
     if out is not None:
-        found.run.save(out)
-    o.print_found(found, output_format)
+        outcome.run.save(out)
+    o.print_found(outcome, output_format)
     if out is not None and not quiet:
         say(f"wrote {out}")
     return 0
 
 
-def _say_row(found: Alternative) -> None:
+def _say_row(alternative: Alternative) -> None:
     """A row as soon as its search ends, as all of them may take minutes."""
     from eqsat.report.state import row_text
 
-    say(row_text(found.told()))
+    say(row_text(alternative.told()))
 
 
 def _pair(text: str) -> tuple[str, int]:

@@ -29,7 +29,7 @@ Side = Callable[[], Any]
 
 @dataclass(frozen=True)
 class Timing:
-    """What the model predicts and the clock says, in microseconds of the wall.
+    """Predicted and measured time, in microseconds of the wall.
 
     low_us, high_us: the 95 % interval of the median. cpu_us: median of the process's own time. of:
     name of the run. dispatch: its number, None for a whole program. bound: what the plan says most
@@ -151,10 +151,10 @@ def _programs(
         progress(f"compiling {name}")
         sides[name] = _whole(run, seed)
     progress(f"timing {count_text(len(sides), 'program')}")
-    found = _timed(sides, rounds)
-    ranks = _ranks(found)
+    timings = _timed(sides, rounds)
+    ranks = _ranks(timings)
     return tuple(
-        Timing(name, _schedule(runs[name]).time_ps / 1e6, *found[name], rank=ranks[name])
+        Timing(name, _schedule(runs[name]).time_ps / 1e6, *timings[name], rank=ranks[name])
         for name in runs
     )
 
@@ -176,17 +176,17 @@ def _whole(run: Run, seed: int) -> Side:
 def _of_dispatches(
     runs: Mapping[str, Run], numbers: Sequence[int], rounds: int, seed: int, progress: Progress
 ) -> tuple[Timing, ...]:
-    """Those of one number of all runs beside each other, or all of one run."""
+    """Timings of one dispatch number of all runs beside each other, or of all of one run."""
     if numbers:
         sets: Iterable[list[tuple[str, int]]] = ([(name, i) for name in runs] for i in numbers)
     else:
         sets = ([(n, i) for i in range(len(_schedule(r).dispatches))] for n, r in runs.items())
     reads = {name: operand_arrays(run, seed) for name, run in runs.items()}
-    found: list[Timing] = []
+    timings: list[Timing] = []
     for wanted in sets:
         some = _set(runs, reads, wanted, rounds, progress)
-        found += some if numbers else (replace(t, rank=0) for t in some)
-    return tuple(sorted(found, key=lambda t: (list(runs).index(t.of), t.dispatch)))
+        timings += some if numbers else (replace(t, rank=0) for t in some)
+    return tuple(sorted(timings, key=lambda t: (list(runs).index(t.of), t.dispatch)))
 
 
 def _set(
@@ -216,11 +216,11 @@ def _set(
     if not sides:
         return
     progress(f"timing {count_text(len(sides), 'dispatch', 'dispatches')}")
-    found = {k: tuple(us / turns[k] for us in v) for k, v in _timed(sides, rounds).items()}
-    ranks = _ranks(found)
+    times = {k: tuple(us / turns[k] for us in v) for k, v in _timed(sides, rounds).items()}
+    ranks = _ranks(times)
     for name, i in wanted:
         d, label = _schedule(runs[name]).dispatches[i], same[name, i]
-        figures = found[label]
+        figures = times[label]
         yield Timing(
             name, d.time_ps / 1e6, *figures, rank=ranks[label], dispatch=i, name=d.name,
             bound=d.bound_text,
@@ -228,7 +228,7 @@ def _set(
 
 
 def work_key(schedule: Schedule, d: Dispatch) -> object:
-    """What a dispatch computes, the same for dispatches that differ in buffers only."""
+    """The key of a dispatch's work, equal for dispatches that differ in buffers only."""
     nodes = schedule.program.nodes
     inside = schedule.inside(d)
     used = (o for i in inside for o in (*nodes[i].operands, i))
@@ -268,13 +268,13 @@ def _timed(sides: Mapping[str, Side], rounds: int) -> dict[str, tuple[float, ...
     from eqsat.execute.timing import interleave, interval
 
     calls, seconds = interleave(sides, rounds)
-    found: dict[str, tuple[float, ...]] = {}
+    intervals: dict[str, tuple[float, ...]] = {}
     for name, batches in seconds.items():
         wall = interval([1e6 * w / calls for w, _ in batches])
-        found[name] = (*wall, statistics.median(1e6 * c / calls for _, c in batches))
-    return found
+        intervals[name] = (*wall, statistics.median(1e6 * c / calls for _, c in batches))
+    return intervals
 
 
-def _ranks(found: Mapping[str, tuple[float, ...]]) -> dict[str, int]:
-    order = sorted(found, key=lambda name: found[name][0])
+def _ranks(times: Mapping[str, tuple[float, ...]]) -> dict[str, int]:
+    order = sorted(times, key=lambda name: times[name][0])
     return {name: i for i, name in enumerate(order, 1)}

@@ -75,7 +75,7 @@ def key_of(request: CellRequest) -> str:
 
 
 def _foreign(request: CellRequest, run: Run) -> Foreign:
-    """What another compiler chose, where a row is judged; paths are those of the file."""
+    """The foreign program of a row that is judged; paths are those of the file."""
     named = request.cell.judge
     beside = Path(request.cell.base, named)
     return read_foreign(beside if beside.exists() else Path(named), run)
@@ -109,8 +109,8 @@ def run_and_record(
 
 
 def _check_same(request: CellRequest) -> None:
-    found = key_of(request)
-    if request.key and found != request.key:
+    key = key_of(request)
+    if request.key and key != request.key:
         raise fail(
             "E434", f"a worker reads another `{request.cell.program}` than this process",
             help="workers need the same files, packages and versions",

@@ -25,8 +25,8 @@ def repeated(
     first = next((i for i, x in enumerate(inputs) if x.dtype.kind == "f" and x.size), 0)
     filled = [i for i, x in enumerate(inputs) if x.size]
 
-    def turn(i: Any, held: tuple[Any, Any]) -> tuple[Any, Any]:
-        xs = list(held[0])
+    def turn(i: Any, state: tuple[Any, Any]) -> tuple[Any, Any]:
+        xs = list(state[0])
         for changed in filled if every else filled and [first]:
             x = xs[changed]
             at = (jnp.minimum(i, 0),) * x.ndim
@@ -60,10 +60,10 @@ def operand_arrays(run: Run, seed: int = 0) -> list[list[Any]]:
     if lacking := drawn_weights(run.program, run.weights):
         executable.take_weights(lacking)
     inputs = jax.device_put(random_inputs(run.program, np.random.default_rng(seed)))
-    held = dict(executable.packed) | dict(zip(schedule.program.inputs, inputs, strict=True))
-    found = []
+    buffers = dict(executable.packed) | dict(zip(schedule.program.inputs, inputs, strict=True))
+    operands = []
     for i, d in enumerate(schedule.dispatches):
-        reads = [held_view(schedule, held, r) for r in d.reads]
-        found.append(reads)
-        held.update(zip(d.writes, jax.jit(executable.dispatch(i))(*reads), strict=True))
-    return found
+        reads = [held_view(schedule, buffers, r) for r in d.reads]
+        operands.append(reads)
+        buffers.update(zip(d.writes, jax.jit(executable.dispatch(i))(*reads), strict=True))
+    return operands

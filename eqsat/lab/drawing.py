@@ -73,14 +73,14 @@ def svg_of(figure: Figure, outcomes: Sequence[CellResult]) -> str:
 
 def series_of(figure: Figure, outcomes: Sequence[CellResult]) -> list[RowSeries]:
     """The points of every series; with `versus`, divided by those of that series."""
-    found: dict[str, RowSeries] = {}
+    by_name: dict[str, RowSeries] = {}
     for o in (o for o in outcomes if o.has_answer):
         if any(key_of_row(o, k, outcomes) != v for k, v in figure.where):
             continue
         for value in figure.y:
             name = value if figure.series is None else key_of_row(o, figure.series, outcomes)
-            _add(found.setdefault(name, RowSeries(name)), figure, o, value, outcomes)
-    return list(found.values()) if figure.versus is None else _divided(found, figure.versus)
+            _add(by_name.setdefault(name, RowSeries(name)), figure, o, value, outcomes)
+    return list(by_name.values()) if figure.versus is None else _divided(by_name, figure.versus)
 
 
 def _add(
@@ -100,31 +100,33 @@ def _add(
     points.proven.append(o.is_proven)
 
 
-def _divided(found: dict[str, RowSeries], versus: str) -> list[RowSeries]:
+def _divided(by_name: dict[str, RowSeries], versus: str) -> list[RowSeries]:
     """Each point divided by that of the series `versus` at its x, or by its series' own there."""
-    if versus in found:
-        base = dict(zip(found[versus].x, found[versus].y, strict=True))
-        return [_shares(p, [base.get(x) for x in p.x]) for p in found.values()]
+    if versus in by_name:
+        base = dict(zip(by_name[versus].x, by_name[versus].y, strict=True))
+        return [_shares(p, [base.get(x) for x in p.x]) for p in by_name.values()]
     shares = []
-    for p in found.values():
-        own = dict(zip(p.x, p.y, strict=True)).get(versus)
-        shares.append(_shares(p, [own] * len(p.x)))
+    for p in by_name.values():
+        base_at = dict(zip(p.x, p.y, strict=True)).get(versus)
+        shares.append(_shares(p, [base_at] * len(p.x)))
     if not any(p.x for p in shares):
-        known = ", ".join(dict.fromkeys([*found, *(str(x) for p in found.values() for x in p.x)]))
-        raise fail("E452", f"nothing to divide by: no `{versus}`", help=f"one of {known}")
+        names = ", ".join(
+            dict.fromkeys([*by_name, *(str(x) for p in by_name.values() for x in p.x)])
+        )
+        raise fail("E452", f"nothing to divide by: no `{versus}`", help=f"one of {names}")
     return shares
 
 
 def _shares(p: RowSeries, by: Sequence[float | None]) -> RowSeries:
-    found = RowSeries(p.name)
+    shares = RowSeries(p.name)
     for x, y, low, high, proven, b in zip(p.x, p.y, p.low, p.high, p.proven, by, strict=True):
         if b:
-            found.x.append(x)
-            found.y.append(y / b)
-            found.low.append(low / b)
-            found.high.append(high / b)
-            found.proven.append(proven)
-    return found
+            shares.x.append(x)
+            shares.y.append(y / b)
+            shares.low.append(low / b)
+            shares.high.append(high / b)
+            shares.proven.append(proven)
+    return shares
 
 
 # ---- kinds ---------------------------------------------------------------------------------------
@@ -198,8 +200,8 @@ def _frame(axes: Any, figure: Figure, series: Sequence[RowSeries]) -> None:
     if len(series) > 1:
         axes.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
     if not all(all(p.proven) for p in series) and figure.kind != "scatter":
-        said = "hatched" if figure.kind == "bars" else "hollow"
-        axes.text(1, 1.01, f"{said}: not proven to be the best", transform=axes.transAxes,
+        style = "hatched" if figure.kind == "bars" else "hollow"
+        axes.text(1, 1.01, f"{style}: not proven to be the best", transform=axes.transAxes,
                   ha="right", va="bottom", fontsize=7, color="#555555")  # fmt: skip
 
 

@@ -46,14 +46,14 @@ def _folder_of(store: Path, name: str) -> str:
             rows = db.execute(ROWS).fetchall()
         except sqlite3.Error as e:
             raise store_problem(store / FILE, e) from e
-    found = [(e, r, f) for e, r, f in rows if name in (r, f"{e}/{r}")]
-    if not found:
+    matching = [(e, r, f) for e, r, f in rows if name in (r, f"{e}/{r}")]
+    if not matching:
         names = [r for _, r, _ in rows]
         raise fail("E436", f"`{store}` has no row `{name}`", help=did_you_mean(name, names))
-    if len(found) > 1 and len({f for _, _, f in found}) > 1:
-        names = ", ".join(f"{store}/{e}/{r}" for e, r, _ in found)
+    if len(matching) > 1 and len({f for _, _, f in matching}) > 1:
+        names = ", ".join(f"{store}/{e}/{r}" for e, r, _ in matching)
         raise fail("E436", f"several rows are named `{name}`", help=f"one of {names}")
-    ((_, row, folder), *_) = found
+    ((_, row, folder), *_) = matching
     if folder is None:
         raise fail("E436", f"the row `{row}` has no program: nothing was admissible")
     if not isinstance(folder, str) or not is_below(folder):

@@ -34,11 +34,11 @@ def measure_groups(
         if o.has_answer:
             key = o.cell.program, o.cell.sizes
             groups.setdefault(key, {}).setdefault(o.record.program_hash, o)
-    found: dict[Any, dict[str, Measurement]] = {}
+    times: dict[Any, dict[str, Measurement]] = {}
     for key, distinct in groups.items():
-        found[key] = _group(list(distinct.values()), rounds, warmup, store)
+        times[key] = _group(list(distinct.values()), rounds, warmup, store)
     return [
-        replace(o, measured=found[o.cell.program, o.cell.sizes][o.record.program_hash])
+        replace(o, measured=times[o.cell.program, o.cell.sizes][o.record.program_hash])
         if o.has_answer else o
         for o in outcomes
     ]  # fmt: skip
@@ -51,15 +51,15 @@ def _group(
     keys = sorted(o.record.program_hash for o in distinct)
     beside = hashlib.sha256(repr((keys, rounds, warmup)).encode()).hexdigest()[:32]
     if store is not None:
-        kept = {k: m for k in keys if (m := store.measurement(k, beside)) is not None}
-        if len(kept) == len(keys):
-            return kept
+        stored = {k: m for k in keys if (m := store.measurement(k, beside)) is not None}
+        if len(stored) == len(keys):
+            return stored
     with measuring():
         calls = {o.record.program_hash: _call(o.need_run()) for o in distinct}
-        found = measured_rounds(calls, rounds, warmup)
+        times = measured_rounds(calls, rounds, warmup)
     if store is not None:
-        store.put_measurements(beside, found)
-    return found
+        store.put_measurements(beside, times)
+    return times
 
 
 def measured_rounds(

@@ -23,32 +23,32 @@ def pivot_text(
     value: a figure of `Experiment.rows()`, or `measured`. Where several rows meet in one place the
     least value is shown, with their number. EqsatError (E438) for a key or figure that no row has.
     """
-    found: dict[str, dict[str, list[CellResult]]] = {}
+    table: dict[str, dict[str, list[CellResult]]] = {}
     for o in outcomes:
-        at = found.setdefault(key_of_row(o, rows, outcomes), {})
+        at = table.setdefault(key_of_row(o, rows, outcomes), {})
         at.setdefault(key_of_row(o, columns, outcomes), []).append(o)
-    found, silent = _run_lines(found)
-    heads = list(dict.fromkeys(c for line in found.values() for c in line))
-    lines = [_line(name, [at.get(h, []) for h in heads], value) for name, at in found.items()]
+    table, silent = _run_lines(table)
+    heads = list(dict.fromkeys(c for line in table.values() for c in line))
+    lines = [_line(name, [at.get(h, []) for h in heads], value) for name, at in table.items()]
     legend = "\n".join([LEGEND, *basis_lines(outcomes)])
     return f"{table_text((rows, *heads), lines)}\n{legend}\n{silent}"
 
 
 def _run_lines(
-    found: Mapping[str, dict[str, list[CellResult]]],
+    table: Mapping[str, dict[str, list[CellResult]]],
 ) -> tuple[dict[str, dict[str, list[CellResult]]], str]:
     """The lines in which something ran, and what is said of the others."""
 
     def ran(line: dict[str, list[CellResult]]) -> bool:
         return any(o.record.status != NOT_RUN for place in line.values() for o in place)
 
-    kept = {name: line for name, line in found.items() if ran(line)}
-    left_out = len(found) - len(kept)
-    return kept, f"lines of which nothing was run: {left_out}\n" if left_out else ""
+    with_runs = {name: line for name, line in table.items() if ran(line)}
+    left_out = len(table) - len(with_runs)
+    return with_runs, f"lines of which nothing was run: {left_out}\n" if left_out else ""
 
 
 def key_of_row(o: CellResult, key: str, outcomes: Sequence[CellResult]) -> str:
-    """What a row has for a key: what is varied, else what is asked; E438 if no row has it.
+    """The value of a row's key: what is varied, else what is asked; E438 if no row has it.
 
     Keys joined by `+` are one key.
     """
@@ -60,10 +60,10 @@ def key_of_row(o: CellResult, key: str, outcomes: Sequence[CellResult]) -> str:
     if key in varied:
         return varied[key]
     if key in ASKED:
-        said = o.asked()[key]
-        return ", ".join(map(str, said)) if isinstance(said, list) else str(said)
-    known = (*dict.fromkeys(k for o in outcomes for k, _ in o.cell.varied), *ASKED, ROW)
-    raise fail("E438", f"the rows have no key `{key}`", help=did_you_mean(key, known))
+        requested = o.asked()[key]
+        return ", ".join(map(str, requested)) if isinstance(requested, list) else str(requested)
+    keys = (*dict.fromkeys(k for o in outcomes for k, _ in o.cell.varied), *ASKED, ROW)
+    raise fail("E438", f"the rows have no key `{key}`", help=did_you_mean(key, keys))
 
 
 def _line(name: str, places: Sequence[Sequence[CellResult]], value: str) -> tuple[str, ...]:
@@ -92,19 +92,19 @@ def figure_of(o: CellResult, value: str) -> float | None:
     row = _flat(o.to_json())
     if value in row:
         return row[value]
-    known = [*row, MEASURED]
-    raise fail("E438", f"the rows have no figure `{value}`", help=did_you_mean(value, known))
+    figures = [*row, MEASURED]
+    raise fail("E438", f"the rows have no figure `{value}`", help=did_you_mean(value, figures))
 
 
 def _flat(row: dict[str, Any], before: str = "") -> dict[str, float]:
     """The figures of a row by their names; those inside as `egraph.nodes`."""
-    found: dict[str, float] = {}
+    figures: dict[str, float] = {}
     for key, value in row.items():
         if isinstance(value, dict):
-            found |= _flat(value, f"{before}{key}.")
+            figures |= _flat(value, f"{before}{key}.")
         elif isinstance(value, int | float) and not isinstance(value, bool):
-            found[before + key] = value
-    return found
+            figures[before + key] = value
+    return figures
 
 
 def _text(value: str, figure: float) -> str:

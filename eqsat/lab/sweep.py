@@ -108,7 +108,7 @@ def sweep(
         run.here(todo)
     else:
         run.by(crew, todo)
-    return run.found
+    return run.records
 
 
 class _Sweep:
@@ -120,7 +120,7 @@ class _Sweep:
         serves: Callable[[RunRecord], bool],
     ):
         self.store, self.work, self.watch, self.serves = store, work, watch, serves
-        self.found: dict[str, RunRecord] = {}
+        self.records: dict[str, RunRecord] = {}
         self.attempts: dict[str, int] = {}
         self.told: set[tuple[str, str]] = set()  # of which row what was said
 
@@ -131,7 +131,7 @@ class _Sweep:
             self._tell(task, f"runs again, as its record is damaged: {why}")
         if record is None or not self.serves(record):
             return False
-        self.found[task.key] = record
+        self.records[task.key] = record
         self.watch.ended(task.name, record, is_new=False)
         return True
 
@@ -251,7 +251,7 @@ class _Sweep:
     def _keep(self, task: RowTask, record: RunRecord) -> None:
         if self.store is not None:
             record = self.store.finish(self.attempts.pop(task.key), record)
-        self.found[task.key] = record
+        self.records[task.key] = record
         self.watch.ended(task.name, record, is_new=True)
 
     def _release(self, task: RowTask, outcome: str) -> None:

@@ -27,13 +27,13 @@ _told: dict[str, Any] = {"queue": None, "at": 0.0}  # of a worker
 def local_crew(jobs: int, heard: Heard) -> Iterator[Crew]:
     """Processes of this machine, which end when this one does; heard: told how far rows are."""
     context = multiprocessing.get_context("spawn")  # JAX and CP-SAT have threads: no fork
-    told = context.SimpleQueue()
+    queue = context.SimpleQueue()
 
     def make() -> Executor:
-        return ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin, initargs=(told,))
+        return ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin, initargs=(queue,))
 
     def listen() -> None:
-        for name, line in iter(told.get, None):
+        for name, line in iter(queue.get, None):
             heard(name, line)
 
     listener = threading.Thread(target=listen, daemon=True)
@@ -41,7 +41,7 @@ def local_crew(jobs: int, heard: Heard) -> Iterator[Crew]:
     try:
         yield Crew(make, jobs, _stop_processes)
     finally:
-        told.put(None)
+        queue.put(None)
 
 
 def run_and_tell(request: CellRequest) -> RunRecord:
@@ -62,9 +62,9 @@ def _stop_processes(executor: Executor) -> None:
         process.terminate()
 
 
-def _begin(told: Any) -> None:
+def _begin(queue: Any) -> None:
     """In a worker, first of all: it ends with its parent, as nobody would wait for it."""
-    _told["queue"] = told
+    _told["queue"] = queue
     parent = multiprocessing.parent_process()
     assert parent is not None
 

@@ -1,4 +1,4 @@
-"""What a chosen e-node could have been instead, and what each would have cost."""
+"""The alternatives to a chosen e-node, with their prices."""
 
 from __future__ import annotations
 
@@ -77,29 +77,29 @@ class Placements:
         value = names.logical[c]
         if len(egraph.types[c]) > 1:
             return []
-        kept = {b for b in self.written if names.logical[b] == value}
-        found = [
+        in_memory = {b for b in self.written if names.logical[b] == value}
+        choices = [
             OtherChoice(f"{names.of(b)} kept in memory, {names.type_of(b)}", question)
-            for b, question in self._layouts(value, kept)
+            for b, question in self._layouts(value, in_memory)
         ]
         results = {names.logical[r] for r in egraph.roots}
-        if kept and value not in results:
+        if in_memory and value not in results:
             text = f"{names.of(c)} computed inside of what reads it, not kept in memory"
-            found.append(OtherChoice(text, Question("inside", c)))
-        return found
+            choices.append(OtherChoice(text, Question("inside", c)))
+        return choices
 
-    def _layouts(self, value: int, kept: set[int]) -> list[tuple[int, Question]]:
+    def _layouts(self, value: int, in_memory: set[int]) -> list[tuple[int, Question]]:
         """Layouts of a value that the program or a dispatch could read, and are not kept."""
-        every = sorted(self._readable.get(value, set()) - kept)
+        every = sorted(self._readable.get(value, set()) - in_memory)
         return [(b, Question("written", b)) for b in every]
 
     @cached_property
     def _readable(self) -> dict[int, set[int]]:
         """Per value, its layouts that some op of the e-graph reads."""
-        names, found = self.names, dict[int, set[int]]()
+        names, layouts = self.names, dict[int, set[int]]()
         for b in {names.buffer[c] for n in names.egraph.nodes for c in n.children}:
-            found.setdefault(names.logical[b], set()).add(b)
-        return found
+            layouts.setdefault(names.logical[b], set()).add(b)
+        return layouts
 
 
 def prices_of(questions: Sequence[Question], prices: Prices) -> dict[Question, Price]:
@@ -108,23 +108,27 @@ def prices_of(questions: Sequence[Question], prices: Prices) -> dict[Question, P
     return dict(zip(once, prices(once), strict=True))
 
 
-def priced(found: tuple[OtherChoice, ...], known: dict[Question, Price]) -> tuple[OtherChoice, ...]:
-    """With their prices, cheapest first."""
-    with_price = [a if a.question is None else replace(a, price=known[a.question]) for a in found]
+def priced(
+    choices: tuple[OtherChoice, ...], prices: dict[Question, Price]
+) -> tuple[OtherChoice, ...]:
+    """The choices with their prices, cheapest first."""
+    with_price = [
+        a if a.question is None else replace(a, price=prices[a.question]) for a in choices
+    ]
     last = (True, 0, True)
     return tuple(sorted(with_price, key=lambda a: a.price.key if a.price else last))
 
 
-def lines(found: tuple[OtherChoice, ...], *, folded: bool = False) -> list[str]:
+def lines(choices: tuple[OtherChoice, ...], *, folded: bool = False) -> list[str]:
     """`or     matmul(%3, w)  (the input program): +4.2 us`, so many, and a count of the rest.
 
     folded: what ties is counted only.
     """
-    tied = [a for a in found if folded and is_tied(a.price)]
+    tied = [a for a in choices if folded and is_tied(a.price)]
     same = f"    or     {len(tied)} others of equal {_goal(tied)}" if tied else ""
     if len(tied) == 1:
         same = f"    or     {tied[0].text}{_origin(tied[0])}: equal {_goal(tied)}"
-    rest = tuple(a for a in found if a not in tied)
+    rest = tuple(a for a in choices if a not in tied)
     return [*([same] if tied else []), *_listed(rest)]
 
 
@@ -132,10 +136,10 @@ def _goal(tied: Sequence[OtherChoice]) -> str:
     return next(a.price.goal for a in tied if a.price)
 
 
-def _listed(found: tuple[OtherChoice, ...]) -> list[str]:
-    text = [f"    or     {a.text}{_origin(a)}{_price(a)}" for a in found[:SHOWN]]
-    hopeless = sum(map(_is_hopeless, found[SHOWN:]))
-    more = len(found[SHOWN:]) - hopeless
+def _listed(choices: tuple[OtherChoice, ...]) -> list[str]:
+    text = [f"    or     {a.text}{_origin(a)}{_price(a)}" for a in choices[:SHOWN]]
+    hopeless = sum(map(_is_hopeless, choices[SHOWN:]))
+    more = len(choices[SHOWN:]) - hopeless
     text += [f"    and {more} more"] if more else []
     return text + ([f"    and {hopeless} that are not admissible"] if hopeless else [])
 
@@ -164,12 +168,12 @@ def price_text(p: Price) -> str:
         least = f"more {p.goal}, how much is not known in this time"
     if p.delta is None:
         return least or "not known in this time"
-    found = f"equal {p.goal}{_tie(p.tie)}" if p.delta == 0 else delta_text(p.goal, p.delta)
+    text = f"equal {p.goal}{_tie(p.tie)}" if p.delta == 0 else delta_text(p.goal, p.delta)
     if p.delta < 0:
-        found += ", better than what was found"
+        text += ", better than what was found"
     if p.status != AT_LEAST:
-        return found
-    return f"at most {found}" + (f", {least}" if least else "")
+        return text
+    return f"at most {text}" + (f", {least}" if least else "")
 
 
 def _tie(tie: Tied | None) -> str:
@@ -178,7 +182,7 @@ def _tie(tie: Tied | None) -> str:
 
 
 def later_text(tie: Tied) -> str:
-    """What the goals behind the first say of programs that tie, if they differ."""
+    """The later goals' differences of programs that tie, if there are any."""
     if not tie.goal:
         return ""
     most = "at most " if tie.delta > 0 else ""
@@ -211,7 +215,7 @@ def is_tied(p: Price | None) -> bool:
 
 
 def without_text(p: Price) -> str:
-    """What going without the chosen e-node costs, as a sentence."""
+    """The price of going without the chosen e-node, as a sentence."""
     if p.status == NOT_ADMISSIBLE:
         return "none, no admissible program goes without it"
     if p.status == AT_LEAST:

@@ -44,13 +44,13 @@ class Questions:
     dispatches: Sequence[Dispatch]
 
     def asked(self, text: str) -> Asked:
-        """What this text names; EqsatError (E303) with the nearest name if it is nothing."""
+        """The value, dispatch, rule or line that a text names; else EqsatError (E303)."""
         for find in (self._value, self._dispatch, self._rule, self._line):
-            found = find(text)
-            if found is not None:
-                return found
-        known = [*map(self.names.of, self.said), *self._merged, *self._rules]
-        near = did_you_mean(text, [*known, *(name.removeprefix("%") for name in known)])
+            answer = find(text)
+            if answer is not None:
+                return answer
+        names = [*map(self.names.of, self.said), *self._merged, *self._rules]
+        near = did_you_mean(text, [*names, *(name.removeprefix("%") for name in names)])
         what = "no value, dispatch, rule or line is called"
         help = near or "`eqsat show DIR` and `eqsat rules DIR` print what there is"
         raise fail("E303", f"{what} `{text}`", help=help)
@@ -67,27 +67,27 @@ class Questions:
     def _classes(self) -> dict[str, int]:
         """Every name of a class, without `%`; numbers of values where no name is one."""
         egraph, program = self.names.egraph, self.names.program
-        found = {name: c for c, name in enumerate(egraph.class_names)}
+        by_name = {name: c for c, name in enumerate(egraph.class_names)}
         for i, c in enumerate(egraph.values):
-            found.setdefault(program.value_name(i).removeprefix("%"), c)
+            by_name.setdefault(program.value_name(i).removeprefix("%"), c)
             for name in program.nodes[i].origin.also:
-                found.setdefault(name, c)
-        if not any(map(str.isdigit, found)):  # or numbers would be names of other values
-            found |= {str(i): c for i, c in enumerate(egraph.values)}
-        return found
+                by_name.setdefault(name, c)
+        if not any(map(str.isdigit, by_name)):  # or numbers would be names of other values
+            by_name |= {str(i): c for i, c in enumerate(egraph.values)}
+        return by_name
 
     @cached_property
     def _merged(self) -> dict[str, int]:
         """Values of the program as it came in that are computed inside of another: its class."""
         program = self.run.program
-        readers, found = _readers(program), dict[str, int]()
+        readers, classes = _readers(program), dict[str, int]()
         for i in range(len(program.nodes) - 1, -1, -1):
             name = program.value_name(i).removeprefix("%")
             if name not in self._classes:
                 above = (program.value_name(r).removeprefix("%") for r in readers[i])
-                at = next((c for r in above if (c := self._class(r, found)) is not None), None)
-                found |= {} if at is None else {name: at}
-        return found
+                at = next((c for r in above if (c := self._class(r, classes)) is not None), None)
+                classes |= {} if at is None else {name: at}
+        return classes
 
     def _class(self, name: str, others: dict[str, int]) -> int | None:
         return self._classes.get(name, others.get(name))
@@ -116,9 +116,9 @@ class Questions:
         computed = bool(self._of_class(c))
         if first.op in LEAVES and not computed:
             return f"{head}, an {first.op}" if first.op == "input" else f"{head}, a {first.op}"
-        kept = [i for i, g in enumerate(self.selection.groups) if c in g.writes]
-        if kept:
-            return f"{head}, written to memory by dispatch {kept[0]}"
+        writers = [i for i, g in enumerate(self.selection.groups) if c in g.writes]
+        if writers:
+            return f"{head}, written to memory by dispatch {writers[0]}"
         if computed:
             return f"{head}, lives inside a dispatch only"
         return f"{head}, never computed in this form: its users read the data in another form"
@@ -138,8 +138,8 @@ class Questions:
     @cached_property
     def _rules(self) -> dict[str, str]:
         """Where each rule stands, by name: those of the search, and those that are asked of."""
-        found = {r.name: str(r.at) for r in self.run.rules.everything}
-        return found | {r.name: r.at for r in self.names.egraph.rules}
+        places = {r.name: str(r.at) for r in self.run.rules.everything}
+        return places | {r.name: r.at for r in self.names.egraph.rules}
 
     def _rule(self, text: str) -> Asked | None:
         if text not in self._rules:
@@ -147,23 +147,25 @@ class Questions:
         egraph = self.names.egraph
         nodes = self._led_to([text])
         stats = [r for r in egraph.rules if r.name == text]
-        matches, made = sum(r.matches for r in stats), sum(r.nodes for r in stats)
+        matches, added = sum(r.matches for r in stats), sum(r.nodes for r in stats)
         head = f"rule {text}  {self._rules[text]}".rstrip()
         if text in {r.name for r in self.run.rules.spreads}:
             return Asked(f"{head}: {spread_text(self.run.mesh_plan, text)}", frozenset())
         if not matches:
             return Asked(f"{head}: it never matched", nodes)
-        did = f"{head}: {count_text(matches, 'match', 'matches')}, {count_text(made, 'new e-node')}"
+        did = (
+            f"{head}: {count_text(matches, 'match', 'matches')}, {count_text(added, 'new e-node')}"
+        )
         if not nodes:
             return Asked(f"{did}, none of them in the answer", nodes)
         return Asked(f"{did}; it led to {count_text(len(nodes), 'e-node')} of the answer", nodes)
 
     def _led_to(self, rules: Iterable[str]) -> frozenset[int]:
-        egraph, asked = self.names.egraph, set(rules)
+        egraph, wanted = self.names.egraph, set(rules)
         return frozenset(
             i
             for i in chosen_nodes(self.selection)
-            if any(s.rule in asked for s in rule_chain(egraph, i))
+            if any(s.rule in wanted for s in rule_chain(egraph, i))
         )
 
     # ---- lines ---------------------------------------------------------------------------------
@@ -178,21 +180,21 @@ class Questions:
                 return self._rule(rule)
         program = self.run.program
         here = [i for i, n in enumerate(program.nodes) if _is_at(n.origin.at, place)]
-        asked = [self._value(program.value_name(i)) for i in here]
+        answers = [self._value(program.value_name(i)) for i in here]
         if not here:
             return None
         names = ", ".join(program.value_name(i) for i in here)
-        nodes = frozenset[int]().union(*(a.nodes for a in asked if a is not None))
+        nodes = frozenset[int]().union(*(a.nodes for a in answers if a is not None))
         return Asked(f"{place}: {names}", nodes)
 
 
 def asked_value(run: Finished, names: Names, text: str) -> int:
     """The class of the value that a text names; EqsatError (E303) if it names none."""
     _, selection, schedule = finished_stages(run)
-    found = Questions(run, names, selection, schedule.dispatches).asked(text)
-    if found.near is None:
-        raise fail("E303", f"`{text}` is no value", help=f"it is {found.title}")
-    return found.near
+    answer = Questions(run, names, selection, schedule.dispatches).asked(text)
+    if answer.near is None:
+        raise fail("E303", f"`{text}` is no value", help=f"it is {answer.title}")
+    return answer.near
 
 
 def _is_at(at: str, place: str) -> bool:
@@ -204,8 +206,8 @@ def _is_at(at: str, place: str) -> bool:
 
 def _readers(program: Program) -> dict[int, list[int]]:
     """Per value those that read it."""
-    found: dict[int, list[int]] = {i: [] for i in range(len(program.nodes))}
+    readers: dict[int, list[int]] = {i: [] for i in range(len(program.nodes))}
     for i, n in enumerate(program.nodes):
         for o in n.operands:
-            found[o].append(i)
-    return found
+            readers[o].append(i)
+    return readers

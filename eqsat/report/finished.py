@@ -1,4 +1,4 @@
-"""What a report needs of a finished run; `run.Run` has this shape."""
+"""The interface that a report needs of a finished run; `run.Run` has this shape."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What another compiler chose, told in a terminal beside the best program."""
+"""Another compiler's program beside the best one, as text for a terminal."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class OneDecision(Protocol):
     def price(self) -> Price | None: ...
 
 
-def figure_rows(own: Selection, best: Selection) -> list[tuple[str, ...]]:
+def figure_rows(foreign: Selection, best: Selection) -> list[tuple[str, ...]]:
     """A row of COLUMNS per goal."""
     rows: list[tuple[str, ...]] = []
     for name in [g for g in GOALS if g in dict(best.goals)]:
-        a, b = own.goal(name).value, best.goal(name).value
+        a, b = foreign.goal(name).value, best.goal(name).value
         share = f" ({(a - b) / b:+.1%})" if b and a != b else ""
         delta = f"{delta_text(name, a - b)}{share}" if a != b else "equal"
         bound = goal_text(name, best.goal(name).bound)
@@ -38,30 +38,30 @@ def figure_rows(own: Selection, best: Selection) -> list[tuple[str, ...]]:
 def judged_lines(
     head: str,
     claim: str,
-    own: Selection,
+    foreign: Selection,
     best: Selection,
     labels: Sequence[str],
     decisions: Sequence[OneDecision],
-    told: Sequence[tuple[str, Sequence[str]]],
+    sections: Sequence[tuple[str, Sequence[str]]],
 ) -> str:
     """Figures, dispatches, decisions by price, and lists of sentences under their titles.
 
     claim: how far the best is proven.
     """
-    lines = [head, "", *table_text(COLUMNS, figure_rows(own, best)).splitlines()]
-    lines.append(_difference(own, best, claim))
-    lines += ["", "dispatches", *_dispatch_lines(own.groups, labels)]
+    lines = [head, "", *table_text(COLUMNS, figure_rows(foreign, best)).splitlines()]
+    lines.append(_difference(foreign, best, claim))
+    lines += ["", "dispatches", *_dispatch_lines(foreign.groups, labels)]
     lines += ["", *_decision_lines(decisions)] if decisions else []
-    for title, sentences in told:
+    for title, sentences in sections:
         if sentences:
             lines += ["", title, *_shown([f"  {s}" for s in sentences])]
     return "\n".join(lines) + "\n"
 
 
-def _difference(own: Selection, best: Selection, claim: str) -> str:
-    """What the difference says, and over what it is proven."""
+def _difference(foreign: Selection, best: Selection, claim: str) -> str:
+    """The gap in words, and over which programs it is proven."""
     goal = best.goals[0][0]
-    value, bound = own.goal(goal).value, best.goal(goal).bound
+    value, bound = foreign.goal(goal).value, best.goal(goal).bound
     if value < bound:
         return (
             f"its {goal} is below what any program of this e-graph takes: it uses what is not in it"
@@ -78,7 +78,7 @@ def _dispatch_lines(groups: Sequence[Group], labels: Sequence[str]) -> list[str]
 
 
 def _decision_lines(decisions: Sequence[OneDecision]) -> list[str]:
-    """Those that cost something, the dearest first; those that cost nothing in one line."""
+    """Decisions that cost something, the dearest first; those that cost nothing in one line."""
     free = [d for d in decisions if _is_free(d.price)]
     rest = [d for d in decisions if not _is_free(d.price)]
     dear = sorted(rest, key=lambda d: (_key(d.price), d.text))
@@ -96,8 +96,8 @@ def _is_free(price: Price | None) -> bool:
 def _key(price: Price | None) -> tuple[bool, int]:
     if price is None:
         return True, 0
-    known = price.bound if price.delta is None else price.delta
-    return price.status != NOT_ADMISSIBLE, -known
+    least = price.bound if price.delta is None else price.delta
+    return price.status != NOT_ADMISSIBLE, -least
 
 
 def _words(price: Price | None) -> str:

@@ -58,7 +58,7 @@ def rules_in_result(egraph: EGraph, selection: Selection) -> Counter[str]:
 
 @dataclass(frozen=True)
 class Names:
-    """What the classes of an e-graph are called; the searched program prints its values so."""
+    """Names of the classes of an e-graph; the searched program prints its values so."""
 
     egraph: EGraph
     program: Program
@@ -91,7 +91,7 @@ class Names:
         return names
 
     def value_name(self, i: int) -> str:
-        """What the program's text calls value i: a leaf's name, else `%h.matmul`."""
+        """The name of value i in the program's text: a leaf's name, else `%h.matmul`."""
         return self.program.value_name(i)
 
     def type_of(self, c: int) -> str:

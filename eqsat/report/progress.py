@@ -24,10 +24,10 @@ def known_text(now: Progress) -> str:
     best = now.best
     if best is None:
         return "no answer yet"
-    found = f"{now.goal} {goal_text(now.goal, best.value)}"
+    text = f"{now.goal} {goal_text(now.goal, best.value)}"
     if best.bound == 0 < best.value:
-        return found
-    return f"{found}, bound {goal_text(now.goal, best.bound)}, gap {best.gap:.1%}"
+        return text
+    return f"{text}, bound {goal_text(now.goal, best.bound)}, gap {best.gap:.1%}"
 
 
 def curve_rows(curve: Curve) -> list[tuple[str, ...]]:
@@ -48,7 +48,7 @@ def _gap(p: Point) -> float:
 
 # ---- Python's logging ----------------------------------------------------------------------------
 def log_phase(run: Finished, phase: str) -> None:
-    """What a phase made, as `optimize` prints it.
+    """The result of a phase, as `optimize` prints it.
 
     Each phase has a logger of its own (`eqsat.saturate`, `eqsat.extract`), so that
     `logging.getLogger("eqsat").setLevel("INFO")` hears all of them and one can be silenced.

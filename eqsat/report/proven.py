@@ -45,7 +45,7 @@ def is_best(selection: Selection, goals: Sequence[GoalRequest]) -> bool:
 
 
 def by_figures(target: Target, goals: Iterable[GoalRequest]) -> str:
-    """What is said behind a proof: ` for figures not measured here`; "" if all of them were.
+    """The limit of a proof: ` for figures not measured here`; "" if all of them were.
 
     ` for 5 figures measured here` where these scale all others. Also "" where no time is proven:
     bytes and counts of dispatches follow from no measured figure.
@@ -94,17 +94,17 @@ def stop_warnings(run: Finished) -> list[Diagnostic]:
 
     E402 saturation and E401 extraction stopped at a limit, E409 the price of a loop is bounded.
     """
-    found = [
+    warnings = [
         _bounded(run.canonical.value_name(i)) for i, a in controls(run.canonical) if a.is_bounded
     ]
     if run.egraph is not None and run.egraph.stop != "saturated":
         rules = {r.name: r for r in run.rules.rules}
         limits = run.limits.resolved(len(run.canonical.nodes))
-        found.append(_unsaturated(run.egraph, rules, limits))
+        warnings.append(_unsaturated(run.egraph, rules, limits))
     if run.selection is not None:
-        asked = {g.name for g in run.goals}
+        requested = {g.name for g in run.goals}
         among = f" among {run.selection.among}" if run.selection.is_capped else ""
-        found += [
+        warnings += [
             Diagnostic(
                 "E401",
                 f"extraction stopped ({run.selection.stop}): {name} {goal_text(name, g.value)}"
@@ -114,9 +114,9 @@ def stop_warnings(run: Finished) -> list[Diagnostic]:
                 severity="warning",
             )
             for name, g in run.selection.goals
-            if name in asked and g.gap > 0 and run.selection.stop not in ("optimal", GREEDY)
+            if name in requested and g.gap > 0 and run.selection.stop not in ("optimal", GREEDY)
         ]
-    return found
+    return warnings
 
 
 _LONGER = "each phase has a share of the time limit, `--time-limit` raises all of them"
@@ -140,9 +140,9 @@ def _unsaturated(egraph: EGraph, rules: Mapping[str, Rule], limits: Limits) -> D
     text = f"saturation stopped ({egraph.stop}) at {size} in round {egraph.rounds}"
     if not most:
         return Diagnostic("E402", text, severity="warning")
-    made = "; ".join(_share(stat, egraph) for stat in most)
+    shares = "; ".join(_share(stat, egraph) for stat in most)
     return Diagnostic(
-        "E402", f"{text}; of these {made}", help=_guard(most[0], rules, egraph, limits),
+        "E402", f"{text}; of these {shares}", help=_guard(most[0], rules, egraph, limits),
         severity="warning",
     )  # fmt: skip
 
@@ -161,7 +161,7 @@ def _share(stat: RuleStat, egraph: EGraph) -> str:
 
 
 def _guard(stat: RuleStat, rules: Mapping[str, Rule], egraph: EGraph, limits: Limits) -> str:
-    """What bounds the rule that grew the e-graph most, does without it, or lets it grow."""
+    """Advice to bound the rule that grew the e-graph most, leave it out, or let it grow."""
     rule = rules.get(stat.name)
     if rule is None:  # a fact that was found before the search
         return _more_room(egraph, limits)

@@ -63,23 +63,23 @@ def checked(run: Run, seconds: float, limit: float) -> Run:
     the chosen program nor of the input.
     """
     assert run.target.oracle is not None
-    asked = _Weighing(CompilerQuestions(
+    weighing = _Weighing(CompilerQuestions(
         parse_oracle(run.target.oracle), run.source, run.weights, CONSTANTS, limit
     ), run)  # fmt: skip
-    found: list[Contender] = []
+    contenders: list[Contender] = []
     weighed: list[Weighed] = []
     for contender in _contenders(run, seconds):
         tick()  # somebody may have asked to stop
-        for one in asked.weigh(contender):
-            found.append(contender)
+        for one in weighing.weigh(contender):
+            contenders.append(contender)
             weighed.append(one)
     count = _count(run, weighed)
-    if not count and asked.errors:
-        raise asked.errors[0]
-    kept = best(weighed, count) if count else 0
-    told = Checked(run.target.oracle, count, asked.questions.held_as, tuple(weighed), kept)
-    chosen = found[kept]
-    return replace(run, selection=chosen.selection, schedule=chosen.schedule, checked=told)
+    if not count and weighing.errors:
+        raise weighing.errors[0]
+    winner = best(weighed, count) if count else 0
+    result = Checked(run.target.oracle, count, weighing.questions.held_as, tuple(weighed), winner)
+    chosen = contenders[winner]
+    return replace(run, selection=chosen.selection, schedule=chosen.schedule, checked=result)
 
 
 def _contenders(run: Run, seconds: float) -> Iterator[Contender]:
@@ -98,7 +98,7 @@ class _Weighing:
 
     questions: CompilerQuestions
     run: Run
-    known: dict[str, list[Figures]] = field(default_factory=dict)
+    answers: dict[str, list[Figures]] = field(default_factory=dict)
     errors: list[EqsatError] = field(default_factory=list)
     compiled: int = 0  # programs near the chosen one
 
@@ -108,8 +108,8 @@ class _Weighing:
         predicted = None if plain else round(contender.schedule.time_ps / 1e6, 3)
         for spelling in self._spellings(contender):
             for layouts, figures in self._figures(contender, spelling):
-                said = ", ".join(w for w in (NAMED[layouts], NAMED[spelling]) if w)
-                name = f"{contender.name}, {said}" if said else contender.name
+                how = ", ".join(w for w in (NAMED[layouts], NAMED[spelling]) if w)
+                name = f"{contender.name}, {how}" if how else contender.name
                 yield Weighed(name, contender.origin, predicted, figures, layouts, spelling)
 
     def _spellings(self, contender: Contender) -> tuple[str, ...]:
@@ -129,14 +129,14 @@ class _Weighing:
         try:
             module = self._module(contender, spelling)
             key = hashlib.sha256(module.data).hexdigest()
-            if (near or spelling) and key in self.known:
+            if (near or spelling) and key in self.answers:
                 return []
             self.compiled += near
-            if key not in self.known:
-                self.known[key] = self._asked(module, ways[:1] if near else ways)
-            if near and ways[1:] and self._is_promising(self.known[key][0]):
-                self.known[key] += self._asked(module, ways[1:])
-            return list(zip(ways, self.known[key], strict=False))
+            if key not in self.answers:
+                self.answers[key] = self._asked(module, ways[:1] if near else ways)
+            if near and ways[1:] and self._is_promising(self.answers[key][0]):
+                self.answers[key] += self._asked(module, ways[1:])
+            return list(zip(ways, self.answers[key], strict=False))
         except EqsatError as error:
             if error.diagnostics[0].code not in FAILED:
                 raise
@@ -158,9 +158,9 @@ class _Weighing:
         """
         module = self.questions.plain_module()
         key = hashlib.sha256(module.data).hexdigest()
-        if key not in self.known:
-            self.known[key] = self._asked(module, self._ways(INPUT_BY_XLA))
-        return figures.is_better(self.known[key][-1], "cycles")
+        if key not in self.answers:
+            self.answers[key] = self._asked(module, self._ways(INPUT_BY_XLA))
+        return figures.is_better(self.answers[key][-1], "cycles")
 
     def _asked(self, module: Lowered, ways: Sequence[str]) -> list[Figures]:
         if tuple(ways) == (SEARCHED,):
@@ -170,7 +170,7 @@ class _Weighing:
         return self.questions.answers(module, [way_of(orders, w, module.inputs) for w in ways])
 
     def _ways(self, origin: str) -> tuple[str, ...]:
-        """Who says how free arguments and results lie; plain ones come last, for comparison."""
+        """The deciders of the layouts of free borders; plain ones come last, for comparison."""
         orders = self.run.orders
         if orders is None or not self.is_tpu or not free_borders(orders):
             return (SEARCHED,)
@@ -191,18 +191,18 @@ def way_of(orders: MemoryOrders, who: str, inputs: Sequence[int]) -> Way:
 
     Those with an order come transposed, so plain ones lie in the inverse of it.
     """
-    said: dict[Border, Any] = {}
+    layouts: dict[Border, Any] = {}
     if who == COMPILERS:
-        said = dict.fromkeys(free_borders(orders), "auto")
+        layouts = dict.fromkeys(free_borders(orders), "auto")
     elif who == PLAIN:
-        own = (o for o in orders.chosen if o.by == SEARCH)
-        said = {o.border: list(inverse(o.order)) for o in own}
-    came = {inputs[b.number]: how for b, how in said.items() if b.kind == "input"}
-    return came, {b.number: how for b, how in said.items() if b.kind == "result"}
+        searched = (o for o in orders.chosen if o.by == SEARCH)
+        layouts = {o.border: list(inverse(o.order)) for o in searched}
+    came = {inputs[b.number]: how for b, how in layouts.items() if b.kind == "input"}
+    return came, {b.number: how for b, how in layouts.items() if b.kind == "result"}
 
 
 def free_borders(orders: MemoryOrders) -> list[Border]:
-    """What the compiler may lay out as it likes; state is written in its place, so it stays."""
+    """Borders the compiler may lay out as it likes; state is written in its place, so it stays."""
     state = {Border("input", a) for a, _ in orders.ties}
     state |= {Border("result", r) for _, r in orders.ties}
     ordered = {o.border for o in orders.chosen if o.by == SEARCH}
@@ -210,10 +210,10 @@ def free_borders(orders: MemoryOrders) -> list[Border]:
 
 
 def _count(run: Run, weighed: list[Weighed]) -> str:
-    """What is compared: memory where that is the first goal, else the nearest thing to time."""
+    """The count to compare by: memory where that is the first goal, else the nearest to time."""
     order = COUNTS if run.goals[0].name not in BYTES else ("peak_bytes", *COUNTS)
-    told = [w.figures for w in weighed if w.figures.refused is None]
-    return next((c for c in order if any(getattr(f, c) is not None for f in told)), "")
+    answered = [w.figures for w in weighed if w.figures.refused is None]
+    return next((c for c in order if any(getattr(f, c) is not None for f in answered)), "")
 
 
 def best(weighed: list[Weighed], count: str) -> int:
@@ -227,17 +227,17 @@ def best(weighed: list[Weighed], count: str) -> int:
     fine = [i for i, w in enumerate(weighed) if _no_worse(w.figures, base, count)]
     if not fine:
         return 0
-    found = fine[0]
+    least = fine[0]
     for i in fine[1:]:
-        if weighed[i].figures.is_better(weighed[found].figures, count):
-            found = i
-    return found
+        if weighed[i].figures.is_better(weighed[least].figures, count):
+            least = i
+    return least
 
 
 def _no_worse(one: Figures, base: Figures, count: str) -> bool:
-    own, theirs = getattr(one, count), getattr(base, count)
-    if one.refused is not None or own is None:
+    value, theirs = getattr(one, count), getattr(base, count)
+    if one.refused is not None or value is None:
         return False
     if base.refused is not None or theirs is None:
         return True
-    return own <= theirs and not (count == "cycles" and one.has_more_unknown(base))
+    return value <= theirs and not (count == "cycles" and one.has_more_unknown(base))

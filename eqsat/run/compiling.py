@@ -42,7 +42,7 @@ FUNCTION, PROGRAM = "function", "program"
 
 
 def oracle_for(device: str) -> Oracle:
-    """Who is asked about a device; EqsatError E460 if nobody is."""
+    """The compiler asked about a device; EqsatError E460 if there is none."""
     try:
         return oracle_of(device)
     except KeyError:
@@ -67,11 +67,11 @@ class CompilerQuestions:
 
     @property
     def held_as(self) -> str:
-        """What weights are; those that a call brings, or that are large, are arguments of XLA's."""
+        """The kind that weights are; those that a call brings, or large ones, are arguments."""
         if self.oracle.compiler == "iree":
             return CONSTANTS if self.weights == AUTO else self.weights
-        asked = ARGUMENTS if self.weights == AUTO else self.weights
-        return weights_as(self.source.program, self.arrays, asked)
+        kind = ARGUMENTS if self.weights == AUTO else self.weights
+        return weights_as(self.source.program, self.arrays, kind)
 
     @property
     def plain_is(self) -> str:
@@ -106,7 +106,7 @@ class CompilerQuestions:
         return ask_xla_ways(self.oracle, module.data, ways, self.limit)
 
     def answer(self, module: Lowered) -> Figures:
-        """What the compiler tells of a module; EqsatError: E461 to E463 where it does not."""
+        """The compiler's answer about a module; EqsatError: E461 to E463 where it gives none."""
         if self.oracle.compiler != "iree":
             return ask_xla(self.oracle, module.data, self.limit)
         with place_for(self.oracle) as folder:
@@ -118,11 +118,11 @@ class CompilerQuestions:
     def _packed_text(self, what: Program | Schedule) -> Lowered:
         """The files of an MLIR module, as one."""
         places = "auto" if self.held_as == CONSTANTS else ARGUMENTS
-        found = export(
+        exported = export(
             what, "mlir", self.arrays, self.source.opaque, weights=places, external=f"{TEXT}.data",
             name=self.source.program.name,
         )  # fmt: skip
-        files = [(k, b64encode(v).decode()) for k, v in found.files]
+        files = [(k, b64encode(v).decode()) for k, v in exported.files]
         return Lowered(json.dumps(files).encode())
 
     @property
@@ -134,11 +134,11 @@ class CompilerQuestions:
         return sum(program.nodes[i].type.nbytes for i in borders)
 
 
-def weights_as(program: Program, arrays: Mapping[str, Any], asked: str) -> str:
+def weights_as(program: Program, arrays: Mapping[str, Any], kind: str) -> str:
     """`asked`, but weights that a call brings, or that are too large, are no constants."""
-    known = all(program.leaf(i).key in arrays for i in program.weights)
+    has_values = all(program.leaf(i).key in arrays for i in program.weights)
     small = program.weight_bytes <= MOST_CONSTANT_BYTES
-    return asked if asked == ARGUMENTS or (known and small) else ARGUMENTS
+    return kind if kind == ARGUMENTS or (has_values and small) else ARGUMENTS
 
 
 def told_of(
@@ -160,19 +160,24 @@ def told_of(
     check_word("place for weights", weights, WEIGHTS)
     oracle = oracle_for(device)
     need_compiler(oracle)
-    asked = CompilerQuestions(oracle, source, arrays, weights, limit)
-    itself = itself and asked.plain_is == FUNCTION
-    read = asked.plain_module()
-    found = read if itself else asked.module(schedule, runs_on)
-    plain = asked.answer(read)
-    chosen = plain if found == read else asked.answer(found)
+    questions = CompilerQuestions(oracle, source, arrays, weights, limit)
+    itself = itself and questions.plain_is == FUNCTION
+    read = questions.plain_module()
+    module = read if itself else questions.module(schedule, runs_on)
+    plain = questions.answer(read)
+    chosen = plain if module == read else questions.answer(module)
     return Told(
-        str(oracle), asked.held_as, chosen, plain, asked.plain_is, predicted(schedule, target)
+        str(oracle),
+        questions.held_as,
+        chosen,
+        plain,
+        questions.plain_is,
+        predicted(schedule, target),
     )
 
 
 def predicted(schedule: Schedule, target: Target) -> Prediction:
-    """What the model says of a schedule."""
+    """The cost model's figures of a schedule."""
     s = schedule
     peak = placed_peak_bytes(s, target)
     return Prediction(target.name, s.kernels, peak, s.arena_bytes, s.time_ps)

@@ -33,11 +33,11 @@ def near_contenders(run: Run, count: int, seconds: float) -> Iterator[Contender]
     from eqsat.extract.ask.near import near_optimal
 
     assert run.egraph is not None and run.selection is not None
-    found = near_optimal(
+    selections = near_optimal(
         run.egraph, run.target, run.goals, run.selection, run.baseline,
         count=count, seconds=seconds, seed=run.search["seed"],
     )  # fmt: skip
-    for i, s in enumerate(found, 1):
+    for i, s in enumerate(selections, 1):
         yield Contender(f"{NEAR} {i}", NEAR, s, schedule_of(run, s))
 
 
@@ -55,42 +55,42 @@ def input_contenders(run: Run, *, by_xla: bool) -> Iterator[Contender]:
 
 
 def chosen_contender(run: Run) -> Contender:
-    """What the search chose."""
+    """The program that the search chose."""
     assert run.selection is not None and run.schedule is not None
     return Contender(CHOSEN, CHOSEN, run.selection, run.schedule)
 
 
 # ---- which of them a compiler sees as others -----------------------------------------------------
-def diverse(found: Sequence[Contender], known: Sequence[Contender]) -> list[Contender]:
+def diverse(candidates: Sequence[Contender], asked_anyway: Sequence[Contender]) -> list[Contender]:
     """First those whose contractions no other one has, then those whose moves none has, the rest.
 
     A compiler fuses as it likes and lays out inner values itself, but computes the contractions
     that it is given; so programs that differ in these are the ones worth its time. Each keeps its
-    place among equals: the best first. known: programs that it is asked about anyway.
+    place among equals: the best first. asked_anyway: programs that are no candidates.
     """
-    products = {_contractions(k) for k in known}
-    moves = {(_contractions(k), _moves(k)) for k in known}
+    products = {_contractions(k) for k in asked_anyway}
+    moves = {(_contractions(k), _moves(k)) for k in asked_anyway}
     ranks: list[tuple[int, int]] = []
-    for i, one in enumerate(found):
+    for i, one in enumerate(candidates):
         both = _contractions(one), _moves(one)
         ranks.append((0 if both[0] not in products else 1 if both not in moves else 2, i))
         products.add(both[0])
         moves.add(both)
-    return [found[i] for _, i in sorted(ranks)]
+    return [candidates[i] for _, i in sorted(ranks)]
 
 
 def _contractions(one: Contender) -> Key:
     """Sums of products: the extents of result and sums, and how many there are of each."""
     generics = (n.attr for n in one.schedule.program.nodes if isinstance(n.attr, Generic))
-    found = (
+    extents = (
         (tuple(sorted(g.sizes[: g.rank])), tuple(sorted(g.sizes[g.rank :])))
         for g in generics if g.reductions and len(g.maps) > 1
     )  # fmt: skip
-    return tuple(sorted(Counter(found).items()))
+    return tuple(sorted(Counter(extents).items()))
 
 
 def _moves(one: Contender) -> Key:
     """Everything else, by op and type of the result."""
     nodes = one.schedule.program.nodes
-    found = ((n.op, str(n.types[0])) for n in nodes if not isinstance(n.attr, Generic))
-    return tuple(sorted(Counter(found).items()))
+    moves = ((n.op, str(n.types[0])) for n in nodes if not isinstance(n.attr, Generic))
+    return tuple(sorted(Counter(moves).items()))

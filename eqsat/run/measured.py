@@ -31,17 +31,17 @@ def measured(run: Run, count: int, seconds: float) -> Run:
     if run.bodies:
         message = f"`{run.program.name}` has loops or branches, which were searched for one answer"
         raise fail("E426", message, help="leave `--measure` out")
-    found = list(_candidates(run, count, seconds))
+    contenders = list(_candidates(run, count, seconds))
     tick()  # somebody may have asked to stop
-    calls = [_call(run, c) for c in found]
+    calls = [_call(run, c) for c in contenders]
     inputs = _inputs(run)
-    sides = {c.name: _bound(f, inputs) for c, f in zip(found, calls, strict=True)}
+    sides = {c.name: _bound(f, inputs) for c, f in zip(contenders, calls, strict=True)}
     per_batch, times = _interleave(sides)
-    timed = tuple(_timed(c, times, per_batch) for c in found)
-    kept = _fastest(timed)
-    best = found[kept]
-    told = Measured(timed, len(times[CHOSEN]), per_batch, kept, count)
-    return replace(run, selection=best.selection, schedule=best.schedule, measured=told)
+    timed = tuple(_timed(c, times, per_batch) for c in contenders)
+    winner = _fastest(timed)
+    best = contenders[winner]
+    result = Measured(timed, len(times[CHOSEN]), per_batch, winner, count)
+    return replace(run, selection=best.selection, schedule=best.schedule, measured=result)
 
 
 def slower_in_orders(run: Run, plain: Run) -> float:
@@ -86,11 +86,11 @@ def _plainly(run: Run, inputs: list[Any]) -> list[Any]:
 def _candidates(run: Run, count: int, seconds: float) -> Iterator[Contender]:
     """The chosen program, those near it, and the input as the target's executor and XLA have it."""
     yield chosen_contender(run)
-    own = list(input_contenders(run, by_xla=run.target.executor != XLA))
-    wanted = max(count - 1 - len(own), 0)
+    inputs = list(input_contenders(run, by_xla=run.target.executor != XLA))
+    wanted = max(count - 1 - len(inputs), 0)
     if wanted:
         yield from near_contenders(run, wanted, seconds)
-    yield from own[: max(count - 1, 0)]
+    yield from inputs[: max(count - 1, 0)]
 
 
 def _call(run: Run, c: Contender) -> Callable[..., Any]:
@@ -133,9 +133,9 @@ def _interleave(sides: dict[str, Callable[[], Any]]) -> tuple[int, dict[str, Any
 def _timed(c: Contender, times: dict[str, Any], per_batch: int) -> Timed:
     from eqsat.execute.timing import interval
 
-    own, chosen = times[c.name], times[CHOSEN]
-    wall, cpu = (statistics.median(s[at] for s in own) / per_batch * 1e6 for at in (0, 1))
-    middle, low, high = interval([a[0] / b[0] for a, b in zip(chosen, own, strict=True)])
+    samples, chosen = times[c.name], times[CHOSEN]
+    wall, cpu = (statistics.median(s[at] for s in samples) / per_batch * 1e6 for at in (0, 1))
+    middle, low, high = interval([a[0] / b[0] for a, b in zip(chosen, samples, strict=True)])
     predicted = None if c.origin == INPUT_BY_XLA else round(c.schedule.time_ps / 1e6, 3)
     ratio = (round(middle, 4), round(low, 4), round(high, 4))
     return Timed(c.name, c.origin, predicted, round(wall, 2), round(cpu, 2), ratio)

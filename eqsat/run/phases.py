@@ -59,12 +59,15 @@ def searched(run: Run, stop_after: str | None, stop: Stop | None, deadline: floa
 
 
 def _of_integers(run: Run) -> Run:
-    """With products of integers from the start, where rules and target would make them anyway."""
+    """The run with products of integers from the start, where rules and target make them anyway."""
     from eqsat.ops.algebra.quantised import sums_integers
     from eqsat.ops.spelling.passes import with_integer_products
 
-    asked = {r.name for r in run.rules.rules} >= {"multiply-integers", "multiply-shifted-integers"}
-    if not asked or run.family is not None or not sums_integers(run.target):
+    makes_them = {r.name for r in run.rules.rules} >= {
+        "multiply-integers",
+        "multiply-shifted-integers",
+    }
+    if not makes_them or run.family is not None or not sums_integers(run.target):
         return run
     is_planned = run.target.executor == "kernels"
     return replace(run, canonical=with_integer_products(run.canonical, differences=is_planned))
@@ -80,11 +83,11 @@ def _cut(run: Run, deadline: float) -> Run:
 
 
 def saturated(
-    run: Run, bodies: Bodies | None, deadline: float, own: tuple[Equalities, ...] = ()
+    run: Run, bodies: Bodies | None, deadline: float, extra: tuple[Equalities, ...] = ()
 ) -> Run:
-    """With its e-graph; that of a family is searched once for all sizes, then taken at these.
+    """The run with its e-graph; a family's is searched once for all sizes, then taken at these.
 
-    own: what is known beside the rules, of this search alone.
+    extra: what is known beside the rules, of this search alone.
     """
     from eqsat.ops.programs.sharedproducts import OF_VALUES
     from eqsat.saturate import saturate
@@ -93,10 +96,12 @@ def saturated(
     until = now + SATURATING * max(deadline - now, 0.0)
     family = run.family
     program = run.canonical if family is None else family.canonical
-    known = unstated_equalities(program, run.rules, own if bodies is None else bodies.known)
+    equalities = unstated_equalities(
+        program, run.rules, extra if bodies is None else bodies.equalities
+    )
     graph = saturate(
-        program, run.rules, run.target, run.limits, deadline=until, known=known,
-        reuse_blocks=not own and all(facts.rule != OF_VALUES for facts in known),
+        program, run.rules, run.target, run.limits, deadline=until, known=equalities,
+        reuse_blocks=not extra and all(facts.rule != OF_VALUES for facts in equalities),
     )  # fmt: skip
     if family is not None:
         from eqsat.ops.programs.binding import bind_graph
@@ -112,8 +117,8 @@ def _extracted(run: Run, bodies: Bodies | None, stop: Stop | None, deadline: flo
     from eqsat.extract import extract, extract_greedily
 
     assert run.egraph is not None
-    kept = SCHEDULING if run.target.mesh is None else SCHEDULING + MESHING
-    left = deadline - time.monotonic() - kept * run.search["time_limit"]
+    reserve = SCHEDULING if run.target.mesh is None else SCHEDULING + MESHING
+    left = deadline - time.monotonic() - reserve * run.search["time_limit"]
     options = {"time_limit": max(left, 0.0), "seed": run.search["seed"], "stop": stop}
     extractor = extract_greedily if run.search["extractor"] == GREEDY else extract
     selection, baseline = extractor(run.egraph, run.target, run.goals, **options)
@@ -136,18 +141,18 @@ def at_sizes(run: Run, family: Family) -> Run:
 
 
 def _with_bodies(run: Run, deadline: float) -> tuple[Run, Bodies | None]:
-    """With the bodies of the program's loops and branches searched; None if it has none.
+    """The run with the bodies of its loops and branches searched; None if it has none.
 
     Searches of bodies, a few for each, may take about half of the time limit; budgets are those
     of the whole program, so a body has none.
     """
-    found = controls(run.canonical)
-    if not found:
+    loops = controls(run.canonical)
+    if not loops:
         return run, None
     from eqsat.run.bodies import search_bodies
 
     phase("bodies")
-    count = len({body for _, attr in found for body in attr.bodies})  # equal ones are one
+    count = len({body for _, attr in loops for body in attr.bodies})  # equal ones are one
     seconds = run.search["time_limit"] / 4 / count
     half = time.monotonic() + (deadline - time.monotonic()) / 2
     free = replace(run.target, budget=(), mesh=None)
@@ -180,10 +185,10 @@ def _search_body(
     source = Source(body, {}, run.source.opaque)
     none: dict[str, float | None] = dict.fromkeys(run.seconds)
     rest = (goals, none, dict(options), run.limits)
-    own = Run(source, merged(body), machine, run.rules, *rest)
+    body_run = Run(source, merged(body), machine, run.rules, *rest)
     deadline = time.monotonic() + options["time_limit"]
     with heard(None):
-        return searched(own, None, None, deadline)
+        return searched(body_run, None, None, deadline)
 
 
 # ---- what no rule states -------------------------------------------------------------------------
@@ -204,33 +209,33 @@ def unstated_equalities(
         return loops
 
     def first() -> int:
-        return len(program.nodes) + sum(len(facts.nodes) for facts in known)
+        return len(program.nodes) + sum(len(facts.nodes) for facts in equalities)
 
-    known = list(loops)
+    equalities = list(loops)
     alike = like_parts(program, first(), rules.reorders_sums)
-    known += [] if alike is None else [alike]
+    equalities += [] if alike is None else [alike]
     many, shared = weights_of_one(program, first()), shared_weights(program, first())
     blocks = find_blocks(program) if many is not None or shared is not None else None
     if blocks is not None:
         many = weights_of_one(program, first(), blocks.place)
-    known += [] if many is None else [many]
+    equalities += [] if many is None else [many]
     if shared is not None and many is not None:
         shared = shared_weights(program, first())  # numbered on from these
     if shared is not None and (blocks is None or not blocks.carried):
-        known.append(shared)
-    return tuple(known)
+        equalities.append(shared)
+    return tuple(equalities)
 
 
 def progress_of(run: Run, time_limit: float, listen: Listener | None) -> Progress:
     """The progress of a search; goals with weights have no first goal to report."""
     first = run.goals[0]
-    told = Progress("" if first.weight is not None else first.name, dict(run.target.budget))
-    told.limit = time_limit
+    progress = Progress("" if first.weight is not None else first.name, dict(run.target.budget))
+    progress.limit = time_limit
 
     def tell(now: Progress) -> None:
         log_progress(now)
         if listen is not None:
             listen(now)
 
-    told.listen = tell
-    return told
+    progress.listen = tell
+    return progress

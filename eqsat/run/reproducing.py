@@ -97,9 +97,9 @@ def difference_of(run: Run, ranges: Ranges, seed: int) -> Difference | None:
 def _drawn(leaf: Leaf, between: tuple[float, float], rng: np.random.Generator) -> Array:
     t, (low, high) = leaf.plain, between
     if is_float(t.dtype):
-        found = rng.uniform(low, high, t.shape)
+        values = rng.uniform(low, high, t.shape)
     elif DTYPES[t.dtype][1] == "b":
-        found = rng.integers(0, 2, t.shape)
+        values = rng.integers(0, 2, t.shape)
     else:
-        found = rng.integers(int(low), int(high) + 1, t.shape)
-    return packed_as(leaf, np.asarray(found).astype(element_dtype(t.dtype)))
+        values = rng.integers(int(low), int(high) + 1, t.shape)
+    return packed_as(leaf, np.asarray(values).astype(element_dtype(t.dtype)))

@@ -117,7 +117,7 @@ class Run:
 
     @property
     def compiled(self) -> Compiled | None:
-        """What compilers of devices that are not here told of it, if any was asked."""
+        """Answers of compilers of devices that are not here, if any was asked."""
         return self.use.compiled
 
     def summary(self) -> dict[str, Any]:
@@ -152,7 +152,7 @@ class Run:
         return mesh_planner_of(self).front(points, time_limit, self.search["seed"])
 
     def prices(self, seconds: float, questions: Sequence[Question]) -> list[Price]:
-        """What other choices would cost, within so many seconds for all of them."""
+        """Prices of other choices, within so many seconds for all of them."""
         from eqsat.run.explaining import counterfactual_prices
 
         return counterfactual_prices(self, seconds, questions)
@@ -213,8 +213,8 @@ class Run:
     @property
     def runs_on(self) -> Target:
         """The target whose executor runs the schedule: XLA's where that was found best."""
-        asked = (self.measured, self.checked)
-        if any(a is not None and a.keeps_input_by_xla for a in asked):
+        deciders = (self.measured, self.checked)
+        if any(a is not None and a.keeps_input_by_xla for a in deciders):
             return replace(self.target, executor="xla")
         spelling = "" if self.checked is None else self.checked.spelling
         return replace(self.target, spelling=spelling) if spelling else self.target
@@ -307,11 +307,11 @@ class Run:
         check_word("part of a run to export", of, ("schedule", "program"))
         what = self.program if of == "program" else self.need_schedule()
         beside = f"{Path(path).name}.data" if path is not None else ""
-        found = export(
+        exported = export(
             what, to, self.weights, self.source.opaque,
             weights=weights, partial=partial, external=beside, name=self.program.name,
         )  # fmt: skip
-        return found if path is None else write_files(found, Path(path))
+        return exported if path is None else write_files(exported, Path(path))
 
     @property
     def open_sizes(self) -> dict[str, int]:
@@ -320,7 +320,7 @@ class Run:
         return dict(self.source.fixed) | {s.name: s.size for s in symbols}
 
     def compile_for(self, device: str, *, weights: str = "auto", limit: float = 300.0) -> Told:
-        """What the compiler of a device that is not here makes of the answer and of the input.
+        """Answers of a compiler, of a device that is not here, about the answer and the input.
 
         device: `v5e`, `h100`, `gfx942` … (`model.oracle.DEVICES`). weights: `arguments` or
         `constants` of what is compiled; `auto`: see `run.compiling.CompilerQuestions`. limit:
@@ -332,12 +332,12 @@ class Run:
         from eqsat.run.compiling import told_of
 
         itself = self.callee is not None and self.callee.is_input
-        told = told_of(
+        answer = told_of(
             device, self.source, self.weights, self.need_schedule(), self.target, self.runs_on,
             itself=itself, weights=weights, limit=limit,
         )  # fmt: skip
-        self.use.compiled = (self.compiled or Compiled()).with_told(told)
-        return told
+        self.use.compiled = (self.compiled or Compiled()).with_told(answer)
+        return answer
 
     def report(self, path: str | Path) -> Path:
         """One self-contained HTML page."""

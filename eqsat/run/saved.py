@@ -46,17 +46,17 @@ class _Later:
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
 
-    def __get__(self, held: _Texts | None, owner: type) -> Any:
-        if held is None:
+    def __get__(self, instance: _Texts | None, owner: type) -> Any:
+        if instance is None:
             return None  # as the field of a run that has no such stage
         with _reading:
-            if self.name not in vars(held):
-                vars(held)[self.name] = held.read_stage(self.name)
-            return vars(held)[self.name]
+            if self.name not in vars(instance):
+                vars(instance)[self.name] = instance.read_stage(self.name)
+            return vars(instance)[self.name]
 
 
 def _later() -> Any:
-    """As whatever type the field has."""
+    """A stage read later, typed as its field."""
     return _Later()
 
 
@@ -68,9 +68,9 @@ class _Texts:
 
     def keep_texts(self, folder: Path, texts: Mapping[str, bytes]) -> None:
         """Read the stages of this class from these texts, once they are looked at."""
-        own = [k for k, v in vars(type(self)).items() if isinstance(v, _Later)]
-        vars(self).update(_folder=folder, _texts={k: texts[k] for k in own if k in texts})
-        for key in own:
+        stages = [k for k, v in vars(type(self)).items() if isinstance(v, _Later)]
+        vars(self).update(_folder=folder, _texts={k: texts[k] for k in stages if k in texts})
+        for key in stages:
             vars(self).pop(key)
 
     def read_stage(self, key: str) -> Any:
@@ -96,7 +96,7 @@ class SavedRun(_Texts, Run):
 
     @cached_property
     def executable(self) -> Executable:
-        """As of a run; EqsatError (E601) if a plug-in is missing."""
+        """The executable, as of a run; EqsatError (E601) if a plug-in is missing."""
         if self.unchecked is not None:
             raise self.unchecked
         return super().executable
@@ -115,11 +115,11 @@ class SavedRun(_Texts, Run):
     orders = _later()
 
     def read_stage(self, key: str) -> Any:
-        """As of `_Texts`; older runs did not keep the names of values in the e-graph."""
-        found = super().read_stage(key)
-        if key != "egraph" or found is None or found.names:
-            return found
-        return replace(found, names=self.canonical.value_names)
+        """A stage, as of `_Texts`; older runs did not keep the names of values in the e-graph."""
+        stage = super().read_stage(key)
+        if key != "egraph" or stage is None or stage.names:
+            return stage
+        return replace(stage, names=self.canonical.value_names)
 
 
 def _read(folder: Path, key: str, text: bytes) -> Any:
@@ -128,7 +128,7 @@ def _read(folder: Path, key: str, text: bytes) -> Any:
 
 
 def _data(text: bytes) -> Any:
-    """What deflated JSON says."""
+    """The object that deflated JSON holds."""
     return json.loads(zlib.decompress(text))
 
 
@@ -150,8 +150,8 @@ def load_folder(folder: str | Path) -> Run:
     from eqsat.frontends.opaque import OpaqueCall
 
     place = Path(folder)
-    held = read_folder(place)
-    texts = held.texts
+    files = read_folder(place)
+    texts = files.texts
     with _readable(place):
         options = _data(texts["manifest"])["options"]
         goals = tuple(restored(GoalRequest, g) for g in options["goals"])
@@ -168,13 +168,13 @@ def load_folder(folder: str | Path) -> Run:
         missing = [k for k in ("program", "canonical", "rules") if k not in texts]
         if missing:
             raise KeyError(FILES[missing[0]])
-    opaque = {k: OpaqueCall.load(data) for k, data in held.opaque.items()}
+    opaque = {k: OpaqueCall.load(data) for k, data in files.opaque.items()}
     later: Any = None  # until `keep_texts`
-    source = SavedSource(later, held.weights, opaque, fixed=fixed)
+    source = SavedSource(later, files.weights, opaque, fixed=fixed)
     source.keep_texts(place, texts)
     run = SavedRun(
         source, later, machine, later, goals, seconds, search, limits,
-        rule_check, schedule=schedule, packed_file=held.packed,
+        rule_check, schedule=schedule, packed_file=files.packed,
         judged=bool(options.get("judged")), use=RunUse({}, verification, compiled),
     )  # fmt: skip
     run.keep_texts(place, texts)
@@ -199,46 +199,46 @@ def _check_stages(run: SavedRun, place: Path, texts: Mapping[str, bytes]) -> Non
     manifest = _data(texts["manifest"])
     names = (*_CHECKED, *_INPUT) if "mesh_plan" in texts else _CHECKED
     read = {k: _read(place, k, texts[k]) for k in names if k in texts}
-    whole = Stages(run.target, **read, schedule=run.schedule, judged=run.judged)
-    found = stage_faults(whole)
+    stages = Stages(run.target, **read, schedule=run.schedule, judged=run.judged)
+    problems = stage_faults(stages)
     for path, body in run.bodies.items():
-        found += [f"{path}: {f}" for f in stage_faults(stages_of(body))]
-    if found:
-        told = f"`{place}` is not what eqsat makes of its e-graph: {'; '.join(found[:SHOWN])}"
+        problems += [f"{path}: {f}" for f in stage_faults(stages_of(body))]
+    if problems:
+        message = f"`{place}` is not what eqsat makes of its e-graph: {'; '.join(problems[:SHOWN])}"
         by = manifest["versions"].get("eqsat", "?")
         other = f"; it was saved by other code, eqsat {by}, which may have chosen otherwise"
         help = f"search again: `eqsat optimize PROGRAM -o {place}`, or `eqsat experiment FILE` for"
         is_own = manifest.get("code") == code_digest()
-        raise fail("E314", told + ("" if is_own else other), help=f"{help} a row of a store")
+        raise fail("E314", message + ("" if is_own else other), help=f"{help} a row of a store")
 
 
 def _read_compiled(texts: Mapping[str, bytes]) -> Compiled | None:
-    """What compilers told of the run, which is no stage of its search."""
+    """The compilers' answers about the run, which are no stage of its search."""
     return Compiled.from_json(_data(texts["compiled"])) if "compiled" in texts else None
 
 
 def _named(stages: dict[str, Any], canonical: Program) -> dict[str, Any]:
-    """With the names of values in the e-graph, which older runs did not keep there."""
+    """The stages with the names of values in the e-graph, which older runs did not keep there."""
     egraph = stages.get("egraph")
     if egraph is None or egraph.names:
         return stages
     return stages | {"egraph": replace(egraph, names=canonical.value_names)}
 
 
-def _bodies_from_json(data: Sequence[dict[str, Any]], whole: Run) -> dict[str, Run]:
-    """What `Run.save` wrote of bodies."""
-    found: dict[str, Run] = {}
-    free = replace(whole.target, budget=(), mesh=None)
+def _bodies_from_json(data: Sequence[dict[str, Any]], parent: Run) -> dict[str, Run]:
+    """The searches of bodies that `Run.save` wrote."""
+    by_path: dict[str, Run] = {}
+    free = replace(parent.target, budget=(), mesh=None)
     for d in data:
         stages = {k: READERS[k](v) for k, v in d["stages"].items()}
-        source = Source(stages.pop("program"), {}, whole.source.opaque)
+        source = Source(stages.pop("program"), {}, parent.source.opaque)
         goals = tuple(restored(GoalRequest, g) for g in d["goals"])
-        rest = (free, whole.rules, goals, d["seconds"], d["search"], whole.limits)
-        bodies = _bodies_from_json(d["bodies"], whole)
+        rest = (free, parent.rules, goals, d["seconds"], d["search"], parent.limits)
+        bodies = _bodies_from_json(d["bodies"], parent)
         canonical = stages.pop("canonical")
         run = Run(source, canonical, *rest, **_named(stages, canonical), bodies=bodies)
-        found |= dict.fromkeys(d["paths"], run)
-    return found
+        by_path |= dict.fromkeys(d["paths"], run)
+    return by_path
 
 
 # ---- is it what eqsat makes of its e-graph -------------------------------------------------------
@@ -252,7 +252,7 @@ NO_PLUGIN = "E601"
 
 @dataclass(frozen=True)
 class Stages:
-    """What one search made, as it was read.
+    """The stages of one search, as they were read.
 
     judged: the answer is another compiler's, which the target need not permit, and the baseline is
     of another e-graph.
@@ -275,20 +275,20 @@ def stages_of(run: Run) -> Stages:
 
 
 def stage_faults(stages: Stages) -> list[str]:
-    """What they say that does not follow from the e-graph and the target; nothing if all does.
+    """Stages that do not follow from the e-graph and the target, as sentences; none if all do.
 
     EqsatError (E601) if that takes a plug-in that is not installed.
     """
     stage = "egraph"
-    found: list[str] = []
+    problems: list[str] = []
     try:
         for stage, fault in _found(stages):
-            found.append(f"`{FILES[stage]}`: {fault}")
+            problems.append(f"`{FILES[stage]}`: {fault}")
     except STRANGE as e:
         if isinstance(e, EqsatError) and e.diagnostics[0].code == NO_PLUGIN:
             raise
-        found.append(f"a stage behind `{FILES[stage]}` makes no sense: {type(e).__name__}: {e}")
-    return found
+        problems.append(f"a stage behind `{FILES[stage]}` makes no sense: {type(e).__name__}: {e}")
+    return problems
 
 
 def _found(run: Stages) -> Iterator[tuple[str, str]]:
@@ -304,13 +304,13 @@ def _found(run: Stages) -> Iterator[tuple[str, str]]:
     pairs = [("selection", run.selection, "schedule", run.schedule)]
     if not run.judged:
         pairs.append(("baseline", run.baseline, "baseline_schedule", run.baseline_schedule))
-    for chosen, selection, made, schedule in pairs:
+    for chosen, selection, stage, schedule in pairs:
         plans = [] if schedule is None else list(replanned_faults(schedule, run.target))
         if selection is None or plans:
-            yield from ((made, f) for f in plans)
+            yield from ((stage, f) for f in plans)
             continue
         illegal = [] if run.judged else check(run.egraph, run.target, selection)
         yield from ((chosen, f) for f in illegal)
         if schedule is not None and not illegal:
             rest = run.egraph, selection, run.target
-            yield from ((made, f) for f in rebuilt_differences(schedule, *rest))
+            yield from ((stage, f) for f in rebuilt_differences(schedule, *rest))

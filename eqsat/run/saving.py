@@ -46,7 +46,7 @@ READERS: dict[str, Callable[[Any], Any]] = {
 
 
 def stages_to_json(run: Run, names: Iterable[str]) -> dict[str, Any]:
-    """Those of these stages that exist, as JSON."""
+    """The existing ones of these stages, as JSON."""
     there = {k: getattr(run, k) for k in names}
     return {k: v.to_json() for k, v in there.items() if v is not None}
 
@@ -67,12 +67,12 @@ def saved(run: Run, folder: Path, packed: bool, weights: bool = True) -> Path:
 
 def _has_weights(run: Run) -> bool:
     """Whether every weight has an array; of some only the shape may be known."""
-    program, known = run.program, run.weights
-    return all(program.leaf(i).key in known for i in program.weights)
+    program, arrays = run.program, run.weights
+    return all(program.leaf(i).key in arrays for i in program.weights)
 
 
 def _values(run: Run) -> dict[str, Any]:
-    """What becomes JSON, by the name of its file."""
+    """The values that become JSON, by the name of the file."""
     values = stages_to_json(run, READERS)
     if run.bodies:
         values["bodies"] = _bodies_to_json(run.bodies)
@@ -92,7 +92,7 @@ def _values(run: Run) -> dict[str, Any]:
 
 
 def _texts(run: Run) -> dict[str, str]:
-    """What is there to be read by people, by the name of its file."""
+    """Texts to be read by people, by the name of the file."""
     texts = {"1-program.eqs": run.program.to_text()}
     if run.schedule is not None:
         texts["4-schedule.txt"] = run.schedule.to_text()
@@ -110,18 +110,18 @@ def _bodies_to_json(bodies: Mapping[str, Run]) -> list[dict[str, Any]]:
     paths: dict[int, list[str]] = {}
     for path, run in bodies.items():
         paths.setdefault(id(run), []).append(path)
-    found = []
-    own = [k for k in READERS if k not in ("target", "rules")]
+    entries = []
+    stages = [k for k in READERS if k not in ("target", "rules")]
     for listed in paths.values():
         run = bodies[listed[0]]
-        found.append(
+        entries.append(
             {
                 "paths": listed,
                 "goals": [vars(g) for g in run.goals],
                 "search": run.search,
                 "seconds": run.seconds,
-                "stages": stages_to_json(run, own),
+                "stages": stages_to_json(run, stages),
                 "bodies": _bodies_to_json(run.bodies),
             }
         )
-    return found
+    return entries

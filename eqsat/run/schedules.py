@@ -22,7 +22,7 @@ PLACING_SECONDS = 3.0  # at most; ordinary schedules need milliseconds, whatever
 
 
 def with_schedules(run: Run, seconds: float = PLACING_SECONDS) -> Run:
-    """With the schedules of its selection and baseline; `seconds` to place temporaries, each."""
+    """The run with schedules of selection and baseline; `seconds` to place temporaries, each."""
     from eqsat.schedule import build
 
     assert run.egraph is not None
@@ -73,38 +73,38 @@ def check_legality(schedule: Schedule, run: Run) -> None:
     from eqsat.schedule import faults
 
     _refuse_requests(schedule, run)
-    found = faults(schedule, run.target, run.canonical)
-    if found:
-        message = f"the schedule is not legal on `{run.target.name}`: {'; '.join(found)}"
+    breaches = faults(schedule, run.target, run.canonical)
+    if breaches:
+        message = f"the schedule is not legal on `{run.target.name}`: {'; '.join(breaches)}"
         raise fail("E905", message, exit_code=4)
 
 
 # ---- cut over a mesh -----------------------------------------------------------------------------
 def with_mesh_plan(run: Run, seconds: float) -> Run:
-    """With the quickest plan of its answer or its input on the mesh; itself where there is none.
+    """The run with its quickest plan, of answer or input, on the mesh; itself where there is none.
 
     EqsatError: E231 if no axis divides anything, E233 if the rules permit no plan, E410 if nothing
     fits the memory of a device.
     """
     if run.target.mesh is None or run.schedule is None:
         return run
-    begin, found = time.monotonic(), list[MeshPlan | str]()
+    begin, plans_or_status = time.monotonic(), list[MeshPlan | str]()
     planners = list(planners_of(run))
     _refuse_undivided(run, planners)
     for left, planner in zip(range(len(planners), 0, -1), planners, strict=True):
         share = (seconds - (time.monotonic() - begin)) / left
         limit = run.target.mesh.memory_bytes
-        found.append(planner.quickest(share, run.search["seed"], limit))
-    plans = [p for p in found if isinstance(p, MeshPlan)]
+        plans_or_status.append(planner.quickest(share, run.search["seed"], limit))
+    plans = [p for p in plans_or_status if isinstance(p, MeshPlan)]
     if not plans:
-        raise _nothing_fits(run, planners, found)
+        raise _nothing_fits(run, planners, plans_or_status)
     best = min(plans, key=lambda p: (p.time_ps, p.peak_bytes, p.of))
     best.verify()
     return replace(run, mesh_plan=best)
 
 
 def planners_of(run: Run) -> Iterator[MeshPlanner]:
-    """One of the answer, and one of the input where that is another program."""
+    """Planners of the answer, and of the input where that is another program."""
     from eqsat.extract.mesh.plan import mesh_planner
 
     assert run.schedule is not None
@@ -116,21 +116,23 @@ def planners_of(run: Run) -> Iterator[MeshPlanner]:
 def _refuse_undivided(run: Run, planners: list[MeshPlanner]) -> None:
     mesh = run.target.mesh
     assert mesh is not None
-    known = [s for p in planners for found in p.spreads.possible.values() for s in found]
+    spreads = [s for p in planners for choices in p.spreads.possible.values() for s in choices]
     for i, axis in enumerate(mesh.axes):
-        if axis.devices > 1 and not any(s.cuts[i] not in ("", "parts") for s in known):
+        if axis.devices > 1 and not any(s.cuts[i] not in ("", "parts") for s in spreads):
             message = f"axis `{axis.name}` of {axis.devices} devices divides no dim of the program"
             help = "choose an axis whose size divides a dim, with `--mesh`"
             raise fail("E231", message, help=help)
 
 
-def _nothing_fits(run: Run, planners: list[MeshPlanner], found: list[MeshPlan | str]) -> Exception:
+def _nothing_fits(
+    run: Run, planners: list[MeshPlanner], statuses: list[MeshPlan | str]
+) -> Exception:
     from eqsat.extract.mesh.options import HELP
 
     mesh = run.target.mesh
     assert mesh is not None
     limit = bytes_text(mesh.memory_bytes or 0)
-    if any(status != "infeasible" for status in found):
+    if any(status != "infeasible" for status in statuses):
         message = f"no plan for the mesh {mesh.to_text()} was found in time"
         return fail("E410", message, help="give it more time: `--time-limit`", exit_code=3)
     least = [p.leanest(10.0, run.search["seed"]) for p in planners]

@@ -89,14 +89,14 @@ def agreement(
     drawn: int = DRAWN,
 ) -> list[Agreement]:
     """Predicted and measured times of the variants of small programs."""
-    found = []
+    agreements = []
     for i, name in enumerate(programs):
         show = part(progress, i / len(programs), (i + 1) / len(programs))
         runs = unlike_runs(target, SAMPLES[name], drawn, show)
         probes = [Probe(f"{name} {key}", 1, _build(run)) for key, run in runs.items()]
         times = timed_rounds(probes, rounds, timer or CoreTimer(), show)
-        found.append(Agreement(name, tuple(_variants(name, target, runs, times))))
-    return found
+        agreements.append(Agreement(name, tuple(_variants(name, target, runs, times))))
+    return agreements
 
 
 def _variants(
@@ -108,7 +108,7 @@ def _variants(
 
 
 def price_us(run: Run, target: Target) -> float:
-    """What a target says of a run's program as it stands, packed or not, in microseconds."""
+    """A target's price of a run's program as it stands, packed or not, in microseconds."""
     assert run.schedule is not None, "variants are searched to the end"
     machine = replace(target, data_tiling=True)  # or it would know no rates of packed forms
     priced = optimize(run.schedule.program, target=machine, rules=NO_RULES, time_limit=TIME_LIMIT)
@@ -139,7 +139,7 @@ def unlike_runs(
     target: Target, program: Callable[[], Any], drawn: int, progress: Progress = lambda *_: None
 ) -> dict[str, Run]:
     """Searches of a program that end in different schedules, by what was asked for."""
-    source, found = program(), {}
+    source, runs = program(), {}
     seen: set[str] = set()
     for name, settings, rules in _requests(drawn):
         progress(f"searching for `{name}`", 0.0)
@@ -150,8 +150,8 @@ def unlike_runs(
         text = run.schedule.program.to_text()
         if text not in seen:
             seen.add(text)
-            found[name] = run
-    return found
+            runs[name] = run
+    return runs
 
 
 def _requests(drawn: int) -> Iterator[tuple[str, Settings, Any]]:

@@ -21,7 +21,7 @@ Rows = list[tuple[tuple[str, ...], float]]  # conditions of a row, and its opera
 
 @dataclass(frozen=True)
 class Calibration:
-    """What was measured, and on what."""
+    """The measured rates, and the machine."""
 
     samples: dict[str, Sample]  # seconds per call of a probe
     probes: tuple[Probe, ...]
@@ -39,11 +39,11 @@ class Calibration:
         return work / sum(max(s - call, 0.02 * s) for s in seconds)
 
     def _regimes(self, prefix: str, regimes: Sequence[Regime]) -> Rows:
-        found: Rows = []
+        rows: Rows = []
         for i, regime in enumerate(regimes):
             names = [f"{prefix} {i}.{j}" for j in range(len(regime.shapes))]
-            found.append((regime.when, self.per_second(*names)))
-        return found
+            rows.append((regime.when, self.per_second(*names)))
+        return rows
 
     @property
     def matmuls(self) -> Rows:
@@ -135,11 +135,11 @@ def calibrate(
         check_clock()
         machine.use_one_core()
         timer = CoreTimer()
-    found = list(host.memory_levels() if levels is None else levels)
+    memory = list(host.memory_levels() if levels is None else levels)
     rounds = QUICK_ROUNDS if quick else ROUNDS
-    measured = timed_rounds(probes(found), rounds, timer, progress)
+    measured = timed_rounds(probes(memory), rounds, timer, progress)
     return Calibration(
-        measured, tuple(probes(found)), tuple(found), rounds, host.processor(), versions()
+        measured, tuple(probes(memory)), tuple(memory), rounds, host.processor(), versions()
     )
 
 

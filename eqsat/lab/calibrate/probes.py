@@ -1,4 +1,4 @@
-"""What is timed: one function each, with the work that a call of it does."""
+"""Probes, functions that are timed, with the work that a call does."""
 
 from __future__ import annotations
 
@@ -160,6 +160,6 @@ def _compiled(function: Callable[..., Any], *arrays: Any) -> Call:
     import jax
 
     with jax.default_device(jax.devices("cpu")[0]):
-        held = [jax.device_put(x) for x in arrays]
-        compiled = jax.jit(function).lower(*held).compile()
-    return lambda: jax.block_until_ready(compiled(*held))
+        on_device = [jax.device_put(x) for x in arrays]
+        compiled = jax.jit(function).lower(*on_device).compile()
+    return lambda: jax.block_until_ready(compiled(*on_device))

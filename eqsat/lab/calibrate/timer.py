@@ -47,8 +47,8 @@ class CoreTimer:
             self.calls[probe.name] = call, self._count(call)
         call, count = self.calls[probe.name]
         for _ in range(DOUBLINGS):
-            if (found := self.took(call, count)) > 0:
-                return found / count
+            if (seconds := self.took(call, count)) > 0:
+                return seconds / count
             count *= 2  # the clock was disturbed, or is coarser than it looked
             self.calls[probe.name] = call, count
         return 0.0
@@ -102,7 +102,7 @@ def timed_rounds(
             done = (i * len(probes) + j) / (rounds * len(probes))
             progress(f"round {i + 1} of {rounds}: {p.name}", done)
             seconds[p.name].append(timer(p))
-    stuck = [name for name, found in seconds.items() if statistics.median(found) <= 0]
+    stuck = [name for name, samples in seconds.items() if statistics.median(samples) <= 0]
     if stuck:
         raise _dead(f"the process clock stood still while `{stuck[0]}` ran again and again")
     return {k: Sample(statistics.median(v), min(v), max(v)) for k, v in seconds.items()}

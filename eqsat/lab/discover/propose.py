@@ -63,26 +63,26 @@ def proposal_of(pair: Pair, pool: TermPool, names: set[str], seed: int) -> Propo
     why = ""
     for binds in (True, False):
         try:
-            found = draft(left, right, leaves, binds)
+            drafted = draft(left, right, leaves, binds)
             for is_exact in (True, False) if pool.is_exact(pair) else (False,):
-                made = _hunted(found, is_exact, pool, names, seed)
-                if not isinstance(made, str):
-                    return made
-                why = made
+                proposal = _hunted(drafted, is_exact, pool, names, seed)
+                if not isinstance(proposal, str):
+                    return proposal
+                why = proposal
         except Unwritten as error:
             why = str(error)
     raise Unwritten(why)
 
 
 def _hunted(
-    found: RuleDraft, is_exact: bool, pool: TermPool, names: set[str], seed: int
+    drafted: RuleDraft, is_exact: bool, pool: TermPool, names: set[str], seed: int
 ) -> Proposal | str:
     """The rule, read back from its text, or what is wrong with it."""
-    name = _name(found.left, names)
-    doc = f"{found.left} = {found.right}" + ("" if found.is_general else ", at these sizes")
+    name = _name(drafted.left, names)
+    doc = f"{drafted.left} = {drafted.right}" + ("" if drafted.is_general else ", at these sizes")
     lines = rule_lines(
-        name, doc, f"found by eqsat discover --seed {seed}", is_exact, found,
-        _examples(found, pool),
+        name, doc, f"found by eqsat discover --seed {seed}", is_exact, drafted,
+        _examples(drafted, pool),
     )  # fmt: skip
     try:
         ruleset = read_ruleset(file_text("found", "One rule.", [lines]), "found.yaml")
@@ -99,25 +99,25 @@ def _hunted(
         if failed is not None:
             return failed.message
     leaves = pool.leaves
-    work = (term_work(found.left, leaves), term_work(found.right, leaves))
-    return Proposal(rule, found, leaves, tuple(lines), hunted.instances, work)
+    work = (term_work(drafted.left, leaves), term_work(drafted.right, leaves))
+    return Proposal(rule, drafted, leaves, tuple(lines), hunted.instances, work)
 
 
-def _examples(found: RuleDraft, pool: TermPool) -> list[list[str]]:
-    """What the rule reaches, and a term of the same type with other values that it must not."""
-    pair, leaves = (found.left, found.right), pool.leaves
-    shown = [example_lines("found", "reaches", pair, leaves, found.is_general)]
+def _examples(drafted: RuleDraft, pool: TermPool) -> list[list[str]]:
+    """Examples: the pair the rule reaches, and a term of its type and other values it must not."""
+    pair, leaves = (drafted.left, drafted.right), pool.leaves
+    shown = [example_lines("found", "reaches", pair, leaves, drafted.is_general)]
     other = next(
-        (t for t in pool.others(_known(found, pool)) if t.size <= found.left.size + 1), None
+        (t for t in pool.others(_known(drafted, pool)) if t.size <= drafted.left.size + 1), None
     )
     if other is not None:
-        wrong = (found.left, other)
-        shown.append(example_lines("not-equal", "avoids", wrong, leaves, found.is_general))
+        wrong = (drafted.left, other)
+        shown.append(example_lines("not-equal", "avoids", wrong, leaves, drafted.is_general))
     return shown
 
 
-def _known(found: RuleDraft, pool: TermPool) -> Term:
-    return found.left if found.left in pool.nodes else found.right
+def _known(drafted: RuleDraft, pool: TermPool) -> Term:
+    return drafted.left if drafted.left in pool.nodes else drafted.right
 
 
 # ---- which way round -----------------------------------------------------------------------------
@@ -137,7 +137,7 @@ def term_work(term: Term, leaves: Leaves) -> int:
 
 
 def program_work(program: Program) -> int:
-    """The same of a program: what each op computes, reads and writes."""
+    """The work of a program: what each op computes, reads and writes."""
     total = 0
     for i in program.needed:
         n = program.nodes[i]

@@ -94,7 +94,7 @@ class _Side(ABC):
 
     @abstractmethod
     def name(self, number: int) -> str:
-        """What the attribute of loop nest `number` is called."""
+        """The name of the attribute of loop nest `number`."""
 
     @abstractmethod
     def move(self, n: Node) -> str:
@@ -115,7 +115,7 @@ class _Left(_Side):
         return SIG_NAMES[number]
 
     def move(self, n: Node) -> str:
-        """What says sizes is matched whole, if it is to be; the rest is written out."""
+        """The text of a move; an attribute with sizes is matched whole, if asked."""
         if not _says_sizes(n) or not self.binds:
             self.literal |= _says_sizes(n)
             return _written_out(n)
@@ -187,8 +187,8 @@ def _sigs(side: _Side) -> str:
 
 def _shapes(program: Program) -> list[str]:
     """Conditions that the operands have the shapes the rule was found at."""
-    known = sorted({o for n in program.nodes for o in n.operands} & set(program.inputs))
-    return [f"{program.leaf(i).name}.shape == {list(program.nodes[i].type.shape)}" for i in known]
+    inputs = sorted({o for n in program.nodes for o in n.operands} & set(program.inputs))
+    return [f"{program.leaf(i).name}.shape == {list(program.nodes[i].type.shape)}" for i in inputs]
 
 
 def _spelled(term: Term, leaves: Leaves, sizes: Mapping[str, int]) -> Program:
@@ -226,13 +226,13 @@ def example_lines(name: str, goal: str, pair: Pair, leaves: Leaves, is_general: 
 
 
 def rule_lines(
-    name: str, doc: str, source: str, is_exact: bool, found: RuleDraft, examples: list[list[str]]
+    name: str, doc: str, source: str, is_exact: bool, drafted: RuleDraft, examples: list[list[str]]
 ) -> list[str]:
     """The lines of one rule in a file."""
     head = [f"- name: {name}", f"  doc: {json.dumps(doc)}", f"  source: {json.dumps(source)}"]
     if not is_exact:
         head += ["  tags: [inexact]", "  bound: roundings"]
-    body = [f"  {line}" for line in found.lines]
+    body = [f"  {line}" for line in drafted.lines]
     shown = [f"    {line}" for lines in examples for line in lines]
     return [*head, *body, "  examples:", *shown]
 

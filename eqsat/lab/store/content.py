@@ -1,4 +1,4 @@
-"""What decides the result of a run, as one hash: the key under which a store keeps it."""
+"""The key of a run in a store: a hash of all that decides its result."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PACKAGES = ("eqsat", "egglog", "ortools", "jax", "numpy")
 _SAYINGS = ("doc", "source", "file", "places", "chosen", "measured_on")  # of a target
 
 
-def run_key(asked: Run, unchecked: bool, repeat: int = 1, judged: str = "") -> str:
+def run_key(request: Run, unchecked: bool, repeat: int = 1, judged: str = "") -> str:
     """32 hexadecimal digits for a run that stopped behind its program (`stop_after="program"`).
 
     The program as it was read, its weights by content; rules and target by what they say; goals,
@@ -28,23 +28,23 @@ def run_key(asked: Run, unchecked: bool, repeat: int = 1, judged: str = "") -> s
     included; judged: what another compiler chose, if that is the answer. Not: the machine, and how
     many threads and processes there are, which decide how soon an answer is there.
     """
-    family = None if asked.family is None else without_origins(asked.family.to_json())
-    said = {
-        "program": without_origins(asked.source.program.to_json()),
+    family = None if request.family is None else without_origins(request.family.to_json())
+    content = {
+        "program": without_origins(request.source.program.to_json()),
         "family": family,
-        "opaque": {k: _digest(call.export()) for k, call in asked.source.opaque.items()},
-        "target": target_content(asked.target),
-        "rules": rules_content(asked.rules),
-        "goals": [astuple(g) for g in asked.goals],
-        "limits": asked.limits.to_json(),
-        "search": [asked.search[k] for k in ("time_limit", "seed", "extractor")],
+        "opaque": {k: _digest(call.export()) for k, call in request.source.opaque.items()},
+        "target": target_content(request.target),
+        "rules": rules_content(request.rules),
+        "goals": [astuple(g) for g in request.goals],
+        "limits": request.limits.to_json(),
+        "search": [request.search[k] for k in ("time_limit", "seed", "extractor")],
         "unchecked": unchecked,
         "repeat": repeat,
         "judged": judged,
         "versions": used_versions(),
         "code": code_digest(),
     }
-    return _digest(json.dumps(said, sort_keys=True).encode())[:32]
+    return _digest(json.dumps(content, sort_keys=True).encode())[:32]
 
 
 def target_content(target: Target) -> dict[str, Any]:
@@ -55,9 +55,9 @@ def target_content(target: Target) -> dict[str, Any]:
 @lru_cache(maxsize=64)
 def rules_content(ruleset: RuleSet) -> str:
     """A hash of what the rules say and when each is tried, in their order."""
-    said = [(r.name, sorted(r.tags), rule_content(r), _tried(r)) for r in ruleset.rules]
+    contents = [(r.name, sorted(r.tags), rule_content(r), _tried(r)) for r in ruleset.rules]
     spreads = [(r.name, sorted(r.tags), spread_content(r)) for r in ruleset.spreads]
-    return _digest(repr((said, spreads, ruleset.imports)).encode())
+    return _digest(repr((contents, spreads, ruleset.imports)).encode())
 
 
 def _tried(rule: Rule) -> tuple[object, ...]:

@@ -37,13 +37,13 @@ def share_files(folder: Path) -> None:
 def _share(path: Path, pool: Path) -> None:
     pool.mkdir(exist_ok=True)
     with path.open("rb") as file:
-        kept = pool / hashlib.file_digest(file, "sha256").hexdigest()
+        shared = pool / hashlib.file_digest(file, "sha256").hexdigest()
     try:
-        os.link(path, kept)  # the first of its kind; of two writers one is
+        os.link(path, shared)  # the first of its kind; of two writers one is
     except FileExistsError:
-        if not path.samefile(kept):
+        if not path.samefile(shared):
             aside = path.with_name(f".{path.name}.{os.getpid()}")
-            os.link(kept, aside)
+            os.link(shared, aside)
             aside.replace(path)
 
 

@@ -94,9 +94,9 @@ def _put_old_row(db: sqlite3.Connection, experiment: str, i: int, row: Mapping[s
     for rank, (key, g) in enumerate((row.get("goals_found") or {}).items(), 1):
         values = (run, key, rank, g["value"], g["bound"], g["gap"])
         db.execute("INSERT OR IGNORE INTO goals VALUES (?, ?, ?, ?, ?, ?, NULL)", values)
-    asked = {k: row[k] for k in ("rules", "goals", "set", "budget", "varied") if k in row}
+    request = {k: row[k] for k in ("rules", "goals", "set", "budget", "varied") if k in row}
     expected = int(row.get("as_expected", True))
     db.execute(
         "INSERT INTO rows VALUES (?, ?, ?, ?, ?, ?, '[]')",
-        (experiment, row["name"], i, run, json.dumps(asked), expected),
+        (experiment, row["name"], i, run, json.dumps(request), expected),
     )

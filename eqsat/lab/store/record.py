@@ -1,4 +1,4 @@
-"""What is kept of one run as plain data: the figures of its tables, and how it ended."""
+"""The record of one run as plain data: the figures of its tables, and how it ended."""
 
 from __future__ import annotations
 
@@ -109,10 +109,10 @@ class RunRecord:
         _check_shape(self.summary or {}, _SUMMARY if self.status == FOUND else {})
         for g in self.goals:
             _check_shape(g, _GOAL)
-        said = self.summary or {}
-        _check_shape(said.get("verify"), _VERIFY if said.get("verify") else {})
-        if said.get("rule_check"):
-            RuleCheck.from_json(said["rule_check"])
+        summary = self.summary or {}
+        _check_shape(summary.get("verify"), _VERIFY if summary.get("verify") else {})
+        if summary.get("rule_check"):
+            RuleCheck.from_json(summary["rule_check"])
 
 
 def is_below(folder: str) -> bool:
@@ -153,12 +153,12 @@ def _check_shape(data: Any, shape: Any) -> None:
 
 def record_of(key: str, run: Run, totals_s: Sequence[float]) -> RunRecord:
     """The record of a run that has an answer."""
-    v, told = run.verification, RunFacts(run)
+    v, facts = run.verification, RunFacts(run)
     wrong = () if v is None or v.ok else (verification_problem(v),)
     return RunRecord(
         key, run.program.name, run.target.name, FOUND, problems=wrong, summary=run.summary(),
-        goals=_goals(told), dispatches=_dispatches(run), choices=_choices(run),
-        rules=tuple(told.rules_by("rule")), fired=_fired(run), program_hash=_program_hash(run),
+        goals=_goals(facts), dispatches=_dispatches(run), choices=_choices(run),
+        rules=tuple(facts.rules_by("rule")), fired=_fired(run), program_hash=_program_hash(run),
         totals_s=tuple(totals_s),
     )  # fmt: skip
 
@@ -171,21 +171,21 @@ def failed_record(
     return RunRecord(key, program, target, status, tuple(diagnostics))
 
 
-def _goals(told: RunFacts) -> tuple[dict[str, Any], ...]:
+def _goals(facts: RunFacts) -> tuple[dict[str, Any], ...]:
     """The goals by rank, scaled to the units of the summary; `input`: what came in costs."""
-    found = []
-    for rank, asked in enumerate(told.run.goals, 1):
-        g = told.goals[asked.name]
+    rows = []
+    for rank, goal in enumerate(facts.run.goals, 1):
+        g = facts.goals[goal.name]
         value, bound, before = (
             None if v is None else float(scaled(g.name, v)) for v in (g.chosen, g.bound, g.baseline)
         )
-        found.append(
+        rows.append(
             {
                 "goal": g.name, "rank": rank, "value": value, "bound": bound, "gap": g.gap,
                 "input": before,
             }
         )  # fmt: skip
-    return tuple(found)
+    return tuple(rows)
 
 
 def _dispatches(run: Run) -> tuple[dict[str, Any], ...]:
@@ -214,19 +214,19 @@ def _choices(run: Run) -> tuple[dict[str, Any], ...]:
     assert egraph is not None
     assert selection is not None
     at = {m: i for i, g in enumerate(selection.groups) for m in g.members}
-    found = []
+    choices = []
     for node in chosen_nodes(selection):
         steps = rule_chain(egraph, node)
         if steps:
             e = egraph.nodes[node]
-            found.append(
+            choices.append(
                 {
-                    "number": len(found), "dispatch": at.get(node), "op": op_word(e),
+                    "number": len(choices), "dispatch": at.get(node), "op": op_word(e),
                     "type": ", ".join(map(str, egraph.types[e.eclass])),
                     "rules": ", ".join(dict.fromkeys(s.rule for s in steps)),
                 }
             )  # fmt: skip
-    return tuple(found)
+    return tuple(choices)
 
 
 def _fired(run: Run) -> tuple[str, ...]:
@@ -241,5 +241,5 @@ def _program_hash(run: Run) -> str:
     assert schedule is not None
     cut = [(d.members, d.plan and d.plan.to_text()) for d in schedule.dispatches]
     program = without_origins(schedule.program.to_json())
-    said = [program, schedule.ahead, cut, run.runs_on.executor]
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:32]
+    parts = [program, schedule.ahead, cut, run.runs_on.executor]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]

@@ -118,23 +118,23 @@ def open_to_read(file: Path) -> sqlite3.Connection:
 
 
 def _prepare(db: sqlite3.Connection, file: Path) -> None:
-    found = _check(db, file)  # before anything is changed
+    version = _check(db, file)  # before anything is changed
     db.execute("PRAGMA journal_mode = WAL")
     db.execute("PRAGMA synchronous = NORMAL")  # whole after any end of the process
     db.execute("PRAGMA foreign_keys = ON")
-    if found == VERSION:
+    if version == VERSION:
         return
     db.execute("BEGIN IMMEDIATE")  # one of several processes that find a new file makes the tables
     try:
-        found = _check(db, file)
-        if found == 0:
+        version = _check(db, file)
+        if version == 0:
             for statement in filter(str.strip, TABLES.split(";")):
                 db.execute(statement)
             db.execute(f"PRAGMA application_id = {APPLICATION}")
-            found = VERSION
-        while found < VERSION:
-            MIGRATIONS[found](db)
-            found += 1
+            version = VERSION
+        while version < VERSION:
+            MIGRATIONS[version](db)
+            version += 1
         db.execute(f"PRAGMA user_version = {VERSION}")
         db.execute("COMMIT")
     except BaseException:
@@ -160,7 +160,7 @@ def _check(db: sqlite3.Connection, file: Path) -> int:
 
 
 def store_problem(file: Path, e: sqlite3.Error) -> Exception:
-    """What SQLite says as a message of ours: a full disk, a read-only folder, no database."""
+    """SQLite's error as a message of ours: a full disk, a read-only folder, no database."""
     if "not a database" in str(e) or "malformed" in str(e):
         return fail("E430", f"`{file}` is not a store of eqsat: {e}", help="name another folder")
     return fail("E407", f"cannot write `{file}`: {e}")

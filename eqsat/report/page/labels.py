@@ -61,8 +61,8 @@ def dispatch_name(program: Program, dispatch: Dispatch, weight: str) -> str:
     roots = [w for w in words if w.startswith(("contraction", "reduction"))]
     words = roots if len(words) > SHOWN_OPS and roots else words
     words = words or [op_word(n) for n in nodes if n.op in CONVERSIONS] or [n.op for n in nodes]
-    found = " → ".join(words[:SHOWN_OPS])
-    return found + (" …" if len(words) > SHOWN_OPS else "")
+    name = " → ".join(words[:SHOWN_OPS])
+    return name + (" …" if len(words) > SHOWN_OPS else "")
 
 
 def is_speaking(dispatch: Dispatch) -> bool:
@@ -89,13 +89,15 @@ def layers_by_name(names: Iterable[str]) -> dict[str, tuple[Scope, ...]]:
         name: [(text[: m.start()], int(m[0])) for m in _NUMBER.finditer(text)]
         for name, text in texts.items()
     }
-    held: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
+    counted: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
     for places in cuts.values():
         for part, number in places:
-            held[part][number] += 1
-    numbered = {part for part, counts in held.items() if _is_numbered(part, counts)}
-    found = {name: tuple(s for s in places if s[0] in numbered) for name, places in cuts.items()}
-    return {name: scopes for name, scopes in found.items() if scopes}
+            counted[part][number] += 1
+    numbered = {part for part, counts in counted.items() if _is_numbered(part, counts)}
+    scopes_of = {
+        name: tuple(s for s in places if s[0] in numbered) for name, places in cuts.items()
+    }
+    return {name: scopes for name, scopes in scopes_of.items() if scopes}
 
 
 def _is_numbered(part: str, counts: Mapping[int, int]) -> bool:
@@ -123,29 +125,29 @@ Dims = tuple[Dim, ...]
 
 def layout_names(program: Program) -> tuple[str, ...]:
     """Per node `row-major`, or the extents of its blocks in the order of memory: `16x16`."""
-    known: list[Dims] = []
+    dims: list[Dims] = []
     for node in program.nodes:
-        known.append(_dims(node, [known[o] for o in node.operands]))
-    return tuple(_name(n.types[0].shape, d) for n, d in zip(program.nodes, known, strict=True))
+        dims.append(_dims(node, [dims[o] for o in node.operands]))
+    return tuple(_name(n.types[0].shape, d) for n, d in zip(program.nodes, dims, strict=True))
 
 
 def _dims(node: Node, operands: list[Dims]) -> Dims:
     attr, shape = node.attr, node.types[0].shape
     plain = tuple(Dim(i) for i in range(len(shape)))
-    found = plain
+    dims = plain
     if isinstance(attr, Leaf):
-        found = _packed(attr.layout) if isinstance(attr.layout, Layout) else plain
+        dims = _packed(attr.layout) if isinstance(attr.layout, Layout) else plain
     elif isinstance(attr, Layout):
-        found = plain if node.op == "unpack" else _packed(attr)
+        dims = plain if node.op == "unpack" else _packed(attr)
     elif isinstance(attr, Transpose):
-        found = _renumbered([operands[0][p] for p in attr.perm])
+        dims = _renumbered([operands[0][p] for p in attr.perm])
     elif isinstance(attr, Reshape):
-        found = _reshaped(attr, operands[0])
+        dims = _reshaped(attr, operands[0])
     elif isinstance(attr, Generic):
-        found = _computed(attr, operands)
+        dims = _computed(attr, operands)
     elif operands and len(operands[0]) == len(shape):  # moves, transfers, encodings
-        found = operands[0]
-    return found if len(found) == len(shape) else plain
+        dims = operands[0]
+    return dims if len(dims) == len(shape) else plain
 
 
 def _packed(layout: Layout) -> Dims:
@@ -153,7 +155,7 @@ def _packed(layout: Layout) -> Dims:
 
 
 def _renumbered(dims: list[Dim]) -> Dims:
-    """With the plain dims numbered as they come, so that an order of plain dims is row-major."""
+    """Dims with the plain ones numbered as they come, so an order of plain dims is row-major."""
     number: dict[int, int] = {}
     return tuple(Dim(number.setdefault(d.plain, len(number)), d.is_inner) for d in dims)
 
@@ -165,22 +167,22 @@ def _reshaped(attr: Reshape, operand: Dims) -> Dims:
     blocks, the others are dims of their own.
     """
     old, new = attr.source, attr.shape
-    found: list[Dim] = []
+    dims: list[Dim] = []
     i = j = 0
     fresh = 1 + max((d.plain for d in operand), default=0)
     while j < len(new):
         if i < len(old) and old[i] == new[j]:
-            found.append(operand[i])
+            dims.append(operand[i])
             i, j = i + 1, j + 1
             continue
         begin = i
         i, end = _cut(old, new, i, j)
-        found += [Dim(fresh + n) for n in range(j, end)]
+        dims += [Dim(fresh + n) for n in range(j, end)]
         joined = operand[begin:i]
         if joined and (not joined[-1].is_inner or Dim(joined[-1].plain) in joined):
-            found[-1] = Dim(joined[-1].plain)
+            dims[-1] = Dim(joined[-1].plain)
         j = end
-    return _renumbered(found)
+    return _renumbered(dims)
 
 
 def _cut(old: tuple[int, ...], new: tuple[int, ...], i: int, j: int) -> tuple[int, int]:

@@ -46,18 +46,18 @@ def reasons(run: Finished, table: RuleTable) -> Reasons:
     """Why a run's dispatches are as they are, those of its bodies too; rules go into the table."""
     assert run.schedule is not None
     number = {id(d): i for i, d in enumerate(run.schedule.dispatches)}
-    found: dict[int, list[PageChoice]] = {}
+    choices_of: dict[int, list[PageChoice]] = {}
     bodies = {}
     for choice in explained(run).choices:
         if choice.dispatch is None:
             continue
         i = number[id(choice.dispatch)]
-        found.setdefault(i, []).append(_shown(choice, table))
+        choices_of.setdefault(i, []).append(_shown(choice, table))
         for path in choice.holds:
             body = run.bodies.get(path)
             if body is not None and body.schedule is not None:
                 bodies[i, path.rpartition("/")[2]] = reasons(body, table)
-    return Reasons({i: tuple(choices) for i, choices in found.items()}, bodies)
+    return Reasons({i: tuple(choices) for i, choices in choices_of.items()}, bodies)
 
 
 def _shown(choice: Choice, table: RuleTable) -> PageChoice:
