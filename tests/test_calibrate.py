@@ -18,7 +18,7 @@ from eqsat import host
 from eqsat.cli import run
 from eqsat.execute.loops import generic
 from eqsat.host import MemoryLevel
-from eqsat.lab.calibrate import Calibration, calibrate, machine, shapes
+from eqsat.lab.calibrate import Calibration, calibrate, shapes
 from eqsat.lab.calibrate.check import Agreement, TimedVariant, agreement, spearman
 from eqsat.lab.calibrate.kernels import RunTimer
 from eqsat.lab.calibrate.probes import BODY_OPERATIONS, Probe, activation, probes
@@ -238,7 +238,7 @@ def test_usual_caches_where_the_system_does_not_tell(tmp_path: Path):
 @pytest.fixture
 def fast(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("eqsat.lab.calibrate.host.CoreTimer", lambda: invented)
-    monkeypatch.setattr(machine, "use_one_core", lambda: None)
+    monkeypatch.setattr("eqsat.lab.calibrate.host.use_one_core", lambda: None)
 
 
 def test_the_command_writes_a_target(

@@ -27,12 +27,8 @@ from eqsat.report.facts import RunFacts, rule_facts
 from eqsat.report.origins import Names, chosen_nodes, rule_chain, rules_in_result
 from eqsat.report.page.runpage import page, write_page
 from eqsat.report.proven import stop_warnings
-from eqsat.report.text import (
-    phase_lines,
-    rules_table,
-    summary_text,
-    table_text,
-)
+from eqsat.report.text import phase_lines, rules_table, summary_text
+from eqsat.report.units import table_text
 
 F = TensorType("f32", (32, 16))
 T = Transpose((32, 16), (1, 0))

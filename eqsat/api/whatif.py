@@ -23,8 +23,7 @@ from eqsat.report.finished import finished_stages
 from eqsat.report.mesh import counts_text, mesh_claim
 from eqsat.report.origins import Names
 from eqsat.report.proven import by_figures, claim_text
-from eqsat.report.text import table_text
-from eqsat.report.units import delta_text, goal_text
+from eqsat.report.units import delta_text, goal_text, table_text
 from eqsat.run import Run
 from eqsat.run.schedules import schedule_of
 

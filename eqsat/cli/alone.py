@@ -162,9 +162,6 @@ def shard_graph(
     return 0 if fits else NOTHING_ADMISSIBLE
 
 
-COMMANDS = {"extract": extract_egraph, "place": place_buffers, "shard": shard_graph}
-
-
 # ---- extract -------------------------------------------------------------------------------------
 def _print_extraction(extraction: dict[str, Any], output_format: o.Format) -> None:
     shown = {k: v for k, v in extraction.items() if k not in ("choices", "lacking")}

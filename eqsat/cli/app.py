@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from eqsat.cli import alone, discover, experiment, files, foreign, look, measure, search, tradeoffs
+from eqsat.cli import alone, experiment, files, look, measure, search
 from eqsat.cli.talk import INTERRUPTED, KEPT, logged, say, say_diagnostics, told_warnings
 from eqsat.model.diag import Diagnostic, EqsatError, did_you_mean
 
@@ -51,12 +51,33 @@ def _root(
     """Find the best program your rewrite rules can reach, and explain it."""
 
 
-for commands in (
-    search.COMMANDS, experiment.COMMANDS, tradeoffs.COMMANDS, look.COMMANDS, foreign.COMMANDS,
-    files.COMMANDS, discover.COMMANDS, alone.COMMANDS, measure.COMMANDS,
-):  # fmt: skip
-    for name, command in commands.items():
-        app.command(name)(command)
+COMMANDS = {
+    "optimize": search.optimize,
+    "run": search.run_saved,
+    "experiment": experiment.experiment,
+    "query": experiment.query,
+    "pareto": search.pareto,
+    "state": search.state,
+    "compare": look.compare,
+    "explain": look.explain,
+    "rules": look.rules,
+    "show": look.show,
+    "report": look.report,
+    "judge": look.judge,
+    "export": look.export,
+    "check": files.check_files,
+    "list": files.list_,
+    "schema": files.schema,
+    "discover": experiment.discover,
+    "extract": alone.extract_egraph,
+    "place": alone.place_buffers,
+    "shard": alone.shard_graph,
+    "calibrate": measure.calibrate,
+    "bench": measure.bench,
+    "compile": measure.compile_saved,
+}
+for name, command in COMMANDS.items():
+    app.command(name)(command)
 
 
 def main_as_module() -> None:

@@ -119,7 +119,7 @@ def _set_name(out: Path) -> str:
 
 
 def _table(discovery: Discoveries) -> str:
-    from eqsat.report.text import table_text
+    from eqsat.report.units import table_text
 
     columns = ("rule", "says", "work", "sizes", "matches", "gain")
     rows = []
@@ -144,6 +144,3 @@ def _talk(discovery: Discoveries, out: Path | None) -> None:
         say(f"stopped early ({discovery.stop}): more terms were left")
     if out is not None:
         say(f"wrote {out}    check it: `eqsat check --test {out}`")
-
-
-COMMANDS = {"discover": discover}

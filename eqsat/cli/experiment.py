@@ -146,14 +146,11 @@ def query(
     elif output_format is o.Format.json:
         print(json.dumps([dict(zip(columns, r, strict=True)) for r in rows]))
     else:
-        from eqsat.report.text import table_text
+        from eqsat.report.units import table_text
 
         texts = [tuple("" if v is None else str(v) for v in r) for r in rows]
         print(table_text(columns, texts), end="")
     return 0
-
-
-COMMANDS = {"experiment": experiment, "query": query}
 
 
 # ---- what a person sees of a sweep ---------------------------------------------------------------

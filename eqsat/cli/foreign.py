@@ -187,6 +187,3 @@ def _say(to: Language, path: Path, exported: Exported) -> None:
         say(f"check it with IREE: iree-opt {path}")
     else:
         say(f"check it with ONNX: onnx.checker.check_model({str(path)!r}, full_check=True)")
-
-
-COMMANDS = {"judge": judge, "export": export}

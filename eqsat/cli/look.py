@@ -162,7 +162,8 @@ def rules(
     """Print per rule: matches, e-nodes made, time, e-nodes of the result it led to, its place."""
     import eqsat
     from eqsat.report.facts import rule_facts
-    from eqsat.report.text import RULE_COLUMNS, rules_table, table_text
+    from eqsat.report.text import RULE_COLUMNS, rules_table
+    from eqsat.report.units import table_text
 
     facts = rule_facts(eqsat.load(folder), sort.value)
     if output_format is o.Format.json:
@@ -222,8 +223,3 @@ def report(
     if not quiet:
         say(f"open it in any browser: file://{path.resolve()}")
     return 0
-
-
-COMMANDS = {
-    "compare": compare, "explain": explain, "rules": rules, "show": show, "report": report,
-}  # fmt: skip

@@ -259,6 +259,3 @@ def compile_saved(
     if not quiet:
         say(f"kept in {folder}    page: `eqsat report {folder}`")
     return 0 if answer.chosen.refused is None else REFUSED
-
-
-COMMANDS = {"calibrate": calibrate, "bench": bench, "compile": compile_saved}

@@ -164,9 +164,6 @@ def run_saved(
     return _verdict(run, output_format)
 
 
-COMMANDS = {"optimize": optimize, "run": run_saved}
-
-
 def _search(
     given: tuple[str, dict[str, int], tuple[str, ...]],
     request: dict[str, Any],

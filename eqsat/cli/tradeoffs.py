@@ -181,6 +181,3 @@ def _pair(text: str) -> tuple[str, int]:
             "E397", f"`--state {text}` is not ARGUMENT=RESULT", help="e.g. `--state cache=1`"
         )
     return name, int(number)
-
-
-COMMANDS = {"pareto": pareto, "state": state}

@@ -17,8 +17,7 @@ from eqsat.api import Run
 from eqsat.lab.dispatches import operand_arrays, repeated
 from eqsat.model.diag import fail
 from eqsat.model.schedule import Dispatch, Schedule
-from eqsat.report.text import table_text
-from eqsat.report.units import count_text, us_text
+from eqsat.report.units import count_text, table_text, us_text
 
 ROUNDS = 30
 TURN_SECONDS = 1e-3  # a dispatch runs so often inside of one call that it takes at least this long

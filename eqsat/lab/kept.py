@@ -11,7 +11,6 @@ from eqsat.lab.store.record import is_below
 from eqsat.lab.store.tables import FILE, open_to_read, store_problem
 from eqsat.model.diag import did_you_mean, fail
 from eqsat.run.artefact import FILES
-from eqsat.run.saved import load_folder
 
 if TYPE_CHECKING:
     from eqsat.run import Run
@@ -26,6 +25,8 @@ def load(folder: str | Path) -> Run:
 
     EqsatError: E309 if the folder is none, E436 if the store has no such row, or several.
     """
+    from eqsat.run.saved import load_folder
+
     return load_folder(run_folder(Path(folder)))
 
 

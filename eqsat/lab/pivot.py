@@ -9,8 +9,7 @@ from eqsat.lab.results import BEST, NOT_PROVEN, UNPROVEN, CellResult, basis_line
 from eqsat.lab.store.record import NOT_RUN
 from eqsat.lang.experimentformat import ASKED, MEASURED, ROW
 from eqsat.model.diag import did_you_mean, fail
-from eqsat.report.text import table_text
-from eqsat.report.units import bytes_text, us_text
+from eqsat.report.units import bytes_text, table_text, us_text
 
 LEGEND = f"{BEST} best of its line   {NOT_PROVEN}"
 

@@ -187,7 +187,7 @@ class Results:
 
     def to_text(self) -> str:
         """A table for the terminal, and below it why rows have no program."""
-        from eqsat.report.text import table_text
+        from eqsat.report.units import table_text
 
         columns, rows = self.cells()
         notes = [

@@ -30,8 +30,8 @@ from eqsat.report.finished import Finished, finished_stages
 from eqsat.report.mesh import MeshTold
 from eqsat.report.origins import Names, RuleStep, chosen_nodes, rule_chain
 from eqsat.report.proven import by_figures
-from eqsat.report.text import execution_lines, order_lines, table_text
-from eqsat.report.units import PS_PER_US, bytes_text, count_text, time_text
+from eqsat.report.text import execution_lines, order_lines
+from eqsat.report.units import PS_PER_US, bytes_text, count_text, table_text, time_text
 from eqsat.report.weights import COLUMNS, WeightLives, life_rows, weights_json
 
 _SHOWN = 6  # removed groups listed before "and n more"

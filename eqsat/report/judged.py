@@ -8,8 +8,7 @@ from typing import Protocol
 from eqsat.model.price import EXACT, NOT_ADMISSIBLE, Price
 from eqsat.model.selection import Group, Selection
 from eqsat.report.alternatives import price_text
-from eqsat.report.text import table_text
-from eqsat.report.units import count_text, delta_text, goal_text, time_text
+from eqsat.report.units import count_text, delta_text, goal_text, table_text, time_text
 
 GOALS = ("time", "memory", "dispatches")
 COLUMNS = ("", "judged", "best", "bound", "difference")

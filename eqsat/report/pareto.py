@@ -16,8 +16,8 @@ from eqsat.report.finished import Finished, finished_stages
 from eqsat.report.html import document, html_table, pre, section
 from eqsat.report.origins import generic_word
 from eqsat.report.proven import by_figures
-from eqsat.report.text import rule_check_lines, table_text
-from eqsat.report.units import bytes_text, count_text, goal_text, us_text
+from eqsat.report.text import rule_check_lines
+from eqsat.report.units import bytes_text, count_text, goal_text, table_text, us_text
 
 WHY = {
     "complete": "proven{by}: there is no other",

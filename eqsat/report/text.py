@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from eqsat.model.control import every_program
@@ -220,7 +220,7 @@ def goal_table(facts: RunFacts) -> list[str]:
     lines = [
         "  ".join(
             c.rjust(w) if i in GOAL_FIGURES else c.ljust(w)
-            for i, (c, w) in enumerate(_zip(row, widths))
+            for i, (c, w) in enumerate(zip(row, widths, strict=True))
         )
         for row in table
     ]
@@ -265,25 +265,6 @@ def rules_table(rules: Iterable[Mapping[str, Any]]) -> list[tuple[str, ...]]:
 
 
 RULE_COLUMNS = ("rule", "matches", "nodes", "time", "in result", "at")
-
-
-def table_text(columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
-    """Columns aligned by spaces; figures to the right, the first and last column to the left."""
-    table = [columns, *rows]
-    widths = [max(len(row[i]) for row in table) for i in range(len(columns))]
-    last = len(columns) - 1
-    lines = [
-        "  ".join(
-            c.ljust(w) if i in (0, last) else c.rjust(w)
-            for i, (c, w) in enumerate(_zip(row, widths))
-        ).rstrip()
-        for row in table
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _zip(row: tuple[str, ...], widths: list[int]) -> list[tuple[str, int]]:
-    return list(zip(row, widths, strict=True))
 
 
 def _read_text(run: Finished) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 PS_PER_US = 1e6
 SIZES = ("memory", "relayout", "resident", "load_peak")  # goals that are bytes
 _TIMES = (("s", 10**12), ("ms", 10**9), ("us", 10**6), ("ns", 10**3), ("ps", 1))
@@ -66,3 +68,18 @@ def _three(x: float) -> str:
     digits = 0 if abs(x) >= 100 else 1 if abs(x) >= 10 else 2
     text = f"{x:.{digits}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def table_text(columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    """Columns aligned by spaces; figures to the right, the first and last column to the left."""
+    table = [columns, *rows]
+    widths = [max(len(row[i]) for row in table) for i in range(len(columns))]
+    last = len(columns) - 1
+    lines = [
+        "  ".join(
+            c.ljust(w) if i in (0, last) else c.rjust(w)
+            for i, (c, w) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in table
+    ]
+    return "\n".join(lines) + "\n"

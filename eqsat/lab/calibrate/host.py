@@ -8,7 +8,8 @@ from typing import Any
 
 from eqsat import host
 from eqsat.host import MemoryLevel
-from eqsat.lab.calibrate import machine, shapes
+from eqsat.lab.calibrate import shapes
+from eqsat.lab.calibrate.machine import use_one_core
 from eqsat.lab.calibrate.probes import Probe, probes
 from eqsat.lab.calibrate.shapes import Regime
 from eqsat.lab.calibrate.timer import CoreTimer, Progress, Sample, Timer, check_clock, timed_rounds
@@ -133,7 +134,7 @@ def calibrate(
     """
     if timer is None:
         check_clock()
-        machine.use_one_core()
+        use_one_core()
         timer = CoreTimer()
     memory = list(host.memory_levels() if levels is None else levels)
     rounds = QUICK_ROUNDS if quick else ROUNDS

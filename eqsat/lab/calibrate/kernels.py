@@ -185,11 +185,11 @@ def calibrate_kernels(
     E420 if the clock is too coarse, E425 if too few dispatches run as kernels here.
     """
     from eqsat import host
-    from eqsat.lab.calibrate import machine
+    from eqsat.lab.calibrate.machine import use_one_core
 
     if timer is None:
         check_clock()
-        machine.use_one_core()
+        use_one_core()
         timer = RunTimer()
     start = here(base)
     dispatches = _dispatches(programs or probed_programs(), start, part(progress, 0.0, 0.4))
