@@ -21,8 +21,16 @@ from eqsat.host import MemoryLevel
 from eqsat.lab.calibrate import Calibration, calibrate, shapes
 from eqsat.lab.calibrate.check import Agreement, TimedVariant, agreement, spearman
 from eqsat.lab.calibrate.kernels import RunTimer
-from eqsat.lab.calibrate.probes import BODY_OPERATIONS, Probe, activation, probes
-from eqsat.lab.calibrate.timer import STEPS, CoreTimer, check_clock, timed_rounds
+from eqsat.lab.calibrate.probes import (
+    BODY_OPERATIONS,
+    STEPS,
+    CoreTimer,
+    Probe,
+    activation,
+    check_clock,
+    probes,
+    timed_rounds,
+)
 from eqsat.lang.targets import load_target
 from eqsat.model.diag import EqsatError
 from eqsat.model.generic import Generic

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, overload
 
 from eqsat.api.borders import ALL, PLAIN, is_about_orders
-from eqsat.api.optimization import optimize
+from eqsat.api.optimization import DEFAULT_GOALS, DEFAULT_TARGET, optimize
 from eqsat.api.reading import shape_of
-from eqsat.api.request import DEFAULT_GOALS, DEFAULT_TARGET
 from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.target import Target
 from eqsat.run import Run

@@ -29,13 +29,12 @@ from eqsat.model.price import Price, Question
 from eqsat.model.program import Node, Program
 from eqsat.model.selection import GoalResult, Group, Selection
 from eqsat.ops.programs.cutting import UNKNOWN, with_leaves
-from eqsat.report.finished import finished_stages
-from eqsat.report.judged import judged_lines
-from eqsat.report.origins import Names
-from eqsat.report.proven import claim_text
+from eqsat.report.alternatives import judged_lines
+from eqsat.report.finished import claim_text, finished_stages
+from eqsat.report.names import Names
 from eqsat.run import Run
+from eqsat.run.phases import place_temporaries
 from eqsat.run.saved import load_folder
-from eqsat.run.schedules import place_temporaries
 from eqsat.schedule import build
 from eqsat.schedule.legal import faults
 

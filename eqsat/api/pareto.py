@@ -11,16 +11,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eqsat.api.optimization import optimize
-from eqsat.api.request import DEFAULT_GOALS
+from eqsat.api.optimization import DEFAULT_GOALS, optimize
 from eqsat.model.diag import fail
 from eqsat.model.files import write_text
 from eqsat.model.progress import heard, phase
 from eqsat.model.selection import Selection
 from eqsat.run import Run, RunUse
 from eqsat.run.artefact import check_writable, put_in_place
-from eqsat.run.phases import Listener, progress_of
-from eqsat.run.schedules import with_schedules
+from eqsat.run.phases import Listener, progress_of, with_schedules
 
 if TYPE_CHECKING:
     from eqsat.model.deadline import Stop

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from eqsat.api.borders import name_donated
-from eqsat.api.optimization import optimize
+from eqsat.api.optimization import DEFAULT_GOALS, DEFAULT_TARGET, optimize, target
 from eqsat.api.reading import source_of
-from eqsat.api.request import DEFAULT_GOALS, DEFAULT_TARGET, target
 from eqsat.execute.weights import content_key
 from eqsat.extract.selected import CutPart, graph_of_program, part_egraph, part_selection
 from eqsat.frontends.source import Source
@@ -24,7 +23,7 @@ from eqsat.model.target import Target
 from eqsat.ops.programs.together import MARK, as_one_program, cut_out, part_numbers
 from eqsat.plan.dispatch import working_set
 from eqsat.run import Run, RunUse
-from eqsat.run.schedules import PLACING_SECONDS, with_schedules
+from eqsat.run.phases import PLACING_SECONDS, with_schedules
 
 ROOM = 64  # weights may take this part of their bytes more: padding of packs
 MOST_CALLS = 10_000  # of longer sums of picoseconds the solver is not exact; ratios are what counts
@@ -121,7 +120,7 @@ class Together:
 
     def to_text(self) -> str:
         """A line per part: its calls and time; then the bytes of all weights."""
-        from eqsat.report.units import bytes_text, goal_text
+        from eqsat.report.formatting import bytes_text, goal_text
 
         lines = []
         for name, run in self.runs.items():

@@ -16,16 +16,14 @@ from eqsat.model.movement import Transpose
 from eqsat.model.price import EXACT, NOT_ADMISSIBLE, Price, Question
 from eqsat.model.tensor import TensorType
 from eqsat.report.alternatives import price_text
-from eqsat.report.asked import asked_value
 from eqsat.report.compare import Comparison, compare_runs
 from eqsat.report.explain import removed_lines
-from eqsat.report.finished import finished_stages
+from eqsat.report.finished import by_figures, claim_text, finished_stages
+from eqsat.report.formatting import delta_text, goal_text, table_text
 from eqsat.report.mesh import counts_text, mesh_claim
-from eqsat.report.origins import Names
-from eqsat.report.proven import by_figures, claim_text
-from eqsat.report.units import delta_text, goal_text, table_text
+from eqsat.report.names import Names, asked_value
 from eqsat.run import Run
-from eqsat.run.schedules import schedule_of
+from eqsat.run.phases import schedule_of
 
 NOTHING_MATCHED = "no rule that is left out matches anything in this e-graph"
 NOTHING_ADMISSIBLE = 3  # exit code of an error: no program is admissible, or none was found

@@ -116,7 +116,7 @@ def list_(
     if output_format is o.Format.json:
         print(json.dumps([dict(zip(columns, row, strict=True)) for row in rows]))
         return 0
-    from eqsat.report.units import table_text
+    from eqsat.report.formatting import table_text
 
     print(table_text(columns, rows), end="")
     return 0
@@ -236,7 +236,7 @@ def _failures(ruleset: RuleSet, hunted: list[Findings]) -> list[Diagnostic]:
 
 def _hunt_table(hunted: list[Findings]) -> str:
     """A line per rule: what it was tried on, and how often each condition was met and missed."""
-    from eqsat.report.units import table_text
+    from eqsat.report.formatting import table_text
 
     columns = ("rule", "instances", "padded", "refused", "conditions met/missed")
     rows = []

@@ -90,7 +90,7 @@ class Onlooker:
 
     @property
     def line(self) -> str:
-        from eqsat.report.progress import progress_line
+        from eqsat.report.text import progress_line
 
         return "reading" if self.now is None else progress_line(self.now)
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eqsat.lab.cells import CellRequest, key_of, request_of, run_and_record
-from eqsat.lab.measure import measure_groups
+from eqsat.lab.cells import CellRequest, key_of, measure_groups, request_of, run_and_record
 from eqsat.lab.results import CellResult, Results
 from eqsat.lab.store.record import (
     FOUND,
@@ -19,8 +18,16 @@ from eqsat.lab.store.record import (
     failed_record,
 )
 from eqsat.lab.store.store import RunStore
-from eqsat.lab.sweep import Crew, NoWatcher, RowTask, Watcher, sweep
-from eqsat.lab.workers import dask_crew, local_crew, run_and_tell
+from eqsat.lab.sweep import (
+    Crew,
+    NoWatcher,
+    RowTask,
+    Watcher,
+    dask_crew,
+    local_crew,
+    run_and_tell,
+    sweep,
+)
 from eqsat.model.diag import Diagnostic, EqsatError, did_you_mean, fail
 
 if TYPE_CHECKING:

@@ -16,8 +16,7 @@ from eqsat.lab.results import COLUMNS, CellResult, Results
 from eqsat.report.compare import compare_runs
 from eqsat.report.compare.page import write_comparison
 from eqsat.report.facts import goal_key
-from eqsat.report.html import document, html_table, pre
-from eqsat.report.units import delta_text, goal_text, us_text
+from eqsat.report.formatting import delta_text, document, goal_text, html_table, pre, us_text
 from eqsat.run.saved import load_folder
 
 if TYPE_CHECKING:

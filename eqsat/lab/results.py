@@ -10,13 +10,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eqsat.lab.store.content import used_versions
-from eqsat.lab.store.record import FOUND, NOT_RUN, RunRecord
+from eqsat.lab.store.record import FOUND, NOT_RUN, RunRecord, used_versions
 from eqsat.lab.store.store import Measurement
 from eqsat.model.diag import Diagnostic, EqsatError, fail, sort_diagnostics
 from eqsat.report.facts import goal_key
-from eqsat.report.proven import ELSEWHERE
-from eqsat.report.units import PS_PER_US, bytes_text, goal_text, ratio_text, us_text
+from eqsat.report.finished import ELSEWHERE
+from eqsat.report.formatting import PS_PER_US, bytes_text, goal_text, ratio_text, us_text
 
 if TYPE_CHECKING:
     from eqsat.lang.experimentformat import Figure
@@ -187,7 +186,7 @@ class Results:
 
     def to_text(self) -> str:
         """A table for the terminal, and below it why rows have no program."""
-        from eqsat.report.units import table_text
+        from eqsat.report.formatting import table_text
 
         columns, rows = self.cells()
         notes = [
@@ -234,7 +233,7 @@ class Results:
 
     def pivot(self, rows: str, columns: str, value: str = "time_us") -> str:
         """The rows as a table of two keys; EqsatError (E438) if there is no such key or figure."""
-        from eqsat.lab.pivot import pivot_text
+        from eqsat.lab.drawing import pivot_text
 
         return pivot_text(self.outcomes, rows, columns, value)
 

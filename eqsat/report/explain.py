@@ -24,14 +24,12 @@ from eqsat.report.alternatives import (
     prices_of,
     without_text,
 )
-from eqsat.report.asked import Questions
 from eqsat.report.compiled import checked_kept
-from eqsat.report.finished import Finished, finished_stages
+from eqsat.report.finished import Finished, by_figures, finished_stages
+from eqsat.report.formatting import PS_PER_US, bytes_text, count_text, table_text, time_text
 from eqsat.report.mesh import MeshTold
-from eqsat.report.origins import Names, RuleStep, chosen_nodes, rule_chain
-from eqsat.report.proven import by_figures
+from eqsat.report.names import Names, Questions, RuleStep, chosen_nodes, rule_chain
 from eqsat.report.text import execution_lines, order_lines
-from eqsat.report.units import PS_PER_US, bytes_text, count_text, table_text, time_text
 from eqsat.report.weights import COLUMNS, WeightLives, life_rows, weights_json
 
 _SHOWN = 6  # removed groups listed before "and n more"
@@ -159,7 +157,7 @@ class Explanation:
 def explained(run: Finished, value: str | None = None, prices: Prices | None = None) -> Explanation:
     """All choices of a run, or those behind one value, dispatch, rule or line of source.
 
-    value: what `report.asked` finds, such as `%h.matmul`, `%h@16x16`, `dispatch 3`, a rule's name,
+    value: what `report.names` finds, such as `%h.matmul`, `%h@16x16`, `dispatch 3`, a rule's name,
     `mlp.py:12`. prices: asked once, for going without each choice and for all its alternatives.
     Raises EqsatError (E303 nothing is called so, E405 the run stopped before extraction).
     """

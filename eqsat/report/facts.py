@@ -1,7 +1,7 @@
 """The figures of a finished run, each in one place: terminal, JSON and page print this record.
 
 Times are picoseconds, sizes bytes, as solver and schedule have them; `scaled` gives the units of
-JSON, `units.goal_text` those of people.
+JSON, `formatting.goal_text` those of people.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from eqsat.model.text import layout_text
 from eqsat.ops.programs.border_layouts import packed_borders
 from eqsat.ops.programs.placement import device_figures
 from eqsat.report.finished import Finished
+from eqsat.report.formatting import PS_PER_US
 from eqsat.report.mesh import rule_uses
-from eqsat.report.origins import rules_in_result
-from eqsat.report.units import PS_PER_US
+from eqsat.report.names import rules_in_result
 from eqsat.report.weights import WeightLives
 
 # goal -> (key of the JSON object, divisor from the solver's integers)

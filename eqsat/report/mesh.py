@@ -8,11 +8,11 @@ from typing import Any
 
 from eqsat.model.mesh import INPUT, MeshPlan, Reshard, Sharded, is_everywhere
 from eqsat.model.program import Program
-from eqsat.report.units import PS_PER_US, bytes_text, count_text, delta_text, time_text
+from eqsat.report.formatting import PS_PER_US, bytes_text, count_text, delta_text, time_text
 
 
 def mesh_claim(plan: MeshPlan, by: str) -> str:
-    """`time 3.2 ms, peak 80 MiB a device (proven)`; by: whose figures, of `proven.by_figures`."""
+    """`time 3.2 ms, peak 80 MiB a device (proven)`; by: whose figures, of `finished.by_figures`."""
     claim = _proof(plan, by)
     if plan.alike > 1:
         claim += " among plans that cut equal layers alike"

@@ -12,12 +12,20 @@ from eqsat.model.diag import Diagnostic
 from eqsat.model.ops import CONVERSIONS, LEAVES, VIEWS
 from eqsat.model.selection import GoalResult, Selection
 from eqsat.report.facts import goal_key, scaled
-from eqsat.report.finished import Finished, finished_stages
-from eqsat.report.html import document, html_table, pre, section
-from eqsat.report.origins import generic_word
-from eqsat.report.proven import by_figures
+from eqsat.report.finished import Finished, by_figures, finished_stages
+from eqsat.report.formatting import (
+    bytes_text,
+    count_text,
+    document,
+    goal_text,
+    html_table,
+    pre,
+    section,
+    table_text,
+    us_text,
+)
+from eqsat.report.names import generic_word
 from eqsat.report.text import rule_check_lines
-from eqsat.report.units import bytes_text, count_text, goal_text, table_text, us_text
 
 WHY = {
     "complete": "proven{by}: there is no other",

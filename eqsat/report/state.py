@@ -9,10 +9,16 @@ from typing import Any
 from eqsat.model.layout import Layout
 from eqsat.model.tensor import TensorType
 from eqsat.report.facts import goal_key, schedule_figures, schedule_goals
-from eqsat.report.finished import Finished, finished_stages
-from eqsat.report.proven import by_figures, is_best
+from eqsat.report.finished import Finished, by_figures, finished_stages, is_best
+from eqsat.report.formatting import (
+    PS_PER_US,
+    bytes_text,
+    count_text,
+    delta_text,
+    goal_text,
+    table_text,
+)
 from eqsat.report.text import rule_check_lines
-from eqsat.report.units import PS_PER_US, bytes_text, count_text, delta_text, goal_text, table_text
 
 GOALS = ("time", "memory", "dispatches")
 UNPROVEN = "~"

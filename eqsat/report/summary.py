@@ -8,10 +8,9 @@ from typing import Any
 from eqsat.model.control import COND, controls
 from eqsat.model.schedule import Schedule
 from eqsat.report.facts import RunFacts, goal_key, scaled, schedule_figures
-from eqsat.report.finished import Finished
+from eqsat.report.finished import Finished, is_measured_here
+from eqsat.report.formatting import PS_PER_US
 from eqsat.report.mesh import plan_summary
-from eqsat.report.proven import is_measured_here
-from eqsat.report.units import PS_PER_US
 from eqsat.report.weights import weights_json
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from eqsat.model.ops import CONVERSIONS, LEAVES, VIEWS
 from eqsat.model.schedule import Dispatch, Schedule
-from eqsat.report.units import PS_PER_US, bytes_text, count_text, time_text
+from eqsat.report.formatting import PS_PER_US, bytes_text, count_text, time_text
 
 AS_IT_IS, PER_RUN, INSIDE = "as it is", "packed per run", "packed where it is read"
 UNPACKED = "unpacked where it is read"

@@ -14,7 +14,7 @@ from eqsat.execute.firstcalls import Once, Wanted
 from eqsat.execute.lowering import evaluate
 from eqsat.model.orders import MemoryOrders
 from eqsat.model.progress import timed
-from eqsat.run.reproducing import reproducer
+from eqsat.run.reproduce import reproducer
 
 if TYPE_CHECKING:
     from eqsat.execute.calls import Callee

@@ -27,7 +27,7 @@ from eqsat.model.program import Program
 from eqsat.model.progress import Progress, heard, timed
 from eqsat.model.selection import GoalRequest, Selection
 from eqsat.ops.programs.freeorders import free_orders, in_orders, likely_orders, used_orders
-from eqsat.report.units import goal_text
+from eqsat.report.formatting import goal_text
 from eqsat.run import Run
 from eqsat.run.phases import saturated, searched
 

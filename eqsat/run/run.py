@@ -23,8 +23,8 @@ from eqsat.model.rules import RuleCheck, RuleSet
 from eqsat.model.schedule import Schedule
 from eqsat.model.selection import GoalRequest, Selection
 from eqsat.model.target import Target
-from eqsat.report.proven import claim_text
-from eqsat.report.units import goal_text
+from eqsat.report.finished import claim_text
+from eqsat.report.formatting import goal_text
 
 if TYPE_CHECKING:
     from eqsat.execute.calls import Callee
@@ -277,7 +277,7 @@ class Run:
         packed: also keep the weights as the schedule reads them, if it was executed. weights: the
         arrays; without them the program has their shapes.
         """
-        from eqsat.run.saving import saved
+        from eqsat.run.saved import saved
 
         return saved(self, Path(folder), packed and weights, weights)
 

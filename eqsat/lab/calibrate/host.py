@@ -9,10 +9,18 @@ from typing import Any
 from eqsat import host
 from eqsat.host import MemoryLevel
 from eqsat.lab.calibrate import shapes
-from eqsat.lab.calibrate.machine import use_one_core
-from eqsat.lab.calibrate.probes import Probe, probes
+from eqsat.lab.calibrate.probes import (
+    CoreTimer,
+    Probe,
+    Progress,
+    Sample,
+    Timer,
+    check_clock,
+    probes,
+    timed_rounds,
+    use_one_core,
+)
 from eqsat.lab.calibrate.shapes import Regime
-from eqsat.lab.calibrate.timer import CoreTimer, Progress, Sample, Timer, check_clock, timed_rounds
 from eqsat.lang.targettext import measured_on, three_digits, versions
 from eqsat.model.target import Target
 

@@ -8,11 +8,13 @@ from typing import Any
 
 from eqsat.api import Run, optimize
 from eqsat.execute.kernels.scale import here, started
+from eqsat.lab.bench import operand_arrays, repeated
 from eqsat.lab.calibrate.fit import Fit, Observed, Quality, fit
 from eqsat.lab.calibrate.kernelprograms import ProbedProgram, probed_programs
-from eqsat.lab.calibrate.probes import Call, Probe
-from eqsat.lab.calibrate.timer import (
+from eqsat.lab.calibrate.probes import (
+    Call,
     CoreTimer,
+    Probe,
     Progress,
     Sample,
     Timer,
@@ -20,7 +22,6 @@ from eqsat.lab.calibrate.timer import (
     part,
     timed_rounds,
 )
-from eqsat.lab.dispatches import operand_arrays, repeated
 from eqsat.lang.targettext import (
     constant_lines,
     folded_lines,
@@ -185,7 +186,7 @@ def calibrate_kernels(
     E420 if the clock is too coarse, E425 if too few dispatches run as kernels here.
     """
     from eqsat import host
-    from eqsat.lab.calibrate.machine import use_one_core
+    from eqsat.lab.calibrate.probes import use_one_core
 
     if timer is None:
         check_clock()

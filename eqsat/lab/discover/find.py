@@ -15,8 +15,7 @@ from typing import Any
 from eqsat.api import optimize, read
 from eqsat.lab.discover.forms import DEFAULT_FORMS, FORMS
 from eqsat.lab.discover.pool import SIZES, Leaves, Pair, TermPool, leaf_choices, spelled_apart
-from eqsat.lab.discover.propose import Proposal, proposal_of
-from eqsat.lab.discover.ruletext import Unwritten, file_text
+from eqsat.lab.discover.propose import Proposal, Unwritten, file_text, proposal_of
 from eqsat.model.deadline import Stop
 from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.limits import Limits

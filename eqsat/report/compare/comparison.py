@@ -10,7 +10,7 @@ from eqsat.model.schedule import Schedule
 from eqsat.model.target import Tile
 from eqsat.report.compare.rows import AlignedRow, ComparedWork, Held, Place, aligned, works_of
 from eqsat.report.finished import Finished, finished_stages
-from eqsat.report.units import bytes_text, delta_text, goal_text, table_text
+from eqsat.report.formatting import bytes_text, delta_text, goal_text, table_text
 
 _COLUMNS = ("", "", "", "difference")
 _UNITS = {"time_ps": "time", "bytes_moved": "memory"}  # a figure → the goal whose unit it has

@@ -13,8 +13,15 @@ from pathlib import Path
 from eqsat.model.files import write_text
 from eqsat.report.compare.comparison import Comparison, deltas, difference, fact_text, label
 from eqsat.report.compare.rows import ROW_MAJOR, AlignedRow, ComparedWork, Held
-from eqsat.report.html import document, html_table, link, section
-from eqsat.report.units import bytes_text, delta_text, goal_text
+from eqsat.report.formatting import (
+    bytes_text,
+    delta_text,
+    document,
+    goal_text,
+    html_table,
+    link,
+    section,
+)
 
 HEADLINE = ("time_ps", "peak_bytes", "bytes_moved", "dispatches")
 HUES = 8  # colours of blocked layouts; row-major is grey

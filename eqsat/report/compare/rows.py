@@ -11,7 +11,7 @@ from eqsat.model.layout import ROW_MAJOR
 from eqsat.model.leaves import Leaf
 from eqsat.model.ops import CONVERSIONS, LEAVES
 from eqsat.report.finished import Finished, finished_stages
-from eqsat.report.origins import Names, op_word, rule_chain
+from eqsat.report.names import Names, op_word, rule_chain
 
 
 @dataclass(frozen=True)

@@ -32,18 +32,18 @@ from eqsat.report.compiled import (
 )
 from eqsat.report.explain import removed_lines
 from eqsat.report.facts import RunFacts
-from eqsat.report.finished import Finished, finished_stages
-from eqsat.report.html import html_table, pre, section
+from eqsat.report.finished import Finished, by_figures, finished_stages, proof_text
+from eqsat.report.formatting import bytes_text, goal_text, html_table, pre, section
 from eqsat.report.mesh import plan_text
 from eqsat.report.page.data import PageData, PageGraph, Roofs
-from eqsat.report.page.graph import program_graph, schedule_graph
-from eqsat.report.page.why import RuleTable, reasons
-from eqsat.report.progress import CURVE_COLUMNS, CURVE_FIGURES, curve_rows
-from eqsat.report.proven import by_figures, proof_text
+from eqsat.report.page.graph import RuleTable, program_graph, reasons, schedule_graph
 from eqsat.report.text import (
+    CURVE_COLUMNS,
+    CURVE_FIGURES,
     GOAL_COLUMNS,
     GOAL_FIGURES,
     RULE_COLUMNS,
+    curve_rows,
     cut_lines,
     execution_lines,
     goal_cells,
@@ -52,7 +52,6 @@ from eqsat.report.text import (
     rules_table,
     verification_text,
 )
-from eqsat.report.units import bytes_text, goal_text
 from eqsat.report.weights import COLUMNS, FIGURES, WeightLives, life_rows
 
 # ---- one file ------------------------------------------------------------------------------------
