@@ -12,15 +12,14 @@ if TYPE_CHECKING:
         rules,
         target,
     )  # fmt: skip
-    from eqsat.api.again import bind
-    from eqsat.api.compare import compare
+    from eqsat.api.again import bind, compare
     from eqsat.api.jit import jit
     from eqsat.api.keep_state import keep_state
     from eqsat.api.pareto import pareto
     from eqsat.api.together import Called, Together, optimize_together
     from eqsat.frontends.source import Source
     from eqsat.lab.experiment import Experiment
-    from eqsat.lab.kept import load
+    from eqsat.lab.store.query import load
     from eqsat.model.diag import EqsatError
     from eqsat.model.program import Program
 
@@ -35,10 +34,10 @@ _HOME = {
     "Source": "eqsat.frontends.source",
     "Together": "eqsat.api.together",
     "bind": "eqsat.api.again",
-    "compare": "eqsat.api.compare",
+    "compare": "eqsat.api.again",
     "jit": "eqsat.api.jit",
     "keep_state": "eqsat.api.keep_state",
-    "load": "eqsat.lab.kept",
+    "load": "eqsat.lab.store.query",
     "optimize": "eqsat.api",
     "optimize_together": "eqsat.api.together",
     "pareto": "eqsat.api.pareto",

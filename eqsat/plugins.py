@@ -42,16 +42,16 @@ def search_path(kind: str, folders: Iterable[str | Path] = ()) -> tuple[Path, ..
 
     An entry of `EQSAT_PATH` holds a folder named `kind`, or is such a folder itself.
     """
-    found = [Path(f) for f in folders]
+    paths = [Path(f) for f in folders]
     for entry in filter(None, os.environ.get("EQSAT_PATH", "").split(os.pathsep)):
         inner = Path(entry) / kind
-        found.append(inner if inner.is_dir() else Path(entry))
+        paths.append(inner if inner.is_dir() else Path(entry))
     if kind == "targets":
-        found.append(user_folder(kind))
-    found.append(data_folder(kind))
+        paths.append(user_folder(kind))
+    paths.append(data_folder(kind))
     if kind == "rules":
-        found += _rule_folders()
-    return tuple(f for f in found if f.is_dir())
+        paths += _rule_folders()
+    return tuple(f for f in paths if f.is_dir())
 
 
 def user_folder(kind: str) -> Path:
@@ -87,9 +87,9 @@ def plugged_in(group: str) -> Mapping[str, EntryPoint]:
 
 @lru_cache(maxsize=64)  # looking takes milliseconds, and rule sets are found by name often
 def _entries(group: str, path: tuple[str, ...]) -> Mapping[str, EntryPoint]:
-    found: dict[str, EntryPoint] = {}
+    by_name: dict[str, EntryPoint] = {}
     for entry in sorted(entry_points(group=f"eqsat.{group}"), key=lambda e: (e.name, e.value)):
-        first = found.setdefault(entry.name, entry)
+        first = by_name.setdefault(entry.name, entry)
         if (first.value, _package(first)) != (entry.value, _package(entry)):
             raise fail(
                 "E600",
@@ -97,17 +97,17 @@ def _entries(group: str, path: tuple[str, ...]) -> Mapping[str, EntryPoint]:
                 f" `{entry.name}`",
                 help="uninstall one of them",
             )
-    return found
+    return by_name
 
 
 def load_plugin(group: str, name: str) -> Any:
     """The object of a plug-in; EqsatError E601 if there is none, E600 if it cannot be imported."""
-    known = plugged_in(group)
-    if name not in known:
-        hint = did_you_mean(name, known) if known else "no installed package brings any"
+    plugins = plugged_in(group)
+    if name not in plugins:
+        hint = did_you_mean(name, plugins) if plugins else "no installed package brings any"
         raise fail("E601", f"no {GROUPS[group]} named `{name}`", help=hint)
     try:
-        return known[name].load()
+        return plugins[name].load()
     except Exception as error:
         raise fail(
             "E600",

@@ -32,7 +32,7 @@ KEY = {
             "    alignment: Annotated[int, Field(ge=1)] = 1\n",
         ),
     ),
-    "eqsat/run/schedules.py": (
+    "eqsat/run/phases.py": (
         ("run.target), seconds)", "run.target), seconds, run.target.alignment)"),
         ("seconds: float = PLACING_SECONDS) -> Schedule:\n    \"\"\"The schedule with an offset",
          "seconds: float = PLACING_SECONDS, unit: int = 1) -> Schedule:\n"
@@ -84,7 +84,7 @@ def test_no_row_names_more_files_than_one_can_remember() -> None:
 @pytest.mark.slow
 def test_a_key_of_a_target_is_added_in_the_files_the_page_names(tmp_path: Path) -> None:
     row = next(line for line in PAGE.splitlines() if line.startswith("| a key of a target"))
-    assert set(KEY) - {"eqsat/run/schedules.py"} == set(re.findall(r"`([\w/.]+)`", row))
+    assert set(KEY) - {"eqsat/run/phases.py"} == set(re.findall(r"`([\w/.]+)`", row))
     for folder in ("eqsat", "targets", "rules", "experiments", "devices"):
         shutil.copytree(
             ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__")

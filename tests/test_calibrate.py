@@ -18,11 +18,19 @@ from eqsat import host
 from eqsat.cli import run
 from eqsat.execute.loops import generic
 from eqsat.host import MemoryLevel
-from eqsat.lab.calibrate import Calibration, calibrate, machine, shapes
+from eqsat.lab.calibrate import Calibration, calibrate, shapes
 from eqsat.lab.calibrate.check import Agreement, TimedVariant, agreement, spearman
 from eqsat.lab.calibrate.kernels import RunTimer
-from eqsat.lab.calibrate.probes import BODY_OPERATIONS, Probe, activation, probes
-from eqsat.lab.calibrate.timer import STEPS, CoreTimer, check_clock, timed_rounds
+from eqsat.lab.calibrate.probes import (
+    BODY_OPERATIONS,
+    STEPS,
+    CoreTimer,
+    Probe,
+    activation,
+    check_clock,
+    probes,
+    timed_rounds,
+)
 from eqsat.lang.targets import load_target
 from eqsat.model.diag import EqsatError
 from eqsat.model.generic import Generic
@@ -238,7 +246,7 @@ def test_usual_caches_where_the_system_does_not_tell(tmp_path: Path):
 @pytest.fixture
 def fast(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("eqsat.lab.calibrate.host.CoreTimer", lambda: invented)
-    monkeypatch.setattr(machine, "use_one_core", lambda: None)
+    monkeypatch.setattr("eqsat.lab.calibrate.host.use_one_core", lambda: None)
 
 
 def test_the_command_writes_a_target(

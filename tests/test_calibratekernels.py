@@ -15,11 +15,11 @@ import eqsat
 from eqsat import host
 from eqsat.cli import run
 from eqsat.lab import calibrate as lab
+from eqsat.lab.bench import operand_arrays, repeated
 from eqsat.lab.calibrate import kernelprograms, kernels
 from eqsat.lab.calibrate.kernelprograms import probed_programs
 from eqsat.lab.calibrate.kernels import KernelCalibration, RunTimer, calibrate_kernels
 from eqsat.lab.calibrate.probes import Probe
-from eqsat.lab.dispatches import operand_arrays, repeated
 from eqsat.lang.targets import load_target, read_target
 from eqsat.model.diag import EqsatError
 from eqsat.ops.meaning.programs import evaluate_program

@@ -14,9 +14,9 @@ from eqsat.lang.experiments import Cell
 from eqsat.model.selection import CAP, TIME_LIMIT, Cut, GoalResult, Selection
 from eqsat.report.explain import explained
 from eqsat.report.facts import RunFacts
+from eqsat.report.finished import ELSEWHERE, stop_warnings
 from eqsat.report.page.runpage import page
 from eqsat.report.pareto import FrontReport, count_sentence, front_json, is_proven, plot_svg
-from eqsat.report.proven import ELSEWHERE, stop_warnings
 from eqsat.report.text import cut_lines, goal_cells, summary_text
 
 BEST = "best of 1,234 candidates, 5 places cut"

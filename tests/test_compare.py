@@ -9,7 +9,7 @@ import pytest
 from foldings import SETTINGS, folding_and_best
 
 import eqsat
-from eqsat.api.compare import single_changes
+from eqsat.api.again import single_changes
 from eqsat.report.compare.comparison import target_differences
 from eqsat.report.compare.rows import AlignedRow, aligned, works_of
 

@@ -13,7 +13,7 @@ from jax import lax
 import eqsat
 from eqsat.extract.candidates.space import Space
 from eqsat.extract.dispatch.prices import Costs
-from eqsat.lab.calibrate.samples import bottleneck, deep
+from eqsat.lab.calibrate.check import bottleneck, deep
 from eqsat.lab.calibrate.shapes import in_dim_order, mnk_product, nchw_conv
 from eqsat.lang.programs import parse_program
 from eqsat.lang.requests import override

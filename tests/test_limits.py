@@ -24,7 +24,7 @@ from eqsat.model.diag import EqsatError
 from eqsat.model.limits import MATCHES, NODES, Limits
 from eqsat.model.program import Program
 from eqsat.ops.spelling.passes import canonical
-from eqsat.report.proven import stop_warnings
+from eqsat.report.finished import stop_warnings
 from eqsat.saturate import saturate
 from eqsat.saturate.joins import few_uses, too_many
 

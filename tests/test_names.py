@@ -19,7 +19,7 @@ from eqsat.model.leaves import Leaf
 from eqsat.model.program import Builder, Program
 from eqsat.model.symbols import LONGEST, Origin, spoken, unique, without_origins
 from eqsat.ops.spelling.passes import canonical
-from eqsat.report.origins import Names
+from eqsat.report.names import Names
 
 PROGRAMS = Path(__file__).parents[1] / "experiments" / "programs"
 NAME = re.compile(r"%[\w.@~-]*\w")

@@ -17,9 +17,8 @@ from fuzz.pageprograms import HOSTILE, hostile_run, repeated
 
 import eqsat
 from eqsat.report.explain import explained
-from eqsat.report.page.folding import DispatchWork, folds
 from eqsat.report.page.graph import program_graph, schedule_graph
-from eqsat.report.page.labels import layers_by_name, layout_names, short_name
+from eqsat.report.page.labels import DispatchWork, folds, layers_by_name, layout_names, short_name
 from eqsat.report.page.runpage import (
     SCRIPTS,
     framed,

@@ -22,8 +22,8 @@ from eqsat.extract.session import prepare
 from eqsat.lang.units import read_budget
 from eqsat.model.deadline import Stop
 from eqsat.model.diag import EqsatError
+from eqsat.report.finished import ELSEWHERE
 from eqsat.report.pareto import front_warnings, plot_lines
-from eqsat.report.proven import ELSEWHERE
 
 NOW = OPEN / 1e9  # a deadline nobody reaches
 

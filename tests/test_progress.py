@@ -22,7 +22,7 @@ from eqsat.model.deadline import Stop
 from eqsat.model.progress import Curve, Point, Progress, found, heard, listener, phase
 from eqsat.model.selection import GoalResult
 from eqsat.report.page.runpage import page, page_data
-from eqsat.report.progress import curve_rows, progress_line
+from eqsat.report.text import curve_rows, progress_line
 
 PHASES = (
     "saturate",

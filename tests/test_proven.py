@@ -13,7 +13,7 @@ import pytest
 import eqsat
 from eqsat.api.judge import foreign_run, judge
 from eqsat.api.whatif import without_rules
-from eqsat.lab.pivot import pivot_text
+from eqsat.lab.drawing import pivot_text
 from eqsat.lab.resultpage import results_page
 from eqsat.lab.results import CellResult, Results
 from eqsat.lab.store.record import record_of
@@ -23,9 +23,9 @@ from eqsat.lang.requests import override
 from eqsat.lang.targets import read_target
 from eqsat.model.selection import GoalRequest
 from eqsat.model.target import Target
+from eqsat.report.finished import ELSEWHERE, by_figures, is_measured_here
 from eqsat.report.mesh import front_table, mesh_claim
 from eqsat.report.page.runpage import page
-from eqsat.report.proven import ELSEWHERE, by_figures, is_measured_here
 from eqsat.report.text import summary_text
 
 ROOT = Path(eqsat.__file__).parent
@@ -118,12 +118,12 @@ def test_bytes_are_proven_whatever_was_measured() -> None:
     assert by_figures(target, TIME) == f" {ELSEWHERE}"
 
 
-# where the words are written, beside `report/proven.py`: each says itself whose figures, or is
+# where the words are written, beside `report/finished.py`: each says itself whose figures, or is
 # about bytes, rules or e-graphs without a target
 WRITTEN = {
-    "report/explain.py", "report/mesh.py", "report/pareto.py", "report/proven.py", "report/text.py",
-    "lab/pivot.py", "lab/results.py", "lab/drawing.py", "api/whatif.py", "api/judge.py",
-    "cli/alone.py", "cli/discover.py", "run/bodies.py",
+    "report/explain.py", "report/mesh.py", "report/pareto.py", "report/finished.py",
+    "report/text.py", "lab/drawing.py", "lab/results.py", "api/whatif.py", "api/judge.py",
+    "cli/alone.py", "cli/experiment.py", "run/bodies.py",
 }  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from eqsat.cli import run
-from eqsat.lab import experiment, measure
+from eqsat.lab import cells, experiment
 from eqsat.lang.experiments import load_experiment
 from tests.test_docs import QUICKSTART, assert_printed, blocks, steady
 
@@ -22,7 +22,7 @@ def test_the_joint_choice_beats_every_policy(
     """As README shows it, but for a few rounds on the clock."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(
-        experiment, "measure_groups", lambda o, _, __, store: measure.measure_groups(o, 2, 1, store)
+        experiment, "measure_groups", lambda o, _, __, store: cells.measure_groups(o, 2, 1, store)
     )
     assert run(shlex.split(QUICKSTART)[1:]) == 0  # it chose from all their programs, too
     (shown,) = (b.text for b in blocks("README.md") if b.text.startswith(f"$ {QUICKSTART}"))

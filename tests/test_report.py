@@ -30,19 +30,15 @@ from eqsat.model.selection import (
     Tied,
 )
 from eqsat.model.tensor import TensorType
-from eqsat.report import units
+from eqsat.report import formatting
 from eqsat.report.alternatives import price_text
 from eqsat.report.explain import explained, removed_lines
 from eqsat.report.facts import RunFacts, rule_facts
-from eqsat.report.origins import Names, chosen_nodes, rule_chain, rules_in_result
+from eqsat.report.finished import stop_warnings
+from eqsat.report.formatting import table_text
+from eqsat.report.names import Names, chosen_nodes, rule_chain, rules_in_result
 from eqsat.report.page.runpage import page, write_page
-from eqsat.report.proven import stop_warnings
-from eqsat.report.text import (
-    phase_lines,
-    rules_table,
-    summary_text,
-    table_text,
-)
+from eqsat.report.text import phase_lines, rules_table, summary_text
 
 F = TensorType("f32", (32, 16))
 T = Transpose((32, 16), (1, 0))
@@ -119,22 +115,22 @@ def test_names_follow_data_through_layouts():
 @pytest.mark.parametrize(
     ("text", "want"),
     [
-        (units.time_text(0), "0 ps"),
-        (units.time_text(999), "999 ps"),
-        (units.time_text(41_234_567), "41.2 us"),
-        (units.time_text(100_000_000), "100 us"),
-        (units.bytes_text(1023), "1023 B"),
-        (units.bytes_text(524288), "512 KiB"),
-        (units.bytes_text(1 << 21), "2 MiB"),
-        (units.seconds_text(None), "–"),
-        (units.seconds_text(1.94), "1.9 s"),
-        (units.ratio_text(0, 0), "1.00x"),
-        (units.ratio_text(0, 3), "–"),
-        (units.ratio_text(4, 1), "0.25x"),
-        (units.delta_text("time", 9_800_000), "+9.8 us"),
-        (units.delta_text("dispatches", -2), "-2"),
-        (units.count_text(1, "op"), "1 op"),
-        (units.count_text(2000, "class", "classes"), "2,000 classes"),
+        (formatting.time_text(0), "0 ps"),
+        (formatting.time_text(999), "999 ps"),
+        (formatting.time_text(41_234_567), "41.2 us"),
+        (formatting.time_text(100_000_000), "100 us"),
+        (formatting.bytes_text(1023), "1023 B"),
+        (formatting.bytes_text(524288), "512 KiB"),
+        (formatting.bytes_text(1 << 21), "2 MiB"),
+        (formatting.seconds_text(None), "–"),
+        (formatting.seconds_text(1.94), "1.9 s"),
+        (formatting.ratio_text(0, 0), "1.00x"),
+        (formatting.ratio_text(0, 3), "–"),
+        (formatting.ratio_text(4, 1), "0.25x"),
+        (formatting.delta_text("time", 9_800_000), "+9.8 us"),
+        (formatting.delta_text("dispatches", -2), "-2"),
+        (formatting.count_text(1, "op"), "1 op"),
+        (formatting.count_text(2000, "class", "classes"), "2,000 classes"),
     ],
 )
 def test_figures(text, want):

@@ -26,7 +26,7 @@ from eqsat.model.diag import EqsatError, EqsatWarning
 from eqsat.model.selection import GoalRequest
 from eqsat.model.target import Target
 from eqsat.plan.price import Rates, first_fetches, priced_parts, rates
-from eqsat.report.proven import by_figures, is_measured_here
+from eqsat.report.finished import by_figures, is_measured_here
 
 BASE = load_target("avx512")
 FEATURES = ("avx2", "avx512bw", "avx512dq", "avx512f", "avx512vl", "fma")

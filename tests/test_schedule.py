@@ -217,7 +217,7 @@ return f
 
 def scheduled(text: str) -> Schedule:
     """Every op a dispatch of its own, so that there are temporaries; with their offsets."""
-    from eqsat.run.schedules import place_temporaries
+    from eqsat.run.phases import place_temporaries
 
     return place_temporaries(schedule(text, Fusion(members=1))[2])
 

@@ -18,7 +18,7 @@ from test_questions import QUESTIONS
 
 import eqsat
 from eqsat.lang.experiments import load_experiment
-from eqsat.report.units import time_text
+from eqsat.report.formatting import time_text
 
 KEPT = stamps.load()
 PAGE = stamps.PAGE.read_text(encoding="utf-8")

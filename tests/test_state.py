@@ -22,8 +22,8 @@ from eqsat.model.layout import Border, Layout
 from eqsat.ops.builtin.layouts import pack
 from eqsat.ops.meaning.programs import evaluate_program
 from eqsat.ops.programs.border_layouts import demanded, laid_out
-from eqsat.report.proven import ELSEWHERE
-from eqsat.report.units import goal_text
+from eqsat.report.finished import ELSEWHERE
+from eqsat.report.formatting import goal_text
 
 TEXT = """
 input x: f32[64, 48]

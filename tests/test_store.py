@@ -18,11 +18,10 @@ from fuzz import sweepwork
 from eqsat.cli import run
 from eqsat.lab.cells import key_of, request_of
 from eqsat.lab.store import tables
-from eqsat.lab.store.files import POOL, share_files
 from eqsat.lab.store.query import ask
 from eqsat.lab.store.store import Measurement, RunStore
-from eqsat.lab.sweep import NoWatcher, sweep
-from eqsat.lab.workers import dask_crew, local_crew
+from eqsat.lab.store.tables import POOL, share_files
+from eqsat.lab.sweep import NoWatcher, dask_crew, local_crew, sweep
 from eqsat.lang.experiments import load_experiment
 from eqsat.model.diag import EqsatError
 
@@ -206,7 +205,7 @@ def test_rows_run_on_a_dask_cluster_that_loses_a_worker(tmp_path):
 
 
 def test_a_cluster_that_is_not_there_is_a_sentence(monkeypatch):
-    monkeypatch.setattr("eqsat.lab.workers.SECONDS", 1)
+    monkeypatch.setattr("eqsat.lab.sweep.SECONDS", 1)
     with pytest.raises(EqsatError, match="E433"), dask_crew("tcp://127.0.0.1:9"):
         pass
 

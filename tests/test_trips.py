@@ -18,7 +18,7 @@ import eqsat
 from eqsat.lang.programs import parse_program
 from eqsat.model.control import EXACT, bounded, controls
 from eqsat.ops.spelling.passes import canonical
-from eqsat.report.proven import stop_warnings
+from eqsat.report.finished import stop_warnings
 
 X = jax.ShapeDtypeStruct((8, 8), "float32")
 LOOP = """input x: f32[4]

@@ -34,9 +34,9 @@ from eqsat.execute.kernels import compiler
 from eqsat.extract.check import check
 from eqsat.extract.place import search as placing
 from eqsat.frontends.opaque import OpaqueCall
-from eqsat.lab.store.files import OWNERS, lives
 from eqsat.lab.store.record import RunRecord
 from eqsat.lab.store.store import RunStore
+from eqsat.lab.store.tables import OWNERS, lives
 from eqsat.lab.sweep import NoWatcher, sweep
 from eqsat.lang.experiments import read_experiment
 from eqsat.model.diag import EqsatError, EqsatWarning

@@ -1,8 +1,7 @@
-"""What Python asks of eqsat: a request read and searched, a run asked again, shown or called."""
+"""The Python interface: a request read and searched, a run asked again, shown or called."""
 
 from eqsat.api.alone import extract_egraph, place_buffers, shard_graph
-from eqsat.api.optimization import optimize, read
-from eqsat.api.request import DEFAULT_GOALS, DEFAULT_TARGET, rules, target
+from eqsat.api.optimization import DEFAULT_GOALS, DEFAULT_TARGET, optimize, read, rules, target
 from eqsat.frontends.source import Source
 from eqsat.model.limits import Limits
 from eqsat.model.selection import GoalRequest, GoalResult

@@ -23,8 +23,8 @@ def extract_egraph(
     from eqsat.frontends.serialized import read_serialized
 
     egraph = read_serialized(Path(path))
-    found = extract_dag(egraph, deadline=start + time_limit, seed=seed, stop=stop).to_json()
-    return found | {"seconds": time.monotonic() - start}
+    extraction = extract_dag(egraph, deadline=start + time_limit, seed=seed, stop=stop).to_json()
+    return extraction | {"seconds": time.monotonic() - start}
 
 
 def place_buffers(
@@ -46,10 +46,10 @@ def place_buffers(
 
     buffers = read_buffers(path)
     left = time_limit - (time.monotonic() - start)
-    found = place(buffers, capacity=capacity, seconds=left, seed=seed, stop=stop).to_json()
-    placed = zip(buffers, found.pop("offsets"), strict=True)
+    placement = place(buffers, capacity=capacity, seconds=left, seed=seed, stop=stop).to_json()
+    placed = zip(buffers, placement.pop("offsets"), strict=True)
     rows = [[b.name, b.lower, b.upper, b.size, o] for b, o in placed]
-    return found | {"seconds": time.monotonic() - start, "rows": rows}
+    return placement | {"seconds": time.monotonic() - start, "rows": rows}
 
 
 def shard_graph(
@@ -69,5 +69,5 @@ def shard_graph(
     with gc_paused():
         problem = read_sharding(Path(path))
     left = max(time_limit - (time.monotonic() - start), 0.0)
-    found = solve_sharding(problem, time_limit=left, seed=seed, stop=stop).to_json()
-    return found | {"seconds": time.monotonic() - start}
+    sharding = solve_sharding(problem, time_limit=left, seed=seed, stop=stop).to_json()
+    return sharding | {"seconds": time.monotonic() - start}

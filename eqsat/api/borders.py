@@ -1,4 +1,4 @@
-"""What a caller asks of a program's border: layouts, orders of dims, and what a call uses up."""
+"""Requests about a program's border: layouts, orders of dims, and arguments a call uses up."""
 
 from __future__ import annotations
 
@@ -78,15 +78,15 @@ def results_of(source: Source, number: int) -> list[int]:
 
 def asked_of(source: Source, layouts: Mapping[str, Request]) -> dict[Border, Held | Free | None]:
     """The layout that `layouts=` requests per argument or result; None: plain. EqsatError E394."""
-    found: dict[Border, Held | Free | None] = {}
+    requests: dict[Border, Held | Free | None] = {}
     for name, request in layouts.items():
         for border in named_borders(source, name):
-            found[border] = _read(source.program, border, name, request)
-    return found
+            requests[border] = _read(source.program, border, name, request)
+    return requests
 
 
 def named_borders(source: Source, name: str) -> list[Border]:
-    """What a name of an argument or a result (`result0`) stands for; EqsatError E394."""
+    """The arguments or results that a name (`x`, `result0`) stands for; EqsatError E394."""
     inputs = arguments_of(source, name)
     if inputs:
         return [Border("input", i) for i in inputs]
@@ -95,9 +95,9 @@ def named_borders(source: Source, name: str) -> list[Border]:
     if results:
         return [Border("result", r) for r in results]
     labels = labels_of(source)
-    known = [*map(first_name, labels), *labels, *(f"result{i}" for i in range(_count(source)))]
+    names = [*map(first_name, labels), *labels, *(f"result{i}" for i in range(_count(source)))]
     message = f"`{name}` is no argument or result of `{source.program.name}`"
-    raise fail("E394", message, help=did_you_mean(name, dict.fromkeys(known)))
+    raise fail("E394", message, help=did_you_mean(name, dict.fromkeys(names)))
 
 
 def _count(source: Source) -> int:
@@ -127,12 +127,12 @@ def with_layouts(source: Source, target: Target, layouts: Mapping[str, Request])
     EqsatError: E393 if an argument or result has another layout already, E394 for words that are
     no layout, or name no argument or result.
     """
-    asked = asked_of(source, layouts)
-    free = [name_of(source, b) for b, request in asked.items() if isinstance(request, Free)]
+    requests = asked_of(source, layouts)
+    free = [name_of(source, b) for b, request in requests.items() if isinstance(request, Free)]
     if free:
         message = f"`{free[0]}` has a free layout, which one search cannot choose"
         raise fail("E394", message, help="`eqsat state` and `eqsat.keep_state` search them all")
-    fixed = {b: request for b, request in asked.items() if not isinstance(request, Free)}
+    fixed = {b: request for b, request in requests.items() if not isinstance(request, Free)}
     return settled(fixed_in(source, fixed), target)
 
 
@@ -163,21 +163,21 @@ def read_orders(source: Source, layouts: Asks, donate: Sequence[str] = ()) -> As
     EqsatError: E394 for a word that is none, names of no argument or result, orders that are no
     permutation, E393 if the two sides of a donated argument are asked for in different orders.
     """
-    said = {ALL: layouts} if isinstance(layouts, str) else dict(layouts or {})
-    others = _of_all(source, said.pop(ALL)) if ALL in said else {}
-    asked: dict[Border, Any] = {}
-    rest = {n: r for n, r in said.items() if not is_about_orders(r)}
-    for name, request in said.items():
+    by_name = {ALL: layouts} if isinstance(layouts, str) else dict(layouts or {})
+    others = _of_all(source, by_name.pop(ALL)) if ALL in by_name else {}
+    requests: dict[Border, Any] = {}
+    rest = {n: r for n, r in by_name.items() if not is_about_orders(r)}
+    for name, request in by_name.items():
         for border in named_borders(source, name):
-            asked[border] = _order(source, border, name, request) if name not in rest else PLAIN
+            requests[border] = _order(source, border, name, request) if name not in rest else PLAIN
             if name in rest and request != PLAIN:
-                asked[border] = None  # in a layout of its own
+                requests[border] = None  # in a layout of its own
     orders: dict[Border, Perm] = {}
     free: list[tuple[Border, ...]] = []
     compiler: list[Border] = []
     ties = list(_ties(source, donate))
     for tie in ties:
-        wish = _of_tie(source, tie, asked if any(b in asked for b in tie) else others)
+        wish = _of_tie(source, tie, requests if any(b in requests for b in tie) else others)
         if wish == COMPILER:
             compiler += tie
         elif wish == AUTO:
@@ -237,10 +237,10 @@ def _ties(source: Source, donate: Sequence[str]) -> Iterator[tuple[Border, ...]]
     tied: dict[Border, Border] = {}
     for r in range(len(program.results)):
         of = type_of(program, Border("result", r))
-        found = [i for i, t in waiting.items() if t == of]
-        if found:
-            tied[inputs[found[0]]] = Border("result", r)
-            del waiting[found[0]]
+        matching = [i for i, t in waiting.items() if t == of]
+        if matching:
+            tied[inputs[matching[0]]] = Border("result", r)
+            del waiting[matching[0]]
     for border in inputs.values():
         yield (border, tied[border]) if border in tied else (border,)
     for r in range(len(program.results)):
@@ -248,11 +248,11 @@ def _ties(source: Source, donate: Sequence[str]) -> Iterator[tuple[Border, ...]]
             yield (Border("result", r),)
 
 
-def _of_tie(source: Source, tie: tuple[Border, ...], asked: Mapping[Border, Any]) -> Any:
-    """What is asked of a tie; one side that is fixed fixes the other."""
-    said = {b: asked[b] for b in tie if b in asked}
+def _of_tie(source: Source, tie: tuple[Border, ...], requests: Mapping[Border, Any]) -> Any:
+    """The request for a tie; one side that is fixed fixes the other."""
+    of_tie = {b: requests[b] for b in tie if b in requests}
     plain = tuple(range(len(type_of(source.program, tie[0]).shape)))
-    words = {b: plain if w == PLAIN else w for b, w in said.items()}
+    words = {b: plain if w == PLAIN else w for b, w in of_tie.items()}
     fixed = {b: w for b, w in words.items() if w not in (AUTO, COMPILER)}
     if len(set(fixed.values())) > 1 and set(fixed.values()) != {None, plain}:
         (a, one), (b, other) = fixed.items()
@@ -264,7 +264,7 @@ def _of_tie(source: Source, tie: tuple[Border, ...], asked: Mapping[Border, Any]
         raise fail("E393", message, help="ask for one order for both, or do not donate it")
     if fixed:
         return next(iter(fixed.values()))
-    return next((w for w in (AUTO, COMPILER) if w in said.values()), None)
+    return next((w for w in (AUTO, COMPILER) if w in of_tie.values()), None)
 
 
 def _may_turn(source: Source, tie: tuple[Border, ...]) -> bool:

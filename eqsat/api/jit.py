@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, overload
 
 from eqsat.api.borders import ALL, PLAIN, is_about_orders
-from eqsat.api.optimization import optimize
+from eqsat.api.optimization import DEFAULT_GOALS, DEFAULT_TARGET, optimize
 from eqsat.api.reading import shape_of
-from eqsat.api.request import DEFAULT_GOALS, DEFAULT_TARGET
 from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.target import Target
 from eqsat.run import Run
@@ -36,7 +35,7 @@ SETTINGS = (
 
 
 class Optimized(Protocol):
-    """What `eqsat.jit` returns: a function of `jax.jit` (with its `lower`, `trace`, …).
+    """The result of `eqsat.jit`: a function of `jax.jit` (with its `lower`, `trace`, …).
 
     given: the function as it was. checks: what calls that were checked have shown, in their order.
     """
@@ -54,7 +53,7 @@ class Optimized(Protocol):
         ...
 
     def put(self, *args: Any, **kwargs: Any) -> Any:
-        """These arguments as arrays that a call takes as they lie (with `layouts`)."""
+        """The arguments as arrays that a call takes as they lie (with `layouts`)."""
         ...
 
     def formats(self, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
@@ -101,11 +100,11 @@ def jit(
     """
     from eqsat.execute.beside import check_options
 
-    known = set(inspect.signature(optimize).parameters)
+    parameters = set(inspect.signature(optimize).parameters)
     for name in options:
-        if name not in known:
+        if name not in parameters:
             raise fail(
-                "E400", f"`eqsat.jit` has no option `{name}`", help=did_you_mean(name, known)
+                "E400", f"`eqsat.jit` has no option `{name}`", help=did_you_mean(name, parameters)
             )
     if derivatives not in DERIVATIVES:
         message = f"no derivatives `{derivatives}`"
@@ -172,8 +171,8 @@ def _jitted(
     searches = Searches(function, options, donate)
     answer = functools.partial(_answer, function, options, derivatives, donate)
     if check == NEVER:
-        found = answer(searches.callee)
-        found.checks = []
+        jitted = answer(searches.callee)
+        jitted.checks = []
     else:
 
         def jit_of(f: Callable[..., Any]) -> Any:
@@ -188,9 +187,9 @@ def _jitted(
             searches.pair,
             Wanted(check, race),
         )
-        found = checked.switch.function
-    found.optimize, found.runs, found.given = searches.optimize, searches.runs, function
-    return found
+        jitted = checked.switch.function
+    jitted.optimize, jitted.runs, jitted.given = searches.optimize, searches.runs, function
+    return jitted
 
 
 def _answer(
@@ -220,9 +219,9 @@ def _answer(
 
         compiled = in_reverse(function, traced, jit_of, options["weights"])
     jitted = jax.jit(compiled, donate_argnames=donate)
-    whole = derivatives == OWN
+    uses_own = derivatives == OWN
     looks_up = options["weights"] or options.get("layouts")
-    packing = Packing(jitted, find, whole, donate) if looks_up else None
+    packing = Packing(jitted, find, uses_own, donate) if looks_up else None
     return jitted if packing is None else with_placing(packing)
 
 
@@ -246,10 +245,10 @@ class Searches:
         return run
 
     def callee(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callee:
-        """What a call with these arguments runs."""
-        found = self._run(args, kwargs).callee
-        assert found is not None
-        return found
+        """The callable that a call with these arguments runs."""
+        callee = self._run(args, kwargs).callee
+        assert callee is not None
+        return callee
 
     def pair(self, checked: ByShape, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Pair:
         """Both sides of a call with these arguments."""
@@ -283,7 +282,7 @@ class Searches:
 
 
 def _signature(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What a trace depends on; None if an argument is no array."""
+    """The key of a trace, all that it depends on; None if an argument is no array."""
     import jax
 
     leaves, tree = jax.tree_util.tree_flatten((args, kwargs))
@@ -338,17 +337,17 @@ class _Passes:
         out, residuals = self.first(*args, **kwargs)
         return out, (residuals, (args, kwargs))
 
-    def backward(self, kept: tuple[Any, Any], cotangents: Any) -> tuple[Any, Any]:
+    def backward(self, saved: tuple[Any, Any], cotangents: Any) -> tuple[Any, Any]:
         """The cotangents of both; None for integers."""
         import jax
 
-        residuals, given = kept
+        residuals, given = saved
         key = _key(given)
         if key not in self.jitted:
             self.jitted[key] = self.jit(functools.partial(self._second, self.pulls[key]))
         leaves, tree = jax.tree_util.tree_flatten(given)
-        found = iter(self.jitted[key](residuals, cotangents))
-        return _unflatten(tree, [next(found) if _is_real(x) else None for x in leaves])
+        gradients = iter(self.jitted[key](residuals, cotangents))
+        return _unflatten(tree, [next(gradients) if _is_real(x) else None for x in leaves])
 
     def _first(self, *args: Any, **kwargs: Any) -> tuple[Any, list[Any]]:
         import jax
@@ -360,8 +359,10 @@ class _Passes:
     def _second(self, tree: Any, residuals: list[Any], cotangents: Any) -> list[Any]:
         import jax
 
-        found = jax.tree_util.tree_leaves(jax.tree_util.tree_unflatten(tree, residuals)(cotangents))
-        return [x for x in found if x.dtype != jax.dtypes.float0]
+        gradients = jax.tree_util.tree_leaves(
+            jax.tree_util.tree_unflatten(tree, residuals)(cotangents)
+        )
+        return [x for x in gradients if x.dtype != jax.dtypes.float0]
 
 
 def _key(args: Any) -> Any:

@@ -28,13 +28,12 @@ from eqsat.model.ops import CONVERSIONS, LEAVES, VIEWS
 from eqsat.model.program import Node, Program
 from eqsat.model.selection import GoalResult, Group, Price, Question, Selection
 from eqsat.ops.programs.cutting import UNKNOWN, with_leaves
-from eqsat.report.finished import finished_stages
-from eqsat.report.judged import judged_lines
-from eqsat.report.origins import Names
-from eqsat.report.proven import claim_text
+from eqsat.report.alternatives import judged_lines
+from eqsat.report.finished import claim_text, finished_stages
+from eqsat.report.names import Names
 from eqsat.run import Run
+from eqsat.run.phases import place_temporaries
 from eqsat.run.saved import load_folder
-from eqsat.run.schedules import place_temporaries
 from eqsat.schedule import build
 from eqsat.schedule.legal import faults
 
@@ -75,9 +74,9 @@ class Judgement:
 
     def gap(self, goal: str) -> float:
         """How far above the proven bound it is: 0 for the best; none is below what is allowed."""
-        own = self.selection.goal(goal).value
+        value = self.selection.goal(goal).value
         bound = self.best.goal(goal).bound
-        return (own - bound) / own if own else 0.0
+        return (value - bound) / value if value else 0.0
 
     @cached_property
     def best(self) -> Selection:
@@ -85,16 +84,18 @@ class Judgement:
 
     def to_text(self) -> str:
         """Plain text for a terminal."""
-        own, run = self.foreign, self.run
-        head = f"{own.source} on {run.target.name}, beside the best program of {run.program.name}"
-        told = (
+        foreign, run = self.foreign, self.run
+        head = (
+            f"{foreign.source} on {run.target.name}, beside the best program of {run.program.name}"
+        )
+        sections = (
             (f"{run.target.name} does not permit", self.refused),
             ("not in this e-graph, so not asked about", self.missing),
-            ("read otherwise than it is written", own.notes),
+            ("read otherwise than it is written", foreign.notes),
         )
         claim = claim_text(self.best, run.target, run.goals)
-        sides = self.selection, self.best, own.labels, self.decisions
-        return judged_lines(f"{head}\n{self.sameness}", claim, *sides, told)
+        sides = self.selection, self.best, foreign.labels, self.decisions
+        return judged_lines(f"{head}\n{self.sameness}", claim, *sides, sections)
 
     __str__ = to_text
 
@@ -162,70 +163,73 @@ def _sameness(foreign: Foreign, at: Mapping[int, int], run: Run) -> str:
     from eqsat.execute.reference import WorkBudget, reference
     from eqsat.execute.verify import verify
 
-    own = foreign.program
-    known = {**run.weights, **drawn_weights(run.canonical, run.weights)}
-    weights = {**known, **foreign.weights}
-    if any(own.leaf(w).key not in weights for w in own.weights):
+    program = foreign.program
+    run_weights = {**run.weights, **drawn_weights(run.canonical, run.weights)}
+    weights = {**run_weights, **foreign.weights}
+    if any(program.leaf(w).key not in weights for w in program.weights):
         return "whether it computes the same is not verified: the file has no values of its weights"
 
     def call(*inputs: Any) -> Sequence[Any]:
-        return reference(own, inputs, weights, run.source.opaque, WorkBudget(CHECKED))
+        return reference(program, inputs, weights, run.source.opaque, WorkBudget(CHECKED))
 
-    found = verify(
-        run.canonical, call, known, run.source.opaque, samples=SAMPLES, work_limit=CHECKED
+    verification = verify(
+        run.canonical, call, run_weights, run.source.opaque, samples=SAMPLES, work_limit=CHECKED
     )
-    if found.outcome == "unproven":
-        return f"whether it computes the same is not verified: {found.reason}"
-    if not found.ok:
-        message = f"{foreign.source} computes other values than `{run.program.name}`: {found.where}"
+    if verification.outcome == "unproven":
+        return f"whether it computes the same is not verified: {verification.reason}"
+    if not verification.ok:
+        both = f"{foreign.source} computes other values than `{run.program.name}`"
+        message = f"{both}: {verification.where}"
         raise fail("E347", message, help="give the program that the file was compiled from")
-    return f"its results are those of the program on {found.samples} random samples, in float64"
+    return (
+        f"its results are those of the program on {verification.samples} random samples, in float64"
+    )
 
 
-def found_in(own: EGraph, egraph: EGraph) -> dict[int, int]:
+def found_in(foreign: EGraph, egraph: EGraph) -> dict[int, int]:
     """Class → the class of another e-graph that holds the same, as far as a node says so."""
-    found: dict[int, int] = {}
-    waiting = list(own.nodes)
+    classes: dict[int, int] = {}
+    waiting = list(foreign.nodes)
     while waiting:
         later = []
         for n in waiting:
-            if n.eclass in found:
+            if n.eclass in classes:
                 continue
-            if not all(c in found for c in n.children):
+            if not all(c in classes for c in n.children):
                 later.append(n)
                 continue
-            i = egraph.find(n.op, n.attr, tuple(found[c] for c in n.children))
+            i = egraph.find(n.op, n.attr, tuple(classes[c] for c in n.children))
             if i is not None:
-                found[n.eclass] = egraph.nodes[i].eclass
+                classes[n.eclass] = egraph.nodes[i].eclass
         if len(later) == len(waiting):
             break
         waiting = later
-    return found
+    return classes
 
 
 def _decisions(foreign: Foreign, at: Mapping[int, int], names: Names) -> list[Decision]:
-    """What is kept in memory, what is made ahead, and what is computed inside of a dispatch."""
-    found: dict[Question, Decision] = {}
+    """Decisions: values kept in memory, made ahead, and computed inside of a dispatch."""
+    decisions: dict[Question, Decision] = {}
     results = {names.logical[r] for r in names.egraph.roots}
     for n in (foreign.egraph.nodes[i] for i in foreign.ahead):
         if n.op not in LEAVES and n.op != "reshape" and n.eclass in at:
             c = at[n.eclass]
-            _add(found, f"{names.of(c)} made ahead of time", Question("resident", c))
+            _add(decisions, f"{names.of(c)} made ahead of time", Question("resident", c))
     for number, g in enumerate(foreign.groups):
         written = {names.logical[at[w]] for w in g.writes if w in at}
         for w in g.writes:
             if w in at and names.logical[at[w]] not in results:
                 text = f"{names.logical_name(at[w])} kept in memory as {names.type_of(at[w])}"
-                _add(found, f"{text} by dispatch {number}", Question("written", at[w]))
+                _add(decisions, f"{text} by dispatch {number}", Question("written", at[w]))
         for c in _inside(foreign, g):
             if c in at and names.logical[at[c]] not in written | results:
                 text = f"{names.logical_name(at[c])} computed inside of dispatch {number}"
-                _add(found, text, Question("inside", at[c]))
-    return list(found.values())
+                _add(decisions, text, Question("inside", at[c]))
+    return list(decisions.values())
 
 
-def _add(found: dict[Question, Decision], text: str, question: Question) -> None:
-    found.setdefault(question, Decision(text, question))
+def _add(decisions: dict[Question, Decision], text: str, question: Question) -> None:
+    decisions.setdefault(question, Decision(text, question))
 
 
 def _inside(foreign: Foreign, g: Group) -> Iterator[int]:
@@ -242,7 +246,7 @@ def _missing(foreign: Foreign, at: Mapping[int, int], run: Run) -> Iterator[str]
     names = Names(foreign.egraph, foreign.program)
     nodes = foreign.egraph.nodes
     used = {*(m for g in foreign.groups for m in g.members), *foreign.ahead}
-    told: set[int] = set()
+    seen: set[int] = set()
     unknown = [
         n for i, n in enumerate(nodes) if i in used and n.op == "weight" and n.eclass not in at
     ]
@@ -251,8 +255,8 @@ def _missing(foreign: Foreign, at: Mapping[int, int], run: Run) -> Iterator[str]
         yield f"which weights of {run.program.name} these are, the file does not tell: {listed}"
     for n in (nodes[i] for i in sorted(used)):
         is_first = n.op != "weight" and all(c in at for c in n.children)
-        if is_first and n.eclass not in at and n.eclass not in told:
-            told.add(n.eclass)
+        if is_first and n.eclass not in at and n.eclass not in seen:
+            seen.add(n.eclass)
             text = f"{names.of(n.eclass)} = {names.node_text(n)} : {names.type_of(n.eclass)}"
             by = f"rule of {run.rules.name}, with what {run.target.name} has, makes it"
             yield f"{text}: no {by} of what is there"
@@ -302,10 +306,12 @@ def read_foreign(path: Path, run: Run) -> Foreign:
 
 def check_results(foreign: Foreign, run: Run) -> None:
     """EqsatError E347 if a foreign program returns other values than the run's program."""
-    own = [foreign.egraph.types[r] for r in foreign.egraph.roots]
+    result_types = [foreign.egraph.types[r] for r in foreign.egraph.roots]
     wanted = [run.canonical.nodes[r].types for r in run.canonical.results]
-    if own != wanted:
-        sides = [", ".join(str(t) for types in side for t in types) for side in (own, wanted)]
+    if result_types != wanted:
+        sides = [
+            ", ".join(str(t) for types in side for t in types) for side in (result_types, wanted)
+        ]
         message = f"{foreign.source} returns {sides[0]}, `{run.program.name}` {sides[1]}"
         raise fail("E347", message, help="give the program that it was compiled from")
 
@@ -323,57 +329,61 @@ def foreign_cut(cut: CutProgram, run: Run) -> Foreign:
 
     EqsatError E347 if it has others.
     """
-    found = with_leaves(cut, _leaves(cut.program, run.canonical, cut.source))
-    labels = tuple(f"{i} {d.name} ({d.at})" for i, d in enumerate(found.dispatches))
-    egraph = graph_of_program(found.program)
-    rest = groups_of_cut(found), read_weights(found), labels, found.notes, found.weights
-    return Foreign(cut.source, egraph, found.program, *rest)
+    program = with_leaves(cut, _leaves(cut.program, run.canonical, cut.source))
+    labels = tuple(f"{i} {d.name} ({d.at})" for i, d in enumerate(program.dispatches))
+    egraph = graph_of_program(program.program)
+    rest = groups_of_cut(program), read_weights(program), labels, program.notes, program.weights
+    return Foreign(cut.source, egraph, program.program, *rest)
 
 
-def _leaves(own: Program, program: Program, source: str) -> dict[int, Node]:
+def _leaves(foreign: Program, program: Program, source: str) -> dict[int, Node]:
     """The run's leaves for the inputs of a foreign program: by number, or by name and type.
 
     Weights whose values are not told are those of their type, where there is only one.
     """
     leaves = {i: program.nodes[i] for i in (*program.inputs, *program.weights)}
-    if len(own.inputs) == len(program.inputs):
-        pairs = list(zip(own.inputs, program.inputs, strict=True))
+    if len(foreign.inputs) == len(program.inputs):
+        pairs = list(zip(foreign.inputs, program.inputs, strict=True))
     else:
         names = {program.leaf(i).name: i for i in leaves}
-        pairs = [(i, names[own.leaf(i).name]) for i in own.inputs if own.leaf(i).name in names]
-        if len(pairs) < len(own.inputs):
-            counts = f"{len(own.inputs)} arguments, `{program.name}` has {len(leaves)}"
+        pairs = [
+            (i, names[foreign.leaf(i).name])
+            for i in foreign.inputs
+            if foreign.leaf(i).name in names
+        ]
+        if len(pairs) < len(foreign.inputs):
+            counts = f"{len(foreign.inputs)} arguments, `{program.name}` has {len(leaves)}"
             help = "give the program that the file was compiled from, with the same arguments"
             raise fail("E347", f"{source} compiled another function: it has {counts}", help=help)
-    found: dict[int, Node] = {}
+    matched: dict[int, Node] = {}
     for mine, theirs in pairs:
-        if own.nodes[mine].types != program.nodes[theirs].types:
-            both = f"{own.nodes[mine].type} and {program.nodes[theirs].type}"
+        if foreign.nodes[mine].types != program.nodes[theirs].types:
+            both = f"{foreign.nodes[mine].type} and {program.nodes[theirs].type}"
             name = program.leaf(theirs).name
             raise fail("E347", f"{source} compiled another function: `{name}` is {both}")
-        found[mine] = program.nodes[theirs]
-    return found | _known_weights(own, program)
+        matched[mine] = program.nodes[theirs]
+    return matched | _known_weights(foreign, program)
 
 
-def _known_weights(own: Program, program: Program) -> dict[int, Node]:
+def _known_weights(foreign: Program, program: Program) -> dict[int, Node]:
     """Weights by their values, or by their types where each has one of its own."""
     by_key = {program.leaf(w).key: program.nodes[w] for w in program.weights}
-    found: dict[int, Node] = {}
-    for w in own.weights:
-        leaf = own.leaf(w)
+    matched: dict[int, Node] = {}
+    for w in foreign.weights:
+        leaf = foreign.leaf(w)
         if leaf.key in by_key:
-            found[w] = by_key[leaf.key]
+            matched[w] = by_key[leaf.key]
         elif leaf.key.startswith(UNKNOWN):
             same = [program.nodes[x] for x in program.weights if program.leaf(x).type == leaf.type]
-            mine = [x for x in own.weights if own.leaf(x).type == leaf.type]
-            found |= {w: same[0]} if len(same) == len(mine) == 1 else {}
-    return found
+            mine = [x for x in foreign.weights if foreign.leaf(x).type == leaf.type]
+            matched |= {w: same[0]} if len(same) == len(mine) == 1 else {}
+    return matched
 
 
 def foreign_content(foreign: Foreign) -> str:
-    """What it is, as text: its ops and its dispatches, by which a kept answer is known."""
-    said = [foreign.egraph.to_json(), [vars(g) for g in foreign.groups], list(foreign.ahead)]
-    return json.dumps(said)
+    """The foreign program as text: its ops and dispatches, the key of a kept answer."""
+    parts = [foreign.egraph.to_json(), [vars(g) for g in foreign.groups], list(foreign.ahead)]
+    return json.dumps(parts)
 
 
 # ---- its price -----------------------------------------------------------------------------------
@@ -389,13 +399,13 @@ def with_foreign(run: Run, foreign: Foreign) -> Run:
     Bounds are those of the run's own search, so a gap is that to the optimum.
     """
     _, best, _ = finished_stages(run)
-    found = priced_foreign(run, foreign)
+    priced = priced_foreign(run, foreign)
     bounds = dict(best.goals)
     goals = tuple(
         (n, GoalResult(r.value, min(r.value, bounds[n].bound if n in bounds else 0)))
-        for n, r in found.goals
+        for n, r in priced.goals
     )
-    selection = replace(found, goals=goals, cuts=best.cuts, stop=_stop(best))
+    selection = replace(priced, goals=goals, cuts=best.cuts, stop=_stop(best))
     schedule = place_temporaries(build(foreign.egraph, selection, run.target))
     weights = {**run.source.weights, **foreign.weights}
     source = replace(run.source, weights=weights)

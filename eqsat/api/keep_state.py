@@ -63,7 +63,7 @@ class Alternative:
     caller_ps: float = 0.0
 
     def told(self) -> StateRow:
-        """What the report reads."""
+        """The plain values that the report reads."""
         from eqsat.report.state import StateRow
 
         layouts = {t.name: layout for t, layout in self.layouts.items()}
@@ -74,14 +74,14 @@ class Alternative:
         """The goals in order of priority; their weighted sum where they have weights."""
         assert self.run.selection is not None
         goals = dict(self.run.selection.goals)
-        found = [
+        values = [
             float(goals[g.name].value) + (self.caller_ps if g.name == "time" else 0.0)
             for g in self.run.goals
         ]
         weights = [g.weight for g in self.run.goals]
         if any(w is None for w in weights):
-            return tuple(found)
-        return (sum(v * (w or 0.0) for v, w in zip(found, weights, strict=True)),)
+            return tuple(values)
+        return (sum(v * (w or 0.0) for v, w in zip(values, weights, strict=True)),)
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ class Kept:
         return state_json(self.told())
 
     def told(self) -> StateReport:
-        """What the report reads."""
+        """The plain values that the report reads."""
         from eqsat.report.state import StateReport
 
         rows = tuple(a.told() for a in self.alternatives)
@@ -174,12 +174,12 @@ def keep_state(
     EqsatError (E397 to E399 for the state, E393 and E394 for layouts).
     """
     source = source_of(function_or_program, example_args, keywords or {}, weights)
-    asked = asked_of(source, layouts or {})
-    free = {b: a for b, a in asked.items() if isinstance(a, Free)}
+    requests = asked_of(source, layouts or {})
+    free = {b: a for b, a in requests.items() if isinstance(a, Free)}
     ties = _states(source, state or {}, needed=not free)
-    known = {b for t in ties for b in t.borders}
-    ties += [Tie(name_of(source, b), (b,), a.calls) for b, a in free.items() if b not in known]
-    source, ties = _settled(source, ties, {b: a for b, a in asked.items() if b not in free})
+    tied = {b for t in ties for b in t.borders}
+    ties += [Tie(name_of(source, b), (b,), a.calls) for b, a in free.items() if b not in tied]
+    source, ties = _settled(source, ties, {b: a for b, a in requests.items() if b not in free})
     options: dict[str, Any] = {"time_limit": time_limit, **request}
     plain = optimize(source, **options)
     assert plain.egraph is not None
@@ -193,21 +193,21 @@ def keep_state(
 
 
 def _settled(
-    source: Source, ties: Sequence[Tie], asked: Mapping[Border, Any]
+    source: Source, ties: Sequence[Tie], requests: Mapping[Border, Any]
 ) -> tuple[Source, list[Tie]]:
     """The source in the layouts that the caller fixes, and the ties that are left to choose.
 
     One side of a state that is fixed fixes the other; EqsatError E393 if they differ.
     """
-    fixed: dict[Border, Held | None] = dict(asked)
+    fixed: dict[Border, Held | None] = dict(requests)
     left = []
     for tie in ties:
-        held = {b: fixed.get(b, held_at(source, b)) for b in tie.borders}
-        said = {b: h for b, h in held.items() if b in fixed or h is not None}
-        if not said:
+        layouts = {b: fixed.get(b, held_at(source, b)) for b in tie.borders}
+        requested = {b: h for b, h in layouts.items() if b in fixed or h is not None}
+        if not requested:
             left.append(tie)
             continue
-        (first, one), *others = sorted(said.items(), key=lambda pair: pair[1] is None)
+        (first, one), *others = sorted(requested.items(), key=lambda pair: pair[1] is None)
         for border, other in others:
             what = f"state `{tie.name}`, on its other side,"
             refuse_other(what, one, other, source.places.get(first) or source.places.get(border))
@@ -226,28 +226,28 @@ class _Search:
     source: Source
     options: Mapping[str, Any]
     on_tried: Callable[[Alternative], None]
-    known: dict[frozenset[tuple[Tie, Layout]], Alternative] = field(default_factory=dict)
+    alternatives: dict[frozenset[tuple[Tie, Layout]], Alternative] = field(default_factory=dict)
 
     @property
     def tried(self) -> list[Alternative]:
-        return list(self.known.values())
+        return list(self.alternatives.values())
 
-    def add(self, found: Alternative) -> Alternative:
-        self.known[frozenset(found.layouts.items())] = found
-        self.on_tried(found)
-        return found
+    def add(self, alternative: Alternative) -> Alternative:
+        self.alternatives[frozenset(alternative.layouts.items())] = alternative
+        self.on_tried(alternative)
+        return alternative
 
     def run(self, groups: Sequence[Group], choice: Sequence[Layout | None]) -> Alternative:
         """The best program with these layouts, one per group."""
         pairs = zip(groups, choice, strict=True)
-        layouts = {t: held for (ties, _), held in pairs if held is not None for t in ties}
+        layouts = {t: layout for (ties, _), layout in pairs if layout is not None for t in ties}
         key = frozenset(layouts.items())
-        if key not in self.known:
-            by_border = {b: held for t, held in layouts.items() for b in t.borders}
-            own = optimize(fixed_in(self.source, by_border), **self.options)
-            paid = sum(self._price(t, held) for t, held in layouts.items())
-            return self.add(Alternative(layouts, own, paid))
-        return self.known[key]
+        if key not in self.alternatives:
+            by_border = {b: layout for t, layout in layouts.items() for b in t.borders}
+            run = optimize(fixed_in(self.source, by_border), **self.options)
+            paid = sum(self._price(t, layout) for t, layout in layouts.items())
+            return self.add(Alternative(layouts, run, paid))
+        return self.alternatives[key]
 
     def together(self, groups: Sequence[Group]) -> None:
         """Every combination, or from the best alone one group at a time, first alone."""
@@ -272,12 +272,12 @@ class _Search:
         changed = True
         while changed and left > 0:
             changed = False
-            for i, held in _changes(groups):
-                other = [*choice[:i], held, *choice[i + 1 :]]
+            for i, layout in _changes(groups):
+                other = [*choice[:i], layout, *choice[i + 1 :]]
                 left -= 1
-                found = self.run(groups, other).values if left >= 0 else value
-                if found < value:
-                    choice, value, changed = other, found, True
+                candidate = self.run(groups, other).values if left >= 0 else value
+                if candidate < value:
+                    choice, value, changed = other, candidate, True
 
     def _price(self, tie: Tie, layout: Layout) -> float:
         """Picoseconds per call that the caller spends on converting; 0 if nobody counts them."""
@@ -288,15 +288,15 @@ class _Search:
         of = type_of(self.source.program, tie.borders[0])
         b = Builder("conversion")
         if tie.borders[0].kind == "input":
-            made = put_in(b, b.append("input", (), Leaf("x", of, 0)), layout)
+            result = put_in(b, b.append("input", (), Leaf("x", of, 0)), layout)
         else:
             leaf = Leaf("x", of.with_shape(layout.packed_shape), 0, layout=layout)
-            made = taken_out(b, b.append("input", (), leaf))
+            result = taken_out(b, b.append("input", (), leaf))
         names = ("rules", "target", "settings", "time_limit", "seed", "unchecked")
         options = {k: v for k, v in self.options.items() if k in names}
-        found = optimize(b.build([made]), **options)
-        assert found.schedule is not None
-        return float(found.schedule.time_ps)
+        conversion = optimize(b.build([result]), **options)
+        assert conversion.schedule is not None
+        return float(conversion.schedule.time_ps)
 
 
 def _value(pair: tuple[Alternative, Layout | None]) -> tuple[float, ...]:
@@ -305,26 +305,26 @@ def _value(pair: tuple[Alternative, Layout | None]) -> tuple[float, ...]:
 
 def _changes(groups: Sequence[Group]) -> Iterator[tuple[int, Layout | None]]:
     for i, (_, choices) in enumerate(groups):
-        for held in choices:
-            yield i, held
+        for layout in choices:
+            yield i, layout
 
 
 def _groups(
     program: Program, ties: Sequence[Tie], wanted: Mapping[Border, tuple[Layout, ...]]
 ) -> list[Group]:
     """Ties that the rules want in the same layouts; EqsatError E399 if those are too many."""
-    found: dict[tuple[tuple[Layout, ...], int], list[Tie]] = {}
+    groups: dict[tuple[tuple[Layout, ...], int], list[Tie]] = {}
     for tie in ties:
         layouts = {layout for b in tie.borders for layout in wanted.get(b, ())}
-        found.setdefault((tuple(sorted(layouts, key=str)), tie.calls), []).append(tie)
-    count = sum(len(layouts) for layouts, _ in found)
+        groups.setdefault((tuple(sorted(layouts, key=str)), tie.calls), []).append(tie)
+    count = sum(len(layouts) for layouts, _ in groups)
     if count > MOST:
         raise fail(
             "E399",
             f"`{program.name}` has {count} layouts to keep its state in, {MOST} are tried at most",
             help="name fewer arguments as state, or take rules away with `--without`",
         )
-    return [(own, (None, *layouts)) for (layouts, _), own in found.items() if layouts]
+    return [(members, (None, *layouts)) for (layouts, _), members in groups.items() if layouts]
 
 
 # ---- which arguments and results -----------------------------------------------------------------
@@ -337,27 +337,27 @@ def _states(source: Source, state: Mapping[str, int], *, needed: bool) -> list[T
             help="write `NAME_state = {'argument': number of the result}` beside the function, "
             "or pass `--state argument=number`",
         )
-    found: list[Tie] = []
+    ties: list[Tie] = []
     for name, number in state.items():
         inputs = _inputs_of(source, name)
         results = results_of(source, number)
         _check(source.program, name, inputs, results)
         for pair in zip(inputs, results, strict=True):
             borders = Border("input", pair[0]), Border("result", pair[1])
-            found.append(Tie(name_of(source, borders[0]), borders))
-    return found
+            ties.append(Tie(name_of(source, borders[0]), borders))
+    return ties
 
 
 def _inputs_of(source: Source, name: str) -> list[int]:
     """Numbers of the inputs that an argument is made of."""
-    found = arguments_of(source, name)
-    if not found:
+    inputs = arguments_of(source, name)
+    if not inputs:
         labels = labels_of(source)
-        known = dict.fromkeys([*map(first_name, labels), *labels])
+        names = dict.fromkeys([*map(first_name, labels), *labels])
         raise fail(
-            "E397", f"`{name}` is no argument that a state could be", help=did_you_mean(name, known)
+            "E397", f"`{name}` is no argument that a state could be", help=did_you_mean(name, names)
         )
-    return found
+    return inputs
 
 
 def _check(program: Program, name: str, inputs: list[int], results: list[int]) -> None:

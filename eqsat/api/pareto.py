@@ -11,16 +11,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eqsat.api.optimization import optimize
-from eqsat.api.request import DEFAULT_GOALS
+from eqsat.api.optimization import DEFAULT_GOALS, optimize
 from eqsat.model.diag import fail
 from eqsat.model.files import write_text
 from eqsat.model.progress import heard, phase
 from eqsat.model.selection import Selection
 from eqsat.run import Run, RunUse
 from eqsat.run.artefact import check_writable, put_in_place
-from eqsat.run.phases import Listener, progress_of
-from eqsat.run.schedules import with_schedules
+from eqsat.run.phases import Listener, progress_of, with_schedules
 
 if TYPE_CHECKING:
     from eqsat.model.deadline import Stop
@@ -67,7 +65,7 @@ class Front:
         return front_page(self.told())
 
     def told(self) -> FrontReport:
-        """What the reports read."""
+        """The plain values that the reports read."""
         from eqsat.report.facts import schedule_figures
         from eqsat.report.pareto import FrontReport
 
@@ -143,21 +141,21 @@ def pareto(
 
     assert run.egraph is not None
     left = max(start + time_limit - time.monotonic(), 1.0)
-    told = progress_of(run, time_limit, progress)
-    told.begin, told.points = start, list(run.curve.points if run.curve else ())
-    with heard(told):
+    listener = progress_of(run, time_limit, progress)
+    listener.begin, listener.points = start, list(run.curve.points if run.curve else ())
+    with heard(listener):
         asked = run.egraph, run.target, run.goals
         session = prepare(*asked, time_limit=left, seed=seed, stop=stop, whole=True)
         left = start + time_limit - time.monotonic()
         phase("front")
-        found, selections = search(session, tuple(goals), points=points, seconds=left)
+        front, selections = search(session, tuple(goals), points=points, seconds=left)
     if not selections:
-        raise _nothing(session, found.stop == "infeasible" and not session.assembly.cuts)
-    run = replace(run, baseline=session.baseline, curve=told.curve)
+        raise _nothing(session, front.stop == "infeasible" and not session.assembly.cuts)
+    run = replace(run, baseline=session.baseline, curve=listener.curve)
     runs = tuple(_point(run, s, i, tuple(goals[1:])) for i, s in enumerate(selections, 1))
     whole = with_schedules(replace(run, selection=selections[0]))
     seconds = time.monotonic() - start
-    return Front(runs, found.at_least, found.complete, found.stop, seconds, whole, tuple(goals))
+    return Front(runs, front.at_least, front.complete, front.stop, seconds, whole, tuple(goals))
 
 
 def _nothing(session: Any, proven: bool) -> Exception:
@@ -178,8 +176,8 @@ def _point(run: Run, selection: Selection, number: int, others: tuple[str, ...])
     if baseline and any(baseline.goal(g).value > budget[g] for g in others):
         baseline = None  # not admissible where this point is
     seconds = dict(run.seconds) | {"extract": selection.seconds}
-    own = {"target": target, "selection": selection, "baseline": baseline, "seconds": seconds}
-    return with_schedules(replace(run, **own, use=RunUse(dict(run.use.weights))))
+    stages = {"target": target, "selection": selection, "baseline": baseline, "seconds": seconds}
+    return with_schedules(replace(run, **stages, use=RunUse(dict(run.use.weights))))
 
 
 __all__: Sequence[str] = ("Front", "pareto")

@@ -49,20 +49,20 @@ def read_spec(
     from eqsat.lang.experiments import find_program
 
     path, colon, function = find_program(spec).rpartition(":")
-    found = Path(path) if colon else Path(function)
-    if found.suffix == ".py":
+    file = Path(path) if colon else Path(function)
+    if file.suffix == ".py":
         check_names(sizes, ())
-        return _from_python(found, function if colon else found.stem, weights)
-    return name_weights(_from_file(found, function if colon else "", spec, sizes), weights)
+        return _from_python(file, function if colon else file.stem, weights)
+    return name_weights(_from_file(file, function if colon else "", spec, sizes), weights)
 
 
-def _from_file(found: Path, function: str, spec: str, sizes: Mapping[str, int] | None) -> Source:
-    if found.suffix == ".mlir":
-        return _from_mlir(found, function, sizes)
-    if found.suffix not in READERS:
+def _from_file(file: Path, function: str, spec: str, sizes: Mapping[str, int] | None) -> Source:
+    if file.suffix == ".mlir":
+        return _from_mlir(file, function, sizes)
+    if file.suffix not in READERS:
         kinds = ", ".join(f"`{s}`" for s in (*READERS, ".mlir"))
         raise fail("E307", f"`{spec}`: programs are files ({kinds}) or `file.py:function`")
-    return READERS[found.suffix](found, sizes)
+    return READERS[file.suffix](file, sizes)
 
 
 def name_weights(read: Source, weights: Sequence[str]) -> Source:
@@ -82,14 +82,14 @@ def name_weights(read: Source, weights: Sequence[str]) -> Source:
 
 def _moved_up(places: Mapping[Border, Span], gone: Collection[int]) -> dict[Border, Span]:
     """Places by the numbers that arguments have without those that are gone."""
-    found = {}
+    renumbered = {}
     for border, span in places.items():
         if border.kind == "input" and border.number not in gone:
             number = border.number - sum(g < border.number for g in gone)
-            found[Border("input", number)] = span
+            renumbered[Border("input", number)] = span
         elif border.kind == "result":
-            found[border] = span
-    return found
+            renumbered[border] = span
+    return renumbered
 
 
 def _from_text(path: Path, sizes: Mapping[str, int] | None) -> Source:
@@ -135,8 +135,8 @@ def _from_python(path: Path, name: str, named: Sequence[str]) -> Source:
             f"`{path}` has no `{name}_example`",
             help=f"write `def {name}_example(): return (…)` beside it; it returns the arguments",
         )
-    own = tuple(getattr(module, f"{name}_weights", ()))
-    weights = tuple(dict.fromkeys((*own, *(n.removeprefix("%") for n in named))))
+    declared = tuple(getattr(module, f"{name}_weights", ()))
+    weights = tuple(dict.fromkeys((*declared, *(n.removeprefix("%") for n in named))))
     args = example()
     args = args if isinstance(args, tuple) else (args,)
     return trace_function(function, args, {}, weights, name)
@@ -150,15 +150,15 @@ def read_state(spec: str) -> dict[str, int]:
     from eqsat.lang.experiments import find_program
 
     path, colon, function = find_program(spec).rpartition(":")
-    found = Path(path) if colon else Path(function)
-    if found.suffix != ".py":
+    file = Path(path) if colon else Path(function)
+    if file.suffix != ".py":
         return {}
-    name = f"{function if colon else found.stem}_state"
-    state = getattr(_import(found), name, {})
+    name = f"{function if colon else file.stem}_state"
+    state = getattr(_import(file), name, {})
     if not isinstance(state, dict) or not all(
         isinstance(k, str) and isinstance(v, int) for k, v in state.items()
     ):
-        raise fail("E397", f"`{name}` of `{found}` is not a dict from arguments to result numbers")
+        raise fail("E397", f"`{name}` of `{file}` is not a dict from arguments to result numbers")
     return state
 
 
@@ -181,9 +181,9 @@ def trace_function(
     function = getattr(function, "given", function)  # of what `eqsat.jit` returned
     given = _shapes_of(function, args, keywords, weights)
     traced = trace(function, *given, weights=weights, name=name)
-    found = traced.flat_weights(args, dict(keywords))
-    held: dict[str, Any] = {k: w for k, w in found.items() if isinstance(w, jax.Array | _array())}
-    concrete = {k: w for k, w in held.items() if not isinstance(w, Tracer)}
+    flat = traced.flat_weights(args, dict(keywords))
+    arrays: dict[str, Any] = {k: w for k, w in flat.items() if isinstance(w, jax.Array | _array())}
+    concrete = {k: w for k, w in arrays.items() if not isinstance(w, Tracer)}
     return Source(traced.program, concrete, traced.opaque, traced)
 
 
@@ -255,6 +255,6 @@ def _is_program(name: str, value: Any) -> bool:
 def _member(module: ModuleType, name: str, path: Path) -> Callable[..., Any]:
     function = getattr(module, name, None)
     if not callable(function):
-        known = [n for n, v in vars(module).items() if _is_program(n, v)]
-        raise fail("E308", f"`{path}` has no function `{name}`", help=did_you_mean(name, known))
+        programs = [n for n, v in vars(module).items() if _is_program(n, v)]
+        raise fail("E308", f"`{path}` has no function `{name}`", help=did_you_mean(name, programs))
     return function

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from eqsat.api.borders import name_donated
-from eqsat.api.optimization import optimize
+from eqsat.api.optimization import DEFAULT_GOALS, DEFAULT_TARGET, optimize, target
 from eqsat.api.reading import source_of
-from eqsat.api.request import DEFAULT_GOALS, DEFAULT_TARGET, target
 from eqsat.execute.weights import content_key
 from eqsat.extract.selected import CutPart, graph_of_program, part_egraph, part_selection
 from eqsat.frontends.source import Source
@@ -24,7 +23,7 @@ from eqsat.model.target import Target
 from eqsat.ops.programs.together import MARK, as_one_program, cut_out, part_numbers
 from eqsat.plan.planner import working_set
 from eqsat.run import Run, RunUse
-from eqsat.run.schedules import PLACING_SECONDS, with_schedules
+from eqsat.run.phases import PLACING_SECONDS, with_schedules
 
 ROOM = 64  # weights may take this part of their bytes more: padding of packs
 MOST_CALLS = 10_000  # of longer sums of picoseconds the solver is not exact; ratios are what counts
@@ -79,25 +78,25 @@ class Together:
     @cached_property
     def _resident(self) -> dict[str, int]:
         """Bytes of each kept weight, by how it follows from weights (`content_key`)."""
-        found: dict[str, int] = {}
+        sizes: dict[str, int] = {}
         for schedule in (run.schedule for run in self.runs.values()):
             assert schedule is not None
             nodes = schedule.program.nodes
-            found |= {content_key(schedule.program, i): nodes[i].type.nbytes for i in schedule.kept}
-        return found
+            sizes |= {content_key(schedule.program, i): nodes[i].type.nbytes for i in schedule.kept}
+        return sizes
 
     def use_weights(self, values: Mapping[str, Any]) -> None:
         """Set these arrays as the weights of all parts, by name; each part takes those it has.
 
         EqsatError: E324 if no part has such a weight, E503 if an array does not fit.
         """
-        known = {name: _weight_names(run) for name, run in self.runs.items()}
-        every = set[str]().union(*known.values())
+        by_part = {name: _weight_names(run) for name, run in self.runs.items()}
+        every = set[str]().union(*by_part.values())
         for name in values:
             if name not in every:
                 raise fail("E324", f"no part has a weight `{name}`", help=did_you_mean(name, every))
         for part, run in self.runs.items():
-            run.use_weights({k: v for k, v in values.items() if k in known[part]})
+            run.use_weights({k: v for k, v in values.items() if k in by_part[part]})
         self.share_weights()
 
     def share_weights(self) -> dict[str, Any]:
@@ -121,15 +120,15 @@ class Together:
 
     def to_text(self) -> str:
         """A line per part: its calls and time; then the bytes of all weights."""
-        from eqsat.report.units import bytes_text, goal_text
+        from eqsat.report.formatting import bytes_text, goal_text
 
         lines = []
         for name, run in self.runs.items():
             assert run.schedule is not None
             took, count = goal_text("time", run.schedule.time_ps), self.calls[name]
             lines.append(f"{name}: {took}, called {count:,} times")
-        whole = goal_text("time", self.time_ps)
-        lines.append(f"all calls: {whole}; weights: {bytes_text(self.resident_bytes)}")
+        total = goal_text("time", self.time_ps)
+        lines.append(f"all calls: {total}; weights: {bytes_text(self.resident_bytes)}")
         return "\n".join(lines) + "\n"
 
     __str__ = to_text
@@ -158,13 +157,13 @@ def optimize_together(
     sources = {name: _source(name, part, weights) for name, part in _checked(parts).items()}
     machine = _machine(target)
     programs = {name: s.program for name, s in sources.items()}
-    whole = _whole(sources, as_one_program(programs))
-    limits = {"resident": _one_copy(whole.program), **dict(machine.budget), **(budget or {})}
+    joined = _whole(sources, as_one_program(programs))
+    limits = {"resident": _one_copy(joined.program), **dict(machine.budget), **(budget or {})}
     calls = {name: part.calls for name, part in parts.items()}
-    together = _devices(machine, sources, whole.program, calls)
+    together = _devices(machine, sources, joined.program, calls)
     options: dict[str, Any] = {"goals": goals, "time_limit": time_limit, **request}
     deadline = time.monotonic() + time_limit
-    run = optimize(whole, target=together, budget=limits, stop_after="selection", **options)
+    run = optimize(joined, target=together, budget=limits, stop_after="selection", **options)
     one = replace(machine, budget=tuple((g, budget_of(g, v, g)) for g, v in limits.items()))
     seconds = min(PLACING_SECONDS, max(deadline - time.monotonic(), 0.0) / 2)
     runs = {name: _part_run(run, name, sources, one, seconds) for name in sources}
@@ -182,27 +181,27 @@ def _checked(parts: Mapping[str, Called]) -> Mapping[str, Called]:
         if not isinstance(part, Called):
             help = "eqsat.Called(function, args, calls=128)"
             raise fail("E419", f"`{name}` is a {type(part).__name__}, no `eqsat.Called`", help=help)
-        whole = isinstance(part.calls, int) and not isinstance(part.calls, bool)
-        if not whole or not 1 <= part.calls <= MOST_CALLS:
+        is_integer = isinstance(part.calls, int) and not isinstance(part.calls, bool)
+        if not is_integer or not 1 <= part.calls <= MOST_CALLS:
             message = f"`{name}` is called {part.calls!r} times"
             raise fail("E419", message, help=f"a whole number from 1 to {MOST_CALLS:,}")
     return parts
 
 
 def _source(name: str, part: Called, weights: Sequence[str]) -> Source:
-    found = source_of(part.function, tuple(part.args), part.keywords, weights)
-    if found.layouts:
+    source = source_of(part.function, tuple(part.args), part.keywords, weights)
+    if source.layouts:
         help = "search it alone: `eqsat.optimize`"
         raise fail("E419", f"`{name}` has arguments in layouts of their own", help=help)
-    return name_donated(found, part.donate)
+    return name_donated(source, part.donate)
 
 
 def _machine(what: str | Path | Target) -> Target:
-    found = what if isinstance(what, Target) else target(what)
-    if found.devices:
-        message = f"`{found.name}` is several devices"
+    machine = what if isinstance(what, Target) else target(what)
+    if machine.devices:
+        message = f"`{machine.name}` is several devices"
         raise fail("E419", message, help="name a target of one device")
-    return found
+    return machine
 
 
 def _whole(sources: Mapping[str, Source], program: Program) -> Source:

@@ -16,17 +16,14 @@ from eqsat.model.movement import Transpose
 from eqsat.model.selection import EXACT, NOT_ADMISSIBLE, Price, Question
 from eqsat.model.tensor import TensorType
 from eqsat.report.alternatives import price_text
-from eqsat.report.asked import asked_value
 from eqsat.report.compare import Comparison, compare_runs
 from eqsat.report.explain import removed_lines
-from eqsat.report.finished import finished_stages
+from eqsat.report.finished import by_figures, claim_text, finished_stages
+from eqsat.report.formatting import delta_text, goal_text, table_text
 from eqsat.report.mesh import counts_text, mesh_claim
-from eqsat.report.origins import Names
-from eqsat.report.proven import by_figures, claim_text
-from eqsat.report.text import table_text
-from eqsat.report.units import delta_text, goal_text
+from eqsat.report.names import Names, asked_value
 from eqsat.run import Run
-from eqsat.run.schedules import schedule_of
+from eqsat.run.phases import schedule_of
 
 NOTHING_MATCHED = "no rule that is left out matches anything in this e-graph"
 NOTHING_ADMISSIBLE = 3  # exit code of an error: no program is admissible, or none was found
@@ -48,20 +45,22 @@ class WhatIf:
 
     @property
     def comparison(self) -> Comparison | None:
-        """What differs between the two programs."""
+        """The differences between the two programs."""
         if self.after is None:
             return None
         return compare_runs(self.before, self.after, ("as it is", "then"))
 
     def figures(self) -> list[tuple[str, int, int | None]]:
         """(goal, as it is, then) for every goal that is reported; None: there is no program."""
-        _, own, _ = finished_stages(self.before)
+        _, selection, _ = finished_stages(self.before)
         other = None if self.after is None else finished_stages(self.after)[1]
-        known = dict(own.goals)
+        present = dict(selection.goals)
         names = dict.fromkeys([*(g.name for g in self.before.goals), *GOALS])
         there = dict(other.goals) if other is not None else {}
         return [
-            (n, known[n].value, there[n].value if n in there else None) for n in names if n in known
+            (n, present[n].value, there[n].value if n in there else None)
+            for n in names
+            if n in present
         ]
 
     def to_text(self) -> str:
@@ -69,9 +68,9 @@ class WhatIf:
         head = f"{self.before.program.name} on {self.before.target.name} {self.asked}"
         lines = [head, "", *(table_text(_COLUMNS, [_row(f) for f in self.figures()]).splitlines())]
         lines += [self._proof(), *self.notes] if self.after is not None else list(self.notes)
-        found = self.comparison
-        if found is not None:
-            lines += ["", *_differences(found)]
+        comparison = self.comparison
+        if comparison is not None:
+            lines += ["", *_differences(comparison)]
         return "\n".join(lines).rstrip() + "\n"
 
     __str__ = to_text
@@ -82,14 +81,14 @@ class WhatIf:
         assert self.after.selection is not None
         before, by = _claim(self.before), by_figures(self.before.target, self.before.goals)
         if self.price is not None:
-            said = "" if by in before else by  # once in a line
-            proof = f"proven{said}" if self.price.status == EXACT else "not proven"
+            basis = "" if by in before else by  # once in a line
+            proof = f"proven{basis}" if self.price.status == EXACT else "not proven"
             return f"as it is: {before}; the best program so: {price_text(self.price)}, {proof}"
         return f"as it is: {before}; then: {_claim(self.after)}"
 
     def to_json(self) -> dict[str, Any]:
         """The object that `--output-format json` prints; figures in ps, bytes and counts."""
-        found = self.comparison
+        comparison = self.comparison
         return {
             "format": 1,
             "asked": self.asked,
@@ -100,7 +99,7 @@ class WhatIf:
             ],
             "price": self.price and self.price.to_json(),
             "notes": list(self.notes),
-            "comparison": found and found.to_json(),
+            "comparison": comparison and comparison.to_json(),
         }
 
 
@@ -121,10 +120,13 @@ def _row(figure: tuple[str, int, int | None]) -> tuple[str, ...]:
     return (name, goal_text(name, before), goal_text(name, after), delta)
 
 
-def _differences(found: Comparison) -> list[str]:
-    if not found.differences:
+def _differences(comparison: Comparison) -> list[str]:
+    if not comparison.differences:
         return ["the same dispatches"]
-    return [f"{found.same} dispatches are the same, these are not", *found.difference_lines()]
+    return [
+        f"{comparison.same} dispatches are the same, these are not",
+        *comparison.difference_lines(),
+    ]
 
 
 # ---- without rules -------------------------------------------------------------------------------
@@ -136,19 +138,19 @@ def without_rules(run: Run, names: Sequence[str]) -> WhatIf:
     """
     egraph, _, _ = finished_stages(run)
     left_out = _rules_of(run, names)
-    asked = f"without {', '.join(dict.fromkeys(names))}"
+    question = f"without {', '.join(dict.fromkeys(names))}"
     used = {r.name for r in egraph.rules if r.matches} | set(egraph.left_out)
     if run.mesh_plan is not None:
         used |= {r.name for r in run.mesh_plan.rules if r.permits}
     if run.family is None and not run.bodies and used.isdisjoint(left_out):
-        return WhatIf(asked, run, run, (NOTHING_MATCHED,))
+        return WhatIf(question, run, run, (NOTHING_MATCHED,))
     try:
         after = searched_again(run, rules=run.rules.without(*left_out))
     except EqsatError as e:
         if e.exit_code != NOTHING_ADMISSIBLE:
             raise
-        return WhatIf(asked, run, None, tuple(d.message for d in e.diagnostics))
-    return WhatIf(asked, run, after, (*_on_mesh(run, after), *_proven(run, after)))
+        return WhatIf(question, run, None, tuple(d.message for d in e.diagnostics))
+    return WhatIf(question, run, after, (*_on_mesh(run, after), *_proven(run, after)))
 
 
 def _on_mesh(before: Run, after: Run) -> tuple[str, ...]:
@@ -180,13 +182,13 @@ def _rules_of(run: Run, names: Sequence[str]) -> tuple[str, ...]:
     for r in run.rules.everything:
         for name in dict.fromkeys((r.name, r.ruleset, *r.tags)):
             by_name.setdefault(name, []).append(r.name)
-    found: dict[str, None] = {}
+    rules: dict[str, None] = {}
     for name in names:
         if name not in by_name:
             message = f"this run has no rule, rule set or tag `{name}` to leave out"
             raise fail("E007", message, help=did_you_mean(name, by_name))
-        found |= dict.fromkeys(by_name[name])
-    return tuple(found)
+        rules |= dict.fromkeys(by_name[name])
+    return tuple(rules)
 
 
 # ---- a value in a layout -------------------------------------------------------------------------
@@ -202,23 +204,23 @@ def forced_layout(run: Run, value: str, layout: str, *, time_limit: float = 30.0
     egraph, selection, _ = finished_stages(run)
     names = Names(egraph, run.canonical)
     eclass = asked_value(run, names, value)
-    asked = f"with {names.of(eclass)} kept in memory as {layout}"
-    known = layouts_of(names, eclass)
-    classes = wanted(layout, egraph.types[eclass][0], names, known)
+    question = f"with {names.of(eclass)} kept in memory as {layout}"
+    layouts = layouts_of(names, eclass)
+    classes = wanted(layout, egraph.types[eclass][0], names, layouts)
     if not classes:
-        return WhatIf(asked, run, None, _missing(run, names, eclass, known))
-    kept = _kept(run, names)
-    if not kept.isdisjoint(names.buffer[c] for c in classes):
-        return WhatIf(asked, run, run, ("that is how it is kept",))
+        return WhatIf(question, run, None, _missing(run, names, eclass, layouts))
+    buffers = _kept(run, names)
+    if not buffers.isdisjoint(names.buffer[c] for c in classes):
+        return WhatIf(question, run, run, ("that is how it is kept",))
     questions = [Question(kind, c) for c in classes for kind in ("written", "resident")]
     sides = egraph, run.target, run.goals, selection, run.baseline
-    found = forced(*sides, questions, seconds=time_limit, seed=run.search["seed"])
-    best = min(found, key=lambda f: f.price.key)
+    answers = forced(*sides, questions, seconds=time_limit, seed=run.search["seed"])
+    best = min(answers, key=lambda f: f.price.key)
     if best.selection is None:
-        notes = _missing(run, names, eclass, known) if best.price.status == NOT_ADMISSIBLE else ()
-        return WhatIf(asked, run, None, notes or (price_text(best.price),), best.price)
+        notes = _missing(run, names, eclass, layouts) if best.price.status == NOT_ADMISSIBLE else ()
+        return WhatIf(question, run, None, notes or (price_text(best.price),), best.price)
     after = replace(run, selection=best.selection, schedule=schedule_of(run, best.selection))
-    return WhatIf(asked, run, after, (), best.price)
+    return WhatIf(question, run, after, (), best.price)
 
 
 def _kept(run: Run, names: Names) -> set[int]:
@@ -227,11 +229,11 @@ def _kept(run: Run, names: Names) -> set[int]:
     return {names.buffer[c] for g in run.selection.groups for c in (*g.writes, *g.reads)}
 
 
-def _missing(run: Run, names: Names, eclass: int, known: Known) -> tuple[str, ...]:
+def _missing(run: Run, names: Names, eclass: int, by_class: Known) -> tuple[str, ...]:
     """Why no program keeps it so: its layouts, the rules that made them, what limits excluded."""
     assert run.selection is not None
     egraph, same = names.egraph, names.logical[eclass]
-    ways = [f"{ways_text(layouts)} ({names.type_of(c)})" for c, layouts in known.items()]
+    ways = [f"{ways_text(layouts)} ({names.type_of(c)})" for c, layouts in by_class.items()]
     packs = {n.rule for n in egraph.nodes if n.op == "pack" and n.rule >= 0}
     makers = [egraph.rules[r].name for r in sorted(packs)]
     by = f"packs of this run were made by {', '.join(makers)}" if makers else "no rule made a pack"
@@ -248,13 +250,13 @@ def _missing(run: Run, names: Names, eclass: int, known: Known) -> tuple[str, ..
 
 def _tiles(run: Run) -> list[str]:
     """The tiles of contractions that the target names."""
-    found = [
+    texts = [
         f"{kind} {'x'.join(str(n) for _, n in t.sizes)}"
         for kind, tiles in run.target.tiles
         for t in tiles
     ]
-    found += [f"{kind} by the strategy {name}" for kind, name in run.target.strategies]
-    return list(dict.fromkeys(found))
+    texts += [f"{kind} by the strategy {name}" for kind, name in run.target.strategies]
+    return list(dict.fromkeys(texts))
 
 
 # ---- the layouts of a value, by the words in which users write them ------------------------------
@@ -270,21 +272,21 @@ Known = dict[int, list[Layout]]  # class → how it holds a value
 def layouts_of(names: Names, eclass: int) -> Known:
     """The classes that hold the data of a class in another layout, without the class itself."""
     egraph, same = names.egraph, names.logical[eclass]
-    found: Known = {eclass: []}
+    by_class: Known = {eclass: []}
     for n in egraph.nodes:
         if names.logical[n.eclass] != same:
             continue
-        held = _held(n)
-        if held is None:
+        conversion = _held(n)
+        if conversion is None:
             continue
-        plain, packed, layout = held
+        plain, packed, layout = conversion
         if (
             egraph.types[plain] == egraph.types[eclass]
             and names.buffer[plain] == (names.buffer[eclass])
         ):
-            listed = found.setdefault(packed, [])
+            listed = by_class.setdefault(packed, [])
             listed += [layout] if layout not in listed and packed != eclass else []
-    return found
+    return by_class
 
 
 def _held(n: ENode) -> tuple[int, int, Layout] | None:
@@ -308,25 +310,25 @@ def _one(layout: Layout) -> str:
     return f"pack({layout.text('pack')})"
 
 
-def wanted(text: str, of: TensorType, names: Names, known: Known) -> list[int]:
+def wanted(text: str, of: TensorType, names: Names, by_class: Known) -> list[int]:
     """Classes that hold a value in the layout that a text names; EqsatError E394 if none."""
-    plain = next(iter(known))
+    plain = next(iter(by_class))
     if text == ROW_MAJOR:
         return [plain]
     if _TILES.fullmatch(text):
         tiles = tuple(map(int, text.split("x")))
-        return [c for c, layouts in known.items() if any(x.tiles == tiles for x in layouts)]
+        return [c for c, layouts in by_class.items() if any(x.tiles == tiles for x in layouts)]
     if _TYPE.fullmatch(text):
         same = names.logical[plain]
         shape = text.replace(" ", "")
         every = [c for c, v in enumerate(names.logical) if v == same]
         return [c for c in every if names.type_of(c).replace(" ", "") == shape]
-    said = text.removeprefix("%").rpartition(AT)[2]
-    called = [c for c in known if names.of(c).removeprefix("%").partition(AT)[2] == said]
+    name = text.removeprefix("%").rpartition(AT)[2]
+    called = [c for c in by_class if names.of(c).removeprefix("%").partition(AT)[2] == name]
     if called:
         return called
     if "(" not in text:
         words = did_you_mean(text, [ROW_MAJOR])
         raise fail("E394", f"`--force {text}` names no layout", help=f"{words}; {FORMS}")
     layout = read_layout(text, of, "--force")
-    return [c for c, layouts in known.items() if layout in layouts]
+    return [c for c, layouts in by_class.items() if layout in layouts]

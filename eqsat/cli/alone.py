@@ -48,17 +48,17 @@ def extract_egraph(
         from eqsat.api import extract_egraph
 
         _check_file(out)
-        found = extract_egraph(file, time_limit=limit, seed=seed, stop=stop)
-    if out is not None and found["status"] != "infeasible":
-        write_text(out, json.dumps(found, indent=1) + "\n")
-    _print_extraction(found, output_format)
-    if found["status"] == "infeasible":
-        raise _no_extraction(file, found["lacking"])
-    if found["status"] == "feasible" and not quiet:
-        say_diagnostics([_stopped_early(found)], output_format is o.Format.json)
+        extraction = extract_egraph(file, time_limit=limit, seed=seed, stop=stop)
+    if out is not None and extraction["status"] != "infeasible":
+        write_text(out, json.dumps(extraction, indent=1) + "\n")
+    _print_extraction(extraction, output_format)
+    if extraction["status"] == "infeasible":
+        raise _no_extraction(file, extraction["lacking"])
+    if extraction["status"] == "feasible" and not quiet:
+        say_diagnostics([_stopped_early(extraction)], output_format is o.Format.json)
     if out is not None and not quiet:
         say(f"wrote {out}")
-    return KEPT if found["stop"] == "interrupted" else 0
+    return KEPT if extraction["stop"] == "interrupted" else 0
 
 
 def place_buffers(
@@ -98,20 +98,20 @@ def place_buffers(
         from eqsat.api import place_buffers
 
         _check_file(out)
-        found = place_buffers(file, capacity=most, time_limit=limit, seed=seed, stop=stop)
-    fits = found["status"] in ("optimal", "feasible")
+        placement = place_buffers(file, capacity=most, time_limit=limit, seed=seed, stop=stop)
+    fits = placement["status"] in ("optimal", "feasible")
     if out is not None and fits:
         from eqsat.frontends.contests import placed_text
 
-        write_text(out, placed_text(found["rows"]))
-    _print_placement(found, output_format)
+        write_text(out, placed_text(placement["rows"]))
+    _print_placement(placement, output_format)
     if not fits:
-        say_diagnostics([_does_not_fit(found, most)], output_format is o.Format.json)
-    elif found["status"] == "feasible" and most is None and not quiet:
-        say_diagnostics([_placed_early(found)], output_format is o.Format.json)
+        say_diagnostics([_does_not_fit(placement, most)], output_format is o.Format.json)
+    elif placement["status"] == "feasible" and most is None and not quiet:
+        say_diagnostics([_placed_early(placement)], output_format is o.Format.json)
     if out is not None and not quiet:
         say(f"wrote {out}" if fits else f"nothing was written to {out}, as nothing fits")
-    if found["stop"] == "interrupted":
+    if placement["stop"] == "interrupted":
         return KEPT
     return 0 if fits else NOTHING_ADMISSIBLE
 
@@ -146,46 +146,44 @@ def shard_graph(
         from eqsat.api import shard_graph
 
         _check_file(out)
-        found = shard_graph(file, time_limit=limit, seed=seed, stop=stop)
-    fits = found["status"] in ("optimal", "feasible")
+        sharding = shard_graph(file, time_limit=limit, seed=seed, stop=stop)
+    fits = sharding["status"] in ("optimal", "feasible")
     if out is not None and fits:
-        write_text(out, json.dumps({"format": 1, **found}) + "\n")
-    _print_sharding(found, output_format)
+        write_text(out, json.dumps({"format": 1, **sharding}) + "\n")
+    _print_sharding(sharding, output_format)
     if not fits:
-        say_diagnostics([_no_sharding(file, found)], output_format is o.Format.json)
-    elif found["status"] == "feasible" and not quiet:
-        say_diagnostics([_sharded_early(found)], output_format is o.Format.json)
+        say_diagnostics([_no_sharding(file, sharding)], output_format is o.Format.json)
+    elif sharding["status"] == "feasible" and not quiet:
+        say_diagnostics([_sharded_early(sharding)], output_format is o.Format.json)
     if out is not None and not quiet:
         say(f"wrote {out}" if fits else f"nothing was written to {out}, as nothing is allowed")
-    if found["stop"] == "interrupted":
+    if sharding["stop"] == "interrupted":
         return KEPT
     return 0 if fits else NOTHING_ADMISSIBLE
 
 
-COMMANDS = {"extract": extract_egraph, "place": place_buffers, "shard": shard_graph}
-
-
 # ---- extract -------------------------------------------------------------------------------------
-def _print_extraction(found: dict[str, Any], output_format: o.Format) -> None:
-    shown = {k: v for k, v in found.items() if k not in ("choices", "lacking")}
+def _print_extraction(extraction: dict[str, Any], output_format: o.Format) -> None:
+    shown = {k: v for k, v in extraction.items() if k not in ("choices", "lacking")}
     if output_format is o.Format.json:
         print(json.dumps(shown))
         return
-    print(f"status    {found['status']}")
-    if found["status"] != "infeasible":
-        print(f"dag cost  {found['dag_cost']:.12g}")
-        print(f"bound     {found['bound']:.12g}   (gap {100 * found['gap']:.2f} %)")
-        print(f"chosen    {len(found['choices'])} nodes")
-    print(f"seconds   {found['seconds']:.2f}")
+    print(f"status    {extraction['status']}")
+    if extraction["status"] != "infeasible":
+        print(f"dag cost  {extraction['dag_cost']:.12g}")
+        print(f"bound     {extraction['bound']:.12g}   (gap {100 * extraction['gap']:.2f} %)")
+        print(f"chosen    {len(extraction['choices'])} nodes")
+    print(f"seconds   {extraction['seconds']:.2f}")
 
 
-def _stopped_early(found: dict[str, Any]) -> Diagnostic:
+def _stopped_early(extraction: dict[str, Any]) -> Diagnostic:
     why = STOPPED | {"size": "early, as the e-graph is too large to search"}
     message = (
-        f"the extraction stopped {why[found['stop']]}: {found['dag_cost']:.9g} was found, nothing"
-        f" below {found['bound']:.9g} is possible (gap {100 * found['gap']:.1f} %)"
+        f"the extraction stopped {why[extraction['stop']]}: {extraction['dag_cost']:.9g} was"
+        f" found, nothing below {extraction['bound']:.9g} is possible"
+        f" (gap {100 * extraction['gap']:.1f} %)"
     )
-    longer = "a longer `--time-limit` may find more" if found["stop"] == "wall" else ""
+    longer = "a longer `--time-limit` may find more" if extraction["stop"] == "wall" else ""
     return Diagnostic("E401", message, help=longer, severity="warning")
 
 
@@ -213,79 +211,79 @@ def _capacity(text: str | None) -> int | None:
     return int(read_quantity(text, "size", "--capacity"))
 
 
-def _print_placement(found: dict[str, Any], output_format: o.Format) -> None:
+def _print_placement(placement: dict[str, Any], output_format: o.Format) -> None:
     if output_format is o.Format.json:
-        print(json.dumps({k: v for k, v in found.items() if k != "rows"}))
+        print(json.dumps({k: v for k, v in placement.items() if k != "rows"}))
         return
-    print(f"status   {found['status']}")
-    if found["status"] != "infeasible":
-        print(f"height   {found['height']}")
-    print(f"bound    {found['bound']}")
-    print(f"seconds  {found['seconds']:.2f}")
+    print(f"status   {placement['status']}")
+    if placement["status"] != "infeasible":
+        print(f"height   {placement['height']}")
+    print(f"bound    {placement['bound']}")
+    print(f"seconds  {placement['seconds']:.2f}")
 
 
-def _does_not_fit(found: dict[str, Any], capacity: int | None) -> Diagnostic:
-    if found["status"] == "infeasible":
-        message = f"nothing fits {capacity} bytes: no placement is lower than {found['bound']}"
+def _does_not_fit(placement: dict[str, Any], capacity: int | None) -> Diagnostic:
+    if placement["status"] == "infeasible":
+        message = f"nothing fits {capacity} bytes: no placement is lower than {placement['bound']}"
         return Diagnostic("E416", f"{message}, that is proven")
     message = (
         f"it is not known whether {capacity} bytes are enough: the search stopped"
-        f" {STOPPED[found['stop']]}, its lowest placement is {found['height']} bytes high, and"
-        f" nothing below {found['bound']} is possible"
+        f" {STOPPED[placement['stop']]}, its lowest placement is {placement['height']} bytes high,"
+        f" and nothing below {placement['bound']} is possible"
     )
-    longer = "a longer `--time-limit` may find more" if found["stop"] == "wall" else ""
+    longer = "a longer `--time-limit` may find more" if placement["stop"] == "wall" else ""
     return Diagnostic("E416", message, help=longer)
 
 
-def _placed_early(found: dict[str, Any]) -> Diagnostic:
+def _placed_early(placement: dict[str, Any]) -> Diagnostic:
     message = (
-        f"the placement stopped {STOPPED[found['stop']]}: {found['height']} bytes were found,"
-        f" nothing below {found['bound']} is possible"
+        f"the placement stopped {STOPPED[placement['stop']]}: {placement['height']} bytes were"
+        f" found, nothing below {placement['bound']} is possible"
     )
-    longer = "a longer `--time-limit` may find more" if found["stop"] == "wall" else ""
+    longer = "a longer `--time-limit` may find more" if placement["stop"] == "wall" else ""
     return Diagnostic("E401", message, help=longer, severity="warning")
 
 
 # ---- shard ---------------------------------------------------------------------------------------
-def _print_sharding(found: dict[str, Any], output_format: o.Format) -> None:
+def _print_sharding(sharding: dict[str, Any], output_format: o.Format) -> None:
     if output_format is o.Format.json:
-        print(json.dumps({k: v for k, v in found.items() if k != "strategies"}))
+        print(json.dumps({k: v for k, v in sharding.items() if k != "strategies"}))
         return
-    print(f"status   {found['status']}")
-    if found["cost"] is not None:
-        print(f"cost     {found['cost']}")
-    if found["bound"] is not None:
-        gap = "" if found["gap"] is None else f"   (gap {100 * found['gap']:.2f} %)"
-        print(f"bound    {found['bound']}{gap}")
-    print(f"seconds  {found['seconds']:.2f}")
+    print(f"status   {sharding['status']}")
+    if sharding["cost"] is not None:
+        print(f"cost     {sharding['cost']}")
+    if sharding["bound"] is not None:
+        gap = "" if sharding["gap"] is None else f"   (gap {100 * sharding['gap']:.2f} %)"
+        print(f"bound    {sharding['bound']}{gap}")
+    print(f"seconds  {sharding['seconds']:.2f}")
 
 
-def _no_sharding(file: Path, found: dict[str, Any]) -> Diagnostic:
-    if found["status"] == "infeasible":
+def _no_sharding(file: Path, sharding: dict[str, Any]) -> Diagnostic:
+    if sharding["status"] == "infeasible":
         return Diagnostic(
             "E438",
             f"`{file}` has no allowed answer, that is proven: whatever is chosen, a cost is 10^18"
             " or more, or a step uses more than the limit",
         )
     message = (
-        f"nothing that is allowed was found: the search stopped {_stop_word(found)}, and whether"
+        f"nothing that is allowed was found: the search stopped {_stop_word(sharding)}, and whether"
         f" `{file}` has an answer is not known"
     )
-    longer = "a longer `--time-limit` may find one" if found["stop"] == "wall" else ""
+    longer = "a longer `--time-limit` may find one" if sharding["stop"] == "wall" else ""
     return Diagnostic("E438", message, help=longer)
 
 
-def _sharded_early(found: dict[str, Any]) -> Diagnostic:
+def _sharded_early(sharding: dict[str, Any]) -> Diagnostic:
     message = (
-        f"the search stopped {_stop_word(found)}: a cost of {found['cost']} was found, nothing"
-        f" below {found['bound']} is possible"
+        f"the search stopped {_stop_word(sharding)}: a cost of {sharding['cost']} was found,"
+        f" nothing below {sharding['bound']} is possible"
     )
-    longer = "a longer `--time-limit` may find more" if found["stop"] == "wall" else ""
+    longer = "a longer `--time-limit` may find more" if sharding["stop"] == "wall" else ""
     return Diagnostic("E401", message, help=longer, severity="warning")
 
 
-def _stop_word(found: dict[str, Any]) -> str:
-    return STOPPED.get(found["stop"], "early")
+def _stop_word(sharding: dict[str, Any]) -> str:
+    return STOPPED.get(sharding["stop"], "early")
 
 
 # ---- files ---------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from eqsat.cli import alone, discover, experiment, files, foreign, look, measure, search, tradeoffs
+from eqsat.cli import alone, experiment, files, look, measure, search
 from eqsat.cli.talk import INTERRUPTED, KEPT, logged, say, say_diagnostics, told_warnings
 from eqsat.model.diag import Diagnostic, EqsatError, did_you_mean
 
@@ -51,12 +51,33 @@ def _root(
     """Find the best program your rewrite rules can reach, and explain it."""
 
 
-for commands in (
-    search.COMMANDS, experiment.COMMANDS, tradeoffs.COMMANDS, look.COMMANDS, foreign.COMMANDS,
-    files.COMMANDS, discover.COMMANDS, alone.COMMANDS, measure.COMMANDS,
-):  # fmt: skip
-    for name, command in commands.items():
-        app.command(name)(command)
+COMMANDS = {
+    "optimize": search.optimize,
+    "run": search.run_saved,
+    "experiment": experiment.experiment,
+    "query": experiment.query,
+    "pareto": search.pareto,
+    "state": search.state,
+    "compare": look.compare,
+    "explain": look.explain,
+    "rules": look.rules,
+    "show": look.show,
+    "report": look.report,
+    "judge": look.judge,
+    "export": look.export,
+    "check": files.check_files,
+    "list": files.list_,
+    "schema": files.schema,
+    "discover": experiment.discover,
+    "extract": alone.extract_egraph,
+    "place": alone.place_buffers,
+    "shard": alone.shard_graph,
+    "calibrate": measure.calibrate,
+    "bench": measure.bench,
+    "compile": measure.compile_saved,
+}
+for name, command in COMMANDS.items():
+    app.command(name)(command)
 
 
 def main_as_module() -> None:
@@ -64,8 +85,8 @@ def main_as_module() -> None:
 
     What somebody left in a folder would be a plug-in, and code that is run.
     """
-    own = str(Path(__file__).parents[2])
-    if not sys.flags.safe_path and Path(sys.path[0]).resolve() != Path(own).resolve():
+    package_parent = str(Path(__file__).parents[2])
+    if not sys.flags.safe_path and Path(sys.path[0]).resolve() != Path(package_parent).resolve():
         del sys.path[0]
     main()
 
@@ -173,12 +194,12 @@ def _usage(error: Any, as_json: bool) -> int:
     help_text = f"`{command} --help` lists what there is"
     option = _OPTION.match(message)
     if option and context:
-        known = [o for p in context.command.params for o in p.opts if o.startswith("--")]
-        message, help_text = f"no option `{option[1]}`", did_you_mean(option[1], known)
+        names = [o for p in context.command.params for o in p.opts if o.startswith("--")]
+        message, help_text = f"no option `{option[1]}`", did_you_mean(option[1], names)
     command_name = _COMMAND.match(message)
     if command_name:
-        known = [c.name or "" for c in app.registered_commands]
-        message, help_text = f"no command `{command_name[1]}`", did_you_mean(command_name[1], known)
+        names = [c.name or "" for c in app.registered_commands]
+        message, help_text = f"no command `{command_name[1]}`", did_you_mean(command_name[1], names)
     choice = _CHOICE.search(message)
     if choice:
         help_text = did_you_mean(choice[1], re.findall(r"'([^']*)'", choice[2]))

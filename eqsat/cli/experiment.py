@@ -1,4 +1,4 @@
-"""Commands about many runs: experiment, and query for what their store holds."""
+"""Commands of the laboratory: experiment, query for what its store holds, discover."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eqsat.cli import options as o
-from eqsat.cli.talk import say, say_diagnostics, stops_at_once
+from eqsat.cli.talk import KEPT, say, say_diagnostics, stops_at_once
 
 if TYPE_CHECKING:
+    from eqsat.lab.discover.find import Ask, Discoveries
     from eqsat.lab.store.record import RunRecord
 
 FOUND_SOMETHING = 1
@@ -103,10 +104,10 @@ def experiment(
         print(results.pivot(*keys), end="")
     else:
         o.print_found(results, output_format)
-    whole = results.whole([c.name for c in plan.plan.cells])
-    paged = len(whole.outcomes) <= MOST if pages is None else pages
+    every_row = results.whole([c.name for c in plan.plan.cells])
+    paged = len(every_row.outcomes) <= MOST if pages is None else pages
     with stops_at_once(watch=board):
-        written, (_, undrawn) = whole.write(out, pages=paged), whole.drawn
+        written, (_, undrawn) = every_row.write(out, pages=paged), every_row.drawn
     if undrawn is not None:
         say_diagnostics([undrawn], output_format is o.Format.json)
     if not quiet:
@@ -146,14 +147,11 @@ def query(
     elif output_format is o.Format.json:
         print(json.dumps([dict(zip(columns, r, strict=True)) for r in rows]))
     else:
-        from eqsat.report.text import table_text
+        from eqsat.report.formatting import table_text
 
         texts = [tuple("" if v is None else str(v) for v in r) for r in rows]
         print(table_text(columns, texts), end="")
     return 0
-
-
-COMMANDS = {"experiment": experiment, "query": query}
 
 
 # ---- what a person sees of a sweep ---------------------------------------------------------------
@@ -163,8 +161,8 @@ class Board:
 
     quiet: bool
     rows: int = 0
-    kept: int = 0  # that were there already
-    made: int = 0
+    reused: int = 0  # that were there already
+    computed: int = 0
     running: dict[str, float] = field(default_factory=dict)  # row -> when it began
     lines: dict[str, str] = field(default_factory=dict)  # row -> how far its search is
     taken_s: float = 0.0  # by all rows that ended
@@ -190,24 +188,24 @@ class Board:
         self.lines.pop(name, None)
         if (begin := self.running.pop(name, None)) is not None:
             self.taken_s += time.monotonic() - begin
-        self.made += is_new
-        self.kept += not is_new
+        self.computed += is_new
+        self.reused += not is_new
         if not self.quiet:
-            known = "" if is_new else " (kept from before)"
-            say(f"{name}: {status_text(record)}{known}")
+            note = "" if is_new else " (kept from before)"
+            say(f"{name}: {status_text(record)}{note}")
 
     @property
     def line(self) -> str:
         """`5 of 36 rows done, 2 running, about 40 s left; ROW: candidates, 3.1 s of 60 s: …`."""
-        from eqsat.report.units import count_text
+        from eqsat.report.formatting import count_text
 
-        text = f"{self.kept + self.made} of {count_text(self.rows, 'row')} done"
+        text = f"{self.reused + self.computed} of {count_text(self.rows, 'row')} done"
         text += f", {len(self.running)} running" if self.running else ""
-        if self.made and (left := self.rows - self.kept - self.made):
-            seconds = self.taken_s / self.made * left / max(1, len(self.running))
+        if self.computed and (left := self.rows - self.reused - self.computed):
+            seconds = self.taken_s / self.computed * left / max(1, len(self.running))
             text += f", about {_duration(seconds)} left"
-        told = [f"{name}: {self.lines[name]}" for name in self.running if name in self.lines]
-        return "; ".join([text, *told])
+        texts = [f"{name}: {self.lines[name]}" for name in self.running if name in self.lines]
+        return "; ".join([text, *texts])
 
     @contextmanager
     def live(self) -> Iterator[None]:
@@ -228,3 +226,135 @@ def _duration(seconds: float) -> str:
     if seconds < 100:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+SECONDS = 60.0
+
+
+def discover(
+    ops: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--ops",
+            metavar="NAMES",
+            help="The ops of terms, with commas or repeatable: `matmul,sum,slice`;"
+            " docs/discover.md lists them.",
+        ),
+    ] = None,
+    rules: o.Rules = None,
+    without: o.Without = None,
+    leaves: Annotated[
+        int, typer.Option("--leaves", help="The most operands of a term: 1 to 4.")
+    ] = 2,
+    size: Annotated[int, typer.Option("--size", help="The most ops of a term: 1 to 5.")] = 3,
+    programs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--programs",
+            metavar="PROGRAM",
+            help="Rank proposals by their gain on this program, repeatable.",
+        ),
+    ] = None,
+    target: o.TargetName = "reference",
+    limit: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--limit",
+            metavar="KEY=N",
+            help="`seconds=60` for all of it; `nodes=20000`, `rounds=10`, `matches=50000` of"
+            " each proof; repeatable.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", help="Write the proposed rules to this YAML file.")
+    ] = None,
+    seed: o.Seed = 0,
+    output_format: o.OutputFormat = o.Format.text,
+    quiet: o.Quiet = False,
+    verbose: o.Verbose = False,
+) -> int:
+    """Find small equalities that the rules do not prove, and propose them as hunted rules.
+
+    Terms over a few operands are enumerated, those with equal values are put into one e-graph, and
+    pairs that the rules do not unite become rules with examples. Ctrl-C keeps what was found.
+    """
+    from eqsat.model.deadline import Stop
+
+    stop = Stop()
+    wish = _wish(ops, leaves, size, limit, seed)
+    _check_place(out)
+    with stops_at_once(stop):
+        from eqsat import api
+        from eqsat.lab.discover.find import discover as find
+        from eqsat.lang.rulesets import load_rulesets
+        from eqsat.lang.targets import load_target
+
+        for name in programs or ():
+            api.read(name)  # says what is wrong before a minute has passed
+        ruleset = load_rulesets(rules or ("full",)).without(*(without or ()))
+        discovery = find(wish, ruleset, load_target(target), tuple(programs or ()), stop)
+    if out is not None:
+        out.write_text(discovery.file(f"found/{_set_name(out)}"), encoding="utf-8")
+    if output_format is o.Format.json:
+        print(json.dumps(discovery.to_json()))
+    else:
+        print(_table(discovery), end="")
+    if not quiet:
+        _talk(discovery, out)
+    return KEPT if discovery.stop == "interrupted" else 0
+
+
+def _wish(ops: list[str] | None, leaves: int, size: int, limit: list[str] | None, seed: int) -> Ask:
+    from eqsat.lab.discover.find import DEFAULT_FORMS, Ask
+
+    limits = o.search_limits(limit)
+    seconds = SECONDS if limits.seconds is None else limits.seconds
+    return Ask(
+        tuple(dict.fromkeys(o.names(ops))) or DEFAULT_FORMS, leaves, size, seconds, seed, limits
+    )
+
+
+def _check_place(out: Path | None) -> None:
+    """EqsatError (E418) if the rules could not be written there when they are found."""
+    from eqsat.model.diag import fail
+
+    if out is None:
+        return
+    if out.suffix != ".yaml":
+        raise fail("E418", f"--out {out}: a rule set is a `.yaml` file")
+    if out.is_dir() or not out.parent.is_dir():
+        raise fail("E418", f"--out {out}: no such folder", help="make the folder first")
+
+
+def _set_name(out: Path) -> str:
+    """A name for the rule set in this file: small letters, digits and dashes."""
+    words = "".join(c if c.isascii() and c.isalnum() else " " for c in out.stem.lower()).split()
+    return "-".join(words) if words and words[0][0].isalpha() else "rules"
+
+
+def _table(discovery: Discoveries) -> str:
+    from eqsat.report.formatting import table_text
+
+    columns = ("rule", "says", "work", "sizes", "matches", "gain")
+    rows = []
+    for r in discovery.rows():
+        left, right = r["work"]
+        gain = ", ".join(f"{name} {g:.1%}" for name, g in r["gains"].items())
+        sizes = "any" if r["general"] else "these"
+        work = f"{left / max(right, 1):.1f}x"
+        rows.append((r["rule"], r["says"], work, sizes, str(r["matches"]), gain or "-"))
+    return table_text(columns, rows) if rows else ""
+
+
+def _talk(discovery: Discoveries, out: Path | None) -> None:
+    say(
+        f"{discovery.terms} terms, {discovery.equal} equal to a smaller one,"
+        f" {discovery.unproven} of these not proven by the rules:"
+        f" {len(discovery.proposals)} rule(s) proposed"
+    )
+    for why, count in discovery.unwritten.most_common(3):
+        say(f"  {count} not proposed: {why}")
+    if discovery.stop:
+        say(f"stopped early ({discovery.stop}): more terms were left")
+    if out is not None:
+        say(f"wrote {out}    check it: `eqsat check --test {out}`")

@@ -22,7 +22,7 @@ Row = tuple[str, ...]
 
 
 class What(StrEnum):
-    """What can be listed."""
+    """Kinds of names that can be listed."""
 
     rules = "rules"
     sets = "sets"
@@ -82,8 +82,8 @@ def check_files(
                 continue
             ruleset = _check_file(path)
             if test and ruleset is not None:
-                hunted += (found := _hunted(ruleset, instances, seed))
-                failed += _failures(ruleset, found)
+                hunted += (findings := _hunted(ruleset, instances, seed))
+                failed += _failures(ruleset, findings)
         except EqsatError as error:
             broken += error.diagnostics
     problems = sort_diagnostics(dict.fromkeys(broken + failed))
@@ -116,7 +116,7 @@ def list_(
     if output_format is o.Format.json:
         print(json.dumps([dict(zip(columns, row, strict=True)) for row in rows]))
         return 0
-    from eqsat.report.text import table_text
+    from eqsat.report.formatting import table_text
 
     print(table_text(columns, rows), end="")
     return 0
@@ -134,25 +134,22 @@ def schema(
     return 0
 
 
-COMMANDS = {"check": check_files, "list": list_, "schema": schema}
-
-
 # ---- check ---------------------------------------------------------------------------------------
 def _expand(files: list[Path]) -> list[Path]:
-    found: list[Path] = []
+    paths: list[Path] = []
     for path in files:
         if path.is_dir() and _is_run(path):
-            found.append(path)
+            paths.append(path)
         elif path.is_dir():
             files_here = sorted(p for end in ("yaml", "eqs") for p in path.rglob(f"*.{end}"))
             if not files_here:
                 raise fail("E001", f"no `.yaml` or `.eqs` file in `{path}`, and it is no run")
-            found += files_here
+            paths += files_here
         elif path.is_file():
-            found.append(path)
+            paths.append(path)
         else:
             raise fail("E001", f"no file `{path}`")
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(paths))
 
 
 def _is_run(folder: Path) -> bool:
@@ -162,7 +159,7 @@ def _is_run(folder: Path) -> bool:
 
 
 def _schedule_faults(folder: Path, target: str | None) -> list[Diagnostic]:
-    """What of a saved run's schedule breaks a target (E417), its own if none is named.
+    """Violations of a target (E417), its own if none is named, by a saved run's schedule.
 
     EqsatError E314 if its stages do not follow from its e-graph.
     """
@@ -220,12 +217,12 @@ def _hunted(ruleset: RuleSet, instances: int, seed: int) -> list[Findings]:
     from eqsat.hunt.findings import INSTANCES, remember
     from eqsat.hunt.search import hunt
 
-    own = [r for r in ruleset.rules if r.ruleset == ruleset.name]
-    found = [hunt(r, instances=instances, seed=seed) for r in own]
-    for f in found:
+    defined = [r for r in ruleset.rules if r.ruleset == ruleset.name]
+    findings = [hunt(r, instances=instances, seed=seed) for r in defined]
+    for f in findings:
         if f.counterexample is not None or instances >= INSTANCES:
             remember(f)
-    return found
+    return findings
 
 
 def _failures(ruleset: RuleSet, hunted: list[Findings]) -> list[Diagnostic]:
@@ -233,13 +230,13 @@ def _failures(ruleset: RuleSet, hunted: list[Findings]) -> list[Diagnostic]:
     from eqsat.hunt.findings import diagnose, shortage
     from eqsat.hunt.instances import check_examples
 
-    found = [d for f in hunted for d in (diagnose(f), shortage(f)) if d is not None]
-    return check_examples(ruleset) + found
+    problems = [d for f in hunted for d in (diagnose(f), shortage(f)) if d is not None]
+    return check_examples(ruleset) + problems
 
 
 def _hunt_table(hunted: list[Findings]) -> str:
     """A line per rule: what it was tried on, and how often each condition was met and missed."""
-    from eqsat.report.text import table_text
+    from eqsat.report.formatting import table_text
 
     columns = ("rule", "instances", "padded", "refused", "conditions met/missed")
     rows = []
@@ -303,16 +300,16 @@ def _sets() -> tuple[Row, list[Row]]:
 
 def _count(of: RuleSet) -> str:
     """`112 + 13`: rules that a search applies, and those of spreads, which only a mesh asks for."""
-    own, spreads = len(of.rules), len(of.spreads)
-    return f"{own} + {spreads}" if own and spreads else str(own or spreads)
+    applied, spreads = len(of.rules), len(of.spreads)
+    return f"{applied} + {spreads}" if applied and spreads else str(applied or spreads)
 
 
 def _targets() -> tuple[Row, list[Row]]:
     from eqsat.lang.targets import load_target
     from eqsat.plugins import find_names
 
-    found = [(n, load_target(n)) for n in find_names("targets", ".yaml")]
-    return ("target", "executor", "doc"), [(n, t.executor, t.doc) for n, t in found]
+    targets = [(n, load_target(n)) for n in find_names("targets", ".yaml")]
+    return ("target", "executor", "doc"), [(n, t.executor, t.doc) for n, t in targets]
 
 
 def _executors() -> tuple[Row, list[Row]]:
@@ -320,8 +317,8 @@ def _executors() -> tuple[Row, list[Row]]:
     from eqsat.model.executor import BUILT_IN
     from eqsat.plugins import plugged_in
 
-    found = [find_executor(name) for name in sorted({*BUILT_IN, *plugged_in("executors")})]
-    return ("executor", "doc", "plan"), [(e.name, e.doc, e.plan) for e in found]
+    executors = [find_executor(name) for name in sorted({*BUILT_IN, *plugged_in("executors")})]
+    return ("executor", "doc", "plan"), [(e.name, e.doc, e.plan) for e in executors]
 
 
 def _ops() -> tuple[Row, list[Row]]:

@@ -76,15 +76,15 @@ def calibrate(
     out = user_folder("targets") / f"{HOST}.yaml" if out is None else out
     _check_file(out)
     with _progress(quiet) as show:
-        found = _measured(executor, quick, show)
-        name, text = out.stem, found.to_yaml(out.stem)
-        agreements = _agreements(found, show) if check else []
+        calibration = _measured(executor, quick, show)
+        name, text = out.stem, calibration.to_yaml(out.stem)
+        agreements = _agreements(calibration, show) if check else []
     write_text(out, text)
     if output_format is o.Format.json:
-        report = {"target": name, "file": str(out)} | found.to_json()
+        report = {"target": name, "file": str(out)} | calibration.to_json()
         print(json.dumps(report | {"check": [a.to_json() for a in agreements]}))
     else:
-        print(_table(found, agreements), end="")
+        print(_table(calibration, agreements), end="")
     if not quiet:
         say(f"wrote {out}")
     return 0
@@ -116,10 +116,10 @@ def _check_file(out: Path) -> None:
         raise fail("E421", what, help="write to another file with `-o`")
 
 
-def _agreements(found: Measured, show: Show) -> list[Agreement]:
+def _agreements(calibration: Measured, show: Show) -> list[Agreement]:
     from eqsat.lab.calibrate.check import agreement
 
-    return agreement(found.to_target(), found.rounds, progress=show)
+    return agreement(calibration.to_target(), calibration.rounds, progress=show)
 
 
 @contextmanager
@@ -139,9 +139,9 @@ def _progress(quiet: bool) -> Iterator[Show]:
 
 
 # ---- text ------------------------------------------------------------------------------------
-def _table(found: Measured, agreements: Sequence[Agreement]) -> str:
+def _table(calibration: Measured, agreements: Sequence[Agreement]) -> str:
     """Figures by what they are of, then what the model says of variants."""
-    lines = [*found.lines()]
+    lines = [*calibration.lines()]
     for a in agreements:
         lines += ["", *_agreement(a)]
     return "\n".join(lines) + "\n"
@@ -192,8 +192,8 @@ def bench(
 
         runs = {str(f): eqsat.load(f) for f in folders}
         progress = (lambda _: None) if quiet else say
-        found = timed(runs, dispatch or (), rounds=rounds, seed=seed, progress=progress)
-    o.print_found(found, output_format)
+        bench_result = timed(runs, dispatch or (), rounds=rounds, seed=seed, progress=progress)
+    o.print_found(bench_result, output_format)
     return 0
 
 
@@ -203,8 +203,8 @@ def _pin(core: int) -> None:
         raise fail("E400", "`--pin` needs a system that pins processes, such as Linux")
     cores = sorted(os.sched_getaffinity(0))
     if core not in cores:
-        known = ", ".join(map(str, cores))
-        raise fail("E400", f"no core {core} for this process", help=f"it may use {known}")
+        available = ", ".join(map(str, cores))
+        raise fail("E400", f"no core {core} for this process", help=f"it may use {available}")
     os.sched_setaffinity(0, {core})
 
 
@@ -248,17 +248,14 @@ def compile_saved(
         from eqsat.report.compiled import told_lines
         from eqsat.run.artefact import keep
 
-        found = eqsat.load(folder)
-        told = found.compile_for(device, weights=weights, limit=o.seconds(limit, "--compile-limit"))
+        run = eqsat.load(folder)
+        answer = run.compile_for(device, weights=weights, limit=o.seconds(limit, "--compile-limit"))
         if output_format is o.Format.json:
-            print(json.dumps(told.summary()))
+            print(json.dumps(answer.summary()))
         else:
-            print("\n".join(told_lines(told)))
-        assert found.compiled is not None
-        keep(folder, {"compiled": found.compiled.to_json(), "summary": found.summary()})
+            print("\n".join(told_lines(answer)))
+        assert run.compiled is not None
+        keep(folder, {"compiled": run.compiled.to_json(), "summary": run.summary()})
     if not quiet:
         say(f"kept in {folder}    page: `eqsat report {folder}`")
-    return 0 if told.chosen.refused is None else REFUSED
-
-
-COMMANDS = {"calibrate": calibrate, "bench": bench, "compile": compile_saved}
+    return 0 if answer.chosen.refused is None else REFUSED

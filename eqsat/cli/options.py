@@ -237,18 +237,18 @@ RunFolder = Annotated[Path, typer.Argument(help="The folder of a run, from `opti
 
 
 class Printable(Protocol):
-    """What a command found, for a person and for programs."""
+    """The result of a command, for a person and for programs."""
 
     def to_text(self) -> str: ...
     def to_json(self) -> Any: ...
 
 
-def print_found(found: Printable, output_format: Format) -> None:
+def print_found(result: Printable, output_format: Format) -> None:
     """On stdout, as it is asked for."""
     if output_format is Format.json:
-        print(json.dumps(found.to_json()))
+        print(json.dumps(result.to_json()))
     else:
-        print(found.to_text(), end="")
+        print(result.to_text(), end="")
 
 
 def search_request(
@@ -258,7 +258,7 @@ def search_request(
     limit: list[str] | None,
     time_limit: str,
 ) -> dict[str, Any]:
-    """What every search is asked, as `eqsat.optimize` takes it; EqsatError as each option."""
+    """The request common to all searches, for `eqsat.optimize`; EqsatError as each option."""
     from eqsat.lang.units import read_budget
 
     return {
@@ -271,53 +271,53 @@ def search_request(
 
 
 def seconds(time_limit: str, option: str = "--time-limit") -> float:
-    """What `--time-limit`, or an option like it, says; EqsatError if that is no duration."""
+    """The seconds of `--time-limit`, or an option like it; EqsatError if it is no duration."""
     from eqsat.lang.units import read_quantity
 
     return float(read_quantity(time_limit, "duration", option))
 
 
 def search_limits(texts: list[str] | None) -> Limits:
-    """What `--limit` says; EqsatError if that is no limit."""
+    """The limits of `--limit`; EqsatError if one is no limit."""
     from eqsat.lang.requests import read_limits
 
     return read_limits(texts or ())
 
 
 def settings(texts: list[str] | None, originals: str | None) -> tuple[str, ...]:
-    """What `--set` says, and `--originals`, which is one of them."""
+    """The settings of `--set`, and of `--originals`, which is one of them."""
     return (*(texts or ()), *([f"originals={originals}"] if originals else []))
 
 
 def names(texts: list[str] | None) -> tuple[str, ...]:
-    """What `--weights` says: names with commas between them."""
+    """The names of `--weights`, with commas between them."""
     return tuple(n.strip() for t in texts or () for n in t.split(",") if n.strip())
 
 
 def symbol_sizes(texts: list[str] | None) -> dict[str, int]:
-    """What `--size` says, by name; EqsatError if that is no size."""
+    """The sizes of `--size`, by name; EqsatError if one is no size."""
     from eqsat.model.symbols import read_size
 
     return dict(read_size(t) for t in texts or ())
 
 
 def layouts(texts: list[str] | None, of_all: str | None = None) -> dict[str, str]:
-    """What `--layout` says, by name, and `--layouts`; EqsatError E394 if it is not NAME=LAYOUT."""
+    """Layouts of `--layout` and `--layouts` by name; EqsatError E394 if one is not NAME=LAYOUT."""
     from eqsat.api.borders import ALL
     from eqsat.model.diag import fail
 
-    found: dict[str, str] = {} if of_all is None else {ALL: of_all}
+    by_name: dict[str, str] = {} if of_all is None else {ALL: of_all}
     for text in texts or ():
         name, equals, layout = text.partition("=")
         if not name or not equals:
             help = "e.g. `--layout 'a=pack(pos=[0], tiles=[16])'`"
             raise fail("E394", f"`--layout {text}` is not NAME=LAYOUT", help=help)
-        found[name.strip()] = layout.strip()
-    return found
+        by_name[name.strip()] = layout.strip()
+    return by_name
 
 
 def shards(texts: list[str] | None) -> dict[str, str]:
-    """What `--shard` says, by name; EqsatError E232 if it is not NAME=SPREAD."""
+    """The spreads of `--shard`, by name; EqsatError E232 if one is not NAME=SPREAD."""
     from eqsat.lang.requests import read_shards
 
     return read_shards(texts or ())
@@ -334,11 +334,11 @@ def on_device(device: Device | None) -> Iterator[None]:
     from eqsat.model.diag import fail
 
     try:
-        found = jax.devices(device.value)[0]
+        accelerator = jax.devices(device.value)[0]
     except RuntimeError:
-        known = ", ".join(sorted({d.platform for d in jax.devices()}))
+        platforms = ", ".join(sorted({d.platform for d in jax.devices()}))
         raise fail(
-            "E506", f"JAX finds no {device.value} here", help=f"this machine has: {known}"
+            "E506", f"JAX finds no {device.value} here", help=f"this machine has: {platforms}"
         ) from None
-    with jax.default_device(found):
+    with jax.default_device(accelerator):
         yield

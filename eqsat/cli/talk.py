@@ -27,12 +27,12 @@ def say(text: str, end: str = "\n") -> None:
 
 def say_diagnostics(diagnostics: Iterable[Diagnostic], as_json: bool) -> None:
     """Full messages, or one JSON object per line for programs."""
-    found = list(diagnostics)
+    every = list(diagnostics)
     if as_json:
-        for d in found:
+        for d in every:
             say(json.dumps(d.to_json()))
         return
-    say("\n\n".join(d.full() for d in found))
+    say("\n\n".join(d.full() for d in every))
 
 
 @contextmanager
@@ -76,7 +76,7 @@ def logged(wanted: bool) -> Iterator[None]:
 
 @dataclass
 class Onlooker:
-    """Who listens to a search for a person: `optimize` and the like call it with what is new."""
+    """The listener of a search for a person: `optimize` and the like call it with news."""
 
     now: Progress | None = None
     left_behind = "nothing was written"  # by a search that is interrupted
@@ -90,7 +90,7 @@ class Onlooker:
 
     @property
     def line(self) -> str:
-        from eqsat.report.progress import progress_line
+        from eqsat.report.text import progress_line
 
         return "reading" if self.now is None else progress_line(self.now)
 

@@ -1,7 +1,8 @@
 """Saved runs on the clock: variants ranked, and every dispatch's predicted time beside its own.
 
 All sides are timed in interleaved rounds, so that a slow moment of the machine touches all alike;
-figures are medians with their 95 % intervals by order statistics.
+figures are medians with their 95 % intervals by order statistics. A dispatch alone runs many times
+inside one call of XLA.
 """
 
 from __future__ import annotations
@@ -11,14 +12,76 @@ import platform
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from eqsat.api import Run
-from eqsat.lab.dispatches import operand_arrays, repeated
 from eqsat.model.diag import fail
 from eqsat.model.schedule import Dispatch, Schedule
-from eqsat.report.text import table_text
-from eqsat.report.units import count_text, us_text
+from eqsat.report.formatting import count_text, table_text, us_text
+
+if TYPE_CHECKING:
+    from eqsat.api import Run
+
+
+def repeated(
+    dispatch: Callable[..., tuple[Any, ...]], inputs: Sequence[Any], every: bool = False
+) -> Any:
+    """A compiled function of (number of runs, inputs) that gives the last run's results.
+
+    dispatch: a function of these arrays, to be traced. XLA takes out of a loop what is the same in
+    every turn, so each turn writes one element of an input again, in place, with the value that is
+    there. every: of all inputs, as several ops of XLA need, of which some read others only.
+    """
+    import jax
+    from jax import lax
+    from jax import numpy as jnp
+
+    first = next((i for i, x in enumerate(inputs) if x.dtype.kind == "f" and x.size), 0)
+    filled = [i for i, x in enumerate(inputs) if x.size]
+
+    def turn(i: Any, state: tuple[Any, Any]) -> tuple[Any, Any]:
+        xs = list(state[0])
+        for changed in filled if every else filled and [first]:
+            x = xs[changed]
+            at = (jnp.minimum(i, 0),) * x.ndim
+            element = lax.dynamic_slice(x, at, (1,) * x.ndim)
+            xs[changed] = lax.dynamic_update_slice(x, element, at)
+        return tuple(xs), dispatch(*xs)
+
+    def run(count: Any, xs: tuple[Any, ...]) -> Any:
+        types = jax.eval_shape(dispatch, *xs)
+        none = jax.tree.map(lambda t: jnp.zeros(t.shape, t.dtype), types)
+        return lax.fori_loop(0, count, turn, (xs, none))[1]
+
+    given = tuple(inputs)
+    compiled = jax.jit(run).lower(0, given).compile()
+    return lambda count: jax.block_until_ready(compiled(count, given))
+
+
+def operand_arrays(run: Run, seed: int = 0) -> list[list[Any]]:
+    """Per dispatch the buffers it reads, on the device: values that come of random inputs.
+
+    Weights whose values are not known are drawn as well. EqsatError as executing raises it.
+    """
+    import jax
+    import numpy as np
+
+    from eqsat.execute.draw import drawn_weights, random_inputs
+    from eqsat.execute.executable import held_view
+
+    executable, schedule = run.executable, run.schedule
+    assert schedule is not None, "a run with an executable has a schedule"
+    if lacking := drawn_weights(run.program, run.weights):
+        executable.take_weights(lacking)
+    inputs = jax.device_put(random_inputs(run.program, np.random.default_rng(seed)))
+    buffers = dict(executable.packed) | dict(zip(schedule.program.inputs, inputs, strict=True))
+    operands = []
+    for i, d in enumerate(schedule.dispatches):
+        reads = [held_view(schedule, buffers, r) for r in d.reads]
+        operands.append(reads)
+        buffers.update(zip(d.writes, jax.jit(executable.dispatch(i))(*reads), strict=True))
+    return operands
+
 
 ROUNDS = 30
 TURN_SECONDS = 1e-3  # a dispatch runs so often inside of one call that it takes at least this long
@@ -29,7 +92,7 @@ Side = Callable[[], Any]
 
 @dataclass(frozen=True)
 class Timing:
-    """What the model predicts and the clock says, in microseconds of the wall.
+    """Predicted and measured time, in microseconds of the wall.
 
     low_us, high_us: the 95 % interval of the median. cpu_us: median of the process's own time. of:
     name of the run. dispatch: its number, None for a whole program. bound: what the plan says most
@@ -151,10 +214,10 @@ def _programs(
         progress(f"compiling {name}")
         sides[name] = _whole(run, seed)
     progress(f"timing {count_text(len(sides), 'program')}")
-    found = _timed(sides, rounds)
-    ranks = _ranks(found)
+    timings = _timed(sides, rounds)
+    ranks = _ranks(timings)
     return tuple(
-        Timing(name, _schedule(runs[name]).time_ps / 1e6, *found[name], rank=ranks[name])
+        Timing(name, _schedule(runs[name]).time_ps / 1e6, *timings[name], rank=ranks[name])
         for name in runs
     )
 
@@ -176,17 +239,17 @@ def _whole(run: Run, seed: int) -> Side:
 def _of_dispatches(
     runs: Mapping[str, Run], numbers: Sequence[int], rounds: int, seed: int, progress: Progress
 ) -> tuple[Timing, ...]:
-    """Those of one number of all runs beside each other, or all of one run."""
+    """Timings of one dispatch number of all runs beside each other, or of all of one run."""
     if numbers:
         sets: Iterable[list[tuple[str, int]]] = ([(name, i) for name in runs] for i in numbers)
     else:
         sets = ([(n, i) for i in range(len(_schedule(r).dispatches))] for n, r in runs.items())
     reads = {name: operand_arrays(run, seed) for name, run in runs.items()}
-    found: list[Timing] = []
+    timings: list[Timing] = []
     for wanted in sets:
         some = _set(runs, reads, wanted, rounds, progress)
-        found += some if numbers else (replace(t, rank=0) for t in some)
-    return tuple(sorted(found, key=lambda t: (list(runs).index(t.of), t.dispatch)))
+        timings += some if numbers else (replace(t, rank=0) for t in some)
+    return tuple(sorted(timings, key=lambda t: (list(runs).index(t.of), t.dispatch)))
 
 
 def _set(
@@ -216,11 +279,11 @@ def _set(
     if not sides:
         return
     progress(f"timing {count_text(len(sides), 'dispatch', 'dispatches')}")
-    found = {k: tuple(us / turns[k] for us in v) for k, v in _timed(sides, rounds).items()}
-    ranks = _ranks(found)
+    times = {k: tuple(us / turns[k] for us in v) for k, v in _timed(sides, rounds).items()}
+    ranks = _ranks(times)
     for name, i in wanted:
         d, label = _schedule(runs[name]).dispatches[i], same[name, i]
-        figures = found[label]
+        figures = times[label]
         yield Timing(
             name, d.time_ps / 1e6, *figures, rank=ranks[label], dispatch=i, name=d.name,
             bound=d.bound_text,
@@ -228,7 +291,7 @@ def _set(
 
 
 def work_key(schedule: Schedule, d: Dispatch) -> object:
-    """What a dispatch computes, the same for dispatches that differ in buffers only."""
+    """The key of a dispatch's work, equal for dispatches that differ in buffers only."""
     nodes = schedule.program.nodes
     inside = schedule.inside(d)
     used = (o for i in inside for o in (*nodes[i].operands, i))
@@ -268,13 +331,13 @@ def _timed(sides: Mapping[str, Side], rounds: int) -> dict[str, tuple[float, ...
     from eqsat.execute.timing import interleave, interval
 
     calls, seconds = interleave(sides, rounds)
-    found: dict[str, tuple[float, ...]] = {}
+    intervals: dict[str, tuple[float, ...]] = {}
     for name, batches in seconds.items():
         wall = interval([1e6 * w / calls for w, _ in batches])
-        found[name] = (*wall, statistics.median(1e6 * c / calls for _, c in batches))
-    return found
+        intervals[name] = (*wall, statistics.median(1e6 * c / calls for _, c in batches))
+    return intervals
 
 
-def _ranks(found: Mapping[str, tuple[float, ...]]) -> dict[str, int]:
-    order = sorted(found, key=lambda name: found[name][0])
+def _ranks(times: Mapping[str, tuple[float, ...]]) -> dict[str, int]:
+    order = sorted(times, key=lambda name: times[name][0])
     return {name: i for i, name in enumerate(order, 1)}

@@ -1,19 +1,122 @@
-"""The figure of an experiment as SVG: bars, lines or points (the home of matplotlib)."""
+"""Rows of an experiment as a table of two keys, and as a figure (the home of matplotlib)."""
 
 from __future__ import annotations
 
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from eqsat.lab.pivot import figure_of, key_of_row
-from eqsat.lang.experimentformat import MEASURED, Figure
-from eqsat.model.diag import fail
+from eqsat.lab.results import BEST, NOT_PROVEN, UNPROVEN, CellResult, basis_lines, measured_text
+from eqsat.lab.store.record import NOT_RUN
+from eqsat.lang.experimentformat import ASKED, MEASURED, ROW, Figure
+from eqsat.model.diag import did_you_mean, fail
+from eqsat.report.formatting import bytes_text, table_text, us_text
 
 if TYPE_CHECKING:
     from eqsat.lab.results import CellResult
+
+LEGEND = f"{BEST} best of its line   {NOT_PROVEN}"
+
+
+def pivot_text(
+    outcomes: Sequence[CellResult], rows: str, columns: str, value: str = "time_us"
+) -> str:
+    """A line per value of one key, a column per value of another one, a legend below.
+
+    value: a figure of `Experiment.rows()`, or `measured`. Where several rows meet in one place the
+    least value is shown, with their number. EqsatError (E438) for a key or figure that no row has.
+    """
+    table: dict[str, dict[str, list[CellResult]]] = {}
+    for o in outcomes:
+        at = table.setdefault(key_of_row(o, rows, outcomes), {})
+        at.setdefault(key_of_row(o, columns, outcomes), []).append(o)
+    table, silent = _run_lines(table)
+    heads = list(dict.fromkeys(c for line in table.values() for c in line))
+    lines = [_line(name, [at.get(h, []) for h in heads], value) for name, at in table.items()]
+    legend = "\n".join([LEGEND, *basis_lines(outcomes)])
+    return f"{table_text((rows, *heads), lines)}\n{legend}\n{silent}"
+
+
+def _run_lines(
+    table: Mapping[str, dict[str, list[CellResult]]],
+) -> tuple[dict[str, dict[str, list[CellResult]]], str]:
+    """The lines in which something ran, and what is said of the others."""
+
+    def ran(line: dict[str, list[CellResult]]) -> bool:
+        return any(o.record.status != NOT_RUN for place in line.values() for o in place)
+
+    with_runs = {name: line for name, line in table.items() if ran(line)}
+    left_out = len(table) - len(with_runs)
+    return with_runs, f"lines of which nothing was run: {left_out}\n" if left_out else ""
+
+
+def key_of_row(o: CellResult, key: str, outcomes: Sequence[CellResult]) -> str:
+    """The value of a row's key: what is varied, else what is asked; E438 if no row has it.
+
+    Keys joined by `+` are one key.
+    """
+    if "+" in key:
+        return " ".join(key_of_row(o, part, outcomes) for part in key.split("+"))
+    varied = dict(o.cell.varied)
+    if key == ROW:
+        return o.cell.name
+    if key in varied:
+        return varied[key]
+    if key in ASKED:
+        requested = o.asked()[key]
+        return ", ".join(map(str, requested)) if isinstance(requested, list) else str(requested)
+    keys = (*dict.fromkeys(k for o in outcomes for k, _ in o.cell.varied), *ASKED, ROW)
+    raise fail("E438", f"the rows have no key `{key}`", help=did_you_mean(key, keys))
+
+
+def _line(name: str, places: Sequence[Sequence[CellResult]], value: str) -> tuple[str, ...]:
+    least = [min((f for o in p if (f := figure_of(o, value)) is not None), default=None)
+             for p in places]  # fmt: skip
+    best = min((f for f in least if f is not None), default=None)
+    return (name, *(_place(p, f, f == best, value) for p, f in zip(places, least, strict=True)))
+
+
+def _place(place: Sequence[CellResult], least: float | None, is_best: bool, value: str) -> str:
+    if least is None:
+        return ", ".join(dict.fromkeys(o.record.status for o in place)) or ""
+    shown = next(o for o in place if figure_of(o, value) == least)
+    text = measured_text(shown.measured) if value == MEASURED else _text(value, least)
+    marks = ("" if shown.is_proven else UNPROVEN) + (BEST if is_best else "")
+    several = f" (of {len(place)})" if len(place) > 1 else ""
+    return f"{text}{marks and ' '}{marks}{several}"
+
+
+def figure_of(o: CellResult, value: str) -> float | None:
+    """The figure of a row (`egraph.nodes`: one inside), None where it has no answer; E438."""
+    if not o.has_answer:
+        return None
+    if value == MEASURED:
+        return None if o.measured is None else o.measured.median_us
+    row = _flat(o.to_json())
+    if value in row:
+        return row[value]
+    figures = [*row, MEASURED]
+    raise fail("E438", f"the rows have no figure `{value}`", help=did_you_mean(value, figures))
+
+
+def _flat(row: dict[str, Any], before: str = "") -> dict[str, float]:
+    """The figures of a row by their names; those inside as `egraph.nodes`."""
+    figures: dict[str, float] = {}
+    for key, value in row.items():
+        if isinstance(value, dict):
+            figures |= _flat(value, f"{before}{key}.")
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            figures[before + key] = value
+    return figures
+
+
+def _text(value: str, figure: float) -> str:
+    if value.endswith("_us"):
+        return us_text(figure)
+    return bytes_text(round(figure)) if value.endswith("bytes") else f"{figure:,g}"
+
 
 # Okabe and Ito's colours, which colour-blind readers tell apart
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#f0e442")
@@ -73,14 +176,14 @@ def svg_of(figure: Figure, outcomes: Sequence[CellResult]) -> str:
 
 def series_of(figure: Figure, outcomes: Sequence[CellResult]) -> list[RowSeries]:
     """The points of every series; with `versus`, divided by those of that series."""
-    found: dict[str, RowSeries] = {}
+    by_name: dict[str, RowSeries] = {}
     for o in (o for o in outcomes if o.has_answer):
         if any(key_of_row(o, k, outcomes) != v for k, v in figure.where):
             continue
         for value in figure.y:
             name = value if figure.series is None else key_of_row(o, figure.series, outcomes)
-            _add(found.setdefault(name, RowSeries(name)), figure, o, value, outcomes)
-    return list(found.values()) if figure.versus is None else _divided(found, figure.versus)
+            _add(by_name.setdefault(name, RowSeries(name)), figure, o, value, outcomes)
+    return list(by_name.values()) if figure.versus is None else _divided(by_name, figure.versus)
 
 
 def _add(
@@ -100,31 +203,33 @@ def _add(
     points.proven.append(o.is_proven)
 
 
-def _divided(found: dict[str, RowSeries], versus: str) -> list[RowSeries]:
+def _divided(by_name: dict[str, RowSeries], versus: str) -> list[RowSeries]:
     """Each point divided by that of the series `versus` at its x, or by its series' own there."""
-    if versus in found:
-        base = dict(zip(found[versus].x, found[versus].y, strict=True))
-        return [_shares(p, [base.get(x) for x in p.x]) for p in found.values()]
+    if versus in by_name:
+        base = dict(zip(by_name[versus].x, by_name[versus].y, strict=True))
+        return [_shares(p, [base.get(x) for x in p.x]) for p in by_name.values()]
     shares = []
-    for p in found.values():
-        own = dict(zip(p.x, p.y, strict=True)).get(versus)
-        shares.append(_shares(p, [own] * len(p.x)))
+    for p in by_name.values():
+        base_at = dict(zip(p.x, p.y, strict=True)).get(versus)
+        shares.append(_shares(p, [base_at] * len(p.x)))
     if not any(p.x for p in shares):
-        known = ", ".join(dict.fromkeys([*found, *(str(x) for p in found.values() for x in p.x)]))
-        raise fail("E452", f"nothing to divide by: no `{versus}`", help=f"one of {known}")
+        names = ", ".join(
+            dict.fromkeys([*by_name, *(str(x) for p in by_name.values() for x in p.x)])
+        )
+        raise fail("E452", f"nothing to divide by: no `{versus}`", help=f"one of {names}")
     return shares
 
 
 def _shares(p: RowSeries, by: Sequence[float | None]) -> RowSeries:
-    found = RowSeries(p.name)
+    shares = RowSeries(p.name)
     for x, y, low, high, proven, b in zip(p.x, p.y, p.low, p.high, p.proven, by, strict=True):
         if b:
-            found.x.append(x)
-            found.y.append(y / b)
-            found.low.append(low / b)
-            found.high.append(high / b)
-            found.proven.append(proven)
-    return found
+            shares.x.append(x)
+            shares.y.append(y / b)
+            shares.low.append(low / b)
+            shares.high.append(high / b)
+            shares.proven.append(proven)
+    return shares
 
 
 # ---- kinds ---------------------------------------------------------------------------------------
@@ -198,8 +303,8 @@ def _frame(axes: Any, figure: Figure, series: Sequence[RowSeries]) -> None:
     if len(series) > 1:
         axes.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
     if not all(all(p.proven) for p in series) and figure.kind != "scatter":
-        said = "hatched" if figure.kind == "bars" else "hollow"
-        axes.text(1, 1.01, f"{said}: not proven to be the best", transform=axes.transAxes,
+        style = "hatched" if figure.kind == "bars" else "hollow"
+        axes.text(1, 1.01, f"{style}: not proven to be the best", transform=axes.transAxes,
                   ha="right", va="bottom", fontsize=7, color="#555555")  # fmt: skip
 
 

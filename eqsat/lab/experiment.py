@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eqsat.lab.cells import CellRequest, key_of, request_of, run_and_record
-from eqsat.lab.measure import measure_groups
+from eqsat.lab.cells import CellRequest, key_of, measure_groups, request_of, run_and_record
 from eqsat.lab.results import CellResult, Results
 from eqsat.lab.store.record import (
     FOUND,
@@ -19,8 +18,16 @@ from eqsat.lab.store.record import (
     failed_record,
 )
 from eqsat.lab.store.store import RunStore
-from eqsat.lab.sweep import Crew, NoWatcher, RowTask, Watcher, sweep
-from eqsat.lab.workers import dask_crew, local_crew, run_and_tell
+from eqsat.lab.sweep import (
+    Crew,
+    NoWatcher,
+    RowTask,
+    Watcher,
+    dask_crew,
+    local_crew,
+    run_and_tell,
+    sweep,
+)
 from eqsat.model.diag import Diagnostic, EqsatError, did_you_mean, fail
 
 if TYPE_CHECKING:
@@ -51,7 +58,7 @@ class Experiment:
         return cls(load_experiment(path))
 
     def on(self, target: str) -> Experiment:
-        """The same on another target, in place of its only one. EqsatError E200, E263."""
+        """The experiment on another target, in place of its only one. EqsatError E200, E263."""
         from eqsat.lang.targets import find_target
 
         find_target(target)
@@ -98,17 +105,17 @@ class Experiment:
         first = [c for c in cells if not (screen and c.whole)]
         keyed = _keyed([request_of(self.plan, c, threads) for c in first])
         with ExitStack() as stack:
-            kept = None if store is None else stack.enter_context(RunStore(store))
+            run_store = None if store is None else stack.enter_context(RunStore(store))
             watch = watcher or NoWatcher()
             crew = _crew(jobs, dask, stack, watch)
-            work = _Rows(self.plan, kept, force, watch)
-            found = work.searched(first, *keyed, crew)
+            work = _Rows(self.plan, run_store, force, watch)
+            results = work.searched(first, *keyed, crew)
             if screen:
-                loud, silent = _screened(cells, found)
+                loud, silent = _screened(cells, results)
                 more = _keyed([request_of(self.plan, c, threads) for c in loud])
-                found += [*work.searched(loud, *more, crew), *silent]
+                results += [*work.searched(loud, *more, crew), *silent]
             order = [c.name for c in cells]
-            outcomes = work.finished(sorted(found, key=lambda o: order.index(o.cell.name)))
+            outcomes = work.finished(sorted(results, key=lambda o: order.index(o.cell.name)))
             self.results = Results(
                 self.plan.name, self.plan.doc, outcomes, work.others(outcomes), self.plan.figure
             )
@@ -138,10 +145,10 @@ def _crew(jobs: int, dask: str, stack: ExitStack, watch: Watcher) -> Crew | None
 
 
 def _wanted(plan: Plan, names: Sequence[str]) -> list[Cell]:
-    known = [c.name for c in plan.cells]
+    names_of_rows = [c.name for c in plan.cells]
     for name in names:
-        if name not in known:
-            raise fail("E269", f"no row `{name}`", help=did_you_mean(name, known))
+        if name not in names_of_rows:
+            raise fail("E269", f"no row `{name}`", help=did_you_mean(name, names_of_rows))
     return [c for c in plan.cells if not names or c.name in names]
 
 
@@ -152,10 +159,10 @@ def _keyed(
 
     All of what they refer to is read: EqsatError with every problem.
     """
-    found, refused, problems = [], {}, []
+    keyed, refused, problems = [], {}, []
     for r in requests:
         try:
-            found.append(replace(r, key=key_of(r)))
+            keyed.append(replace(r, key=key_of(r)))
         except EqsatError as e:
             if e.exit_code == REFUTED:
                 c = r.cell
@@ -164,7 +171,7 @@ def _keyed(
                 problems += [d for d in e.diagnostics if d not in problems]
     if problems:
         raise EqsatError(*problems)
-    return found, refused
+    return keyed, refused
 
 
 @dataclass
@@ -187,13 +194,13 @@ class _Rows:
         """The cells' results: of the refused ones what is given, of the others what is found."""
         placed = {r.cell.name: self._placed(r) for r in requests}
         work: Callable[[CellRequest], RunRecord] = self._run_here if crew is None else run_and_tell
-        found = sweep(
+        records = sweep(
             self.store, [self._task(r) for r in placed.values()], work,
             crew=crew, serves=self._serves, watcher=_Rowed(self),
         )  # fmt: skip
         for name, record in refused.items():
             self.watcher.ended(name, record, is_new=True)
-        return [self._result(c, refused.get(c.name) or found[placed[c.name].key]) for c in cells]
+        return [self._result(c, refused.get(c.name) or records[placed[c.name].key]) for c in cells]
 
     def finished(self, results: Sequence[CellResult]) -> tuple[CellResult, ...]:
         """The results with their times and with what makes the experiment fail, in the store."""
@@ -206,11 +213,11 @@ class _Rows:
         return tuple(results)
 
     def _placed(self, r: CellRequest) -> CellRequest:
-        """With the folder of its artefacts, and what is known of a search that was kept."""
+        """The request with the folder of its artefacts, and the totals of a kept search."""
         if self.store is None:
             return r
-        kept = None if self.force else self.store.find(r.key)
-        searched = kept.totals_s if kept is not None and kept.status == FOUND else ()
+        record = None if self.force else self.store.find(r.key)
+        searched = record.totals_s if record is not None and record.status == FOUND else ()
         below = self.store.run_folder(r.key, Path(r.cell.program.split(":")[-1]).stem)
         folder = str((self.store.folder / below).absolute())
         return replace(r, folder=folder, below=below, searched_s=searched)
@@ -233,8 +240,8 @@ class _Rows:
 
     def _result(self, cell: Cell, record: RunRecord) -> CellResult:
         folder = self.store.folder / record.folder if self.store and record.folder else None
-        found = CellResult(cell, record, self.runs.get(record.run), folder)
-        return replace(found, problems=tuple(_problems(found)))
+        result = CellResult(cell, record, self.runs.get(record.run), folder)
+        return replace(result, problems=tuple(_problems(result)))
 
     def keep_row(self, o: CellResult) -> None:
         """Which run the row is, in the store; rows without an answer for now have none."""
@@ -248,7 +255,7 @@ class _Rows:
         )
 
     def _asked(self, cell: Cell) -> dict[str, Any]:
-        """What the row asks for; a row kept from earlier times is this one if that is the same."""
+        """The row's request; a row kept from earlier times is this one if that is equal."""
         limits = cell.limits.to_json() | {"time_s": self.plan.time_limit_s}
         more = {"sizes": list(cell.sizes), "weights": list(cell.weights), "limits": limits}
         return CellResult.asked_of(cell) | more | {"repeat": self.plan.repeat}
@@ -258,12 +265,12 @@ class _Rows:
         if self.store is None:
             return ()
         done = {o.cell.name for o in outcomes}
-        found = []
+        results = []
         for cell in (c for c in self.plan.cells if c.name not in done):
             record = self.store.row_record(self.plan.name, cell.name, self._asked(cell))
             if record is not None:
-                found.append(CellResult(cell, record, None, self.store.folder / record.folder))
-        return tuple(replace(o, problems=tuple(_problems(o))) for o in found)
+                results.append(CellResult(cell, record, None, self.store.folder / record.folder))
+        return tuple(replace(o, problems=tuple(_problems(o))) for o in results)
 
 
 @dataclass
@@ -286,7 +293,7 @@ class _Rowed(NoWatcher):
 
 
 def _problems(o: CellResult) -> Iterator[Diagnostic]:
-    """What makes the experiment fail: no program or one against what is expected, a mismatch."""
+    """Failures of the experiment: no program, one against what is expected, a mismatch."""
     record, here = o.record, f"row `{o.cell.name}`"
     expects_none = o.cell.expect == "no_program"
     may_be_none = o.cell.expect in ("no_program", "any")
@@ -303,10 +310,10 @@ def _problems(o: CellResult) -> Iterator[Diagnostic]:
 
 # ---- ablation ------------------------------------------------------------------------------------
 def _screened(
-    cells: Sequence[Cell], found: Sequence[CellResult]
+    cells: Sequence[Cell], results: Sequence[CellResult]
 ) -> tuple[list[Cell], list[CellResult]]:
     """Rows of `ablate:` whose rules matched in their whole row, and the results of the others."""
-    fired = {o.cell.name: set(o.record.fired) for o in found if o.has_answer}
+    fired = {o.cell.name: set(o.record.fired) for o in results if o.has_answer}
     loud, silent = [], []
     for c in (c for c in cells if c.whole):
         if c.whole not in fired or fired[c.whole] & set(c.left_out):
@@ -319,9 +326,9 @@ def _screened(
 
 
 # ---- covers --------------------------------------------------------------------------------------
-def _covered(o: CellResult, found: dict[str, CellResult]) -> CellResult:
+def _covered(o: CellResult, by_name: dict[str, CellResult]) -> CellResult:
     """The outcome with what its `covers:` finds wrong."""
-    others = [found[name] for name in o.cell.covers if name in found]
+    others = [by_name[name] for name in o.cell.covers if name in by_name]
     problems = [p for other in others for p in _uncovered(o, other)]
     return replace(o, problems=(*o.problems, *problems)) if problems else o
 

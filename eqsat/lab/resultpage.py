@@ -16,8 +16,7 @@ from eqsat.lab.results import COLUMNS, CellResult, Results
 from eqsat.report.compare import compare_runs
 from eqsat.report.compare.page import write_comparison
 from eqsat.report.facts import goal_key
-from eqsat.report.html import document, html_table, pre
-from eqsat.report.units import delta_text, goal_text, us_text
+from eqsat.report.formatting import delta_text, document, goal_text, html_table, pre, us_text
 from eqsat.run.saved import load_folder
 
 if TYPE_CHECKING:
@@ -46,22 +45,22 @@ def write_row_pages(outcomes: Sequence[CellResult], folder: Path) -> dict[str, R
 
     Pages that are there stay: runs are kept by their content. Rows that are one run share theirs.
     """
-    found: dict[str, RowPages] = {}
+    pages: dict[str, RowPages] = {}
     for o, best in _paired([o for o in outcomes if o.has_answer and o.folder is not None]):
         page = _page(o)
         address = page.relative_to(folder).as_posix()
         if best is None:
-            found[o.cell.name] = RowPages(address)
+            pages[o.cell.name] = RowPages(address)
             continue
         beside = folder / COMPARED / f"{o.record.run[:16]}-{best.record.run[:16]}.html"
         if not beside.is_file():
             _compare(o, best, beside)
         goal = o.record.goals[0]["goal"]
-        found[o.cell.name] = RowPages(
+        pages[o.cell.name] = RowPages(
             address, beside.relative_to(folder).as_posix(),
             delta_text(goal, o.first_goal - best.first_goal),
         )  # fmt: skip
-    return found
+    return pages
 
 
 def _paired(rows: Sequence[CellResult]) -> Iterator[tuple[CellResult, CellResult | None]]:
@@ -89,10 +88,10 @@ def _compare(o: CellResult, best: CellResult, path: Path) -> None:
     assert o.folder is not None
     assert best.folder is not None
     names = (o.cell.name, best.cell.name)
-    found = compare_runs(load_folder(o.folder), load_folder(best.folder), names)
+    comparison = compare_runs(load_folder(o.folder), load_folder(best.folder), names)
     path.parent.mkdir(exist_ok=True)
     pages = {r.cell.name: _from(path.parent, _page(r)) for r in (o, best)}
-    write_comparison(found, path, pages)
+    write_comparison(comparison, path, pages)
 
 
 def _from(folder: Path, page: Path) -> str:
@@ -132,13 +131,13 @@ def _linked(
     if is_compared:
         columns, rows = (*columns, BESIDE), [(*row, "") for row in rows]
     for i, o in enumerate(results.outcomes):
-        found = pages.get(o.cell.name)
-        if found is None:
+        row_pages = pages.get(o.cell.name)
+        if row_pages is None:
             continue
-        links[i, 0] = found.page
-        if found.comparison:
-            rows[i] = (*rows[i][:-1], found.difference or "equal")
-            links[i, len(columns) - 1] = found.comparison
+        links[i, 0] = row_pages.page
+        if row_pages.comparison:
+            rows[i] = (*rows[i][:-1], row_pages.difference or "equal")
+            links[i, len(columns) - 1] = row_pages.comparison
     return columns, rows, links
 
 
@@ -147,8 +146,8 @@ def _row(o: CellResult) -> str:
     if not o.has_answer:
         text = "\n\n".join(d.full() for d in o.record.diagnostics)
         return f"<details>{title}{pre(text)}</details>"
-    asked = f"rules {', '.join(o.cell.rules)}; {', '.join(o.cell.set) or 'target as it is'}"
-    kept = f"; kept in {o.record.folder}" if o.record.folder else ""
+    request = f"rules {', '.join(o.cell.rules)}; {', '.join(o.cell.set) or 'target as it is'}"
+    place = f"; kept in {o.record.folder}" if o.record.folder else ""
     rows = [
         (str(d["dispatch"]), d["name"], d["reads"], d["writes"], us_text(d["time_us"]),
          d["bound"] or "")
@@ -160,7 +159,7 @@ def _row(o: CellResult) -> str:
         for g in o.record.goals
     ]
     parts = [
-        f'<p class="soft">{escape(asked + kept)}</p>',
+        f'<p class="soft">{escape(request + place)}</p>',
         html_table(("goal", "input", "answer", "bound"), goals, range(1, 4)),
         html_table(columns, rows, (0, 4)),
     ]

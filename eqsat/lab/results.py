@@ -1,4 +1,4 @@
-"""What an experiment found: rows as dicts, a table, a JSON file and a self-contained page."""
+"""The results of an experiment: rows as dicts, a table, a JSON file and a self-contained page."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eqsat.lab.store.content import used_versions
-from eqsat.lab.store.record import FOUND, NOT_RUN, RunRecord
+from eqsat.lab.store.record import FOUND, NOT_RUN, RunRecord, used_versions
 from eqsat.lab.store.store import Measurement
 from eqsat.model.diag import Diagnostic, EqsatError, fail, sort_diagnostics
 from eqsat.report.facts import goal_key
-from eqsat.report.proven import ELSEWHERE
-from eqsat.report.units import PS_PER_US, bytes_text, goal_text, ratio_text, us_text
+from eqsat.report.finished import ELSEWHERE
+from eqsat.report.formatting import PS_PER_US, bytes_text, goal_text, ratio_text, us_text
 
 if TYPE_CHECKING:
     from eqsat.lang.experimentformat import Figure
@@ -67,10 +66,10 @@ class CellResult:
     @property
     def is_proven(self) -> bool:
         """Whether nothing that the rules reach is better by the first goal."""
-        found = self.record.summary
-        if found is None:
+        summary = self.record.summary
+        if summary is None:
             return False
-        return self.record.goals[0]["gap"] == 0 and not found.get("cuts")
+        return self.record.goals[0]["gap"] == 0 and not summary.get("cuts")
 
     @property
     def is_of_measured_figures(self) -> bool:
@@ -88,12 +87,12 @@ class CellResult:
         return status_text(self.record)
 
     def asked(self) -> dict[str, Any]:
-        """What was asked of the row, as its file says it."""
+        """The row's request, as its file says it."""
         return self.asked_of(self.cell)
 
     @staticmethod
     def asked_of(c: Cell) -> dict[str, Any]:
-        """What a cell asks for."""
+        """The request of a cell."""
         return {
             "program": c.program,
             "target": c.target,
@@ -187,7 +186,7 @@ class Results:
 
     def to_text(self) -> str:
         """A table for the terminal, and below it why rows have no program."""
-        from eqsat.report.text import table_text
+        from eqsat.report.formatting import table_text
 
         columns, rows = self.cells()
         notes = [
@@ -203,14 +202,14 @@ class Results:
         return table_text(columns, rows) + "".join(f"{n}\n" for n in notes)
 
     def proof_lines(self) -> list[str]:
-        """What marks of proofs mean, and whose figures proofs are about."""
+        """The meaning of marks of proofs, and whose figures proofs are about."""
         marks = any(o.has_answer and not o.is_proven for o in self.outcomes)
         return [*([NOT_PROVEN] if marks else []), *basis_lines(self.outcomes)]
 
     def _not_run(self) -> list[str]:
         names = [o.cell.name for o in self.outcomes if o.record.status == NOT_RUN]
-        said = "not run, as nothing that they leave out matched"
-        return [f"{said}: {', '.join(names)}"] if names else []
+        reason = "not run, as nothing that they leave out matched"
+        return [f"{reason}: {', '.join(names)}"] if names else []
 
     def alike(self) -> list[str]:
         """A line for rows of one program that have the same answer in the same dispatches."""
@@ -225,21 +224,21 @@ class Results:
         from eqsat.model.rules import RuleCheck
         from eqsat.report.text import check_lines
 
-        found = []
+        every_line = []
         for o in self.outcomes:
             check = (o.record.summary or {}).get("rule_check")
             lines = check_lines(None if check is None else RuleCheck.from_json(check))
-            found += [f"{o.cell.name}: {line}" for line in lines]
-        return found
+            every_line += [f"{o.cell.name}: {line}" for line in lines]
+        return every_line
 
     def pivot(self, rows: str, columns: str, value: str = "time_us") -> str:
         """The rows as a table of two keys; EqsatError (E438) if there is no such key or figure."""
-        from eqsat.lab.pivot import pivot_text
+        from eqsat.lab.drawing import pivot_text
 
         return pivot_text(self.outcomes, rows, columns, value)
 
     def whole(self, order: Sequence[str]) -> Results:
-        """With the rows of earlier times among them, in this order of names."""
+        """The results with the rows of earlier times among them, in this order of names."""
         rows = sorted((*self.outcomes, *self.others), key=lambda o: order.index(o.cell.name))
         return Results(self.name, self.doc, tuple(rows), figure=self.figure)
 
@@ -274,19 +273,19 @@ class Results:
 
 def basis_lines(outcomes: Sequence[CellResult]) -> list[str]:
     """A line that names the targets of proven answers whose figures were not measured here."""
-    found = [o.cell.target for o in outcomes if o.is_proven and not o.is_of_measured_figures]
-    names = dict.fromkeys(Path(t).name for t in found)
+    targets = [o.cell.target for o in outcomes if o.is_proven and not o.is_of_measured_figures]
+    names = dict.fromkeys(Path(t).name for t in targets)
     return [f"what is proven is so {ELSEWHERE}: {', '.join(names)}"] if names else []
 
 
 def _cells(o: CellResult, timed: bool) -> tuple[str, ...]:
     c = o.cell
-    asked = (c.name, Path(c.program).name, Path(c.target).name, c.goals[0].name)
+    request = (c.name, Path(c.program).name, Path(c.target).name, c.goals[0].name)
     if not o.has_answer:
-        return (*asked, o.record.status, *[""] * (len(COLUMNS) - 5 + timed))
+        return (*request, o.record.status, *[""] * (len(COLUMNS) - 5 + timed))
     r = o.to_json()
     moves = sum(r[k] for k in ("packs", "unpacks", "transposes"))
-    found = (
+    figures = (
         str(r["dispatches"]),
         f"{moves} + {r['fused_conversions']} fused",
         bytes_text(r["bytes_moved"]),
@@ -298,7 +297,7 @@ def _cells(o: CellResult, timed: bool) -> tuple[str, ...]:
         r["claim"],
         _verified(r["verify"]),
     )
-    return (*asked, *found, *([measured_text(o.measured)] if timed else []))
+    return (*request, *figures, *([measured_text(o.measured)] if timed else []))
 
 
 def _versus(record: RunRecord) -> str:

@@ -1,15 +1,16 @@
-"""What a chosen e-node could have been instead, and what each would have cost."""
+"""Prices of choices: alternatives to a chosen e-node, and what another compiler chose."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
-from eqsat.model.selection import AT_LEAST, EXACT, NOT_ADMISSIBLE, Price, Question, Selection, Tied
-from eqsat.report.origins import Names, RuleStep, rule_chain
-from eqsat.report.units import count_text, delta_text, goal_text
+from eqsat.model.price import AT_LEAST, EXACT, NOT_ADMISSIBLE, Price, Question, Tied
+from eqsat.model.selection import Group, Selection
+from eqsat.report.formatting import count_text, delta_text, goal_text, table_text, time_text
+from eqsat.report.names import Names, RuleStep, rule_chain
 
 Prices = Callable[[Sequence[Question]], Sequence[Price]]
 SHOWN = 6  # alternatives listed before "and n more"
@@ -76,29 +77,29 @@ class Placements:
         value = names.logical[c]
         if len(egraph.types[c]) > 1:
             return []
-        kept = {b for b in self.written if names.logical[b] == value}
-        found = [
+        in_memory = {b for b in self.written if names.logical[b] == value}
+        choices = [
             OtherChoice(f"{names.of(b)} kept in memory, {names.type_of(b)}", question)
-            for b, question in self._layouts(value, kept)
+            for b, question in self._layouts(value, in_memory)
         ]
         results = {names.logical[r] for r in egraph.roots}
-        if kept and value not in results:
+        if in_memory and value not in results:
             text = f"{names.of(c)} computed inside of what reads it, not kept in memory"
-            found.append(OtherChoice(text, Question("inside", c)))
-        return found
+            choices.append(OtherChoice(text, Question("inside", c)))
+        return choices
 
-    def _layouts(self, value: int, kept: set[int]) -> list[tuple[int, Question]]:
+    def _layouts(self, value: int, in_memory: set[int]) -> list[tuple[int, Question]]:
         """Layouts of a value that the program or a dispatch could read, and are not kept."""
-        every = sorted(self._readable.get(value, set()) - kept)
+        every = sorted(self._readable.get(value, set()) - in_memory)
         return [(b, Question("written", b)) for b in every]
 
     @cached_property
     def _readable(self) -> dict[int, set[int]]:
         """Per value, its layouts that some op of the e-graph reads."""
-        names, found = self.names, dict[int, set[int]]()
+        names, layouts = self.names, dict[int, set[int]]()
         for b in {names.buffer[c] for n in names.egraph.nodes for c in n.children}:
-            found.setdefault(names.logical[b], set()).add(b)
-        return found
+            layouts.setdefault(names.logical[b], set()).add(b)
+        return layouts
 
 
 def prices_of(questions: Sequence[Question], prices: Prices) -> dict[Question, Price]:
@@ -107,23 +108,27 @@ def prices_of(questions: Sequence[Question], prices: Prices) -> dict[Question, P
     return dict(zip(once, prices(once), strict=True))
 
 
-def priced(found: tuple[OtherChoice, ...], known: dict[Question, Price]) -> tuple[OtherChoice, ...]:
-    """With their prices, cheapest first."""
-    with_price = [a if a.question is None else replace(a, price=known[a.question]) for a in found]
+def priced(
+    choices: tuple[OtherChoice, ...], prices: dict[Question, Price]
+) -> tuple[OtherChoice, ...]:
+    """The choices with their prices, cheapest first."""
+    with_price = [
+        a if a.question is None else replace(a, price=prices[a.question]) for a in choices
+    ]
     last = (True, 0, True)
     return tuple(sorted(with_price, key=lambda a: a.price.key if a.price else last))
 
 
-def lines(found: tuple[OtherChoice, ...], *, folded: bool = False) -> list[str]:
+def lines(choices: tuple[OtherChoice, ...], *, folded: bool = False) -> list[str]:
     """`or     matmul(%3, w)  (the input program): +4.2 us`, so many, and a count of the rest.
 
     folded: what ties is counted only.
     """
-    tied = [a for a in found if folded and is_tied(a.price)]
+    tied = [a for a in choices if folded and is_tied(a.price)]
     same = f"    or     {len(tied)} others of equal {_goal(tied)}" if tied else ""
     if len(tied) == 1:
         same = f"    or     {tied[0].text}{_origin(tied[0])}: equal {_goal(tied)}"
-    rest = tuple(a for a in found if a not in tied)
+    rest = tuple(a for a in choices if a not in tied)
     return [*([same] if tied else []), *_listed(rest)]
 
 
@@ -131,10 +136,10 @@ def _goal(tied: Sequence[OtherChoice]) -> str:
     return next(a.price.goal for a in tied if a.price)
 
 
-def _listed(found: tuple[OtherChoice, ...]) -> list[str]:
-    text = [f"    or     {a.text}{_origin(a)}{_price(a)}" for a in found[:SHOWN]]
-    hopeless = sum(map(_is_hopeless, found[SHOWN:]))
-    more = len(found[SHOWN:]) - hopeless
+def _listed(choices: tuple[OtherChoice, ...]) -> list[str]:
+    text = [f"    or     {a.text}{_origin(a)}{_price(a)}" for a in choices[:SHOWN]]
+    hopeless = sum(map(_is_hopeless, choices[SHOWN:]))
+    more = len(choices[SHOWN:]) - hopeless
     text += [f"    and {more} more"] if more else []
     return text + ([f"    and {hopeless} that are not admissible"] if hopeless else [])
 
@@ -163,12 +168,12 @@ def price_text(p: Price) -> str:
         least = f"more {p.goal}, how much is not known in this time"
     if p.delta is None:
         return least or "not known in this time"
-    found = f"equal {p.goal}{_tie(p.tie)}" if p.delta == 0 else delta_text(p.goal, p.delta)
+    text = f"equal {p.goal}{_tie(p.tie)}" if p.delta == 0 else delta_text(p.goal, p.delta)
     if p.delta < 0:
-        found += ", better than what was found"
+        text += ", better than what was found"
     if p.status != AT_LEAST:
-        return found
-    return f"at most {found}" + (f", {least}" if least else "")
+        return text
+    return f"at most {text}" + (f", {least}" if least else "")
 
 
 def _tie(tie: Tied | None) -> str:
@@ -177,7 +182,7 @@ def _tie(tie: Tied | None) -> str:
 
 
 def later_text(tie: Tied) -> str:
-    """What the goals behind the first say of programs that tie, if they differ."""
+    """The later goals' differences of programs that tie, if there are any."""
     if not tie.goal:
         return ""
     most = "at most " if tie.delta > 0 else ""
@@ -210,7 +215,7 @@ def is_tied(p: Price | None) -> bool:
 
 
 def without_text(p: Price) -> str:
-    """What going without the chosen e-node costs, as a sentence."""
+    """The price of going without the chosen e-node, as a sentence."""
     if p.status == NOT_ADMISSIBLE:
         return "none, no admissible program goes without it"
     if p.status == AT_LEAST:
@@ -218,3 +223,105 @@ def without_text(p: Price) -> str:
     if p.delta is None or p.delta <= 0:
         return f"another program of equal {p.goal} goes without it{_tie(p.tie)}"
     return f"+{goal_text(p.goal, p.delta)} {p.goal} without it"
+
+
+GOALS = ("time", "memory", "dispatches")
+COLUMNS = ("", "judged", "best", "bound", "difference")
+MOST_SENTENCES = 12  # lines of one kind before "and n more"
+
+
+class OneDecision(Protocol):
+    @property
+    def text(self) -> str: ...
+    @property
+    def price(self) -> Price | None: ...
+
+
+def figure_rows(foreign: Selection, best: Selection) -> list[tuple[str, ...]]:
+    """A row of COLUMNS per goal."""
+    rows: list[tuple[str, ...]] = []
+    for name in [g for g in GOALS if g in dict(best.goals)]:
+        a, b = foreign.goal(name).value, best.goal(name).value
+        share = f" ({(a - b) / b:+.1%})" if b and a != b else ""
+        delta = f"{delta_text(name, a - b)}{share}" if a != b else "equal"
+        bound = goal_text(name, best.goal(name).bound)
+        rows.append((name, goal_text(name, a), goal_text(name, b), bound, delta))
+    return rows
+
+
+def judged_lines(
+    head: str,
+    claim: str,
+    foreign: Selection,
+    best: Selection,
+    labels: Sequence[str],
+    decisions: Sequence[OneDecision],
+    sections: Sequence[tuple[str, Sequence[str]]],
+) -> str:
+    """Figures, dispatches, decisions by price, and lists of sentences under their titles.
+
+    claim: how far the best is proven.
+    """
+    lines = [head, "", *table_text(COLUMNS, figure_rows(foreign, best)).splitlines()]
+    lines.append(_difference(foreign, best, claim))
+    lines += ["", "dispatches", *_dispatch_lines(foreign.groups, labels)]
+    lines += ["", *_decision_lines(decisions)] if decisions else []
+    for title, sentences in sections:
+        if sentences:
+            lines += ["", title, *_shown([f"  {s}" for s in sentences])]
+    return "\n".join(lines) + "\n"
+
+
+def _difference(foreign: Selection, best: Selection, claim: str) -> str:
+    """The gap in words, and over which programs it is proven."""
+    goal = best.goals[0][0]
+    value, bound = foreign.goal(goal).value, best.goal(goal).bound
+    if value < bound:
+        return (
+            f"its {goal} is below what any program of this e-graph takes: it uses what is not in it"
+        )
+    gap = (value - bound) / value if value else 0.0
+    if gap == 0:
+        return f"no program of this e-graph has less {goal} (the best: {claim})"
+    return f"gap to the optimum: at most {gap:.1%} of its {goal} (the best: {claim})"
+
+
+def _dispatch_lines(groups: Sequence[Group], labels: Sequence[str]) -> list[str]:
+    both = zip(groups, labels, strict=True)
+    return _shown([f"  {time_text(g.time_ps):>8}  {label}" for g, label in both])
+
+
+def _decision_lines(decisions: Sequence[OneDecision]) -> list[str]:
+    """Decisions that cost something, the dearest first; those that cost nothing in one line."""
+    free = [d for d in decisions if _is_free(d.price)]
+    rest = [d for d in decisions if not _is_free(d.price)]
+    dear = sorted(rest, key=lambda d: (_key(d.price), d.text))
+    lines = [f"decisions: {count_text(len(decisions), 'choice')}, what the best program that makes"]
+    lines[0] += " this one costs more"
+    lines += _shown([f"  {_words(d.price)}: {d.text}" for d in dear])
+    same = "as the best program does, or it ties"
+    return [*lines, *([f"  nothing: {count_text(len(free), 'choice')}, {same}"] if free else [])]
+
+
+def _is_free(price: Price | None) -> bool:
+    return price is not None and price.status == EXACT and price.delta == 0
+
+
+def _key(price: Price | None) -> tuple[bool, int]:
+    if price is None:
+        return True, 0
+    least = price.bound if price.delta is None else price.delta
+    return price.status != NOT_ADMISSIBLE, -least
+
+
+def _words(price: Price | None) -> str:
+    if price is None:
+        return "not asked"
+    if price.status == NOT_ADMISSIBLE:
+        return "no program of this e-graph does so"
+    return price_text(price)
+
+
+def _shown(lines: list[str]) -> list[str]:
+    more = len(lines) - MOST_SENTENCES
+    return [*lines[:MOST_SENTENCES], *([f"  and {more} more"] if more > 0 else [])]

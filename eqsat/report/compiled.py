@@ -1,11 +1,11 @@
-"""What compilers told of a run, and which programs were timed: tables of terminal and page."""
+"""Compilers' answers about a run, and timed programs, as tables of terminal and page."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from eqsat.model.compiled import INPUT_BY_XLA, Checked, Figures, Measured, Told
-from eqsat.report.units import PS_PER_US, bytes_text, goal_text
+from eqsat.report.formatting import PS_PER_US, bytes_text, goal_text
 
 TOLD_COLUMNS = ("", "answer", "plain program", "predicted")
 CHECKED_COLUMNS = ("program", "predicted", "cycles", "kernels", "memory", "scratch", "copies")
@@ -39,41 +39,41 @@ ROWS: tuple[tuple[str, Callable[[Figures], str]], ...] = (
 )
 
 
-def told_rows(told: Told) -> list[tuple[str, ...]]:
+def told_rows(answer: Told) -> list[tuple[str, ...]]:
     """Rows of TOLD_COLUMNS; what no compiler tells of either side is left out."""
-    p = told.predicted
+    p = answer.predicted
     model = {
         "kernels": _count(p.dispatches),
         "peak memory": bytes_text(p.peak_bytes),
     }
-    rows = [(name, f(told.chosen), f(told.plain), model.get(name, "")) for name, f in ROWS]
-    known = [r for r in rows if {r[1], r[2]} != {UNKNOWN} or r[3]]
-    return [*known, ("time", "", "", goal_text("time", p.time_ps))]
+    rows = [(name, f(answer.chosen), f(answer.plain), model.get(name, "")) for name, f in ROWS]
+    counted = [r for r in rows if {r[1], r[2]} != {UNKNOWN} or r[3]]
+    return [*counted, ("time", "", "", goal_text("time", p.time_ps))]
 
 
-def told_head(told: Told) -> str:
-    """Who was asked, about what."""
+def told_head(answer: Told) -> str:
+    """The compiler that was asked, and the program."""
     return (
-        f"{told.device}, by {told.asked.compiler}; weights are {told.weights}; plain program:"
-        f" {PLAIN[told.plain_is]}; predicted on {told.predicted.target}"
+        f"{answer.device}, by {answer.asked.compiler}; weights are {answer.weights}; plain program:"
+        f" {PLAIN[answer.plain_is]}; predicted on {answer.predicted.target}"
     )
 
 
-def refusals(told: Told) -> list[str]:
-    """What the compiler does not take, in its words."""
-    sides = (("the answer", told.chosen), ("the plain program", told.plain))
+def refusals(answer: Told) -> list[str]:
+    """Programs the compiler refuses, in its words."""
+    sides = (("the answer", answer.chosen), ("the plain program", answer.plain))
     return [f"refuses {what}: {f.refused}" for what, f in sides if f.refused is not None]
 
 
-def told_lines(told: Told) -> list[str]:
-    """All of it, for a terminal."""
-    from eqsat.report.text import table_text
+def told_lines(answer: Told) -> list[str]:
+    """The answers as lines for a terminal."""
+    from eqsat.report.formatting import table_text
 
-    table = table_text(TOLD_COLUMNS, told_rows(told)).splitlines()
-    return [told_head(told), *table, *refusals(told)]
+    table = table_text(TOLD_COLUMNS, told_rows(answer)).splitlines()
+    return [told_head(answer), *table, *refusals(answer)]
 
 
-def checked_rows(found: Checked) -> list[tuple[str, ...]]:
+def checked_rows(checked: Checked) -> list[tuple[str, ...]]:
     """Rows of CHECKED_COLUMNS: every program that was asked about."""
     return [
         (
@@ -83,60 +83,62 @@ def checked_rows(found: Checked) -> list[tuple[str, ...]]:
             _cycles(p.figures), _count(p.figures.kernels), _bytes(p.figures.peak_bytes),
             _bytes(p.figures.scratch_bytes), _count(p.figures.relayout_copies),
         )
-        for p in found.programs
+        for p in checked.programs
     ]  # fmt: skip
 
 
-def checked_kept(found: Checked) -> str:
+def checked_kept(checked: Checked) -> str:
     """Which program was kept, and by which count."""
-    kept = found.programs[found.kept]
-    by = NAMES.get(found.count, "no count, as it tells none")
-    base = found.programs[-1]
-    own, theirs = (getattr(p.figures, found.count, None) for p in (kept, base))
+    winner = checked.programs[checked.kept]
+    by = NAMES.get(checked.count, "no count, as it tells none")
+    base = checked.programs[-1]
+    value, theirs = (getattr(p.figures, checked.count, None) for p in (winner, base))
     beside = ""
-    if kept is not base and base.origin == INPUT_BY_XLA and own is not None and theirs:
-        beside = f": {own / theirs:.2f} of the input's"
-        if found.count == "cycles" and found.auto_cycles:
-            beside += f", {own / found.auto_cycles:.2f} of it in the compiler's layouts"
-    return f"kept by {found.oracle}: {kept.name}, by {by}{beside}"
+    if winner is not base and base.origin == INPUT_BY_XLA and value is not None and theirs:
+        beside = f": {value / theirs:.2f} of the input's"
+        if checked.count == "cycles" and checked.auto_cycles:
+            beside += f", {value / checked.auto_cycles:.2f} of it in the compiler's layouts"
+    return f"kept by {checked.oracle}: {winner.name}, by {by}{beside}"
 
 
-def checked_lines(found: Checked | None) -> list[str]:
+def checked_lines(checked: Checked | None) -> list[str]:
     """A table of the programs and which was kept; nothing if no compiler was asked."""
-    from eqsat.report.text import table_text
+    from eqsat.report.formatting import table_text
 
-    if found is None:
+    if checked is None:
         return []
-    rows = checked_rows(found)
+    rows = checked_rows(checked)
     refused = [
         f"{p.name} is refused: {p.figures.refused}"
-        for p in found.programs
+        for p in checked.programs
         if p.figures.refused is not None
     ]
-    head = f"asked {found.oracle} about {len(rows)} programs; weights are {found.weights}"
+    head = f"asked {checked.oracle} about {len(rows)} programs; weights are {checked.weights}"
     table = table_text(CHECKED_COLUMNS, rows).splitlines()
-    return ["", head, *table, *refused, checked_kept(found)]
+    return ["", head, *table, *refused, checked_kept(checked)]
 
 
 # ---- programs that `--measure` timed -------------------------------------------------------------
-def measured_lines(found: Measured | None) -> list[str]:
+def measured_lines(measured: Measured | None) -> list[str]:
     """A table of the programs and which was kept; nothing if none was timed."""
-    if found is None:
+    if measured is None:
         return []
-    count = len(found.programs)
-    asked = f"{count} of {found.asked} programs" if count < found.asked else f"{count} programs"
-    told = f"{asked} in {found.rounds} interleaved rounds"
+    count = len(measured.programs)
+    counts = (
+        f"{count} of {measured.asked} programs" if count < measured.asked else f"{count} programs"
+    )
+    sentence = f"{counts} in {measured.rounds} interleaved rounds"
     head = f"{'':14} {'predicted':>10} {'measured':>10} {'process':>10} {'times faster':>14}"
-    return ["", f"measured {told}", head, *_rows(found), _kept(found)]
+    return ["", f"measured {sentence}", head, *_rows(measured), _kept(measured)]
 
 
-def _rows(found: Measured) -> list[str]:
+def _rows(measured: Measured) -> list[str]:
     rows = []
-    for i, p in enumerate(found.programs):
-        known = "–" if p.predicted_us is None else _time(p.predicted_us)
+    for i, p in enumerate(measured.programs):
+        predicted = "–" if p.predicted_us is None else _time(p.predicted_us)
         middle, low, high = p.ratio
         ratio = "1.00x" if i == 0 else f"{middle:.2f}x [{low:.2f}, {high:.2f}]"
-        times = f"{known:>10} {_time(p.wall_us):>10} {_time(p.cpu_us):>10}"
+        times = f"{predicted:>10} {_time(p.wall_us):>10} {_time(p.cpu_us):>10}"
         rows.append(f"{p.name:14} {times} {ratio:>14}")
     return rows
 
@@ -145,9 +147,9 @@ def _time(us: float) -> str:
     return goal_text("time", round(us * PS_PER_US))
 
 
-def _kept(found: Measured) -> str:
-    kept = found.programs[found.kept]
-    if found.kept == 0:
+def _kept(measured: Measured) -> str:
+    winner = measured.programs[measured.kept]
+    if measured.kept == 0:
         return "kept: chosen, as nothing is surely faster"
-    told = ": the function itself, as XLA compiles it" if kept.origin == INPUT_BY_XLA else ""
-    return f"kept: {kept.name}{told}"
+    note = ": the function itself, as XLA compiles it" if winner.origin == INPUT_BY_XLA else ""
+    return f"kept: {winner.name}{note}"

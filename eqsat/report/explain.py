@@ -32,14 +32,12 @@ from eqsat.report.alternatives import (
     prices_of,
     without_text,
 )
-from eqsat.report.asked import Questions
 from eqsat.report.compiled import checked_kept
-from eqsat.report.finished import Finished, finished_stages
+from eqsat.report.finished import Finished, by_figures, finished_stages
+from eqsat.report.formatting import PS_PER_US, bytes_text, count_text, table_text, time_text
 from eqsat.report.mesh import MeshTold
-from eqsat.report.origins import Names, RuleStep, chosen_nodes, rule_chain
-from eqsat.report.proven import by_figures
-from eqsat.report.text import execution_lines, order_lines, table_text
-from eqsat.report.units import PS_PER_US, bytes_text, count_text, time_text
+from eqsat.report.names import Names, Questions, RuleStep, chosen_nodes, rule_chain
+from eqsat.report.text import execution_lines, order_lines
 from eqsat.report.weights import COLUMNS, WeightLives, life_rows, weights_json
 
 _SHOWN = 6  # removed groups listed before "and n more"
@@ -68,7 +66,7 @@ class Choice:
 
     @property
     def without(self) -> tuple[Question, ...]:
-        """What to ask for the next best; nothing for steps on the way to a packed weight."""
+        """The questions for the next best; none for steps on the way to a packed weight."""
         return (Question("without", self.node),) if self.is_read else ()
 
     @property
@@ -120,19 +118,19 @@ class Explanation:
 
     def to_text(self) -> str:
         """Plain text for a terminal."""
-        kept = [] if self.checked is None else [checked_kept(self.checked)]
-        lines = [self.title, *kept, *self.notes, ""]
-        told: list[Dispatch] = []  # the price of a dispatch is told once
+        checked = [] if self.checked is None else [checked_kept(self.checked)]
+        lines = [self.title, *checked, *self.notes, ""]
+        priced_before: list[Dispatch] = []  # the price of a dispatch is told once
         for c in self.choices:
-            lines += [*choice_lines(c, c.dispatch not in told, folded=self.is_whole), ""]
-            told += [c.dispatch] if c.dispatch is not None else []
+            lines += [*choice_lines(c, c.dispatch not in priced_before, folded=self.is_whole), ""]
+            priced_before += [c.dispatch] if c.dispatch is not None else []
         if self.elsewhere:
             lines += ["the same data in other layouts", ""]
         for c in self.elsewhere:
             lines += [*choice_lines(c), ""]
         if self.is_whole:
-            asked = [(c.name, c.price) for c in self.choices if c.price is not None]
-            ties = alternatives.ties_lines(asked, "choice")
+            prices = [(c.name, c.price) for c in self.choices if c.price is not None]
+            ties = alternatives.ties_lines(prices, "choice")
             lines += [*ties, ""] if ties else []
         told_mesh = [line for t in self.mesh for line in t.lines()]
         lines += ["on the mesh", *told_mesh, ""] if told_mesh else []
@@ -167,7 +165,7 @@ class Explanation:
 def explained(run: Finished, value: str | None = None, prices: Prices | None = None) -> Explanation:
     """All choices of a run, or those behind one value, dispatch, rule or line of source.
 
-    value: what `report.asked` finds, such as `%h.matmul`, `%h@16x16`, `dispatch 3`, a rule's name,
+    value: what `report.names` finds, such as `%h.matmul`, `%h@16x16`, `dispatch 3`, a rule's name,
     `mlp.py:12`. prices: asked once, for going without each choice and for all its alternatives.
     Raises EqsatError (E303 nothing is called so, E405 the run stopped before extraction).
     """
@@ -189,17 +187,17 @@ def explained(run: Finished, value: str | None = None, prices: Prices | None = N
         same = names.logical[asked.near]
         others = (x for x in everything if x.node not in asked.nodes)
         elsewhere = tuple(x for x in others if names.logical[egraph.nodes[x.node].eclass] == same)
-        known = {
+        names_of_value = {
             f"%{name}" for c, name in enumerate(egraph.class_names) if names.logical[c] == same
         }
-        removed = tuple(r for r in selection.removed if known & set(r.what.split()))
+        removed = tuple(r for r in selection.removed if names_of_value & set(r.what.split()))
     here, elsewhere = _priced(prices, here, elsewhere)
     notes = tuple(order_lines(run.orders, value.removeprefix("%")))
     return Explanation(asked.title, goal, here, elsewhere, removed, notes=notes)
 
 
 def removed_lines(removed: tuple[Removed, ...]) -> list[str]:
-    """What limits of the target excluded from the search, the largest first; then its own caps."""
+    """Groups that the target's limits excluded, the largest first; then caps of the search."""
     if not removed:
         return []
     cuts = (CAP, TIME_LIMIT)
@@ -226,11 +224,11 @@ def _more(count: int) -> list[str]:
 
 
 def _answer(selection: Selection, goal: str, by: str) -> str:
-    found = selection.goal(goal)
-    gap = f"at most {found.gap:.1%} from the best" if found.gap else "proven best"
+    result = selection.goal(goal)
+    gap = f"at most {result.gap:.1%} from the best" if result.gap else "proven best"
     over = f"{gap} of this e-graph"
-    if selection.is_capped or (selection.cuts and not found.gap):
-        over = f"{gap} of {selection.among}" if found.gap else selection.claim
+    if selection.is_capped or (selection.cuts and not result.gap):
+        over = f"{gap} of {selection.among}" if result.gap else selection.claim
     nodes = count_text(len(selection.groups), "dispatch", "dispatches")
     return f"{nodes}, {goal} {over} under this cost model{by} (stop: {selection.stop})"
 
@@ -240,15 +238,15 @@ def _choices(
 ) -> tuple[Choice, ...]:
     nodes = set(chosen_nodes(selection))
     memory = Placements(names, selection)
-    found = [_choice(memory, n, "ahead of time", None, nodes) for n in selection.ahead]
+    choices = [_choice(memory, n, "ahead of time", None, nodes) for n in selection.ahead]
     for i, (g, d) in enumerate(zip(selection.groups, dispatches, strict=True)):
         on = f" on {d.device}" if d.device else ""
         on += f" by {g.pipeline}" if g.pipeline else ""
-        said = f", {d.name}" if d.name != d.ops else ""
-        where = f"dispatch {i}{said}{on} ({time_text(g.time_ps)})"
-        made = [_choice(memory, n, where, g, nodes) for n in g.members]
-        found += [replace(c, dispatch=d) for c in made]
-    return tuple(c for c in found if _is_told(names, c.node))
+        label = f", {d.name}" if d.name != d.ops else ""
+        where = f"dispatch {i}{label}{on} ({time_text(g.time_ps)})"
+        members = [_choice(memory, n, where, g, nodes) for n in g.members]
+        choices += [replace(c, dispatch=d) for c in members]
+    return tuple(c for c in choices if _is_told(names, c.node))
 
 
 def _is_told(names: Names, node: int) -> bool:
@@ -256,8 +254,8 @@ def _is_told(names: Names, node: int) -> bool:
     n, egraph = names.egraph.nodes[node], names.egraph
     if n.op != "result" or not isinstance(n.attr, Result):
         return n.op not in LEAVES
-    made = [egraph.nodes[i].attr for i in egraph.classes[n.children[0]]]
-    return all(n.attr.index < len(a.result_types) for a in made if isinstance(a, Control))
+    loops = [egraph.nodes[i].attr for i in egraph.classes[n.children[0]]]
+    return all(n.attr.index < len(a.result_types) for a in loops if isinstance(a, Control))
 
 
 def _held(names: Names, node: int) -> tuple[str, ...]:
@@ -305,13 +303,13 @@ def _priced(prices: Prices | None, *sets: tuple[Choice, ...]) -> list[tuple[Choi
     """Choices with their prices, if there is a session to ask."""
     if prices is None:
         return list(sets)
-    known = prices_of([q for choices in sets for c in choices for q in c.questions], prices)
+    by_question = prices_of([q for choices in sets for c in choices for q in c.questions], prices)
     return [
         tuple(
             replace(
                 c,
-                price=next((known[q] for q in c.without), None),
-                alternatives=priced(c.alternatives, known),
+                price=next((by_question[q] for q in c.without), None),
+                alternatives=priced(c.alternatives, by_question),
             )
             for c in choices
         )

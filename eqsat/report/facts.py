@@ -1,7 +1,7 @@
 """The figures of a finished run, each in one place: terminal, JSON and page print this record.
 
 Times are picoseconds, sizes bytes, as solver and schedule have them; `scaled` gives the units of
-JSON, `units.goal_text` those of people.
+JSON, `formatting.goal_text` those of people.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from eqsat.model.text import layout_text
 from eqsat.ops.programs.border_layouts import packed_borders
 from eqsat.ops.programs.placement import device_figures
 from eqsat.report.finished import Finished
+from eqsat.report.formatting import PS_PER_US
 from eqsat.report.mesh import rule_uses
-from eqsat.report.origins import rules_in_result
-from eqsat.report.units import PS_PER_US
+from eqsat.report.names import rules_in_result
 from eqsat.report.weights import WeightLives
 
 # goal -> (key of the JSON object, divisor from the solver's integers)
@@ -52,7 +52,7 @@ def scaled(goal: str, value: int) -> float:
 
 
 def schedule_goals(schedule: Schedule) -> dict[str, int]:
-    """What a schedule has of the goals that are told of every answer."""
+    """A schedule's values of the goals that every report has."""
     return {
         "time": schedule.time_ps,
         "memory": schedule.peak_bytes,
@@ -93,20 +93,20 @@ class RunFacts:
         run = self.run
         if run.selection is None:
             return {}
-        asked = {g.name for g in run.goals}
+        goals = {g.name for g in run.goals}
         before = {} if run.baseline is None else {n: g.value for n, g in run.baseline.goals}
         after = {} if run.schedule is None else schedule_goals(run.schedule)
         if run.schedule is not None and run.baseline_schedule is not None:
             before |= schedule_goals(run.baseline_schedule)
-        found = {n: GoalFact(n, n, before.get(n), value) for n, value in after.items()}
+        facts = {n: GoalFact(n, n, before.get(n), value) for n, value in after.items()}
         for name, goal in run.selection.goals:
-            fact = found.get(name, GoalFact(name, name, before.get(name), goal.value))
-            found[name] = _bounded(fact, goal) if name in asked else fact
-        return found
+            fact = facts.get(name, GoalFact(name, name, before.get(name), goal.value))
+            facts[name] = _bounded(fact, goal) if name in goals else fact
+        return facts
 
     @cached_property
     def table(self) -> list[GoalFact]:
-        """What one compares with the input: time, memory, dispatches, bytes moved, other goals."""
+        """Figures compared with the input: time, memory, dispatches, bytes moved, other goals."""
         after, before = self.run.schedule, self.run.baseline_schedule
         if after is None or self.run.selection is None:
             return []
@@ -131,8 +131,8 @@ class RunFacts:
         """
         orders = self.run.orders
         names = () if orders is None else [o.name for o in orders.chosen]
-        found = border_layouts(self.run.program)
-        return {name: text for name, text in found.items() if name not in names}
+        layouts = border_layouts(self.run.program)
+        return {name: text for name, text in layouts.items() if name not in names}
 
     @cached_property
     def weights(self) -> WeightLives | None:
@@ -149,7 +149,7 @@ class RunFacts:
         if self.run.egraph is None:
             return []
         used = _used(self.run)
-        found = [
+        rows = [
             {
                 "rule": r.name,
                 "matches": r.matches,
@@ -160,7 +160,7 @@ class RunFacts:
             }
             for r in self.run.egraph.rules
         ]
-        return found + ([] if self.run.mesh_plan is None else rule_uses(self.run.mesh_plan))
+        return rows + ([] if self.run.mesh_plan is None else rule_uses(self.run.mesh_plan))
 
     def rules_by(self, sort: str) -> list[dict[str, Any]]:
         """The rules, the most of a figure first: rule | matches | nodes | time | result."""
@@ -223,10 +223,10 @@ def inexact_rules(run: Finished) -> dict[str, str]:
         bounds |= dict.fromkeys(ADDED_OTHERWISE, "roundings")
     used = rules_in_result(run.egraph, run.selection)
     used[BEFORE_SEARCH] += _integer_sums(run.canonical) > _integer_sums(run.program)
-    found = {name: bound for name, bound in bounds.items() if used.get(name)}
+    inexact = {name: bound for name, bound in bounds.items() if used.get(name)}
     for body in {id(b): b for b in run.bodies.values()}.values():
-        found |= inexact_rules(body)
-    return found
+        inexact |= inexact_rules(body)
+    return inexact
 
 
 def _integer_sums(program: Program) -> int:

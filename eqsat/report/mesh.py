@@ -8,16 +8,16 @@ from typing import Any
 
 from eqsat.model.mesh import INPUT, MeshPlan, Reshard, Sharded, is_everywhere
 from eqsat.model.program import Program
-from eqsat.report.units import PS_PER_US, bytes_text, count_text, delta_text, time_text
+from eqsat.report.formatting import PS_PER_US, bytes_text, count_text, delta_text, time_text
 
 
 def mesh_claim(plan: MeshPlan, by: str) -> str:
-    """`time 3.2 ms, peak 80 MiB a device (proven)`; by: whose figures, of `proven.by_figures`."""
+    """`time 3.2 ms, peak 80 MiB a device (proven)`; by: whose figures, of `finished.by_figures`."""
     claim = _proof(plan, by)
     if plan.alike > 1:
         claim += " among plans that cut equal layers alike"
-    found = f"time {time_text(plan.time_ps)}, memory {bytes_text(plan.peak_bytes)} a device"
-    return f"{found} ({claim})"
+    figures = f"time {time_text(plan.time_ps)}, memory {bytes_text(plan.peak_bytes)} a device"
+    return f"{figures} ({claim})"
 
 
 def _proof(plan: MeshPlan, by: str) -> str:
@@ -122,13 +122,13 @@ def rule_uses(plan: MeshPlan) -> list[dict[str, Any]]:
 
 
 def spread_text(plan: MeshPlan | None, rule: str) -> str:
-    """What came of a spread rule."""
-    found = next((r for r in plan.rules if r.name == rule), None) if plan is not None else None
-    if found is None:
+    """The effect of a spread rule, in words."""
+    spread = next((r for r in plan.rules if r.name == rule), None) if plan is not None else None
+    if spread is None:
         return "it is of meshes, and there is none"
-    if not found.permits:
+    if not spread.permits:
         return "it was never the first to permit anything"
-    return f"it permits {count_text(found.permits, 'choice')}, {found.used} of them in the plan"
+    return f"it permits {count_text(spread.permits, 'choice')}, {spread.used} of them in the plan"
 
 
 def plan_summary(plan: MeshPlan, program: Program) -> dict[str, Any]:
@@ -193,7 +193,7 @@ class MeshTold:
     other: MeshPlan | str | None = None
 
     def priced(self, other: MeshPlan | str | None) -> MeshTold:
-        """With what the best plan without this conversion is, or why there is none."""
+        """The fact with the best plan without this conversion, or why there is none."""
         return replace(self, other=other)
 
     def lines(self) -> list[str]:
@@ -201,14 +201,14 @@ class MeshTold:
 
     def _other_text(self) -> str:
         if isinstance(self.other, str) or self.plan is None or self.other is None:
-            held = self.plan.mesh.memory_bytes if self.plan else None
-            fits = "" if held is None else f" that holds {bytes_text(held)} a device"
+            memory = self.plan.mesh.memory_bytes if self.plan else None
+            fits = "" if memory is None else f" that holds {bytes_text(memory)} a device"
             return (
                 f"without it: no plan{fits}" if self.other == "infeasible" else "not priced in time"
             )
         more = delta_text("time", self.other.time_ps - self.plan.time_ps)
-        held = delta_text("memory", self.other.peak_bytes - self.plan.peak_bytes)
-        return f"without it: time {more}, memory {held} a device; {counts_text(self.other)}"
+        memory = delta_text("memory", self.other.peak_bytes - self.plan.peak_bytes)
+        return f"without it: time {more}, memory {memory} a device; {counts_text(self.other)}"
 
     def to_json(self) -> dict[str, Any]:
         other = self.other if isinstance(self.other, MeshPlan) else None
@@ -230,7 +230,7 @@ class MeshTold:
 
 def mesh_told(plan: MeshPlan, program: Program, value: str | None) -> tuple[MeshTold, ...]:
     """Of a value (`%h.matmul`, `w1`) its spread and conversions; of None all conversions."""
-    told: list[MeshTold] = []
+    facts: list[MeshTold] = []
     for v in plan.values:
         name = program.value_name(v.node)
         if value is None or value.removeprefix("%") != name.removeprefix("%"):
@@ -238,10 +238,10 @@ def mesh_told(plan: MeshPlan, program: Program, value: str | None) -> tuple[Mesh
         rank = len(program.nodes[v.node].types[0].shape)
         text = f"{name} is held as {plan.mesh.text(v.held, rank)}"
         text += "" if v.made == v.held else f", made as {plan.mesh.text(v.made, rank)}"
-        kept = [f"{by}{plan.at(by)}" for by in dict.fromkeys(v.kept_by) if by]
-        text += f", by {', '.join(kept)}" if kept else ", as asked"
-        told.append(MeshTold("; ".join([text, *cut_texts(plan, v, placed=True)])))
-        told += [MeshTold(line) for line in stream_texts(v, program)]
+        rules = [f"{by}{plan.at(by)}" for by in dict.fromkeys(v.kept_by) if by]
+        text += f", by {', '.join(rules)}" if rules else ", as asked"
+        facts.append(MeshTold("; ".join([text, *cut_texts(plan, v, placed=True)])))
+        facts += [MeshTold(line) for line in stream_texts(v, program)]
     for r in plan.reshards:
         names = {program.value_name(i).removeprefix("%") for i in (r.node, r.reader) if i >= 0}
         if r.sent and (value is None or value.removeprefix("%") in names):
@@ -249,5 +249,5 @@ def mesh_told(plan: MeshPlan, program: Program, value: str | None) -> tuple[Mesh
             sent = f"{bytes_text(r.sent[0].nbytes)} a device, {time_text(r.time_ps)}"
             by = ", ".join(f"{s}{plan.at(s)}" for s in dict.fromkeys(s.rule for s in r.sent))
             text = f"{reshard_name(r, program)}: {steps}, {sent}; by {by}"
-            told.append(MeshTold(text, r, plan))
-    return tuple(told)
+            facts.append(MeshTold(text, r, plan))
+    return tuple(facts)

@@ -12,12 +12,20 @@ from eqsat.model.diag import Diagnostic
 from eqsat.model.ops import CONVERSIONS, LEAVES, VIEWS
 from eqsat.model.selection import GoalResult, Selection
 from eqsat.report.facts import goal_key, scaled
-from eqsat.report.finished import Finished, finished_stages
-from eqsat.report.html import document, html_table, pre, section
-from eqsat.report.origins import generic_word
-from eqsat.report.proven import by_figures
-from eqsat.report.text import rule_check_lines, table_text
-from eqsat.report.units import bytes_text, count_text, goal_text, us_text
+from eqsat.report.finished import Finished, by_figures, finished_stages
+from eqsat.report.formatting import (
+    bytes_text,
+    count_text,
+    document,
+    goal_text,
+    html_table,
+    pre,
+    section,
+    table_text,
+    us_text,
+)
+from eqsat.report.names import generic_word
+from eqsat.report.text import rule_check_lines
 
 WHY = {
     "complete": "proven{by}: there is no other",
@@ -33,7 +41,7 @@ _MARKS = "123456789abcdefghijklmnopqrstuvwxyz"
 
 @dataclass(frozen=True)
 class FrontReport:
-    """What is told of a front: runs from the fastest on, and how far the search came."""
+    """The facts of a front: runs from the fastest on, and how far the search came."""
 
     title: str
     runs: tuple[Finished, ...]
@@ -50,7 +58,7 @@ class FrontReport:
 
     @property
     def axes(self) -> tuple[str, str]:
-        """What a plot has to the right and upwards: time if it is a goal, and the first other."""
+        """The goals along a plot's axes: time if it is one, and the first other."""
         right = "time" if "time" in self.goals else self.goals[0]
         return right, next(g for g in self.goals if g != right)
 
@@ -86,16 +94,16 @@ def front_json(front: FrontReport) -> dict[str, Any]:
 
 
 def _point_json(number: int, run: Finished, goals: Sequence[str]) -> dict[str, Any]:
-    found: dict[str, Any] = {"name": f"point-{number}"}
+    point: dict[str, Any] = {"name": f"point-{number}"}
     for goal in goals:
         g = goal_of(run, goal)
         values = {"value": scaled(goal, g.value), "bound": scaled(goal, g.bound)}
-        found[goal_key(goal)[0]] = values | {"gap": g.gap}
-    return found | {"contents": dict(contents(run))}
+        point[goal_key(goal)[0]] = values | {"gap": g.gap}
+    return point | {"contents": dict(contents(run))}
 
 
 def contents(run: Finished) -> Counter[str]:
-    """What a program is made of where points differ: conversions, tiles, work done again."""
+    """The content of a program where points differ: conversions, tiles, work done again."""
     egraph, selection, schedule = finished_stages(run)
     words = {
         "packs": "pack", "unpacks": "unpack", "transposes": "transpose",
@@ -103,19 +111,19 @@ def contents(run: Finished) -> Counter[str]:
         "interchanged": "interchanged op",
     }  # fmt: skip
     counts = schedule.counts()
-    found = Counter({words[k]: counts[k] for k in words if counts[k]})
+    counted = Counter({words[k]: counts[k] for k in words if counts[k]})
     members = Counter(m for g in selection.groups for m in g.members)
     for m, times in members.items():
         node = egraph.nodes[m]
         if node.op in LEAVES | CONVERSIONS | VIEWS:
             continue
         if times > 1:
-            found["recomputed op"] += times - 1
+            counted["recomputed op"] += times - 1
         word = generic_word(node) if node.op == "generic" else ""
         if word.startswith("contraction "):
-            found[word] += 1
-    kept = sum(b.role == "temporary" for b in schedule.buffers)
-    return found + Counter({"temporary": kept})
+            counted[word] += 1
+    temporaries = sum(b.role == "temporary" for b in schedule.buffers)
+    return counted + Counter({"temporary": temporaries})
 
 
 def telling_contents(runs: Sequence[Finished]) -> list[str]:
@@ -132,11 +140,11 @@ def _count(n: int, what: str) -> str:
 
 def rows(front: FrontReport) -> list[tuple[str, ...]]:
     """The columns, printed."""
-    found: list[tuple[str, ...]] = []
+    printed: list[tuple[str, ...]] = []
     for i, (run, what) in enumerate(zip(front.runs, telling_contents(front.runs), strict=True), 1):
         values = (goal_text(g, goal_of(run, g).value) for g in front.goals)
-        found.append((str(i), *values, _gap(run, front.goals), what))
-    return found
+        printed.append((str(i), *values, _gap(run, front.goals), what))
+    return printed
 
 
 def _gap(run: Finished, goals: Sequence[str]) -> str:
@@ -172,7 +180,7 @@ def front_text(front: FrontReport) -> str:
 
 
 def _rule_check(front: FrontReport) -> list[str]:
-    """The same of all points."""
+    """The rule check, which is one of all points."""
     return rule_check_lines(front.runs[0]) if front.runs else []
 
 
@@ -186,11 +194,11 @@ def front_warnings(front: FrontReport) -> list[Diagnostic]:
     if front.stop in ("complete", "points"):
         return []
     open_points = sum(not is_proven(front, r) for r in front.runs)
-    found = f"{count_text(len(front.runs), 'point')} found, {open_points} of them not proven"
+    counts = f"{count_text(len(front.runs), 'point')} found, {open_points} of them not proven"
     return [
         Diagnostic(
             "E401",
-            f"the search for the front stopped ({front.stop}): {found}; there may be others",
+            f"the search for the front stopped ({front.stop}): {counts}; there may be others",
             help="give it more time: `--time-limit 300s`",
             severity="warning",
         )

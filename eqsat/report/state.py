@@ -1,4 +1,4 @@
-"""What it costs to keep a program's state in one layout or another, as a table and as JSON."""
+"""The costs of keeping a program's state in different layouts, as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -9,10 +9,16 @@ from typing import Any
 from eqsat.model.layout import Layout
 from eqsat.model.tensor import TensorType
 from eqsat.report.facts import goal_key, schedule_figures, schedule_goals
-from eqsat.report.finished import Finished, finished_stages
-from eqsat.report.proven import by_figures, is_best
-from eqsat.report.text import rule_check_lines, table_text
-from eqsat.report.units import PS_PER_US, bytes_text, count_text, delta_text, goal_text
+from eqsat.report.finished import Finished, by_figures, finished_stages, is_best
+from eqsat.report.formatting import (
+    PS_PER_US,
+    bytes_text,
+    count_text,
+    delta_text,
+    goal_text,
+    table_text,
+)
+from eqsat.report.text import rule_check_lines
 
 GOALS = ("time", "memory", "dispatches")
 UNPROVEN = "~"
@@ -38,15 +44,15 @@ class StateReport:
     combinations: int  # of layouts that there are
 
 
-def state_text(kept: StateReport) -> str:
+def state_text(state: StateReport) -> str:
     """A heading, a line per alternative with its price, and what the best asks of the caller."""
-    total = sum(t.nbytes for t in kept.types.values())
-    head = f"{kept.program}: {count_text(len(kept.types), 'state')}, {bytes_text(total)}"
-    lines = [_line(kept, i) for i in range(len(kept.rows))]
+    total = sum(t.nbytes for t in state.types.values())
+    head = f"{state.program}: {count_text(len(state.types), 'state')}, {bytes_text(total)}"
+    lines = [_line(state, i) for i in range(len(state.rows))]
     table = table_text(("", *GOALS, "price", "gap", "kept"), lines)
-    told = [head, table, *_cut_lines(kept), _advice(kept), *_untried(kept)]
-    told += rule_check_lines(kept.rows[0].run)
-    return "\n".join([*told, ""])
+    lines_of_state = [head, table, *_cut_lines(state), _advice(state), *_untried(state)]
+    lines_of_state += rule_check_lines(state.rows[0].run)
+    return "\n".join([*lines_of_state, ""])
 
 
 def row_text(row: StateRow) -> str:
@@ -56,7 +62,7 @@ def row_text(row: StateRow) -> str:
 
 
 def _gap(row: StateRow) -> str:
-    """That of the first goal, marked where the row is not proven to be the best of its layouts."""
+    """The first goal's gap, marked where the row is not proven to be the best of its layouts."""
     _, selection, _ = finished_stages(row.run)
     gap = f"{selection.goal(row.run.goals[0].name).gap:.1%}"
     return gap if is_best(selection, row.run.goals) else f"{gap} {UNPROVEN} {_why(row)}"
@@ -72,35 +78,35 @@ def _is_open(row: StateRow) -> bool:
     return not is_best(selection, row.run.goals)
 
 
-def _cut_lines(kept: StateReport) -> list[str]:
-    """What the mark of a search that was cut means, if there is one."""
-    if not any(map(_is_open, kept.rows)):
+def _cut_lines(state: StateReport) -> list[str]:
+    """The meaning of the mark of a search that was cut, if there is one."""
+    if not any(map(_is_open, state.rows)):
         return []
     return [f"{UNPROVEN} its search was cut: in these layouts a better program may exist."]
 
 
-def _untried(kept: StateReport) -> list[str]:
-    if len(kept.rows) >= kept.combinations:
+def _untried(state: StateReport) -> list[str]:
+    if len(state.rows) >= state.combinations:
         return []
     return [
-        f"{len(kept.rows)} of {count_text(kept.combinations, 'combination')} were searched: each "
+        f"{len(state.rows)} of {count_text(state.combinations, 'combination')} were searched: each "
         "layout alone, then one changed at a time; another one may be better."
     ]
 
 
-def _line(kept: StateReport, i: int) -> tuple[str, ...]:
-    plain, own = (_values(kept.rows[at]) for at in (0, i))
-    price = "" if not i else delta_text("time", own["time"] - plain["time"])
-    texts = (goal_text(g, own[g]) for g in GOALS)
-    mark = "*" if i == kept.best else ""
-    return mark, *texts, price, _gap(kept.rows[i]), _layouts(kept.rows[i])
+def _line(state: StateReport, i: int) -> tuple[str, ...]:
+    plain, goals = (_values(state.rows[at]) for at in (0, i))
+    price = "" if not i else delta_text("time", goals["time"] - plain["time"])
+    texts = (goal_text(g, goals[g]) for g in GOALS)
+    mark = "*" if i == state.best else ""
+    return mark, *texts, price, _gap(state.rows[i]), _layouts(state.rows[i])
 
 
 def _values(row: StateRow) -> dict[str, int]:
-    """With what the caller pays for conversions in the time."""
+    """The goals' values, with the caller's conversions counted in the time."""
     _, _, schedule = finished_stages(row.run)
-    found = schedule_goals(schedule)
-    return found | {"time": found["time"] + round(row.caller_ps)}
+    goals = schedule_goals(schedule)
+    return goals | {"time": goals["time"] + round(row.caller_ps)}
 
 
 def _layouts(row: StateRow) -> str:
@@ -122,29 +128,29 @@ def _layout(layout: Layout) -> str:
     return f"pack({layout.text('pack')})"
 
 
-def _advice(kept: StateReport) -> str:
-    row = kept.rows[kept.best]
+def _advice(state: StateReport) -> str:
+    row = state.rows[state.best]
     by = by_figures(row.run.target, row.run.goals)
-    best = "Best found" if any(map(_is_open, kept.rows)) else f"Best{by}"
+    best = "Best found" if any(map(_is_open, state.rows)) else f"Best{by}"
     if not row.layouts:
         return f"{best}: plain; no call converts the state."
-    moved = sum(kept.types[n].nbytes for n in row.layouts)
+    moved = sum(state.types[n].nbytes for n in row.layouts)
     return (
         f"{best}: {_layouts(row)}. The caller packs {bytes_text(moved)} before the first call and "
         "unpacks them after the last."
     )
 
 
-def state_json(kept: StateReport) -> dict[str, Any]:
+def state_json(state: StateReport) -> dict[str, Any]:
     """The object that `--output-format json` prints."""
     return {
         "format": 1,
-        "program": kept.program,
-        "states": {n: str(t) for n, t in kept.types.items()},
-        "alternatives": [_row_json(r) for r in kept.rows],
-        "best": kept.best,
-        "combinations": kept.combinations,
-        "rule_check": kept.rows[0].run.summary()["rule_check"],
+        "program": state.program,
+        "states": {n: str(t) for n, t in state.types.items()},
+        "alternatives": [_row_json(r) for r in state.rows],
+        "best": state.best,
+        "combinations": state.combinations,
+        "rule_check": state.rows[0].run.summary()["rule_check"],
     }
 
 

@@ -8,16 +8,15 @@ from typing import Any
 from eqsat.model.control import COND, controls
 from eqsat.model.schedule import Schedule
 from eqsat.report.facts import RunFacts, goal_key, scaled, schedule_figures
-from eqsat.report.finished import Finished
+from eqsat.report.finished import Finished, is_measured_here
+from eqsat.report.formatting import PS_PER_US
 from eqsat.report.mesh import plan_summary
-from eqsat.report.proven import is_measured_here
-from eqsat.report.units import PS_PER_US
 from eqsat.report.weights import weights_json
 
 
 def summary(run: Finished) -> dict[str, Any]:
     """All figures of a run; what was not reached is null."""
-    told = RunFacts(run)
+    facts = RunFacts(run)
     return {
         "format": 1,
         "program": {
@@ -25,7 +24,7 @@ def summary(run: Finished) -> dict[str, Any]:
             "ops": run.program.op_count,
             "weight_bytes": run.program.weight_bytes,
             "symbols": _symbols(run),
-            "layouts": told.packed_borders,
+            "layouts": facts.packed_borders,
             "orders": None if run.orders is None else run.orders.to_json(),
         },
         "target": run.target.name,
@@ -35,7 +34,7 @@ def summary(run: Finished) -> dict[str, Any]:
         "rules": [r.name for r in run.rules.rules],
         "rule_check": None if run.rule_check is None else run.rule_check.to_json(),
         "egraph": _egraph(run),
-        "goals": _goals(told),
+        "goals": _goals(facts),
         "stop": run.selection.stop if run.selection else None,
         "claim": run.selection.claim if run.selection else None,
         "candidates": run.selection.candidates if run.selection else None,
@@ -44,15 +43,15 @@ def summary(run: Finished) -> dict[str, Any]:
         "counts": _counts(run),
         "dispatches": _dispatches(run.schedule),
         "bytes": _bytes(run.schedule),
-        "weights": weights_json(told.weights),
+        "weights": weights_json(facts.weights),
         "loops": _loops(run),
-        "devices": _devices(told),
+        "devices": _devices(facts),
         "mesh": _mesh(run),
         "measured": None if run.measured is None else run.measured.to_json(),
         "checked": None if run.checked is None else run.checked.to_json(),
         "compiled": _compiled(run),
         "verify": _verify(run.verification),
-        "seconds": _seconds(told),
+        "seconds": _seconds(facts),
     }
 
 
@@ -84,12 +83,12 @@ def _egraph(run: Finished) -> dict[str, Any] | None:
     }
 
 
-def _goals(told: RunFacts) -> dict[str, Any] | None:
+def _goals(facts: RunFacts) -> dict[str, Any] | None:
     """Per goal its value, bound, gap and proof; only requested goals are proven.
 
     `proof` is null where the gap is not 0, or the goal was not requested.
     """
-    if told.run.selection is None:
+    if facts.run.selection is None:
         return None
     return {
         goal_key(n)[0]: {
@@ -98,7 +97,7 @@ def _goals(told: RunFacts) -> dict[str, Any] | None:
             "gap": g.gap,
             "proof": g.proof or None,
         }
-        for n, g in told.goals.items()
+        for n, g in facts.goals.items()
     }
 
 
@@ -159,12 +158,12 @@ def _loops(run: Finished) -> dict[str, Any]:
     }
 
 
-def _devices(told: RunFacts) -> dict[str, Any]:
+def _devices(facts: RunFacts) -> dict[str, Any]:
     """Per device its dispatches, their time and its peak bytes; empty if there is only one."""
     return {
         name: {k: v for k, v in f.items() if k != "time_ps"}
         | {"time_us": float(f["time_ps"]) / PS_PER_US}
-        for name, f in told.devices.items()
+        for name, f in facts.devices.items()
     }
 
 
@@ -194,13 +193,13 @@ def _verify(verification: Any) -> dict[str, Any] | None:
         "elements",
         "checked",
     )
-    found = {k: getattr(verification, k) for k in keys}
+    values = {k: getattr(verification, k) for k in keys}
     for key in ("max_error", "input_error"):  # a NaN or another shape has no distance
-        if found[key] is not None and not math.isfinite(found[key]):
-            found[key] = None  # JSON has no infinity
-    return found
+        if values[key] is not None and not math.isfinite(values[key]):
+            values[key] = None  # JSON has no infinity
+    return values
 
 
-def _seconds(told: RunFacts) -> dict[str, float | None]:
-    rounded = {k: None if v is None else round(v, 6) for k, v in told.run.seconds.items()}
-    return rounded | {"total": round(told.search_seconds, 6)}
+def _seconds(facts: RunFacts) -> dict[str, float | None]:
+    rounded = {k: None if v is None else round(v, 6) for k, v in facts.run.seconds.items()}
+    return rounded | {"total": round(facts.search_seconds, 6)}

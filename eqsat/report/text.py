@@ -1,37 +1,41 @@
-"""A finished run as text for a terminal: phases with seconds, the table, what each rule did."""
+"""A finished run as text for a terminal: phases with seconds, the table, what each rule did.
+
+Before that, how its search proceeds: a line, a log, and a table of it afterwards.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import logging
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from eqsat.model.control import every_program
 from eqsat.model.diag import Diagnostic
 from eqsat.model.egraph import EGraph
 from eqsat.model.executor import Execution
-from eqsat.model.layout import MemoryOrders
+from eqsat.model.orders import MemoryOrders
+from eqsat.model.progress import Curve, Point, Progress
 from eqsat.model.rules import RuleCheck
 from eqsat.model.schedule import Schedule
 from eqsat.model.selection import CAP, TIME_LIMIT, Selection
 from eqsat.report.compiled import checked_lines, measured_lines
 from eqsat.report.facts import GoalFact, RunFacts
-from eqsat.report.finished import Finished
+from eqsat.report.finished import Finished, by_figures, claim_text
+from eqsat.report.formatting import bytes_text, count_text, goal_text, ratio_text, seconds_text
 from eqsat.report.mesh import mesh_claim, mesh_lines
-from eqsat.report.proven import by_figures, claim_text
-from eqsat.report.units import bytes_text, count_text, goal_text, ratio_text, seconds_text
 from eqsat.report.weights import life_line
 
 
 def summary_text(run: Finished) -> str:
     """One line per phase that ran, what is not known of the rules, then baseline against chosen."""
-    told = RunFacts(run)
+    facts = RunFacts(run)
     lines = [*_target_line(run), *phase_lines(run), *rule_check_lines(run)]
-    lines += [*_rounding_line(told), *_border_lines(told)]
-    if run.schedule is not None and told.weights is not None:
-        lines += ["", *goal_table(told), *life_line(told.weights), *cut_lines(run)]
+    lines += [*_rounding_line(facts), *_border_lines(facts)]
+    if run.schedule is not None and facts.weights is not None:
+        lines += ["", *goal_table(facts), *life_line(facts.weights), *cut_lines(run)]
         lines += _arena_line(run.schedule)
         lines += execution_lines(run.execution)
-        lines += _device_lines(told)
+        lines += _device_lines(facts)
         lines += _mesh_lines(run)
         lines += measured_lines(run.measured)
         lines += checked_lines(run.checked)
@@ -44,25 +48,25 @@ def _target_line(run: Finished) -> list[str]:
     return [f"target {target.name}: {target.chosen}"] if target.chosen else []
 
 
-def _rounding_line(told: RunFacts) -> list[str]:
+def _rounding_line(facts: RunFacts) -> list[str]:
     """The rules of the answer that may round otherwise than the program."""
-    found = ", ".join(f"{name} ({bound})" for name, bound in told.inexact.items())
-    return [f"rounds otherwise by {found}"] if found else []
+    rules = ", ".join(f"{name} ({bound})" for name, bound in facts.inexact.items())
+    return [f"rounds otherwise by {rules}"] if rules else []
 
 
-def _border_lines(told: RunFacts) -> list[str]:
+def _border_lines(facts: RunFacts) -> list[str]:
     """A line per argument and result that crosses packed, or lies in another order."""
-    crossing = [f"{name} crosses as {text}" for name, text in told.packed_borders.items()]
-    return crossing + order_lines(told.run.orders)
+    crossing = [f"{name} crosses as {text}" for name, text in facts.packed_borders.items()]
+    return crossing + order_lines(facts.run.orders)
 
 
 def cut_lines(run: Finished) -> list[str]:
     """A line where candidates were left out: of how many the answer is the best, and which."""
-    found = run.selection
-    if found is None or not found.cuts:
+    selection = run.selection
+    if selection is None or not selection.cuts:
         return []
-    left_out = [_CUT[c.what, c.by].format(c.count) for c in found.cuts]
-    return [f"{found.claim}; {'; '.join(left_out)}"]
+    left_out = [_CUT[c.what, c.by].format(c.count) for c in selection.cuts]
+    return [f"{selection.claim}; {'; '.join(left_out)}"]
 
 
 _CUT = {
@@ -81,12 +85,12 @@ def _arena_line(s: Schedule) -> list[str]:
     return [f"temporaries lie in an arena of {arena}; {bound} of it are live at once"]
 
 
-def _device_lines(told: RunFacts) -> list[str]:
+def _device_lines(facts: RunFacts) -> list[str]:
     """A line per device, if there are several."""
     return [
         f"on {name} ({f['target']}): {count_text(int(f['dispatches']), 'dispatch', 'dispatches')},"
         f" {goal_text('time', int(f['time_ps']))}, peak {bytes_text(int(f['peak_bytes']))}"
-        for name, f in told.devices.items()
+        for name, f in facts.devices.items()
     ]
 
 
@@ -147,14 +151,14 @@ def rule_check_lines(run: Finished) -> list[str]:
 
 
 def check_lines(check: RuleCheck | None) -> list[str]:
-    """What is known of rules as lines, one for each thing to know."""
+    """The rule check as lines, one for each thing to know."""
     if check is None:
         return []
-    told = (
+    sentences = (
         ("used unchecked", check.unchecked),
         ("not hunted, as no instance was found", check.no_instance),
     )
-    return [f"{count_text(len(n), 'rule')} {what}: {', '.join(n)}" for what, n in told if n]
+    return [f"{count_text(len(n), 'rule')} {what}: {', '.join(n)}" for what, n in sentences if n]
 
 
 def _saturate_text(egraph: EGraph, rules: int) -> str:
@@ -170,7 +174,7 @@ def _extract_text(run: Finished, selection: Selection) -> str:
 
 
 def _ended(run: Finished, selection: Selection) -> str:
-    """What is claimed, and why the search ended before it could claim more."""
+    """The claim, and why the search ended before it could claim more."""
     claim = claim_text(selection, run.target, run.goals)
     early = selection.cuts and selection.stop != "cut"
     return f"{claim}; {selection.stop}" if early else claim
@@ -183,14 +187,14 @@ def verification_text(v: Any) -> str:
     """
     if v.outcome == "unproven":
         return f"NOT VERIFIED: {v.reason}"
-    found = "ok" if v.ok else f"MISMATCH at {v.where}"
+    verdict = "ok" if v.ok else f"MISMATCH at {v.where}"
     samples = f"{count_text(v.samples, 'sample')}{_ON_ARENA.get(v.arena, '')}"
     if v.how == "sampled":
         samples = f"sampled: {v.elements:,} elements in float64, of {v.checked}"
     samples += _drawn_text(v.drawn)
-    own = "" if v.input_error is None else f" (of the input {v.input_error:.1e})"
-    found = f"{found}, max error {v.max_error:.1e}{own}, limit {v.limit:.1e} ({samples})"
-    return found if v.arena != "unproven" else f"{found}; {v.arena_reason}"
+    of_input = "" if v.input_error is None else f" (of the input {v.input_error:.1e})"
+    verdict = f"{verdict}, max error {v.max_error:.1e}{of_input}, limit {v.limit:.1e} ({samples})"
+    return verdict if v.arena != "unproven" else f"{verdict}; {v.arena_reason}"
 
 
 def _drawn_text(weights: int) -> str:
@@ -201,7 +205,7 @@ _ON_ARENA = {"ok": ", also on one arena"}
 
 
 def verification_problem(v: Any) -> Diagnostic:
-    """What a verification that is not ok says: E500 a mismatch, E507 nothing proven."""
+    """The diagnostic of a verification that is not ok: E500 a mismatch, E507 nothing proven."""
     if v.outcome == "unproven":
         hint = "`--work-limit` raises it" if "work limit" in v.reason else ""
         return Diagnostic("E507", f"not verified: {v.reason}", help=hint)
@@ -213,25 +217,25 @@ GOAL_COLUMNS = ("", "baseline", "chosen", "ratio", "bound", "gap", "proof")
 GOAL_FIGURES = range(1, 6)  # columns of figures
 
 
-def goal_table(told: RunFacts) -> list[str]:
+def goal_table(facts: RunFacts) -> list[str]:
     """Goals and bytes moved: baseline, chosen, ratio, bound, gap and proof."""
-    table = [GOAL_COLUMNS, *goal_cells(told)]
+    table = [GOAL_COLUMNS, *goal_cells(facts)]
     widths = [max(len(row[i]) for row in table) for i in range(len(GOAL_COLUMNS))]
     lines = [
         "  ".join(
             c.rjust(w) if i in GOAL_FIGURES else c.ljust(w)
-            for i, (c, w) in enumerate(_zip(row, widths))
+            for i, (c, w) in enumerate(zip(row, widths, strict=True))
         )
         for row in table
     ]
-    if told.run.baseline_schedule is None:
+    if facts.run.baseline_schedule is None:
         lines.append("the input itself is not admissible here, so nothing is claimed against it")
     return [line.rstrip() for line in lines]
 
 
-def goal_cells(told: RunFacts) -> list[tuple[str, ...]]:
+def goal_cells(facts: RunFacts) -> list[tuple[str, ...]]:
     """Rows of GOAL_COLUMNS, printed."""
-    return [_cells(g, _proof(told, g)) for g in told.table]
+    return [_cells(g, _proof(facts, g)) for g in facts.table]
 
 
 def _cells(g: GoalFact, proof: str) -> tuple[str, ...]:
@@ -242,9 +246,9 @@ def _cells(g: GoalFact, proof: str) -> tuple[str, ...]:
     return (g.name, before, goal_text(g.kind, g.chosen), ratio, bound, gap, proof)
 
 
-def _proof(told: RunFacts, g: GoalFact) -> str:
-    """What proved a goal; where candidates were left out, over which of them it is the best."""
-    selection = told.run.selection
+def _proof(facts: RunFacts, g: GoalFact) -> str:
+    """The proof of a goal; where candidates were left out, over which of them it is the best."""
+    selection = facts.run.selection
     is_best = selection is not None and g.gap == 0 and selection.stop == "cut"
     return f"best of {selection.among}" if selection is not None and is_best else g.proof
 
@@ -265,25 +269,6 @@ def rules_table(rules: Iterable[Mapping[str, Any]]) -> list[tuple[str, ...]]:
 
 
 RULE_COLUMNS = ("rule", "matches", "nodes", "time", "in result", "at")
-
-
-def table_text(columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
-    """Columns aligned by spaces; figures to the right, the first and last column to the left."""
-    table = [columns, *rows]
-    widths = [max(len(row[i]) for row in table) for i in range(len(columns))]
-    last = len(columns) - 1
-    lines = [
-        "  ".join(
-            c.ljust(w) if i in (0, last) else c.rjust(w)
-            for i, (c, w) in enumerate(_zip(row, widths))
-        ).rstrip()
-        for row in table
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _zip(row: tuple[str, ...], widths: list[int]) -> list[tuple[str, int]]:
-    return list(zip(row, widths, strict=True))
 
 
 def _read_text(run: Finished) -> str:
@@ -309,11 +294,11 @@ def _schedule_text(s: Schedule, base: Schedule | None) -> str:
 SHOWN = 12  # numbers of dispatches that a line names
 
 
-def execution_lines(found: Execution) -> list[str]:
-    """What the plan is to the executor, and a line per reason not to follow it."""
-    lines = [f"executor {found.executor}{found.plan and ': '}{found.sentence}"]
+def execution_lines(execution: Execution) -> list[str]:
+    """The plan's meaning to the executor, and a line per reason not to follow it."""
+    lines = [f"executor {execution.executor}{execution.plan and ': '}{execution.sentence}"]
     by_reason: dict[str, list[int]] = {}
-    for number, why in found.declined:
+    for number, why in execution.declined:
         by_reason.setdefault(why, []).append(number)
     return lines + [f"{_named(n)} not run as planned: {why}" for why, n in by_reason.items()]
 
@@ -334,8 +319,8 @@ def order_lines(orders: MemoryOrders | None, name: str = "") -> list[str]:
     """
     if orders is None:
         return []
-    told = [o for o in orders.chosen if name in ("", o.name)]
-    lines = [f"{o.name} lies in order {list(o.order)}: {o.why}" for o in told]
+    shown = [o for o in orders.chosen if name in ("", o.name)]
+    lines = [f"{o.name} lies in order {list(o.order)}: {o.why}" for o in shown]
     if name:
         return lines
     if orders.why:
@@ -349,3 +334,69 @@ def order_lines(orders: MemoryOrders | None, name: str = "") -> list[str]:
             f"{texts[2]} ({orders.tried} searches)"
         )
     return lines
+
+
+CURVE_COLUMNS = ("after", "phase", "goal", "value", "bound", "gap")
+CURVE_FIGURES = (0, 3, 4, 5)
+
+
+def progress_line(now: Progress) -> str:
+    """`candidates, 3.1 s of 60 s: time 4.5 us, bound 4.1 us, gap 8.9 %`, as far as it is known."""
+    limit = "" if now.limit is None else f" of {now.limit:g} s"
+    return f"{now.phase}, {now.seconds:.1f} s{limit}: {known_text(now)}"
+
+
+def known_text(now: Progress) -> str:
+    """The best value of the first goal so far, its proven lower bound, and the gap."""
+    best = now.best
+    if best is None:
+        return "no answer yet"
+    text = f"{now.goal} {goal_text(now.goal, best.value)}"
+    if best.bound == 0 < best.value:
+        return text
+    return f"{text}, bound {goal_text(now.goal, best.bound)}, gap {best.gap:.1%}"
+
+
+def curve_rows(curve: Curve) -> list[tuple[str, ...]]:
+    """Rows of CURVE_COLUMNS, one per point."""
+    return [_row(p) for p in curve.points]
+
+
+def _row(p: Point) -> tuple[str, ...]:
+    value, bound = ("" if n is None else goal_text(p.goal, n) for n in (p.value, p.bound))
+    gap = "" if p.value is None else f"{_gap(p):.1%}"
+    return (seconds_text(p.seconds), p.phase, p.goal, value, bound, gap)
+
+
+def _gap(p: Point) -> float:
+    bound = p.bound or 0
+    return (p.value - bound) / p.value if p.value and p.value > bound else 0.0
+
+
+# ---- Python's logging ----------------------------------------------------------------------------
+def log_phase(run: Finished, phase: str) -> None:
+    """The result of a phase, as `optimize` prints it.
+
+    Each phase has a logger of its own (`eqsat.saturate`, `eqsat.extract`), so that
+    `logging.getLogger("eqsat").setLevel("INFO")` hears all of them and one can be silenced.
+    """
+    logger = _logger(phase)
+    if not logger.isEnabledFor(logging.INFO):
+        return
+    for name, what, text in phase_facts(run):
+        if name == phase:
+            logger.info("%s", "  ".join(filter(None, (what, text))))
+
+
+def log_progress(now: Progress) -> None:
+    """The newest of what a search knows: a phase begins, or value and bound of the first goal."""
+    if not now.points or now.points[-1].goal not in ("", now.goal):
+        return
+    point = now.points[-1]
+    logger = _logger(point.phase)
+    if logger.isEnabledFor(logging.INFO):
+        logger.info("%s", known_text(now) if point.goal else "begins")
+
+
+def _logger(phase: str) -> logging.Logger:
+    return logging.getLogger(f"eqsat.{phase.replace(' ', '-')}")

@@ -114,8 +114,8 @@ def _write_aside(
             (aside / name).write_bytes(data)
         for name, tensors in arrays.items():
             write_arrays(aside / name, tensors)
-        whole = sealed({**manifest, **weight_sums(aside)}, digests_of(files))
-        (aside / FILES["manifest"]).write_bytes(encoded(whole))
+        complete = sealed({**manifest, **weight_sums(aside)}, digests_of(files))
+        (aside / FILES["manifest"]).write_bytes(encoded(complete))
         put_in_place(aside, folder)
     except BaseException:  # Ctrl-C included: nothing half written stays
         shutil.rmtree(aside, ignore_errors=True)
@@ -124,7 +124,7 @@ def _write_aside(
 
 @dataclass(frozen=True)
 class RunFiles:
-    """What a folder holds: JSON text by key of FILES, deflated, weights, exported opaque calls.
+    """The content of a folder: JSON text by key of FILES, deflated, weights, exported opaque calls.
 
     packed: the file of the weights as the schedule reads them, if they are there and sealed.
     """
@@ -166,7 +166,7 @@ def _opaque_files(folder: Path) -> list[str]:
 
 
 def manifest(options: Mapping[str, Any]) -> dict[str, Any]:
-    """What is needed to repeat a run: versions, a hash of eqsat's code, machine, options."""
+    """The conditions of a run, to repeat it: versions, a hash of eqsat's code, machine, options."""
     packages = ("eqsat", "egglog", "ortools", "jax", "numpy")
     return {
         "format": 1,
@@ -221,9 +221,9 @@ def digests_of(files: Mapping[str, bytes]) -> dict[str, str]:
 def sealed(manifest: Mapping[str, Any], digests: Mapping[str, str]) -> dict[str, Any]:
     """The manifest with the SHA-256 of each file, and of itself without them."""
     rest = {k: v for k, v in manifest.items() if k != "sha256"}
-    own = {OWN: hashlib.sha256(encoded(rest)).hexdigest()}
+    manifest_sum = {OWN: hashlib.sha256(encoded(rest)).hexdigest()}
     others = {k: v for k, v in sorted(digests.items()) if k != OWN}
-    return {**manifest, "sha256": own | others}
+    return {**manifest, "sha256": manifest_sum | others}
 
 
 def check_seal(folder: Path, digests: Mapping[str, str], manifest: bytes) -> dict[str, Any]:
@@ -234,12 +234,12 @@ def check_seal(folder: Path, digests: Mapping[str, str], manifest: bytes) -> dic
     data: dict[str, Any] = {}
     try:
         data = dict(json.loads(manifest))
-        found, wanted = sealed(data, digests)["sha256"], dict(data["sha256"])
+        sums, wanted = sealed(data, digests)["sha256"], dict(data["sha256"])
     except (KeyError, TypeError, ValueError, AttributeError):
-        found, wanted = {OWN: ""}, {}
-    for name in sorted({*found, *wanted}, key=lambda name: (name != OWN, name)):
-        if found.get(name) != wanted.get(name):
-            raise _damaged(folder, name, name in found)
+        sums, wanted = {OWN: ""}, {}
+    for name in sorted({*sums, *wanted}, key=lambda name: (name != OWN, name)):
+        if sums.get(name) != wanted.get(name):
+            raise _damaged(folder, name, name in sums)
     return data
 
 
@@ -253,14 +253,14 @@ def _damaged(folder: Path, name: str, is_there: bool = True) -> EqsatError:
 
 # ---- weights: known by their content -------------------------------------------------------------
 def weight_sums(folder: Path) -> dict[str, Any]:
-    """What the manifest says of the arrays of a folder.
+    """The manifest's entries about the arrays of a folder.
 
     weights: the content of those that are not called by it, as only their shape was known. packed:
     the SHA-256 of the file of packed ones, None if there is none.
     """
-    own = content_keys(folder / WEIGHTS)
+    keys = content_keys(folder / WEIGHTS)
     return {
-        "weights": {name: key for name, key in own.items() if name != key},
+        "weights": {name: key for name, key in keys.items() if name != key},
         "packed": _file_sum(folder / PACKED),
     }
 
@@ -274,9 +274,9 @@ def check_weights(folder: Path, manifest: Mapping[str, Any]) -> Path | None:
     wanted = manifest.get("packed")
     if wanted is not None and _file_sum(folder / PACKED) != wanted:
         raise _damaged(folder, PACKED, (folder / PACKED).is_file())
-    known = manifest.get("weights")
-    if known is not None and any(
-        key != known.get(name, name) for name, key in content_keys(folder / WEIGHTS).items()
+    sums = manifest.get("weights")
+    if sums is not None and any(
+        key != sums.get(name, name) for name, key in content_keys(folder / WEIGHTS).items()
     ):
         raise _damaged(folder, WEIGHTS)
     return None if wanted is None else folder / PACKED

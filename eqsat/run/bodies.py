@@ -57,12 +57,12 @@ class Site:
     """A loop or branch of the canonical program, or of what equals one, and others in its place.
 
     Numbers are nodes of the canonical program and of what is known beside it. home: the node of
-    the loop or branch of the canonical program. own: as it came in.
+    the loop or branch of the canonical program. original: as it came in.
     """
 
     node: int
     home: int
-    own: Other
+    original: Other
     attr: Control  # as it was read
     index: tuple[int, ...]  # what selects a branch
     given: tuple[int, ...]  # the other operands, as the input program has them
@@ -85,13 +85,12 @@ class Other:
 class Bodies:
     """The canonical program with scheduled bodies, and the runs that scheduled them.
 
-    known: what loops and branches are equal to, with what the searches found. runs: `%loop/body` →
-    the search of that body. has_baseline: whether every body as it came in is admissible on the
-    target.
+    equalities: of loops and branches with what the searches found. runs: `%loop/body` → the search
+    of that body. has_baseline: whether every body as it came in is admissible on the target.
     """
 
     canonical: Program
-    known: tuple[Equalities, ...]
+    equalities: tuple[Equalities, ...]
     sites: tuple[Site, ...]
     runs: Mapping[str, Run]
     has_baseline: bool
@@ -103,13 +102,13 @@ class Bodies:
         """
         nodes = (egraph.nodes[m] for g in selection.groups for m in g.members)
         used = {n.attr for n in (*nodes, *(egraph.nodes[i] for i in selection.ahead))}
-        found: dict[str, Run] = {}
+        runs: dict[str, Run] = {}
         for site in self.sites:
-            for form in (o for o in (site.own, *site.others) if o.loop.attr in used):
+            for form in (o for o in (site.original, *site.others) if o.loop.attr in used):
                 labels = form.loop.attr.labels
                 home = self.canonical.value_name(site.home)
-                found |= {f"{home}/{k}": r for k, r in zip(labels, form.runs, strict=True)}
-        return found
+                runs |= {f"{home}/{k}": r for k, r in zip(labels, form.runs, strict=True)}
+        return runs
 
     def proven_in(self, selection: Selection) -> Selection:
         """The selection with what is not proven of the bodies, whose found values it was priced by.
@@ -136,11 +135,11 @@ class Bodies:
     @property
     def _searches(self) -> list[Run]:
         """All searches of bodies, in every form of a loop, each once."""
-        found = [r for s in self.sites for form in (s.own, *s.others) for r in form.runs]
-        return list({id(r): r for r in found}.values())
+        searches = [r for s in self.sites for form in (s.original, *s.others) for r in form.runs]
+        return list({id(r): r for r in searches}.values())
 
     def counted_in(self, egraph: EGraph) -> EGraph:
-        """With the work of the bodies' searches counted beside that of the whole."""
+        """The e-graph with the work of the bodies' searches counted beside that of the whole."""
         rules = {r.name: r for r in egraph.rules}
         for run in self._searches:
             for r in run.egraph.rules if run.egraph is not None else ():
@@ -148,13 +147,13 @@ class Bodies:
         return replace(egraph, rules=tuple(rules.values()))
 
 
-def _at_most(whole: GoalResult, name: str, within: Sequence[Selection]) -> GoalResult:
+def _at_most(total: GoalResult, name: str, within: Sequence[Selection]) -> GoalResult:
     """A goal's result with its bound times the least share of bound and value among these."""
-    known = [g for w in within for n, g in w.goals if n == name and g.gap]
-    if not known:
-        return whole
-    bound = min(whole.bound * g.bound // g.value for g in known)
-    return replace(whole, bound=bound, proof="")
+    inexact = [g for w in within for n, g in w.goals if n == name and g.gap]
+    if not inexact:
+        return total
+    bound = min(total.bound * g.bound // g.value for g in inexact)
+    return replace(total, bound=bound, proof="")
 
 
 def _sum(a: RuleStat, b: RuleStat) -> RuleStat:
@@ -176,7 +175,7 @@ class _Planner:
         self.program, self.search = program, search
         self.builder = Builder(program.name)
         self.inexact = inexact
-        self.found: dict[Program, Sequence[Run]] = {}
+        self.cache: dict[Program, Sequence[Run]] = {}
         self.fixed: set[int] = set()  # nodes computed from weights
         self.sites: dict[int, Site] = {}
         self.has_baseline = True
@@ -184,15 +183,15 @@ class _Planner:
     def plan(self) -> Bodies:
         new = self._write(self.program, {})
         built = self.builder.build([new[r] for r in self.program.results])
-        whole = replace(self.program, nodes=built.nodes, results=built.results)
+        program = replace(self.program, nodes=built.nodes, results=built.results)
         runs = {
-            f"{whole.value_name(s.home)}/{label}": run
+            f"{program.value_name(s.home)}/{label}": run
             for s in self.sites.values()
-            for label, run in zip(s.own.loop.attr.labels, s.own.runs, strict=True)
+            for label, run in zip(s.original.loop.attr.labels, s.original.runs, strict=True)
         }
         has_baseline = all(r.baseline_schedule is not None for r in runs.values())
-        known = (self._left(), self._equalities())
-        return Bodies(whole, known, tuple(self.sites.values()), runs, has_baseline)
+        equalities = (self._left(), self._equalities())
+        return Bodies(program, equalities, tuple(self.sites.values()), runs, has_baseline)
 
     def _write(
         self, program: Program, given: Mapping[int, int], home: int | None = None
@@ -257,25 +256,25 @@ class _Planner:
         first = int(attr.op == COND)
         index, given = operands[:first], operands[first:]
         carried = range(attr.consts, attr.consts + attr.carries)
-        known = {
+        fixed_weights = {
             k: self._line(given[k]) if k < attr.consts else ""
             for k in range(len(given))
             if fixed[first + k] and k not in carried
         }
         try:
-            runs, own, others = self._searched(attr, known)
+            runs, baseline, others = self._searched(attr, fixed_weights)
         except NotStackable:  # what is made of slices of weights is made in every step
-            known = {k: key for k, key in known.items() if k < attr.consts}
-            runs, own, others = self._searched(attr, known)
-        made = self._ahead(own.ahead, given)
-        node = self.builder.add(attr.op, (*index, *own.operands(given, made)), own.attr)
-        different = [other for other in others if other.loop.attr != own.attr]
-        different += self._packed(attr, known, runs)
+            fixed_weights = {k: key for k, key in fixed_weights.items() if k < attr.consts}
+            runs, baseline, others = self._searched(attr, fixed_weights)
+        ahead = self._ahead(baseline.ahead, given)
+        node = self.builder.add(attr.op, (*index, *baseline.operands(given, ahead)), baseline.attr)
+        different = [other for other in others if other.loop.attr != baseline.attr]
+        different += self._packed(attr, fixed_weights, runs)
         if node not in self.sites:
-            as_it_is = Other(own, tuple(found[0] for found in runs))
+            as_it_is = Other(baseline, tuple(of_body[0] for of_body in runs))
             home = node if home is None else home
             self.sites[node] = Site(node, home, as_it_is, attr, index, given, tuple(different))
-        return self._first(own.attr, node)
+        return self._first(baseline.attr, node)
 
     def _line(self, node: int) -> str:
         """The key of a weight that holds 0, 1, …: with it a body knows what is written in place."""
@@ -283,40 +282,40 @@ class _Planner:
         return attr.key if isinstance(attr, Leaf) and is_iota(attr) else ""
 
     def _searched(
-        self, attr: Control, known: Mapping[int, str]
+        self, attr: Control, weights: Mapping[int, str]
     ) -> tuple[list[Sequence[Run]], Hoisted, list[Other]]:
         """The searches of the bodies; the op with their baselines; and with what each found."""
         state = range(attr.consts, attr.consts + attr.carries)
         *first, last = attr.bodies
-        bodies = [*(with_fixed_weights(b, known) for b in first),
-                  with_fixed_weights(last, known, state)]  # fmt: skip
+        bodies = [*(with_fixed_weights(b, weights) for b in first),
+                  with_fixed_weights(last, weights, state)]  # fmt: skip
         runs = [self._runs(body) for body in bodies]
-        whole = [found[0].baseline_schedule or found[0].schedule for found in runs]
-        own = hoist(attr, [s for s in whole if s is not None], known)
+        schedules_of = [of_body[0].baseline_schedule or of_body[0].schedule for of_body in runs]
+        baseline = hoist(attr, [s for s in schedules_of if s is not None], weights)
         others = []
         for each in zip(*runs, strict=True):
             schedules = [r.schedule for r in each if r.schedule is not None]
-            others.append(Other(hoist(attr, schedules, known), each))
-        return runs, own, others
+            others.append(Other(hoist(attr, schedules, weights), each))
+        return runs, baseline, others
 
     def _packed(
-        self, attr: Control, known: Mapping[int, str], runs: Sequence[Sequence[Run]]
+        self, attr: Control, weights: Mapping[int, str], runs: Sequence[Sequence[Run]]
     ) -> list[Other]:
         """The loop with its state kept packed, if the search of its body packs it in each step."""
         body = runs[-1][0].schedule
         if not attr.carries or body is None:
             return []
-        found = []
+        forms = []
         for layouts in carried_layouts(attr, body):
-            _, _, others = self._searched(with_packed_state(attr, layouts), known)
-            found += [replace(other, packed=layouts) for other in others]
-        return found
+            _, _, others = self._searched(with_packed_state(attr, layouts), weights)
+            forms += [replace(other, packed=layouts) for other in others]
+        return forms
 
     def _runs(self, body: Program) -> Sequence[Run]:
         key = replace(body, name="body")
-        if key not in self.found:
-            self.found[key] = self.search(body)
-        return self.found[key]
+        if key not in self.cache:
+            self.cache[key] = self.search(body)
+        return self.cache[key]
 
     def _ahead(self, ahead: Program, given: Sequence[int]) -> list[int]:
         new: dict[int, int] = {}
@@ -330,8 +329,8 @@ class _Planner:
     def _first(self, attr: Control, node: int) -> int:
         """All results, so that each has its bytes; scratch among them."""
         count = len(self.builder.nodes[node].types)
-        made = [self._result(node, Result(i)) for i in range(count)]
-        return made[0] if len(attr.result_types) == 1 else node
+        results = [self._result(node, Result(i)) for i in range(count)]
+        return results[0] if len(attr.result_types) == 1 else node
 
     # ---- what the searches found -----------------------------------------------------------------
     def _equalities(self) -> Equalities:
@@ -348,10 +347,12 @@ class _Planner:
     def _with(self, site: Site, other: Other) -> int:
         """The op in its other form; the states it keeps packed come packed."""
         loop, given = other.loop, list(site.given)
-        made = self._ahead(loop.ahead, given)
+        ahead = self._ahead(loop.ahead, given)
         for k, layout in other.packed.items():
             given[loop.inputs.consts + k] = self._packed_value(site.given, loop, k, layout)
-        return self.builder.add(loop.attr.op, (*site.index, *loop.operands(given, made)), loop.attr)
+        return self.builder.add(
+            loop.attr.op, (*site.index, *loop.operands(given, ahead)), loop.attr
+        )
 
     def _packed_value(self, given: Sequence[int], loop: Hoisted, carry: int, layout: Layout) -> int:
         """A state before the first step; a constant is one in any layout."""
@@ -371,18 +372,18 @@ class _Planner:
                 yield value, self._result(site.node, Result(i))
 
 
-def _from_weights(program: Program, known: set[int]) -> set[int]:
+def _from_weights(program: Program, inputs: set[int]) -> set[int]:
     """Nodes computed from weights and constants alone, a weight among them.
 
-    known: inputs that are such.
+    inputs: those that are such.
     """
-    found = set(known)
+    derived = set(inputs)
     constant: set[int] = set()
     for i, n in enumerate(program.nodes):
         if n.op == "weight":
-            found.add(i)
+            derived.add(i)
         elif n.op == "fill":
             constant.add(i)
-        elif n.op != "input" and {*n.operands} <= found | constant:
-            (found if found & {*n.operands} else constant).add(i)
-    return found
+        elif n.op != "input" and {*n.operands} <= derived | constant:
+            (derived if derived & {*n.operands} else constant).add(i)
+    return derived

@@ -14,7 +14,7 @@ from eqsat.execute.firstcalls import Once, Wanted
 from eqsat.execute.lowering import evaluate
 from eqsat.model.layout import MemoryOrders
 from eqsat.model.progress import timed
-from eqsat.run.reproducing import reproducer
+from eqsat.run.reproduce import reproducer
 
 if TYPE_CHECKING:
     from eqsat.execute.calls import Callee
@@ -35,9 +35,9 @@ def callee_of(run: Run) -> Callee | None:
             return None
         return Callee(run.executable, Positional(run.executable, orders), False, orders=orders)
     itself = run.is_input and find_executor(run.runs_on.executor).runs_input
-    kept = run.checked is not None and run.checked.keeps_input_by_xla
+    compiler_chose_input = run.checked is not None and run.checked.keeps_input_by_xla
     itself = itself and run.mesh_plan is None and not run.runs_on.spelling
-    itself = itself and (kept or not (orders and orders.chosen))
+    itself = itself and (compiler_chose_input or not (orders and orders.chosen))
     return Callee(run.executable, traced, itself, run.source.layouts, orders or PLAINLY)
 
 
@@ -75,11 +75,11 @@ def take_weights(run: Run, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> 
         return
     given = run.source.traced.flat_weights(args, dict(kwargs)).items()
     arrays = {k: w for k, w in given if isinstance(w, jax.Array | np.ndarray)}
-    held = {k: w for k, w in arrays.items() if not isinstance(w, Tracer)}
-    known = run.weights
-    if any(w is not known.get(k) for k, w in held.items()):
-        run.use.weights.update(held)
-        run.executable.take_weights(held)
+    concrete = {k: w for k, w in arrays.items() if not isinstance(w, Tracer)}
+    current = run.weights
+    if any(w is not current.get(k) for k, w in concrete.items()):
+        run.use.weights.update(concrete)
+        run.executable.take_weights(concrete)
 
 
 def verified(run: Run, samples: int, seed: int, work_limit: float | None) -> Verification:
@@ -96,13 +96,13 @@ def verified(run: Run, samples: int, seed: int, work_limit: float | None) -> Ver
         executable = built(run, {**weights, **drawn}, run.runs_on) if drawn else run.executable
         call = _flat_call(run, executable)
     with timed(run.seconds, "verify"):
-        found = verify(
+        verification = verify(
             run.program, call, {**weights, **drawn}, run.source.opaque,
             chosen=schedule.program, schedule=schedule, executable=executable,
             beside=bool(inexact_rules(run)), samples=samples, seed=seed,
             work_limit=WORK_LIMIT if work_limit is None else work_limit,
         )  # fmt: skip
-    return replace(found, drawn=len(drawn))
+    return replace(verification, drawn=len(drawn))
 
 
 def _flat_call(run: Run, executable: Executable) -> Callable[..., Sequence[Any]]:
@@ -141,7 +141,7 @@ def pair_of(
 
 
 def subject_of(run: Run) -> Subject:
-    """What of a run says how far its results may be from the original's."""
+    """The parts of a run that bound how far its results may be from the original's."""
     callee = run.callee
     convention = Positional(run.executable, MemoryOrders()) if callee is None else callee.signature
     lies = callee is not None and (callee.orders.by_border or run.source.layouts)
@@ -173,8 +173,8 @@ def _has_original(run: Run) -> bool:
     """Whether there is something that differs from the answer and can be called beside it."""
     callee = run.callee
     if run.source.traced is None:  # a call says which weight has no array
-        known = all(run.program.leaf(i).key in run.weights for i in run.program.weights)
-        return callee is None and known
+        has_weights = all(run.program.leaf(i).key in run.weights for i in run.program.weights)
+        return callee is None and has_weights
     return callee is not None and not (callee.is_input or callee.signature.captured)
 
 
@@ -191,12 +191,12 @@ def _original(run: Run, callee: Callee | None) -> Any:
     program = run.program
 
     def ops(weights: Mapping[int, Any], *inputs: Any) -> Any:
-        known = {**weights, **dict(zip(program.inputs, inputs, strict=True))}
-        values = evaluate(program, program.needed, known, run.source.opaque)
+        arrays = {**weights, **dict(zip(program.inputs, inputs, strict=True))}
+        values = evaluate(program, program.needed, arrays, run.source.opaque)
         return tuple(values[r][0] for r in program.results)
 
     jitted: Any = jax.jit(ops)  # large constants take XLA long
-    held = {i: jax.device_put(run.weights[program.leaf(i).key]) for i in program.weights}
-    call: Any = functools.partial(jitted, held)
+    on_device = {i: jax.device_put(run.weights[program.leaf(i).key]) for i in program.weights}
+    call: Any = functools.partial(jitted, on_device)
     call.clear_cache = jitted.clear_cache
     return call

@@ -32,12 +32,12 @@ def explanation(run: Run, value: str | None, price: bool | None, time_limit: flo
         body, rest = _body(run, value)
         return explanation(body, rest, price, time_limit)
     wanted = value is not None if price is None else price
-    found = explained(run, value, partial(run.prices, time_limit) if wanted else None)
-    return replace(found, mesh=_mesh_told(run, value, time_limit if wanted else None))
+    result = explained(run, value, partial(run.prices, time_limit) if wanted else None)
+    return replace(result, mesh=_mesh_told(run, value, time_limit if wanted else None))
 
 
 def counterfactual_prices(run: Run, seconds: float, questions: Sequence[Question]) -> list[Price]:
-    """What other choices would cost, within so many seconds for all of them."""
+    """Prices of other choices, within so many seconds for all of them."""
     from eqsat.extract.ask.counterfactual import counterfactuals
 
     begin = time.monotonic()
@@ -45,17 +45,17 @@ def counterfactual_prices(run: Run, seconds: float, questions: Sequence[Question
     assert run.selection is not None
     try:
         with until(begin + seconds):
-            found = counterfactuals(
+            session = counterfactuals(
                 run.egraph, run.target, run.goals, run.selection, run.baseline,
                 run.search["seed"], enough=begin + PRICING_SHARE * seconds,
             )  # fmt: skip
-            return found.prices(questions, seconds - (time.monotonic() - begin))
+            return session.prices(questions, seconds - (time.monotonic() - begin))
     except OutOfTime:
         return [Price(run.goals[0].name, AT_LEAST)] * len(questions)
 
 
 def mesh_planner_of(run: Run) -> MeshPlanner:
-    """What plans the run's cut schedule on its mesh; EqsatError E232 if its target has none."""
+    """The planner of the run's cut schedule on its mesh; EqsatError E232 if its target has none."""
     from eqsat.extract.mesh.plan import mesh_planner
 
     if run.mesh_plan is None:
@@ -65,18 +65,20 @@ def mesh_planner_of(run: Run) -> MeshPlanner:
 
 
 def _mesh_told(run: Run, value: str | None, seconds: float | None) -> tuple[MeshTold, ...]:
-    """What the plan for a mesh says of a value or of all; priced within so many seconds."""
+    """The mesh plan's facts about a value or about all; priced within so many seconds."""
     from eqsat.extract.mesh.plan import prices_without
     from eqsat.report.mesh import mesh_told
 
     if run.mesh_plan is None:
         return ()
-    found = mesh_told(run.mesh_plan, run.cut_schedule.program, value)
+    facts = mesh_told(run.mesh_plan, run.cut_schedule.program, value)
     if seconds is None:
-        return found
-    asked = [t.reshard for t in found if t.reshard is not None]
-    prices = prices_without(mesh_planner_of(run), run.mesh_plan, asked, seconds, run.search["seed"])
-    return tuple(t.priced(prices.get(t.reshard)) if t.reshard else t for t in found)
+        return facts
+    reshards = [t.reshard for t in facts if t.reshard is not None]
+    prices = prices_without(
+        mesh_planner_of(run), run.mesh_plan, reshards, seconds, run.search["seed"]
+    )
+    return tuple(t.priced(prices.get(t.reshard)) if t.reshard else t for t in facts)
 
 
 def _body(run: Run, value: str) -> tuple[Run, str | None]:
@@ -85,8 +87,8 @@ def _body(run: Run, value: str) -> tuple[Run, str | None]:
     name = head.removeprefix("%")
     names = {name, _numbered(run, name)}
     for path, body in run.bodies.items():
-        loop, own = path.removeprefix("%").split("/")
-        if own == label and loop in names:
+        loop, part = path.removeprefix("%").split("/")
+        if part == label and loop in names:
             return body, rest[0] if rest else None
     hint = did_you_mean(f"{head}/{label}", run.bodies)
     hint = hint if run.bodies else "it has no loop or branch"

@@ -26,7 +26,7 @@ from eqsat.model.program import Program
 from eqsat.model.progress import Progress, heard, timed
 from eqsat.model.selection import GoalRequest, Selection
 from eqsat.ops.programs.freeorders import free_orders, in_orders, likely_orders, used_orders
-from eqsat.report.units import goal_text
+from eqsat.report.formatting import goal_text
 from eqsat.run import Run
 from eqsat.run.phases import saturated, searched
 
@@ -39,18 +39,18 @@ Choice = dict[tuple[Border, ...], Perm | None]  # of ties; None: the plain order
 
 # ---- the search ----------------------------------------------------------------------------------
 def searched_in_orders(
-    run: Run, asked: AskedOrders, stop_after: str | None, stop: Stop | None, told: Progress
+    run: Run, asked: AskedOrders, stop_after: str | None, stop: Stop | None, listener: Progress
 ) -> tuple[Run, Run]:
     """Every stage in the orders that are free where that is better, and with plain arguments.
 
     Plain ones are searched first; both runs are the same where no order is free.
     """
-    assert told.limit is not None
-    end = told.begin + told.limit
+    assert listener.limit is not None
+    end = listener.begin + listener.limit
     if not asked.free:
         plain = searched(run, stop_after, stop, end)
         return plain, plain
-    plain = searched(run, stop_after, stop, told.begin + PLAIN_SHARE * told.limit)
+    plain = searched(run, stop_after, stop, listener.begin + PLAIN_SHARE * listener.limit)
     with timed(plain.seconds, "orders"), heard(None):
         return _in_best_orders(plain, asked, stop, end), plain
 
@@ -60,39 +60,39 @@ def _in_best_orders(plain: Run, asked: AskedOrders, stop: Stop | None, deadline:
 
     Never worse than `plain` by its goals. deadline: of `time.monotonic()`.
     """
-    told = plain.orders or MemoryOrders()
+    report = plain.orders or MemoryOrders()
     why = _not_searched(plain)
     program, egraph = plain.canonical, plain.egraph
     if why or egraph is None or plain.selection is None:
-        return replace(plain, orders=replace(told, why=why))
+        return replace(plain, orders=replace(report, why=why))
     likely = {tie: _likely(program, egraph, tie) for tie in asked.free}
-    ties = {tie: found for tie, found in likely.items() if found}
+    ties = {tie: orders for tie, orders in likely.items() if orders}
     goal = plain.goals[0].name
     value = goal_vector(plain.selection, plain.goals)[0]
-    told = replace(told, goal=goal, plain=value, value=value)
+    report = replace(report, goal=goal, plain=value, value=value)
     if not ties:
         nothing = "no op of the e-graph reads or makes any of them in another order"
-        return replace(plain, orders=replace(told, why=nothing))
+        return replace(plain, orders=replace(report, why=nothing))
     now = time.monotonic()
     looking = _Looking(plain, ties, now + LOOKING * (deadline - now), stop)
-    known = free_orders(program, looking.orders, len(program.nodes))
-    assert known is not None
-    looking.graph = saturated(plain, None, looking.deadline, (known,)).egraph
+    equalities = free_orders(program, looking.orders, len(program.nodes))
+    assert equalities is not None
+    looking.graph = saturated(plain, None, looking.deadline, (equalities,)).egraph
     best, bound = looking.search()
-    told = replace(told, bound=bound, tried=looking.tried)
+    report = replace(report, bound=bound, tried=looking.tried)
     if not best:
         same = "plain is the cheapest order of each, as far as was searched"
-        return replace(plain, orders=replace(told, why=same))
-    found = _whole(plain, best, stop, deadline)
-    if found is None:
+        return replace(plain, orders=replace(report, why=same))
+    improved = _whole(plain, best, stop, deadline)
+    if improved is None:
         worse = "a search in other orders gave nothing better than plain ones"
-        return replace(plain, orders=replace(told, why=worse, tried=looking.tried + 1))
-    run, values = found
+        return replace(plain, orders=replace(report, why=worse, tried=looking.tried + 1))
+    run, values = improved
     reasons = looking.reasons(best)
-    chosen = told.chosen + ordered(plain.source, best, SEARCH, reasons)
-    left = tuple(b for b in told.left if b not in best)
-    told = replace(told, chosen=chosen, left=left, value=values[0], tried=looking.tried + 1)
-    return replace(run, orders=told)
+    chosen = report.chosen + ordered(plain.source, best, SEARCH, reasons)
+    left = tuple(b for b in report.left if b not in best)
+    report = replace(report, chosen=chosen, left=left, value=values[0], tried=looking.tried + 1)
+    return replace(run, orders=report)
 
 
 def _whole(
@@ -134,16 +134,16 @@ def _not_searched(run: Run) -> str:
 
 
 def _likely(program: Program, egraph: EGraph, tie: tuple[Border, ...]) -> tuple[Perm, ...]:
-    found = [o for b in tie for o in likely_orders(program, egraph, b)]
-    return tuple(dict.fromkeys(found))
+    orders = [o for b in tie for o in likely_orders(program, egraph, b)]
+    return tuple(dict.fromkeys(orders))
 
 
 def goal_vector(selection: Selection, goals: Sequence[GoalRequest]) -> tuple[float, ...]:
     """The goals in order of priority; their weighted sum where they have weights."""
-    found = [float(selection.goal(g.name).value) for g in goals]
+    values = [float(selection.goal(g.name).value) for g in goals]
     if any(g.weight is None for g in goals):
-        return tuple(found)
-    return (sum(v * (g.weight or 0.0) for v, g in zip(found, goals, strict=True)),)
+        return tuple(values)
+    return (sum(v * (g.weight or 0.0) for v, g in zip(values, goals, strict=True)),)
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ class _Looking:
     graph: EGraph | None = None
     tried: int = 0
     left_out: bool = False  # a choice was not looked at, for want of time
-    known: dict[frozenset[Any], _Cheapest | None] = field(default_factory=dict)
+    looked: dict[frozenset[Any], _Cheapest | None] = field(default_factory=dict)
 
     @cached_property
     def orders(self) -> dict[Border, tuple[Perm, ...]]:
@@ -204,30 +204,30 @@ class _Looking:
         return [dict(zip(self.ties, c, strict=True)) for c in itertools.product(*ways)]
 
     def _bound(self, choices: Sequence[Choice]) -> float | None:
-        """What no choice could be below, if these are all and none was left out for want of time.
+        """A lower bound over all choices, if these are all and none was left out for want of time.
 
         One in which nothing is admissible is above any bound.
         """
-        found = [self._look(c) for c in choices]
+        cheapest = [self._look(c) for c in choices]
         if len(choices) < self.count or self.left_out:
             return None
-        return min((f.bound for f in found if f is not None), default=None)
+        return min((f.bound for f in cheapest if f is not None), default=None)
 
     def _likely(self) -> Choice:
-        """What arguments are read in if they come in all orders, with results in the best ones."""
-        own = [tie for tie in self.ties if tie[-1].kind == "result"]
-        best: Choice = dict.fromkeys(own)
-        for tie in own:
+        """The orders arguments are read in if they come in all, with results in the best ones."""
+        results = [tie for tie in self.ties if tie[-1].kind == "result"]
+        best: Choice = dict.fromkeys(results)
+        for tie in results:
             best = min((best | {tie: o} for o in (None, *self.ties[tie])), key=self._values)
-        found = self._look(best)
-        if found is not None:
+        cheapest = self._look(best)
+        if cheapest is not None:
             for tie in [t for t in self.ties if t not in best]:
-                best = self._settled(tie, best, found)
+                best = self._settled(tie, best, cheapest)
         return dict.fromkeys(self.ties) | best
 
-    def _settled(self, tie: tuple[Border, ...], choice: Choice, found: _Cheapest) -> Choice:
+    def _settled(self, tie: tuple[Border, ...], choice: Choice, cheapest: _Cheapest) -> Choice:
         """The choice with one order for an argument: the one it is read in, or the best of them."""
-        used = found.used.get(tie[0], frozenset({None}))
+        used = cheapest.used.get(tie[0], frozenset({None}))
         ways = sorted(used, key=lambda o: o or ())
         if len(ways) == 1:
             return choice | {tie: ways[0]}
@@ -237,7 +237,7 @@ class _Looking:
         """Why each order was chosen: what the first goal would be if that one were plain."""
         choice = {tie: best.get(tie[0]) for tie in self.ties}
         goal, now = self.plain.goals[0].name, self._values(choice)[0]
-        found: dict[Border, str] = {}
+        by_border: dict[Border, str] = {}
         for tie in self.ties:
             other = self._values(choice | {tie: None})[0]
             if other == math.inf or self.plain.goals[0].weight is not None:
@@ -247,22 +247,22 @@ class _Looking:
                 why = f"plain, the {goal} would be {texts[0]} instead of {texts[1]}"
             else:
                 why = f"plain, the {goal} would be the same, and other goals worse"
-            found |= dict.fromkeys(tie, why)
-        return found
+            by_border |= dict.fromkeys(tie, why)
+        return by_border
 
     def _values(self, choice: Choice) -> tuple[float, ...]:
-        found = self._look(choice)
-        return (math.inf,) if found is None else found.values
+        cheapest = self._look(choice)
+        return (math.inf,) if cheapest is None else cheapest.values
 
     def _look(self, choice: Choice) -> _Cheapest | None:
         """The cheapest answer with this choice; None if there is none, or no time to find it."""
         key = frozenset(choice.items())
-        if key not in self.known:
+        if key not in self.looked:
             over = self.tried >= 2 * MOST_TRIED or time.monotonic() > self.deadline
             over |= self.stop is not None and self.stop.is_requested
             self.left_out |= over
-            self.known[key] = None if over else self._looked(choice)
-        return self.known[key]
+            self.looked[key] = None if over else self._looked(choice)
+        return self.looked[key]
 
     def _looked(self, choice: Choice) -> _Cheapest | None:
         from eqsat.extract import extract
@@ -293,9 +293,11 @@ class _Looking:
         values = _less(goal_vector(selection, self.plain.goals), self.plain.goals, twice)
         first = self.plain.goals[0]
         bound = selection.goal(first.name).bound - twice * (first.name == "memory")
-        made = {c for g in selection.groups for c in g.writes}
+        written = {c for g in selection.groups for c in g.writes}
         reads = {c for g in selection.groups for c in g.reads}
-        return _Cheapest(values, bound, used_orders(egraph, space.buffer, frozenset(reads - made)))
+        return _Cheapest(
+            values, bound, used_orders(egraph, space.buffer, frozenset(reads - written))
+        )
 
     @cached_property
     def _input_bytes(self) -> int:

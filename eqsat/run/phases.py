@@ -3,27 +3,160 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from eqsat.frontends.source import Source
 from eqsat.model.control import controls
-from eqsat.model.equalities import Equalities, Family
+from eqsat.model.diag import fail
+from eqsat.model.equalities import Equalities
+from eqsat.model.family import Family
+from eqsat.model.layout import Encoding
+from eqsat.model.mesh import ANSWER, INPUT, MeshPlan
 from eqsat.model.program import Program
 from eqsat.model.progress import Progress, heard, phase, settle, timed
 from eqsat.model.rules import RuleSet
-from eqsat.model.selection import GREEDY, GoalRequest
+from eqsat.model.schedule import Schedule
+from eqsat.model.selection import GREEDY, GoalRequest, Selection
 from eqsat.model.symbols import sizes_of
 from eqsat.model.target import Target
 from eqsat.ops.programs.border_layouts import with_open_results
-from eqsat.report.progress import log_phase, log_progress
+from eqsat.report.formatting import bytes_text
+from eqsat.report.text import log_phase, log_progress
 from eqsat.run import Run
-from eqsat.run.schedules import PLACING_SECONDS, with_schedules
 
 if TYPE_CHECKING:
+    from eqsat.extract.mesh.plan import MeshPlanner
     from eqsat.model.deadline import Stop
     from eqsat.run.bodies import Bodies
+
+PLACING_SECONDS = 3.0  # at most; ordinary schedules need milliseconds, whatever the clock says
+
+
+def with_schedules(run: Run, seconds: float = PLACING_SECONDS) -> Run:
+    """The run with schedules of selection and baseline; `seconds` to place temporaries, each."""
+    from eqsat.schedule import build
+
+    assert run.egraph is not None
+    assert run.selection is not None
+    schedule, base = schedule_of(run, run.selection, seconds), None
+    if run.baseline is not None:
+        base = place_temporaries(build(run.egraph, run.baseline, run.target), seconds)
+    return replace(run, schedule=schedule, baseline_schedule=base)
+
+
+def schedule_of(run: Run, selection: Selection, seconds: float = PLACING_SECONDS) -> Schedule:
+    """The placed schedule of a selection from a run's e-graph; EqsatError if it is not legal."""
+    from eqsat.schedule import build
+
+    assert run.egraph is not None
+    schedule = place_temporaries(build(run.egraph, selection, run.target), seconds)
+    check_legality(schedule, run)
+    return schedule
+
+
+def place_temporaries(schedule: Schedule, seconds: float = PLACING_SECONDS) -> Schedule:
+    """The schedule with an offset in one arena for every temporary."""
+    from eqsat.extract.place import place
+    from eqsat.model.placement import Lifetime
+
+    buffers = [Lifetime(f"%{b.node}", b.first, b.last + 1, b.nbytes) for b in schedule.temporaries]
+    return schedule.placed(place(buffers, quick=True, seconds=max(seconds, 0.0)).offsets)
+
+
+def _refuse_requests(schedule: Schedule, run: Run) -> None:
+    """EqsatError if a requested layout was not resolved: E390, or E410 if time ran out."""
+    left = [i for _, i in schedule.ops({*Encoding.ops})]
+    left += [i for i in schedule.ahead if schedule.program.nodes[i].op in Encoding.ops]
+    assert run.egraph is not None
+    assert run.selection is not None
+    if left and (run.selection.cuts or run.egraph.stop != "saturated"):
+        message = f"nothing admissible found in time: {len(left)} requested layout(s) are left"
+        hint = "give the search more time (`--time-limit`), or raise the limit that stopped it"
+        raise fail("E410", message, help=hint, exit_code=3)
+    if left:
+        message = f"no rule says what becomes of {len(left)} requested layout(s) of the program"
+        hint = "use `layout/encoding`, which `default` holds, beside your rule sets"
+        raise fail("E390", message, help=hint)
+
+
+def check_legality(schedule: Schedule, run: Run) -> None:
+    """EqsatError E905 (our bug) if a schedule breaks what the target's file says."""
+    from eqsat.schedule import faults
+
+    _refuse_requests(schedule, run)
+    breaches = faults(schedule, run.target, run.canonical)
+    if breaches:
+        message = f"the schedule is not legal on `{run.target.name}`: {'; '.join(breaches)}"
+        raise fail("E905", message, exit_code=4)
+
+
+# ---- cut over a mesh -----------------------------------------------------------------------------
+def with_mesh_plan(run: Run, seconds: float) -> Run:
+    """The run with its quickest plan, of answer or input, on the mesh; itself where there is none.
+
+    EqsatError: E231 if no axis divides anything, E233 if the rules permit no plan, E410 if nothing
+    fits the memory of a device.
+    """
+    if run.target.mesh is None or run.schedule is None:
+        return run
+    begin, plans_or_status = time.monotonic(), list[MeshPlan | str]()
+    planners = list(planners_of(run))
+    _refuse_undivided(run, planners)
+    for left, planner in zip(range(len(planners), 0, -1), planners, strict=True):
+        share = (seconds - (time.monotonic() - begin)) / left
+        limit = run.target.mesh.memory_bytes
+        plans_or_status.append(planner.quickest(share, run.search["seed"], limit))
+    plans = [p for p in plans_or_status if isinstance(p, MeshPlan)]
+    if not plans:
+        raise _nothing_fits(run, planners, plans_or_status)
+    best = min(plans, key=lambda p: (p.time_ps, p.peak_bytes, p.of))
+    best.verify()
+    return replace(run, mesh_plan=best)
+
+
+def planners_of(run: Run) -> Iterator[MeshPlanner]:
+    """Planners of the answer, and of the input where that is another program."""
+    from eqsat.extract.mesh.plan import mesh_planner
+
+    assert run.schedule is not None
+    yield mesh_planner(run.schedule, run.target, ANSWER, run.rules)
+    if run.baseline_schedule is not None and not run.is_input:
+        yield mesh_planner(run.baseline_schedule, run.target, INPUT, run.rules)
+
+
+def _refuse_undivided(run: Run, planners: list[MeshPlanner]) -> None:
+    mesh = run.target.mesh
+    assert mesh is not None
+    spreads = [s for p in planners for choices in p.spreads.possible.values() for s in choices]
+    for i, axis in enumerate(mesh.axes):
+        if axis.devices > 1 and not any(s.cuts[i] not in ("", "parts") for s in spreads):
+            message = f"axis `{axis.name}` of {axis.devices} devices divides no dim of the program"
+            help = "choose an axis whose size divides a dim, with `--mesh`"
+            raise fail("E231", message, help=help)
+
+
+def _nothing_fits(
+    run: Run, planners: list[MeshPlanner], statuses: list[MeshPlan | str]
+) -> Exception:
+    from eqsat.extract.mesh.options import HELP
+
+    mesh = run.target.mesh
+    assert mesh is not None
+    limit = bytes_text(mesh.memory_bytes or 0)
+    if any(status != "infeasible" for status in statuses):
+        message = f"no plan for the mesh {mesh.to_text()} was found in time"
+        return fail("E410", message, help="give it more time: `--time-limit`", exit_code=3)
+    least = [p.leanest(10.0, run.search["seed"]) for p in planners]
+    if all(status == "infeasible" for status in least):
+        message = "the rules of spreads permit no plan: ops and values that meet do not fit"
+        return fail("E233", message, help=HELP)
+    needed = min((p.peak_bytes for p in least if isinstance(p, MeshPlan)), default=None)
+    message = f"nothing admissible: no plan holds {limit} or less on a device"
+    hint = "" if needed is None else f"the smallest plan found holds {bytes_text(needed)}"
+    return fail("E410", message, help=hint or "use more devices: `--mesh`", exit_code=3)
+
 
 Listener = Callable[[Progress], None]  # called whenever a search has something new to tell
 SATURATING = 0.4  # of the time that is left, at most, for saturation
@@ -58,12 +191,15 @@ def searched(run: Run, stop_after: str | None, stop: Stop | None, deadline: floa
 
 
 def _of_integers(run: Run) -> Run:
-    """With products of integers from the start, where rules and target would make them anyway."""
+    """The run with products of integers from the start, where rules and target make them anyway."""
     from eqsat.ops.algebra.quantised import sums_integers
     from eqsat.ops.spelling.passes import with_integer_products
 
-    asked = {r.name for r in run.rules.rules} >= {"multiply-integers", "multiply-shifted-integers"}
-    if not asked or run.family is not None or not sums_integers(run.target):
+    makes_them = {r.name for r in run.rules.rules} >= {
+        "multiply-integers",
+        "multiply-shifted-integers",
+    }
+    if not makes_them or run.family is not None or not sums_integers(run.target):
         return run
     is_planned = run.target.executor == "kernels"
     return replace(run, canonical=with_integer_products(run.canonical, differences=is_planned))
@@ -71,7 +207,6 @@ def _of_integers(run: Run) -> Run:
 
 def _cut(run: Run, deadline: float) -> Run:
     """The schedule cut over the mesh of the target."""
-    from eqsat.run.schedules import with_mesh_plan
 
     phase("mesh")
     with timed(run.seconds, "mesh"):
@@ -79,11 +214,11 @@ def _cut(run: Run, deadline: float) -> Run:
 
 
 def saturated(
-    run: Run, bodies: Bodies | None, deadline: float, own: tuple[Equalities, ...] = ()
+    run: Run, bodies: Bodies | None, deadline: float, extra: tuple[Equalities, ...] = ()
 ) -> Run:
-    """With its e-graph; that of a family is searched once for all sizes, then taken at these.
+    """The run with its e-graph; a family's is searched once for all sizes, then taken at these.
 
-    own: what is known beside the rules, of this search alone.
+    extra: what is known beside the rules, of this search alone.
     """
     from eqsat.ops.programs.sharedproducts import OF_VALUES
     from eqsat.saturate import saturate
@@ -92,10 +227,12 @@ def saturated(
     until = now + SATURATING * max(deadline - now, 0.0)
     family = run.family
     program = run.canonical if family is None else family.canonical
-    known = unstated_equalities(program, run.rules, own if bodies is None else bodies.known)
+    equalities = unstated_equalities(
+        program, run.rules, extra if bodies is None else bodies.equalities
+    )
     graph = saturate(
-        program, run.rules, run.target, run.limits, deadline=until, equalities=known,
-        reuse_blocks=not own and all(facts.rule != OF_VALUES for facts in known),
+        program, run.rules, run.target, run.limits, deadline=until, known=equalities,
+        reuse_blocks=not extra and all(facts.rule != OF_VALUES for facts in equalities),
     )  # fmt: skip
     if family is not None:
         from eqsat.ops.programs.binding import bind_graph
@@ -111,8 +248,8 @@ def _extracted(run: Run, bodies: Bodies | None, stop: Stop | None, deadline: flo
     from eqsat.extract import extract, extract_greedily
 
     assert run.egraph is not None
-    kept = SCHEDULING if run.target.mesh is None else SCHEDULING + MESHING
-    left = deadline - time.monotonic() - kept * run.search["time_limit"]
+    reserve = SCHEDULING if run.target.mesh is None else SCHEDULING + MESHING
+    left = deadline - time.monotonic() - reserve * run.search["time_limit"]
     options = {"time_limit": max(left, 0.0), "seed": run.search["seed"], "stop": stop}
     extractor = extract_greedily if run.search["extractor"] == GREEDY else extract
     selection, baseline = extractor(run.egraph, run.target, run.goals, **options)
@@ -135,18 +272,18 @@ def at_sizes(run: Run, family: Family) -> Run:
 
 
 def _with_bodies(run: Run, deadline: float) -> tuple[Run, Bodies | None]:
-    """With the bodies of the program's loops and branches searched; None if it has none.
+    """The run with the bodies of its loops and branches searched; None if it has none.
 
     Searches of bodies, a few for each, may take about half of the time limit; budgets are those
     of the whole program, so a body has none.
     """
-    found = controls(run.canonical)
-    if not found:
+    loops = controls(run.canonical)
+    if not loops:
         return run, None
     from eqsat.run.bodies import search_bodies
 
     phase("bodies")
-    count = len({body for _, attr in found for body in attr.bodies})  # equal ones are one
+    count = len({body for _, attr in loops for body in attr.bodies})  # equal ones are one
     seconds = run.search["time_limit"] / 4 / count
     half = time.monotonic() + (deadline - time.monotonic()) / 2
     free = replace(run.target, budget=(), mesh=None)
@@ -179,10 +316,10 @@ def _search_body(
     source = Source(body, {}, run.source.opaque)
     none: dict[str, float | None] = dict.fromkeys(run.seconds)
     rest = (goals, none, dict(options), run.limits)
-    own = Run(source, merged(body), machine, run.rules, *rest)
+    body_run = Run(source, merged(body), machine, run.rules, *rest)
     deadline = time.monotonic() + options["time_limit"]
     with heard(None):
-        return searched(own, None, None, deadline)
+        return searched(body_run, None, None, deadline)
 
 
 # ---- what no rule states -------------------------------------------------------------------------
@@ -203,33 +340,33 @@ def unstated_equalities(
         return loops
 
     def first() -> int:
-        return len(program.nodes) + sum(len(facts.nodes) for facts in known)
+        return len(program.nodes) + sum(len(facts.nodes) for facts in equalities)
 
-    known = list(loops)
+    equalities = list(loops)
     alike = like_parts(program, first(), rules.reorders_sums)
-    known += [] if alike is None else [alike]
+    equalities += [] if alike is None else [alike]
     many, shared = weights_of_one(program, first()), shared_weights(program, first())
     blocks = find_blocks(program) if many is not None or shared is not None else None
     if blocks is not None:
         many = weights_of_one(program, first(), blocks.place)
-    known += [] if many is None else [many]
+    equalities += [] if many is None else [many]
     if shared is not None and many is not None:
         shared = shared_weights(program, first())  # numbered on from these
     if shared is not None and (blocks is None or not blocks.carried):
-        known.append(shared)
-    return tuple(known)
+        equalities.append(shared)
+    return tuple(equalities)
 
 
 def progress_of(run: Run, time_limit: float, listen: Listener | None) -> Progress:
     """The progress of a search; goals with weights have no first goal to report."""
     first = run.goals[0]
-    told = Progress("" if first.weight is not None else first.name, dict(run.target.budget))
-    told.limit = time_limit
+    progress = Progress("" if first.weight is not None else first.name, dict(run.target.budget))
+    progress.limit = time_limit
 
     def tell(now: Progress) -> None:
         log_progress(now)
         if listen is not None:
             listen(now)
 
-    told.listen = tell
-    return told
+    progress.listen = tell
+    return progress

@@ -22,8 +22,8 @@ from eqsat.model.rules import RuleCheck, RuleSet
 from eqsat.model.schedule import Schedule
 from eqsat.model.selection import GoalRequest, Price, Selection
 from eqsat.model.target import Target
-from eqsat.report.proven import claim_text
-from eqsat.report.units import goal_text
+from eqsat.report.finished import claim_text
+from eqsat.report.formatting import goal_text
 
 if TYPE_CHECKING:
     from eqsat.execute.calls import Callee
@@ -116,7 +116,7 @@ class Run:
 
     @property
     def compiled(self) -> Compiled | None:
-        """What compilers of devices that are not here told of it, if any was asked."""
+        """Answers of compilers of devices that are not here, if any was asked."""
         return self.use.compiled
 
     def summary(self) -> dict[str, Any]:
@@ -151,7 +151,7 @@ class Run:
         return mesh_planner_of(self).front(points, time_limit, self.search["seed"])
 
     def prices(self, seconds: float, questions: Sequence[Question]) -> list[Price]:
-        """What other choices would cost, within so many seconds for all of them."""
+        """Prices of other choices, within so many seconds for all of them."""
         from eqsat.run.explaining import counterfactual_prices
 
         return counterfactual_prices(self, seconds, questions)
@@ -212,8 +212,8 @@ class Run:
     @property
     def runs_on(self) -> Target:
         """The target whose executor runs the schedule: XLA's where that was found best."""
-        asked = (self.measured, self.checked)
-        if any(a is not None and a.keeps_input_by_xla for a in asked):
+        deciders = (self.measured, self.checked)
+        if any(a is not None and a.keeps_input_by_xla for a in deciders):
             return replace(self.target, executor="xla")
         spelling = "" if self.checked is None else self.checked.spelling
         return replace(self.target, spelling=spelling) if spelling else self.target
@@ -276,7 +276,7 @@ class Run:
         packed: also keep the weights as the schedule reads them, if it was executed. weights: the
         arrays; without them the program has their shapes.
         """
-        from eqsat.run.saving import saved
+        from eqsat.run.saved import saved
 
         return saved(self, Path(folder), packed and weights, weights)
 
@@ -306,11 +306,11 @@ class Run:
         check_word("part of a run to export", of, ("schedule", "program"))
         what = self.program if of == "program" else self.need_schedule()
         beside = f"{Path(path).name}.data" if path is not None else ""
-        found = export(
+        exported = export(
             what, to, self.weights, self.source.opaque,
             weights=weights, partial=partial, external=beside, name=self.program.name,
         )  # fmt: skip
-        return found if path is None else write_files(found, Path(path))
+        return exported if path is None else write_files(exported, Path(path))
 
     @property
     def open_sizes(self) -> dict[str, int]:
@@ -319,7 +319,7 @@ class Run:
         return dict(self.source.fixed) | {s.name: s.size for s in symbols}
 
     def compile_for(self, device: str, *, weights: str = "auto", limit: float = 300.0) -> Told:
-        """What the compiler of a device that is not here makes of the answer and of the input.
+        """Answers of a compiler, of a device that is not here, about the answer and the input.
 
         device: `v5e`, `h100`, `gfx942` … (`model.oracle.DEVICES`). weights: `arguments` or
         `constants` of what is compiled; `auto`: see `run.compiling.CompilerQuestions`. limit:
@@ -331,12 +331,12 @@ class Run:
         from eqsat.run.compiling import told_of
 
         itself = self.callee is not None and self.callee.is_input
-        told = told_of(
+        answer = told_of(
             device, self.source, self.weights, self.need_schedule(), self.target, self.runs_on,
             itself=itself, weights=weights, limit=limit,
         )  # fmt: skip
-        self.use.compiled = (self.compiled or Compiled()).with_told(told)
-        return told
+        self.use.compiled = (self.compiled or Compiled()).with_told(answer)
+        return answer
 
     def report(self, path: str | Path) -> Path:
         """One self-contained HTML page."""

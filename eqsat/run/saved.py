@@ -1,37 +1,144 @@
-"""A saved run, read back from its artefact folder."""
+"""A run as an artefact folder, and read back from it."""
 
 from __future__ import annotations
 
 import json
 import threading
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from eqsat.execute.weights import packed_arrays
 from eqsat.frontends.source import Source
-from eqsat.model.compiled import Compiled
-from eqsat.model.deadline import gc_paused
+from eqsat.model.compiled import Checked, Compiled, Measured
+from eqsat.model.cycles import uncollected
 from eqsat.model.diag import EqsatError, fail
 from eqsat.model.egraph import EGraph
-from eqsat.model.files import code_digest, restored
+from eqsat.model.family import Family
+from eqsat.model.files import code_digest
 from eqsat.model.limits import Limits
+from eqsat.model.mesh import MeshPlan
+from eqsat.model.orders import MemoryOrders
 from eqsat.model.program import Program
-from eqsat.model.rules import RuleCheck
+from eqsat.model.progress import Curve
+from eqsat.model.restore import restored
+from eqsat.model.rules import RuleCheck, RuleSet
 from eqsat.model.schedule import Schedule
 from eqsat.model.selection import GoalRequest, Selection
 from eqsat.model.target import Target
 from eqsat.plan import planner  # noqa: F401 - plans are read by their kinds, which it imports
-from eqsat.run.artefact import FILES, read_folder
+from eqsat.run.artefact import FILES, PACKED, WEIGHTS, manifest, read_folder, write_folder
 from eqsat.run.run import Run, RunUse
-from eqsat.run.saving import READERS
 
 if TYPE_CHECKING:
     from eqsat.model.executor import Executable
     from eqsat.run.run import Run
+
+# stage of a run, also the name of its file -> how it is read
+READERS: dict[str, Callable[[Any], Any]] = {
+    "program": Program.from_json,
+    "canonical": Program.from_json,
+    "family": Family.from_json,
+    "target": Target.from_json,
+    "rules": RuleSet.from_json,
+    "egraph": EGraph.from_json,
+    "selection": Selection.from_json,
+    "baseline": Selection.from_json,
+    "schedule": Schedule.from_json,
+    "baseline_schedule": Schedule.from_json,
+    "mesh_plan": MeshPlan.from_json,
+    "measured": Measured.from_json,
+    "checked": Checked.from_json,
+    "curve": Curve.from_json,
+    "orders": MemoryOrders.from_json,
+}
+
+
+def stages_to_json(run: Run, names: Iterable[str]) -> dict[str, Any]:
+    """The existing ones of these stages, as JSON."""
+    there = {k: getattr(run, k) for k in names}
+    return {k: v.to_json() for k, v in there.items() if v is not None}
+
+
+def saved(run: Run, folder: Path, packed: bool, weights: bool = True) -> Path:
+    """Write the artefact folder under another name, then rename it, so it is never partial.
+
+    packed: also keep the weights as the schedule reads them, if it was executed. weights: as they
+    came.
+    """
+    exported = {k: call.export() for k, call in run.source.opaque.items()}
+    arrays: dict[str, Mapping[str, Any]] = {WEIGHTS: run.weights if weights else {}}
+    ran = "executable" in vars(run)  # so its weights are packed, if there are any
+    if packed and ran and run.mesh_plan is None and _has_weights(run):
+        arrays[PACKED] = packed_arrays(run.need_schedule(), run.executable.packed)
+    return write_folder(folder, _values(run), _texts(run), arrays, exported)
+
+
+def _has_weights(run: Run) -> bool:
+    """Whether every weight has an array; of some only the shape may be known."""
+    program, arrays = run.program, run.weights
+    return all(program.leaf(i).key in arrays for i in program.weights)
+
+
+def _values(run: Run) -> dict[str, Any]:
+    """The values that become JSON, by the name of the file."""
+    values = stages_to_json(run, READERS)
+    if run.bodies:
+        values["bodies"] = _bodies_to_json(run.bodies)
+    if run.compiled is not None:
+        values["compiled"] = run.compiled.to_json()
+    values["summary"] = run.summary()
+    options = {
+        "goals": [vars(g) for g in run.goals],
+        "verification": None if run.verification is None else vars(run.verification),
+        "rule_check": None if run.rule_check is None else run.rule_check.to_json(),
+        "seconds": run.seconds,
+        "limits": run.limits.to_json(),
+        "sizes": dict(run.source.fixed),
+        "judged": run.judged,
+    } | run.search
+    return values | {"manifest": manifest(options)}
+
+
+def _texts(run: Run) -> dict[str, str]:
+    """Texts to be read by people, by the name of the file."""
+    texts = {"1-program.eqs": run.program.to_text()}
+    if run.schedule is not None:
+        texts["4-schedule.txt"] = run.schedule.to_text()
+    if run.mesh_plan is not None:
+        from eqsat.report.finished import by_figures
+        from eqsat.report.mesh import plan_text
+
+        by = by_figures(run.target, run.goals)
+        texts["4-mesh.txt"] = plan_text(run.mesh_plan, run.cut_schedule.program, by)
+    return texts
+
+
+def _bodies_to_json(bodies: Mapping[str, Run]) -> list[dict[str, Any]]:
+    """The searches of bodies, equal ones once; targets and rules are those of the whole run."""
+    paths: dict[int, list[str]] = {}
+    for path, run in bodies.items():
+        paths.setdefault(id(run), []).append(path)
+    entries = []
+    stages = [k for k in READERS if k not in ("target", "rules")]
+    for listed in paths.values():
+        run = bodies[listed[0]]
+        entries.append(
+            {
+                "paths": listed,
+                "goals": [vars(g) for g in run.goals],
+                "search": run.search,
+                "seconds": run.seconds,
+                "stages": stages_to_json(run, stages),
+                "bodies": _bodies_to_json(run.bodies),
+            }
+        )
+    return entries
+
 
 _CHECKED = ("program", "canonical", "egraph", "selection")
 _INPUT = ("baseline", "baseline_schedule")  # executed where a plan for a mesh cuts it
@@ -45,17 +152,17 @@ class _Later:
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
 
-    def __get__(self, held: _Texts | None, owner: type) -> Any:
-        if held is None:
+    def __get__(self, instance: _Texts | None, owner: type) -> Any:
+        if instance is None:
             return None  # as the field of a run that has no such stage
         with _reading:
-            if self.name not in vars(held):
-                vars(held)[self.name] = held.read_stage(self.name)
-            return vars(held)[self.name]
+            if self.name not in vars(instance):
+                vars(instance)[self.name] = instance.read_stage(self.name)
+            return vars(instance)[self.name]
 
 
 def _later() -> Any:
-    """As whatever type the field has."""
+    """A stage read later, typed as its field."""
     return _Later()
 
 
@@ -67,9 +174,9 @@ class _Texts:
 
     def keep_texts(self, folder: Path, texts: Mapping[str, bytes]) -> None:
         """Read the stages of this class from these texts, once they are looked at."""
-        own = [k for k, v in vars(type(self)).items() if isinstance(v, _Later)]
-        vars(self).update(_folder=folder, _texts={k: texts[k] for k in own if k in texts})
-        for key in own:
+        stages = [k for k, v in vars(type(self)).items() if isinstance(v, _Later)]
+        vars(self).update(_folder=folder, _texts={k: texts[k] for k in stages if k in texts})
+        for key in stages:
             vars(self).pop(key)
 
     def read_stage(self, key: str) -> Any:
@@ -95,7 +202,7 @@ class SavedRun(_Texts, Run):
 
     @cached_property
     def executable(self) -> Executable:
-        """As of a run; EqsatError (E601) if a plug-in is missing."""
+        """The executable, as of a run; EqsatError (E601) if a plug-in is missing."""
         if self.unchecked is not None:
             raise self.unchecked
         return super().executable
@@ -114,11 +221,11 @@ class SavedRun(_Texts, Run):
     orders = _later()
 
     def read_stage(self, key: str) -> Any:
-        """As of `_Texts`; older runs did not keep the names of values in the e-graph."""
-        found = super().read_stage(key)
-        if key != "egraph" or found is None or found.names:
-            return found
-        return replace(found, names=self.canonical.value_names)
+        """A stage, as of `_Texts`; older runs did not keep the names of values in the e-graph."""
+        stage = super().read_stage(key)
+        if key != "egraph" or stage is None or stage.names:
+            return stage
+        return replace(stage, names=self.canonical.value_names)
 
 
 def _read(folder: Path, key: str, text: bytes) -> Any:
@@ -127,7 +234,7 @@ def _read(folder: Path, key: str, text: bytes) -> Any:
 
 
 def _data(text: bytes) -> Any:
-    """What deflated JSON says."""
+    """The object that deflated JSON holds."""
     return json.loads(zlib.decompress(text))
 
 
@@ -149,8 +256,8 @@ def load_folder(folder: str | Path) -> Run:
     from eqsat.frontends.opaque import OpaqueCall
 
     place = Path(folder)
-    held = read_folder(place)
-    texts = held.texts
+    files = read_folder(place)
+    texts = files.texts
     with _readable(place):
         options = _data(texts["manifest"])["options"]
         goals = tuple(restored(GoalRequest, g) for g in options["goals"])
@@ -167,13 +274,13 @@ def load_folder(folder: str | Path) -> Run:
         missing = [k for k in ("program", "canonical", "rules") if k not in texts]
         if missing:
             raise KeyError(FILES[missing[0]])
-    opaque = {k: OpaqueCall.load(data) for k, data in held.opaque.items()}
+    opaque = {k: OpaqueCall.load(data) for k, data in files.opaque.items()}
     later: Any = None  # until `keep_texts`
-    source = SavedSource(later, held.weights, opaque, fixed=fixed)
+    source = SavedSource(later, files.weights, opaque, fixed=fixed)
     source.keep_texts(place, texts)
     run = SavedRun(
         source, later, machine, later, goals, seconds, search, limits,
-        rule_check, schedule=schedule, packed_file=held.packed,
+        rule_check, schedule=schedule, packed_file=files.packed,
         judged=bool(options.get("judged")), use=RunUse({}, verification, compiled),
     )  # fmt: skip
     run.keep_texts(place, texts)
@@ -198,46 +305,46 @@ def _check_stages(run: SavedRun, place: Path, texts: Mapping[str, bytes]) -> Non
     manifest = _data(texts["manifest"])
     names = (*_CHECKED, *_INPUT) if "mesh_plan" in texts else _CHECKED
     read = {k: _read(place, k, texts[k]) for k in names if k in texts}
-    whole = Stages(run.target, **read, schedule=run.schedule, judged=run.judged)
-    found = stage_faults(whole)
+    stages = Stages(run.target, **read, schedule=run.schedule, judged=run.judged)
+    problems = stage_faults(stages)
     for path, body in run.bodies.items():
-        found += [f"{path}: {f}" for f in stage_faults(stages_of(body))]
-    if found:
-        told = f"`{place}` is not what eqsat makes of its e-graph: {'; '.join(found[:SHOWN])}"
+        problems += [f"{path}: {f}" for f in stage_faults(stages_of(body))]
+    if problems:
+        message = f"`{place}` is not what eqsat makes of its e-graph: {'; '.join(problems[:SHOWN])}"
         by = manifest["versions"].get("eqsat", "?")
         other = f"; it was saved by other code, eqsat {by}, which may have chosen otherwise"
         help = f"search again: `eqsat optimize PROGRAM -o {place}`, or `eqsat experiment FILE` for"
         is_own = manifest.get("code") == code_digest()
-        raise fail("E314", told + ("" if is_own else other), help=f"{help} a row of a store")
+        raise fail("E314", message + ("" if is_own else other), help=f"{help} a row of a store")
 
 
 def _read_compiled(texts: Mapping[str, bytes]) -> Compiled | None:
-    """What compilers told of the run, which is no stage of its search."""
+    """The compilers' answers about the run, which are no stage of its search."""
     return Compiled.from_json(_data(texts["compiled"])) if "compiled" in texts else None
 
 
 def _named(stages: dict[str, Any], canonical: Program) -> dict[str, Any]:
-    """With the names of values in the e-graph, which older runs did not keep there."""
+    """The stages with the names of values in the e-graph, which older runs did not keep there."""
     egraph = stages.get("egraph")
     if egraph is None or egraph.names:
         return stages
     return stages | {"egraph": replace(egraph, names=canonical.value_names)}
 
 
-def _bodies_from_json(data: Sequence[dict[str, Any]], whole: Run) -> dict[str, Run]:
-    """What `Run.save` wrote of bodies."""
-    found: dict[str, Run] = {}
-    free = replace(whole.target, budget=(), mesh=None)
+def _bodies_from_json(data: Sequence[dict[str, Any]], parent: Run) -> dict[str, Run]:
+    """The searches of bodies that `Run.save` wrote."""
+    by_path: dict[str, Run] = {}
+    free = replace(parent.target, budget=(), mesh=None)
     for d in data:
         stages = {k: READERS[k](v) for k, v in d["stages"].items()}
-        source = Source(stages.pop("program"), {}, whole.source.opaque)
+        source = Source(stages.pop("program"), {}, parent.source.opaque)
         goals = tuple(restored(GoalRequest, g) for g in d["goals"])
-        rest = (free, whole.rules, goals, d["seconds"], d["search"], whole.limits)
-        bodies = _bodies_from_json(d["bodies"], whole)
+        rest = (free, parent.rules, goals, d["seconds"], d["search"], parent.limits)
+        bodies = _bodies_from_json(d["bodies"], parent)
         canonical = stages.pop("canonical")
         run = Run(source, canonical, *rest, **_named(stages, canonical), bodies=bodies)
-        found |= dict.fromkeys(d["paths"], run)
-    return found
+        by_path |= dict.fromkeys(d["paths"], run)
+    return by_path
 
 
 # ---- is it what eqsat makes of its e-graph -------------------------------------------------------
@@ -251,7 +358,7 @@ NO_PLUGIN = "E601"
 
 @dataclass(frozen=True)
 class Stages:
-    """What one search made, as it was read.
+    """The stages of one search, as they were read.
 
     judged: the answer is another compiler's, which the target need not permit, and the baseline is
     of another e-graph.
@@ -274,20 +381,20 @@ def stages_of(run: Run) -> Stages:
 
 
 def stage_faults(stages: Stages) -> list[str]:
-    """What they say that does not follow from the e-graph and the target; nothing if all does.
+    """Stages that do not follow from the e-graph and the target, as sentences; none if all do.
 
     EqsatError (E601) if that takes a plug-in that is not installed.
     """
     stage = "egraph"
-    found: list[str] = []
+    problems: list[str] = []
     try:
         for stage, fault in _found(stages):
-            found.append(f"`{FILES[stage]}`: {fault}")
+            problems.append(f"`{FILES[stage]}`: {fault}")
     except STRANGE as e:
         if isinstance(e, EqsatError) and e.diagnostics[0].code == NO_PLUGIN:
             raise
-        found.append(f"a stage behind `{FILES[stage]}` makes no sense: {type(e).__name__}: {e}")
-    return found
+        problems.append(f"a stage behind `{FILES[stage]}` makes no sense: {type(e).__name__}: {e}")
+    return problems
 
 
 def _found(run: Stages) -> Iterator[tuple[str, str]]:
@@ -303,13 +410,13 @@ def _found(run: Stages) -> Iterator[tuple[str, str]]:
     pairs = [("selection", run.selection, "schedule", run.schedule)]
     if not run.judged:
         pairs.append(("baseline", run.baseline, "baseline_schedule", run.baseline_schedule))
-    for chosen, selection, made, schedule in pairs:
+    for chosen, selection, stage, schedule in pairs:
         plans = [] if schedule is None else list(replanned_faults(schedule, run.target))
         if selection is None or plans:
-            yield from ((made, f) for f in plans)
+            yield from ((stage, f) for f in plans)
             continue
         illegal = [] if run.judged else check(run.egraph, run.target, selection)
         yield from ((chosen, f) for f in illegal)
         if schedule is not None and not illegal:
             rest = run.egraph, selection, run.target
-            yield from ((made, f) for f in rebuilt_differences(schedule, *rest))
+            yield from ((stage, f) for f in rebuilt_differences(schedule, *rest))

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from eqsat.lab.store.record import FOUND, RunRecord
 from eqsat.lab.store.store import RunStore
-from eqsat.lab.sweep import RowTask, sweep
-from eqsat.lab.workers import local_crew
+from eqsat.lab.sweep import RowTask, local_crew, sweep
 
 
 def cell(payload):

@@ -13,11 +13,76 @@ from random import Random
 from typing import Any
 
 from eqsat.api import Run, optimize
-from eqsat.lab.calibrate.probes import Call, Probe
-from eqsat.lab.calibrate.samples import SAMPLES
-from eqsat.lab.calibrate.timer import CoreTimer, Progress, Timer, part, timed_rounds
+from eqsat.lab.calibrate.probes import Call, CoreTimer, Probe, Progress, Timer, part, timed_rounds
 from eqsat.model.rules import RuleSet
 from eqsat.model.target import Target
+
+Sample = tuple[Callable[..., Any], Any]  # a function and the type of its argument
+
+
+def _weights(*shapes: tuple[int, ...]) -> list[Any]:
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    return [rng.standard_normal(s, dtype="f4") / (s[-1] * 4) ** 0.5 for s in shapes]
+
+
+def _image(channels: int, size: int) -> Any:
+    import jax
+
+    return jax.ShapeDtypeStruct((1, channels, size, size), "float32")
+
+
+def bottleneck(channels: int = 256, middle: int = 64, size: int = 28) -> Sample:
+    """A residual block of ResNet-50 over an NCHW image, OIHW filters."""
+    import jax
+
+    first, spatial, last = _weights(
+        (middle, channels, 1, 1), (middle, middle, 3, 3), (channels, middle, 1, 1)
+    )
+
+    def block(x: Any) -> Any:
+        y = jax.nn.relu(_convolve(x, first))
+        y = jax.nn.relu(_convolve(y, spatial))
+        return jax.nn.relu(_convolve(y, last) + x)
+
+    return block, _image(channels, size)
+
+
+def stem(size: int = 112) -> Sample:
+    """Few channels, a wide window with a stride, then another convolution; NCHW."""
+    import jax
+
+    first, second = _weights((32, 3, 7, 7), (32, 32, 3, 3))
+
+    def network(x: Any) -> Any:
+        return jax.nn.relu(_convolve(jax.nn.relu(_convolve(x, first, 2)), second, 2))
+
+    return network, _image(3, size)
+
+
+def deep(channels: int = 256, size: int = 7) -> Sample:
+    """Two convolutions whose filters are larger than their images; NCHW."""
+    import jax
+
+    first, second = _weights((channels, channels, 3, 3), (channels, channels, 3, 3))
+
+    def network(x: Any) -> Any:
+        return _convolve(jax.nn.relu(_convolve(x, first)), second)
+
+    return network, _image(channels, size)
+
+
+def _convolve(x: Any, filters: Any, stride: int = 1) -> Any:
+    from jax import lax
+
+    pad = ((filters.shape[-1] // 2,) * 2,) * 2
+    numbers = ("NCHW", "OIHW", "NCHW")
+    return lax.conv_general_dilated(x, filters, (stride,) * 2, pad, dimension_numbers=numbers)
+
+
+SAMPLES: dict[str, Callable[[], Sample]] = {"bottleneck": bottleneck, "stem": stem, "deep": deep}
+
 
 NO_RULES = RuleSet("none", "", ())
 DRAWN = 4  # variants by figures drawn at random
@@ -89,14 +154,14 @@ def agreement(
     drawn: int = DRAWN,
 ) -> list[Agreement]:
     """Predicted and measured times of the variants of small programs."""
-    found = []
+    agreements = []
     for i, name in enumerate(programs):
         show = part(progress, i / len(programs), (i + 1) / len(programs))
         runs = unlike_runs(target, SAMPLES[name], drawn, show)
         probes = [Probe(f"{name} {key}", 1, _build(run)) for key, run in runs.items()]
         times = timed_rounds(probes, rounds, timer or CoreTimer(), show)
-        found.append(Agreement(name, tuple(_variants(name, target, runs, times))))
-    return found
+        agreements.append(Agreement(name, tuple(_variants(name, target, runs, times))))
+    return agreements
 
 
 def _variants(
@@ -108,7 +173,7 @@ def _variants(
 
 
 def price_us(run: Run, target: Target) -> float:
-    """What a target says of a run's program as it stands, packed or not, in microseconds."""
+    """A target's price of a run's program as it stands, packed or not, in microseconds."""
     assert run.schedule is not None, "variants are searched to the end"
     machine = replace(target, data_tiling=True)  # or it would know no rates of packed forms
     priced = optimize(run.schedule.program, target=machine, rules=NO_RULES, time_limit=TIME_LIMIT)
@@ -139,7 +204,7 @@ def unlike_runs(
     target: Target, program: Callable[[], Any], drawn: int, progress: Progress = lambda *_: None
 ) -> dict[str, Run]:
     """Searches of a program that end in different schedules, by what was asked for."""
-    source, found = program(), {}
+    source, runs = program(), {}
     seen: set[str] = set()
     for name, settings, rules in _requests(drawn):
         progress(f"searching for `{name}`", 0.0)
@@ -150,8 +215,8 @@ def unlike_runs(
         text = run.schedule.program.to_text()
         if text not in seen:
             seen.add(text)
-            found[name] = run
-    return found
+            runs[name] = run
+    return runs
 
 
 def _requests(drawn: int) -> Iterator[tuple[str, Settings, Any]]:

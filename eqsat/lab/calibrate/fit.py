@@ -80,17 +80,17 @@ def fit(
     """
     groups = list(dict.fromkeys(o.group for o in observed))
     best = _solve(observed, start, [0.0] * (len(_values(start)) - 1) + [start.constants.overlap])
-    found = _rates(start, best)
+    fitted = _rates(start, best)
     unseen: dict[str, float] = {}
     for i, group in enumerate(groups):
         progress((i + 1) / (len(groups) + 1))
         rest = [o for o in observed if o.group != group]
-        rates = found if not rest else _rates(start, _solve(rest, start, best))
+        rates = fitted if not rest else _rates(start, _solve(rest, start, best))
         unseen |= {o.name: predict(o, rates) for o in observed if o.group == group}
-    predicted = tuple(predict(o, found) for o in observed)
+    predicted = tuple(predict(o, fitted) for o in observed)
     left_out = tuple(unseen[o.name] for o in observed)
     return Fit(
-        found, predicted, left_out, quality(observed, predicted), quality(observed, left_out)
+        fitted, predicted, left_out, quality(observed, predicted), quality(observed, left_out)
     )
 
 
@@ -138,10 +138,10 @@ def _values(rates: Rates) -> list[float]:
 
 def _rates(start: Rates, x: Sequence[float]) -> Rates:
     values = [v * math.exp(z) for v, z in zip(_values(start)[:-1], x[:-1], strict=True)]
-    made = dict(zip(FIELDS, values, strict=False))
+    constants_by_name = dict(zip(FIELDS, values, strict=False))
     bandwidths = values[len(FIELDS) : -1]
     memory = tuple(replace(m, bandwidth=b) for m, b in zip(start.memory, bandwidths, strict=True))
-    constants = replace(start.constants, **made, overlap=float(x[-1]))
+    constants = replace(start.constants, **constants_by_name, overlap=float(x[-1]))
     return replace(start, constants=constants, memory=memory, launch_ps=round(values[-1]))
 
 
@@ -162,8 +162,8 @@ def _solve(observed: Sequence[Observed], start: Rates, x: Sequence[float]) -> li
 
     low, high = [-FARTHEST] * (len(x) - 1) + [0.0], [FARTHEST] * (len(x) - 1) + [1.0]
     begin = np.clip(x, np.add(low, 1e-6), np.subtract(high, 1e-6))
-    found = least_squares(
+    solution = least_squares(
         residuals, begin, jac=derivatives, bounds=(low, high),
         loss="soft_l1", f_scale=LARGE, max_nfev=40,
     )  # fmt: skip
-    return [float(v) for v in found.x]
+    return [float(v) for v in solution.x]

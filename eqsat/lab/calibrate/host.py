@@ -8,11 +8,20 @@ from typing import Any
 
 from eqsat import host
 from eqsat.host import MemoryLevel
-from eqsat.lab.calibrate import machine, shapes
-from eqsat.lab.calibrate.probes import Probe, probes
+from eqsat.lab.calibrate import shapes
+from eqsat.lab.calibrate.probes import (
+    CoreTimer,
+    Probe,
+    Progress,
+    Sample,
+    Timer,
+    check_clock,
+    probes,
+    timed_rounds,
+    use_one_core,
+)
 from eqsat.lab.calibrate.shapes import Regime
-from eqsat.lab.calibrate.timer import CoreTimer, Progress, Sample, Timer, check_clock, timed_rounds
-from eqsat.lang.owntarget import measured_on, three_digits, versions
+from eqsat.lang.targettext import measured_on, three_digits, versions
 from eqsat.model.target import Target
 
 ROUNDS, QUICK_ROUNDS = 9, 3
@@ -21,7 +30,7 @@ Rows = list[tuple[tuple[str, ...], float]]  # conditions of a row, and its opera
 
 @dataclass(frozen=True)
 class Calibration:
-    """What was measured, and on what."""
+    """The measured rates, and the machine."""
 
     samples: dict[str, Sample]  # seconds per call of a probe
     probes: tuple[Probe, ...]
@@ -39,11 +48,11 @@ class Calibration:
         return work / sum(max(s - call, 0.02 * s) for s in seconds)
 
     def _regimes(self, prefix: str, regimes: Sequence[Regime]) -> Rows:
-        found: Rows = []
+        rows: Rows = []
         for i, regime in enumerate(regimes):
             names = [f"{prefix} {i}.{j}" for j in range(len(regime.shapes))]
-            found.append((regime.when, self.per_second(*names)))
-        return found
+            rows.append((regime.when, self.per_second(*names)))
+        return rows
 
     @property
     def matmuls(self) -> Rows:
@@ -133,13 +142,13 @@ def calibrate(
     """
     if timer is None:
         check_clock()
-        machine.use_one_core()
+        use_one_core()
         timer = CoreTimer()
-    found = list(host.memory_levels() if levels is None else levels)
+    memory = list(host.memory_levels() if levels is None else levels)
     rounds = QUICK_ROUNDS if quick else ROUNDS
-    measured = timed_rounds(probes(found), rounds, timer, progress)
+    measured = timed_rounds(probes(memory), rounds, timer, progress)
     return Calibration(
-        measured, tuple(probes(found)), tuple(found), rounds, host.processor(), versions()
+        measured, tuple(probes(memory)), tuple(memory), rounds, host.processor(), versions()
     )
 
 

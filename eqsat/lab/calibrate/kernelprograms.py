@@ -53,7 +53,7 @@ class ProbedProgram:
 
 
 def probed_programs() -> tuple[ProbedProgram, ...]:
-    """All of them, in one order."""
+    """All probed programs, in a fixed order."""
     return (
         *_products(),
         *_batches(),
@@ -90,8 +90,8 @@ def product_program(sizes: tuple[int, int, int], form: str, epilogue: str) -> Pr
     if form == "panels":
         panels = -(-n // PANEL)
         lines.append(f"input w: f32[{panels}, {k}, {PANEL}]")
-        made = f"{m}, {panels}, {PANEL}"
-        lines.append(_contraction(f"{made}, {k}", "[d0, d3], [d1, d3, d2]", made, "p"))
+        result = f"{m}, {panels}, {PANEL}"
+        lines.append(_contraction(f"{result}, {k}", "[d0, d3], [d1, d3, d2]", result, "p"))
         plain = f"pos=[1], tiles=[{PANEL}], outer=[0, 1], shape=[{m}, {n}]"
         pad = ", pad=any" if n % PANEL else ""
         lines.append(f"y = unpack(p, {plain}{pad}) : f32[{m}, {n}]")
@@ -125,17 +125,17 @@ def _epilogue(kind: str, m: int, n: int) -> list[str]:
 def _batches() -> Iterator[ProbedProgram]:
     for b, m, k, n in BATCHES:
         group = f"{b}x{m}x{k}x{n}"
-        made = f"{b}, {m}, {n}"
+        result = f"{b}, {m}, {n}"
         for form, shape, w in (
             ("kn", f"{b}, {k}, {n}", "[d0, d3, d2]"),
             ("nk", f"{b}, {n}, {k}", "[d0, d2, d3]"),
         ):
             lines = [f"input x: f32[{b}, {m}, {k}]", f"input w: f32[{shape}]"]
-            lines.append(_contraction(f"{made}, {k}", f"[d0, d1, d3], {w}", made))
+            lines.append(_contraction(f"{result}, {k}", f"[d0, d1, d3], {w}", result))
             yield _text(f"{group} {form}", group, *lines, "return y")
         # heads that lie beside each other in every row, as projections leave them
         lines = [f"input x: f32[{m}, {b}, {k}]", f"input w: f32[{n}, {b}, {k}]"]
-        lines.append(_contraction(f"{made}, {k}", "[d1, d0, d3], [d2, d0, d3]", made))
+        lines.append(_contraction(f"{result}, {k}", "[d1, d0, d3], [d2, d0, d3]", result))
         yield _text(f"{group} heads", group, *lines, "return y")
 
 
@@ -190,14 +190,14 @@ def _moves() -> Iterator[ProbedProgram]:
     yield traced("heads apart", turned(1, 0, 2), (128, 12, 32))
     yield traced("heads together", turned(1, 0, 2), (12, 128, 32))
     for rows, columns in ((512, 512), (384, 1536)):
-        made = f"{columns // PANEL}, {rows}, {PANEL}"
-        pack = f"y = pack(x, pos=[1], tiles=[{PANEL}], outer=[1, 0]) : f32[{made}]"
+        packed = f"{columns // PANEL}, {rows}, {PANEL}"
+        pack = f"y = pack(x, pos=[1], tiles=[{PANEL}], outer=[1, 0]) : f32[{packed}]"
         inputs = f"input x: f32[{rows}, {columns}]"
         group = f"pack {rows}x{columns}"
         yield _text(group, group, inputs, pack, "return y")
         plain = f"pos=[1], tiles=[{PANEL}], outer=[1, 0], shape=[{rows}, {columns}]"
         unpack = f"y = unpack(x, {plain}) : f32[{rows}, {columns}]"
-        yield _text(f"un{group}", group, f"input x: f32[{made}]", unpack, "return y")
+        yield _text(f"un{group}", group, f"input x: f32[{packed}]", unpack, "return y")
 
     def gathered(table: Any, at: Any) -> Any:
         return table.at[at].get(mode="promise_in_bounds")
@@ -276,8 +276,8 @@ def pooled(numbers: tuple[str, str, str], window: int, stride: int, mean: bool) 
 
     def pool(x: Any) -> Any:
         first, join = (0.0, jax.lax.add) if mean else (-jnp.inf, jax.lax.max)
-        found = jax.lax.reduce_window(x, first, join, sides(window), sides(stride), "VALID")
-        return found / window**2 if mean else found
+        pooled = jax.lax.reduce_window(x, first, join, sides(window), sides(stride), "VALID")
+        return pooled / window**2 if mean else pooled
 
     return pool
 
@@ -293,10 +293,10 @@ def _pools() -> Iterator[ProbedProgram]:
 
 def _pool_of_panels(c: int, size: int, window: int, stride: int) -> ProbedProgram:
     """An image whose channels lie in panels, as a convolution leaves it."""
-    made, group = (size - window) // stride + 1, f"panels {c}x{size}x{size} {window}x{window}"
+    extent, group = (size - window) // stride + 1, f"panels {c}x{size}x{size} {window}x{window}"
     plain = f"pos=[1], tiles=[{PANEL}], outer=[0, 1, 2, 3], shape=[1, {c}, {size}, {size}]"
     maps = f"[[d0, d1, {stride}*d2 + d4, {stride}*d3 + d5]]"
-    loops = f"[1, {c}, {made}, {made}, {window}, {window}]"
+    loops = f"[1, {c}, {extent}, {extent}, {window}, {window}]"
     return _text(
         f"largest of {group}",
         group,
@@ -320,7 +320,7 @@ def _pads() -> Iterator[ProbedProgram]:
 
 # ---- what XLA runs, and loops ----------------------------------------------------------------
 def _by_xla() -> Iterator[ProbedProgram]:
-    """What has no plan, and loops; nothing is fitted to them. Opaque ops have no price at all."""
+    """Ops without a plan, and loops; nothing is fitted to them. Opaque ops have no price."""
     import jax
     from jax import numpy as jnp
 

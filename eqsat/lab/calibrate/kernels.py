@@ -1,4 +1,4 @@
-"""What this machine does with one core and generated kernels: the constants of their plans."""
+"""Calibration of generated kernels on one core of this machine: the constants of their plans."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from typing import Any
 
 from eqsat.api import Run, optimize
 from eqsat.execute.kernels.scale import here, started
+from eqsat.lab.bench import operand_arrays, repeated
 from eqsat.lab.calibrate.fit import Fit, Observed, Quality, fit
 from eqsat.lab.calibrate.kernelprograms import ProbedProgram, probed_programs
-from eqsat.lab.calibrate.probes import Call, Probe
-from eqsat.lab.calibrate.timer import (
+from eqsat.lab.calibrate.probes import (
+    Call,
     CoreTimer,
+    Probe,
     Progress,
     Sample,
     Timer,
@@ -20,8 +22,7 @@ from eqsat.lab.calibrate.timer import (
     part,
     timed_rounds,
 )
-from eqsat.lab.dispatches import operand_arrays, repeated
-from eqsat.lang.owntarget import (
+from eqsat.lang.targettext import (
     constant_lines,
     folded_lines,
     measured_on,
@@ -72,13 +73,13 @@ class KernelCalibration:
     def lines(self) -> list[str]:
         """Every dispatch measured and predicted without its shape, the constants, their errors."""
         head = f"{self.processor}, one core, medians of {self.rounds} rounds"
-        found = [head, "", f"  {'dispatch':34} {'measured us':>12} {'predicted us':>13}"]
+        lines = [head, "", f"  {'dispatch':34} {'measured us':>12} {'predicted us':>13}"]
         for o, ps in zip(self.observed, self.fit.unseen_ps, strict=True):
-            found.append(f"  {o.name:34} {o.time_ps / 1e6:12.2f} {ps / 1e6:13.2f}")
+            lines.append(f"  {o.name:34} {o.time_ps / 1e6:12.2f} {ps / 1e6:13.2f}")
         for p in self.others:
-            found.append(f"  {p.name:34} {p.time_ps / 1e6:12.2f} {p.predicted_ps / 1e6:13.2f}")
-            found.append(f"    no kernel: {p.why}")
-        return [*found, "", *self._memory(), *self._kernels()]
+            lines.append(f"  {p.name:34} {p.time_ps / 1e6:12.2f} {p.predicted_ps / 1e6:13.2f}")
+            lines.append(f"    no kernel: {p.why}")
+        return [*lines, "", *self._memory(), *self._kernels()]
 
     def to_json(self) -> dict[str, Any]:
         """Every dispatch with its measured and predicted times, the constants and their errors."""
@@ -128,9 +129,9 @@ class KernelCalibration:
 
     def _head(self, name: str) -> list[str]:
         doc = "This machine as it was measured, one core, kernels generated from the schedule."
-        told = ", ".join(f"{k} {v}" for k, v in self.versions.items())
+        versions = ", ".join(f"{k} {v}" for k, v in self.versions.items())
         source = (
-            f"Measured by eqsat calibrate on one core of {self.processor}; {told}; medians of "
+            f"Measured by eqsat calibrate on one core of {self.processor}; {versions}; medians of "
             f"{self.rounds} interleaved rounds of process time. What is no kernel is priced as on "
             f"{self.base.name}."
         )
@@ -142,17 +143,17 @@ class KernelCalibration:
 
     def _kernels(self) -> list[str]:
         groups = len({o.group for o in self.observed})
-        told = (
+        constants = (
             f"Fitted by eqsat calibrate to {len(self.observed)} dispatches of {groups} shapes. "
             f"{quality_text(self.fit.unseen)}"
         )
         assert self.base.kernels is not None, "it is calibrated"
         xla = started(self.base.kernels, self.base, self.fit.rates.launch_ps).xla_op_ps
-        return constant_lines(self.fit.rates.constants, xla, told)
+        return constant_lines(self.fit.rates.constants, xla, constants)
 
 
 def quality_text(q: Quality) -> str:
-    """What a fit is worth, of shapes it did not see."""
+    """The quality of a fit, of shapes it did not see."""
     ordered = f"{100 * q.ordered / q.pairs:.0f} %" if q.pairs else "none"
     return (
         f"Of shapes left out of the fit: median error {100 * q.median_error:.1f} %, nine of ten "
@@ -166,8 +167,8 @@ def base_target() -> Target | None:
     from eqsat.lang.owntarget import shipped
     from eqsat.lang.targets import load_target
 
-    found = load_target(shipped()[0])
-    return found if found.is_planned else None
+    target = load_target(shipped()[0])
+    return target if target.is_planned else None
 
 
 def calibrate_kernels(
@@ -185,32 +186,32 @@ def calibrate_kernels(
     E420 if the clock is too coarse, E425 if too few dispatches run as kernels here.
     """
     from eqsat import host
-    from eqsat.lab.calibrate import machine
+    from eqsat.lab.calibrate.probes import use_one_core
 
     if timer is None:
         check_clock()
-        machine.use_one_core()
+        use_one_core()
         timer = RunTimer()
     start = here(base)
-    made = _dispatches(programs or probed_programs(), start, part(progress, 0.0, 0.4))
-    planned = [m.unmeasured for m in made if m.unmeasured is not None]
+    dispatches = _dispatches(programs or probed_programs(), start, part(progress, 0.0, 0.4))
+    planned = [m.unmeasured for m in dispatches if m.unmeasured is not None]
     if programs is None and len(planned) < LEAST_SAMPLES:
-        why = next((m.priced.why for m in made if m.unmeasured is None), "")
-        message = f"only {len(planned)} of {len(made)} dispatches run as kernels here"
+        why = next((m.priced.why for m in dispatches if m.unmeasured is None), "")
+        message = f"only {len(planned)} of {len(dispatches)} dispatches run as kernels here"
         raise fail("E425", f"{message}: {why}", help="`--executor xla` measures XLA's own ops")
     rounds = QUICK_ROUNDS if quick else ROUNDS
-    probes = [m.probe for m in made]
+    probes = [m.probe for m in dispatches]
     samples = timed_rounds(probes, rounds, timer, part(progress, 0.4, 0.8))
     observed = [replace(o, time_ps=samples[o.name].median * 1e12) for o in planned]
-    others = [m.timed(samples) for m in made if m.unmeasured is None]
+    others = [m.timed(samples) for m in dispatches if m.unmeasured is None]
     show = part(progress, 0.8, 1.0)
-    found = fit(observed, rates(start), lambda share: show("fitting", share))
+    fitted = fit(observed, rates(start), lambda share: show("fitting", share))
     return KernelCalibration(
         start,
         samples,
         tuple(observed),
         tuple(others),
-        found,
+        fitted,
         start.memory,
         rounds,
         host.processor(),
@@ -223,9 +224,9 @@ def observe(programs: Sequence[ProbedProgram], target: Target, rounds: int) -> t
 
     Medians of interleaved rounds of process time; nothing is fitted.
     """
-    made = _dispatches(programs, target, lambda *_: None)
-    samples = timed_rounds([m.probe for m in made], rounds, RunTimer(), lambda *_: None)
-    return tuple(m.timed(samples) for m in made)
+    dispatches = _dispatches(programs, target, lambda *_: None)
+    samples = timed_rounds([m.probe for m in dispatches], rounds, RunTimer(), lambda *_: None)
+    return tuple(m.timed(samples) for m in dispatches)
 
 
 @dataclass
@@ -267,12 +268,12 @@ def _dispatches(
     programs: Sequence[ProbedProgram], target: Target, progress: Progress
 ) -> list[_Made]:
     """The dispatches of all programs, as they stand."""
-    made: list[_Made] = []
+    dispatches: list[_Made] = []
     for i, source in enumerate(programs):
         progress(f"planning {source.name}", i / len(programs))
         run = optimize(source.make(), target=target, rules=NO_RULES, goals=("dispatches", "time"))
-        made += _made(source, run)
-    return made
+        dispatches += _made(source, run)
+    return dispatches
 
 
 def _made(source: ProbedProgram, run: Run) -> Iterator[_Made]:

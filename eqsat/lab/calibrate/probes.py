@@ -1,16 +1,35 @@
-"""What is timed: one function each, with the work that a call of it does."""
+"""Probes, functions that are timed on one core in interleaved rounds of process time.
+
+A slow minute of the machine then touches all figures alike.
+"""
 
 from __future__ import annotations
 
 import math
+import os
+import statistics
+import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from typing import Any
 
+from eqsat.execute.timing import step_of
 from eqsat.host import MemoryLevel
 from eqsat.lab.calibrate import shapes
+from eqsat.model.diag import EqsatError, fail
 from eqsat.model.generic import Generic
+
+ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+
+
+def use_one_core() -> None:
+    """XLA on one thread, the process on one core; only before JAX is initialised for good."""
+    if ONE_THREAD not in os.environ.get("XLA_FLAGS", ""):
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {ONE_THREAD}".strip()
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+
 
 Call = Callable[..., Any]
 
@@ -160,6 +179,102 @@ def _compiled(function: Callable[..., Any], *arrays: Any) -> Call:
     import jax
 
     with jax.default_device(jax.devices("cpu")[0]):
-        held = [jax.device_put(x) for x in arrays]
-        compiled = jax.jit(function).lower(*held).compile()
-    return lambda: jax.block_until_ready(compiled(*held))
+        on_device = [jax.device_put(x) for x in arrays]
+        compiled = jax.jit(function).lower(*on_device).compile()
+    return lambda: jax.block_until_ready(compiled(*on_device))
+
+
+LEAST, STEPS = 2e-3, 50  # seconds, or steps of the clock, of one measurement of repeated calls
+MOST, DOUBLINGS = 20_000, 3  # calls in one measurement, and tries of one that shows no time
+Timer = Callable[[Probe], float]  # seconds of one call
+Progress = Callable[[str, float], None]  # what is done now, and the share that is done
+
+
+def part(progress: Progress, begin: float, end: float) -> Progress:
+    """The progress of a part of the work, which is that from `begin` to `end` of the whole."""
+    return lambda text, share: progress(text, begin + (end - begin) * share)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Seconds of one call of a probe over the rounds."""
+
+    median: float
+    low: float
+    high: float
+
+
+@dataclass
+class CoreTimer:
+    """Times probes by the process's own time, so that other processes do not count."""
+
+    clock: Callable[[], float] = time.process_time
+    calls: dict[str, tuple[Call, int]] = field(default_factory=dict)
+    fewest: int = 1  # calls in one measurement
+
+    def __call__(self, probe: Probe) -> float:
+        """Seconds of one call; 0 where the clock shows none, however often it is called."""
+        if probe.name not in self.calls:
+            call = probe.build()
+            self.calls[probe.name] = call, self._count(call)
+        call, count = self.calls[probe.name]
+        for _ in range(DOUBLINGS):
+            if (seconds := self.took(call, count)) > 0:
+                return seconds / count
+            count *= 2  # the clock was disturbed, or is coarser than it looked
+            self.calls[probe.name] = call, count
+        return 0.0
+
+    def took(self, call: Call, count: int) -> float:
+        """Seconds of so many calls."""
+        call()  # what the probe before left to free, and what is not in the caches
+        begin = self.clock()
+        for _ in range(count):
+            call()
+        return self.clock() - begin
+
+    def enough(self, call: Call) -> float:
+        """Seconds that calls have to take to be measured."""
+        return self._least
+
+    @cached_property
+    def _least(self) -> float:
+        return max(LEAST, STEPS * step_of(self.clock))
+
+    def _count(self, call: Call) -> int:
+        """How many calls take long enough; disturbed tries do not count."""
+        self.took(call, 1)
+        count, enough = self.fewest, self.enough(call)
+        while count < MOST:
+            took = min(self.took(call, count) for _ in range(3))
+            if took >= enough:
+                break
+            more = 1.2 * enough / max(took, 1e-7)  # a disturbed try tells nothing of a hundred
+            count = min(MOST, round(count * min(max(more, 2), 8)))
+        return count
+
+
+def check_clock(clock: Callable[[], float] = time.process_time) -> None:
+    """EqsatError (E420) if the clock stands still: nothing could be measured for hours."""
+    if not step_of(clock, 1.0):
+        raise _dead("the process clock of this machine stands still")
+
+
+def _dead(what: str) -> EqsatError:
+    return fail("E420", what, help="calibrate on a machine that counts a process's time")
+
+
+def timed_rounds(
+    probes: Sequence[Probe], rounds: int, timer: Timer, progress: Progress = lambda *_: None
+) -> dict[str, Sample]:
+    """Medians and extremes per probe; EqsatError (E420) if the clock does not move."""
+    seconds: dict[str, list[float]] = {p.name: [] for p in probes}
+    for i in range(rounds):
+        for j, p in enumerate(probes):
+            done = (i * len(probes) + j) / (rounds * len(probes))
+            progress(f"round {i + 1} of {rounds}: {p.name}", done)
+            seconds[p.name].append(timer(p))
+    stuck = [name for name, samples in seconds.items() if statistics.median(samples) <= 0]
+    if stuck:
+        raise _dead(f"the process clock stood still while `{stuck[0]}` ran again and again")
+    return {k: Sample(statistics.median(v), min(v), max(v)) for k, v in seconds.items()}

@@ -55,13 +55,13 @@ def nchw_conv(
     filters = (dim(1), dim(2), dim(5), dim(6), dim(7))
     shapes = [(1, groups, c, size, size), (groups, k, c, window, window)]
     product = Yield(call("mul", arg(0), arg(1)), "f32", "add")
-    kept = [d for d in range(5) if d != 1 or groups > 1]
-    kept = [d for d in kept if d != 2 or k > 1 or groups == 1]
-    used = [d for d in range(8) if d in kept or (d >= 5 and sizes[d] > 1)]
+    loops = [d for d in range(5) if d != 1 or groups > 1]
+    loops = [d for d in loops if d != 2 or k > 1 or groups == 1]
+    used = [d for d in range(8) if d in loops or (d >= 5 and sizes[d] > 1)]
     maps = [_kept(m, s, used) for m, s in zip((image, filters), shapes, strict=True)]
     new = {d: i for i, d in enumerate(used)}
     return canonical_generic(
-        [sizes[d] for d in used], range(len(kept)),
+        [sizes[d] for d in used], range(len(loops)),
         [tuple(e.rename(new) for e, _ in m) for m in maps],
         [tuple(s for _, s in m) for m in maps], [product], (), ["f32"] * 2,
         precision=DEFAULT,
@@ -75,15 +75,15 @@ def _kept(m: Sequence[Affine], shape: Shape, used: Sequence[int]) -> list[tuple[
 
 def in_dim_order(g: Generic, image: str, filters: str) -> Generic:
     """A convolution in other orders of dims."""
-    found = order_convolution(g, image, filters)
-    return g if found is None else found.sig
+    reordered = order_convolution(g, image, filters)
+    return g if reordered is None else reordered.sig
 
 
 def packed(g: Generic, tile: Tile) -> Generic:
     """A contraction on operands packed by a tile that fits it."""
-    found = pack_loops(g, tile)
-    assert found is not None, "the tiles here fit their contractions"
-    return found.sig
+    packing = pack_loops(g, tile)
+    assert packing is not None, "the tiles here fit their contractions"
+    return packing.sig
 
 
 def traffic_bytes(g: Generic) -> int:

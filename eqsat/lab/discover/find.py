@@ -15,8 +15,7 @@ from typing import Any
 from eqsat.api import optimize, read
 from eqsat.lab.discover.forms import DEFAULT_FORMS, FORMS
 from eqsat.lab.discover.pool import SIZES, Leaves, Pair, TermPool, leaf_choices, spelled_apart
-from eqsat.lab.discover.propose import Proposal, proposal_of
-from eqsat.lab.discover.ruletext import Unwritten, file_text
+from eqsat.lab.discover.propose import Proposal, Unwritten, file_text, proposal_of
 from eqsat.model.deadline import Stop
 from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.limits import Limits
@@ -43,7 +42,7 @@ class Gain:
 
 
 def gains(
-    found: Sequence[Rule],
+    proposed: Sequence[Rule],
     rules: RuleSet,
     target: Target,
     programs: Sequence[str],
@@ -53,17 +52,17 @@ def gains(
 
     One search with all of them says which match; only these get a search of their own.
     """
-    known: dict[str, Gain] = {}
-    for program in programs if found else ():
+    by_rule: dict[str, Gain] = {}
+    for program in programs if proposed else ():
         if is_over():
             return
-        with_all = _searched(program, _joined(rules, found), target)
+        with_all = _searched(program, _joined(rules, proposed), target)
         assert with_all.egraph is not None  # no phase was left out
         matches = {r.name: r.matches for r in with_all.egraph.rules}
-        matching = [r for r in found if matches.get(r.name)]
+        matching = [r for r in proposed if matches.get(r.name)]
         before = _time(_searched(program, rules, target)) if matching else 0.0
         for rule in matching:
-            gain = known.setdefault(rule.name, Gain())
+            gain = by_rule.setdefault(rule.name, Gain())
             gain.matches += matches[rule.name]
             if not is_over():
                 after = _time(_searched(program, _joined(rules, [rule]), target))
@@ -72,8 +71,8 @@ def gains(
             yield rule.name, gain
 
 
-def _joined(rules: RuleSet, found: Sequence[Rule]) -> RuleSet:
-    return replace(rules, rules=(*rules.rules, *found))
+def _joined(rules: RuleSet, proposed: Sequence[Rule]) -> RuleSet:
+    return replace(rules, rules=(*rules.rules, *proposed))
 
 
 def _searched(program: str, rules: RuleSet, target: Target) -> Run:
@@ -131,7 +130,7 @@ SHARE = 0.7  # of the time that finding may take; the rest is for ranking on pro
 
 @dataclass(frozen=True)
 class Ask:
-    """What is to be looked for.
+    """The request of a discovery.
 
     ops: names of `FORMS`. leaves: how many a term may have. size: ops of a term at most. seconds:
     for all of it. limits: of every proof.
@@ -158,8 +157,8 @@ class Ask:
 
 
 @dataclass
-class Found:
-    """What was found so far.
+class Discoveries:
+    """Counts and proposals of a search so far.
 
     equal: pairs of terms with equal values; unproven: those of them that the rules left apart, in
     the order in which each was tried; unwritten: why some became no rule. stop: "" if all terms
@@ -175,7 +174,7 @@ class Found:
     stop: str = ""
 
     def ranked(self) -> list[Proposal]:
-        """What gains most on the programs first, then what saves most work by itself."""
+        """Proposals by gain on the programs, then by the work they save by themselves."""
 
         def rank(p: Proposal) -> tuple[float, bool, float, int, str]:
             gain = self.gains.get(p.rule.name, Gain())
@@ -213,28 +212,28 @@ class Found:
 
 
 class Discovery:
-    """One search; `found` is whole at any time, so it may be ended at any time."""
+    """One search; `result` is whole at any time, so it may be ended at any time."""
 
     def __init__(self, wish: Ask, rules: RuleSet, target: Target, stop: Stop | None = None):
         self.wish, self.target, self.stop = wish, target, stop or Stop()
         self.rules = rules
-        self.found = Found()
+        self.result = Discoveries()
         limits = replace(wish.limits, seconds=None)
         self.prover = Prover(rules, target, limits)
         self.begin = time.monotonic()
         self.names = {r.name for r in rules.rules}
 
-    def run(self, programs: Sequence[str] = ()) -> Found:
+    def run(self, programs: Sequence[str] = ()) -> Discoveries:
         """Find rules, and rank them on programs that `eqsat.read` knows by these names."""
         self.stop.has_answer = True
         for pool, pairs in self._pairs():
             self._prove(pool, pairs)
         if self._is_over(SHARE):
-            self.found.stop = "interrupted" if self.stop.is_requested else "seconds"
-        rules = [p.rule for p in self.found.proposals]
+            self.result.stop = "interrupted" if self.stop.is_requested else "seconds"
+        rules = [p.rule for p in self.result.proposals]
         for name, gain in gains(rules, self.rules, self.target, programs, self._later):
-            self.found.gains[name] = gain
-        return self.found
+            self.result.gains[name] = gain
+        return self.result
 
     def _pairs(self) -> Iterator[tuple[TermPool, list[Pair]]]:
         """Equal terms, the smallest of all choices of leaves first."""
@@ -247,8 +246,8 @@ class Discovery:
                     return
                 before = pool.terms
                 pairs = pool.grow(self._now)
-                self.found.terms += pool.terms - before
-                self.found.equal += len(pairs)
+                self.result.terms += pool.terms - before
+                self.result.equal += len(pairs)
                 yield pool, sorted(pairs, key=lambda p: (p[0].size + p[1].size, str(p)))
 
     def _prove(self, pool: TermPool, pairs: list[Pair]) -> None:
@@ -258,15 +257,15 @@ class Discovery:
             pair, *left = left
             if self.prover.proves(pair, pool.leaves):
                 continue
-            self.found.unproven += 1
+            self.result.unproven += 1
             try:
-                made = proposal_of(pair, pool, self.names, self.wish.seed)
+                proposal = proposal_of(pair, pool, self.names, self.wish.seed)
             except Unwritten as error:
-                self.found.unwritten[str(error)] += 1
+                self.result.unwritten[str(error)] += 1
                 continue
-            self.names.add(made.rule.name)
-            self.found.proposals.append(made)
-            self.prover.add(made.rule)
+            self.names.add(proposal.rule.name)
+            self.result.proposals.append(proposal)
+            self.prover.add(proposal.rule)
             left = list(self.prover.unproven(left, pool.leaves, self._now))
 
     # ---- time -----------------------------------------------------------------------------------
@@ -287,7 +286,7 @@ def discover(
     target: Target,
     programs: Sequence[str] = (),
     stop: Stop | None = None,
-) -> Found:
+) -> Discoveries:
     """Small terms that are equal and that the rules do not prove equal, as hunted, ranked rules.
 
     programs: names that `eqsat.read` takes; proposals are ranked by what they gain there. Where

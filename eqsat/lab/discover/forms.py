@@ -102,10 +102,10 @@ def _reduction(combine: str) -> Write:
     def write(b: Builder, operands: tuple[int, ...], way: Way, sizes: Sizes) -> int:
         shape = b.type(operands[0]).shape
         (axis,) = way
-        kept = [d for d in range(len(shape)) if d != axis]
+        dims = [d for d in range(len(shape)) if d != axis]
         read = (operands[0], identity(len(shape)))
         body = Yield(arg(0), FLOAT, combine)
-        return generic_node(b, shape, kept, [read], [body], precision=NONE)
+        return generic_node(b, shape, dims, [read], [body], precision=NONE)
 
     return write
 
@@ -188,9 +188,9 @@ def _broadcast(b: Builder, operands: tuple[int, ...], way: Way, sizes: Sizes) ->
     shape = list(b.type(operands[0]).shape)
     at, letter = way
     assert isinstance(at, int) and isinstance(letter, str)
-    kept = [d for d in range(len(shape) + 1) if d != at]
+    dims = [d for d in range(len(shape) + 1) if d != at]
     shape.insert(at, sizes[letter])
-    read = (operands[0], tuple(dim(d) for d in kept))
+    read = (operands[0], tuple(dim(d) for d in dims))
     body = Yield(arg(0), FLOAT)
     return generic_node(b, shape, range(len(shape)), [read], [body], precision=NONE)
 

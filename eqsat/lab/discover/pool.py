@@ -46,7 +46,7 @@ class Term:
         return frozenset().union(*(o.leaves for o in self.operands))
 
     def walk(self) -> Iterator[Term]:
-        """It and all in it, from the outside."""
+        """The term and its subterms, from the outside."""
         yield self
         for o in self.operands:
             yield from o.walk()
@@ -79,11 +79,11 @@ class Leaves:
 
     def add_to(self, builder: Builder, sizes: Sizes, names: frozenset[str]) -> dict[Term, int]:
         """The nodes of some leaves in a builder."""
-        found: dict[Term, int] = {}
+        inputs: dict[Term, int] = {}
         for name in (n for n in self.names if n in names):
-            leaf = Leaf(name, self.type(name, sizes), len(found))
-            found[Term("", name)] = builder.add("input", (), leaf)
-        return found
+            leaf = Leaf(name, self.type(name, sizes), len(inputs))
+            inputs[Term("", name)] = builder.add("input", (), leaf)
+        return inputs
 
 
 def write(term: Term, builder: Builder, nodes: dict[Term, int], sizes: Sizes) -> int:
@@ -102,7 +102,7 @@ def program_of(terms: tuple[Term, ...], leaves: Leaves, sizes: Sizes) -> Program
 
 
 def spelled_apart(terms: tuple[Term, ...], leaves: Leaves, sizes: Sizes) -> Program:
-    """The same with every term in the spelling it has as a program of its own.
+    """One program of all terms, each spelled as in a program of its own.
 
     In one program what several terms share is not merged into its readers.
     """
@@ -112,12 +112,12 @@ def spelled_apart(terms: tuple[Term, ...], leaves: Leaves, sizes: Sizes) -> Prog
     by_name = {t.name: node for t, node in inputs.items()}
     results: list[int] = []
     for term in terms:
-        own = canonical(program_of((term,), leaves, sizes))
-        new = {i: by_name[own.leaf(i).name] for i in own.inputs}
-        for i, n in enumerate(own.nodes):
+        program = canonical(program_of((term,), leaves, sizes))
+        new = {i: by_name[program.leaf(i).name] for i in program.inputs}
+        for i, n in enumerate(program.nodes):
             if i not in new:
                 new[i] = builder.move(n, tuple([new[o] for o in n.operands]))
-        results += [new[r] for r in own.results]
+        results += [new[r] for r in program.results]
     return builder.build(results)
 
 
@@ -136,8 +136,8 @@ def leaf_choices(count: int, has_indices: bool) -> Iterator[Leaves]:
     """Leaves x, y … : a matrix, and any other matrices and rows of its dims or one more."""
     names = "xyzw"[:count]
     for rest in combinations_with_replacement(("kn", "mk", "k", "m"), count - 1):
-        found = list(zip(names, ("mk", *rest), strict=True))
-        yield Leaves(tuple([*found, (INDICES, "n")] if has_indices else found))
+        leaves = list(zip(names, ("mk", *rest), strict=True))
+        yield Leaves(tuple([*leaves, (INDICES, "n")] if has_indices else leaves))
 
 
 class TermPool:
@@ -171,19 +171,19 @@ class TermPool:
                 continue
             self.terms += 1
             key = self._key(node)
-            known = self.first.setdefault(key, term)
-            if known is term:
+            earliest = self.first.setdefault(key, term)
+            if earliest is term:
                 fresh.append(term)
-            elif self._agree(self.nodes[known], node):
-                pairs.append((known, term))
+            elif self._agree(self.nodes[earliest], node):
+                pairs.append((earliest, term))
         self.by_size.append(fresh)
         return pairs
 
     def others(self, term: Term) -> Iterator[Term]:
         """Terms of its type with other values, the largest first."""
         wanted = self.builder.type(self.nodes[term])
-        known = (t for terms in reversed(self.by_size) for t in terms if t.form)
-        for t in known:
+        candidates = (t for terms in reversed(self.by_size) for t in terms if t.form)
+        for t in candidates:
             alike = self.builder.type(self.nodes[t]) == wanted and t.leaves <= term.leaves
             if alike and not self._agree(self.nodes[t], self.nodes[term]):
                 yield t
@@ -216,30 +216,30 @@ class TermPool:
 
     def _written(self, term: Term) -> int | None:
         """The node of a term that is new; None if it is none, or two of its dims are one size."""
-        known = len(self.builder.nodes)
+        count = len(self.builder.nodes)
         try:
             node = write(term, self.builder, self.nodes, SIZES)
         except ShapeError:
             return None
         shape = self.builder.type(node).shape
         wide = len(shape) > MOST_DIMS or len(set(shape)) < len(shape)
-        if wide or (node < known and node in self.values):
+        if wide or (node < count and node in self.values):
             return None
-        made = self.builder.nodes[node]
-        inner = zip(*(self.values[o] for o in made.operands), strict=True)
-        self.values[node] = [evaluate_node(made.op, made.attr, xs)[0] for xs in inner]
+        written = self.builder.nodes[node]
+        inner = zip(*(self.values[o] for o in written.operands), strict=True)
+        self.values[node] = [evaluate_node(written.op, written.attr, xs)[0] for xs in inner]
         return node
 
     # ---- values ---------------------------------------------------------------------------------
     def _key(self, node: int) -> Key:
-        """What terms of equal values have in common: the values, seen along random directions."""
-        found = []
+        """The fingerprint of a term's values: their projections on random directions."""
+        projections = []
         for x in self.values[node]:
             flat = np.nan_to_num(np.ravel(x).astype(np.float64), nan=NO_NUMBER)
             if flat.shape not in self.probes:
                 self.probes[flat.shape] = self.rng.uniform(0.5, 1.5, flat.shape)
-            found.append(f"{float(flat @ self.probes[flat.shape]):.{DIGITS}e}")
-        return self.builder.type(node), tuple(found)
+            projections.append(f"{float(flat @ self.probes[flat.shape]):.{DIGITS}e}")
+        return self.builder.type(node), tuple(projections)
 
     def _agree(self, a: int, b: int) -> bool:
         pairs = zip(self.values[a], self.values[b], strict=True)

@@ -1,24 +1,86 @@
-"""What is kept of one run as plain data: the figures of its tables, and how it ended."""
+"""The record of one run as plain data, and its key: a hash of all that decides its result."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, astuple, dataclass, field
+from functools import lru_cache
+from importlib.metadata import version
 from pathlib import PurePath
 from types import NoneType
 from typing import Any
 
 from eqsat.api import Run
+from eqsat.lang.content import rule_content, spread_content
 from eqsat.model.diag import Diagnostic
-from eqsat.model.files import restored
-from eqsat.model.rules import RuleCheck
-from eqsat.model.symbols import without_origins
+from eqsat.model.files import code_digest
+from eqsat.model.origin import without_origins
+from eqsat.model.restore import restored
+from eqsat.model.rules import Rule, RuleCheck, RuleSet
+from eqsat.model.target import Target
 from eqsat.report.facts import RunFacts, scaled
-from eqsat.report.origins import Names, chosen_nodes, op_word, rule_chain
+from eqsat.report.formatting import PS_PER_US
+from eqsat.report.names import Names, chosen_nodes, op_word, rule_chain
 from eqsat.report.text import verification_problem
-from eqsat.report.units import PS_PER_US
+
+PACKAGES = ("eqsat", "egglog", "ortools", "jax", "numpy")
+_SAYINGS = ("doc", "source", "file", "places", "chosen", "measured_on")  # of a target
+
+
+def run_key(request: Run, unchecked: bool, repeat: int = 1, judged: str = "") -> str:
+    """32 hexadecimal digits for a run that stopped behind its program (`stop_after="program"`).
+
+    The program as it was read, its weights by content; rules and target by what they say; goals,
+    budgets, limits, seed, time limit and extractor; the versions of what searches, eqsat's own code
+    included; judged: what another compiler chose, if that is the answer. Not: the machine, and how
+    many threads and processes there are, which decide how soon an answer is there.
+    """
+    family = None if request.family is None else without_origins(request.family.to_json())
+    content = {
+        "program": without_origins(request.source.program.to_json()),
+        "family": family,
+        "opaque": {k: _digest(call.export()) for k, call in request.source.opaque.items()},
+        "target": target_content(request.target),
+        "rules": rules_content(request.rules),
+        "goals": [astuple(g) for g in request.goals],
+        "limits": request.limits.to_json(),
+        "search": [request.search[k] for k in ("time_limit", "seed", "extractor")],
+        "unchecked": unchecked,
+        "repeat": repeat,
+        "judged": judged,
+        "versions": used_versions(),
+        "code": code_digest(),
+    }
+    return _digest(json.dumps(content, sort_keys=True).encode())[:32]
+
+
+def target_content(target: Target) -> dict[str, Any]:
+    """The figures of a target, without where they stand and who says so."""
+    return {k: v for k, v in target.to_json().items() if k not in _SAYINGS}
+
+
+@lru_cache(maxsize=64)
+def rules_content(ruleset: RuleSet) -> str:
+    """A hash of what the rules say and when each is tried, in their order."""
+    contents = [(r.name, sorted(r.tags), rule_content(r), _tried(r)) for r in ruleset.rules]
+    spreads = [(r.name, sorted(r.tags), spread_content(r)) for r in ruleset.spreads]
+    return _digest(repr((contents, spreads, ruleset.imports)).encode())
+
+
+def _tried(rule: Rule) -> tuple[object, ...]:
+    return (rule.phase, rule.apply, rule.max_matches)
+
+
+def used_versions() -> dict[str, str]:
+    """Packages that searching depends on, by name."""
+    return {p: version(p) for p in PACKAGES}
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
 
 FOUND, NO_PROGRAM, ERROR = "found", "no program", "error"
 NOT_RUN = "not run"  # as its answer is known to be that of another row
@@ -109,10 +171,10 @@ class RunRecord:
         _check_shape(self.summary or {}, _SUMMARY if self.status == FOUND else {})
         for g in self.goals:
             _check_shape(g, _GOAL)
-        said = self.summary or {}
-        _check_shape(said.get("verify"), _VERIFY if said.get("verify") else {})
-        if said.get("rule_check"):
-            RuleCheck.from_json(said["rule_check"])
+        summary = self.summary or {}
+        _check_shape(summary.get("verify"), _VERIFY if summary.get("verify") else {})
+        if summary.get("rule_check"):
+            RuleCheck.from_json(summary["rule_check"])
 
 
 def is_below(folder: str) -> bool:
@@ -153,12 +215,12 @@ def _check_shape(data: Any, shape: Any) -> None:
 
 def record_of(key: str, run: Run, totals_s: Sequence[float]) -> RunRecord:
     """The record of a run that has an answer."""
-    v, told = run.verification, RunFacts(run)
+    v, facts = run.verification, RunFacts(run)
     wrong = () if v is None or v.ok else (verification_problem(v),)
     return RunRecord(
         key, run.program.name, run.target.name, FOUND, problems=wrong, summary=run.summary(),
-        goals=_goals(told), dispatches=_dispatches(run), choices=_choices(run),
-        rules=tuple(told.rules_by("rule")), fired=_fired(run), program_hash=_program_hash(run),
+        goals=_goals(facts), dispatches=_dispatches(run), choices=_choices(run),
+        rules=tuple(facts.rules_by("rule")), fired=_fired(run), program_hash=_program_hash(run),
         totals_s=tuple(totals_s),
     )  # fmt: skip
 
@@ -171,21 +233,21 @@ def failed_record(
     return RunRecord(key, program, target, status, tuple(diagnostics))
 
 
-def _goals(told: RunFacts) -> tuple[dict[str, Any], ...]:
+def _goals(facts: RunFacts) -> tuple[dict[str, Any], ...]:
     """The goals by rank, scaled to the units of the summary; `input`: what came in costs."""
-    found = []
-    for rank, asked in enumerate(told.run.goals, 1):
-        g = told.goals[asked.name]
+    rows = []
+    for rank, goal in enumerate(facts.run.goals, 1):
+        g = facts.goals[goal.name]
         value, bound, before = (
             None if v is None else float(scaled(g.name, v)) for v in (g.chosen, g.bound, g.baseline)
         )
-        found.append(
+        rows.append(
             {
                 "goal": g.name, "rank": rank, "value": value, "bound": bound, "gap": g.gap,
                 "input": before,
             }
         )  # fmt: skip
-    return tuple(found)
+    return tuple(rows)
 
 
 def _dispatches(run: Run) -> tuple[dict[str, Any], ...]:
@@ -214,19 +276,19 @@ def _choices(run: Run) -> tuple[dict[str, Any], ...]:
     assert egraph is not None
     assert selection is not None
     at = {m: i for i, g in enumerate(selection.groups) for m in g.members}
-    found = []
+    choices = []
     for node in chosen_nodes(selection):
         steps = rule_chain(egraph, node)
         if steps:
             e = egraph.nodes[node]
-            found.append(
+            choices.append(
                 {
-                    "number": len(found), "dispatch": at.get(node), "op": op_word(e),
+                    "number": len(choices), "dispatch": at.get(node), "op": op_word(e),
                     "type": ", ".join(map(str, egraph.types[e.eclass])),
                     "rules": ", ".join(dict.fromkeys(s.rule for s in steps)),
                 }
             )  # fmt: skip
-    return tuple(found)
+    return tuple(choices)
 
 
 def _fired(run: Run) -> tuple[str, ...]:
@@ -241,5 +303,5 @@ def _program_hash(run: Run) -> str:
     assert schedule is not None
     cut = [(d.members, d.plan and d.plan.to_text()) for d in schedule.dispatches]
     program = without_origins(schedule.program.to_json())
-    said = [program, schedule.ahead, cut, run.runs_on.executor]
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:32]
+    parts = [program, schedule.ahead, cut, run.runs_on.executor]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]

@@ -15,10 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from eqsat import host
-from eqsat.lab.store.content import used_versions
-from eqsat.lab.store.files import Owner, lives, lock_of
-from eqsat.lab.store.record import RunRecord
-from eqsat.lab.store.tables import FILE, open_tables, store_problem
+from eqsat.lab.store.record import RunRecord, used_versions
+from eqsat.lab.store.tables import FILE, Owner, lives, lock_of, open_tables, store_problem
 
 
 @dataclass(frozen=True)
@@ -57,7 +55,7 @@ class Measurement:
     samples: tuple[tuple[float, float], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """As rows of results have it; `runs` is the number of samples."""
+        """The measurement as rows of results have it; `runs` is the number of samples."""
         return {
             "runs": len(self.samples),
             "median_us": round(self.median_us, 2),
@@ -97,11 +95,11 @@ class RunStore:
 
         Nor is one whose record cannot be read (`damage` says why): what is damaged runs again.
         """
-        found = self._one("SELECT record FROM runs WHERE run = ?", key)
-        if found is None:
+        row = self._one("SELECT record FROM runs WHERE run = ?", key)
+        if row is None:
             return None
         try:
-            record = RunRecord.from_text(found[0])
+            record = RunRecord.from_text(row[0])
             if record.run != key:
                 raise ValueError(f"it is of the run {record.run}")
         except ValueError as error:
@@ -139,13 +137,13 @@ class RunStore:
         return False
 
     def holder(self, key: str) -> str:
-        """Who works on a run, for a person that waits for it."""
-        found = self._one(
+        """The owner of a run in progress, for a person that waits for it."""
+        attempt = self._one(
             "SELECT began_at, owner FROM attempts WHERE run = ? AND ended_at IS NULL", key
         )
-        if found is None:
+        if attempt is None:
             return "another process"
-        began, owner = found
+        began, owner = attempt
         return f"the process that began at {began} and holds `{lock_of(self.folder, owner)}`"
 
     def release(self, attempt: int, outcome: str) -> None:
@@ -155,12 +153,12 @@ class RunStore:
 
     def finish(self, attempt: int, record: RunRecord) -> RunRecord:
         """Keep the result of an attempt; the record as it was kept."""
-        kept = replace(record, ended_at=now_text(), versions=used_versions())
+        finished = replace(record, ended_at=now_text(), versions=used_versions())
         with self._writing():
-            if kept.is_final:
-                self._put_run(kept)
-            self._end(attempt, kept.status)
-        return kept
+            if finished.is_final:
+                self._put_run(finished)
+            self._end(attempt, finished.status)
+        return finished
 
     def _end(self, attempt: int, outcome: str) -> None:
         self._db.execute(
@@ -207,35 +205,35 @@ class RunStore:
 
     def row_record(self, experiment: str, row: str, asked: Mapping[str, Any]) -> RunRecord | None:
         """The record of a row that was asked for just so."""
-        found = self._one(
+        key = self._one(
             "SELECT run FROM rows WHERE experiment = ? AND row = ? AND asked = ?",
             experiment, row, json.dumps(dict(asked)),
         )  # fmt: skip
-        return None if found is None else self.find(found[0])
+        return None if key is None else self.find(key[0])
 
     # ---- measurements ------------------------------------------------------------------------
     def measurement(self, program_hash: str, beside: str) -> Measurement | None:
-        """What this machine measured of a program beside the others of a group."""
-        found = self._one(
+        """This machine's measurement of a program beside the others of a group."""
+        row = self._one(
             "SELECT measurement, calls, median_us, low_us, high_us, cpu_us FROM measurements"
             " WHERE program_hash = ? AND beside = ? AND machine ="
             " (SELECT machine FROM machines WHERE (host, processor, cores, system, python)"
             " = (?, ?, ?, ?, ?))",
             program_hash, beside, *astuple(this_machine()),
         )  # fmt: skip
-        if found is None:
+        if row is None:
             return None
-        number, *figures = found
+        number, *figures = row
         samples = self._db.execute(
             "SELECT wall_us, cpu_us FROM samples WHERE measurement = ? ORDER BY round", (number,)
         )
         return Measurement(*figures, samples=tuple(samples))
 
-    def put_measurements(self, beside: str, found: Mapping[str, Measurement]) -> None:
-        """What was measured of programs, by hash, in one group of rounds; all or nothing."""
+    def put_measurements(self, beside: str, measurements: Mapping[str, Measurement]) -> None:
+        """Stores measurements of programs, by hash, of one group of rounds; all or nothing."""
         with self._writing():
             machine = self._machine()
-            for program, m in found.items():
+            for program, m in measurements.items():
                 self._db.execute(
                     "DELETE FROM measurements WHERE (program_hash, beside, machine) = (?, ?, ?)",
                     (program, beside, machine),

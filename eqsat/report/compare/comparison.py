@@ -10,8 +10,7 @@ from eqsat.model.schedule import Schedule
 from eqsat.model.target import Tile
 from eqsat.report.compare.rows import AlignedRow, ComparedWork, Held, Place, aligned, works_of
 from eqsat.report.finished import Finished, finished_stages
-from eqsat.report.text import table_text
-from eqsat.report.units import bytes_text, delta_text, goal_text
+from eqsat.report.formatting import bytes_text, delta_text, goal_text, table_text
 
 _COLUMNS = ("", "", "", "difference")
 _UNITS = {"time_ps": "time", "bytes_moved": "memory"}  # a figure → the goal whose unit it has
@@ -60,12 +59,12 @@ class Comparison:
     @property
     def kinds(self) -> tuple[tuple[AlignedRow, ...], ...]:
         """The rows that differ, those that differ alike together; most time in all comes first."""
-        found: dict[object, list[AlignedRow]] = {}
+        by_kind: dict[object, list[AlignedRow]] = {}
         for row in self.rows:
             if not row.is_same:
-                found.setdefault(row.kind, []).append(row)
+                by_kind.setdefault(row.kind, []).append(row)
         by_size = sorted(
-            found.values(),
+            by_kind.values(),
             key=lambda rows: (-abs(_total(rows, "time_ps")), -abs(_total(rows, "nbytes"))),
         )
         return tuple(tuple(rows) for rows in by_size)
@@ -91,7 +90,7 @@ class Comparison:
     __str__ = to_text
 
     def difference_lines(self) -> list[str]:
-        """What differs, an empty line in front of each kind of difference."""
+        """The differences as lines, an empty one in front of each kind."""
         return [line for rows in self.kinds for line in ("", *_kind_lines(self, rows))]
 
     def to_json(self) -> dict[str, Any]:
@@ -196,12 +195,12 @@ def _kind_lines(c: Comparison, rows: Sequence[AlignedRow]) -> list[str]:
 
 
 def _one_sided(c: Comparison, row: AlignedRow) -> list[str]:
-    own, other = c.names if row.a is not None else c.names[::-1]
+    with_work, other = c.names if row.a is not None else c.names[::-1]
     work = row.a or row.b
     assert work is not None
     where = "no dispatch of its own"
     where += f": computed inside of {row.inside.name}" if row.inside else ", not computed at all"
-    return [f"  {own}: {work_text(work)}", f"  {other}: {where}"]
+    return [f"  {with_work}: {work_text(work)}", f"  {other}: {where}"]
 
 
 def work_text(w: ComparedWork) -> str:
@@ -224,7 +223,7 @@ def _flip_lines(c: Comparison) -> list[str]:
     a, b = c.names
     lines = ["", f"one change of {a} alone"]
     for f in c.flips:
-        found = (
+        value = (
             "nothing is admissible" if f.value is None else f"{f.goal} {goal_text(f.goal, f.value)}"
         )
         then = (
@@ -232,7 +231,7 @@ def _flip_lines(c: Comparison) -> list[str]:
             if f.is_all
             else f"{len(f.rows)} of {len(c.differences)} rows as in {b}"
         )
-        lines.append(f"  {f.change}: {found}, {then if f.value is not None else ''}".rstrip(", "))
+        lines.append(f"  {f.change}: {value}, {then if f.value is not None else ''}".rstrip(", "))
     return lines
 
 

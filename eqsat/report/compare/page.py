@@ -13,8 +13,15 @@ from pathlib import Path
 from eqsat.model.files import write_text
 from eqsat.report.compare.comparison import Comparison, deltas, difference, fact_text, label
 from eqsat.report.compare.rows import ROW_MAJOR, AlignedRow, ComparedWork, Held
-from eqsat.report.html import document, html_table, link, section
-from eqsat.report.units import bytes_text, delta_text, goal_text
+from eqsat.report.formatting import (
+    bytes_text,
+    delta_text,
+    document,
+    goal_text,
+    html_table,
+    link,
+    section,
+)
 
 HEADLINE = ("time_ps", "peak_bytes", "bytes_moved", "dispatches")
 HUES = 8  # colours of blocked layouts; row-major is grey
@@ -44,94 +51,100 @@ font-size:.75rem;color:var(--soft)}}
 """
 
 
-def write_comparison(found: Comparison, path: Path, pages: Mapping[str, str] | None = None) -> Path:
+def write_comparison(
+    comparison: Comparison, path: Path, pages: Mapping[str, str] | None = None
+) -> Path:
     """The page of a comparison as a file; pages: of the two runs, by name, where there are any."""
-    return write_text(path, comparison_page(found, pages or {}))
+    return write_text(path, comparison_page(comparison, pages or {}))
 
 
-def comparison_page(found: Comparison, pages: Mapping[str, str]) -> str:
+def comparison_page(comparison: Comparison, pages: Mapping[str, str]) -> str:
     """The whole page."""
-    a, b = found.names
+    a, b = comparison.names
     title = f"{a} and {b}"
     body = [
         f"<h1>{escape(title)}</h1>",
-        _intro(found, pages),
-        _headline(found),
-        section("Asked for differently", _settings(found)),
-        section(f"One change of {a} alone", _flips(found)),
-        section("Dispatches in the order of their execution", _rows(found)),
-        section("Differences by time", _kinds(found)),
-        section("All figures", _figures(found)),
+        _intro(comparison, pages),
+        _headline(comparison),
+        section("Asked for differently", _settings(comparison)),
+        section(f"One change of {a} alone", _flips(comparison)),
+        section("Dispatches in the order of their execution", _rows(comparison)),
+        section("Differences by time", _kinds(comparison)),
+        section("All figures", _figures(comparison)),
     ]
     return document(title, "\n".join(body), STYLE)
 
 
-def _intro(found: Comparison, pages: Mapping[str, str]) -> str:
-    a, b = found.names
-    ratio = f"{found.same} of {len(found.rows)} dispatches are the same"
+def _intro(comparison: Comparison, pages: Mapping[str, str]) -> str:
+    a, b = comparison.names
+    ratio = f"{comparison.same} of {len(comparison.rows)} dispatches are the same"
     text = f"{a} left, {b} right; differences say what {b} has more than {a}. {ratio}."
-    if not found.same_input:
+    if not comparison.same_input:
         text += " The inputs differ: dispatches are matched by what they compute."
-    links = [link(pages[name], f"page of {name}") for name in found.names if name in pages]
+    links = [link(pages[name], f"page of {name}") for name in comparison.names if name in pages]
     return f'<p class="soft">{escape(text)}</p>' + (f"<p>{' · '.join(links)}</p>" if links else "")
 
 
-def _headline(found: Comparison) -> str:
+def _headline(comparison: Comparison) -> str:
     """The figures that matter most: both values, and by how much they differ."""
     items = [
         f"<li>{escape(label(k))} <b>{escape(fact_text(k, x))} → {escape(fact_text(k, y))}</b>"
         f' <span class="soft">{escape(difference(k, x, y) or "equal")}</span></li>'
-        for k, x, y in found.facts
+        for k, x, y in comparison.facts
         if k in HEADLINE
     ]
     return f'<ul class="figures">{"".join(items)}</ul>'
 
 
-def _figures(found: Comparison) -> str:
+def _figures(comparison: Comparison) -> str:
     rows = [
         (label(k), fact_text(k, x), fact_text(k, y), difference(k, x, y))
-        for k, x, y in found.facts
+        for k, x, y in comparison.facts
         if x or y
     ]
-    return html_table(("", *found.names, "difference"), rows, (1, 2, 3))
+    return html_table(("", *comparison.names, "difference"), rows, (1, 2, 3))
 
 
-def _settings(found: Comparison) -> str:
-    return html_table(("", *found.names), list(found.settings)) if found.settings else ""
+def _settings(comparison: Comparison) -> str:
+    return (
+        html_table(("", *comparison.names), list(comparison.settings))
+        if comparison.settings
+        else ""
+    )
 
 
-def _flips(found: Comparison) -> str:
-    flips = found.flips or ()
+def _flips(comparison: Comparison) -> str:
+    flips = comparison.flips or ()
     if not flips:
         return ""
-    whole = len(found.differences)
+    total = len(comparison.differences)
     rows = [
         (
             f.change,
             "nothing is admissible" if f.value is None else goal_text(f.goal, f.value),
-            "all" if f.is_all else f"{len(f.rows)} of {whole}",
+            "all" if f.is_all else f"{len(f.rows)} of {total}",
         )
         for f in flips
     ]
     goal = flips[0].goal
     return html_table(
-        ("change", goal, f"differences that are then as in {found.names[1]}"), rows, (1, 2)
+        ("change", goal, f"differences that are then as in {comparison.names[1]}"), rows, (1, 2)
     )
 
 
-def _kinds(found: Comparison) -> str:
+def _kinds(comparison: Comparison) -> str:
     """Rows that differ alike as one line, with what they cost in all."""
     rows = []
-    for alike in found.kinds:
+    for alike in comparison.kinds:
         first, *others = alike
         time, moved = (sum(getattr(r, k) for r in alike) for k in ("time_ps", "nbytes"))
         count = f" ×{len(alike)}" if others else ""
-        changes = "; ".join(first.changes_text) or _alone_text(first, found.names)
+        changes = "; ".join(first.changes_text) or _alone_text(first, comparison.names)
         rules = ", ".join(rule for side in first.rules for rule, _ in side)
         figures = (
             (delta_text("time", time), delta_text("memory", moved)) if time or moved else ("", "")
         )
-        flip = (found.flipped_by(first),) if found.flips else ()
+        flip = (comparison.flipped_by(first),) if comparison.flips else ()
         rows.append((first.name + count, changes, *figures, rules, *flip))
     columns = (
         "dispatch",
@@ -139,7 +152,7 @@ def _kinds(found: Comparison) -> str:
         "time",
         "bytes",
         "rules",
-        *(["flips"] if found.flips else []),
+        *(["flips"] if comparison.flips else []),
     )
     return html_table(columns, rows, (2, 3)) if rows else ""
 
@@ -150,13 +163,13 @@ def _alone_text(row: AlignedRow, names: tuple[str, str]) -> str:
 
 
 # ---- rows ----------------------------------------------------------------------------------------
-def _rows(found: Comparison) -> str:
-    colours = _colours(found)
-    most = max((w.time_ps for r in found.rows for w in (r.a, r.b) if w), default=0)
-    a, b = map(escape, found.names)
+def _rows(comparison: Comparison) -> str:
+    colours = _colours(comparison)
+    most = max((w.time_ps for r in comparison.rows for w in (r.a, r.b) if w), default=0)
+    a, b = map(escape, comparison.names)
     lines = [f'<li class="row heads"><span>{a}</span><span></span><span>{b}</span></li>']
-    for same, rows in groupby(found.rows, key=lambda r: r.is_same):
-        items = [_row(found, row, colours, most) for row in rows]
+    for same, rows in groupby(comparison.rows, key=lambda r: r.is_same):
+        items = [_row(comparison, row, colours, most) for row in rows]
         lines += [_folded(items)] if same else items
     legend = "".join(
         f'<span class="key"><i class="swatch" style="--own:var(--{colour})"></i>'
@@ -176,12 +189,12 @@ def _folded(items: Sequence[str]) -> str:
     )
 
 
-def _row(found: Comparison, row: AlignedRow, colours: Mapping[str, str], most: int) -> str:
+def _row(comparison: Comparison, row: AlignedRow, colours: Mapping[str, str], most: int) -> str:
     sides = [
         _work(work, name, row, colours, most)
-        for name, work in zip(found.names, (row.a, row.b), strict=True)
+        for name, work in zip(comparison.names, (row.a, row.b), strict=True)
     ]
-    return f'<li class="row">{sides[0]}{_between(found, row)}{sides[1]}</li>'
+    return f'<li class="row">{sides[0]}{_between(comparison, row)}{sides[1]}</li>'
 
 
 def _work(
@@ -195,11 +208,11 @@ def _work(
     colour = colours[_layout(work)]
     width = 100 * work.time_ps / most if most else 0
     figures = f"{goal_text('time', work.time_ps)} · {bytes_text(work.nbytes)}"
-    held = "".join(f"<li>{escape(line)}</li>" for line in _held_lines(work))
+    buffers = "".join(f"<li>{escape(line)}</li>" for line in _held_lines(work))
     return (
         f'<div class="work{moves}" {named} style="--own:var(--{colour})">'
         f"<details><summary><b>{escape(work.name)}</b> <small>{escape(figures)}</small><br>"
-        f"{escape(work.text)}</summary><ul>{held}</ul></details>"
+        f"{escape(work.text)}</summary><ul>{buffers}</ul></details>"
         f'<span class="time" style="width:{width:.1f}%"></span></div>'
     )
 
@@ -213,24 +226,24 @@ def _held_lines(work: ComparedWork) -> Iterator[str]:
         yield work.bound
 
 
-def _between(found: Comparison, row: AlignedRow) -> str:
+def _between(comparison: Comparison, row: AlignedRow) -> str:
     if row.is_same:
         return '<div class="gap"><small>the same</small></div>'
     items = "".join(f"<li>{escape(change)}</li>" for change in row.changes_text)
     rules = [
         f"{name}: {', '.join(rule for rule, _ in rules)}"
-        for name, rules in zip(found.names, row.rules, strict=True)
+        for name, rules in zip(comparison.names, row.rules, strict=True)
         if rules
     ]
     by = "".join(f"<div><small>{escape(text)}</small></div>" for text in rules)
-    flip = found.flipped_by(row)
+    flip = comparison.flipped_by(row)
     flips = f'<div><small class="flip">flips {escape(flip)}</small></div>' if flip else ""
     return f'<div class="gap"><b>{escape(deltas(row))}</b><ul>{items}</ul>{by}{flips}</div>'
 
 
 # ---- colours -------------------------------------------------------------------------------------
 def _layout(work: ComparedWork) -> str:
-    """What a dispatch is coloured by: the layout of its result, without its orders and paddings."""
+    """The colour key of a dispatch: the layout of its result, without orders and paddings."""
     return _blocks(work.writes[-1]) if work.writes else ROW_MAJOR
 
 
@@ -239,10 +252,10 @@ def _blocks(held: Held) -> str:
     return f"@{first}" if first[:1].isdigit() else ROW_MAJOR
 
 
-def _colours(found: Comparison) -> dict[str, str]:
+def _colours(comparison: Comparison) -> dict[str, str]:
     """Layout → the name of its colour, most bytes first; row-major is grey."""
     size: dict[str, int] = {}
-    for row in found.rows:
+    for row in comparison.rows:
         for work in filter(None, (row.a, row.b)):
             size[_layout(work)] = size.get(_layout(work), 0) + work.nbytes
     blocked = sorted((k for k in size if k != ROW_MAJOR), key=lambda k: (-size[k], k))

@@ -11,7 +11,7 @@ from eqsat.model.layout import ROW_MAJOR
 from eqsat.model.leaves import Leaf
 from eqsat.model.ops import CONVERSIONS, LEAVES
 from eqsat.report.finished import Finished, finished_stages
-from eqsat.report.origins import Names, op_word, rule_chain
+from eqsat.report.names import Names, op_word, rule_chain
 
 
 @dataclass(frozen=True)
@@ -43,12 +43,12 @@ class AlignedRow:
 
     @property
     def time_ps(self) -> int:
-        """What b takes more than a."""
+        """The time that b takes more than a."""
         return (self.b.time_ps if self.b else 0) - (self.a.time_ps if self.a else 0)
 
     @property
     def nbytes(self) -> int:
-        """What b moves more than a."""
+        """The bytes that b moves more than a."""
         return (self.b.nbytes if self.b else 0) - (self.a.nbytes if self.a else 0)
 
     @property
@@ -60,26 +60,26 @@ class AlignedRow:
 
     @property
     def name(self) -> str:
-        """What its dispatch is called, in b if both have one."""
+        """The name of the dispatch, in b if both have one."""
         work = self.b or self.a
         assert work is not None
         return work.name
 
     @property
     def kind(self) -> tuple[object, ...]:
-        """The same for rows that differ alike, such as those of equal layers."""
+        """The key of a difference: equal for rows that differ alike, as those of equal layers."""
         works = tuple(w and (w.text, w.time_ps, w.nbytes) for w in (self.a, self.b))
         return works, tuple(sorted((c.verb, c.what) for c in self.changes)), self.rules
 
     @property
     def changes_text(self) -> tuple[str, ...]:
         """The changes in words; values that change alike share a line."""
-        found: dict[tuple[str, str], list[str]] = {}
+        by_change: dict[tuple[str, str], list[str]] = {}
         for c in self.changes:
-            found.setdefault((c.verb, c.what), []).append(c.value)
+            by_change.setdefault((c.verb, c.what), []).append(c.value)
         return tuple(
             f"{verb} {', '.join(values)}: {what}" if verb else what + _times(len(values))
-            for (verb, what), values in found.items()
+            for (verb, what), values in by_change.items()
         )
 
     @property
@@ -127,17 +127,17 @@ def _partners(
     a: Sequence[ComparedWork], b: Sequence[ComparedWork], by_value: bool
 ) -> dict[int, int]:
     """Numbers of a to numbers of b; equal writes first, then equal values, then shared ones."""
-    found: dict[int, int] = {}
+    pairs: dict[int, int] = {}
     keys = (_written, _values, _value) if by_value else (_computed,)
     for key in keys:
         free: dict[object, list[int]] = {}
         for w in b:
-            if w.number not in found.values():
+            if w.number not in pairs.values():
                 free.setdefault(key(w), []).append(w.number)
         for w in a:
-            if w.number not in found and free.get(key(w)):
-                found[w.number] = free[key(w)].pop(0)
-    return found
+            if w.number not in pairs and free.get(key(w)):
+                pairs[w.number] = free[key(w)].pop(0)
+    return pairs
 
 
 def _written(w: ComparedWork) -> object:
@@ -241,14 +241,14 @@ def works_of(run: Finished) -> list[ComparedWork]:
     """Every dispatch in the order of execution; EqsatError (E405) if the run stopped before."""
     egraph, selection, schedule = finished_stages(run)
     names = Names(egraph, run.canonical)
-    found = []
+    works = []
     pairs = zip(selection.groups, schedule.dispatches, strict=True)
     for i, (group, dispatch) in enumerate(pairs):
         nodes = [egraph.nodes[m] for m in group.members if egraph.nodes[m].op not in LEAVES]
         reads = tuple(_held(names, c) for c in group.reads)
         writes = tuple(_held(names, c) for c in group.writes)
         steps = [s for m in group.members for s in rule_chain(egraph, m)]
-        found.append(
+        works.append(
             ComparedWork(
                 number=i,
                 name=dispatch.name or f"dispatch {i}",
@@ -263,7 +263,7 @@ def works_of(run: Finished) -> list[ComparedWork]:
                 rules=tuple(dict.fromkeys((s.rule, s.at) for s in steps)),
             )
         )
-    return found
+    return works
 
 
 def _held(names: Names, c: int) -> Held:

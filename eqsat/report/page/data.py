@@ -1,4 +1,4 @@
-"""What the page shows, as plain data: the scripts read it as JSON and nothing else.
+"""The content of the page as plain data: the scripts read it as JSON and nothing else.
 
 Names of fields are the names the scripts use. Times are in picoseconds, sizes in bytes.
 """
@@ -28,7 +28,7 @@ class PageValue:
 
 @dataclass(frozen=True)
 class PageAlternative:
-    """What a choice could have been. rules: numbers, the first applied first."""
+    """An alternative to a choice. rules: numbers, the first applied first."""
 
     text: str
     rules: tuple[int, ...]
@@ -158,5 +158,5 @@ class PageData:
     measured: tuple[tuple[str, float | None, float], ...] = ()  # program, predicted and measured us
 
     def to_json(self) -> dict[str, Any]:
-        """As the scripts read it."""
+        """The JSON that the scripts read."""
         return asdict(self)

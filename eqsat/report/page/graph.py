@@ -1,4 +1,4 @@
-"""A schedule, or a program that has none, as the graph the page draws."""
+"""A schedule, or a program that has none, as the graph the page draws, and why it is so."""
 
 from __future__ import annotations
 
@@ -12,17 +12,25 @@ from eqsat.model.generic import Generic
 from eqsat.model.ops import LEAVES, VIEWS
 from eqsat.model.program import Node, Program
 from eqsat.model.schedule import Dispatch, Schedule
+from eqsat.report.alternatives import SHOWN, OtherChoice, price_text
+from eqsat.report.explain import Choice, explained
+from eqsat.report.finished import Finished
+from eqsat.report.names import RuleStep
 from eqsat.report.page.data import (
+    PageAlternative,
     PageBody,
+    PageChoice,
     PageDispatch,
     PageEdge,
     PageGraph,
+    PageRule,
     PageValue,
 )
-from eqsat.report.page.folding import DispatchWork, folds
 from eqsat.report.page.labels import (
+    DispatchWork,
     Scope,
     dispatch_name,
+    folds,
     is_relayout,
     is_speaking,
     layers_by_name,
@@ -31,7 +39,73 @@ from eqsat.report.page.labels import (
     op_words,
     shown_name,
 )
-from eqsat.report.page.why import UNKNOWN, Reasons
+
+
+@dataclass
+class RuleTable:
+    """Rules by number, in the order in which they are first named."""
+
+    numbers: dict[PageRule, int] = field(default_factory=dict)
+
+    def chain(self, steps: tuple[RuleStep, ...]) -> tuple[int, ...]:
+        """The rules of a chain, the first applied first."""
+        rules = [PageRule(s.rule, s.at, s.doc) for s in reversed(steps)]
+        return tuple(self.numbers.setdefault(r, len(self.numbers)) for r in rules)
+
+    @property
+    def rules(self) -> tuple[PageRule, ...]:
+        return tuple(self.numbers)
+
+
+@dataclass(frozen=True)
+class Reasons:
+    """Per dispatch of a schedule its choices in execution order.
+
+    bodies: of loops and branches, by number of the dispatch and label of the body.
+    """
+
+    choices: Mapping[int, tuple[PageChoice, ...]] = field(default_factory=dict)
+    bodies: Mapping[tuple[int, str], Reasons] = field(default_factory=dict)
+
+
+UNKNOWN = Reasons()
+
+
+def reasons(run: Finished, table: RuleTable) -> Reasons:
+    """Why a run's dispatches are as they are, those of its bodies too; rules go into the table."""
+    assert run.schedule is not None
+    number = {id(d): i for i, d in enumerate(run.schedule.dispatches)}
+    choices_of: dict[int, list[PageChoice]] = {}
+    bodies = {}
+    for choice in explained(run).choices:
+        if choice.dispatch is None:
+            continue
+        i = number[id(choice.dispatch)]
+        choices_of.setdefault(i, []).append(_shown(choice, table))
+        for path in choice.holds:
+            body = run.bodies.get(path)
+            if body is not None and body.schedule is not None:
+                bodies[i, path.rpartition("/")[2]] = reasons(body, table)
+    return Reasons({i: tuple(choices) for i, choices in choices_of.items()}, bodies)
+
+
+def _shown(choice: Choice, table: RuleTable) -> PageChoice:
+    others = choice.alternatives
+    return PageChoice(
+        choice.text,
+        choice.type,
+        table.chain(choice.chain),
+        tuple(_alternative(o, table) for o in others[:SHOWN]),
+        max(0, len(others) - SHOWN),
+    )
+
+
+def _alternative(other: OtherChoice, table: RuleTable) -> PageAlternative:
+    price = "" if other.price is None else price_text(other.price)
+    if other.subsumed:
+        price = f"{price} given up by a rule".strip()
+    return PageAlternative(other.text, table.chain(other.chain), price)
+
 
 MOST_LAYERS = 3  # that read one value; if more do, it is a tag
 
@@ -70,18 +144,18 @@ def program_graph(program: Program, key: str, title: str) -> Drawn:
         writes = tuple(results.get(i, [i]))
         dispatches.append(Dispatch((i,), shown, writes, 0, len(dispatches), n.op))
     schedule = Schedule(program, tuple(dispatches), (), tuple(sorted(from_weights)), "")
-    found = _Reader(schedule, key, title, UNKNOWN).drawn()
-    plain = [replace(d, time_ps=None) for d in found.graph.dispatches]
-    return replace(found, graph=replace(found.graph, dispatches=tuple(plain), time_ps=None))
+    drawn = _Reader(schedule, key, title, UNKNOWN).drawn()
+    plain = [replace(d, time_ps=None) for d in drawn.graph.dispatches]
+    return replace(drawn, graph=replace(drawn.graph, dispatches=tuple(plain), time_ps=None))
 
 
 def _from_weights(program: Program) -> set[int]:
     """Ops that follow from weights and constants alone."""
-    found = {i for i, n in enumerate(program.nodes) if n.op in ("weight", "fill")}
+    derived = {i for i, n in enumerate(program.nodes) if n.op in ("weight", "fill")}
     for i, n in enumerate(program.nodes):
-        if n.operands and all(o in found for o in n.operands):
-            found.add(i)
-    return {i for i in found if program.nodes[i].operands}
+        if n.operands and all(o in derived for o in n.operands):
+            derived.add(i)
+    return {i for i in derived if program.nodes[i].operands}
 
 
 @dataclass(frozen=True)
@@ -100,11 +174,11 @@ class _Reader:
     def drawn(self) -> Drawn:
         s = self.schedule
         dispatches = tuple(self._dispatch(i) for i in range(len(s.dispatches)))
-        found = folds([self._work(i, d) for i, d in enumerate(dispatches)])
-        layer_of = {i: (f, n) for f, fold in enumerate(found) for n, layer in
+        layers_folded = folds([self._work(i, d) for i, d in enumerate(dispatches)])
+        layer_of = {i: (f, n) for f, fold in enumerate(layers_folded) for n, layer in
                     enumerate(fold.layers) for i in layer.dispatches}  # fmt: skip
         graph = PageGraph(
-            self.title, dispatches, self._values(layer_of), tuple(self._edges), found,
+            self.title, dispatches, self._values(layer_of), tuple(self._edges), layers_folded,
             s.time_ps, s.arena_bytes, self._live_bytes(),
         )  # fmt: skip
         return Drawn(self.key, graph, self._bodies())
@@ -141,7 +215,7 @@ class _Reader:
         for i, d in enumerate(self.schedule.dispatches):
             for r in d.reads:
                 readers.setdefault(r, set()).add(layer_of.get(i, "around"))
-        found = []
+        values = []
         for n in self.number:
             node, b = self.program.nodes[n], buffers.get(n)
             nbytes = b.nbytes if b else sum(t.nbytes for t in node.types)
@@ -153,8 +227,8 @@ class _Reader:
             )  # fmt: skip
             if b is not None:
                 value = replace(value, first=b.first, last=b.last, offset=b.offset)
-            found.append(value)
-        return tuple(found)
+            values.append(value)
+        return tuple(values)
 
     def _role(self, n: int) -> str:
         """Of what has no buffer, in a program without a schedule."""
@@ -177,8 +251,8 @@ class _Reader:
     def _weights(self, d: Dispatch) -> list[int]:
         """Weights that a dispatch works with, as the program has them; the largest first."""
         nodes = self.program.nodes
-        found = {w for r in d.reads for w in self.schedule.sources.get(r, ())}
-        return sorted(found, key=lambda w: (-nodes[w].type.nbytes, w))
+        weights = {w for r in d.reads for w in self.schedule.sources.get(r, ())}
+        return sorted(weights, key=lambda w: (-nodes[w].type.nbytes, w))
 
     def _dispatch(self, i: int) -> PageDispatch:
         d, nodes = self.schedule.dispatches[i], self.program.nodes
@@ -236,7 +310,7 @@ class _Reader:
         return tuple(PageBody(k, self._body_key(i, k), runs) for k in control.labels)
 
     def _bodies(self) -> dict[str, PageGraph]:
-        found: dict[str, PageGraph] = {}
+        graphs: dict[str, PageGraph] = {}
         for i, d in enumerate(self.schedule.dispatches):
             control = self.schedule.control(d)
             if control is None:
@@ -249,8 +323,8 @@ class _Reader:
                     else program_graph(part, key, title)
                 )
                 graph = replace(inner.graph, parent=self.key, parent_dispatch=i)
-                found |= {**inner.bodies, key: graph}
-        return found
+                graphs |= {**inner.bodies, key: graph}
+        return graphs
 
 
 def _parts(control: Control) -> tuple[Schedule, ...] | tuple[Program, ...]:
@@ -258,7 +332,7 @@ def _parts(control: Control) -> tuple[Schedule, ...] | tuple[Program, ...]:
 
 
 def _work_text(node: Node) -> str:
-    """What an op computes and how many elements: the same words in every layout."""
+    """The work of an op in words, with its elements: equal in every layout."""
     attr, size = node.attr, sum(t.size for t in node.types)
     if not isinstance(attr, Generic):
         return f"{node.op} {size}"
@@ -272,6 +346,6 @@ def flops(node: Node) -> int:
     attr = node.attr
     if not isinstance(attr, Generic):
         return 0
-    own = sum(sum(1 for e in y.body.walk() if e.args and e.fn != "cast") for y in attr.yields)
+    per_point = sum(sum(1 for e in y.body.walk() if e.args and e.fn != "cast") for y in attr.yields)
     combined = 0 if attr.is_elementwise else len(attr.yields)
-    return math.prod(attr.sizes) * (own + combined)
+    return math.prod(attr.sizes) * (per_point + combined)

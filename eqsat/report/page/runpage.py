@@ -32,18 +32,18 @@ from eqsat.report.compiled import (
 )
 from eqsat.report.explain import removed_lines
 from eqsat.report.facts import RunFacts
-from eqsat.report.finished import Finished, finished_stages
-from eqsat.report.html import html_table, pre, section
+from eqsat.report.finished import Finished, by_figures, finished_stages, proof_text
+from eqsat.report.formatting import bytes_text, goal_text, html_table, pre, section
 from eqsat.report.mesh import plan_text
 from eqsat.report.page.data import PageData, PageGraph, Roofs
-from eqsat.report.page.graph import program_graph, schedule_graph
-from eqsat.report.page.why import RuleTable, reasons
-from eqsat.report.progress import CURVE_COLUMNS, CURVE_FIGURES, curve_rows
-from eqsat.report.proven import by_figures, proof_text
+from eqsat.report.page.graph import RuleTable, program_graph, reasons, schedule_graph
 from eqsat.report.text import (
+    CURVE_COLUMNS,
+    CURVE_FIGURES,
     GOAL_COLUMNS,
     GOAL_FIGURES,
     RULE_COLUMNS,
+    curve_rows,
     cut_lines,
     execution_lines,
     goal_cells,
@@ -52,7 +52,6 @@ from eqsat.report.text import (
     rules_table,
     verification_text,
 )
-from eqsat.report.units import bytes_text, goal_text
 from eqsat.report.weights import COLUMNS, FIGURES, WeightLives, life_rows
 
 # ---- one file ------------------------------------------------------------------------------------
@@ -174,17 +173,17 @@ def write_page(run: Finished, path: Path) -> Path:
 def page(run: Finished) -> str:
     """The whole page; EqsatError (E405) if the run stopped before a schedule was made."""
     _, selection, schedule = finished_stages(run)
-    data, told = page_data(run), RunFacts(run)
+    data, facts = page_data(run), RunFacts(run)
     body = [
         f"<h1>{escape(data.title)}</h1>",
-        _figures(told, selection),
+        _figures(facts, selection),
         _intro(run, selection),
         TOOLS,
-        section("Result", html_table(GOAL_COLUMNS, goal_cells(told), GOAL_FIGURES)),
+        section("Result", html_table(GOAL_COLUMNS, goal_cells(facts), GOAL_FIGURES)),
         *_compilers(run),
         *_mesh(run),
         section("Phases", pre("\n".join(phase_lines(run)))),
-        section("Rules", _rules(told)),
+        section("Rules", _rules(facts)),
         section("Log of the search", _search(run)),
         section("Weights", _weights(WeightLives(schedule))),
         section("Removed by limits", _removed(selection)),
@@ -201,10 +200,10 @@ def framed(page_text: str, height_px: int = 900) -> str:
     )
 
 
-def _figures(told: RunFacts, selection: Selection) -> str:
+def _figures(facts: RunFacts, selection: Selection) -> str:
     """The figures one looks for first."""
-    items, run = [], told.run
-    for g in told.table:
+    items, run = [], facts.run
+    for g in facts.table:
         proof = "" if g.gap is None else proof_text(selection, g.name, run.target, run.goals)
         text = f"<b>{escape(goal_text(g.kind, g.chosen))}</b> {escape(g.name)} "
         items.append(f'<li>{text}<span class="soft">{escape(proof)}</span></li>')
@@ -213,14 +212,16 @@ def _figures(told: RunFacts, selection: Selection) -> str:
 
 def _compilers(run: Finished) -> list[str]:
     """A section for what compilers of other devices told; none where none was asked."""
-    told = [] if run.compiled is None else [table for t in run.compiled.told for table in _told(t)]
+    tables = (
+        [] if run.compiled is None else [table for t in run.compiled.told for table in _told(t)]
+    )
     if run.checked is not None:
         rows = checked_rows(run.checked)
-        told += [
+        tables += [
             f'<p class="soft">{escape(checked_kept(run.checked))}</p>',
             html_table(CHECKED_COLUMNS, rows, range(1, len(CHECKED_COLUMNS))),
         ]
-    return [section("Other devices' compilers", "\n".join(told))] if told else []
+    return [section("Other devices' compilers", "\n".join(tables))] if tables else []
 
 
 def _mesh(run: Finished) -> list[str]:
@@ -231,10 +232,10 @@ def _mesh(run: Finished) -> list[str]:
     return [section("Mesh", pre(text))]
 
 
-def _told(told: Told) -> Iterator[str]:
-    lines = [told_head(told), *refusals(told)]
+def _told(answer: Told) -> Iterator[str]:
+    lines = [told_head(answer), *refusals(answer)]
     yield "\n".join(f'<p class="soft">{escape(line)}</p>' for line in lines)
-    yield html_table(TOLD_COLUMNS, told_rows(told), range(1, len(TOLD_COLUMNS)))
+    yield html_table(TOLD_COLUMNS, told_rows(answer), range(1, len(TOLD_COLUMNS)))
 
 
 def _intro(run: Finished, selection: Selection) -> str:
@@ -254,9 +255,9 @@ def _folded(what: str, body: str) -> str:
     return f"<details><summary>{escape(what)}</summary>{body}</details>"
 
 
-def _rules(told: RunFacts) -> str:
+def _rules(facts: RunFacts) -> str:
     """Rules of the result, and folded away those that fired only and those that never did."""
-    rules = told.rules_by("result")
+    rules = facts.rules_by("result")
     rows = rules_table(rules)
     kinds: dict[str, list[tuple[str, ...]]] = {"used": [], "fired": [], "idle": []}
     for fact, row in zip(rules, rows, strict=True):
@@ -278,12 +279,12 @@ def _search(run: Finished) -> str:
     return _folded("phases, values and bounds by the second", table)
 
 
-def _weights(found: WeightLives) -> str:
+def _weights(lives: WeightLives) -> str:
     """How each weight lives; nothing if there are none."""
-    rows = life_rows(found)
+    rows = life_rows(lives)
     if not rows:
         return ""
-    total = f"{len(rows)} weights, {bytes_text(found.schedule.resident_bytes)} in memory"
+    total = f"{len(rows)} weights, {bytes_text(lives.schedule.resident_bytes)} in memory"
     return _folded(total, html_table(COLUMNS, rows, FIGURES))
 
 
