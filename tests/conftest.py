@@ -16,6 +16,18 @@ from eqsat.execute import beside, timing
 from eqsat.hunt import firstuse
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Slow cases are no items of a run that leaves them out: half of all would be, in each worker.
+
+    One stays where all are slow, as a function without cases is called without arguments.
+    """
+    if metafunc.config.option.markexpr == "not slow":
+        calls = metafunc._calls
+        quick = [c for c in calls if not any(m.name == "slow" for m in c.marks)]
+        metafunc._calls = quick or calls[:1]
+
+
 def pytest_collection_finish() -> None:
     """Modules and items of tests stay to the end: no collection of garbage looks at them again.
 
@@ -23,7 +35,7 @@ def pytest_collection_finish() -> None:
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(20_000, 20, 20)
+    gc.set_threshold(100_000, 20, 20)
 
 
 @pytest.fixture(scope="session", autouse=True)
