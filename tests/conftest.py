@@ -9,23 +9,13 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from wheels import PACKAGE, Interpreter, build_wheel, unpack, work_folder
 
 from eqsat.execute import beside, timing
 from eqsat.hunt import firstuse
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Slow cases are no items of a run that leaves them out: half of all would be, in each worker.
-
-    One stays where all are slow, as a function without cases is called without arguments.
-    """
-    if metafunc.config.option.markexpr == "not slow":
-        calls = metafunc._calls
-        quick = [c for c in calls if not any(m.name == "slow" for m in c.marks)]
-        metafunc._calls = quick or calls[:1]
 
 
 def pytest_collection_finish() -> None:
@@ -54,3 +44,22 @@ def _own_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
             del os.environ[name]
         else:
             os.environ[name] = value
+
+
+# ---- a package of plug-ins, for tests of several files ----------------------------------------
+@pytest.fixture(scope="session")
+def plugin_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return unpack(build_wheel(PACKAGE, tmp_path_factory.mktemp("plugin")))
+
+
+@pytest.fixture(scope="session")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a program and targets that name what the package brings."""
+    return work_folder(tmp_path_factory.mktemp("work"))
+
+
+@pytest.fixture(scope="session")
+def plugged(plugin_site: Path, work: Path) -> Iterator[Interpreter]:
+    interpreter = Interpreter(plugin_site, work)
+    yield interpreter
+    interpreter.close()

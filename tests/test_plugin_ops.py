@@ -2,28 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-from wheels import PACKAGE, Interpreter, build_wheel, python, unpack, work_folder
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return unpack(build_wheel(PACKAGE, tmp_path_factory.mktemp("plugin")))
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return work_folder(tmp_path_factory.mktemp("work"))
-
-
-@pytest.fixture(scope="module")
-def plugged(site: Path, folder: Path) -> Iterator[Interpreter]:
-    interpreter = Interpreter(site, folder)
-    yield interpreter
-    interpreter.close()
+from wheels import PACKAGE, Interpreter, build_wheel, python, unpack
 
 
 def test_programs_print_and_read_back(plugged: Interpreter) -> None:

@@ -4,32 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from wheels import PACKAGE, TARGET, Interpreter, build_wheel, python, unpack, work_folder
+from wheels import PACKAGE, TARGET, Interpreter, build_wheel, python, unpack
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return unpack(build_wheel(PACKAGE, tmp_path_factory.mktemp("plugin")))
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return work_folder(tmp_path_factory.mktemp("work"))
-
-
-@pytest.fixture(scope="module")
-def plugged(site: Path, folder: Path) -> Iterator[Interpreter]:
-    interpreter = Interpreter(site, folder)
-    yield interpreter
-    interpreter.close()
-
-
-@pytest.fixture(scope="module")
-def found(plugged: Interpreter, folder: Path) -> dict[str, object]:
+def found(plugged: Interpreter, work: Path) -> dict[str, object]:
     """A program with the op, optimized by its rules for its goal on a target with its strategy."""
     plugged("""
 import contextlib
@@ -39,24 +21,24 @@ with open("found.json", "w") as file, contextlib.redirect_stdout(file):
     words = "optimize rolled.eqs --target squared.yaml --rules default --rules roll --goal time"
     assert run([*words.split(), *"--goal bindings --verify -o kept --json".split()]) == 0
 """)
-    return json.loads((folder / "found.json").read_text())
+    return json.loads((work / "found.json").read_text())
 
 
-def test_a_wheel_adds_an_op_a_strategy_and_a_goal(found, folder: Path) -> None:
+def test_a_wheel_adds_an_op_a_strategy_and_a_goal(found, work: Path) -> None:
     assert found["verify"]["ok"]
     assert found["goals"]["bindings"]["gap"] == 0
-    selection = json.loads((folder / "kept/3-selection.json").read_text())
+    selection = json.loads((work / "kept/3-selection.json").read_text())
     bound = sum(len(reads) + len(writes) for _, reads, writes, *_ in selection["groups"])
     assert found["goals"]["bindings"]["value"] == bound
-    schedule = (folder / "kept/4-schedule.txt").read_text()
+    schedule = (work / "kept/4-schedule.txt").read_text()
     assert schedule.count("= roll :") == 2, "two of the three rolls became one"
-    egraph = json.loads((folder / "kept/2-egraph.json").read_text())
+    egraph = json.loads((work / "kept/2-egraph.json").read_text())
     rules = {r[0]: r for r in egraph["rules"]}
     assert rules["join-rolls"][3] > 0
     assert [32, 32, 1] in [a.get("tile") for a in egraph["attrs"]], "the strategy's tile"
 
 
-def test_a_saved_run_can_be_looked_at_without_the_plugin(found, folder: Path) -> None:
+def test_a_saved_run_can_be_looked_at_without_the_plugin(found, work: Path) -> None:
     code = """
 import contextlib, io
 from eqsat.cli import run
@@ -75,10 +57,10 @@ with contextlib.redirect_stdout(io.StringIO()) as out:
     run(["check", "stepped.yaml"])
 assert "[E218]: no executor named `stepwise`" in out.getvalue(), out.getvalue()
 """
-    python(code, None, folder)
+    python(code, None, work)
 
 
-def test_lists_name_what_is_plugged_in(site: Path) -> None:
+def test_lists_name_what_is_plugged_in(plugin_site: Path) -> None:
     code = """
 import contextlib, io, re, sys
 from eqsat.cli import run
@@ -96,7 +78,7 @@ assert "jax" not in sys.modules
 executors = listed("executors")
 assert "stepwise" in executors and "xla" in executors, executors
 """
-    python(code, site)
+    python(code, plugin_site)
 
 
 def test_strategies_in_targets(plugged: Interpreter) -> None:
@@ -225,7 +207,7 @@ plugged.Stepwise.dispatch = own
 
 
 @pytest.mark.slow  # what it shows, the package of these tests does
-def test_the_page_on_plugins_is_right(tmp_path: Path, folder: Path) -> None:
+def test_the_page_on_plugins_is_right(tmp_path: Path, work: Path) -> None:
     """A package made of the page's own examples does what the page says."""
     page = (PACKAGE.parent.parent / "docs" / "plugins.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```(\w+)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
@@ -259,5 +241,5 @@ assert run.summary()["goals"]["bindings"]["gap"] == 0
 assert any(getattr(n.attr, "tile", ()) == (16, 16, 1) for n in run.egraph.nodes)
 """,
         unpack(build_wheel(project, tmp_path)),
-        folder,
+        work,
     )
