@@ -251,7 +251,7 @@ def test_every_name_that_is_printed_is_explained(
 
 
 def test_rules_lines_and_mistakes_are_answered(run_of: Callable[[str], eqsat.Run]):
-    run = run_of("jax")
+    run = run_of("encoder")
     assert run.egraph is not None
     matched = {r.name for r in run.egraph.rules if r.matches}
     never = next(r.name for r in run.rules.rules if r.name not in matched)
@@ -263,7 +263,7 @@ def test_rules_lines_and_mistakes_are_answered(run_of: Callable[[str], eqsat.Run
         rule in {s.rule for s in c.chain} for c in found.choices
     )
     assert run.explain(":".join(at.split(":")[:2]), price=False).title.startswith("rule ")
-    line = layer.__code__.co_firstlineno + 1
+    run, line = run_of("jax"), layer.__code__.co_firstlineno + 1
     found = run.explain(f"test_names.py:{line}", price=False)
     assert found.choices and found.title.count("matmul") == 2
     with pytest.raises(EqsatError, match=r"did you mean `%head.matmul`"):
