@@ -57,7 +57,7 @@ def test_it_is_searched_and_executed(name: str):
     assert run.egraph is not None and run.schedule is not None
     run.egraph.verify()
     assert faults(run.schedule, run.target, run.canonical) == []
-    assert run.verify(samples=2).ok
+    assert run.verify(samples=1).ok
     for a, b in zip(
         jax.tree.leaves(function(*args)), jax.tree.leaves(run.compile()(*args)), strict=True
     ):

@@ -213,7 +213,7 @@ def test_a_view_has_the_bytes_of_its_shortest_shape(tpu: Target) -> None:
 
 def test_padded_schedules_run(tpu: Target) -> None:
     run = run_of(matmul(100, 60, 36), replace(tpu, executor="arena"))
-    assert run.verify().ok
+    assert run.verify(samples=1).ok
 
 
 @pytest.mark.parametrize(
