@@ -9,8 +9,10 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from wheels import PACKAGE, Interpreter, build_wheel, unpack, work_folder
 
 from eqsat.execute import beside, timing
 from eqsat.hunt import findings
@@ -23,7 +25,7 @@ def pytest_collection_finish() -> None:
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(20_000, 20, 20)
+    gc.set_threshold(100_000, 20, 20)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -42,3 +44,22 @@ def _own_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
             del os.environ[name]
         else:
             os.environ[name] = value
+
+
+# ---- a package of plug-ins, for tests of several files ----------------------------------------
+@pytest.fixture(scope="session")
+def plugin_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return unpack(build_wheel(PACKAGE, tmp_path_factory.mktemp("plugin")))
+
+
+@pytest.fixture(scope="session")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a program and targets that name what the package brings."""
+    return work_folder(tmp_path_factory.mktemp("work"))
+
+
+@pytest.fixture(scope="session")
+def plugged(plugin_site: Path, work: Path) -> Iterator[Interpreter]:
+    interpreter = Interpreter(plugin_site, work)
+    yield interpreter
+    interpreter.close()

@@ -72,7 +72,7 @@ def step(make: Maker, shape: Shape) -> tuple[str, Attr]:
     return "concat", concat_of([shape, other], axis)
 
 
-@pytest.mark.parametrize("seed", seeds(25, 80))
+@pytest.mark.parametrize("seed", seeds(8, 80))
 def test_what_is_composed_is_what_is_read(seed: int):
     make = Maker(seed)
     shape = make.shape(1, 3)
@@ -107,7 +107,7 @@ def twice(op: str, attr: Attr, back: str, undo: Attr, shape: Shape, between: Sha
     return composed([(op, attr, shape), (back, undo, between)], shape).relation
 
 
-@pytest.mark.parametrize("seed", seeds(15, 40))
+@pytest.mark.parametrize("seed", seeds(8, 40))
 def test_there_and_back_is_the_identity(seed: int):
     make = Maker(seed)
     shape = make.shape(1, 4)

@@ -49,10 +49,9 @@ print(json.dumps([b.offset for b in run.schedule.buffers if b.offset is not None
 """
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
-def test_every_file_that_a_page_names_exists(page: Path) -> None:
-    named = PATH.findall(page.read_text(encoding="utf-8"))
-    assert [n for n in named if not _exists(n)] == []
+def test_every_file_that_a_page_names_exists() -> None:
+    named = [(p.stem, n) for p in PAGES for n in PATH.findall(p.read_text(encoding="utf-8"))]
+    assert [(page, name) for page, name in named if not _exists(name)] == []
 
 
 def _exists(name: str) -> bool:

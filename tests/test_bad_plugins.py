@@ -4,19 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-from wheels import PACKAGE, build_wheel, changed, python, run, unpack, work_folder
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return unpack(build_wheel(PACKAGE, tmp_path_factory.mktemp("plugin")))
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return work_folder(tmp_path_factory.mktemp("work"))
-
+from wheels import changed, python, run
 
 # a package with this text replaced -> what is said about it
 REFUSED = {
@@ -84,7 +72,7 @@ for name, message in { ({k: v[1] for k, v in REFUSED.items()})!r}.items():
     python(code, tmp_path)
 
 
-def test_two_packages_with_one_op_are_refused(site: Path, tmp_path: Path) -> None:
+def test_two_packages_with_one_op_are_refused(plugin_site: Path, tmp_path: Path) -> None:
     other = changed(
         tmp_path / "other",
         ('name = "eqsat-roll"', 'name = "roll-too"'),
@@ -92,7 +80,7 @@ def test_two_packages_with_one_op_are_refused(site: Path, tmp_path: Path) -> Non
     )
     done = run(
         "-c", f"import sys; sys.path.append({str(other)!r}); from eqsat.cli import main; main()",
-        "list", "ops", site=site,
+        "list", "ops", site=plugin_site,
     )  # fmt: skip
     assert done.returncode == 2
     assert "error[E600]: `eqsat-roll` and `roll-too` both bring the op `roll`" in done.stderr
@@ -122,7 +110,7 @@ BREAKS = {
 }  # fmt: skip
 
 
-def test_plugins_that_break_their_word_are_found_out(tmp_path: Path, folder: Path) -> None:
+def test_plugins_that_break_their_word_are_found_out(tmp_path: Path, work: Path) -> None:
     cases = {k: (str(changed(tmp_path / k, *v[0])), *v[1:]) for k, v in BREAKS.items()}
     code = f"""
 import contextlib, importlib, io, sys
@@ -144,4 +132,4 @@ for name, (site, message, exit_code) in {cases!r}.items():
     assert "eqsat-roll" in e.getvalue() and "Traceback" not in e.getvalue(), e.getvalue()
     sys.path.remove(site)
 """
-    python(code, tmp_path, folder)
+    python(code, tmp_path, work)

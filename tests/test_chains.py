@@ -46,7 +46,7 @@ def test_the_shipped_rules_agree_with_each_other():
 @pytest.mark.parametrize(
     ("rewrite", "to", "more"),
     one_in(
-        2,
+        3,
         [
             ("transpose(transpose(x, perm=p), perm=q)", "transpose(x, perm=compose(q, p))", ()),
             ("pack(unpack(y, layout=m), layout=l)", "y", ("where: ['same_tiles(m, l)']",)),

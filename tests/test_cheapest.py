@@ -37,7 +37,7 @@ def test_a_greedy_answer_is_legal_and_no_better_than_the_exact_one(program: str,
     assert greedy.baseline == exact.baseline or (
         greedy.baseline.goal("time") == exact.baseline.goal("time")
     )
-    assert greedy.verify().ok
+    assert greedy.verify(samples=1).ok
 
 
 def test_a_greedy_answer_that_keeps_no_budget_is_no_answer():

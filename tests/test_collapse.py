@@ -55,7 +55,7 @@ def a_reshape(rng: random.Random, shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(out)
 
 
-@pytest.mark.parametrize("seed", seeds(25, SEEDS))
+@pytest.mark.parametrize("seed", seeds(8, SEEDS))
 @pytest.mark.parametrize("what", ["contraction", "NHWC", "NCHW", "convolution"])
 def test_collapsed_loops_compute_the_same(seed: int, what: str):
     rng = random.Random(seed)
@@ -85,7 +85,7 @@ def reads_the_source(rng: random.Random, found, g: Generic, i: int, source: tupl
     np.testing.assert_array_equal(result, value("generic", g, *xs))
 
 
-@pytest.mark.parametrize("seed", seeds(60, 200))
+@pytest.mark.parametrize("seed", seeds(15, 200))
 def test_a_reshape_moves_below(seed: int):
     rng = random.Random(seed)
 
@@ -97,7 +97,7 @@ def test_a_reshape_moves_below(seed: int):
     reads_the_source(rng, *until_applies(draw))
 
 
-@pytest.mark.parametrize("seed", seeds(60, 200))
+@pytest.mark.parametrize("seed", seeds(15, 200))
 def test_a_reshape_moves_above(seed: int):
     rng = random.Random(seed)
 
@@ -127,7 +127,7 @@ def test_rows_become_places(seed: int):
     reads_the_source(rng, *until_applies(draw))
 
 
-@pytest.mark.parametrize("seed", seeds(20, 60))
+@pytest.mark.parametrize("seed", seeds(8, 60))
 def test_an_interchange_moves_the_transpose_to_the_result(seed: int):
     rng = random.Random(seed)
     rank = rng.randint(2, 4)

@@ -49,7 +49,7 @@ def agrees(g: Generic, found: PackedLoops, rng: random.Random) -> None:
     np.testing.assert_array_equal(result, value("generic", g, *xs))
 
 
-@pytest.mark.parametrize("seed", seeds(15, SEEDS))
+@pytest.mark.parametrize("seed", seeds(8, SEEDS))
 def test_a_packed_contraction_computes_the_same(seed: int):
     rng = random.Random(seed)
     g, t = contraction(rng), tile(rng)
@@ -73,7 +73,7 @@ def test_most_contractions_are_packed():
     assert sum(f is not None for f in twice) > 12
 
 
-@pytest.mark.parametrize("seed", seeds(15, SEEDS))
+@pytest.mark.parametrize("seed", seeds(8, SEEDS))
 @pytest.mark.parametrize("order", ["NHWC", "NCHW", ""])
 def test_a_packed_convolution_computes_the_same(seed: int, order: str):
     rng = random.Random(seed)
@@ -87,7 +87,7 @@ def test_a_packed_convolution_computes_the_same(seed: int, order: str):
     agrees(g, found, rng)
 
 
-@pytest.mark.parametrize("seed", seeds(15, SEEDS))
+@pytest.mark.parametrize("seed", seeds(8, SEEDS))
 def test_k_elements_lie_together(seed: int):
     rng = random.Random(seed)
 
@@ -107,7 +107,7 @@ def test_k_elements_lie_together(seed: int):
         np.testing.assert_array_equal(lhs.ravel(), packed(found.lhs, x).ravel())
 
 
-@pytest.mark.parametrize("seed", seeds(40, 150))
+@pytest.mark.parametrize("seed", seeds(12, 150))
 def test_a_contraction_reads_an_operand_as_it_lies(seed: int):
     rng = random.Random(seed)
 
@@ -262,7 +262,7 @@ return y
     assert one.result.packed_shape == (2, 2, 7, 7, 16)  # N K' P Q k
 
 
-@pytest.mark.parametrize("seed", seeds(15, SEEDS))
+@pytest.mark.parametrize("seed", seeds(8, SEEDS))
 @pytest.mark.parametrize("order", ["NHWC", "NCHW", ""])
 def test_a_matrix_of_windows_makes_the_convolution_a_product(seed: int, order: str):
     rng = random.Random(seed)
@@ -281,7 +281,7 @@ def test_a_matrix_of_windows_makes_the_convolution_a_product(seed: int, order: s
 
 
 # ---- strides of packed operands --------------------------------------------------------------
-@pytest.mark.parametrize("seed", seeds(15, SEEDS))
+@pytest.mark.parametrize("seed", seeds(8, SEEDS))
 def test_a_packed_contraction_keeps_its_tiles(seed: int):
     rng = random.Random(seed)
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 
+import pytest
 from smallegraphs import egraph, hard
 
 from eqsat.cli.app import run
@@ -68,6 +69,7 @@ def test_extract_refuses_a_place_it_cannot_write(tmp_path, capsys) -> None:
     assert capsys.readouterr().err.count("E407") == 2
 
 
+@pytest.mark.slow  # a solver is caught at work after seconds of it; test_place presses it sooner
 def test_ctrl_c_keeps_the_best_answer_so_far(tmp_path) -> None:
     file, out = saved(hard(5), tmp_path / "e.json"), tmp_path / "choice.json"
     command = [sys.executable, "-c", "from eqsat.cli.app import main; main()", "extract", file]

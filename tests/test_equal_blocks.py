@@ -208,7 +208,7 @@ def test_what_joins_the_front_with_a_block_has_a_place_in_each_block():
     ("layer", "target", "rules", "differs", "seed"),
     [
         (MASKED, "avx512", RULES, True, 2),
-        (LAYER, "avx512-xla", "default", False, 5),
+        pytest.param(LAYER, "avx512-xla", "default", False, 5, marks=pytest.mark.slow),
         *(
             pytest.param(MASKED, *further, marks=pytest.mark.slow)
             for further in (

@@ -6,11 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from executed import PARAMS, RNG, X, built, layer, packed_matmul, real, whole
+from executed import PARAMS, RNG, X, built, packed_matmul, real, whole
 from jax import lax
 
 from eqsat.execute import weights as packing
-from eqsat.execute.calls import Callee, compiled
 from eqsat.execute.executable import differentiate_as, xla_executable
 from eqsat.frontends.jaxpr import trace
 from eqsat.model.diag import EqsatError
@@ -18,34 +17,11 @@ from eqsat.model.diag import EqsatError
 # -- transformations ------------------------------------------------------------------------------
 
 
-def test_grad_and_vmap_and_jit_go_through():
-    f = lambda x: layer(x, PARAMS)  # noqa: E731
-    executable = built(f, X)
-    want = jax.jit(jax.grad(lambda x: f(x).sum()))(X)
-    got = jax.grad(lambda x: executable(x)[0].sum())(X)
-    np.testing.assert_allclose(got, want, rtol=2e-3, atol=2e-4)
-    batch = real(3, 2, 6, 8)
-    (many,) = jax.vmap(executable)(batch)
-    np.testing.assert_allclose(many, jax.jit(jax.vmap(f))(batch), rtol=2e-4, atol=2e-5)
-    np.testing.assert_allclose(jax.jit(executable)(X)[0], f(X), rtol=2e-4, atol=2e-5)
-
-
 def test_first_call_under_jit_leaves_no_tracer_behind():
     executable = built(lambda x: x @ (PARAMS["q"].T + 1.0), X)
     jax.jit(executable)(X)
     assert all(isinstance(a, jax.Array) for a in executable.packed.values())
     np.testing.assert_allclose(executable(X)[0], X @ (PARAMS["q"].T + 1.0), rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.slow  # test_api has those of a layer, test_training of nets
-def test_gradients_of_weights():
-    shapes = {n: jax.ShapeDtypeStruct(p.shape, p.dtype) for n, p in PARAMS.items()}
-    traced = trace(layer, (X, shapes), weights=("p",))
-    call = compiled(Callee(xla_executable(whole(traced.program), traced.opaque), traced, False))
-    want = jax.jit(jax.grad(lambda p: (layer(X, p) ** 2).sum()))(PARAMS)
-    got = jax.grad(lambda p: (call(X, p) ** 2).sum())(PARAMS)
-    for name, g in got.items():
-        np.testing.assert_allclose(g, want[name], rtol=5e-3, atol=5e-4)
 
 
 def test_custom_derivatives_can_be_those_of_the_function():

@@ -146,7 +146,7 @@ def shared(rng: Random, operands: int, steps: int) -> Expr:
 SEEDS = range(150)
 
 
-@pytest.mark.parametrize("seed", seeds(40, SEEDS))
+@pytest.mark.parametrize("seed", seeds(12, SEEDS))
 def test_a_dag_means_its_tree(seed: int):
     rng = Random(seed)
     e = shared(rng, 3, rng.randint(1, 9))
@@ -188,7 +188,7 @@ def read_back(e: Expr) -> Expr:
     return found.nodes[-1].attr.body  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("seed", seeds(20, 60))
+@pytest.mark.parametrize("seed", seeds(8, 60))
 def test_random_bodies_keep_their_order_of_texts(seed: int):
     """What canonical bodies are sorted by is the text written out, and no text is written."""
     rng = Random(seed)

@@ -194,7 +194,7 @@ def test_a_broken_cache_is_as_none(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (kept,) = (tmp_path / "cache" / "hunts").iterdir()
     whole = kept.read_text(encoding="utf-8")
     names = count_hunts(monkeypatch)
-    broken = ["", "[]", "{}", "[" * 100_000, whole[:-9], whole.replace("200", '"x"'), "\ud800"]
+    broken = ["[]", "[" * 100_000, whole[:-9], "\ud800"]
     for n, text in enumerate(broken, 1):
         kept.write_text(text, encoding="utf-8", errors="surrogatepass")
         monkeypatch.setattr(findings, "_done", {})

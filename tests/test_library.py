@@ -214,23 +214,10 @@ def test_decoding_a_prompt_token_by_token_is_its_prefill() -> None:
         assert worst_error(np.asarray(a), np.asarray(b, np.float64))[0] < 1e-5
 
 
-@pytest.mark.slow  # the prompt is decoded so, too
-def test_decoding_a_block_token_by_token_is_the_block() -> None:
-    import jax
-
-    m, c = module("llama"), tiny("llama")
-    x = np.random.default_rng(0).standard_normal((c.tokens, c.width), np.float32)
-    params, cache = arrays(m.shapes(c)), arrays(c.cache, seed=1)
-    step = jax.jit(lambda x, at, cache: m.decode(x, at, cache, params, c))
-    for i, wanted in enumerate(np.asarray(m.block(x, params, c), np.float64)):
-        found, cache = step(x[i : i + 1], np.int32(i), cache)
-        assert worst_error(np.asarray(found)[0], wanted)[0] < 1e-5
-
-
 def test_the_tied_table_of_gpt2_is_kept_once() -> None:
     m, c = module("gpt2"), replace(tiny("gpt2"), layers=1)
     function, args = small_case("gpt2_decode", layers=1)
-    run = eqsat.optimize(function, *args, weights=("p",), target="avx512-xla", time_limit=30)
+    run = eqsat.optimize(function, *args, weights=("p",), target="avx512-xla", goals=["time"])
     weights = run.program.weight_bytes
     assert 0 <= weights - sum(s.size * 4 for s in m.shapes(c).values()) <= 4 * c.tokens  # an iota
     held = run.summary()["bytes"]

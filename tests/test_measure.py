@@ -79,7 +79,7 @@ def test_the_fastest_is_kept_and_runs(clock: Any, tmp_path: Path):
     assert (kept.name, kept.ratio) == ("near 1", (2.0, 2.0, 2.0))
     assert kept.predicted_us == pytest.approx(run.schedule.time_ps / 1e6, abs=1e-3)
     np.testing.assert_allclose(run.compile()(X), layer(X), rtol=1e-5, atol=1e-5)
-    assert run.verify().ok
+    assert run.verify(samples=1).ok
     told = json.loads(json.dumps(run.summary()))
     assert Measured.from_json(told["measured"]) == run.measured
     again = eqsat.load(run.save(tmp_path / "run"))

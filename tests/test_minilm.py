@@ -58,18 +58,6 @@ def test_padding_does_not_matter(small: tuple[Any, dict[str, Any], Any]) -> None
     np.testing.assert_allclose(embed(IDS, MASK, weights), embed(other, MASK, weights), atol=1e-6)
 
 
-@pytest.mark.slow  # a decoder's layer is searched in test_library, an encoder's in test_api
-def test_the_search_keeps_the_embedding(small: tuple[Any, dict[str, Any], Any]) -> None:
-    function, weights, _ = small
-    run = eqsat.optimize(
-        function, IDS, MASK, weights, weights=("params",), target="avx512-xla", goals=("time",)
-    )
-    assert run.summary()["counts"]["opaque"] == 0
-    np.testing.assert_allclose(
-        run.compile()(IDS, MASK, weights), function(IDS, MASK, weights), atol=1e-5
-    )
-
-
 def test_without_the_files_the_weights_are_random_and_it_says_so(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

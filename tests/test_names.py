@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -92,17 +94,24 @@ def onnx_file(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, eqsat.Run]:
+def run_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], eqsat.Run]:
     folder = tmp_path_factory.mktemp("names")
     options: dict[str, Any] = {"target": "avx512", "verify": False, "time_limit": 20.0}
-    mlir = PROGRAMS / "transposed_pack.mlir"
-    return {
-        "eqs": eqsat.optimize(parse_program(MLP), **options),
-        "jax": eqsat.optimize(model, *example(), weights=("p",), **options),
-        "encoder": eqsat.optimize("encoder", target="avx512", time_limit=20.0, goals=["time"]),
-        "onnx": eqsat.optimize(eqsat.read(str(onnx_file(folder))), **options),
-        "mlir": eqsat.optimize(eqsat.read(str(mlir)), **options),
-    }
+
+    @cache
+    def searched(kind: str) -> eqsat.Run:
+        match kind:
+            case "eqs":
+                return eqsat.optimize(parse_program(MLP), **options)
+            case "jax":
+                return eqsat.optimize(model, *example(), weights=("p",), **options)
+            case "encoder":
+                return eqsat.optimize("encoder", **options, goals=["time"])
+            case "onnx":
+                return eqsat.optimize(eqsat.read(str(onnx_file(folder))), **options)
+        return eqsat.optimize(eqsat.read(str(PROGRAMS / "transposed_pack.mlir")), **options)
+
+    return searched
 
 
 # ---- where names come from -----------------------------------------------------------------------
@@ -204,8 +213,8 @@ KINDS = ("eqs", "jax", "encoder", "onnx", "mlir")
 
 
 @pytest.mark.parametrize("kind", one_in(4, KINDS))
-def test_a_value_has_the_same_name_everywhere(runs: dict[str, eqsat.Run], kind: str):
-    run = runs[kind]
+def test_a_value_has_the_same_name_everywhere(run_of: Callable[[str], eqsat.Run], kind: str):
+    run = run_of(kind)
     assert run.egraph is not None and run.schedule is not None and run.selection is not None
     names = Names(run.egraph, run.canonical)
     assert len(set(run.egraph.class_names)) == len(run.egraph.types)
@@ -225,9 +234,9 @@ def test_a_value_has_the_same_name_everywhere(runs: dict[str, eqsat.Run], kind: 
 
 @pytest.mark.parametrize("kind", one_in(3, KINDS))
 def test_every_name_that_is_printed_is_explained(
-    runs: dict[str, eqsat.Run], kind: str, tmp_path: Path
+    run_of: Callable[[str], eqsat.Run], kind: str, tmp_path: Path
 ):
-    run = eqsat.load(runs[kind].save(tmp_path / "run"))
+    run = eqsat.load(run_of(kind).save(tmp_path / "run"))
     assert run.schedule is not None and run.egraph is not None
     told = [run.explain(price=False).to_text(), run.schedule.to_text(), run.canonical.to_text()]
     told += [run.program.to_text(), eqsat.compare(run, run).to_text()]
@@ -241,8 +250,8 @@ def test_every_name_that_is_printed_is_explained(
         assert run.explain(name, price=False).title, name
 
 
-def test_rules_lines_and_mistakes_are_answered(runs: dict[str, eqsat.Run]):
-    run = runs["encoder"]
+def test_rules_lines_and_mistakes_are_answered(run_of: Callable[[str], eqsat.Run]):
+    run = run_of("encoder")
     assert run.egraph is not None
     matched = {r.name for r in run.egraph.rules if r.matches}
     never = next(r.name for r in run.rules.rules if r.name not in matched)
@@ -254,23 +263,23 @@ def test_rules_lines_and_mistakes_are_answered(runs: dict[str, eqsat.Run]):
         rule in {s.rule for s in c.chain} for c in found.choices
     )
     assert run.explain(":".join(at.split(":")[:2]), price=False).title.startswith("rule ")
-    run, line = runs["jax"], layer.__code__.co_firstlineno + 1
+    run, line = run_of("jax"), layer.__code__.co_firstlineno + 1
     found = run.explain(f"test_names.py:{line}", price=False)
     assert found.choices and found.title.count("matmul") == 2
     with pytest.raises(EqsatError, match=r"did you mean `%head.matmul`"):
         run.explain("%head.matmull")
 
 
-def test_a_value_inside_of_another_is_told(runs: dict[str, eqsat.Run]):
-    run = runs["jax"]
+def test_a_value_inside_of_another_is_told(run_of: Callable[[str], eqsat.Run]):
+    run = run_of("jax")
     inside = set(names_of(run.program)) - set(names_of(run.canonical))
     assert "%layers.0.dense.add" in inside
     title = run.explain("layers.0.dense.add", price=False).title
     assert title.startswith("%layers.0.dense.add: computed inside of %relu; ")
 
 
-def test_runs_without_names_are_still_told(runs: dict[str, eqsat.Run], tmp_path: Path):
-    run = runs["eqs"]
+def test_runs_without_names_are_still_told(run_of: Callable[[str], eqsat.Run], tmp_path: Path):
+    run = run_of("eqs")
     assert run.egraph is not None
     bare = Program.from_json(without_origins(run.canonical.to_json()))
     assert bare == run.canonical and bare.value_name(3) == "%3"

@@ -96,7 +96,7 @@ def drawn(seed: int) -> tuple[Generic, Pipeline]:
     return until_applies(draw)[1], Pipeline("p", *lists, cut="any", **how, **shape)
 
 
-@pytest.mark.parametrize("seed", seeds(20, 60))
+@pytest.mark.parametrize("seed", seeds(8, 60))
 @pytest.mark.parametrize("padding", [None, Padding(2, 2)])
 def test_search_and_checker_need_the_same_scratch(seed: int, padding: Padding | None) -> None:
     g, p = drawn(seed)
@@ -212,7 +212,7 @@ def test_a_view_has_the_bytes_of_its_shortest_shape(tpu: Target) -> None:
 
 def test_padded_schedules_run(tpu: Target) -> None:
     run = run_of(matmul(100, 60, 36), replace(tpu, executor="arena"))
-    assert run.verify().ok
+    assert run.verify(samples=1).ok
 
 
 @pytest.mark.parametrize(

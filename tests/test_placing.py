@@ -105,7 +105,7 @@ def test_an_arena_has_narrow_values_beside_it(tpu: Target) -> None:
     )  # fmt: skip
     assert run.schedule is not None
     assert dict(run.schedule.narrowed)
-    assert run.verify().ok
+    assert run.verify(samples=1).ok
 
 
 # ---- what shares a kernel with a product ---------------------------------------------------------

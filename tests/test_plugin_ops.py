@@ -4,21 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-from wheels import PACKAGE, build_wheel, python, unpack, work_folder
+from wheels import PACKAGE, Interpreter, build_wheel, python, unpack
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return unpack(build_wheel(PACKAGE, tmp_path_factory.mktemp("plugin")))
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return work_folder(tmp_path_factory.mktemp("work"))
-
-
-def test_programs_print_and_read_back(site: Path, folder: Path) -> None:
+def test_programs_print_and_read_back(plugged: Interpreter) -> None:
     code = """
 from eqsat.lang.programs import load_program, parse_program
 from eqsat.model.program import Program
@@ -31,7 +20,7 @@ assert parse_program(text) == p
 again = Program.from_json(p.to_json())
 assert again == p and hash(again.nodes[-1].attr) == hash(p.nodes[-1].attr)
 """
-    python(code, site, folder)
+    plugged(code)
 
 
 MISTAKES = {
@@ -49,7 +38,7 @@ MISTAKES = {
 }
 
 
-def test_mistakes_in_programs_are_sentences(site: Path) -> None:
+def test_mistakes_in_programs_are_sentences(plugged: Interpreter) -> None:
     code = f"""
 from eqsat.lang.programs import parse_program
 from eqsat.model.diag import EqsatError
@@ -64,10 +53,10 @@ for term, (code, message) in {MISTAKES!r}.items():
     else:
         raise AssertionError(term)
 """
-    python(code, site)
+    plugged(code)
 
 
-def test_instances_of_a_plugin_s_op_are_varied_like_any_other(site: Path) -> None:
+def test_instances_of_a_plugin_s_op_are_varied_like_any_other(plugged: Interpreter) -> None:
     """Which dims go together is asked of the record: all of a rolled tensor have other extents."""
     code = """
 from random import Random
@@ -83,10 +72,10 @@ found = filter(None, (vary(instance, rng) for _ in range(100)))
 seen = {v.attrs[0].shape for v in found}
 assert all(len({s[d] for s in seen}) > 1 for d in (0, 1)), seen
 """
-    python(code, site)
+    plugged(code)
 
 
-def test_rules_of_the_plugin_are_checked_and_hunted(site: Path) -> None:
+def test_rules_of_the_plugin_are_checked_and_hunted(plugged: Interpreter) -> None:
     code = """
 from eqsat.hunt.instances import check_examples
 from eqsat.hunt.search import hunt
@@ -122,7 +111,7 @@ rules:
 for rule in read_ruleset(bad, "wrong.yaml").rules:
     assert hunt(rule, instances=200).counterexample is not None, rule.name
 """
-    python(code, site)
+    plugged(code)
 
 
 def test_rules_of_the_plugin_are_hunted_once_per_version_of_its_code(tmp_path: Path) -> None:
@@ -148,7 +137,7 @@ assert others == {findings._key(r) for r in own}  # these name nothing of the pl
     python(code, unpack(build_wheel(PACKAGE, tmp_path)))
 
 
-def test_attributes_of_every_kind(site: Path) -> None:
+def test_attributes_of_every_kind(plugged: Interpreter) -> None:
     code = """
 import numpy as np
 import eqsat
@@ -179,10 +168,10 @@ rules:
 ''', "one.yaml").rules
 assert "right True" in str(hunt(rule).counterexample), hunt(rule)
 """
-    python(code, site)
+    plugged(code)
 
 
-def test_lanes_that_depend_on_garbage_are_found(site: Path) -> None:
+def test_lanes_that_depend_on_garbage_are_found(plugged: Interpreter) -> None:
     code = """
 import numpy as np
 from eqsat.ops.registry import dependent_lanes
@@ -195,4 +184,4 @@ for x in (np.ones((4, 2)), np.full((4, 2), np.nan), np.ones((4, 2), np.int8), op
     lanes = dependent_lanes(attr, [x], [opened])
     assert lanes.sum() == 1 and lanes[0, 1], lanes
 """
-    python(code, site)
+    plugged(code)

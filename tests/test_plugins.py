@@ -7,46 +7,38 @@ import re
 from pathlib import Path
 
 import pytest
-from wheels import PACKAGE, TARGET, build_wheel, eqsat, python, unpack, work_folder
+from wheels import PACKAGE, TARGET, Interpreter, build_wheel, python, unpack
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return unpack(build_wheel(PACKAGE, tmp_path_factory.mktemp("plugin")))
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return work_folder(tmp_path_factory.mktemp("work"))
-
-
-@pytest.fixture(scope="module")
-def found(site: Path, folder: Path) -> dict[str, object]:
+def found(plugged: Interpreter, work: Path) -> dict[str, object]:
     """A program with the op, optimized by its rules for its goal on a target with its strategy."""
-    done = eqsat(
-        "optimize", "rolled.eqs", "--target", "squared.yaml", "--rules", "default", "--rules",
-        "roll", "--goal", "time", "--goal", "bindings", "--verify", "-o", "kept",
-        "--output-format", "json", site=site, where=folder,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    plugged("""
+import contextlib
+from eqsat.cli import run
+
+with open("found.json", "w") as file, contextlib.redirect_stdout(file):
+    words = "optimize rolled.eqs --target squared.yaml --rules default --rules roll --goal time"
+    assert run([*words.split(), *"--goal bindings --verify -o kept --json".split()]) == 0
+""")
+    return json.loads((work / "found.json").read_text())
 
 
-def test_a_wheel_adds_an_op_a_strategy_and_a_goal(found, folder: Path) -> None:
+def test_a_wheel_adds_an_op_a_strategy_and_a_goal(found, work: Path) -> None:
     assert found["verify"]["ok"]
     assert found["goals"]["bindings"]["gap"] == 0
-    selection = json.loads((folder / "kept/3-selection.json").read_text())
+    selection = json.loads((work / "kept/3-selection.json").read_text())
     bound = sum(len(reads) + len(writes) for _, reads, writes, *_ in selection["groups"])
     assert found["goals"]["bindings"]["value"] == bound
-    schedule = (folder / "kept/4-schedule.txt").read_text()
+    schedule = (work / "kept/4-schedule.txt").read_text()
     assert schedule.count("= roll :") == 2, "two of the three rolls became one"
-    egraph = json.loads((folder / "kept/2-egraph.json").read_text())
+    egraph = json.loads((work / "kept/2-egraph.json").read_text())
     rules = {r[0]: r for r in egraph["rules"]}
     assert rules["join-rolls"][3] > 0
     assert [32, 32, 1] in [a.get("tile") for a in egraph["attrs"]], "the strategy's tile"
 
 
-def test_a_saved_run_can_be_looked_at_without_the_plugin(found, folder: Path) -> None:
+def test_a_saved_run_can_be_looked_at_without_the_plugin(found, work: Path) -> None:
     code = """
 import contextlib, io
 from eqsat.cli import run
@@ -61,18 +53,14 @@ for command in ("show", "explain", "rules", "compare"):
 exit_code, message = said("run", "kept")
 assert exit_code == 2
 assert "error[E601]: no tile strategy named `square`" in message, message
+with contextlib.redirect_stdout(io.StringIO()) as out:
+    run(["check", "stepped.yaml"])
+assert "[E218]: no executor named `stepwise`" in out.getvalue(), out.getvalue()
 """
-    python(code, None, folder)
+    python(code, None, work)
 
 
-@pytest.mark.slow  # other saved runs do in test_planned
-def test_a_saved_run_executes_again(found, site: Path, folder: Path) -> None:
-    done = eqsat("run", "kept", "--output-format", "json", site=site, where=folder)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["goals"] == found["goals"]
-
-
-def test_lists_name_what_is_plugged_in(site: Path) -> None:
+def test_lists_name_what_is_plugged_in(plugin_site: Path) -> None:
     code = """
 import contextlib, io, re, sys
 from eqsat.cli import run
@@ -90,10 +78,10 @@ assert "jax" not in sys.modules
 executors = listed("executors")
 assert "stepwise" in executors and "xla" in executors, executors
 """
-    python(code, site)
+    python(code, plugin_site)
 
 
-def test_strategies_in_targets(site: Path, folder: Path) -> None:
+def test_strategies_in_targets(plugged: Interpreter) -> None:
     code = """
 import eqsat_roll
 from eqsat.lang.programs import parse_program
@@ -122,6 +110,7 @@ asked = []
 eqsat_roll.square.__globals__["next"] = lambda sides: asked.append(1) or max(sides)
 assert extents(machine, 128, 32, 7) == extents(machine, 128, 32, 7) == [(32, 32, 1)]
 assert len(asked) == 1, "a strategy is asked once per distinct generic"
+del eqsat_roll.square.__globals__["next"]
 listed = override(machine, ["tiles.matmul=[{mnk: [4, 4, 1], rate: 0.5}]"])
 assert extents(listed, 64, 32, 7) == [(4, 4, 1)] and not listed.strategies
 assert override(listed, ["tiles.matmul={strategy: square}"]).strategies == machine.strategies
@@ -141,10 +130,10 @@ for value, code, hint in (
     else:
         raise AssertionError(value)
 """
-    python(code, site, folder)
+    plugged(code)
 
 
-def test_goals_in_requests(site: Path, folder: Path) -> None:
+def test_goals_in_requests(plugged: Interpreter) -> None:
     code = """
 from dataclasses import replace
 
@@ -182,10 +171,10 @@ goals = tuple(
 (fault,) = check(run.egraph, run.target, replace(fewest, goals=goals)) or ["none"]
 assert fault.startswith("`bindings` is"), fault
 """
-    python(code, site, folder)
+    plugged(code)
 
 
-def test_a_target_names_the_executor_of_a_plugin(site: Path, folder: Path) -> None:
+def test_a_target_names_the_executor_of_a_plugin(plugged: Interpreter) -> None:
     """Through `run`, `verify`, `jit` and a saved run; an optimized input is not run by XLA."""
     code = """
 import jax
@@ -212,33 +201,13 @@ x = np.arange(6, dtype="f4").reshape(2, 3)
 same = eqsat.jit(lambda x: jax.numpy.tanh(x) @ x.T, target="stepped.yaml", rules=["roll"])
 np.testing.assert_allclose(same(x), np.tanh(x) @ x.T, rtol=1e-6)
 assert called and same.optimize(x).is_input, "the input itself, and yet by the executor"
+plugged.Stepwise.dispatch = own
 """
-    python(code, site, folder)
-    lost = eqsat("check", "stepped.yaml", where=folder)
-    assert "[E218]: no executor named `stepwise`" in lost.stdout, lost.stdout
-
-
-@pytest.mark.slow  # requests take them above
-def test_experiments_take_goals_and_targets_of_plugins(site: Path, folder: Path) -> None:
-    (folder / "plugged.yaml").write_text(
-        """
-experiment: plugged
-doc: Goals and a strategy of a plug-in.
-programs: rolled.eqs
-targets: squared.yaml
-rules: {together: [default, roll]}
-vary: {goals: [time, bindings]}
-"""
-    )
-    done = eqsat("experiment", "plugged.yaml", "--output-format", "json", site=site, where=folder)
-    assert done.returncode == 0, done.stderr
-    fast, few = json.loads(done.stdout)["rows"]
-    assert few["goals_found"]["bindings"]["gap"] == 0
-    assert few["time_us"] >= fast["time_us"]
+    plugged(code)
 
 
 @pytest.mark.slow  # what it shows, the package of these tests does
-def test_the_page_on_plugins_is_right(tmp_path: Path, folder: Path) -> None:
+def test_the_page_on_plugins_is_right(tmp_path: Path, work: Path) -> None:
     """A package made of the page's own examples does what the page says."""
     page = (PACKAGE.parent.parent / "docs" / "plugins.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```(\w+)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
@@ -272,5 +241,5 @@ assert run.summary()["goals"]["bindings"]["gap"] == 0
 assert any(getattr(n.attr, "tile", ()) == (16, 16, 1) for n in run.egraph.nodes)
 """,
         unpack(build_wheel(project, tmp_path)),
-        folder,
+        work,
     )

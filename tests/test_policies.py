@@ -130,12 +130,5 @@ def test_a_forced_mlp_converts_at_its_borders_only(results: Results, name: str):
     assert [free[k] for k in kinds] == [0] * len(kinds)
 
 
-@pytest.mark.slow  # a layer is searched by test_api
-def test_the_encoder_layer_has_no_opaque_op():
-    results = searched(lambda name: name.startswith("encoder"))
-    test_every_row_is_as_expected_and_proven(results)
-    assert [r["opaque"] for r in results.rows()] == [0, 0, 0]
-
-
 def test_the_permuted_consumer_is_one_dispatch(results: Results):
     assert figures(results, "permuted-consumer")["dispatches"] == 1

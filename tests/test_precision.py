@@ -356,7 +356,7 @@ def test_a_program_of_every_precision_runs_and_verifies():
         return dot(a, b), dot(a, b, "high"), dot(a, b, lax.DotAlgorithmPreset.TF32_TF32_F32)
 
     run = eqsat.optimize(f, A, B, target="reference")
-    assert run.verify().ok
+    assert run.verify(samples=1).ok
     assert sorted(precisions(run.program)) == [DEFAULT, HIGH, "tf32_tf32_f32"]
 
 

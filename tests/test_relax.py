@@ -51,7 +51,7 @@ def test_most_choices_have_several_answers() -> None:
     assert sum(n > 1 for n in counts) > len(SEEDS) / 2
 
 
-@pytest.mark.parametrize("seed", seeds(25, SEEDS))
+@pytest.mark.parametrize("seed", seeds(8, SEEDS))
 def test_presolve_keeps_every_answer(seed: int) -> None:
     choice = choice_at(seed)
     kept = set(presolved(choice).tolist())
@@ -74,7 +74,7 @@ def test_a_column_that_contradicts_its_operand_is_impossible() -> None:
     assert presolved(choice).tolist() == [0, 1, 3]
 
 
-@pytest.mark.parametrize("seed", seeds(25, SEEDS))
+@pytest.mark.parametrize("seed", seeds(8, SEEDS))
 def test_legal_is_what_keeps_the_rules(seed: int) -> None:
     choice = choice_at(seed)
     assert all(is_legal(choice, a) for a in answers_of(choice))
@@ -103,7 +103,7 @@ def point(told: Statement, answer: Chosen) -> np.ndarray:
     return found
 
 
-@pytest.mark.parametrize("seed", seeds(25, SEEDS))
+@pytest.mark.parametrize("seed", seeds(8, SEEDS))
 def test_rows_hold_in_every_answer(seed: int) -> None:
     _rows_hold(choice_at(seed))
 
@@ -137,7 +137,7 @@ def test_rows_of_liveness_are_at_most_the_peak_bytes(seed: int) -> None:
         assert max(needs) * unit <= peak(choice, answer)
 
 
-@pytest.mark.parametrize("seed", seeds(25, SEEDS))
+@pytest.mark.parametrize("seed", seeds(8, SEEDS))
 def test_the_relaxation_bounds_every_answer_and_keeps_those_within_a_cap(seed: int) -> None:
     choice = choice_at(seed)
     answers = answers_of(choice)
@@ -180,7 +180,7 @@ def test_parts_of_a_product_beside_parts_of_an_argument_have_an_answer() -> None
     assert eqsat.optimize(function, *arrays, target="avx512-xla").selection.claim == "optimal"
 
 
-@pytest.mark.parametrize("seed", seeds(25, SEEDS))
+@pytest.mark.parametrize("seed", seeds(8, SEEDS))
 def test_caps_are_part_of_the_relaxation(seed: int) -> None:
     tries = (choice_at(seed + 1000 * n) for n in range(100))
     choice = next(c for c in tries if answers_of(c))

@@ -55,7 +55,7 @@ def agrees(m: Layout, n: Layout, found: Relayout, x: np.ndarray) -> None:
     assert found.relaxed == (n if "?" in n.pads else None)
 
 
-@pytest.mark.parametrize("seed", seeds(15, SEEDS))
+@pytest.mark.parametrize("seed", seeds(8, SEEDS))
 def test_data_gets_from_one_layout_into_another(seed: int):
     rng = random.Random(seed)
     for _ in range(25):

@@ -77,7 +77,7 @@ def test_reductions_over_the_same_rows_share_a_dispatch(body, row_reductions, di
     run = searched(body, row_reductions)
     goal = run.summary()["goals"]["dispatches"]
     assert (goal["value"], goal["bound"]) == (dispatches, dispatches)
-    assert run.verify(samples=2).ok
+    assert run.verify(samples=1).ok
 
 
 @pytest.mark.parametrize("body", [SOFTMAX, NORM, THREE])

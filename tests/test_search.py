@@ -50,7 +50,7 @@ def test_more_candidates_are_never_worse(few: None, monkeypatch: pytest.MonkeyPa
 
 
 @or_as_ops("avx512-vnni")
-@pytest.mark.parametrize("seed", seeds(2, range(0, 24, 2)))
+@pytest.mark.parametrize("seed", seeds(1, range(0, 24, 2)))
 def test_random_programs_with_few_candidates_are_never_worse(few: None, seed: int) -> None:
     assert search(seed, 6.0).failure == ""
 

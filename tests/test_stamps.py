@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -67,29 +66,28 @@ def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, dict[
     return tmp_path, before
 
 
-@pytest.mark.parametrize(
-    ("file", "edit", "part"),
-    [
-        (f"experiments/{PROGRAM}", lambda t: t + "\nX = 1\n", "program"),
-        (f"experiments/{PROGRAM}", lambda t: t + "\n# a comment\n\n", ""),
-        ("targets/sm_90.yaml", lambda t: t.replace("227 KiB", "226 KiB"), "sm_90"),
-        ("targets/sm_90.yaml", lambda t: re.sub(r"(?m)^doc: .*", "doc: other", t), ""),
-        ("targets/sm_90.yaml", lambda t: t + "\n# a comment\n", ""),
-        (f"experiments/{QUESTION}.yaml", lambda t: t.replace("60 s", "61 s"), "experiment"),
-    ],
-)
-def test_a_stamp_is_of_what_decides_and_of_nothing_else(
-    copied: tuple[Path, Any], file: str, edit: Callable[[str], str], part: str
-) -> None:
+EDITS = [
+    (f"experiments/{PROGRAM}", lambda t: t + "\nX = 1\n", "program"),
+    (f"experiments/{PROGRAM}", lambda t: t + "\n# a comment\n\n", ""),
+    ("targets/sm_90.yaml", lambda t: t.replace("227 KiB", "226 KiB"), "sm_90"),
+    ("targets/sm_90.yaml", lambda t: re.sub(r"(?m)^doc: .*", "doc: other", t), ""),
+    ("targets/sm_90.yaml", lambda t: t + "\n# a comment\n", ""),
+    (f"experiments/{QUESTION}.yaml", lambda t: t.replace("60 s", "61 s"), "experiment"),
+]
+
+
+def test_a_stamp_is_of_what_decides_and_of_nothing_else(copied: tuple[Path, Any]) -> None:
     folder, _ = copied
     before = stamps.inputs(QUESTION)
-    path = folder / file
-    text = path.read_text(encoding="utf-8")
-    assert edit(text) != text
-    path.write_text(edit(text), encoding="utf-8")
-    after = stamps.inputs(QUESTION)
-    changed = [k for k in before if before[k] != after[k]]
-    assert len(changed) == bool(part) and all(part in k for k in changed), changed
+    for file, edit, part in EDITS:
+        path = folder / file
+        text = path.read_text(encoding="utf-8")
+        assert edit(text) != text
+        path.write_text(edit(text), encoding="utf-8")
+        after = stamps.inputs(QUESTION)
+        path.write_text(text, encoding="utf-8")
+        changed = [k for k in before if before[k] != after[k]]
+        assert len(changed) == bool(part) and all(part in k for k in changed), (file, changed)
 
 
 def test_a_target_s_stamp_is_also_of_what_it_extends(copied: tuple[Path, Any]) -> None:

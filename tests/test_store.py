@@ -163,16 +163,6 @@ def test_killed_sweeps_lose_and_repeat_nothing(tmp_path, how):
     assert {k: again[k] for k in kept} == {k: begun[k] for k in kept}  # none of them ran again
 
 
-@pytest.mark.slow  # `make store` does so at length
-def test_two_processes_share_one_store(tmp_path):
-    log = tmp_path / "log.txt"
-    command = [sys.executable, sweepwork.__file__, str(tmp_path), "10", "0.05", "1"]
-    both = [subprocess.Popen(command) for _ in range(2)]
-    assert [p.wait(100) for p in both] == [0, 0]
-    assert sorted(log.read_text(encoding="utf-8").split()) == [f"{i:032d}" for i in range(10)]
-    assert len(kept_rows(tmp_path)) == 10
-
-
 def test_a_worker_that_dies_is_told_from_its_neighbours(tmp_path):
     log = tmp_path / "log.txt"
     names = ["fine-1", "deadly", "once", "fine-2"]
@@ -187,6 +177,7 @@ def test_a_worker_that_dies_is_told_from_its_neighbours(tmp_path):
     assert "deadly" not in kept_rows(tmp_path)  # it is tried again next time
 
 
+@pytest.mark.slow  # a cluster takes seconds to start; what is lost is told as of a local crew
 def test_rows_run_on_a_dask_cluster_that_loses_a_worker(tmp_path):
     from distributed import LocalCluster
 

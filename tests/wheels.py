@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import os
 import subprocess
 import sys
@@ -81,12 +82,16 @@ def run(
     *words: str, site: Path | None = None, where: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Python with the installed plug-in on its path, and the eqsat under test."""
-    own = Path(eqsat_package.__file__).parent.parent
-    paths = [str(p) for p in (site, own) if p is not None]
     return subprocess.run(
         [sys.executable, *words], cwd=where, capture_output=True, text=True, check=False,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(paths), "JAX_PLATFORMS": "cpu"},
+        env=environment(site),
     )  # fmt: skip
+
+
+def environment(site: Path | None) -> dict[str, str]:
+    own = Path(eqsat_package.__file__).parent.parent
+    paths = [str(p) for p in (site, own) if p is not None]
+    return os.environ | {"PYTHONPATH": os.pathsep.join(paths), "JAX_PLATFORMS": "cpu"}
 
 
 def eqsat(
@@ -100,6 +105,43 @@ def python(code: str, site: Path | None, where: Path | None = None) -> None:
     """A script whose assertions must hold."""
     done = run("-c", code, site=site, where=where)
     assert done.returncode == 0, done.stderr
+
+
+RUNS_SCRIPTS = """
+import json, sys, traceback
+answers, sys.stdout = sys.stdout, sys.stderr
+for line in sys.stdin:
+    said = ""
+    try:
+        exec(json.loads(line), {"__name__": "__main__"})
+    except BaseException:
+        said = traceback.format_exc()
+    print(json.dumps(said), file=answers, flush=True)
+"""
+
+
+class Interpreter:
+    """Python with the plug-in in a process that runs one script after another.
+
+    Importing JAX takes longer than most of them. A script that patches something mends it.
+    """
+
+    def __init__(self, site: Path, where: Path) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", RUNS_SCRIPTS], cwd=where, env=environment(site), text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        )  # fmt: skip
+
+    def __call__(self, code: str) -> None:
+        """A script whose assertions must hold."""
+        assert self.process.stdin and self.process.stdout
+        print(json.dumps(code), file=self.process.stdin, flush=True)
+        answer = self.process.stdout.readline()
+        assert answer, f"the process ended with {self.process.wait()}"
+        assert json.loads(answer) == ""
+
+    def close(self) -> None:
+        self.process.communicate()
 
 
 PROGRAM = """

@@ -28,14 +28,3 @@ def worst_error(got: Array, wanted: Array, slack: Array | None = None) -> tuple[
     if wanted.dtype.kind in "iub" and error:
         error = float("inf")
     return error, element(got, wanted, worst)
-
-
-def largest_difference(found: Any, wanted: Any) -> float:
-    """The largest difference over the largest number, over all results."""
-    import jax
-
-    error = 0.0
-    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
-        left, right = np.asarray(a, np.float64), np.asarray(b, np.float64)
-        error = max(error, float(np.abs(left - right).max() / (np.abs(right).max() or 1.0)))
-    return error
