@@ -76,6 +76,9 @@ def _values(run: Run) -> dict[str, Any]:
     values = stages_to_json(run, READERS)
     if run.bodies:
         values["bodies"] = _bodies_to_json(run.bodies)
+    convention = run.convention
+    if convention is not None:
+        values["convention"] = convention.to_json()
     if run.compiled is not None:
         values["compiled"] = run.compiled.to_json()
     values["summary"] = run.summary()
