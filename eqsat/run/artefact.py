@@ -194,6 +194,7 @@ FILES = {
     "measured": "6-measured.json",
     "checked": "6-checked.json",
     "compiled": "7-compiled.json",
+    "convention": "5-executable/convention.json",
     "target": "target.json",
     "rules": "rules.json",
     "summary": "summary.json",

@@ -18,7 +18,8 @@ from eqsat.run.reproduce import reproducer
 
 if TYPE_CHECKING:
     from eqsat.execute.calls import Callee
-    from eqsat.execute.compare import Verification
+    from eqsat.execute.convention import Convention
+    from eqsat.execute.verdict import Verification
     from eqsat.model.executor import Executable
     from eqsat.model.target import Target
     from eqsat.run.run import Run
@@ -150,9 +151,50 @@ def subject_of(run: Run) -> Subject:
     return Subject(run.program, chosen, run.weights, opaque, signature)
 
 
-def checked_function(run: Run, check: str, race: bool) -> Any:
+def function_of(run: Run, check: str, race: bool) -> Any:
     """`Run.compile`. EqsatError E400 for other words."""
     check_options(check, race)
+    if run.source.traced is not None or run.convention is None:
+        return flat_function(run, check, race)
+    key = run.convention.name, check, race
+    if key not in run.use.functions:
+        run.use.functions[key] = _by_convention(run, run.convention, check, race)
+    return run.use.functions[key]
+
+
+def _by_convention(run: Run, convention: Convention, check: str, race: bool) -> Callable[..., Any]:
+    """A loaded run, called as the function that was traced.
+
+    Weights that a call brings are packed once per array; those that it leaves out are as they were.
+    """
+    from jax.core import Tracer
+
+    held: dict[str, Any] = {}
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        inputs, weights = convention.split(args, kwargs)
+        if any(isinstance(w, Tracer) for w in weights.values()):
+            executable = run.executable
+            return convention.unflatten(executable.run(executable.pack(weights), *inputs))
+        if any(w is not held.get(key) for key, w in weights.items()):
+            held.update(weights)
+            run.use.weights.update(weights)
+            run.executable.take_weights(weights)
+        return convention.unflatten(flat_function(run, check, race)(*inputs))
+
+    function.__name__ = convention.name
+    return function
+
+
+def flat_function(run: Run, check: str, race: bool) -> Any:
+    """The checked function of traced or flat arguments; made anew where weights were set."""
+    key = check, race, run.executable.flat if run.callee is None else None
+    if key not in run.use.functions:
+        run.use.functions[key] = _checked_function(run, check, race)
+    return run.use.functions[key]
+
+
+def _checked_function(run: Run, check: str, race: bool) -> Any:
     callee = run.callee
     answer: Any = run.executable.flat if callee is None else compiled(callee)
     if check == NEVER or not _has_original(run):

@@ -27,7 +27,8 @@ from eqsat.report.formatting import goal_text
 
 if TYPE_CHECKING:
     from eqsat.execute.calls import Callee
-    from eqsat.execute.compare import Verification
+    from eqsat.execute.convention import Convention
+    from eqsat.execute.verdict import Verification
     from eqsat.export.plan import Exported
     from eqsat.model.executor import Executable, Execution
     from eqsat.model.selection import Question
@@ -188,12 +189,9 @@ class Run:
         words; when a call is traced E306 if its tree differs from the traced one, E503 if an input
         does not fit.
         """
-        from eqsat.run.calling import checked_function
+        from eqsat.run.calling import function_of
 
-        key = check, race, self.executable.flat if self.callee is None else None
-        if key not in self.use.functions:
-            self.use.functions[key] = checked_function(self, check, race)
-        return self.use.functions[key]
+        return function_of(self, check, race)
 
     @cached_property
     def callee(self) -> Callee | None:
@@ -201,6 +199,21 @@ class Run:
         from eqsat.run.calling import callee_of
 
         return callee_of(self)
+
+    @cached_property
+    def convention(self) -> Convention | None:
+        """How the traced function is called, as data; None of a program that was read."""
+        from eqsat.execute.convention import Convention
+
+        traced = self.source.traced
+        return None if traced is None or traced.captured else Convention.of(traced)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """A call as of the traced function, or of flat inputs; `compile()` has the options.
+
+        Weights that were saved, or set by `use_weights`, may be left out.
+        """
+        return self.compile()(*args, **kwargs)
 
     @property
     def execution(self) -> Execution:

@@ -252,7 +252,8 @@ def _readable(folder: Path) -> Iterator[None]:
 def load_folder(folder: str | Path) -> Run:
     """A saved run; EqsatError (E309) if the folder is not one."""
     import eqsat.plan.planner  # noqa: F401 - its modules make the kinds of plans known
-    from eqsat.execute.compare import Verification
+    from eqsat.execute.convention import Convention
+    from eqsat.execute.verdict import Verification
     from eqsat.frontends.opaque import OpaqueCall
 
     place = Path(folder)
@@ -284,6 +285,9 @@ def load_folder(folder: str | Path) -> Run:
         judged=bool(options.get("judged")), use=RunUse({}, verification, compiled),
     )  # fmt: skip
     run.keep_texts(place, texts)
+    if "convention" in texts:
+        with _readable(place):
+            vars(run)["convention"] = Convention.from_json(_data(texts["convention"]))
     if "bodies" in texts:
         with _readable(place):
             vars(run)["bodies"] = _bodies_from_json(_data(texts["bodies"]), run)
