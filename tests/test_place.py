@@ -20,7 +20,7 @@ from seeds import seeds
 
 from eqsat.cli.app import run as eqsat
 from eqsat.extract.place import depthfirst, place, search
-from eqsat.extract.place.firstfit import placements, priorities, problems
+from eqsat.extract.place.search import placements, priorities, problems
 from eqsat.frontends.contests import read_buffers
 from eqsat.model.deadline import Stop
 from eqsat.model.diag import EqsatError

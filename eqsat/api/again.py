@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from eqsat.model.cycles import uncollected
+from eqsat.model.deadline import gc_paused
 from eqsat.model.diag import EqsatError, fail
-from eqsat.model.family import Family
+from eqsat.model.equalities import Family
 from eqsat.model.progress import heard
 from eqsat.model.rules import RuleSet
 from eqsat.model.selection import GoalRequest, Selection

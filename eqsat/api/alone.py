@@ -6,6 +6,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from eqsat.model.deadline import gc_paused
+
 if TYPE_CHECKING:
     from eqsat.model.deadline import Stop
 
@@ -64,7 +66,6 @@ def shard_graph(
     start = time.monotonic()
     from eqsat.extract.shard import solve_sharding
     from eqsat.frontends.contests import read_sharding
-    from eqsat.model.cycles import uncollected
 
     with gc_paused():
         problem = read_sharding(Path(path))

@@ -19,10 +19,10 @@ from eqsat.frontends.source import Source
 from eqsat.model.deadline import OutOfTime, gc_paused, until
 from eqsat.model.devices import DeviceMap
 from eqsat.model.diag import did_you_mean, fail
-from eqsat.model.family import Family
+from eqsat.model.equalities import Family
+from eqsat.model.layout import AskedOrders
 from eqsat.model.limits import Limits
 from eqsat.model.oracle import parse_oracle
-from eqsat.model.orders import AskedOrders
 from eqsat.model.program import Program
 from eqsat.model.progress import heard, phase, timed
 from eqsat.model.rules import RuleCheck, RuleSet
@@ -65,7 +65,7 @@ def machine_asked(
     one = what if isinstance(what, Target) else target(what)
     warn_if_elsewhere(one)
     if settings:
-        from eqsat.lang.settings import override
+        from eqsat.lang.requests import override
 
         one = override(one, list(settings))
     return one
@@ -150,7 +150,7 @@ def target(name_or_file: str | Path) -> Target:
 
 def rules_checked(ruleset: RuleSet, unchecked: bool, seconds: dict[str, float | None]) -> RuleCheck:
     """Which rules are known; a hunt is a phase of its own, as it happens once per machine."""
-    from eqsat.hunt.firstuse import check_rules
+    from eqsat.hunt.findings import check_rules
 
     with timed(took := {}, "hunt"):
         check = check_rules(ruleset, unchecked)
@@ -327,7 +327,7 @@ def optimize(
     log_phase(run, "read")
     listener = progress_of(run, time_limit, progress)
     with heard(listener):
-        with uncollected():
+        with gc_paused():
             is_complete = stop_after in (None, "schedule")
             order_requests = order_requests if is_complete else AskedOrders()
             run, plain = searched_in_orders(run, order_requests, stop_after, stop, listener)

@@ -20,7 +20,7 @@ from eqsat.lang.units import budget_of
 from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.program import Program
 from eqsat.model.target import Target
-from eqsat.ops.programs.together import MARK, as_one_program, cut_out, part_numbers
+from eqsat.ops.programs.cutting import MARK, as_one_program, cut_out, part_numbers
 from eqsat.plan.planner import working_set
 from eqsat.run import Run, RunUse
 from eqsat.run.phases import PLACING_SECONDS, with_schedules

@@ -21,8 +21,7 @@ from eqsat.dag.problem import (
     strong_components,
     successors,
 )
-from eqsat.model.deadline import Stop
-from eqsat.model.portfolio import set_limits, set_workers
+from eqsat.model.deadline import Stop, set_limits, set_workers
 
 Arc = tuple[int, int]
 

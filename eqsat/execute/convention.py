@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from eqsat.model.diag import fail
 
 if TYPE_CHECKING:
-    from eqsat.frontends.traced import Traced
+    from eqsat.frontends.source import Traced
 
 Tree = Any  # JSON: the number of a leaf, None, or the kind of a container with its parts
 SHOWN = 3  # faults of a call that are told at once

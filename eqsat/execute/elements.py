@@ -22,17 +22,16 @@ from eqsat.execute.reference import PER_ELEMENT
 from eqsat.model.affine import Map, dim, map_loops
 from eqsat.model.attr import Attr, Shape
 from eqsat.model.control import Control
-from eqsat.model.foreign import Custom
 from eqsat.model.generic import Generic, Result
 from eqsat.model.layout import Layout
-from eqsat.model.leaves import Leaf
+from eqsat.model.leaves import Custom, Leaf
 from eqsat.model.movement import Move, Transpose
 from eqsat.model.program import Node, Program
 from eqsat.ops.builtin.layouts import pack, unpack
-from eqsat.ops.custom import dependent_lanes
 from eqsat.ops.meaning import scalar
 from eqsat.ops.meaning.programs import evaluate_node
 from eqsat.ops.meaning.structured import product_factors, strided_view
+from eqsat.ops.registry import dependent_lanes
 
 Array = np.ndarray[Any, Any]
 MOST_READ = 2**22  # elements that one narrowed nest reads of an operand, if it can be cut

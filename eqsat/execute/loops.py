@@ -33,7 +33,7 @@ from eqsat.execute.expressions import (
 from eqsat.model.affine import Affine, Map, affine
 from eqsat.model.expr import Expr
 from eqsat.model.generic import Generic
-from eqsat.model.precision import ALGORITHMS
+from eqsat.model.tensor import ALGORITHMS
 from eqsat.ops.generics.windows import (
     Block,
     ConvolutionRoles,

@@ -12,8 +12,8 @@ import numpy as np
 from eqsat.export.plan import Group, Inexpressible, Missing, Plan
 from eqsat.model import generic
 from eqsat.model.expr import BottomUp, Expr
-from eqsat.model.foreign import Opaque
 from eqsat.model.generic import Result, Yield
+from eqsat.model.leaves import Opaque
 from eqsat.model.program import Node
 from eqsat.ops.meaning import scalar
 from eqsat.ops.registry import builtin_ops

@@ -19,7 +19,7 @@ from eqsat.extract.dispatch.prices import Costs
 from eqsat.extract.dispatch.rules import Devices
 from eqsat.extract.memory.bestorder import DispatchGraph, best_order
 from eqsat.extract.minimiser import Outcome
-from eqsat.model.cut import CutProgram
+from eqsat.model.compiled import CutProgram
 from eqsat.model.deadline import OTHER_SIZES
 from eqsat.model.diag import fail
 from eqsat.model.egraph import EGraph, ENode

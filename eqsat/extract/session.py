@@ -173,7 +173,7 @@ def prepare(
         if every is None:
             raise OutOfTime
         progress.phase("relaxation")
-        with uncollected(), limits.step("choice", SHARES.stating) as timed:
+        with gc_paused(), limits.step("choice", SHARES.stating) as timed:
             session = sides.session(every, program_session.fallback, timed.deadline, start)
             session = replace(session, baseline=baseline)
     except OutOfTime:
@@ -232,7 +232,7 @@ class _Asked:
         No answer if it is proven that nothing keeps the budgets, or if time ended before anything
         did. enough: when no further candidates are looked for.
         """
-        with uncollected():
+        with gc_paused():
             program_choices = choices(
                 replace(self.pool, input_only=True), self.linear, enough=enough
             )
@@ -259,7 +259,7 @@ class _Asked:
     def every(self, baseline: Sequence[Candidate]) -> Choices | None:
         """Of all nodes, or what there is time for beside the known ones; None: for nothing."""
         step = self.limits.step("candidates", SHARES.candidates)
-        with suppress(OutOfTime), uncollected(), step as timed:
+        with suppress(OutOfTime), gc_paused(), step as timed:
             every = choices(self.pool, self.linear, baseline=baseline, enough=timed.deadline)
             timed.outcome = "cut" if short_of_time(every.cuts) else timed.outcome
             return every
@@ -277,7 +277,7 @@ class _Asked:
         strict = replace(self, goals=_strict(self.goals[:1]))
         try:
             step = self.limits.step("packing", SHARES.packing)
-            with uncollected(), progress.heard(None), step as timed:
+            with gc_paused(), progress.heard(None), step as timed:
                 few = packing(self.pool, self.linear, candidates, baseline.groups)
                 if few is None:
                     return cut, None

@@ -18,8 +18,14 @@ from typing import Any
 from eqsat.frontends.serialized import JsonPlaces, Key
 from eqsat.model.diag import Diagnostic, EqsatError, Span, did_you_mean, fail, sort_diagnostics
 from eqsat.model.files import read_text
-from eqsat.model.placement import Lifetime
-from eqsat.model.sharding import FORBIDDEN, LARGEST_TOTAL, ShardEdge, ShardNode, ShardProblem
+from eqsat.model.sharding import (
+    FORBIDDEN,
+    LARGEST_TOTAL,
+    Lifetime,
+    ShardEdge,
+    ShardNode,
+    ShardProblem,
+)
 
 COLUMNS = ("id", "lower", "upper", "size")
 LARGEST_CSV_BYTES = 64 * 2**20

@@ -30,7 +30,7 @@ from eqsat.lang.hlotext import (
     window_of,
 )
 from eqsat.model.affine import affine, dim
-from eqsat.model.cut import CutProgram
+from eqsat.model.compiled import CutProgram
 from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.expr import arg, call
 from eqsat.model.leaves import Leaf
@@ -38,8 +38,7 @@ from eqsat.model.movement import Reshape
 from eqsat.model.program import Builder
 from eqsat.model.tensor import TensorType
 from eqsat.ops.meaning import scalar
-from eqsat.ops.meaning.iotas import weight_key
-from eqsat.ops.meaning.programs import element_dtype
+from eqsat.ops.meaning.programs import element_dtype, weight_key
 from eqsat.ops.programs.cutting import UNKNOWN, Cutter
 
 # opcode → primitive of the same operands

@@ -13,8 +13,7 @@ import numpy as np
 
 from eqsat.frontends.opaque import OpaqueCall
 from eqsat.model.diag import Span, fail
-from eqsat.model.layout import Border, Held, Layout
-from eqsat.model.orders import Ordered, layout_in
+from eqsat.model.layout import Border, Held, Layout, Ordered, layout_in
 from eqsat.model.program import Program
 from eqsat.model.tensor import TensorType
 from eqsat.ops.programs.border_layouts import held_of, laid_out, refuse_other

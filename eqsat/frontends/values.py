@@ -21,7 +21,6 @@ from eqsat.model.expr import Expr, arg, call, const, literal
 from eqsat.model.generic import Yield
 from eqsat.model.leaves import Fill, Leaf
 from eqsat.model.movement import Move, Reshape, Transpose
-from eqsat.model.precision import NONE
 from eqsat.model.program import Builder
 from eqsat.model.tensor import NONE, TensorType, is_float
 from eqsat.ops.generics.canonical import (
@@ -33,8 +32,7 @@ from eqsat.ops.generics.canonical import (
     planned_nest,
 )
 from eqsat.ops.meaning import scalar
-from eqsat.ops.meaning.iotas import weight_key
-from eqsat.ops.meaning.programs import DTYPE_NAMES, element_dtype
+from eqsat.ops.meaning.programs import DTYPE_NAMES, element_dtype, weight_key
 from eqsat.ops.registry import op_record
 
 

@@ -25,8 +25,7 @@ from eqsat.frontends.values import (
 from eqsat.model.affine import Affine, affine, dim
 from eqsat.model.expr import Expr, arg, call, cast, const
 from eqsat.model.generic import Yield
-from eqsat.model.precision import DEFAULT, algorithm_name, most_accurate
-from eqsat.model.tensor import DTYPES, is_float
+from eqsat.model.tensor import DEFAULT, DTYPES, algorithm_name, is_float, most_accurate
 from eqsat.ops.meaning import scalar
 from eqsat.ops.meaning.scalar import integer_range, neutral
 

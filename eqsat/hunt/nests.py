@@ -12,8 +12,7 @@ from eqsat.model.affine import Affine, Map, affine, dim
 from eqsat.model.attr import Attr, Shape
 from eqsat.model.expr import Expr, arg, call, cast, const, read_literal
 from eqsat.model.generic import Generic, Yield
-from eqsat.model.precision import DEFAULT
-from eqsat.model.tensor import DTYPES, TensorType, is_float
+from eqsat.model.tensor import DEFAULT, DTYPES, TensorType, is_float
 from eqsat.ops.generics.canonical import canonical_generic
 from eqsat.ops.meaning.scalar import FUNCTIONS, INTEGER_ONLY, integer_range
 

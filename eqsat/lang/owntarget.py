@@ -21,6 +21,7 @@ from pathlib import Path
 
 from eqsat import host
 from eqsat.model.diag import Diagnostic, EqsatError, EqsatWarning, fail
+from eqsat.model.dispatch import Constants
 from eqsat.model.files import (
     cache_folder,
     code_digest,
@@ -29,7 +30,6 @@ from eqsat.model.files import (
     make_private,
     write_text,
 )
-from eqsat.model.plan import Constants
 from eqsat.model.target import MeasuredOn, Memory, Target
 from eqsat.plugins import find_names
 

@@ -1,9 +1,10 @@
-"""Sets of small numbers: as bits of one integer, disjoint ones (union-find), and by a key."""
+"""Sets of small numbers and orders: bits of one integer, union-find, topological, by key."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TypeVar
+from collections.abc import Iterable, Sequence
+from heapq import heapify, heappop, heappush
+from typing import Any, TypeVar
 
 FEW = 512  # bits up to which one after the other is as fast
 WORD = 64  # bits of one element where sets are rows of an array
@@ -64,6 +65,39 @@ def union_find(size: int, pairs: Iterable[tuple[int, int]]) -> tuple[int, ...]:
         x, y = root(a), root(b)
         parent[max(x, y)] = min(x, y)
     return tuple(root(a) for a in range(size))
+
+
+def topological(before: Sequence[Iterable[int]], keys: Sequence[Any] | None = None) -> list[int]:
+    """An order in which everything comes after what is before it, else by keys or numbers.
+
+    ValueError on a cycle.
+    """
+    rank = range(len(before)) if keys is None else _ranks(keys)
+    waiting = [len(set(p)) for p in before]
+    following: list[list[int]] = [[] for _ in before]
+    for i, p in enumerate(before):
+        for q in set(p):
+            following[q].append(i)
+    ready = [(rank[i], i) for i, n in enumerate(waiting) if n == 0]
+    heapify(ready)
+    order = []
+    while ready:
+        _, i = heappop(ready)
+        order.append(i)
+        for j in following[i]:
+            waiting[j] -= 1
+            if waiting[j] == 0:
+                heappush(ready, (rank[j], j))
+    if len(order) < len(before):
+        raise ValueError("dispatches wait for each other")
+    return order
+
+
+def _ranks(keys: Sequence[Any]) -> list[int]:
+    ranks = [0] * len(keys)
+    for n, i in enumerate(sorted(range(len(keys)), key=lambda i: keys[i])):
+        ranks[i] = n
+    return ranks
 
 
 def by_key(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:

@@ -14,8 +14,8 @@ from functools import cached_property, lru_cache
 from itertools import chain
 from typing import Any, ClassVar, NamedTuple
 
+from eqsat.model.dispatch import Machine, Plan
 from eqsat.model.nest import Access, Nest, NoNest, Store
-from eqsat.model.plan import Machine, Plan
 from eqsat.plan.stages import Loops, Moved, access_loops, accesses_read, needed, stages_read, summed
 
 

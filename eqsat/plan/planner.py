@@ -6,10 +6,10 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
+from eqsat.model.dispatch import Machine, Parts, Plan
 from eqsat.model.egraph import EGraph
 from eqsat.model.nest import Nest, NoNest, refused_by_check
-from eqsat.model.padding import Padding
-from eqsat.model.plan import Machine, Parts, Plan
+from eqsat.model.pipelines import Padding
 from eqsat.model.sets import union_find
 from eqsat.model.target import Target
 from eqsat.plan import passes, rowblocks, rows, tiling

@@ -25,8 +25,7 @@ from functools import lru_cache
 from eqsat.model.devices import PS_PER_SECOND
 from eqsat.model.dispatch import Constants, Parts, Plan, Work
 from eqsat.model.nest import Access, Nest
-from eqsat.model.padding import Padding
-from eqsat.model.plan import Constants, Parts, Plan, Work
+from eqsat.model.pipelines import Padding
 from eqsat.model.target import Memory, Target
 from eqsat.model.tensor import DTYPES, cdiv
 from eqsat.plan.passes import parts_of

@@ -25,10 +25,10 @@ from eqsat.model.generic import Generic
 from eqsat.model.leaves import Leaf, is_donated
 from eqsat.model.nest import Access, Nest, NoNest, Store
 from eqsat.model.ops import CONVERSIONS, LEAVES, SAME_BYTES
-from eqsat.model.padding import Padding
+from eqsat.model.pipelines import Padding
 from eqsat.ops.contractions.roles import kind
 from eqsat.ops.generics.canonical import identity
-from eqsat.ops.meaning.iotas import is_iota
+from eqsat.ops.meaning.programs import is_iota
 from eqsat.plan.stages import accesses_read, needed
 
 

@@ -7,8 +7,16 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
 
-from eqsat.model.price import AT_LEAST, EXACT, NOT_ADMISSIBLE, Price, Question, Tied
-from eqsat.model.selection import Group, Selection
+from eqsat.model.selection import (
+    AT_LEAST,
+    EXACT,
+    NOT_ADMISSIBLE,
+    Group,
+    Price,
+    Question,
+    Selection,
+    Tied,
+)
 from eqsat.report.formatting import count_text, delta_text, goal_text, table_text, time_text
 from eqsat.report.names import Names, RuleStep, rule_chain
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from eqsat.lang.targettext import differences
+from eqsat.lang.owntarget import differences
 from eqsat.model.compiled import Checked, Compiled, Measured
 from eqsat.model.control import EXACT, controls
 from eqsat.model.diag import Diagnostic, fail
 from eqsat.model.egraph import EGraph, RuleStat
+from eqsat.model.equalities import Family
 from eqsat.model.executor import Execution
 from eqsat.model.layout import MemoryOrders
 from eqsat.model.limits import Limits

@@ -13,7 +13,7 @@ from eqsat.model.control import every_program
 from eqsat.model.diag import Diagnostic
 from eqsat.model.egraph import EGraph
 from eqsat.model.executor import Execution
-from eqsat.model.orders import MemoryOrders
+from eqsat.model.layout import MemoryOrders
 from eqsat.model.progress import Curve, Point, Progress
 from eqsat.model.rules import RuleCheck
 from eqsat.model.schedule import Schedule

@@ -50,9 +50,8 @@ from eqsat.model.compiled import (
 )
 from eqsat.model.deadline import tick
 from eqsat.model.diag import EqsatError, did_you_mean, fail
-from eqsat.model.layout import Border
+from eqsat.model.layout import SEARCH, Border, MemoryOrders
 from eqsat.model.oracle import DEVICES, Oracle, oracle_of, parse_oracle
-from eqsat.model.orders import SEARCH, MemoryOrders
 from eqsat.model.program import Program
 from eqsat.model.schedule import Schedule
 from eqsat.model.target import Target

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from eqsat.frontends.source import Source
 from eqsat.model.control import controls
 from eqsat.model.diag import fail
-from eqsat.model.equalities import Equalities
-from eqsat.model.family import Family
+from eqsat.model.equalities import Equalities, Family
 from eqsat.model.layout import Encoding
 from eqsat.model.mesh import ANSWER, INPUT, MeshPlan
 from eqsat.model.program import Program
@@ -59,7 +58,7 @@ def schedule_of(run: Run, selection: Selection, seconds: float = PLACING_SECONDS
 def place_temporaries(schedule: Schedule, seconds: float = PLACING_SECONDS) -> Schedule:
     """The schedule with an offset in one arena for every temporary."""
     from eqsat.extract.place import place
-    from eqsat.model.placement import Lifetime
+    from eqsat.model.sharding import Lifetime
 
     buffers = [Lifetime(f"%{b.node}", b.first, b.last + 1, b.nbytes) for b in schedule.temporaries]
     return schedule.placed(place(buffers, quick=True, seconds=max(seconds, 0.0)).offsets)
@@ -231,7 +230,7 @@ def saturated(
         program, run.rules, extra if bodies is None else bodies.equalities
     )
     graph = saturate(
-        program, run.rules, run.target, run.limits, deadline=until, known=equalities,
+        program, run.rules, run.target, run.limits, deadline=until, equalities=equalities,
         reuse_blocks=not extra and all(facts.rule != OF_VALUES for facts in equalities),
     )  # fmt: skip
     if family is not None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from eqsat.execute.agree import Difference, Subject, arrays_of, worst_difference
 from eqsat.execute.draw import drawn_weights, packed_as
-from eqsat.execute.witness import Witness
+from eqsat.execute.executors import Witness
 from eqsat.model.diag import EqsatError, fail
 from eqsat.model.files import cache_folder
 from eqsat.model.leaves import Leaf

@@ -27,8 +27,8 @@ from eqsat.report.formatting import goal_text
 
 if TYPE_CHECKING:
     from eqsat.execute.calls import Callee
+    from eqsat.execute.compare import Verification
     from eqsat.execute.convention import Convention
-    from eqsat.execute.verdict import Verification
     from eqsat.export.plan import Exported
     from eqsat.model.executor import Executable, Execution
     from eqsat.model.selection import Question

@@ -15,17 +15,16 @@ from typing import TYPE_CHECKING, Any
 from eqsat.execute.weights import packed_arrays
 from eqsat.frontends.source import Source
 from eqsat.model.compiled import Checked, Compiled, Measured
-from eqsat.model.cycles import uncollected
+from eqsat.model.deadline import gc_paused
 from eqsat.model.diag import EqsatError, fail
 from eqsat.model.egraph import EGraph
-from eqsat.model.family import Family
-from eqsat.model.files import code_digest
+from eqsat.model.equalities import Family
+from eqsat.model.files import code_digest, restored
+from eqsat.model.layout import MemoryOrders
 from eqsat.model.limits import Limits
 from eqsat.model.mesh import MeshPlan
-from eqsat.model.orders import MemoryOrders
 from eqsat.model.program import Program
 from eqsat.model.progress import Curve
-from eqsat.model.restore import restored
 from eqsat.model.rules import RuleCheck, RuleSet
 from eqsat.model.schedule import Schedule
 from eqsat.model.selection import GoalRequest, Selection
@@ -252,8 +251,8 @@ def _readable(folder: Path) -> Iterator[None]:
 def load_folder(folder: str | Path) -> Run:
     """A saved run; EqsatError (E309) if the folder is not one."""
     import eqsat.plan.planner  # noqa: F401 - its modules make the kinds of plans known
+    from eqsat.execute.compare import Verification
     from eqsat.execute.convention import Convention
-    from eqsat.execute.verdict import Verification
     from eqsat.frontends.opaque import OpaqueCall
 
     place = Path(folder)

@@ -121,8 +121,8 @@ def with_plans(
         if d.device not in planners:
             return d
         nodes, planner = schedule.program.nodes, planners[d.device]
-        made = {nodes[w].type for w in d.writes}
-        known = BufferFacts(
+        result_types = {nodes[w].type for w in d.writes}
+        known_reads = BufferFacts(
             tuple(r for r in d.reads if is_donated(nodes[r].attr)),
             tuple(r for r in d.reads if r in dying and nodes[r].type in result_types),
             lines_of(schedule, d.reads),

@@ -22,7 +22,6 @@ from eqsat.execute.kernels.ir import Code, new_module
 from eqsat.execute.kernels.kinds import I64, POINTER, Value
 from eqsat.model.dispatch import Machine, Plan
 from eqsat.model.nest import Nest
-from eqsat.model.plan import Machine, Plan
 from eqsat.plan.passes import Several, parts_of
 
 # kind of plan → module whose `emit(head, nest, plan, machine)` writes the body of the kernel

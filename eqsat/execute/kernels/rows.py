@@ -23,6 +23,7 @@ from eqsat.execute.kernels.kinds import I8, Value, memory_type
 from eqsat.execute.kernels.lanes import loaded, stored
 from eqsat.execute.kernels.points import Points, RowCode, RowPoints
 from eqsat.execute.kernels.rowpass import Row, RowPass
+from eqsat.model.dispatch import Machine
 from eqsat.model.nest import Access, Lookup, Nest
 from eqsat.plan.passes import dependences
 from eqsat.plan.rows import Part, Rows

@@ -24,7 +24,6 @@ from eqsat.model.generic import Generic
 from eqsat.model.layout import Layout
 from eqsat.model.leaves import Fill
 from eqsat.model.movement import Move
-from eqsat.model.precision import DEFAULT, NONE
 from eqsat.model.program import Node
 from eqsat.model.tensor import DEFAULT, DTYPES, NONE, TensorType
 

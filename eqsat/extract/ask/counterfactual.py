@@ -23,8 +23,16 @@ from eqsat.extract.minimiser import SHARES, Minimiser, SearchLimits, weigh
 from eqsat.extract.ragged import Ints, Mask, numbered_sets
 from eqsat.model.deadline import OutOfTime
 from eqsat.model.egraph import EGraph
-from eqsat.model.price import AT_LEAST, EXACT, NOT_ADMISSIBLE, WEIGHTED, Price, Question
-from eqsat.model.selection import GoalRequest, Selection
+from eqsat.model.selection import (
+    AT_LEAST,
+    EXACT,
+    NOT_ADMISSIBLE,
+    WEIGHTED,
+    GoalRequest,
+    Price,
+    Question,
+    Selection,
+)
 from eqsat.model.sets import by_key
 from eqsat.model.target import Target
 

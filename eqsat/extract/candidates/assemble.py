@@ -37,8 +37,7 @@ from eqsat.extract.memory.bestorder import (
     peak_bytes,
 )
 from eqsat.extract.ragged import Ints, Ragged
-from eqsat.model.cycles import uncollected
-from eqsat.model.deadline import tick, until
+from eqsat.model.deadline import gc_paused, tick, until
 from eqsat.model.goal import Goal
 from eqsat.model.selection import (
     TIME_LIMIT,
@@ -46,7 +45,7 @@ from eqsat.model.selection import (
     Group,
     Removed,
 )
-from eqsat.model.topological import topological
+from eqsat.model.sets import topological
 
 LATE: Moment = (1 << 60, 0, 0, 0)  # of a value that the program's do not lead to
 

@@ -21,8 +21,15 @@ from eqsat.extract.choice.blockrows import summed_over_blocks
 from eqsat.extract.choice.columns import Columns, unit_of
 from eqsat.extract.choice.rows import RowList, RowTable, alike_rows, choice_rows, cliques_of
 from eqsat.extract.ragged import Ints, Ragged
-from eqsat.model.deadline import OutOfTime, Stop, seconds_left, tick
-from eqsat.model.portfolio import LEAST_SECONDS, set_limits, set_workers
+from eqsat.model.deadline import (
+    LEAST_SECONDS,
+    OutOfTime,
+    Stop,
+    seconds_left,
+    set_limits,
+    set_workers,
+    tick,
+)
 from eqsat.model.sets import by_key
 
 Terms = list[tuple[int, int]]  # (variable, coefficient)

@@ -20,7 +20,6 @@ from eqsat.model.generic import Generic
 from eqsat.model.layout import Layout
 from eqsat.model.leaves import Custom
 from eqsat.model.movement import Move
-from eqsat.model.precision import NONE
 from eqsat.model.sets import by_key
 from eqsat.model.target import Memory
 from eqsat.model.tensor import NONE, cdiv

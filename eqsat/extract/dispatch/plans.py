@@ -75,9 +75,9 @@ class PlanPrices:
         def places(buffers: frozenset[int]) -> tuple[int, ...]:
             return tuple([i for i, r in enumerate(reads) if space.buffer[r] in buffers])
 
-        made = {types[w] for w in writes}
-        dying = tuple([i for i in places(space.dying) if types[reads[i]] in made])
-        known = BufferFacts(places(space.donated), dying, frozenset(places(space.lines)))
+        result_types = {types[w] for w in writes}
+        dying = tuple([i for i in places(space.dying) if types[reads[i]] in result_types])
+        known_reads = BufferFacts(places(space.donated), dying, frozenset(places(space.lines)))
         nest = self.nest(members, reads, writes)
         return self._planner(nest, places(self.weights), known_reads)[1]
 

@@ -22,8 +22,7 @@ import numpy as np
 
 from eqsat.extract.choice.columns import Answer, Columns
 from eqsat.model.deadline import is_over
-from eqsat.model.sets import bits, mask, sum_bits
-from eqsat.model.topological import topological
+from eqsat.model.sets import bits, mask, sum_bits, topological
 
 
 @dataclass(frozen=True)

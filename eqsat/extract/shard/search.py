@@ -22,12 +22,12 @@ from eqsat.model.deadline import (
     gc_paused,
     is_over,
     seconds_left,
+    set_limits,
     tick,
     until,
     whatever_it_takes,
 )
 from eqsat.model.diag import fail
-from eqsat.model.portfolio import set_limits
 from eqsat.model.sharding import FORBIDDEN, Sharding, ShardProblem
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def solve_sharding(
     search = _ShardSearch(problem, seed, stop or Stop())
     search.offer(initial)
     ended = "work"
-    with uncollected(), whatever_it_takes(), until(start + time_limit - reserve, search.stop):
+    with gc_paused(), whatever_it_takes(), until(start + time_limit - reserve, search.stop):
         try:
             _run(search, exact)
         except OutOfTime:

@@ -35,7 +35,7 @@ from eqsat.frontends.onnxgraph.graph import (
 from eqsat.frontends.onnxgraph.ops import OPERATORS
 from eqsat.frontends.onnxgraph.proto import HIGHEST_RANK, data_type_number, is_bearable
 from eqsat.model.diag import Diagnostic, EqsatError, EqsatWarning, did_you_mean, fail
-from eqsat.model.precision import LEVELS
+from eqsat.model.tensor import LEVELS
 
 if TYPE_CHECKING:
     from eqsat.frontends.source import Traced

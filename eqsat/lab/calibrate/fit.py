@@ -14,7 +14,7 @@ from itertools import combinations
 from typing import Any, Protocol
 
 from eqsat.lang.owntarget import FIELDS
-from eqsat.model.plan import Work
+from eqsat.model.dispatch import Work
 from eqsat.plan.price import Rates, Stream, priced_parts
 
 HELD_BACK = 0.02  # residual of a constant that becomes e times as large, as a relative error

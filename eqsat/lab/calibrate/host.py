@@ -21,7 +21,7 @@ from eqsat.lab.calibrate.probes import (
     use_one_core,
 )
 from eqsat.lab.calibrate.shapes import Regime
-from eqsat.lang.targettext import measured_on, three_digits, versions
+from eqsat.lang.owntarget import measured_on, three_digits, versions
 from eqsat.model.target import Target
 
 ROUNDS, QUICK_ROUNDS = 9, 3

@@ -22,13 +22,7 @@ from eqsat.lab.calibrate.probes import (
     part,
     timed_rounds,
 )
-from eqsat.lang.targettext import (
-    constant_lines,
-    folded_lines,
-    measured_on,
-    memory_lines,
-    versions,
-)
+from eqsat.lang.owntarget import constant_lines, folded_lines, measured_on, memory_lines, versions
 from eqsat.model.diag import fail
 from eqsat.model.rules import RuleSet
 from eqsat.model.target import Memory, Target

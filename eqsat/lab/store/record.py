@@ -15,10 +15,9 @@ from typing import Any
 from eqsat.api import Run
 from eqsat.lang.content import rule_content, spread_content
 from eqsat.model.diag import Diagnostic
-from eqsat.model.files import code_digest
-from eqsat.model.origin import without_origins
-from eqsat.model.restore import restored
+from eqsat.model.files import code_digest, restored
 from eqsat.model.rules import Rule, RuleCheck, RuleSet
+from eqsat.model.symbols import without_origins
 from eqsat.model.target import Target
 from eqsat.report.facts import RunFacts, scaled
 from eqsat.report.formatting import PS_PER_US

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from eqsat.model.nest import Nest, NoNest, Stage, Store
-from eqsat.model.padding import Padding
+from eqsat.model.pipelines import Padding
 from eqsat.model.target import Target
 from eqsat.plan.gridded.blocks import AccessBlock, BlockLimits, BlockPlan
 from eqsat.plan.gridded.shapes import ProductStage, argument_type, products_of, stage_loops
