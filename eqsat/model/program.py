@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -296,6 +296,22 @@ def prune(program: Program) -> Program:
         n = program.nodes[i]
         new[i] = b.move(n, tuple([new[o] for o in n.operands]))
     return b.build([new[r] for r in program.results], program.symbols)
+
+
+def rewritten(
+    program: Program, write: Callable[[Builder, int, Node, tuple[int, ...]], int | None]
+) -> Program:
+    """The program, node by node, with what `write` adds instead of a node; None: the node stays.
+
+    write: asked with the builder, the number of the node, the node, and its operands there.
+    """
+    b = Builder(program.name)
+    new: dict[int, int] = {}
+    for i, n in b.following(program, new):
+        operands = tuple([new[o] for o in n.operands])
+        value = write(b, i, n, operands)
+        new[i] = b.move(n, operands) if value is None else value
+    return prune(b.build([new[r] for r in program.results], program.symbols))
 
 
 def is_same(a: Program, b: Program) -> bool:

@@ -37,6 +37,7 @@ from eqsat.ops.generics.canonical import (
     canonical_generic,
     compose_maps,
     identity,
+    without_operand,
 )
 from eqsat.ops.meaning.programs import is_iota
 from eqsat.ops.movement.moves import gather_of
@@ -165,14 +166,8 @@ def diagonal_apart(
     value = _diagonal_value(product, side, s, i, form)
     if value is None or len(g.reductions) != 1:
         return None
-    others = [j for j in range(len(s.maps)) if j != i]
     scale, shift = _constant_apart(masked[3].shift)
-    body = shift.substitute({j: arg(n) for n, j in enumerate(others)})
-    rest = canonical_generic(
-        s.sizes, range(s.rank), [s.maps[j] for j in others], [s.shapes[j] for j in others],
-        [Yield(canonical_body(body), s.yields[0].dtype)], (), [s.dtypes[j] for j in others],
-        precision=NONE,
-    )  # fmt: skip
+    rest = without_operand(s, i, [shift], NONE)
     first = (identity(g.rank), g.result_shape, product.dtype)
     return _apart(g, pair, rest, first, times(scale, arg(0)), operands, value)
 

@@ -46,7 +46,13 @@ from eqsat.ops.algebra.einsum import (
 )
 from eqsat.ops.algebra.linear import ONE, REALS, affine_in, factors, plus, times
 from eqsat.ops.declare import attr_functions
-from eqsat.ops.generics.canonical import canonical_body, canonical_generic, compose_maps, identity
+from eqsat.ops.generics.canonical import (
+    canonical_body,
+    canonical_generic,
+    compose_maps,
+    identity,
+    without_operand,
+)
 
 
 # ---- laws ----------------------------------------------------------------------------------------
@@ -354,18 +360,7 @@ def term_apart(g: Generic, side: int, s: Generic, i: int, k: Generic) -> TermApa
         return None
     total = plus(arg(0), times(form.scale, arg(1)))
     assert total is not None
-    return TermApart(_without(s, i, form.shift), _elementwise(g, total))
-
-
-def _without(s: Generic, i: int, body: Expr) -> Generic:
-    """An elementwise op with another body that does not read operand i, without that operand."""
-    others = [j for j in range(len(s.maps)) if j != i]
-    y = Yield(canonical_body(body.substitute({j: arg(n) for n, j in enumerate(others)})),
-              s.yields[0].dtype)  # fmt: skip
-    return canonical_generic(
-        s.sizes, range(s.rank), [s.maps[j] for j in others], [s.shapes[j] for j in others], [y], (),
-        [s.dtypes[j] for j in others], precision=NONE,
-    )  # fmt: skip
+    return TermApart(without_operand(s, i, [form.shift], NONE), _elementwise(g, total))
 
 
 def _elementwise(g: Generic, body: Expr) -> Generic:

@@ -15,12 +15,12 @@ from eqsat.model.affine import Affine, dim, map_loops
 from eqsat.model.expr import Expr, arg, call, const
 from eqsat.model.generic import Generic, Yield
 from eqsat.model.movement import Move
-from eqsat.model.program import Builder, Node, Program, prune
+from eqsat.model.program import Builder, Node, Program, rewritten
 from eqsat.model.tensor import NONE, is_float
 from eqsat.ops.algebra.linear import MARK, affine_in, replaced
 from eqsat.ops.contractions.roles import contraction_roles
 from eqsat.ops.declare import attr_functions
-from eqsat.ops.generics.canonical import canonical_body, canonical_generic, compose_maps, identity
+from eqsat.ops.generics.canonical import canonical_generic, compose_maps, identity, without_operand
 from eqsat.ops.generics.propagate import neutral_padding
 from eqsat.ops.generics.windows import LoopRange, restricted
 from eqsat.ops.meaning.scalar import integer_range, result_dtype
@@ -32,14 +32,14 @@ ORDERLESS = ("max", "min", "and", "or")  # of any element type
 
 def without_nested_reductions(program: Program) -> Program:
     """The program with exact reductions of reductions as one, if nothing else reads the first."""
-    b = Builder(program.name)
-    new: dict[int, int] = {}
-    for i, n in b.following(program, new):
-        operands = tuple([new[o] for o in n.operands])
-        joined = _joined(b, n, operands) if len(operands) == 1 else None
-        alone = joined is not None and program.uses[n.operands[0]] == 1
-        new[i] = b.add("generic", *joined) if alone and joined else b.move(n, operands)
-    return prune(b.build([new[r] for r in program.results], program.symbols))
+
+    def write(b: Builder, _: int, n: Node, operands: tuple[int, ...]) -> int | None:
+        if len(operands) != 1 or program.uses[n.operands[0]] != 1:
+            return None
+        joined = _joined(b, n, operands)
+        return None if joined is None else b.add("generic", *joined)
+
+    return rewritten(program, write)
 
 
 def _joined(
@@ -254,14 +254,7 @@ def unshifted(e: Generic, h: Generic, i: int, m: Generic) -> Unshifted | None:
         return None
     if any(not map_loops(h.maps[j]) <= set(seen) for j in (i, *form.scale.operands())):
         return None
-    others = [j for j in range(len(h.maps)) if j != i]
-    body = canonical_body(form.shift.substitute({j: arg(n) for n, j in enumerate(others)}))
-    return Unshifted(
-        canonical_generic(
-            h.sizes, range(h.rank), [h.maps[j] for j in others], [h.shapes[j] for j in others],
-            [Yield(body, t)], (), [t] * len(others), precision=NONE,
-        )
-    )  # fmt: skip
+    return Unshifted(without_operand(h, i, [form.shift], NONE))
 
 
 def _kept_dims(m: Generic) -> list[int] | None:

@@ -21,7 +21,13 @@ from eqsat.model.movement import Reshape
 from eqsat.model.tensor import DTYPES, NONE, TensorType, is_float
 from eqsat.ops.algebra.linear import MARK, replaced
 from eqsat.ops.declare import attr_functions
-from eqsat.ops.generics.canonical import canonical_body, canonical_generic, compose_maps, identity
+from eqsat.ops.generics.canonical import (
+    canonical_body,
+    canonical_generic,
+    compose_maps,
+    identity,
+    without_operand,
+)
 from eqsat.ops.meaning import scalar
 from eqsat.ops.meaning.scalar import FUNCTIONS as SCALARS
 from eqsat.ops.meaning.scalar import constant_value, cost, result_dtype, typing
@@ -250,18 +256,7 @@ def without_unread(g: Generic, i: int) -> Generic | None:
     unread = [j for j in range(len(g.maps)) if j not in used]
     if len(g.maps) < 2 or unread[-1:] != [i]:
         return None
-    others = [j for j in range(len(g.maps)) if j != i]
-    new = {j: arg(n) for n, j in enumerate(others)}
-    return canonical_generic(
-        g.sizes,
-        range(g.rank),
-        [g.maps[j] for j in others],
-        [g.shapes[j] for j in others],
-        [replace(y, body=y.body.substitute(new)) for y in g.yields],
-        g.tile,
-        [g.dtypes[j] for j in others],
-        precision=g.precision,
-    )
+    return without_operand(g, i, [y.body for y in g.yields], g.precision)
 
 
 def permuted_copy(g: Generic) -> tuple[int, ...] | None:

@@ -24,7 +24,12 @@ from eqsat.ops.algebra.einsum import UNIT, Einsum, Factor, einsum_of, generic_of
 from eqsat.ops.algebra.linear import ONE, REALS, affine_in, as_dtype, plus, replaced, times
 from eqsat.ops.contractions.roles import contraction_roles
 from eqsat.ops.declare import attr_functions
-from eqsat.ops.generics.canonical import canonical_body, canonical_generic, identity
+from eqsat.ops.generics.canonical import (
+    canonical_body,
+    canonical_generic,
+    identity,
+    without_operand,
+)
 from eqsat.ops.meaning.scalar import typing
 from eqsat.ops.movement.moves import slice_of
 
@@ -223,7 +228,7 @@ def common_factor(
     summed = Factor(addend.loops, t)
     pair = [first.factors[0], summed] if p == 0 else [summed, first.factors[1]]
     product = generic_of(sizes, first.result, pair, t, first.precision)
-    return CommonFactor(total, product, without_operand(e, j, form[2]))
+    return CommonFactor(total, product, without_operand(e, j, [form[2]], NONE))
 
 
 def _aligned(g: Einsum, p: int, h: Einsum, q: int) -> Factor | None:
@@ -290,17 +295,6 @@ def scaled_value(scale: Expr, operand: int, source: str, t: str) -> Expr:
     """An operand of element type `source` times a constant, in type t."""
     value = as_dtype(arg(operand), source, t)
     return value if scale == ONE else times(scale, value)
-
-
-def without_operand(e: Generic, j: int, body: Expr) -> Generic:
-    """e with another body that reads operand j no more, without that operand."""
-    others = [k for k in range(len(e.maps)) if k != j]
-    new = {k: arg(n) for n, k in enumerate(others)}
-    y = Yield(canonical_body(body.substitute(new)), e.yields[0].dtype)
-    return canonical_generic(
-        e.sizes, range(e.rank), [e.maps[k] for k in others], [e.shapes[k] for k in others], [y], (),
-        [e.dtypes[k] for k in others], precision=NONE,
-    )  # fmt: skip
 
 
 # ---- concat(x, x) w ------------------------------------------------------------------------------

@@ -27,10 +27,15 @@ from eqsat.ops.algebra.einsum import (
     work_of,
 )
 from eqsat.ops.algebra.linear import REALS
-from eqsat.ops.algebra.sums import scaled_value, summed_terms, without_operand
+from eqsat.ops.algebra.sums import scaled_value, summed_terms
 from eqsat.ops.contractions.roles import contraction_roles
 from eqsat.ops.declare import attr_functions
-from eqsat.ops.generics.canonical import canonical_body, canonical_generic, identity
+from eqsat.ops.generics.canonical import (
+    canonical_body,
+    canonical_generic,
+    identity,
+    without_operand,
+)
 from eqsat.ops.movement.moved_generics import zero_text
 from eqsat.ops.movement.moves import pad_of, pad_value, unless_identity
 
@@ -192,7 +197,7 @@ def _joined_filters(
     total = canonical_generic(
         shape, range(len(shape)), maps, [shape, pad.shape], [y], (), (t, t), precision=NONE
     )
-    return JoinedFilters(unless_identity(pad), total, without_operand(e, gone, body))
+    return JoinedFilters(unless_identity(pad), total, without_operand(e, gone, [body], NONE))
 
 
 def _is_convolution(g: Generic) -> bool:

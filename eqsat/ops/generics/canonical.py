@@ -7,7 +7,7 @@ one. The form is stated in `model.generic.Generic`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 from weakref import WeakSet
@@ -72,6 +72,17 @@ def canonical_generic(
     nest = _nest(tuple(sizes), tuple(result_loops), tuple(maps), tuple(map(tuple, shapes)))
     bodies = [canonical_body(y.body) for y in yields]
     return nest.generic(bodies, yields, tile, tuple(dtypes), precision)
+
+
+def without_operand(g: Generic, i: int, bodies: Sequence[Expr], precision: str) -> Generic:
+    """The generic without operand i, with a body per result, none of which reads it."""
+    others = [j for j in range(len(g.maps)) if j != i]
+    new = {j: arg(n) for n, j in enumerate(others)}
+    yields = [replace(y, body=b.substitute(new)) for y, b in zip(g.yields, bodies, strict=True)]
+    return canonical_generic(
+        g.sizes, range(g.rank), [g.maps[j] for j in others], [g.shapes[j] for j in others], yields,
+        g.tile, [g.dtypes[j] for j in others], precision=precision,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ other operands by garbage.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from eqsat.model.attr import Shape
 from eqsat.model.expr import Expr, arg, const, literal
@@ -20,7 +20,7 @@ from eqsat.model.movement import Move, Reshape
 from eqsat.model.tensor import is_float
 from eqsat.ops.contractions.roles import contraction_roles, mixed_dims
 from eqsat.ops.declare import attr_functions
-from eqsat.ops.generics.canonical import canonical_generic
+from eqsat.ops.generics.canonical import canonical_generic, without_operand
 from eqsat.ops.generics.propagate import folded_padding
 from eqsat.ops.movement.moves import pad_of, pad_value, slice_of, unless_identity
 
@@ -289,21 +289,10 @@ def fold_fill(g: Generic, operand: int, fill: Fill) -> Generic | None:
     """
     if g.tile or len(g.maps) < 2:
         return None
-    new = {i: arg(i - (i > operand)) for i in range(len(g.maps))} | {operand: const(fill.value)}
-    bodies = [y.body.substitute(new) for y in g.yields]
+    bodies = [y.body.substitute({operand: const(fill.value)}) for y in g.yields]
     if not all(_is_typed(b) for b in bodies):
         return None
-    others = [i for i in range(len(g.maps)) if i != operand]
-    return canonical_generic(
-        g.sizes,
-        range(g.rank),
-        [g.maps[i] for i in others],
-        [g.shapes[i] for i in others],
-        [replace(y, body=b) for y, b in zip(g.yields, bodies, strict=True)],
-        g.tile,
-        [g.dtypes[i] for i in others],
-        precision=g.precision,
-    )
+    return without_operand(g, operand, bodies, g.precision)
 
 
 def _is_typed(body: Expr) -> bool:

@@ -29,7 +29,7 @@ from eqsat.model.expr import BottomUp, Expr, arg, call, const, literal
 from eqsat.model.generic import Generic, Yield
 from eqsat.model.leaves import Leaf
 from eqsat.model.movement import Move
-from eqsat.model.program import Builder, Node, Program, prune
+from eqsat.model.program import Builder, Node, Program, prune, rewritten
 from eqsat.ops.algebra.linear import replaced
 from eqsat.ops.generics.canonical import (
     Operand,
@@ -121,13 +121,7 @@ def as_stencils(program: Program) -> Program:
     """The program in which pointwise ops read neighbours, where they read overlapping slices."""
     if program.symbols or not any(n.op == "slice" for n in program.nodes):
         return program
-    b = Builder(program.name)
-    new: dict[int, int] = {}
-    for i, n in b.following(program, new):
-        operands = tuple([new[o] for o in n.operands])
-        stencil = _stencil(b, n, operands)
-        new[i] = b.move(n, operands) if stencil is None else stencil
-    return prune(b.build([new[r] for r in program.results], program.symbols))
+    return rewritten(program, lambda b, _, n, operands: _stencil(b, n, operands))
 
 
 def _stencil(b: Builder, n: Node, operands: tuple[int, ...]) -> int | None:
@@ -201,14 +195,13 @@ def without_read_backs(program: Program) -> Program:
     """The program in which nothing is read that was just written, or written that was just read."""
     if not any(n.op == "gather" for n in program.nodes):
         return program
-    b = Builder(program.name)
-    new: dict[int, int] = {}
-    for i, n in b.following(program, new):
-        operands = tuple([new[o] for o in n.operands])
+
+    def write(b: Builder, _: int, n: Node, operands: tuple[int, ...]) -> int:
         at = b.move(n, operands)
         read = _read_back(b, at)
-        new[i] = at if read is None else read
-    return prune(b.build([new[r] for r in program.results], program.symbols))
+        return at if read is None else read
+
+    return rewritten(program, write)
 
 
 def _read_back(b: Builder, i: int) -> int | None:

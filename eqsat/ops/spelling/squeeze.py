@@ -27,7 +27,7 @@ from eqsat.model.generic import Generic
 from eqsat.model.leaves import Fill
 from eqsat.model.movement import Move, Reshape, Transpose
 from eqsat.model.ops import LEAVES, TILINGS
-from eqsat.model.program import Builder, Node, Program, prune
+from eqsat.model.program import Builder, Node, Program, prune, rewritten
 from eqsat.model.sets import union_find
 from eqsat.model.symbols import Origin
 from eqsat.ops.contractions.roles import contraction_roles
@@ -219,13 +219,7 @@ def through_views(program: Program) -> Program:
     if not any(n.op == "reshape" for n in program.nodes):
         return program
     wanted = _wanted(program)
-    b = Builder(program.name)
-    new: dict[int, int] = {}
-    for i, n in b.following(program, new):
-        operands = tuple([new[o] for o in n.operands])
-        between = _between(b, n, operands, wanted[i])
-        new[i] = b.move(n, operands) if between is None else between
-    return prune(b.build([new[r] for r in program.results], program.symbols))
+    return rewritten(program, lambda b, i, n, operands: _between(b, n, operands, wanted[i]))
 
 
 def _wanted(program: Program) -> dict[int, set[Shape]]:

@@ -26,7 +26,7 @@ from eqsat.model.attr import Attr
 from eqsat.model.expr import Expr, arg, literal, read_literal
 from eqsat.model.generic import Generic, Yield
 from eqsat.model.movement import Move, Reshape, Transpose
-from eqsat.model.program import Builder, Node, Program, prune
+from eqsat.model.program import Builder, Node, Program, rewritten
 from eqsat.model.tensor import NONE, is_float
 from eqsat.ops.algebra.linear import replaced
 from eqsat.ops.algebra.quantised import difference_product, integer_product, shifted_integer_product
@@ -49,13 +49,7 @@ def moved_as_bytes(program: Program) -> Program:
     """The program whose moves and pools are of bytes, which their readers widen."""
     if not any(n.types[0].dtype in BYTES for n in program.nodes):
         return program
-    b = Builder(program.name)
-    new: dict[int, int] = {}
-    for i, n in b.following(program, new):
-        operands = tuple([new[o] for o in n.operands])
-        written = _written(b, n, operands)
-        new[i] = b.move(n, operands) if written is None else written
-    return prune(b.build([new[r] for r in program.results], program.symbols))
+    return rewritten(program, lambda b, _, n, operands: _written(b, n, operands))
 
 
 def is_byte_function(g: Attr) -> bool:
@@ -276,15 +270,14 @@ def integer_products(program: Program, *, differences: bool = False) -> Program:
 
     differences: also of what integers are less their zero points, which kernels multiply as bytes.
     """
-    b = Builder(program.name)
-    new: dict[int, int] = {}
-    for i, n in b.following(program, new):
-        operands = tuple([new[o] for o in n.operands])
-        product = None
-        if isinstance(n.attr, Generic) and len(operands) == 2 and contraction_roles(n.attr):
-            product = _of_integers(b, n.attr, operands, differences)
-        new[i] = b.move(n, operands) if product is None else product
-    return prune(b.build([new[r] for r in program.results], program.symbols))
+
+    def write(b: Builder, _: int, n: Node, operands: tuple[int, ...]) -> int | None:
+        g = n.attr
+        if not isinstance(g, Generic) or len(operands) != 2 or not contraction_roles(g):
+            return None
+        return _of_integers(b, g, operands, differences)
+
+    return rewritten(program, write)
 
 
 def _of_integers(
