@@ -259,7 +259,7 @@ HAZARDS: dict[str, tuple[Callable[[Any, Any, Any], Any], bool, int]] = {
 
 def found_by(function: Any, donate: bool, target: str = WIDEST) -> tuple[Any, Any]:
     given = {"donate": ["x"]} if donate else {}
-    step = eqsat.jit(function, target=target, goals=["time"], **given)
+    step = eqsat.jit(function, target=target, goals=["time"], rules=(), **given)
     run = step.optimize(jnp.asarray(X), jnp.asarray(U), jnp.int32(1))
     assert run.schedule is not None
     return step, run

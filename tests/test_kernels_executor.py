@@ -88,7 +88,9 @@ W = np.random.default_rng(0).standard_normal((32, 48)).astype(np.float32)
 
 @pytest.fixture(scope="module")
 def searched() -> eqsat.Run:
-    return eqsat.optimize(lambda x: jax.nn.relu(x @ W), np.zeros((16, 32), "f4"), target="avx2")
+    return eqsat.optimize(
+        lambda x: jax.nn.relu(x @ W), np.zeros((16, 32), "f4"), target="avx2", rules=()
+    )
 
 
 def test_large_weights_are_arguments_of_what_xla_compiles(
@@ -98,7 +100,7 @@ def test_large_weights_are_arguments_of_what_xla_compiles(
     want = np.maximum(x @ W, 0)
     assert "constant(" in searched.executable.flat.lower(x).compile().as_text()
     monkeypatch.setattr(executable, "LARGEST_CONSTANTS", 0)
-    run = eqsat.optimize(lambda x: jax.nn.relu(x @ W), x, target="avx2", goals=["time"])
+    run = eqsat.optimize(lambda x: jax.nn.relu(x @ W), x, target="avx2", goals=["time"], rules=())
     text = run.executable.flat.lower(x).compile().as_text()
     assert text.count("custom-call(") == 1
     assert "constant(" not in text
@@ -133,7 +135,7 @@ def test_empty_and_single_dims_run() -> None:
 
     x, y = np.ones((1, 1), "f4"), np.full((1, 1), 2, "f4")
     for a, b in ((x, y), (np.ones((3, 0), "f4"), np.ones((0, 2), "f4"))):
-        run = eqsat.optimize(f, a, b, target="avx2", goals=["time"])
+        run = eqsat.optimize(f, a, b, target="avx2", goals=["time"], rules=())
         for found, want in zip(run.compile()(a, b), f(a, b), strict=True):
             np.testing.assert_allclose(found, want, rtol=1e-6)
 
@@ -173,7 +175,7 @@ def test_running_sums_and_places_of_extremes_are_kernels() -> None:
     def function(x: jax.Array) -> tuple[jax.Array, ...]:
         return jnp.cumsum(x, 0), jnp.argmax(x, 0), jnp.argmin(x, 1)
 
-    run = eqsat.optimize(function, x, target="avx2", goals=["time"])
+    run = eqsat.optimize(function, x, target="avx2", goals=["time"], rules=())
     assert not run.execution.to_json()["declined"]
     got, want = run.compile()(x), function(x)
     np.testing.assert_allclose(got[0], want[0], rtol=1e-5, atol=1e-5)

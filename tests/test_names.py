@@ -96,7 +96,7 @@ def onnx_file(folder: Path) -> Path:
 @pytest.fixture(scope="module")
 def run_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], eqsat.Run]:
     folder = tmp_path_factory.mktemp("names")
-    options: dict[str, Any] = {"target": "avx512", "verify": False, "time_limit": 20.0}
+    options: dict[str, Any] = {"target": "avx512", "verify": False, "time_limit": 600.0}
 
     @cache
     def searched(kind: str) -> eqsat.Run:

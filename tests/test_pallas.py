@@ -174,7 +174,7 @@ def test_derivatives_and_batches_are_those_of_the_ops() -> None:
     np.testing.assert_allclose(batch[1], jnp.tanh(2 * x @ w), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.slow  # test_written draws functions for Pallas with every commit
+@pytest.mark.slow  # the gate `gridded` draws many; ops, borders and derivatives are asked above
 def test_random_programs_mean_the_same() -> None:
     """A small share of the gate `gridded`."""
     rows = hunt((5,))

@@ -85,7 +85,7 @@ def test_results_that_are_arguments_constants_and_each_other() -> None:
 def test_weights_are_packed_and_given() -> None:
     w, v = real(3, 24, 48), real(4, 48, 24)
     x = real(5, 9, 24)
-    run = eqsat.optimize(lambda x: jax.nn.relu(x @ w) @ v, x, target=RUNNABLE[0])
+    run = eqsat.optimize(lambda x: jax.nn.relu(x @ w) @ v, x, target=RUNNABLE[0], rules=())
     executable = run.executable
     assert isinstance(executable, KernelsExecutable)
     call = executable._whole
