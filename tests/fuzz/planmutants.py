@@ -42,16 +42,15 @@ PARTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "planner": (
         "eqsat.plan",
         (
-            "blocks", "contraction", "passes", "roles", "rowblocks", "rowroles", "rows", "scratch",
-            "several", "stages", "strips", "tiling", "windows",
+            "blocks", "contraction", "passes", "roles", "rowblocks", "rowroles", "rows", "stages",
+            "strips", "tiling", "windows",
         ),
     ),
     "generator": (
         "eqsat.execute.kernels",
         (
-            "contraction", "copies", "epilogue", "frame", "fused", "integers", "ir", "kernel",
-            "kinds", "lanes", "matvec", "points", "rowblocks", "rowpass", "rowpasses", "rowpoints",
-            "rows", "tiles", "wide",
+            "contraction", "copies", "epilogue", "frame", "fused", "ir", "kernel", "kinds", "lanes",
+            "matvec", "points", "rowblocks", "rowpass", "rowpasses", "rows", "tiles", "wide",
         ),
     ),
 }  # fmt: skip

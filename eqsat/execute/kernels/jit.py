@@ -188,9 +188,9 @@ def load_modules(modules: Mapping[str, Module], machine: Machine) -> dict[str, i
     keys = {name: _key(name, m.content, machine) for name, m in modules.items()}
     with _lock:
         new = {k: name for name, k in keys.items() if k not in _loaded}
-        objects, failed = _objects({k: modules[name] for k, name in new.items()}, machine)
-        addresses = _link(list(objects.values()), [new[k] for k in objects])
-        _loaded.update({k: addresses[new[k]] for k in objects})
+        compiled, failed = _objects({k: modules[name] for k, name in new.items()}, machine)
+        addresses = _link(list(compiled.values()), [new[k] for k in compiled])
+        _loaded.update({k: addresses[new[k]] for k in compiled})
     return {name: failed[k] if k in failed else _loaded[k] for name, k in keys.items()}
 
 
@@ -274,8 +274,8 @@ def start_runtime() -> None:
             return
         text = kernel.runtime_path(host()[2]).read_text(encoding="utf-8")
         key = _key("runtime", text, ANY)
-        objects, failed = _objects({key: Module(text, functools.partial(str, text))}, ANY)
+        compiled, failed = _objects({key: Module(text, functools.partial(str, text))}, ANY)
         if failed:
             raise failed[key]
-        addresses = _link([objects[key]], kernel.ENTRIES)
+        addresses = _link([compiled[key]], kernel.ENTRIES)
         _symbols.update({name: addresses[name] for name in kernel.ENTRIES})
