@@ -12,7 +12,7 @@ from eqsat.model.compiled import Figures
 from eqsat.model.layout import Border
 from eqsat.model.orders import MemoryOrders, Ordered
 from eqsat.model.schedule import Schedule
-from eqsat.run.compiling import way_of
+from eqsat.run.checked import way_of
 from eqsat.run.contenders import Contender, diverse
 
 
