@@ -11,7 +11,7 @@ from eqsat.lang.programs import parse_program
 from eqsat.model.compiled import Figures
 from eqsat.model.layout import Border, MemoryOrders, Ordered
 from eqsat.model.schedule import Schedule
-from eqsat.run.compiling import way_of
+from eqsat.run.checked import way_of
 from eqsat.run.contenders import Contender, diverse
 
 

@@ -30,7 +30,7 @@ from eqsat.model.selection import EXTRACTORS, GoalRequest
 from eqsat.model.target import Target
 from eqsat.report.text import log_phase
 from eqsat.run import Run
-from eqsat.run.compiling import checked
+from eqsat.run.checked import checked
 from eqsat.run.contenders import measured, slower_in_orders
 from eqsat.run.orders import searched_in_orders
 from eqsat.run.phases import Listener, at_sizes, progress_of

@@ -9,11 +9,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eqsat.lab.store.record import is_below
 from eqsat.lab.store.tables import FILE, TABLES, open_to_read, store_problem
 from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.files import read_text
-from eqsat.run.artefact import FILES
 
 if TYPE_CHECKING:
     from eqsat.run import Run
@@ -124,6 +122,8 @@ def load(folder: str | Path) -> Run:
 
 def run_folder(path: Path) -> Path:
     """The folder of a run: this one, or that of the row whose store lies above."""
+    from eqsat.run.artefact import FILES
+
     if (path / FILES["manifest"]).is_file():
         return path
     for store in path.parents:
@@ -134,6 +134,8 @@ def run_folder(path: Path) -> Path:
 
 def _folder_of(store: Path, name: str) -> str:
     """The folder, below the store, of the run that a row is."""
+    from eqsat.lab.store.record import is_below
+
     with closing(open_to_read(store / FILE)) as db:
         try:
             rows = db.execute(ROWS).fetchall()
