@@ -19,9 +19,9 @@ from eqsat.run.reproduce import reproducer
 if TYPE_CHECKING:
     from eqsat.execute.calls import Callee
     from eqsat.execute.compare import Verification
-    from eqsat.execute.convention import Convention
     from eqsat.model.executor import Executable
     from eqsat.model.target import Target
+    from eqsat.run.convention import Convention
     from eqsat.run.run import Run
 
 

@@ -32,9 +32,8 @@ from eqsat.model.compiled import (
 )
 from eqsat.model.deadline import tick
 from eqsat.model.diag import EqsatError
-from eqsat.model.layout import Border
+from eqsat.model.layout import SEARCH, Border, MemoryOrders
 from eqsat.model.oracle import parse_oracle
-from eqsat.model.orders import SEARCH, MemoryOrders
 from eqsat.ops.movement.lists import inverse
 from eqsat.run import Run
 from eqsat.run.compiling import CompilerQuestions

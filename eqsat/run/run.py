@@ -28,11 +28,11 @@ from eqsat.report.formatting import goal_text
 if TYPE_CHECKING:
     from eqsat.execute.calls import Callee
     from eqsat.execute.compare import Verification
-    from eqsat.execute.convention import Convention
     from eqsat.export.plan import Exported
     from eqsat.model.executor import Executable, Execution
     from eqsat.model.selection import Question
     from eqsat.report.explain import Explanation
+    from eqsat.run.convention import Convention
 
 
 @dataclass
@@ -203,7 +203,7 @@ class Run:
     @cached_property
     def convention(self) -> Convention | None:
         """How the traced function is called, as data; None of a program that was read."""
-        from eqsat.execute.convention import Convention
+        from eqsat.run.convention import Convention
 
         traced = self.source.traced
         return None if traced is None or traced.captured else Convention.of(traced)

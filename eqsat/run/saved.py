@@ -252,8 +252,8 @@ def load_folder(folder: str | Path) -> Run:
     """A saved run; EqsatError (E309) if the folder is not one."""
     import eqsat.plan.planner  # noqa: F401 - its modules make the kinds of plans known
     from eqsat.execute.compare import Verification
-    from eqsat.execute.convention import Convention
     from eqsat.frontends.opaque import OpaqueCall
+    from eqsat.run.convention import Convention
 
     place = Path(folder)
     files = read_folder(place)
