@@ -228,7 +228,8 @@ def test_every_function_is_in_its_table(module):
         moves.pad_of, moves.slice_of, moves.concat_of, moves.gather_of,
         moves.unless_identity, moves.pad_value, layout.moves_units_only, layout.keeps_order,
         layout.reassociation, layout.large_groups, layout.whole_tiles, layout.pack_reshape,
-        layout.unpack_reshape, relayout.block_order, relayout.order_of_elements,
+        layout.unpack_reshape, layout.make_layout, layout.tile_domain, layout.positions,
+        layout.induced, relayout.block_order, relayout.order_of_elements,
         moves.pads_with_zeros, moved_generics.slice_generic, moved_generics.pad_generic,
         moved_generics.zero_text,
     }  # fmt: skip

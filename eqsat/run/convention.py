@@ -24,7 +24,7 @@ SHOWN = 3  # faults of a call that are told at once
 
 @dataclass(frozen=True)
 class Convention:
-    """What `frontends.traced.Traced` knows about a call, without the function.
+    """What `frontends.source.Traced` knows about a call, without the function.
 
     parameters: names of those that may be passed by position. paths: per flat argument, as
     `params['w'][0]`. bindings: per flat argument ("input", its number) or ("weight", its key).
@@ -60,6 +60,17 @@ class Convention:
         parameters, paths = tuple(data["parameters"]), tuple(data["paths"])
         bindings = tuple((str(kind), at) for kind, at in data["bindings"])
         return cls(str(data["name"]), parameters, paths, bindings, data["results"])
+
+    def check(self, inputs: int, results: int) -> None:
+        """ValueError if this is no call of a program with so many inputs and results."""
+        import jax
+
+        numbers = [at for kind, at in self.bindings if kind == "input"]
+        leaves = jax.tree_util.tree_leaves(self.unflatten(range(results)))
+        if len(self.paths) != len(self.bindings) or numbers != list(range(inputs)):
+            raise ValueError(f"its {len(numbers)} arguments are not the program's {inputs} inputs")
+        if sorted(leaves) != list(range(results)):
+            raise ValueError(f"its tree of results is not of the program's {results}")
 
     # ---- a call ----------------------------------------------------------------------------------
     def split(
