@@ -55,7 +55,9 @@ def test_a_whole_search_finds_the_same_values(name: str, monkeypatch: pytest.Mon
     assert check(egraph, target, few) == []
     small = prepare(egraph, target, goals)
     monkeypatch.setattr(
-        sessions, "narrow", lambda found, _, most, __, known: _all_of(found, known, most)
+        sessions,
+        "fix_by_reduced_cost",
+        lambda choices, _, budget, __, incumbents: _all_of(choices, incumbents, budget),
     )
     whole, other = extract(egraph, target, goals)
     every = prepare(egraph, target, goals)

@@ -139,7 +139,7 @@ def test_a_machine_is_measured_once(machine: list[str]):
     assert found.chosen == (
         "this CPU has avx512f; scaled by figures measured here, which `eqsat calibrate` refines"
     )
-    kept._kept.cache_clear()  # another process
+    kept._cached.cache_clear()  # another process
     assert load_target("auto") == found
     assert find_target("auto") == file_of(os.environ["EQSAT_CACHE"])
     assert machine == ["avx512"]
@@ -179,7 +179,7 @@ def test_a_file_that_is_not_of_this_machine_is_measured_anew(
     before = load_target("auto")
     path = file_of(os.environ["EQSAT_CACHE"])
     change(path)
-    kept._kept.cache_clear()
+    kept._cached.cache_clear()
     found = load_target("auto")
     assert len(machine) == 2
     assert found.memory == before.memory

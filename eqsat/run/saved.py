@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +20,7 @@ from eqsat.model.deadline import gc_paused
 from eqsat.model.diag import EqsatError, fail
 from eqsat.model.egraph import EGraph
 from eqsat.model.equalities import Family
-from eqsat.model.files import code_digest, restored
+from eqsat.model.files import cache_folder, code_digest, is_private, make_private, restored
 from eqsat.model.layout import MemoryOrders
 from eqsat.model.limits import Limits
 from eqsat.model.mesh import MeshPlan
@@ -30,11 +31,13 @@ from eqsat.model.schedule import Schedule
 from eqsat.model.selection import GoalRequest, Selection
 from eqsat.model.target import Target
 from eqsat.plan import planner  # noqa: F401 - plans are read by their kinds, which it imports
+from eqsat.plugins import GROUPS, plugged_in
 from eqsat.run.artefact import FILES, PACKED, WEIGHTS, manifest, read_folder, write_folder
 from eqsat.run.run import Run, RunUse
 
 if TYPE_CHECKING:
     from eqsat.model.executor import Executable
+    from eqsat.run.convention import Convention
     from eqsat.run.run import Run
 
 # stage of a run, also the name of its file -> how it is read
@@ -253,7 +256,6 @@ def load_folder(folder: str | Path) -> Run:
     import eqsat.plan.planner  # noqa: F401 - its modules make the kinds of plans known
     from eqsat.execute.compare import Verification
     from eqsat.frontends.opaque import OpaqueCall
-    from eqsat.run.convention import Convention
 
     place = Path(folder)
     files = read_folder(place)
@@ -285,11 +287,13 @@ def load_folder(folder: str | Path) -> Run:
     )  # fmt: skip
     run.keep_texts(place, texts)
     if "convention" in texts:
-        with _readable(place):
-            vars(run)["convention"] = Convention.from_json(_data(texts["convention"]))
+        vars(run)["convention"] = _read_convention(place, texts["convention"], schedule)
     if "bodies" in texts:
         with _readable(place):
             vars(run)["bodies"] = _bodies_from_json(_data(texts["bodies"]), run)
+    mark = _mark_of(texts["manifest"])
+    if mark is not None and mark.is_file():
+        return run
     with gc_paused():
         try:
             _check_stages(run, place, texts)
@@ -297,7 +301,51 @@ def load_folder(folder: str | Path) -> Run:
             if why.diagnostics[0].code != NO_PLUGIN:
                 raise
             vars(run)["unchecked"] = why
+            return run
+    if mark is not None:
+        _leave(mark)
     return run
+
+
+def _read_convention(place: Path, text: bytes, schedule: Schedule | None) -> Convention:
+    from eqsat.run.convention import Convention
+
+    with _readable(place):
+        convention = Convention.from_json(_data(text))
+        if schedule is not None:
+            convention.check(len(schedule.program.inputs), len(schedule.program.results))
+    return convention
+
+
+# ---- folders that were checked before ------------------------------------------------------------
+MARKS = 4096  # that are kept; the oldest ones go
+_OTHERWISE = "saved runs are checked each time they are loaded"
+
+
+def _mark_of(manifest: bytes) -> Path | None:
+    """The file that says that this code has checked this folder; None where nobody may trust one.
+
+    The manifest has the sums of all files, which were compared when they were read. Plug-ins may
+    change and keep their version.
+    """
+    if any(plugged_in(group) for group in GROUPS):
+        return None
+    folder = cache_folder("checked")
+    with suppress(OSError):
+        make_private(folder)
+        if is_private(folder, _OTHERWISE):
+            seal = hashlib.sha256(zlib.decompress(manifest) + code_digest().encode())
+            return folder / seal.hexdigest()
+    return None
+
+
+def _leave(mark: Path) -> None:
+    """Leave a mark, and take the oldest ones away if there are many; what cannot be is not."""
+    with suppress(OSError):
+        mark.touch()
+        marks = sorted(mark.parent.iterdir(), key=lambda p: p.stat().st_mtime)
+        for old in marks[:-MARKS]:
+            old.unlink()
 
 
 def _check_stages(run: SavedRun, place: Path, texts: Mapping[str, bytes]) -> None:
