@@ -233,7 +233,7 @@ def _original(run: Run, callee: Callee | None) -> Any:
     program = run.program
 
     def ops(weights: Mapping[int, Any], *inputs: Any) -> Any:
-        arrays = {**weights, **dict(zip(program.inputs, inputs, strict=True))}
+        arrays = {**weights, **dict(zip(program.inputs, run.executable.typed(inputs), strict=True))}
         values = evaluate(program, program.needed, arrays, run.source.opaque)
         return tuple(values[r][0] for r in program.results)
 

@@ -91,6 +91,8 @@ def _values(run: Run) -> dict[str, Any]:
     values = stages_to_json(run, READERS)
     if run.bodies:
         values["bodies"] = _bodies_to_json(run.bodies)
+    if run.convention is not None:
+        values["convention"] = run.convention.to_json()
     if run.compiled is not None:
         values["compiled"] = run.compiled.to_json()
     values["summary"] = run.summary()
