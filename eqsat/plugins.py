@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from pathlib import Path
 from typing import Any
 
@@ -85,10 +85,16 @@ def plugged_in(group: str) -> Mapping[str, EntryPoint]:
     return _entries(group, tuple(sys.path))
 
 
-@lru_cache(maxsize=64)  # looking takes milliseconds, and rule sets are found by name often
+@lru_cache(maxsize=8)  # looking takes tens of milliseconds, whatever the group
+def _every(path: tuple[str, ...]) -> EntryPoints:
+    return entry_points()
+
+
+@lru_cache(maxsize=64)  # rule sets are found by name often
 def _entries(group: str, path: tuple[str, ...]) -> Mapping[str, EntryPoint]:
     by_name: dict[str, EntryPoint] = {}
-    for entry in sorted(entry_points(group=f"eqsat.{group}"), key=lambda e: (e.name, e.value)):
+    entries = _every(path).select(group=f"eqsat.{group}")
+    for entry in sorted(entries, key=lambda e: (e.name, e.value)):
         first = by_name.setdefault(entry.name, entry)
         if (first.value, _package(first)) != (entry.value, _package(entry)):
             raise fail(
