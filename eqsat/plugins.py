@@ -86,14 +86,14 @@ def plugged_in(group: str) -> Mapping[str, EntryPoint]:
 
 
 @lru_cache(maxsize=8)  # looking takes tens of milliseconds, whatever the group
-def _every(path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
-    return tuple(entry_points().select())
+def _every(path: tuple[str, ...]) -> Any:
+    return entry_points()  # its type is another one in Python 3.11
 
 
 @lru_cache(maxsize=64)  # rule sets are found by name often
 def _entries(group: str, path: tuple[str, ...]) -> Mapping[str, EntryPoint]:
     by_name: dict[str, EntryPoint] = {}
-    entries = [e for e in _every(path) if e.group == f"eqsat.{group}"]
+    entries = _every(path).select(group=f"eqsat.{group}")
     for entry in sorted(entries, key=lambda e: (e.name, e.value)):
         first = by_name.setdefault(entry.name, entry)
         if (first.value, _package(first)) != (entry.value, _package(entry)):
