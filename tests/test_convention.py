@@ -89,6 +89,21 @@ def test_the_convention_comes_back_from_its_text_and_a_broken_one_is_refused():
             Convention.from_json(data | change).check(2, 3)
 
 
+def test_arguments_that_lie_otherwise_are_put_by_the_convention(tmp_path: Path):
+    function = eqsat.jit(
+        lambda p, x: {"y": p["w"] @ x}, weights=["p"], layouts={"x": [1, 0]}, rules=()
+    )
+    params, x = {"w": PARAMS["w"]}, X.T.copy()
+    run = eqsat.load(function.optimize(params, x).save(tmp_path / "lying.eqsat"))
+    call = run.compile()
+    (came, _), goes = call.formats(params, x)
+    assert came[0]["w"] is None and came[1].layout.major_to_minor == (1, 0)
+    assert set(goes) == {"y"}
+    np.testing.assert_allclose(call(*call.put(params, x))["y"], params["w"] @ x, rtol=1e-5)
+    args, kwargs = call.put(params, x=x)
+    np.testing.assert_allclose(call(*args, **kwargs)["y"], params["w"] @ x, rtol=1e-5)
+
+
 def test_a_folder_is_checked_once_by_each_code(folder: Path, tmp_path: Path, monkeypatch):
     monkeypatch.setenv("EQSAT_CACHE", str(tmp_path / "cache"))
     checks = []

@@ -183,7 +183,26 @@ def _by_convention(run: Run, convention: Convention, check: str, race: bool) -> 
         return convention.unflatten(flat_function(run, check, race)(*inputs))
 
     function.__name__ = convention.name
+    if run.callee is not None:  # in orders that were chosen
+        _place(function, convention, flat_function(run, check, race))
     return function
+
+
+def _place(function: Any, convention: Convention, flat: Any) -> None:
+    """Give a function by a convention what one of flat inputs has: `put` and `formats`."""
+
+    def put(*args: Any, **kwargs: Any) -> Any:
+        inputs, _ = convention.split(args, kwargs)
+        given, named = convention.replaced(args, kwargs, flat.put(*inputs))
+        return (given, named) if kwargs else given
+
+    def formats(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        inputs, _ = convention.split(args, kwargs)
+        (came, _), goes = flat.formats(*inputs)
+        given = convention.replaced(args, kwargs, came, plainly=True)
+        return given, None if goes is None else convention.unflatten(goes)
+
+    function.put, function.formats = put, formats
 
 
 def flat_function(run: Run, check: str, race: bool) -> Any:

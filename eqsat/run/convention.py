@@ -88,6 +88,23 @@ class Convention:
                 weights[str(key)] = leaf
         return inputs, weights
 
+    def replaced(
+        self,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        inputs: Sequence[Any],
+        plainly: bool = False,
+    ) -> Any:
+        """(args, kwargs) of a call with these in place of its inputs; plainly: None for weights."""
+        import jax
+
+        leaves, tree = jax.tree_util.tree_flatten((args, dict(kwargs)))
+        paths = [path for path, _ in _flattened(args, kwargs, self.parameters)]
+        kinds = zip(self.paths, self.bindings, strict=True)
+        by_path = dict(zip((p for p, (kind, _) in kinds if kind == "input"), inputs, strict=True))
+        pairs = zip(paths, leaves, strict=True)
+        return tree.unflatten([by_path.get(p, None if plainly else leaf) for p, leaf in pairs])
+
     def unflatten(self, results: Sequence[Any]) -> Any:
         """Flat results as the function returns them."""
         return _value_of(self.results, results)
