@@ -74,6 +74,9 @@ def test_a_call_with_other_arguments_says_what_is_wrong(folder: Path):
         run(PARAMS | {"c": X}, X, flag=FLAG)
     with pytest.raises(EqsatError, match=r"`x` is f32\[4, 8\], got shape \[8, 4\]"):
         run(PARAMS, X.T, flag=FLAG)
+    with pytest.raises(EqsatError, match=r"E503.*weight `.*` is f32\[8\], got f32\[4\]"):
+        run(PARAMS | {"b": [np.ones(4, "f4")]}, X, flag=FLAG)
+    same(run(PARAMS, X, flag=FLAG))
 
 
 def test_the_convention_comes_back_from_its_text_and_a_broken_one_is_refused():

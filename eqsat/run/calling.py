@@ -177,9 +177,9 @@ def _by_convention(run: Run, convention: Convention, check: str, race: bool) -> 
             executable = run.executable
             return convention.unflatten(executable.run(executable.pack(weights), *inputs))
         if any(w is not held.get(key) for key, w in weights.items()):
+            leaves = map(run.program.leaf, run.program.weights)
+            run.use_weights({w.name: weights[w.key] for w in leaves if w.key in weights})
             held.update(weights)
-            run.use.weights.update(weights)
-            run.executable.take_weights(weights)
         return convention.unflatten(flat_function(run, check, race)(*inputs))
 
     function.__name__ = convention.name
