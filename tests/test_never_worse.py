@@ -25,7 +25,7 @@ kernels_run = bool(edges.machines())
 SAMPLE = (3, 6, 17, 21, 24, 33, 36, 61, 9, 44, 70, 79, 90, 107)
 # once: a dispatch of three blocks, a value computed again, an order of dims, a leaf computed again,
 # a cap of bytes met by halves
-FAILED = (643, 1132, 1098, 1055, 947, 659, 847, 1131)
+FAILED = (643, 1132, 1098, 1055, 947, 659, 847, 1131, 804)
 
 
 @or_as_ops("avx512-vnni")

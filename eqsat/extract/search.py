@@ -153,7 +153,7 @@ def _searched(
     outcome = session.answer(goals, start + limit - time.monotonic())
     if outcome.answer is None:
         proven = outcome.status == "infeasible" and not session.assembly.cuts
-        started = None if proven else session.started(goals)
+        started = None if proven else _started(session, goals)
         answer = None if started is None else _unbeaten(session, started, outcome.status)
         return Searched(session, answer and _timed_out(answer, SEARCH_TIME), proven)
     selection = session.selection(outcome, goals, time.monotonic() - start)
@@ -197,25 +197,37 @@ def _unbeaten(session: Session, baseline: Selection, status: str) -> Selection:
 def _never_worse(
     session: Session, selection: Selection, goals: tuple[GoalRequest, ...]
 ) -> Selection:
-    """The baseline if it is better by the first goal, which it may be where candidates are capped.
+    """The baseline if it is better by the first goal, or by the weighted sum, of capped candidates.
 
     Or if it is as good by every goal: then there is nothing to rewrite for, unless it packs and
     unpacks more. Bounds are of all candidates, its own among them.
     """
     if session.start is not None and _is_behind(session.start, selection, goals[0]):
-        start = session.started(goals)
+        start = _started(session, goals)
         return selection if start is None else _bounded_as(start, selection)
     baseline = session.fallback
     if baseline is None:
         return selection
     if any(selection.goal(g.name).value < baseline.goal(g.name).value for g in goals):
         first = goals[0]
-        behind = selection.goal(first.name).value > baseline.goal(first.name).value
-        if first.weight is not None or not behind:
+        if first.weight is None:
+            behind = selection.goal(first.name).value > baseline.goal(first.name).value
+        else:
+            behind = _is_better(baseline, selection, goals, dict(session.reference or {}))
+        if not behind:
             return selection
     elif _packed_bytes(session.egraph, selection) < _packed_bytes(session.egraph, baseline):
         return selection
     return _bounded_as(baseline, selection)
+
+
+def _started(session: Session, goals: tuple[GoalRequest, ...]) -> Selection | None:
+    """The answer that was there before the search; the fallback if that one is better."""
+    started, fallback = session.started(goals), session.fallback
+    if started is None or fallback is None:
+        return started
+    reference = dict(session.reference or {})
+    return fallback if _is_better(fallback, started, goals, reference) else started
 
 
 def _is_behind(start: tuple[Assembly, Answer], selection: Selection, first: GoalRequest) -> bool:
