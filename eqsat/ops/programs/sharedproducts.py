@@ -2,7 +2,7 @@
 
 x w and y w are rows of concat(x, y) w, and x a, x b, … are columns of x concat(a, b, …), element by
 element the same sums: what they share is read once. After TASO's merged products (Jia et al., SOSP
-2019). Ops on parts of one value are `likeparts`.
+2019). Ops on parts of one value are `horizontal_fusion`.
 
 As a rule the first feeds itself, as what it makes is a product with the weight again (319,613
 e-nodes of a program of three ops); of the second, rules (`algebra/merge`) take pairs and triples,
@@ -147,7 +147,7 @@ def _shared(program: Program, n: Node) -> int | None:
 
 
 def _is_part(program: Program, node: int) -> bool:
-    """Whether this is a weight or a slice, seen through views: `likeparts` puts those together.
+    """Whether this is a weight or a slice, seen through views: `horizontal_fusion` puts those together.
 
     Put together here they would be packed each by itself: 2 to the power of their number forms.
     """
