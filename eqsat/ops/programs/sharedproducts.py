@@ -147,7 +147,7 @@ def _shared(program: Program, n: Node) -> int | None:
 
 
 def _is_part(program: Program, node: int) -> bool:
-    """Whether this is a weight or a slice, seen through views: `horizontal_fusion` puts those together.
+    """Whether this is a weight or a slice, seen through views, which `horizontal_fusion` fuses.
 
     Put together here they would be packed each by itself: 2 to the power of their number forms.
     """
