@@ -27,6 +27,7 @@ MATCHES = 400  # on which a mutant must give the rule's own rows to be the same 
 EVIDENCE = 2000  # instances without a counterexample for a mutant to be called sound …
 VARIED = 8  # variants of a match on which a mutant differs and is right
 LEAST = 50  # … and on how many of them it must differ from the rule
+DIFFERING = 8  # or on one in so many of EVIDENCE alone: those it shares with the rule tell nothing
 DRAWS = 12  # attempts to draw a match, per match wanted
 EXHAUSTIVE = (1, 2)  # ranks on which survivors that only move data are tried on everything
 MOST = 20_000  # instances of one rank; beyond it only a share of them is tried
@@ -215,6 +216,8 @@ def _of_same_left(m: Mutant, drawn: _Matches, matches: int, evidence: int) -> Ve
 def _is_enough(tried: int, case: _Case, matches: int, evidence: int) -> bool:
     if not case.differing:
         return tried >= matches and case.applied >= matches // 4
+    if case.differing >= max(LEAST, evidence // DIFFERING):
+        return True
     return case.applied >= evidence and case.differing >= min(LEAST, evidence // 4)
 
 
