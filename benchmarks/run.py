@@ -78,6 +78,7 @@ GATES: dict[str, Gate] = {
     "first-calls": Gate("fuzz.runs.firstcalls", "every wrong plan caught by a first call", 287, 5),
     "export": Gate("fuzz.runs.export", "no export wrong, 80 % verify", 48, 40),
     "conformance": Gate("fuzz.runs.conformance", "no ONNX node test wrong", 47, 10),
+    "answers": Gate("fuzz.runs.answers", "no kept answer lost, none wrong under kills", 294, 10),
     "store": Gate("fuzz.runs.store", "no row lost or run twice under kills", 294, 10),
     "pages": Gate("fuzz.runs.pages", "pages work in a browser, MiniLM's within 2 s", 176, 5),
     # ---- searches
