@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -26,7 +25,7 @@ from eqsat.extract.minimiser import SHARES, Minimiser, Outcome, SearchLimits, Ti
 from eqsat.extract.reducedcosts import Incumbent, Narrowed, fix_by_reduced_cost
 from eqsat.extract.selected import selection_of, with_floors, with_read_results
 from eqsat.model import progress
-from eqsat.model.deadline import WALL, OutOfTime, Stop, gc_paused, until
+from eqsat.model.deadline import OUT_OF_TIME, OutOfTime, Stop, elapsed, gc_paused, until
 from eqsat.model.diag import fail
 from eqsat.model.egraph import EGraph
 from eqsat.model.goal import Goal
@@ -86,11 +85,11 @@ class Session:
             return self.fallback
         assembly, answer = self.start
         whole = replace(self, assembly=replace(assembly, cuts=self.assembly.cuts))
-        return whole.selection(Outcome(WALL, answer), goals)
+        return whole.selection(Outcome(OUT_OF_TIME, answer), goals)
 
     def questions(self, seconds: float) -> Minimiser:
         """Questions about its choice, for so many seconds."""
-        limits = SearchLimits(time.monotonic() + seconds, self.seed, self.stop)
+        limits = SearchLimits(elapsed() + seconds, self.seed, self.stop)
         quick = self.assembly.pool.input_only and len(self.assembly.choice) >= FEW
         choice = self.assembly.choice
         ended = self.assembly.space.rolled is not None and not self.assembly.pool.input_only
@@ -149,7 +148,7 @@ def prepare(
     whole: leave nothing out, for questions about answers that are worse by the first goal. rolled:
     of which the e-graph is the short one.
     """
-    limits = SearchLimits(time.monotonic() + time_limit, seed, stop)
+    limits = SearchLimits(elapsed() + time_limit, seed, stop)
     sides = _Asked(egraph, target, goals, limits, whole=whole, rolled=rolled)
     progress.phase("baseline")
     least, pool = SHARES.own_seconds if target.budget else 0.0, sides.pool
@@ -238,11 +237,11 @@ class _Asked:
             )
         with progress.heard(None):
             program_session, goals = self.of_program(program_choices, deadline), _strict(self.goals)
-            for seconds in (deadline - time.monotonic(), SHARES.own_seconds):
-                start = time.monotonic()
+            for seconds in (deadline - elapsed(), SHARES.own_seconds):
+                start = elapsed()
                 outcome = program_session.answer(goals, seconds)
                 if outcome.answer is not None:
-                    best = program_session.selection(outcome, self.goals, time.monotonic() - start)
+                    best = program_session.selection(outcome, self.goals, elapsed() - start)
                     return program_session, best, program_choices
                 if outcome.status == "infeasible":
                     return program_session, None, program_choices
@@ -252,7 +251,7 @@ class _Asked:
                 return program_session, None, program_choices
             return (
                 program_session,
-                plain.selection(Outcome(WALL, best), self.goals),
+                plain.selection(Outcome(OUT_OF_TIME, best), self.goals),
                 program_choices,
             )
 
@@ -322,7 +321,7 @@ class _Asked:
         which is all there is otherwise, may be twice as slow.
         """
         strict = replace(self, goals=_strict(self.goals), whole=False)
-        later = 2 * deadline - time.monotonic()
+        later = 2 * deadline - elapsed()
         for end in (deadline, later):
             with suppress(OutOfTime), until(end, self.limits.stop):
                 return strict.session(candidates, None, end)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from eqsat.frontends.source import Source
 from eqsat.model.control import controls
+from eqsat.model.deadline import elapsed
 from eqsat.model.diag import fail
 from eqsat.model.equalities import Equalities, Family
 from eqsat.model.layout import Encoding
@@ -100,11 +100,11 @@ def with_mesh_plan(run: Run, seconds: float) -> Run:
     """
     if run.target.mesh is None or run.schedule is None:
         return run
-    begin, plans_or_status = time.monotonic(), list[MeshPlan | str]()
+    begin, plans_or_status = elapsed(), list[MeshPlan | str]()
     planners = list(planners_of(run))
     _refuse_undivided(run, planners)
     for left, planner in zip(range(len(planners), 0, -1), planners, strict=True):
-        share = (seconds - (time.monotonic() - begin)) / left
+        share = (seconds - (elapsed() - begin)) / left
         limit = run.target.mesh.memory_bytes
         plans_or_status.append(planner.quickest(share, run.search["seed"], limit))
     plans = [p for p in plans_or_status if isinstance(p, MeshPlan)]
@@ -165,7 +165,7 @@ BYTES = ("memory", "resident", "load_peak")  # goals that a body is searched for
 
 
 def searched(run: Run, stop_after: str | None, stop: Stop | None, deadline: float) -> Run:
-    """Every stage up to `stop_after`; all together end at the deadline (of time.monotonic())."""
+    """Every stage up to `stop_after`; all together end at the deadline (of `elapsed`)."""
     if stop_after == "program":
         return run
     run, bodies = _with_bodies(_of_integers(run), deadline)
@@ -184,7 +184,7 @@ def searched(run: Run, stop_after: str | None, stop: Stop | None, deadline: floa
         return run
     phase("schedule")
     with timed(run.seconds, "schedule"):
-        run = with_schedules(run, min(PLACING_SECONDS, (deadline - time.monotonic()) / 2))
+        run = with_schedules(run, min(PLACING_SECONDS, (deadline - elapsed()) / 2))
     log_phase(run, "schedule")
     return run if run.target.mesh is None else _cut(run, deadline)
 
@@ -209,7 +209,7 @@ def _cut(run: Run, deadline: float) -> Run:
 
     phase("mesh")
     with timed(run.seconds, "mesh"):
-        return with_mesh_plan(run, max(deadline - time.monotonic(), 1.0))
+        return with_mesh_plan(run, max(deadline - elapsed(), 1.0))
 
 
 def saturated(
@@ -222,7 +222,7 @@ def saturated(
     from eqsat.ops.programs.sharedproducts import OF_VALUES
     from eqsat.saturate import saturate
 
-    now = time.monotonic()
+    now = elapsed()
     until = now + SATURATING * max(deadline - now, 0.0)
     family = run.family
     program = run.canonical if family is None else family.canonical
@@ -248,7 +248,7 @@ def _extracted(run: Run, bodies: Bodies | None, stop: Stop | None, deadline: flo
 
     assert run.egraph is not None
     reserve = SCHEDULING if run.target.mesh is None else SCHEDULING + MESHING
-    left = deadline - time.monotonic() - reserve * run.search["time_limit"]
+    left = deadline - elapsed() - reserve * run.search["time_limit"]
     options = {"time_limit": max(left, 0.0), "seed": run.search["seed"], "stop": stop}
     extractor = extract_greedily if run.search["extractor"] == GREEDY else extract
     selection, baseline = extractor(run.egraph, run.target, run.goals, **options)
@@ -284,14 +284,14 @@ def _with_bodies(run: Run, deadline: float) -> tuple[Run, Bodies | None]:
     phase("bodies")
     count = len({body for _, attr in loops for body in attr.bodies})  # equal ones are one
     seconds = run.search["time_limit"] / 4 / count
-    half = time.monotonic() + (deadline - time.monotonic()) / 2
+    half = elapsed() + (deadline - elapsed()) / 2
     free = replace(run.target, budget=(), mesh=None)
     orders = [run.goals]
     for name in [n for n in BYTES if n in dict(run.target.budget)]:
         orders.append((GoalRequest(name), *(g for g in run.goals if g.name != name)))
 
     def search(body: Program) -> list[Run]:
-        left = max(half - time.monotonic(), 0.0)
+        left = max(half - elapsed(), 0.0)
         options = run.search | {"time_limit": min(seconds, left)}
         runs = [_search_body(body, run, free, goals, options) for goals in orders]
         for name, took in ((k, v) for r in runs for k, v in r.seconds.items() if v):
@@ -316,7 +316,7 @@ def _search_body(
     none: dict[str, float | None] = dict.fromkeys(run.seconds)
     rest = (goals, none, dict(options), run.limits)
     body_run = Run(source, merged(body), machine, run.rules, *rest)
-    deadline = time.monotonic() + options["time_limit"]
+    deadline = elapsed() + options["time_limit"]
     with heard(None):
         return searched(body_run, None, None, deadline)
 
