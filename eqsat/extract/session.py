@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -25,7 +26,15 @@ from eqsat.extract.minimiser import SHARES, Minimiser, Outcome, SearchLimits, Ti
 from eqsat.extract.reducedcosts import Incumbent, Narrowed, fix_by_reduced_cost
 from eqsat.extract.selected import selection_of, with_floors, with_read_results
 from eqsat.model import progress
-from eqsat.model.deadline import OUT_OF_TIME, OutOfTime, Stop, elapsed, gc_paused, until
+from eqsat.model.deadline import (
+    INTERRUPTED,
+    OUT_OF_TIME,
+    OutOfTime,
+    Stop,
+    elapsed,
+    gc_paused,
+    until,
+)
 from eqsat.model.diag import fail
 from eqsat.model.egraph import EGraph
 from eqsat.model.goal import Goal
@@ -33,6 +42,7 @@ from eqsat.model.selection import (
     TIME_LIMIT,
     Cut,
     GoalRequest,
+    GoalResult,
     Selection,
     short_of_time,
 )
@@ -187,6 +197,23 @@ def baseline_of(
     return _Asked(egraph, target, goals, limits).input_only(limits.deadline, limits.deadline)[1]
 
 
+def first_answer(
+    egraph: EGraph, target: Target, goals: tuple[GoalRequest, ...]
+) -> Selection | None:
+    """The answer that takes no search: the program of an e-graph of its own, an op per dispatch.
+
+    Nothing bounds it. None if it does not keep the budgets, or the target does not admit it.
+    """
+    asked = _Asked(egraph, target, goals, SearchLimits(elapsed(), 0))
+    with gc_paused():
+        pool = replace(asked.pool, input_only=True)
+        answer = asked.alone(choices(pool, asked.linear, enough=asked.limits.deadline))
+    if answer is None:
+        return None
+    unbounded = tuple((n, GoalResult(r.value, 0)) for n, r in answer.goals)
+    return replace(answer, goals=unbounded, stop=INTERRUPTED)
+
+
 @dataclass(frozen=True)
 class _Asked:
     """The request of an extraction: an e-graph, a target, goals and limits."""
@@ -231,7 +258,7 @@ class _Asked:
         No answer if it is proven that nothing keeps the budgets, or if time ended before anything
         did. enough: when no further candidates are looked for.
         """
-        with gc_paused():
+        with gc_paused(), until(math.inf, self.limits.stop):
             program_choices = choices(
                 replace(self.pool, input_only=True), self.linear, enough=enough
             )
@@ -245,15 +272,15 @@ class _Asked:
                     return program_session, best, program_choices
                 if outcome.status == "infeasible":
                     return program_session, None, program_choices
-            plain = self.plain(program_choices.single_ops())
-            best, choice = plain.best, plain.assembly.choice
-            if best is None or not choice.keeps(best, dict(self.target.budget)):
-                return program_session, None, program_choices
-            return (
-                program_session,
-                plain.selection(Outcome(OUT_OF_TIME, best), self.goals),
-                program_choices,
-            )
+            return program_session, self.alone(program_choices), program_choices
+
+    def alone(self, candidates: Choices) -> Selection | None:
+        """An answer of one op per dispatch, if that keeps the budgets."""
+        plain = self.plain(candidates.single_ops())
+        best, choice = plain.best, plain.assembly.choice
+        if best is None or not choice.keeps(best, dict(self.target.budget)):
+            return None
+        return plain.selection(Outcome(OUT_OF_TIME, best), self.goals)
 
     def every(self, baseline: Sequence[Candidate]) -> Choices | None:
         """Of all nodes, or what there is time for beside the known ones; None: for nothing."""

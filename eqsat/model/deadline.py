@@ -76,7 +76,7 @@ class Stop:
         self.has_answer = False
         self._requested = threading.Event()
         self._lock = threading.Lock()
-        self._calls: list[Callable[[], None]] = []
+        self._calls: list[Callable[[], object]] = []
 
     @property
     def is_requested(self) -> bool:
@@ -91,7 +91,7 @@ class Stop:
             call()
 
     @contextmanager
-    def calls(self, end: Callable[[], None]) -> Iterator[None]:
+    def calls(self, end: Callable[[], object]) -> Iterator[None]:
         """While this lasts, `end` is called when a stop is requested (at once if it was)."""
         with self._lock:
             self._calls.append(end)
@@ -211,8 +211,8 @@ def ending(end: Callable[[], object], seconds: float, stop: Stop | None = None) 
 
     From another thread, so many seconds of `elapsed` from now or when a stop is requested.
     """
-    timed = nullcontext() if seconds == math.inf else _ENDS.at(elapsed() + seconds, end)
-    with timed, (stop or Stop()).calls(end):
+    asked = (stop or Stop()).calls(end)
+    with asked, nullcontext() if seconds == math.inf else _ENDS.at(elapsed() + seconds, end):
         yield
 
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from eqsat.frontends.source import Source
 from eqsat.model.control import controls
-from eqsat.model.deadline import elapsed
+from eqsat.model.deadline import OutOfTime, elapsed, until
 from eqsat.model.diag import fail
 from eqsat.model.equalities import Equalities, Family
 from eqsat.model.layout import Encoding
 from eqsat.model.mesh import ANSWER, INPUT, MeshPlan
 from eqsat.model.program import Program
-from eqsat.model.progress import Progress, heard, phase, settle, timed
+from eqsat.model.progress import Progress, found, heard, phase, settle, timed
 from eqsat.model.rules import RuleSet
 from eqsat.model.schedule import Schedule
 from eqsat.model.selection import GREEDY, GoalRequest, Selection
@@ -169,15 +171,16 @@ def searched(run: Run, stop_after: str | None, stop: Stop | None, deadline: floa
     if stop_after == "program":
         return run
     run, bodies = _with_bodies(_of_integers(run), deadline)
-    phase("saturate")
-    with timed(run.seconds, "saturate"):
-        run = saturated(run, bodies, deadline)
-    log_phase(run, "saturate")
+    first = None if stop is None or bodies is not None else _first_answer(run, stop)
+    try:
+        with until(math.inf, stop) if first is not None else nullcontext():
+            run = _optimised(run, bodies, stop_after, stop, deadline)
+    except OutOfTime:
+        if first is None:
+            raise
+        run = first
     if stop_after == "egraph":
         return run
-    with timed(run.seconds, "extract"):
-        run = _extracted(run, bodies, stop, deadline)
-    log_phase(run, "extract")
     assert run.selection is not None
     settle({g.name: run.selection.goal(g.name) for g in run.goals})
     if stop_after == "selection":
@@ -187,6 +190,38 @@ def searched(run: Run, stop_after: str | None, stop: Stop | None, deadline: floa
         run = with_schedules(run, min(PLACING_SECONDS, (deadline - elapsed()) / 2))
     log_phase(run, "schedule")
     return run if run.target.mesh is None else _cut(run, deadline)
+
+
+def _first_answer(run: Run, stop: Stop) -> Run | None:
+    """The program as it is, for who stops the search before there is a better answer."""
+    from eqsat.extract import first_answer, graph_of_program
+
+    phase("first answer")
+    with timed(run.seconds, "extract"):
+        graph = graph_of_program(run.canonical)
+        selection = first_answer(graph, run.target, run.goals)
+    if selection is None:
+        return None
+    stop.has_answer = True
+    first = run.goals[0].name
+    found(first, selection.goal(first).value)
+    return replace(run, egraph=graph, selection=selection, baseline=selection, family=None)
+
+
+def _optimised(
+    run: Run, bodies: Bodies | None, stop_after: str | None, stop: Stop | None, deadline: float
+) -> Run:
+    """With the e-graph, and the best answer in it unless the e-graph is all that is wanted."""
+    phase("saturate")
+    with timed(run.seconds, "saturate"):
+        run = saturated(run, bodies, deadline)
+    log_phase(run, "saturate")
+    if stop_after == "egraph":
+        return run
+    with timed(run.seconds, "extract"):
+        run = _extracted(run, bodies, stop, deadline)
+    log_phase(run, "extract")
+    return run
 
 
 def _of_integers(run: Run) -> Run:

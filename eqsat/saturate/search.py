@@ -17,7 +17,7 @@ from importlib.machinery import PathFinder
 from importlib.util import find_spec, module_from_spec
 from typing import Any
 
-from eqsat.model.deadline import SATURATION_TIME, elapsed
+from eqsat.model.deadline import SATURATION_TIME, elapsed, tick
 from eqsat.model.egraph import EGraph
 from eqsat.model.equalities import Equalities
 from eqsat.model.limits import Limits
@@ -70,7 +70,11 @@ class Clock:
         return replace(self, until=now + (self.until - now) / 2)
 
     def over(self, nodes: int) -> str:
-        """Why to stop now, with an e-graph of so many nodes still to be handed over; or ""."""
+        """Why to stop now, with an e-graph of so many nodes still to be handed over; or "".
+
+        OutOfTime if the whole search is to stop.
+        """
+        tick()
         if math.isinf(self.until):
             return ""
         return self.name if elapsed() + nodes * HANDING_OVER >= self.until else ""
