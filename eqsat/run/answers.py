@@ -28,7 +28,7 @@ from eqsat.model.deadline import INTERRUPTED, OUT_OF_MEMORY
 from eqsat.model.diag import fail
 from eqsat.model.filecache import FileCache
 from eqsat.model.files import code_digest
-from eqsat.model.progress import Curve
+from eqsat.model.progress import LIMITED, Curve
 from eqsat.plugins import GROUPS, plugged_in
 from eqsat.run.content import rules_content, target_content, used_versions
 from eqsat.run.run import Run
@@ -172,7 +172,7 @@ def listed() -> list[dict[str, Any]]:
             {k: header[k] for k in ("program", "target", "searched_at")}
             | {
                 "used_at": _utc(status.st_mtime),
-                "search_s": round(sum(v for v in header["seconds"].values() if v), 3),
+                "search_s": round(sum(header["seconds"].get(k) or 0.0 for k in LIMITED), 3),
                 "bytes": status.st_size,
                 "key": name,
             }
