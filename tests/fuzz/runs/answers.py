@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -92,8 +93,7 @@ def _minilm() -> dict[str, Any]:
     import jax.numpy as jnp
 
     sys.path.insert(0, str(Path(__file__).parents[3] / "experiments" / "programs"))
-    import minilm
-
+    minilm = import_module("minilm")
     eqsat.jit(lambda w, x: x @ w, weights=["w"])(jnp.ones((8, 8)), jnp.ones((4, 8)))
     params = {k: jnp.asarray(v) for k, v in minilm.random_weights(minilm.CONFIG).items()}
     ids = jnp.ones((1, minilm.CONFIG.tokens), "int32")
