@@ -115,7 +115,7 @@ def _restored(key: str, request: Run, header: Mapping[str, Any], texts: Mapping[
     return run
 
 
-def keep(key: str, run: Run, curve: Curve) -> Run:
+def keep_answer(key: str, run: Run, curve: Curve) -> Run:
     """The run, its answer kept under this key if it is finished; what cannot be kept is logged."""
     selection = run.selection
     if selection is None or run.schedule is None:
@@ -160,7 +160,7 @@ def _opened(content: bytes) -> tuple[dict[str, Any], dict[str, bytes]]:
     return header, texts
 
 
-def listed() -> list[dict[str, Any]]:
+def list_answers() -> list[dict[str, Any]]:
     """Each answer that is kept, the one used last first: program, target, dates, bytes, seconds."""
     rows = []
     for name, status in ANSWERS.entries():
