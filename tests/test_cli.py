@@ -20,7 +20,7 @@ from eqsat.cli import app, run
 COMMANDS = (
     "optimize", "run", "experiment", "compare", "explain", "rules", "show", "report", "check",
     "list", "schema", "extract", "place", "shard", "pareto", "state",
-    "calibrate", "compile", "export", "bench", "discover", "query", "judge",
+    "calibrate", "compile", "export", "bench", "discover", "query", "judge", "cache",
 )  # fmt: skip
 SMALL = """program small
 input a: f32[32, 16]

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from eqsat.cli import alone, experiment, files, look, measure, search
+from eqsat.cli import alone, caches, experiment, files, look, measure, search
 from eqsat.cli.talk import INTERRUPTED, KEPT, logged, say, say_diagnostics, told_warnings
 from eqsat.model.diag import Diagnostic, EqsatError, did_you_mean
 
@@ -75,6 +75,7 @@ COMMANDS = {
     "calibrate": measure.calibrate,
     "bench": measure.bench,
     "compile": measure.compile_saved,
+    "cache": caches.cache,
 }
 for name, command in COMMANDS.items():
     app.command(name)(command)

@@ -45,6 +45,12 @@ OutputFormat = Annotated[
         "--output-format", help="Print text or JSON; `--json` is short for `--output-format json`."
     ),
 ]
+NoCache = Annotated[
+    bool,
+    typer.Option(
+        "--no-cache", help="Search even if an answer is kept on this machine, and keep none."
+    ),
+]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print only errors on stderr.")]
 Verbose = Annotated[
     bool,

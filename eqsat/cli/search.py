@@ -83,6 +83,7 @@ def optimize(
     seed: o.Seed = 0,
     extractor: o.Extractor = "cpsat",
     threads: o.Threads = 2,
+    no_cache: o.NoCache = False,
     output_format: o.OutputFormat = o.Format.text,
     quiet: o.Quiet = False,
     verbose: o.Verbose = False,
@@ -120,6 +121,7 @@ def optimize(
             "seed": seed,
             "extractor": extractor,
             "threads": threads,
+            "cache": not (no_cache or print_after),
             "stop": stop,
             "progress": watch,
         }

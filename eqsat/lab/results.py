@@ -10,12 +10,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eqsat.lab.store.record import FOUND, NOT_RUN, RunRecord, used_versions
+from eqsat.lab.store.record import FOUND, NOT_RUN, RunRecord
 from eqsat.lab.store.store import Measurement
 from eqsat.model.diag import Diagnostic, EqsatError, fail, sort_diagnostics
 from eqsat.report.facts import goal_key
 from eqsat.report.finished import ELSEWHERE
 from eqsat.report.formatting import PS_PER_US, bytes_text, goal_text, ratio_text, us_text
+from eqsat.run.content import used_versions
 
 if TYPE_CHECKING:
     from eqsat.lang.experimentformat import Figure

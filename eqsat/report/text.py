@@ -29,7 +29,7 @@ from eqsat.report.weights import life_line
 def summary_text(run: Finished) -> str:
     """One line per phase that ran, what is not known of the rules, then baseline against chosen."""
     facts = RunFacts(run)
-    lines = [*_target_line(run), *phase_lines(run), *rule_check_lines(run)]
+    lines = [*_target_line(run), *_kept_line(run), *phase_lines(run), *rule_check_lines(run)]
     lines += [*_rounding_line(facts), *_border_lines(facts)]
     if run.schedule is not None and facts.weights is not None:
         lines += ["", *goal_table(facts), *life_line(facts.weights), *cut_lines(run)]
@@ -46,6 +46,13 @@ def _target_line(run: Finished) -> list[str]:
     """Which target was used and why, where none was named."""
     target = run.target
     return [f"target {target.name}: {target.chosen}"] if target.chosen else []
+
+
+def _kept_line(run: Finished) -> list[str]:
+    """Where nothing was searched: since when the answer is there."""
+    if not run.searched_at:
+        return []
+    return [f"answer kept since {run.searched_at}, with the seconds of its search (`--no-cache`)"]
 
 
 def _rounding_line(facts: RunFacts) -> list[str]:

@@ -80,6 +80,8 @@ class Run:
     )  # `%loop/body` → the search of that body
     family: Family | None = None  # where sizes are not all known: what holds for all of them
     judged: bool = False  # the answer is another compiler's, which the target need not permit
+    cache_key: str = ""  # of its answer among those that are kept on this machine, if it is
+    searched_at: str = ""  # when it was searched, if it is from there: UTC, in ISO 8601
     use: RunUse = field(default_factory=RunUse)
 
     def __repr__(self) -> str:

@@ -90,7 +90,7 @@ def _values(run: Run) -> dict[str, Any]:
     """The values that become JSON, by the name of the file."""
     values = stages_to_json(run, READERS)
     if run.bodies:
-        values["bodies"] = _bodies_to_json(run.bodies)
+        values["bodies"] = bodies_to_json(run.bodies)
     if run.convention is not None:
         values["convention"] = run.convention.to_json()
     if run.compiled is not None:
@@ -104,6 +104,7 @@ def _values(run: Run) -> dict[str, Any]:
         "limits": run.limits.to_json(),
         "sizes": dict(run.source.fixed),
         "judged": run.judged,
+        "searched_at": run.searched_at,
     } | run.search
     return values | {"manifest": manifest(options)}
 
@@ -122,7 +123,7 @@ def _texts(run: Run) -> dict[str, str]:
     return texts
 
 
-def _bodies_to_json(bodies: Mapping[str, Run]) -> list[dict[str, Any]]:
+def bodies_to_json(bodies: Mapping[str, Run]) -> list[dict[str, Any]]:
     """The searches of bodies, equal ones once; targets and rules are those of the whole run."""
     paths: dict[int, list[str]] = {}
     for path, run in bodies.items():
@@ -138,7 +139,7 @@ def _bodies_to_json(bodies: Mapping[str, Run]) -> list[dict[str, Any]]:
                 "search": run.search,
                 "seconds": run.seconds,
                 "stages": stages_to_json(run, stages),
-                "bodies": _bodies_to_json(run.bodies),
+                "bodies": bodies_to_json(run.bodies),
             }
         )
     return entries
@@ -285,15 +286,16 @@ def load_folder(folder: str | Path) -> Run:
     run = SavedRun(
         source, later, machine, later, goals, seconds, search, limits,
         rule_check, schedule=schedule, packed_file=files.packed,
-        judged=bool(options.get("judged")), use=RunUse({}, verification, compiled),
+        judged=bool(options.get("judged")), searched_at=str(options.get("searched_at", "")),
+        use=RunUse({}, verification, compiled),
     )  # fmt: skip
     run.keep_texts(place, texts)
     if "convention" in texts:
         vars(run)["convention"] = _read_convention(place, texts["convention"], schedule)
     if "bodies" in texts:
         with _readable(place):
-            vars(run)["bodies"] = _bodies_from_json(_data(texts["bodies"]), run)
-    mark = _mark_of(texts["manifest"])
+            vars(run)["bodies"] = bodies_from_json(_data(texts["bodies"]), run)
+    mark = mark_of(zlib.decompress(texts["manifest"]))
     if mark is not None and mark.is_file():
         return run
     with gc_paused():
@@ -305,7 +307,7 @@ def load_folder(folder: str | Path) -> Run:
             vars(run)["unchecked"] = why
             return run
     if mark is not None:
-        _leave(mark)
+        leave(mark)
     return run
 
 
@@ -319,16 +321,16 @@ def _read_convention(place: Path, text: bytes, schedule: Schedule | None) -> Con
     return convention
 
 
-# ---- folders that were checked before ------------------------------------------------------------
+# ---- what was checked before ---------------------------------------------------------------------
 MARKS = 4096  # that are kept; the oldest ones go
 _OTHERWISE = "saved runs are checked each time they are loaded"
 
 
-def _mark_of(manifest: bytes) -> Path | None:
-    """The file that says that this code has checked this folder; None where nobody may trust one.
+def mark_of(checked: bytes) -> Path | None:
+    """The file that says that this code has checked this; None where nobody may trust one.
 
-    The manifest has the sums of all files, which were compared when they were read. Plug-ins may
-    change and keep their version.
+    checked: what identifies it, such as the manifest of a folder, which has the sums of all files,
+    compared when they were read. Plug-ins may change and keep their version.
     """
     if any(plugged_in(group) for group in GROUPS):
         return None
@@ -336,12 +338,12 @@ def _mark_of(manifest: bytes) -> Path | None:
     with suppress(OSError):
         make_private(folder)
         if is_private(folder, _OTHERWISE):
-            seal = hashlib.sha256(zlib.decompress(manifest) + code_digest().encode())
+            seal = hashlib.sha256(checked + code_digest().encode())
             return folder / seal.hexdigest()
     return None
 
 
-def _leave(mark: Path) -> None:
+def leave(mark: Path) -> None:
     """Leave a mark, and take the oldest ones away if there are many; what cannot be is not."""
     with suppress(OSError):
         mark.touch()
@@ -384,7 +386,7 @@ def _named(stages: dict[str, Any], canonical: Program) -> dict[str, Any]:
     return stages | {"egraph": replace(egraph, names=canonical.value_names)}
 
 
-def _bodies_from_json(data: Sequence[dict[str, Any]], parent: Run) -> dict[str, Run]:
+def bodies_from_json(data: Sequence[dict[str, Any]], parent: Run) -> dict[str, Run]:
     """The searches of bodies that `Run.save` wrote."""
     by_path: dict[str, Run] = {}
     free = replace(parent.target, budget=(), mesh=None)
@@ -393,7 +395,7 @@ def _bodies_from_json(data: Sequence[dict[str, Any]], parent: Run) -> dict[str, 
         source = Source(stages.pop("program"), {}, parent.source.opaque)
         goals = tuple(restored(GoalRequest, g) for g in d["goals"])
         rest = (free, parent.rules, goals, d["seconds"], d["search"], parent.limits)
-        bodies = _bodies_from_json(d["bodies"], parent)
+        bodies = bodies_from_json(d["bodies"], parent)
         canonical = stages.pop("canonical")
         run = Run(source, canonical, *rest, **_named(stages, canonical), bodies=bodies)
         by_path |= dict.fromkeys(d["paths"], run)

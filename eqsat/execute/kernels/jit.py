@@ -102,14 +102,14 @@ def host() -> tuple[str, frozenset[str], str]:
     What LLVM said is kept, so that a process that compiles nothing need not load it.
     """
     key = _host_key()
-    cached = compiler.read_object(key) if key else None
+    cached = compiler.OBJECTS.read(key) if key else None
     if cached is not None:
         name, features, architecture = json.loads(cached)
         return name, frozenset(features), architecture
     description = _host_by_llvm()
     if key:
         name, named, architecture = description
-        compiler.write_objects({key: json.dumps([name, sorted(named), architecture]).encode()})
+        compiler.OBJECTS.write({key: json.dumps([name, sorted(named), architecture]).encode()})
     return description
 
 
@@ -214,7 +214,7 @@ def _objects(
     modules: Mapping[str, Module], machine: Machine
 ) -> tuple[dict[str, bytes], dict[str, CannotCompile]]:
     """Key → object code, and key → why there is none."""
-    cached = {k: payload for k in modules if (payload := compiler.read_object(k)) is not None}
+    cached = {k: payload for k in modules if (payload := compiler.OBJECTS.read(k)) is not None}
     missing = [k for k in modules if k not in cached]
     failed: dict[str, CannotCompile] = {}
 
@@ -230,7 +230,7 @@ def _objects(
     answers = compile_all(written(), len(missing), host()[0], allowed_features(machine))
     compiled = {k: a for k, a in answers.items() if isinstance(a, bytes)}
     failed |= {k: a for k, a in answers.items() if isinstance(a, CannotCompile)}
-    compiler.write_objects(compiled)
+    compiler.OBJECTS.write(compiled)
     return cached | compiled, failed
 
 

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from eqsat import host
-from eqsat.lab.store.record import RunRecord, used_versions
+from eqsat.lab.store.record import RunRecord
 from eqsat.lab.store.tables import FILE, Owner, lives, lock_of, open_tables, store_problem
+from eqsat.run.content import used_versions
 
 
 @dataclass(frozen=True)
