@@ -22,6 +22,7 @@ from eqsat.model.diag import Diagnostic, EqsatError, EqsatWarning, did_you_mean,
 from eqsat.run import Run
 
 Pure = Callable[..., Sequence[Any]]  # tensors → results, nothing changed
+MOST_SIZES = 8  # of one graph that are searched
 _WARNED: set[str] = set()
 
 
@@ -32,9 +33,9 @@ def compile_graph(
 
     graph: a `torch.fx.GraphModule` as Dynamo captured it. options: those of `eqsat.optimize`, and
     `check` and `race` as of `eqsat.jit`: `torch.compile(model, backend="eqsat", options={…})`.
-    Warns (E523), and gives the graph as it is, where derivatives may be asked for, shapes are
-    symbols, tensors are not on the CPU, or it holds what eqsat cannot read. EqsatError E400 for
-    an option that does not exist.
+    Where sizes are symbols, a program is searched for each of the first few that calls have. Warns
+    (E523), and gives the graph as it is, where derivatives may be asked for, tensors are not on the
+    CPU, or it holds what eqsat cannot read. EqsatError E400 for an option that does not exist.
     """
     settings = dict(options or {})
     check, race = settings.pop("check", "first"), settings.pop("race", True)
@@ -45,27 +46,18 @@ def compile_graph(
             message = f'the backend "eqsat" has no option `{name}`'
             raise fail("E400", message, help=did_you_mean(name, parameters))
 
-    def served(pure: Any, examples: Sequence[Any]) -> Any:
-        from functorch.compile import make_boxed_func
-
-        return make_boxed_func(_served(pure, examples, _names(graph), settings, (check, race)))
-
+    search = Searching(settings, (check, race))
     try:
-        _refuse(graph, example_inputs)
-        from torch._dynamo.backends.common import aot_autograd
-
-        compiled = aot_autograd(fw_compiler=served)(graph, example_inputs)
+        is_fixed = _refuse(example_inputs)
+        compiled = search.of(graph, example_inputs) if is_fixed else Sizes(graph, search)
     except EqsatError as error:
-        first = error.diagnostics[0]
-        code = "" if first.code == "E523" else f" ({first.code})"
-        _warn(f"a graph runs in torch: {first.message}{code}", first.help)
-        return graph.forward
+        return _as_torch(graph, error)
     _tell_of_break(graph)
     return compiled
 
 
-def _refuse(graph: Any, inputs: Sequence[Any]) -> None:
-    """EqsatError E523 with the reason why torch has to run a graph."""
+def _refuse(inputs: Sequence[Any]) -> bool:
+    """Whether all sizes are numbers; EqsatError E523 says why torch has to run a graph."""
     torch = torch_module()
     tensors = [x for x in inputs if isinstance(x, torch.Tensor)]
     if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
@@ -74,10 +66,16 @@ def _refuse(graph: Any, inputs: Sequence[Any]) -> None:
     devices = sorted({x.device.type for x in tensors} - {"cpu"})
     if devices:
         raise fail("E523", f"its tensors are on `{devices[0]}`, and kernels are for CPUs")
-    is_static = all(isinstance(d, int) for x in tensors for d in x.shape)
-    if not is_static or len(tensors) < len(inputs):
-        help = "`torch.compile(…, dynamic=False)` makes one graph for each shape"
-        raise fail("E523", "its sizes are symbols", help=help)
+    is_fixed = all(isinstance(d, int) for x in tensors for d in x.shape)
+    return is_fixed and len(tensors) == len(inputs)
+
+
+def _as_torch(graph: Any, error: EqsatError) -> Callable[..., Any]:
+    """The graph as it is, and a warning of why."""
+    first = error.diagnostics[0]
+    code = "" if first.code == "E523" else f" ({first.code})"
+    _warn(f"a graph runs in torch: {first.message}{code}", first.help)
+    return graph.forward
 
 
 def _tell_of_break(graph: Any) -> None:
@@ -97,55 +95,108 @@ def _warn(message: str, help: str) -> None:
         warnings.warn(warning, stacklevel=3)
 
 
+class Sizes:
+    """A graph whose sizes are symbols: one program for each of the first sizes that calls have."""
+
+    def __init__(self, graph: Any, search: Searching):
+        self.graph, self.search = graph, search
+        self.compiled: dict[Any, Callable[..., Any]] = {}
+
+    def __call__(self, *args: Any) -> Any:
+        """The graph's results."""
+        torch = torch_module()
+        tensors = [x for x in args if isinstance(x, torch.Tensor)]
+        key = tuple(tuple(x.shape) if isinstance(x, torch.Tensor) else x for x in args)
+        if key not in self.compiled:
+            if len(self.compiled) == MOST_SIZES:
+                message = f"its sizes change, and programs of {MOST_SIZES} were searched"
+                return _as_torch(self.graph, fail("E523", message))(*args)
+            graph = self._at(args)
+            try:
+                self.compiled[key] = self.search.of(graph, tensors)
+            except EqsatError as error:
+                self.compiled[key] = _as_torch(graph, error)
+        return self.compiled[key](*tensors)
+
+    def _at(self, args: Sequence[Any]) -> Any:
+        """The graph with numbers in place of the arguments that are none of tensors."""
+        torch = torch_module()
+        nodes = zip(self.graph.graph.find_nodes(op="placeholder"), args, strict=True)
+        numbers = {node: x for node, x in nodes if not isinstance(x, torch.Tensor)}
+        graph = torch.fx.Graph()
+        graph.output(graph.graph_copy(self.graph.graph, numbers))
+        return torch.fx.GraphModule(self.graph, graph)
+
+
 # ---- a graph of pure ops and its run -------------------------------------------------------------
 _KEYS = re.compile(r"\['([^']*)'\]")
+_HELD = ("_parameters", "_buffers")
 
 
-def _names(graph: Any) -> list[str]:
-    """What the arguments of a graph are called: `layer1.0.conv1.weight`, or as Dynamo does."""
-    names = []
-    for node in graph.graph.find_nodes(op="placeholder"):
-        path = str(getattr(getattr(node.meta.get("grapharg"), "source", None), "name", ""))
-        keys = [k for k in _KEYS.findall(path) if k not in ("_modules", "_parameters", "_buffers")]
-        is_held = "['_parameters']" in path or "._parameters[" in path or "._buffers[" in path
-        plain = re.sub(r"^l_|_$", "", node.name.lower())
-        names.append(".".join(keys[1:]) if is_held and len(keys) > 1 else plain)
-    return names
+@dataclass(frozen=True)
+class Searching:
+    """How graphs are searched: options of `eqsat.optimize`, and (check, race)."""
+
+    settings: Mapping[str, Any]
+    checks: tuple[str, bool]
+
+    def of(self, graph: Any, inputs: Sequence[Any]) -> Callable[..., Any]:
+        """The function of a graph of fixed sizes. EqsatError of what it cannot be lowered for."""
+        from torch._dynamo.backends.common import aot_autograd
+
+        nodes = graph.graph.find_nodes(op="placeholder")
+        arguments = [_argument(node) for node in nodes]
+
+        def served(pure: Any, examples: Sequence[Any]) -> Any:
+            from functorch.compile import make_boxed_func
+
+            return make_boxed_func(self._served(pure, examples, arguments))
+
+        return aot_autograd(fw_compiler=served)(graph, inputs)
+
+    def _served(
+        self, pure: Any, examples: Sequence[Any], arguments: Sequence[tuple[str, bool]]
+    ) -> Served:
+        """The function of a graph of pure ops; arguments: of the graph before, as `_argument`."""
+        torch = torch_module()
+        refuse_types(pure.graph)
+        names, static = _called(pure, arguments)
+        # empty ones are never touched: exporting reads shapes and types alone
+        empty = tuple(torch.empty(x.shape, dtype=x.dtype) for x in examples)
+        exported = torch.export.export(pure, empty, strict=False)
+        read = read_graph(exported, {names[i] for i in static}, names)
+        run = optimize(read.source({}), **self.settings)
+        leaves = {run.program.leaf(i).key: run.program.leaf(i).name for i in run.program.weights}
+        weights = {i: leaves[read.weights[names[i]]] for i in static if names[i] in read.weights}
+        inputs = [i for i in range(len(examples)) if i not in static]
+        (results,) = (node.args[0] for node in pure.graph.find_nodes(op="output"))
+        return Served(run, pure.forward, weights, inputs, _results(run, results), self.checks)
 
 
-def _served(
-    pure: Any,
-    examples: Sequence[Any],
-    names: Sequence[str],
-    settings: Mapping[str, Any],
-    checks: tuple[str, bool],
-) -> Pure:
-    """The function of a graph of pure ops, after its search."""
-    torch = torch_module()
-    refuse_types(pure.graph)
-    placeholders = pure.graph.find_nodes(op="placeholder")
-    if len(names) != len(placeholders) or len(set(names)) < len(names):  # shared ones are one
-        names = [node.name for node in placeholders]
-    static = _static()
-    # empty ones are never touched: exporting reads shapes and types alone
-    empty = tuple(torch.empty(x.shape, dtype=x.dtype) for x in examples)
-    exported = torch.export.export(pure, empty, strict=False)
-    read = read_graph(exported, {names[i] for i in static}, names)
-    run = optimize(read.source({}), **settings)
-    leaves = {run.program.leaf(i).key: run.program.leaf(i).name for i in run.program.weights}
-    weights = {i: leaves[read.weights[names[i]]] for i in static if names[i] in read.weights}
-    inputs = [i for i in range(len(examples)) if i not in static]
-    (results,) = (node.args[0] for node in pure.graph.find_nodes(op="output"))
-    return Served(run, pure.forward, weights, inputs, _results(run, results), checks)
+def _argument(node: Any) -> tuple[str, bool]:
+    """What an argument is called, and whether it is a parameter or buffer.
+
+    `layer1.0.conv1.weight`; others are called as Dynamo does.
+    """
+    path = str(getattr(getattr(node.meta.get("grapharg"), "source", None), "name", ""))
+    keys = [k for k in _KEYS.findall(path) if k not in ("_modules", *_HELD)]
+    is_held = any(word in path for word in _HELD) and len(keys) > 1
+    plain = re.sub(r"^l_|_$", "", node.name.lower())
+    return (".".join(keys[1:]), True) if is_held else (plain, False)
 
 
-def _static() -> list[int]:
-    """The arguments of the present graph that are parameters or buffers."""
+def _called(pure: Any, arguments: Sequence[tuple[str, bool]]) -> tuple[list[str], list[int]]:
+    """Names of the arguments of a graph of pure ops, and which are parameters or buffers."""
     from torch._guards import TracingContext
 
+    nodes = pure.graph.find_nodes(op="placeholder")
+    names = [name for name, _ in arguments]
+    static = [i for i, (_, is_held) in enumerate(arguments) if is_held]
+    if len(names) != len(nodes) or len(set(names)) < len(names):  # some are views of one
+        names, static = [node.name for node in nodes], []
     context = TracingContext.try_get()
     metadata = None if context is None else context.fw_metadata
-    return [] if metadata is None else list(metadata.static_input_indices)
+    return names, static if metadata is None else list(metadata.static_input_indices)
 
 
 @dataclass(frozen=True)
