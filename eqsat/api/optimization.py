@@ -324,9 +324,9 @@ def optimize(
     )  # fmt: skip
     if source.program.symbols:
         run = at_sizes(run, Family(source.program, canonical))
-    log_phase(run, "read")
     listener = progress_of(run, time_limit, progress)
     with heard(listener):
+        log_phase(run, "read")
         with gc_paused():
             is_complete = stop_after in (None, "schedule")
             order_requests = order_requests if is_complete else AskedOrders()

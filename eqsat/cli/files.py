@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
@@ -11,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eqsat.cli import options as o
-from eqsat.cli.talk import say
+from eqsat.cli.talk import say, say_diagnostics
+from eqsat.cli.terminal import on_screen, painted
 from eqsat.model.diag import Diagnostic, EqsatError, fail, sort_diagnostics
 
 if TYPE_CHECKING:
@@ -87,9 +89,11 @@ def check_files(
         except EqsatError as error:
             broken += error.diagnostics
     problems = sort_diagnostics(dict.fromkeys(broken + failed))
-    for d in problems:
-        as_json = output_format is o.Format.json
-        print(json.dumps(d.to_json()) if as_json else f"{d.full()}\n")
+    as_json = output_format is o.Format.json
+    if quiet and problems:
+        say_diagnostics(problems, as_json)
+    for d in () if quiet else problems:
+        print(json.dumps(d.to_json()) if as_json else f"{painted(d.full(), sys.stdout)}\n")
     if verbose and hunted and output_format is o.Format.text:
         print(_hunt_table(hunted))
     errors = [d for d in problems if d.severity == "error"]
@@ -118,7 +122,8 @@ def list_(
         return 0
     from eqsat.report.formatting import table_text
 
-    print(table_text(columns, rows), end="")
+    with on_screen():
+        print(table_text(columns, rows), end="")
     return 0
 
 

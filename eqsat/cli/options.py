@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -45,7 +45,9 @@ OutputFormat = Annotated[
         "--output-format", help="Print text or JSON; `--json` is short for `--output-format json`."
     ),
 ]
-Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print only errors on stderr.")]
+Quiet = Annotated[
+    bool, typer.Option("-q", "--quiet", help="Print errors only; with `--json` the data, too.")
+]
 Verbose = Annotated[
     bool,
     typer.Option(
@@ -236,6 +238,26 @@ DeviceName = Annotated[
 RunFolder = Annotated[Path, typer.Argument(help="The folder of a run, from `optimize -o`.")]
 
 
+FEW = 12  # options that one panel of help can hold
+PANELS = {
+    "Input": "program size weights donate layout layouts pairs",
+    "Search": "rules without unchecked limit time_limit seed extractor threads points",
+    "Goals": "goal budget originals",
+    "Target": "target setting devices",
+    "Mesh": "mesh shard mesh_front",
+    "Execute": "verify work_limit measure check_compile compile_limit device",
+    "Output": "out stop_after print_after output_format quiet verbose",
+}
+
+
+def sort_into_panels(parameters: Sequence[Any]) -> None:
+    """Give the many options of a command a panel each in its help; few stay together."""
+    panel_of = {name: panel for panel, names in PANELS.items() for name in names.split()}
+    options = [p for p in parameters if p.param_type_name == "option"]
+    for option in options if len(options) > FEW else ():
+        option.rich_help_panel = panel_of.get(option.name)
+
+
 class Printable(Protocol):
     """The result of a command, for a person and for programs."""
 
@@ -247,7 +269,10 @@ def print_found(result: Printable, output_format: Format) -> None:
     """On stdout, as it is asked for."""
     if output_format is Format.json:
         print(json.dumps(result.to_json()))
-    else:
+        return
+    from eqsat.cli.terminal import on_screen
+
+    with on_screen():
         print(result.to_text(), end="")
 
 
