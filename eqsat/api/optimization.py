@@ -130,7 +130,8 @@ def known_names(names: Sequence[str], ruleset: RuleSet) -> Sequence[str]:
     defined = {n for r in ruleset.everything for n in (r.name, *r.tags)}
     for n in names:
         if n not in defined:
-            raise fail("E007", f"no rule or tag `{n}` to leave out", help=did_you_mean(n, defined))
+            hint = did_you_mean(n, defined, "eqsat list rules")
+            raise fail("E007", f"no rule or tag `{n}` to leave out", help=hint)
     return names
 
 

@@ -52,7 +52,7 @@ def read_spec(
     file = Path(path) if colon else Path(function)
     if file.suffix == ".py":
         check_names(sizes, ())
-        return _from_python(file, function if colon else file.stem, weights)
+        return _from_python(file, function if colon else "", weights)
     return name_weights(_from_file(file, function if colon else "", spec, sizes), weights)
 
 
@@ -127,6 +127,7 @@ READERS: dict[str, Callable[[Path, Mapping[str, int] | None], Source]] = {
 
 def _from_python(path: Path, name: str, named: Sequence[str]) -> Source:
     module = _import(path)
+    name = name or _only_name(module, path)
     function = _member(module, name, path)
     example = getattr(module, f"{name}_example", None)
     if example is None:
@@ -250,6 +251,13 @@ def _import(path: Path) -> ModuleType:
 
 def _is_program(name: str, value: Any) -> bool:
     return callable(value) and not name.startswith("_") and not name.endswith("_example")
+
+
+def _only_name(module: ModuleType, path: Path) -> str:
+    """The only function of a file with an example beside it, or else the one named as the file."""
+    names = [n for n, v in vars(module).items() if _is_program(n, v)]
+    programs = [n for n in names if hasattr(module, f"{n}_example")] or names
+    return programs[0] if len(programs) == 1 else path.stem
 
 
 def _member(module: ModuleType, name: str, path: Path) -> Callable[..., Any]:

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable
 from enum import StrEnum
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,11 +15,12 @@ import typer
 from eqsat.cli import options as o
 from eqsat.cli.talk import say, say_diagnostics
 from eqsat.cli.terminal import on_screen, painted
-from eqsat.model.diag import Diagnostic, EqsatError, fail, sort_diagnostics
+from eqsat.model.diag import Diagnostic, EqsatError, did_you_mean, fail, sort_diagnostics
 
 if TYPE_CHECKING:
     from eqsat.hunt.findings import Findings
-    from eqsat.model.rules import Rule, RuleSet, SpreadRule
+    from eqsat.model.rules import RuleSet
+    from eqsat.ops.vocabulary import AttrFunction
 
 Row = tuple[str, ...]
 
@@ -106,6 +108,9 @@ def check_files(
 
 def list_(
     what: Annotated[What, typer.Argument(help="What to list.")],
+    names: Annotated[
+        str, typer.Argument(help="Only these: `fold-*`, `*transpose*`.", metavar="GLOB")
+    ] = "*",
     notation: Annotated[
         bool, typer.Option("--notation", help="Of rules: each as one line of algebra.")
     ] = False,
@@ -116,7 +121,11 @@ def list_(
     if notation and what is not What.rules:
         help = "`eqsat list rules --notation`"
         raise fail("E400", f"`--notation` is about rules, not {what.value}", help=help)
-    columns, rows = _notations() if notation else LISTS[what]()
+    columns, every = _notations() if notation else LISTS[what]()
+    rows = [row for row in every if fnmatchcase(row[0], names)]
+    if not rows:
+        hint = did_you_mean(names, [row[0] for row in every], f"eqsat list {what.value}")
+        raise fail("E400", f"no name of {what.value} is like `{names}`", help=hint)
     if output_format is o.Format.json:
         print(json.dumps([dict(zip(columns, row, strict=True)) for row in rows]))
         return 0
@@ -268,31 +277,22 @@ def _kind(path: Path) -> FileFormat:
 
 
 # ---- list ----------------------------------------------------------------------------------------
-def _every_rule() -> list[Rule | SpreadRule]:
-    from eqsat.lang.rulesets import load_ruleset
-    from eqsat.plugins import find_names
-
-    rules: dict[str, Rule | SpreadRule] = {}
-    for name in find_names("rules", ".yaml"):
-        for r in load_ruleset(name).everything:
-            rules.setdefault(r.name, r)
-    return [rules[k] for k in sorted(rules)]
-
-
 def _rules() -> tuple[Row, list[Row]]:
+    from eqsat.api.ruleplaces import every_rule
     from eqsat.model.rules import Rule
 
     rows: list[Row] = [
         (r.name, r.ruleset, r.phase if isinstance(r, Rule) else f"{r.verb} {r.what}", r.doc)
-        for r in _every_rule()
+        for r in every_rule()
     ]
     return ("rule", "set", "phase", "doc"), rows
 
 
 def _notations() -> tuple[Row, list[Row]]:
+    from eqsat.api.ruleplaces import every_rule
     from eqsat.lang.content import notation
 
-    return ("rule", "notation"), [(r.name, notation(r)) for r in _every_rule()]
+    return ("rule", "notation"), [(r.name, notation(r)) for r in every_rule()]
 
 
 def _sets() -> tuple[Row, list[Row]]:
@@ -342,9 +342,18 @@ def _functions() -> tuple[Row, list[Row]]:
     from eqsat.ops.attrs import FUNCTIONS
 
     rows: list[Row] = [
-        (name, ", ".join(f.args), f.result, f.doc) for name, f in sorted(FUNCTIONS.items())
+        (name, ", ".join(f.args), f.result, ", ".join(_columns(f)), f.doc)
+        for name, f in sorted(FUNCTIONS.items())
     ]
-    return ("function", "takes", "gives", "doc"), rows
+    return ("function", "takes", "gives", "columns", "doc"), rows
+
+
+def _columns(function: AttrFunction) -> list[str]:
+    """What stands behind the dot of the row that it gives."""
+    from eqsat.ops.attrs import ROWS
+
+    rows = (r.partition("row:")[2] for r in function.result.replace("rows:", "row:").split("|"))
+    return list(dict.fromkeys(column for r in rows for column in ROWS.get(r, ())))
 
 
 def _programs() -> tuple[Row, list[Row]]:
