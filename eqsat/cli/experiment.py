@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from eqsat.cli import completion
 from eqsat.cli import options as o
 from eqsat.cli.talk import KEPT, say, say_diagnostics, stops_at_once
 from eqsat.cli.terminal import live_line, on_screen
@@ -26,7 +27,12 @@ FOUND_SOMETHING = 1
 
 
 def experiment(
-    file: Annotated[str, typer.Argument(help="An experiment: a YAML file or a name.")],
+    file: Annotated[
+        str,
+        typer.Argument(
+            autocompletion=completion.experiments, help="An experiment: a YAML file or a name."
+        ),
+    ],
     row: Annotated[
         list[str] | None, typer.Option("--row", help="Only this row, repeatable.")
     ] = None,

@@ -357,15 +357,20 @@ def _columns(function: AttrFunction) -> list[str]:
 
 
 def _programs() -> tuple[Row, list[Row]]:
+    return ("program", "file"), shipped_programs()
+
+
+def shipped_programs() -> list[Row]:
+    """Programs on the search path: name and file."""
     from eqsat.lang.experiments import PROGRAM_SUFFIXES
     from eqsat.plugins import find_names
 
-    rows = []
+    rows: list[Row] = []
     for suffix in PROGRAM_SUFFIXES:
         for name, path in find_names("experiments", suffix).items():
             if name.startswith("programs/"):
                 rows += _program_rows(name.removeprefix("programs/"), path)
-    return ("program", "file"), sorted(rows)
+    return sorted(rows)
 
 
 def _program_rows(name: str, path: Path) -> list[Row]:

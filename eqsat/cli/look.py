@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from eqsat.cli import completion
 from eqsat.cli import options as o
 from eqsat.cli.talk import say, stops_at_once
 from eqsat.cli.terminal import on_screen
@@ -45,8 +46,8 @@ class BorderValue(StrEnum):
 
 
 def compare(
-    a: Annotated[Path, typer.Argument(help="The folder of a run.")],
-    b: Annotated[Path, typer.Argument(help="The folder of another run.")],
+    a: o.RunFolder,
+    b: o.RunFolder,
     flip: Annotated[
         bool,
         typer.Option(
@@ -80,7 +81,12 @@ def compare(
 
 
 def explain(
-    what: Annotated[str, typer.Argument(help="The folder of a run, or an error code: `E020`.")],
+    what: Annotated[
+        str,
+        typer.Argument(
+            autocompletion=completion.runs, help="The folder of a run, or an error code: `E020`."
+        ),
+    ],
     value: Annotated[
         str | None, typer.Argument(help="A value as `eqsat show DIR canonical` names it: `%3`.")
     ] = None,
@@ -158,12 +164,21 @@ def _what_if(
 
 def rules(
     folder: Annotated[
-        Path, typer.Argument(help="The folder of a run, from `optimize -o`; or the word `match`.")
+        Path,
+        typer.Argument(
+            autocompletion=completion.runs,
+            help="The folder of a run, from `optimize -o`; or the word `match`.",
+        ),
     ],
     rule: Annotated[
         str, typer.Argument(help="With `match`: a rule, `mine.yaml`, or `mine.yaml:RULE`.")
     ] = "",
-    program: Annotated[str, typer.Argument(help="With `match`: the program to look at.")] = "",
+    program: Annotated[
+        str,
+        typer.Argument(
+            autocompletion=completion.programs, help="With `match`: the program to look at."
+        ),
+    ] = "",
     target: o.TargetName = "auto",
     weights: o.Weights = None,
     sort: Annotated[Sort, typer.Option("--sort", help="The column to sort by.")] = Sort.nodes,
@@ -210,12 +225,18 @@ def _places(rule: str, program: str, target: str, weights: tuple[str, ...]) -> R
 
 def show(
     folder: Annotated[
-        Path, typer.Argument(help="The folder of a run, from `optimize -o`; or the word `rule`.")
+        Path,
+        typer.Argument(
+            autocompletion=completion.runs,
+            help="The folder of a run, from `optimize -o`; or the word `rule`.",
+        ),
     ],
     stage: Annotated[
         str,
         typer.Argument(
-            metavar=f"[{'|'.join(BorderValue)}]", help="What to show; or the name of a rule."
+            metavar=f"[{'|'.join(BorderValue)}]",
+            autocompletion=lambda incomplete: [v for v in BorderValue if v.startswith(incomplete)],
+            help="What to show; or the name of a rule.",
         ),
     ] = BorderValue.schedule.value,
     output_format: o.OutputFormat = o.Format.text,

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 
+from eqsat.cli import completion
+
 if TYPE_CHECKING:
     from eqsat.model.limits import Limits
 
@@ -60,13 +62,16 @@ TargetName = Annotated[
     str,
     typer.Option(
         "--target",
+        autocompletion=completion.targets,
         help="A target by name or file (`eqsat list targets`); `auto` is this machine's.",
     ),
 ]
 DeviceMapName = Annotated[
     str | None,
     typer.Option(
-        "--devices", help="A map of several devices by name or file, instead of a target."
+        "--devices",
+        autocompletion=completion.devices,
+        help="A map of several devices by name or file, instead of a target.",
     ),
 ]
 MeshSizes = Annotated[
@@ -88,7 +93,11 @@ Shards = Annotated[
 ]
 Rules = Annotated[
     list[str] | None,
-    typer.Option("--rules", help="A rule set by name or file, repeatable; `default` if none."),
+    typer.Option(
+        "--rules",
+        autocompletion=completion.rule_sets,
+        help="A rule set by name or file, repeatable; `default` if none.",
+    ),
 ]
 Without = Annotated[
     list[str] | None, typer.Option("--without", help="Leave out a rule or a tag, repeatable.")
@@ -113,7 +122,8 @@ Goals = Annotated[
 ProgramName = Annotated[
     str,
     typer.Argument(
-        help="`x.eqs`, `x.onnx`, `x.py:function`, or a name from `eqsat list programs`."
+        autocompletion=completion.programs,
+        help="`x.eqs`, `x.onnx`, `x.py:function`, or a name from `eqsat list programs`.",
     ),
 ]
 Sizes = Annotated[
@@ -235,7 +245,10 @@ WorkLimit = Annotated[
 DeviceName = Annotated[
     Device | None, typer.Option("--device", help="Execute on this JAX platform.")
 ]
-RunFolder = Annotated[Path, typer.Argument(help="The folder of a run, from `optimize -o`.")]
+RunFolder = Annotated[
+    Path,
+    typer.Argument(autocompletion=completion.runs, help="The folder of a run, from `optimize -o`."),
+]
 
 
 FEW = 12  # options that one panel of help can hold
