@@ -107,6 +107,8 @@ def main() -> None:
         sys.stdout.flush()
     except BrokenPipeError:  # whoever read it has enough, such as `head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if code == INTERRUPTED:  # an interrupt inside of `exec` would make Python end by the signal
+        os._exit(code)
     sys.exit(code)
 
 
