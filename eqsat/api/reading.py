@@ -135,7 +135,7 @@ READERS: dict[str, Callable[[Path, Mapping[str, int] | None], Source]] = {
 
 def _from_python(path: Path, name: str, named: Sequence[str]) -> Source:
     module = _import(path)
-    name = name or _only_program(module, path)
+    name = name or _only_name(module, path)
     function = _member(module, name, path)
     example = getattr(module, f"{name}_example", None)
     if example is None:
@@ -163,7 +163,7 @@ def read_state(spec: str) -> dict[str, int]:
     if file.suffix != ".py":
         return {}
     module = _import(file)
-    name = f"{function if colon else _only_program(module, file)}_state"
+    name = f"{function if colon else _only_name(module, file)}_state"
     state = getattr(module, name, {})
     if not isinstance(state, dict) or not all(
         isinstance(k, str) and isinstance(v, int) for k, v in state.items()
@@ -262,14 +262,11 @@ def _is_program(name: str, value: Any) -> bool:
     return callable(value) and not name.startswith("_") and not name.endswith("_example")
 
 
-def _only_program(module: ModuleType, path: Path) -> str:
-    """The function that a file alone names: as the file is called, or the only one with an example.
-
-    The name of the file if it has none or several.
-    """
-    with_example = [n for n in vars(module) if callable(getattr(module, f"{n}_example", None))]
-    is_clear = not hasattr(module, path.stem) and len(with_example) == 1
-    return with_example[0] if is_clear else path.stem
+def _only_name(module: ModuleType, path: Path) -> str:
+    """The only function of a file with an example beside it, or else the one named as the file."""
+    names = [n for n, v in vars(module).items() if _is_program(n, v)]
+    programs = [n for n in names if hasattr(module, f"{n}_example")] or names
+    return programs[0] if len(programs) == 1 else path.stem
 
 
 def _member(module: ModuleType, name: str, path: Path) -> Callable[..., Any]:
