@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -102,6 +103,11 @@ def experiment(
             )  # fmt: skip
     if keys and output_format is o.Format.text:
         print(results.pivot(*keys), end="")
+    elif output_format is o.Format.text:
+        print(
+            results.to_text(shutil.get_terminal_size().columns if sys.stdout.isatty() else 0),
+            end="",
+        )
     else:
         o.print_found(results, output_format)
     every_row = results.whole([c.name for c in plan.plan.cells])
