@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -110,6 +111,10 @@ def experiment(
     if keys and output_format is o.Format.text:
         with on_screen():
             print(results.pivot(*keys), end="")
+    elif output_format is o.Format.text:
+        columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+        with on_screen():
+            print(results.to_text(columns), end="")
     else:
         o.print_found(results, output_format)
     every_row = results.whole([c.name for c in plan.plan.cells])

@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eqsat.lab.store.tables import FILE, TABLES, open_to_read, store_problem
+from eqsat.lab.store.tables import FILE, TABLES, open_to_read, put_view, store_problem
 from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.files import read_text
 
@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 LARGEST_JSON = 1 << 30
 TABLES_AND_COLUMNS = """
 SELECT m.name AS "table", group_concat(c.name, ', ') AS columns
-FROM sqlite_master AS m, pragma_table_info(m.name) AS c
-WHERE m.type = 'table' GROUP BY m.name ORDER BY m.name
+FROM (SELECT * FROM main.sqlite_master UNION SELECT * FROM temp.sqlite_master) AS m,
+  pragma_table_info(m.name) AS c
+WHERE m.type IN ('table', 'view') GROUP BY m.name ORDER BY m.name
 """
 READING = (
     sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE,
@@ -73,6 +74,7 @@ def _of_json(path: Path) -> sqlite3.Connection:
         db.execute("INSERT INTO experiments VALUES (?, ?, ?)", (name, data["doc"], str(path)))
         for i, row in enumerate(rows):
             _put_old_row(db, name, i, row)
+        put_view(db)
     except (KeyError, TypeError, ValueError, AttributeError) as e:
         raise fail("E430", f"`{path}` holds no results of an experiment: {e!r}") from e
     db.commit()
@@ -97,7 +99,8 @@ def _put_old_row(db: sqlite3.Connection, experiment: str, i: int, row: Mapping[s
     for rank, (key, g) in enumerate((row.get("goals_found") or {}).items(), 1):
         values = (run, key, rank, g["value"], g["bound"], g["gap"])
         db.execute("INSERT OR IGNORE INTO goals VALUES (?, ?, ?, ?, ?, ?, NULL)", values)
-    request = {k: row[k] for k in ("rules", "goals", "set", "budget", "varied") if k in row}
+    keys = ("program", "target", "rules", "goals", "set", "budget", "seed", "extractor", "varied")
+    request = {k: row[k] for k in keys if k in row}
     expected = int(row.get("as_expected", True))
     db.execute(
         "INSERT INTO rows VALUES (?, ?, ?, ?, ?, ?, '[]')",
