@@ -82,7 +82,8 @@ def device_arrays(path: str | Path, keys: Sequence[str]) -> list[Any] | None:
         rooms = rooms_for((element_dtype(t.dtype), t.shape) for t in types)
         for key, room in zip(keys, rooms, strict=True):
             _read_into(file, room, places[key][1])
-    return [jax.device_put(room) for room in rooms]
+    with jax.ensure_compile_time_eval():  # this may be the first call, in a trace
+        return [jax.device_put(room) for room in rooms]
 
 
 def _read_into(file: BufferedReader, array: np.ndarray[Any, Any], begin: int) -> None:

@@ -13,15 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from eqsat.model.diag import did_you_mean, fail
 
 if TYPE_CHECKING:
     from eqsat.frontends.source import Traced
 
 Tree = Any  # JSON: the number of a leaf, None, or the kind of a container with its parts
-SEARCHED = "search again with `eqsat.jit`, which knows weights by their shapes alone"
 SHOWN = 3  # faults of a call that are told at once
 
 
@@ -85,7 +82,7 @@ class Convention:
     def split(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> tuple[list[Any], dict[str, Any]]:
-        """The program's inputs in order, and the weights that the call brings, by path.
+        """The program's inputs in order, and the weights that the call brings, by key.
 
         EqsatError E306 if an input is missing, or an argument unknown.
         """
@@ -95,7 +92,7 @@ class Convention:
         if tree not in self.trees:
             self.trees[tree] = self._places(args, kwargs)
         inputs, weights = self.trees[tree]
-        return [leaves[at] for at in inputs], {path: leaves[at] for path, at in weights.items()}
+        return [leaves[at] for at in inputs], {key: leaves[at] for key, at in weights.items()}
 
     def _places(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
@@ -103,37 +100,19 @@ class Convention:
         """Where the inputs are among the leaves of a call, and the weights that it brings."""
         places = {path: n for n, path in enumerate(self._paths(args, kwargs))}
         inputs = [places[path] for path, (kind, _) in self.bound if kind == "input"]
-        brought = [p for p, (kind, _) in self.bound if kind == "weight" and p in places]
-        return inputs, {path: places[path] for path in brought}
+        weights = {str(key): path for path, (kind, key) in self.bound if kind == "weight"}
+        return inputs, {key: places[path] for key, path in weights.items() if path in places}
 
     @property
     def bound(self) -> list[tuple[str, tuple[str, int | str]]]:
         """(path, what it is) of each flat argument."""
         return list(zip(self.paths, self.bindings, strict=True))
 
-    def keyed(self, weights: Mapping[str, Any]) -> dict[str, Any]:
-        """Weights by key, from those by path.
+    def weights_of(self, weights: Any, names: Mapping[str, str]) -> dict[str, Any]:
+        """Weights by key, from the tree that the function takes for them, or a flat mapping.
 
-        EqsatError E324 for two that were equal when the program was searched, and so are one of its
-        weights, and are not any more.
-        """
-        by_key: dict[str, Any] = {}
-        first: dict[str, str] = {}
-        for path, (kind, key) in self.bound:
-            if kind != "weight" or path not in weights:
-                continue
-            array, name = weights[path], str(key)
-            if name in by_key and not _are_equal(by_key[name], array):
-                message = f"`{first[name]}` and `{path}` were equal when `{self.name}` was searched"
-                raise fail("E324", f"{message}, and are not now", help=SEARCHED)
-            by_key[name] = array
-            first.setdefault(name, path)
-        return by_key
-
-    def weight_paths(self, weights: Any, names: Mapping[str, str]) -> dict[str, Any]:
-        """Weights by path, from the tree that the function takes for them, or a flat mapping.
-
-        names: of the program's weights, with their keys. EqsatError E324 for an unknown one.
+        names: of the program's weights, with their keys. EqsatError E324 if one is unknown or
+        missing.
         """
         kinds = {path: str(key) for path, (kind, key) in self.bound if kind == "weight"}
         roots = list(dict.fromkeys(_root(path) for path in kinds))
@@ -144,11 +123,14 @@ class Convention:
             given = {path: by_key[key] for path, key in kinds.items() if key in by_key}
         else:
             given = dict(_flattened((weights,), {}, roots[:1]))
-        for path in given:
+        for path in (*given, *kinds):
             if path not in kinds:
                 message = f"`{self.name}` has no weight `{path}`"
                 raise fail("E324", message, help=did_you_mean(path, kinds))
-        return given
+            if path not in given and kinds[path] in names.values():
+                message = f"`{path}` is missing among the weights of `{self.name}`"
+                raise fail("E324", message, help="`weights=` takes all of them")
+        return {kinds[path]: array for path, array in given.items()}
 
     def replaced(
         self,
@@ -191,15 +173,6 @@ class Convention:
 def _root(path: str) -> str:
     """The argument that a path begins at."""
     return re.split(r"[.\[]", path)[0]
-
-
-def _are_equal(a: Any, b: Any) -> bool:
-    """Whether two weights hold the same; of tracers only if they are one."""
-    from jax.core import Tracer
-
-    if a is b or isinstance(a, Tracer) or isinstance(b, Tracer):
-        return a is b
-    return np.array_equal(a, b)
 
 
 def _flattened(

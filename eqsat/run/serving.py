@@ -12,9 +12,6 @@ from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from eqsat.model.diag import fail
-from eqsat.run.convention import SEARCHED
-
 if TYPE_CHECKING:
     from eqsat.model.leaves import Leaf
     from eqsat.run.convention import Convention
@@ -58,9 +55,9 @@ class Served:
         convention, run = self.convention, self.run
         inputs, weights = convention.split(args, kwargs)
         if any(isinstance(w, Tracer) for w in weights.values()):
-            packed = run.executable.pack(convention.keyed(weights))
+            packed = run.executable.pack(weights)
             return convention.unflatten(run.executable.run(packed, *inputs))
-        if any(w is not self.held.get(path) for path, w in weights.items()):
+        if any(w is not self.held.get(key) for key, w in weights.items()):
             self._take(weights)
         if not self.is_ready:
             self._prepare()
@@ -82,7 +79,7 @@ class Served:
 
     def _take(self, weights: Mapping[str, Any]) -> None:
         with self.lock:
-            use_keyed(self.run, self.convention.keyed(weights))
+            use_keyed(self.run, weights)
             self.held.update(weights)
 
     def _prepare(self) -> None:
@@ -134,22 +131,11 @@ def swap_weights(run: Run, weights: Any) -> None:
     if convention is None:
         run.use_weights(weights)
         return
-    given = convention.weight_paths(weights, {w.name: w.key for w in _leaves(run)})
-    missing = [p for p, (kind, _) in convention.bound if kind == "weight" and p not in given]
-    if missing:
-        message = f"`{missing[0]}` is missing among the weights of `{convention.name}`"
-        raise fail("E324", message, help="`weights=` takes all of them, as the function does")
-    use_keyed(run, convention.keyed(given))
+    use_keyed(run, convention.weights_of(weights, {w.name: w.key for w in _leaves(run)}))
 
 
 def use_keyed(run: Run, weights: Mapping[str, Any]) -> None:
-    """Set these arrays as weights, by key; EqsatError E324, E503."""
-    from eqsat.ops.meaning.programs import is_iota
-
-    for w in _leaves(run):
-        if w.key in weights and is_iota(w):
-            message = f"`{w.name}` was searched as 0, 1, 2, …, which other weights need not be"
-            raise fail("E324", message, help=SEARCHED)
+    """Set these arrays as weights, by key; EqsatError E503."""
     run.use_weights({w.name: weights[w.key] for w in _leaves(run) if w.key in weights})
 
 
