@@ -47,7 +47,9 @@ def test_rows_hold_the_figures_of_their_runs(tmp_path):
 
 
 def test_the_table_shows_rows_and_messages(tmp_path):
-    experiment = eqsat.Experiment.read(written(tmp_path, "measure: {runs: 2, warmup: 1, processes: 1}"))
+    experiment = eqsat.Experiment.read(
+        written(tmp_path, "measure: {runs: 2, warmup: 1, processes: 1}")
+    )
     with pytest.raises(EqsatError, match="E405"):
         experiment.table()
     experiment.run()

@@ -342,7 +342,7 @@ def judge(
     with stops_at_once():
         from eqsat.api.judge import judge as judged
         from eqsat.api.judge import read_foreign
-        from eqsat.lab.store.query import run_folder
+        from eqsat.lab.loading import run_folder
 
         limit = o.seconds(time_limit)
         run = _best(folder, program, target, rules, weights, limit)

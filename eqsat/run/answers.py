@@ -40,6 +40,7 @@ from eqsat.run.saved import (
     bodies_to_json,
     leave,
     mark_of,
+    stage_from_json,
     stages_to_json,
 )
 
@@ -104,7 +105,7 @@ def _restored(key: str, request: Run, header: Mapping[str, Any], texts: Mapping[
     run = SavedRun(
         request.source, later, request.target, request.rules, request.goals, seconds,
         request.search, request.limits, request.rule_check, cache_key=key,
-        schedule=READERS["schedule"](json.loads(zlib.decompress(texts["schedule"]))),
+        schedule=stage_from_json("schedule", json.loads(zlib.decompress(texts["schedule"]))),
         searched_at=str(header["searched_at"]),
     )  # fmt: skip
     run.keep_texts(ANSWERS.path(key), texts)
@@ -127,7 +128,7 @@ def keep(key: str, run: Run, curve: Curve) -> Run:
     if run.bodies:
         values["bodies"] = bodies_to_json(run.bodies)
     texts = {k: json.dumps(v, separators=(",", ":")).encode() for k, v in values.items()}
-    if any(READERS[k](json.loads(texts[k])) != getattr(run, k) for k in _COMPARED):
+    if any(stage_from_json(k, json.loads(texts[k])) != getattr(run, k) for k in _COMPARED):
         LOG.info("%s: its answer is not kept, as it does not read back the same", run.program.name)
         return run
     if not ANSWERS.write({key: _closed(key, run, texts)}):
