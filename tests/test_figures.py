@@ -103,8 +103,8 @@ def test_keys_that_no_row_has_are_told_before_the_first_row(text, code):
 @pytest.mark.parametrize(
     ("text", "code"),
     [
-        ("{kind: bars, x: target, y: measured}", "E452"),
-        ("{kind: bars, x: target, y: time_u}", "E438"),
+        ("{kind: bars, x: target, series: rules, y: measured}", "E452"),
+        ("{kind: bars, x: target, series: rules, y: time_u}", "E438"),
         ("{kind: bars, x: target, series: rules, versus: full}", "E452"),
     ],
 )

@@ -410,7 +410,7 @@ rows:
   - {name: xla, program: "layer.py:layer", target: avx512-xla, judge: layer.hlo}
   - {name: eqsat, program: "layer.py:layer", target: avx512-xla}
   - {name: again, program: "layer.py:layer", target: avx512-xla, judge: results/eqsat}
-measure: {runs: 2, warmup: 0}
+measure: {runs: 2, warmup: 0, processes: 1}
 """
 
 

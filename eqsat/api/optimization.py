@@ -130,7 +130,8 @@ def known_names(names: Sequence[str], ruleset: RuleSet) -> Sequence[str]:
     defined = {n for r in ruleset.everything for n in (r.name, *r.tags)}
     for n in names:
         if n not in defined:
-            raise fail("E007", f"no rule or tag `{n}` to leave out", help=did_you_mean(n, defined))
+            hint = did_you_mean(n, defined, "eqsat list rules")
+            raise fail("E007", f"no rule or tag `{n}` to leave out", help=hint)
     return names
 
 
@@ -329,9 +330,9 @@ def optimize(
     may_keep = cache and is_complete and not order_requests.is_any and answers.is_on()
     key = answers.answer_key(request) if may_keep else ""
     run = plain = _recalled(key, request, stop) or _canonical(request)
-    log_phase(run, "read")
     listener = progress_of(run, time_limit, progress)
     with heard(listener):
+        log_phase(run, "read")
         if not run.searched_at:
             run, plain = _searched(run, key, order_requests, stop_after, stop, listener)
         if on_answer is not None:

@@ -81,7 +81,7 @@ class Once:
     """A function of one shape: its first call is checked, then one of both sides serves.
 
     answer: jitted; original: makes the other one. pair: what is known of them. forget: drops what
-    the answer holds.
+    the answer holds. proven: is told once a call has shown that the answer is right.
     """
 
     def __init__(
@@ -91,7 +91,9 @@ class Once:
         pair: Callable[[Any, Any], Pair],
         wanted: Wanted,
         forget: Callable[[], None],
+        proven: Callable[[], None] | None = None,
     ):
+        self.proven = proven
         self.answer, self.make, self.pair_of = answer, original, pair
         self.wanted, self.forget = wanted, forget
         self.lock, self.tries = threading.RLock(), 0
@@ -125,6 +127,8 @@ class Once:
         elif self.wanted.check != ALWAYS and (outcome.proves or self.tries > MORE):
             self.switch.to(self.answer)
             _forget_compiled(vars(self).pop("original"))
+            if outcome.proves and self.proven is not None:
+                self.proven()
 
 
 class ByShape:

@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from eqsat.lab.results import BEST, NOT_PROVEN, UNPROVEN, CellResult, basis_lines, measured_text
+from eqsat.lab.results import CellResult, basis_lines
+from eqsat.lab.rowtable import BEST, NOT_PROVEN, UNPROVEN, measured_text
 from eqsat.lab.store.record import NOT_RUN
-from eqsat.lang.experimentformat import ASKED, MEASURED, ROW, Figure
+from eqsat.lang.experimentformat import ASKED, MEASURED, ROW, Figure, cell_key
 from eqsat.model.diag import did_you_mean, fail
 from eqsat.report.formatting import bytes_text, table_text, us_text
 
@@ -57,16 +58,9 @@ def key_of_row(o: CellResult, key: str, outcomes: Sequence[CellResult]) -> str:
 
     Keys joined by `+` are one key.
     """
-    if "+" in key:
-        return " ".join(key_of_row(o, part, outcomes) for part in key.split("+"))
-    varied = dict(o.cell.varied)
-    if key == ROW:
-        return o.cell.name
-    if key in varied:
-        return varied[key]
-    if key in ASKED:
-        requested = o.asked()[key]
-        return ", ".join(map(str, requested)) if isinstance(requested, list) else str(requested)
+    value = cell_key(o.cell, key)
+    if value is not None:
+        return value
     keys = (*dict.fromkeys(k for o in outcomes for k, _ in o.cell.varied), *ASKED, ROW)
     raise fail("E438", f"the rows have no key `{key}`", help=did_you_mean(key, keys))
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eqsat.lab.cells import CellRequest, key_of, measure_groups, request_of, run_and_record
+from eqsat.lab.cells import CellRequest, key_of, request_of, run_and_record
+from eqsat.lab.onclock import Rounds, measure_groups
 from eqsat.lab.results import CellResult, Results
 from eqsat.lab.store.record import (
     FOUND,
@@ -205,7 +206,9 @@ class _Rows:
     def finished(self, results: Sequence[CellResult]) -> tuple[CellResult, ...]:
         """The results with their times and with what makes the experiment fail, in the store."""
         if self.plan.runs:
-            results = measure_groups(results, self.plan.runs, self.plan.warmup, self.store)
+            processes = min(self.plan.processes, self.plan.runs)
+            rounds = Rounds(self.plan.runs, self.plan.warmup, processes)
+            results = measure_groups(results, rounds, self.store)
         named = {o.cell.name: o for o in results}
         results = [_covered(o, named) for o in results]
         for o in results:

@@ -12,7 +12,8 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from eqsat.lab.results import COLUMNS, CellResult, Results
+from eqsat.lab.results import CellResult, Results
+from eqsat.lab.rowtable import FIGURES, row_table
 from eqsat.report.compare import compare_runs
 from eqsat.report.compare.page import write_comparison
 from eqsat.report.facts import goal_key
@@ -101,18 +102,18 @@ def _from(folder: Path, page: Path) -> str:
 
 # ---- the page ------------------------------------------------------------------------------------
 BESIDE = "vs best"  # the column of comparisons
-_FIGURES = (*range(4, 11), len(COLUMNS), len(COLUMNS) + 1)  # columns of figures
 
 
 def results_page(results: Results, pages: Mapping[str, RowPages]) -> str:
     """The whole page; pages: what rows lead to, by name."""
     columns, rows, links = _linked(results, pages)
+    figures = tuple(i for i, c in enumerate(columns) if c in (*FIGURES, BESIDE))
     notes = results.proof_lines()
     drawn, _ = results.drawn
     body = [
         f"<h1>{escape(results.name)}</h1>",
         f'<p class="soft">{escape(results.doc)}</p>',
-        html_table(columns, rows, _FIGURES, links),
+        html_table(columns, rows, figures, links),
         *(f'<p class="soft">{escape(n)}</p>' for n in (*notes, *results.rule_check_lines())),
         *([f"<figure>{drawn}</figure>"] if drawn else []),
         "<h2>Rows</h2>",
@@ -125,7 +126,8 @@ def _linked(
     results: Results, pages: Mapping[str, RowPages]
 ) -> tuple[tuple[str, ...], Sequence[tuple[str, ...]], dict[tuple[int, int], str]]:
     """Columns, rows, and what the cells of names and of comparisons lead to."""
-    columns, rows = results.cells()
+    table = row_table(results.outcomes)
+    columns, rows = table.columns, list(table.rows)
     links: dict[tuple[int, int], str] = {}
     is_compared = any(p.comparison for p in pages.values())
     if is_compared:

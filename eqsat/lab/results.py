@@ -10,24 +10,20 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eqsat.lab.store.record import FOUND, NOT_RUN, RunRecord, used_versions
+from eqsat.lab.effects import best_lines, busy_line, effect_lines
+from eqsat.lab.rowtable import NOT_PROVEN, described, key_text, name_keys, row_table, some_of
+from eqsat.lab.store.record import FOUND, NOT_RUN, RunRecord
 from eqsat.lab.store.store import Measurement
 from eqsat.model.diag import Diagnostic, EqsatError, fail, sort_diagnostics
 from eqsat.report.facts import goal_key
 from eqsat.report.finished import ELSEWHERE
-from eqsat.report.formatting import PS_PER_US, bytes_text, goal_text, ratio_text, us_text
+from eqsat.report.formatting import count_text, us_text
+from eqsat.run.content import used_versions
 
 if TYPE_CHECKING:
     from eqsat.lang.experimentformat import Figure
     from eqsat.lang.experiments import Cell
     from eqsat.run import Run
-
-COLUMNS = (
-    "row", "program", "target", "first goal", "dispatches", "conversions", "moved", "peak",
-    "predicted", "vs input", "gap", "stop", "verify",
-)  # fmt: skip
-BEST, UNPROVEN = "*", "~"
-NOT_PROVEN = f"{UNPROVEN} not proven to be the best"
 
 
 @dataclass(frozen=True)
@@ -76,6 +72,16 @@ class CellResult:
         """Whether its target was measured where it was searched, or no time was asked for."""
         timed = any(g["goal"] == "time" for g in self.record.goals)
         return not timed or (self.record.summary or {}).get("figures_measured_here", False)
+
+    @property
+    def is_of_this_processor(self) -> bool:
+        """Whether its calls run on the CPU, so that CPU time is what they cost."""
+        executor = ((self.record.summary or {}).get("executor") or {}).get("name")
+        if executor != "xla":
+            return executor == "kernels"
+        import jax
+
+        return jax.default_backend() == "cpu"
 
     def need_run(self) -> Run:
         if self.run is None:
@@ -178,28 +184,32 @@ class Results:
         """Rows that are not as expected, and mismatches; empty if all is well."""
         return sort_diagnostics(p for o in self.outcomes for p in o.problems)
 
-    def cells(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-        """(columns, rows of text); `measured` is a column only if something was timed."""
-        timed = any(o.measured for o in self.outcomes)
-        columns = (*COLUMNS, "measured") if timed else COLUMNS
-        return columns, [_cells(o, timed) for o in self.outcomes]
+    def to_text(self, width: int = 0) -> str:
+        """Table, effects and best rows for the terminal, and below it why rows have no program.
 
-    def to_text(self) -> str:
-        """A table for the terminal, and below it why rows have no program."""
-        from eqsat.report.formatting import table_text
-
-        columns, rows = self.cells()
-        notes = [
+        width: of the terminal in characters; 0: as wide as it gets.
+        """
+        ran = [o for o in self.outcomes if o.record.status != NOT_RUN]
+        table = row_table(ran)
+        parts = [(table.within(width) if width else table).to_text(), *self.notes(width)]
+        parts += [
             f"\n{o.cell.name}: {o.record.status}{' (as expected)' if not o.problems else ''}\n"
             + "\n".join(f"  {line}" for d in o.record.diagnostics for line in d.full().splitlines())
-            for o in self.outcomes
-            if o.record.diagnostics and o.record.status != NOT_RUN
+            + "\n"
+            for o in ran
+            if o.record.diagnostics
         ]
-        notes[:0] = self.proof_lines()
-        notes += [
-            f"\n{line}" for line in (*self.rule_check_lines(), *self.alike(), *self._not_run())
-        ]
-        return table_text(columns, rows) + "".join(f"{n}\n" for n in notes)
+        alike = "\n".join(self.alike())
+        ends = (*self.rule_check_lines(), *([alike] if alike else []), *self._not_run())
+        return "".join([*parts, *(f"\n{line}\n" for line in ends)])
+
+    def notes(self, width: int = 0) -> list[str]:
+        """Parts below the table: what marks mean, what factors are worth, what is best."""
+        busy = busy_line(self.outcomes)
+        parts = [[*self.proof_lines(), *([busy] if busy else [])]]
+        parts += [effect_lines(self.outcomes, width), best_lines(self.outcomes, width)]
+        texts = ["\n".join(lines) + "\n" for lines in parts if lines]
+        return [texts[0], *(f"\n{t}" for t in texts[1:])] if parts[0] else [f"\n{t}" for t in texts]
 
     def proof_lines(self) -> list[str]:
         """The meaning of marks of proofs, and whose figures proofs are about."""
@@ -207,17 +217,28 @@ class Results:
         return [*([NOT_PROVEN] if marks else []), *basis_lines(self.outcomes)]
 
     def _not_run(self) -> list[str]:
-        names = [o.cell.name for o in self.outcomes if o.record.status == NOT_RUN]
+        """How many rows a screening left out, and the first of them."""
+        names = [o.cell.varied[-1][1] for o in self.outcomes if o.record.status == NOT_RUN]
         reason = "not run, as nothing that they leave out matched"
-        return [f"{reason}: {', '.join(names)}"] if names else []
+        count = f"{len(names)} of {count_text(len(self.outcomes), 'row')}"
+        return [f"{count} {reason}: {some_of(names)}"] if names else []
 
     def alike(self) -> list[str]:
         """A line for rows of one program that have the same answer in the same dispatches."""
-        same: dict[tuple[object, ...], list[str]] = {}
+        keys = name_keys(self.outcomes)
+        same: dict[tuple[object, ...], list[CellResult]] = {}
         for o in (o for o in self.outcomes if o.has_answer):
             key = o.cell.program, o.cell.sizes, o.record.program_hash
-            same.setdefault(key, []).append(o.cell.name)
-        return [f"same program: {' = '.join(names)}" for names in same.values() if len(names) > 1]
+            same.setdefault(key, []).append(o)
+        return [
+            f"same program of {key_text(rows[0], 'program')}: "
+            + described(
+                rows, [o for o in self.outcomes if o.cell.program == rows[0].cell.program], keys
+            )
+            + f" ({len(rows)} rows)"
+            for rows in same.values()
+            if len(rows) > 1
+        ]
 
     def rule_check_lines(self) -> list[str]:
         """Per row what is not known of its rules."""
@@ -276,50 +297,3 @@ def basis_lines(outcomes: Sequence[CellResult]) -> list[str]:
     targets = [o.cell.target for o in outcomes if o.is_proven and not o.is_of_measured_figures]
     names = dict.fromkeys(Path(t).name for t in targets)
     return [f"what is proven is so {ELSEWHERE}: {', '.join(names)}"] if names else []
-
-
-def _cells(o: CellResult, timed: bool) -> tuple[str, ...]:
-    c = o.cell
-    request = (c.name, Path(c.program).name, Path(c.target).name, c.goals[0].name)
-    if not o.has_answer:
-        return (*request, o.record.status, *[""] * (len(COLUMNS) - 5 + timed))
-    r = o.to_json()
-    moves = sum(r[k] for k in ("packs", "unpacks", "transposes"))
-    figures = (
-        str(r["dispatches"]),
-        f"{moves} + {r['fused_conversions']} fused",
-        bytes_text(r["bytes_moved"]),
-        bytes_text(r["peak_bytes"]),
-        goal_text("time", round(r["time_us"] * PS_PER_US))
-        + ("" if o.is_proven else f" {UNPROVEN}"),
-        _versus(o.record),
-        "–" if r["gap"] is None else f"{r['gap']:.1%}",
-        r["claim"],
-        _verified(r["verify"]),
-    )
-    return (*request, *figures, *([measured_text(o.measured)] if timed else []))
-
-
-def _versus(record: RunRecord) -> str:
-    """The first goal against the input's."""
-    first = record.goals[0]
-    return "–" if first["input"] is None else ratio_text(first["input"], first["value"])
-
-
-def _verified(verify: dict[str, Any] | None) -> str:
-    if verify is None:
-        return "–"
-    if verify["outcome"] == "unproven":
-        return "NOT VERIFIED"
-    error = verify["max_error"]
-    text = "" if error is None else f" {error:.0e}"
-    how = " sampled" if verify.get("how") == "sampled" else ""  # rows of before do not say
-    return f"{'ok' if verify['ok'] else 'MISMATCH'}{text}{how}"
-
-
-def measured_text(measured: Measurement | None) -> str:
-    """The median with half the width of its 95 % interval."""
-    if measured is None:
-        return "–"
-    half = (measured.high_us - measured.low_us) / 2
-    return f"{us_text(measured.median_us)} ± {half / measured.median_us:.0%}"

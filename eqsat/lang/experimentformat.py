@@ -27,10 +27,11 @@ if TYPE_CHECKING:
 
 
 class MeasureRecord(Record):
-    """How a cell is timed."""
+    """How a cell is timed: `runs` samples, shared out among fresh processes."""
 
     runs: int = Field(default=20, ge=1)
     warmup: int = Field(default=3, ge=0)
+    processes: int = Field(default=3, ge=1)
     verify: bool = True
     work_limit: float = Field(default=WORK_LIMIT, ge=1)
 
@@ -203,6 +204,52 @@ def _check(figure: Figure, keys_of_rows: Iterable[str]) -> None:
             "E270", f"`y` has {len(figure.y)} figures",
             help="one, with `series:` or in a scatter; several are a series each",
         )  # fmt: skip
+
+
+def cell_key(cell: Cell, key: str) -> str | None:
+    """The value of a row's key: what is varied, else what is asked; None if it has no such key.
+
+    Keys joined by `+` are one key.
+    """
+    if "+" in key:
+        parts = [cell_key(cell, part) for part in key.split("+")]
+        return None if None in parts else " ".join(map(str, parts))
+    varied = dict(cell.varied)
+    if key in varied:
+        return varied[key]
+    asked = {
+        ROW: cell.name, "program": cell.program, "target": cell.target, "rules": cell.rules,
+        "goals": tuple(g.name for g in cell.goals), "seed": cell.seed, "extractor": cell.extractor,
+    }  # fmt: skip
+    value = asked.get(key)
+    return ", ".join(value) if isinstance(value, tuple) else None if value is None else str(value)
+
+
+def check_room(figure: Figure, cells: Sequence[Cell]) -> None:
+    """EqsatError (E273) if rows would be drawn over each other; a scatter has room for all."""
+    if figure.kind == "scatter":
+        return
+    drawn = [c for c in cells if all(cell_key(c, k) == v for k, v in figure.where)]
+    keys = (figure.x, *([figure.series] if figure.series else []))
+    places: dict[object, list[Cell]] = {}
+    for c in drawn:
+        places.setdefault(tuple(cell_key(c, k) for k in keys), []).append(c)
+    if len(places) == len(drawn):
+        return
+    able = dict.fromkeys([*ASKED, *(k for c in drawn for k, _ in c.varied)])
+    names = [
+        key for key in able
+        if any(len({cell_key(c, key) for c in place}) > 1 for place in places.values())
+    ] or [ROW]  # fmt: skip
+    at = "series" if len(figure.y) == 1 else "x"
+    named = getattr(figure, at)
+    more = "+".join([*([named] if named else []), *names])
+    raise fail(
+        "E273",
+        f"{len(drawn)} rows have {len(places)} places: {', '.join(f'`{n}`' for n in names)}"
+        " would be drawn over each other",
+        help=f"add what differs, `{at}: {more}`, or choose rows, `where: {{{names[0]}: …}}`",
+    )
 
 
 Check = Callable[[str], object]  # of a rule set's name: EqsatError if there is none

@@ -18,6 +18,7 @@ from eqsat.lang.experimentformat import (
     ablated,
     change_of,
     changed,
+    check_room,
     check_setting,
     check_variable,
     figure_asked,
@@ -94,6 +95,7 @@ class ExperimentFile:
     work_limit: float = WORK_LIMIT  # of verifying
     file: str = ""
     figure: Figure | None = None
+    processes: int = 1  # that time a row
 
 
 def from_folder(text: str, base: str) -> str:
@@ -124,7 +126,7 @@ def find_program(name: str, folders: Folders = (), span: Span | None = None) -> 
     path = files.get(f"programs/{name}")
     if path is None:
         names = [k.removeprefix("programs/") for k in files if k.startswith("programs/")]
-        hint = did_you_mean(name, names) if names else ""
+        hint = did_you_mean(name, names, "eqsat list programs") if names else ""
         raise fail("E261", f"no program named `{name}`", span, help=hint)
     return str(path)
 
@@ -171,16 +173,25 @@ class _CellReader:
         refuse(self.problems)
         if record.ablate is not None:
             cells = ablated(cells, record.ablate, self._rules_of)
+        if figure is not None:
+            self._check_room(figure, cells)
+            refuse(self.problems)
         m = record.measure
         return ExperimentFile(
             record.experiment, record.doc, tuple(cells), record.repeat, record.limits.time,
             m.runs if m else 0, m.warmup if m else 0, m.verify if m else False,
-            m.work_limit if m else WORK_LIMIT, self.source.file, figure,
+            m.work_limit if m else WORK_LIMIT, self.source.file, figure, m.processes if m else 1,
         )  # fmt: skip
 
     def _figure(self, r: ExperimentRecord) -> Figure | None:
         try:
             return None if r.figure is None else figure_asked(r.figure, r.vary, r.ablate)
+        except EqsatError as error:
+            self._place(error, self.source.span(("figure",), key=True))
+
+    def _check_room(self, figure: Figure, cells: list[Cell]) -> None:
+        try:
+            check_room(figure, cells)
         except EqsatError as error:
             self._place(error, self.source.span(("figure",), key=True))
 

@@ -40,6 +40,7 @@ from eqsat.run.saved import (
     bodies_to_json,
     leave,
     mark_of,
+    stage_from_json,
     stages_to_json,
 )
 
@@ -47,6 +48,7 @@ VARIABLE, NEVER, KEEP = "EQSAT_ANSWERS", "never", "keep"
 ANSWERS = FileCache("answers", ".answer", "nothing is searched less, and no answer is kept")
 LOG = logging.getLogger("eqsat.answers")
 _ASKED = ("program", "target", "rules")  # stages that a request brings
+_BROUGHT = ("target", "rules", "goals", "rule_check")  # parts of a run, likewise
 _COMPARED = ("schedule", "selection")  # what is executed, and what is claimed of it
 
 
@@ -98,17 +100,17 @@ def recalled(key: str, request: Run) -> Run | None:
 
 
 def _restored(key: str, request: Run, header: Mapping[str, Any], texts: Mapping[str, bytes]) -> Run:
-    """Stages that no call needs stay text."""
+    """Stages that no call needs stay text; the schedule is read at once."""
     later: Any = None  # until `keep_texts`
     seconds = header["seconds"] | {k: v for k, v in request.seconds.items() if v is not None}
     run = SavedRun(
-        request.source, later, request.target, request.rules, request.goals, seconds,
-        request.search, request.limits, request.rule_check, cache_key=key,
-        schedule=READERS["schedule"](json.loads(zlib.decompress(texts["schedule"]))),
-        searched_at=str(header["searched_at"]),
+        request.source, later, later, later, later, seconds, request.search, request.limits,
+        cache_key=key, searched_at=str(header["searched_at"]),
     )  # fmt: skip
     run.keep_texts(ANSWERS.path(key), texts)
-    vars(run)["rules"] = request.rules
+    vars(run).update({name: getattr(request, name) for name in _BROUGHT})
+    if run.schedule is None:
+        raise ValueError("it has no schedule")
     if "bodies" in texts:
         vars(run)["bodies"] = bodies_from_json(json.loads(zlib.decompress(texts["bodies"])), run)
     LOG.info("%s: searched at %s", request.program.name, run.searched_at)
@@ -127,7 +129,7 @@ def keep_answer(key: str, run: Run, curve: Curve) -> Run:
     if run.bodies:
         values["bodies"] = bodies_to_json(run.bodies)
     texts = {k: json.dumps(v, separators=(",", ":")).encode() for k, v in values.items()}
-    if any(READERS[k](json.loads(texts[k])) != getattr(run, k) for k in _COMPARED):
+    if any(stage_from_json(k, json.loads(texts[k])) != getattr(run, k) for k in _COMPARED):
         LOG.info("%s: its answer is not kept, as it does not read back the same", run.program.name)
         return run
     if not ANSWERS.write({key: _closed(key, run, texts)}):

@@ -1,4 +1,4 @@
-"""Questions to a store: in SQL, of results of earlier versions, and of a row's run."""
+"""Questions to a store: in SQL, of results of earlier versions, and where a row's run is."""
 
 from __future__ import annotations
 
@@ -7,20 +7,18 @@ import sqlite3
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from eqsat.lab.store.tables import FILE, TABLES, open_to_read, store_problem
+from eqsat.lab.store.tables import FILE, TABLES, open_to_read, put_view, store_problem
 from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.files import read_text
-
-if TYPE_CHECKING:
-    from eqsat.run import Run
 
 LARGEST_JSON = 1 << 30
 TABLES_AND_COLUMNS = """
 SELECT m.name AS "table", group_concat(c.name, ', ') AS columns
-FROM sqlite_master AS m, pragma_table_info(m.name) AS c
-WHERE m.type = 'table' GROUP BY m.name ORDER BY m.name
+FROM (SELECT * FROM main.sqlite_master UNION SELECT * FROM temp.sqlite_master) AS m,
+  pragma_table_info(m.name) AS c
+WHERE m.type IN ('table', 'view') GROUP BY m.name ORDER BY m.name
 """
 READING = (
     sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE,
@@ -73,6 +71,7 @@ def _of_json(path: Path) -> sqlite3.Connection:
         db.execute("INSERT INTO experiments VALUES (?, ?, ?)", (name, data["doc"], str(path)))
         for i, row in enumerate(rows):
             _put_old_row(db, name, i, row)
+        put_view(db)
     except (KeyError, TypeError, ValueError, AttributeError) as e:
         raise fail("E430", f"`{path}` holds no results of an experiment: {e!r}") from e
     db.commit()
@@ -97,7 +96,8 @@ def _put_old_row(db: sqlite3.Connection, experiment: str, i: int, row: Mapping[s
     for rank, (key, g) in enumerate((row.get("goals_found") or {}).items(), 1):
         values = (run, key, rank, g["value"], g["bound"], g["gap"])
         db.execute("INSERT OR IGNORE INTO goals VALUES (?, ?, ?, ?, ?, ?, NULL)", values)
-    request = {k: row[k] for k in ("rules", "goals", "set", "budget", "varied") if k in row}
+    keys = ("program", "target", "rules", "goals", "set", "budget", "seed", "extractor", "varied")
+    request = {k: row[k] for k in keys if k in row}
     expected = int(row.get("as_expected", True))
     db.execute(
         "INSERT INTO rows VALUES (?, ?, ?, ?, ?, ?, '[]')",
@@ -110,30 +110,8 @@ SELECT experiment, row, folder FROM rows JOIN runs USING (run) ORDER BY experime
 """
 
 
-def load(folder: str | Path) -> Run:
-    """A saved run: its folder, or `STORE/ROW`, or `STORE/EXPERIMENT/ROW` where rows share a name.
-
-    EqsatError: E309 if the folder is none, E436 if the store has no such row, or several.
-    """
-    from eqsat.run.saved import load_folder
-
-    return load_folder(run_folder(Path(folder)))
-
-
-def run_folder(path: Path) -> Path:
-    """The folder of a run: this one, or that of the row whose store lies above."""
-    from eqsat.run.artefact import FILES
-
-    if (path / FILES["manifest"]).is_file():
-        return path
-    for store in path.parents:
-        if (store / FILE).is_file():
-            return store / _folder_of(store, path.relative_to(store).as_posix())
-    return path
-
-
-def _folder_of(store: Path, name: str) -> str:
-    """The folder, below the store, of the run that a row is."""
+def folder_of_row(store: Path, name: str) -> str:
+    """The folder, below the store, of the run that a row is; EqsatError E436 if there is none."""
     from eqsat.lab.store.record import is_below
 
     with closing(open_to_read(store / FILE)) as db:

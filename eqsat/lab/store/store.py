@@ -15,8 +15,17 @@ from pathlib import Path
 from typing import Any
 
 from eqsat import host
-from eqsat.lab.store.record import RunRecord, used_versions
-from eqsat.lab.store.tables import FILE, Owner, lives, lock_of, open_tables, store_problem
+from eqsat.lab.store.record import RunRecord
+from eqsat.lab.store.tables import (
+    FILE,
+    Owner,
+    lives,
+    lock_of,
+    open_tables,
+    put_view,
+    store_problem,
+)
+from eqsat.run.content import used_versions
 
 
 @dataclass(frozen=True)
@@ -202,6 +211,7 @@ class RunStore:
             }  # fmt: skip
             conflict = f"ON CONFLICT (experiment, row) DO UPDATE SET {_excluded(values)}"
             self._insert("rows", [values], conflict)
+            put_view(self._db)
 
     def row_record(self, experiment: str, row: str, asked: Mapping[str, Any]) -> RunRecord | None:
         """The record of a row that was asked for just so."""

@@ -217,6 +217,63 @@ CREATE TABLE attempts (
 );
 CREATE INDEX open_attempts ON attempts (run) WHERE ended_at IS NULL;
 """
+# ---- rows as one flat table ----------------------------------------------------------------------
+VIEW = "results"
+_ASKED = ("program", "target", "seed", "extractor")
+_LISTS = ("rules", "goals")
+_FIGURES = (
+    "status", "claim", "stop", "time_us", "peak_bytes", "dispatches", "bytes_moved",
+    "egraph_nodes", "verified", "seconds",
+)  # fmt: skip
+_CLOCK = """
+LEFT JOIN (
+  SELECT program_hash, median_us, low_us, high_us, cpu_us, max(measured_at)
+  FROM measurements GROUP BY program_hash
+) AS clock USING (program_hash)
+"""
+
+
+def put_view(db: sqlite3.Connection, temporary: bool = False) -> None:
+    """The view `results`: a line per row, a column per factor and per figure.
+
+    A factor is what any experiment of the store varies (`"limits.scratch"`); the view is made anew
+    where it lacks one. temporary: of this connection, for a file that may only be read.
+    """
+    varied = "SELECT DISTINCT key FROM rows, json_each(asked, '$.varied') ORDER BY key"
+    keys = [k for (k,) in db.execute(varied) if k not in (*_ASKED, *_LISTS)]
+    there = [c for _, c, *_ in db.execute(f"PRAGMA table_info({VIEW})")]
+    if there and {*keys} <= {*there}:
+        return
+    columns = [
+        "experiment",
+        "row",
+        "position",
+        *(f"json_extract(asked, '$.{k}') AS {k}" for k in _ASKED),
+    ]
+    columns += [
+        f"(SELECT group_concat(value, '+') FROM json_each(asked, '$.{k}')) AS {k}" for k in _LISTS
+    ]
+    columns += [
+        f"(SELECT value FROM json_each(asked, '$.varied') WHERE key = {_text(k)}) AS {_name(k)}"
+        for k in keys
+    ]
+    columns += [f"runs.{f}" for f in _FIGURES]
+    columns += ["median_us AS measured_us", "low_us", "high_us", "cpu_us", "as_expected", "run"]
+    db.execute(f"DROP VIEW IF EXISTS {VIEW}")
+    db.execute(
+        f"CREATE {'TEMP ' if temporary else ''}VIEW {VIEW} AS SELECT {', '.join(columns)}"
+        f" FROM rows JOIN runs USING (run) {_CLOCK}"
+    )
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
+
+
+def _name(column: str) -> str:
+    return '"' + column.replace('"', '""') + '"'
+
+
 # version it comes from -> how the tables get to the next one; none was ever released before 1
 MIGRATIONS: Mapping[int, Callable[[sqlite3.Connection], None]] = {}
 
@@ -245,8 +302,9 @@ def open_to_read(file: Path) -> sqlite3.Connection:
         raise fail("E430", f"no store at `{file}`", help="`eqsat experiment FILE` makes one")
     try:
         db = sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True, timeout=BUSY_SECONDS)
+        if _check(db, file) and not db.execute(f"PRAGMA table_info({VIEW})").fetchall():
+            put_view(db, temporary=True)  # an earlier version wrote the file
         db.execute("PRAGMA query_only = ON")
-        _check(db, file)
     except sqlite3.Error as e:
         raise store_problem(file, e) from e
     return db
