@@ -106,7 +106,7 @@ STYLE = """
 body{margin:0 auto;max-width:90rem;padding:1rem;color:var(--ink);background:var(--paper);
 font:16px/1.5 system-ui,sans-serif}
 h1{font-size:1.5rem;margin:.5rem 0}h2{font-size:1.15rem;margin:2rem 0 .5rem}
-p{margin:.4rem 0}.soft{color:var(--soft)}
+p{margin:.4rem 0}.soft{color:var(--soft)}a,a:visited{color:var(--mark)}
 table{border-collapse:collapse;font-variant-numeric:tabular-nums}
 th,td{padding:.25rem .6rem;border-bottom:1px solid var(--line);text-align:left;vertical-align:top}
 td.n,th.n{text-align:right;white-space:nowrap}
