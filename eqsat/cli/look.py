@@ -368,7 +368,7 @@ def export(
     quiet: o.Quiet = False,
     verbose: o.Verbose = False,
 ) -> int:
-    """Write the chosen program, or its schedule as a trace or graph, for other tools; print the path.
+    """Write the chosen program, or its schedule as a trace or graph; print the path of the file.
 
     A program with sizes that are not known is written at those that `--size` names. Exit code 2 if
     an op cannot be written: all such ops are listed, and nothing is written.
