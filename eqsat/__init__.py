@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from eqsat.api.together import Called, Together, optimize_together
     from eqsat.frontends.source import Source
     from eqsat.lab.experiment import Experiment
-    from eqsat.lab.store.query import load
+    from eqsat.lab.loading import load
     from eqsat.model.diag import EqsatError
     from eqsat.model.program import Program
 
@@ -37,7 +37,7 @@ _HOME = {
     "compare": "eqsat.api.again",
     "jit": "eqsat.api.jit",
     "keep_state": "eqsat.api.keep_state",
-    "load": "eqsat.lab.store.query",
+    "load": "eqsat.lab.loading",
     "optimize": "eqsat.api",
     "optimize_together": "eqsat.api.together",
     "pareto": "eqsat.api.pareto",

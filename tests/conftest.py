@@ -1,4 +1,5 @@
-"""Tests have folders of their own, know no targets of the user's, race nothing, measure briefly.
+"""Tests have folders of their own, know no targets of the user's, race nothing, measure briefly,
+search what they ask for.
 
 What a race keeps depends on the machine; tests of races switch them on. What is measured is held
 against no number, so few and short rounds are enough. Rules that tests bring are hunted briefly.
@@ -31,13 +32,15 @@ def pytest_collection_finish() -> None:
 @pytest.fixture(scope="session", autouse=True)
 def _own_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     folders = ("EQSAT_CACHE", "EQSAT_CONFIG")
-    before = {name: os.environ.get(name) for name in (*folders, "EQSAT_MEASURE")}
+    variables = (*folders, "EQSAT_MEASURE", "EQSAT_ANSWERS")
+    before = {name: os.environ.get(name) for name in variables}
     beside.SECONDS = 0.0
     timing.SECONDS, timing.BATCH_SECONDS = 0.0, 0.0005
     findings.INSTANCES = 40  # of rules that tests bring
     for name in folders:
         os.environ[name] = str(tmp_path_factory.mktemp(name.lower()))
     os.environ["EQSAT_MEASURE"] = "never"  # `auto` is a shipped target, whatever runs the tests
+    os.environ["EQSAT_ANSWERS"] = "never"  # a search is what most tests are about
     yield
     for name, value in before.items():
         if value is None:

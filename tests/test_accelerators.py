@@ -39,7 +39,7 @@ needs_libtpu = pytest.mark.skipif(
 def test_an_mlp_is_searched_and_compiled_for_a_tpu(tmp_path: Path, capsys: Any):
     """Cycles never above the function's, peak to the byte, time within twice."""
     place = tmp_path / "run"
-    search = ["optimize", f"{PROGRAMS / 'mlp.py'}:mlp_784", "--target", "tpu-v5e", "-q"]
+    search = ["optimize", f"{PROGRAMS / 'mlp.py'}:mlp_784", "--target", "tpu-v5e"]
     asking = ["--set", "oracle='libtpu v5e'", "--check-compile", "-o", str(place)]
     assert command([*search, *asking]) == 0
     assert "kept by libtpu v5e" in capsys.readouterr().out

@@ -260,7 +260,7 @@ def test_the_command_writes_a_target(
     assert printed["target"] == "mine"
     assert printed["check"] == []
     assert load_target(out).name == "mine"
-    assert run(["calibrate", "--executor", "xla", "-o", str(out), "--quick", "-q"]) == 0, (
+    assert run(["calibrate", "--executor", "xla", "-o", str(out), "--quick"]) == 0, (
         "its own file is replaced"
     )
     assert "relayout" in capsys.readouterr().out

@@ -20,7 +20,7 @@ from eqsat.cli import app, run
 COMMANDS = (
     "optimize", "run", "experiment", "compare", "explain", "rules", "show", "report", "check",
     "list", "schema", "extract", "place", "shard", "pareto", "state",
-    "calibrate", "compile", "export", "bench", "discover", "query", "judge",
+    "calibrate", "compile", "export", "bench", "discover", "query", "judge", "cache",
 )  # fmt: skip
 SMALL = """program small
 input a: f32[32, 16]
@@ -192,13 +192,26 @@ def test_optimize_prints_one_json_object(small, capsys):
 
 
 def test_optimize_prints_a_summary_without_a_terminal(small, capsys):
-    assert run(["optimize", small, "--target", "reference", "-q"]) == 0
+    assert run(["optimize", small, "--target", "reference"]) == 0
     out, err = capsys.readouterr()
     assert err == ""
     assert "\x1b" not in out
     for word in ("read", "saturate", "extract", "schedule", "baseline", "bytes moved"):
         assert word in out
     assert "verify" not in out
+
+
+def test_quiet_prints_errors_only(small, tmp_path, capsys):
+    asked = ["optimize", small, "--target", "reference", "--stop-after", "program", "-q"]
+    assert run(asked) == 0
+    assert capsys.readouterr() == ("", "")
+    assert run([*asked, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["program"]["ops"] == 2
+    (tmp_path / "bad.yaml").write_text("nothing: 1\n")
+    assert run(["check", str(tmp_path / "bad.yaml"), "--quiet"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("error[E004]")
 
 
 def test_stop_after_keeps_what_was_made(small, tmp_path, capsys):

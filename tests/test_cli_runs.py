@@ -134,7 +134,7 @@ def test_a_page_that_cannot_be_written_is_a_sentence(folders, tmp_path, capsys):
 
 def test_report_writes_a_page(folders, tmp_path, capsys):
     page = tmp_path / "deep" / "page.html"
-    assert run(["report", folders[1], "-o", str(page), "-q"]) == 0
+    assert run(["report", folders[1], "-o", str(page)]) == 0
     assert capsys.readouterr().out == f"{page}\n"
     assert 'id="page-data"' in page.read_text(encoding="utf-8")
     assert [p.name for p in page.parent.iterdir()] == ["page.html"]

@@ -256,7 +256,7 @@ def test_compile_prints_both_sides_and_keeps_them(
     assert again.compiled.told[0].summary() == found
     assert again.summary()["compiled"]["v5e"] == found
     assert Compiled.from_json(again.compiled.to_json()) == again.compiled
-    assert command(["compile", str(place), "--for", "v5e", "-q"]) == 0
+    assert command(["compile", str(place), "--for", "v5e"]) == 0
     told = capsys.readouterr().out
     assert "v5e, by libtpu" in told
     assert "≥ 3,700" in told
@@ -269,7 +269,7 @@ def test_compile_of_what_is_refused_or_unknown(
 ):
     place = Path(shutil.copytree(folder, tmp_path / "run"))
     fake(tmp_path, monkeypatch, answering(refused="Ran out of memory in memory space hbm"))
-    assert command(["compile", str(place), "--for", "v5e", "-q"]) == 3
+    assert command(["compile", str(place), "--for", "v5e"]) == 3
     assert "refuses the answer: Ran out of memory" in capsys.readouterr().out
     assert command(["compile", str(place), "--for", "v5"]) == 2
     assert "E460" in capsys.readouterr().err

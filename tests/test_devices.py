@@ -382,7 +382,7 @@ def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     program, devices, folder = tmp_path / "p.eqs", tmp_path / "d.yaml", str(tmp_path / "run")
     program.write_text(MLP)
     devices.write_text(GOOD)
-    asked = ["optimize", str(program), "--devices", str(devices), "-q"]
+    asked = ["optimize", str(program), "--devices", str(devices)]
     assert command(["check", str(devices)]) == 0
     assert command([*asked, "--verify", "-o", folder]) == 0
     assert "on b (vmvx-like):" in capsys.readouterr().out

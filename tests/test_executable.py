@@ -9,6 +9,7 @@ import pytest
 from executed import PARAMS, RNG, X, built, packed_matmul, real, whole
 from jax import lax
 
+from eqsat.execute import arrayfiles
 from eqsat.execute import weights as packing
 from eqsat.execute.executable import differentiate_as, xla_executable
 from eqsat.frontends.jaxpr import trace
@@ -58,7 +59,7 @@ def test_packed_weights_are_saved_and_loaded(tmp_path, dtype):
     schedule = whole(packed_matmul(8, 9, 10, (4, 4, 2), dtype))
     w = RNG.integers(-5, 5, (10, 9)).astype(element_dtype(dtype))
     packed = packing.pack_weights(schedule, {"w": w})
-    packing.write_arrays(tmp_path / "w.safetensors", packing.packed_arrays(schedule, packed))
+    arrayfiles.write_arrays(tmp_path / "w.safetensors", packing.packed_arrays(schedule, packed))
     loaded = packing.read_packed(tmp_path / "w.safetensors", schedule)
     assert loaded is not None
     assert loaded.keys() == packed.keys()
@@ -87,8 +88,8 @@ def test_packed_weights_lie_in_one_block_as_jax_takes_them():
 def test_saved_arrays_are_mapped_and_outlive_their_file(tmp_path):
     written = {"a": real(3, 5), "none": real(0, 4), "one": np.float32(7).reshape(())}
     file = tmp_path / "w.safetensors"
-    packing.write_arrays(file, written)
-    found = packing.read_arrays(file)
+    arrayfiles.write_arrays(file, written)
+    found = arrayfiles.read_arrays(file)
     file.rename(tmp_path / "other")
     (tmp_path / "other").unlink()
     for k, array in written.items():

@@ -110,7 +110,7 @@ def test_json_on_stdout(tmp_path, capsys):
 def test_an_unexpected_failure_exits_1(tmp_path, capsys):
     path = written(tmp_path, expect="")
     rows = ["--row", "memory-first", "--row", "never"]
-    assert run(["experiment", str(path), "-o", str(tmp_path / "r"), "-q", *rows]) == 1
+    assert run(["experiment", str(path), "-o", str(tmp_path / "r"), *rows]) == 1
     out, err = capsys.readouterr()
     assert "error[E410]" in err
     assert "memory-first" in out  # the other rows ran all the same
@@ -324,7 +324,7 @@ def test_a_pivot_marks_the_best_and_what_is_not_proven(tmp_path, capsys):
         "vary: {rules: [policy/keep, default]}\n",
         encoding="utf-8",
     )
-    args = ["experiment", str(path), "-o", str(tmp_path / "r"), "-q", "--pivot", "program,rules"]
+    args = ["experiment", str(path), "-o", str(tmp_path / "r"), "--pivot", "program,rules"]
     assert run(args) == 0
     head, first, second, *rest = capsys.readouterr().out.splitlines()
     assert head.split() == ["program", "policy/keep", "default"]

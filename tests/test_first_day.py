@@ -55,6 +55,20 @@ def test_a_program_is_named_in_python_as_on_the_command_line():
         eqsat.optimize("two_packs", 1, target="reference")
 
 
+def test_a_file_with_one_function_needs_no_name(tmp_path):
+    script = tmp_path / "mine.py"
+    script.write_text(
+        "import numpy as np\ndef helper(x): return x * 2\ndef block(x): return helper(x)\n"
+        "def block_example(): return np.ones(3, np.float32)\n"
+        "def twice(x): return block(x)\n"
+    )
+    assert eqsat.read(str(script)).program.name == "block"
+    with script.open("a") as file:
+        file.write("def twice_example(): return block_example()\n")
+    with pytest.raises(EqsatError, match=r"E308.*no function `mine`"):
+        eqsat.read(str(script))
+
+
 def branches(x):
     if x.sum() > 0:  # no bool of a tracer
         return x

@@ -15,7 +15,8 @@ import llvmlite.binding as llvm
 import pytest
 
 from eqsat.execute.compilers.ask import import_path, is_installed
-from eqsat.execute.kernels.kernel import ENTRIES, handler, loop_handler, loop_step, runtime_path
+from eqsat.execute.kernels.kernel import handler, loop_handler, loop_step
+from eqsat.execute.kernels.linked import ENTRIES, runtime_path
 
 ROOT = Path(__file__).parents[1]
 SOURCES = runtime_path("").parent

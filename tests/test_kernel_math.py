@@ -86,7 +86,7 @@ def evaluated(name, bodies, inputs, results=None, machine=MACHINE, lanes=0, run=
 
 
 def vectors_name(dtype):
-    from eqsat.ops.meaning.programs import DTYPE_NAMES
+    from eqsat.ops.meaning.elements import DTYPE_NAMES
 
     return DTYPE_NAMES[np.dtype(dtype).name]
 

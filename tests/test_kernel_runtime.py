@@ -22,6 +22,7 @@ from runnable import needs_kernels
 from eqsat.execute.kernels import compiler, jit
 from eqsat.execute.kernels.kernel import handler
 from eqsat.model.dispatch import Machine
+from eqsat.model.filecache import LOOKED_SHARE
 
 pytestmark = needs_kernels(MACHINE)
 
@@ -251,14 +252,14 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_an_object_is_kept_and_a_damaged_one_is_not_taken(own_cache: Path) -> None:
-    assert compiler.read_object("k") is None
-    assert compiler.write_objects({"k": b"code" * 100})
-    assert compiler.read_object("k") == b"code" * 100
+    assert compiler.OBJECTS.read("k") is None
+    assert compiler.OBJECTS.write({"k": b"code" * 100})
+    assert compiler.OBJECTS.read("k") == b"code" * 100
     (path,) = own_cache.iterdir()
     good = path.read_bytes()
     for damaged in (good[:-1], good[:-1] + b"!", b"", good[5:], good + b"x"):
         path.write_bytes(damaged)
-        assert compiler.read_object("k") is None
+        assert compiler.OBJECTS.read("k") is None
 
 
 def test_a_folder_that_cannot_be_written_is_no_obstacle(
@@ -266,8 +267,8 @@ def test_a_folder_that_cannot_be_written_is_no_obstacle(
 ) -> None:
     (tmp_path / "file").write_text("no folder")
     monkeypatch.setenv("EQSAT_CACHE", str(tmp_path / "file"))
-    assert not compiler.write_objects({"k": b"code"})
-    assert compiler.read_object("k") is None
+    assert not compiler.OBJECTS.write({"k": b"code"})
+    assert compiler.OBJECTS.read("k") is None
     kernel = sum_kernel(1, "uncached")
     assert isinstance(jit.load_kernels({"uncached": kernel.ir}, MACHINE)["uncached"], int)
 
@@ -279,19 +280,19 @@ def test_a_full_disk_leaves_nothing_behind(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "replace", full)
-    assert not compiler.write_objects({"k": b"code"})
+    assert not compiler.OBJECTS.write({"k": b"code"})
     assert list(own_cache.iterdir()) == []
 
 
 def test_the_cache_is_bounded_and_keeps_what_was_used_last(
     own_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compiler, "LARGEST_BYTES", 1000)
+    monkeypatch.setattr(compiler.OBJECTS, "largest_bytes", 1000)
     for i in range(4):
-        compiler.write_objects({f"k{i}": bytes(200)})
+        compiler.OBJECTS.write({f"k{i}": bytes(200)})
         os.utime(own_cache / f"k{i}.o", (i, i))
-    assert compiler.read_object("k0") is not None  # so that it is not the oldest
-    compiler.write_objects({"k4": bytes(200)})
+    assert compiler.OBJECTS.read("k0") is not None  # so that it is not the oldest
+    compiler.OBJECTS.write({"k4": bytes(200)})
     assert {p.stem for p in own_cache.iterdir()} == {"k0", "k3", "k4"}
 
 
@@ -299,23 +300,25 @@ def test_sizes_are_looked_at_first_and_then_now_and_then(
     own_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks: list[int] = []
-    monkeypatch.setattr(compiler, "_shrink", lambda: looks.append(len(list(own_cache.iterdir()))))
-    monkeypatch.setattr(compiler, "LARGEST_BYTES", 1000 / compiler.LOOKED_SHARE)
+    monkeypatch.setattr(
+        compiler.OBJECTS, "shrink", lambda: looks.append(len(list(own_cache.iterdir())))
+    )
+    monkeypatch.setattr(compiler.OBJECTS, "largest_bytes", 1000 / LOOKED_SHARE)
     for i in range(1, 12):
-        compiler.write_objects({f"k{i}": bytes(200)})
+        compiler.OBJECTS.write({f"k{i}": bytes(200)})
     assert looks == [1, 6, 11]  # what the process did not write itself counts, too
 
 
 def test_two_writers_of_one_object(own_cache: Path) -> None:
     payload = bytes(50_000)
     threads = [
-        threading.Thread(target=lambda: [compiler.write_objects({"k": payload}) for _ in range(20)])
+        threading.Thread(target=lambda: [compiler.OBJECTS.write({"k": payload}) for _ in range(20)])
         for _ in range(4)
     ]
     for t in threads:
         t.start()
     while any(t.is_alive() for t in threads):
-        assert compiler.read_object("k") in (None, payload)
+        assert compiler.OBJECTS.read("k") in (None, payload)
     assert [p.name for p in own_cache.iterdir()] == ["k.o"]
 
 

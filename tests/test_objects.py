@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("llvmlite")
 
-from eqsat.execute.kernels import jit, objects, worker
+from eqsat.execute.kernels import jit, linked, objects, worker
 
 pytestmark = pytest.mark.skipif(not objects.supported(), reason="of x86-64 under Linux")
 # a table of numbers, a counter that is written, a call of another object, one of a library
@@ -129,5 +129,5 @@ def test_llvm_loads_what_this_loader_refuses(monkeypatch: pytest.MonkeyPatch) ->
         raise objects.CannotLoad("not here")
 
     monkeypatch.setattr(objects, "load_objects", refused)
-    found = jit._link([compiled("define i64 @nine() {\n  ret i64 9\n}\n")], ["nine"])
+    found = linked.link([compiled("define i64 @nine() {\n  ret i64 9\n}\n")], ["nine"])
     assert called(found["nine"]) == 9

@@ -63,6 +63,11 @@ def _opset(version: int) -> Callable[[Any], None]:
     return change
 
 
+def _old(m: Any) -> None:
+    m.opset_import[0].version = 9
+    m.graph.node[1].op_type = "Upsmaple"
+
+
 def _cycle(m: Any) -> None:
     m.graph.node[0].input[0] = "/Relu_output_0"
 
@@ -166,8 +171,8 @@ def _other_type(m: Any) -> None:
 
 
 CHANGES: dict[str, tuple[Callable[[Any], None], str]] = {
-    "opset 12": (_opset(12), r"E361.*uses opset 12; opsets 13 to"),
-    "opset 99": (_opset(99), r"E361.*uses opset 99"),
+    "opset 9": (_old, r"E361.*opset before 13.*cannot convert it.*Upsmaple"),
+    "opset 99": (_opset(99), r"E361.*uses opset 99; opsets 1 to"),
     "no opset": (_no_import, r"E361.*imports no opset"),
     "cycle": (_cycle, r"E362.*cyclic: node `/Add` \(Add\), node `/Relu` \(Relu\)"),
     "two definitions": (_twice, r"E362.*defines the value `/Add_output_0` twice"),

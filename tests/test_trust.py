@@ -376,21 +376,21 @@ def test_code_that_others_may_write_is_not_run(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("EQSAT_CACHE", str(tmp_path / "cache"))
     before = os.umask(0)
     try:
-        assert compiler.write_objects({"x": b"code"})
+        assert compiler.OBJECTS.write({"x": b"code"})
     finally:
         os.umask(before)
-    place = compiler.folder()
+    place = compiler.OBJECTS.folder
     assert stat.S_IMODE(place.stat().st_mode) == stat.S_IMODE(place.parent.stat().st_mode) == 0o700
-    assert compiler.read_object("x") == b"code"
+    assert compiler.OBJECTS.read("x") == b"code"
     (place / "x.o").chmod(0o666)
-    assert compiler.read_object("x") is None
+    assert compiler.OBJECTS.read("x") is None
     (place / "x.o").chmod(0o600)
     monkeypatch.setenv("EQSAT_CACHE", str(tmp_path / "other"))
-    shutil.copytree(place, compiler.folder())
-    compiler.folder().chmod(0o777)
+    shutil.copytree(place, compiler.OBJECTS.folder)
+    compiler.OBJECTS.folder.chmod(0o777)
     with pytest.warns(EqsatWarning, match="E516.*others may write"):
-        assert compiler.read_object("x") is None
-    assert not compiler.write_objects({"y": b"code"})
+        assert compiler.OBJECTS.read("x") is None
+    assert not compiler.OBJECTS.write({"y": b"code"})
 
 
 @pytest.mark.parametrize("exchange", [True, False])

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from eqsat.frontends.source import Source, fixed_in, held_at, lying_in, name_of, ordered, type_of
+from eqsat.frontends.source import Source
+from eqsat.frontends.sourceborders import fixed_in, held_at, lying_in, name_of, ordered, type_of
 from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.layout import (
     CALLER,

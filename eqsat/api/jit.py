@@ -9,15 +9,19 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, overload
 
+from eqsat.api.background import SearchThreads, said_if_long
 from eqsat.api.borders import ALL, PLAIN, is_about_orders
 from eqsat.api.optimization import DEFAULT_GOALS, DEFAULT_TARGET, optimize
 from eqsat.api.reading import shape_of
+from eqsat.model.deadline import Stop
 from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.target import Target
 from eqsat.run import Run
+from eqsat.run.answers import agreed_before, note_agreement
 
 if TYPE_CHECKING:
     from eqsat.execute.beside import FirstCall, Pair
@@ -76,6 +80,8 @@ def jit(
     donate: Sequence[str] = (),
     check: str = "first",
     race: bool = True,
+    background: bool = False,
+    verbose: bool = True,
     **options: Any,
 ) -> Optimized | Callable[[Callable[..., Any]], Optimized]:
     """Optimize a JAX function on its first call for each set of argument shapes.
@@ -93,12 +99,16 @@ def jit(
     formats, and results come in the order that was chosen. check: `first` makes the first call of
     each shape with the function as it is, too, and compares. Where the answer is wrong, or slower
     in a short race by more than the noise (`race`), the function itself serves; a warning (E520) or
-    the log (`eqsat.first-call`) says so. `always` compares every call, `never` none. EqsatError:
-    E394 for other layouts, E400 for an option `eqsat.optimize` does not have, for another word, or
-    what cannot be donated, E324 for a name in `donate` that is no argument; a call that has to be
-    traced raises those of `eqsat.optimize`.
+    the log (`eqsat.first-call`) says so. `always` compares every call, `never` none. An answer that
+    is kept on this machine (`cache`) and agreed in a first call of another process is not compared
+    again. background: a thread searches, and until its answer is there, the function itself serves;
+    the first call after that is checked. verbose: the log (`eqsat.jit`) has a line if a search
+    takes more than two seconds, and one at its end. EqsatError: E394 for other layouts, E400 for an
+    option `eqsat.optimize` does not have, for another word, what does not go together, or cannot be
+    donated, E324 for a name in `donate` that is no argument; a call that has to be traced raises
+    those of `eqsat.optimize`.
     """
-    from eqsat.execute.beside import check_options
+    from eqsat.execute.beside import NEVER, check_options
 
     parameters = set(inspect.signature(optimize).parameters)
     for name in options:
@@ -113,11 +123,15 @@ def jit(
     check_options(check, race)
     donated = tuple(donate)
     _check_donated(donated, weights, derivatives)
+    if background and (check == NEVER or derivatives == SEARCHED):
+        message = '`background=True` goes with neither `check="never"` nor searched derivatives'
+        raise fail("E400", message, help="leave out one of them")
     settings = {"target": target, "rules": rules, "weights": tuple(weights), "goals": goals}
     settings |= options
+    how = _Serving(derivatives, donated, check, race, background, verbose)
     if function is None:
-        return lambda f: _jitted(f, settings, derivatives, donated, check, race)
-    return _jitted(function, settings, derivatives, donated, check, race)
+        return lambda f: _jitted(f, settings, how)
+    return _jitted(function, settings, how)
 
 
 def _check_donated(donate: Sequence[str], weights: Sequence[str], derivatives: str) -> None:
@@ -154,42 +168,66 @@ def _check_named(function: Callable[..., Any], donate: Sequence[str]) -> None:
             raise fail("E324", message, help=did_you_mean(name, parameters))
 
 
-def _jitted(
-    function: Callable[..., Any],
-    options: dict[str, Any],
-    derivatives: str,
-    donate: tuple[str, ...] = (),
-    check: str = "never",
-    race: bool = False,
-) -> Any:
-    import jax
+@dataclass(frozen=True)
+class _Serving:
+    """How the calls of a function are served; the words are those of `jit`."""
 
+    derivatives: str = OWN
+    donate: tuple[str, ...] = ()
+    check: str = "never"
+    race: bool = False
+    background: bool = False
+    verbose: bool = False
+
+
+def _jitted(function: Callable[..., Any], options: dict[str, Any], how: _Serving) -> Any:
     from eqsat.execute.beside import NEVER
-    from eqsat.execute.firstcalls import ByShape, Wanted
 
-    _check_named(function, donate)
-    searches = Searches(function, options, donate)
-    answer = functools.partial(_answer, function, options, derivatives, donate)
-    if check == NEVER:
+    _check_named(function, how.donate)
+    if how.background:
+        options = {"stop": Stop()} | options
+    searches = Searches(function, options, how.donate, how.verbose)
+    answer = functools.partial(_answer, function, options, how.derivatives, how.donate)
+    if how.check == NEVER:
         jitted = answer(searches.callee)
         jitted.checks = []
     else:
-
-        def jit_of(f: Callable[..., Any]) -> Any:
-            return jax.jit(f, donate_argnames=donate)
-
-        checked = ByShape(
-            function,
-            searches.callee,
-            _signature,
-            answer,
-            jit_of,
-            searches.pair,
-            Wanted(check, race),
-        )
-        jitted = checked.switch.function
+        jitted = _checked(searches, answer, how)
     jitted.optimize, jitted.runs, jitted.given = searches.optimize, searches.runs, function
     return jitted
+
+
+def _checked(searches: Searches, answer: Callable[..., Any], how: _Serving) -> Any:
+    """The function whose first call of each shape is checked, unless another process has."""
+    import jax
+
+    from eqsat.execute.firstcalls import Before, ByShape, Wanted
+
+    function, find, threads = searches.function, searches.callee, None
+    if how.background:
+        threads = SearchThreads(
+            _name(function), searches.callee, searches.runs.__contains__, _signature,
+            functools.partial(jax.tree_util.tree_map, shape_of), searches.options["stop"],
+        )  # fmt: skip
+        find = threads.callee
+
+    def jit_of(f: Callable[..., Any]) -> Any:
+        return jax.jit(f, donate_argnames=how.donate)
+
+    checked = ByShape(
+        function, find, _signature, answer, jit_of, searches.pair, Wanted(how.check, how.race),
+        Before(
+            lambda args, kwargs: agreed_before(searches.run(args, kwargs), how.race),
+            lambda args, kwargs: note_agreement(searches.run(args, kwargs), how.race),
+        ),
+    )  # fmt: skip
+    if threads is not None:
+        threads.renew = checked.renew
+    return checked.switch.function
+
+
+def _name(function: Callable[..., Any]) -> str:
+    return str(getattr(function, "__name__", "function"))
 
 
 def _answer(
@@ -215,7 +253,7 @@ def _answer(
     if derivatives == SEARCHED:
 
         def jit_of(f: Callable[..., Any], weights: tuple[str, ...] = ()) -> Any:
-            return _jitted(f, options | {"weights": weights}, OWN)
+            return _jitted(f, options | {"weights": weights}, _Serving())
 
         compiled = in_reverse(function, traced, jit_of, options["weights"])
     jitted = jax.jit(compiled, donate_argnames=donate)
@@ -229,10 +267,14 @@ class Searches:
     """A function and the runs made for it, one per set of argument shapes."""
 
     def __init__(
-        self, function: Callable[..., Any], options: dict[str, Any], donate: tuple[str, ...] = ()
+        self,
+        function: Callable[..., Any],
+        options: dict[str, Any],
+        donate: tuple[str, ...] = (),
+        verbose: bool = False,
     ):
         self.function = function
-        self.options, self.donate = options, donate
+        self.options, self.donate, self.verbose = options, donate, verbose
         self.runs: dict[Any, Run] = {}
 
     def optimize(self, *args: Any, **kwargs: Any) -> Run:
@@ -240,13 +282,13 @@ class Searches:
 
         It holds the weights among them. EqsatError as `eqsat.optimize` raises it.
         """
-        run = self._run(args, kwargs)
+        run = self.run(args, kwargs)
         run.take_weights(args, kwargs)
         return run
 
     def callee(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callee:
         """The callable that a call with these arguments runs."""
-        callee = self._run(args, kwargs).callee
+        callee = self.run(args, kwargs).callee
         assert callee is not None
         return callee
 
@@ -262,10 +304,11 @@ class Searches:
 
         tree = jax.tree_util.tree_structure((args, kwargs))
         donated = numbers_of(tree, self.function, self.donate)
-        run = self._run(args, kwargs)
+        run = self.run(args, kwargs)
         return pair_of(run, checked.answer, checked.original, afresh, donated)
 
-    def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Run:
+    def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Run:
+        """The run of a call with these arguments, without the weights among them."""
         import jax
 
         key = _signature(args, kwargs)
@@ -274,7 +317,10 @@ class Searches:
         args, kwargs = jax.tree_util.tree_map(shape_of, (args, kwargs))  # a run outlives its call
         with jax.ensure_compile_time_eval():  # the search may compute, e.g. to verify its answer
             given = {"keywords": kwargs, "donate": self.donate}
-            run = optimize(self.function, *args, **given, **self.options)
+            with said_if_long(_name(self.function), self.verbose) as (hear, done):
+                heard: dict[str, Any] = {"progress": hear} | self.options
+                run = optimize(self.function, *args, **given, **heard)
+                done(run)
         assert run.source.traced is not None
         if key is not None and not run.source.traced.captured:
             self.runs[key] = run

@@ -17,7 +17,8 @@ from eqsat.api.borders import (
 )
 from eqsat.api.optimization import optimize
 from eqsat.api.reading import source_of
-from eqsat.frontends.source import Source, fixed_in, held_at, name_of, type_of
+from eqsat.frontends.source import Source
+from eqsat.frontends.sourceborders import fixed_in, held_at, name_of, type_of
 from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.layout import Border, Free, Held, Layout
 from eqsat.model.leaves import Leaf

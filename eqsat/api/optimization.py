@@ -24,16 +24,16 @@ from eqsat.model.layout import AskedOrders
 from eqsat.model.limits import Limits
 from eqsat.model.oracle import parse_oracle
 from eqsat.model.program import Program
-from eqsat.model.progress import heard, phase, timed
+from eqsat.model.progress import Progress, heard, phase, timed
 from eqsat.model.rules import RuleCheck, RuleSet
 from eqsat.model.selection import EXTRACTORS, GoalRequest
 from eqsat.model.target import Target
 from eqsat.report.text import log_phase
-from eqsat.run import Run
+from eqsat.run import Run, answers
 from eqsat.run.checked import checked
 from eqsat.run.contenders import measured, slower_in_orders
 from eqsat.run.orders import searched_in_orders
-from eqsat.run.phases import Listener, at_sizes, progress_of
+from eqsat.run.phases import Listener, at_sizes, progress_of, sized_source
 
 if TYPE_CHECKING:
     from eqsat.model.deadline import Stop
@@ -130,7 +130,8 @@ def known_names(names: Sequence[str], ruleset: RuleSet) -> Sequence[str]:
     defined = {n for r in ruleset.everything for n in (r.name, *r.tags)}
     for n in names:
         if n not in defined:
-            raise fail("E007", f"no rule or tag `{n}` to leave out", help=did_you_mean(n, defined))
+            hint = did_you_mean(n, defined, "eqsat list rules")
+            raise fail("E007", f"no rule or tag `{n}` to leave out", help=hint)
     return names
 
 
@@ -237,6 +238,7 @@ def optimize(
     progress: Listener | None = None,
     stop: Stop | None = None,
     on_answer: Callable[[Run], None] | None = None,
+    cache: bool = True,
 ) -> Run:
     """Find the best program the rules can reach, under the target's cost model.
 
@@ -288,6 +290,8 @@ def optimize(
     * stop: ends everything after the first answer early, with the best one so far.
     * on_answer: called with the run before its answer is timed, checked or verified, any of which
       can fail.
+    * cache: an answer to the same request that is kept on this machine is taken (`run.searched_at`
+      says when it was searched), and a new one is kept.
 
     Raises EqsatError; its exit_code is 3 if nothing is admissible, 1 if a rule is refuted (E100).
     """
@@ -297,7 +301,6 @@ def optimize(
     check_words(stop_after, extractor, measure, check_compile)
     bounds = Limits.of(limits)
     with timed(seconds, "read"), gc_paused():
-        from eqsat.ops.spelling.passes import canonical as searched
         from eqsat.ops.targets.kernels import check_precisions
 
         source = source_of(function_or_program, example_args, keywords or {}, weights)
@@ -316,24 +319,24 @@ def optimize(
         check_precisions(placed, machine)
         if check_compile:
             check_oracle(machine)
-        canonical = searched(placed)
     rule_check = rules_checked(ruleset, unchecked, seconds)
     search = {"time_limit": time_limit, "seed": seed, "threads": threads, "extractor": extractor}
-    run = Run(
-        source, canonical, machine, ruleset, wanted, seconds, search, bounds, rule_check,
+    request = Run(
+        source, placed, machine, ruleset, wanted, seconds, search, bounds, rule_check,
         orders=orders,
     )  # fmt: skip
-    if source.program.symbols:
-        run = at_sizes(run, Family(source.program, canonical))
-    log_phase(run, "read")
+    is_complete = stop_after in (None, "schedule")
+    order_requests = order_requests if is_complete else AskedOrders()
+    may_keep = cache and is_complete and not order_requests.is_any and answers.is_on()
+    key = answers.answer_key(request) if may_keep else ""
+    run = plain = _recalled(key, request, stop) or _canonical(request)
     listener = progress_of(run, time_limit, progress)
     with heard(listener):
-        with gc_paused():
-            is_complete = stop_after in (None, "schedule")
-            order_requests = order_requests if is_complete else AskedOrders()
-            run, plain = searched_in_orders(run, order_requests, stop_after, stop, listener)
+        log_phase(run, "read")
+        if not run.searched_at:
+            run, plain = _searched(run, key, order_requests, stop_after, stop, listener)
         if on_answer is not None:
-            on_answer(replace(run, curve=listener.curve))
+            on_answer(_with_curve(run, listener))
         if measure and run.selection is not plain.selection and run.orders is not None:
             with gc_paused():
                 run = _quicker_by_clock(run, plain)
@@ -344,8 +347,46 @@ def optimize(
                 run = _checked_by_compiler(run, compile_limit)
             if verify and run.schedule is not None:
                 phase("verify")
-                run = replace(run, curve=listener.curve)  # what verifying makes is of this run
+                run = _with_curve(run, listener)  # what verifying makes is of this run
                 run.verify(seed=seed, work_limit=work_limit)
+    return _with_curve(run, listener)
+
+
+def _canonical(request: Run) -> Run:
+    """The request with its program as it is searched, at the sizes at which it is priced."""
+    from eqsat.ops.spelling.passes import canonical
+
+    with timed(request.seconds, "read"), gc_paused():
+        run = replace(request, canonical=canonical(request.canonical))
+        program = request.program
+        return at_sizes(run, Family(program, run.canonical)) if program.symbols else run
+
+
+def _searched(
+    run: Run, key: str, asked: AskedOrders, stop_after: str | None, stop: Stop | None,
+    listener: Progress,
+) -> tuple[Run, Run]:  # fmt: skip
+    """Every stage, also with plain arguments; key: of the answer to keep, "" to keep none."""
+    with gc_paused():
+        run, plain = searched_in_orders(run, asked, stop_after, stop, listener)
+    if key and not (stop is not None and stop.is_requested):
+        run = plain = answers.keep(key, run, listener.curve)
+    return run, plain
+
+
+def _recalled(key: str, request: Run, stop: Stop | None) -> Run | None:
+    """The finished run of a request, if its answer is kept on this machine."""
+    if not key:
+        return None
+    if request.program.symbols:
+        request = replace(request, source=sized_source(request.source))
+    run = answers.recalled(key, request)
+    if run is not None and stop is not None:
+        stop.has_answer = True
+    return run
+
+
+def _with_curve(run: Run, listener: Progress) -> Run:
     return run if run.curve is not None else replace(run, curve=listener.curve)
 
 

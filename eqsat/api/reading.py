@@ -12,6 +12,7 @@ from typing import Any
 
 from eqsat.execute.draw import drawn_weights
 from eqsat.frontends.source import Source
+from eqsat.frontends.torchgraph import is_exported, is_module, read_exported
 from eqsat.model.diag import EqsatError, Span, did_you_mean, fail
 from eqsat.model.layout import Border
 from eqsat.model.program import Program
@@ -33,6 +34,13 @@ def source_of(
         return read_spec(what, None, weights)
     if isinstance(what, Program | Source):
         return name_weights(what if isinstance(what, Source) else Source(what), weights)
+    if is_exported(what):
+        return name_weights(read_exported(what), weights)
+    if is_module(what):
+        help = (
+            'give `torch.export.export(module, args)`, or use `torch.compile(…, backend="eqsat")`'
+        )
+        raise fail("E308", "a `torch.nn.Module` is no function of JAX", help=help)
     return trace_function(what, args, keywords, tuple(weights))
 
 
@@ -52,7 +60,7 @@ def read_spec(
     file = Path(path) if colon else Path(function)
     if file.suffix == ".py":
         check_names(sizes, ())
-        return _from_python(file, function if colon else file.stem, weights)
+        return _from_python(file, function if colon else "", weights)
     return name_weights(_from_file(file, function if colon else "", spec, sizes), weights)
 
 
@@ -127,6 +135,7 @@ READERS: dict[str, Callable[[Path, Mapping[str, int] | None], Source]] = {
 
 def _from_python(path: Path, name: str, named: Sequence[str]) -> Source:
     module = _import(path)
+    name = name or _only_name(module, path)
     function = _member(module, name, path)
     example = getattr(module, f"{name}_example", None)
     if example is None:
@@ -153,8 +162,9 @@ def read_state(spec: str) -> dict[str, int]:
     file = Path(path) if colon else Path(function)
     if file.suffix != ".py":
         return {}
-    name = f"{function if colon else file.stem}_state"
-    state = getattr(_import(file), name, {})
+    module = _import(file)
+    name = f"{function if colon else _only_name(module, file)}_state"
+    state = getattr(module, name, {})
     if not isinstance(state, dict) or not all(
         isinstance(k, str) and isinstance(v, int) for k, v in state.items()
     ):
@@ -250,6 +260,13 @@ def _import(path: Path) -> ModuleType:
 
 def _is_program(name: str, value: Any) -> bool:
     return callable(value) and not name.startswith("_") and not name.endswith("_example")
+
+
+def _only_name(module: ModuleType, path: Path) -> str:
+    """The only function of a file with an example beside it, or else the one named as the file."""
+    names = [n for n, v in vars(module).items() if _is_program(n, v)]
+    programs = [n for n in names if hasattr(module, f"{n}_example")] or names
+    return programs[0] if len(programs) == 1 else path.stem
 
 
 def _member(module: ModuleType, name: str, path: Path) -> Callable[..., Any]:

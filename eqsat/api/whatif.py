@@ -186,7 +186,7 @@ def _rules_of(run: Run, names: Sequence[str]) -> tuple[str, ...]:
     for name in names:
         if name not in by_name:
             message = f"this run has no rule, rule set or tag `{name}` to leave out"
-            raise fail("E007", message, help=did_you_mean(name, by_name))
+            raise fail("E007", message, help=did_you_mean(name, by_name, "eqsat rules DIR"))
         rules |= dict.fromkeys(by_name[name])
     return tuple(rules)
 

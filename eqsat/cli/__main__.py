@@ -1,6 +1,6 @@
 """`python -m eqsat.cli` is `eqsat`."""
 
-from eqsat.cli.app import main_as_module
+from eqsat.__main__ import begin_as_module
 
 if __name__ == "__main__":
-    main_as_module()
+    begin_as_module()

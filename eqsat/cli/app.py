@@ -5,16 +5,25 @@ from __future__ import annotations
 import io
 import os
 import re
+import signal
 import sys
 from collections.abc import Iterator, Sequence
 from functools import cache
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from eqsat.cli import alone, experiment, files, look, measure, search
-from eqsat.cli.talk import INTERRUPTED, KEPT, logged, say, say_diagnostics, told_warnings
+from eqsat.cli import alone, caches, experiment, files, look, measure, search
+from eqsat.cli.options import sort_into_panels
+from eqsat.cli.talk import (
+    INTERRUPTED,
+    KEPT,
+    logged,
+    say,
+    say_diagnostics,
+    silenced,
+    told_warnings,
+)
 from eqsat.model.diag import Diagnostic, EqsatError, did_you_mean
 
 COMPLETION = "_EQSAT_COMPLETE"  # what a shell sets to ask for completions
@@ -75,31 +84,32 @@ COMMANDS = {
     "calibrate": measure.calibrate,
     "bench": measure.bench,
     "compile": measure.compile_saved,
+    "cache": caches.cache,
 }
+GROUPS = {
+    "Search": "optimize run pareto bench export",
+    "Look": "show explain rules compare report judge list check schema cache",
+    "Lab": "experiment query calibrate discover",
+    "Parts": "extract place shard state compile",
+}
+group_of = {name: group for group, names in GROUPS.items() for name in names.split()}
 for name, command in COMMANDS.items():
-    app.command(name)(command)
-
-
-def main_as_module() -> None:
-    """The entry point of `python -m eqsat`: as `eqsat`, which finds no packages in this folder.
-
-    What somebody left in a folder would be a plug-in, and code that is run.
-    """
-    package_parent = str(Path(__file__).parents[2])
-    if not sys.flags.safe_path and Path(sys.path[0]).resolve() != Path(package_parent).resolve():
-        del sys.path[0]
-    main()
+    app.command(name, rich_help_panel=group_of.get(name))(command)
 
 
 def main() -> None:
     """The entry point of `eqsat` in a shell."""
     if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal or file that is not UTF-8
         sys.stdout.reconfigure(errors="replace")
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     code = run(sys.argv[1:])
+    signal.signal(signal.SIGINT, lambda *_: os._exit(code))  # all is said: it only ends sooner
     try:
         sys.stdout.flush()
     except BrokenPipeError:  # whoever read it has enough, such as `head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if code == INTERRUPTED:  # an interrupt inside of `exec` would make Python end by the signal
+        os._exit(code)
     sys.exit(code)
 
 
@@ -112,8 +122,9 @@ def run(args: Sequence[str]) -> int:
     args = [*_spelled_out(args)] or ["--help"]
     as_json = _wants_json(args)
     verbose = "-v" in args or "--verbose" in args
+    quiet = "-q" in args or "--quiet" in args
     try:
-        with told_warnings(as_json), logged(verbose):
+        with told_warnings(as_json, quiet), logged(verbose), silenced(quiet and not as_json):
             code = _command().main(args, prog_name="eqsat", standalone_mode=False)
     except EqsatError as error:
         say_diagnostics(error.diagnostics, as_json)
@@ -142,7 +153,10 @@ def run(args: Sequence[str]) -> int:
 @cache
 def _command() -> Any:
     """All commands with their options, read from the signatures of their functions once."""
-    return typer.main.get_command(app)
+    group: Any = typer.main.get_command(app)
+    for command in group.commands.values():
+        sort_into_panels(command.params)
+    return group
 
 
 def _spelled_out(args: Sequence[str]) -> Iterator[str]:

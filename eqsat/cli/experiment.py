@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from eqsat.cli import completion
 from eqsat.cli import options as o
 from eqsat.cli.talk import KEPT, say, say_diagnostics, stops_at_once
+from eqsat.cli.terminal import live_line, on_screen
 
 if TYPE_CHECKING:
     from eqsat.lab.discover.find import Ask, Discoveries
@@ -26,7 +28,12 @@ FOUND_SOMETHING = 1
 
 
 def experiment(
-    file: Annotated[str, typer.Argument(help="An experiment: a YAML file or a name.")],
+    file: Annotated[
+        str,
+        typer.Argument(
+            autocompletion=completion.experiments, help="An experiment: a YAML file or a name."
+        ),
+    ],
     row: Annotated[
         list[str] | None, typer.Option("--row", help="Only this row, repeatable.")
     ] = None,
@@ -102,12 +109,12 @@ def experiment(
                 threads=threads, watcher=board,
             )  # fmt: skip
     if keys and output_format is o.Format.text:
-        print(results.pivot(*keys), end="")
+        with on_screen():
+            print(results.pivot(*keys), end="")
     elif output_format is o.Format.text:
-        print(
-            results.to_text(shutil.get_terminal_size().columns if sys.stdout.isatty() else 0),
-            end="",
-        )
+        columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+        with on_screen():
+            print(results.to_text(columns), end="")
     else:
         o.print_found(results, output_format)
     every_row = results.whole([c.name for c in plan.plan.cells])
@@ -156,7 +163,8 @@ def query(
         from eqsat.report.formatting import table_text
 
         texts = [tuple("" if v is None else str(v) for v in r) for r in rows]
-        print(table_text(columns, texts), end="")
+        with on_screen():
+            print(table_text(columns, texts), end="")
     return 0
 
 
@@ -219,12 +227,9 @@ class Board:
         if self.quiet or not sys.stderr.isatty():
             yield
             return
-        from rich.console import Console
-        from rich.live import Live
         from rich.text import Text
 
-        console = Console(stderr=True)
-        with Live(get_renderable=lambda: Text(self.line), console=console, transient=True):
+        with live_line(lambda: Text(self.line)):
             yield
 
 
@@ -304,7 +309,8 @@ def discover(
     if output_format is o.Format.json:
         print(json.dumps(discovery.to_json()))
     else:
-        print(_table(discovery), end="")
+        with on_screen():
+            print(_table(discovery), end="")
     if not quiet:
         _talk(discovery, out)
     return KEPT if discovery.stop == "interrupted" else 0

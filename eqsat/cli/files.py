@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from enum import StrEnum
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from eqsat.cli import options as o
-from eqsat.cli.talk import say
-from eqsat.model.diag import Diagnostic, EqsatError, fail, sort_diagnostics
+from eqsat.cli.talk import say, say_diagnostics
+from eqsat.cli.terminal import on_screen, painted
+from eqsat.model.diag import Diagnostic, EqsatError, did_you_mean, fail, sort_diagnostics
 
 if TYPE_CHECKING:
     from eqsat.hunt.findings import Findings
-    from eqsat.model.rules import Rule, RuleSet, SpreadRule
+    from eqsat.model.rules import RuleSet
+    from eqsat.ops.vocabulary import AttrFunction
 
 Row = tuple[str, ...]
 
@@ -87,9 +91,11 @@ def check_files(
         except EqsatError as error:
             broken += error.diagnostics
     problems = sort_diagnostics(dict.fromkeys(broken + failed))
-    for d in problems:
-        as_json = output_format is o.Format.json
-        print(json.dumps(d.to_json()) if as_json else f"{d.full()}\n")
+    as_json = output_format is o.Format.json
+    if quiet and problems:
+        say_diagnostics(problems, as_json)
+    for d in () if quiet else problems:
+        print(json.dumps(d.to_json()) if as_json else f"{painted(d.full(), sys.stdout)}\n")
     if verbose and hunted and output_format is o.Format.text:
         print(_hunt_table(hunted))
     errors = [d for d in problems if d.severity == "error"]
@@ -102,6 +108,9 @@ def check_files(
 
 def list_(
     what: Annotated[What, typer.Argument(help="What to list.")],
+    names: Annotated[
+        str, typer.Argument(help="Only these: `fold-*`, `*transpose*`.", metavar="GLOB")
+    ] = "*",
     notation: Annotated[
         bool, typer.Option("--notation", help="Of rules: each as one line of algebra.")
     ] = False,
@@ -112,13 +121,18 @@ def list_(
     if notation and what is not What.rules:
         help = "`eqsat list rules --notation`"
         raise fail("E400", f"`--notation` is about rules, not {what.value}", help=help)
-    columns, rows = _notations() if notation else LISTS[what]()
+    columns, every = _notations() if notation else LISTS[what]()
+    rows = [row for row in every if fnmatchcase(row[0], names)]
+    if not rows:
+        hint = did_you_mean(names, [row[0] for row in every], f"eqsat list {what.value}")
+        raise fail("E400", f"no name of {what.value} is like `{names}`", help=hint)
     if output_format is o.Format.json:
         print(json.dumps([dict(zip(columns, row, strict=True)) for row in rows]))
         return 0
     from eqsat.report.formatting import table_text
 
-    print(table_text(columns, rows), end="")
+    with on_screen():
+        print(table_text(columns, rows), end="")
     return 0
 
 
@@ -263,31 +277,22 @@ def _kind(path: Path) -> FileFormat:
 
 
 # ---- list ----------------------------------------------------------------------------------------
-def _every_rule() -> list[Rule | SpreadRule]:
-    from eqsat.lang.rulesets import load_ruleset
-    from eqsat.plugins import find_names
-
-    rules: dict[str, Rule | SpreadRule] = {}
-    for name in find_names("rules", ".yaml"):
-        for r in load_ruleset(name).everything:
-            rules.setdefault(r.name, r)
-    return [rules[k] for k in sorted(rules)]
-
-
 def _rules() -> tuple[Row, list[Row]]:
+    from eqsat.api.ruleplaces import every_rule
     from eqsat.model.rules import Rule
 
     rows: list[Row] = [
         (r.name, r.ruleset, r.phase if isinstance(r, Rule) else f"{r.verb} {r.what}", r.doc)
-        for r in _every_rule()
+        for r in every_rule()
     ]
     return ("rule", "set", "phase", "doc"), rows
 
 
 def _notations() -> tuple[Row, list[Row]]:
+    from eqsat.api.ruleplaces import every_rule
     from eqsat.lang.content import notation
 
-    return ("rule", "notation"), [(r.name, notation(r)) for r in _every_rule()]
+    return ("rule", "notation"), [(r.name, notation(r)) for r in every_rule()]
 
 
 def _sets() -> tuple[Row, list[Row]]:
@@ -337,21 +342,35 @@ def _functions() -> tuple[Row, list[Row]]:
     from eqsat.ops.attrs import FUNCTIONS
 
     rows: list[Row] = [
-        (name, ", ".join(f.args), f.result, f.doc) for name, f in sorted(FUNCTIONS.items())
+        (name, ", ".join(f.args), f.result, ", ".join(_columns(f)), f.doc)
+        for name, f in sorted(FUNCTIONS.items())
     ]
-    return ("function", "takes", "gives", "doc"), rows
+    return ("function", "takes", "gives", "columns", "doc"), rows
+
+
+def _columns(function: AttrFunction) -> list[str]:
+    """What stands behind the dot of the row that it gives."""
+    from eqsat.ops.attrs import ROWS
+
+    rows = (r.partition("row:")[2] for r in function.result.replace("rows:", "row:").split("|"))
+    return list(dict.fromkeys(column for r in rows for column in ROWS.get(r, ())))
 
 
 def _programs() -> tuple[Row, list[Row]]:
+    return ("program", "file"), shipped_programs()
+
+
+def shipped_programs() -> list[Row]:
+    """Programs on the search path: name and file."""
     from eqsat.lang.experiments import PROGRAM_SUFFIXES
     from eqsat.plugins import find_names
 
-    rows = []
+    rows: list[Row] = []
     for suffix in PROGRAM_SUFFIXES:
         for name, path in find_names("experiments", suffix).items():
             if name.startswith("programs/"):
                 rows += _program_rows(name.removeprefix("programs/"), path)
-    return ("program", "file"), sorted(rows)
+    return sorted(rows)
 
 
 def _program_rows(name: str, path: Path) -> list[Row]:

@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from eqsat.cli import completion
 from eqsat.cli import options as o
 from eqsat.cli.talk import say, stops_at_once
+from eqsat.cli.terminal import on_screen
 
 if TYPE_CHECKING:
     from eqsat.api import Run
+    from eqsat.api.ruleplaces import RulePlaces
     from eqsat.export.plan import Exported
 
 _CODE = re.compile(r"[Ee]\d+")
@@ -43,8 +46,8 @@ class BorderValue(StrEnum):
 
 
 def compare(
-    a: Annotated[Path, typer.Argument(help="The folder of a run.")],
-    b: Annotated[Path, typer.Argument(help="The folder of another run.")],
+    a: o.RunFolder,
+    b: o.RunFolder,
     flip: Annotated[
         bool,
         typer.Option(
@@ -78,7 +81,12 @@ def compare(
 
 
 def explain(
-    what: Annotated[str, typer.Argument(help="The folder of a run, or an error code: `E020`.")],
+    what: Annotated[
+        str,
+        typer.Argument(
+            autocompletion=completion.runs, help="The folder of a run, or an error code: `E020`."
+        ),
+    ],
     value: Annotated[
         str | None, typer.Argument(help="A value as `eqsat show DIR canonical` names it: `%3`.")
     ] = None,
@@ -155,12 +163,41 @@ def _what_if(
 
 
 def rules(
-    folder: o.RunFolder,
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            autocompletion=completion.runs,
+            help="The folder of a run, from `optimize -o`; or the word `match`.",
+        ),
+    ],
+    rule: Annotated[
+        str, typer.Argument(help="With `match`: a rule, `mine.yaml`, or `mine.yaml:RULE`.")
+    ] = "",
+    program: Annotated[
+        str,
+        typer.Argument(
+            autocompletion=completion.programs, help="With `match`: the program to look at."
+        ),
+    ] = "",
+    target: o.TargetName = "auto",
+    weights: o.Weights = None,
     sort: Annotated[Sort, typer.Option("--sort", help="The column to sort by.")] = Sort.nodes,
     output_format: o.OutputFormat = o.Format.text,
     verbose: o.Verbose = False,
 ) -> int:
-    """Print per rule: matches, e-nodes made, time, e-nodes of the result it led to, its place."""
+    """Show each rule's matches, new e-nodes, time, contribution to the result, and place.
+
+    `eqsat rules match RULE PROGRAM` searches nothing: it says where a rule matches the program as
+    it is read, what its variables are there, and which condition refuses it.
+    """
+    if program and str(folder) == "match":
+        o.print_found(_places(rule, program, target, o.names(weights)), output_format)
+        return 0
+    if rule:
+        from eqsat.model.diag import fail
+
+        what = "`eqsat rules` takes the folder of a run alone"
+        raise fail("E400", what, help="or is it `eqsat rules match RULE PROGRAM`?")
     import eqsat
     from eqsat.report.facts import rule_facts
     from eqsat.report.formatting import table_text
@@ -169,28 +206,58 @@ def rules(
     facts = rule_facts(eqsat.load(folder), sort.value)
     if output_format is o.Format.json:
         print(json.dumps(facts))
-    else:
+        return 0
+    with on_screen():
         print(table_text(RULE_COLUMNS, rules_table(facts)), end="")
     return 0
 
 
+def _places(rule: str, program: str, target: str, weights: tuple[str, ...]) -> RulePlaces:
+    with stops_at_once():
+        import eqsat
+        from eqsat.api.ruleplaces import rule_places, rules_named
+
+        rules = rules_named(rule)
+        source = eqsat.read(program, weights=weights)
+        run = eqsat.optimize(source, target=target, stop_after="program")
+        return rule_places(rules, run.canonical, run.target)
+
+
 def show(
-    folder: o.RunFolder,
-    stage: Annotated[BorderValue, typer.Argument(help="What to show.")] = BorderValue.schedule,
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            autocompletion=completion.runs,
+            help="The folder of a run, from `optimize -o`; or the word `rule`.",
+        ),
+    ],
+    stage: Annotated[
+        str,
+        typer.Argument(
+            metavar=f"[{'|'.join(BorderValue)}]",
+            autocompletion=lambda incomplete: [v for v in BorderValue if v.startswith(incomplete)],
+            help="What to show; or the name of a rule.",
+        ),
+    ] = BorderValue.schedule.value,
     output_format: o.OutputFormat = o.Format.text,
     verbose: o.Verbose = False,
 ) -> int:
     """Print a value of a run as text or JSON: its program, e-graph, selection, schedule …
 
     An e-graph with `--json` is egraph-serialize JSON, as `eqsat extract` and visualizers read it.
+    `eqsat show rule NAME` prints a rule: its place, its YAML, and a picture of both sides.
     """
     import eqsat
-    from eqsat.model.diag import fail
+    from eqsat.model.diag import did_you_mean, fail
 
-    value = getattr(eqsat.load(folder), stage.value)
+    if str(folder) == "rule" and not folder.is_dir():
+        return _show_rule(stage, output_format)
+    if stage not in [*BorderValue]:
+        raise fail("E400", f"a run has no `{stage}`", help=did_you_mean(stage, [*BorderValue]))
+    value = getattr(eqsat.load(folder), stage)
     if value is None:
-        raise fail("E405", f"the run in `{folder}` has no {stage.value}")
-    if stage is BorderValue.egraph and output_format is o.Format.json:
+        raise fail("E405", f"the run in `{folder}` has no {stage}")
+    if stage == BorderValue.egraph and output_format is o.Format.json:
         from eqsat.export.write import serialized_egraph
 
         print(json.dumps(serialized_egraph(value)))
@@ -200,6 +267,22 @@ def show(
         print(json.dumps(value.to_json(), indent=None if output_format is o.Format.json else 1))
     else:
         print(value.to_text(), end="")
+    return 0
+
+
+def _show_rule(name: str, output_format: o.Format) -> int:
+    from eqsat.api.ruleplaces import rules_named
+    from eqsat.lang.content import notation
+    from eqsat.report.ruleshape import rule_text, yaml_text
+
+    rules = rules_named(name)
+    if output_format is o.Format.json:
+        keys = ("name", "ruleset", "doc", "source", "at")
+        shown = [{k: getattr(r, k) for k in keys} for r in rules]
+        texts = [{"notation": notation(r), "yaml": yaml_text(r)} for r in rules]
+        print(json.dumps([a | b for a, b in zip(shown, texts, strict=True)]))
+    else:
+        print("\n".join(map(rule_text, rules)), end="")
     return 0
 
 
@@ -267,7 +350,7 @@ def judge(
     with stops_at_once():
         from eqsat.api.judge import judge as judged
         from eqsat.api.judge import read_foreign
-        from eqsat.lab.store.query import run_folder
+        from eqsat.lab.loading import run_folder
 
         limit = o.seconds(time_limit)
         run = _best(folder, program, target, rules, weights, limit)
@@ -291,7 +374,8 @@ def _best(
 
     if (folder is None) == (program is None):
         help = "`--run DIR` takes a search that was kept, `--program PROGRAM --target T` searches"
-        raise fail("E400", "judging needs a run or a program to judge by, one of both", help=help)
+        which = "`--run` or `--program`" + (", not both" if folder is not None else "")
+        raise fail("E400", f"`eqsat judge` judges by {which}", help=help)
     if folder is not None:
         if target != "auto" or rules or weights:
             what = "`--target`, `--rules` and `--weights` are those of the run"

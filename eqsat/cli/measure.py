@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from eqsat.cli import completion
 from eqsat.cli import options as o
 from eqsat.cli.talk import say, stops_at_once
 from eqsat.model.diag import fail
@@ -158,7 +159,11 @@ def _agreement(a: Agreement) -> Iterator[str]:
 # ---- saved runs on the clock ---------------------------------------------------------------------
 def bench(
     folders: Annotated[
-        list[Path], typer.Argument(help="Folders of runs, from `optimize -o`: variants to rank.")
+        list[Path],
+        typer.Argument(
+            autocompletion=completion.runs,
+            help="Folders of runs, from `optimize -o`: variants to rank.",
+        ),
     ],
     dispatch: Annotated[
         list[int] | None,

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
+
+from eqsat.cli import completion
 
 if TYPE_CHECKING:
     from eqsat.model.limits import Limits
@@ -45,7 +47,15 @@ OutputFormat = Annotated[
         "--output-format", help="Print text or JSON; `--json` is short for `--output-format json`."
     ),
 ]
-Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print only errors on stderr.")]
+NoCache = Annotated[
+    bool,
+    typer.Option(
+        "--no-cache", help="Search even if an answer is kept on this machine, and keep none."
+    ),
+]
+Quiet = Annotated[
+    bool, typer.Option("-q", "--quiet", help="Print errors only; with `--json` the data, too.")
+]
 Verbose = Annotated[
     bool,
     typer.Option(
@@ -58,13 +68,16 @@ TargetName = Annotated[
     str,
     typer.Option(
         "--target",
+        autocompletion=completion.targets,
         help="A target by name or file (`eqsat list targets`); `auto` is this machine's.",
     ),
 ]
 DeviceMapName = Annotated[
     str | None,
     typer.Option(
-        "--devices", help="A map of several devices by name or file, instead of a target."
+        "--devices",
+        autocompletion=completion.devices,
+        help="A map of several devices by name or file, instead of a target.",
     ),
 ]
 MeshSizes = Annotated[
@@ -86,7 +99,11 @@ Shards = Annotated[
 ]
 Rules = Annotated[
     list[str] | None,
-    typer.Option("--rules", help="A rule set by name or file, repeatable; `default` if none."),
+    typer.Option(
+        "--rules",
+        autocompletion=completion.rule_sets,
+        help="A rule set by name or file, repeatable; `default` if none.",
+    ),
 ]
 Without = Annotated[
     list[str] | None, typer.Option("--without", help="Leave out a rule or a tag, repeatable.")
@@ -111,7 +128,8 @@ Goals = Annotated[
 ProgramName = Annotated[
     str,
     typer.Argument(
-        help="`x.eqs`, `x.onnx`, `x.py:function`, or a name from `eqsat list programs`."
+        autocompletion=completion.programs,
+        help="`x.eqs`, `x.onnx`, `x.py:function`, or a name from `eqsat list programs`.",
     ),
 ]
 Sizes = Annotated[
@@ -233,7 +251,30 @@ WorkLimit = Annotated[
 DeviceName = Annotated[
     Device | None, typer.Option("--device", help="Execute on this JAX platform.")
 ]
-RunFolder = Annotated[Path, typer.Argument(help="The folder of a run, from `optimize -o`.")]
+RunFolder = Annotated[
+    Path,
+    typer.Argument(autocompletion=completion.runs, help="The folder of a run, from `optimize -o`."),
+]
+
+
+FEW = 12  # options that one panel of help can hold
+PANELS = {
+    "Input": "program size weights donate layout layouts pairs",
+    "Search": "rules without unchecked limit time_limit seed extractor threads points",
+    "Goals": "goal budget originals",
+    "Target": "target setting devices",
+    "Mesh": "mesh shard mesh_front",
+    "Execute": "verify work_limit measure check_compile compile_limit device",
+    "Output": "out stop_after print_after output_format quiet verbose",
+}
+
+
+def sort_into_panels(parameters: Sequence[Any]) -> None:
+    """Give the many options of a command a panel each in its help; few stay together."""
+    panel_of = {name: panel for panel, names in PANELS.items() for name in names.split()}
+    options = [p for p in parameters if p.param_type_name == "option"]
+    for option in options if len(options) > FEW else ():
+        option.rich_help_panel = panel_of.get(option.name)
 
 
 class Printable(Protocol):
@@ -247,7 +288,10 @@ def print_found(result: Printable, output_format: Format) -> None:
     """On stdout, as it is asked for."""
     if output_format is Format.json:
         print(json.dumps(result.to_json()))
-    else:
+        return
+    from eqsat.cli.terminal import on_screen
+
+    with on_screen():
         print(result.to_text(), end="")
 
 

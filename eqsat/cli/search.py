@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import sys
+from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,6 +13,7 @@ import typer
 
 from eqsat.cli import options as o
 from eqsat.cli.talk import KEPT, Onlooker, progress, say, say_diagnostics, stops_at_once
+from eqsat.cli.terminal import on_screen
 from eqsat.model.deadline import Stop
 from eqsat.model.limits import WORK_LIMIT
 
@@ -83,6 +85,7 @@ def optimize(
     seed: o.Seed = 0,
     extractor: o.Extractor = "cpsat",
     threads: o.Threads = 2,
+    no_cache: o.NoCache = False,
     output_format: o.OutputFormat = o.Format.text,
     quiet: o.Quiet = False,
     verbose: o.Verbose = False,
@@ -120,6 +123,7 @@ def optimize(
             "seed": seed,
             "extractor": extractor,
             "threads": threads,
+            "cache": not (no_cache or print_after),
             "stop": stop,
             "progress": watch,
         }
@@ -130,7 +134,7 @@ def optimize(
             run = _search(given, request, work_limit if verify else None)
     if out is not None:
         run.save(out)
-    _print_run(run, output_format)
+    _print_run(run, output_format, watch.phases if sys.stdout.isatty() else ())
     if mesh_front:
         _print_front(run, mesh_front, o.seconds(time_limit), output_format)
     _say_stop(run, quiet)
@@ -218,13 +222,15 @@ def _goals(texts: list[str] | None) -> tuple[Any, ...]:
     return parse_goals(texts or DEFAULT_GOALS)
 
 
-def _print_run(run: Run, output_format: o.Format) -> None:
+def _print_run(run: Run, output_format: o.Format, shown: Collection[str] = ()) -> None:
+    """shown: the phases of which the terminal has a line already."""
     from eqsat.report.text import summary_text
 
     if output_format is o.Format.json:
         print(json.dumps(run.summary()))
-    else:
-        print(summary_text(run), end="")
+        return
+    with on_screen():
+        print(summary_text(run, shown), end="")
 
 
 def _print_front(run: Run, points: int, seconds: float, output_format: o.Format) -> None:

@@ -11,18 +11,21 @@ import threading
 import time
 import warnings
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
+from eqsat.cli.terminal import above_live_line, live_line, no_live_line, painted
 from eqsat.model.deadline import Stop
 from eqsat.model.diag import Diagnostic, EqsatWarning
 from eqsat.model.progress import Progress
 
 
-def say(text: str, end: str = "\n") -> None:
+def say(text: str) -> None:
     """One message to a person."""
-    print(text, file=sys.stderr, end=end, flush=True)
+    if not above_live_line(text):
+        print(text, file=sys.stderr, flush=True)
 
 
 def say_diagnostics(diagnostics: Iterable[Diagnostic], as_json: bool) -> None:
@@ -32,14 +35,14 @@ def say_diagnostics(diagnostics: Iterable[Diagnostic], as_json: bool) -> None:
         for d in every:
             say(json.dumps(d.to_json()))
         return
-    say("\n\n".join(d.full() for d in every))
+    say(painted("\n\n".join(d.full() for d in every), sys.stderr))
 
 
 @contextmanager
-def told_warnings(as_json: bool) -> Iterator[None]:
-    """Print warnings of ours as diagnostics; Python's own keep their form."""
+def told_warnings(as_json: bool, quiet: bool) -> Iterator[None]:
+    """Print warnings of ours as diagnostics unless `quiet`; Python's own keep their form."""
     with warnings.catch_warnings():
-        warnings.simplefilter("always", EqsatWarning)
+        warnings.simplefilter("ignore" if quiet else "always", EqsatWarning)
         plain = warnings.showwarning
 
         def show(message: Any, *rest: Any, **more: Any) -> None:
@@ -49,6 +52,16 @@ def told_warnings(as_json: bool) -> Iterator[None]:
                 plain(message, *rest, **more)
 
         warnings.showwarning = show
+        yield
+
+
+@contextmanager
+def silenced(wanted: bool) -> Iterator[None]:
+    """Print nothing on stdout: only errors are left, which go to stderr."""
+    if not wanted:
+        yield
+        return
+    with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):
         yield
 
 
@@ -79,6 +92,8 @@ class Onlooker:
     """The listener of a search for a person: `optimize` and the like call it with news."""
 
     now: Progress | None = None
+    shows_phases: bool = False  # the line of each phase, as it ends
+    phases: dict[str, str] = field(default_factory=dict)  # that were shown
     left_behind = "nothing was written"  # by a search that is interrupted
 
     @property
@@ -87,6 +102,10 @@ class Onlooker:
 
     def __call__(self, now: Progress) -> None:
         self.now = now
+        for phase, line in now.ended.items() if self.shows_phases else ():
+            if phase not in self.phases:
+                self.phases[phase] = line
+                say(line)
 
     @property
     def line(self) -> str:
@@ -101,17 +120,16 @@ def progress(watch: Onlooker, quiet: bool) -> Iterator[None]:
     if quiet or not sys.stderr.isatty():
         yield
         return
-    from rich.console import Console
-    from rich.live import Live
     from rich.spinner import Spinner
 
     spinner = Spinner("dots")
+    watch.shows_phases = True
 
     def line() -> Spinner:
         spinner.update(text=watch.line)
         return spinner
 
-    with Live(get_renderable=line, console=Console(stderr=True), transient=True):
+    with live_line(line):
         yield
 
 
@@ -173,8 +191,9 @@ def _wait(done: threading.Event, stop: Stop | None, watch: Watched | None) -> No
         signal.sigwait({signal.SIGINT})
         where = ""
     if not done.is_set():
-        if sys.stderr.isatty():
-            say("\x1b[?25h", end="")  # a live line hides the cursor
         lost = "nothing was written" if watch is None else watch.left_behind
-        say(f"interrupted, {lost}{where}")
-        os._exit(INTERRUPTED)
+        try:
+            no_live_line()
+            say(f"interrupted, {lost}{where}")
+        finally:
+            os._exit(INTERRUPTED)

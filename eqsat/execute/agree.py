@@ -20,7 +20,7 @@ from eqsat.execute.rounding import error_limit, moves
 from eqsat.execute.verify import free_lanes, platform
 from eqsat.model.program import Program
 from eqsat.model.tensor import TensorType
-from eqsat.ops.meaning.programs import DTYPE_NAMES
+from eqsat.ops.meaning.elements import DTYPE_NAMES
 
 if TYPE_CHECKING:
     from eqsat.execute.calls import Signature

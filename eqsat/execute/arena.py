@@ -28,8 +28,8 @@ from eqsat.model.program import Node, Program
 from eqsat.model.schedule import Buffer, Dispatch, Schedule
 from eqsat.model.tensor import DTYPES, TensorType, is_float
 from eqsat.ops.meaning import scalar
+from eqsat.ops.meaning.elements import DTYPE_NAMES
 from eqsat.ops.meaning.programs import (
-    DTYPE_NAMES,
     bind_leaves,
     element_dtype,
     evaluate_control,

@@ -241,6 +241,7 @@ class Packing:
         for held in (self.ready, self.mains, self.placed):
             held.clear()
         self.plain.clear_cache()
+        self._stand_behind(self._call)
 
     @property
     def is_packing(self) -> bool:
@@ -291,6 +292,8 @@ class Packing:
         callee = self.find(args, kwargs)
         if not (self._looks_up(callee) or self.mains or self.placed):
             self._stand_behind(self.plain)
+            return self.plain(*args, **kwargs)
+        if not callee.signature.bindings:  # it is still searched for
             return self.plain(*args, **kwargs)
         which = self.weights[tree] = tuple(k == "weight" for k, _ in callee.signature.bindings)
         key, call = self._key(leaves, tree), self.plain

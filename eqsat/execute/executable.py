@@ -8,9 +8,10 @@ fused as XLA likes, on any platform; kernels that JAX cannot look into are custo
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
+from eqsat.execute.bound import bound
 from eqsat.execute.expressions import spelled
 from eqsat.execute.lowering import OpaqueFunction, TracedBodies, evaluate
 from eqsat.execute.weights import pack_weights, packed_per_run, run_time_nodes
@@ -47,6 +48,7 @@ class JaxExecutable:
         self.opaque = dict(opaque)
         self.weights = dict(weights)
         self._packed: dict[int, Any] | None = None
+        self.donated: tuple[int, ...] = ()  # numbers of inputs that a call of `flat` uses up
 
     @property
     def weights_are_arguments(self) -> bool:
@@ -64,16 +66,15 @@ class JaxExecutable:
         import jax
 
         if self.weights_are_arguments:
-            call: Any = partial(self.jitted, self.packed)
-            call.lower = partial(self.jitted.lower, self.packed)
-            call.clear_cache = self.jitted.clear_cache
-            return call
+            behind = tuple(n + 1 for n in self.donated)
+            jitted = jax.jit(self.run, donate_argnums=behind) if behind else self.jitted
+            return bound(jitted, self.packed)
 
         def flat(*inputs: Any) -> tuple[Any, ...]:
             return self.run(self.packed, *inputs)
 
         flat.__name__ = self.schedule.program.name
-        return jax.jit(flat)
+        return jax.jit(flat, donate_argnums=self.donated)
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         """Results of flat inputs, as `flat`."""

@@ -18,7 +18,7 @@ from eqsat.model.compiled import BY_PRODUCTS
 from eqsat.model.expr import BottomUp, Expr
 from eqsat.model.generic import Generic
 from eqsat.model.tensor import ALGORITHMS, DTYPES, HIGHEST
-from eqsat.ops.meaning.programs import DTYPE_NAMES, element_dtype
+from eqsat.ops.meaning.elements import DTYPE_NAMES, element_dtype
 from eqsat.ops.meaning.scalar import FUNCTIONS
 from eqsat.ops.meaning.structured import product_factors
 

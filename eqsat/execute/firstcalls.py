@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from jax.core import Tracer
 from jax.extend.core import take_current_trace
 
-from eqsat.execute.beside import ALWAYS, ANSWER, FirstCall, Pair, Trial, tell
+from eqsat.execute.beside import AGREES, ALWAYS, ANSWER, FirstCall, Pair, Trial, tell
 from eqsat.execute.calls import JITTED, Callee
 
 CALM = 16  # calls of shapes that are known, after which calls are C
@@ -47,6 +47,17 @@ class Wanted:
     uses_up: bool = False
 
 
+@dataclass(frozen=True)
+class Before:
+    """What other processes have seen of the call with these arguments, and what they are told.
+
+    agreed: whether a first call was checked, so that none is to be; note: that one agreed.
+    """
+
+    agreed: Callable[[Args, Kwargs], bool] = lambda _, __: False
+    note: Callable[[Args, Kwargs], None] = lambda _, __: None
+
+
 class Method(functools.partial):
     """A function of a class, which a `partial` is not; its calls cost a tenth of a µs more."""
 
@@ -70,7 +81,7 @@ class Once:
     """A function of one shape: its first call is checked, then one of both sides serves.
 
     answer: jitted; original: makes the other one. pair: what is known of them. forget: drops what
-    the answer holds.
+    the answer holds. proven: is told once a call has shown that the answer is right.
     """
 
     def __init__(
@@ -80,7 +91,9 @@ class Once:
         pair: Callable[[Any, Any], Pair],
         wanted: Wanted,
         forget: Callable[[], None],
+        proven: Callable[[], None] | None = None,
     ):
+        self.proven = proven
         self.answer, self.make, self.pair_of = answer, original, pair
         self.wanted, self.forget = wanted, forget
         self.lock, self.tries = threading.RLock(), 0
@@ -114,6 +127,8 @@ class Once:
         elif self.wanted.check != ALWAYS and (outcome.proves or self.tries > MORE):
             self.switch.to(self.answer)
             _forget_compiled(vars(self).pop("original"))
+            if outcome.proves and self.proven is not None:
+                self.proven()
 
 
 class ByShape:
@@ -121,7 +136,7 @@ class ByShape:
 
     find: the callee for (args, kwargs), made by a search. key: what a search depends on. sides:
     from the callee that is asked for in a trace the jitted function of it (`answer`). function: the
-    original. pair: of a call what is known of both sides.
+    original. pair: of a call what is known of both sides. before: what other processes have seen.
     """
 
     def __init__(
@@ -133,7 +148,10 @@ class ByShape:
         jit: Callable[[Callable[..., Any]], Any],
         pair: Callable[[ByShape, Args, Kwargs], Pair],
         wanted: Wanted,
+        before: Before = Before(),
     ):
+        self.before = before
+        self.renewed: list[Hashable] = []  # shapes that have another callee from the next call on
         self.original_function, self.find, self.key, self.pair_of = function, find, key, pair
         self.wanted = wanted
         self.serving: dict[Hashable, Callee] = {}  # what was checked
@@ -205,7 +223,7 @@ class ByShape:
         if callee.is_input:
             self.serving[key] = callee
             return callee
-        self.switch.to(self._reset)
+        self._to(self._reset)
         return callee if _is_nested() else callee.as_original
 
     # ---- what is called --------------------------------------------------------------------------
@@ -239,9 +257,9 @@ class ByShape:
         packs = isinstance(getattr(self.main, "func", None), MethodType)  # its calls are Python
         self.is_direct = self.resets < RESETS and not packs and not self._goes_on
         if self.is_direct:
-            self.switch.to(self.main)
+            self._to(self.main)
         elif self._entry == self._call:
-            self.switch.to(self._steady)
+            self._to(self._steady)
 
     def _reset(self, *args: Any, **kwargs: Any) -> Any:
         """The call after one with a new shape: what was compiled for that one is not to stay."""
@@ -260,7 +278,27 @@ class ByShape:
     def _stand(self) -> None:
         """Choose what stands behind the function while calls are Python."""
         self.calm = CALM
-        self.switch.to(self._entry)
+        self._to(self._entry)
+
+    def _to(self, call: Callable[..., Any]) -> None:
+        """Calls go there, unless another thread has renewed a shape: it may do so meanwhile."""
+        self.switch.to(call)
+        if self.renewed:
+            self.switch.to(self._renew)
+
+    def renew(self, key: Hashable) -> None:
+        """Let the next call be a first one of this shape; for other threads."""
+        self.renewed.append(key)
+        self.switch.to(self._renew)
+
+    def _renew(self, *args: Any, **kwargs: Any) -> Any:
+        with self.lock:
+            while self.renewed:
+                self.serving.pop(self.renewed.pop(), None)
+            self.is_direct = False
+            self._clear()
+            self._stand()
+        return self.switch.function(*args, **kwargs)
 
     @property
     def _entry(self) -> Callable[..., Any]:
@@ -290,6 +328,9 @@ class ByShape:
                 return self.plain(*args, **kwargs)
             if callee.is_input or (key in self.serving and not self._is_open(key)):
                 return self._serve(key, callee, args, kwargs)
+            is_first = key not in self.serving and self.wanted.check != ALWAYS
+            if is_first and self.before.agreed(args, kwargs):
+                return self._serve(key, callee, args, kwargs)
             return self._tried(key, callee, args, kwargs)
 
     def _serve(self, key: Hashable, callee: Callee, args: Args, kwargs: Kwargs) -> Any:
@@ -306,7 +347,7 @@ class ByShape:
         return key in self.doubts or self.wanted.check == ALWAYS
 
     def _tried(self, key: Hashable, callee: Callee, args: Args, kwargs: Kwargs) -> Any:
-        self.switch.to(self._wait)
+        self._to(self._wait)
         self.trying.keys = {key}
         try:
             pair = self.pair_of(self, args, kwargs)
@@ -321,6 +362,8 @@ class ByShape:
             self._stand()
         self.checks.append(outcome)
         self._settle(keys, callee, outcome)
+        if outcome.why == AGREES and outcome.proves:
+            self.before.note(args, kwargs)
         tell(pair, outcome)
         return result
 

@@ -20,7 +20,8 @@ from eqsat.model.leaves import Custom, Fill, Opaque
 from eqsat.model.movement import Move, Reshape, Transpose
 from eqsat.model.program import Program
 from eqsat.model.tensor import TensorType
-from eqsat.ops.meaning.programs import DTYPE_NAMES, element_dtype, operand_values
+from eqsat.ops.meaning.elements import DTYPE_NAMES, element_dtype
+from eqsat.ops.meaning.programs import operand_values
 from eqsat.ops.op import broken_op
 from eqsat.ops.registry import op_record
 

@@ -32,7 +32,8 @@ from eqsat.ops.generics.canonical import (
     planned_nest,
 )
 from eqsat.ops.meaning import scalar
-from eqsat.ops.meaning.programs import DTYPE_NAMES, element_dtype, weight_key
+from eqsat.ops.meaning.elements import DTYPE_NAMES, element_dtype
+from eqsat.ops.meaning.programs import weight_key
 from eqsat.ops.registry import op_record
 
 

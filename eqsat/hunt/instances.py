@@ -69,13 +69,21 @@ class Instance:
         """Each entry of `where:` by itself; None if it cannot be evaluated here."""
         return self._table(None, functions).conditions(list(self.attrs), dict(self.uses))
 
-    def _table(self, rule: Rule | None, functions: Functions | None) -> _Probe:
+    def _table(self, rule: Rule | None, functions: Functions | None) -> Probe:
         table = {**self.functions, **(functions or {})}
-        return _Probe(RuleAtArity(rule or self.rule, 0, self.arity), table)
+        return Probe(RuleAtArity(rule or self.rule, 0, self.arity), table)
 
 
-class _Probe(Answers):
+class Probe(Answers):
     """The table of a rule, asked for its conditions one by one."""
+
+    def binds(self, attrs: list[Attr], uses: dict[str, int]) -> bool:
+        """Whether these attributes are what the left side writes out, and equal where it says."""
+        try:
+            self._bind({}, attrs, uses)
+        except NoRow:
+            return False
+        return True
 
     def conditions(self, attrs: list[Attr], uses: dict[str, int]) -> list[bool | None]:
         env: dict[str, Any] = {}
@@ -85,7 +93,7 @@ class _Probe(Answers):
             env = next(self._each(env, list(self.rule.foreach)), env)
             for name, expr in self.rule.lets:
                 env[name] = self.value(expr, env)
-        except NoRow:
+        except (NoRow, KeyError):
             pass  # conditions on what is bound so far can still be evaluated
         for i, condition in enumerate(self.rule.where):
             try:
@@ -287,13 +295,17 @@ TARGETS = 20  # draws of what a target answers, until the rule may apply there
 
 
 @dataclass(frozen=True)
-class _Bindings:
-    """A partial match: nodes of variables and splats, attributes so far in pre-order."""
+class Bindings:
+    """A partial match: nodes of variables and splats, attributes so far in pre-order.
+
+    root: the node that the left side stands for.
+    """
 
     nodes: Mapping[str, int] = field(default_factory=dict)
     splats: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     named: frozenset[str] = frozenset()
     attrs: tuple[Attr, ...] = ()
+    root: int = -1
 
 
 def seeds(rule: Rule, rng: Random) -> list[Instance]:
@@ -306,21 +318,22 @@ def seeds(rule: Rule, rng: Random) -> list[Instance]:
             program, _ = parse_example(rule, example)
         except EqsatError:
             continue
-        instances += [_instance(rule, program, m, rng) for m in _matches(rule, program)]
+        instances += [_instance(rule, program, m, rng) for m in matches(rule, program)]
     return instances[:MOST]
 
 
-def _matches(rule: Rule, program: Program) -> Iterator[_Bindings]:
+def matches(rule: Rule, program: Program) -> Iterator[Bindings]:
     """Every way to match the left side somewhere, and the further patterns anywhere."""
     sides = (rule.left, *rule.also)
-    for roots in product(range(len(program.nodes)), repeat=len(sides)):
-        matches = [_Bindings()]
+    ops = [n.op for n in program.nodes]
+    for roots in product(*([i for i, op in enumerate(ops) if op == s.op] for s in sides)):
+        partial = [Bindings(root=roots[0])]
         for side, root in zip(sides, roots, strict=True):
-            matches = [m for f in matches for m in _match(program, side, root, f)]
-        yield from matches
+            partial = [m for f in partial for m in _match(program, side, root, f)]
+        yield from partial
 
 
-def _match(program: Program, term: Term, node: int, match: _Bindings) -> Iterator[_Bindings]:
+def _match(program: Program, term: Term, node: int, match: Bindings) -> Iterator[Bindings]:
     if isinstance(term, Var):
         if match.nodes.get(term.name, node) == node:
             yield replace(match, nodes={**match.nodes, term.name: node})
@@ -339,8 +352,8 @@ def _match(program: Program, term: Term, node: int, match: _Bindings) -> Iterato
 
 
 def _operands(
-    program: Program, term: Apply, operands: tuple[int, ...], match: _Bindings
-) -> Iterator[_Bindings]:
+    program: Program, term: Apply, operands: tuple[int, ...], match: Bindings
+) -> Iterator[Bindings]:
     splats = sum(isinstance(o, Splat) for o in term.operands)
     free = len(operands) - (len(term.operands) - splats)
     if free < 0 or (not splats and free):
@@ -355,8 +368,8 @@ def _in_order(
     terms: tuple[Term, ...],
     operands: tuple[int, ...],
     sizes: list[int],
-    match: _Bindings,
-) -> Iterator[_Bindings]:
+    match: Bindings,
+) -> Iterator[Bindings]:
     if not terms:
         yield match
         return
@@ -371,8 +384,8 @@ def _in_order(
 
 
 def _splat(
-    program: Program, term: Splat, taken: tuple[int, ...], match: _Bindings
-) -> Iterator[_Bindings]:
+    program: Program, term: Splat, taken: tuple[int, ...], match: Bindings
+) -> Iterator[Bindings]:
     inner, name = term.inner, splat_name(term)
     if isinstance(inner, Apply):
         nodes = [program.nodes[t] for t in taken]
@@ -384,7 +397,7 @@ def _splat(
         yield replace(match, splats={**match.splats, name: taken})
 
 
-def _instance(rule: Rule, program: Program, m: _Bindings, rng: Random) -> Instance:
+def _instance(rule: Rule, program: Program, m: Bindings, rng: Random) -> Instance:
     type_of = [n.types[0] for n in program.nodes]
     single = {n: (type_of[i],) for n, i in m.nodes.items() if n not in m.named}
     several = {n: tuple(type_of[i] for i in nodes) for n, nodes in m.splats.items()}

@@ -155,6 +155,7 @@ def _optimized(request: CellRequest, **more: Any) -> Run:
         extractor=cell.extractor,
         threads=request.threads,
         time_limit=request.time_limit_s,
+        cache=False,  # a store keeps what it has searched, with the seconds that it took
         **more,
     )
 

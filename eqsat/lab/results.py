@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from eqsat.lab.effects import best_lines, busy_line, effect_lines
 from eqsat.lab.rowtable import NOT_PROVEN, described, key_text, name_keys, row_table, some_of
-from eqsat.lab.store.record import FOUND, NOT_RUN, RunRecord, used_versions
+from eqsat.lab.store.record import FOUND, NOT_RUN, RunRecord
 from eqsat.lab.store.store import Measurement
 from eqsat.model.diag import Diagnostic, EqsatError, fail, sort_diagnostics
 from eqsat.report.facts import goal_key
 from eqsat.report.finished import ELSEWHERE
 from eqsat.report.formatting import count_text, us_text
+from eqsat.run.content import used_versions
 
 if TYPE_CHECKING:
     from eqsat.lang.experimentformat import Figure

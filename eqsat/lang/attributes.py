@@ -9,6 +9,7 @@ from typing import Any
 
 from eqsat.lang.expressions import Tree
 from eqsat.model.diag import Diagnostic, Note, Span, did_you_mean
+from eqsat.model.expr import literal
 from eqsat.model.rules import AttrExpr, Compare, Field, Function, Name, Not, Value
 from eqsat.ops.attrs import FIELDS, FUNCTIONS, ROWS
 from eqsat.ops.vocabulary import AttrFunction
@@ -81,6 +82,8 @@ class Attributes:
 
     def _literal(self, node: ast.expr, kind: str) -> Value | None:
         value = _pads(node) if kind == "pads" else _plain(node)
+        if kind == "str" and type(value) in (int, float):  # such as the value of a pad
+            value = literal(value)
         literal_kind = "pads" if kind == "pads" else _literal_kind(value)
         if value is None or kind not in (UNKNOWN, literal_kind):
             return None
@@ -147,7 +150,8 @@ class Attributes:
         if function is None:
             message = f"no attribute function named `{name}`"
             is_field = any(name in fields for fields in FIELDS.values())
-            hint = f"it is a field, as in `x.{name}`" if is_field else did_you_mean(name, FUNCTIONS)
+            near = did_you_mean(name, FUNCTIONS, "eqsat list functions")
+            hint = f"it is a field, as in `x.{name}`" if is_field else near
             self.report("E016", node.func, message, hint)
             return None, UNKNOWN
         if function.is_fact and node is not self.whole:

@@ -126,7 +126,7 @@ def find_program(name: str, folders: Folders = (), span: Span | None = None) -> 
     path = files.get(f"programs/{name}")
     if path is None:
         names = [k.removeprefix("programs/") for k in files if k.startswith("programs/")]
-        hint = did_you_mean(name, names) if names else ""
+        hint = did_you_mean(name, names, "eqsat list programs") if names else ""
         raise fail("E261", f"no program named `{name}`", span, help=hint)
     return str(path)
 

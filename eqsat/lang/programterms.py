@@ -99,8 +99,11 @@ def _layout(c: Call, source: Shape) -> Layout:
     pads = (pads,) * len(tiles) if isinstance(pads, str) else pads
     if len(pads) != len(tiles) or len(pos) != len(tiles):
         raise c.misfit("`pos`, `tiles` and a list of `pad` have one entry per tile")
-    if any(not 0 <= p < len(source) for p in pos) or any(t < 1 for t in tiles):
-        raise c.misfit(f"`pos` names dims of {list(source)}, and a tile is at least 1")
+    if any(t < 1 for t in tiles):
+        raise c.misfit("a tile is at least 1")
+    if wrong := [p for p in pos if not 0 <= p < len(source)]:
+        has = f"dims 0 to {len(source) - 1}" if source else "no dims"
+        raise c.misfit(f"`pos` names dim {wrong[0]}, and {list(source)} has {has}")
     marks = ["-" if source[d] % t == 0 else p for d, t, p in zip(pos, tiles, pads, strict=True)]
     return Layout(source, pos, tiles, outer, tuple(marks))
 
@@ -115,8 +118,12 @@ def _packed(c: Call, types: Types) -> Layout:
         return _layout(c, c.get("shape", expressions.integers))
     pos, tiles = c.get("pos", expressions.integers), c.get("tiles", expressions.integers)
     rank = types[0].rank - len(tiles)
-    outer = c.get("outer", expressions.integers, tuple(range(max(rank, 0))))
-    if rank < 0 or sorted(outer) != list(range(rank)) or len(pos) != len(tiles):
+    if rank < len(tiles):
+        tile_count = f"{len(tiles)} tile{'s' * (len(tiles) != 1)}"
+        least = f"`{c.op}` with {tile_count} needs an operand of rank {2 * len(tiles)} or more"
+        raise c.misfit(f"{least}: a dim of blocks and one of lanes for each tile, not {types[0]}")
+    outer = c.get("outer", expressions.integers, tuple(range(rank)))
+    if sorted(outer) != list(range(rank)) or len(pos) != len(tiles):
         raise c.misfit(f"{types[0]} cannot be packed like this")
     blocks = {d: types[0].shape[j] for j, d in enumerate(outer)}
     tile = dict(zip(pos, tiles, strict=True))
@@ -293,8 +300,11 @@ class Call:
         if self.op in FUNCTIONS or self.op in ("relu", "cast"):
             return self._shaped(self._elementwise)
         op_names = [*ops, *FUNCTIONS, "matmul", "relu", "cast"]
-        message = f"no op named `{self.op}`"
-        raise refused(self.tree, self.node.func, message, "E311", did_you_mean(self.op, op_names))
+        message, hint = (
+            f"no op named `{self.op}`",
+            did_you_mean(self.op, op_names, "eqsat list ops"),
+        )
+        raise refused(self.tree, self.node.func, message, "E311", hint)
 
     def _structured(self, r: Op) -> int:
         keys, read = READERS.get(r.name, (tuple(r.attributes), by_record))

@@ -76,7 +76,7 @@ def _named(
     for placed in source.strings(path):
         if placed.text not in rule_names:
             message = f"no imported rule or tag is named `{placed.text}`"
-            hint = did_you_mean(placed.text, rule_names)
+            hint = did_you_mean(placed.text, rule_names, "eqsat list rules")
             problems.append(Diagnostic("E009", message, placed.whole(), help=hint))
         for rule in rules:
             if placed.text in (rule.name, *rule.tags) and rule.name not in seen:
@@ -224,7 +224,8 @@ def find_rules(
         raise fail("E007", f"no rule file `{name}`", span)
     files = find_names("rules", ".yaml", folders) if files is None else files
     if name not in files:
-        raise fail("E007", f"no rule set named `{name}`", span, help=did_you_mean(name, files))
+        hint = did_you_mean(name, files, "eqsat list sets")
+        raise fail("E007", f"no rule set named `{name}`", span, help=hint)
     return files[name]
 
 
@@ -388,7 +389,8 @@ def _selected(
 
 def _unknown(placed: Placed, names: set[str]) -> Diagnostic:
     message = f"no imported rule or tag is named `{placed.text}`"
-    return Diagnostic("E009", message, placed.whole(), help=did_you_mean(placed.text, names))
+    hint = did_you_mean(placed.text, names, "eqsat list rules")
+    return Diagnostic("E009", message, placed.whole(), help=hint)
 
 
 def _refuse_repeated_names(

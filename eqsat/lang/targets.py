@@ -175,7 +175,8 @@ def find_target(name: str | Path, folders: Folders = (), span: Span | None = Non
         raise fail("E200", f"no target file `{name}`", span, help="`eqsat list targets` has names")
     files = find_names("targets", ".yaml", folders)
     if str(name) not in files:
-        raise fail("E200", f"no target named `{name}`", span, help=did_you_mean(str(name), files))
+        hint = did_you_mean(str(name), files, "eqsat list targets")
+        raise fail("E200", f"no target named `{name}`", span, help=hint)
     return files[str(name)]
 
 

@@ -202,7 +202,7 @@ class _Terms:
         """An op with its operands and attributes; `over` is the splat a zip runs over."""
         op = self._op(node)
         if op not in RULE_OPS:
-            hint = written_as_generic(op) or did_you_mean(op, RULE_OPS)
+            hint = written_as_generic(op) or did_you_mean(op, RULE_OPS, "eqsat list ops")
             self.report("E011", node.func, f"no op named `{op}`", hint)
             return None
         operands = self._operands(op, node, over)
@@ -364,6 +364,7 @@ class _Terms:
         if isinstance(tiles, Value):
             spread = Value([pad.value] * len(tiles.value), pad.span)
             return [(k, spread if k == "pad" else v) for k, v in attrs]
-        message = "one padding for all tiles needs `tiles` written out"
-        self.problems.append(Diagnostic("E017", message, pad.span, help="match `layout=l` instead"))
+        message = "one padding for all tiles needs `tiles` written out, as in `[8, 8]`"
+        hint = "match `layout=l` instead, which holds positions, tiles and paddings"
+        self.problems.append(Diagnostic("E017", message, pad.span, help=hint))
         return attrs

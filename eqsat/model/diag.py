@@ -123,18 +123,21 @@ def sort_diagnostics(diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...
     )
 
 
-SHOWN_WORDS = 60  # of a help text
+FEW_WORDS, SHOWN_WORDS = 12, 60  # of a help text, beside a command that lists them and without
 
 
-def did_you_mean(word: str, words: Iterable[str]) -> str:
-    """A help text: the nearest known word, else all of them, or the nearest few of very many."""
+def did_you_mean(word: str, words: Iterable[str], listing: str = "") -> str:
+    """A help text: the nearest known word, else all of them if they are few.
+
+    Of more the command `listing` that prints them, or the first ones where there is none.
+    """
     import difflib
 
     vocabulary = sorted(set(words))
     near = difflib.get_close_matches(word, vocabulary, 1, 0.6)
     if near:
         return f"did you mean `{near[0]}`?"
-    if len(vocabulary) <= SHOWN_WORDS:
-        return f"known: {', '.join(vocabulary)}"
-    nearest = difflib.get_close_matches(word, vocabulary, 6, 0.0)
-    return f"known: {', '.join(nearest)}, and {len(vocabulary) - len(nearest)} more"
+    if listing and len(vocabulary) > FEW_WORDS:
+        return f"`{listing}` has names"
+    more = len(vocabulary) - SHOWN_WORDS
+    return f"known: {', '.join(vocabulary[:SHOWN_WORDS])}" + (f", and {more} more" * (more > 0))

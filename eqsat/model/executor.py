@@ -29,6 +29,7 @@ class Executable(Protocol):
 
     schedule: Schedule
     weights: dict[str, Any]  # content key → array
+    donated: tuple[int, ...]  # numbers of inputs that a call of `flat` uses up
 
     @property
     def packed(self) -> dict[int, Any]:

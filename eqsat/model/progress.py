@@ -67,6 +67,7 @@ class Progress:
     points: list[Point] = field(default_factory=list)
     results: dict[str, GoalResult | None] = field(default_factory=dict)  # bound 0: none is known
     bounds: dict[str, int] = field(default_factory=dict)
+    ended: dict[str, str] = field(default_factory=dict)  # phases that ended, and what they came to
 
     @property
     def seconds(self) -> float:
@@ -144,6 +145,14 @@ def found(goal: str, value: int | None = None, bound: int | None = None) -> None
     progress = _HEARD.get()
     if progress is not None:
         progress.found(goal, value, bound)
+
+
+def ended(name: str, line: str) -> None:
+    """Report that a phase ended, with the line that tells what it came to."""
+    progress = _HEARD.get()
+    if progress is not None:
+        progress.ended[name] = line
+        progress.listen(progress)
 
 
 def settle(goals: Mapping[str, GoalResult]) -> None:

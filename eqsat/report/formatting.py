@@ -5,8 +5,13 @@ Pages have no network and no scripts, and are light or dark.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from html import escape
+from itertools import zip_longest
+from textwrap import wrap
 from urllib.parse import quote
 
 PS_PER_US = 1e6
@@ -83,21 +88,123 @@ def _three(x: float) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
+# ---- tables of text ------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Screen:
+    """Where text is shown: characters per line, and whether it has colours."""
+
+    width: int
+    is_coloured: bool = False
+
+
+_SCREEN: ContextVar[Screen | None] = ContextVar("screen", default=None)
+# characters that the first column keeps, any other, and one of sentences
+LEAST_FIRST, LEAST, LEAST_PROSE = 20, 8, 20
+Table = Sequence[Sequence[str]]
+
+
+@contextmanager
+def shown_on(screen: Screen | None) -> Iterator[None]:
+    """Tables inside fit this screen; None: they are as wide as they are."""
+    token = _SCREEN.set(screen)
+    try:
+        yield
+    finally:
+        _SCREEN.reset(token)
+
+
 def table_text(columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
-    """Columns aligned by spaces; figures to the right, the first and last column to the left."""
-    table = [columns, *rows]
-    widths = [max(len(row[i]) for row in table) for i in range(len(columns))]
-    last = len(columns) - 1
+    """Columns aligned by spaces; figures to the right, the first and last column to the left.
+
+    On a screen names are shortened in the middle and sentences broken into lines; columns that do
+    not fit beside the others follow below, with the first one again.
+    """
+    screen, table = _SCREEN.get(), [columns, *rows]
+    left = {0, len(columns) - 1}
+    if screen is None:
+        return _aligned(table, _widths(table), left)
+    prose = {i for i, c in enumerate(zip(*table, strict=True)) if _is_prose(c)}
+    floors = [min(w, _least(i, i in prose)) for i, w in enumerate(_widths(table))]
+    texts = []
+    for part in _parts(floors, screen.width):
+        shown = [[row[i] for i in part] for row in table]
+        widths = _fitted(_widths(shown), [floors[i] for i in part], screen.width)
+        wrapped = {k for k, i in enumerate(part) if i in prose}
+        lines = [line for row in shown for line in _cut(row, widths, wrapped)]
+        at_left = {k for k, i in enumerate(part) if i in left | prose}
+        texts.append(_aligned(lines, widths, at_left))
+    return "\n".join(texts)
+
+
+def heading(line: str) -> str:
+    """The head of a table, bold where there are colours."""
+    screen = _SCREEN.get()
+    return f"\x1b[1m{line}\x1b[0m" if screen is not None and screen.is_coloured else line
+
+
+def elided(text: str, width: int) -> str:
+    """At most so many characters, with both ends: `encoder.lay…y.weight`."""
+    if len(text) <= width:
+        return text
+    tail = max(width - 1, 0) // 2
+    return f"{text[: max(width - 1, 0) - tail]}…{text[len(text) - tail :]}"
+
+
+def _widths(table: Table) -> list[int]:
+    return [max(map(len, column)) for column in zip(*table, strict=True)]
+
+
+def _is_prose(column: Sequence[str]) -> bool:
+    """Whether there are sentences or long lists in it, which can be broken into lines."""
+    return any(len(cell.split()) > 4 for cell in column)
+
+
+def _least(i: int, is_prose: bool) -> int:
+    return LEAST_PROSE if is_prose else LEAST if i else LEAST_FIRST
+
+
+def _parts(floors: Sequence[int], room: int) -> list[list[int]]:
+    """Columns that can stand side by side; all parts begin with the first one."""
+    parts, width = [[0]], floors[0]
+    for i, floor in enumerate(floors[1:], 1):
+        if width + 2 + floor > room and len(parts[-1]) > 1:
+            parts.append([0])
+            width = floors[0]
+        parts[-1].append(i)
+        width += 2 + floor
+    return parts
+
+
+def _fitted(widths: list[int], floors: Sequence[int], room: int) -> list[int]:
+    """Widths of columns that fit, if they can: the widest are cut first."""
+    while sum(widths) + 2 * (len(widths) - 1) > room and widths != floors:
+        _, widest = max((w, i) for i, w in enumerate(widths) if w > floors[i])
+        widths[widest] -= 1
+    return widths
+
+
+def _cut(row: Sequence[str], widths: Sequence[int], prose: Collection[int]) -> Iterator[list[str]]:
+    """The lines of a row whose cells have these widths."""
+    cells = [
+        (wrap(c, w) or [""]) if i in prose else [elided(c, w)]
+        for i, (c, w) in enumerate(zip(row, widths, strict=True))
+    ]
+    yield from map(list, zip_longest(*cells, fillvalue=""))
+
+
+def _aligned(table: Table, widths: Sequence[int], left: Collection[int]) -> str:
+    """left: the columns that are aligned there."""
     lines = [
         "  ".join(
-            c.ljust(w) if i in (0, last) else c.rjust(w)
+            c.ljust(w) if i in left else c.rjust(w)
             for i, (c, w) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
         for row in table
     ]
-    return "\n".join(lines) + "\n"
+    return "\n".join([heading(lines[0]), *lines[1:]]) + "\n"
 
 
+# ---- pages ---------------------------------------------------------------------------------------
 STYLE = """
 :root{--ink:#1b1f24;--soft:#59636e;--paper:#fff;--line:#d1d9e0;--tint:#f3f5f7;--mark:#0b62c4}
 @media (prefers-color-scheme:dark){:root{--ink:#e6e9ec;--soft:#9aa4ae;--paper:#14181c;

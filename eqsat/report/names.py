@@ -184,9 +184,9 @@ class Questions:
             if answer is not None:
                 return answer
         names = [*map(self.names.of, self.said), *self._merged, *self._rules]
-        near = did_you_mean(text, [*names, *(name.removeprefix("%") for name in names)])
+        names = [n if text.startswith("%") else n.removeprefix("%") for n in names]
         what = "no value, dispatch, rule or line is called"
-        help = near or "`eqsat show DIR` and `eqsat rules DIR` print what there is"
+        help = did_you_mean(text, names, "eqsat show DIR canonical")
         raise fail("E303", f"{what} `{text}`", help=help)
 
     # ---- values --------------------------------------------------------------------------------

@@ -15,7 +15,10 @@ from eqsat.report.weights import weights_json
 
 
 def summary(run: Finished) -> dict[str, Any]:
-    """All figures of a run; what was not reached is null."""
+    """All figures of a run; what was not reached is null.
+
+    searched_at: of an answer that was kept on this machine, whose phases took their seconds then.
+    """
     facts = RunFacts(run)
     return {
         "format": 1,
@@ -51,6 +54,7 @@ def summary(run: Finished) -> dict[str, Any]:
         "checked": None if run.checked is None else run.checked.to_json(),
         "compiled": _compiled(run),
         "verify": _verify(run.verification),
+        "searched_at": run.searched_at or None,
         "seconds": _seconds(facts),
     }
 

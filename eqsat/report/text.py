@@ -6,7 +6,7 @@ Before that, how its search proceeds: a line, a log, and a table of it afterward
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from eqsat.model.control import every_program
@@ -14,22 +14,32 @@ from eqsat.model.diag import Diagnostic
 from eqsat.model.egraph import EGraph
 from eqsat.model.executor import Execution
 from eqsat.model.layout import MemoryOrders
-from eqsat.model.progress import LIMITED, Curve, Point, Progress
+from eqsat.model.progress import LIMITED, Curve, Point, Progress, ended, listener
 from eqsat.model.rules import RuleCheck
 from eqsat.model.schedule import Schedule
 from eqsat.model.selection import CAP, TIME_LIMIT, Selection
 from eqsat.report.compiled import checked_lines, measured_lines
 from eqsat.report.facts import GoalFact, RunFacts
 from eqsat.report.finished import Finished, by_figures, claim_text
-from eqsat.report.formatting import bytes_text, count_text, goal_text, ratio_text, seconds_text
+from eqsat.report.formatting import (
+    bytes_text,
+    count_text,
+    goal_text,
+    heading,
+    ratio_text,
+    seconds_text,
+)
 from eqsat.report.mesh import mesh_claim, mesh_lines
 from eqsat.report.weights import life_line
 
 
-def summary_text(run: Finished) -> str:
-    """One line per phase that ran, what is not known of the rules, then baseline against chosen."""
+def summary_text(run: Finished, shown: Collection[str] = ()) -> str:
+    """One line per phase that ran, what is not known of the rules, then baseline against chosen.
+
+    shown: the phases whose lines are left out.
+    """
     facts = RunFacts(run)
-    lines = [*_target_line(run), *phase_lines(run), *rule_check_lines(run)]
+    lines = [*_target_line(run), *_kept_line(run), *phase_lines(run, shown), *rule_check_lines(run)]
     lines += [*_rounding_line(facts), *_border_lines(facts)]
     if run.schedule is not None and facts.weights is not None:
         lines += ["", *goal_table(facts), *life_line(facts.weights), *cut_lines(run)]
@@ -46,6 +56,13 @@ def _target_line(run: Finished) -> list[str]:
     """Which target was used and why, where none was named."""
     target = run.target
     return [f"target {target.name}: {target.chosen}"] if target.chosen else []
+
+
+def _kept_line(run: Finished) -> list[str]:
+    """Where nothing was searched: since when the answer is there."""
+    if not run.searched_at:
+        return []
+    return [f"answer kept since {run.searched_at}, with the seconds of its search (`--no-cache`)"]
 
 
 def _rounding_line(facts: RunFacts) -> list[str]:
@@ -102,20 +119,22 @@ def _mesh_lines(run: Finished) -> list[str]:
     return ["", *mesh_lines(run.mesh_plan, run.cut_schedule.program, by)]
 
 
-def phase_lines(run: Finished) -> list[str]:
-    """`read`, `saturate`, `extract`, `schedule`, `compile`, `verify`, with wall seconds each."""
+def phase_lines(run: Finished, shown: Collection[str] = ()) -> list[str]:
+    """`read`, `saturate`, `extract` … with wall seconds each, and what of them a limit counts."""
     rows = phase_facts(run)
     width = max(len(name) for _, name, _ in rows)
-    lines = [
-        f"{phase:9} {seconds_text(run.seconds.get(phase)):>7}  {name:{width}}  {text}".rstrip()
-        for phase, name, text in rows
-    ]
+    lines = [_phase_line(run, *row, width) for row in rows if row[0] not in shown]
     cpu = run.seconds.get("cpu")
     if cpu is not None:
         wall = sum(run.seconds.get(phase) or 0.0 for phase in LIMITED)
         text = f"{seconds_text(cpu)} of CPU time, which the time limit counts"
         lines.append(f"{'search':9} {seconds_text(wall):>7}  {'':{width}}  {text}")
     return lines
+
+
+def _phase_line(run: Finished, phase: str, name: str, text: str, width: int) -> str:
+    seconds = seconds_text(run.seconds.get(phase))
+    return f"{phase:9} {seconds:>7}  {name:{width}}  {text}".rstrip()
 
 
 def phase_facts(run: Finished) -> list[tuple[str, str, str]]:
@@ -234,6 +253,7 @@ def goal_table(facts: RunFacts) -> list[str]:
         )
         for row in table
     ]
+    lines[0] = heading(lines[0].rstrip())
     if facts.run.baseline_schedule is None:
         lines.append("the input itself is not admissible here, so nothing is claimed against it")
     return [line.rstrip() for line in lines]
@@ -387,11 +407,13 @@ def log_phase(run: Finished, phase: str) -> None:
     `logging.getLogger("eqsat").setLevel("INFO")` hears all of them and one can be silenced.
     """
     logger = _logger(phase)
-    if not logger.isEnabledFor(logging.INFO):
+    if listener() is None and not logger.isEnabledFor(logging.INFO):
         return
+    width = max(len(run.program.name), len(run.rules.name), len(run.target.name))
     for name, what, text in phase_facts(run):
         if name == phase:
             logger.info("%s", "  ".join(filter(None, (what, text))))
+            ended(phase, _phase_line(run, name, what, text, width))
 
 
 def log_progress(now: Progress) -> None:

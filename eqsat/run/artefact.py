@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import glob
 import hashlib
@@ -20,7 +21,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eqsat.execute.weights import content_keys, read_arrays, write_arrays
+from eqsat.execute.arrayfiles import content_keys, read_arrays, write_arrays
 from eqsat.model.diag import EqsatError, fail
 from eqsat.model.files import code_digest
 
@@ -60,6 +61,7 @@ def keep(folder: Path, values: Mapping[str, Any]) -> None:
     read_folder(folder)  # damage is found here, not sealed
     added = {FILES[key]: encoded(data) for key, data in values.items()}
     manifest = json.loads((folder / FILES["manifest"]).read_text(encoding="utf-8"))
+    check_weights(folder, manifest)
     added[FILES["manifest"]] = encoded(sealed(manifest, manifest["sha256"] | digests_of(added)))
     check_writable(folder)
     try:
@@ -136,7 +138,7 @@ class RunFiles:
 
 
 def read_folder(folder: Path) -> RunFiles:
-    """The files of a run, each as it was written; EqsatError (E309, E504)."""
+    """The files of a run, each but arrays as it was written; EqsatError (E309, E504)."""
     if not (folder / FILES["manifest"]).is_file():
         raise fail(
             "E309", f"`{folder}` is not a run of eqsat",
@@ -155,9 +157,9 @@ def read_folder(folder: Path) -> RunFiles:
             else:
                 opaque[Path(name).stem] = data
         manifest = check_seal(folder, digests, zlib.decompress(texts["manifest"]))
-        packed = check_weights(folder, manifest)
     except OSError as e:
         raise fail("E309", f"`{folder}` cannot be read: {e.strerror or e}") from e
+    packed = None if manifest.get("packed") is None else folder / PACKED
     return RunFiles(texts, read_arrays(folder / WEIGHTS), opaque, packed)
 
 
@@ -266,21 +268,39 @@ def weight_sums(folder: Path) -> dict[str, Any]:
     }
 
 
-def check_weights(folder: Path, manifest: Mapping[str, Any]) -> Path | None:
-    """The file of packed weights, if there is one and the manifest knows it.
+def check_weights(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """EqsatError (E309) if an array is not the one that was saved.
 
-    EqsatError (E309) if an array is not the one that was saved. The manifests of older runs have no
-    sums of arrays: those that are packed are not read then, but packed again.
+    The manifests of older runs have no sums of arrays: those that are packed are not read then, but
+    packed again.
     """
-    wanted = manifest.get("packed")
+    try:
+        _check_arrays(folder, manifest)
+    except OSError as e:
+        raise fail("E309", f"`{folder}` cannot be read: {e.strerror or e}") from e
+
+
+def _check_arrays(folder: Path, manifest: Mapping[str, Any]) -> None:
+    wanted, sums = manifest.get("packed"), manifest.get("weights")
     if wanted is not None and _file_sum(folder / PACKED) != wanted:
         raise _damaged(folder, PACKED, (folder / PACKED).is_file())
-    sums = manifest.get("weights")
     if sums is not None and any(
         key != sums.get(name, name) for name, key in content_keys(folder / WEIGHTS).items()
     ):
         raise _damaged(folder, WEIGHTS)
-    return None if wanted is None else folder / PACKED
+
+
+def file_stamps(folder: Path) -> str:
+    """Sizes, times and numbers of the files of arrays, "" if there are none.
+
+    While these stay, so do the sums.
+    """
+    stamps = []
+    for name in (WEIGHTS, PACKED):
+        with contextlib.suppress(OSError):
+            s = (folder / name).stat()
+            stamps.append([name, s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino, s.st_dev])
+    return json.dumps(stamps) if stamps else ""
 
 
 def _file_sum(path: Path) -> str | None:

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from eqsat.execute.compare import Verification
     from eqsat.model.executor import Executable
     from eqsat.model.target import Target
-    from eqsat.run.convention import Convention
     from eqsat.run.run import Run
 
 
@@ -45,13 +44,24 @@ def callee_of(run: Run) -> Callee | None:
 def executable_of(run: Run) -> Executable:
     """The schedule as functions of flat inputs, with the packed weights that were saved."""
     executable = built(run, run.weights, run.runs_on)
-    if run.packed_file is not None and run.mesh_plan is None:
+    if run.packed_file is not None and run.mesh_plan is None and not run.use.weights:
         from eqsat.execute.weights import read_packed
 
         packed = read_packed(run.packed_file, run.need_schedule())
         if packed is not None:
             executable.packed = packed
+    if donated := donated_inputs(run):
+        executable.donated = donated
     return executable
+
+
+def donated_inputs(run: Run) -> tuple[int, ...]:
+    """Numbers of inputs that a call of a loaded run uses up; else whoever traces donates."""
+    if run.source.traced is not None or run.convention is None:
+        return ()
+    program = run.program
+    leaves = enumerate(map(program.leaf, program.inputs))
+    return tuple(n for n, leaf in leaves if leaf.donated)
 
 
 def built(run: Run, weights: Mapping[str, Any], target: Target) -> Executable:
@@ -151,69 +161,24 @@ def subject_of(run: Run) -> Subject:
     return Subject(run.program, chosen, run.weights, opaque, signature)
 
 
-def function_of(run: Run, check: str, race: bool) -> Any:
-    """`Run.compile`. EqsatError E400 for other words."""
-    check_options(check, race)
-    if run.source.traced is not None or run.convention is None:
-        return flat_function(run, check, race)
-    key = run.convention.name, check, race
-    if key not in run.use.functions:
-        run.use.functions[key] = _by_convention(run, run.convention, check, race)
-    return run.use.functions[key]
+def flat_function(
+    run: Run, check: str, race: bool, proven: Callable[[], None] | None = None
+) -> Any:
+    """The checked function of traced or flat arguments; made anew where weights were set.
 
-
-def _by_convention(run: Run, convention: Convention, check: str, race: bool) -> Callable[..., Any]:
-    """A loaded run, called as the function that was traced.
-
-    Weights that a call brings are packed once per array; those that it leaves out are as they were.
+    proven: is told once that a call has shown the answer right and quick. EqsatError E400 for other
+    words.
     """
-    from jax.core import Tracer
-
-    held: dict[str, Any] = {}
-
-    def function(*args: Any, **kwargs: Any) -> Any:
-        inputs, weights = convention.split(args, kwargs)
-        if any(isinstance(w, Tracer) for w in weights.values()):
-            executable = run.executable
-            return convention.unflatten(executable.run(executable.pack(weights), *inputs))
-        if any(w is not held.get(key) for key, w in weights.items()):
-            leaves = map(run.program.leaf, run.program.weights)
-            run.use_weights({w.name: weights[w.key] for w in leaves if w.key in weights})
-            held.update(weights)
-        return convention.unflatten(flat_function(run, check, race)(*inputs))
-
-    function.__name__ = convention.name
-    if run.callee is not None:  # in orders that were chosen
-        _place(function, convention, flat_function(run, check, race))
-    return function
-
-
-def _place(function: Any, convention: Convention, flat: Any) -> None:
-    """Give a function by a convention what one of flat inputs has: `put` and `formats`."""
-
-    def put(*args: Any, **kwargs: Any) -> Any:
-        inputs, _ = convention.split(args, kwargs)
-        given, named = convention.replaced(args, kwargs, flat.put(*inputs))
-        return (given, named) if kwargs else given
-
-    def formats(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
-        inputs, _ = convention.split(args, kwargs)
-        (came, _), goes = flat.formats(*inputs)
-        given = convention.replaced(args, kwargs, came, plainly=True)
-        return given, None if goes is None else convention.unflatten(goes)
-
-    function.put, function.formats = put, formats
-
-
-def flat_function(run: Run, check: str, race: bool) -> Any:
-    """The checked function of traced or flat arguments; made anew where weights were set."""
+    check_options(check, race)
     key = check, race, run.executable.flat if run.callee is None else None
     if key not in run.use.functions:
-        run.use.functions[key] = _checked_function(run, check, race)
+        run.use.functions[key] = _checked_function(run, check, race, proven)
     return run.use.functions[key]
 
 
-def _checked_function(run: Run, check: str, race: bool) -> Any:
+def _checked_function(
+    run: Run, check: str, race: bool, proven: Callable[[], None] | None = None
+) -> Any:
     callee = run.callee
     answer: Any = run.executable.flat if callee is None else compiled(callee)
     if check == NEVER or not _has_original(run):
@@ -222,12 +187,14 @@ def _checked_function(run: Run, check: str, race: bool) -> Any:
     wanted = Wanted(check, race)
 
     def pair(answer: Any, original: Any) -> Pair:
-        return pair_of(run, answer, original, lambda: _original(run, callee))
+        donated = donated_inputs(run) if callee is None else ()
+        return pair_of(run, answer, original, lambda: _original(run, callee), donated)
 
     def forget() -> None:
         run.executable.take_weights({})
 
-    return Once(answer, lambda: _original(run, callee), pair, wanted, forget).switch.function
+    once = Once(answer, lambda: _original(run, callee), pair, wanted, forget, proven)
+    return once.switch.function
 
 
 def _has_original(run: Run) -> bool:

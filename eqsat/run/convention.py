@@ -10,10 +10,10 @@ import inspect
 import re
 from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from eqsat.model.diag import fail
+from eqsat.model.diag import did_you_mean, fail
 
 if TYPE_CHECKING:
     from eqsat.frontends.source import Traced
@@ -37,6 +37,7 @@ class Convention:
     paths: tuple[str, ...]
     bindings: tuple[tuple[str, int | str], ...]
     results: Tree
+    trees: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)  # of calls
 
     @classmethod
     def of(cls, traced: Traced) -> Convention:
@@ -72,6 +73,11 @@ class Convention:
         if sorted(leaves) != list(range(results)):
             raise ValueError(f"its tree of results is not of the program's {results}")
 
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """Names of the arguments, those without leaves left out."""
+        return tuple(dict.fromkeys(map(_root, self.paths)))
+
     # ---- a call ----------------------------------------------------------------------------------
     def split(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
@@ -80,13 +86,51 @@ class Convention:
 
         EqsatError E306 if an input is missing, or an argument unknown.
         """
-        inputs, weights = [], {}
-        for leaf, (kind, key) in zip(self._flat(args, kwargs), self.bindings, strict=True):
-            if kind == "input":
-                inputs.append(leaf)
-            elif leaf is not None:
-                weights[str(key)] = leaf
-        return inputs, weights
+        import jax
+
+        leaves, tree = jax.tree_util.tree_flatten((args, dict(kwargs)))
+        if tree not in self.trees:
+            self.trees[tree] = self._places(args, kwargs)
+        inputs, weights = self.trees[tree]
+        return [leaves[at] for at in inputs], {key: leaves[at] for key, at in weights.items()}
+
+    def _places(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> tuple[list[int], dict[str, int]]:
+        """Where the inputs are among the leaves of a call, and the weights that it brings."""
+        places = {path: n for n, path in enumerate(self._paths(args, kwargs))}
+        inputs = [places[path] for path, (kind, _) in self.bound if kind == "input"]
+        weights = {str(key): path for path, (kind, key) in self.bound if kind == "weight"}
+        return inputs, {key: places[path] for key, path in weights.items() if path in places}
+
+    @property
+    def bound(self) -> list[tuple[str, tuple[str, int | str]]]:
+        """(path, what it is) of each flat argument."""
+        return list(zip(self.paths, self.bindings, strict=True))
+
+    def weights_of(self, weights: Any, names: Mapping[str, str]) -> dict[str, Any]:
+        """Weights by key, from the tree that the function takes for them, or a flat mapping.
+
+        names: of the program's weights, with their keys. EqsatError E324 if one is unknown or
+        missing.
+        """
+        kinds = {path: str(key) for path, (kind, key) in self.bound if kind == "weight"}
+        roots = list(dict.fromkeys(_root(path) for path in kinds))
+        if isinstance(weights, Mapping) and set(weights) <= {*roots}:
+            given = dict(_flattened((), weights, ()))
+        elif isinstance(weights, Mapping) and set(weights) <= {*names}:
+            by_key = {names[name]: array for name, array in weights.items()}
+            given = {path: by_key[key] for path, key in kinds.items() if key in by_key}
+        else:
+            given = dict(_flattened((weights,), {}, roots[:1]))
+        for path in (*given, *kinds):
+            if path not in kinds:
+                message = f"`{self.name}` has no weight `{path}`"
+                raise fail("E324", message, help=did_you_mean(path, kinds))
+            if path not in given and kinds[path] in names.values():
+                message = f"`{path}` is missing among the weights of `{self.name}`"
+                raise fail("E324", message, help="`weights=` takes all of them")
+        return {kinds[path]: array for path, array in given.items()}
 
     def replaced(
         self,
@@ -109,9 +153,9 @@ class Convention:
         """Flat results as the function returns them."""
         return _value_of(self.results, results)
 
-    def _flat(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
-        """The leaves in the order of the paths; None of a weight that the call leaves out."""
-        given = dict(_flattened(args, kwargs, self.parameters))
+    def _paths(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[str]:
+        """The path of each leaf of a call."""
+        given = [path for path, _ in _flattened(args, kwargs, self.parameters)]
         kinds = dict(zip(self.paths, self.bindings, strict=True))
         faults = [f"`{p}` is unknown" for p in given if p not in kinds]
         faults += [
@@ -120,10 +164,15 @@ class Convention:
             if kind == "input" and p not in given
         ]
         if faults:
-            takes = ", ".join(dict.fromkeys(re.split(r"[.\[]", p)[0] for p in self.paths))
+            takes = ", ".join(self.arguments)
             message = f"`{self.name}` was traced with other arguments: {', '.join(faults[:SHOWN])}"
             raise fail("E306", message, help=f"it takes {takes}")
-        return [given.get(p) for p in self.paths]
+        return given
+
+
+def _root(path: str) -> str:
+    """The argument that a path begins at."""
+    return re.split(r"[.\[]", path)[0]
 
 
 def _flattened(

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from eqsat.frontends.source import Source, lying_in, ordered
+from eqsat.frontends.source import Source
+from eqsat.frontends.sourceborders import lying_in, ordered
 from eqsat.model.deadline import Stop, elapsed
 from eqsat.model.diag import EqsatError
 from eqsat.model.egraph import EGraph

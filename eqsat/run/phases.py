@@ -299,10 +299,17 @@ def at_sizes(run: Run, family: Family) -> Run:
     """The run with its programs at the sizes at which its family is priced, before any search."""
     from eqsat.ops.programs.binding import bind_program
 
-    sizes = sizes_of(family.symbols)
-    source = replace(run.source, program=bind_program(family.program, sizes))
-    canonical = bind_program(family.canonical, sizes)
+    canonical = bind_program(family.canonical, sizes_of(family.symbols))
+    source = sized_source(replace(run.source, program=family.program))
     return replace(run, source=source, canonical=canonical, family=family)
+
+
+def sized_source(source: Source) -> Source:
+    """The source of a family with its program at the sizes at which it is priced."""
+    from eqsat.ops.programs.binding import bind_program
+
+    program = source.program
+    return replace(source, program=bind_program(program, sizes_of(program.symbols)))
 
 
 def _with_bodies(run: Run, deadline: float) -> tuple[Run, Bodies | None]:

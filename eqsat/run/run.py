@@ -8,29 +8,26 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eqsat.frontends.source import Source
-from eqsat.model.compiled import Checked, Compiled, Measured, Told
 from eqsat.model.diag import fail
-from eqsat.model.egraph import EGraph
-from eqsat.model.equalities import Family
-from eqsat.model.layout import MemoryOrders
 from eqsat.model.limits import Limits
-from eqsat.model.mesh import INPUT, MeshPlan
-from eqsat.model.program import Program, is_same
-from eqsat.model.progress import Curve
-from eqsat.model.rules import RuleCheck, RuleSet
-from eqsat.model.schedule import Schedule
-from eqsat.model.selection import GoalRequest, Price, Selection
-from eqsat.model.target import Target
-from eqsat.report.finished import claim_text
-from eqsat.report.formatting import goal_text
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a run that was loaded to be called needs few of these
     from eqsat.execute.calls import Callee
     from eqsat.execute.compare import Verification
     from eqsat.export.plan import Exported
+    from eqsat.frontends.source import Source
+    from eqsat.model.compiled import Checked, Compiled, Measured, Told
+    from eqsat.model.egraph import EGraph
+    from eqsat.model.equalities import Family
     from eqsat.model.executor import Executable, Execution
-    from eqsat.model.selection import Question
+    from eqsat.model.layout import MemoryOrders
+    from eqsat.model.mesh import MeshPlan
+    from eqsat.model.program import Program
+    from eqsat.model.progress import Curve
+    from eqsat.model.rules import RuleCheck, RuleSet
+    from eqsat.model.schedule import Schedule
+    from eqsat.model.selection import GoalRequest, Price, Question, Selection
+    from eqsat.model.target import Target
     from eqsat.report.explain import Explanation
     from eqsat.run.convention import Convention
 
@@ -80,10 +77,15 @@ class Run:
     )  # `%loop/body` → the search of that body
     family: Family | None = None  # where sizes are not all known: what holds for all of them
     judged: bool = False  # the answer is another compiler's, which the target need not permit
+    cache_key: str = ""  # of its answer among those that are kept on this machine, if it is
+    searched_at: str = ""  # when it was searched, if it is from there: UTC, in ISO 8601
     use: RunUse = field(default_factory=RunUse)
 
     def __repr__(self) -> str:
         """One line, as an interactive session shows it."""
+        from eqsat.report.finished import claim_text
+        from eqsat.report.formatting import goal_text
+
         what = f"{self.program.name} on {self.target.name}"
         if self.selection is None or self.schedule is None:
             return f"<Run {what}: no schedule>"
@@ -164,6 +166,7 @@ class Run:
         Only their fusion may differ. False before a schedule is made, and where the searched
         program leaves out work that the function itself does.
         """
+        from eqsat.model.program import is_same
         from eqsat.ops.spelling.passes import leaves_work_out
 
         chosen = self.schedule
@@ -189,9 +192,13 @@ class Run:
         words; when a call is traced E306 if its tree differs from the traced one, E503 if an input
         does not fit.
         """
-        from eqsat.run.calling import function_of
+        if self.source.traced is None and self.convention is not None:
+            from eqsat.run.serving import served
 
-        return function_of(self, check, race)
+            return served(self, self.convention, check, race)
+        from eqsat.run.calling import flat_function
+
+        return flat_function(self, check, race)
 
     @cached_property
     def callee(self) -> Callee | None:
@@ -241,6 +248,8 @@ class Run:
     @property
     def cut_schedule(self) -> Schedule:
         """The schedule that the plan for a mesh cuts; the chosen one where there is no mesh."""
+        from eqsat.model.mesh import INPUT
+
         plan, base = self.mesh_plan, self.baseline_schedule
         if plan is not None and plan.of == INPUT and base is not None:
             return base
@@ -261,7 +270,8 @@ class Run:
 
         arrays = arrays_by_key(self.program, values)
         self.use.weights.update(arrays)
-        self.executable.take_weights(arrays)
+        if "executable" in vars(self):
+            self.executable.take_weights(arrays)
 
     def verify(
         self, samples: int = 4, seed: int = 0, work_limit: float | None = None
@@ -346,6 +356,7 @@ class Run:
         E462 and E463 (exit_code 3) if it crashes or is not done in time, E464 if the program cannot
         be lowered for the device, E383 for unknown words.
         """
+        from eqsat.model.compiled import Compiled
         from eqsat.run.compiling import told_of
 
         itself = self.callee is not None and self.callee.is_input

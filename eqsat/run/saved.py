@@ -10,54 +10,66 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eqsat.execute.weights import packed_arrays
 from eqsat.frontends.source import Source
-from eqsat.model.compiled import Checked, Compiled, Measured
 from eqsat.model.deadline import gc_paused
 from eqsat.model.diag import EqsatError, fail
-from eqsat.model.egraph import EGraph
-from eqsat.model.equalities import Family
 from eqsat.model.files import cache_folder, code_digest, is_private, make_private, restored
-from eqsat.model.layout import MemoryOrders
 from eqsat.model.limits import Limits
-from eqsat.model.mesh import MeshPlan
-from eqsat.model.program import Program
-from eqsat.model.progress import Curve
-from eqsat.model.rules import RuleCheck, RuleSet
-from eqsat.model.schedule import Schedule
-from eqsat.model.selection import GoalRequest, Selection
-from eqsat.model.target import Target
-from eqsat.plan import planner  # noqa: F401 - plans are read by their kinds, which it imports
 from eqsat.plugins import GROUPS, plugged_in
-from eqsat.run.artefact import FILES, PACKED, WEIGHTS, manifest, read_folder, write_folder
+from eqsat.run.artefact import (
+    FILES,
+    PACKED,
+    WEIGHTS,
+    check_weights,
+    file_stamps,
+    manifest,
+    read_folder,
+    write_folder,
+)
 from eqsat.run.run import Run, RunUse
 
 if TYPE_CHECKING:
+    from eqsat.execute.compare import Verification
+    from eqsat.model.compiled import Compiled
+    from eqsat.model.egraph import EGraph
     from eqsat.model.executor import Executable
+    from eqsat.model.program import Program
+    from eqsat.model.rules import RuleCheck
+    from eqsat.model.schedule import Schedule
+    from eqsat.model.selection import GoalRequest, Selection
+    from eqsat.model.target import Target
     from eqsat.run.convention import Convention
-    from eqsat.run.run import Run
 
-# stage of a run, also the name of its file -> how it is read
-READERS: dict[str, Callable[[Any], Any]] = {
-    "program": Program.from_json,
-    "canonical": Program.from_json,
-    "family": Family.from_json,
-    "target": Target.from_json,
-    "rules": RuleSet.from_json,
-    "egraph": EGraph.from_json,
-    "selection": Selection.from_json,
-    "baseline": Selection.from_json,
-    "schedule": Schedule.from_json,
-    "baseline_schedule": Schedule.from_json,
-    "mesh_plan": MeshPlan.from_json,
-    "measured": Measured.from_json,
-    "checked": Checked.from_json,
-    "curve": Curve.from_json,
-    "orders": MemoryOrders.from_json,
+# stage of a run, also the name of its file -> the class that reads it; imported where it is read
+READERS = {
+    "program": "eqsat.model.program:Program",
+    "canonical": "eqsat.model.program:Program",
+    "family": "eqsat.model.equalities:Family",
+    "target": "eqsat.model.target:Target",
+    "rules": "eqsat.model.rules:RuleSet",
+    "egraph": "eqsat.model.egraph:EGraph",
+    "selection": "eqsat.model.selection:Selection",
+    "baseline": "eqsat.model.selection:Selection",
+    "schedule": "eqsat.model.schedule:Schedule",
+    "baseline_schedule": "eqsat.model.schedule:Schedule",
+    "mesh_plan": "eqsat.model.mesh:MeshPlan",
+    "measured": "eqsat.model.compiled:Measured",
+    "checked": "eqsat.model.compiled:Checked",
+    "curve": "eqsat.model.progress:Curve",
+    "orders": "eqsat.model.layout:MemoryOrders",
 }
+
+
+def stage_from_json(key: str, data: Any) -> Any:
+    """A stage from its JSON."""
+    module, _, name = READERS[key].partition(":")
+    if key.endswith("schedule"):
+        import_module("eqsat.plan.planner")  # plans are read by their kinds, which it imports
+    return getattr(import_module(module), name).from_json(data)
 
 
 def stages_to_json(run: Run, names: Iterable[str]) -> dict[str, Any]:
@@ -69,15 +81,22 @@ def stages_to_json(run: Run, names: Iterable[str]) -> dict[str, Any]:
 def saved(run: Run, folder: Path, packed: bool, weights: bool = True) -> Path:
     """Write the artefact folder under another name, then rename it, so it is never partial.
 
-    packed: also keep the weights as the schedule reads them, if it was executed. weights: as they
-    came.
+    packed: also keep the weights as the schedule reads them, if it was executed or a function was
+    traced, whose calls then need not pack. weights: as they came.
     """
     exported = {k: call.export() for k, call in run.source.opaque.items()}
     arrays: dict[str, Mapping[str, Any]] = {WEIGHTS: run.weights if weights else {}}
-    ran = "executable" in vars(run)  # so its weights are packed, if there are any
-    if packed and ran and run.mesh_plan is None and _has_weights(run):
-        arrays[PACKED] = packed_arrays(run.need_schedule(), run.executable.packed)
+    if packed and _is_called(run) and run.mesh_plan is None and _has_weights(run):
+        from eqsat.execute.weights import packed_arrays
+
+        with suppress(EqsatError):  # types that nothing here executes
+            arrays[PACKED] = packed_arrays(run.need_schedule(), run.executable.packed)
     return write_folder(folder, _values(run), _texts(run), arrays, exported)
+
+
+def _is_called(run: Run) -> bool:
+    """Whether the answer was executed, or somebody will call it."""
+    return "executable" in vars(run) or (run.convention is not None and run.schedule is not None)
 
 
 def _has_weights(run: Run) -> bool:
@@ -90,7 +109,7 @@ def _values(run: Run) -> dict[str, Any]:
     """The values that become JSON, by the name of the file."""
     values = stages_to_json(run, READERS)
     if run.bodies:
-        values["bodies"] = _bodies_to_json(run.bodies)
+        values["bodies"] = bodies_to_json(run.bodies)
     if run.convention is not None:
         values["convention"] = run.convention.to_json()
     if run.compiled is not None:
@@ -104,6 +123,7 @@ def _values(run: Run) -> dict[str, Any]:
         "limits": run.limits.to_json(),
         "sizes": dict(run.source.fixed),
         "judged": run.judged,
+        "searched_at": run.searched_at,
     } | run.search
     return values | {"manifest": manifest(options)}
 
@@ -122,7 +142,7 @@ def _texts(run: Run) -> dict[str, str]:
     return texts
 
 
-def _bodies_to_json(bodies: Mapping[str, Run]) -> list[dict[str, Any]]:
+def bodies_to_json(bodies: Mapping[str, Run]) -> list[dict[str, Any]]:
     """The searches of bodies, equal ones once; targets and rules are those of the whole run."""
     paths: dict[int, list[str]] = {}
     for path, run in bodies.items():
@@ -138,7 +158,7 @@ def _bodies_to_json(bodies: Mapping[str, Run]) -> list[dict[str, Any]]:
                 "search": run.search,
                 "seconds": run.seconds,
                 "stages": stages_to_json(run, stages),
-                "bodies": _bodies_to_json(run.bodies),
+                "bodies": bodies_to_json(run.bodies),
             }
         )
     return entries
@@ -196,12 +216,14 @@ class SavedSource(_Texts, Source):
 
 
 class SavedRun(_Texts, Run):
-    """A run read from its folder, of which `schedule` and `target` are read at once.
+    """A run read from its folder.
 
-    unchecked: the plug-in that is not installed, without which a schedule cannot be made again and
-    compared: the run can be looked at, and does not execute.
+    seal: a hash of all its files and of the code, if one may trust what is kept by it. unchecked:
+    the plug-in that is not installed, without which a schedule cannot be made again and compared:
+    the run can be looked at, and does not execute.
     """
 
+    seal = ""
     unchecked: EqsatError | None = None
 
     @cached_property
@@ -211,11 +233,15 @@ class SavedRun(_Texts, Run):
             raise self.unchecked
         return super().executable
 
+    goals = _later()
+    target = _later()
     rules = _later()
+    rule_check = _later()
     canonical = _later()
     family = _later()
     egraph = _later()
     selection = _later()
+    schedule = _later()
     baseline = _later()
     baseline_schedule = _later()
     mesh_plan = _later()
@@ -232,9 +258,27 @@ class SavedRun(_Texts, Run):
         return replace(stage, names=self.canonical.value_names)
 
 
+def _goals(data: Sequence[Any]) -> tuple[GoalRequest, ...]:
+    from eqsat.model.selection import GoalRequest
+
+    return tuple(restored(GoalRequest, g) for g in data)
+
+
+def _rule_check(data: Any) -> RuleCheck | None:
+    from eqsat.model.rules import RuleCheck
+
+    return None if data is None else RuleCheck.from_json(data)
+
+
+# parts of a run that its manifest holds, and how they are read
+_OPTIONS: dict[str, Callable[[Any], Any]] = {"goals": _goals, "rule_check": _rule_check}
+
+
 def _read(folder: Path, key: str, text: bytes) -> Any:
     with _readable(folder):
-        return READERS[key](_data(text))
+        if key in _OPTIONS:
+            return _OPTIONS[key](_data(text)["options"].get(key))
+        return stage_from_json(key, _data(text))
 
 
 def _data(text: bytes) -> Any:
@@ -255,47 +299,40 @@ def _readable(folder: Path) -> Iterator[None]:
 
 def load_folder(folder: str | Path) -> Run:
     """A saved run; EqsatError (E309) if the folder is not one."""
-    import eqsat.plan.planner  # noqa: F401 - its modules make the kinds of plans known
-    from eqsat.execute.compare import Verification
-    from eqsat.frontends.opaque import OpaqueCall
-
     place = Path(folder)
     files = read_folder(place)
     texts = files.texts
     with _readable(place):
         options = _data(texts["manifest"])["options"]
-        goals = tuple(restored(GoalRequest, g) for g in options["goals"])
         search = {k: options[k] for k in ("time_limit", "seed", "threads")}
         search["extractor"] = options.get("extractor", "cpsat")  # runs of before have none
         seconds, limits = options["seconds"], Limits.of(options.get("limits"))
         fixed = dict(options.get("sizes", {}))
-        checked, verified = options.get("rule_check"), options["verification"]
-        rule_check = None if checked is None else RuleCheck.from_json(checked)
-        verification = None if verified is None else restored(Verification, verified)
-        machine = _read(place, "target", texts["target"])
-        schedule = _read(place, "schedule", texts["schedule"]) if "schedule" in texts else None
-        compiled = _read_compiled(texts)
-        missing = [k for k in ("program", "canonical", "rules") if k not in texts]
+        use = RunUse({}, _read_verification(options["verification"]), _read_compiled(texts))
+        missing = [k for k in ("program", "canonical", "target", "rules") if k not in texts]
         if missing:
             raise KeyError(FILES[missing[0]])
-    opaque = {k: OpaqueCall.load(data) for k, data in files.opaque.items()}
+    opaque = _read_opaque(files.opaque)
     later: Any = None  # until `keep_texts`
     source = SavedSource(later, files.weights, opaque, fixed=fixed)
     source.keep_texts(place, texts)
     run = SavedRun(
-        source, later, machine, later, goals, seconds, search, limits,
-        rule_check, schedule=schedule, packed_file=files.packed,
-        judged=bool(options.get("judged")), use=RunUse({}, verification, compiled),
+        source, later, later, later, later, seconds, search, limits, use=use,
+        packed_file=files.packed, judged=bool(options.get("judged")),
+        searched_at=str(options.get("searched_at", "")),
     )  # fmt: skip
-    run.keep_texts(place, texts)
+    run.keep_texts(place, texts | {k: texts["manifest"] for k in _OPTIONS})
     if "convention" in texts:
-        vars(run)["convention"] = _read_convention(place, texts["convention"], schedule)
+        vars(run)["convention"] = _read_convention(place, texts["convention"])
     if "bodies" in texts:
         with _readable(place):
-            vars(run)["bodies"] = _bodies_from_json(_data(texts["bodies"]), run)
-    mark = _mark_of(texts["manifest"])
-    if mark is not None and mark.is_file():
+            vars(run)["bodies"] = bodies_from_json(_data(texts["bodies"]), run)
+    mark, stamps = mark_of(zlib.decompress(texts["manifest"])), file_stamps(place)
+    if mark is not None:
+        vars(run)["seal"] = mark.name
+    if mark is not None and mark.is_file() and stamps and mark.read_text() == stamps:
         return run
+    check_weights(place, _data(texts["manifest"]))
     with gc_paused():
         try:
             _check_stages(run, place, texts)
@@ -305,30 +342,45 @@ def load_folder(folder: str | Path) -> Run:
             vars(run)["unchecked"] = why
             return run
     if mark is not None:
-        _leave(mark)
+        leave(mark, stamps)
     return run
 
 
-def _read_convention(place: Path, text: bytes, schedule: Schedule | None) -> Convention:
+def _read_convention(place: Path, text: bytes) -> Convention:
     from eqsat.run.convention import Convention
 
     with _readable(place):
-        convention = Convention.from_json(_data(text))
-        if schedule is not None:
-            convention.check(len(schedule.program.inputs), len(schedule.program.results))
-    return convention
+        return Convention.from_json(_data(text))
 
 
-# ---- folders that were checked before ------------------------------------------------------------
+def _read_opaque(blobs: Mapping[str, bytes]) -> dict[str, Any]:
+    if not blobs:
+        return {}
+    from eqsat.frontends.opaque import OpaqueCall
+
+    return {k: OpaqueCall.load(data) for k, data in blobs.items()}
+
+
+def _read_verification(data: Mapping[str, Any] | None) -> Verification | None:
+    if data is None:
+        return None
+    from eqsat.execute.compare import Verification
+
+    return restored(Verification, data)
+
+
+# ---- what was checked before ---------------------------------------------------------------------
 MARKS = 4096  # that are kept; the oldest ones go
 _OTHERWISE = "saved runs are checked each time they are loaded"
 
 
-def _mark_of(manifest: bytes) -> Path | None:
-    """The file that says that this code has checked this folder; None where nobody may trust one.
+def mark_of(checked: bytes) -> Path | None:
+    """The file that says that this code has checked this; None where nobody may trust one.
 
-    The manifest has the sums of all files, which were compared when they were read. Plug-ins may
-    change and keep their version.
+    checked: what identifies it, such as the manifest of a folder, which has the sums of all files:
+    those of all but arrays were compared when they were read. What a folder's mark holds are the
+    stamps of the arrays' files, as they were when theirs were. Plug-ins may change and keep their
+    version.
     """
     if any(plugged_in(group) for group in GROUPS):
         return None
@@ -336,15 +388,14 @@ def _mark_of(manifest: bytes) -> Path | None:
     with suppress(OSError):
         make_private(folder)
         if is_private(folder, _OTHERWISE):
-            seal = hashlib.sha256(zlib.decompress(manifest) + code_digest().encode())
-            return folder / seal.hexdigest()
+            return folder / hashlib.sha256(checked + code_digest().encode()).hexdigest()
     return None
 
 
-def _leave(mark: Path) -> None:
+def leave(mark: Path, stamps: str = "") -> None:
     """Leave a mark, and take the oldest ones away if there are many; what cannot be is not."""
     with suppress(OSError):
-        mark.touch()
+        mark.write_text(stamps)
         marks = sorted(mark.parent.iterdir(), key=lambda p: p.stat().st_mtime)
         for old in marks[:-MARKS]:
             old.unlink()
@@ -358,7 +409,11 @@ def _check_stages(run: SavedRun, place: Path, texts: Mapping[str, bytes]) -> Non
     manifest = _data(texts["manifest"])
     names = (*_CHECKED, *_INPUT) if "mesh_plan" in texts else _CHECKED
     read = {k: _read(place, k, texts[k]) for k in names if k in texts}
-    stages = Stages(run.target, **read, schedule=run.schedule, judged=run.judged)
+    schedule = run.schedule
+    stages = Stages(run.target, **read, schedule=schedule, judged=run.judged)
+    if run.convention is not None and schedule is not None:
+        with _readable(place):
+            run.convention.check(len(schedule.program.inputs), len(schedule.program.results))
     problems = stage_faults(stages)
     for path, body in run.bodies.items():
         problems += [f"{path}: {f}" for f in stage_faults(stages_of(body))]
@@ -373,7 +428,11 @@ def _check_stages(run: SavedRun, place: Path, texts: Mapping[str, bytes]) -> Non
 
 def _read_compiled(texts: Mapping[str, bytes]) -> Compiled | None:
     """The compilers' answers about the run, which are no stage of its search."""
-    return Compiled.from_json(_data(texts["compiled"])) if "compiled" in texts else None
+    if "compiled" not in texts:
+        return None
+    from eqsat.model.compiled import Compiled
+
+    return Compiled.from_json(_data(texts["compiled"]))
 
 
 def _named(stages: dict[str, Any], canonical: Program) -> dict[str, Any]:
@@ -384,16 +443,16 @@ def _named(stages: dict[str, Any], canonical: Program) -> dict[str, Any]:
     return stages | {"egraph": replace(egraph, names=canonical.value_names)}
 
 
-def _bodies_from_json(data: Sequence[dict[str, Any]], parent: Run) -> dict[str, Run]:
+def bodies_from_json(data: Sequence[dict[str, Any]], parent: Run) -> dict[str, Run]:
     """The searches of bodies that `Run.save` wrote."""
     by_path: dict[str, Run] = {}
     free = replace(parent.target, budget=(), mesh=None)
     for d in data:
-        stages = {k: READERS[k](v) for k, v in d["stages"].items()}
+        stages = {k: stage_from_json(k, v) for k, v in d["stages"].items()}
         source = Source(stages.pop("program"), {}, parent.source.opaque)
-        goals = tuple(restored(GoalRequest, g) for g in d["goals"])
+        goals = _goals(d["goals"])
         rest = (free, parent.rules, goals, d["seconds"], d["search"], parent.limits)
-        bodies = _bodies_from_json(d["bodies"], parent)
+        bodies = bodies_from_json(d["bodies"], parent)
         canonical = stages.pop("canonical")
         run = Run(source, canonical, *rest, **_named(stages, canonical), bodies=bodies)
         by_path |= dict.fromkeys(d["paths"], run)

@@ -106,6 +106,16 @@ def target_facts(target: Target) -> dict[str, Callable[..., Any]]:
     }
 
 
+def target_functions(target: Target, sizes: Mapping[str, int]) -> dict[str, Callable[..., Any]]:
+    """The answers of a target to what rules ask of it, at these sizes of symbols."""
+    return {
+        "target.tiles": cache(_priced(sizes, target_tiles(target))),
+        "target.orders": cache(partial(target_orders, target, sizes)),
+        "target.encoding_tiles": cache(_priced(sizes, partial(encoding_tiles, target))),
+        **target_facts(target),
+    }
+
+
 def _priced(sizes: Mapping[str, int], function: Callable[..., Any]) -> Callable[..., Any]:
     """The function asked about attributes at these sizes."""
     return lambda attr: function(bind_attr(attr, sizes)) if sizes else function(attr)
@@ -155,12 +165,7 @@ class Saturation:
         self.engine = _engine()()
         self.interner = Interner()
         sizes = sizes_of(program.symbols)  # which tiles there are is judged at the priced sizes
-        functions: dict[str, Callable[..., Any]] = {
-            "target.tiles": cache(_priced(sizes, target_tiles(target))),
-            "target.orders": cache(partial(target_orders, target, sizes)),
-            "target.encoding_tiles": cache(_priced(sizes, partial(encoding_tiles, target))),
-            **target_facts(target),
-        }
+        functions = target_functions(target, sizes)
         active = [r for r in rules.rules if r.name not in left_out]
         self.left_out = tuple(r.name for r in rules.rules if r.name in left_out)
         self.ended = "matches" if left_out else "saturated"  # the stop of a search that is done

@@ -40,11 +40,12 @@ from eqsat.execute.formats import (
     lying_results,
     run_in_orders,
 )
-from eqsat.execute.kernels import jit
+from eqsat.execute.kernels import jit, linked
 from eqsat.execute.kernels.loopcode import ONCE, Loop
 from eqsat.execute.kernels.loops import (
     KernelBody,
     LoopCall,
+    called_by,
     loop_call,
     stacked,
     temporaries,
@@ -77,7 +78,8 @@ def whole_call(schedule: Schedule, machine: Machine) -> KernelCall:
     call = _planned(schedule, machine)
     if why := why_not_loaded(call, machine):
         raise NoNest(why)
-    return KernelCall(call.name, call.reads, call.writes)
+    functions = (*linked.ENTRIES, *called_by(call), f"{call.name}_ffi")
+    return KernelCall(call.name, call.reads, call.writes, functions=functions)
 
 
 def _planned(schedule: Schedule, machine: Machine) -> LoopCall:
@@ -311,15 +313,15 @@ class KernelsExecutable(CustomCallExecutable):
 
     def as_kernels(self, packed: dict[int, Any], inputs: list[Any]) -> tuple[Any, ...]:
         """The results, by one call where temporaries are large."""
-        if self._whole is None:
+        if self.whole is None:
             return super().as_kernels(packed, inputs)
         program = self.schedule.program
         held = packed | dict(zip(program.inputs, inputs, strict=True))
-        reads = (self.buffer(held, r) for r in self._whole.reads)
-        return tuple(self._ffi(self._whole)(*reads))
+        reads = (self.buffer(held, r) for r in self.whole.reads)
+        return tuple(self._ffi(self.whole)(*reads))
 
     @cached_property
-    def _whole(self) -> KernelCall | None:
+    def whole(self) -> KernelCall | None:
         """The schedule as one call."""
         assert self.target is not None
         if jit.why_not(self.target.machine) or _other_platform():

@@ -14,16 +14,13 @@ import functools
 import json
 import re
 import sys
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
-from eqsat.execute.kernels import compiler, kernel, objects
+from eqsat.execute.kernels import compiler, linked
 from eqsat.execute.kernels.compiler import CannotCompile, compile_all
-from eqsat.execute.kernels.worker import target_machine
 from eqsat.model.dispatch import Machine
 from eqsat.model.nest import NoNest
 
@@ -89,11 +86,6 @@ OPTIONAL = ("avx512", "avx10", "amx")
 NEEDED = {"x86_64": ("avx2", "fma"), "aarch64": ("neon",), "arm64": ("neon",)}
 ANY = Machine(0, 0, ())  # names no features, so code may use all that the host has
 
-_lock = threading.RLock()
-_loaded: dict[str, int] = {}  # key of an object → address of its function
-_symbols: dict[str, int] = {}  # what objects call → address
-_engines: list[Any] = []  # LLVM's, where it loads; they own the code
-
 
 @functools.cache
 def host() -> tuple[str, frozenset[str], str]:
@@ -101,27 +93,16 @@ def host() -> tuple[str, frozenset[str], str]:
 
     What LLVM said is kept, so that a process that compiles nothing need not load it.
     """
-    key = _host_key()
-    cached = compiler.read_object(key) if key else None
+    key = linked.host_key()
+    cached = compiler.OBJECTS.read(key) if key else None
     if cached is not None:
         name, features, architecture = json.loads(cached)
         return name, frozenset(features), architecture
     description = _host_by_llvm()
     if key:
         name, named, architecture = description
-        compiler.write_objects({key: json.dumps([name, sorted(named), architecture]).encode()})
+        compiler.OBJECTS.write({key: json.dumps([name, sorted(named), architecture]).encode()})
     return description
-
-
-def _host_key() -> str:
-    """By what LLVM's words about this CPU are kept; empty where the system does not name it."""
-    try:
-        processors = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")
-    except (OSError, UnicodeDecodeError):
-        return ""
-    changing = ("processor", "cpu MHz", "core id", "apicid", "initial apicid", "physical id")
-    lines = [x for x in processors[0].splitlines() if x.split("\t")[0].strip() not in changing]
-    return compiler.key("host", version("llvmlite"), *lines)
 
 
 def _host_by_llvm() -> tuple[str, frozenset[str], str]:
@@ -143,7 +124,7 @@ def why_not(machine: Machine) -> str:
         return f"LLVM cannot be used here ({error})"
     if architecture not in NEEDED:
         return f"there are no kernels for {architecture}"
-    if not kernel.runtime_path(architecture).is_file():
+    if not linked.runtime_path(architecture).is_file():
         return f"there are no kernels for {sys.platform} on {architecture}"
     missing = [f for f in (*NEEDED[architecture], *machine.features) if f not in has]
     return f"this CPU has no {', '.join(dict.fromkeys(missing))}" if missing else ""
@@ -186,12 +167,13 @@ def load_kernels(modules: Mapping[str, str], machine: Machine) -> dict[str, int 
 def load_modules(modules: Mapping[str, Module], machine: Machine) -> dict[str, int | CannotCompile]:
     """Addresses of functions, or why one has none, as `load_kernels`."""
     keys = {name: _key(name, m.content, machine) for name, m in modules.items()}
-    with _lock:
-        new = {k: name for name, k in keys.items() if k not in _loaded}
+    with linked.lock:
+        new = {k: name for name, k in keys.items() if k not in linked.loaded}
         compiled, failed = _objects({k: modules[name] for k, name in new.items()}, machine)
-        addresses = _link(list(compiled.values()), [new[k] for k in compiled])
-        _loaded.update({k: addresses[new[k]] for k in compiled})
-    return {name: failed[k] if k in failed else _loaded[k] for name, k in keys.items()}
+        addresses = linked.link(list(compiled.values()), [new[k] for k in compiled])
+        linked.loaded.update({k: addresses[new[k]] for k in compiled})
+        linked.keys.update({name: k for name, k in keys.items() if k in linked.loaded})
+    return {name: failed[k] if k in failed else linked.loaded[k] for name, k in keys.items()}
 
 
 def define(modules: Mapping[str, Module], machine: Machine) -> None:
@@ -199,7 +181,7 @@ def define(modules: Mapping[str, Module], machine: Machine) -> None:
     for name, address in load_modules(modules, machine).items():
         if isinstance(address, CannotCompile):
             raise address
-        _symbols[name] = address
+        linked.symbols[name] = address
 
 
 def _key(name: str, content: str, machine: Machine) -> str:
@@ -214,7 +196,7 @@ def _objects(
     modules: Mapping[str, Module], machine: Machine
 ) -> tuple[dict[str, bytes], dict[str, CannotCompile]]:
     """Key → object code, and key → why there is none."""
-    cached = {k: payload for k in modules if (payload := compiler.read_object(k)) is not None}
+    cached = {k: payload for k in modules if (payload := compiler.OBJECTS.read(k)) is not None}
     missing = [k for k in modules if k not in cached]
     failed: dict[str, CannotCompile] = {}
 
@@ -230,52 +212,20 @@ def _objects(
     answers = compile_all(written(), len(missing), host()[0], allowed_features(machine))
     compiled = {k: a for k, a in answers.items() if isinstance(a, bytes)}
     failed |= {k: a for k, a in answers.items() if isinstance(a, CannotCompile)}
-    compiler.write_objects(compiled)
+    compiler.OBJECTS.write(compiled)
     return cached | compiled, failed
-
-
-def _link(payloads: Sequence[bytes], functions: Sequence[str]) -> dict[str, int]:
-    """Load object code into the process; the addresses of these functions of it."""
-    if not payloads:
-        return {}
-    try:
-        if not objects.supported():
-            raise objects.CannotLoad("the loader is of x86-64 under Linux")
-        return objects.load_objects(payloads, _symbol_address)
-    except objects.CannotLoad:
-        return _link_by_llvm(payloads, functions)
-
-
-def _symbol_address(symbol: str) -> int:
-    """The address of what objects call: the runtime, or a function of a library."""
-    return _symbols[symbol] if symbol in _symbols else objects.library_symbol(symbol)
-
-
-def _link_by_llvm(payloads: Sequence[bytes], functions: Sequence[str]) -> dict[str, int]:
-    """Link objects by LLVM's own loader, as `_link`."""
-    import llvmlite.binding as llvm
-
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    for symbol, address in _symbols.items():
-        llvm.add_symbol(symbol, address)
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target_machine(host()[0], ""))
-    for payload in payloads:
-        engine.add_object_file(llvm.ObjectFileRef.from_data(payload))
-    engine.finalize_object()
-    _engines.append(engine)
-    return {name: engine.get_function_address(name) for name in functions}
 
 
 def start_runtime() -> None:
     """Load the runtime that modules of kernels call, once; CannotCompile if it has no code."""
-    with _lock:
-        if _symbols.keys() >= set(kernel.ENTRIES):
+    with linked.lock:
+        if linked.symbols.keys() >= set(linked.ENTRIES):
             return
-        text = kernel.runtime_path(host()[2]).read_text(encoding="utf-8")
+        text = linked.runtime_path(host()[2]).read_text(encoding="utf-8")
         key = _key("runtime", text, ANY)
         compiled, failed = _objects({key: Module(text, functools.partial(str, text))}, ANY)
         if failed:
             raise failed[key]
-        addresses = _link([compiled[key]], kernel.ENTRIES)
-        _symbols.update({name: addresses[name] for name in kernel.ENTRIES})
+        addresses = linked.link([compiled[key]], linked.ENTRIES)
+        linked.keys.update(dict.fromkeys(linked.ENTRIES, key))
+        linked.symbols.update({name: addresses[name] for name in linked.ENTRIES})

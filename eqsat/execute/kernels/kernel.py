@@ -12,10 +12,8 @@ that the runtime reads, `Kernel` or `Loop`.
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, replace
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 from eqsat.execute.kernels.ir import Code, new_module
@@ -88,14 +86,6 @@ def emit(head: Head, nest: Nest, plan: Several, machine: Machine) -> None:
         emit_part: Any = import_module(EMITTERS[part_plan.kind]).emit
         emit_part(replace(head, lo=lo, hi=hi), part, part_plan, machine)
         before += part_plan.items
-
-
-ENTRIES = ("eqsat_handle", "eqsat_step", "eqsat_handle_loop")  # of the runtime
-
-
-def runtime_path(architecture: str) -> Path:
-    """Where the runtime's IR for this system is; no such file where kernels do not run."""
-    return Path(__file__).parent / "c" / f"runtime.{architecture}-{sys.platform}.ll"
 
 
 def handler(

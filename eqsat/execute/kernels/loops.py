@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from eqsat.execute.kernels import compiler, jit
+from eqsat.execute.kernels import compiler, jit, linked
 from eqsat.execute.kernels.compiler import CannotCompile
 from eqsat.execute.kernels.kernel import loop_handler, loop_step
 from eqsat.execute.kernels.loopcode import Loop, LoopBody, StepCall, loop_ir
@@ -20,7 +20,6 @@ from eqsat.execute.kernels.runtime import (
     PlannedDispatch,
     kernel_name,
     planned,
-    register,
 )
 from eqsat.model.control import COND, WHILE, Control
 from eqsat.model.dispatch import Dispatch, Machine
@@ -270,6 +269,14 @@ def temporaries(body: KernelBody, buffers: set[int], start: int) -> tuple[dict[i
     return offsets, max((at + _lines(body.nbytes(b)) for b, at in offsets.items()), default=start)
 
 
+def called_by(call: LoopCall) -> Iterator[str]:
+    """Names of the functions that a loop calls, those within first."""
+    for inner in call.loops:
+        yield from called_by(inner)
+        yield inner.name
+    yield from call.kernels
+
+
 # ---- into the process ----------------------------------------------------------------------------
 def why_not_loaded(call: LoopCall, machine: Machine) -> str:
     """Make a loop known to XLA by its name; why that failed, or nothing."""
@@ -282,7 +289,7 @@ def why_not_loaded(call: LoopCall, machine: Machine) -> str:
         address = jit.load_kernels({name: text}, machine)[name]
     except CannotCompile as error:
         return str(error)
-    return register(call.name, address)
+    return linked.register(call.name, address)
 
 
 def _define(call: LoopCall, machine: Machine) -> None:

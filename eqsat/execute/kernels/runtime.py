@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from eqsat.execute.executable import refuse_no_nest
-from eqsat.execute.kernels import compiler, jit, kernel
+from eqsat.execute.kernels import compiler, jit, kernel, linked
 from eqsat.execute.kernels.compiler import CannotCompile
 from eqsat.model.dispatch import Machine, Plan
 from eqsat.model.nest import Nest, NoNest, as_data, refused_by_check
@@ -23,9 +22,6 @@ from eqsat.plan.updates import nest_in_place
 
 WORKER_PS = 3_000_000  # that a thread should have to do: to hand it over and join takes one
 ALL_WORKERS = 64  # as many as a job has at most
-
-_lock = threading.RLock()
-_registered: dict[str, str] = {}  # name of a kernel → why XLA cannot call it; empty: it can
 
 
 @dataclass(frozen=True)
@@ -40,12 +36,16 @@ class PlannedDispatch:
 
 @dataclass(frozen=True)
 class KernelCall:
-    """A call of a kernel: its FFI target, and the nodes whose buffers it takes and gives."""
+    """A call of a kernel: its FFI target, and the nodes whose buffers it takes and gives.
+
+    functions: of a call of all kernels what it calls, its handler the last.
+    """
 
     target: str
     reads: tuple[int, ...]
     writes: tuple[int, ...]
     aliases: tuple[tuple[int, int], ...] = ()  # places in both of what is written in place
+    functions: tuple[str, ...] = ()
 
 
 def planned(schedule: Schedule, number: int, machine: Machine) -> PlannedDispatch:
@@ -115,8 +115,8 @@ def kernel_name(p: PlannedDispatch, machine: Machine) -> str:
 
 def _register(kernels: Mapping[str, PlannedDispatch], machine: Machine) -> dict[str, str]:
     """Make these kernels known to XLA by their names; name → why that failed, or nothing."""
-    with _lock:
-        new = {name: p for name, p in kernels.items() if name not in _registered}
+    with linked.lock:
+        new = {name: p for name, p in kernels.items() if name not in linked.registered}
         modules = {f"{name}_ffi": _module(name, p, machine) for name, p in new.items()}
         loaded: Mapping[str, int | CannotCompile]
         try:
@@ -124,18 +124,7 @@ def _register(kernels: Mapping[str, PlannedDispatch], machine: Machine) -> dict[
             loaded = jit.load_modules(modules, machine)
         except CannotCompile as error:
             loaded = dict.fromkeys(modules, error)
-        return {name: register(name, loaded.get(f"{name}_ffi", 0)) for name in kernels}
-
-
-def register(name: str, address: int | CannotCompile) -> str:
-    """Tell XLA where a handler is, once; why it cannot be called, or nothing."""
-    import jax.ffi
-
-    with _lock:
-        if name not in _registered and isinstance(address, int):
-            capsule = jax.ffi.pycapsule(address)
-            jax.ffi.register_ffi_target(name, capsule, platform="cpu", api_version=1)
-        return _registered.setdefault(name, "" if isinstance(address, int) else str(address))
+        return {name: linked.register(name, loaded.get(f"{name}_ffi", 0)) for name in kernels}
 
 
 def _module(name: str, p: PlannedDispatch, machine: Machine) -> jit.Module:

@@ -22,7 +22,7 @@ from eqsat.frontends.onnxgraph.graph import (
     reads,
     short,
 )
-from eqsat.frontends.onnxgraph.proto import newest_opset, read_tensor, stored_type
+from eqsat.frontends.onnxgraph.proto import converted, newest_opset, read_tensor, stored_type
 from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.tensor import DEFAULT, PRECISIONS
 from eqsat.ops.meaning.programs import element_dtype
@@ -115,13 +115,16 @@ REFUSED = {11: "a sparse tensor", 12: "sparse tensors", 13: "a type", 14: "types
 
 
 def checked(model: Any, path: Path) -> OnnxModel:
-    """The checked model of a file.
+    """The checked model of a file; one of an opset before `OLDEST` is converted to that.
 
     EqsatError: E360 not UTF-8, E361 an opset that is not read, E362 a malformed graph, E363 and
     E364 a tensor.
     """
     try:
-        return _read(model, path)
+        read = _read(model, path)
+        if 0 < read.opsets.get("", 0) < OLDEST:
+            read = _read(converted(model, OLDEST, path), path)
+        return read
     except UnicodeDecodeError as error:
         raise fail("E360", f"`{path}` holds a name that is not UTF-8: {error.reason}") from error
 
@@ -158,10 +161,10 @@ def _opsets(imports: Iterable[Any], where: str) -> dict[str, int]:
     if not versions:
         raise fail("E361", f"{where} imports no opset: nothing says what its ops mean")
     newest = min(NEWEST, newest_opset())
-    if version and not OLDEST <= version <= newest:
+    if version < 0 or version > newest:
         raise fail(
             "E361",
-            f"{where} uses opset {version}; opsets {OLDEST} to {newest} can be read",
+            f"{where} uses opset {version}; opsets 1 to {newest} can be read",
             help="`onnx.version_converter.convert_version(model, 21)` changes it, or export again",
         )
     return versions

@@ -9,7 +9,7 @@ import inspect
 import re
 import warnings
 from collections import ChainMap
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Collection, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -325,39 +325,56 @@ def read_onnx(path: str | Path, sizes: Mapping[str, int] | None = None) -> Trace
     weights that are not finite. Nothing is executed, and only files in the model's folder are read.
     """
     file = Path(path)
-    model = checked(proto.parse_model(file), file)
-    graph = model.graph
-    shapes = _shapes(graph, {k: int(n) for k, n in (sizes or {}).items()}, str(path))
+    return read_model(proto.parse_model(file), file, sizes)
+
+
+def read_model(
+    model: Any, file: Path, sizes: Mapping[str, int] | None = None, weights: Collection[str] = ()
+) -> Traced:
+    """Read a ModelProto; file: what messages call it, beside which its external data lies.
+
+    weights: inputs that are weights whose values are given later. Otherwise as `read_onnx`.
+    """
+    checked_model = checked(model, file)
+    graph = checked_model.graph
+    shapes = _shapes(graph, {k: int(n) for k, n in (sizes or {}).items()}, str(file))
     _warn_of_strange_values(graph)
-    weights = {k: a for k, a in graph.initializers.items() if a.size > 1}
-    return _trace(Interpreter(model), graph, shapes, weights, python_name(file.stem, set()))
+    arguments = dict(zip(graph.inputs, shapes, strict=True))
+    held = {k: a for k, a in graph.initializers.items() if a.size > 1}
+    held |= {a.name: _struct(a, s) for a, s in arguments.items() if a.name in weights}
+    given = {a: s for a, s in arguments.items() if a.name not in weights}
+    return _trace(Interpreter(checked_model), graph, given, held, python_name(file.stem, set()))
 
 
 def _trace(
     interpreter: Interpreter,
     graph: OnnxGraph,
-    shapes: list[tuple[int, ...]],
-    weights: Mapping[str, np.ndarray[Any, Any]],
+    arguments: Mapping[Argument, tuple[int, ...]],
+    weights: Mapping[str, Any],
     name: str,
 ) -> Traced:
-    import jax
-
+    """weights: arrays of initializers, and shapes of inputs that are weights."""
     from eqsat.frontends.jaxpr import trace
 
     def function(*inputs: Any, **leaves: Any) -> tuple[Any, ...]:
-        given = {a.name: Held(x, name=a.name) for a, x in zip(graph.inputs, inputs, strict=True)}
+        given = {a.name: Held(x, name=a.name) for a, x in zip(arguments, inputs, strict=True)}
+        given |= {k: Held(x, name=k) for k, x in leaves.items() if k not in graph.initializers}
         for key, array in graph.initializers.items():
             given[key] = Held(array, leaves.get(key), key)
         results = interpreter.graph(graph, given)
         return tuple(h.traced for h in results)
 
-    _name_parameters(function, [a.name for a in graph.inputs])
-    structs = [
-        jax.ShapeDtypeStruct(s, _dtype(a)) for s, a in zip(shapes, graph.inputs, strict=True)
-    ]
+    _name_parameters(function, [a.name for a in arguments])
+    structs = [_struct(a, shape) for a, shape in arguments.items()]
     with warnings.catch_warnings():  # of 64-bit types that JAX makes 32-bit ones
         warnings.filterwarnings("ignore", "Explicitly requested dtype")
         return trace(function, tuple(structs), weights, weights=tuple(weights), name=name)
+
+
+def _struct(a: Argument, shape: tuple[int, ...]) -> Any:
+    import jax
+
+    return jax.ShapeDtypeStruct(shape, _dtype(a))
 
 
 def _dtype(a: Argument) -> np.dtype[Any]:

@@ -52,6 +52,21 @@ def parse_model(path: Path) -> Any:
     return model
 
 
+def converted(model: Any, opset: int, path: Path) -> Any:
+    """The model in a later opset, as onnx converts it; EqsatError E361 where it cannot."""
+    onnx = onnx_module()
+    try:
+        return onnx.version_converter.convert_version(model, opset)
+    except Exception as error:  # an operator without a rule, or more than a message can hold
+        reason = _first_line(error).rpartition("failed: ")[2]
+        raise fail(
+            "E361",
+            f"`{path}` uses an opset before {opset}, and onnx cannot convert it: "
+            f"{short(reason, 200)}",
+            help=f"export the model again, for opset {opset} or newer",
+        ) from error
+
+
 def _is_text(message: Any) -> bool:
     """Whether every string is one: protobuf hands out bytes for what is not UTF-8."""
     if message.DESCRIPTOR.name == "TensorProto":  # its data would be copied

@@ -145,8 +145,7 @@ class Ask:
     def __post_init__(self) -> None:
         for op in self.ops:
             if op not in FORMS:
-                help = f"{did_you_mean(op, FORMS)}; there are {', '.join(FORMS)}"
-                raise fail("E418", f"--ops: terms have no op `{op}`", help=help)
+                raise fail("E418", f"--ops: terms have no op `{op}`", help=did_you_mean(op, FORMS))
         for key, value, most in (
             ("leaves", self.leaves, MOST_LEAVES), ("size", self.size, MOST_SIZE),
         ):  # fmt: skip

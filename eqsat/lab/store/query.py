@@ -1,4 +1,4 @@
-"""Questions to a store: in SQL, of results of earlier versions, and of a row's run."""
+"""Questions to a store: in SQL, of results of earlier versions, and where a row's run is."""
 
 from __future__ import annotations
 
@@ -7,14 +7,11 @@ import sqlite3
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from eqsat.lab.store.tables import FILE, TABLES, open_to_read, put_view, store_problem
 from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.files import read_text
-
-if TYPE_CHECKING:
-    from eqsat.run import Run
 
 LARGEST_JSON = 1 << 30
 TABLES_AND_COLUMNS = """
@@ -113,30 +110,8 @@ SELECT experiment, row, folder FROM rows JOIN runs USING (run) ORDER BY experime
 """
 
 
-def load(folder: str | Path) -> Run:
-    """A saved run: its folder, or `STORE/ROW`, or `STORE/EXPERIMENT/ROW` where rows share a name.
-
-    EqsatError: E309 if the folder is none, E436 if the store has no such row, or several.
-    """
-    from eqsat.run.saved import load_folder
-
-    return load_folder(run_folder(Path(folder)))
-
-
-def run_folder(path: Path) -> Path:
-    """The folder of a run: this one, or that of the row whose store lies above."""
-    from eqsat.run.artefact import FILES
-
-    if (path / FILES["manifest"]).is_file():
-        return path
-    for store in path.parents:
-        if (store / FILE).is_file():
-            return store / _folder_of(store, path.relative_to(store).as_posix())
-    return path
-
-
-def _folder_of(store: Path, name: str) -> str:
-    """The folder, below the store, of the run that a row is."""
+def folder_of_row(store: Path, name: str) -> str:
+    """The folder, below the store, of the run that a row is; EqsatError E436 if there is none."""
     from eqsat.lab.store.record import is_below
 
     with closing(open_to_read(store / FILE)) as db:

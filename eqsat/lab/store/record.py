@@ -6,26 +6,20 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, astuple, dataclass, field
-from functools import lru_cache
-from importlib.metadata import version
 from pathlib import PurePath
 from types import NoneType
 from typing import Any
 
 from eqsat.api import Run
-from eqsat.lang.content import rule_content, spread_content
 from eqsat.model.diag import Diagnostic
 from eqsat.model.files import code_digest, restored
-from eqsat.model.rules import Rule, RuleCheck, RuleSet
+from eqsat.model.rules import RuleCheck
 from eqsat.model.symbols import without_origins
-from eqsat.model.target import Target
 from eqsat.report.facts import RunFacts, scaled
 from eqsat.report.formatting import PS_PER_US
 from eqsat.report.names import Names, chosen_nodes, op_word, rule_chain
 from eqsat.report.text import verification_problem
-
-PACKAGES = ("eqsat", "egglog", "ortools", "jax", "numpy")
-_SAYINGS = ("doc", "source", "file", "places", "chosen", "measured_on")  # of a target
+from eqsat.run.content import rules_content, target_content, used_versions
 
 
 def run_key(request: Run, unchecked: bool, repeat: int = 1, judged: str = "") -> str:
@@ -53,28 +47,6 @@ def run_key(request: Run, unchecked: bool, repeat: int = 1, judged: str = "") ->
         "code": code_digest(),
     }
     return _digest(json.dumps(content, sort_keys=True).encode())[:32]
-
-
-def target_content(target: Target) -> dict[str, Any]:
-    """The figures of a target, without where they stand and who says so."""
-    return {k: v for k, v in target.to_json().items() if k not in _SAYINGS}
-
-
-@lru_cache(maxsize=64)
-def rules_content(ruleset: RuleSet) -> str:
-    """A hash of what the rules say and when each is tried, in their order."""
-    contents = [(r.name, sorted(r.tags), rule_content(r), _tried(r)) for r in ruleset.rules]
-    spreads = [(r.name, sorted(r.tags), spread_content(r)) for r in ruleset.spreads]
-    return _digest(repr((contents, spreads, ruleset.imports)).encode())
-
-
-def _tried(rule: Rule) -> tuple[object, ...]:
-    return (rule.phase, rule.apply, rule.max_matches)
-
-
-def used_versions() -> dict[str, str]:
-    """Packages that searching depends on, by name."""
-    return {p: version(p) for p in PACKAGES}
 
 
 def _digest(data: bytes) -> str:

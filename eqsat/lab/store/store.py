@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from eqsat import host
-from eqsat.lab.store.record import RunRecord, used_versions
+from eqsat.lab.store.record import RunRecord
 from eqsat.lab.store.tables import (
     FILE,
     Owner,
@@ -25,6 +25,7 @@ from eqsat.lab.store.tables import (
     put_view,
     store_problem,
 )
+from eqsat.run.content import used_versions
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ content, never by their name.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import count
@@ -22,6 +21,7 @@ from eqsat.model.leaves import Custom, Leaf, Opaque
 from eqsat.model.program import Node, Program
 from eqsat.model.tensor import DTYPES, TensorType, is_float
 from eqsat.ops.meaning import scalar
+from eqsat.ops.meaning.elements import KEY_DIGITS, element_dtype, key_digest
 from eqsat.ops.registry import builtin_ops, evaluate_custom
 
 # ---- loops and branches --------------------------------------------------------------------------
@@ -104,41 +104,6 @@ def _check(steps: int, most: int | None) -> None:
 
 # ---- programs ------------------------------------------------------------------------------------
 OpaqueFunction = Callable[..., Sequence[Any]]
-
-
-def element_dtype(dtype: str) -> np.dtype[Any]:
-    """The NumPy type that stores an element type in memory (bf16 and what is below 16 bits but i8
-    and u8 by ml_dtypes)."""
-    if dtype not in _EXTENDED:
-        return np.dtype(_NUMPY_NAMES.get(dtype, dtype))
-    import ml_dtypes
-
-    return np.dtype(getattr(ml_dtypes, _EXTENDED[dtype]))
-
-
-_NUMPY_NAMES = {"bool": "bool"} | {
-    f"{k}{b}": f"{n}{b}"
-    for k, n, sizes in (
-        ("f", "float", (16, 32, 64)),
-        ("i", "int", (8, 16, 32, 64)),
-        ("u", "uint", (8, 16, 32, 64)),
-    )
-    for b in sizes
-}
-_EXTENDED = {
-    "bf16": "bfloat16",
-    "f8e4m3fn": "float8_e4m3fn",
-    "f8e5m2": "float8_e5m2",
-    "f8e4m3fnuz": "float8_e4m3fnuz",
-    "f8e5m2fnuz": "float8_e5m2fnuz",
-    "f8e8m0fnu": "float8_e8m0fnu",
-    "f6e2m3fn": "float6_e2m3fn",
-    "f6e3m2fn": "float6_e3m2fn",
-    "f4e2m1fn": "float4_e2m1fn",
-    "i4": "int4",
-    "u4": "uint4",
-}
-DTYPE_NAMES: dict[str, str] = {v: k for k, v in (_NUMPY_NAMES | _EXTENDED).items()}
 
 
 def _opaque_op(
@@ -247,7 +212,6 @@ def evaluate_program(
     return [value_of[r] for r in program.results]
 
 
-KEY_DIGITS = 16  # of a SHA-256 in hex
 LARGEST = 2**20  # numbers of a line that are looked at
 
 
@@ -257,11 +221,6 @@ def weight_key(array: Any) -> str:
     digest = key_digest(value.dtype, np.shape(array))
     digest.update(value.tobytes())
     return digest.hexdigest()[:KEY_DIGITS]
-
-
-def key_digest(dtype: Any, shape: Sequence[int]) -> Any:
-    """Hash that the bytes of an array of this type are added to for its key."""
-    return hashlib.sha256(f"{dtype}{list(shape)}".encode())
 
 
 def is_iota(leaf: Leaf) -> bool:
