@@ -12,7 +12,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from eqsat.lab.rowtable import UNPROVEN, described, key_text, name_keys
-from eqsat.report.formatting import goal_text, shortened, table_text, us_text
+from eqsat.report.formatting import elided, goal_text, table_text, us_text
 
 if TYPE_CHECKING:
     from eqsat.lab.results import CellResult
@@ -130,7 +130,7 @@ def effect_lines(outcomes: Sequence[CellResult], width: int = 0) -> list[str]:
 def _values(means: Sequence[tuple[str, float]]) -> str:
     if means[-1][1] <= SAME:
         return f"no effect ({len(means)} values)"
-    texts = [f"{shortened(v, 30)} {mean:.2f}x" for v, mean in means]
+    texts = [f"{elided(v, 30)} {mean:.2f}x" for v, mean in means]
     if len(texts) > MOST_VALUES:
         half = MOST_VALUES // 2
         texts[half:-half] = [f"… {len(texts) - MOST_VALUES} more …"]
@@ -158,7 +158,7 @@ def best_lines(outcomes: Sequence[CellResult], width: int = 0) -> list[str]:
     shown = rows[:MOST_LINES]
     if width:
         rest = sum(2 + max(len(r[i]) for r in (columns, *shown)) for i in range(len(columns) - 1))
-        shown = [(*r[:-1], shortened(r[-1], max(width - rest, LEAST_BEST))) for r in shown]
+        shown = [(*r[:-1], elided(r[-1], max(width - rest, LEAST_BEST))) for r in shown]
     more = len(rows) - len(shown)
     text = table_text(columns, shown).rstrip("\n").splitlines()
     return [*text, *([f"and {more} more: `--pivot` shows all"] if more else [])]

@@ -74,14 +74,6 @@ def ratio_text(before: int, after: int) -> str:
     return f"{after / before:.2f}x" if before else "–"
 
 
-def shortened(text: str, width: int) -> str:
-    """The text in so many characters: its middle goes, as the ends tell names apart."""
-    if len(text) <= width:
-        return text
-    head = max(width - 1, 1) // 2
-    return f"{text[:head]}…{text[len(text) - (max(width - 1, 1) - head) :]}"
-
-
 def _three(x: float) -> str:
     digits = 0 if abs(x) >= 100 else 1 if abs(x) >= 10 else 2
     text = f"{x:.{digits}f}"

@@ -7,7 +7,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from eqsat.model.target import Tile
-from eqsat.report.formatting import bytes_text, shortened, time_text
+from eqsat.report.formatting import bytes_text, elided, time_text
 
 LONGEST = 60  # characters of a value
 _WORDS = {"copy_rate": "copy", "mesh_links": "links"}
@@ -23,7 +23,7 @@ def key_word(key: str) -> str:
 
 def setting_text(key: str, value: Any) -> str:
     """A value of a target as its file has it: `500 ns`, `108 GFLOP/s`, `[fill, broadcast]`."""
-    return shortened(_text(key, value), LONGEST)
+    return elided(_text(key, value), LONGEST)
 
 
 def spelled(key: str, a: Any, b: Any) -> Iterator[tuple[str, str, str]]:
@@ -61,7 +61,7 @@ def _record_text(record: Any) -> str:
     """`size 1 MiB, bandwidth 90 GB/s`."""
     told = [(f.name, getattr(record, f.name)) for f in fields(record) if f.name != "name"]
     texts = [f"{key_word(k)} {_text(k, v)}" for k, v in told if v not in (None, False, ())]
-    return shortened(", ".join(texts), LONGEST)
+    return elided(", ".join(texts), LONGEST)
 
 
 def _text(key: str, value: Any) -> str:
