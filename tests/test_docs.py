@@ -51,7 +51,8 @@ def steady(line: str) -> str:
     line = _PHASES.sub(r"\1 ", line)
     line = re.sub(r"^seconds +[\d.]+$", "seconds", line)
     line = re.sub(r"\d(\.\d)?e-\d\d", "ERROR", line)
-    line = re.sub(r"(ERROR) +[\d.]+ (us|ms|s) ± \d+%$", r"\1 TIME", line)  # a measured column
+    clock = r"(ERROR) +[\d.]+ (us|ms|s) ± \d+%( +[\d.]+ (us|ms|s))?$"  # measured, and CPU
+    line = re.sub(clock, r"\1 TIME", re.sub(r"measured +CPU$", "measured", line))
     line = re.sub(r"^measured .* interleaved rounds$", "measured", line)
     line = re.sub(r"^(chosen|near \d|input|input by XLA) .*\dx( \[.*\])?$", r"\1 TIMES", line)
     line = re.sub(r"(\d+ +)[\d.]+ m?s( +\d+ +\S+:\d+:\d+)$", r"\1 TIME\2", line)  # a rule's time

@@ -63,9 +63,9 @@ def test_an_effect_is_the_mean_over_rows_that_differ_in_it_alone(results):
 
 
 def test_the_table_fits_its_width_and_says_what_is_equal_once(results):
-    text = results.to_text(60)
+    text = results.to_text(32)
     table, _, rest = text.partition("all rows: ")
-    assert max(map(len, table.splitlines())) <= 60
+    assert max(map(len, table.splitlines())) <= 32
     assert rest.startswith("program transposed_pack, target reference, first goal time")
     assert "left out for want of width" in rest
     assert "…" in table

@@ -16,18 +16,13 @@ import pytest
 from fuzz.pageprograms import HOSTILE, hostile_run, repeated
 
 import eqsat
+from eqsat.lab.resultpage import ROW_SCRIPTS
 from eqsat.report.explain import explained
 from eqsat.report.page.graph import program_graph, schedule_graph
 from eqsat.report.page.labels import DispatchWork, folds, layers_by_name, layout_names, short_name
-from eqsat.report.page.runpage import (
-    SCRIPTS,
-    framed,
-    json_in_html,
-    libraries,
-    page,
-    page_data,
-    scripted_document,
-)
+from eqsat.report.page.onefile import json_in_html, libraries, scripted_document
+from eqsat.report.page.runpage import SCRIPTS, framed, page, page_data
+from eqsat.report.pareto import FRONT_SCRIPTS
 
 FOLDER = files("eqsat.report.page")
 
@@ -82,11 +77,11 @@ def test_libraries_are_those_that_npm_has_with_their_licences():
 
 def test_every_script_is_part_of_the_page():
     there = {p.name for p in FOLDER.joinpath("app").iterdir()}
-    assert there == {*SCRIPTS, "style.css"}
+    assert there == {*SCRIPTS, *ROW_SCRIPTS, *FRONT_SCRIPTS, "style.css"}
 
 
 def test_scripts_make_text_and_never_markup():
-    for name in SCRIPTS:
+    for name in {*SCRIPTS, *ROW_SCRIPTS, *FRONT_SCRIPTS}:
         text = FOLDER.joinpath("app", name).read_text("utf-8")
         assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(", text)
         assert "http" not in text

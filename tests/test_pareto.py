@@ -22,7 +22,7 @@ from eqsat.lang.units import read_budget
 from eqsat.model.deadline import Stop, elapsed
 from eqsat.model.diag import EqsatError
 from eqsat.report.finished import ELSEWHERE
-from eqsat.report.pareto import front_warnings, plot_lines
+from eqsat.report.pareto import front_warnings, plot_data, plot_lines
 
 NOW = OPEN / 1e9  # a deadline nobody reaches
 
@@ -214,14 +214,17 @@ class Tags(HTMLParser):
         self.tags.append((tag, dict(attrs)))
 
 
-def test_the_page_is_one_file_with_a_circle_per_point(front):
+def test_the_page_draws_a_point_per_program_and_the_input(front):
     _, found = front
+    links = [f"point-{i}/report.html" for i, _ in enumerate(found.points, 1)]
     page = Tags()
-    page.feed(found.page())
-    tags = [t for t, _ in page.tags]
-    assert tags.count("circle") == len(found.points)
-    assert "script" not in tags
-    assert not any("src" in a or "href" in a for _, a in page.tags)
+    page.feed(found.page(links))
+    assert [a["href"] for t, a in page.tags if t == "a"] == links
+    assert not any("src" in a for _, a in page.tags)
+    data = plot_data(found.told(), links)
+    assert [(p["x"], p["y"]) for p in data["points"]] == [values(p)[:2] for p in found.points]
+    before = found.whole.baseline_schedule
+    assert (data["input"]["x"], data["input"]["y"]) == (before.time_ps, before.peak_bytes)
 
 
 def test_text_and_plot_show_every_point(front):

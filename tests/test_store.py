@@ -376,8 +376,9 @@ def test_the_questions_of_the_page_are_answered(small):
     text = Path("docs/store.md").read_text(encoding="utf-8")
     block = text.split("```sql\n")[1].split("```")[0]
     questions = [q for q in block.split(";") if q.strip()]
-    assert len(questions) == 2
-    (gains, rows), (rules, found) = (ask(small / "r", q) for q in questions)
+    assert len(questions) == 3
+    (factors, _), (gains, rows), (rules, found) = (ask(small / "r", q) for q in questions)
+    assert factors == ("program", "target", "rules", "min(time_us)")
     assert gains == ("row", "gain")
     assert len(rows) == 1
     assert rules == ("rule", "count(*)")

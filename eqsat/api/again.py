@@ -20,9 +20,9 @@ from eqsat.report.compare.comparison import (
     Comparison,
     Flip,
     compare_runs,
-    setting_text,
     target_differences,
 )
+from eqsat.report.compare.targetwords import key_word, setting_text
 from eqsat.report.formatting import goal_text
 from eqsat.report.names import rules_in_result
 from eqsat.run import Run, RunUse
@@ -177,7 +177,8 @@ def single_changes(a: Run, b: Run) -> Iterator[Change]:
     """Differences of the requests, piece by piece: rules that answers use come first."""
     yield from _rule_changes(a, b)
     for key, _, value in target_differences(a.target, b.target):
-        yield Change(f"{key}: {setting_text(value)}", target=_with_key(a.target, key, value))
+        text = f"{key_word(key)}: {setting_text(key, value)}"
+        yield Change(text, target=_with_key(a.target, key, value))
     x, y = dict(a.target.budget), dict(b.target.budget)
     for goal in sorted(x.keys() | y.keys()):
         if x.get(goal) != y.get(goal):

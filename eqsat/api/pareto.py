@@ -58,11 +58,11 @@ class Front:
 
         return front_json(self.told())
 
-    def page(self) -> str:
-        """One self-contained HTML page."""
+    def page(self, links: Sequence[str] = ()) -> str:
+        """One self-contained HTML page; links: of the points' pages, below its folder."""
         from eqsat.report.pareto import front_page
 
-        return front_page(self.told())
+        return front_page(self.told(), links)
 
     def told(self) -> FrontReport:
         """The plain values that the reports read."""
@@ -89,10 +89,12 @@ class Front:
         except OSError as e:
             raise fail("E407", f"cannot write `{folder}`: {e.strerror or e}") from e
         try:
-            for i, run in enumerate(self.points, 1):
-                run.save(aside / f"point-{i}")
+            links = [f"point-{i}/report.html" for i, _ in enumerate(self.points, 1)]
+            for link, run in zip(links, self.points, strict=True):
+                run.save((aside / link).parent)
+                run.report(aside / link)
             write_text(aside / FILE, f"{json.dumps(self.to_json(), indent=1)}\n")
-            write_text(aside / PAGE, self.page())
+            write_text(aside / PAGE, self.page(links))
             put_in_place(aside, folder)
         except BaseException:  # Ctrl-C included: nothing half written stays
             shutil.rmtree(aside, ignore_errors=True)

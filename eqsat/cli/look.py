@@ -295,11 +295,19 @@ def report(
     quiet: o.Quiet = False,
     verbose: o.Verbose = False,
 ) -> int:
-    """Write one self-contained HTML page about a run; print its path."""
-    import eqsat
+    """Write one self-contained HTML page about a run; print its path.
 
-    run: Run = eqsat.load(folder)
-    path = run.report(out or folder / "report.html")
+    Of a folder of results (a store, saved runs, fronts): a page that lists and links them.
+    """
+    from eqsat.lab.indexpage import INDEX, holds_results, write_index
+
+    if holds_results(folder):
+        path = write_index(folder, out or folder / INDEX)
+    else:
+        import eqsat
+
+        run: Run = eqsat.load(folder)
+        path = run.report(out or folder / "report.html")
     if output_format is o.Format.json:
         print(json.dumps({"page": str(path)}))
         return 0
@@ -384,6 +392,11 @@ class Language(StrEnum):
 
     mlir = "mlir"
     onnx = "onnx"
+    trace = "trace"
+    dot = "dot"
+
+
+SUFFIX = {"trace": "trace.json"}  # of the files of formats, where it is not the format's name
 
 
 class WeightsPlace(StrEnum):
@@ -404,7 +417,13 @@ class Exportable(StrEnum):
 
 def export(
     folder: o.RunFolder,
-    to: Annotated[Language, typer.Option("--to", help="MLIR linalg text, or an ONNX model.")],
+    to: Annotated[
+        Language,
+        typer.Option(
+            "--to",
+            help="MLIR linalg text, an ONNX model, a trace of the schedule, or a DOT graph of it.",
+        ),
+    ],
     out: Annotated[
         Path | None, typer.Option("-o", "--out", help="The file; `DIR/export.mlir` if not given.")
     ] = None,
@@ -433,7 +452,7 @@ def export(
     quiet: o.Quiet = False,
     verbose: o.Verbose = False,
 ) -> int:
-    """Write the chosen program as MLIR or ONNX, for other tools; print the path of the file.
+    """Write the chosen program, or its schedule as a trace or graph; print the path of the file.
 
     A program with sizes that are not known is written at those that `--size` names. Exit code 2 if
     an op cannot be written: all such ops are listed, and nothing is written.
@@ -441,7 +460,7 @@ def export(
     with stops_at_once():
         import eqsat
 
-        path = out or folder / f"export.{to.value}"
+        path = out or folder / f"export.{SUFFIX.get(to.value, to.value)}"
         sizes = o.symbol_sizes(size)
         run = eqsat.load(folder)
         run = eqsat.bind(run, sizes) if sizes and run.family is not None else run
@@ -478,5 +497,9 @@ def _say(to: Language, path: Path, exported: Exported) -> None:
         say(f"{count} of {exported.ops} ops are calls of undefined functions")
     elif to is Language.mlir:
         say(f"check it with IREE: iree-opt {path}")
+    elif to is Language.trace:
+        say("open it in ui.perfetto.dev or chrome://tracing")
+    elif to is Language.dot:
+        say(f"draw it with Graphviz: dot -Tsvg {path}")
     else:
         say(f"check it with ONNX: onnx.checker.check_model({str(path)!r}, full_check=True)")

@@ -179,6 +179,14 @@ def bench(
     pin: Annotated[
         int | None, typer.Option("--pin", min=0, help="Run on this core of the CPU only.")
     ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            "--trace",
+            help="Also write the first run's schedule here as a trace for Perfetto: predicted times"
+            " and, beside them, the measured ones.",
+        ),
+    ] = None,
     seed: o.Seed = 0,
     output_format: o.OutputFormat = o.Format.text,
     quiet: o.Quiet = False,
@@ -199,6 +207,13 @@ def bench(
         progress = (lambda _: None) if quiet else say
         bench_result = timed(runs, dispatch or (), rounds=rounds, seed=seed, progress=progress)
     o.print_found(bench_result, output_format)
+    if trace is not None:
+        from eqsat.export.timeline import trace_text
+
+        name, run = next(iter(runs.items()))
+        write_text(trace, trace_text(run.need_schedule(), bench_result.measured_us(name)))
+        if not quiet:
+            say(f"wrote {trace}    open it in ui.perfetto.dev or chrome://tracing")
     return 0
 
 

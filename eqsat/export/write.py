@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.export.plan import WEIGHTS, Exported, OpaqueFunction, Plan, plan_program, plan_schedule
+from eqsat.export.timeline import VIEWERS
 from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.egraph import EGraph, ENode
 from eqsat.model.leaves import Leaf
@@ -109,7 +110,7 @@ def export(
     EqsatError: E380 if an op cannot be written, E381 if a weight
     has no values, E382 if `onnx` is missing, E383 for an unknown format or place for weights.
     """
-    check_word("format", to, FORMATS)
+    check_word("format", to, (*FORMATS, *VIEWERS))
     check_word("place for weights", weights, WEIGHTS)
     if isinstance(what, Schedule) and to == "mlir":
         what = merged(what)

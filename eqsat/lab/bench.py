@@ -132,6 +132,11 @@ class Bench:
             "dispatches": [dict(vars(t)) for t in self.dispatches],
         }
 
+    def measured_us(self, of: str) -> dict[int, float]:
+        """Microseconds of the dispatches of a run, by number."""
+        timed = (t for t in self.dispatches if t.of == of)
+        return {t.dispatch: t.measured_us for t in timed if t.dispatch is not None}
+
     def to_text(self) -> str:
         """A table of the programs, the fastest first, and one of the dispatches of each run."""
         texts = [self._programs()] if self.programs else []

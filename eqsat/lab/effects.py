@@ -12,7 +12,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from eqsat.lab.rowtable import UNPROVEN, described, key_text, name_keys
-from eqsat.report.formatting import goal_text, shortened, table_text, us_text
+from eqsat.report.formatting import elided, goal_text, table_text, us_text
 
 if TYPE_CHECKING:
     from eqsat.lab.results import CellResult
@@ -100,56 +100,68 @@ def _blocks(
 
 
 # ---- text ----------------------------------------------------------------------------------------
-def effect_lines(outcomes: Sequence[CellResult], width: int = 0) -> list[str]:
-    """A line per factor: its values by their effect; none where there is nothing to compare."""
-    timed = [o for o in outcomes if o.has_answer and o.measured]
+def effect_tables(outcomes: Sequence[CellResult]) -> dict[str, list[tuple[str, str]]]:
+    """By a heading (factor, its values by their effect); none where nothing can be compared."""
     answered = [o for o in outcomes if o.has_answer]
-    lines = _effect_lines(answered, goal_value, "predicted")
-    if timed and len(timed) == len(answered):
-        lines += _effect_lines(timed, measured_value, "measured")
+    goals = ", ".join(dict.fromkeys(o.record.goals[0]["goal"] for o in answered))
+    figures = {f"predicted {goals}": goal_value}
+    if answered and all(o.measured for o in answered):
+        figures["measured time"] = measured_value
+    tables = {}
+    for what, value in figures.items():
+        rows = [(k, _values(means)) for k, means in effects(answered, value).items()]
+        if rows:
+            head = f"effect of each factor on {what}, times the best of rows equal but for it"
+            tables[head] = rows
+    return tables
+
+
+def effect_lines(outcomes: Sequence[CellResult], width: int = 0) -> list[str]:
+    """The tables of effects as lines, no longer than this if it is not 0."""
+    lines = []
+    for head, rows in effect_tables(outcomes).items():
+        room = max(len(factor) for factor, _ in rows)
+        lines += [head, *(f"  {factor.ljust(room)}  {values}" for factor, values in rows)]
     if not width:
         return lines
     return [part for line in lines for part in wrap(line, width, subsequent_indent=" " * 6)]
 
 
-def _effect_lines(outcomes: Sequence[CellResult], value: Value, what: str) -> list[str]:
-    table = effects(outcomes, value) if outcomes else {}
-    if not table:
-        return []
-    goals = ", ".join(dict.fromkeys(o.record.goals[0]["goal"] for o in outcomes))
-    head = f"effect of each factor on {what} {goals if what == 'predicted' else 'time'}"
-    width = max(map(len, table))
-    return [
-        f"{head}, times the best of rows equal but for it",
-        *(f"  {factor.ljust(width)}  {_values(means)}" for factor, means in table.items()),
-    ]
-
-
 def _values(means: Sequence[tuple[str, float]]) -> str:
     if means[-1][1] <= SAME:
         return f"no effect ({len(means)} values)"
-    texts = [f"{shortened(v, 30)} {mean:.2f}x" for v, mean in means]
+    texts = [f"{elided(v, 30)} {mean:.2f}x" for v, mean in means]
     if len(texts) > MOST_VALUES:
         half = MOST_VALUES // 2
         texts[half:-half] = [f"… {len(texts) - MOST_VALUES} more …"]
-    return "   ".join(texts)
+    return ", ".join(texts)
+
+
+def best_table(
+    outcomes: Sequence[CellResult],
+) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """(columns, rows): the best row of each line with several, and how much the worst takes."""
+    lines = [line for line in lines_of(outcomes) if len(line) > 1]
+    keys = name_keys(outcomes)
+    rows = [_best_row(line, keys) for line in lines]
+    columns = ("program", "target", "value", "worst", "best")
+    if len({r[1] for r in rows}) == 1:  # the table of rows names it
+        return ("program", *columns[2:]), [(r[0], *r[2:]) for r in rows]
+    return columns, rows
 
 
 def best_lines(outcomes: Sequence[CellResult], width: int = 0) -> list[str]:
-    """A table of the best row of each line, where there are several rows in it."""
-    lines = [line for line in lines_of(outcomes) if len(line) > 1]
-    if not lines:
+    """The table of best rows as lines, no longer than this if it is not 0."""
+    columns, rows = best_table(outcomes)
+    if not rows:
         return []
-    rows = [_best_row(line, name_keys(outcomes)) for line in lines[:MOST_LINES]]
-    columns = ("program", "target", "value", "worst", "best")
-    if len({r[1] for r in rows}) == 1:  # the table above names it
-        columns, rows = ("program", *columns[2:]), [(r[0], *r[2:]) for r in rows]
+    shown = rows[:MOST_LINES]
     if width:
-        rest = max(sum(len(c) + 2 for c in r[:-1]) for r in (columns, *rows))
-        rows = [(*r[:-1], shortened(r[-1], max(width - rest, LEAST_BEST))) for r in rows]
-    text = table_text(columns, rows).rstrip("\n").splitlines()
-    more = len(lines) - len(rows)
-    return [*text, *([f"and {more} more: `--pivot` shows all"] if more > 0 else [])]
+        rest = sum(2 + max(len(r[i]) for r in (columns, *shown)) for i in range(len(columns) - 1))
+        shown = [(*r[:-1], elided(r[-1], max(width - rest, LEAST_BEST))) for r in shown]
+    more = len(rows) - len(shown)
+    text = table_text(columns, shown).rstrip("\n").splitlines()
+    return [*text, *([f"and {more} more: `--pivot` shows all"] if more else [])]
 
 
 LEAST_BEST = 16

@@ -200,7 +200,7 @@ class Results:
             if o.record.diagnostics
         ]
         alike = "\n".join(self.alike())
-        ends = (*self.rule_check_lines(), *([alike] if alike else []), *self._not_run())
+        ends = (*self.rule_check_lines(), *([alike] if alike else []), *self.not_run())
         return "".join([*parts, *(f"\n{line}\n" for line in ends)])
 
     def notes(self, width: int = 0) -> list[str]:
@@ -216,7 +216,7 @@ class Results:
         marks = any(o.has_answer and not o.is_proven for o in self.outcomes)
         return [*([NOT_PROVEN] if marks else []), *basis_lines(self.outcomes)]
 
-    def _not_run(self) -> list[str]:
+    def not_run(self) -> list[str]:
         """How many rows a screening left out, and the first of them."""
         names = [o.cell.varied[-1][1] for o in self.outcomes if o.record.status == NOT_RUN]
         reason = "not run, as nothing that they leave out matched"
@@ -287,9 +287,14 @@ class Results:
         linked = write_row_pages(self.outcomes, folder) if pages else {}
 
         data = json.dumps(self.to_json(), indent=1) + "\n"
-        name = re.sub(r"[^\w.@=+-]+", "-", self.name)  # a name may hold slashes, a file may not
+        name = page_name(self.name)
         texts = {"json": data, "html": results_page(self, linked), "svg": self.drawn[0]}
         return tuple(write_text(folder / f"{name}.{k}", t) for k, t in texts.items() if t)
+
+
+def page_name(experiment: str) -> str:
+    """The name of its files: that of an experiment may hold slashes, a file's may not."""
+    return re.sub(r"[^\w.@=+-]+", "-", experiment)
 
 
 def basis_lines(outcomes: Sequence[CellResult]) -> list[str]:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from eqsat.report.formatting import (
     PS_PER_US,
     bytes_text,
+    elided,
     goal_text,
     ratio_text,
-    shortened,
     table_text,
     us_text,
 )
@@ -67,10 +67,10 @@ class RowTable:
                 table = table.without(column)
         most = _caps(natural, width - table.figures_width - GAP * table.names)
         rows = tuple(
-            (*(shortened(c, m) for c, m in zip(r, most, strict=False)), *r[table.names :])
+            (*(elided(c, m) for c, m in zip(r, most, strict=False)), *r[table.names :])
             for r in table.rows
         )
-        heads = tuple(shortened(c, m) for c, m in zip(table.columns, most, strict=False))
+        heads = tuple(elided(c, m) for c, m in zip(table.columns, most, strict=False))
         columns = (*heads, *table.columns[table.names :])
         return RowTable(columns, rows, table.names, table.equal, table.dropped)
 

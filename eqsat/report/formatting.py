@@ -74,14 +74,6 @@ def ratio_text(before: int, after: int) -> str:
     return f"{after / before:.2f}x" if before else "–"
 
 
-def shortened(text: str, width: int) -> str:
-    """The text in so many characters: its middle goes, as the ends tell names apart."""
-    if len(text) <= width:
-        return text
-    head = max(width - 1, 1) // 2
-    return f"{text[:head]}…{text[len(text) - (max(width - 1, 1) - head) :]}"
-
-
 def _three(x: float) -> str:
     digits = 0 if abs(x) >= 100 else 1 if abs(x) >= 10 else 2
     text = f"{x:.{digits}f}"
@@ -213,7 +205,7 @@ STYLE = """
 body{margin:0 auto;max-width:90rem;padding:1rem;color:var(--ink);background:var(--paper);
 font:16px/1.5 system-ui,sans-serif}
 h1{font-size:1.5rem;margin:.5rem 0}h2{font-size:1.15rem;margin:2rem 0 .5rem}
-p{margin:.4rem 0}.soft{color:var(--soft)}
+p{margin:.4rem 0}.soft{color:var(--soft)}a,a:visited{color:var(--mark)}
 table{border-collapse:collapse;font-variant-numeric:tabular-nums}
 th,td{padding:.25rem .6rem;border-bottom:1px solid var(--line);text-align:left;vertical-align:top}
 td.n,th.n{text-align:right;white-space:nowrap}

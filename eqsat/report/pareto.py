@@ -17,7 +17,6 @@ from eqsat.report.finished import Finished, by_figures, finished_stages
 from eqsat.report.formatting import (
     bytes_text,
     count_text,
-    document,
     goal_text,
     html_table,
     pre,
@@ -26,6 +25,7 @@ from eqsat.report.formatting import (
     us_text,
 )
 from eqsat.report.names import generic_word
+from eqsat.report.page.onefile import scripted_document
 from eqsat.report.text import rule_check_lines
 
 WHY = {
@@ -246,65 +246,52 @@ def plot_lines(front: FrontReport) -> list[str]:
     return lines
 
 
-_LEFT, _TOP, _WIDE, _HIGH = 90, 20, 560, 300
+# ---- page ----------------------------------------------------------------------------------------
+FRONT_SCRIPTS = ("base.js", "front.js")
 
 
-def plot_svg(front: FrontReport) -> str:
-    """One goal over another, a circle per point, hollow where not proven; no scripts."""
-    if not front.runs:
-        return ""
-    circles = []
-    for i, ((x, y), run) in enumerate(zip(_places(front, _WIDE, _HIGH), front.runs, strict=True)):
-        proven = is_proven(front, run)
-        values = ", ".join(f"{g} {goal_text(g, goal_of(run, g).value)}" for g in front.goals)
-        at = f'cx="{_LEFT + x:.1f}" cy="{_TOP + _HIGH - y:.1f}"'
-        look = "point" if proven else "point open"
-        label = f'x="{_LEFT + x + 9:.1f}" y="{_TOP + _HIGH - y - 7:.1f}"'
-        circles.append(
-            f"<g><title>point {i + 1}: {escape(values)}</title>"
-            f'<circle class="{look}" {at} r="6"/><text {label}>{i + 1}</text></g>'
-        )
-    return (
-        f'<div class="wide"><svg viewBox="0 0 {_LEFT + _WIDE + 90} {_TOP + _HIGH + 50}" '
-        'role="img" aria-label="{" over ".join(reversed(front.axes))}">\n'
-        + "\n".join([_axes(front), *circles])
-        + "\n</svg></div>"
-    )
-
-
-def _axes(front: FrontReport) -> str:
-    (right, up), (xs, ys) = front.axes, _sides(front)
-    floor, end = _TOP + _HIGH + 14, _LEFT + _WIDE
-    return (
-        f'<path class="frame" d="M{_LEFT - 14} {_TOP - 10}V{floor}H{end + 10}"/>'
-        f'<text x="0" y="{_TOP + 4}">{goal_text(up, max(ys))}</text>'
-        f'<text x="0" y="{_TOP + _HIGH + 4}">{goal_text(up, min(ys))}</text>'
-        f'<text x="{_LEFT - 8}" y="{floor + 18}">{goal_text(right, min(xs))}</text>'
-        f'<text x="{end - 30}" y="{floor + 18}">{goal_text(right, max(xs))}</text>'
-        f'<text x="0" y="{_TOP + _HIGH // 2}">{up}</text>'
-        f'<text x="{_LEFT + _WIDE // 2}" y="{floor + 18}">{right}</text>'
-    )
-
-
-_STYLE = (
-    "<style>svg .frame{fill:none;stroke:var(--soft)}svg .point{fill:var(--mark);"
-    "stroke:var(--mark);stroke-width:2}svg .open{fill:var(--paper)}</style>"
-)
-
-
-def front_page(front: FrontReport) -> str:
-    """One self-contained page: plot, table, and each point's dispatches."""
+def plot_data(front: FrontReport, links: Sequence[str] = ()) -> dict[str, Any]:
+    """What the script of the page draws: the points on both axes, and the input's."""
     right, up = front.axes
+    points = []
+    for i, run in enumerate(front.runs):
+        values = ", ".join(f"{g} {goal_text(g, goal_of(run, g).value)}" for g in front.goals)
+        points.append(
+            {
+                "name": str(i + 1), "x": goal_of(run, right).value, "y": goal_of(run, up).value,
+                "text": f"point {i + 1}: {values}", "isProven": is_proven(front, run),
+                "href": links[i] if i < len(links) else None,
+            }
+        )  # fmt: skip
+    b, keys = front.baseline, [goal_key(g) for g in (right, up)]
+    start = None
+    if b is not None and all(key in b for key, _ in keys):
+        x, y = (round(b[key] * scale) for key, scale in keys)
+        start = {"x": x, "y": y, "text": f"the input itself: {_baseline_text(b)}"}
+    return {"goals": [right, up], "points": points, "input": start}
+
+
+def front_page(front: FrontReport, links: Sequence[str] = ()) -> str:
+    """One self-contained page: plot, table, and each point's dispatches.
+
+    links: the page of each point, below the folder of this one.
+    """
+    right, up = front.axes
+    plot = '<div id="charts"></div>' if front.runs else ""
+    to = {(i, 0): path for i, path in enumerate(links)}
     body = [
-        _STYLE,
         f"<h1>{escape(front.title)}</h1>",
         *(f'<p class="soft">{escape(t)}</p>' for t in (count_sentence(front), *_rule_check(front))),
-        section(f"{up.capitalize()} over {right}", plot_svg(front)),
-        section("Points", html_table(front.columns, rows(front), range(1, len(front.goals) + 2))),
+        section(f"{up.capitalize()} over {right}", plot),
+        section(
+            "Points", html_table(front.columns, rows(front), range(1, len(front.goals) + 2), to)
+        ),
     ]
     if front.baseline is not None:
         body.append(f"<p>the input itself: {escape(_baseline_text(front.baseline))}</p>")
     for i, run in enumerate(front.runs, 1):
         _, _, schedule = finished_stages(run)
-        body.append(section(f"Point {i}", pre(schedule.to_text())))
-    return document(front.title, "\n".join(body))
+        text = f"<details><summary>dispatches of point {i}</summary>"
+        body.append(f"{text}{pre(schedule.to_text())}</details>")
+    data = plot_data(front, links)
+    return scripted_document(front.title, "\n".join(body), data, FRONT_SCRIPTS, charts=True)

@@ -10,7 +10,8 @@ from eqsat.model.program import Builder, Program
 from eqsat.model.schedule import Schedule
 from eqsat.report.page.data import PageData
 from eqsat.report.page.graph import schedule_graph
-from eqsat.report.page.runpage import TOOLS, layouts_by_bytes, page, scripted_document
+from eqsat.report.page.onefile import scripted_document
+from eqsat.report.page.runpage import SCRIPTS, TOOLS, layouts_by_bytes, page
 
 COPIES = 121  # of an encoder layer's 17 dispatches
 HOSTILE = '</script><img src=x onerror=alert(1)>"onload=alert(2) <!--\u2028&lt;'
@@ -45,7 +46,7 @@ def deep_page() -> str:
     drawn = schedule_graph(repeated(run.schedule, COPIES), "after", "after")
     graphs = drawn.graphs | {"before": drawn.graph}
     data = PageData("deep", graphs, layouts_by_bytes(graphs.values()), goal="time")
-    return scripted_document("deep", f"<h1>deep</h1>{TOOLS}", data.to_json())
+    return scripted_document("deep", f"<h1>deep</h1>{TOOLS}", data.to_json(), SCRIPTS)
 
 
 def hostile_page() -> str:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 from eqsat.model.schedule import Schedule
-from eqsat.model.target import Tile
 from eqsat.report.compare.rows import AlignedRow, ComparedWork, Held, Place, aligned, works_of
+from eqsat.report.compare.targetwords import spelled
 from eqsat.report.finished import Finished, finished_stages
 from eqsat.report.formatting import bytes_text, delta_text, goal_text, table_text
 
@@ -299,7 +299,8 @@ def _settings(a: Finished, b: Finished) -> Iterator[Setting]:
             yield what, x, y
     yield from _rules(a, b)
     for key, x, y in target_differences(a.target, b.target):
-        yield f"target key {key}", setting_text(x), setting_text(y)
+        for word, before, after in spelled(key, x, y):
+            yield f"target key {word}", before, after
     x, y = dict(a.target.budget), dict(b.target.budget)
     for goal in sorted(x.keys() | y.keys()):
         if x.get(goal) != y.get(goal):
@@ -337,22 +338,6 @@ def target_differences(a: Any, b: Any, prefix: str = "") -> Iterator[tuple[str, 
             yield from target_differences(x, y, f"{f.name}.")
         else:
             yield prefix + f.name, x, y
-
-
-def setting_text(value: Any) -> str:
-    """A value of a target in few words."""
-    text = _words(value)
-    return text if len(text) <= 60 else f"{text[:57]}…"
-
-
-def _words(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, Tile):
-        return f"{'x'.join(str(size) for _, size in value.sizes)} at {value.rate:g}"
-    if isinstance(value, tuple):
-        return ", ".join(map(_words, value)) or "none"
-    return "none" if value is None else str(value)
 
 
 def _goals(run: Finished) -> str:

@@ -56,6 +56,14 @@ class PageBody:
 
 
 @dataclass(frozen=True)
+class PageSource:
+    """An op of the user's program. at: the line that asked for it, "" where that is not known."""
+
+    at: str
+    text: str
+
+
+@dataclass(frozen=True)
 class PageDispatch:
     """A dispatch, or an op of the input program, which has no time. reads, writes: value numbers.
 
@@ -80,6 +88,7 @@ class PageDispatch:
     bodies: tuple[PageBody, ...] = ()
     called: str = ""  # what `eqsat explain` calls it
     weight: str = ""  # the largest it multiplies with or looks up in
+    source: tuple[PageSource, ...] = ()  # what of the user's program it computes
 
 
 @dataclass(frozen=True)

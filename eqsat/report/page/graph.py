@@ -14,8 +14,8 @@ from eqsat.model.program import Node, Program
 from eqsat.model.schedule import Dispatch, Schedule
 from eqsat.report.alternatives import SHOWN, OtherChoice, price_text
 from eqsat.report.explain import Choice, explained
-from eqsat.report.finished import Finished
-from eqsat.report.names import RuleStep
+from eqsat.report.finished import Finished, finished_stages
+from eqsat.report.names import Names, RuleStep, op_word
 from eqsat.report.page.data import (
     PageAlternative,
     PageBody,
@@ -24,6 +24,7 @@ from eqsat.report.page.data import (
     PageEdge,
     PageGraph,
     PageRule,
+    PageSource,
     PageValue,
 )
 from eqsat.report.page.labels import (
@@ -59,13 +60,14 @@ class RuleTable:
 
 @dataclass(frozen=True)
 class Reasons:
-    """Per dispatch of a schedule its choices in execution order.
+    """Per dispatch of a schedule its choices in execution order, and the ops of the user's program.
 
     bodies: of loops and branches, by number of the dispatch and label of the body.
     """
 
     choices: Mapping[int, tuple[PageChoice, ...]] = field(default_factory=dict)
     bodies: Mapping[tuple[int, str], Reasons] = field(default_factory=dict)
+    sources: Mapping[int, tuple[PageSource, ...]] = field(default_factory=dict)
 
 
 UNKNOWN = Reasons()
@@ -86,7 +88,32 @@ def reasons(run: Finished, table: RuleTable) -> Reasons:
             body = run.bodies.get(path)
             if body is not None and body.schedule is not None:
                 bodies[i, path.rpartition("/")[2]] = reasons(body, table)
-    return Reasons({i: tuple(choices) for i, choices in choices_of.items()}, bodies)
+    told = {i: tuple(choices) for i, choices in choices_of.items()}
+    return Reasons(told, bodies, _sources(run))
+
+
+def _sources(run: Finished) -> dict[int, tuple[PageSource, ...]]:
+    """Per dispatch the ops of the program that it computes, in whatever layout or shape."""
+    egraph, selection, _ = finished_stages(run)
+    names, program = Names(egraph, run.canonical), run.canonical
+    ops: dict[int, list[int]] = {}
+    for i, c in enumerate(egraph.values):
+        if program.nodes[i].op not in LEAVES | VIEWS:
+            ops.setdefault(names.logical[c], []).append(i)
+    sources = {}
+    for number, group in enumerate(selection.groups):
+        classes = dict.fromkeys(names.logical[egraph.nodes[m].eclass] for m in group.members)
+        asked = sorted({i for c in classes for i in ops.get(c, ())})
+        sources[number] = tuple(PageSource(program.nodes[i].origin.at, _op_text(program, i))
+                                for i in asked)  # fmt: skip
+    return sources
+
+
+def _op_text(program: Program, i: int) -> str:
+    """`%h = contraction(x, w)`: an op in short."""
+    n = program.nodes[i]
+    operands = ", ".join(map(program.value_name, n.operands))
+    return f"{program.value_name(i)} = {op_word(n)}({operands})"
 
 
 def _shown(choice: Choice, table: RuleTable) -> PageChoice:
@@ -277,7 +304,7 @@ class _Reader:
             " by ".join(filter(None, (d.device, d.pipeline))),
             self.why.choices.get(i, ()), self._body_links(i),
             d.name if self.why.choices and "/" not in self.key and d.name != d.ops else "",
-            weight,
+            weight, self.why.sources.get(i, ()),
         )  # fmt: skip
 
     def _work(self, i: int, shown: PageDispatch) -> DispatchWork:

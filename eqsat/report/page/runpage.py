@@ -1,20 +1,11 @@
-"""The page of a finished run: its graphs, drawn by scripts, and what reads well as text.
-
-One HTML file around data: styles, libraries and scripts are put in, nothing is fetched.
-"""
+"""The page of a finished run: its graphs, drawn by scripts, and what reads well as text."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from functools import cache
 from html import escape
-from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 from eqsat.model.compiled import Told
 from eqsat.model.files import write_text
@@ -33,10 +24,12 @@ from eqsat.report.compiled import (
 from eqsat.report.explain import removed_lines
 from eqsat.report.facts import RunFacts
 from eqsat.report.finished import Finished, by_figures, finished_stages, proof_text
-from eqsat.report.formatting import bytes_text, goal_text, html_table, pre, section
+from eqsat.report.formatting import bytes_text, html_table, pre, section
 from eqsat.report.mesh import plan_text
 from eqsat.report.page.data import PageData, PageGraph, Roofs
 from eqsat.report.page.graph import RuleTable, program_graph, reasons, schedule_graph
+from eqsat.report.page.headline import headline
+from eqsat.report.page.onefile import scripted_document
 from eqsat.report.text import (
     CURVE_COLUMNS,
     CURVE_FIGURES,
@@ -54,92 +47,10 @@ from eqsat.report.text import (
 )
 from eqsat.report.weights import COLUMNS, FIGURES, WeightLives, life_rows
 
-# ---- one file ------------------------------------------------------------------------------------
-# in the order in which they are run; each adds its part to one object, `page`
 SCRIPTS = (
-    "base.js", "fold.js", "arrange.js", "graph.js", "table.js", "charts.js", "prices.js",
-    "panel.js", "app.js",
+    "base.js", "fold.js", "arrange.js", "minimap.js", "graph.js", "table.js", "charts.js",
+    "prices.js", "panel.js", "app.js",
 )  # fmt: skip
-STYLE = "style.css"
-# no request can leave the page, and nothing but what stands in it can run
-POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
-
-
-@dataclass(frozen=True)
-class Library:
-    """A library that ships with the page, as npm has it. sha256: of `file`, unchanged."""
-
-    name: str
-    version: str
-    from_package: str
-    licence: str
-    file: str
-    licence_file: str
-    sha256: str
-
-    @property
-    def text(self) -> str:
-        return _text("vendor", self.file)
-
-    @property
-    def notice(self) -> str:
-        """Its licence as a comment, as every copy has to have it."""
-        licence = _text("vendor", self.licence_file).replace("*/", "* /")
-        return f"/* {self.name} {self.version}\n{licence}*/"
-
-    @property
-    def is_unchanged(self) -> bool:
-        return hashlib.sha256(self.text.encode("utf-8")).hexdigest() == self.sha256
-
-
-@cache
-def libraries() -> tuple[Library, ...]:
-    """The libraries of the page in the order in which they are loaded."""
-    return tuple(Library(**entry) for entry in json.loads(_text("vendor", "vendored.json")))
-
-
-def scripted_document(
-    title: str, body: str, data: dict[str, Any], scripts: tuple[str, ...] = SCRIPTS
-) -> str:
-    """A page around this body; `data` is what the scripts draw. body: HTML, escaped already."""
-    code = [f"{library.notice}\n{_without_map(library.text)}" for library in libraries()]
-    code += [_text("app", name) for name in scripts]
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{escape(POLICY)}">\n'
-        f"<title>{escape(title)}</title>\n<style>\n{_text('app', STYLE)}</style>\n</head>\n"
-        f"<body>\n{body}\n"
-        f'<script id="page-data" type="application/json">{json_in_html(data)}</script>\n'
-        + "".join(f"<script>\n{_inline(c)}\n</script>\n" for c in code)
-        + "</body>\n</html>\n"
-    )
-
-
-def json_in_html(data: Any) -> str:
-    """JSON that no HTML parser and no script takes for anything else."""
-    text = json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    for mark in ("<", ">", "&", "\u2028", "\u2029"):
-        text = text.replace(mark, f"\\u{ord(mark):04x}")
-    return text
-
-
-def _inline(script: str) -> str:
-    if "</script" in script.lower() or "<!--" in script:
-        raise ValueError("a script of the page would end its own element")
-    return script
-
-
-def _without_map(script: str) -> str:
-    """Without the address of a source map, which is not there."""
-    return "\n".join(s for s in script.splitlines() if not s.startswith("//# sourceMappingURL="))
-
-
-@cache
-def _text(folder: str, name: str) -> str:
-    return files("eqsat.report.page").joinpath(folder, name).read_text(encoding="utf-8")
-
-
 # ---- the page ------------------------------------------------------------------------------------
 TOOLS = """<div class="bar">
 <button id="before" aria-pressed="false">before</button>
@@ -176,10 +87,10 @@ def page(run: Finished) -> str:
     data, facts = page_data(run), RunFacts(run)
     body = [
         f"<h1>{escape(data.title)}</h1>",
-        _figures(facts, selection),
-        _intro(run, selection),
+        headline(facts),
         TOOLS,
         section("Result", html_table(GOAL_COLUMNS, goal_cells(facts), GOAL_FIGURES)),
+        section("What is known of it", _known(run, selection)),
         *_compilers(run),
         *_mesh(run),
         section("Phases", pre("\n".join(phase_lines(run)))),
@@ -189,7 +100,7 @@ def page(run: Finished) -> str:
         section("Removed by limits", _removed(selection)),
         section("Program", _programs(run, schedule)),
     ]
-    return scripted_document(data.title, "\n".join(body), data.to_json())
+    return scripted_document(data.title, "\n".join(body), data.to_json(), SCRIPTS)
 
 
 def framed(page_text: str, height_px: int = 900) -> str:
@@ -198,16 +109,6 @@ def framed(page_text: str, height_px: int = 900) -> str:
         f'<iframe sandbox="allow-scripts" srcdoc="{escape(page_text)}" title="page of a run" '
         f'style="width:100%;height:{height_px}px;border:0"></iframe>'
     )
-
-
-def _figures(facts: RunFacts, selection: Selection) -> str:
-    """The figures one looks for first."""
-    items, run = [], facts.run
-    for g in facts.table:
-        proof = "" if g.gap is None else proof_text(selection, g.name, run.target, run.goals)
-        text = f"<b>{escape(goal_text(g.kind, g.chosen))}</b> {escape(g.name)} "
-        items.append(f'<li>{text}<span class="soft">{escape(proof)}</span></li>')
-    return f'<ul class="figures">{"".join(items)}</ul>'
 
 
 def _compilers(run: Finished) -> list[str]:
@@ -238,9 +139,15 @@ def _told(answer: Told) -> Iterator[str]:
     yield html_table(TOLD_COLUMNS, told_rows(answer), range(1, len(TOLD_COLUMNS)))
 
 
-def _intro(run: Finished, selection: Selection) -> str:
+def _known(run: Finished, selection: Selection) -> str:
+    """How far the answer is proven, what it runs by, and how it was checked."""
     goals = ", then ".join(g.name for g in run.goals)
     lines = [f"rules {run.rules.name}; goals {goals}; search ended: {selection.stop}"]
+    lines += [
+        f"{g.name}: {proof_text(selection, g.name, run.target, run.goals)}"
+        for g in run.goals
+        if g.name in dict(selection.goals)
+    ]
     lines += cut_lines(run) if selection.cuts else []
     lines += execution_lines(run.execution)
     lines += rule_check_lines(run)

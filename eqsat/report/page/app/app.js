@@ -127,7 +127,8 @@ const app = {
       const sides = [...d.reads, ...d.writes].map(
         (v) => `${values[v].name} ${page.typeText(values[v])}`,
       );
-      const text = [i, d.name, d.weight, d.ops.join(" "), d.plan, d.bound, ...sides]
+      const source = d.source.map((line) => `${line.text} ${line.at}`);
+      const text = [i, d.name, d.weight, d.ops.join(" "), d.plan, d.bound, ...sides, ...source]
         .join(" ")
         .toLowerCase();
       return words.every((w) => text.includes(w)) ? [i] : [];
@@ -203,7 +204,9 @@ const app = {
         "moves data inside",
       ),
     );
-    keys.push(page.element("span", { class: "soft", text: "height: time, line: bytes" }));
+    const tagged = this.graph.values.some((v) => v.is_tag && v.role !== "weight");
+    const arrows = tagged ? "; → %v reads and %v → writes a value that is read all over" : "";
+    keys.push(page.element("span", { class: "soft", text: `height: time, line: bytes${arrows}` }));
     page.byId("legend").replaceChildren(...keys);
   },
 

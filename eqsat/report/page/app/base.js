@@ -116,17 +116,18 @@ page.textWidth = (text, font) => {
   return ruler.measureText(text).width;
 };
 
-/** The text, or as much of it as fits into `width` pixels of this font, with an ellipsis. */
+/** The text, or as much of its two ends as fits into `width` pixels of this font. */
 page.fitted = (text, width, font) => {
   if (page.textWidth(text, font) <= width) return text;
   let low = 0;
   let high = text.length;
+  const cut = (n) => `${text.slice(0, Math.floor(n / 2))}…${text.slice(text.length - Math.ceil(n / 2))}`;
   while (low < high) {
     const middle = (low + high + 1) >> 1;
-    if (page.textWidth(`${text.slice(0, middle)}…`, font) <= width) low = middle;
+    if (page.textWidth(cut(middle), font) <= width) low = middle;
     else high = middle - 1;
   }
-  return `${text.slice(0, low).trimEnd()}…`;
+  return low ? cut(low) : "…";
 };
 
 /** The dispatch's name inside of its layer: without the layer's own. */
@@ -134,3 +135,26 @@ page.nameInLayer = (name, layer) => {
   const prefix = layer ? layer.prefix : "";
   return prefix && name.startsWith(prefix) ? name.slice(prefix.length) : name;
 };
+
+// ---- charts ------------------------------------------------------------------------------------
+
+page.plainStyle = (theme) => ({
+  background: "none",
+  color: theme.ink,
+  fontSize: "12px",
+  overflow: "visible",
+});
+
+/** A heading, what it says, and a chart under it. */
+page.figure = (title, text, chart) =>
+  page.element(
+    "figure",
+    {},
+    page.element(
+      "figcaption",
+      {},
+      page.element("b", { text: title }),
+      page.element("span", { class: "soft", text: ` ${text}` }),
+    ),
+    chart,
+  );

@@ -3,27 +3,6 @@
 
 const MOST_STEPS = 400; // that the arena is drawn for as a whole
 const STEPS_AROUND = 100; // the chosen dispatch, in a longer program
-page.plainStyle = (theme) => ({
-  background: "none",
-  color: theme.ink,
-  fontSize: "12px",
-  overflow: "visible",
-});
-
-/** A heading, what it says, and a chart under it. */
-page.figure = (title, text, chart) =>
-  page.element(
-    "figure",
-    {},
-    page.element(
-      "figcaption",
-      {},
-      page.element("b", { text: title }),
-      page.element("span", { class: "soft", text: ` ${text}` }),
-    ),
-    chart,
-  );
-
 // ---- arena ---------------------------------------------------------------------------------------
 
 /** The steps the arena is drawn for: all, or of a long program those around one. */

@@ -28,7 +28,7 @@ page.GraphView = class {
     const before = this.cy && !afresh ? { zoom: this.cy.zoom(), at: this.anchor() } : null;
     this.shown = page.visible(this.graph, this.open);
     page.arrange(this.shown);
-    this.cy?.destroy();
+    this.destroy();
     this.cy = cytoscape({
       container: this.container,
       elements: this.elements(),
@@ -41,9 +41,29 @@ page.GraphView = class {
     });
     this.cy.on("tap", "edge", (event) => this.onEdge(event.target.data("values")));
     this.cy.on("tap", "node", (event) => this.tapped(event.target.data("node")));
+    this.keepLabelsApart();
     if (before) this.restore(before);
     else this.fitOrTop();
     this.mark();
+    this.map = new page.Minimap(this.container, this.cy);
+  }
+
+  /** A figure on an edge that would lie on a box, a heading or another one is left out. */
+  keepLabelsApart() {
+    const taken = this.cy
+      .nodes()
+      .filter((n) => !n.hasClass("layer"))
+      .map((n) => n.boundingBox({ includeLabels: false }));
+    for (const edge of this.cy.edges()) {
+      const label = edge.data("label");
+      if (!label) continue;
+      const { x, y } = edge.midpoint();
+      const half = page.textWidth(label, "12px system-ui, sans-serif") / 2 + 4;
+      const box = { x1: x - half, x2: x + half, y1: y - 9, y2: y + 9 };
+      const meets = (b) => b.x1 < box.x2 && b.x2 > box.x1 && b.y1 < box.y2 && b.y2 > box.y1;
+      if (taken.some(meets)) edge.data("label", "");
+      else taken.push(box);
+    }
   }
 
   elements() {
@@ -293,6 +313,7 @@ page.GraphView = class {
       fold.layers.forEach((_, n) => this.open.add(page.layerKey(f, n))),
     );
     this.draw(true);
+    this.fit();
   }
 
   foldAll() {
@@ -336,6 +357,7 @@ page.GraphView = class {
   }
 
   destroy() {
-    this.cy.destroy();
+    this.map?.remove();
+    this.cy?.destroy();
   }
 };

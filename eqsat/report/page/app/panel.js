@@ -18,6 +18,7 @@ page.Panel = class {
       page.element("p", { class: "soft", text: this.summary(graph, d, layer) }),
       ...this.bodies(d),
       d.called && page.element("p", { class: "code soft", text: `eqsat explain DIR ${d.called}` }),
+      ...this.source(d),
       ...this.part("ops", [page.element("p", { class: "code", text: d.ops.join(" → ") })]),
       ...this.price(graph, d),
       ...this.part("reads", [this.values(graph, d.reads, i)]),
@@ -47,6 +48,19 @@ page.Panel = class {
     const share = graph.time_ps ? `${page.shareText(d.time_ps, graph.time_ps)} of all` : "";
     const device = d.device ? `on ${d.device}` : "";
     return [layer?.name, time, share, `step ${d.step}`, device].filter(Boolean).join(" · ");
+  }
+
+  /** The lines of the user's program that this dispatch computes. */
+  source(d) {
+    const lines = d.source.map(({ at, text }) =>
+      page.element(
+        "li",
+        {},
+        page.element("span", { class: "code", text }),
+        at && page.element("span", { class: "soft", text: `  ${at}` }),
+      ),
+    );
+    return this.part("in your program", lines.length ? [page.element("ul", {}, ...lines)] : []);
   }
 
   part(title, children) {

@@ -1,6 +1,9 @@
 "use strict";
 // The dispatches as a table: what a screen reader reads, and what fits on a phone.
 
+const TABLE_FONT = "15px system-ui, sans-serif"; // as style.css has it
+const ROOM_AROUND = 150; // number, swatch and time beside a name
+
 page.Table = class {
   /** onSelect(dispatch): a row was chosen; onLayer(fold, layer): a layer was. */
   constructor(container, { onSelect, onLayer }) {
@@ -12,6 +15,7 @@ page.Table = class {
   /** The rows of another graph. */
   show(graph) {
     const layers = page.layersOf(graph);
+    this.room = Math.max(80, this.container.clientWidth - ROOM_AROUND);
     const longest = Math.max(1, ...graph.dispatches.map((d) => d.time_ps ?? 0));
     const theme = page.theme();
     const body = page.element("tbody");
@@ -53,6 +57,13 @@ page.Table = class {
     return page.element("tr", { class: "heading" }, cell);
   }
 
+  /** The name; where it has no room that of the weight, which tells it from its neighbours. */
+  shortName(d, layer) {
+    const [name, weight] = [d.name, d.weight].map((n) => page.nameInLayer(n, layer));
+    const isLong = weight && page.textWidth(name, TABLE_FONT) > this.room;
+    return page.fitted(isLong ? weight : name, this.room, TABLE_FONT);
+  }
+
   row(d, i, layer, longest, theme) {
     const swatch = page.element("span", {
       class: d.relayouts ? "swatch dashed" : "swatch",
@@ -61,7 +72,8 @@ page.Table = class {
     });
     const name = page.element("button", {
       class: "name",
-      text: page.nameInLayer(d.name, layer),
+      text: this.shortName(d, layer),
+      title: d.name,
       onclick: () => this.onSelect(i),
     });
     const share = d.time_ps === null ? 0 : d.time_ps / longest;
