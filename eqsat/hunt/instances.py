@@ -32,6 +32,7 @@ from eqsat.model.tensor import TensorType
 from eqsat.ops.attrs import FUNCTIONS
 from eqsat.ops.contractions.roles import contraction_roles
 from eqsat.ops.programs.facts import FACTS
+from eqsat.ops.spelling.chains import merge_elementwise
 from eqsat.saturate.rows import (
     Answers,
     NoRow,
@@ -282,6 +283,8 @@ def check_example(
     from eqsat.saturate import saturate
 
     start, goal = parse_example(rule, example)
+    if _named_ops(rule):  # they match elementwise ops as a program has them that is read
+        start, goal = merge_elementwise(start), merge_elementwise(goal)
     graph = saturate(side_by_side(start, goal), ruleset, target)
     equal = graph.roots[0] == graph.roots[1]
     if equal == bool(example.reaches):

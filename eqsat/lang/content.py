@@ -112,7 +112,7 @@ def notation(rule: Rule | SpreadRule) -> str:
     """
     if isinstance(rule, SpreadRule):
         return f"{rule.verb} {rule.what}{_listed(' if ', map(expression_text, rule.where))}"
-    conditions = [expression_text(c) for c in rule.where if not _is_name(c)]
+    conditions = [expression_text(c) for c in rule.where if not names_op(c)]
     law = next((text for _, e in rule.lets for text in _law(e)), "")
     if law:
         sides, _, guards = law.partition(" if ")
@@ -125,7 +125,7 @@ def notation(rule: Rule | SpreadRule) -> str:
     return line + _listed(" with ", lets) + _listed(" for ", each) + _listed(" if ", conditions)
 
 
-def _is_name(e: AttrExpr) -> bool:
+def names_op(e: AttrExpr) -> bool:
     """Whether a condition only says which op a left side names."""
     return isinstance(e, Function) and e.name == "is_op" != expression_text(e)[:5]
 

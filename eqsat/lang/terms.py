@@ -249,9 +249,7 @@ class _Terms:
             return None
         term = built(name, operands, anchor, span)
         if term is None:
-            hint = (
-                "its operands are variables, transposes and named ops; or write `generic(…, sig=…)`"
-            )
+            hint = "it reads variables, transposes and named ops; or write `generic(…, sig=…)`"
             self.report("E014", node, f"the shapes that `{op}` reads are not known", hint)
         return term
 
