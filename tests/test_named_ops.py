@@ -92,7 +92,7 @@ def test_places_of_a_rule_are_told_without_a_search(files, capsys):
     asked = ["rules", "match", f"{rules}:one-product", program, "--target", "reference"]
     assert run([*asked, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["places"]
-    assert [(p["value"], p["at"][-7:], p["refused"]) for p in found] == [("%s", "p.eqs:10", "")]
+    assert [(p["value"], p["at"].rpartition("/")[2]) for p in found] == [("%s", "p.eqs:10")]
     assert found[0]["bound"] == {"a": "a: f32[8, 8]", "b": "b: f32[8, 8]", "c": "c: f32[8, 8]"}
     found = eqsat.optimize(
         program, rules=("default", rules), target="reference", stop_after="egraph", unchecked=True
