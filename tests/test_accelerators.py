@@ -27,7 +27,7 @@ HERTZ = 1.5e9  # of a v5e's core
 QUICK = ("mesh", "steps")
 needs_libtpu = pytest.mark.skipif(
     not ask.is_installed("libtpu"),
-    reason="libtpu is not installed; `make test` installs it where there is a wheel",
+    reason="libtpu is not installed; `make slow` installs it where there is a wheel",
 )
 
 
