@@ -101,34 +101,3 @@ def test_an_unfused_transpose_breaks_the_vector_limit():
     assert "transpose" in diagnostic.message
     fits = figures("eqsat@vector-limit")
     assert fits["dispatches"] <= dict(fold.cell.budget)["dispatches"]
-
-
-def test_both_packs_are_folded_and_the_transpose_is_gone():
-    both = row("eqsat@two-packs")
-    ops = [n.op for n in both.run.schedule.program.nodes]
-    assert "transpose" not in ops
-    assert ops.count("pack") >= 2
-
-
-def forced_weights(name: str) -> list[dict]:
-    return row(f"{name}-forced").run.summary()["weights"]
-
-
-@pytest.mark.parametrize("name", seeds(1, ["mlp_784", "mlp_1024"]))
-def test_a_forced_mlp_converts_at_its_borders_only(name: str):
-    forced = figures(f"{name}-forced")
-    ops = [n.op for n in row(f"{name}-forced").run.schedule.program.nodes]
-    ahead = row(f"{name}-forced").run.schedule.ahead
-    # 10 columns would be kept as 16: these are packed where they are read
-    inside = sum("packed where it is read" in w["lives"] for w in forced_weights(name))
-    assert inside == (name == "mlp_784")
-    assert ops.count("pack") - sum(ops[i] == "pack" for i in ahead) - inside <= 1
-    assert ops.count("unpack") <= 1
-    assert forced["weight_packs"] + inside >= 3
-    free = figures(f"{name}@reference")
-    kinds = ("packs", "unpacks", "transposes", "fused_conversions", "weight_packs")
-    assert [free[k] for k in kinds] == [0] * len(kinds)
-
-
-def test_the_permuted_consumer_is_one_dispatch():
-    assert figures("permuted-consumer")["dispatches"] == 1

@@ -71,7 +71,7 @@ def test_a_program_with_a_fault_is_caught_whoever_is_to_blame(name: str, program
     inputs = random_inputs(program, np.random.default_rng(1))
     caught: set[str] = set()
     right = Witness(program, weights, {})
-    for fault, wrong in islice(wrong_programs(program, random.Random(name)), 8):
+    for fault, wrong in islice(wrong_programs(program, random.Random(name)), 5):
         call = Witness(wrong, weights, {})
         run = {id(program): right, id(wrong): call}
         if (
