@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
-from fuzz import edges, guarded
+from fuzz import edges
 from fuzz.edgeprograms import KINDS
 from runnable import WIDEST
 from seeds import some
@@ -106,25 +101,3 @@ def _a_row_too_few(monkeypatch):
 def test_a_broken_generator_is_found(kind, broken, monkeypatch):
     broken(monkeypatch)
     assert edges.faults(limit=1, kinds=(kind,), numbers=range(1))
-
-
-STRAYS = """
-import numpy as np, handwritten as t
-from fuzz import guarded
-guarded.tell_strays(lambda text: print(text, flush=True))
-a, b = t.rows(2)
-k = t.sum_kernel(2, "named", {extra}, {scratch})
-guarded.run(k, t.MACHINE, [a, b], [(a.shape, a.dtype)])
-"""
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="signals are Linux's")
-@pytest.mark.parametrize(("extra", "scratch", "told"), [(1, 256, "operand"), (0, 192, "scratch")])
-def test_who_strays_is_named(extra, scratch, told):
-    path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
-    done = subprocess.run(
-        [sys.executable, "-c", STRAYS.format(extra=extra, scratch=scratch)],
-        env=os.environ | {"PYTHONPATH": path}, check=False, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == guarded.STRAYED, done.stderr
-    assert told in done.stdout and "at byte" in done.stdout

@@ -7,28 +7,10 @@ from pathlib import Path
 
 import optima
 import pytest
-import scale
-from seeds import one_in
 
 import eqsat
 
 OPTIONS = Namespace(cpu=30.0, limit=60.0, kill=120.0)
-
-
-@pytest.mark.parametrize("part", one_in(2, scale.PARTS))
-def test_each_part_of_the_scale_is_measured_on_a_small_program(part: str) -> None:
-    row = {"part": part, "program": "transposed_pack", "target": "reference", "wanted": {}}
-    row |= scale.searched(row, eqsat.read("transposed_pack"), 20.0)
-    assert row["wall"] >= 0
-    assert row["peak_rss"] > 10**6
-    if part == "budget":  # a transposed pack has no temporaries to spare
-        assert row["budget"] is not None
-        assert row.get("proven", True)
-    else:
-        assert row["gap"] == 0
-        assert row["stop"] in ("optimal", "complete")
-    assert scale.missed(row) == []
-    assert "MISSED" not in scale.told(row | {"missed": []})
 
 
 def test_the_table_has_each_cell_and_is_read_as_it_was_written(tmp_path: Path) -> None:
