@@ -33,13 +33,13 @@ demo: $(DEMO) ## install into .venv; a transformer layer by eqsat and by jax.jit
 	@echo "graph: file://$(CURDIR)/results/demo.html"
 
 test: $(TEST) ## everything CI runs: check, and beside it all tests
-	@$(MAKE) --no-print-directory $(BESIDE)/.tpu || echo "libtpu is not installed: tests of it are skipped" >&2
 	@$(MAKE) --no-print-directory -j 2 check suite
 
 suite: $(TEST) ## all tests but those of `make slow`, with what XLA compiles left unoptimised by LLVM
 	XLA_FLAGS="$$XLA_FLAGS $(QUICK_XLA)" $(KEPT) $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal -W error -m "not slow"
 
 slow: $(TEST) ## tests that take long, and the further seeds of hunts whose first ones are in `suite`
+	@$(MAKE) --no-print-directory $(BESIDE)/.tpu || echo "libtpu is not installed: tests of it are skipped" >&2
 	$(KEPT) $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal -W error -m slow
 
 gate: $(TEST) ## any row of the table that `python benchmarks/run.py` prints, as in `make gate GATE="export --targets input"`; JSON

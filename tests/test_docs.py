@@ -22,7 +22,7 @@ targets dispatches accelerators meshes plugins judge"""
 TEXTS = ("docs", "benchmarks", "experiments", "eqsat")  # folders with pages
 PAGES = ["README.md", *(f"docs/{page}.md" for page in RUN.split())]
 # half of what all pages take: what these print are answers that tests of their own ask for
-LONG = [f"docs/{page}.md" for page in ("questions", "tradeoffs", "judge", "experiments")]
+LONG = [f"docs/{p}.md" for p in ("questions", "tradeoffs", "judge", "experiments", "programs")]
 QUICKSTART = "eqsat experiment quickstart"  # tests/test_quickstart.py runs it once for all
 _BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _PHASES = re.compile(r"^(read|hunt|saturate|extract|schedule|compile|verify) +\S+ (ms|s) ")
