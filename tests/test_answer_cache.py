@@ -214,7 +214,7 @@ def test_another_process_takes_it(tmp_path: Path):
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     (tmp_path / "kept.eqs").write_text(TEXT)
-    ask = ["optimize", str(tmp_path / "kept.eqs"), "--target", "reference", "--quiet"]
+    ask = ["optimize", str(tmp_path / "kept.eqs"), "--target", "reference"]
     for more in ([], [], ["--no-cache"], ["--print-after", "normal"]):
         assert command([*ask, *more]) == 0
     kept = [line for line in capsys.readouterr().out.splitlines() if "answer kept since" in line]
