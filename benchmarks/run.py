@@ -85,6 +85,7 @@ GATES: dict[str, Gate] = {
     "cores": Gate("cores", "no proven optimum of another checkout moved", 347, 60),
     "scale": Gate("scale", "whole models within their seconds, bytes and gaps", 348, 60),
     "limits": Gate("fuzz.runs.limits", "a search is back two seconds after its limit", 59, 30),
+    "busy": Gate("fuzz.runs.busy", "busy or idle, one answer; the first within a second", 381, 15),
     "sets": Gate("sets", "`full` never worse, at most three times the seconds", 24, 10),
     # ---- clocks
     "clock": Gate("clock", "at most 1.05 times `jax.jit`, 1.02 where the input is kept", 56, 5),

@@ -43,7 +43,7 @@ def broken(s: Selection) -> dict[str, Selection]:
         "ahead_unknown": replace(s, ahead=(99,)),
         "stop": replace(s, stop="bored"),
         "removed": replace(s, removed=(Removed("x", 1, 2, "vector", ""),)),
-        "uncut": replace(s, stop="wall", cuts=(Cut("groups", 0, CAP),)),
+        "uncut": replace(s, stop="time", cuts=(Cut("groups", 0, CAP),)),
         "cut": replace(s, stop="optimal", cuts=(Cut("groups", 3, CAP),)),
         "candidates": replace(s, candidates=1),
         "bound": replace(s, goals=(("time", replace(time, bound=time.value + 1)), *s.goals[1:])),

@@ -202,13 +202,13 @@ def answer(stop: str, *results: tuple[int, int]) -> Selection:
 
 
 def test_the_better_answer_keeps_the_bounds_of_all_rules() -> None:
-    whole = replace(answer("wall", (100, 80), (9, 3), (5, 1)), cuts=(Cut("groups", 2, CAP),))
+    whole = replace(answer("time", (100, 80), (9, 3), (5, 1)), cuts=(Cut("groups", 2, CAP),))
     part = replace(answer("optimal", (90, 90), (12, 12), (5, 5)), candidates=40)
     found = better_of(whole, part, GOALS, None)
     assert dict(found.goals) == {
         "time": GoalResult(90, 80), "memory": GoalResult(12, 3), "dispatches": GoalResult(5, 1),
     }  # fmt: skip
-    assert (found.stop, found.cuts, found.candidates) == ("wall", whole.cuts, 100)
+    assert (found.stop, found.cuts, found.candidates) == ("time", whole.cuts, 100)
     assert better_of(part, whole, GOALS, None) is part
     assert better_of(whole, whole, GOALS, None) is whole
     loose = (replace(GOALS[0], within=0.2), *GOALS[1:])
@@ -222,7 +222,7 @@ def test_the_better_answer_keeps_the_bounds_of_all_rules() -> None:
     [
         (answer("optimal", (1, 1), (1, 0), (1, 1)), False),
         (answer("gap", (1, 1), (2, 1), (1, 1)), True),
-        (answer("wall", (1, 1), (1, 1), (1, 1)), False),
+        (answer("time", (1, 1), (1, 1), (1, 1)), False),
         (replace(answer("cut", (1, 1), (1, 1), (1, 1)), cuts=(Cut("merges", 1, CAP),)), True),
         (None, True),
     ],

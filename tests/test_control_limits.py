@@ -145,7 +145,7 @@ def test_what_is_not_proven_of_a_body_is_not_proven_of_the_program():
         return Bodies(run.program, (), (site,), {}, True).proven_in(whole)
 
     assert proven(100, "optimal", ()) == replace(whole, candidates=7)
-    cut = proven(40, "wall", (Cut("groups", 3, TIME_LIMIT),))
+    cut = proven(40, "time", (Cut("groups", 3, TIME_LIMIT),))
     assert cut.goals == (("time", GoalResult(800, 320)),)
     assert cut.claim == "best found of 7 candidates, 3 places cut"
     assert proven(99, "gap", ()).claim == "gap"

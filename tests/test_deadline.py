@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-import time
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -23,6 +23,7 @@ from eqsat.model.deadline import (
     CANDIDATE_TIME,
     OutOfTime,
     Stop,
+    elapsed,
     seconds_left,
     tick,
     until,
@@ -57,12 +58,12 @@ def ticks(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
 def test_a_deadline_is_kept_by_what_is_called_below_it() -> None:
     tick()
     assert seconds_left() == math.inf
-    with until(time.monotonic() + 1000):
+    with until(elapsed() + 1000):
         tick()
         assert 0 < seconds_left() <= 1000
         with until(math.inf):
             assert seconds_left() <= 1000  # an inner scope ends with its outer one
-        with until(time.monotonic() - 1):
+        with until(elapsed() - 1):
             with pytest.raises(OutOfTime):
                 tick()
             with whatever_it_takes():
@@ -70,6 +71,33 @@ def test_a_deadline_is_kept_by_what_is_called_below_it() -> None:
             assert deadline.is_over()
         tick()
     assert seconds_left() == math.inf
+
+
+def test_the_clock_counts_work_whole_and_waiting_by_a_fifth(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = {"wall": 100.0, "cpu": 7.0}
+    monkeypatch.setattr(deadline.time, "monotonic", lambda: now["wall"])
+    monkeypatch.setattr(deadline.time, "process_time", lambda: now["cpu"])
+    clock = deadline._Clock()
+    for wall, cpu, counted in (
+        (2.0, 2.0, 2.0),
+        (10.0, 0.0, 2.0),
+        (10.0, 3.0, 3.0),
+        (1.0, 2.0, 2.0),
+    ):
+        before = clock.elapsed()
+        now["wall"], now["cpu"] = now["wall"] + wall, now["cpu"] + cpu
+        assert clock.elapsed() - before == pytest.approx(counted)
+
+
+def test_a_solver_that_knows_no_clock_is_ended_when_its_time_is_over() -> None:
+    ended = threading.Event()
+    with deadline.ending(ended.set, 0.0):
+        assert ended.wait(60)
+    with deadline.ending(ended.clear, 1000.0), deadline.ending(ended.clear, math.inf):
+        pass
+    assert ended.is_set()
 
 
 def test_a_request_to_stop_ends_the_scope() -> None:

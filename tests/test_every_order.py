@@ -154,7 +154,7 @@ def test_without_time_for_other_orders_only_the_first_goal_is_proven(
     def ended(self: minimiser.Minimiser, weights: dict[str, int], *sides: Any, **more: Any):
         if weights == {"time": 1}:
             return answered(self, weights, *sides, **more)
-        return minimiser.Least("wall", best=more["best"])
+        return minimiser.Least("time", best=more["best"])
 
     monkeypatch.setattr(minimiser.Minimiser, "least", ended)
     goals = tuple(GoalRequest(n) for n in ("time", "dispatches"))

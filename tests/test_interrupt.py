@@ -17,6 +17,7 @@ from eqsat.extract import extract, minimisation
 from eqsat.extract.minimiser import Outcome
 from eqsat.extract.session import Session
 from eqsat.model.deadline import Stop
+from eqsat.model.progress import Progress
 
 pytestmark = pytest.mark.skipif(
     not hasattr(signal, "pthread_sigmask"), reason="needs POSIX signals"
@@ -101,6 +102,22 @@ def test_a_stopped_search_gives_a_checked_answer():
     assert baseline is not None
     assert found.goal("time").value <= baseline.goal("time").value
     assert found.goal("time").bound <= found.goal("time").value
+
+
+@pytest.mark.parametrize("phase", ["saturate", "baseline"])
+def test_a_search_stopped_before_its_baseline_gives_the_program_as_it_is(phase: str):
+    stop = Stop()
+
+    def listen(now: Progress) -> None:
+        if now.phase == phase:
+            assert stop.has_answer
+            stop.request()
+
+    found = eqsat.optimize("two_packs", target="avx512-xla", stop=stop, progress=listen)
+    assert found.selection is not None
+    assert found.selection.stop == "interrupted"
+    assert all(r.bound == 0 for name, r in found.selection.goals if name == "time")
+    assert found.schedule is not None
 
 
 def test_whoever_comes_late_to_a_stop_is_called_at_once():

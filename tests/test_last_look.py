@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from eqsat.extract.candidates.assemble import Choices, choices
@@ -15,7 +13,7 @@ from eqsat.extract.minimiser import SearchLimits
 from eqsat.extract.reducedcosts import Narrowed, fix_by_reduced_cost
 from eqsat.lang.rulesets import load_rulesets
 from eqsat.lang.targets import load_target
-from eqsat.model.deadline import OutOfTime
+from eqsat.model.deadline import OutOfTime, elapsed
 from eqsat.model.selection import GoalRequest, short_of_time
 from eqsat.ops.spelling.chains import merge_elementwise
 from eqsat.saturate import saturate
@@ -35,7 +33,7 @@ def found() -> Choices:
 
 
 def narrowed(found: Choices) -> Narrowed | None:
-    return fix_by_reduced_cost(found, GOALS, {}, SearchLimits(time.monotonic() + 1000, 0))
+    return fix_by_reduced_cost(found, GOALS, {}, SearchLimits(elapsed() + 1000, 0))
 
 
 def best_value(narrowed: Narrowed) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from functools import cache
 
@@ -25,6 +24,7 @@ from eqsat.extract.reducedcosts import Incumbent, Narrowed, fix_by_reduced_cost
 from eqsat.lang.programs import parse_program
 from eqsat.lang.rulesets import load_rulesets
 from eqsat.lang.targets import load_target
+from eqsat.model.deadline import elapsed
 from eqsat.model.program import Program
 from eqsat.model.selection import GoalRequest
 from eqsat.model.target import Target
@@ -101,7 +101,7 @@ def test_no_plan_is_below_its_floor(case: tuple[int, str]):
 
 def narrowed(sources: Sources, *known: Incumbent) -> Narrowed:
     """By time, whatever the other goals."""
-    limits = SearchLimits(time.monotonic() + 300, 0)
+    limits = SearchLimits(elapsed() + 300, 0)
     return fix_by_reduced_cost(Choices(sources, (), ()), (GoalRequest("time"),), {}, limits, known)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 import random
-import time
 from dataclasses import replace
 from functools import cache
 
@@ -35,6 +34,7 @@ from eqsat.lang.requests import override
 from eqsat.lang.rulesets import load_rulesets
 from eqsat.lang.targets import load_target
 from eqsat.model.affine import dim
+from eqsat.model.deadline import elapsed
 from eqsat.model.diag import EqsatError
 from eqsat.model.egraph import EGraph
 from eqsat.model.expr import arg, call
@@ -182,7 +182,7 @@ def some_answers(assembly: Assembly, seed: int) -> list[Answer]:
     for goal in ("time", MEMORY, "dispatches"):
         must = set(first[0]) if first else set(range(len(choice)))
         kept = [i for i in range(len(choice)) if i in must or rng.random() < 0.5]
-        limits = SearchLimits(time.monotonic() + 10, 0)
+        limits = SearchLimits(elapsed() + 10, 0)
         asked = Minimiser(choice, limits)
         found.append(asked.least({goal: 1}, {}, among=np.array(kept), is_look=True).best)
     return [a for a in found if a is not None]

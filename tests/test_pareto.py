@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import time
 from html.parser import HTMLParser
 from itertools import permutations
 
@@ -20,7 +19,7 @@ from eqsat.extract.ask.front import OPEN, Reply, Tradeoff, Vector, find_tradeoff
 from eqsat.extract.ask.front import front_of as search
 from eqsat.extract.session import prepare
 from eqsat.lang.units import read_budget
-from eqsat.model.deadline import Stop
+from eqsat.model.deadline import Stop, elapsed
 from eqsat.model.diag import EqsatError
 from eqsat.report.finished import ELSEWHERE
 from eqsat.report.pareto import front_warnings, plot_lines
@@ -45,7 +44,7 @@ def oracle(answers: set[Vector], rng: random.Random, honest: float):
             best = min(legal, key=lambda a: [a[k] for k in priority])
             return Reply("optimal", best, best)
         some = rng.choice(legal)
-        return rng.choice([Reply("unknown"), Reply("wall", some, (0, 0, 0))])
+        return rng.choice([Reply("unknown"), Reply("time", some, (0, 0, 0))])
 
     return ask
 
@@ -102,12 +101,10 @@ def test_without_time_the_known_answers_are_shown():
 
     known = [(1, 5, 2), (2, 6, 2), (3, 1, 1), (9, 0, 0)]
     caps = (OPEN, OPEN, 8)
-    found = find_tradeoffs(
-        ask, caps, (0, 0, 0), points=9, deadline=time.monotonic() - 1, incumbents=known
-    )
+    found = find_tradeoffs(ask, caps, (0, 0, 0), points=9, deadline=elapsed() - 1, incumbents=known)
     assert [t.values for t in found.tradeoffs] == [(1, 5, 2), (3, 1, 1), (9, 0, 0)]
     assert not any(t.is_proven for t in found.tradeoffs)
-    assert (found.stop, found.complete) == ("wall", False)
+    assert (found.stop, found.complete) == ("time", False)
 
 
 def test_nothing_admissible_is_no_front():

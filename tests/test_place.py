@@ -266,7 +266,7 @@ def test_a_stop_and_lack_of_memory_keep_the_best_so_far(monkeypatch: pytest.Monk
     assert found.stop == "interrupted"
     assert is_legal(buffers, found.offsets)
     late = place(buffers, seconds=0)
-    assert late.stop == "wall"
+    assert late.stop == "time"
     assert late.height < sum(b.size for b in buffers)
 
     def full(_: object) -> None:

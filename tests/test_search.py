@@ -16,7 +16,7 @@ from eqsat.extract.groups import enumeration
 from eqsat.extract.minimiser import Outcome
 from eqsat.extract.search import _never_worse, _unbeaten, extract
 from eqsat.extract.session import Session, prepare
-from eqsat.model.deadline import CANDIDATE_TIME, ORDER_TIME, SEARCH_TIME, WALL
+from eqsat.model.deadline import CANDIDATE_TIME, ORDER_TIME, OUT_OF_TIME, SEARCH_TIME
 from eqsat.model.selection import TIME_LIMIT, Cut, GoalRequest, GoalResult, Selection
 from eqsat.model.target import Fusion
 
@@ -81,7 +81,7 @@ def test_a_search_that_finds_nothing_in_time_gives_the_baseline_and_what_none_av
     own = replace(run.baseline, candidates=10**6)
     assert _unbeaten(session, own, "unknown").candidates == 10**6
     found = _unbeaten(session, run.baseline, "unknown")
-    assert found.stop == WALL
+    assert found.stop == OUT_OF_TIME
     assert all(g.bound == min(g.value, session.floors.get(n, 0)) for n, g in found.goals)
     assert 0 < found.goal("time").bound <= found.goal("time").value
 
@@ -89,9 +89,9 @@ def test_a_search_that_finds_nothing_in_time_gives_the_baseline_and_what_none_av
 @pytest.mark.parametrize(
     ("answered", "late", "cuts", "word"),
     [
-        (WALL, "time", (), SEARCH_TIME),
-        (WALL, "memory", (), ORDER_TIME),
-        (WALL, "memory", (Cut("groups", 3, TIME_LIMIT),), CANDIDATE_TIME),
+        (OUT_OF_TIME, "time", (), SEARCH_TIME),
+        (OUT_OF_TIME, "memory", (), ORDER_TIME),
+        (OUT_OF_TIME, "memory", (Cut("groups", 3, TIME_LIMIT),), CANDIDATE_TIME),
         ("optimal", "", (), "optimal"),
     ],
 )

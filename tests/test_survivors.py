@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from functools import cache
 
 import pytest
@@ -16,6 +15,7 @@ from eqsat.extract.choice.legal import plain_columns
 from eqsat.extract.memory.bestorder import in_best_order
 from eqsat.extract.minimiser import SearchLimits, weigh
 from eqsat.extract.reducedcosts import Incumbent, Narrowed, fix_by_reduced_cost
+from eqsat.model.deadline import elapsed
 from eqsat.model.selection import GoalRequest
 from tests.test_every_order import ONE, spelled
 
@@ -32,14 +32,12 @@ def found(target: str = "avx512-xla") -> tuple[Choices, Assembly]:
 def narrowed(
     goals: tuple[GoalRequest, ...], budget: dict[str, int], known: list[Incumbent]
 ) -> Narrowed:
-    return fix_by_reduced_cost(
-        found()[0], goals, budget, SearchLimits(time.monotonic() + 60, 0), known
-    )
+    return fix_by_reduced_cost(found()[0], goals, budget, SearchLimits(elapsed() + 60, 0), known)
 
 
 def least(choice: Columns, weights: dict[str, int], best: Answer | None = None) -> int:
     """What the best answer in any order is worth."""
-    asked = questions(choice, time.monotonic() + 60).least(weights, {}, best=best)
+    asked = questions(choice, elapsed() + 60).least(weights, {}, best=best)
     assert asked.status == "optimal" and asked.best is not None
     return choice.worth(asked.best, weights)
 

@@ -461,7 +461,7 @@ def test_a_placement_does_not_begin_to_compile_without_the_time(monkeypatch: pyt
     begun: list[str] = []
     monkeypatch.setattr(placing._PlacementSearch, "thorough", lambda self: begun.append("thorough"))
     found = placing.place(lives, seconds=1.0)
-    assert (begun, found.status, found.stop) == ([], "feasible", "wall")
+    assert (begun, found.status, found.stop) == ([], "feasible", "time")
     placing.place(lives, seconds=60.0)
     assert begun == ["thorough"]
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from eqsat.model.deadline import gc_paused
+from eqsat.model.deadline import elapsed, gc_paused
 from eqsat.model.diag import EqsatError, fail
 from eqsat.model.equalities import Family
 from eqsat.model.progress import heard
@@ -65,7 +64,7 @@ def searched_again(
     again = Run(source, canonical, *request, *rest)
     if program.symbols:
         again = at_sizes(again, Family(program, canonical))
-    deadline = time.monotonic() + again.search["time_limit"]
+    deadline = elapsed() + again.search["time_limit"]
     with heard(None), gc_paused():
         return searched(again, None, None, deadline)
 
@@ -165,10 +164,10 @@ def with_flips(comparison: Comparison, a: Run, b: Run, seconds: float) -> Compar
     if not comparison.same_input or not comparison.differences:
         return comparison.with_flips(())
     changes = list(single_changes(a, b))[:MOST]
-    end = time.monotonic() + seconds
+    end = elapsed() + seconds
     flips = []
     for i, change in enumerate(changes):
-        left = (end - time.monotonic()) / (len(changes) - i)
+        left = (end - elapsed()) / (len(changes) - i)
         if left > 0:
             flips.append(_flip(comparison, a, b, change, left))
     return comparison.with_flips(flips)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eqsat.model.deadline import gc_paused
+from eqsat.model.deadline import elapsed, gc_paused
 
 if TYPE_CHECKING:
     from eqsat.model.deadline import Stop
@@ -20,13 +19,13 @@ def extract_egraph(
     time_limit: seconds, reading included. The keys: `status` (optimal, feasible or infeasible),
     `stop`, `dag_cost`, `bound`, `gap`, `seconds`, `choices` (class → node). Raises EqsatError.
     """
-    start = time.monotonic()
+    start = elapsed()
     from eqsat.dag.search import extract_dag
     from eqsat.frontends.serialized import read_serialized
 
     egraph = read_serialized(Path(path))
     extraction = extract_dag(egraph, deadline=start + time_limit, seed=seed, stop=stop).to_json()
-    return extraction | {"seconds": time.monotonic() - start}
+    return extraction | {"seconds": elapsed() - start}
 
 
 def place_buffers(
@@ -42,16 +41,16 @@ def place_buffers(
     feasible, infeasible: proven, or unknown: nothing found that fits), `stop`, `height`, `bound`,
     `seconds`, `rows` (id, lower, upper, size, offset of each buffer). Raises EqsatError.
     """
-    start = time.monotonic()
+    start = elapsed()
     from eqsat.extract.place import place
     from eqsat.frontends.contests import read_buffers
 
     buffers = read_buffers(path)
-    left = time_limit - (time.monotonic() - start)
+    left = time_limit - (elapsed() - start)
     placement = place(buffers, capacity=capacity, seconds=left, seed=seed, stop=stop).to_json()
     placed = zip(buffers, placement.pop("offsets"), strict=True)
     rows = [[b.name, b.lower, b.upper, b.size, o] for b, o in placed]
-    return placement | {"seconds": time.monotonic() - start, "rows": rows}
+    return placement | {"seconds": elapsed() - start, "rows": rows}
 
 
 def shard_graph(
@@ -63,12 +62,12 @@ def shard_graph(
     proven, or unknown: nothing found within the usage limit), `stop`, `cost`, `bound`, `gap`,
     `seconds`, `strategies` (an index per node). Raises EqsatError.
     """
-    start = time.monotonic()
+    start = elapsed()
     from eqsat.extract.shard import solve_sharding
     from eqsat.frontends.contests import read_sharding
 
     with gc_paused():
         problem = read_sharding(Path(path))
-    left = max(time_limit - (time.monotonic() - start), 0.0)
+    left = max(time_limit - (elapsed() - start), 0.0)
     sharding = solve_sharding(problem, time_limit=left, seed=seed, stop=stop).to_json()
-    return sharding | {"seconds": time.monotonic() - start}
+    return sharding | {"seconds": elapsed() - start}

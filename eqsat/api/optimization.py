@@ -268,7 +268,8 @@ def optimize(
       0.4 of the time, and its answer is kept unless another order is better (with `measure`, by
       the clock as well).
     * limits: when saturation stops, `{"nodes": 20_000}` or `model.limits.Limits`.
-    * time_limit: seconds from the end of reading to the end of the schedule.
+    * time_limit: CPU seconds from the end of reading to the end of the schedule, of all threads of
+      this process; a second in which it waits for a busy machine counts a fifth.
       `run.selection.cuts` says what was left out for want of time.
     * stop_after: the last phase to run: `program`, `egraph`, `selection` or `schedule`.
     * seed, threads: of the solver; the number of threads does not change the answer.

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eqsat.api.optimization import DEFAULT_GOALS, optimize
+from eqsat.model.deadline import elapsed
 from eqsat.model.diag import fail
 from eqsat.model.files import write_text
 from eqsat.model.progress import heard, phase
@@ -126,7 +126,7 @@ def pareto(
     (rules, target, settings, budget, weights …). Every point is proven or has a gap. Raises
     EqsatError; exit_code 3 if nothing is admissible.
     """
-    start = time.monotonic()
+    start = elapsed()
     if points < 1:
         raise fail("E400", f"`points` is {points}", help="ask for at least one point")
     if len(goals) < 2 or any(":" in g for g in goals):
@@ -140,13 +140,13 @@ def pareto(
     from eqsat.extract.session import prepare
 
     assert run.egraph is not None
-    left = max(start + time_limit - time.monotonic(), 1.0)
+    left = max(start + time_limit - elapsed(), 1.0)
     listener = progress_of(run, time_limit, progress)
     listener.begin, listener.points = start, list(run.curve.points if run.curve else ())
     with heard(listener):
         asked = run.egraph, run.target, run.goals
         session = prepare(*asked, time_limit=left, seed=seed, stop=stop, whole=True)
-        left = start + time_limit - time.monotonic()
+        left = start + time_limit - elapsed()
         phase("front")
         front, selections = search(session, tuple(goals), points=points, seconds=left)
     if not selections:
@@ -154,7 +154,7 @@ def pareto(
     run = replace(run, baseline=session.baseline, curve=listener.curve)
     runs = tuple(_point(run, s, i, tuple(goals[1:])) for i, s in enumerate(selections, 1))
     whole = with_schedules(replace(run, selection=selections[0]))
-    seconds = time.monotonic() - start
+    seconds = elapsed() - start
     return Front(runs, front.at_least, front.complete, front.stop, seconds, whole, tuple(goals))
 
 

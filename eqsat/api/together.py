@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -17,6 +16,7 @@ from eqsat.execute.weights import content_key
 from eqsat.extract.selected import CutPart, graph_of_program, part_egraph, part_selection
 from eqsat.frontends.source import Source
 from eqsat.lang.units import budget_of
+from eqsat.model.deadline import elapsed
 from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.program import Program
 from eqsat.model.target import Target
@@ -162,10 +162,10 @@ def optimize_together(
     calls = {name: part.calls for name, part in parts.items()}
     together = _devices(machine, sources, joined.program, calls)
     options: dict[str, Any] = {"goals": goals, "time_limit": time_limit, **request}
-    deadline = time.monotonic() + time_limit
+    deadline = elapsed() + time_limit
     run = optimize(joined, target=together, budget=limits, stop_after="selection", **options)
     one = replace(machine, budget=tuple((g, budget_of(g, v, g)) for g, v in limits.items()))
-    seconds = min(PLACING_SECONDS, max(deadline - time.monotonic(), 0.0) / 2)
+    seconds = min(PLACING_SECONDS, max(deadline - elapsed(), 0.0) / 2)
     runs = {name: _part_run(run, name, sources, one, seconds) for name in sources}
     return Together(runs, calls, run)
 

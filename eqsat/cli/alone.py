@@ -10,13 +10,14 @@ import typer
 
 from eqsat.cli import options as o
 from eqsat.cli.talk import KEPT, say, say_diagnostics, stops_at_once
+from eqsat.model.deadline import OUT_OF_TIME
 from eqsat.model.diag import Diagnostic, fail
 from eqsat.model.files import write_text
 from eqsat.model.serialized import INFINITE_COST
 
 NOTHING_ADMISSIBLE = 3
 SHOWN_ROOTS = 5
-STOPPED = {"wall": "at its time limit", "memory": "out of memory", "interrupted": "by Ctrl-C"}
+STOPPED = {OUT_OF_TIME: "at its time limit", "memory": "out of memory", "interrupted": "by Ctrl-C"}
 
 
 def extract_egraph(
@@ -24,7 +25,7 @@ def extract_egraph(
         Path, typer.Argument(help="An e-graph as egraph-serialize JSON.", metavar="EGRAPH.json")
     ],
     time_limit: Annotated[
-        str, typer.Option("--time-limit", help="Wall time for all of it, reading included: `30s`.")
+        str, typer.Option("--time-limit", help="CPU time for all of it, reading included: `30s`.")
     ] = "30s",
     seed: o.Seed = 0,
     out: Annotated[
@@ -73,7 +74,7 @@ def place_buffers(
         ),
     ] = None,
     time_limit: Annotated[
-        str, typer.Option("--time-limit", help="Wall time for all of it, reading included: `60s`.")
+        str, typer.Option("--time-limit", help="CPU time for all of it, reading included: `60s`.")
     ] = "60s",
     seed: o.Seed = 0,
     out: Annotated[
@@ -121,7 +122,7 @@ def shard_graph(
         Path, typer.Argument(help="A graph as IOPDDL JSON, `.gz` or not.", metavar="GRAPH.json")
     ],
     time_limit: Annotated[
-        str, typer.Option("--time-limit", help="Wall time for all of it, reading included: `60s`.")
+        str, typer.Option("--time-limit", help="CPU time for all of it, reading included: `60s`.")
     ] = "60s",
     seed: o.Seed = 0,
     out: Annotated[
@@ -183,7 +184,7 @@ def _stopped_early(extraction: dict[str, Any]) -> Diagnostic:
         f" found, nothing below {extraction['bound']:.9g} is possible"
         f" (gap {100 * extraction['gap']:.1f} %)"
     )
-    longer = "a longer `--time-limit` may find more" if extraction["stop"] == "wall" else ""
+    longer = "a longer `--time-limit` may find more" if extraction["stop"] == OUT_OF_TIME else ""
     return Diagnostic("E401", message, help=longer, severity="warning")
 
 
@@ -231,7 +232,7 @@ def _does_not_fit(placement: dict[str, Any], capacity: int | None) -> Diagnostic
         f" {STOPPED[placement['stop']]}, its lowest placement is {placement['height']} bytes high,"
         f" and nothing below {placement['bound']} is possible"
     )
-    longer = "a longer `--time-limit` may find more" if placement["stop"] == "wall" else ""
+    longer = "a longer `--time-limit` may find more" if placement["stop"] == OUT_OF_TIME else ""
     return Diagnostic("E416", message, help=longer)
 
 
@@ -240,7 +241,7 @@ def _placed_early(placement: dict[str, Any]) -> Diagnostic:
         f"the placement stopped {STOPPED[placement['stop']]}: {placement['height']} bytes were"
         f" found, nothing below {placement['bound']} is possible"
     )
-    longer = "a longer `--time-limit` may find more" if placement["stop"] == "wall" else ""
+    longer = "a longer `--time-limit` may find more" if placement["stop"] == OUT_OF_TIME else ""
     return Diagnostic("E401", message, help=longer, severity="warning")
 
 
@@ -269,7 +270,7 @@ def _no_sharding(file: Path, sharding: dict[str, Any]) -> Diagnostic:
         f"nothing that is allowed was found: the search stopped {_stop_word(sharding)}, and whether"
         f" `{file}` has an answer is not known"
     )
-    longer = "a longer `--time-limit` may find one" if sharding["stop"] == "wall" else ""
+    longer = "a longer `--time-limit` may find one" if sharding["stop"] == OUT_OF_TIME else ""
     return Diagnostic("E438", message, help=longer)
 
 
@@ -278,7 +279,7 @@ def _sharded_early(sharding: dict[str, Any]) -> Diagnostic:
         f"the search stopped {_stop_word(sharding)}: a cost of {sharding['cost']} was found,"
         f" nothing below {sharding['bound']} is possible"
     )
-    longer = "a longer `--time-limit` may find more" if sharding["stop"] == "wall" else ""
+    longer = "a longer `--time-limit` may find more" if sharding["stop"] == OUT_OF_TIME else ""
     return Diagnostic("E401", message, help=longer, severity="warning")
 
 

@@ -54,7 +54,7 @@ def compare(
         ),
     ] = False,
     time_limit: Annotated[
-        str, typer.Option("--time-limit", help="Wall time for all these searches: `60s`.")
+        str, typer.Option("--time-limit", help="CPU time for all these searches: `60s`.")
     ] = "60s",
     page: Annotated[
         Path | None, typer.Option("--page", help="Write the comparison as an HTML page here.")
@@ -107,7 +107,7 @@ def explain(
         ),
     ] = None,
     time_limit: Annotated[
-        str, typer.Option("--time-limit", help="Wall time for all prices: `30s`.")
+        str, typer.Option("--time-limit", help="CPU time for all prices: `30s`.")
     ] = "30s",
     output_format: o.OutputFormat = o.Format.text,
     verbose: o.Verbose = False,
@@ -247,7 +247,7 @@ def judge(
     rules: o.Rules = None,
     weights: o.Weights = None,
     time_limit: Annotated[
-        str, typer.Option("--time-limit", help="Wall time of the search, and of all prices: `60s`.")
+        str, typer.Option("--time-limit", help="CPU time of the search, and of all prices: `60s`.")
     ] = "60s",
     output_format: o.OutputFormat = o.Format.text,
     verbose: o.Verbose = False,

@@ -189,7 +189,7 @@ SearchLimits = Annotated[
 TimeLimit = Annotated[
     str,
     typer.Option(
-        "--time-limit", help="Wall time from the end of reading to that of the schedule: `60s`."
+        "--time-limit", help="CPU time from the end of reading to that of the schedule: `60s`."
     ),
 ]
 CompileLimit = Annotated[

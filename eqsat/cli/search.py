@@ -286,7 +286,7 @@ def pareto(
         ),
     ] = 12,
     time_limit: Annotated[
-        str, typer.Option("--time-limit", help="Wall time for the whole front: `60s`.")
+        str, typer.Option("--time-limit", help="CPU time for the whole front: `60s`.")
     ] = "60s",
     out: Annotated[
         Path | None,
@@ -362,7 +362,7 @@ def state(
     limit: o.SearchLimits = None,
     weights: o.Weights = None,
     time_limit: Annotated[
-        str, typer.Option("--time-limit", help="Wall time of each search: `60s`.")
+        str, typer.Option("--time-limit", help="CPU time of each search: `60s`.")
     ] = "60s",
     out: Annotated[
         Path | None, typer.Option("-o", "--out", help="Keep the best run in this folder.")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import heapq
 import math
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +20,7 @@ from eqsat.dag.problem import (
     strong_components,
     successors,
 )
-from eqsat.model.deadline import Stop, set_limits, set_workers
+from eqsat.model.deadline import Stop, elapsed, limited, set_workers
 
 Arc = tuple[int, int]
 
@@ -276,7 +275,7 @@ def solve_dag(
 ) -> BoundedChoice:
     """Minimise the DAG cost of the classes (`base` apart).
 
-    `deadline` is of `time.monotonic`, `work_limit` in CP-SAT's deterministic time. `by_tree`: a
+    `deadline` is of `elapsed`, `work_limit` in CP-SAT's deterministic time. `by_tree`: a
     tree search that raises the bound node by node instead of the portfolio.
     """
     from ortools.sat.python import cp_model
@@ -285,7 +284,6 @@ def solve_dag(
     unit = model.minimise(dag_cost(hint, reduced.roots))
     model.hint(hint)
     solver = cp_model.CpSolver()
-    set_limits(solver.parameters, deadline - time.monotonic(), seed, work_limit)
     if by_tree:
         solver.parameters.num_workers = 1
         solver.parameters.optimize_with_lb_tree_search = True
@@ -297,7 +295,7 @@ def solve_dag(
             if improved is not None:
                 improved(model.selection(self.boolean_value))
 
-    with (stop or Stop()).calls(solver.stop_search):
+    with limited(solver, deadline - elapsed(), seed, stop, work_limit):
         status = solver.solve(model.model, Watch())
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return BoundedChoice("unknown", None, None)

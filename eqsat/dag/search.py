@@ -6,7 +6,6 @@ Large-neighbourhood search: all but a neighbourhood keeps its options, which is 
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,7 +26,7 @@ from eqsat.dag.problem import (
     reached,
     successors,
 )
-from eqsat.model.deadline import INTERRUPTED, OUT_OF_MEMORY, Stop, gc_paused
+from eqsat.model.deadline import INTERRUPTED, OUT_OF_MEMORY, OUT_OF_TIME, Stop, elapsed, gc_paused
 from eqsat.model.diag import fail
 from eqsat.model.serialized import Extraction, SerializedEGraph
 
@@ -49,7 +48,7 @@ def improve(
 ) -> Selections:
     """A selection that is no dearer, the same for the same seed unless the clock ended it.
 
-    `deadline` is of `time.monotonic`; `improved` is told of every better selection.
+    `deadline` is of `elapsed`; `improved` is told of every better selection.
     """
     near = _neighbours(part)
     spare = by_sets(waiting_of(part))[0]
@@ -57,7 +56,7 @@ def improve(
     shaken = random.Random(seed)
     count = FIRST_CLASSES
     for _ in range(ROUNDS):
-        if time.monotonic() > deadline or stopped():
+        if elapsed() > deadline or stopped():
             break
         free = _ball(near, shaken.choice(sorted(selection)), count, shaken)
         restricted = {
@@ -102,13 +101,13 @@ def _solved(
     neighbourhood: Reduced, cost: int, seed: int, deadline: float
 ) -> tuple[list[int], bool]:
     """Nodes of the best answer (none if there was no time for it), and whether it is proven."""
-    reduced = smaller(neighbourhood, lambda: deadline - time.monotonic(), cost)
+    reduced = smaller(neighbourhood, lambda: deadline - elapsed(), cost)
     if reduced is None:
         return [], True
     numbers = list(reduced.fixed)
     if not reduced.classes:
         return numbers, True
-    hint = cheap_choice(reduced, seed, lambda: deadline - time.monotonic(), passes=1)
+    hint = cheap_choice(reduced, seed, lambda: deadline - elapsed(), passes=1)
     answer = solve_dag(reduced, hint, deadline=deadline, seed=seed, work_limit=WORK)
     best = hint if answer.selection is None else answer.selection
     for c in reached(best, reduced.roots):
@@ -164,7 +163,7 @@ class _DagSearch:
     too_large: bool = False
 
     def seconds(self) -> float:
-        return 0.0 if self.stop.is_requested else self.deadline - time.monotonic()
+        return 0.0 if self.stop.is_requested else self.deadline - elapsed()
 
     def keep(self, answers: _Answers) -> None:
         """Keep an answer if it is the best, and its bound, which holds for all."""
@@ -179,7 +178,7 @@ def extract_dag(
 ) -> Extraction:
     """The cheapest choice of nodes that provides the roots, each node paid once.
 
-    `deadline` is of `time.monotonic`. The answer is the same for the same seed unless the clock
+    `deadline` is of `elapsed`. The answer is the same for the same seed unless the clock
     ended the search. EqsatError E906 (our bug) if the checker objects.
     """
     search = _DagSearch(egraph, deadline, seed, stop or Stop())
@@ -249,7 +248,7 @@ def _solve(search: _DagSearch, answers: _Answers) -> None:
         if size <= LARGE and _solve_part(search, answers, i, until, work_limit=FIRST_WORK):
             continue
         if size > SMALL:
-            _improve_part(search, answers, i, time.monotonic() * 2 / 3 + until / 3)
+            _improve_part(search, answers, i, elapsed() * 2 / 3 + until / 3)
         by_tree = size <= SMALL or (size > LARGE and not part.negative)
         _solve_part(search, answers, i, until, by_tree=by_tree)
 
@@ -285,10 +284,10 @@ def _solve_part(
 ) -> bool:
     """Raise the bound of a part and look for better answers; whether there is nothing left to do.
 
-    `until` is of `time.monotonic`.
+    `until` is of `elapsed`.
     """
     deadline = min(until, search.deadline) - LAST_SECONDS - answers.parts[i].size * LAST_PER_OPTION
-    if deadline <= time.monotonic() or search.stop.is_requested:
+    if deadline <= elapsed() or search.stop.is_requested:
         return True
     answer = solve_dag(
         answers.parts[i],
@@ -328,7 +327,7 @@ def _extraction(search: _DagSearch) -> Extraction:
         raise fail("E906", message, exit_code=4)
     if cost - bound <= abs(cost) * PROVEN:
         return Extraction("optimal", "proof", cost, cost, choices)
-    word = "wall"
+    word = OUT_OF_TIME
     if search.out_of_memory:
         word = OUT_OF_MEMORY
     elif search.stop.is_requested:

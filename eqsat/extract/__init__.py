@@ -2,6 +2,7 @@
 
 from eqsat.extract.check import check
 from eqsat.extract.search import extract, extract_greedily
-from eqsat.extract.selected import reprice
+from eqsat.extract.selected import graph_of_program, reprice
+from eqsat.extract.session import first_answer
 
-__all__ = ["check", "extract", "extract_greedily", "reprice"]
+__all__ = ["check", "extract", "extract_greedily", "first_answer", "graph_of_program", "reprice"]

@@ -21,15 +21,15 @@ from eqsat.model.deadline import (
     ORDER_TIME,
     OTHER_SIZES,
     OUT_OF_MEMORY,
+    OUT_OF_TIME,
     SEARCH_TIME,
-    WALL,
 )
 from eqsat.model.egraph import EGraph
 from eqsat.model.selection import CAP, GREEDY, TIME_LIMIT, Selection
 from eqsat.model.target import DROPPED, HELD, Target
 
 STOPS = (
-    "optimal", "gap", "cut", WALL, CANDIDATE_TIME, SEARCH_TIME, ORDER_TIME, INTERRUPTED,
+    "optimal", "gap", "cut", OUT_OF_TIME, CANDIDATE_TIME, SEARCH_TIME, ORDER_TIME, INTERRUPTED,
     OUT_OF_MEMORY, OTHER_SIZES, GREEDY,
 )  # fmt: skip
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -12,7 +11,7 @@ from functools import cached_property
 from eqsat.extract.candidates.assemble import Assembly
 from eqsat.extract.minimiser import SHARES, Minimiser
 from eqsat.extract.session import Session
-from eqsat.model.deadline import OutOfTime, until
+from eqsat.model.deadline import OutOfTime, elapsed, until
 from eqsat.model.diag import EqsatError, fail
 from eqsat.model.selection import CAP, RESULT_RELATION, TIME_LIMIT, Removed, short_of_time
 from eqsat.model.target import Target
@@ -64,7 +63,7 @@ def inadmissible(session: Session, proven: bool, seconds: float = math.inf) -> E
     if budget:
         asked = replace(session, least={}).questions(seconds)
         asked.tells_fewest = True
-        with suppress(OutOfTime), until(time.monotonic() + seconds):
+        with suppress(OutOfTime), until(elapsed() + seconds):
             sentences = _sentences(Budgets(asked, budget))
     lines = [_budget(target, goal, limit) for goal, limit in budget.items()]
     causes = [*lines, *(sentences or ()), *_reasons(assembly, target)]

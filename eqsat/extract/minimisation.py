@@ -8,7 +8,6 @@ goes to CP-SAT. An answer whose dispatches wait for each other is cut (`choice.l
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -23,7 +22,7 @@ from eqsat.extract.choice.statement import Effort, Statement, solve
 from eqsat.extract.memory.leastpeak import PAIRS, InAnyOrder, peak, unordered_pairs
 from eqsat.extract.memory.memoryfilter import Fits
 from eqsat.extract.ragged import Ints
-from eqsat.model.deadline import tick
+from eqsat.model.deadline import OUT_OF_TIME, elapsed, tick
 from eqsat.model.diag import fail
 
 if TYPE_CHECKING:
@@ -50,7 +49,7 @@ class Minimisation:
 
     @property
     def seconds(self) -> float:
-        return max(self.end - time.monotonic(), 0.1)
+        return max(self.end - elapsed(), 0.1)
 
     @property
     def sums(self) -> dict[str, int]:
@@ -167,7 +166,7 @@ class Minimisation:
         """optimal | infeasible | gap | why it ended before; without rows of bytes."""
         looked: tuple[str, int, Ints] = ("", 0, self.of.every[:0])
         for cap, near in self._near(stage):
-            if self.is_met or time.monotonic() > self.end:
+            if self.is_met or elapsed() > self.end:
                 break
             if self.best is not None and self.value <= cap:
                 break  # the last solve below proves as much
@@ -261,7 +260,7 @@ class Minimisation:
             self.offer(answer)
             if not self.of.choice.keeps(answer, self.caps):
                 self.over = answer
-            status = "optimal" if solved.status == "optimal" else "wall"
+            status = "optimal" if solved.status == "optimal" else OUT_OF_TIME
             return status, solved.bound, answer
         return "gap", 0, None
 

@@ -8,7 +8,6 @@ share.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -25,7 +24,16 @@ from eqsat.extract.memory.memoryfilter import Fits
 from eqsat.extract.minimisation import Minimisation
 from eqsat.extract.ragged import Ints
 from eqsat.model import progress
-from eqsat.model.deadline import INTERRUPTED, OUT_OF_MEMORY, WALL, OutOfTime, Stop, tick, until
+from eqsat.model.deadline import (
+    INTERRUPTED,
+    OUT_OF_MEMORY,
+    OUT_OF_TIME,
+    OutOfTime,
+    Stop,
+    elapsed,
+    tick,
+    until,
+)
 from eqsat.model.diag import fail
 from eqsat.model.selection import GoalRequest, GoalResult
 from eqsat.plugins import plugged_in
@@ -71,11 +79,11 @@ class TimedStep:
     name: str
     deadline: float
     outcome: str = "ended"
-    begin: float = field(default_factory=time.monotonic)
+    begin: float = field(default_factory=elapsed)
 
     def tell(self) -> None:
         """Log what it was given, took and came to."""
-        given, took = self.deadline - self.begin, time.monotonic() - self.begin
+        given, took = self.deadline - self.begin, elapsed() - self.begin
         _LOG.info("%s: %.3f s of %.3f s, %s", self.name, took, given, self.outcome)
 
 
@@ -83,7 +91,7 @@ class TimedStep:
 class SearchLimits:
     """When to stop looking, and for what seed; it divides the time, and says what steps did."""
 
-    deadline: float  # of time.monotonic()
+    deadline: float  # of `elapsed`
     seed: int
     stop: Stop | None = None
 
@@ -91,11 +99,11 @@ class SearchLimits:
     def seconds(self) -> float:
         """Seconds that are left; none if the search was asked to stop."""
         asked = self.stop is not None and self.stop.is_requested
-        return 0.0 if asked else max(self.deadline - time.monotonic(), 0.0)
+        return 0.0 if asked else max(self.deadline - elapsed(), 0.0)
 
     def share(self, part: float, least: float = 0.0) -> float:
         """When so much of what is left now will be over, or so many seconds at the least."""
-        return time.monotonic() + max(part * max(self.deadline - time.monotonic(), 0.0), least)
+        return elapsed() + max(part * max(self.deadline - elapsed(), 0.0), least)
 
     @contextmanager
     def step(self, name: str, part: float, least: float = 0.0) -> Iterator[TimedStep]:
@@ -113,7 +121,7 @@ class SearchLimits:
     @property
     def ended(self) -> str:
         """Why a search within these limits ended early."""
-        return INTERRUPTED if self.stop is not None and self.stop.is_requested else WALL
+        return INTERRUPTED if self.stop is not None and self.stop.is_requested else OUT_OF_TIME
 
 
 # ---- questions about one choice -----------------------------------------------------------------
@@ -192,7 +200,7 @@ class Minimiser:
         little, there is none. is_look: a good answer will do; the search ends after so much work,
         not by a clock.
         """
-        end = self.limits.deadline if seconds is None else time.monotonic() + seconds
+        end = self.limits.deadline if seconds is None else elapsed() + seconds
         places = self.every if among is None else among
         best = best if best is not None and self.choice.keeps(best, caps) else None
         end = min(end, self.limits.deadline)
@@ -312,7 +320,7 @@ def _by_priority(
         value = asked.choice.value(r.name, best)
         bounds[r.name], proofs[r.name] = max(least.bound, asked.choice.floor(r.name)), least.proof
         status = _worst(status, least.status if least.bound < value else "optimal")
-        late = late or (r.name if status == WALL else "")
+        late = late or (r.name if status == OUT_OF_TIME else "")
         progress.found(r.name, value, 0 if is_cut else least.bound)
         most = limit(r, value, reference)
         caps[r.name] = min(most, caps.get(r.name, most))

@@ -9,7 +9,6 @@ again. Once all that it chooses have plans, its bound is as tight as with all pl
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -27,7 +26,7 @@ from eqsat.extract.memory.memoryfilter import Fits
 from eqsat.extract.minimiser import SHARES, Minimiser, SearchLimits, limit, weigh
 from eqsat.extract.ragged import Ints, distinct
 from eqsat.model import progress
-from eqsat.model.deadline import OutOfTime, until, whatever_it_takes
+from eqsat.model.deadline import OutOfTime, elapsed, until, whatever_it_takes
 from eqsat.model.selection import GoalRequest, Group, Selection, short_of_time
 
 MOST = 20_000  # columns that such a look may have: among more it takes longer than a relaxation
@@ -235,7 +234,7 @@ class _Narrowing:
         Then an answer was looked for near the last one; OutOfTime if there was none.
         """
         try:
-            with until(time.monotonic() + SHARES.relaxing * self.limits.seconds):
+            with until(elapsed() + SHARES.relaxing * self.limits.seconds):
                 return self._relaxed()
         except OutOfTime:
             if not self._look_at_last():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -23,9 +22,10 @@ from eqsat.model import progress
 from eqsat.model.deadline import (
     CANDIDATE_TIME,
     ORDER_TIME,
+    OUT_OF_TIME,
     SEARCH_TIME,
-    WALL,
     Stop,
+    elapsed,
     gc_paused,
     until,
 )
@@ -68,7 +68,7 @@ def extract(
     interleaved, so that the answer does not depend on it.
     """
     check_requests(goals)
-    end = time.monotonic() + time_limit
+    end = elapsed() + time_limit
     equal = rolled(egraph) if _may_roll(target, goals) else None
     if equal is not None and equal.may_be_inside(target.fusion):
         equal = None
@@ -80,15 +80,15 @@ def extract(
     if smaller is not None and _is_open(searched, goals, stop):
         progress.phase("contained rules")
         with progress.heard(None):
-            left = max(end - time.monotonic(), 0.0)
+            left = max(end - elapsed(), 0.0)
             start = _searched(smaller, target, goals, left, seed, stop, equal)
         searched = _with(searched, start, goals)
     is_open = searched.selection is None and not searched.is_proven  # bounds are of all blocks
     if is_open and equal is not None and not _is_over(stop):
-        left = max(end - time.monotonic(), SHARES.least_seconds)
+        left = max(end - elapsed(), SHARES.least_seconds)
         equal, searched = None, _searched(equal.whole, target, goals, left, seed, stop, None)
     if searched.selection is None:
-        left = max(end - time.monotonic(), SHARES.least_seconds)
+        left = max(end - elapsed(), SHARES.least_seconds)
         raise inadmissible(searched.session, searched.is_proven, left)
     if equal is None:
         return searched.selection, searched.baseline
@@ -114,7 +114,7 @@ def _unrolled(
     unchecked = [baseline, every]
     if every.stop == "gap" and len(session.assembly.choice) and not _is_over(stop):
         unrolled = whole_session(session, equal, every, baseline)
-        outcome = unrolled.answer(goals, end - time.monotonic())
+        outcome = unrolled.answer(goals, end - elapsed())
         if outcome.answer is not None:
             better = unrolled.selection(outcome, goals, searched.selection.seconds)
             better = replace(better, candidates=every.candidates)
@@ -146,24 +146,24 @@ def _searched(
     stop: Stop | None,
     equal: Rolled | None = None,
 ) -> Searched:
-    start = time.monotonic()
+    start = elapsed()
     limit = time_limit * (1 - SHARES.check)
     asked = egraph, target, goals
     session = prepare(*asked, time_limit=limit, seed=seed, stop=stop, rolled=equal)
-    outcome = session.answer(goals, start + limit - time.monotonic())
+    outcome = session.answer(goals, start + limit - elapsed())
     if outcome.answer is None:
         proven = outcome.status == "infeasible" and not session.assembly.cuts
         started = None if proven else _started(session, goals)
         answer = None if started is None else _unbeaten(session, started, outcome.status)
         return Searched(session, answer and _timed_out(answer, SEARCH_TIME), proven)
-    selection = session.selection(outcome, goals, time.monotonic() - start)
+    selection = session.selection(outcome, goals, elapsed() - start)
     step = ORDER_TIME if outcome.late == MEMORY else SEARCH_TIME
     return Searched(session, _timed_out(_never_worse(session, selection, goals), step))
 
 
 def _timed_out(selection: Selection, step: str) -> Selection:
     """Where time ended a step of the search its word says which, the first one if several."""
-    if selection.stop != WALL:
+    if selection.stop != OUT_OF_TIME:
         return selection
     return replace(selection, stop=CANDIDATE_TIME if short_of_time(selection.cuts) else step)
 
@@ -189,7 +189,7 @@ def _unbeaten(session: Session, baseline: Selection, status: str) -> Selection:
     """The baseline as the answer of a search that ended without one; only floors bound it."""
     least = {n: min(r.value, session.floors.get(n, 0)) for n, r in baseline.goals}
     goals = tuple((n, GoalResult(r.value, least[n])) for n, r in baseline.goals)
-    stop, over = WALL if status == "unknown" else status, session.assembly
+    stop, over = OUT_OF_TIME if status == "unknown" else status, session.assembly
     looked_at = max(over.looked_at, baseline.candidates)  # its own are among them, cut or not
     return replace(baseline, goals=goals, stop=stop, cuts=over.cuts, candidates=looked_at)
 
@@ -339,7 +339,7 @@ def extract_greedily(
     the checker.
     """
     check_requests(goals)
-    start = time.monotonic()
+    start = elapsed()
     limits = SearchLimits(start + time_limit, seed, stop)
     baseline_limits = replace(limits, deadline=limits.share(SHARES.baseline))
     baseline = baseline_of(egraph, target, goals, baseline_limits)
@@ -359,7 +359,7 @@ def extract_greedily(
         session = Session(egraph, target, linear, assembly, None, baseline, seed, stop)
         raise inadmissible(session, False, limits.seconds)
     outcome = Outcome(GREEDY, best)
-    took = time.monotonic() - start
+    took = elapsed() - start
     selection = selection_of(assembly, outcome, goals, took)
     verify_selection(egraph, target, selection, linear)
     return selection, baseline

@@ -20,7 +20,7 @@ from eqsat.extract.dispatch.rules import Devices
 from eqsat.extract.memory.bestorder import DispatchGraph, best_order
 from eqsat.extract.minimiser import Outcome
 from eqsat.model.compiled import CutProgram
-from eqsat.model.deadline import OTHER_SIZES
+from eqsat.model.deadline import OTHER_SIZES, OUT_OF_TIME
 from eqsat.model.diag import fail
 from eqsat.model.egraph import EGraph, ENode
 from eqsat.model.leaves import Leaf
@@ -64,7 +64,7 @@ def with_floors(selection: Selection, floors: Mapping[str, int]) -> Selection:
     goals = tuple((n, GoalResult(r.value, bounds[n])) for n, r in selection.goals)
     stop = selection.stop
     if stop in ("optimal", "gap"):
-        stop = "cut" if in_time else "wall"
+        stop = "cut" if in_time else OUT_OF_TIME
     return replace(selection, goals=goals, stop=stop)
 
 

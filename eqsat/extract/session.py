@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -26,7 +26,15 @@ from eqsat.extract.minimiser import SHARES, Minimiser, Outcome, SearchLimits, Ti
 from eqsat.extract.reducedcosts import Incumbent, Narrowed, fix_by_reduced_cost
 from eqsat.extract.selected import selection_of, with_floors, with_read_results
 from eqsat.model import progress
-from eqsat.model.deadline import WALL, OutOfTime, Stop, gc_paused, until
+from eqsat.model.deadline import (
+    INTERRUPTED,
+    OUT_OF_TIME,
+    OutOfTime,
+    Stop,
+    elapsed,
+    gc_paused,
+    until,
+)
 from eqsat.model.diag import fail
 from eqsat.model.egraph import EGraph
 from eqsat.model.goal import Goal
@@ -34,6 +42,7 @@ from eqsat.model.selection import (
     TIME_LIMIT,
     Cut,
     GoalRequest,
+    GoalResult,
     Selection,
     short_of_time,
 )
@@ -86,11 +95,11 @@ class Session:
             return self.fallback
         assembly, answer = self.start
         whole = replace(self, assembly=replace(assembly, cuts=self.assembly.cuts))
-        return whole.selection(Outcome(WALL, answer), goals)
+        return whole.selection(Outcome(OUT_OF_TIME, answer), goals)
 
     def questions(self, seconds: float) -> Minimiser:
         """Questions about its choice, for so many seconds."""
-        limits = SearchLimits(time.monotonic() + seconds, self.seed, self.stop)
+        limits = SearchLimits(elapsed() + seconds, self.seed, self.stop)
         quick = self.assembly.pool.input_only and len(self.assembly.choice) >= FEW
         choice = self.assembly.choice
         ended = self.assembly.space.rolled is not None and not self.assembly.pool.input_only
@@ -149,7 +158,7 @@ def prepare(
     whole: leave nothing out, for questions about answers that are worse by the first goal. rolled:
     of which the e-graph is the short one.
     """
-    limits = SearchLimits(time.monotonic() + time_limit, seed, stop)
+    limits = SearchLimits(elapsed() + time_limit, seed, stop)
     sides = _Asked(egraph, target, goals, limits, whole=whole, rolled=rolled)
     progress.phase("baseline")
     least, pool = SHARES.own_seconds if target.budget else 0.0, sides.pool
@@ -186,6 +195,23 @@ def baseline_of(
 ) -> Selection | None:
     """The baseline alone, as `prepare` finds it."""
     return _Asked(egraph, target, goals, limits).input_only(limits.deadline, limits.deadline)[1]
+
+
+def first_answer(
+    egraph: EGraph, target: Target, goals: tuple[GoalRequest, ...]
+) -> Selection | None:
+    """The answer that takes no search: the program of an e-graph of its own, an op per dispatch.
+
+    Nothing bounds it. None if it does not keep the budgets, or the target does not admit it.
+    """
+    asked = _Asked(egraph, target, goals, SearchLimits(elapsed(), 0))
+    with gc_paused():
+        pool = replace(asked.pool, input_only=True)
+        answer = asked.alone(choices(pool, asked.linear, enough=asked.limits.deadline))
+    if answer is None:
+        return None
+    unbounded = tuple((n, GoalResult(r.value, 0)) for n, r in answer.goals)
+    return replace(answer, goals=unbounded, stop=INTERRUPTED)
 
 
 @dataclass(frozen=True)
@@ -232,29 +258,29 @@ class _Asked:
         No answer if it is proven that nothing keeps the budgets, or if time ended before anything
         did. enough: when no further candidates are looked for.
         """
-        with gc_paused():
+        with gc_paused(), until(math.inf, self.limits.stop):
             program_choices = choices(
                 replace(self.pool, input_only=True), self.linear, enough=enough
             )
         with progress.heard(None):
             program_session, goals = self.of_program(program_choices, deadline), _strict(self.goals)
-            for seconds in (deadline - time.monotonic(), SHARES.own_seconds):
-                start = time.monotonic()
+            for seconds in (deadline - elapsed(), SHARES.own_seconds):
+                start = elapsed()
                 outcome = program_session.answer(goals, seconds)
                 if outcome.answer is not None:
-                    best = program_session.selection(outcome, self.goals, time.monotonic() - start)
+                    best = program_session.selection(outcome, self.goals, elapsed() - start)
                     return program_session, best, program_choices
                 if outcome.status == "infeasible":
                     return program_session, None, program_choices
-            plain = self.plain(program_choices.single_ops())
-            best, choice = plain.best, plain.assembly.choice
-            if best is None or not choice.keeps(best, dict(self.target.budget)):
-                return program_session, None, program_choices
-            return (
-                program_session,
-                plain.selection(Outcome(WALL, best), self.goals),
-                program_choices,
-            )
+            return program_session, self.alone(program_choices), program_choices
+
+    def alone(self, candidates: Choices) -> Selection | None:
+        """An answer of one op per dispatch, if that keeps the budgets."""
+        plain = self.plain(candidates.single_ops())
+        best, choice = plain.best, plain.assembly.choice
+        if best is None or not choice.keeps(best, dict(self.target.budget)):
+            return None
+        return plain.selection(Outcome(OUT_OF_TIME, best), self.goals)
 
     def every(self, baseline: Sequence[Candidate]) -> Choices | None:
         """Of all nodes, or what there is time for beside the known ones; None: for nothing."""
@@ -322,7 +348,7 @@ class _Asked:
         which is all there is otherwise, may be twice as slow.
         """
         strict = replace(self, goals=_strict(self.goals), whole=False)
-        later = 2 * deadline - time.monotonic()
+        later = 2 * deadline - elapsed()
         for end in (deadline, later):
             with suppress(OutOfTime), until(end, self.limits.stop):
                 return strict.session(candidates, None, end)

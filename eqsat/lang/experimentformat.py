@@ -49,7 +49,7 @@ class SaturationRecord(Record):
 
 
 class RunLimitsRecord(SaturationRecord):
-    """Limits of one run; time: wall time of all of it."""
+    """Limits of one run; time: CPU time of all of it."""
 
     time: Duration | None = None
 

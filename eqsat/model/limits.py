@@ -22,9 +22,9 @@ class Limits:
     """When saturation stops at the latest; `EGraph.stop` says which limit stopped it.
 
     nodes: e-nodes. rounds: how often the rules are applied and their tables filled. matches:
-    different matches of left sides. seconds: wall time; none unless asked for, as a clock makes the
-    e-graph depend on how busy the machine is. None means the default. Raises EqsatError (E408) for
-    what is no limit.
+    different matches of left sides. seconds: of CPU time; none unless asked for, as a clock makes
+    the e-graph depend on how quick the machine is. None means the default. Raises EqsatError (E408)
+    for what is no limit.
     """
 
     nodes: int | None = None

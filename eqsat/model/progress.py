@@ -15,7 +15,10 @@ from contextvars import ContextVar
 from dataclasses import astuple, dataclass, field
 from typing import Any
 
+from eqsat.model.deadline import elapsed
 from eqsat.model.selection import GoalResult
+
+LIMITED = ("saturate", "extract", "schedule", "mesh")  # the phases that a time limit covers
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ class Progress:
     budget: Mapping[str, int] = field(default_factory=dict)
     limit: float | None = None
     listen: Callable[[Progress], None] = lambda _: None
-    begin: float = field(default_factory=time.monotonic)
+    begin: float = field(default_factory=elapsed)
     phase: str = ""
     points: list[Point] = field(default_factory=list)
     results: dict[str, GoalResult | None] = field(default_factory=dict)  # bound 0: none is known
@@ -67,8 +70,8 @@ class Progress:
 
     @property
     def seconds(self) -> float:
-        """How long the search has been running."""
-        return time.monotonic() - self.begin
+        """How long the search has been running, on its clock."""
+        return elapsed() - self.begin
 
     @property
     def curve(self) -> Curve:
@@ -152,9 +155,11 @@ def settle(goals: Mapping[str, GoalResult]) -> None:
 
 @contextmanager
 def timed(seconds: dict[str, float | None], phase: str) -> Iterator[None]:
-    """Add what the block takes to the seconds of a phase."""
-    begin = time.perf_counter()
+    """Add what the block takes to the seconds of a phase, and to `cpu` if a limit covers it."""
+    wall, cpu = time.perf_counter(), time.process_time()
     try:
         yield
     finally:
-        seconds[phase] = (seconds.get(phase) or 0.0) + time.perf_counter() - begin
+        seconds[phase] = (seconds.get(phase) or 0.0) + time.perf_counter() - wall
+        if phase in LIMITED:
+            seconds["cpu"] = (seconds.get("cpu") or 0.0) + time.process_time() - cpu

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
+from eqsat.model.deadline import OUT_OF_TIME
 from eqsat.model.diag import Diagnostic
 from eqsat.model.ops import CONVERSIONS, LEAVES, VIEWS
 from eqsat.model.selection import GoalResult, Selection
@@ -31,7 +32,7 @@ WHY = {
     "complete": "proven{by}: there is no other",
     "points": "more exist: `--points N` shows more",
     "cut": "there may be others",
-    "wall": "the time ended, there may be others",
+    OUT_OF_TIME: "the time ended, there may be others",
     "interrupted": "interrupted, there may be others",
     "infeasible": "nothing is admissible (proven)",
 }
@@ -47,7 +48,7 @@ class FrontReport:
     runs: tuple[Finished, ...]
     at_least: int  # so many points exist
     complete: bool
-    stop: str  # complete | points | wall | interrupted
+    stop: str  # complete | points | time | interrupted
     seconds: float
     baseline: dict[str, float | int] | None  # by the keys of the summary
     goals: tuple[str, ...] = ("time", "memory", "dispatches")

@@ -14,7 +14,7 @@ from eqsat.model.diag import Diagnostic
 from eqsat.model.egraph import EGraph
 from eqsat.model.executor import Execution
 from eqsat.model.layout import MemoryOrders
-from eqsat.model.progress import Curve, Point, Progress
+from eqsat.model.progress import LIMITED, Curve, Point, Progress
 from eqsat.model.rules import RuleCheck
 from eqsat.model.schedule import Schedule
 from eqsat.model.selection import CAP, TIME_LIMIT, Selection
@@ -103,13 +103,19 @@ def _mesh_lines(run: Finished) -> list[str]:
 
 
 def phase_lines(run: Finished) -> list[str]:
-    """`read`, `saturate`, `extract`, `schedule`, `compile`, `verify`, with seconds each."""
+    """`read`, `saturate`, `extract`, `schedule`, `compile`, `verify`, with wall seconds each."""
     rows = phase_facts(run)
     width = max(len(name) for _, name, _ in rows)
-    return [
+    lines = [
         f"{phase:9} {seconds_text(run.seconds.get(phase)):>7}  {name:{width}}  {text}".rstrip()
         for phase, name, text in rows
     ]
+    cpu = run.seconds.get("cpu")
+    if cpu is not None:
+        wall = sum(run.seconds.get(phase) or 0.0 for phase in LIMITED)
+        text = f"{seconds_text(cpu)} of CPU time, which the time limit counts"
+        lines.append(f"{'search':9} {seconds_text(wall):>7}  {'':{width}}  {text}")
+    return lines
 
 
 def phase_facts(run: Finished) -> list[tuple[str, str, str]]:

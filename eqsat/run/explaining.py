@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from eqsat.model.deadline import OutOfTime, until
+from eqsat.model.deadline import OutOfTime, elapsed, until
 from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.selection import AT_LEAST, Price
 
@@ -40,7 +39,7 @@ def counterfactual_prices(run: Run, seconds: float, questions: Sequence[Question
     """Prices of other choices, within so many seconds for all of them."""
     from eqsat.extract.ask.counterfactual import counterfactuals
 
-    begin = time.monotonic()
+    begin = elapsed()
     assert run.egraph is not None
     assert run.selection is not None
     try:
@@ -49,7 +48,7 @@ def counterfactual_prices(run: Run, seconds: float, questions: Sequence[Question
                 run.egraph, run.target, run.goals, run.selection, run.baseline,
                 run.search["seed"], enough=begin + PRICING_SHARE * seconds,
             )  # fmt: skip
-            return session.prices(questions, seconds - (time.monotonic() - begin))
+            return session.prices(questions, seconds - (elapsed() - begin))
     except OutOfTime:
         return [Price(run.goals[0].name, AT_LEAST)] * len(questions)
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -19,7 +18,7 @@ from typing import Any
 
 from eqsat.frontends.source import Source
 from eqsat.frontends.sourceborders import lying_in, ordered
-from eqsat.model.deadline import Stop
+from eqsat.model.deadline import Stop, elapsed
 from eqsat.model.diag import EqsatError
 from eqsat.model.egraph import EGraph
 from eqsat.model.layout import SEARCH, AskedOrders, Border, MemoryOrders
@@ -59,7 +58,7 @@ def searched_in_orders(
 def _in_best_orders(plain: Run, asked: AskedOrders, stop: Stop | None, deadline: float) -> Run:
     """The program in the orders in which it is cheapest, or `plain`, a run of the plain one.
 
-    Never worse than `plain` by its goals. deadline: of `time.monotonic()`.
+    Never worse than `plain` by its goals. deadline: of `elapsed`.
     """
     report = plain.orders or MemoryOrders()
     why = _not_searched(plain)
@@ -74,7 +73,7 @@ def _in_best_orders(plain: Run, asked: AskedOrders, stop: Stop | None, deadline:
     if not ties:
         nothing = "no op of the e-graph reads or makes any of them in another order"
         return replace(plain, orders=replace(report, why=nothing))
-    now = time.monotonic()
+    now = elapsed()
     looking = _Looking(plain, ties, now + LOOKING * (deadline - now), stop)
     equalities = free_orders(program, looking.orders, len(program.nodes))
     assert equalities is not None
@@ -259,7 +258,7 @@ class _Looking:
         """The cheapest answer with this choice; None if there is none, or no time to find it."""
         key = frozenset(choice.items())
         if key not in self.looked:
-            over = self.tried >= 2 * MOST_TRIED or time.monotonic() > self.deadline
+            over = self.tried >= 2 * MOST_TRIED or elapsed() > self.deadline
             over |= self.stop is not None and self.stop.is_requested
             self.left_out |= over
             self.looked[key] = None if over else self._looked(choice)
@@ -283,13 +282,13 @@ class _Looking:
         twice = space.input_bytes - self._input_bytes
         budget = tuple((n, v + twice * (n == "memory")) for n, v in self.plain.target.budget)
         target = replace(self.plain.target, budget=budget)
-        left, seed = max(self.deadline - time.monotonic(), 1.0), self.plain.search["seed"]
+        left, seed = max(self.deadline - elapsed(), 1.0), self.plain.search["seed"]
         try:
             selection, _ = extract(
                 egraph, target, self.plain.goals, time_limit=left, seed=seed, stop=self.stop
             )
         except EqsatError:
-            self.left_out |= time.monotonic() > self.deadline
+            self.left_out |= elapsed() > self.deadline
             return None
         values = _less(goal_vector(selection, self.plain.goals), self.plain.goals, twice)
         first = self.plain.goals[0]

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import time
+import math
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from eqsat.frontends.source import Source
 from eqsat.model.control import controls
+from eqsat.model.deadline import OutOfTime, elapsed, until
 from eqsat.model.diag import fail
 from eqsat.model.equalities import Equalities, Family
 from eqsat.model.layout import Encoding
 from eqsat.model.mesh import ANSWER, INPUT, MeshPlan
 from eqsat.model.program import Program
-from eqsat.model.progress import Progress, heard, phase, settle, timed
+from eqsat.model.progress import Progress, found, heard, phase, settle, timed
 from eqsat.model.rules import RuleSet
 from eqsat.model.schedule import Schedule
 from eqsat.model.selection import GREEDY, GoalRequest, Selection
@@ -100,11 +102,11 @@ def with_mesh_plan(run: Run, seconds: float) -> Run:
     """
     if run.target.mesh is None or run.schedule is None:
         return run
-    begin, plans_or_status = time.monotonic(), list[MeshPlan | str]()
+    begin, plans_or_status = elapsed(), list[MeshPlan | str]()
     planners = list(planners_of(run))
     _refuse_undivided(run, planners)
     for left, planner in zip(range(len(planners), 0, -1), planners, strict=True):
-        share = (seconds - (time.monotonic() - begin)) / left
+        share = (seconds - (elapsed() - begin)) / left
         limit = run.target.mesh.memory_bytes
         plans_or_status.append(planner.quickest(share, run.search["seed"], limit))
     plans = [p for p in plans_or_status if isinstance(p, MeshPlan)]
@@ -165,10 +167,51 @@ BYTES = ("memory", "resident", "load_peak")  # goals that a body is searched for
 
 
 def searched(run: Run, stop_after: str | None, stop: Stop | None, deadline: float) -> Run:
-    """Every stage up to `stop_after`; all together end at the deadline (of time.monotonic())."""
+    """Every stage up to `stop_after`; all together end at the deadline (of `elapsed`)."""
     if stop_after == "program":
         return run
     run, bodies = _with_bodies(_of_integers(run), deadline)
+    first = None if stop is None or bodies is not None else _first_answer(run, stop)
+    try:
+        with until(math.inf, stop) if first is not None else nullcontext():
+            run = _optimised(run, bodies, stop_after, stop, deadline)
+    except OutOfTime:
+        if first is None:
+            raise
+        run = first
+    if stop_after == "egraph":
+        return run
+    assert run.selection is not None
+    settle({g.name: run.selection.goal(g.name) for g in run.goals})
+    if stop_after == "selection":
+        return run
+    phase("schedule")
+    with timed(run.seconds, "schedule"):
+        run = with_schedules(run, min(PLACING_SECONDS, (deadline - elapsed()) / 2))
+    log_phase(run, "schedule")
+    return run if run.target.mesh is None else _cut(run, deadline)
+
+
+def _first_answer(run: Run, stop: Stop) -> Run | None:
+    """The program as it is, for who stops the search before there is a better answer."""
+    from eqsat.extract import first_answer, graph_of_program
+
+    phase("first answer")
+    with timed(run.seconds, "extract"):
+        graph = graph_of_program(run.canonical)
+        selection = first_answer(graph, run.target, run.goals)
+    if selection is None:
+        return None
+    stop.has_answer = True
+    first = run.goals[0].name
+    found(first, selection.goal(first).value)
+    return replace(run, egraph=graph, selection=selection, baseline=selection, family=None)
+
+
+def _optimised(
+    run: Run, bodies: Bodies | None, stop_after: str | None, stop: Stop | None, deadline: float
+) -> Run:
+    """With the e-graph, and the best answer in it unless the e-graph is all that is wanted."""
     phase("saturate")
     with timed(run.seconds, "saturate"):
         run = saturated(run, bodies, deadline)
@@ -178,15 +221,7 @@ def searched(run: Run, stop_after: str | None, stop: Stop | None, deadline: floa
     with timed(run.seconds, "extract"):
         run = _extracted(run, bodies, stop, deadline)
     log_phase(run, "extract")
-    assert run.selection is not None
-    settle({g.name: run.selection.goal(g.name) for g in run.goals})
-    if stop_after == "selection":
-        return run
-    phase("schedule")
-    with timed(run.seconds, "schedule"):
-        run = with_schedules(run, min(PLACING_SECONDS, (deadline - time.monotonic()) / 2))
-    log_phase(run, "schedule")
-    return run if run.target.mesh is None else _cut(run, deadline)
+    return run
 
 
 def _of_integers(run: Run) -> Run:
@@ -209,7 +244,7 @@ def _cut(run: Run, deadline: float) -> Run:
 
     phase("mesh")
     with timed(run.seconds, "mesh"):
-        return with_mesh_plan(run, max(deadline - time.monotonic(), 1.0))
+        return with_mesh_plan(run, max(deadline - elapsed(), 1.0))
 
 
 def saturated(
@@ -222,7 +257,7 @@ def saturated(
     from eqsat.ops.programs.sharedproducts import OF_VALUES
     from eqsat.saturate import saturate
 
-    now = time.monotonic()
+    now = elapsed()
     until = now + SATURATING * max(deadline - now, 0.0)
     family = run.family
     program = run.canonical if family is None else family.canonical
@@ -248,7 +283,7 @@ def _extracted(run: Run, bodies: Bodies | None, stop: Stop | None, deadline: flo
 
     assert run.egraph is not None
     reserve = SCHEDULING if run.target.mesh is None else SCHEDULING + MESHING
-    left = deadline - time.monotonic() - reserve * run.search["time_limit"]
+    left = deadline - elapsed() - reserve * run.search["time_limit"]
     options = {"time_limit": max(left, 0.0), "seed": run.search["seed"], "stop": stop}
     extractor = extract_greedily if run.search["extractor"] == GREEDY else extract
     selection, baseline = extractor(run.egraph, run.target, run.goals, **options)
@@ -284,14 +319,14 @@ def _with_bodies(run: Run, deadline: float) -> tuple[Run, Bodies | None]:
     phase("bodies")
     count = len({body for _, attr in loops for body in attr.bodies})  # equal ones are one
     seconds = run.search["time_limit"] / 4 / count
-    half = time.monotonic() + (deadline - time.monotonic()) / 2
+    half = elapsed() + (deadline - elapsed()) / 2
     free = replace(run.target, budget=(), mesh=None)
     orders = [run.goals]
     for name in [n for n in BYTES if n in dict(run.target.budget)]:
         orders.append((GoalRequest(name), *(g for g in run.goals if g.name != name)))
 
     def search(body: Program) -> list[Run]:
-        left = max(half - time.monotonic(), 0.0)
+        left = max(half - elapsed(), 0.0)
         options = run.search | {"time_limit": min(seconds, left)}
         runs = [_search_body(body, run, free, goals, options) for goals in orders]
         for name, took in ((k, v) for r in runs for k, v in r.seconds.items() if v):
@@ -316,7 +351,7 @@ def _search_body(
     none: dict[str, float | None] = dict.fromkeys(run.seconds)
     rest = (goals, none, dict(options), run.limits)
     body_run = Run(source, merged(body), machine, run.rules, *rest)
-    deadline = time.monotonic() + options["time_limit"]
+    deadline = elapsed() + options["time_limit"]
     with heard(None):
         return searched(body_run, None, None, deadline)
 

@@ -10,7 +10,6 @@ them. Equal lists are equal bytes.
 from __future__ import annotations
 
 import math
-import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -18,6 +17,7 @@ from functools import partial
 from typing import NamedTuple
 
 from eqsat.model.attr import Attr, Shape
+from eqsat.model.deadline import elapsed
 from eqsat.model.egraph import BlockReuse, EGraph, ENode, RuleStat
 from eqsat.model.equalities import Equalities
 from eqsat.model.layout import Layout
@@ -60,13 +60,13 @@ def saturate(
     gives the same e-graph (`EGraph.blocks` says so); if there is a clock, half of the time is kept
     for the direct search.
     equalities: what else equals values of the program.
-    deadline: a `time.monotonic()` at which to stop (`wall`), between steps; the e-graph holds the
+    deadline: a `elapsed` at which to stop (`time`), between steps; the e-graph holds the
     program at least. Raises EqsatError: E110 if a rule builds an ill-typed term, E408 if the
     program has more nodes than `limits` allow.
     """
     limits = (limits or Limits()).resolved(program.op_count)
     check_room(limits, len(set(first_of_equals(program))), program.name)
-    begin = time.monotonic()
+    begin = elapsed()
     clock = Clock.of(limits.seconds, deadline)
     assert limits.matches is not None
     facts = target_facts(target)
@@ -108,7 +108,7 @@ def saturate(
 def _finished(graph: EGraph, target: Target, begin: float) -> EGraph:
     """With its seconds; for kernels, which read all layouts by strides, each of them but once."""
     graph = with_same_bytes(graph) if target.is_planned else graph
-    return replace(graph, seconds=time.monotonic() - begin)
+    return replace(graph, seconds=elapsed() - begin)
 
 
 def _with_blocks(program: Program, blocks: Blocks, short: Short, run: Saturation) -> EGraph:

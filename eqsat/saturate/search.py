@@ -17,7 +17,7 @@ from importlib.machinery import PathFinder
 from importlib.util import find_spec, module_from_spec
 from typing import Any
 
-from eqsat.model.deadline import SATURATION_TIME
+from eqsat.model.deadline import SATURATION_TIME, elapsed, tick
 from eqsat.model.egraph import EGraph
 from eqsat.model.equalities import Equalities
 from eqsat.model.limits import Limits
@@ -52,7 +52,7 @@ HANDING_OVER = 6e-5  # seconds a node takes from egglog's tables to an `EGraph`,
 
 @dataclass(frozen=True)
 class Clock:
-    """`until` is a `time.monotonic()`; `name` is why a search stops then."""
+    """`until` is a `elapsed`; `name` is why a search stops then."""
 
     until: float = math.inf
     name: str = SATURATION_TIME
@@ -60,20 +60,24 @@ class Clock:
     @classmethod
     def of(cls, seconds: float | None, deadline: float | None) -> Clock:
         """Whichever of a limit in seconds from now and a deadline comes first."""
-        limit = math.inf if seconds is None else time.monotonic() + seconds
+        limit = math.inf if seconds is None else elapsed() + seconds
         share = math.inf if deadline is None else deadline
         return cls(limit, "seconds") if limit < share else cls(share)
 
     def halved(self) -> Clock:
         """One that gives up after half of the time that is left."""
-        now = time.monotonic()
+        now = elapsed()
         return replace(self, until=now + (self.until - now) / 2)
 
     def over(self, nodes: int) -> str:
-        """Why to stop now, with an e-graph of so many nodes still to be handed over; or ""."""
+        """Why to stop now, with an e-graph of so many nodes still to be handed over; or "".
+
+        OutOfTime if the whole search is to stop.
+        """
+        tick()
         if math.isinf(self.until):
             return ""
-        return self.name if time.monotonic() + nodes * HANDING_OVER >= self.until else ""
+        return self.name if elapsed() + nodes * HANDING_OVER >= self.until else ""
 
 
 BINDINGS = "egglog.bindings"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -21,7 +20,7 @@ from eqsat.extract.choice.relax import OPEN, Least, Relaxation, relaxation
 from eqsat.extract.dispatch.legality import Legality
 from eqsat.extract.minimiser import SHARES, Minimiser, SearchLimits, weigh
 from eqsat.extract.ragged import Ints, Mask, numbered_sets
-from eqsat.model.deadline import OutOfTime
+from eqsat.model.deadline import OutOfTime, elapsed
 from eqsat.model.egraph import EGraph
 from eqsat.model.selection import (
     AT_LEAST,
@@ -121,7 +120,7 @@ class Counterfactuals:
 
         A first round gives a question seconds; the second one is for those that needed longer.
         """
-        deadline = time.monotonic() + SHARES.asking * seconds
+        deadline = elapsed() + SHARES.asking * seconds
         tasks = [self.task(q) for q in questions]
         more = [4 if q.kind == "without" else 1 for q in questions]
         order = sorted(range(len(tasks)), key=lambda i: (-more[i], tasks[i].least, i))
@@ -129,7 +128,7 @@ class Counterfactuals:
         for most in (2.0, math.inf):
             rest = [i for i in order if i not in prices or prices[i].status == AT_LEAST]
             for n, i in enumerate(rest):
-                left = deadline - time.monotonic()
+                left = deadline - elapsed()
                 share = min(max(left / (len(rest) - n), more[i] * most), left)
                 if left > 0 or i not in prices:
                     prices[i] = self._price(tasks[i], share)
@@ -151,7 +150,7 @@ class Counterfactuals:
         """Look among answers that tie, then near the bound, then among all that may be better."""
         if task.choice.forced == ():
             return Price(self.goal, NOT_ADMISSIBLE)
-        end = time.monotonic() + seconds
+        end = elapsed() + seconds
         least, best = task.least, self.incumbent_worth(task)
         tied = self._chosen_worth
         if (
@@ -167,7 +166,7 @@ class Counterfactuals:
                 best = tied
         # a price is looked for near its bound first: few columns can be there
         for cap in (int(task.least * (1 + 0.002)), None) if task.relaxed else (None,):
-            left = end - time.monotonic()
+            left = end - elapsed()
             if left <= 0 or (best is not None and best <= least):
                 break
             most = best if cap is None or (best is not None and best <= cap) else cap
@@ -232,7 +231,7 @@ class Counterfactuals:
             (goal,) = self.weights
             caps[goal] = min(cap, caps.get(goal, cap))
             weights, most = {CHANGES: 1}, OPEN
-        limits = SearchLimits(time.monotonic() + seconds, self.seed)
+        limits = SearchLimits(elapsed() + seconds, self.seed)
         asks_bytes = MEMORY in {*self.budget, *(g.name for g in self.goals)}
         asked = Minimiser(small, limits, orders=asks_bytes)
         best = incumbent and incumbent.among(columns)
@@ -390,7 +389,7 @@ def counterfactuals(
 ) -> Counterfactuals:
     """The questions that price choices of a run; its problem is assembled once.
 
-    enough: when (of time.monotonic()) no further candidates are looked for. OutOfTime if the
+    enough: when (of `elapsed`) no further candidates are looked for. OutOfTime if the
     deadline it is under leaves no time to state the choice.
     """
     asked = dict.fromkeys([*(g.name for g in goals), *dict(target.budget)])

@@ -10,7 +10,6 @@ the number of answers. What was proven empty is kept, so every answer has a boun
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
@@ -21,7 +20,7 @@ from eqsat.extract.choice.relax import OPEN, Least
 from eqsat.extract.minimiser import SHARES, Minimiser, Outcome
 from eqsat.extract.ragged import Ints
 from eqsat.extract.session import Session
-from eqsat.model.deadline import INTERRUPTED
+from eqsat.model.deadline import INTERRUPTED, OUT_OF_TIME, elapsed
 from eqsat.model.selection import GoalRequest, Selection
 
 Vector = tuple[int, ...]  # a number per goal
@@ -172,7 +171,7 @@ def find_tradeoffs(
     """The trade-offs under the caps: all, or `points` of them spread over their range.
 
     `floors` are trivial bounds; `incumbents`: values of answers at hand, shown where nothing better
-    was found. `deadline` is of time.monotonic().
+    was found. `deadline` is of `elapsed`.
     """
     region = OpenBoxes([caps])
     for k, low in enumerate(floors):
@@ -197,13 +196,13 @@ def find_tradeoffs(
 def _question(
     ask: Ask, region: OpenBoxes, priority: Vector, about: tuple[Vector, Vector], deadline: float
 ) -> str:
-    """Ask for the best answer of a box under caps; "wall" or "interrupted" ends the search."""
+    """Ask for the best answer of a box under caps; OUT_OF_TIME or "interrupted" ends the search."""
     box, caps = about
     if any(_within(caps, e) for e in region.empty):
         return ""
-    left = deadline - time.monotonic()
+    left = deadline - elapsed()
     if left <= 0:
-        return "wall"
+        return OUT_OF_TIME
     parts = max(2, min(len(region.boxes), 8))  # for the boxes there are
     share = max(left / parts, min(left, SHARES.least_seconds))
     reply = ask(priority, caps, share)
@@ -249,7 +248,7 @@ def _result(region: OpenBoxes, points: int, stop: str, incumbents: list[Vector])
     elif len(tradeoffs) > points:
         stop = stop or "points"
     at_least = max(proven, bool(tradeoffs))
-    return Tradeoffs(tuple(spread(tradeoffs, points)), at_least, complete, stop or "wall")
+    return Tradeoffs(tuple(spread(tradeoffs, points)), at_least, complete, stop or OUT_OF_TIME)
 
 
 def spread(tradeoffs: list[Tradeoff], most: int) -> list[Tradeoff]:
@@ -288,7 +287,7 @@ class _Asker:
         stop = self.session.stop
         if stop is not None and stop.is_requested:
             return Reply(INTERRUPTED)
-        goals, end = self.goals, time.monotonic() + seconds
+        goals, end = self.goals, elapsed() + seconds
         limits = dict(self.session.target.budget)
         limits |= {g: c for g, c in zip(goals, caps, strict=True) if c < OPEN}
         among = self._among(limits)
@@ -297,16 +296,18 @@ class _Asker:
         status, bounds, best = "optimal", [0] * len(goals), None
         for n, k in enumerate(priority):
             share = SHARES.goal if n + 1 < len(priority) else 1.0
-            left = max(end - time.monotonic(), 0.1) * share
+            left = max(end - elapsed(), 0.1) * share
             least = self._least(goals[k], limits, among, left)
             if least.status == "infeasible":
-                return Reply("infeasible") if best is None else self._reply("wall", best, bounds)
+                return (
+                    Reply("infeasible") if best is None else self._reply(OUT_OF_TIME, best, bounds)
+                )
             if least.best is None:
                 return Reply("unknown")
             best, bounds[k] = least.best, least.bound
             value = self.values(best)[k]
             if value > least.bound:
-                status = "wall"
+                status = OUT_OF_TIME
             limits[goals[k]] = value
             within = least.within(value)
             among = among if within is None else within
@@ -358,7 +359,7 @@ def front_of(
     while no other goal is worse. Budgets of the target hold for all of them. Where candidates were
     cut, nothing is proven and no front is complete.
     """
-    start = time.monotonic()
+    start = elapsed()
     ask = _Asker(session, replace(session.questions(seconds), tells_fewest=True), goals)
     if session.best is not None:
         ask.asked.ordered(session.best.columns)
@@ -378,6 +379,6 @@ def front_of(
     selections = []
     for t in tradeoffs.tradeoffs:
         bounds: dict[str, int] = dict(zip(goals, t.bounds, strict=True))
-        outcome = Outcome("optimal" if t.is_proven else "wall", ask.answer(t.values), bounds)
-        selections.append(session.selection(outcome, requests, time.monotonic() - start))
+        outcome = Outcome("optimal" if t.is_proven else OUT_OF_TIME, ask.answer(t.values), bounds)
+        selections.append(session.selection(outcome, requests, elapsed() - start))
     return tradeoffs, tuple(selections)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -13,7 +12,7 @@ from eqsat.extract.memory.bestorder import in_best_order
 from eqsat.extract.minimiser import SHARES, Outcome
 from eqsat.extract.selected import selection_of, with_floors
 from eqsat.extract.session import verify_selection
-from eqsat.model.deadline import OutOfTime, until
+from eqsat.model.deadline import OutOfTime, elapsed, until
 from eqsat.model.egraph import EGraph
 from eqsat.model.selection import AT_LEAST, GoalRequest, Price, Question, Selection
 from eqsat.model.target import Target
@@ -39,14 +38,14 @@ def near_optimal(
     They keep the budgets and are worse by at most the last of `TOLERANCES`. Each question forces a
     choice that no program known so far makes: an e-node, a value in memory, a value that is not.
     """
-    end = time.monotonic() + seconds
+    end = elapsed() + seconds
     answers: list[Answer] = []
     pricer: Counterfactuals | None = None
     try:
         with until(end):
             pricer = counterfactuals(
                 egraph, target, goals, chosen, baseline, seed,
-                enough=time.monotonic() + SHARES.candidates * seconds,
+                enough=elapsed() + SHARES.candidates * seconds,
             )  # fmt: skip
             for tolerance in TOLERANCES:
                 # more programs are looked for than are wanted, to choose different ones
@@ -77,7 +76,7 @@ def _answers(pricer: Counterfactuals, tolerance: float, most: int, end: float) -
 
     tasks = [pricer.task(q) for q in _questions(pricer)]
     for task in sorted((t for t in tasks if t.least <= cap), key=lambda t: t.least):
-        left = end - time.monotonic()
+        left = end - elapsed()
         if left <= 0 or len(near()) >= most:
             break
         worth = pricer.incumbent_worth(task)
@@ -159,15 +158,15 @@ def forced(
     seed: int = 0,
 ) -> list[Forced]:
     """Each question's price and program, within so many seconds for all of them."""
-    begin = time.monotonic()
+    begin = elapsed()
     try:
         with until(begin + seconds):
             sides = egraph, target, goals, chosen, baseline, seed
             pricer = counterfactuals(*sides, enough=begin + SHARES.candidates * seconds)
-            left = begin + seconds - time.monotonic()
+            left = begin + seconds - elapsed()
             prices = pricer.prices(questions, SHARES.asking * left)
             best = min(range(len(prices)), key=lambda i: prices[i].key)
-            _come_near(pricer, questions[best], begin + seconds - time.monotonic())
+            _come_near(pricer, questions[best], begin + seconds - elapsed())
     except OutOfTime:
         nothing = Price(goals[0].name, AT_LEAST)
         return [Forced(q, nothing, None) for q in questions]

@@ -216,7 +216,7 @@ def choices(
     """Dispatches of all nodes of a pool.
 
     baseline: the input program's candidates, which stay if there is no time for all.
-    enough: when (of time.monotonic()) no further candidates are looked for.
+    enough: when (of `elapsed`) no further candidates are looked for.
     """
     costs = pool.space.remembered(Costs, pool.legality.target)
     with until(enough):

@@ -19,7 +19,7 @@ from eqsat.extract.choice.columns import MEMORY, Answer, Columns
 from eqsat.extract.choice.rows import RowTable
 from eqsat.extract.choice.statement import EXACT, Statement
 from eqsat.extract.ragged import Ints, Ragged
-from eqsat.model.deadline import seconds_left, tick
+from eqsat.model.deadline import ending, seconds_left, tick
 
 Bytes = Callable[[Statement], None]  # adds the rows of the goal `memory`
 OPEN = 1 << 62  # more than any goal is worth
@@ -228,10 +228,8 @@ def _solved(model: Any, parameters: str) -> Any:
     solver = helper.ModelSolverHelper("GLOP")
     solver.set_solver_specific_parameters(parameters)
     tick()
-    seconds = seconds_left()
-    if seconds < math.inf:
-        solver.set_time_limit_in_seconds(max(seconds, 0.05))
-    solver.solve(model)
+    with ending(solver.interrupt_solve, seconds_left()):
+        solver.solve(model)
     return solver
 
 

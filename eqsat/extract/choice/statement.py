@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -25,8 +24,8 @@ from eqsat.model.deadline import (
     LEAST_SECONDS,
     OutOfTime,
     Stop,
+    limited,
     seconds_left,
-    set_limits,
     set_workers,
     tick,
 )
@@ -280,9 +279,8 @@ def solve(
     if seconds_left() < LEAST_SECONDS:
         raise OutOfTime
     seconds = min(max(effort.seconds, LEAST_SECONDS), seconds_left())
-    set_limits(solver.parameters, seconds, effort.seed, effort.work)
     set_workers(solver.parameters)
-    with effort.stop.calls(solver.stop_search) if effort.stop else nullcontext():
+    with limited(solver, seconds, effort.seed, effort.stop, effort.work):
         status = solver.solve(model)
     if status == sat.INFEASIBLE:
         return Solution("infeasible")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -17,7 +16,7 @@ from eqsat.extract.choice.statement import Statement, Terms
 from eqsat.extract.memory.items import FirstMaking, HeldItem, MemoryItems
 from eqsat.extract.memory.memoryfilter import Fits, least_fitting
 from eqsat.extract.ragged import Ints
-from eqsat.model.deadline import INTERRUPTED, WALL, tick
+from eqsat.model.deadline import INTERRUPTED, OUT_OF_TIME, elapsed, tick
 from eqsat.model.sets import bits, by_key, mask
 
 if TYPE_CHECKING:
@@ -238,7 +237,7 @@ class _Peak:
             status = asked.with_rows(self.places, asked.value - self.fits.choice.byte_unit)
             if status == "infeasible":
                 asked.raise_to(asked.value, "search")
-        return status if status in ("optimal", WALL, INTERRUPTED) else "gap"
+        return status if status in ("optimal", OUT_OF_TIME, INTERRUPTED) else "gap"
 
     def _may_ask_rows(self) -> bool:
         """Whether rows of bytes are worth it: of a small choice, or one that is not nearly told."""
@@ -265,7 +264,7 @@ class _Peak:
         asked, unit = self.asked, self.fits.choice.byte_unit
         none = hard = low - 1  # none: too little; nothing was found within `hard`
         cap = low
-        while not _is_close(hard + 1, asked.value) and time.monotonic() <= asked.end:
+        while not _is_close(hard + 1, asked.value) and elapsed() <= asked.end:
             fitting = self.places[self.fits.within(cap)]
             status, best = self._look(fitting, cap) if len(fitting) else ("infeasible", None)
             if status == "infeasible" and (not len(fitting) or asked.proves):

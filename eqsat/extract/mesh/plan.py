@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -11,6 +10,7 @@ from eqsat.extract.mesh.options import Works
 from eqsat.extract.mesh.spreads import UNIT_PS, SpreadChoice, Spreads
 from eqsat.extract.shard import least_used, solve_sharding
 from eqsat.lang.requests import FREE, read_spread
+from eqsat.model.deadline import elapsed
 from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.mesh import Mesh, MeshPlan, PlanRule, Reshard, Sharded, Spread
 from eqsat.model.program import Program
@@ -60,7 +60,7 @@ class MeshPlanner:
     def quickest(self, seconds: float, seed: int, limit: int | None = None) -> MeshPlan | str:
         """The quickest plan within so many bytes of a device; a status if none was found."""
         everywhere = self.choice.completed(self._everywhere())
-        sharding = self._quickest(time.monotonic() + seconds, seed, limit, everywhere)
+        sharding = self._quickest(elapsed() + seconds, seed, limit, everywhere)
         return self.plan(sharding) if sharding.strategies else sharding.status
 
     def _quickest(
@@ -95,7 +95,7 @@ class MeshPlanner:
 
     def leanest(self, seconds: float, seed: int) -> MeshPlan | str:
         """The plan that holds least; its bound of time says nothing."""
-        sharding = self._leanest(time.monotonic() + seconds, seed)
+        sharding = self._leanest(elapsed() + seconds, seed)
         return self.plan(sharding) if sharding.strategies else sharding.status
 
     def without(self, places: Iterable[tuple[int, int]]) -> MeshPlanner:
@@ -192,7 +192,7 @@ class MeshPlanner:
         Each is the quickest within the bytes that are left when the one before it is too large; at
         most so many, in steps that divide what lies between the ends.
         """
-        deadline = time.monotonic() + seconds
+        deadline = elapsed() + seconds
         now = self._quickest(deadline, seed, self.mesh.memory_bytes, ())
         last = self._leanest(deadline, seed)
         if not now.strategies or not last.strategies:
@@ -211,7 +211,7 @@ class MeshPlanner:
 
 
 def _left(deadline: float) -> float:
-    return max(deadline - time.monotonic(), 1.0)
+    return max(deadline - elapsed(), 1.0)
 
 
 def _named(rules: Iterable[str | None]) -> tuple[str, ...]:
@@ -263,10 +263,10 @@ def prices_without(
 
     A text where there is none: `infeasible` within the memory of a device, or `unknown`.
     """
-    deadline = time.monotonic() + seconds
+    deadline = elapsed() + seconds
     plans: dict[Reshard, MeshPlan | str] = {}
     for number, reshard in enumerate(asked):
-        share = (deadline - time.monotonic()) / (len(asked) - number)
+        share = (deadline - elapsed()) / (len(asked) - number)
         other = planner.without([(reshard.node, reshard.reader)])
         plans[reshard] = other.quickest(max(share, 1.0), seed, plan.mesh.memory_bytes)
     return plans

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,8 +19,10 @@ from typing import TYPE_CHECKING
 from eqsat.model.deadline import (
     INTERRUPTED,
     OUT_OF_MEMORY,
+    OUT_OF_TIME,
     OutOfTime,
     Stop,
+    elapsed,
     seconds_left,
     tick,
     until,
@@ -413,9 +414,9 @@ def place(
     """The lowest placement, or with a capacity in bytes the first one that fits it.
 
     quick: heuristics only, for placements by the way. The answer depends on the clock only where
-    `stop` says `wall`. EqsatError E904 (our bug) if the checker objects.
+    `stop` says `time`. EqsatError E904 (our bug) if the checker objects.
     """
-    deadline = time.monotonic() + seconds
+    deadline = elapsed() + seconds
     stop = stop or Stop()
     search = _PlacementSearch(capacity, seed, stop)
     with whatever_it_takes():
@@ -437,9 +438,9 @@ def _run(search: _PlacementSearch, quick: bool) -> str:
                 search.thorough()
             else:
                 search.shaken()
-                return "work" if quick else "wall"
+                return "work" if quick else OUT_OF_TIME
     except OutOfTime:
-        return INTERRUPTED if search.stop.is_requested else "wall"
+        return INTERRUPTED if search.stop.is_requested else OUT_OF_TIME
     except MemoryError:
         return OUT_OF_MEMORY
     return "work"

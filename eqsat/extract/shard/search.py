@@ -6,7 +6,6 @@ an answer is the best, or that there is none.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,12 +16,14 @@ from eqsat.extract.shard.presolve import ChoiceGraph, Network, network, reduced
 from eqsat.model.deadline import (
     INTERRUPTED,
     OUT_OF_MEMORY,
+    OUT_OF_TIME,
     OutOfTime,
     Stop,
+    elapsed,
     gc_paused,
     is_over,
+    limited,
     seconds_left,
-    set_limits,
     tick,
     until,
     whatever_it_takes,
@@ -108,10 +109,10 @@ def solve_sharding(
     """The cheapest strategies within the usage limit that are found in `time_limit` seconds.
 
     initial: strategies to start from. exact: CP-SAT has all of the time, as for problems that are
-    nearly trees. The answer depends on the clock only where `stop` says `wall`. EqsatError E907
+    nearly trees. The answer depends on the clock only where `stop` says `time`. EqsatError E907
     (our bug) if the checker objects.
     """
-    start = time.monotonic()
+    start = elapsed()
     seconds, share = EFFORT.checks
     reserve = seconds + share * time_limit if time_limit > 2 * seconds else 0.0
     search = _ShardSearch(problem, seed, stop or Stop())
@@ -121,7 +122,7 @@ def solve_sharding(
         try:
             _run(search, exact)
         except OutOfTime:
-            ended = INTERRUPTED if search.stop.is_requested else "wall"
+            ended = INTERRUPTED if search.stop.is_requested else OUT_OF_TIME
         except MemoryError:
             ended = OUT_OF_MEMORY
     return _sharding(search, ended)
@@ -149,9 +150,9 @@ def least_used(
     hint = small.taken(initial) if initial else None
     result = model.minimised(model.peak, time_limit, seed, Stop(), hint)
     if result.choice is None:
-        return Sharding(result.status, "wall", None, None)
+        return Sharding(result.status, OUT_OF_TIME, None, None)
     strategies = small.lifted(result.choice)
-    return Sharding(result.status, "wall", problem.cost(strategies), None, strategies)
+    return Sharding(result.status, OUT_OF_TIME, problem.cost(strategies), None, strategies)
 
 
 def _run(search: _ShardSearch, exact: bool) -> None:
@@ -230,9 +231,9 @@ def _by_prices(search: _ShardSearch, small: ChoiceGraph, net: Network) -> None:
 
 def _rates(ends: tuple[float, float], share: float, turns: int) -> Iterator[float]:
     """From one rate to the other, while this share of the time that is left goes by."""
-    start, whole = time.monotonic(), share * seconds_left()
+    start, whole = elapsed(), share * seconds_left()
     for _ in range(turns):
-        gone = time.monotonic() - start
+        gone = elapsed() - start
         if gone >= whole or is_over():
             return
         yield ends[0] * (ends[1] / ends[0]) ** (gone / whole)
@@ -417,10 +418,9 @@ class ExactModel:
             for s, x in enumerate(literals):
                 self.model.add_hint(x, s == strategy)
         solver = sat.CpSolver()
-        set_limits(solver.parameters, seconds, seed)
         solver.parameters.num_workers = 1  # the relaxation is exact, or nearly: one worker proves
         solver.parameters.cp_model_probing_level = 0
-        with stop.calls(solver.stop_search):
+        with limited(solver, seconds, seed, stop):
             status = solver.solve(self.model)
         if status == sat.INFEASIBLE:
             return ExactResult("infeasible")

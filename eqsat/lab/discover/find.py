@@ -6,7 +6,6 @@ programs: how often it matches, and predicted time with it.
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,7 +15,7 @@ from eqsat.api import optimize, read
 from eqsat.lab.discover.forms import DEFAULT_FORMS, FORMS
 from eqsat.lab.discover.pool import SIZES, Leaves, Pair, TermPool, leaf_choices, spelled_apart
 from eqsat.lab.discover.propose import Proposal, Unwritten, file_text, proposal_of
-from eqsat.model.deadline import Stop
+from eqsat.model.deadline import Stop, elapsed
 from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.limits import Limits
 from eqsat.model.rules import Rule, RuleSet
@@ -220,7 +219,7 @@ class Discovery:
         self.result = Discoveries()
         limits = replace(wish.limits, seconds=None)
         self.prover = Prover(rules, target, limits)
-        self.begin = time.monotonic()
+        self.begin = elapsed()
         self.names = {r.name for r in rules.rules}
 
     def run(self, programs: Sequence[str] = ()) -> Discoveries:
@@ -276,7 +275,7 @@ class Discovery:
         return self._is_over(1.0)
 
     def _is_over(self, share: float) -> bool:
-        spent = time.monotonic() - self.begin
+        spent = elapsed() - self.begin
         return self.stop.is_requested or spent >= share * self.wish.seconds
 
 

@@ -26,7 +26,7 @@ from gates import seeds as seeds_of
 
 ROOT = Path(__file__).parents[3]
 CHUNK = 10  # folders of one process: one that dies takes no others with it
-WALL = 600.0  # seconds of a process
+OUT_OF_TIME = 600.0  # seconds of a process
 
 
 def programs() -> Iterator[tuple[str, Callable[..., Any], tuple[int, ...], str]]:
@@ -148,7 +148,7 @@ def edited_folders(seeds: range) -> dict[str, Any]:
             args = [sys.executable, "-m", "fuzz.runs.strangers", place, part]
             path = os.pathsep.join(sys.path)
             done = subprocess.run(
-                args, capture_output=True, check=False, timeout=WALL, cwd=ROOT,
+                args, capture_output=True, check=False, timeout=OUT_OF_TIME, cwd=ROOT,
                 env=os.environ | {"PYTHONPATH": path},
             )  # fmt: skip
             lines = [json.loads(x) for x in done.stdout.decode().splitlines()]
