@@ -129,5 +129,5 @@ def test_llvm_loads_what_this_loader_refuses(monkeypatch: pytest.MonkeyPatch) ->
         raise objects.CannotLoad("not here")
 
     monkeypatch.setattr(objects, "load_objects", refused)
-    found = linked.link([compiled("define i64 @nine() {\n  ret i64 9\n}\n")], ["nine"])
+    found = linked.link_code([compiled("define i64 @nine() {\n  ret i64 9\n}\n")], ["nine"])
     assert called(found["nine"]) == 9

@@ -11,10 +11,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from eqsat.execute.bound import bound
 from eqsat.execute.expressions import spelled
 from eqsat.execute.lowering import OpaqueFunction, TracedBodies, evaluate
 from eqsat.execute.weights import pack_weights, packed_per_run, run_time_nodes
+from eqsat.execute.withpacked import with_packed
 from eqsat.model.diag import fail
 from eqsat.model.executor import BUILT_IN, Executor
 from eqsat.model.nest import Nest, NoNest
@@ -68,7 +68,7 @@ class JaxExecutable:
         if self.weights_are_arguments:
             behind = tuple(n + 1 for n in self.donated)
             jitted = jax.jit(self.run, donate_argnums=behind) if behind else self.jitted
-            return bound(jitted, self.packed)
+            return with_packed(jitted, self.packed)
 
         def flat(*inputs: Any) -> tuple[Any, ...]:
             return self.run(self.packed, *inputs)

@@ -59,7 +59,7 @@ def donated_inputs(run: Run) -> tuple[int, ...]:
     """Numbers of inputs that a call of a loaded run uses up; else whoever traces donates."""
     if run.source.traced is not None or run.convention is None:
         return ()
-    program = run.program
+    program = run.need_schedule().program
     leaves = enumerate(map(program.leaf, program.inputs))
     return tuple(n for n, leaf in leaves if leaf.donated)
 

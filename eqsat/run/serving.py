@@ -87,7 +87,7 @@ class Served:
         with self.lock:
             if self.is_ready or self.check not in (FIRST, NEVER):
                 return
-            record = read_record(self.run)
+            record = kept_record(self.run)
             if record.get("proven"):
                 self.check, self.is_kept = NEVER, record["call"] is not None
             if self.check == NEVER and record.get("call") and not self.run.use.weights:
@@ -103,7 +103,7 @@ class Served:
     def _keep(self) -> None:
         """Record a call that was not checked; what another process has proven stays."""
         self.is_kept = True
-        keep_record(self.run, proven=bool(read_record(self.run).get("proven")))
+        keep_record(self.run, proven=bool(kept_record(self.run).get("proven")))
 
 
 def _place(function: Any, flat: Any) -> None:
@@ -153,7 +153,7 @@ def _record_key(run: Any) -> str:
     return linked.key("call", seal, host, version("jaxlib")) if seal and host else ""
 
 
-def read_record(run: Run) -> dict[str, Any]:
+def kept_record(run: Run) -> dict[str, Any]:
     """What is kept of a run, {} if nothing is.
 
     proven: whether a call was checked. call: as `kernels.recorded` has it, or None.

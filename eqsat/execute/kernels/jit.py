@@ -170,7 +170,7 @@ def load_modules(modules: Mapping[str, Module], machine: Machine) -> dict[str, i
     with linked.lock:
         new = {k: name for name, k in keys.items() if k not in linked.loaded}
         compiled, failed = _objects({k: modules[name] for k, name in new.items()}, machine)
-        addresses = linked.link(list(compiled.values()), [new[k] for k in compiled])
+        addresses = linked.link_code(list(compiled.values()), [new[k] for k in compiled])
         linked.loaded.update({k: addresses[new[k]] for k in compiled})
         linked.keys.update({name: k for name, k in keys.items() if k in linked.loaded})
     return {name: failed[k] if k in failed else linked.loaded[k] for name, k in keys.items()}
@@ -226,6 +226,6 @@ def start_runtime() -> None:
         compiled, failed = _objects({key: Module(text, functools.partial(str, text))}, ANY)
         if failed:
             raise failed[key]
-        addresses = linked.link([compiled[key]], linked.ENTRIES)
+        addresses = linked.link_code([compiled[key]], linked.ENTRIES)
         linked.keys.update(dict.fromkeys(linked.ENTRIES, key))
         linked.symbols.update({name: addresses[name] for name in linked.ENTRIES})

@@ -42,7 +42,7 @@ def host_key() -> str:
     return key("host", version("llvmlite"), *lines)
 
 
-def link(payloads: Sequence[bytes], functions: Sequence[str]) -> dict[str, int]:
+def link_code(payloads: Sequence[bytes], functions: Sequence[str]) -> dict[str, int]:
     """Load object code into the process; the addresses of these functions of it."""
     if not payloads:
         return {}
@@ -60,7 +60,7 @@ def _symbol_address(symbol: str) -> int:
 
 
 def _link_by_llvm(payloads: Sequence[bytes], functions: Sequence[str]) -> dict[str, int]:
-    """Link objects by LLVM's own loader, as `link`."""
+    """Link objects by LLVM's own loader, as `link_code`."""
     import llvmlite.binding as llvm
 
     from eqsat.execute.kernels.jit import host
@@ -101,7 +101,7 @@ def load_again(name: str, functions: dict[str, str]) -> bool:
         code = [data for data in payloads.values() if data is not None]
         if len(code) < len(payloads):
             return False
-        addresses = link(code, list(new))
+        addresses = link_code(code, list(new))
         symbols.update({f: addresses[f] for f in new if f != handler})
         loaded.update({k: addresses[f] for f, k in new.items() if f not in ENTRIES})
         keys.update(functions)

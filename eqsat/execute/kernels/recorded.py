@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from eqsat.execute.arrayfiles import device_arrays
-from eqsat.execute.bound import bound
 from eqsat.execute.kernels import linked
+from eqsat.execute.withpacked import with_packed
 from eqsat.model.diag import fail
 from eqsat.ops.meaning.elements import element_dtype
 
@@ -74,7 +74,7 @@ def called_again(record: Record, packed: Path | None) -> Callable[..., Any] | No
     run.__name__ = record["program"]
     donated = record["donated"]
     if record["as_arguments"]:
-        return bound(jax.jit(run, donate_argnums=tuple(n + 1 for n in donated)), held)
+        return with_packed(jax.jit(run, donate_argnums=tuple(n + 1 for n in donated)), held)
     return jax.jit(lambda *inputs: run(held, *inputs), donate_argnums=tuple(donated))
 
 
