@@ -28,6 +28,7 @@ Row = dict[str, Any]
 Options = Callable[[argparse.ArgumentParser], None]
 Measured = Callable[[argparse.Namespace], Row]
 CLOCKS = ("wall", "cpu")
+os.environ.setdefault("EQSAT_ANSWERS", "never")  # a gate is about searches; `answers` says so
 TASKS_PER_PROCESS = 100  # then a new one: XLA keeps what it has compiled
 
 

@@ -120,7 +120,7 @@ def start(name: str, model: str, answer: str, s: Settings) -> Side:
     command += [str(s.folder / model), answer, cores]
     env = dict(os.environ) | {
         "TORCHINDUCTOR_CACHE_DIR": str(s.folder / "inductor"), "OMP_NUM_THREADS": str(len(s.cores)),
-        "PYTHONPATH": os.pathsep.join([str(ROOT), str(HERE)]),
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(HERE)]), "EQSAT_ANSWERS": "never",
     }  # fmt: skip
     if len(s.cores) == 1:
         env["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false"

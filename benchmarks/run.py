@@ -58,6 +58,7 @@ class Gate:
 
 
 LIBTPU, CUDA = "libtpu", "jax_plugins.xla_cuda12"
+TORCH = ("torch", "onnxscript", "torchvision", "timm", "transformers")
 GATES: dict[str, Gate] = {
     # ---- answers: hunts over seeds
     "rules": Gate("fuzz.runs.rules", "no rule refuted, no mutant missed, no chain fails", 62, 30),
@@ -78,6 +79,7 @@ GATES: dict[str, Gate] = {
     "first-calls": Gate("fuzz.runs.firstcalls", "every wrong plan caught by a first call", 287, 5),
     "export": Gate("fuzz.runs.export", "no export wrong, 80 % verify", 48, 40),
     "conformance": Gate("fuzz.runs.conformance", "no ONNX node test wrong", 47, 10),
+    "answers": Gate("fuzz.runs.answers", "no kept answer lost, none wrong under kills", 294, 10),
     "store": Gate("fuzz.runs.store", "no row lost or run twice under kills", 294, 10),
     "pages": Gate("fuzz.runs.pages", "pages work in a browser, MiniLM's within 2 s", 176, 5),
     # ---- searches
@@ -95,6 +97,7 @@ GATES: dict[str, Gate] = {
     ),
     "unplanned": Gate("unplanned", "no answer surely 3 % slower than its input", 93, 5),
     "prices": Gate("prices", "median error 10 %, 90 % within a quarter, tau 0.9", 342, 20),
+    "torch": Gate("torchmodels", "results of eager, nothing left in torch", 47, 30, TORCH),
     # ---- accelerators
     "cycles": Gate("accelcycles", "never above the cycles of the function", 247, 9, (LIBTPU,)),
     "scratch": Gate("accelscratch", "36 of 40 kernels to the byte", 245, 0.5, (LIBTPU, CUDA)),
@@ -106,7 +109,7 @@ GATES: dict[str, Gate] = {
     ),
 }  # fmt: skip
 # package that is imported -> what to install
-PACKAGES = {LIBTPU: "eqsat[tpu]", CUDA: "eqsat[cuda]"}
+PACKAGES = {LIBTPU: "eqsat[tpu]", CUDA: "eqsat[cuda]", **{p: p for p in TORCH}}
 CORES = 2  # gates at a time
 STDERR = 2  # stdout is for the JSON object alone
 LIMIT = 20.0  # minutes for all gates that time no device

@@ -18,11 +18,11 @@ from typing import Any
 from fill import BLOCK, ROOT
 
 import eqsat
+from eqsat.lab.store.record import rules_content
 from eqsat.lang.devices import find_devices
 from eqsat.lang.experiments import find_experiment, find_program, load_experiment
 from eqsat.lang.source import load_yaml
 from eqsat.lang.targets import find_target
-from eqsat.run.content import rules_content
 
 PAGE = ROOT / "experiments" / "README.md"
 FIGURES = PAGE.parent / "figures"

@@ -76,6 +76,7 @@ def attention(x, query, key, value, out, bias):
     return jnp.einsum("hqk,hkd->hqd", p, v).transpose(1, 0, 2).reshape(16, 8) @ out
 
 
+@pytest.mark.slow  # 2 s; the sample of test_never_worse is of any program
 def test_an_attention_block_is_right_and_never_worse():
     args = (normal(16, 256), *(normal(256, 8) for _ in range(3)), normal(8, 12), normal(8))
     names = ("query", "key", "value", "out", "bias")

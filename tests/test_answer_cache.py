@@ -71,6 +71,26 @@ def test_an_answer_is_taken_whole_and_says_since_when():
     assert again.explain().to_text() == first.explain().to_text()
 
 
+def test_a_loop_and_a_program_of_open_sizes_come_back_whole():
+    def loop(x: Any) -> Any:
+        return jax.lax.fori_loop(0, 3, lambda _, y: jnp.tanh(y @ jnp.ones((8, 8))), x)
+
+    runs = [eqsat.optimize(loop, X[:, :8], target="reference", rules=()) for _ in range(2)]
+    assert same(*runs) and runs[1].searched_at
+    assert list(runs[0].bodies) == list(runs[1].bodies)
+    assert all(same(runs[0].bodies[k], runs[1].bodies[k]) for k in runs[0].bodies)
+    text = TEXT.replace("input x: f32[8", "symbol m divisor=4 size=8\ninput x: f32[m")
+    first, again, larger = (
+        searched(text),
+        searched(text),
+        searched(text.replace("size=8", "size=16")),
+    )
+    assert again.searched_at and not larger.searched_at
+    assert same(first, again)
+    assert (first.family, first.program) == (again.family, again.program)
+    assert eqsat.bind(again, {"m": 12}).schedule == eqsat.bind(first, {"m": 12}).schedule
+
+
 def test_another_request_is_another_answer():
     """None of them is searched for it: a key is of what was asked."""
     keys = {answers.answer_key(searched(stop_after="program"))}

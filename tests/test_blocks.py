@@ -201,7 +201,7 @@ def both(
     return graph, direct
 
 
-@pytest.mark.parametrize("tiles", TILES)
+@pytest.mark.parametrize("tiles", seeds(1, [*TILES]))
 @pytest.mark.parametrize("name", one_in(5, CHAINS))
 def test_a_chain_of_layers_is_searched_once(name: str, tiles: str):
     program = built(name)
@@ -223,7 +223,7 @@ def test_any_number_of_layers(name: str, count: int):
 @pytest.mark.parametrize(
     "rules", ["layout/transpose", "layout/pack", "policy/always-fold", "policy/fold-single-use"]
 )
-@pytest.mark.parametrize("name", ["transposed", "padded", "a mask for all"])
+@pytest.mark.parametrize("name", seeds(1, ["padded", "transposed", "a mask for all"]))
 def test_other_rule_sets(name: str, rules: str):
     both(built(name), eqsat.rules(rules), TILES["two"])
 
@@ -283,7 +283,7 @@ def _encoder(layers: int) -> Program:
 
 
 @pytest.mark.parametrize("rules", seeds(1, ["default", "layout/transpose"]))
-@pytest.mark.parametrize("tiles", TILES)
+@pytest.mark.parametrize("tiles", seeds(1, [*TILES]))
 def test_an_encoder_is_searched_once(encoder: Program, tiles: str, rules: str):
     graph, _ = both(encoder, eqsat.rules(rules), TILES[tiles])
     assert graph.blocks
@@ -387,6 +387,7 @@ def test_what_reaches_too_far_is_searched_whole(name: str):
     assert "blocks" in graph.blocks.why or "block and not" in graph.blocks.why
 
 
+@pytest.mark.slow  # 3 s
 def test_reaching_a_limit_is_reported():
     program, rules, target = built("padded", 12), eqsat.rules("default"), machine((8, 8, 4))
     free = saturate(program, rules, target)

@@ -291,6 +291,7 @@ return y, v1, w1
 """
 
 
+@pytest.mark.slow  # 5 s; test_state keeps one
 def test_states_are_kept_packed_together() -> None:
     """Every combination is searched, also that of two states in two layouts."""
     found = eqsat.keep_state(

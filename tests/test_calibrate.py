@@ -322,6 +322,7 @@ def test_regret_is_what_following_the_model_costs():
     assert found.to_json()["rank_correlation"] == pytest.approx(0.5)
 
 
+@pytest.mark.slow  # searches a deep program, 7 s
 def test_variants_are_priced_and_timed(found: Calibration):
     names: list[str] = []
 

@@ -143,15 +143,11 @@ def test_runs_take_longer_than_a_call_without_any():
 
 # ---- the command -----------------------------------------------------------------------------
 def test_the_command_writes_the_target_that_auto_takes(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Any, found: KernelCalibration
 ):
     monkeypatch.setenv("EQSAT_CONFIG", str(tmp_path))
     monkeypatch.setattr(lab, "base_target", lambda: BASE)
-    monkeypatch.setattr(
-        lab,
-        "calibrate_kernels",
-        lambda base, **_: calibrate_kernels(base, quick=True, timer=invented, programs=SMALL),
-    )
+    monkeypatch.setattr(lab, "calibrate_kernels", lambda *_, **__: found)
     assert run(["calibrate", "--output-format", "json", "-q"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["target"] == "host"

@@ -154,6 +154,7 @@ def test_a_bug_of_ours_exits_4(monkeypatch, capsys):
     assert "Traceback" in capsys.readouterr().err
 
 
+@pytest.mark.slow  # an interpreter; test_interrupt stops a search that has begun
 @pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="needs POSIX signals")
 def test_interrupt_ends_at_once():
     # a fresh interpreter, as the handling of signals belongs to a process; no answer for seconds
@@ -293,6 +294,7 @@ def test_a_bad_output_place_is_found_before_the_search(small, place, monkeypatch
 
 
 # ---- files ---------------------------------------------------------------------------------------
+@pytest.mark.slow  # 4 s; test_rulesets, test_targets and test_experiments read the same files
 def test_check_of_our_own_files(capsys, monkeypatch):
     monkeypatch.chdir(Path(__file__).parent.parent)
     assert run(["check", "rules", "targets", "experiments"]) == 0
@@ -388,26 +390,16 @@ def test_schema(what, capsys):
     assert json.loads(capsys.readouterr().out)["properties"][what]
 
 
-def test_an_output_that_is_not_utf8():
+def test_an_output_without_colour_a_terminal_or_utf8():
+    env = {**os.environ, "NO_COLOR": "1", "PYTHONIOENCODING": "ascii"}
+    code = "from eqsat.cli import main, run; run(['--help']); run(['optimize', 'nope']); main()"
     done = subprocess.run(
-        [sys.executable, "-c", "from eqsat.cli import main; main()", "list", "functions"],
-        check=False,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONIOENCODING": "ascii"},
-    )
-    assert done.returncode == 0, done.stderr
-    assert "identity" in done.stdout
-
-
-def test_no_color_and_no_terminal(small):
-    env = {**os.environ, "NO_COLOR": "1"}
-    code = "from eqsat.cli import run; run(['--help']); run(['optimize', 'nope'])"
-    done = subprocess.run(
-        [sys.executable, "-c", code], check=True, capture_output=True, text=True, env=env
-    )
+        [sys.executable, "-c", code, "list", "functions"],
+        check=True, capture_output=True, text=True, env=env,
+    )  # fmt: skip
     assert "Usage" in done.stdout and "error[" in done.stderr
     assert "\x1b" not in done.stdout + done.stderr
+    assert "identity" in done.stdout
 
 
 @pytest.mark.parametrize("module", seeds(1, ["eqsat", "eqsat.cli"]))

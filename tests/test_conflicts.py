@@ -59,6 +59,7 @@ def test_two_budgets_that_exclude_each_other_say_what_each_would_have_to_be(tied
         assert all(run.selection.goal(g).value <= most for g, most in budget.items())
 
 
+@pytest.mark.slow  # 5 s
 def test_budgets_that_are_no_part_of_a_conflict_are_held_and_not_named(tied: Program):
     fast, small = least(tied, "time", "memory"), least(tied, "memory", "time")
     message = refused(tied, memory=small["memory"], time=fast["time"], dispatches=9)

@@ -24,6 +24,7 @@ def sums():
     return _found(SUMS)
 
 
+@pytest.mark.slow  # 9 s of terms and proofs
 def test_sums_of_products_are_found_where_no_rule_knows_them(sums):
     said = {p.rule.doc for p in sums.proposals}
     assert "sum(matmul(x, y), 0) = matmul(sum(x, 0), y)" in said
@@ -33,6 +34,7 @@ def test_sums_of_products_are_found_where_no_rule_knows_them(sums):
     assert first.saving > 1
 
 
+@pytest.mark.slow  # of the same run
 def test_the_file_is_a_rule_set_whose_examples_hold_and_avoid(sums):
     ruleset = read_ruleset(sums.file("found/sums"), "sums.yaml")
     assert [r.name for r in ruleset.rules] == [p.rule.name for p in sums.ranked()]
@@ -41,6 +43,7 @@ def test_the_file_is_a_rule_set_whose_examples_hold_and_avoid(sums):
     assert goals == {True, False}
 
 
+@pytest.mark.slow  # of the same run, and another one
 def test_what_was_found_proves_the_rest_and_is_found_once(sums):
     """With the rules of the first run nothing is left to propose."""
     known = read_ruleset(sums.file("found/sums"), "sums.yaml")
@@ -86,4 +89,5 @@ def test_the_command_writes_its_rules(tmp_path, capsys):
     assert run(["discover", *options, "-o", str(out)]) == 0
     told = capsys.readouterr()
     assert "sum(sum(x, " in told.out and "wrote" in told.err
-    assert load_ruleset(out).name == "found/sums-1"
+    written = load_ruleset(out)
+    assert written.name == "found/sums-1" and check_examples(written) == []

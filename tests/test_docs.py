@@ -17,12 +17,12 @@ from eqsat.lang.rulesets import read_ruleset
 from eqsat.lang.targets import read_target
 
 ROOT = Path(__file__).parent.parent
-RUN = """tutorial tradeoffs experiments parts programs borders questions rules algebra targets
-dispatches accelerators meshes plugins judge"""
+RUN = """performance tutorial tradeoffs experiments parts programs borders questions rules algebra
+targets dispatches accelerators meshes plugins judge"""
 TEXTS = ("docs", "benchmarks", "experiments", "eqsat")  # folders with pages
 PAGES = ["README.md", *(f"docs/{page}.md" for page in RUN.split())]
 # half of what all pages take: what these print are answers that tests of their own ask for
-LONG = [f"docs/{page}.md" for page in ("questions", "tradeoffs", "judge", "experiments")]
+LONG = [f"docs/{p}.md" for p in ("questions", "tradeoffs", "judge", "experiments", "programs")]
 QUICKSTART = "eqsat experiment quickstart"  # tests/test_quickstart.py runs it once for all
 _BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _PHASES = re.compile(r"^(read|hunt|saturate|extract|schedule|compile|verify) +\S+ (ms|s) ")
@@ -68,6 +68,7 @@ def test_nothing_is_left_unchecked():
 @pytest.mark.parametrize("page", some(lambda page: page not in LONG, PAGES))
 def test_page(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
     names: dict[str, object] = {}
     for block in blocks(page):
         where = f"{page}:{block.line}"

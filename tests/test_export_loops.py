@@ -147,7 +147,8 @@ def test_loops_and_branches_compute_the_same_there_and_back(name: str, tmp_path:
 def test_a_searched_body_is_written_as_it_was_chosen() -> None:
     function, shapes, _ = CASES["gru"]
     arguments = [np.ones(s, t) * np.float32(0.1) for s, t in shapes]
-    run = eqsat.optimize(function, *arguments, target="avx512-xla", time_limit=20)
+    rules = ("layout/contract", "layout/pack")
+    run = eqsat.optimize(function, *arguments, target="avx512-xla", rules=rules)
     assert run.schedule is not None
     assert any(a.schedules for _, a in controls(run.schedule.program))
     inputs = inputs_of(run.program, 1)

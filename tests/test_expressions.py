@@ -9,6 +9,7 @@ import pickle
 import subprocess
 import sys
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -280,12 +281,20 @@ def test_a_person_is_shown_the_ends_of_a_long_body():
 
 
 # ---- large ones ----------------------------------------------------------------------------------
-LARGE = {"doubled": doubled(200), "squared": doubled(60, "mul"), "chain": chain(DEEP)}
+SIZES = {
+    "doubled": lambda: doubled(200), "squared": lambda: doubled(60, "mul"),
+    "chain": lambda: chain(DEEP),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("name", one_in(3, LARGE))
+@cache
+def large(name: str) -> Expr:
+    return SIZES[name]()
+
+
+@pytest.mark.parametrize("name", one_in(3, SIZES))
 def test_large_bodies_go_everywhere_and_come_back(name: str):
-    e = LARGE[name]
+    e = large(name)
     parts = size(e)
     assert len(e.to_json()) == parts
     assert len(str(e)) < 40 * parts
@@ -335,7 +344,7 @@ def test_each_part_costs_once():
 
 
 def test_types_constants_and_forms_of_large_bodies():
-    deep, wide = LARGE["chain"], LARGE["doubled"]
+    deep, wide = large("chain"), large("doubled")
     assert scalar.result_dtype(deep, ["f32", "f32"]) == "f32"
     assert scalar.constant_value(wide, {0: np.float64(1.0)}) == 2.0**200
     assert simplified(deep, ("f32", "f32")) is deep
@@ -346,7 +355,7 @@ def test_types_constants_and_forms_of_large_bodies():
     form = affine_in(wide, 0)
     assert form is not None and form.shift is None and form.scale is not None
     assert scalar.evaluate_body(form.scale, []) == 2.0**200
-    a, x = factors(LARGE["squared"], lambda i: i == 1)
+    a, x = factors(large("squared"), lambda i: i == 1)
     assert a == const(1.0) and x.operands() == (0,)
     assert terms(wide, lambda i: i == 0) == (None, wide)
     scaled = call("add", call("mul", arg(0), const(2.0)), deep.substitute({0: arg(1)}))
@@ -378,17 +387,17 @@ def test_the_largest_part_of_few_loops_is_hoisted_out_of_a_large_body():
 
 
 def test_typed_bodies_share_and_do_not_recurse():
-    (wide,) = typed_yields(generic(LARGE["doubled"]))
+    (wide,) = typed_yields(generic(large("doubled")))
     parts: dict[int, Any] = {}
     BottomUp(lambda t, _: parts.setdefault(id(t), t))(wide)
     assert len(parts) == 201
-    (deep,) = typed_yields(generic(LARGE["chain"]))
+    (deep,) = typed_yields(generic(large("chain")))
     assert deep.dtype == "f32"
 
 
 # ---- JAX -----------------------------------------------------------------------------------------
 def test_xla_gets_a_graph_of_linear_size():
-    jaxpr = jax.make_jaxpr(lambda x: jax_expressions.evaluate_body_in_jax(LARGE["doubled"], [x]))(
+    jaxpr = jax.make_jaxpr(lambda x: jax_expressions.evaluate_body_in_jax(large("doubled"), [x]))(
         jnp.ones(4)
     )
     assert Counter(e.primitive.name for e in jaxpr.eqns) == {"add": 200}

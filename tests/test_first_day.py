@@ -119,8 +119,8 @@ rules:
 @pytest.mark.parametrize(
     ("left", "said"),
     [
-        ("matmul(x, y)", "products are `generic`"),
-        ("add(x, y)", "elementwise ops are `generic`"),
+        ("dot(x, y)", "products are `generic`"),
+        ("where(x, y)", "elementwise ops are `generic`"),
         ("sum(x)", "reductions are `generic`"),
         ("transpse(x)", "did you mean `transpose`?"),
     ],

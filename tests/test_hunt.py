@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from fuzz.exhaustive import Domain, exhaust, is_index_map, layouts_of
 from seeds import one_in, seeds
+from shipped import OWN_RULES as SHIPPED
 
 from eqsat.cli.app import run
 from eqsat.hunt.arrays import fill_leaves
@@ -22,7 +23,7 @@ from eqsat.hunt.nests import DRAWN_DTYPES, Misfit, Scale, Wish, random_body
 from eqsat.hunt.search import attempt, hunt
 from eqsat.hunt.sides import Garbage, OpenLanes, Values, left_trees
 from eqsat.hunt.signatures import propose_generic
-from eqsat.lang.rulesets import load_ruleset, read_ruleset
+from eqsat.lang.rulesets import read_ruleset
 from eqsat.model.generic import Generic
 from eqsat.model.layout import Layout
 from eqsat.model.rules import Rule
@@ -32,15 +33,8 @@ from eqsat.ops.builtin import layouts
 from eqsat.ops.contractions.roles import contraction_roles
 from eqsat.ops.generics.canonical import canonical_generic
 from eqsat.ops.meaning import scalar
-from eqsat.plugins import find_names
 
 SHARE = 24  # instances per rule here; `make rules` tries more
-SHIPPED: dict[str, Rule] = {
-    r.name: r
-    for name in find_names("rules", ".yaml")
-    for r in load_ruleset(name).rules
-    if r.ruleset == name
-}
 SMALL = Domain(((3, 4),), (2, 3))
 
 

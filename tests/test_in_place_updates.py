@@ -376,6 +376,7 @@ def graph_for(function: Any, donate: str, *args: Any) -> tuple[Program, EGraph]:
     return merged, saturate(merged, load_rulesets(["default"]), load_target("avx512"))
 
 
+@pytest.mark.slow  # 3 s; test_floors asks it of answers
 @pytest.mark.parametrize("name", seeds(1, ["stacked", "masked"]))
 def test_no_update_in_place_is_below_its_floor(name: str) -> None:
     target, at = load_target("avx512"), np.int32(3)

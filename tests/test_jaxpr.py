@@ -254,7 +254,7 @@ def dots(draw):
     return shapes, (tuple(contract), tuple(batched))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(dots())
 def test_dot_general_in_all_its_forms(drawn):
     (lhs, rhs), numbers = drawn

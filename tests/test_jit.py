@@ -30,6 +30,9 @@ X, W, B, V = (
     jnp.asarray(RNG.standard_normal(s, np.float32)) for s in ((10, 40), (40, 24), (24,), (40,))
 )
 
+# what makes `turned` another program: with all rules and goals a search takes twice as long
+QUICK: dict[str, Any] = {"target": "reference", "rules": "layout/transpose", "goals": ["time"]}
+
 
 def layer(x, w, b):
     return jax.nn.relu(x @ w + b)
@@ -90,12 +93,12 @@ def same(a, b) -> None:
 def test_a_call_enters_no_python():
     plain = jax.jit(turned)
     for function in (turned, lambda x: layer(x, W, B)):
-        fast = eqsat.jit(function, target="reference")
+        fast = eqsat.jit(function, **QUICK)
         for _ in range(1 + CALM):
             same(fast(X), function(X))
         plain(X)
         assert python_calls(fast, X) == python_calls(plain, X) == 0
-        call = eqsat.optimize(function, X, target="reference").compile()
+        call = eqsat.optimize(function, X, **QUICK).compile()
         same(call(X), function(X))
         assert python_calls(call, X) == 0
 
@@ -112,7 +115,7 @@ def looks_up(fast: Any) -> bool:
 
 
 def test_weights_that_are_not_packed_enter_no_python():
-    fast = unchecked(layer, weights=("w", "b"), target="reference")
+    fast = unchecked(layer, weights=("w", "b"), **QUICK)
     assert fast(X, W, B).shape == (10, 24)
     assert not looks_up(fast)
     assert python_calls(fast, X, W, B) == 0
@@ -138,7 +141,7 @@ def attention(x):
 @pytest.mark.parametrize("function", seeds(1, [attention, lambda x: layer(x, x.T, 1.0)]))
 def test_an_answer_that_is_the_input_is_the_function_itself(function):
     x = jax.random.normal(KEY, (8, 16))
-    fast, plain = eqsat.jit(function, target="reference"), jax.jit(function)
+    fast, plain = eqsat.jit(function, **QUICK), jax.jit(function)
     run = fast.optimize(x)
     assert run.is_input
     assert fast.lower(x).as_text() == plain.lower(x).as_text()
@@ -151,7 +154,7 @@ def _body(lowered) -> list[str]:
 
 
 def test_an_answer_of_its_own_runs():
-    fast = eqsat.jit(turned, target="reference")
+    fast = eqsat.jit(turned, **QUICK)
     run = fast.optimize(X)
     assert not run.is_input
     turns = [f.lower(X).as_text().count("stablehlo.transpose") for f in (jax.jit(turned), fast)]
@@ -199,7 +202,7 @@ def test_a_convolution_pads_its_own_image():
         return jax.lax.conv_general_dilated(x, w, (1, 1), ((1, 1), (0, 2)))
 
     x = jax.random.normal(KEY, (2, 8, 9, 9))
-    call = eqsat.optimize(conv, x, target="reference").executable.flat
+    call = eqsat.optimize(conv, x, **QUICK).executable.flat
     text = call.lower(x).as_text()
     assert "stablehlo.pad" not in _used(text)
     assert "pad = [[1, 1], [0, 2]]" in text
@@ -222,7 +225,7 @@ def _used(text: str) -> str:
 
 def test_optimize_returns_the_run_behind_the_call(monkeypatch: pytest.MonkeyPatch):
     made = searches(monkeypatch)
-    fast = eqsat.jit(turned, target="reference")
+    fast = eqsat.jit(turned, **QUICK)
     before = fast.optimize(jax.ShapeDtypeStruct(X.shape, X.dtype))
     fast(X)
     assert fast.optimize(X) is before
@@ -246,7 +249,7 @@ def test_the_run_behind_a_call_verifies_with_its_weights():
 
 
 def test_settings_of_jax_are_searched_for_of_their_own():
-    fast = eqsat.jit(lambda x: x @ x.T, target="reference")
+    fast = eqsat.jit(lambda x: x @ x.T, **QUICK)
     fast(X)
     with jax.default_matmul_precision("highest"):
         fast(X)
@@ -254,7 +257,7 @@ def test_settings_of_jax_are_searched_for_of_their_own():
 
 
 def test_a_search_may_compute_inside_of_a_trace():
-    fast = eqsat.jit(turned, verify=True, target="reference")
+    fast = eqsat.jit(turned, verify=True, **QUICK)
     same(jax.jit(fast)(X), turned(X))
     (run,) = fast.runs.values()
     assert run.verification is not None
@@ -263,11 +266,11 @@ def test_a_search_may_compute_inside_of_a_trace():
 
 def test_errors_of_the_search_come_out_of_the_call():
     with pytest.raises(EqsatError, match="E324"):
-        eqsat.jit(layer, weights=("v",), target="reference")(X, W, B)
+        eqsat.jit(layer, weights=("v",), **QUICK)(X, W, B)
     with pytest.raises(EqsatError, match=r"E301.*ValueError: no"):
-        eqsat.jit(_refuses, target="reference")(X)
+        eqsat.jit(_refuses, **QUICK)(X)
     with pytest.raises(EqsatError, match="E301"):
-        eqsat.jit(layer, target="reference").optimize("x", W, B)
+        eqsat.jit(layer, **QUICK).optimize("x", W, B)
 
 
 def _refuses(x):
@@ -275,7 +278,7 @@ def _refuses(x):
 
 
 def test_a_compiled_run_takes_what_was_traced():
-    call = eqsat.optimize(layer, X, W, B, target="reference").compile()
+    call = eqsat.optimize(layer, X, W, B, **QUICK).compile()
     with pytest.raises(EqsatError, match="E306"):
         call(X, W)
     with pytest.raises(EqsatError, match="E503"):
@@ -358,7 +361,7 @@ def test_packing_begins_where_a_later_shape_needs_it(monkeypatch: pytest.MonkeyP
     def f(x, w):
         return x @ w if x.shape[0] == 10 else x @ (w * 2).T.T
 
-    fast = unchecked(f, weights=("w",), target="reference")
+    fast = unchecked(f, weights=("w",), **QUICK)
     fast(X, W)
     assert not looks_up(fast)
     same(fast(X[:4], W), f(X[:4], W))
@@ -377,7 +380,7 @@ def test_weights_that_are_fixed_are_packed_before_a_trace(monkeypatch: pytest.Mo
     def f(x, w):
         return jnp.tanh(x @ (w * 2)) @ jnp.exp(fixed)
 
-    fast = eqsat.jit(f, weights=("w",), target="reference")
+    fast = eqsat.jit(f, weights=("w",), **QUICK)
     text = jax.jit(fast).lower(X, W).as_text()
     assert "stablehlo.exp" not in text
     same(jax.jit(fast)(X, W), f(X, W))
@@ -397,7 +400,7 @@ def test_keys_and_custom_derivatives_and_scans():
         y = jax.random.normal(key, x.shape) + doubled(turned(x)).sum()
         return jax.lax.scan(lambda c, row: (c + row, c @ row), y[0], y)
 
-    fast = eqsat.jit(f, target="reference")
+    fast = eqsat.jit(f, target="reference", rules=())
     same(fast(KEY, X), jax.jit(f)(KEY, X))
 
     def loss(g):
@@ -419,7 +422,7 @@ def test_a_method_is_bound():
         def tree_unflatten(cls, _, leaves):
             return cls(*leaves)
 
-        @eqsat.jit(target="reference")
+        @eqsat.jit(**QUICK)
         def __call__(self, x):
             return x @ self.w
 
@@ -430,9 +433,11 @@ def test_calls_follow_the_device_of_their_arguments():
     code = """
 import jax, jax.numpy as jnp, eqsat
 w = jnp.ones((8, 4))
-closed = eqsat.jit(lambda x: (w.T @ x.T).T, target="reference")
+closed = eqsat.jit(lambda x: (w.T @ x.T).T, target="reference", rules="layout/transpose")
 forced = ("tiles.matmul=[{mnk: [16, 16, 16], rate: 0.9}]", "tiles_forced=true")
-given = eqsat.jit(lambda x, w: x @ w, weights=("w",), target="avx512-xla", settings=forced)
+packs = ("layout/contract", "layout/pack")
+asked = {"target": "avx512-xla", "settings": forced, "rules": packs}
+given = eqsat.jit(lambda x, w: x @ w, weights=("w",), **asked)
 for device in jax.devices():
     x, v = jax.device_put((jnp.ones((2, 8)), w), device)
     for y in (closed(x), given(x, v), given(x, v)):

@@ -234,6 +234,7 @@ def test_steps_that_are_worth_threads_are_split() -> None:
         compare(run, cell, args)
 
 
+@pytest.mark.slow  # 3 s; test_kernels_executor asks it of kernels
 def test_derivatives_and_batches_of_a_loop_are_those_of_its_ops() -> None:
     args = (real(1, 3, 3, 17), real(2, 17, 17) * 0.2)
     call = searched(cell, *args).compile(check="never")

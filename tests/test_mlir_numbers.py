@@ -77,6 +77,7 @@ def test_programs_of_the_repository_compute_what_iree_computes(name: str) -> Non
         assert np.abs(g - w).max() <= 1e-5 * np.abs(g).max()
 
 
+@pytest.mark.slow  # 4 s of IREE's compiler
 def test_quantised_residual_block_is_within_one_quantum_of_iree() -> None:
     """A value within rounding of a tie may fall either way, by 1/64; nearly all are equal."""
     path = PROGRAMS / "conv_qdq_residual.mlir"

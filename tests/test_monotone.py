@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from fuzz import monotone
-from fuzz.monotone import IDENTITIES, MACHINES, Case, hunt, judge
+from fuzz.monotone import Case, hunt, judge
 
 from eqsat.lang.programs import parse_program
 
@@ -15,6 +15,7 @@ SUM = "y = generic({}, loops=[24, 8], maps=[[d0, d1]], body=x0, combine=add, ran
 NEGATED = "a = neg(g)\nb = neg(a)\n"
 
 
+@pytest.mark.slow  # a seed of the gate `monotone`, 2 s
 @pytest.mark.parametrize("seed", [7])
 def test_no_identity_makes_a_better_dispatch_legal(seed: int, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(monotone, "RULES", {"none": (), "default": ()})
@@ -39,9 +40,3 @@ def test_a_table_that_is_not_closed_is_found_out(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(monotone, "_target", lambda _: open_)
     assert judge(case).outcome == "better"
     monotone.answer.cache_clear()
-
-
-def test_every_machine_is_one():
-    for machine in MACHINES:
-        assert monotone._target(machine).fusion.missing_joins == ()
-    assert len(IDENTITIES) >= 6

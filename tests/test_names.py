@@ -251,7 +251,7 @@ def test_every_name_that_is_printed_is_explained(
 
 
 def test_rules_lines_and_mistakes_are_answered(run_of: Callable[[str], eqsat.Run]):
-    run = run_of("encoder")
+    run = run_of("eqs")
     assert run.egraph is not None
     matched = {r.name for r in run.egraph.rules if r.matches}
     never = next(r.name for r in run.rules.rules if r.name not in matched)

@@ -20,6 +20,7 @@ def runner():
     return module
 
 
+@pytest.mark.slow  # 5 s
 def test_every_cell_shows_what_the_notebook_says(runner):
     notebook = json.loads((DOCS / "lab.ipynb").read_text(encoding="utf-8"))
     cells = [c for c in notebook["cells"] if c["cell_type"] == "code"]

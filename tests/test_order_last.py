@@ -47,7 +47,7 @@ def asked(budget: tuple[tuple[str, int], ...]) -> tuple[EGraph, Target]:
     return saturate(program, load_rulesets(["default"]), target), replace(target, budget=budget)
 
 
-@pytest.mark.parametrize("name", one_in(4, ASKED))
+@pytest.mark.parametrize("name", one_in(8, ASKED))
 def test_a_whole_search_finds_the_same_values(name: str, monkeypatch: pytest.MonkeyPatch):
     goals, budget = ASKED[name]
     egraph, target = asked(tuple(budget.items()))

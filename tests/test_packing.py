@@ -10,6 +10,7 @@ import pytest
 import eqsat
 from eqsat.extract import session
 from eqsat.extract.search import extract
+from eqsat.lang.programs import parse_program
 from eqsat.lang.rulesets import load_rulesets
 from eqsat.lang.targets import load_target
 from eqsat.model.deadline import OutOfTime
@@ -25,8 +26,11 @@ TARGET = load_target("avx512")
 @pytest.fixture(scope="module")
 def layer() -> EGraph:
     """Of a layer whose products are faster on packed weights."""
-    read = eqsat.read("experiments/programs/encoder.py")
-    return saturate(canonical(read.program), load_rulesets(["default"]), TARGET)
+    program = parse_program(
+        "input x: f32[128, 384]\nweight w: f32[384, 1536]\nweight v: f32[1536, 384]\n"
+        "h = relu(matmul(x, w))\ny = matmul(h, v)\nreturn y\n"
+    )
+    return saturate(canonical(program), load_rulesets(["default"]), TARGET)
 
 
 @pytest.fixture

@@ -138,6 +138,7 @@ def test_pairs_are_those_that_a_loop_finds(apart: bool):
     assert not len(pairs.mergeable([0], apart=apart)[0])
 
 
+@pytest.mark.slow  # 4 s; the gate `pairs` counts them
 def test_merges_that_are_not_made_are_in_no_undominated_option():
     pool, costs, candidates = found("avx512-xla", TURNED)
     every = enumerated(replace(pool, keeps_all=True), costs).candidates

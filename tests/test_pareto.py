@@ -161,6 +161,7 @@ def test_a_front_of_a_program_is_an_antichain_with_the_optima_at_its_ends(front)
         assert values(alone) in points
 
 
+@pytest.mark.slow  # 5 s; a program of the gates
 def test_features_are_kept_or_computed_again(monkeypatch: pytest.MonkeyPatch):
     gates = module("gates")
     monkeypatch.setattr(gates, "LEVELS", ((16, 32),))

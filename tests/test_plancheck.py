@@ -63,6 +63,7 @@ def test_a_plan_changed_by_one_is_refused(name: str):
     assert not survivors
 
 
+@pytest.mark.slow  # all plans there are, 4 s
 def test_what_is_held_and_free_are_all_numbers_of_plans():
     seen = {(p.kind, what) for n in FUNCTIONS for _, p in planned(n) for what, _ in _plans(p)}
     for kind, held in HELD.items():

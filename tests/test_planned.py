@@ -77,6 +77,7 @@ def test_the_schedule_keeps_its_plans(run: Run):
     assert again.dispatches == run.schedule.dispatches
 
 
+@pytest.mark.slow  # an interpreter, 7 s
 def test_a_saved_run_is_read_in_another_process(run: Run, tmp_path: Path):
     """Where nothing has planned anything yet."""
     run.save(tmp_path / "saved")

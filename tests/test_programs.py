@@ -149,7 +149,7 @@ def programs(draw: st.DrawFn) -> Program:
     return b.build(draw(st.lists(st.sampled_from(single), max_size=3)))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(programs())
 def test_what_is_printed_is_read_back(program: Program) -> None:
     program.verify()

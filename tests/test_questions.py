@@ -60,6 +60,7 @@ def test_a_no_fixed_policy_treats_a_transpose_right_for_all_its_readers():
         assert policy == "default" or max(share) > 1.0, policy
 
 
+@pytest.mark.slow  # 4 s
 def test_b_joint_packing_converts_less_than_local_and_is_no_worse_than_propagation():
     local, everywhere, joint = rows_of("global-packing", lambda c: c.program == "mlp.py:mlp_784")
     assert joint["time_us"] < local["time_us"]
@@ -76,6 +77,7 @@ def test_c_interchange_saves_a_dispatch_where_loops_have_one_order():
     assert with_it["dispatches"] < without["dispatches"]
 
 
+@pytest.mark.slow  # 2 s
 def test_d_less_scratch_is_never_quicker_and_no_program_is_told():
     def few(c: Cell) -> bool:
         return c.target == "sm_90" and dict(c.varied)["limits.scratch"] in ("8 KiB", "64 KiB")
@@ -128,6 +130,7 @@ def test_g_greedy_extraction_is_worse_somewhere_and_proves_nothing():
     assert {r["claim"] for r in rows if r["extractor"] == "greedy"} == {"greedy"}
 
 
+@pytest.mark.slow  # 2 s
 def test_h_few_rules_are_needed_and_those_are_found():
     names = ("–", "interchange-reader", "transpose-into-operand", "pack-contraction", "im2col")
 
@@ -151,6 +154,7 @@ def test_i_prices_order_programs_and_are_those_of_their_dispatches():
     assert all(r["claim"] == "optimal" for r in rows)
 
 
+@pytest.mark.slow  # 2 s; test_algebra counts nodes per layer
 def test_j_the_e_graph_of_a_deeper_model_grows_no_faster_than_the_model():
     cells = load_experiment("depth").cells[:2]
     one, two = (

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from seeds import seeds, some
+from shipped import SETS
 
 import eqsat
 from eqsat.hunt.instances import all_examples, check_example, check_examples, example_target
@@ -20,11 +21,9 @@ from eqsat.model.rules import Example, Field, Name, Rule, RuleSet
 from eqsat.model.target import Tile
 from eqsat.ops.attrs import FIELDS, Operand
 from eqsat.ops.mesh.strategies import NOWHERE, axis_facts, block_facts, cut_facts, value_facts
-from eqsat.plugins import find_names
 from eqsat.saturate.rows import NoRow, value
 
 SPAN = Span("f.yaml", 1, 1, 2)
-SETS = [eqsat.rules(name) for name in find_names("rules", ".yaml")]
 DEFAULT = eqsat.rules("default")
 OWN = {(r.ruleset, r.name): (s, r) for s in SETS for r in s.rules if r.ruleset == s.name}
 CASES = [(r, e) for r in DEFAULT.rules for _, e in all_examples(RuleSet("", "", (r,)))]

@@ -160,6 +160,8 @@ def test_no_fault_in_a_schedule_is_called_ok(run: eqsat.Run):
     wanted = right.compile()(*inputs)
     kinds: set[str] = set()
     for fault in islice(schedule_faults(schedule, random.Random(3)), 6):
+        if fault.kind in kinds:
+            continue  # one of a kind is enough here: the gate `verify` makes many
         executable = build_executable(fault.schedule, {}, source.weights, run.runs_on)
         fault.apply(executable)
         call = executable.compile()

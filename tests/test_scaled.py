@@ -271,6 +271,7 @@ def test_a_coarse_process_clock_is_replaced_by_that_of_the_wall(monkeypatch: pyt
     assert scale.finest_clock() is time.perf_counter
 
 
+@pytest.mark.slow  # measures for 5 s
 @needs_kernels("avx2")
 def test_this_machine_is_measured_by_a_process_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

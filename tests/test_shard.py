@@ -179,7 +179,7 @@ def by_prices(monkeypatch: pytest.MonkeyPatch, regions: int) -> None:
 
 
 @pytest.mark.usefixtures("uncompiled")
-@pytest.mark.parametrize("nodes", seeds(1, [24, 80]))
+@pytest.mark.parametrize("nodes", seeds(1, [16, 80]))
 def test_a_large_problem_gets_a_good_answer_and_a_bound(
     monkeypatch: pytest.MonkeyPatch, nodes: int
 ):

@@ -100,7 +100,7 @@ def test_a_cache_is_kept_packed_where_that_is_cheaper() -> None:
 
 
 def test_every_layout_has_its_price() -> None:
-    found = kept()
+    found = kept(settings=FORCED)
     plain = found.alternatives[0]
     assert {t for a in found.alternatives for t in a.layouts} == set(found.ties)
     rows = [line for line in found.to_text().splitlines() if " as pack(" in line]

@@ -163,6 +163,7 @@ def test_killed_sweeps_lose_and_repeat_nothing(tmp_path, how):
     assert {k: again[k] for k in kept} == {k: begun[k] for k in kept}  # none of them ran again
 
 
+@pytest.mark.slow  # six workers start, 9 s; a sweep that is killed starts them too
 def test_a_worker_that_dies_is_told_from_its_neighbours(tmp_path):
     log = tmp_path / "log.txt"
     names = ["fine-1", "deadly", "once", "fine-2"]
@@ -195,6 +196,7 @@ def test_rows_run_on_a_dask_cluster_that_loses_a_worker(tmp_path):
     assert Path(f"{log}.once").exists()  # a worker was killed in the middle
 
 
+@pytest.mark.slow  # dask takes seconds to load
 def test_a_cluster_that_is_not_there_is_a_sentence(monkeypatch):
     monkeypatch.setattr("eqsat.lab.sweep.SECONDS", 1)
     with pytest.raises(EqsatError, match="E433"), dask_crew("tcp://127.0.0.1:9"):

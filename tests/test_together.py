@@ -132,7 +132,7 @@ def test_the_part_of_fewest_calls_may_pack_in_every_call() -> None:
     assert first.ops == "pack" and time_of(alone) < time_of(found["prefill"])
     assert found.whole.selection is not None
     assert found.whole.selection.goal("time").value == found.time_ps
-    assert all(run.verify().ok for run in found.runs.values())
+    assert all(run.verify(samples=1).ok for run in found.runs.values())
 
 
 @pytest.mark.parametrize("calls", [1, MANY])
@@ -176,7 +176,7 @@ def test_weights_that_are_closed_over_are_one_by_content() -> None:
     found = eqsat.optimize_together(parts, target=two_tiles())
     assert len(found.whole.program.weights) == 1
     assert len(found.share_weights()) == 1
-    assert all(run.verify().ok for run in found.runs.values())
+    assert all(run.verify(samples=1).ok for run in found.runs.values())
 
 
 def test_a_constant_that_both_parts_compute_is_no_border() -> None:
@@ -192,7 +192,7 @@ def test_a_constant_that_both_parts_compute_is_no_border() -> None:
         "first": eqsat.Called(first, (ROW, WEIGHT), calls=5),
     }
     found = eqsat.optimize_together(parts, weights=("w",), target=two_tiles())
-    assert all(run.verify().ok for run in found.runs.values())
+    assert all(run.verify(samples=1).ok for run in found.runs.values())
 
 
 @pytest.mark.parametrize(

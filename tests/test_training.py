@@ -83,6 +83,7 @@ def small_step(name, monkeypatch):
     return getattr(net, name), [abs(x) if k.startswith("v") else x for k, x in pairs]
 
 
+@pytest.mark.slow  # 4 s; the step of an MLP is above
 @pytest.mark.parametrize("name", seeds(1, STEPS))
 def test_a_step_of_a_convolution_net_is_what_jax_computes(name, monkeypatch):
     step, arguments = small_step(name, monkeypatch)

@@ -357,6 +357,7 @@ def test_a_damaged_record_runs_again(store: Path, tmp_path: Path, what: str):
     assert [line[:34] for line in seen.lines] == ["runs again, as its record is damage"[:34]]
 
 
+@pytest.mark.slow  # asks for 3 s in a process of its own
 def test_a_question_without_an_end_stops_at_ctrl_c(store: Path):
     sql = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
     args = [sys.executable, "-m", "eqsat", "query", str(store), sql]

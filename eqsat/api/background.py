@@ -54,7 +54,7 @@ def said_if_long(name: str, verbose: bool) -> Iterator[tuple[Listener, Callable[
         timer.cancel()
 
 
-class Waiting:
+class StillSearched:
     """In place of a callee that is still searched for: the function itself serves."""
 
     is_input, packs_arguments = True, False
@@ -85,7 +85,7 @@ class SearchThreads:
         atexit.register(self._end)
 
     def callee(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """The callee of a call, `Waiting` as long as there is none."""
+        """The callee of a call, `StillSearched` as long as there is none."""
         key = self.key(args, kwargs)
         if key is None or self.known(key):
             return self.find(args, kwargs)
@@ -95,7 +95,7 @@ class SearchThreads:
                 thread = threading.Thread(target=self._search, args=given, daemon=True)
                 self.threads[key] = thread
                 thread.start()
-        return Waiting
+        return StillSearched
 
     def _search(self, key: Hashable, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         try:

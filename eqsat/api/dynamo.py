@@ -17,7 +17,14 @@ from typing import Any
 
 from eqsat.api.optimization import optimize
 from eqsat.execute.beside import check_options
-from eqsat.frontends.torchgraph import array_of, read_graph, refuse_types, tensor_of, torch_module
+from eqsat.frontends.torchgraph import (
+    array_of,
+    exported,
+    read_graph,
+    refuse_types,
+    tensor_of,
+    torch_module,
+)
 from eqsat.model.diag import Diagnostic, EqsatError, EqsatWarning, did_you_mean, fail
 from eqsat.run import Run
 
@@ -82,8 +89,7 @@ def _tell_of_break(graph: Any) -> None:
     reason = getattr(graph, "compile_subgraph_reason", None)
     if reason is not None and reason.graph_break:
         first = str(reason.reason).strip().partition("\n")[0]
-        place = f" ({reason.user_stack[-1].filename}:{reason.user_stack[-1].lineno})"
-        where = place if reason.user_stack else ""
+        where = "".join(f" ({f.filename}:{f.lineno})" for f in list(reason.user_stack)[-1:])
         _warn(f"torch ends a graph here{where}: {first}", "what lies between graphs runs in torch")
 
 
@@ -158,13 +164,9 @@ class Searching:
         self, pure: Any, examples: Sequence[Any], arguments: Sequence[tuple[str, bool]]
     ) -> Served:
         """The function of a graph of pure ops; arguments: of the graph before, as `_argument`."""
-        torch = torch_module()
         refuse_types(pure.graph)
         names, static = _called(pure, arguments)
-        # empty ones are never touched: exporting reads shapes and types alone
-        empty = tuple(torch.empty(x.shape, dtype=x.dtype) for x in examples)
-        exported = torch.export.export(pure, empty, strict=False)
-        read = read_graph(exported, {names[i] for i in static}, names)
+        read = read_graph(exported(pure, examples), {names[i] for i in static}, names)
         run = optimize(read.source({}), **self.settings)
         leaves = {run.program.leaf(i).key: run.program.leaf(i).name for i in run.program.weights}
         weights = {i: leaves[read.weights[names[i]]] for i in static if names[i] in read.weights}
@@ -261,26 +263,26 @@ class Served:
 
     def __call__(self, *args: Any) -> list[Any]:
         """The graph's results, tensors of its types and strides."""
-        stamps = [_stamp(args[i]) for i in self.weights]
-        with self.lock:
-            if stamps != self.stamps:
-                self.function, self.stamps = self._packed(args)
-            function = self.function
         try:
+            function = self._ready(args)
             arrays = [array_of(args[i]) for i in self.inputs]
         except EqsatError:  # 64-bit integers that are none of 32 bits
             return list(self.pure(*args))
         given = iter(function(*arrays))
         return [None if r is None else r.of(next(given)) for r in self.results]
 
-    def _packed(self, args: Sequence[Any]) -> tuple[Any, list[Any]]:
-        """The function that has these weights, and what says that they are these."""
-        self.held = [args[i].detach() for i in self.weights]
-        arrays = map(array_of, self.held)
-        if self.weights:
-            self.run.use_weights(dict(zip(self.weights.values(), arrays, strict=True)))
-        check, race = self.checks
-        return self.run.compile(check=check, race=race), [_stamp(args[i]) for i in self.weights]
+    def _ready(self, args: Sequence[Any]) -> Callable[..., Any]:
+        """The function of the inputs that has the weights of this call."""
+        stamps = [_stamp(args[i]) for i in self.weights]
+        with self.lock:
+            if stamps != self.stamps:
+                self.held = [args[i].detach() for i in self.weights]
+                arrays = map(array_of, self.held)
+                self.run.use_weights(dict(zip(self.weights.values(), arrays, strict=True)))
+                check, race = self.checks
+                self.function = self.run.compile(check=check, race=race)
+                self.stamps = stamps
+            return self.function
 
 
 def _stamp(tensor: Any) -> tuple[int, int]:

@@ -370,7 +370,7 @@ def _searched(
     with gc_paused():
         run, plain = searched_in_orders(run, asked, stop_after, stop, listener)
     if key and not (stop is not None and stop.is_requested):
-        run = plain = answers.keep(key, run, listener.curve)
+        run = plain = answers.keep_answer(key, run, listener.curve)
     return run, plain
 
 

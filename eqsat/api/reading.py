@@ -108,14 +108,9 @@ def _from_text(path: Path, sizes: Mapping[str, int] | None) -> Source:
 
 
 def _from_onnx(path: Path, sizes: Mapping[str, int] | None) -> Source:
-    from eqsat.frontends.onnxgraph import read_onnx
+    from eqsat.frontends.onnxgraph.opensizes import read_sized
 
-    traced = read_onnx(path, sizes)
-    return Source(traced.program, traced.weights, traced.opaque, fixed=_plain_sizes(sizes))
-
-
-def _plain_sizes(sizes: Mapping[str, int] | None) -> dict[str, int]:
-    return {name: int(size) for name, size in (sizes or {}).items()}
+    return read_sized(path, sizes)
 
 
 def _from_mlir(path: Path, function: str, sizes: Mapping[str, int] | None) -> Source:

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any
 
 from eqsat.hunt.instances import Bindings, Probe, matches
-from eqsat.lang.content import expression_text
+from eqsat.lang.content import expression_text, names_op
 from eqsat.lang.rulesets import load_ruleset
 from eqsat.model.attr import Attr
 from eqsat.model.diag import did_you_mean, fail
@@ -57,23 +57,25 @@ class RulePlaces:
         where = count_text(len(applied), "place") if applied else "no place"
         verb = "applies" if len(self.rules) == 1 else "apply"
         lines = [f"{', '.join(self.rules)} {verb} at {where} of {self.program}"]
-        lines += [line for p in applied for line in _lines(p)]
+        lines += [line for p in applied for line in self._lines(p)]
         if refused:
             lines.append(f"the left side matches at {len(refused)} more, where a condition fails")
-            lines += [line for p in refused for line in (*_lines(p), f"  refused: {p.refused}")]
+            lines += [
+                line for p in refused for line in (*self._lines(p), f"  refused: {p.refused}")
+            ]
         if not self.places:
             lines.append("the left side matches nothing of the program as it is read")
         return "\n".join(lines) + "\n"
+
+    def _lines(self, p: RulePlace) -> Iterator[str]:
+        by = p.rule if len(self.rules) > 1 else ""
+        yield "  ".join(filter(None, (p.value, p.at, by)))
+        yield from (f"  {name} = {text}" for name, text in p.bound)
 
     def to_json(self) -> dict[str, Any]:
         """The object that `--output-format json` prints."""
         places = [vars(p) | {"bound": dict(p.bound)} for p in self.places]
         return {"format": 1, "rules": list(self.rules), "program": self.program, "places": places}
-
-
-def _lines(p: RulePlace) -> Iterator[str]:
-    yield f"{p.value}" + (f"  {p.at}" if p.at else "")
-    yield from (f"  {name} = {text}" for name, text in p.bound)
 
 
 def rules_named(name: str) -> tuple[Rule | SpreadRule, ...]:
@@ -122,11 +124,14 @@ def rule_places(rules: Sequence[Rule | SpreadRule], program: Program, target: Ta
 def _place(
     rule: Rule, program: Program, m: Bindings, facts: Facts, functions: Functions
 ) -> RulePlace | None:
-    """None where an attribute is not the one that is written out."""
+    """None where an attribute is not the one that is written out, or an op not the named one."""
     arity = {name: len(nodes) for name, nodes in m.splats.items()}
     probe = Probe(RuleAtArity(rule, 0, tuple(sorted(arity.items()))), functions)
     attrs, uses = list(m.attrs), _uses(rule, program, m, facts)
     if not probe.binds(attrs, uses):
+        return None
+    verdicts = zip(rule.where, probe.conditions(attrs, uses), strict=True)
+    if any(names_op(condition) and not holds for condition, holds in verdicts):
         return None
     refused = "" if probe.rows(attrs, uses) else _refusal(probe, attrs, uses)
     name, at = program.value_name(m.root), program.nodes[m.root].origin.at
@@ -169,7 +174,7 @@ def _bound(probe: Probe, program: Program, m: Bindings) -> Bound:
     for node, count in probe.slots:
         for attr in list(islice(attrs, 1 if count is None else count)):
             for key, pattern in node.attrs:
-                if isinstance(pattern, Name):
+                if isinstance(pattern, Name) and pattern.span != node.span:
                     text = _attribute_text(node.op, attr, key)
                     bound.setdefault(pattern.name, elided(text, SHOWN))
     return tuple(bound.items())

@@ -52,9 +52,9 @@ def _is_json(output_format: o.Format) -> bool:
 def _list(place: Path, output_format: o.Format) -> None:
     from eqsat.execute.kernels.compiler import OBJECTS
     from eqsat.report.formatting import bytes_text, seconds_text, table_text
-    from eqsat.run.answers import listed
+    from eqsat.run.answers import list_answers
 
-    rows: list[dict[str, Any]] = listed()
+    rows: list[dict[str, Any]] = list_answers()
     sizes = [status.st_size for _, status in OBJECTS.entries()]
     if _is_json(output_format):
         kernels = {"files": len(sizes), "bytes": sum(sizes)}

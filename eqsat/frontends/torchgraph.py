@@ -17,7 +17,7 @@ from typing import Any
 
 from eqsat.frontends.onnxgraph.interpret import read_model
 from eqsat.frontends.source import Source, Traced
-from eqsat.model.diag import EqsatError, fail
+from eqsat.model.diag import fail
 
 # what JAX would make 32-bit ones (integers are checked by value), and what programs cannot hold
 REFUSED_TYPES = ("float64", "complex32", "complex64", "complex128")
@@ -75,8 +75,9 @@ def read_exported(program: Any) -> Source:
     if changed:
         message = f"the exported program changes `{changed[0]}` in place, which programs cannot"
         raise fail("E396", message, help="return the new value, or export without the change")
+    weights = {*signature.inputs_to_parameters.values(), *signature.inputs_to_buffers.values()}
     values = {**program.state_dict, **program.constants}
-    return read_graph(program, values.keys()).source(values)
+    return read_graph(program, weights).source(values)
 
 
 def read_graph(
@@ -98,6 +99,8 @@ def read_graph(
         graph.inputs.append(value)
     for node in graph:
         node.name = _spoken(node)
+        for value in node.outputs:
+            value.name = f"{value.name}."  # no argument is called so
     import onnx_ir
 
     traced = read_model(onnx_ir.to_proto(model), Path(title), weights=weights)
@@ -118,21 +121,31 @@ def refuse_types(graph: Any) -> None:
             raise fail("E396", f"`{node.name}` is of {dtype}, which would be rounded", help=help)
 
 
-def _lowered(program: Any) -> Any:
-    """The ONNX model of an ExportedProgram, in memory; EqsatError E396 with the exporter's words.
+def exported(graph: Any, inputs: Sequence[Any]) -> Any:
+    """The ExportedProgram of a graph module; inputs: only their shapes and types are read.
 
-    The exporter fails in many ways, none of which are ours: any of them is told in one sentence.
+    EqsatError E396 with torch's words.
     """
     torch = torch_module()
+    empty = tuple(torch.empty(x.shape, dtype=x.dtype) for x in inputs)  # never touched
+    with _told("torch cannot export the graph"):
+        return torch.export.export(graph, empty, strict=False)
+
+
+def _lowered(program: Any) -> Any:
+    """The ONNX model of an ExportedProgram, in memory; EqsatError E396 with torch's words."""
+    torch = torch_module()
+    with _told("torch's ONNX exporter cannot lower the graph"), _quiet():
+        return torch.onnx.export(program, (), verbose=False, optimize=False).model
+
+
+@contextmanager
+def _told(message: str) -> Iterator[None]:
+    """Errors as E396: torch fails in many ways, and none of them is ours."""
     try:
-        with _quiet():
-            return torch.onnx.export(program, (), verbose=False, optimize=False).model
-    except EqsatError:
-        raise
+        yield
     except Exception as error:
-        raise fail(
-            "E396", f"torch's ONNX exporter cannot lower the graph: {_cause(error)}"
-        ) from error
+        raise fail("E396", f"{message}: {_cause(error)}") from error
 
 
 def _cause(error: BaseException) -> str:

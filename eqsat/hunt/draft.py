@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
-from eqsat.hunt.generate import propose, random_generic
+from eqsat.hunt.generate import propose, random_generic, random_named
 from eqsat.hunt.nests import OMITTED, Misfit, Scale, Surroundings, Wish, can_hold
 from eqsat.hunt.signatures import fits, related_generic
 from eqsat.model.attr import Attr
@@ -36,8 +36,17 @@ class _Place:
 class Draft:
     """A left side in the making."""
 
-    def __init__(self, rng: Random, scale: Scale, arity: dict[str, int], like: Mapping[Part, Attr]):
+    def __init__(
+        self,
+        rng: Random,
+        scale: Scale,
+        arity: dict[str, int],
+        like: Mapping[Part, Attr],
+        named: Mapping[str, str],
+    ):
+        """named: signatures that are of one op, and its name as `is_op` has it."""
         self.rng, self.theme, self.arity, self.like = rng, scale, arity, like
+        self.named = named
         self.scale = scale  # at the op at hand
         self.parts: dict[Part, Attr] = {}
         self.tensors: dict[str, Types] = {}
@@ -207,6 +216,9 @@ class Draft:
         fixed = {k: v for k, p in patterns if (v := self._value_of(p)) is not None}
         attr = fixed.get(whole) if whole in fixed else None
         element = self.scale.element(self.rng)
+        sig = given.get("sig")
+        if attr is None and isinstance(sig, Name) and sig.name in self.named:
+            attr = random_named(self.named[sig.name], self.rng, self.scale, operands, want)
         if attr is None:
             attr = self._reused(op, part, operands, want, (index, results))
         if attr is None:

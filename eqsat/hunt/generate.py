@@ -5,7 +5,7 @@ Pads, slices, concats and gathers among them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 
 import numpy as np
@@ -17,7 +17,7 @@ from eqsat.hunt.layouts import (
     random_transpose,
     random_unpack,
 )
-from eqsat.hunt.nests import PADS, Misfit, Surroundings, Wish, kind_of
+from eqsat.hunt.nests import PADS, Misfit, Scale, Surroundings, Wish, kind_of
 from eqsat.hunt.signatures import propose_generic
 from eqsat.model.attr import Attr, Shape
 from eqsat.model.devices import Transfer
@@ -26,7 +26,8 @@ from eqsat.model.generic import Generic
 from eqsat.model.layout import Encoding, Layout
 from eqsat.model.leaves import Custom, Fill, Leaf
 from eqsat.model.movement import Move, move_of
-from eqsat.model.tensor import TensorType
+from eqsat.model.tensor import DEFAULT, TensorType
+from eqsat.ops.generics.namedops import MATMUL, named_generic
 from eqsat.ops.registry import op_record, sample
 
 
@@ -195,6 +196,49 @@ def transfer(k: Surroundings) -> Transfer:
 def random_generic(k: Surroundings, index: int = 0, results: int = 1) -> Generic:
     w = Wish(k.rng, k.scale, k.operands, k.result, index, results)
     return propose_generic(w, k.relatives(Generic))
+
+
+NAMED_DTYPES = ("f32", "f32", "f32", "f64")  # of ops by their names
+
+
+def random_named(
+    name: str,
+    rng: Random,
+    scale: Scale,
+    operands: Sequence[TensorType | None],
+    result: TensorType | None,
+) -> Generic:
+    """A `matmul` or an elementwise body that reads what is known; Misfit if nothing fits."""
+    known = next((t for t in (result, *operands) if t is not None), None)
+    dtype = rng.choice(NAMED_DTYPES) if known is None else known.dtype
+    shapes = [None if t is None else t.shape for t in operands]
+    if name == MATMUL:
+        a, b = _factors(rng, scale, shapes, None if result is None else result.shape)
+    else:
+        a = b = scale.shape(rng) if known is None else known.shape
+    given = [s if s is not None else (b if i else a) for i, s in enumerate(shapes)]
+    generic = named_generic(name, dtype, DEFAULT, given)
+    if generic is None:
+        raise Misfit
+    return generic
+
+
+def _factors(
+    rng: Random, scale: Scale, shapes: Sequence[Shape | None], result: Shape | None
+) -> tuple[Shape, Shape]:
+    """Shapes for the operands of a `matmul` that are not known."""
+    ranks = [len(s) for s in (*shapes, result) if s is not None]
+    rank = ranks[0] if ranks else rng.choice((2, 2, 2, 3))
+    if rank < 2 or len(shapes) != 2:
+        raise Misfit
+    sizes = [scale.extent(rng) for _ in range(rank + 1)]
+    left, right = shapes
+    *batch, m, n, k = range(rank + 1)
+    reads = (left, (*batch, m, k)), (right, (*batch, k, n)), (result, (*batch, m, n))
+    for shape, loops in reads:
+        for loop, size in zip(loops, shape or (), strict=False):
+            sizes[loop] = size
+    return tuple(sizes[d] for d in reads[0][1]), tuple(sizes[d] for d in reads[1][1])
 
 
 PROPOSERS: dict[str, Callable[[Surroundings], Attr]] = {

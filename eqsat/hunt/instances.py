@@ -15,12 +15,24 @@ from eqsat.model.attr import Attr, ShapeError
 from eqsat.model.diag import Diagnostic, EqsatError, Note
 from eqsat.model.generic import Generic, Result
 from eqsat.model.program import Builder, Program
-from eqsat.model.rules import Apply, Example, Rule, RuleSet, Splat, Term, Var
+from eqsat.model.rules import (
+    Apply,
+    Example,
+    Function,
+    Name,
+    Rule,
+    RuleSet,
+    Splat,
+    Term,
+    Value,
+    Var,
+)
 from eqsat.model.target import Target, Tile
 from eqsat.model.tensor import TensorType
 from eqsat.ops.attrs import FUNCTIONS
 from eqsat.ops.contractions.roles import contraction_roles
 from eqsat.ops.programs.facts import FACTS
+from eqsat.ops.spelling.chains import merge_elementwise
 from eqsat.saturate.rows import (
     Answers,
     NoRow,
@@ -117,7 +129,7 @@ def draw(
     """
     arity = _arities(rule, rng) if like is None else like.arity
     theme = (scale or Scale()).themed(rng)
-    draft = Draft(rng, theme, dict(arity), {} if like is None else like.parts)
+    draft = Draft(rng, theme, dict(arity), {} if like is None else like.parts, _named_ops(rule))
     draft.tensors.update({name: (t,) for name, t in (tensor_types or {}).items()})
     try:
         attrs = [a for side in (rule.left, *rule.also) for a in draft.side(side)]
@@ -133,6 +145,13 @@ def draw(
     tiles = random_tiles(rng)
     functions = target_functions(rng, tiles)
     return Instance(rule, arity, tuple(attrs), tensors, tuple(uses), functions, draft.parts)
+
+
+def _named_ops(rule: Rule) -> dict[str, str]:
+    """Signatures of the left side that a condition says the op of."""
+    calls = [c for c in rule.where if isinstance(c, Function) and c.name == "is_op"]
+    pairs = ((c.args[1], c.args[0]) for c in calls)
+    return {s.name: n.value for s, n in pairs if isinstance(s, Name) and isinstance(n, Value)}
 
 
 def random_facts(rule: Rule, rng: Random) -> list[tuple[str, int]]:
@@ -264,6 +283,8 @@ def check_example(
     from eqsat.saturate import saturate
 
     start, goal = parse_example(rule, example)
+    if _named_ops(rule):  # they match elementwise ops as a program has them that is read
+        start, goal = merge_elementwise(start), merge_elementwise(goal)
     graph = saturate(side_by_side(start, goal), ruleset, target)
     equal = graph.roots[0] == graph.roots[1]
     if equal == bool(example.reaches):

@@ -112,7 +112,7 @@ def notation(rule: Rule | SpreadRule) -> str:
     """
     if isinstance(rule, SpreadRule):
         return f"{rule.verb} {rule.what}{_listed(' if ', map(expression_text, rule.where))}"
-    conditions = [expression_text(c) for c in rule.where]
+    conditions = [expression_text(c) for c in rule.where if not names_op(c)]
     law = next((text for _, e in rule.lets for text in _law(e)), "")
     if law:
         sides, _, guards = law.partition(" if ")
@@ -123,6 +123,11 @@ def notation(rule: Rule | SpreadRule) -> str:
     lets = (f"{name} = {expression_text(e)}" for name, e in rule.lets)
     each = (f"{name} in {expression_text(e)}" for name, e in rule.foreach)
     return line + _listed(" with ", lets) + _listed(" for ", each) + _listed(" if ", conditions)
+
+
+def names_op(e: AttrExpr) -> bool:
+    """Whether a condition only says which op a left side names."""
+    return isinstance(e, Function) and e.name == "is_op" != expression_text(e)[:5]
 
 
 def _law(e: AttrExpr) -> Iterator[str]:
@@ -141,6 +146,8 @@ def algebra_of(term: Term) -> str:
         return term.name
     if isinstance(term, Splat):
         return f"*{algebra_of(term.inner)}"
+    if any(e.span == term.span for _, e in term.attrs):  # an op by its name
+        return (f"{term.name} := " if term.name else "") + expression_text(term.attrs[0][1])
     attrs = [expression_text(e) for _, e in term.attrs]
     if len(attrs) > 1:
         attrs = [f"{key}={a}" for (key, _), a in zip(term.attrs, attrs, strict=True)]

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, Field, WithJsonSchema
 
 from eqsat.lang.attributes import Scope
 from eqsat.lang.content import plain_form
+from eqsat.lang.opsugar import MOST_ORDERS, NamedOps, Order
 from eqsat.lang.problems import OneOrMore, Record, coded
 from eqsat.lang.source import KeyPath, Placed, YamlSource
 from eqsat.lang.terms import TermReader
@@ -155,6 +156,7 @@ class _RuleSides:
     foreach: tuple[tuple[str, AttrExpr], ...]
     lets: tuple[tuple[str, AttrExpr], ...]
     where: tuple[AttrExpr, ...]
+    orders: list[tuple[Order, ...]]  # of operands of named ops, in which the left side is matched
 
 
 class RuleReader:
@@ -185,14 +187,16 @@ class RuleReader:
         for i, example in enumerate(rule.examples if checks_examples else ()):
             self._check_example(rule, example, i)
         self._refuse_no_change(rule)
-        return [rule, *self._reverse(rule)]
+        return [rule, *self._reordered(rule, sides, "rewrite", "to"), *self._reverse(rule)]
 
     def _texts(self, key: str) -> list[Placed]:
         return self.source.strings((*self.path, key))
 
-    def _sides(self, left: str, right: str, problems: list[Diagnostic]) -> _RuleSides:
+    def _sides(
+        self, left: str, right: str, problems: list[Diagnostic], orders: tuple[Order, ...] = ()
+    ) -> _RuleSides:
         """Read in the order of evaluation: patterns, foreach, let, where, right side."""
-        reader = TermReader(problems=problems)
+        reader = TermReader(problems=problems, named=NamedOps(orders))
         start = len(problems)
         first = reader.left(self.source.placed((*self.path, left)))
         also = [reader.left(t) for t in self._texts("also")]
@@ -208,7 +212,8 @@ class RuleReader:
             tuple(x for x in also if x),
             tuple(x for x in loops if x),
             tuple(x for x in lets if x),
-            tuple(x for x in where if x),
+            (*reader.named.guards(), *(x for x in where if x)),
+            reader.named.every_order(),
         )  # fmt: skip
 
     def _explain_flow_list(self, start: int, problems: list[Diagnostic]) -> None:
@@ -267,6 +272,24 @@ class RuleReader:
             span = self.source.span((*self.path, "to"))
             self.problems.append(Diagnostic("E018", "both sides are the same term", span))
 
+    def _reordered(self, rule: Rule, sides: _RuleSides, left: str, right: str) -> list[Rule]:
+        """The rule for every other order that a program may have operands of named ops in."""
+        if len(sides.orders) > MOST_ORDERS:
+            message = f"operands of named ops can be in {len(sides.orders)} orders"
+            hint = f"{MOST_ORDERS} at most: write some of the ops as `generic(…, sig=g)`"
+            span = self.source.span((*self.path, left))
+            self.problems.append(Diagnostic("E012", message, span, help=hint))
+            return []
+        others: list[Rule] = []
+        for number, orders in enumerate(sides.orders[1:], 2):
+            other = self._sides(left, right, [], orders)
+            assert other.left is not None
+            assert other.right is not None
+            same = self._rule(other, other.left, other.right, ())
+            tags = (*same.tags, rule.name)
+            others.append(replace(same, name=f"{rule.name}-{number}", tags=tags))
+        return others
+
     # ---- both ways --------------------------------------------------------------------------
     def _reverse(self, rule: Rule) -> list[Rule]:
         if not self.record.both_ways:
@@ -280,8 +303,8 @@ class RuleReader:
             why = problems[0].message if problems else "a side cannot be matched"
             self._one_way(f"the rule cannot be turned round: {why}")
             return []
-        back = self._rule(sides, sides.left, sides.right, ())
-        return [replace(back, name=f"{rule.name}-back")]
+        back = replace(self._rule(sides, sides.left, sides.right, ()), name=f"{rule.name}-back")
+        return [back, *self._reordered(back, sides, "to", "rewrite")]
 
     def _one_way(self, message: str) -> None:
         span = self.source.span((*self.path, "both_ways"), key=True)

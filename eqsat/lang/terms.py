@@ -12,11 +12,13 @@ from dataclasses import dataclass, field
 
 from eqsat.lang.attributes import Attributes, Scope
 from eqsat.lang.expressions import Tree, parse
+from eqsat.lang.opsugar import NAMED_OPS, BodyText, NamedOps, built
 from eqsat.lang.problems import written_as_generic
 from eqsat.lang.source import Placed
 from eqsat.model.diag import Diagnostic, did_you_mean
 from eqsat.model.rules import Apply, AttrExpr, Splat, Term, Value, Var
 from eqsat.ops.attrs import RULE_OPS
+from eqsat.ops.generics.namedops import MATMUL
 from eqsat.ops.vocabulary import PLURAL
 
 # what iterating over a kind gives
@@ -33,6 +35,7 @@ class TermReader:
 
     scope: Scope = field(default_factory=Scope)
     problems: list[Diagnostic] = field(default_factory=list)
+    named: NamedOps = field(default_factory=NamedOps)
 
     def left(self, placed: Placed) -> Apply | None:
         """A pattern: it binds variables. None if it cannot be read."""
@@ -146,6 +149,7 @@ class _Terms:
         self.scope = reader.scope
         self.problems = reader.problems
         self.binding = binding
+        self.named_ops = reader.named
         self.attributes = Attributes(tree, reader.scope, reader.problems)
 
     def report(self, code: str, node: ast.expr | ast.keyword, message: str, help: str = "") -> None:
@@ -201,6 +205,8 @@ class _Terms:
     def apply(self, node: ast.Call, over: str = "") -> Apply | None:
         """An op with its operands and attributes; `over` is the splat a zip runs over."""
         op = self._op(node)
+        if op in NAMED_OPS and op not in RULE_OPS:
+            return self._named_op(op, node, over)
         if op not in RULE_OPS:
             hint = written_as_generic(op) or did_you_mean(op, RULE_OPS, "eqsat list ops")
             self.report("E011", node.func, f"no op named `{op}`", hint)
@@ -210,6 +216,42 @@ class _Terms:
         if operands is None or attrs is None:
             return None
         return Apply(op, operands, attrs, self.tree.span(node))
+
+    def _named_op(self, op: str, node: ast.Call, over: str) -> Apply | None:
+        """`matmul(a, b)`, `relu(x)` … as the generic that it is."""
+        if over or node.keywords:
+            what = "stands for no splat" if over else "has no attributes"
+            self.report("E013", node, f"`{op}` {what} in a rule", "write `generic(…, sig=g)`")
+            return None
+        body = BodyText(self.tree.text)
+        try:
+            name = MATMUL if op == MATMUL else body.of(node)
+        except ValueError as error:
+            self.report("E012", node, str(error))
+            return None
+        given = node.args if op == MATMUL else body.operands
+        terms = [self.term(a) for a in given]
+        operands = [t for t in terms if t is not None]
+        if len(operands) < len(terms):
+            return None
+        if (len(operands) != 2 and op == MATMUL) or not operands:
+            self.report("E012", node, f"`{op}` takes {2 if op == MATMUL else 1} operand(s)")
+            return None
+        span, anchor = self.tree.span(node), self.named_ops.anchor
+        if self.binding:
+            pattern = self.named_ops.matched(name, operands, span)
+            self.scope.bind(self.named_ops.ops[-1][1].name, "sig", span)
+            return pattern
+        if anchor is None:
+            hint = "name an op on the left, too, or write `generic(…, sig=…)`"
+            message = f"the element type of `{op}` is not known: the left side names no such op"
+            self.report("E014", node, message, hint)
+            return None
+        term = built(name, operands, anchor, span)
+        if term is None:
+            hint = "it reads variables, transposes and named ops; or write `generic(…, sig=…)`"
+            self.report("E014", node, f"the shapes that `{op}` reads are not known", hint)
+        return term
 
     # ---- operands ---------------------------------------------------------------------------
     def _operands(self, op: str, node: ast.Call, over: str) -> tuple[Term, ...] | None:

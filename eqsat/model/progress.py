@@ -148,11 +148,10 @@ def found(goal: str, value: int | None = None, bound: int | None = None) -> None
 
 
 def ended(name: str, line: str) -> None:
-    """Report that a phase ended, with the line that tells what it came to."""
+    """Note that a phase ended, with the line that tells what it came to; told with other news."""
     progress = _HEARD.get()
     if progress is not None:
         progress.ended[name] = line
-        progress.listen(progress)
 
 
 def settle(goals: Mapping[str, GoalResult]) -> None:

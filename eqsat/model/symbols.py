@@ -18,6 +18,7 @@ from eqsat.model.files import as_plain
 
 NAME = re.compile(r"[^\W\d]\w*")
 LARGEST = 1 << 40  # of a size somebody asks for
+DEFAULT_SIZE = 128  # what a size nothing decides is priced at unless somebody says otherwise
 
 
 class Size(int):

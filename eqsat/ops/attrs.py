@@ -30,7 +30,7 @@ from eqsat.ops.algebra import siblings as merging
 from eqsat.ops.contractions import convolution, encodings
 from eqsat.ops.contractions import packing as contract
 from eqsat.ops.declare import one_table, rows_of
-from eqsat.ops.generics import guards, interchange, propagate
+from eqsat.ops.generics import guards, interchange, namedops, propagate
 from eqsat.ops.movement import (
     collapse,
     crossing,
@@ -58,6 +58,7 @@ MODULES = (
     interchange,
     encodings,
     guards,
+    namedops,
     moves,
     crossing,
     view,

@@ -61,11 +61,22 @@ def _tree(term: Term, prefix: str = "", rest: str = "") -> Iterator[str]:
         yield from _tree(operand, rest + branch, rest + beside)
 
 
+def _text(term: Term) -> str:
+    """A term as it stands in its file."""
+    at = term.span
+    return at.text[at.column - 1 : at.end - 1]
+
+
 def _node(term: Term) -> str:
     if isinstance(term, Var):
         return term.name
     if isinstance(term, Splat):
         return f"*{_node(term.inner)}"
     name = f"{term.name} := " if term.name else ""
+    if any(e.span == term.span for _, e in term.attrs):  # an op by its name
+        text = _text(term)
+        head = text.partition("(")[0]
+        is_one = text == f"{head}({', '.join(map(_text, term.operands))})"
+        return name + (head if is_one else text)
     attrs = ", ".join(f"{key}={expression_text(e)}" for key, e in term.attrs)
     return f"{name}{term.op}" + (f"[{attrs}]" if attrs else "")

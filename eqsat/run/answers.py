@@ -28,7 +28,7 @@ from eqsat.model.deadline import INTERRUPTED, OUT_OF_MEMORY
 from eqsat.model.diag import fail
 from eqsat.model.filecache import FileCache
 from eqsat.model.files import code_digest
-from eqsat.model.progress import Curve
+from eqsat.model.progress import LIMITED, Curve
 from eqsat.plugins import GROUPS, plugged_in
 from eqsat.run.content import rules_content, target_content, used_versions
 from eqsat.run.run import Run
@@ -48,6 +48,7 @@ VARIABLE, NEVER, KEEP = "EQSAT_ANSWERS", "never", "keep"
 ANSWERS = FileCache("answers", ".answer", "nothing is searched less, and no answer is kept")
 LOG = logging.getLogger("eqsat.answers")
 _ASKED = ("program", "target", "rules")  # stages that a request brings
+_BROUGHT = ("target", "rules", "goals", "rule_check")  # parts of a run, likewise
 _COMPARED = ("schedule", "selection")  # what is executed, and what is claimed of it
 
 
@@ -99,24 +100,24 @@ def recalled(key: str, request: Run) -> Run | None:
 
 
 def _restored(key: str, request: Run, header: Mapping[str, Any], texts: Mapping[str, bytes]) -> Run:
-    """Stages that no call needs stay text."""
+    """Stages that no call needs stay text; the schedule is read at once."""
     later: Any = None  # until `keep_texts`
     seconds = header["seconds"] | {k: v for k, v in request.seconds.items() if v is not None}
     run = SavedRun(
-        request.source, later, request.target, request.rules, request.goals, seconds,
-        request.search, request.limits, request.rule_check, cache_key=key,
-        schedule=stage_from_json("schedule", json.loads(zlib.decompress(texts["schedule"]))),
-        searched_at=str(header["searched_at"]),
+        request.source, later, later, later, later, seconds, request.search, request.limits,
+        cache_key=key, searched_at=str(header["searched_at"]),
     )  # fmt: skip
     run.keep_texts(ANSWERS.path(key), texts)
-    vars(run)["rules"] = request.rules
+    vars(run).update({name: getattr(request, name) for name in _BROUGHT})
+    if run.schedule is None:
+        raise ValueError("it has no schedule")
     if "bodies" in texts:
         vars(run)["bodies"] = bodies_from_json(json.loads(zlib.decompress(texts["bodies"])), run)
     LOG.info("%s: searched at %s", request.program.name, run.searched_at)
     return run
 
 
-def keep(key: str, run: Run, curve: Curve) -> Run:
+def keep_answer(key: str, run: Run, curve: Curve) -> Run:
     """The run, its answer kept under this key if it is finished; what cannot be kept is logged."""
     selection = run.selection
     if selection is None or run.schedule is None:
@@ -161,7 +162,7 @@ def _opened(content: bytes) -> tuple[dict[str, Any], dict[str, bytes]]:
     return header, texts
 
 
-def listed() -> list[dict[str, Any]]:
+def list_answers() -> list[dict[str, Any]]:
     """Each answer that is kept, the one used last first: program, target, dates, bytes, seconds."""
     rows = []
     for name, status in ANSWERS.entries():
@@ -173,7 +174,7 @@ def listed() -> list[dict[str, Any]]:
             {k: header[k] for k in ("program", "target", "searched_at")}
             | {
                 "used_at": _utc(status.st_mtime),
-                "search_s": round(sum(v for v in header["seconds"].values() if v), 3),
+                "search_s": round(sum(header["seconds"].get(k) or 0.0 for k in LIMITED), 3),
                 "bytes": status.st_size,
                 "key": name,
             }

@@ -22,7 +22,7 @@ from eqsat.model.ops import LEAVES
 from eqsat.model.program import Builder, Program
 from eqsat.ops.meaning.programs import evaluate_program
 from fuzz.edit import without_dead
-from fuzz.respell import IDENTITIES, RESPELLINGS
+from fuzz.respell import RESPELLINGS
 from fuzz.small import small_program
 
 # the machines of the hunt: target and settings by name
@@ -261,8 +261,3 @@ def _signed(program: Program) -> Program:
             leaf = program.leaf(i)
             new[i] = b.append("input", (), replace(leaf, index=kept.index(i)))
     return b.build([new[r] for r in program.results], program.symbols)
-
-
-def improvements(found: Iterable[Pair]) -> list[Pair]:
-    """Pairs where one identity more made the answer better."""
-    return [p for p in found if p.kind in IDENTITIES and p.is_better]

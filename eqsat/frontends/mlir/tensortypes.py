@@ -26,9 +26,8 @@ from eqsat.model.attr import Shape
 from eqsat.model.layout import ROLES, Encoding
 from eqsat.model.leaves import Leaf
 from eqsat.model.program import Program
-from eqsat.model.symbols import Symbol, check_names, sized
+from eqsat.model.symbols import DEFAULT_SIZE, Symbol, check_names, sized
 
-DEFAULT_SIZE = 128  # what a size nothing decides is priced at unless somebody says otherwise
 Size = int  # ≥ 0 known, < 0 the class of an unknown one
 _SAME = (
     "iree_encoding.set_encoding", "iree_encoding.unset_encoding", "tensor.cast",

@@ -409,30 +409,40 @@ def python_name(name: str, taken: set[str]) -> str:
 
 def _shapes(graph: OnnxGraph, sizes: dict[str, int], path: str) -> list[tuple[int, ...]]:
     """The shape of every input; E367 names the dimensions without a size."""
-    _check_ranks(graph)
-    dims = [d for a in graph.inputs for d in a.shape or ()]
-    named = list(dict.fromkeys(d for d in dims if isinstance(d, str)))
+    named = open_dims(graph)
     missing = [d for d in named if d not in sizes]
     if missing:
-        shown = ", ".join(f"`{short(d)}`" for d in missing[:8])
-        flags = " ".join(f"--size {short(d)}=1" for d in missing[:8])
-        raise fail(
-            "E367",
-            f"`{path}` leaves the size of {len(missing)} dimension(s) open: {shown}",
-            help=f"say how large they are: `{flags}`, or `eqsat.read(…, sizes={{…}})`",
-        )
+        raise unsized(missing, path)
     for name in named:
         if sizes[name] < 0:
             raise fail("E367", f"the size of dimension `{short(name)}` is {sizes[name]}")
     unknown = sorted(set(sizes) - set(named))
     if unknown:
-        open_dims = ", ".join(map(short, named[:8])) or "none: every size is fixed"
+        listed = ", ".join(map(short, named[:8])) or "none: every size is fixed"
         raise fail(
             "E367",
             f"`{path}` has no open dimension `{short(unknown[0])}`",
-            help=f"its open dimensions: {open_dims}",
+            help=f"its open dimensions: {listed}",
         )
     return [_shape(a, sizes) for a in graph.inputs]
+
+
+def unsized(dims: Sequence[str], path: str) -> EqsatError:
+    """E367 for dims of which nobody gave a size."""
+    shown = ", ".join(f"`{short(d)}`" for d in dims[:8])
+    flags = " ".join(f"--size {short(d)}=1" for d in dims[:8])
+    return fail(
+        "E367",
+        f"`{path}` leaves the size of {len(dims)} dimension(s) open: {shown}",
+        help=f"say how large they are: `{flags}`, or `eqsat.read(…, sizes={{…}})`",
+    )
+
+
+def open_dims(graph: OnnxGraph) -> list[str]:
+    """The names of the dims that a model leaves open; EqsatError E367 for an input of no rank."""
+    _check_ranks(graph)
+    dims = [d for a in graph.inputs for d in a.shape or ()]
+    return list(dict.fromkeys(d for d in dims if isinstance(d, str)))
 
 
 def _check_ranks(graph: OnnxGraph) -> None:

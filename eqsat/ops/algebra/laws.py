@@ -234,7 +234,7 @@ def _loop_problem(text: str) -> str:
     if bool(combine) != bool(set(operands) - set(result) - {","}):
         return "a word such as `add` goes with letters that the result does not have"
     try:
-        read = _body(ast.parse(body, mode="eval").body)
+        read = read_body(body)
     except (SyntaxError, ValueError) as error:
         return str(error) if isinstance(error, ValueError) else f"cannot read `{body}`"
     if set(read.operands()) != set(range(len(operands.split(",")))):
@@ -250,8 +250,12 @@ def _loop(text: str) -> LoopText:
     match = _LOOP.fullmatch(text)
     assert match is not None
     operands, result, combine, body = match.groups()
-    expr = _body(ast.parse(body, mode="eval").body)
-    return LoopText(tuple(operands.split(",")), result, combine or "", expr)
+    return LoopText(tuple(operands.split(",")), result, combine or "", read_body(body))
+
+
+def read_body(text: str) -> Expr:
+    """The body that a text spells, its numbers floats; SyntaxError or ValueError if it is none."""
+    return _body(ast.parse(text, mode="eval").body)
 
 
 def _body(node: ast.expr) -> Expr:
