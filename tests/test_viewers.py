@@ -75,7 +75,7 @@ def test_a_folder_of_results_has_an_index(run, tmp_path, capsys):
     eqsat.Experiment(read_experiment(plan)).run(tmp_path)
     run.save(tmp_path / "mine")
     (tmp_path / "a-b.html").write_text("")
-    assert command(["report", str(tmp_path), "-q"]) == 0
+    assert command(["report", str(tmp_path)]) == 0
     assert capsys.readouterr().out.strip() == str(tmp_path / "index.html")
     text = (tmp_path / "index.html").read_text(encoding="utf-8")
     assert re.findall(r'href="([^"]*)"', text) == ["a-b.html"]  # what has no page has no link
