@@ -157,7 +157,9 @@ def svg_of(figure: Figure, outcomes: Sequence[CellResult]) -> str:
         from matplotlib.backends.backend_svg import FigureCanvasSVG
         from matplotlib.figure import Figure as Canvas
     except ImportError as e:
-        raise fail("E451", f"no figure is drawn: {e}", help="pip install 'eqsat[lab]'") from None
+        raise fail(
+            "E451", f"no file of the figure is written: {e}", help="pip install 'eqsat[lab]'"
+        ) from None
     with mpl.rc_context(STYLE):
         canvas = Canvas(figsize=INCHES, layout="constrained")
         axes = canvas.add_subplot()
