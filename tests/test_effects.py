@@ -9,7 +9,7 @@ import pytest
 
 import eqsat
 from eqsat.lab import onclock
-from eqsat.lab.effects import busy_line, effects, goal_value, lines_of
+from eqsat.lab.effects import busy_line, comparable_lines, effects, goal_value
 from eqsat.lab.onclock import Rounds, measure_groups
 from eqsat.lab.store.query import ask
 from eqsat.lab.store.store import Measurement
@@ -59,7 +59,7 @@ def test_an_effect_is_the_mean_over_rows_that_differ_in_it_alone(results):
     assert "  seed   no effect (2 values)" in text
     best = next(x for x in text.splitlines() if x.startswith("transposed_pack") and "rules=" in x)
     assert best.endswith("rules=default")  # for any seed
-    assert len(lines_of(results.outcomes)) == 1
+    assert len(comparable_lines(results.outcomes)) == 1
 
 
 def test_the_table_fits_its_width_and_says_what_is_equal_once(results):

@@ -13,7 +13,7 @@ from eqsat.export.timeline import dot_text, trace_text
 from eqsat.lang.experiments import read_experiment
 from eqsat.lang.requests import override
 from eqsat.report.compare.comparison import target_differences
-from eqsat.report.compare.targetwords import spelled
+from eqsat.report.compare.targetwords import in_yaml_words
 from eqsat.report.page.graph import RuleTable, reasons
 from eqsat.report.page.headline import speed
 
@@ -60,7 +60,9 @@ def test_targets_differ_in_the_words_of_their_files():
     a = eqsat.target("avx512")
     settings = ["launch=500 ns", "limits.scratch=16 KiB", "rates={f32: 108 GFLOP/s}"]
     b = override(a, settings)
-    found = {k: (x, y) for key, x, y in target_differences(a, b) for k, x, y in spelled(key, x, y)}
+    found = {
+        k: (x, y) for key, x, y in target_differences(a, b) for k, x, y in in_yaml_words(key, x, y)
+    }
     assert found["launch"] == ("69 ns", "500 ns")
     assert found["limits.scratch"] == ("256 KiB", "16 KiB")
     assert found["rates.f32"] == ("116 GFLOP/s", "108 GFLOP/s")
@@ -73,7 +75,7 @@ def test_a_folder_of_results_has_an_index(run, tmp_path, capsys):
     eqsat.Experiment(read_experiment(plan)).run(tmp_path)
     run.save(tmp_path / "mine")
     (tmp_path / "a-b.html").write_text("")
-    assert command(["report", str(tmp_path), "-q"]) == 0
+    assert command(["report", str(tmp_path)]) == 0
     assert capsys.readouterr().out.strip() == str(tmp_path / "index.html")
     text = (tmp_path / "index.html").read_text(encoding="utf-8")
     assert re.findall(r'href="([^"]*)"', text) == ["a-b.html"]  # what has no page has no link

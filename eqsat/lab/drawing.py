@@ -157,7 +157,9 @@ def svg_of(figure: Figure, outcomes: Sequence[CellResult]) -> str:
         from matplotlib.backends.backend_svg import FigureCanvasSVG
         from matplotlib.figure import Figure as Canvas
     except ImportError as e:
-        raise fail("E451", f"no figure is drawn: {e}", help="pip install 'eqsat[lab]'") from None
+        raise fail(
+            "E451", f"no file of the figure is written: {e}", help="pip install 'eqsat[lab]'"
+        ) from None
     with mpl.rc_context(STYLE):
         canvas = Canvas(figsize=INCHES, layout="constrained")
         axes = canvas.add_subplot()
@@ -232,7 +234,7 @@ def _bars(axes: Any, figure: Figure, series: Sequence[RowSeries]) -> None:
     width = WIDE / len(series)
     for k, p in enumerate(series):
         at = [places[x] - WIDE / 2 + (k + 0.5) * width for x in p.x]
-        bars = axes.bar(at, p.y, width, label=label(p.name), color=_colour(k))
+        bars = axes.bar(at, p.y, width, label=series_label(p.name), color=_colour(k))
         for bar, proven in zip(bars, p.proven, strict=True):
             if not proven:
                 bar.set_hatch("///")
@@ -249,7 +251,9 @@ def _lines(axes: Any, figure: Figure, series: Sequence[RowSeries]) -> None:
     )
     for k, p in enumerate(series):
         at = [place[x] for x in p.x]
-        axes.plot(at, p.y, marker=MARKS[k % len(MARKS)], label=label(p.name), color=_colour(k))
+        axes.plot(
+            at, p.y, marker=MARKS[k % len(MARKS)], label=series_label(p.name), color=_colour(k)
+        )
         open_ = [i for i, proven in enumerate(p.proven) if not proven]
         axes.plot([at[i] for i in open_], [p.y[i] for i in open_], MARKS[k % len(MARKS)],
                   markerfacecolor="white", color=_colour(k))  # fmt: skip
@@ -265,7 +269,7 @@ def _lines(axes: Any, figure: Figure, series: Sequence[RowSeries]) -> None:
 def _scatter(axes: Any, figure: Figure, series: Sequence[RowSeries]) -> None:
     for k, p in enumerate(series):
         mark, colour = MARKS[k % len(MARKS)], _colour(k)
-        axes.plot(p.x, p.y, mark, label=label(p.name), color=colour, alpha=0.8)
+        axes.plot(p.x, p.y, mark, label=series_label(p.name), color=colour, alpha=0.8)
         _intervals(axes, p.x, p)
     if figure.diagonal:
         ends = [v for p in series for v in (*p.x, *p.y)]
@@ -309,13 +313,13 @@ def axis_labels(figure: Figure) -> tuple[str, str]:
 
 
 def _name_places(axes: Any, names: Sequence[str]) -> None:
-    short = [label(n) for n in names]
+    short = [series_label(n) for n in names]
     turned = sum(map(len, short)) > MOST_TURNED * 3
     axes.set_xticks(range(len(names)), short, rotation=30 if turned else 0,
                     ha="right" if turned else "center")  # fmt: skip
 
 
-def label(name: str) -> str:
+def series_label(name: str) -> str:
     """A name as a reader needs it: `mlp.py:mlp_784` is `mlp_784`, `policy/keep` is `keep`."""
     return LABELS.get(name, name.rsplit(":", 1)[-1].rsplit("/", 1)[-1])
 

@@ -30,7 +30,7 @@ def line_of(o: CellResult) -> tuple[object, ...]:
     return c.program, c.target, c.sizes, o.record.goals[0]["goal"]
 
 
-def lines_of(outcomes: Iterable[CellResult]) -> list[list[CellResult]]:
+def comparable_lines(outcomes: Iterable[CellResult]) -> list[list[CellResult]]:
     """The rows with an answer, by line."""
     lines: dict[object, list[CellResult]] = {}
     for o in outcomes:
@@ -62,7 +62,7 @@ def goal_value(o: CellResult) -> float:
     return o.first_goal
 
 
-def factors_of(outcomes: Sequence[CellResult]) -> tuple[str, ...]:
+def grid_factors(outcomes: Sequence[CellResult]) -> tuple[str, ...]:
     """The factors of a grid; a list of rows has none."""
     beside = ("row", "program", "target", "sizes", "goals")
     return tuple(k for k in name_keys(outcomes) if k.partition(".")[0] not in beside)
@@ -74,8 +74,8 @@ def effects(outcomes: Sequence[CellResult], value: Value) -> dict[str, list[tupl
     An effect is how many times the best of all rows that differ in this factor alone a value
     takes, as the geometric mean over all such rows.
     """
-    lines = lines_of(outcomes)
-    factors = factors_of(outcomes)
+    lines = comparable_lines(outcomes)
+    factors = grid_factors(outcomes)
     found: dict[str, list[tuple[str, float]]] = {}
     for factor in factors:
         shares: dict[str, list[float]] = {}
@@ -141,7 +141,7 @@ def best_table(
     outcomes: Sequence[CellResult],
 ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """(columns, rows): the best row of each line with several, and how much the worst takes."""
-    lines = [line for line in lines_of(outcomes) if len(line) > 1]
+    lines = [line for line in comparable_lines(outcomes) if len(line) > 1]
     keys = name_keys(outcomes)
     rows = [_best_row(line, keys) for line in lines]
     columns = ("program", "target", "value", "worst", "best")

@@ -12,20 +12,20 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from eqsat.lab.drawing import axis_labels, label, series_of
+from eqsat.lab.drawing import axis_labels, series_label, series_of
 from eqsat.lab.effects import (
     best_rows,
     best_table,
     busy_line,
+    comparable_lines,
     effect_tables,
     effects,
     goal_value,
-    lines_of,
     measured_value,
     value_of,
 )
 from eqsat.lab.results import CellResult, Results
-from eqsat.lab.rowtable import FIGURES, RowTable, described, key_text, name_keys, row_table
+from eqsat.lab.rowtable import FIGURES, CellTable, described, key_text, name_keys, row_table
 from eqsat.lab.store.record import NOT_RUN
 from eqsat.model.diag import EqsatError
 from eqsat.report.compare import compare_runs
@@ -155,9 +155,9 @@ def results_page(results: Results, pages: Mapping[str, RowPages]) -> str:
     return scripted_document(results.name, "\n".join(body), data, ROW_SCRIPTS, charts=True)
 
 
-def _table(outcomes: Sequence[CellResult], table: RowTable, pages: Mapping[str, RowPages]) -> str:
+def _table(outcomes: Sequence[CellResult], table: CellTable, pages: Mapping[str, RowPages]) -> str:
     """The rows, the best of each line marked; scripts sort them by `data-v`."""
-    lines = [(line, best_rows(line, value_of(line))) for line in lines_of(outcomes)]
+    lines = [(line, best_rows(line, value_of(line))) for line in comparable_lines(outcomes)]
     best = {o.cell.name for line, rows in lines if len(rows) < len(line) for o in rows}
     beside = any(p.comparison for p in pages.values())
     columns = (*table.columns, *([BESIDE] if beside else []))
@@ -203,7 +203,7 @@ def _chart_lines(outcomes: Sequence[CellResult]) -> list[dict[str, Any]]:
     table = effects([o for o in outcomes if o.has_answer], goal_value)
     factor = max(table, key=lambda k: table[k][-1][1], default="")
     points = []
-    for line in (rows for rows in lines_of(outcomes) if len(rows) > 1):
+    for line in (rows for rows in comparable_lines(outcomes) if len(rows) > 1):
         value = value_of(line)
         least = min(map(value, line))
         for o in line:
@@ -237,7 +237,7 @@ def _figure_data(results: Results) -> dict[str, Any] | None:
     x, y = axis_labels(figure)
     words = {"kind": figure.kind, "log": figure.log, "title": figure.title, "x": x, "y": y}
     for p in series:
-        p["name"] = label(p["name"])
+        p["name"] = series_label(p["name"])
     return words | {"diagonal": figure.diagonal, "series": series} if series else None
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eqsat.lab.effects import best_lines, busy_line, effect_lines
-from eqsat.lab.rowtable import NOT_PROVEN, described, key_text, name_keys, row_table, some_of
+from eqsat.lab.rowtable import NOT_PROVEN, described, first_few, key_text, name_keys, row_table
 from eqsat.lab.store.record import FOUND, NOT_RUN, RunRecord
 from eqsat.lab.store.store import Measurement
 from eqsat.model.diag import Diagnostic, EqsatError, fail, sort_diagnostics
@@ -221,7 +221,7 @@ class Results:
         names = [o.cell.varied[-1][1] for o in self.outcomes if o.record.status == NOT_RUN]
         reason = "not run, as nothing that they leave out matched"
         count = f"{len(names)} of {count_text(len(self.outcomes), 'row')}"
-        return [f"{count} {reason}: {some_of(names)}"] if names else []
+        return [f"{count} {reason}: {first_few(names)}"] if names else []
 
     def alike(self) -> list[str]:
         """A line for rows of one program that have the same answer in the same dispatches."""

@@ -38,7 +38,7 @@ MOST_NAMED = 4  # rows in a line that names some that are alike
 
 
 @dataclass(frozen=True)
-class RowTable:
+class CellTable:
     """columns: names first. names: how many of them name the row. equal: of all rows."""
 
     columns: tuple[str, ...]
@@ -55,7 +55,7 @@ class RowTable:
             lines.append(f"left out for want of width: {', '.join(self.dropped)}")
         return "\n".join(lines) + "\n"
 
-    def within(self, width: int) -> RowTable:
+    def within(self, width: int) -> CellTable:
         """The table in so many characters: columns of less interest go, then names get shorter."""
         natural = [max(len(r[i]) for r in (self.columns, *self.rows)) for i in range(self.names)]
         least = sum(min(n, LEAST_NAME) + GAP for n in natural)
@@ -72,7 +72,7 @@ class RowTable:
         )
         heads = tuple(elided(c, m) for c, m in zip(table.columns, most, strict=False))
         columns = (*heads, *table.columns[table.names :])
-        return RowTable(columns, rows, table.names, table.equal, table.dropped)
+        return CellTable(columns, rows, table.names, table.equal, table.dropped)
 
     @property
     def figures_width(self) -> int:
@@ -80,11 +80,11 @@ class RowTable:
         figures = range(self.names, len(self.columns))
         return sum(GAP + max(len(r[i]) for r in (self.columns, *self.rows)) for i in figures)
 
-    def without(self, column: str) -> RowTable:
+    def without(self, column: str) -> CellTable:
         at = self.columns.index(column)
         rows = tuple((*r[:at], *r[at + 1 :]) for r in self.rows)
         columns = (*self.columns[:at], *self.columns[at + 1 :])
-        return RowTable(columns, rows, self.names, self.equal, (*self.dropped, column))
+        return CellTable(columns, rows, self.names, self.equal, (*self.dropped, column))
 
 
 def _caps(natural: Sequence[int], room: int) -> list[int]:
@@ -95,7 +95,7 @@ def _caps(natural: Sequence[int], room: int) -> list[int]:
     return caps
 
 
-def row_table(outcomes: Sequence[CellResult]) -> RowTable:
+def row_table(outcomes: Sequence[CellResult]) -> CellTable:
     """The rows that ran, a column for each thing in which their requests differ."""
     keys = name_keys(outcomes)
     table = [
@@ -111,7 +111,7 @@ def row_table(outcomes: Sequence[CellResult]) -> RowTable:
     ]  # fmt: skip
     columns = [k for k in order if k not in equal]
     names = sum(k not in FIGURES for k in columns)
-    return RowTable(
+    return CellTable(
         tuple(columns),
         tuple(tuple(row[k] for k in columns) for row in table),
         names,
@@ -143,17 +143,17 @@ def key_text(o: CellResult, key: str) -> str:
 def described(rows: Sequence[CellResult], among: Sequence[CellResult], keys: Sequence[str]) -> str:
     """Some of these rows in few words: `rules=default|policy/keep`, for any value of other keys."""
     if keys == ("row",):
-        return some_of([o.cell.name for o in rows])
+        return first_few([o.cell.name for o in rows])
     own = [k for k in keys if len({key_text(o, k) for o in among}) > 1]
     values = {k: list(dict.fromkeys(key_text(o, k) for o in rows)) for k in own}
     if math.prod(map(len, values.values())) != len(rows):
-        return some_of([" ".join(f"{k}={key_text(o, k)}" for k in own) for o in rows])
+        return first_few([" ".join(f"{k}={key_text(o, k)}" for k in own) for o in rows])
     told = [f"{k}={'|'.join(v)}" for k, v in values.items()
             if len(v) < len({key_text(o, k) for o in among})]  # fmt: skip
     return " ".join(told) or "all alike"
 
 
-def some_of(names: Sequence[str]) -> str:
+def first_few(names: Sequence[str]) -> str:
     """The first few of many names."""
     more = len(names) - MOST_NAMED
     return ", ".join(names[:MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")

@@ -225,7 +225,7 @@ def cell_key(cell: Cell, key: str) -> str | None:
     return ", ".join(value) if isinstance(value, tuple) else None if value is None else str(value)
 
 
-def check_room(figure: Figure, cells: Sequence[Cell]) -> None:
+def check_figure_room(figure: Figure, cells: Sequence[Cell]) -> None:
     """EqsatError (E273) if rows would be drawn over each other; a scatter has room for all."""
     if figure.kind == "scatter":
         return

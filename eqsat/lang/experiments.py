@@ -18,7 +18,7 @@ from eqsat.lang.experimentformat import (
     ablated,
     change_of,
     changed,
-    check_room,
+    check_figure_room,
     check_setting,
     check_variable,
     figure_asked,
@@ -191,7 +191,7 @@ class _CellReader:
 
     def _check_room(self, figure: Figure, cells: list[Cell]) -> None:
         try:
-            check_room(figure, cells)
+            check_figure_room(figure, cells)
         except EqsatError as error:
             self._place(error, self.source.span(("figure",), key=True))
 

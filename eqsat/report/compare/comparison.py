@@ -8,7 +8,7 @@ from typing import Any
 
 from eqsat.model.schedule import Schedule
 from eqsat.report.compare.rows import AlignedRow, ComparedWork, Held, Place, aligned, works_of
-from eqsat.report.compare.targetwords import spelled
+from eqsat.report.compare.targetwords import in_yaml_words
 from eqsat.report.finished import Finished, finished_stages
 from eqsat.report.formatting import bytes_text, delta_text, goal_text, table_text
 
@@ -299,7 +299,7 @@ def _settings(a: Finished, b: Finished) -> Iterator[Setting]:
             yield what, x, y
     yield from _rules(a, b)
     for key, x, y in target_differences(a.target, b.target):
-        for word, before, after in spelled(key, x, y):
+        for word, before, after in in_yaml_words(key, x, y):
             yield f"target key {word}", before, after
     x, y = dict(a.target.budget), dict(b.target.budget)
     for goal in sorted(x.keys() | y.keys()):

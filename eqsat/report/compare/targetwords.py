@@ -26,7 +26,7 @@ def setting_text(key: str, value: Any) -> str:
     return elided(_text(key, value), LONGEST)
 
 
-def spelled(key: str, a: Any, b: Any) -> Iterator[tuple[str, str, str]]:
+def in_yaml_words(key: str, a: Any, b: Any) -> Iterator[tuple[str, str, str]]:
     """(key, value in a, value in b) of what differs; of memory levels and the like one by one."""
     named = [_by_name(side) for side in (a, b)]
     if not all(named):
