@@ -242,8 +242,8 @@ def optimize(
 ) -> Run:
     """Find the best program the rules can reach, under the target's cost model.
 
-    * function_or_program: a function with example arguments, a program, or a text that names one
-      as on the command line (`"mlp.py:mlp_784"`, `"model.onnx"`).
+    * function_or_program: a function with example arguments, a program, a text that names one as on
+      the command line (`"mlp.py:mlp_784"`, `"model.onnx"`), or a `torch.export.ExportedProgram`.
     * example_args, keywords: arrays or `jax.ShapeDtypeStruct`.
     * rules, without: rule sets by name or file, and rules, sets or tags that are left out.
     * target: by name, file or value. `auto` is the target of this machine: the one that `eqsat

@@ -89,14 +89,10 @@ def read_graph(
     inputs, where they are to be called otherwise. EqsatError: E396, E36x.
     """
     refuse_types(program.graph_module.graph)
-    model = _lowered(program)
+    model = _lowered(program, weights)
     graph = model.graph
     for value, name in zip(graph.inputs, names, strict=False):
         value.name = name
-    for name in [k for k in graph.initializers if k in weights]:
-        value = graph.initializers.pop(name)
-        value.const_value = None
-        graph.inputs.append(value)
     for node in graph:
         node.name = _spoken(node)
         for value in node.outputs:
@@ -132,11 +128,21 @@ def exported(graph: Any, inputs: Sequence[Any]) -> Any:
         return torch.export.export(graph, empty, strict=False)
 
 
-def _lowered(program: Any) -> Any:
-    """The ONNX model of an ExportedProgram, in memory; EqsatError E396 with torch's words."""
+def _lowered(program: Any, weights: Collection[str]) -> Any:
+    """The ONNX model of an ExportedProgram, in memory; EqsatError E396 with torch's words.
+
+    weights: initializers that become inputs, before passes of the exporter could use their values.
+    """
     torch = torch_module()
     with _told("torch's ONNX exporter cannot lower the graph"), _quiet():
-        return torch.onnx.export(program, (), verbose=False, optimize=False).model
+        lowered = torch.onnx.export(program, (), verbose=False, optimize=False)
+        graph = lowered.model.graph
+        for name in [k for k in graph.initializers if k in weights]:
+            value = graph.initializers.pop(name)
+            value.const_value = None
+            graph.inputs.append(value)
+        lowered.optimize()
+        return lowered.model
 
 
 @contextmanager
