@@ -56,7 +56,9 @@ def _run(command: str, *before: str, folder: str) -> str:
     done = subprocess.run(
         [eqsat, *shlex.split(command)[1:]], capture_output=True, text=True, cwd=folder, check=False
     )
-    out = (done.stdout + done.stderr).replace(f"{ROOT}/", "").replace(f"{folder}/", "")
+    is_sweep = command.startswith("eqsat experiment") and done.returncode == 0
+    talk = "" if is_sweep else done.stderr  # of a sweep the table is shown, not each row's line
+    out = (done.stdout + talk).replace(f"{ROOT}/", "").replace(f"{folder}/", "")
     lines = [line.rstrip() for line in out.splitlines()]
     if ELISION in before:
         lines = _excerpt(lines, before)

@@ -280,7 +280,7 @@ def test_a_refused_value_has_no_followers() -> None:
         ("z = concat(x, w, axis=0)", "`concat`"),
         ("z = concat(x, axis=2)", "`axis` is one of 0 … 1"),
         ("z = reshape(x, shape=[7, 7])", "cannot reshape"),
-        ("z = pack(x, pos=[2], tiles=[2])", "`pos` names dims"),
+        ("z = pack(x, pos=[2], tiles=[2])", "`pos` names dim 2"),
         ("z = slice(x, start=[0, 0], limit=[9, 6])", "outside a dim"),
         ("z = slice(x, start=[0, 0], limit=[8, 6], stride=[0, 1])", "a stride is at least 1"),
         ("z = pad(x, low=[-1, 0], high=[0, 0], value=0)", "not negative"),

@@ -135,7 +135,7 @@ def test_a_row_of_the_table_is_found_again(name: str, line: str, wanted: dict[st
     from dataclasses import replace
 
     found = eqsat.Experiment(replace(plan, cells=(cell,), runs=0, verify=False)).run().rows()
-    block = next(b for b in stamps.BLOCK.findall(PAGE) if f"experiment {name} " in b[2])
+    block = next(b for b in stamps.BLOCK.findall(PAGE) if b[2].split()[3:4] == [name])
     row = next(r for r in block[2].splitlines() if r.split()[:1] == [line])
     assert time_text(found[0]["time_us"] * 1e6) in row
 

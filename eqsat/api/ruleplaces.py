@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from eqsat.hunt.instances import Bindings, Probe, matches
+from eqsat.hunt.instances import Bindings, ConditionProbe, matches
 from eqsat.lang.content import expression_text, names_op
 from eqsat.lang.rulesets import load_ruleset
 from eqsat.model.attr import Attr
@@ -21,7 +21,7 @@ from eqsat.ops.programs.facts import FACTS, Facts, facts_of
 from eqsat.plugins import find_names
 from eqsat.report.formatting import count_text, elided
 from eqsat.saturate.rows import Functions, RuleAtArity, fact_key, mark, variables_asked
-from eqsat.saturate.search import target_functions
+from eqsat.saturate.search import target_answers
 
 SHOWN = 60  # characters of what a variable is bound to
 Bound = tuple[tuple[str, str], ...]  # variable -> value or attribute, printed
@@ -115,7 +115,7 @@ def rule_places(rules: Sequence[Rule | SpreadRule], program: Program, target: Ta
     if len(rewrites) < len(rules):
         raise fail("E400", "a rule of spreads has no left side", help="`eqsat show rule NAME`")
     facts = facts_of(program, FACTS)
-    functions = target_functions(target, sizes_of(program.symbols))
+    functions = target_answers(target, sizes_of(program.symbols))
     tried = [_place(r, program, m, facts, functions) for r in rewrites for m in matches(r, program)]
     places = tuple(p for p in tried if p is not None)
     return RulePlaces(tuple(r.name for r in rewrites), program.name, places)
@@ -126,7 +126,7 @@ def _place(
 ) -> RulePlace | None:
     """None where an attribute is not the one that is written out, or an op not the named one."""
     arity = {name: len(nodes) for name, nodes in m.splats.items()}
-    probe = Probe(RuleAtArity(rule, 0, tuple(sorted(arity.items()))), functions)
+    probe = ConditionProbe(RuleAtArity(rule, 0, tuple(sorted(arity.items()))), functions)
     attrs, uses = list(m.attrs), _uses(rule, program, m, facts)
     if not probe.binds(attrs, uses):
         return None
@@ -150,7 +150,7 @@ def _uses(rule: Rule, program: Program, m: Bindings, facts: Facts) -> dict[str, 
     return uses
 
 
-def _refusal(probe: Probe, attrs: list[Attr], uses: dict[str, int]) -> str:
+def _refusal(probe: ConditionProbe, attrs: list[Attr], uses: dict[str, int]) -> str:
     """The first condition that does not hold, as it is written."""
     rule = probe.rule
     for fact in FACTS:
@@ -165,7 +165,7 @@ def _refusal(probe: Probe, attrs: list[Attr], uses: dict[str, int]) -> str:
     return f"no answer for {answers}" if answers else "a value that it asks for is not known"
 
 
-def _bound(probe: Probe, program: Program, m: Bindings) -> Bound:
+def _bound(probe: ConditionProbe, program: Program, m: Bindings) -> Bound:
     """Values of tensor variables, then attributes, each as its op is printed."""
     bound = {n: f"{program.value_name(i)}: {program.nodes[i].types[0]}" for n, i in m.nodes.items()}
     for name, nodes in m.splats.items():

@@ -81,12 +81,12 @@ class Instance:
         """Each entry of `where:` by itself; None if it cannot be evaluated here."""
         return self._table(None, functions).conditions(list(self.attrs), dict(self.uses))
 
-    def _table(self, rule: Rule | None, functions: Functions | None) -> Probe:
+    def _table(self, rule: Rule | None, functions: Functions | None) -> ConditionProbe:
         table = {**self.functions, **(functions or {})}
-        return Probe(RuleAtArity(rule or self.rule, 0, self.arity), table)
+        return ConditionProbe(RuleAtArity(rule or self.rule, 0, self.arity), table)
 
 
-class Probe(Answers):
+class ConditionProbe(Answers):
     """The table of a rule, asked for its conditions one by one."""
 
     def binds(self, attrs: list[Attr], uses: dict[str, int]) -> bool:

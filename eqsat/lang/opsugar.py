@@ -101,13 +101,13 @@ class BodyText:
         return name if name in NAMED_OPS and name != MATMUL and not node.keywords else ""
 
 
-def shape_of(term: Term) -> AttrExpr | None:
+def shape_expression(term: Term) -> AttrExpr | None:
     """The shape of an operand of a right side, as it is computed; None if rules cannot say it."""
     if isinstance(term, Var):
         return Field(Name(term.name, term.span), "shape", term.span)
     if not isinstance(term, Apply):
         return None
-    inner = [shape_of(o) for o in term.operands]
+    inner = [shape_expression(o) for o in term.operands]
     shapes = tuple(s for s in inner if s is not None)
     if len(shapes) < len(inner):
         return None
@@ -121,9 +121,9 @@ def shape_of(term: Term) -> AttrExpr | None:
     return Function("matmul_shape", shapes, term.span) if is_product else shapes[0]
 
 
-def built(name: str, operands: Sequence[Term], anchor: Name, span: Span) -> Apply | None:
+def named_term(name: str, operands: Sequence[Term], anchor: Name, span: Span) -> Apply | None:
     """A named op of a right side; None if the shape of an operand cannot be said."""
-    shapes = [shape_of(o) for o in operands]
+    shapes = [shape_expression(o) for o in operands]
     args = tuple(s for s in shapes if s is not None)
     if len(args) < len(shapes):
         return None

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from eqsat.lang.attributes import Attributes, Scope
 from eqsat.lang.expressions import Tree, parse
-from eqsat.lang.opsugar import NAMED_OPS, BodyText, NamedOps, built
+from eqsat.lang.opsugar import NAMED_OPS, BodyText, NamedOps, named_term
 from eqsat.lang.problems import written_as_generic
 from eqsat.lang.source import Placed
 from eqsat.model.diag import Diagnostic, did_you_mean
@@ -247,7 +247,7 @@ class _Terms:
             message = f"the element type of `{op}` is not known: the left side names no such op"
             self.report("E014", node, message, hint)
             return None
-        term = built(name, operands, anchor, span)
+        term = named_term(name, operands, anchor, span)
         if term is None:
             hint = "it reads variables, transposes and named ops; or write `generic(…, sig=…)`"
             self.report("E014", node, f"the shapes that `{op}` reads are not known", hint)

@@ -106,7 +106,7 @@ def target_facts(target: Target) -> dict[str, Callable[..., Any]]:
     }
 
 
-def target_functions(target: Target, sizes: Mapping[str, int]) -> dict[str, Callable[..., Any]]:
+def target_answers(target: Target, sizes: Mapping[str, int]) -> dict[str, Callable[..., Any]]:
     """The answers of a target to what rules ask of it, at these sizes of symbols."""
     return {
         "target.tiles": cache(_priced(sizes, target_tiles(target))),
@@ -165,7 +165,7 @@ class Saturation:
         self.engine = _engine()()
         self.interner = Interner()
         sizes = sizes_of(program.symbols)  # which tiles there are is judged at the priced sizes
-        functions = target_functions(target, sizes)
+        functions = target_answers(target, sizes)
         active = [r for r in rules.rules if r.name not in left_out]
         self.left_out = tuple(r.name for r in rules.rules if r.name in left_out)
         self.ended = "matches" if left_out else "saturated"  # the stop of a search that is done
