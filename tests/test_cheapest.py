@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from runnable import or_as_ops
-from seeds import seeds
+from seeds import one_in
 
 import eqsat
 from eqsat.extract import check
@@ -16,8 +16,8 @@ LIMITED = ["fusion.members=3"]
 @or_as_ops("avx512")
 @pytest.mark.parametrize(
     ("program", "target"),
-    seeds(
-        1,
+    one_in(
+        3,
         [
             ("three_readers", "separate-conversions"),
             ("residual", "avx512"),

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from drawnprograms import SETTINGS, Maker
 from problems import Column, choice_of, questions
 from seeds import seeds
 
@@ -24,7 +25,6 @@ from eqsat.model.program import Builder, Program
 from eqsat.model.selection import GoalRequest, Selection
 from eqsat.ops.spelling.chains import merge_elementwise
 from eqsat.saturate import saturate
-from tests.test_fuzz import SETTINGS, Maker
 
 
 def matmul(a: str, b: str, n: int, *, turned: bool = False) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+from drawnprograms import Maker
 from problems import (
     Chosen,
     Column,
@@ -28,7 +29,6 @@ from eqsat.lang.targets import load_target
 from eqsat.model.selection import GoalRequest
 from eqsat.ops.spelling.chains import merge_elementwise
 from eqsat.saturate import saturate
-from tests.test_fuzz import Maker
 
 SIZES = (4, 8, 64, 100)
 

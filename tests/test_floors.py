@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from functools import cache
 
 import pytest
+from drawnprograms import Maker
 from seeds import one_in, seeds
 
 import eqsat
@@ -26,7 +27,6 @@ from eqsat.model.program import Program
 from eqsat.model.selection import GoalRequest, short_of_time
 from eqsat.ops.spelling.chains import merge_elementwise
 from eqsat.saturate import saturate
-from tests.test_fuzz import Maker
 from tests.test_late_plans import PARTS, floored_times
 
 GOALS = ("time", "memory", "dispatches")

@@ -7,6 +7,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from drawnprograms import Maker
 from problems import questions
 from tabulated import sources_in
 
@@ -30,7 +31,6 @@ from eqsat.model.selection import GoalRequest
 from eqsat.model.target import Target
 from eqsat.ops.spelling.chains import merge_elementwise
 from eqsat.saturate import saturate
-from tests.test_fuzz import Maker
 
 # rows of a table, parts of tensors, a softmax between two products, padding: what floors leave out
 PARTS = """program m

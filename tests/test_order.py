@@ -10,6 +10,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from drawnprograms import SETTINGS, Maker
 from graphs import assembled
 from problems import keeps_the_rules, peak, solved
 from seeds import seeds
@@ -51,7 +52,6 @@ from eqsat.model.tensor import TensorType
 from eqsat.ops.generics.canonical import generic_node, identity
 from eqsat.ops.spelling.chains import merge_elementwise
 from eqsat.saturate import saturate
-from tests.test_fuzz import SETTINGS, Maker
 
 GOALS = tuple(GoalRequest(g) for g in ("time", "memory", "dispatches"))
 EFFORT = Effort(seconds=10.0, seed=0)

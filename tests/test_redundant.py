@@ -6,6 +6,7 @@ from collections.abc import Hashable
 from dataclasses import replace
 
 import pytest
+from drawnprograms import Maker
 from plain_options import listed
 from seeds import seeds
 from tabulated import sources_in
@@ -21,7 +22,6 @@ from eqsat.lang.targets import load_target
 from eqsat.model.target import Target
 from eqsat.ops.spelling.chains import merge_elementwise
 from eqsat.saturate import saturate
-from tests.test_fuzz import Maker
 
 GOALS = ("time", "memory", "dispatches")
 

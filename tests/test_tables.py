@@ -7,6 +7,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from drawnprograms import Maker
 from plain_options import Variant, listed, plain_options, plain_undominated
 from seeds import one_in
 from tabulated import sources_of, tabulated, with_times
@@ -19,7 +20,6 @@ from eqsat.extract.choice.relax import relaxation
 from eqsat.extract.ragged import Ragged, distinct
 from eqsat.lang.programs import parse_program
 from eqsat.model.program import Program
-from tests.test_fuzz import Maker
 
 # a weight that may be turned in the run, read turned and as it is, and a result that others read
 TWICE = """program m
