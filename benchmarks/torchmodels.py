@@ -144,7 +144,8 @@ def one(o: argparse.Namespace) -> Row:
             first[name] = round(time.perf_counter() - begin, 1)
         calls = {name: lambda side=side: side(x) for name, side in sides.items()}
         us = timed_in_turn(calls, o.rounds)
-    told = [str(w.message).partition("\n")[0] for w in seen if isinstance(w.message, EqsatWarning)]
+    ours_told = [w.message.diagnostic for w in seen if isinstance(w.message, EqsatWarning)]
+    told = [d.message for d in ours_told if d.code == "E523"]
     return {
         "model": o.one,
         "parameters": sum(p.numel() for p in model.parameters()),

@@ -99,7 +99,8 @@ def read_graph(
             value.name = f"{value.name}."  # no argument is called so
     import onnx_ir
 
-    traced = read_model(onnx_ir.to_proto(model), Path(title), weights=weights)
+    with _quiet():  # its constants are masks and such: infinite ones are meant
+        traced = read_model(onnx_ir.to_proto(model), Path(title), weights=weights)
     held = {traced.program.leaf(i).key for i in traced.program.weights}
     leaves = zip(traced.input_paths, traced.bindings, strict=True)
     return TorchGraph(traced, {path: str(key) for path, (_, key) in leaves if key in held})
