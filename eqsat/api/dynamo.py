@@ -162,7 +162,7 @@ class Searching:
 
     def _served(
         self, pure: Any, examples: Sequence[Any], arguments: Sequence[tuple[str, bool]]
-    ) -> Served:
+    ) -> CompiledGraph:
         """The function of a graph of pure ops; arguments: of the graph before, as `_argument`."""
         refuse_types(pure.graph)
         names, static = _called(pure, arguments)
@@ -172,7 +172,7 @@ class Searching:
         weights = {i: leaves[read.weights[names[i]]] for i in static if names[i] in read.weights}
         inputs = [i for i in range(len(examples)) if i not in static]
         (results,) = (node.args[0] for node in pure.graph.find_nodes(op="output"))
-        return Served(run, pure.forward, weights, inputs, _results(run, results), self.checks)
+        return CompiledGraph(run, pure.forward, weights, inputs, _results(run, results), self.checks)
 
 
 def _argument(node: Any) -> tuple[str, bool]:
@@ -238,7 +238,7 @@ def _results(run: Run, nodes: Sequence[Any]) -> list[Returned | None]:
     return returned
 
 
-class Served:
+class CompiledGraph:
     """A searched graph as a function of tensors.
 
     weights: number of an argument → name in the program; inputs: numbers of the others. pure: the
