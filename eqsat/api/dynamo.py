@@ -172,7 +172,9 @@ class Searching:
         weights = {i: leaves[read.weights[names[i]]] for i in static if names[i] in read.weights}
         inputs = [i for i in range(len(examples)) if i not in static]
         (results,) = (node.args[0] for node in pure.graph.find_nodes(op="output"))
-        return CompiledGraph(run, pure.forward, weights, inputs, _results(run, results), self.checks)
+        return CompiledGraph(
+            run, pure.forward, weights, inputs, _results(run, results), self.checks
+        )
 
 
 def _argument(node: Any) -> tuple[str, bool]:
