@@ -188,7 +188,7 @@ def test_optimize_prints_one_json_object(small, capsys):
     assert set(found["goals"]) == {"time_us", "peak_bytes", "dispatches"}
     assert found["verify"]["ok"] is True
     assert found["baseline"]["admissible"] is True
-    keys = {"read", "saturate", "extract", "schedule", "compile", "verify", "total"}
+    keys = {"read", "saturate", "extract", "schedule", "compile", "verify", "total", "cpu"}
     assert set(found["seconds"]) == keys
 
 

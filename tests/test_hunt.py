@@ -183,6 +183,13 @@ def test_a_right_side_of_another_element_type_is_refuted(dtype: str):
     assert "element types differ" in found.counterexample.why
 
 
+@pytest.mark.parametrize("finite_only", [False, True])
+def test_integers_agree_only_where_they_are_equal(finite_only: bool):
+    how = Tolerance(relative=0.5, scale=100.0, finite_only=finite_only)
+    same = agree(np.array([1, 2, 3]), np.array([1, 3, 3]), how)
+    assert same.tolist() == [True, False, True]
+
+
 def test_functions_that_fail_are_a_counterexample():
     def broken(*_: object) -> object:
         raise IndexError("list index out of range")

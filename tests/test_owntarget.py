@@ -136,7 +136,7 @@ def test_the_summary_says_which_target_and_why(
     path = tmp_path / "p.eqs"
     path.write_text(PROGRAM)
     (own / "host.yaml").write_text(here())
-    assert run(["optimize", str(path), "-q"]) == 0
+    assert run(["optimize", str(path)]) == 0
     assert "target host: it was calibrated on this machine\n" in capsys.readouterr().out
     assert run(["optimize", str(path), "-q", "--output-format", "json"]) == 0
     told = json.loads(capsys.readouterr().out)

@@ -74,8 +74,8 @@ class Served:
         """The function of flat inputs by the executable, checked unless that was done before."""
         from eqsat.run.calling import flat_function
 
-        proven = self._prove if self.race else None
-        return flat_function(self.run, self.check, self.race, proven)
+        agreed = self._prove if self.race else None
+        return flat_function(self.run, self.check, self.race, agreed)
 
     def _take(self, weights: Mapping[str, Any]) -> None:
         with self.lock:
@@ -88,7 +88,7 @@ class Served:
             if self.is_ready or self.check not in (FIRST, NEVER):
                 return
             record = kept_record(self.run)
-            if record.get("proven"):
+            if record.get("agreed"):
                 self.check, self.is_kept = NEVER, record["call"] is not None
             if self.check == NEVER and record.get("call") and not self.run.use.weights:
                 from eqsat.execute.kernels.recorded import called_again
@@ -98,12 +98,12 @@ class Served:
 
     def _prove(self) -> None:
         self.is_kept = True
-        keep_record(self.run, proven=True)
+        keep_record(self.run, agreed=True)
 
     def _keep(self) -> None:
-        """Record a call that was not checked; what another process has proven stays."""
+        """Record a call that was not checked; what another process has agreed stays."""
         self.is_kept = True
-        keep_record(self.run, proven=bool(kept_record(self.run).get("proven")))
+        keep_record(self.run, agreed=bool(kept_record(self.run).get("agreed")))
 
 
 def _place(function: Any, flat: Any) -> None:
@@ -156,7 +156,7 @@ def _record_key(run: Any) -> str:
 def kept_record(run: Run) -> dict[str, Any]:
     """What is kept of a run, {} if nothing is.
 
-    proven: whether a call was checked. call: as `kernels.recorded` has it, or None.
+    agreed: whether a call was checked. call: as `kernels.recorded` has it, or None.
     """
     from eqsat.execute.kernels.compiler import OBJECTS
 
@@ -165,12 +165,12 @@ def kept_record(run: Run) -> dict[str, Any]:
     return {} if data is None else json.loads(data)
 
 
-def keep_record(run: Run, proven: bool) -> None:
+def keep_record(run: Run, agreed: bool) -> None:
     """Record a run that was called, if it is the one that was saved."""
     from eqsat.execute.kernels.compiler import OBJECTS
     from eqsat.execute.kernels.recorded import recorded
 
     name = _record_key(run)
     if name and not run.use.weights:
-        record = {"proven": proven, "call": recorded(run.executable)}
+        record = {"agreed": agreed, "call": recorded(run.executable)}
         OBJECTS.write({name: json.dumps(record).encode()})
