@@ -16,7 +16,7 @@ from eqsat.report.explain import explained
 from eqsat.report.facts import RunFacts
 from eqsat.report.finished import ELSEWHERE, stop_warnings
 from eqsat.report.page.runpage import page
-from eqsat.report.pareto import FrontReport, count_sentence, front_json, is_proven, plot_svg
+from eqsat.report.pareto import FrontReport, count_sentence, front_json, is_proven, plot_data
 from eqsat.report.text import cut_lines, goal_cells, summary_text
 
 BEST = "best of 1,234 candidates, 5 places cut"
@@ -113,7 +113,7 @@ def test_a_front_of_capped_candidates_is_not_proven(proven: eqsat.Run) -> None:
     )
     assert count_sentence(front) == f"1 point ({BEST}: there may be others)"
     assert not is_proven(front, front.runs[0])
-    assert "point open" in plot_svg(front)
+    assert [p["isProven"] for p in plot_data(front)["points"]] == [False]
     assert front_json(front)["among"] == "1,234 candidates, 5 places cut"
     assert count_sentence(whole) == f"1 point (proven {ELSEWHERE}: there is no other)"
     assert is_proven(whole, whole.runs[0])

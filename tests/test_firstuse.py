@@ -280,7 +280,7 @@ def test_every_command_with_rules_refuses(args: list[str], tmp_path: Path, capsy
 
 def test_a_rule_left_out_is_not_hunted(tmp_path: Path, capsys: Any):
     path = file_of(tmp_path, SOUND, UNSOUND)
-    without = ["--without", "compose-the-other-way", "--stop-after", "egraph", "-q"]
+    without = ["--without", "compose-the-other-way", "--stop-after", "egraph"]
     assert (
         command(["optimize", "transposed_pack", "--target", "reference", "--rules", path, *without])
         == 0
@@ -299,7 +299,6 @@ def test_a_run_says_that_its_rules_are_unchecked(tmp_path: Path, capsys: Any):
         "--rules",
         path,
         "--unchecked",
-        "-q",
     ]
     assert command([*args, "-o", str(out)]) == 0
     line = "1 rule used unchecked: compose-the-other-way"
@@ -340,7 +339,7 @@ def test_rows_of_an_experiment(unchecked: bool, tmp_path: Path, capsys: Any):
         "  - {name: plain}\n",
         encoding="utf-8",
     )
-    code = command(["experiment", str(plan), "-o", str(tmp_path / "out"), "-q"])
+    code = command(["experiment", str(plan), "-o", str(tmp_path / "out")])
     told = capsys.readouterr().out
     data = json.loads((tmp_path / "out" / "plan.json").read_text(encoding="utf-8"))
     assert [r["status"] for r in data["rows"]] == (

@@ -118,7 +118,7 @@ def test_the_command_tells_what_it_measured(
     clock({"input by XLA": 0.25})
     path = tmp_path / "p.eqs"
     path.write_text("program p\ninput x: f32[8, 8]\ny = relu(x)\nz = matmul(y, x)\nreturn z\n")
-    asked = ["optimize", str(path), "--target", WIDEST, "--measure", "3", "-q"]
+    asked = ["optimize", str(path), "--target", WIDEST, "--measure", "3"]
     assert command(asked) == 0
     out = capsys.readouterr().out
     assert "in 30 interleaved rounds" in out

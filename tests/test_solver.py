@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from eqsat.extract import sat
-from eqsat.model.deadline import set_limits, set_workers
+from eqsat.model.deadline import limited, set_workers
 
 # of a UNet block, memory under a cap of time; a literal -1 - v is the negation of v
 AT_MOST_ONE = [
@@ -47,7 +47,7 @@ def test_a_problem_with_answers_has_one() -> None:
     model.add(sum(t * v for t, v in zip(TIMES, options, strict=False)) <= CAP)
     model.minimize(peak + 0)
     solver = sat.CpSolver()
-    set_limits(solver.parameters, 60.0, 0)
     set_workers(solver.parameters)
-    assert solver.solve(model) == sat.OPTIMAL
+    with limited(solver, 60.0, 0):
+        assert solver.solve(model) == sat.OPTIMAL
     assert solver.objective_value == 22368

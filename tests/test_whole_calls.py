@@ -57,7 +57,7 @@ def test_one_call_gives_what_the_dispatches_give(target: str, size: int) -> None
     x, w = real(0, size, size), real(1, size, size)
     run = found(chain, x, w, target=target)
     executable = run.executable
-    call = executable._whole
+    call = executable.whole
     assert call is not None and call.target.startswith("eqsat_whole")
     one = jax.jit(executable.run).lower(executable.packed, x, w).compile()
     said = one.memory_analysis()
@@ -77,7 +77,7 @@ def test_results_that_are_arguments_constants_and_each_other() -> None:
 
     x = real(2, 8, 8)
     run = found(f, x)
-    assert run.executable._whole is not None
+    assert run.executable.whole is not None
     for a, b in zip(run.compile()(x), f(x), strict=True):
         assert np.allclose(a, b, rtol=1e-5, atol=1e-6)
 
@@ -88,7 +88,7 @@ def test_weights_are_packed_and_given() -> None:
     run = eqsat.optimize(lambda x: jax.nn.relu(x @ w) @ v, x, target=RUNNABLE[0], rules=())
     executable = run.executable
     assert isinstance(executable, KernelsExecutable)
-    call = executable._whole
+    call = executable.whole
     assert call is not None and len(call.reads) == 3
     want = np.maximum(x.astype(float) @ w, 0) @ v
     assert np.abs(run.compile()(x) - want).max() < 1e-4
@@ -104,7 +104,7 @@ def test_a_loop_is_part_of_the_call() -> None:
 
     x, w = real(6, 5, 17), real(7, 17, 17)
     run = found(f, x, w)
-    assert run.executable._whole is not None
+    assert run.executable.whole is not None
     for a, b in zip(run.compile()(x, w), f(x, w), strict=True):
         assert np.abs(a - b).max() < 1e-4
 
@@ -123,7 +123,7 @@ def test_what_is_no_kernel_or_written_over_runs_by_dispatches(f: Any, donate: An
     assert isinstance(executable, KernelsExecutable)
     if donate:
         assert run.schedule is not None and run.schedule.in_place
-    assert executable._whole is None
+    assert executable.whole is None
     got, want = run.compile()(x), f(x)
     assert jax.tree.all(jax.tree.map(lambda a, b: np.allclose(a, b, atol=1e-5), got, want))
 
