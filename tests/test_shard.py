@@ -358,7 +358,9 @@ def test_the_command_prints_one_object_and_writes_the_strategies(tmp_path: Path,
     found = json.loads(out.read_text())
     assert read_sharding(path).cost(found["strategies"]) == best
     assert eqsat(["shard", str(path)]) == 0
-    assert f"cost     {best}" in capsys.readouterr().out
+    out_text = capsys.readouterr().out
+    assert f"cost     {best}" in out_text
+    assert f"chosen   {' '.join(map(str, found['strategies']))}\n" in out_text
 
 
 def test_the_command_says_why_there_is_no_answer(tmp_path: Path, capsys):

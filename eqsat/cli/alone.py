@@ -17,6 +17,7 @@ from eqsat.model.serialized import INFINITE_COST
 
 NOTHING_ADMISSIBLE = 3
 SHOWN_ROOTS = 5
+SHOWN_NODES = 16  # of a sharding, whose strategies are printed in the nodes' order
 STOPPED = {OUT_OF_TIME: "at its time limit", "memory": "out of memory", "interrupted": "by Ctrl-C"}
 
 
@@ -256,6 +257,9 @@ def _print_sharding(sharding: dict[str, Any], output_format: o.Format) -> None:
     if sharding["bound"] is not None:
         gap = "" if sharding["gap"] is None else f"   (gap {100 * sharding['gap']:.2f} %)"
         print(f"bound    {sharding['bound']}{gap}")
+    if chosen := sharding["strategies"]:
+        more = f" …   (all {len(chosen)}: `-o FILE`)" if len(chosen) > SHOWN_NODES else ""
+        print(f"chosen   {' '.join(map(str, chosen[:SHOWN_NODES]))}{more}")
     print(f"seconds  {sharding['seconds']:.2f}")
 
 
