@@ -23,11 +23,11 @@ help: ## print this help
 
 demo: $(DEMO) ## install into .venv; a transformer layer by eqsat and by jax.jit on this machine, then experiments/quickstart.yaml; tables and pages
 	@echo "A transformer layer, predicted and measured here. \`chosen\` is eqsat's answer, \`input by XLA\` is jax.jit."
-	@$(BIN)/eqsat optimize encoder.py --target auto --measure 3 --time-limit 30s --quiet -o results/encoder.eqsat
+	@$(BIN)/eqsat optimize encoder.py --target auto --measure 3 --time-limit 30s -o results/encoder.eqsat
 	@echo; echo "Seven fixed policies against the search, on an attention-style lookup:"
 	@$(BIN)/eqsat experiment experiments/quickstart.yaml --target auto
-	@$(BIN)/eqsat report results/eqsat -o results/demo.html --quiet >/dev/null
-	@$(BIN)/eqsat report results/encoder.eqsat -o results/encoder.html --quiet >/dev/null
+	@$(BIN)/eqsat report results/eqsat -o results/demo.html --quiet
+	@$(BIN)/eqsat report results/encoder.eqsat -o results/encoder.html --quiet
 	@echo "layer: file://$(CURDIR)/results/encoder.html"
 	@echo "table: file://$(CURDIR)/results/quickstart.html"
 	@echo "graph: file://$(CURDIR)/results/demo.html"
