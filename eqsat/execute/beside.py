@@ -119,6 +119,7 @@ def _clock() -> Callable[[], float]:
 FIRST, NEVER, ALWAYS = CHECKS = ("first", "never", "always")
 ANSWER, ORIGINAL = "answer", "original"
 AGREES, SLOWER, WRONG, UNSTEADY, UNCHECKED = "agrees", "slower", "wrong", "unsteady", "unchecked"
+AGREED = "agreed"
 LOG = logging.getLogger("eqsat.first-call")
 # writes what reproduces a difference: arguments of a call → the folder, and whether it shows there
 Reproduce = Callable[[tuple[Any, ...], Mapping[str, Any]], str]
@@ -135,12 +136,12 @@ def check_options(check: Any, may_race: Any) -> None:
 
 @dataclass(frozen=True)
 class FirstCall:
-    """Result of a first call that was checked.
+    """Result of a first call.
 
     kept: `answer` or `original`, which serves from then on; why: `agrees`, `slower`, `wrong`,
-    `unsteady` (the function changes from call to call) or `unchecked` (with the reason in
-    `reason`). seconds: of the calls and what lies between them. proves: whether a wrong answer
-    would have been seen.
+    `unsteady` (the function changes from call to call), `unchecked` (with the reason in `reason`),
+    or `agreed`: in a process of before, so that this call was not checked. seconds: of the calls
+    and what lies between them. proves: whether a wrong answer would have been seen.
     """
 
     kept: str

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from jax.core import Tracer
 from jax.extend.core import take_current_trace
 
-from eqsat.execute.beside import AGREES, ALWAYS, ANSWER, FirstCall, Pair, Trial, tell
+from eqsat.execute.beside import AGREED, AGREES, ALWAYS, ANSWER, FirstCall, Pair, Trial, tell
 from eqsat.execute.calls import JITTED, Callee
 
 CALM = 16  # calls of shapes that are known, after which calls are C
@@ -330,6 +330,7 @@ class ByShape:
                 return self._serve(key, callee, args, kwargs)
             is_first = key not in self.serving and self.wanted.check != ALWAYS
             if is_first and self.before.agreed(args, kwargs):
+                self.checks.append(FirstCall(ANSWER, AGREED))
                 return self._serve(key, callee, args, kwargs)
             return self._tried(key, callee, args, kwargs)
 
