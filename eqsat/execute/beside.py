@@ -18,6 +18,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.tree_util import tree_flatten, tree_unflatten
 
 from eqsat.execute.agree import (
@@ -120,6 +121,10 @@ FIRST, NEVER, ALWAYS = CHECKS = ("first", "never", "always")
 ANSWER, ORIGINAL = "answer", "original"
 AGREES, SLOWER, WRONG, UNSTEADY, UNCHECKED = "agrees", "slower", "wrong", "unsteady", "unchecked"
 AGREED = "agreed"
+COPIED = (
+    "NumPy arrays are copied at each call, and weights among them packed; arrays of `jax.numpy`,"
+    " made once, are not"
+)
 LOG = logging.getLogger("eqsat.first-call")
 # writes what reproduces a difference: arguments of a call → the folder, and whether it shows there
 Reproduce = Callable[[tuple[Any, ...], Mapping[str, Any]], str]
@@ -262,7 +267,9 @@ class Trial:
         result = race(*sides, uses_up=bool(self.pair.donated))
         self.seconds["race"] = time.perf_counter() - start
         if result.is_slower:
-            return replace(verdict, kept=ORIGINAL, why=SLOWER, race=result)
+            is_copied = any(isinstance(x, np.ndarray) and x.ndim > 1 for x in self.leaves)
+            reason = COPIED if is_copied else ""
+            return replace(verdict, kept=ORIGINAL, why=SLOWER, reason=reason, race=result)
         return replace(verdict, race=result)
 
 
@@ -279,6 +286,8 @@ def tell(pair: Pair, verdict: FirstCall) -> None:
     """The log, and a warning where something is wrong, once it is settled what serves."""
     if LOG.isEnabledFor(logging.INFO):
         LOG.info("%s", _logged(pair.name, verdict))
+    if verdict.why == SLOWER and verdict.reason:
+        LOG.warning("`%s`: the original is kept, as it was quicker: %s", pair.name, verdict.reason)
     warning = _warning(pair, verdict)
     if warning is not None:
         warnings.warn(EqsatWarning(warning), stacklevel=_outside())
