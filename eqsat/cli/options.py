@@ -260,7 +260,7 @@ RunFolder = Annotated[
 FEW = 12  # options that one panel of help can hold
 PANELS = {
     "Input": "program size weights donate layout layouts pairs",
-    "Search": "rules without unchecked limit time_limit seed extractor threads points",
+    "Search": "rules without unchecked limit time_limit seed extractor threads points no_cache",
     "Goals": "goal budget originals",
     "Target": "target setting devices",
     "Mesh": "mesh shard mesh_front",
