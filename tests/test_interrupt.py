@@ -120,6 +120,19 @@ def test_a_search_stopped_before_its_baseline_gives_the_program_as_it_is(phase: 
     assert found.schedule is not None
 
 
+def test_a_program_that_requests_layouts_is_no_first_answer():
+    seen, stop = list[str](), Stop()
+
+    def listen(now: Progress) -> None:
+        seen.append(now.phase)
+        assert now.phase != "saturate" or not stop.has_answer
+
+    found = eqsat.optimize("quantized_matmul", target="avx512-xla", stop=stop, progress=listen)
+    assert found.selection is not None
+    assert found.selection.stop == "optimal"
+    assert "saturate" in seen
+
+
 def test_whoever_comes_late_to_a_stop_is_called_at_once():
     stop, called = Stop(), threading.Event()
     stop.request()

@@ -193,9 +193,14 @@ def searched(run: Run, stop_after: str | None, stop: Stop | None, deadline: floa
 
 
 def _first_answer(run: Run, stop: Stop) -> Run | None:
-    """The program as it is, for who stops the search before there is a better answer."""
+    """The program as it is, for who stops the search before there is a better answer.
+
+    None if the target does not admit it, or it requests layouts, which only rules resolve.
+    """
     from eqsat.extract import first_answer, graph_of_program
 
+    if any(n.op in Encoding.ops for n in run.canonical.nodes):
+        return None
     phase("first answer")
     with timed(run.seconds, "extract"):
         graph = graph_of_program(run.canonical)
