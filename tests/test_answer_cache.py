@@ -26,7 +26,7 @@ from eqsat.model import filecache
 from eqsat.model.deadline import Stop
 from eqsat.model.diag import EqsatError
 from eqsat.run import Run, answers
-from eqsat.run.saved import is_private
+from eqsat.run.marks import is_private
 
 TEXT = """program kept
 input x: f32[8, 16]

@@ -14,7 +14,7 @@ import pytest
 
 import eqsat
 from eqsat.model.diag import EqsatError
-from eqsat.run import saved
+from eqsat.run import marks, saved
 from eqsat.run.convention import Convention
 
 Pair = namedtuple("Pair", "value nothing")
@@ -115,12 +115,12 @@ def test_a_folder_is_checked_once_by_each_code(folder: Path, tmp_path: Path, mon
     for _ in range(2):
         eqsat.load(folder)
     assert len(checks) == 1
-    monkeypatch.setattr(saved, "code_digest", lambda: "another")
+    monkeypatch.setattr(marks, "code_digest", lambda: "another")
     eqsat.load(folder)
     assert len(checks) == 2
     (tmp_path / "cache" / "checked").chmod(0o777)
-    saved.is_private.cache_clear()
+    marks.is_private.cache_clear()
     with pytest.warns(eqsat.EqsatWarning if hasattr(eqsat, "EqsatWarning") else Warning):
         eqsat.load(folder)
-    saved.is_private.cache_clear()
+    marks.is_private.cache_clear()
     assert len(checks) == 3

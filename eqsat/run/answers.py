@@ -31,6 +31,7 @@ from eqsat.model.files import code_digest
 from eqsat.model.progress import LIMITED, Curve
 from eqsat.plugins import GROUPS, plugged_in
 from eqsat.run.content import rules_content, target_content, used_versions
+from eqsat.run.marks import leave, mark_of
 from eqsat.run.run import Run
 from eqsat.run.saved import (
     READERS,
@@ -38,8 +39,6 @@ from eqsat.run.saved import (
     SavedRun,
     bodies_from_json,
     bodies_to_json,
-    leave,
-    mark_of,
     stage_from_json,
     stages_to_json,
 )

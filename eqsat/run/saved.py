@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import threading
 import zlib
@@ -17,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 from eqsat.frontends.source import Source
 from eqsat.model.deadline import gc_paused
 from eqsat.model.diag import EqsatError, fail
-from eqsat.model.files import cache_folder, code_digest, is_private, make_private, restored
+from eqsat.model.files import code_digest, restored
 from eqsat.model.limits import Limits
-from eqsat.plugins import GROUPS, plugged_in
 from eqsat.run.artefact import (
     FILES,
     PACKED,
@@ -30,6 +28,7 @@ from eqsat.run.artefact import (
     read_folder,
     write_folder,
 )
+from eqsat.run.marks import leave, mark_of
 from eqsat.run.run import Run, RunUse
 
 if TYPE_CHECKING:
@@ -367,38 +366,6 @@ def _read_verification(data: Mapping[str, Any] | None) -> Verification | None:
     from eqsat.execute.compare import Verification
 
     return restored(Verification, data)
-
-
-# ---- what was checked before ---------------------------------------------------------------------
-MARKS = 4096  # that are kept; the oldest ones go
-_OTHERWISE = "saved runs are checked each time they are loaded"
-
-
-def mark_of(checked: bytes) -> Path | None:
-    """The file that says that this code has checked this; None where nobody may trust one.
-
-    checked: what identifies it, such as the manifest of a folder, which has the sums of all files:
-    those of all but arrays were compared when they were read. What a folder's mark holds are the
-    stamps of the arrays' files, as they were when theirs were. Plug-ins may change and keep their
-    version.
-    """
-    if any(plugged_in(group) for group in GROUPS):
-        return None
-    folder = cache_folder("checked")
-    with suppress(OSError):
-        make_private(folder)
-        if is_private(folder, _OTHERWISE):
-            return folder / hashlib.sha256(checked + code_digest().encode()).hexdigest()
-    return None
-
-
-def leave(mark: Path, stamps: str = "") -> None:
-    """Leave a mark, and take the oldest ones away if there are many; what cannot be is not."""
-    with suppress(OSError):
-        mark.write_text(stamps)
-        marks = sorted(mark.parent.iterdir(), key=lambda p: p.stat().st_mtime)
-        for old in marks[:-MARKS]:
-            old.unlink()
 
 
 def _check_stages(run: SavedRun, place: Path, texts: Mapping[str, bytes]) -> None:
