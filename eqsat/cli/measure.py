@@ -23,6 +23,8 @@ from eqsat.plugins import user_folder
 if TYPE_CHECKING:
     from eqsat.lab.calibrate import Calibration, KernelCalibration
     from eqsat.lab.calibrate.check import Agreement
+    from eqsat.model.compiled import RefusedDispatch
+    from eqsat.run.run import Run
 
     Measured = Calibration | KernelCalibration
 
@@ -240,9 +242,28 @@ def compile_saved(
             "--for",
             metavar="DEVICE",
             help="`v5e`, `v5p`, `v6e`, `v4` (libtpu); `h100`, `a100`, `b200`, `h200` (XLA and"
-            " ptxas); `gfx942`, `gfx90a`, `gfx1100` … (IREE).",
+            " ptxas); `gfx942`, `gfx90a`, `gfx1100`, `x86-64`, `x86-64-v3` … (IREE).",
         ),
     ],
+    refusals: Annotated[
+        Path | None,
+        typer.Option(
+            "--refusals",
+            metavar="TARGET.yaml",
+            help="Record dispatches that are refused in a target, whose answers then avoid them.",
+        ),
+    ] = None,
+    log: Annotated[
+        Path | None,
+        typer.Option(
+            "--log",
+            help="With --refusals: ask nobody, read what a compiler said about an exported module.",
+        ),
+    ] = None,
+    dispatch: Annotated[
+        int | None,
+        typer.Option("--dispatch", help="With --log: the dispatch it is about, if it names none."),
+    ] = None,
     weights: Annotated[
         str,
         typer.Option(
@@ -262,6 +283,8 @@ def compile_saved(
     tells, beside those of the plain program and beside the prediction, and keeps them in the run
     for `eqsat report`. Exit code 3 if the compiler refuses the answer, crashes, or is not done.
     """
+    if log is not None or dispatch is not None:
+        return _record_log(folder, device, refusals, log, dispatch)
     os.environ.setdefault("JAX_PLATFORMS", "cpu")  # nothing runs here; plug-ins need not look
     with stops_at_once():
         import eqsat
@@ -276,6 +299,36 @@ def compile_saved(
             print("\n".join(told_lines(answer)))
         assert run.compiled is not None
         keep(folder, {"compiled": run.compiled.to_json(), "summary": run.summary()})
+        if refusals is not None:
+            _record(run, answer.chosen.refused_dispatches, answer.oracle, refusals)
     if not quiet:
         say(f"kept in {folder}    page: `eqsat report {folder}`")
     return 0 if answer.chosen.refused is None else REFUSED
+
+
+def _record_log(
+    folder: Path, device: str, refusals: Path | None, log: Path | None, dispatch: int | None
+) -> int:
+    """Record what a file has a compiler say about a saved run."""
+    if log is None or refusals is None:
+        alone = "--dispatch" if log is None else "--log"
+        partner = "--log" if log is None else "--refusals"
+        raise fail("E400", f"`{alone}` goes with `{partner}`", help=f"write `{partner} FILE` too")
+    import eqsat
+    from eqsat.run.refusals import logged_about, logged_dispatches
+
+    refused = logged_dispatches(log) if dispatch is None else logged_about(log, dispatch)
+    _record(eqsat.load(folder), refused, f"{device}, {log.name}", refusals)
+    return 0
+
+
+def _record(run: Run, refused: Sequence[RefusedDispatch], source: str, file: Path) -> None:
+    from eqsat.run.refusals import record, refusals_of
+
+    program = run.source.program.name
+    rows = refusals_of(run.need_schedule(), run.target, refused, f"{source}: {program}")
+    if not rows:
+        say(f"no dispatch was refused; nothing was recorded in {file}")
+        return
+    new = record(file, run.target, rows)
+    say(f"recorded {new} refused dispatch(es) in {file}    search again: `--target {file}`")

@@ -90,6 +90,8 @@ class CheckedGroups:
                 yield f"{limit.what} breaks the {limit.limit_name} limit"
             if not self.legality.is_admissible(m):
                 yield f"{self.space.name(m)} is an unpacked contraction"
+        if refusal := self.legality.refusal(g.members):
+            yield f"{refusal.what} is {refusal.limit_name}"
 
     def _ops(self, g: Group) -> list[int]:
         return [m for m in g.members if self.space.kinds[m] not in ("leaf", "view")]

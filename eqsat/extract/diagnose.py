@@ -13,7 +13,7 @@ from eqsat.extract.minimiser import SHARES, Minimiser
 from eqsat.extract.session import Session
 from eqsat.model.deadline import OutOfTime, elapsed, until
 from eqsat.model.diag import EqsatError, fail
-from eqsat.model.selection import CAP, RESULT_RELATION, TIME_LIMIT, Removed, short_of_time
+from eqsat.model.selection import CAP, REFUSED, RESULT_RELATION, TIME_LIMIT, Removed, short_of_time
 from eqsat.model.target import Target
 
 BYTES = ("memory", "resident", "load_peak", "relayout")  # goals that are counted in them
@@ -32,6 +32,8 @@ def removed_sentence(r: Removed) -> str:
     place = f" ({r.place})" if r.place else ""
     if r.limit_name == RESULT_RELATION:
         return f"the {r.what} writes permuted, {RESULT_RELATION} is identity{place}"
+    if r.limit_name == REFUSED:
+        return f"{r.what}{place}"
     what = r.what if r.what.startswith("a ") else f"the unfused {r.what}"
     return f"{what} needs {r.bytes:,} bytes, the {r.limit_name} limit is {r.limit:,}{place}"
 

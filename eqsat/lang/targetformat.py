@@ -5,7 +5,14 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    StringConstraints,
+    WithJsonSchema,
+    model_validator,
+)
 
 from eqsat.lang.problems import Bandwidth, Interval, Rate, Record, Size, Time, coded
 from eqsat.lang.tileformat import Mnk, Share, TilesRecord, UntiledRecord, When, as_list
@@ -379,6 +386,19 @@ class AxisLinkRecord(Record):
 AxisName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
 
 
+OpText = Annotated[str, StringConstraints(pattern=r"^\w+\(.*\)$")]
+
+
+class RefusalRecord(Record):
+    """A dispatch that a compiler refused (`eqsat compile --refusals`): no answer has it."""
+
+    ops: Annotated[list[OpText], Field(min_length=1)] = Field(
+        description="all its ops, each with the types of its operands: `pack(f32[512, 256], …)`"
+    )
+    says: str = Field(description="the compiler's words")
+    source: str = Field(description="which compiler, for which device, about what")
+
+
 class TargetRecord(Record):
     """A machine."""
 
@@ -430,6 +450,9 @@ class TargetRecord(Record):
     limits: LimitsRecord = LimitsRecord()
     budget: BudgetRecord = BudgetRecord()
     oracle: OracleName | None = None
+    refused: list[RefusalRecord] = Field(
+        default=[], description="dispatches that a compiler refused, whatever the keys above allow"
+    )
     originals: Literal["stored", "dropped", "held"] = Field(
         default="dropped",
         description="of weights: stored packed, dropped as they are packed, held by the caller",

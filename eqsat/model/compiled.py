@@ -121,6 +121,14 @@ CONSTANTS, ARGUMENTS = "constants", "arguments"  # what weights are of a module 
 
 
 @dataclass(frozen=True)
+class RefusedDispatch:
+    """A dispatch of a schedule, by its number, that a compiler refused, and what it said."""
+
+    dispatch: int
+    says: str
+
+
+@dataclass(frozen=True)
 class Figures:
     """One program as a compiler has it; None where it does not tell.
 
@@ -129,7 +137,7 @@ class Figures:
     thread, likewise. spill_bytes: of all kernels. cycles: the compiler's own estimate, of all
     kernels that have one. uncounted: kernels without, by what they are; `cycles` is then a lower
     bound. relayout_copies: copies that change a layout. refused: why it was not compiled, in the
-    compiler's words.
+    compiler's words. refused_dispatches: those that it named.
     """
 
     kernels: int | None = None
@@ -141,6 +149,7 @@ class Figures:
     uncounted: tuple[str, ...] = ()
     relayout_copies: int | None = None
     refused: str | None = None
+    refused_dispatches: tuple[RefusedDispatch, ...] = ()
 
     def is_better(self, other: Figures, count: str) -> bool:
         """Whether it surely has less of a count than the other one.
@@ -170,7 +179,10 @@ class Figures:
         return False
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self) | {"uncounted": list(self.uncounted)}
+        refused = [asdict(r) for r in self.refused_dispatches]
+        return asdict(self) | {
+            "uncounted": list(self.uncounted), "refused_dispatches": refused,
+        }  # fmt: skip
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Figures:

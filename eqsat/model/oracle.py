@@ -8,7 +8,10 @@ from dataclasses import dataclass
 COMPILERS: dict[str, tuple[str, ...]] = {
     "libtpu": ("v4", "v5e", "v5p", "v6e"),
     "xla-cuda": ("a100", "h100", "h200", "b200"),
-    "iree": ("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201"),
+    "iree": (
+        *("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201"),
+        *("x86-64", "x86-64-v3", "x86-64-v4"),
+    ),
 }
 DEVICES = tuple(device for devices in COMPILERS.values() for device in devices)
 

@@ -16,6 +16,7 @@ GREEDY = "greedy"  # the stop of an answer that nobody searched for
 EXTRACTORS = ("cpsat", GREEDY)
 CAP, TIME_LIMIT = "candidates", "time_limit"  # what leaves candidates out
 RESULT_RELATION = "fusion.result_relation"  # what removes ops that write permuted
+REFUSED = "refused"  # what removes dispatches that a compiler refused
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class Removed:
     what: str
     bytes: int
     limit: int
-    # vector | scratch | RESULT_RELATION, or what cut the candidates: CAP | TIME_LIMIT
+    # vector | scratch | RESULT_RELATION | REFUSED, or what cut the candidates: CAP | TIME_LIMIT
     limit_name: str
     place: str
     result_bytes: int = 0

@@ -182,6 +182,18 @@ class DispatchLimits:
 
 
 @dataclass(frozen=True)
+class Refusal:
+    """A dispatch that a compiler refused: its ops as `model.text.op_text` has them, sorted.
+
+    says: in the compiler's words. source: which compiler, and of what.
+    """
+
+    ops: tuple[str, ...]
+    says: str
+    source: str
+
+
+@dataclass(frozen=True)
 class MeasuredOn:
     """The machine that a target's figures were measured on, as `eqsat.host` describes one."""
 
@@ -247,6 +259,7 @@ class Target:
     # of temporaries, behind the search
     placing: CompilerPlacing = field(default_factory=CompilerPlacing)
     oracle: str | None = None  # the compiler that is asked about answers, see `model.oracle`
+    refused: tuple[Refusal, ...] = ()  # dispatches that no answer may have
 
     @property
     def is_planned(self) -> bool:
@@ -348,6 +361,7 @@ class Target:
         lines += [f"  native tile {d}: {r}x{c}" for d, (r, c) in self.native_tiles]
         lines += [f"  {self.units.to_text()}"] if self.units else []
         lines += [f"  budget {goal}: {bound}" for goal, bound in self.budget]
+        lines += [f"  refused {' and '.join(r.ops)}: {r.says}" for r in self.refused]
         lines += [f"  device {name}: {t.name}" for name, t in self.devices]
         lines += [
             f"  mesh axis {a.name}: {a.devices} devices, {a.bandwidth:g} B/s, hop {a.latency_ps} ps"

@@ -12,7 +12,17 @@ from eqsat.model.layout import Encoding, Layout
 from eqsat.model.leaves import Leaf
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from eqsat.model.attr import Attr
     from eqsat.model.program import Program
+    from eqsat.model.tensor import TensorType
+
+
+def op_text(op: str, attr: Attr, operands: Sequence[TensorType]) -> str:
+    """An op by what it does to operands of these types: `transpose(f32[4, 8], perm=[1, 0])`."""
+    words = [*map(str, operands), attr.text(op)]
+    return f"{op}({', '.join(filter(None, words))})"
 
 
 def _bodies(name: str, a: Control) -> tuple[list[str], str]:

@@ -13,6 +13,7 @@ from eqsat.model.ops import CONVERSIONS, LEAVES, VIEWS
 from eqsat.model.schedule import Dispatch
 from eqsat.model.selection import (
     CAP,
+    REFUSED,
     RESULT_RELATION,
     TIME_LIMIT,
     Group,
@@ -204,7 +205,7 @@ def removed_lines(removed: tuple[Removed, ...]) -> list[str]:
     most = sorted(removed, key=lambda r: (r.limit_name in cuts, -r.bytes, r.what))
     lines = ["removed by limits"]
     for r in most[:_SHOWN]:
-        lines.append(f"  {r.what}: {_needs(r)}")
+        lines.append(f"  {r.what}" if r.limit_name == REFUSED else f"  {r.what}: {_needs(r)}")
         lines += [f"      {r.place}"] if r.place else []
     return lines + _more(len(most))
 

@@ -17,6 +17,7 @@ from eqsat.model.ops import VIEWS
 from eqsat.model.program import Node, Program
 from eqsat.model.schedule import Dispatch
 from eqsat.model.target import Target
+from eqsat.model.text import op_text
 from eqsat.ops.contractions.roles import kind
 from eqsat.ops.generics.access import LaneAccess, access, is_copy, seen_as, through, widens
 from eqsat.ops.movement.moves import pads_with_zeros
@@ -71,6 +72,7 @@ class OneDispatch:
             yield from self._tile_faults(m)
         yield from self._pipeline_faults()
         yield from self._row_faults()
+        yield from self._refusal_faults()
 
     # ---- what it holds
     def node(self, i: int) -> Node:
@@ -83,6 +85,15 @@ class OneDispatch:
     def ops(self) -> tuple[int, ...]:
         """Members that count: no views, no leaves."""
         return tuple(m for m in self.dispatch.members if self.what(m) not in ("leaf", "view"))
+
+    @property
+    def op_texts(self) -> tuple[str, ...]:
+        """Its ops as rows of `refused` name them."""
+        nodes = map(self.node, self.ops)
+        types = self.program.nodes
+        return tuple(
+            sorted(op_text(n.op, n.attr, [types[o].types[0] for o in n.operands]) for n in nodes)
+        )
 
     @cached_property
     def roots(self) -> tuple[int, ...]:
@@ -323,6 +334,14 @@ class OneDispatch:
         if not faults:
             nbytes = self.target.fusion.row_block * self.row_blocks.row_bytes()
             yield from self._over("scratch", "a row block", nbytes)
+
+    def _refusal_faults(self) -> Iterator[str]:
+        if not self.target.refused:
+            return
+        ops = self.op_texts
+        for row in self.target.refused:
+            if row.ops == ops:
+                yield f"was refused: {row.says} ({self.target.place('refused')})"
 
     # ---- limits
     def _over(self, name: str, what: str, nbytes: int) -> Iterator[str]:

@@ -17,7 +17,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -26,7 +26,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from eqsat.execute.compilers import hlo
-from eqsat.model.compiled import Figures
+from eqsat.model.compiled import Figures, RefusedDispatch
 from eqsat.model.diag import fail
 from eqsat.model.oracle import Oracle
 
@@ -169,6 +169,8 @@ def description(chip: str) -> str:
 TOOL = "iree-compile"
 _KEY = re.compile(r"^\s*(?:- )?\.(group_segment_fixed_size|\w+_count):\s+(\d+)$", re.MULTILINE)
 _REFUSAL = re.compile(r"^.*?\berror: (.*)$", re.MULTILINE)
+_ERROR = re.compile(r"^(.+?):(\d+):\d+: error: (.*)$", re.MULTILINE)
+_DISPATCH = re.compile(r"\s*// dispatch (\d+)\b")  # what an export writes in front of its ops
 LANE_BYTES = 4  # of a spilled register; a vector register has one for each of so many lanes
 WAVE = {"gfx9": 64, "gfx1": 32}
 
@@ -185,7 +187,7 @@ def tool() -> Path:
 
 
 def ask_iree(device: str, text: Path, limit: float, borders: int) -> Figures:
-    """The figures of a module for one of AMD's parts.
+    """The figures of a module for one of AMD's parts, or for a CPU.
 
     text: the file of the module, with what it refers to beside it. borders: bytes of its arguments
     and results, which IREE does not allocate. EqsatError: E461 to E463.
@@ -194,16 +196,30 @@ def ask_iree(device: str, text: Path, limit: float, borders: int) -> Figures:
     stats, binaries = place / "statistics.json", place / "binaries"
     command = [
         tool(), text, "-o", place / "module.vmfb",
-        "--iree-hal-target-backends=rocm", f"--iree-rocm-target={device}",
+        *iree_flags(device),
         f"--iree-scheduling-dump-statistics-file={stats}",
         "--iree-scheduling-dump-statistics-format=json",
         f"--iree-hal-dump-executable-intermediates-to={binaries}",
     ]  # fmt: skip
     code, _, errors = run(command, f"{TOOL} for {device}", limit, {}, place)
     if code:
-        return Figures(refused=refusal(errors))
+        lines = text.read_text(encoding="utf-8").splitlines()
+        return Figures(
+            refused=refusal(errors),
+            refused_dispatches=refused_dispatches(errors, lambda _: lines),
+        )
     asm = "\n".join(p.read_text(errors="replace") for p in sorted(binaries.glob("*.rocmasm")))
     return figures_of(json.loads(stats.read_text()), asm, device, borders)
+
+
+def iree_flags(device: str) -> list[str]:
+    """How IREE's compiler is told a device."""
+    if not device.startswith("x86-64"):
+        return ["--iree-hal-target-backends=rocm", f"--iree-rocm-target={device}"]
+    return [
+        "--iree-hal-target-device=local", "--iree-hal-local-target-device-backends=llvm-cpu",
+        f"--iree-llvmcpu-target-cpu={device}",
+    ]  # fmt: skip
 
 
 def figures_of(statistics: dict[str, dict[str, dict[str, int]]], asm: str, device: str,
@@ -233,6 +249,22 @@ def refusal(log: str) -> str:
     """Why, in IREE's words: its first errors, or the last line that it wrote."""
     errors = list(dict.fromkeys(_REFUSAL.findall(log)))
     return " | ".join(errors[:2]) or (log.strip().splitlines() or ["no reason given"])[-1]
+
+
+def refused_dispatches(
+    log: str, module: Callable[[str], Sequence[str]]
+) -> tuple[RefusedDispatch, ...]:
+    """The dispatches of exported MLIR that a compiler's errors are about, by line, each once.
+
+    module: the lines of the text that an error names.
+    """
+    refused: dict[int, RefusedDispatch] = {}
+    for file, line, says in _ERROR.findall(log):
+        above = module(file)[: int(line)]
+        number = next((int(m[1]) for t in reversed(above) if (m := _DISPATCH.match(t))), None)
+        if number is not None:
+            refused.setdefault(number, RefusedDispatch(number, says.strip().rstrip(":")))
+    return tuple(refused.values())
 
 
 CHILD = Path(__file__).with_name("child.py")

@@ -117,9 +117,17 @@ class Pool:
         return Idle(self, every).producers if self.has_free_conversions else every
 
     @cached_property
+    def has_refusals(self) -> bool:
+        """Whether single dispatches are excluded, so that a worse one may be the best there is."""
+        target = self.legality.target
+        return any(t.refused for t in (target, *dict(target.devices).values()))
+
+    @cached_property
     def has_free_conversions(self) -> bool:
         """Whether conversions inside of a dispatch change nothing that is asked for (`idle`)."""
-        if self.input_only or self.keeps_all or not (self.is_time_first and self.asked <= GOALS):
+        if self.input_only or self.keeps_all or self.has_refusals:
+            return False
+        if not (self.is_time_first and self.asked <= GOALS):
             return False
         return converts_for_free(self, {n for ns in self._every_producer.values() for n in ns})
 

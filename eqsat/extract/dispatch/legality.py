@@ -15,9 +15,10 @@ from eqsat.model.attr import loop_order
 from eqsat.model.generic import Generic
 from eqsat.model.layout import Layout
 from eqsat.model.movement import Transpose
-from eqsat.model.selection import RESULT_RELATION, Removed
+from eqsat.model.selection import REFUSED, RESULT_RELATION, Removed
 from eqsat.model.target import CHEAP
 from eqsat.model.tensor import DTYPES, TensorType, cdiv
+from eqsat.model.text import op_text
 from eqsat.ops.generics.access import is_cheap
 
 
@@ -151,6 +152,33 @@ class Legality(FusionRules):
         if over or self.target.pipelines:  # a workgroup keeps other tiles: `crowded`
             return over
         return self._over("scratch", result + sum(sides), what, node)
+
+    # ---- what a compiler refused
+    @cached_property
+    def _refusals(self) -> dict[tuple[str, ...], str]:
+        return {r.ops: r.says for r in self.target.refused}
+
+    @cached_property
+    def _op_texts(self) -> dict[int, str]:
+        return {}
+
+    def _op_text(self, node: int) -> str:
+        if node not in self._op_texts:
+            n = self.space.egraph.nodes[node]
+            operands = [self.space.type(c) for c in n.children]
+            self._op_texts[node] = op_text(n.op, n.attr, operands)
+        return self._op_texts[node]
+
+    def refusal(self, members: Iterable[int]) -> Removed | None:
+        """The row of `refused` that a dispatch of these members is."""
+        if not self._refusals:
+            return None
+        ops = [m for m in members if self.space.is_op[m]]
+        says = self._refusals.get(tuple(sorted(map(self._op_text, ops))))
+        if says is None:
+            return None
+        what = "a dispatch of " + " and ".join(map(self.space.name, ops))
+        return Removed(f"{what}: {says}", 0, 0, REFUSED, self.target.place(REFUSED))
 
     # ---- scratch of a whole dispatch ---------------------------------------------------------
     @property

@@ -108,9 +108,9 @@ class Borders(Checks):
 
     @cached_property
     def projects(self) -> bool:
-        """Whether groups are left out at all: not where worse answers are asked for, or what is
-        converted; of kernels only where which may join is a question of kinds alone."""
-        if self.pool.keeps_all:
+        """Whether groups are left out at all: not where worse answers are asked for, what is
+        converted, or dispatches are refused; of kernels only where which may join is a question of kinds alone."""
+        if self.pool.keeps_all or self.pool.has_refusals:
             return False
         if self._is_planned:
             return self._joins_any and not self.legality.target.pipelines

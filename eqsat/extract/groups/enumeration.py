@@ -59,15 +59,26 @@ def enumerated(pool: Pool, costs: Costs, baseline: Sequence[Candidate] = ()) -> 
     with suppress(OutOfTime):
         waits, computes = pool.waits.for_itself, pool.space.computes
         left = [c for c in candidates if not waits(computes(c.members), c.reads)]
-    candidates = with_images(pool.space, left + merged)
+    candidates, refusals = _accepted(pool, with_images(pool.space, left + merged))
     cuts = _cuts(work, refused)
     if not (baseline or pool.input_only or pool.only):
         with suppress(OutOfTime):
             program = enumerated(replace(pool, input_only=True), costs).candidates
             baseline = pool.allowed(program)
     crowded = {r.what: r for r in pool.legality.all_crowded}.values()
-    removed = (*pool.limited.values(), *work.capped, *refused, *crowded)
+    removed = (*pool.limited.values(), *work.capped, *refused, *crowded, *refusals)
     return Enumerated(with_others(candidates, baseline), removed, cuts)
+
+
+def _accepted(
+    pool: Pool, candidates: Sequence[Candidate]
+) -> tuple[Sequence[Candidate], Iterable[Removed]]:
+    """Candidates but those that a compiler refused, and these."""
+    if not pool.has_refusals:
+        return candidates, ()
+    refusals = [pool.legality.of(c.members).refusal(c.members) for c in candidates]
+    accepted = [c for c, r in zip(candidates, refusals, strict=True) if r is None]
+    return accepted, {r.what: r for r in refusals if r is not None}.values()
 
 
 def with_others(
