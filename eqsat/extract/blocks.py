@@ -8,8 +8,9 @@ checked here, so it does not matter how the e-graph was made.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -94,6 +95,37 @@ class Rolled:
         size, kinds = len(self.ops), [kind(n.op, n.attr) for n in self.ops]
         roots = sum(k in ("contraction", "reduction") for k in kinds)
         return size <= fusion.members or (roots <= 1 and size <= fusion.template)
+
+    def may_be_crossed(self, fusion: Fusion) -> bool:
+        """Whether a dispatch may hold a way through a block, and so touch three.
+
+        A way leads from an op that reads the block before to one of the next block. The least ops
+        and the least roots of any way are counted apart; a contraction counts as all the reductions
+        that may stand in its place, and one more may keep rows of it.
+        """
+        worth = {"contraction": fusion.row_reductions, "reduction": 1}
+        ops = self._least_through(lambda kind: int(kind not in ("leaf", "view")))
+        roots = self._least_through(lambda kind: worth.get(kind, 0))
+        many = fusion.roots + bool(fusion.row_block)
+        most = many * fusion.row_reductions + fusion.output_reductions
+        return ops <= max(fusion.members, fusion.template) and roots <= most
+
+    def _least_through(self, of: Callable[[str], int]) -> float:
+        """The least sum over the kinds of the nodes of a way through block `TWO` and its reader."""
+        least: dict[int, float] = {c: 0 for c, at in enumerate(self.level) if at == ONE}
+        changed, ends = True, math.inf
+        while changed:
+            changed = False
+            for n in self.short.nodes:
+                at = self.level[n.eclass]
+                if at < TWO or not (below := [least[c] for c in n.children if c in least]):
+                    continue
+                sum_ = min(below) + of(kind(n.op, n.attr))
+                if at == TWO and sum_ < least.get(n.eclass, math.inf):
+                    least[n.eclass], changed = sum_, True
+                elif at > TWO and any(self.level[c] == TWO for c in n.children):
+                    ends = min(ends, sum_)
+        return ends
 
     @cached_property
     def class_times(self) -> tuple[int, ...]:

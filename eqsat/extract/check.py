@@ -25,7 +25,7 @@ from eqsat.model.deadline import (
     SEARCH_TIME,
 )
 from eqsat.model.egraph import EGraph
-from eqsat.model.selection import CAP, GREEDY, TIME_LIMIT, Selection
+from eqsat.model.selection import CAP, GREEDY, REFUSED, TIME_LIMIT, Selection
 from eqsat.model.target import DROPPED, HELD, Target
 
 STOPS = (
@@ -67,7 +67,8 @@ class Checker(CheckedGroups):
             faults.append("candidates were cut, and yet all was searched")
         if self.selection.candidates and self.selection.candidates < len(self.selection.groups):
             faults.append("fewer candidates were looked at than were chosen")
-        removed = (r for r in self.selection.removed if r.limit_name not in (CAP, TIME_LIMIT))
+        unsized = (CAP, TIME_LIMIT, REFUSED)
+        removed = (r for r in self.selection.removed if r.limit_name not in unsized)
         if any(r.bytes <= r.limit for r in removed):
             faults.append("something was removed that keeps its limit")
         return faults

@@ -70,7 +70,7 @@ def extract(
     check_requests(goals)
     end = elapsed() + time_limit
     equal = rolled(egraph) if _may_roll(target, goals) else None
-    if equal is not None and equal.may_be_inside(target.fusion):
+    if equal is not None and _is_spanned(equal, target, goals):
         equal = None
     if equal is not None:
         egraph = equal.short
@@ -135,6 +135,16 @@ def _may_roll(target: Target, goals: tuple[GoalRequest, ...]) -> bool:
     supported = {*OWN, *ASKED, MEMORY}
     names = {g.name for g in goals} | dict(target.budget).keys()
     return names <= supported and goals[0].weight is None and not target.devices
+
+
+def _is_spanned(equal: Rolled, target: Target, goals: tuple[GoalRequest, ...]) -> bool:
+    """Whether dispatches may matter that touch three blocks, which are in no rolled search.
+
+    Where memory decides, they compute again what would have to be kept from block to block.
+    """
+    asks_memory = goals[0].name == MEMORY or MEMORY in dict(target.budget)
+    fusion = target.fusion
+    return equal.may_be_inside(fusion) or (asks_memory and equal.may_be_crossed(fusion))
 
 
 def _searched(

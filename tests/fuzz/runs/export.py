@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import subprocess
 import sys
 import tempfile
@@ -190,7 +191,7 @@ def compared(
     worst = worst_of(given, wanted, [None] * len(given))
     if worst[0] > limit:  # a rounding op that met a tie may be off by a quantum
         beside = (inputs, run.weights, run.source.opaque)
-        noisy = partial(reference, run.program, *beside, WorkBudget())
+        noisy = partial(reference, run.program, *beside, WorkBudget(math.inf))
         slack = [np.zeros(np.shape(w)) for w in wanted]
         for pair in range(MANY):  # one pair of noisy evaluations steps over half of the ties
             moved = moves(run.program, noisy, wanted, pair)
