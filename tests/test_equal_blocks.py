@@ -110,8 +110,8 @@ def test_the_optimum_is_that_of_all_layers(
 # blocks that elementwise ops lead through, from one to the next: these may be computed again, in a
 # dispatch of three blocks, so that no `h` has to be in memory
 CARRIED = """t{i} = matmul(h{i}, w)
-s{i} = generic(t{i}, loops=[8, 4], maps=[[d0, d1]], body=x0, combine=max) : f32[]
-h{j} = tanh(generic(s{i}, h{i}, loops=[8, 8], maps=[[], [d0, d1]], body=add(x0, x1)))"""
+s{i} = generic(t{i}, loops=[8, 2], maps=[[d0, d1]], body=x0, combine=max) : f32[]
+h{j} = mul(tanh(generic(s{i}, h{i}, loops=[8, 8], maps=[[], [d0, d1]], body=add(x0, x1))), 0.5)"""
 
 
 PLAIN = "h{j} = relu(matmul(matmul(h{i}, w), v))"
@@ -120,20 +120,19 @@ PLAIN = "h{j} = relu(matmul(matmul(h{i}, w), v))"
 def unruled(block: str, there: Target) -> EGraph:
     """Six blocks as they are written."""
     body = "\n".join(block.format(i=i, j=i + 1) for i in range(6))
-    head = "program p\ninput h0: f32[8, 8]\nweight w: f32[8, 4]\nweight v: f32[4, 8]"
+    head = "program p\ninput h0: f32[8, 8]\nweight w: f32[8, 2]\nweight v: f32[2, 8]"
     program = merge_elementwise(parse_program(f"{head}\n{body}\nreturn h6\n", "p.eqs"))
     return saturate(program, RuleSet("none", "", ()), there)
 
 
 def test_the_least_memory_may_take_dispatches_of_three_blocks(monkeypatch: pytest.MonkeyPatch):
     there = eqsat.target("avx512")
+    there = replace(there, fusion=replace(there.fusion, members=2))
     graph = unruled(CARRIED, there)
     assert short_of(graph).may_be_crossed(there.fusion)
     assert not short_of(unruled(PLAIN, there)).may_be_crossed(there.fusion)
     one, two = (answer(graph, there, ("memory",), way) for way in (None, monkeypatch))
-    assert one.goal("memory").value == two.goal("memory").value
-    times = answer(graph, there, ("time", "memory"), None)
-    assert times.goal("memory").value > one.goal("memory").value
+    assert one.goal("memory") == two.goal("memory")
 
 
 @pytest.mark.parametrize("case", one_in(6, CASES))
