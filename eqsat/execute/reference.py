@@ -35,7 +35,7 @@ class WorkBudget:
     """Operations that may still be done; `spent` of them are."""
 
     def __init__(self, limit: float = WORK_LIMIT):
-        self.limit = limit
+        self.limit = int(limit)
         self.spent = 0
 
     def spend(self, operations: int) -> None:

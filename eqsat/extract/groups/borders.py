@@ -109,7 +109,8 @@ class Borders(Checks):
     @cached_property
     def projects(self) -> bool:
         """Whether groups are left out at all: not where worse answers are asked for, what is
-        converted, or dispatches are refused; of kernels only where which may join is a question of kinds alone."""
+        converted, or dispatches are refused; of kernels only where kinds alone say which may join.
+        """
         if self.pool.keeps_all or self.pool.has_refusals:
             return False
         if self._is_planned:
