@@ -6,18 +6,28 @@ import signal
 import subprocess
 import sys
 import threading
+import time
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+from layers import LIBRARY
 
 import eqsat
 from eqsat.cli import run
-from eqsat.extract import extract, minimisation
+from eqsat.extract import extract, first_answer, graph_of_program, minimisation
 from eqsat.extract.minimiser import Outcome
 from eqsat.extract.session import Session
+from eqsat.lang.programs import parse_program
 from eqsat.model.deadline import Stop
+from eqsat.model.layout import Encoding
+from eqsat.model.program import Program
 from eqsat.model.progress import Progress
+from eqsat.model.selection import GoalRequest
+from eqsat.ops.spelling.passes import canonical
+from eqsat.plugins import find_names
 
 pytestmark = pytest.mark.skipif(
     not hasattr(signal, "pthread_sigmask"), reason="needs POSIX signals"
@@ -118,6 +128,84 @@ def test_a_search_stopped_before_its_baseline_gives_the_program_as_it_is(phase: 
     assert found.selection.stop == "interrupted"
     assert all(r.bound == 0 for name, r in found.selection.goals if name == "time")
     assert found.schedule is not None
+
+
+PLAIN = ("two_packs", "tied_table", "padded_chain", "transposed_pack", "mlp.py:mlp_784")
+ODD = """
+program odd
+input x: f32[6, 7]
+weight w: f32[7, 5] key=w
+c = fill(value=2.0) : f32[6, 7]
+s = add(x, c)
+p = pack(s, pos=[0, 1], tiles=[4, 4], outer=[0, 1], pad=0)
+o = relax(p, pos=[0, 1], tiles=[4, 4], outer=[0, 1], pad=any, shape=[6, 7])
+q = add(o, o)
+u = unpack(q, pos=[0, 1], tiles=[4, 4], outer=[0, 1], pad=any, shape=[6, 7])
+v = add(w, w)
+y = matmul(u, v)
+r = reshape(y, shape=[30])
+return r, c, w, x
+"""
+
+
+@cache
+def plain_programs() -> list[Program]:
+    read = [parse_program(ODD, "odd.eqs"), *(eqsat.read(n).program for n in PLAIN)]
+    return [canonical(p) for p in read]
+
+
+@pytest.mark.parametrize("name", find_names("targets", ".yaml"))
+def test_the_first_answer_is_legal_on_every_target(name: str):
+    target = eqsat.target(name)
+    for program in plain_programs():
+        made = first_answer(graph_of_program(program), target, (GoalRequest("time"),))
+        if target.tiles_forced:
+            assert made is None  # of unpacked contractions
+            continue
+        assert made is not None
+        answer = made()  # which checks it
+        assert (answer.stop, answer.goal("time").bound) == ("interrupted", 0)
+        ops = [i for i, n in enumerate(program.nodes) if n.op in ("generic", "pack", "unpack")]
+        assert {m for g in answer.groups for m in g.members}.union(answer.ahead).issuperset(ops)
+
+
+def test_a_first_answer_keeps_the_budgets():
+    program = canonical(eqsat.read("two_packs").program)
+    graph, goals = graph_of_program(program), (GoalRequest("time"),)
+    target = eqsat.target("avx512-xla")
+    made = first_answer(graph, target, goals)
+    assert made is not None
+    least = made().goal("memory").value
+    for nbytes in (least, least - 1):
+        found = first_answer(graph, replace(target, budget=(("memory", nbytes),)), goals)
+        assert (found is None) == (nbytes < least)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LIBRARY)
+def test_a_second_after_reading_there_is_an_answer(name: str):
+    """Of CPU time; a program that requests layouts is left out, as only rules resolve them."""
+    seen, known = dict[str, float](), list[float]()
+
+    class Seen(Stop):
+        def __setattr__(self, name: str, value: Any) -> None:
+            super().__setattr__(name, value)
+            if name == "has_answer" and value:
+                known.append(time.process_time())
+
+    def listen(now: Progress) -> None:
+        seen.setdefault(now.phase, time.process_time())
+        if now.phase == "saturate":
+            raise KeyboardInterrupt
+
+    source = eqsat.read(name)
+    with pytest.raises(KeyboardInterrupt):
+        eqsat.optimize(source, target="avx512", stop=Seen(), progress=listen, cache=False)
+    if any(n.op in Encoding.ops for n in source.program.nodes):
+        assert not known
+        return
+    print(f"{name}: {known[0] - seen['first answer']:.2f} s")
+    assert known[0] - seen["first answer"] <= 1
 
 
 def test_a_program_that_requests_layouts_is_no_first_answer():

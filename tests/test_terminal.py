@@ -130,19 +130,27 @@ def typed(command: list[str], after: float) -> tuple[int, bytes]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a terminal")
-def test_ctrl_c_at_any_moment_is_an_answer_or_a_sentence_and_the_cursor_is_back():
-    rng = random.Random(0)
-    command = [sys.executable, "-m", "eqsat", "optimize", "two_packs", "--target", "avx512-xla"]
+@pytest.mark.parametrize(
+    ("program", "target", "moments"),
+    [("two_packs", "avx512-xla", 18), ("encoder.py", "avx512", 16), ("gpt2.py:gpt2", "avx512", 16)],
+)
+def test_ctrl_c_at_any_moment_is_an_answer_or_a_sentence_and_the_cursor_is_back(
+    program: str, target: str, moments: int
+):
+    rng = random.Random(program)
+    asked = ["optimize", program, "--target", target, "--time-limit", "6s", "--no-cache"]
+    command = [sys.executable, "-m", "eqsat", *asked]
     begin = time.monotonic()
     code, whole = typed(command, 1e9)
     seconds = time.monotonic() - begin
     assert code == 0 and b"baseline" in whole
-    for _ in range(50):
+    for _ in range(moments):
         at = rng.uniform(0.2, seconds)  # before that Python itself has not begun
         code, shown = typed(command, at)
         cursor = shown.rfind(b"\x1b[?25")
         assert cursor < 0 or shown[cursor:].startswith(b"\x1b[?25h"), (at, shown)
         answers = b"baseline" in shown
+        print(f"{program} {at:.1f} of {seconds:.1f} s: {code}", "answer" if answers else "sentence")
         assert answers or b"interrupted, " in shown, (at, shown)
         assert b"Traceback" not in shown, (at, shown)
         assert code in (0, 130, -2 if answers else 130), (at, code, shown)

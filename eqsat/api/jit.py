@@ -21,7 +21,7 @@ from eqsat.model.deadline import Stop
 from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.target import Target
 from eqsat.run import Run
-from eqsat.run.answers import agreed_before, note_agreement
+from eqsat.run.marks import agreed_before, note_agreement
 
 if TYPE_CHECKING:
     from eqsat.execute.beside import FirstCall, Pair

@@ -2,7 +2,6 @@
 
 from eqsat.extract.check import check
 from eqsat.extract.search import extract, extract_greedily
-from eqsat.extract.selected import graph_of_program, reprice
-from eqsat.extract.session import first_answer
+from eqsat.extract.selected import first_answer, graph_of_program, reprice
 
 __all__ = ["check", "extract", "extract_greedily", "first_answer", "graph_of_program", "reprice"]

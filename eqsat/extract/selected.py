@@ -5,13 +5,13 @@ Each is told by its groups, and by the value and the bound of every goal.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from eqsat.extract.blocks import Rolled
 from eqsat.extract.candidates.assemble import Assembly
 from eqsat.extract.candidates.pool import Pool
-from eqsat.extract.candidates.space import Space
+from eqsat.extract.candidates.space import Space, order
 from eqsat.extract.check import Checker, check
 from eqsat.extract.choice.linear import TIE_BREAK
 from eqsat.extract.dispatch.legality import Legality
@@ -20,10 +20,17 @@ from eqsat.extract.dispatch.rules import Devices
 from eqsat.extract.memory.bestorder import DispatchGraph, best_order
 from eqsat.extract.minimiser import Outcome
 from eqsat.model.compiled import CutProgram
-from eqsat.model.deadline import OTHER_SIZES, OUT_OF_TIME
+from eqsat.model.deadline import (
+    INTERRUPTED,
+    OTHER_SIZES,
+    OUT_OF_TIME,
+    gc_paused,
+    whatever_it_takes,
+)
 from eqsat.model.diag import fail
 from eqsat.model.egraph import EGraph, ENode
 from eqsat.model.leaves import Leaf
+from eqsat.model.ops import SAME_BYTES
 from eqsat.model.program import Program
 from eqsat.model.selection import (
     GoalRequest,
@@ -143,6 +150,72 @@ def graph_of_program(program: Program) -> EGraph:
     types = tuple(n.types for n in program.nodes)
     every = tuple(range(len(nodes)))
     return EGraph(nodes, types, program.results, every, (), 0, "saturated", 0.0)
+
+
+def first_answer(
+    egraph: EGraph, target: Target, goals: tuple[GoalRequest, ...]
+) -> Callable[[], Selection] | None:
+    """The answer that takes no search: the program of an e-graph of its own, an op per dispatch.
+
+    What is called prices and checks it, which takes longer than to find it; nothing bounds it. None
+    if it does not keep the budgets, or the target does not admit it.
+    """
+    pool, budget = Pool(Legality(Space(egraph, target.padding), target), True), dict(target.budget)
+    with gc_paused():
+        dispatches = _single_ops(pool)
+    if dispatches is None:
+        return None
+
+    def priced() -> Selection:
+        with gc_paused(), whatever_it_takes():
+            names = (*(g.name for g in goals), *budget)
+            answer = priced_selection(egraph, target, *dispatches, names)
+            answer = replace(answer, stop=INTERRUPTED)
+            _verify(egraph, target, answer, "the first answer")
+            return answer
+
+    if not budget:
+        return priced
+    answer = priced()
+    return (lambda: answer) if all(answer.goal(n).value <= m for n, m in budget.items()) else None
+
+
+def _single_ops(pool: Pool) -> tuple[tuple[Group, ...], tuple[int, ...]] | None:
+    """Dispatches of one op each, in the program's order, and what is computed ahead of them.
+
+    None if an op may be in none.
+    """
+    space, nodes, wanted = pool.space, pool.space.egraph.nodes, set(pool.space.roots)
+    held = space.inputs | pool.resident
+    groups: list[Group] = []
+    for i in reversed(range(len(nodes))):
+        made = wanted.intersection(space.output_buffers[i]) - held
+        if not made or nodes[i].op in ("result", *SAME_BYTES):
+            continue
+        if not all(i in pool.producers.get(b, (pool.fills.get(b),)) for b in made):
+            return None
+        group = _single_op(pool, i)
+        groups.append(group)
+        wanted.update([space.buffer[r] for r in group.reads])
+    steps = (replace(g, step=n) for n, g in enumerate(reversed(groups)))
+    return tuple(steps), pool.ahead_nodes(wanted & pool.resident)
+
+
+def _single_op(pool: Pool, node: int) -> Group:
+    """A node as a dispatch, with the constants and the forgotten pads that it reads through."""
+    space, nodes = pool.space, pool.space.egraph.nodes
+    members, reads = {node, *space.views_of(node)}, dict[int, int]()
+    for operand in nodes[node].children:
+        seen = operand
+        while (b := space.buffer[seen]) in pool.relaxed:
+            (view,) = pool.relaxed[b]
+            members.add(view)
+            (seen,) = nodes[view].children
+        if b in pool.fills:
+            members.add(pool.fills[b])
+        else:
+            reads.setdefault(b, seen)
+    return Group(order(space, members), tuple(reads.values()), space.outputs[node], 0, 0)
 
 
 def groups_of_cut(cut: CutProgram) -> tuple[Group, ...]:
@@ -312,10 +385,13 @@ def part_selection(
     searched = whole.stop in ("optimal", "gap")
     stop, cuts = "gap" if searched else whole.stop, whole.cuts
     selection = replace(selection, stop=stop, cuts=cuts, candidates=whole.candidates)
-    faults = check(egraph, target, selection)
-    if faults:
-        raise fail("E902", f"a part of the answer is not legal: {'; '.join(faults)}", exit_code=4)
+    _verify(egraph, target, selection, "a part of the answer")
     return selection
+
+
+def _verify(egraph: EGraph, target: Target, selection: Selection, what: str) -> None:
+    if faults := check(egraph, target, selection):
+        raise fail("E902", f"{what} is not legal: {'; '.join(faults)}", exit_code=4)
 
 
 def _group(g: Group, numbers: PartNumbers) -> Group:

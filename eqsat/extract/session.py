@@ -27,7 +27,6 @@ from eqsat.extract.reducedcosts import Incumbent, Narrowed, fix_by_reduced_cost
 from eqsat.extract.selected import selection_of, with_floors, with_read_results
 from eqsat.model import progress
 from eqsat.model.deadline import (
-    INTERRUPTED,
     OUT_OF_TIME,
     OutOfTime,
     Stop,
@@ -42,7 +41,6 @@ from eqsat.model.selection import (
     TIME_LIMIT,
     Cut,
     GoalRequest,
-    GoalResult,
     Selection,
     short_of_time,
 )
@@ -195,23 +193,6 @@ def baseline_of(
 ) -> Selection | None:
     """The baseline alone, as `prepare` finds it."""
     return _Asked(egraph, target, goals, limits).input_only(limits.deadline, limits.deadline)[1]
-
-
-def first_answer(
-    egraph: EGraph, target: Target, goals: tuple[GoalRequest, ...]
-) -> Selection | None:
-    """The answer that takes no search: the program of an e-graph of its own, an op per dispatch.
-
-    Nothing bounds it. None if it does not keep the budgets, or the target does not admit it.
-    """
-    asked = _Asked(egraph, target, goals, SearchLimits(elapsed(), 0))
-    with gc_paused():
-        pool = replace(asked.pool, input_only=True)
-        answer = asked.alone(choices(pool, asked.linear, enough=asked.limits.deadline))
-    if answer is None:
-        return None
-    unbounded = tuple((n, GoalResult(r.value, 0)) for n, r in answer.goals)
-    return replace(answer, goals=unbounded, stop=INTERRUPTED)
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,8 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import astuple, replace
 from datetime import UTC, datetime
-from importlib.metadata import version
 from typing import Any
 
-from eqsat import host
 from eqsat.model.deadline import INTERRUPTED, OUT_OF_MEMORY
 from eqsat.model.diag import fail
 from eqsat.model.filecache import FileCache
@@ -31,7 +29,6 @@ from eqsat.model.files import code_digest
 from eqsat.model.progress import LIMITED, Curve
 from eqsat.plugins import GROUPS, plugged_in
 from eqsat.run.content import rules_content, target_content, used_versions
-from eqsat.run.marks import leave, mark_of
 from eqsat.run.run import Run
 from eqsat.run.saved import (
     READERS,
@@ -183,25 +180,3 @@ def list_answers() -> list[dict[str, Any]]:
 
 def _utc(seconds: float) -> str:
     return datetime.fromtimestamp(int(seconds), UTC).isoformat().replace("+00:00", "Z")
-
-
-# ---- first calls that were checked before --------------------------------------------------------
-def agreed_before(run: Run, race: bool) -> bool:
-    """Whether a first call on this machine has shown this answer right, and no slower if raced."""
-    mark = _call_mark(run, race)
-    return mark is not None and mark.is_file()
-
-
-def note_agreement(run: Run, race: bool) -> None:
-    """Let later processes know that a first call of this answer agreed with the original."""
-    mark = _call_mark(run, race)
-    if mark is not None:
-        leave(mark)
-
-
-def _call_mark(run: Run, race: bool) -> Any:
-    if not run.cache_key:
-        return None
-    machine = host.processor(), host.features(), host.caches(), host.cores()
-    runs = [version(p) for p in ("jax", "jaxlib", "llvmlite")], os.environ.get("XLA_FLAGS", "")
-    return mark_of(repr(("first call", run.cache_key, race, machine, runs)).encode())

@@ -16,7 +16,7 @@ from eqsat.model.equalities import Equalities, Family
 from eqsat.model.layout import Encoding
 from eqsat.model.mesh import ANSWER, INPUT, MeshPlan
 from eqsat.model.program import Program
-from eqsat.model.progress import Progress, found, heard, phase, settle, timed
+from eqsat.model.progress import Progress, heard, phase, settle, timed
 from eqsat.model.rules import RuleSet
 from eqsat.model.schedule import Schedule
 from eqsat.model.selection import GREEDY, GoalRequest, Selection
@@ -178,7 +178,7 @@ def searched(run: Run, stop_after: str | None, stop: Stop | None, deadline: floa
     except OutOfTime:
         if first is None:
             raise
-        run = first
+        run = first()
     if stop_after == "egraph":
         return run
     assert run.selection is not None
@@ -192,7 +192,7 @@ def searched(run: Run, stop_after: str | None, stop: Stop | None, deadline: floa
     return run if run.target.mesh is None else _cut(run, deadline)
 
 
-def _first_answer(run: Run, stop: Stop) -> Run | None:
+def _first_answer(run: Run, stop: Stop) -> Callable[[], Run] | None:
     """The program as it is, for who stops the search before there is a better answer.
 
     None if the target does not admit it, or it requests layouts, which only rules resolve.
@@ -202,15 +202,18 @@ def _first_answer(run: Run, stop: Stop) -> Run | None:
     if any(n.op in Encoding.ops for n in run.canonical.nodes):
         return None
     phase("first answer")
+    graph = graph_of_program(run.canonical)
     with timed(run.seconds, "extract"):
-        graph = graph_of_program(run.canonical)
-        selection = first_answer(graph, run.target, run.goals)
-    if selection is None:
+        priced = first_answer(graph, run.target, run.goals)
+    if priced is None:
         return None
     stop.has_answer = True
-    first = run.goals[0].name
-    found(first, selection.goal(first).value)
-    return replace(run, egraph=graph, selection=selection, baseline=selection, family=None)
+
+    def finished() -> Run:
+        answer = priced()
+        return replace(run, egraph=graph, selection=answer, baseline=answer, family=None)
+
+    return finished
 
 
 def _optimised(

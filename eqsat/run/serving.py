@@ -1,7 +1,7 @@
 """A loaded run in use: called as the function that was traced, with its weights or others.
 
-What a call has shown on this machine is kept beside the kernels: that the answer is right and quick
-there, and which parts a call needs. A later process neither checks nor plans it again.
+What a call has shown on this machine is kept: that the answer is right and quick there (`marks`),
+and beside the kernels which parts a call needs. A later process neither checks nor plans it again.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import threading
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
+
+from eqsat.run.marks import agreed_before, note_agreement
 
 if TYPE_CHECKING:
     from eqsat.model.leaves import Leaf
@@ -74,8 +76,7 @@ class Served:
         """The function of flat inputs by the executable, checked unless that was done before."""
         from eqsat.run.calling import flat_function
 
-        agreed = self._prove if self.race else None
-        return flat_function(self.run, self.check, self.race, agreed)
+        return flat_function(self.run, self.check, self.race, self._prove)
 
     def _take(self, weights: Mapping[str, Any]) -> None:
         with self.lock:
@@ -84,26 +85,33 @@ class Served:
 
     def _prepare(self) -> None:
         """Look for what an earlier process recorded."""
+        from eqsat.execute.kernels.compiler import OBJECTS
+        from eqsat.execute.kernels.recorded import called_again
+
         with self.lock:
             if self.is_ready or self.check not in (FIRST, NEVER):
                 return
-            record = kept_record(self.run)
-            if record.get("agreed"):
-                self.check, self.is_kept = NEVER, record["call"] is not None
-            if self.check == NEVER and record.get("call") and not self.run.use.weights:
-                from eqsat.execute.kernels.recorded import called_again
-
-                self.recorded = called_again(record["call"], self.run.packed_file)
+            name = _call_key(self.run)
+            data = OBJECTS.read(name) if name else None
+            call = None if data is None else json.loads(data)
+            if agreed_before(self.run, self.race):
+                self.check, self.is_kept = NEVER, call is not None
+            if self.check == NEVER and call and not self.run.use.weights:
+                self.recorded = called_again(call, self.run.packed_file)
             self.is_ready = True
 
     def _prove(self) -> None:
-        self.is_kept = True
-        keep_record(self.run, agreed=True)
+        if not self.run.use.weights:
+            note_agreement(self.run, self.race)
+        self._keep()
 
     def _keep(self) -> None:
-        """Record a call that was not checked; what another process has agreed stays."""
-        self.is_kept = True
-        keep_record(self.run, agreed=bool(kept_record(self.run).get("agreed")))
+        from eqsat.execute.kernels.compiler import OBJECTS
+        from eqsat.execute.kernels.recorded import recorded
+
+        self.is_kept, name = True, _call_key(self.run)
+        if name and not self.run.use.weights:
+            OBJECTS.write({name: json.dumps(recorded(self.run.executable)).encode()})
 
 
 def _place(function: Any, flat: Any) -> None:
@@ -143,34 +151,10 @@ def _leaves(run: Run) -> list[Leaf]:
     return [run.program.leaf(i) for i in run.program.weights]
 
 
-# ---- what a call has shown on this machine -------------------------------------------------------
-def _record_key(run: Any) -> str:
-    """Name of the record of a run as it was saved; "" where none may be trusted."""
+def _call_key(run: Any) -> str:
+    """Name of the parts that a call of a run as it was saved needs; "" where none is trusted."""
     from eqsat.execute.kernels import linked
 
     host = linked.host_key()
     seal = getattr(run, "seal", "")
     return linked.key("call", seal, host, version("jaxlib")) if seal and host else ""
-
-
-def kept_record(run: Run) -> dict[str, Any]:
-    """What is kept of a run, {} if nothing is.
-
-    agreed: whether a call was checked. call: as `kernels.recorded` has it, or None.
-    """
-    from eqsat.execute.kernels.compiler import OBJECTS
-
-    name = _record_key(run)
-    data = OBJECTS.read(name) if name else None
-    return {} if data is None else json.loads(data)
-
-
-def keep_record(run: Run, agreed: bool) -> None:
-    """Record a run that was called, if it is the one that was saved."""
-    from eqsat.execute.kernels.compiler import OBJECTS
-    from eqsat.execute.kernels.recorded import recorded
-
-    name = _record_key(run)
-    if name and not run.use.weights:
-        record = {"agreed": agreed, "call": recorded(run.executable)}
-        OBJECTS.write({name: json.dumps(record).encode()})
