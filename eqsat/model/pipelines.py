@@ -71,13 +71,17 @@ class Units:
         return min(self.rooms(subgroups, scratch_bytes, accumulator_bytes).values())
 
     def rooms(self, subgroups: int, scratch_bytes: int, accumulator_bytes: int) -> dict[str, int]:
-        """Workgroups that each of a unit's resources has room for; subgroups: 0 if not stated."""
-        rooms = {"scratch": self.scratch_bytes // max(1, scratch_bytes)}
-        rooms["registers"] = self.register_bytes // max(1, accumulator_bytes)
+        """Workgroups that each resource of a unit has room for, of those that are asked for.
+
+        0 subgroups: not stated.
+        """
+        rooms = {"scratch": self.scratch_bytes // scratch_bytes} if scratch_bytes else {}
         if subgroups:
             rooms["subgroups"] = self.subgroups // subgroups
-            lane_bytes = cdiv(accumulator_bytes, subgroups * self.lanes)
-            rooms["registers"] *= lane_bytes <= self.lane_bytes
+        if accumulator_bytes:
+            is_over = subgroups * self.lanes * self.lane_bytes < accumulator_bytes
+            room = self.register_bytes // accumulator_bytes
+            rooms["registers"] = 0 if subgroups and is_over else room
         return rooms
 
     def to_text(self) -> str:
@@ -189,7 +193,8 @@ class Occupancy:
     """How full a contraction leaves the units of a device.
 
     tile: results of a workgroup, m by n; depth: of k at a time. rooms: workgroups that each
-    resource of a unit has room for. subgroups: of a workgroup; 0: not stated.
+    resource of a unit has room for; none: it keeps nothing that is known. subgroups: of a
+    workgroup; 0: not stated.
     """
 
     workgroups: int
@@ -201,8 +206,8 @@ class Occupancy:
 
     @property
     def resident(self) -> int:
-        """Workgroups that a unit holds at once."""
-        return min(room for _, room in self.rooms)
+        """Workgroups that a unit holds at once; 0 if it holds none, or nothing is known."""
+        return min((room for _, room in self.rooms), default=0)
 
     @property
     def rounds(self) -> int:
@@ -213,15 +218,16 @@ class Occupancy:
         """Workgroups on units, what a unit holds and why no more, subgroups and results a lane."""
         u, (m, n) = self.units, self.tile
         least = ", ".join(f"{name} {room}" for name, room in self.rooms)
-        text = f"{self.workgroups:,} workgroups of {m}x{n} results, {self.depth} of k at a time; "
-        text += f"a unit has room for {self.resident} ({least})"
+        text = f"{self.workgroups:,} workgroups of {m}x{n} results, {self.depth} of k at a time"
+        if self.rooms:
+            text += f"; a unit has room for {self.resident} ({least})"
         if self.resident:
             room = self.rounds * u.count * self.resident
             text += (
                 f"; {u.count} units are filled {self.rounds}x, {self.workgroups / room:.0%} full"
             )
         if not self.subgroups:
-            return f"{text}; subgroups of a workgroup are not stated"
+            return f"{text}; `subgroups` of the pipeline are not stated"
         held, lane = self.subgroups * self.resident, cdiv(m * n, self.subgroups * u.lanes)
         return f"{text}; {held} of {u.subgroups} subgroups of a unit, {lane} results a lane"
 
