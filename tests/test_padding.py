@@ -24,7 +24,7 @@ from eqsat.ops.contractions.roles import contraction_roles
 from eqsat.plan.price import Block, StagedTile, grid_bytes, loop_bytes, misaligned
 from eqsat.run import Run
 from eqsat.schedule.legal import faults
-from eqsat.schedule.pipelines import Root, _held_bytes, workgroup
+from eqsat.schedule.pipelines import Root, held_bytes, workgroup
 
 TPU = Padding(8, 128, 512)
 
@@ -111,7 +111,7 @@ def test_search_and_checker_need_the_same_scratch(seed: int, padding: Padding | 
         (ALONG, Root(0, g, is_read=True, is_along=True)),
         (APART, Root(0, g, is_read=True, is_along=False)),
     ):
-        assert root_bytes(g, p, reading, padding) == _held_bytes(root, other, p, padding)
+        assert root_bytes(g, p, reading, padding) == held_bytes(root, other, p, padding)
 
 
 def test_some_grids_are_not_aligned_and_some_are() -> None:
