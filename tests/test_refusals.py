@@ -129,7 +129,6 @@ def test_subgroups_and_lanes_are_told_where_the_target_states_them(tmp_path, cap
 
 def test_a_unit_has_no_room_for_more_registers_than_a_lane_has():
     units = Units(132, 233472, 64, 32, 262144, 1020)
-    assert units.resident(4, 131072, 65536) == 1
     assert units.rooms(1, 0, 65536) == {"subgroups": 64, "registers": 0}
     assert units.rooms(0, 0, 65536) == {"registers": 4}
-    assert units.resident(1, 0) == 64
+    assert units.rooms(1, 0, 0) == {"subgroups": 64}

@@ -148,22 +148,13 @@ class Bench:
         columns = ("rank", "predicted", "measured", "95 % interval", "CPU", "of the fastest", "run")
         ranked = sorted(self.programs, key=lambda t: t.rank)
         best = ranked[0].measured_us
-        rows = [
-            (str(t.rank), *timing_cells(t), f"{t.measured_us / best:.2f}x", t.of) for t in ranked
-        ]
+        rows = [(str(t.rank), *us_cells(t), f"{t.measured_us / best:.2f}x", t.of) for t in ranked]
         return table_text(columns, rows)
 
     def _dispatches(self, timings: Sequence[Timing], of: str) -> str:
         head = ("", "rank", "predicted", "measured", "95 % interval", "CPU", "measured/predicted")
         rows = [
-            (
-                str(t.dispatch),
-                str(t.rank or ""),
-                *timing_cells(t),
-                f"{t.share:.2f}x",
-                t.bound,
-                t.name,
-            )
+            (str(t.dispatch), str(t.rank or ""), *us_cells(t), f"{t.share:.2f}x", t.bound, t.name)
             for t in timings
         ]
         if len(timings) > 1:
@@ -175,7 +166,7 @@ class Bench:
         return f"{of}\n{table_text((*head, 'bound', 'dispatch'), rows)}"
 
 
-def timing_cells(t: Timing) -> tuple[str, ...]:
+def us_cells(t: Timing) -> tuple[str, ...]:
     low, high = us_text(t.low_us), us_text(t.high_us)
     shown = (us_text(us) for us in (t.predicted_us, t.measured_us))
     return (*shown, f"{low} – {high}", us_text(t.cpu_us))

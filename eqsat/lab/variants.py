@@ -18,8 +18,8 @@ from eqsat.lab.bench import (
     medians_us,
     operand_arrays,
     repeated,
-    timing_cells,
     turns_of,
+    us_cells,
 )
 from eqsat.lab.calibrate.fit import Quality, quality
 from eqsat.model.diag import fail
@@ -98,7 +98,7 @@ class PlanBench:
         """A table, the fastest first, and how well the prices order it."""
         head = ("", "rank", "predicted", "measured", "95 % interval", "CPU", "measured/predicted")
         rows = [
-            ("*" if p is self.plans[0] else "", str(p.timing.rank), *timing_cells(p.timing),
+            ("*" if p is self.plans[0] else "", str(p.timing.rank), *us_cells(p.timing),
              f"{p.timing.share:.2f}x", p.parts.bound, p.plan.to_text())
             for p in sorted(self.plans, key=lambda p: p.timing.rank)
         ]  # fmt: skip

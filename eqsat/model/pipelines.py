@@ -62,18 +62,13 @@ class Units:
     register_bytes: int
     lane_bytes: int
 
-    def resident(self, subgroups: int, scratch_bytes: int, accumulator_bytes: int = 0) -> int:
-        """Workgroups of so many subgroups that a unit holds at once: its occupancy; 0: none.
-
-        >>> Units(132, 233472, 64, 32, 262144, 1020).resident(4, 131072, 65536)
-        1
-        """
-        return min(self.rooms(subgroups, scratch_bytes, accumulator_bytes).values())
-
     def rooms(self, subgroups: int, scratch_bytes: int, accumulator_bytes: int) -> dict[str, int]:
         """Workgroups that each resource of a unit has room for, of those that are asked for.
 
         0 subgroups: not stated.
+
+        >>> Units(132, 233472, 64, 32, 262144, 1020).rooms(4, 131072, 65536)
+        {'scratch': 1, 'subgroups': 16, 'registers': 4}
         """
         rooms = {"scratch": self.scratch_bytes // scratch_bytes} if scratch_bytes else {}
         if subgroups:

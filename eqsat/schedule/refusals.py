@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations
+from typing import Any
 
 from eqsat.model.generic import Generic
 from eqsat.model.pipelines import (
@@ -28,7 +29,6 @@ from eqsat.plan.price import misaligned
 from eqsat.schedule.fused import OneDispatch
 from eqsat.schedule.pipelines import (
     Root,
-    Workgroup,
     all_workgroups,
     condition_facts,
     cut_by,
@@ -45,7 +45,7 @@ from eqsat.schedule.pipelines import (
 
 ACCUMULATOR_BYTES = 4
 # values of keys that let a pipeline take more
-LOOSER = ({"cut": "any"}, {"collapse": True}, {"unaligned": "padded"})
+LOOSER: tuple[dict[str, Any], ...] = ({"cut": "any"}, {"collapse": True}, {"unaligned": "padded"})
 
 
 def pipelines_told(schedule: Schedule, target: Target) -> Iterator[PipelineTold]:
@@ -68,12 +68,15 @@ def _of_dispatch(
     for r in asked:
         if (refused := refusal(r.attr, p, target.padding)) is not None:
             return refused
-    held, limit = _held(roots, p, target), target.limits.scratch_bytes
+    cuts, limit = all_workgroups(roots, p, target.padding) or [], target.limits.scratch_bytes
+    held = sum(held_bytes(r, w, p, target.padding) for r, w in zip(roots, cuts, strict=True))
     if limit is not None and held > limit:
         is_less, change = f"scratch of at most {limit:,} bytes", f"`limits.scratch: {held}`"
         return Refusal(p.name, is_less, f"it keeps {held:,}", (change,))
     mine, best = (_least(asked, x, target) for x in (p, chosen))
-    if mine <= best or p.rate is None:
+    if p.rate is None or chosen.rate is None:
+        return Refusal(p.name, f"to be faster than {chosen.name}", "no rate of both is stated")
+    if mine <= best:
         return Refusal(p.name, f"to be faster than {chosen.name}, which is listed first", "it ties")
     value = f"its arithmetic takes {mine / 1e6:,.2f} us, {chosen.name}'s {best / 1e6:,.2f}"
     rate = p.rate * mine / best if best else 0.0
@@ -81,18 +84,8 @@ def _of_dispatch(
     return Refusal(p.name, f"to be no slower than {chosen.name}", value, changes)
 
 
-def _cuts(roots: Sequence[Root], p: Pipeline, target: Target) -> list[Workgroup]:
-    cuts = (workgroup(r.attr, p, target.padding) for r in roots)
-    return [c for c in cuts if c is not None]
-
-
 def _least(asked: Sequence[Root], p: Pipeline, target: Target) -> float:
-    return least_ps(asked, _cuts(asked, p, target), p, target)
-
-
-def _held(roots: Sequence[Root], p: Pipeline, target: Target) -> int:
-    cuts = all_workgroups(roots, p, target.padding) or []
-    return sum(held_bytes(r, w, p, target.padding) for r, w in zip(roots, cuts, strict=True))
+    return least_ps(asked, all_workgroups(asked, p, target.padding) or [], p, target)
 
 
 # ---- one contraction -----------------------------------------------------------------------------
@@ -181,7 +174,7 @@ def _keys(g: Generic, p: Pipeline, padding: Padding | None) -> Iterator[str]:
     for count in range(1, len(LOOSER) + 1):
         found = []
         for some in combinations(LOOSER, count):
-            keys = {k: v for one in some for k, v in one.items()}
+            keys: dict[str, Any] = {k: v for one in some for k, v in one.items()}
             if workgroup(g, replace(p, **keys), padding) is not None:
                 texts = (f"`pipelines.{p.name}.{k}: {_yaml(v)}`" for k, v in keys.items())
                 found.append(" and ".join(texts))
