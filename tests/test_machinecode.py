@@ -113,7 +113,7 @@ def test_code_is_shown_beside_the_plan_and_on_the_page(tmp_path: Any, capsys: An
     assert cli(["show", folder, "dispatch", "0", "--asm", "--output-format", "json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["code"]["loops"][0]["multiply_adds"] > 0
-    assert found["plan"] == run.schedule.dispatches[0].plan.to_json()
+    assert found["code"]["plan"] == run.schedule.dispatches[0].plan.to_text()
     page = tmp_path / "page.html"
     assert cli(["report", folder, "--asm", "-o", str(page), "-q"]) == 0
     assert "<h2>Machine code</h2>" in page.read_text(encoding="utf-8")
@@ -130,5 +130,5 @@ def test_a_number_and_asm_are_of_a_dispatch(wrong: list[str], capsys: Any):
 
 def test_what_is_no_kernel_has_no_code():
     run = searched("reference")
-    with pytest.raises(EqsatError, match=r"E428.*reference has no kernels"):
+    with pytest.raises(EqsatError, match=r"E428.*reference plans no kernels"):
         eqsat.run.kernelcode.machine_code_of(run, 0, "run")

@@ -89,11 +89,12 @@ def test_a_plan_that_computes_otherwise_is_told_and_not_timed(
     run: eqsat.Run, monkeypatch: pytest.MonkeyPatch
 ):
     needs(WIDEST)
-    monkeypatch.setattr("eqsat.lab.variants.disagreement", lambda *_: "%a differs by 1")
+    answers = iter(["", "%a differs by 1", "%a differs by 1"])
+    monkeypatch.setattr("eqsat.lab.variants.disagreement", lambda *_: next(answers))
     found = bench_plans("run", run, 0, 3)
-    assert not found.plans
+    assert len(found.plans) == 1
     assert all("%a differs by 1" in line for line in found.refused)
-    assert found.to_text().count("not timed") == 3
+    assert found.to_text().count("not timed") == 2
 
 
 def test_plans_are_spread_from_the_first_to_the_dearest():
@@ -112,7 +113,7 @@ def test_the_command_is_about_one_dispatch(run: eqsat.Run, tmp_path: Any, capsys
     assert cli([*asked, "--output-format", "json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert len(found["plans"]) == 3
-    assert found["plans"][0]["plan"] == run.schedule.dispatches[0].plan.to_json()
+    assert found["plans"][0]["text"] == run.schedule.dispatches[0].plan.to_text()
     for wrong in ([folder], [folder, folder, "--dispatch", "0"]):
         assert cli(["bench", *wrong, "--variants", "3"]) == 2
         assert "one dispatch of one run" in capsys.readouterr().err
@@ -120,9 +121,10 @@ def test_the_command_is_about_one_dispatch(run: eqsat.Run, tmp_path: Any, capsys
     assert "error[E427]" in capsys.readouterr().err
 
 
-def test_what_has_no_plan_has_no_variants(run: eqsat.Run):
+def test_what_has_no_plan_has_no_variants(run: eqsat.Run, monkeypatch: pytest.MonkeyPatch):
     plain = eqsat.optimize(eqsat.Source(parse_program(PROGRAM)), target="reference", rules=())
-    with pytest.raises(EqsatError, match=r"E428.*reference has no kernels"):
+    with pytest.raises(EqsatError, match=r"E428.*reference plans no kernels"):
         priced_plans("run", plain, 0)
+    monkeypatch.setattr(eqsat.Run, "runs_on", replace(run.target, executor="xla"))
     with pytest.raises(EqsatError, match=r"E428.*follows none"):
-        bench_plans("run", replace(run, target=replace(run.target, executor="xla")), 0, 2)
+        bench_plans("run", run, 0, 2)

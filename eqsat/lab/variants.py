@@ -176,7 +176,7 @@ def priced_plans(name: str, run: Run, number: int) -> list[tuple[Plan, Parts]]:
     """All plans of a dispatch with their prices: the schedule's own, then the cheapest first."""
     schedule, target, d = run.need_schedule(), run.target, dispatch_of(run, number, name)
     if d.plan is None or d.parts is None or run.egraph is None or not target.is_planned:
-        why = d.no_plan or f"{target.name} has no kernels, or it is a loop"
+        why = d.no_plan or f"{target.name} plans no kernels, or it is a loop"
         raise fail("E428", f"dispatch {number} of `{name}` has no plan: {why}")
     nest = nest_in_place(schedule, d)
     resident = {b.node for b in schedule.buffers if b.role == "weight"}

@@ -31,7 +31,7 @@ def machine_code_of(run: Run, number: int, name: str) -> MachineCode:
     d, target = dispatch_of(run, number, name), dict(run.target.devices)
     of = target.get(d.device, run.target)
     if d.plan is None or not of.is_planned:
-        why = d.no_plan or f"{of.name} has no kernels, or it is a loop"
+        why = d.no_plan or f"{of.name} plans no kernels, or it is a loop"
         raise fail("E428", f"dispatch {number} of `{name}` has no plan: {why}")
     return machine_code(run.need_schedule(), number, of.machine)
 
