@@ -53,8 +53,9 @@ def pipelines_told(schedule: Schedule, target: Target) -> Iterator[PipelineTold]
     for i, d in enumerate(schedule.dispatches):
         on = dict(target.devices).get(d.device, target)
         named = [p for p in on.pipelines if p.name == d.pipeline]
-        if named:
-            roots = OneDispatch(i, d, schedule.program, on).pipeline_roots
+        roots = OneDispatch(i, d, schedule.program, on).pipeline_roots if named else []
+        # another compiler's answer, which is judged, may be one that it does not take
+        if named and all_workgroups(roots, named[0], on.padding) is not None:
             asked = [r for r in roots if is_unpacked_contraction(r.attr)]
             refusals = [
                 _of_dispatch(roots, asked, p, named[0], on) for p in on.pipelines if p != named[0]
