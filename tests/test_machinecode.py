@@ -9,7 +9,7 @@ import pytest
 
 import eqsat
 from eqsat.cli import run as cli
-from eqsat.execute.kernels.machinecode import inner_loops, machine_code
+from eqsat.execute.kernels.machinecode import innermost_loops, kernel_code
 from eqsat.lang.programs import parse_program
 from eqsat.model.diag import EqsatError
 from eqsat.plan.innerloop import CodeLoop, MachineCode, PricedLoop
@@ -52,15 +52,15 @@ kernel:
 
 
 def test_loops_that_hold_no_other_are_counted():
-    (x86,) = inner_loops(X86, "x86_64")
+    (x86,) = innermost_loops(X86, "x86_64")
     counts = (x86.instructions, x86.multiply_adds, x86.loads, x86.stores, x86.on_stack)
     assert (x86.label, *counts) == (".LBB0_2", 10, 2, 4, 1, 1)
     assert x86.text.splitlines()[0].startswith(".LBB0_2") and "retq" not in x86.text
-    (arm,) = inner_loops(ARM, "aarch64")
+    (arm,) = innermost_loops(ARM, "aarch64")
     assert (arm.instructions, arm.multiply_adds, arm.loads, arm.stores, arm.on_stack) == (
         8, 2, 3, 1, 1,
     )  # fmt: skip
-    assert inner_loops("kernel:\n\tretq\n", "x86_64") == ()
+    assert innermost_loops("kernel:\n\tretq\n", "x86_64") == ()
 
 
 def test_a_price_stands_behind_the_loop_that_it_is_of():
@@ -89,14 +89,14 @@ def searched(target: str) -> eqsat.Run:
 def test_the_code_has_the_multiply_adds_and_loads_of_the_price(target: str, register: str):
     """Also of a target that this machine may not run."""
     run = searched(target)
-    code = machine_code(run.schedule, 0, run.target.machine)
+    code = kernel_code(run.schedule, 0, run.target.machine)
     loop, (price,) = code.loops[0], code.priced
     points = loop.multiply_adds / price.multiply_adds
     assert points == int(points) >= 1
     assert (loop.loads, loop.stores, loop.on_stack) == (points * price.loads, 0, 0)
     assert register in loop.text
     assert code.plan == run.schedule.dispatches[0].plan.to_text()
-    assert machine_code(run.schedule, 1, run.target.machine).priced == ()  # of rows: additions
+    assert kernel_code(run.schedule, 1, run.target.machine).priced == ()  # of rows: additions
 
 
 def test_code_is_shown_beside_the_plan_and_on_the_page(tmp_path: Any, capsys: Any):

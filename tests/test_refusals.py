@@ -17,7 +17,7 @@ from eqsat.lang.requests import override
 from eqsat.lang.targets import load_target
 from eqsat.model.pipelines import GRID, Intrinsic, Padding, Pipeline, PipelineTold, Units
 from eqsat.schedule.pipelines import workgroup
-from eqsat.schedule.refusals import pipelines_told, refusal
+from eqsat.schedule.refusals import pipelines_told, why_refused
 
 KEY = re.compile(r"`pipelines\.p\.(\w+): (\w+)`")
 
@@ -31,7 +31,7 @@ def told(run: eqsat.Run) -> PipelineTold:
 @pytest.mark.parametrize("seed", seeds(15, 200))
 def test_what_a_refusal_names_is_enough(seed: int):
     g, p = drawn(seed)
-    refused = refusal(g, p)
+    refused = why_refused(g, p)
     assert (refused is None) == (workgroup(g, p) is not None)
     keys = [KEY.findall(c) for c in refused.changes if "`" in c] if refused else []
     for some in keys:
@@ -44,14 +44,14 @@ def test_what_a_refusal_names_is_enough(seed: int):
 def test_a_dim_of_the_size_that_is_named_is_taken(sizes: tuple[int, int, int]):
     unit = Intrinsic((16, 16, 4), ("f32",))
     p = Pipeline("p", (64, 32, 16), (32, 16), (8, 4), intrinsics=(unit,))
-    refused = refusal(generic(matmul(*sizes)), p)
+    refused = why_refused(generic(matmul(*sizes)), p)
     assert refused is not None
     (dims,) = [c for c in refused.changes if c.startswith("dim ")]
     found = re.findall(r"(\w): (\d+) to (\d+)", dims)
     new = dict(zip("mnk", sizes, strict=True)) | {role: int(to) for role, _, to in found}
-    assert refusal(generic(matmul(*new.values())), p) is None
+    assert why_refused(generic(matmul(*new.values())), p) is None
     for role, _, to in found:  # and no smaller one
-        assert refusal(generic(matmul(**(new | {role: int(to) - 1}))), p) is not None
+        assert why_refused(generic(matmul(**(new | {role: int(to) - 1}))), p) is not None
 
 
 def test_the_innermost_loop_is_why_a_matrix_unit_is_not_used():
@@ -71,12 +71,12 @@ def test_conditions_types_scratch_and_speed_are_told():
     g, extents = generic(matmul(64, 32, 30)), ((16,), (16,), (8, 4))
     on = load_target("gfx942-iree")
     large = next(p for p in on.pipelines if p.name == "large")
-    refused = refusal(g, large)
+    refused = why_refused(g, large)
     assert refused is not None
     assert refused.condition == "`when: m >= 1850 and n >= 1850 and k >= 1850`"
     assert refused.changes == ("m: 64 to 1850 and n: 32 to 1850 and k: 30 to 1850",)
     exact = replace(g, precision="highest")
-    both = refusal(exact, Pipeline("p", *extents, intrinsics=(unit,)))
+    both = why_refused(exact, Pipeline("p", *extents, intrinsics=(unit,)))
     assert both is not None
     assert both.value == "they are f32 at precision highest and k is 30"
     change = "type: f32 at precision highest to f32/default"
@@ -92,7 +92,7 @@ def test_conditions_types_scratch_and_speed_are_told():
 
 def test_blocks_of_a_grid_are_told():
     p = Pipeline("p", (8,), (64,), (128,), walk=GRID)
-    refused = refusal(generic(matmul(64, 128, 256)), p, Padding(8, 128))
+    refused = why_refused(generic(matmul(64, 128, 256)), p, Padding(8, 128))
     assert refused is not None
     assert "64 is not divisible by 128" in refused.value
 

@@ -12,7 +12,7 @@ from runnable import WIDEST, needs
 import eqsat
 from eqsat.cli import run as cli
 from eqsat.execute import timing
-from eqsat.lab.variants import bench_plans, priced_plans, spread
+from eqsat.lab.variants import bench_plans, evenly, priced_plans
 from eqsat.lang.programs import parse_program
 from eqsat.model.diag import EqsatError
 from eqsat.plan.plancheck import plan_faults
@@ -99,10 +99,10 @@ def test_a_plan_that_computes_otherwise_is_told_and_not_timed(
 
 def test_plans_are_spread_from_the_first_to_the_dearest():
     plans: Any = list("abcdefg")
-    assert spread(plans, 3) == ["a", "d", "g"]
-    assert spread(plans, 100) == plans
+    assert evenly(plans, 3) == ["a", "d", "g"]
+    assert evenly(plans, 100) == plans
     with pytest.raises(EqsatError, match="E428"):
-        spread(plans[:1], 2)
+        evenly(plans[:1], 2)
 
 
 @pytest.mark.usefixtures("clock")

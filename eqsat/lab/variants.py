@@ -138,7 +138,7 @@ def bench_plans(
     if number in declined or run.runs_on.executor != "kernels":
         why = declined.get(number, f"the executor {run.runs_on.executor} follows none")
         raise fail("E428", f"dispatch {number} of `{name}` runs no plan here: {why}")
-    some, reads = spread(priced, count), operand_arrays(run, seed)[number]
+    some, reads = evenly(priced, count), operand_arrays(run, seed)[number]
     own = run.executable.dispatch(number)
     sides: dict[str, Callable[[], Any]] = {}
     turns: dict[str, int] = {}
@@ -191,10 +191,10 @@ def priced_plans(name: str, run: Run, number: int) -> list[tuple[Plan, Parts]]:
     return [(d.plan, d.parts), *sorted(priced, key=lambda x: (x[1].time_ps, x[0].to_text()))]
 
 
-def spread(priced: Sequence[tuple[Plan, Parts]], count: int) -> list[tuple[Plan, Parts]]:
+def evenly(priced: Sequence[tuple[Plan, Parts]], count: int) -> list[tuple[Plan, Parts]]:
     """So many of them: the first, and others evenly to the last.
 
-    >>> spread(list("abcdefg"), 3)
+    >>> evenly(list("abcdefg"), 3)
     ['a', 'd', 'g']
     """
     count, last = min(count, len(priced)), len(priced) - 1

@@ -26,14 +26,14 @@ def dispatch_of(run: Run, number: int, name: str) -> Dispatch:
 
 def machine_code_of(run: Run, number: int, name: str) -> MachineCode:
     """The code of a dispatch's kernel; EqsatError E427 as `dispatch_of`, E428 if it is none."""
-    from eqsat.execute.kernels.machinecode import machine_code
+    from eqsat.execute.kernels.machinecode import kernel_code
 
     d, target = dispatch_of(run, number, name), dict(run.target.devices)
     of = target.get(d.device, run.target)
     if d.plan is None or not of.is_planned:
         why = d.no_plan or f"{of.name} plans no kernels, or it is a loop"
         raise fail("E428", f"dispatch {number} of `{name}` has no plan: {why}")
-    return machine_code(run.need_schedule(), number, of.machine)
+    return kernel_code(run.need_schedule(), number, of.machine)
 
 
 def machine_codes(run: Run) -> list[MachineCode]:

@@ -77,9 +77,9 @@ class Workgroup:
     @property
     def result_rows(self) -> int:
         """Of the result's tile those that only the first operand has."""
-        return math.prod(n for run, n in self.taken.items() if loop_role(self.g, run[0]) == "m") * (
-            self.rows
-        )
+        return math.prod(
+            n for run, n in self.taken.items() if role_of_loop(self.g, run[0]) == "m"
+        ) * (self.rows)
 
     @property
     def result_tile(self) -> tuple[int, ...]:
@@ -129,7 +129,7 @@ def cut_by(g: Generic, pipeline: Pipeline, unit: Unit) -> Workgroup | None:
     taken, padded, aligned = dict.fromkeys(runs, 1), Fraction(1), True
     lone = {"m": 1, "n": 1, "k": 1}
     for role in lone:
-        mine = [run for run in runs if loop_role(g, run[0]) == role]
+        mine = [run for run in runs if role_of_loop(g, run[0]) == role]
         sizes = [math.prod(g.sizes[d] for d in run) for run in mine] or [1]
         within, options = cut_choices(g, pipeline, unit, role, sizes)
         at, extent = fitting_extent(within, options)
@@ -190,7 +190,7 @@ def _least_padding(sizes: Sequence[int], options: Sequence[int]) -> tuple[int, i
     return choice
 
 
-def loop_role(g: Generic, loop: int) -> str:
+def role_of_loop(g: Generic, loop: int) -> str:
     if loop >= g.rank:
         return "k"
     lhs, rhs = (loop in map_loops(m) for m in g.maps)
@@ -201,7 +201,7 @@ def condition_facts(g: Generic) -> dict[str, int | str]:
     """What `when` asks about: extents of all loops of a role together, and element types."""
     extents = {"m": 1, "n": 1, "k": 1, "batch": 1}
     for d, size in enumerate(g.sizes):
-        extents[loop_role(g, d)] *= size
+        extents[role_of_loop(g, d)] *= size
     facts: dict[str, int | str] = {"lhs": g.dtypes[0], "rhs": g.dtypes[1]}
     return facts | extents | {"acc": g.yields[0].dtype}
 
@@ -286,7 +286,7 @@ def pipeline_faults(
     )
     yield f"what a workgroup keeps of {names}", min(held)
     if named:
-        least = least_ps(roots, taken[0][1], named[0], target)
+        least = contraction_ps(roots, taken[0][1], named[0], target)
         if dispatch.time_ps < math.floor(least * (1 - 1e-9)):
             took = f"takes {dispatch.time_ps:,} ps"
             yield f"{took}, `{named[0].name}` needs {least:,.0f} for {names}"
@@ -366,7 +366,7 @@ def held_bytes(
     return held + sum(tile_bytes(tuple(shape), y.dtype) for y in g.yields)
 
 
-def least_ps(
+def contraction_ps(
     roots: Sequence[Root], cuts: Sequence[Workgroup], pipeline: Pipeline, target: Target
 ) -> float:
     """Picoseconds of the contractions alone, padding included; 0 without rates."""

@@ -31,14 +31,14 @@ from eqsat.schedule.pipelines import (
     Root,
     all_workgroups,
     condition_facts,
+    contraction_ps,
     cut_by,
     cut_choices,
     fitting_extent,
     held_bytes,
     is_unpacked_contraction,
-    least_ps,
-    loop_role,
     loop_runs,
+    role_of_loop,
     unmet_conditions,
     workgroup,
 )
@@ -67,7 +67,7 @@ def _of_dispatch(
     roots: Sequence[Root], asked: Sequence[Root], p: Pipeline, chosen: Pipeline, target: Target
 ) -> Refusal:
     for r in asked:
-        if (refused := refusal(r.attr, p, target.padding)) is not None:
+        if (refused := why_refused(r.attr, p, target.padding)) is not None:
             return refused
     cuts, limit = all_workgroups(roots, p, target.padding) or [], target.limits.scratch_bytes
     held = sum(held_bytes(r, w, p, target.padding) for r, w in zip(roots, cuts, strict=True))
@@ -86,16 +86,16 @@ def _of_dispatch(
 
 
 def _least(asked: Sequence[Root], p: Pipeline, target: Target) -> float:
-    return least_ps(asked, all_workgroups(asked, p, target.padding) or [], p, target)
+    return contraction_ps(asked, all_workgroups(asked, p, target.padding) or [], p, target)
 
 
 # ---- one contraction -----------------------------------------------------------------------------
-def refusal(g: Generic, p: Pipeline, padding: Padding | None = None) -> Refusal | None:
+def why_refused(g: Generic, p: Pipeline, padding: Padding | None = None) -> Refusal | None:
     """Why a pipeline does not take an unpacked contraction; None if it does."""
     if workgroup(g, p, padding) is not None:
         return None
     if unmet := unmet_conditions(g, p):
-        return _joined(_unmet(g, p, unmet), refusal(g, replace(p, when=()), padding))
+        return _joined(_unmet(g, p, unmet), why_refused(g, replace(p, when=()), padding))
     units = p.units(g.dtypes, g.precision)
     if not units:
         return _of_types(g, p, padding)
@@ -139,7 +139,7 @@ def _of_types(g: Generic, p: Pipeline, padding: Padding | None) -> Refusal:
         p.name, f"both operands of {' or '.join(types)}", f"they are {have}",
         (f"type: {have} to {wanted}",),
     )  # fmt: skip
-    return _joined(first, refusal(other, p, padding))
+    return _joined(first, why_refused(other, p, padding))
 
 
 Unfit = tuple[str, list[int], tuple[int, ...]]  # a role, sizes of its loops, extents it may have
@@ -150,7 +150,7 @@ def _unfit(g: Generic, p: Pipeline, unit: Unit) -> list[Unfit]:
     runs = loop_runs(g) if p.collapse else [(d,) for d in g.executed if g.sizes[d] > 1]
     found = []
     for role in "mnk":
-        mine = [run for run in runs if loop_role(g, run[0]) == role]
+        mine = [run for run in runs if role_of_loop(g, run[0]) == role]
         sizes = [math.prod(g.sizes[d] for d in run) for run in mine] or [1]
         within, options = cut_choices(g, p, unit, role, sizes)
         if not fitting_extent(within, options)[1]:
@@ -241,7 +241,9 @@ def _full(asked: Sequence[Root], p: Pipeline, target: Target) -> Iterator[Occupa
     for r in asked if units is not None else ():
         w = workgroup(r.attr, p, target.padding)
         assert units is not None and w is not None, "the pipeline computes it"
-        of_role = {role: [x for x in w.taken if loop_role(r.attr, x[0]) == role] for role in "mnk"}
+        of_role = {
+            role: [x for x in w.taken if role_of_loop(r.attr, x[0]) == role] for role in "mnk"
+        }
         m, n, k = (math.prod(w.taken[x] for x in runs) for runs in of_role.values())
         tile, results = (m * w.rows, n * w.columns), (x for x in w.taken if x[0] < r.attr.rank)
         sizes = ((math.prod(r.attr.sizes[d] for d in x), w.taken[x]) for x in results)

@@ -32,7 +32,7 @@ _MULTIPLY_ADD = re.compile(
 _ARM_VECTOR = re.compile(r"^\{?\s*[bhsdqvz]\d")
 
 
-def machine_code(schedule: Schedule, number: int, machine: Machine) -> MachineCode:
+def kernel_code(schedule: Schedule, number: int, machine: Machine) -> MachineCode:
     """The code of one dispatch; EqsatError E428 if it is no kernel, or LLVM makes none of it."""
     d = schedule.dispatches[number]
     try:
@@ -43,7 +43,7 @@ def machine_code(schedule: Schedule, number: int, machine: Machine) -> MachineCo
     except (NoNest, CannotCompile) as why:
         raise fail("E428", f"dispatch {number} has no machine code: {why}") from why
     here = "this machine" if not jit.why_not(machine) else f"not run here, {jit.why_not(machine)}"
-    loops = inner_loops(text, ARM if triple.startswith(ARM) else X86)
+    loops = innermost_loops(text, ARM if triple.startswith(ARM) else X86)
     priced = tuple(priced_loops(p.nest, p.plan))
     return MachineCode(number, d.name, p.plan.to_text(), f"{cpu} ({here})", text, loops, priced)
 
@@ -59,7 +59,7 @@ def _made_for(machine: Machine) -> tuple[str, str, str]:
     return "x86-64", features, f"{X86}-unknown-linux-gnu"
 
 
-def inner_loops(text: str, architecture: str) -> tuple[CodeLoop, ...]:
+def innermost_loops(text: str, architecture: str) -> tuple[CodeLoop, ...]:
     """Loops of assembly that hold no other, those of most multiply-adds first."""
     lines, at = text.splitlines(), dict[str, int]()
     ends: dict[str, int] = {}
