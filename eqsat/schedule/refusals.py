@@ -148,7 +148,7 @@ Unfit = tuple[str, list[int], tuple[int, ...]]  # a role, sizes of its loops, ex
 def _unfit(g: Generic, p: Pipeline, unit: Unit) -> list[Unfit]:
     """Roles of which no loop that may be cut is divided by an extent."""
     runs = loop_runs(g) if p.collapse else [(d,) for d in g.executed if g.sizes[d] > 1]
-    found = []
+    found: list[Unfit] = []
     for role in "mnk":
         mine = [run for run in runs if role_of_loop(g, run[0]) == role]
         sizes = [math.prod(g.sizes[d] for d in run) for run in mine] or [1]
@@ -173,7 +173,7 @@ def _have(sizes: Sequence[int], p: Pipeline) -> str:
 def _keys(g: Generic, p: Pipeline, padding: Padding | None) -> Iterator[str]:
     """The fewest keys that would do, in every way."""
     for count in range(1, len(LOOSER) + 1):
-        found = []
+        found: list[str] = []
         for some in combinations(LOOSER, count):
             keys: dict[str, Any] = {k: v for one in some for k, v in one.items()}
             if workgroup(g, replace(p, **keys), padding) is not None:
