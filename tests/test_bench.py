@@ -48,7 +48,7 @@ def clock(monkeypatch) -> list[list[str]]:
         return 2, {name: [(s, s / 2)] * most for name, s in took.items()}
 
     monkeypatch.setattr(timing, "interleave", interleave)
-    monkeypatch.setattr("eqsat.lab.bench._turns", lambda many: 5)
+    monkeypatch.setattr("eqsat.lab.bench.turns_of", lambda many: 5)
     return asked
 
 

@@ -24,7 +24,7 @@ from eqsat.ops.contractions.roles import contraction_roles
 from eqsat.plan.price import Block, StagedTile, grid_bytes, loop_bytes, misaligned
 from eqsat.run import Run
 from eqsat.schedule.legal import faults
-from eqsat.schedule.pipelines import Root, _held_bytes, workgroup
+from eqsat.schedule.pipelines import Root, held_bytes, workgroup
 
 TPU = Padding(8, 128, 512)
 
@@ -73,11 +73,9 @@ def test_blocks_are_divisible_or_whole() -> None:
 
 def test_a_unit_holds_what_fits_of_everything() -> None:
     sm = Units(132, 228 * 1024, 64, 32, 256 * 1024, 1020)
-    assert sm.resident(4, 131_072) == 1
-    assert sm.resident(4, 16_384) == 14
-    assert sm.resident(8, 1) == 8
-    assert sm.resident(4, 1, 65_536) == 4
-    assert sm.resident(4, 1, 256 * 256 * 4) == 0  # 512 registers of a lane
+    asked = ((4, 131_072, 0), (4, 16_384, 0), (8, 1, 0), (4, 1, 65_536), (4, 1, 256 * 256 * 4))
+    # of the last: 512 registers of a lane
+    assert [min(sm.rooms(*a).values()) for a in asked] == [1, 14, 8, 4, 0]
 
 
 # ---- scratch by the search and by the checker, written apart -------------------------------------
@@ -111,7 +109,7 @@ def test_search_and_checker_need_the_same_scratch(seed: int, padding: Padding | 
         (ALONG, Root(0, g, is_read=True, is_along=True)),
         (APART, Root(0, g, is_read=True, is_along=False)),
     ):
-        assert root_bytes(g, p, reading, padding) == _held_bytes(root, other, p, padding)
+        assert root_bytes(g, p, reading, padding) == held_bytes(root, other, p, padding)
 
 
 def test_some_grids_are_not_aligned_and_some_are() -> None:

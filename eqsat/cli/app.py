@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from eqsat.cli import alone, caches, experiment, files, look, measure, search
+from eqsat.cli import alone, caches, experiment, files, look, measure, search, show
 from eqsat.cli.options import sort_into_panels
 from eqsat.cli.talk import (
     INTERRUPTED,
@@ -70,7 +70,7 @@ COMMANDS = {
     "compare": look.compare,
     "explain": look.explain,
     "rules": look.rules,
-    "show": look.show,
+    "show": show.show,
     "report": look.report,
     "judge": look.judge,
     "export": look.export,

@@ -1,4 +1,4 @@
-"""Commands about finished runs: compare, explain, rules, show, report, judge, export."""
+"""Commands about finished runs: compare, explain, rules, report, judge, export."""
 
 from __future__ import annotations
 
@@ -31,18 +31,6 @@ class Sort(StrEnum):
     nodes = "nodes"
     time = "time"
     result = "result"
-
-
-class BorderValue(StrEnum):
-    """A border value a run keeps."""
-
-    program = "program"
-    canonical = "canonical"
-    target = "target"
-    egraph = "egraph"
-    selection = "selection"
-    baseline = "baseline"
-    schedule = "schedule"
 
 
 def compare(
@@ -223,74 +211,15 @@ def _places(rule: str, program: str, target: str, weights: tuple[str, ...]) -> R
         return rule_places(rules, run.canonical, run.target)
 
 
-def show(
-    folder: Annotated[
-        Path,
-        typer.Argument(
-            autocompletion=completion.runs,
-            help="The folder of a run, from `optimize -o`; or the word `rule`.",
-        ),
-    ],
-    stage: Annotated[
-        str,
-        typer.Argument(
-            metavar=f"[{'|'.join(BorderValue)}]",
-            autocompletion=lambda incomplete: [v for v in BorderValue if v.startswith(incomplete)],
-            help="What to show; or the name of a rule.",
-        ),
-    ] = BorderValue.schedule.value,
-    output_format: o.OutputFormat = o.Format.text,
-    verbose: o.Verbose = False,
-) -> int:
-    """Print a value of a run as text or JSON: its program, e-graph, selection, schedule …
-
-    An e-graph with `--json` is egraph-serialize JSON, as `eqsat extract` and visualizers read it.
-    `eqsat show rule NAME` prints a rule: its place, its YAML, and a picture of both sides.
-    """
-    import eqsat
-    from eqsat.model.diag import did_you_mean, fail
-
-    if str(folder) == "rule" and not folder.is_dir():
-        return _show_rule(stage, output_format)
-    if stage not in [*BorderValue]:
-        raise fail("E400", f"a run has no `{stage}`", help=did_you_mean(stage, [*BorderValue]))
-    value = getattr(eqsat.load(folder), stage)
-    if value is None:
-        raise fail("E405", f"the run in `{folder}` has no {stage}")
-    if stage == BorderValue.egraph and output_format is o.Format.json:
-        from eqsat.export.write import serialized_egraph
-
-        print(json.dumps(serialized_egraph(value)))
-        return 0
-    as_json = output_format is o.Format.json or not hasattr(value, "to_text")
-    if as_json:
-        print(json.dumps(value.to_json(), indent=None if output_format is o.Format.json else 1))
-    else:
-        print(value.to_text(), end="")
-    return 0
-
-
-def _show_rule(name: str, output_format: o.Format) -> int:
-    from eqsat.api.ruleplaces import rules_named
-    from eqsat.lang.content import notation
-    from eqsat.report.ruleshape import rule_text, yaml_text
-
-    rules = rules_named(name)
-    if output_format is o.Format.json:
-        keys = ("name", "ruleset", "doc", "source", "at")
-        shown = [{k: getattr(r, k) for k in keys} for r in rules]
-        texts = [{"notation": notation(r), "yaml": yaml_text(r)} for r in rules]
-        print(json.dumps([a | b for a, b in zip(shown, texts, strict=True)]))
-    else:
-        print("\n".join(map(rule_text, rules)), end="")
-    return 0
-
-
 def report(
     folder: o.RunFolder,
     out: Annotated[
         Path | None, typer.Option("-o", "--out", help="The page; `DIR/report.html` if not given.")
     ] = None,
+    asm: Annotated[
+        bool,
+        typer.Option("--asm", help="With the machine code of every kernel's inner loops."),
+    ] = False,
     output_format: o.OutputFormat = o.Format.text,
     quiet: o.Quiet = False,
     verbose: o.Verbose = False,
@@ -302,12 +231,16 @@ def report(
     from eqsat.lab.indexpage import INDEX, holds_results, write_index
 
     if holds_results(folder):
+        if asm:
+            from eqsat.model.diag import fail
+
+            raise fail("E400", "`--asm` is of a run", help="name the folder of one")
         path = write_index(folder, out or folder / INDEX)
     else:
         import eqsat
 
         run: Run = eqsat.load(folder)
-        path = run.report(out or folder / "report.html")
+        path = run.report(out or folder / "report.html", asm=asm)
     if output_format is o.Format.json:
         print(json.dumps({"page": str(path)}))
         return 0

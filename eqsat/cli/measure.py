@@ -175,6 +175,15 @@ def bench(
             " `eqsat show DIR` numbers them.",
         ),
     ] = None,
+    variants: Annotated[
+        int | None,
+        typer.Option(
+            "--variants",
+            min=2,
+            help="Time so many plans of the one dispatch of one run instead: other tiles, vector"
+            " loops, operand orders and blocks, evenly from the cheapest price to the dearest.",
+        ),
+    ] = None,
     rounds: Annotated[
         int, typer.Option("--rounds", min=30, help="The number of interleaved rounds, at most.")
     ] = 30,
@@ -197,16 +206,29 @@ def bench(
     """Time runs against each other: rank them, and show predicted beside measured per dispatch.
 
     Rounds are interleaved, figures are medians with 95 % intervals. A dispatch is timed alone, many
-    times in a row, so its operands are in the caches that hold them.
+    times in a row, so its operands are in the caches that hold them. With `--variants`: plans of
+    one dispatch, and how well their prices order them.
     """
+    if variants is not None and (len(folders) != 1 or len(dispatch or ()) != 1 or trace):
+        what = "`--variants` is about one dispatch of one run"
+        raise fail("E400", what, help="`eqsat bench DIR --dispatch N --variants K`")
     if pin is not None:
         _pin(pin)
+    progress = (lambda _: None) if quiet else say
     with stops_at_once():
         import eqsat
         from eqsat.lab.bench import bench as timed
 
         runs = {str(f): eqsat.load(f) for f in folders}
-        progress = (lambda _: None) if quiet else say
+        if variants is not None and dispatch:
+            from eqsat.lab.variants import bench_plans
+
+            of = next(iter(runs.items()))
+            found = bench_plans(
+                *of, dispatch[0], variants, rounds=rounds, seed=seed, progress=progress
+            )
+            o.print_found(found, output_format)
+            return 0
         bench_result = timed(runs, dispatch or (), rounds=rounds, seed=seed, progress=progress)
     o.print_found(bench_result, output_format)
     if trace is not None:

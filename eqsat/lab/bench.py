@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from eqsat.api import Run
-from eqsat.model.diag import fail
 from eqsat.model.schedule import Dispatch, Schedule
 from eqsat.report.formatting import count_text, table_text, us_text
+from eqsat.run.kernelcode import dispatch_of
 
 if TYPE_CHECKING:
     from eqsat.api import Run
@@ -148,13 +148,13 @@ class Bench:
         columns = ("rank", "predicted", "measured", "95 % interval", "CPU", "of the fastest", "run")
         ranked = sorted(self.programs, key=lambda t: t.rank)
         best = ranked[0].measured_us
-        rows = [(str(t.rank), *_figures(t), f"{t.measured_us / best:.2f}x", t.of) for t in ranked]
+        rows = [(str(t.rank), *us_cells(t), f"{t.measured_us / best:.2f}x", t.of) for t in ranked]
         return table_text(columns, rows)
 
     def _dispatches(self, timings: Sequence[Timing], of: str) -> str:
         head = ("", "rank", "predicted", "measured", "95 % interval", "CPU", "measured/predicted")
         rows = [
-            (str(t.dispatch), str(t.rank or ""), *_figures(t), f"{t.share:.2f}x", t.bound, t.name)
+            (str(t.dispatch), str(t.rank or ""), *us_cells(t), f"{t.share:.2f}x", t.bound, t.name)
             for t in timings
         ]
         if len(timings) > 1:
@@ -166,7 +166,7 @@ class Bench:
         return f"{of}\n{table_text((*head, 'bound', 'dispatch'), rows)}"
 
 
-def _figures(t: Timing) -> tuple[str, ...]:
+def us_cells(t: Timing) -> tuple[str, ...]:
     low, high = us_text(t.low_us), us_text(t.high_us)
     shown = (us_text(us) for us in (t.predicted_us, t.measured_us))
     return (*shown, f"{low} – {high}", us_text(t.cpu_us))
@@ -188,26 +188,10 @@ def bench(
     dispatch, others as executing raises them.
     """
     for name, run in runs.items():
-        _check(name, run, dispatches)
+        for number in dispatches:
+            dispatch_of(run, number, name)
     programs = () if dispatches else _programs(runs, rounds, seed, progress)
     return Bench(programs, _of_dispatches(runs, dispatches, rounds, seed, progress))
-
-
-def _check(name: str, run: Run, dispatches: Sequence[int]) -> None:
-    count = len(_schedule(run).dispatches)
-    for number in dispatches:
-        if not 0 <= number < count:
-            has = count_text(count, "dispatch", "dispatches")
-            raise fail(
-                "E427", f"`{name}` has no dispatch {number}: it has {has}",
-                help=f"`eqsat show {name}` numbers them from 0 on",
-            )  # fmt: skip
-
-
-def _schedule(run: Run) -> Schedule:
-    if run.schedule is None:
-        raise fail("E405", "this run stopped before a schedule was made")
-    return run.schedule
 
 
 # ---- whole programs ------------------------------------------------------------------------------
@@ -219,10 +203,10 @@ def _programs(
         progress(f"compiling {name}")
         sides[name] = _whole(run, seed)
     progress(f"timing {count_text(len(sides), 'program')}")
-    timings = _timed(sides, rounds)
+    timings = medians_us(sides, rounds)
     ranks = _ranks(timings)
     return tuple(
-        Timing(name, _schedule(runs[name]).time_ps / 1e6, *timings[name], rank=ranks[name])
+        Timing(name, runs[name].need_schedule().time_ps / 1e6, *timings[name], rank=ranks[name])
         for name in runs
     )
 
@@ -248,7 +232,7 @@ def _of_dispatches(
     if numbers:
         sets: Iterable[list[tuple[str, int]]] = ([(name, i) for name in runs] for i in numbers)
     else:
-        sets = ([(n, i) for i in range(len(_schedule(r).dispatches))] for n, r in runs.items())
+        sets = ([(n, i) for i in range(len(r.need_schedule().dispatches))] for n, r in runs.items())
     reads = {name: operand_arrays(run, seed) for name, run in runs.items()}
     timings: list[Timing] = []
     for wanted in sets:
@@ -270,7 +254,7 @@ def _set(
     sides: dict[str, Side] = {}
     first: dict[object, str] = {}
     for name, i in wanted:
-        schedule = _schedule(runs[name])
+        schedule = runs[name].need_schedule()
         key = (name, work_key(schedule, schedule.dispatches[i]))
         label = same[name, i] = first.setdefault(key, f"{name} {i}")
         if label not in sides:
@@ -279,15 +263,15 @@ def _set(
             declined = {number for number, _ in run.execution.declined}
             one_call = run.target.executor == "kernels" and i not in declined
             many = repeated(run.executable.dispatch(i), reads[name][i], every=not one_call)
-            turns[label] = _turns(many)
+            turns[label] = turns_of(many)
             sides[label] = _repeating(many, turns[label])
     if not sides:
         return
     progress(f"timing {count_text(len(sides), 'dispatch', 'dispatches')}")
-    times = {k: tuple(us / turns[k] for us in v) for k, v in _timed(sides, rounds).items()}
+    times = {k: tuple(us / turns[k] for us in v) for k, v in medians_us(sides, rounds).items()}
     ranks = _ranks(times)
     for name, i in wanted:
-        d, label = _schedule(runs[name]).dispatches[i], same[name, i]
+        d, label = runs[name].need_schedule().dispatches[i], same[name, i]
         figures = times[label]
         yield Timing(
             name, d.time_ps / 1e6, *figures, rank=ranks[label], dispatch=i, name=d.name,
@@ -311,7 +295,7 @@ def work_key(schedule: Schedule, d: Dispatch) -> object:
     )
 
 
-def _turns(many: Callable[[int], Any]) -> int:
+def turns_of(many: Callable[[int], Any]) -> int:
     """How many runs inside one call take `TURN_SECONDS` at least."""
     import time
 
@@ -331,7 +315,7 @@ def _repeating(many: Callable[[int], Any], turns: int) -> Side:
 
 
 # ---- the clock -----------------------------------------------------------------------------------
-def _timed(sides: Mapping[str, Side], rounds: int) -> dict[str, tuple[float, ...]]:
+def medians_us(sides: Mapping[str, Side], rounds: int) -> dict[str, tuple[float, ...]]:
     """Per side: median, lower and upper end of a call's microseconds, and those of the process."""
     from eqsat.execute.timing import interleave, interval
 

@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 from eqsat.model.tensor import DTYPES, cdiv
 
@@ -61,16 +62,22 @@ class Units:
     register_bytes: int
     lane_bytes: int
 
-    def resident(self, subgroups: int, scratch_bytes: int, accumulator_bytes: int = 0) -> int:
-        """Workgroups of so many subgroups that a unit holds at once: its occupancy; 0: none.
+    def rooms(self, subgroups: int, scratch_bytes: int, accumulator_bytes: int) -> dict[str, int]:
+        """Workgroups that each resource of a unit has room for, of those that are asked for.
 
-        >>> Units(132, 233472, 64, 32, 262144, 1020).resident(4, 131072, 65536)
-        1
+        0 subgroups: not stated.
+
+        >>> Units(132, 233472, 64, 32, 262144, 1020).rooms(4, 131072, 65536)
+        {'scratch': 1, 'subgroups': 16, 'registers': 4}
         """
-        if accumulator_bytes > subgroups * self.lanes * self.lane_bytes:
-            return 0
-        limits = [self.subgroups // subgroups, self.scratch_bytes // max(1, scratch_bytes)]
-        return min(*limits, self.register_bytes // max(1, accumulator_bytes))
+        rooms = {"scratch": self.scratch_bytes // scratch_bytes} if scratch_bytes else {}
+        if subgroups:
+            rooms["subgroups"] = self.subgroups // subgroups
+        if accumulator_bytes:
+            is_over = subgroups * self.lanes * self.lane_bytes < accumulator_bytes
+            room = self.register_bytes // accumulator_bytes
+            rooms["registers"] = 0 if subgroups and is_over else room
+        return rooms
 
     def to_text(self) -> str:
         """The pipeline, on one line."""
@@ -156,6 +163,100 @@ class Pipeline:
         how += [f"{self.row_pad} bytes behind rows"] if self.row_pad else []
         how += [f"{self.rate:g} of the peak"] if self.rate is not None else []
         return f"pipeline {self.name}: {extents}; {', '.join(how)}"
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a pipeline does not compute a dispatch: what it requires, what the dispatch has instead.
+
+    changes: of a key, a dim, an order of loops or a type; each alone would do.
+    """
+
+    pipeline: str
+    condition: str
+    value: str
+    changes: tuple[str, ...] = ()
+
+    def to_text(self) -> str:
+        """`matrix: the innermost loop of n in 64, 32 or 16; it is 56 of 64x56; would do: …`."""
+        do = f"; would do: {' | '.join(self.changes)}" if self.changes else ""
+        return f"{self.pipeline}: {self.condition}; {self.value}{do}"
+
+
+@dataclass(frozen=True)
+class Occupancy:
+    """How full a contraction leaves the units of a device.
+
+    tile: results of a workgroup, m by n; depth: of k at a time. rooms: workgroups that each
+    resource of a unit has room for; none: it keeps nothing that is known. subgroups: of a
+    workgroup; 0: not stated.
+    """
+
+    workgroups: int
+    tile: tuple[int, int]
+    depth: int
+    units: Units
+    rooms: tuple[tuple[str, int], ...]
+    subgroups: int = 0
+
+    @property
+    def resident(self) -> int:
+        """Workgroups that a unit holds at once; 0 if it holds none, or nothing is known."""
+        return min((room for _, room in self.rooms), default=0)
+
+    @property
+    def rounds(self) -> int:
+        """How often the units are filled; 0 if a unit holds none."""
+        return cdiv(self.workgroups, self.units.count * self.resident) if self.resident else 0
+
+    def to_text(self) -> str:
+        """Workgroups on units, what a unit holds and why no more, subgroups and results a lane."""
+        u, (m, n) = self.units, self.tile
+        least = ", ".join(f"{name} {room}" for name, room in self.rooms)
+        text = f"{self.workgroups:,} workgroups of {m}x{n} results, {self.depth} of k at a time"
+        if self.rooms:
+            text += f"; a unit has room for {self.resident} ({least})"
+        if self.resident:
+            room = self.rounds * u.count * self.resident
+            text += (
+                f"; {u.count} units are filled {self.rounds}x, {self.workgroups / room:.0%} full"
+            )
+        if not self.subgroups:
+            return f"{text}; `subgroups` of the pipeline are not stated"
+        held, lane = self.subgroups * self.resident, cdiv(m * n, self.subgroups * u.lanes)
+        return f"{text}; {held} of {u.subgroups} subgroups of a unit, {lane} results a lane"
+
+    def to_json(self) -> dict[str, Any]:
+        return vars(self) | {
+            "units": self.units.count,
+            "rooms": dict(self.rooms),
+            "resident": self.resident,
+            "rounds": self.rounds,
+        }
+
+
+@dataclass(frozen=True)
+class PipelineTold:
+    """The pipeline of a dispatch, why each other one is not, and how full it leaves the device."""
+
+    dispatch: int
+    pipeline: str
+    refusals: tuple[Refusal, ...]
+    occupancies: tuple[Occupancy, ...]
+
+    def lines(self) -> list[str]:
+        """As `eqsat explain` prints them."""
+        fill = [f"    fill   {x.to_text()}" for x in self.occupancies]
+        refused = [f"    not    {r.to_text()}" for r in self.refusals]
+        return [f"dispatch {self.dispatch} by {self.pipeline}", *fill, *refused]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "dispatch": self.dispatch,
+            "pipeline": self.pipeline,
+            "refusals": [dict(vars(r)) for r in self.refusals],
+            "occupancy": [x.to_json() for x in self.occupancies],
+        }
 
 
 WORD_BITS = 32  # of a lane: narrower elements of neighbouring rows share one

@@ -356,23 +356,29 @@ class Schedule(Printed):
     def from_json(cls, data: dict[str, Any]) -> Schedule:
         return restored(cls, {k: v for k, v in data.items() if k != "format"})
 
-    def to_text(self) -> str:
-        lines = []
-        for i, d in enumerate(self.dispatches):
-            reads = ", ".join(map(self.program.value_name, d.reads))
-            writes = ", ".join(map(self.program.value_name, d.writes))
-            where = f" on {d.device}" if d.device else ""
-            where += f" by {d.pipeline}" if d.pipeline else ""
-            head = f"dispatch {i} {d.ops}{where} ({d.time_ps / 1e6:.3f} us)"
-            lines.append(f"{head} reads {reads} writes {writes}")
-            lines += [f"  {line}" for line in d.price_lines]
-            nodes = [(m, self.program.nodes[m]) for m in d.members]
-            lines += [
+    def dispatch_lines(self, number: int) -> list[str]:
+        """A dispatch as text: what it reads and writes, its plan, its nodes."""
+        d = self.dispatches[number]
+        reads = ", ".join(map(self.program.value_name, d.reads))
+        writes = ", ".join(map(self.program.value_name, d.writes))
+        where = f" on {d.device}" if d.device else ""
+        where += f" by {d.pipeline}" if d.pipeline else ""
+        head = f"dispatch {number} {d.ops}{where} ({d.time_ps / 1e6:.3f} us)"
+        nodes = [(m, self.program.nodes[m]) for m in d.members]
+        held = self.control(d)
+        return [
+            f"{head} reads {reads} writes {writes}",
+            *(f"  {line}" for line in d.price_lines),
+            *(
                 f"  {self.program.value_name(m)} = {n.op}{loop_order_text(n.attr)} : {n.types[0]}"
                 for m, n in nodes
-            ]
-            held = self.control(d)
-            lines += [] if held is None else _body_lines(held)
+            ),
+            *([] if held is None else _body_lines(held)),
+        ]
+
+    def to_text(self) -> str:
+        numbers = range(len(self.dispatches))
+        lines = [line for i in numbers for line in self.dispatch_lines(i)]
         for b in self.buffers:
             name, steps = self.program.value_name(b.node), f"{b.first}..{b.last}"
             where = "" if b.offset is None else f", offset {b.offset}"

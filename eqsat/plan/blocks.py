@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from collections.abc import Iterator
 
 from eqsat.model.dispatch import Machine
 from eqsat.model.nest import Access, Nest
@@ -318,3 +319,31 @@ def _asking_level(one: Tiling, b: Access) -> int | None:
     rows = [i for i, loop in enumerate(one.reduced) if i and b.strides[loop]]
     is_block = one.k_block == 1 < one.k_blocks and len(rows) == 1
     return rows[0] if is_block and rows[0] >= len(one.reduced) - 2 else None
+
+
+def other_blocks(nest: Nest, roles: ProductRoles, one: Tiling) -> Iterator[Tiling]:
+    """Fewer rows of a tile, blocks half and twice as large; none where these follow from others."""
+    if one.dot or one.windows or one.strips or one.in_order or one.shifted:
+        return
+    count, first = nest.points(one.row_loops), nest.sizes[one.reduced[0]] if one.reduced else 1
+    for fewer in {one.rows - 1, one.rows - 2, one.rows // 2} - {one.rows}:
+        if fewer > 0:
+            tiles = -(-count // fewer)
+            yield _asking_anew(nest, roles, one.changed(rows=-(-count // tiles), row_tiles=tiles))
+    tiles = Blocking(nest, one, roles).tiles
+    for size, most, field in (
+        (one.tile_block, tiles, "tile_block"),
+        (one.panel_block, one.panels, "panel_block"),
+    ):
+        for n in {max(1, size // 2), min(2 * size, most)} - {size}:
+            yield _asking_anew(nest, roles, one.changed(**{field: n}))
+    half = _multiple(-(-one.k_block // 2), UNROLL)
+    if half < one.k_block:
+        level, length = one.chain
+        chain = (level, length if level else min(length, half))
+        cut = one.changed(k_block=half, k_blocks=-(-first // half), chain=chain)
+        yield _asking_anew(nest, roles, cut.changed(in_registers=_light(nest, roles, cut)))
+
+
+def _asking_anew(nest: Nest, roles: ProductRoles, one: Tiling) -> Tiling:
+    return _prefetching(nest, roles, one.changed(prefetch=0, prefetch_turns=1, asking=0))

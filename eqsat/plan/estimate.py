@@ -85,7 +85,6 @@ def tiled_work(sizes: Blocking, machine: Machine, items: int) -> Work:
         return _dots(sizes, items)
     k = -(-sizes.run_points(p.reduced) // p.fused)
     points = nest.points(p.batch) * nest.points(p.outer_rows)
-    more = int(sizes.is_biased and not sizes.sums_columns)  # columns are added up, too
     columns = nest.points(p.outer_columns) // p.wide
     fma = loads = tiles = vectors = converted = 0.0
     of_a, of_b = (
@@ -99,15 +98,10 @@ def tiled_work(sizes: Blocking, machine: Machine, items: int) -> Work:
             products = times * k * sizes.multiplied
             from_a = rows * (across if p.vector_rows else 1)
             conversions = across * of_b + from_a * of_a
+            issued, loaded = at_one_point(sizes, rows, across)
             # what makes the factors fills the wait for a sum, too
-            fma += (
-                products
-                * max((rows + more) * across, CHAINS - conversions)
-                * waiting(sizes, across)
-            )
-            loads += products * (
-                _loads_of_columns(sizes, across) + _loads_of_rows(sizes, rows) * from_a
-            )
+            fma += products * max(issued, CHAINS - conversions) * waiting(sizes, across)
+            loads += products * loaded
             converted += SHIFTED * products * across * p.shifted
             converted += times * k * conversions
             # where a core begins the next tile while it sums this one
@@ -127,6 +121,16 @@ def tiled_work(sizes: Blocking, machine: Machine, items: int) -> Work:
         copied=copied,
         streams=tuple(_streams(sizes, machine)),
     )
+
+
+def at_one_point(sizes: Blocking, rows: int, across: int) -> tuple[float, float]:
+    """Multiply-adds and loads of a tile of so many rows and vectors at one point of the reduction,
+    waits not counted."""
+    p = sizes.plan
+    more = int(sizes.is_biased and not sizes.sums_columns)  # columns are added up, too
+    from_a = rows * (across if p.vector_rows else 1)
+    loads = _loads_of_columns(sizes, across) + _loads_of_rows(sizes, rows) * from_a
+    return (rows + more) * across, loads
 
 
 def _loads_of_columns(sizes: Blocking, across: int) -> float:

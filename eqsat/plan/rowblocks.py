@@ -350,6 +350,11 @@ class RowExtents:
 
 def plan(nest: Nest, machine: Machine) -> RowBlocks:
     """Raises NoNest for what is not computed by row blocks."""
+    return min(row_blocks(nest, machine), key=lambda x: estimate.cycles(x.work, machine))
+
+
+def row_blocks(nest: Nest, machine: Machine, *, neighbours: bool = False) -> list[RowBlocks]:
+    """All plans that are compared, and (neighbours) those of fewer rows; NoNest as `plan`."""
     roles = row_roles_of(nest)
     check_bodies(nest)
     nest = roles.nest
@@ -363,17 +368,23 @@ def plan(nest: Nest, machine: Machine) -> RowBlocks:
         slots=slots,
         weights_slot=weights,
     )
-    plans = [_finished(RowExtents(nest, x, roles)) for x in _candidates(nest, base, roles, machine)]
+    most = _most_rows(machine)
+    found = _candidates(nest, base, roles, machine, most)
+    for fewer in range(most - 1, 1, -1) if neighbours else ():
+        found += _candidates(nest, base, roles, machine, fewer)
+    plans = [_finished(RowExtents(nest, x, roles)) for x in dict.fromkeys(found)]
     fitting = [x for x in plans if x.scratch_bytes <= machine.caches[-1]]
     if not fitting:
         least = min(x.scratch_bytes for x in plans)
         raise NoNest(f"row blocks would keep {least:,} bytes in scratch")
-    return min(fitting, key=lambda x: estimate.cycles(x.work, machine))
+    return fitting
 
 
-def _candidates(nest: Nest, base: RowBlocks, roles: RowRoles, machine: Machine) -> list[RowBlocks]:
-    """With keys copied, and with keys where they are."""
-    count, most = RowExtents(nest, base, roles).row_count, _most_rows(machine)
+def _candidates(
+    nest: Nest, base: RowBlocks, roles: RowRoles, machine: Machine, most: int
+) -> list[RowBlocks]:
+    """With keys copied, and with keys where they are; most: rows of a block."""
+    count = RowExtents(nest, base, roles).row_count
     blocks = -(-count // most)
     rows = -(-count // blocks)
     base = replace(base, blocks=blocks, rows=rows)

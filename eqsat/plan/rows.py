@@ -8,7 +8,7 @@ along another loop than the lanes are transposed in registers, a square at a tim
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar, NamedTuple
@@ -109,7 +109,21 @@ def plan(nest: Nest, machine: Machine) -> Rows:
     """Rows take every nest; NoNest where a function or an element type has no vector code."""
     check_bodies(nest)
     passes = dependences(nest)
+    return _of_sections(nest, [_section(nest, passes, s, machine) for s in passes.sections])
+
+
+def other_rows(nest: Nest, machine: Machine) -> Iterator[Rows]:
+    """Plans with another choice of one section: its vector loop, lanes, squares, vectors a turn."""
+    check_bodies(nest)
+    passes = dependences(nest)
     chosen = [_section(nest, passes, s, machine) for s in passes.sections]
+    for i, section in enumerate(passes.sections):
+        for c in _Section(nest, passes, section, machine).choices(neighbours=True):
+            other = _with_items(nest, c)
+            yield _of_sections(nest, [*chosen[:i], other, *chosen[i + 1 :]])
+
+
+def _of_sections(nest: Nest, chosen: Sequence[_Choice]) -> Rows:
     parts = tuple(c.part for c in chosen)
     items = sum(p.items for p in parts)
     scratch = max((scratch_of(nest, p)[1] + square_slots(nest, p)[1] for p in parts), default=0)
@@ -171,9 +185,12 @@ def _section(nest: Nest, passes: Dependences, section: RowSection, machine: Mach
     choices = list(_Section(nest, passes, section, machine).choices())
     if not choices:
         raise NoNest("kernels write no passes of a row whose places are looked up")
-    part, work = min(choices, key=lambda c: estimate.cycles(c.work, machine))
-    part = _items(nest, part, work)
-    return _Choice(part, replace(work, items=part.items))
+    return _with_items(nest, min(choices, key=lambda c: estimate.cycles(c.work, machine)))
+
+
+def _with_items(nest: Nest, choice: _Choice) -> _Choice:
+    part = _items(nest, *choice)
+    return _Choice(part, replace(choice.work, items=part.items))
 
 
 @dataclass(frozen=True)
@@ -185,7 +202,8 @@ class _Section:
     section: RowSection
     machine: Machine
 
-    def choices(self) -> Iterator[_Choice]:
+    def choices(self, *, neighbours: bool = False) -> Iterator[_Choice]:
+        """neighbours: also with half the lanes, and other numbers of vectors a turn."""
         nest, section = self.nest, self.section
         widest = self.machine.lanes(max(element_bytes(a.dtype) for a in nest.accesses))
         pure = all(not g.inner and not g.reduced for g in self.groups)
@@ -199,8 +217,13 @@ class _Section:
                 side = min(lanes, SQUARE) if u >= 0 else lanes
                 if u < 0 or (side == min(widest, SQUARE) and _squares(nest, v, u)):
                     yield self._choice(v, side, u)
+            if neighbours and lanes > 1:
+                yield self._choice(v, lanes // 2, -1)
+                yield from (self._choice(v, lanes, -1, n) for n in (1, 2, VECTORS))
         if (not pure or not outer) and not tied:
             yield self._choice(-1, widest, -1)
+            if neighbours and widest > 1:
+                yield self._choice(-1, widest // 2, -1)
 
     @cached_property
     def groups(self) -> list[Sweep]:
@@ -256,13 +279,14 @@ class _Section:
             )
         return self._passes_by_vector[key]
 
-    def _choice(self, vector: int, lanes: int, square: int) -> _Choice:
+    def _choice(self, vector: int, lanes: int, square: int, at_once: int = 0) -> _Choice:
         nest = self.nest
         behind = [i for i in (square, vector) if i >= 0]
         outer = (*(i for i in self._order if i not in behind), *behind)
         vectors = 1
         if vector >= 0 and square < 0 and (self._is_light or any(g.reduced for g in self.groups)):
             vectors = _side_by_side(nest.sizes[vector], lanes)
+        vectors = at_once or vectors
         passes = self._passes_along(vector, lanes)
         part = Part(passes, outer, 0, 1, 1, vector, lanes, vectors, square, self._cached)
         part = part._replace(inside=interior(nest, self._held, part))

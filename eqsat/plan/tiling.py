@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from eqsat.model.dispatch import Machine
 from eqsat.model.nest import Nest, NoNest
 from eqsat.plan import estimate
-from eqsat.plan.blocks import blocked, panel_count, split
+from eqsat.plan.blocks import blocked, other_blocks, panel_count, split
 from eqsat.plan.contraction import Blocking, Tiling, products_at_once
 from eqsat.plan.roles import (
     ProductFactor,
@@ -38,14 +38,21 @@ STREAMED_SUMS = 4  # vectors of them that hide the latency of memory and of mult
 
 def plan(nest: Nest, machine: Machine) -> Tiling:
     """The cheapest plan by `estimate`; raises NoNest for what is no contraction and epilogue."""
+    return min(tilings(nest, machine), key=lambda c: estimate.cycles(c.work, machine))
+
+
+def tilings(nest: Nest, machine: Machine, *, neighbours: bool = False) -> list[Tiling]:
+    """All plans that are compared, and (neighbours) those with other blocks; NoNest as `plan`."""
     roles = product_roles_of(nest)
     check_bodies(nest)
     if any(nest.stages[i].bounds for i in roles.epilogue):
         raise NoNest("a stage behind the contraction pads what it reads")
-    plans = [_finished(nest, roles, c, machine) for c in _candidates(nest, roles, machine)]
-    if not plans:
+    found = list(_candidates(nest, roles, machine))
+    if not found:
         raise NoNest("no loop of the contraction's result can be its vector loop")
-    return min(plans, key=lambda c: estimate.cycles(c.work, machine))
+    if neighbours:
+        found += [x for c in found for x in other_blocks(nest, roles, c)]
+    return [_finished(nest, roles, c, machine) for c in dict.fromkeys(found)]
 
 
 def _finished(nest: Nest, roles: ProductRoles, c: Tiling, machine: Machine) -> Tiling:

@@ -10,6 +10,7 @@ from eqsat.model.control import Control
 from eqsat.model.egraph import AGAIN
 from eqsat.model.generic import Result
 from eqsat.model.ops import CONVERSIONS, LEAVES, VIEWS
+from eqsat.model.pipelines import PipelineTold
 from eqsat.model.schedule import Dispatch
 from eqsat.model.selection import (
     CAP,
@@ -116,6 +117,7 @@ class Explanation:
     checked: Checked | None = None  # which of several answers a compiler counted best
     notes: tuple[str, ...] = ()  # who runs it; in which order arguments and results lie, and why
     mesh: tuple[MeshTold, ...] = ()  # spreads over a mesh and conversions between them
+    pipelines: tuple[PipelineTold, ...] = ()  # of dispatches: why no other, how full the units are
 
     def to_text(self) -> str:
         """Plain text for a terminal."""
@@ -135,6 +137,8 @@ class Explanation:
             lines += [*ties, ""] if ties else []
         told_mesh = [line for t in self.mesh for line in t.lines()]
         lines += ["on the mesh", *told_mesh, ""] if told_mesh else []
+        told = [line for t in self.pipelines for line in t.lines()]
+        lines += ["pipelines", *told, ""] if told else []
         rows = [] if self.weights is None else life_rows(self.weights)
         if rows:
             lines += ["weights", table_text(COLUMNS, rows)]
@@ -157,6 +161,7 @@ class Explanation:
             "choices": [c.to_json() for c in self.choices],
             "elsewhere": [c.to_json() for c in self.elsewhere],
             "mesh": [t.to_json() for t in self.mesh],
+            "pipelines": [t.to_json() for t in self.pipelines],
             "removed": [dict(vars(r)) for r in self.removed],
             "weights": weights_json(self.weights),
             "checked": None if self.checked is None else self.checked.to_json(),

@@ -14,6 +14,7 @@ from eqsat.model.selection import AT_LEAST, Price
 
 if TYPE_CHECKING:
     from eqsat.extract.mesh.plan import MeshPlanner
+    from eqsat.model.pipelines import PipelineTold
     from eqsat.model.selection import Question
     from eqsat.report.explain import Explanation
     from eqsat.report.mesh import MeshTold
@@ -32,7 +33,18 @@ def explanation(run: Run, value: str | None, price: bool | None, time_limit: flo
         return explanation(body, rest, price, time_limit)
     wanted = value is not None if price is None else price
     result = explained(run, value, partial(run.prices, time_limit) if wanted else None)
-    return replace(result, mesh=_mesh_told(run, value, time_limit if wanted else None))
+    mesh = _mesh_told(run, value, time_limit if wanted else None)
+    return replace(result, mesh=mesh, pipelines=_pipelines_told(run, result))
+
+
+def _pipelines_told(run: Run, told: Explanation) -> tuple[PipelineTold, ...]:
+    """Of the dispatches that are explained."""
+    from eqsat.schedule.refusals import pipelines_told
+
+    schedule = run.need_schedule()
+    shown = {c.dispatch for c in told.choices}
+    every = pipelines_told(schedule, run.target)
+    return tuple(t for t in every if schedule.dispatches[t.dispatch] in shown)
 
 
 def counterfactual_prices(run: Run, seconds: float, questions: Sequence[Question]) -> list[Price]:

@@ -367,8 +367,9 @@ class Run:
         self.use.compiled = (self.compiled or Compiled()).with_told(answer)
         return answer
 
-    def report(self, path: str | Path) -> Path:
-        """One self-contained HTML page."""
+    def report(self, path: str | Path, *, asm: bool = False) -> Path:
+        """One self-contained HTML page. asm: with the machine code of its kernels' inner loops."""
         from eqsat.report.page.runpage import write_page
+        from eqsat.run.kernelcode import machine_codes
 
-        return write_page(self, Path(path))
+        return write_page(self, Path(path), machine_codes(self) if asm else ())

@@ -367,15 +367,20 @@ class OneDispatch:
             yield from self._over("scratch", f"the tiles of %{m}", result + sides)
 
     @cached_property
-    def _pipelined(self) -> list[str | tuple[str, int]]:
-        """Faults of its pipeline, and what a workgroup keeps, in words and bytes."""
+    def pipeline_roots(self) -> list[Root]:
+        """Contractions and reductions, and how they are read inside."""
         attrs = ((r, self.node(r).attr) for r in self.roots)
-        roots = [
+        return [
             Root(r, a, any(p.below == r for p in self.paths), self._is_tiled_along(r))
             for r, a in attrs
             if isinstance(a, Generic)
         ]
-        return list(pipeline_faults(roots, self.dispatch, self.target, is_own=self.is_own))
+
+    @cached_property
+    def _pipelined(self) -> list[str | tuple[str, int]]:
+        """Faults of its pipeline, and what a workgroup keeps, in words and bytes."""
+        asked = self.pipeline_roots
+        return list(pipeline_faults(asked, self.dispatch, self.target, is_own=self.is_own))
 
     @property
     def scratch_bytes(self) -> int:

@@ -13,7 +13,7 @@ from fractions import Fraction
 from eqsat.model.affine import map_loops
 from eqsat.model.devices import PS_PER_SECOND
 from eqsat.model.generic import Generic
-from eqsat.model.pipelines import GRID, Padding, Pipeline, Unit
+from eqsat.model.pipelines import GRID, Condition, Padding, Pipeline, Unit
 from eqsat.model.schedule import Dispatch
 from eqsat.model.target import Target
 from eqsat.model.tensor import DTYPES, cdiv
@@ -77,9 +77,9 @@ class Workgroup:
     @property
     def result_rows(self) -> int:
         """Of the result's tile those that only the first operand has."""
-        return math.prod(n for run, n in self.taken.items() if _role(self.g, run[0]) == "m") * (
-            self.rows
-        )
+        return math.prod(
+            n for run, n in self.taken.items() if role_of_loop(self.g, run[0]) == "m"
+        ) * (self.rows)
 
     @property
     def result_tile(self) -> tuple[int, ...]:
@@ -105,13 +105,13 @@ def workgroup(g: Generic, pipeline: Pipeline, padding: Padding | None = None) ->
 
     padding: of memory, to whose rows and lanes the blocks of a grid are aligned.
     """
-    if not all(_conditions(g, pipeline)):
+    if unmet_conditions(g, pipeline):
         return None
     best = None
     for unit in pipeline.units(g.dtypes, g.precision):
-        candidate = _by(g, pipeline, unit)
+        candidate = cut_by(g, pipeline, unit)
         if candidate is None or (
-            pipeline.walk == GRID and padding and not _fits(candidate, padding)
+            pipeline.walk == GRID and padding and not is_aligned_grid(candidate, padding)
         ):
             continue
         is_better = best is not None and (candidate.aligned, -candidate.padded) > (
@@ -123,17 +123,16 @@ def workgroup(g: Generic, pipeline: Pipeline, padding: Padding | None = None) ->
     return best
 
 
-def _by(g: Generic, pipeline: Pipeline, unit: Unit) -> Workgroup | None:
+def cut_by(g: Generic, pipeline: Pipeline, unit: Unit) -> Workgroup | None:
     """By one intrinsic."""
-    runs = _runs(g) if pipeline.collapse else [(d,) for d in g.executed if g.sizes[d] > 1]
+    runs = loop_runs(g) if pipeline.collapse else [(d,) for d in g.executed if g.sizes[d] > 1]
     taken, padded, aligned = dict.fromkeys(runs, 1), Fraction(1), True
     lone = {"m": 1, "n": 1, "k": 1}
     for role in lone:
-        mine = [run for run in runs if _role(g, run[0]) == role]
+        mine = [run for run in runs if role_of_loop(g, run[0]) == role]
         sizes = [math.prod(g.sizes[d] for d in run) for run in mine] or [1]
-        within = sizes[-1:] if pipeline.cut == "innermost" else sizes
-        options = pipeline.extents(role, unit, DTYPES[g.dtypes[0]][0])
-        at, extent = _fitting(within, options)
+        within, options = cut_choices(g, pipeline, unit, role, sizes)
+        at, extent = fitting_extent(within, options)
         if not extent and pipeline.unaligned == "padded":
             at, extent = _least_padding(within, options)
         if not extent and pipeline.unaligned != "whole":
@@ -150,7 +149,15 @@ def _by(g: Generic, pipeline: Pipeline, unit: Unit) -> Workgroup | None:
     return Workgroup(g, taken, lone["m"], lone["n"], padded, aligned)
 
 
-def _fits(cut: Workgroup, padding: Padding) -> bool:
+def cut_choices(
+    g: Generic, pipeline: Pipeline, unit: Unit, role: str, sizes: Sequence[int]
+) -> tuple[Sequence[int], tuple[int, ...]]:
+    """Loops of a role that may be cut, by their sizes, and the extents that one may be cut into."""
+    within = sizes[-1:] if pipeline.cut == "innermost" else sizes
+    return within, pipeline.extents(role, unit, DTYPES[g.dtypes[0]][0])
+
+
+def is_aligned_grid(cut: Workgroup, padding: Padding) -> bool:
     """Whether the last extents of all blocks are whole, or multiples of a row and of the lanes."""
     g = cut.g
     pairs = [(cut.result_block, g.result_shape)]
@@ -163,7 +170,7 @@ def _fits(cut: Workgroup, padding: Padding) -> bool:
     return True
 
 
-def _fitting(sizes: Sequence[int], options: Sequence[int]) -> tuple[int, int]:
+def fitting_extent(sizes: Sequence[int], options: Sequence[int]) -> tuple[int, int]:
     """The innermost loop that an option divides, and the first that does; extent 0 if none."""
     for at in reversed(range(len(sizes))):
         for e in options:
@@ -183,24 +190,29 @@ def _least_padding(sizes: Sequence[int], options: Sequence[int]) -> tuple[int, i
     return choice
 
 
-def _role(g: Generic, loop: int) -> str:
+def role_of_loop(g: Generic, loop: int) -> str:
     if loop >= g.rank:
         return "k"
     lhs, rhs = (loop in map_loops(m) for m in g.maps)
     return {(True, False): "m", (False, True): "n"}.get((lhs, rhs), "batch")
 
 
-def _conditions(g: Generic, pipeline: Pipeline) -> Iterator[bool]:
-    """Extents of all loops of a role together, and element types."""
+def condition_facts(g: Generic) -> dict[str, int | str]:
+    """What `when` asks about: extents of all loops of a role together, and element types."""
     extents = {"m": 1, "n": 1, "k": 1, "batch": 1}
     for d, size in enumerate(g.sizes):
-        extents[_role(g, d)] *= size
+        extents[role_of_loop(g, d)] *= size
     facts: dict[str, int | str] = {"lhs": g.dtypes[0], "rhs": g.dtypes[1]}
-    facts |= extents | {"acc": g.yields[0].dtype}
-    return (COMPARE[c.op](facts[c.left], c.right) for c in pipeline.when)
+    return facts | extents | {"acc": g.yields[0].dtype}
 
 
-def _runs(g: Generic) -> list[Run]:
+def unmet_conditions(g: Generic, pipeline: Pipeline) -> list[Condition]:
+    """Of the pipeline's `when` those that do not hold."""
+    facts = condition_facts(g)
+    return [c for c in pipeline.when if not COMPARE[c.op](facts[c.left], c.right)]
+
+
+def loop_runs(g: Generic) -> list[Run]:
     """Loops above 1; neighbours, in this order, in the result and every operand are one."""
     rows = [[d for d in range(g.rank) if g.sizes[d] > 1]]
     slid = set[int]()
@@ -263,24 +275,24 @@ def pipeline_faults(
     elif not named and is_own:
         where = target.place("pipelines")
         yield f"is computed by `{dispatch.pipeline}`, no pipeline of {target.name} ({where})"
-    taken = [(p, w) for p in asked if (w := _workgroups(roots, p, target.padding)) is not None]
+    taken = [(p, w) for p in asked if (w := all_workgroups(roots, p, target.padding)) is not None]
     if not taken:
         which = f"`{named[0].name}` does" if named else "the pipelines do"
         yield f"{which} not take {names} ({target.place('pipelines')})"
         return
     held = (
-        sum(_held_bytes(r, w, p, target.padding) for r, w in zip(roots, ws, strict=True))
+        sum(held_bytes(r, w, p, target.padding) for r, w in zip(roots, ws, strict=True))
         for p, ws in taken
     )
     yield f"what a workgroup keeps of {names}", min(held)
     if named:
-        least = _least_ps(roots, taken[0][1], named[0], target)
+        least = contraction_ps(roots, taken[0][1], named[0], target)
         if dispatch.time_ps < math.floor(least * (1 - 1e-9)):
             took = f"takes {dispatch.time_ps:,} ps"
             yield f"{took}, `{named[0].name}` needs {least:,.0f} for {names}"
 
 
-def _workgroups(
+def all_workgroups(
     roots: Sequence[Root], pipeline: Pipeline | None, padding: Padding | None
 ) -> list[Workgroup] | None:
     """Of every root; None if the pipeline does not take them all."""
@@ -332,7 +344,7 @@ def _stage_bytes(cut: Workgroup, pipeline: Pipeline) -> int:
     return max(held, passed)
 
 
-def _held_bytes(
+def held_bytes(
     root: Root, cut: Workgroup, pipeline: Pipeline | None, padding: Padding | None
 ) -> int:
     """Rules 4 to 6, 8 and 9 of "Pipelines of a GPU"."""
@@ -354,7 +366,7 @@ def _held_bytes(
     return held + sum(tile_bytes(tuple(shape), y.dtype) for y in g.yields)
 
 
-def _least_ps(
+def contraction_ps(
     roots: Sequence[Root], cuts: Sequence[Workgroup], pipeline: Pipeline, target: Target
 ) -> float:
     """Picoseconds of the contractions alone, padding included; 0 without rates."""

@@ -20,6 +20,7 @@ import sys
 import threading
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from pathlib import Path
 
 from eqsat.execute.kernels import worker
@@ -40,11 +41,11 @@ class Worker:
         self.process: subprocess.Popen[bytes] | None = None
         self.owner = 0  # the process that started it: a fork must not use it
 
-    def compile(self, text: str, cpu: str, features: str) -> bytes:
-        """Object code; CannotCompile with a sentence if there is none."""
+    def compile(self, text: str, cpu: str, features: str, triple: str = "") -> bytes:
+        """Object code, or assembly for a triple; CannotCompile with a sentence if there is none."""
         for _ in range(2):  # an idle one may end just now
             fresh = self._start()
-            answer = self._ask(text, cpu, features)
+            answer = self._ask(text, cpu, features, triple)
             if answer is not None:
                 head, payload = answer
                 if head["fine"]:
@@ -68,10 +69,13 @@ class Worker:
         )
         return True
 
-    def _ask(self, text: str, cpu: str, features: str) -> tuple[dict[str, object], bytes] | None:
+    def _ask(
+        self, text: str, cpu: str, features: str, triple: str
+    ) -> tuple[dict[str, object], bytes] | None:
         assert self.process is not None and self.process.stdin and self.process.stdout
         try:
-            worker.send(self.process.stdin, {"cpu": cpu, "features": features}, text.encode())
+            head = {"cpu": cpu, "features": features, "triple": triple}
+            worker.send(self.process.stdin, head, text.encode())
             return worker.receive(self.process.stdout)
         except OSError:  # a broken pipe: it has ended
             return None
@@ -150,6 +154,16 @@ def _one(w: Worker, text: str, cpu: str, features: str) -> bytes | CannotCompile
         return error
     except OSError as error:  # no process can be started here
         return CannotCompile(f"no process could be started to compile ({error})")
+
+
+@lru_cache(maxsize=64)
+def assembly(text: str, cpu: str, features: str, triple: str) -> str:
+    """Assembly of one module; CannotCompile with a sentence if there is none."""
+    one = Worker()
+    try:
+        return one.compile(text, cpu, features, triple).decode()
+    finally:
+        one.close()
 
 
 OBJECTS = FileCache("kernels", ".o", "kernels are compiled in each process, and not kept")

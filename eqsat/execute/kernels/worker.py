@@ -1,4 +1,4 @@
-"""A process that compiles: LLVM IR on its standard input, object code on its standard output.
+"""A process that compiles: LLVM IR on its standard input, object code (or assembly) on its output.
 
 It is started by the path of this file and imports nothing of eqsat, so that it starts in a tenth of
 a second. A message is a line of JSON, then as many bytes as its `bytes` says. Asked for nothing for
@@ -25,6 +25,19 @@ def compile_ir(text: str, cpu: str, features: str) -> bytes:
     module = llvm.parse_assembly(text)
     module.verify()
     return target_machine(cpu, features).emit_object(module)
+
+
+def assembly_of(text: str, cpu: str, features: str, triple: str) -> bytes:
+    """Assembly for a machine that may be another one than this; RuntimeError as `compile_ir`."""
+    import llvmlite.binding as llvm
+
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    module = llvm.parse_assembly(text)
+    module.verify()
+    target = llvm.Target.from_triple(triple)
+    machine = target.create_target_machine(cpu=cpu, features=features, opt=3)
+    return machine.emit_assembly(module).encode()
 
 
 def target_machine(cpu: str, features: str) -> Any:
@@ -58,8 +71,14 @@ def main() -> None:
         if message is None:
             return
         head, payload = message
+        triple, kind = head["triple"], (head["cpu"], head["features"])
         try:
-            send(sink, {"fine": True}, compile_ir(payload.decode(), head["cpu"], head["features"]))
+            made = (
+                assembly_of(payload.decode(), *kind, triple)
+                if triple
+                else compile_ir(payload.decode(), *kind)
+            )
+            send(sink, {"fine": True}, made)
         except RuntimeError as error:
             send(sink, {"fine": False}, str(error).encode())
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from eqsat.model.files import write_text
 from eqsat.model.schedule import Schedule
 from eqsat.model.selection import Selection
 from eqsat.model.target import Target
+from eqsat.plan.innerloop import MachineCode
 from eqsat.report.compiled import (
     CHECKED_COLUMNS,
     TOLD_COLUMNS,
@@ -25,6 +26,7 @@ from eqsat.report.explain import removed_lines
 from eqsat.report.facts import RunFacts
 from eqsat.report.finished import Finished, by_figures, finished_stages, proof_text
 from eqsat.report.formatting import bytes_text, html_table, pre, section
+from eqsat.report.kernelcode import code_section
 from eqsat.report.mesh import plan_text
 from eqsat.report.page.data import PageData, PageGraph, Roofs
 from eqsat.report.page.graph import RuleTable, program_graph, reasons, schedule_graph
@@ -76,13 +78,16 @@ TOOLS = """<div class="bar">
 <noscript><p>The graph is drawn by scripts; the tables below need none.</p></noscript>"""
 
 
-def write_page(run: Finished, path: Path) -> Path:
+def write_page(run: Finished, path: Path, codes: Sequence[MachineCode] = ()) -> Path:
     """The page of a run as a file."""
-    return write_text(path, page(run))
+    return write_text(path, page(run, codes))
 
 
-def page(run: Finished) -> str:
-    """The whole page; EqsatError (E405) if the run stopped before a schedule was made."""
+def page(run: Finished, codes: Sequence[MachineCode] = ()) -> str:
+    """The whole page; EqsatError (E405) if the run stopped before a schedule was made.
+
+    codes: of its kernels, where they are to be shown.
+    """
     _, selection, schedule = finished_stages(run)
     data, facts = page_data(run), RunFacts(run)
     body = [
@@ -97,6 +102,7 @@ def page(run: Finished) -> str:
         section("Rules", _rules(facts)),
         section("Log of the search", _search(run)),
         section("Weights", _weights(WeightLives(schedule))),
+        *code_section(codes),
         section("Removed by limits", _removed(selection)),
         section("Program", _programs(run, schedule)),
     ]
