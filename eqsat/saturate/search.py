@@ -9,7 +9,7 @@ import math
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from importlib import import_module
@@ -23,7 +23,7 @@ from eqsat.model.equalities import Equalities
 from eqsat.model.limits import Limits
 from eqsat.model.program import Program
 from eqsat.model.rules import RuleSet
-from eqsat.model.symbols import sizes_of
+from eqsat.model.symbols import sizes_judged
 from eqsat.model.target import Target
 from eqsat.ops.algebra.quantised import sums_integers
 from eqsat.ops.contractions.encodings import encoding_tiles
@@ -106,19 +106,28 @@ def target_facts(target: Target) -> dict[str, Callable[..., Any]]:
     }
 
 
-def target_answers(target: Target, sizes: Mapping[str, int]) -> dict[str, Callable[..., Any]]:
-    """The answers of a target to what rules ask of it, at these sizes of symbols."""
+def target_answers(
+    target: Target, judged: Sequence[Mapping[str, int]]
+) -> dict[str, Callable[..., Any]]:
+    """The answers of a target to what rules ask of it, at any of these sizes of symbols."""
+    tiles, encodings = target_tiles(target), partial(encoding_tiles, target)
     return {
-        "target.tiles": cache(_priced(sizes, target_tiles(target))),
-        "target.orders": cache(partial(target_orders, target, sizes)),
-        "target.encoding_tiles": cache(_priced(sizes, partial(encoding_tiles, target))),
+        "target.tiles": cache(lambda g: _at_any(judged, lambda s: tiles(bind_attr(g, s)))),
+        "target.orders": cache(
+            lambda g: _at_any(judged, lambda sizes: target_orders(target, sizes, g))
+        ),
+        "target.encoding_tiles": cache(
+            lambda e: _at_any(judged, lambda s: encodings(bind_attr(e, s)))
+        ),
         **target_facts(target),
     }
 
 
-def _priced(sizes: Mapping[str, int], function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function asked about attributes at these sizes."""
-    return lambda attr: function(bind_attr(attr, sizes)) if sizes else function(attr)
+def _at_any(
+    judged: Sequence[Mapping[str, int]], function: Callable[[Mapping[str, int]], Iterable[Any]]
+) -> list[Any]:
+    """Answers at these sizes, each once; of a program without symbols, its own."""
+    return list(dict.fromkeys(x for sizes in judged or ({},) for x in function(sizes)))
 
 
 @cache
@@ -164,8 +173,7 @@ class Saturation:
         )  # fmt: skip
         self.engine = _engine()()
         self.interner = Interner()
-        sizes = sizes_of(program.symbols)  # which tiles there are is judged at the priced sizes
-        functions = target_answers(target, sizes)
+        functions = target_answers(target, sizes_judged(program.symbols))
         active = [r for r in rules.rules if r.name not in left_out]
         self.left_out = tuple(r.name for r in rules.rules if r.name in left_out)
         self.ended = "matches" if left_out else "saturated"  # the stop of a search that is done
