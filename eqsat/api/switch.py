@@ -8,10 +8,9 @@ confirm it, or find another program, which is priced in its turn.
 from __future__ import annotations
 
 import json
-import math
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -40,10 +39,9 @@ from eqsat.model.symbols import check_names, sizes_of
 from eqsat.ops.programs.binding import bind_graph
 from eqsat.report.finished import is_best
 from eqsat.run import Run
-from eqsat.run.artefact import check_writable, put_in_place
+from eqsat.run.artefact import SWITCH, check_writable, put_in_place
 from eqsat.run.saved import load_folder
 
-FILE = "switch.json"
 SEARCHES = 25  # at most, unless somebody says otherwise
 SAMPLES = 96  # sizes at which all programs are priced, at least
 NOT_ADMISSIBLE = 3
@@ -97,6 +95,13 @@ class Switch:
         self.packed.update({content_key(schedule.program, i): packed[i] for i in packed})
         return run
 
+    def use_weights(self, values: Mapping[str, Any]) -> None:
+        """Set these arrays as the weights of all programs, by name; EqsatError E324, E503."""
+        for run in self.programs:
+            run.use_weights(values)
+        self.bound.clear()
+        self.packed.clear()
+
     def to_text(self) -> str:
         """The ranges with their programs, the break-evens with their proofs, and the searches."""
         from eqsat.report.switch import switch_text
@@ -124,7 +129,7 @@ class Switch:
         try:
             for number, run in enumerate(self.programs, 1):
                 run.save(aside / f"program-{number}")
-            write_text(aside / FILE, f"{json.dumps(self.to_json(), indent=1)}\n")
+            write_text(aside / SWITCH, f"{json.dumps(self.to_json(), indent=1)}\n")
             put_in_place(aside, folder)
         except BaseException:  # Ctrl-C included: nothing half written stays
             shutil.rmtree(aside, ignore_errors=True)
@@ -134,21 +139,24 @@ class Switch:
 
 def check_switch_place(folder: Path) -> None:
     """Checks before a search that a switch can be written here; EqsatError (E309, E407)."""
-    if folder.exists() and not (folder / FILE).is_file():
+    if folder.exists() and not (folder / SWITCH).is_file():
         message = f"`{folder}` exists and is not a switch of eqsat"
         raise fail("E309", message, help="name another folder")
     check_writable(folder)
 
 
-def load_switch(folder: Path) -> Switch:
-    """A saved switch; EqsatError E309 if it cannot be read."""
+def load_switch(folder: Path, weights: Mapping[str, Any] | None = None) -> Switch:
+    """A saved switch, with other weights if these are given; EqsatError E309, E324, E503."""
     try:
-        table = SizeSwitch.from_json(json.loads((folder / FILE).read_text(encoding="utf-8")))
+        table = SizeSwitch.from_json(json.loads((folder / SWITCH).read_text(encoding="utf-8")))
         count = 1 + max(r.program for r in table.ranges)
     except (OSError, ValueError, TypeError, KeyError) as e:
-        why = f"`{folder}` is damaged: `{FILE}` is not as eqsat wrote it"
+        why = f"`{folder}` is damaged: `{SWITCH}` is not as eqsat wrote it"
         raise fail("E309", why, help="make it again: `eqsat switch`") from e
-    return Switch(table, tuple(load_folder(folder / f"program-{i + 1}") for i in range(count)))
+    found = Switch(table, tuple(load_folder(folder / f"program-{i + 1}") for i in range(count)))
+    if weights is not None:
+        found.use_weights(weights)
+    return found
 
 
 def _place_of_size(run: Run, name: str) -> tuple[int, int]:
@@ -210,7 +218,10 @@ def _spread(sizes: range, count: int) -> list[int]:
     """Some of the sizes, from the first to the last, each larger by about the same factor."""
     first, last = sizes[0], sizes[-1]
     ratio = (last / first) ** (1 / (count - 1)) if count > 1 else 1.0
-    places = {min(max(round((first * ratio**i - first) / sizes.step), 0), len(sizes) - 1) for i in range(count)}
+    places = {
+        min(max(round((first * ratio**i - first) / sizes.step), 0), len(sizes) - 1)
+        for i in range(count)
+    }
     return [sizes[i] for i in sorted(places | {len(sizes) - 1})]
 
 
@@ -264,7 +275,10 @@ class _Search:
         try:
             run = search_at(self.run, {self.name: size})
         except EqsatError as error:
-            told = [replace(d, message=f"at {self.name} = {size}: {d.message}") for d in error.diagnostics]
+            told = [
+                replace(d, message=f"at {self.name} = {size}: {d.message}")
+                for d in error.diagnostics
+            ]
             raise EqsatError(*told, exit_code=error.exit_code) from None
         assert run.selection is not None
         values = tuple(run.selection.goal(g).value for g in self.goals)
@@ -282,7 +296,9 @@ class _Search:
         assert run.selection is not None
         number = bind_graph(self.egraph, sizes_of(run.family.symbols)).number
         back = {n: i for i, n in number.items()}
-        groups = (replace(g, members=tuple(back[m] for m in g.members)) for g in run.selection.groups)
+        groups = (
+            replace(g, members=tuple(back[m] for m in g.members)) for g in run.selection.groups
+        )
         ahead = tuple(back[a] for a in run.selection.ahead)
         return replace(run.selection, groups=tuple(groups), ahead=ahead)
 
@@ -323,7 +339,9 @@ class _Search:
         prices = tuple((s, tuple(self.prices[s][p] for p in used)) for s in order)
         searches = tuple(self.searches[s] for s in sorted(self.searches))
         sizes = self.sizes[0], self.sizes[-1], self.sizes.step
-        table = SizeSwitch(self.name, sizes, self.goals, self.within, tuple(ranges), searches, prices)
+        table = SizeSwitch(
+            self.name, sizes, self.goals, self.within, tuple(ranges), searches, prices
+        )
         return Switch(table, tuple(self.runs[p] for p in used))
 
 

@@ -200,10 +200,9 @@ def bench(
     if pin is not None:
         _pin(pin)
     with stops_at_once():
-        import eqsat
         from eqsat.lab.bench import bench as timed
 
-        runs = {str(f): eqsat.load(f) for f in folders}
+        runs = {str(f): o.load_run(f) for f in folders}
         progress = (lambda _: None) if quiet else say
         bench_result = timed(runs, dispatch or (), rounds=rounds, seed=seed, progress=progress)
     o.print_found(bench_result, output_format)
@@ -264,11 +263,10 @@ def compile_saved(
     """
     os.environ.setdefault("JAX_PLATFORMS", "cpu")  # nothing runs here; plug-ins need not look
     with stops_at_once():
-        import eqsat
         from eqsat.report.compiled import told_lines
         from eqsat.run.artefact import keep
 
-        run = eqsat.load(folder)
+        run = o.load_run(folder)
         answer = run.compile_for(device, weights=weights, limit=o.seconds(limit, "--compile-limit"))
         if output_format is o.Format.json:
             print(json.dumps(answer.summary()))

@@ -202,6 +202,7 @@ FILES = {
     "summary": "summary.json",
     "manifest": "manifest.json",
 }
+SWITCH = "switch.json"  # of a folder whose runs are programs of one switch
 WEIGHTS = "5-executable/weights.safetensors"  # as they came
 PACKED = "5-executable/packed.safetensors"  # as the schedule reads them, if it was executed
 OPAQUE = "5-executable/opaque"

@@ -9,7 +9,7 @@ import math
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from importlib import import_module
@@ -110,24 +110,26 @@ def target_answers(
     target: Target, judged: Sequence[Mapping[str, int]]
 ) -> dict[str, Callable[..., Any]]:
     """The answers of a target to what rules ask of it, at any of these sizes of symbols."""
-    tiles, encodings = target_tiles(target), partial(encoding_tiles, target)
+    encodings = partial(encoding_tiles, target)
     return {
-        "target.tiles": cache(lambda g: _at_any(judged, lambda s: tiles(bind_attr(g, s)))),
-        "target.orders": cache(
-            lambda g: _at_any(judged, lambda sizes: target_orders(target, sizes, g))
-        ),
-        "target.encoding_tiles": cache(
-            lambda e: _at_any(judged, lambda s: encodings(bind_attr(e, s)))
-        ),
+        "target.tiles": cache(_at_any(judged, _bound(target_tiles(target)))),
+        "target.orders": cache(_at_any(judged, partial(target_orders, target))),
+        "target.encoding_tiles": cache(_at_any(judged, _bound(encodings))),
         **target_facts(target),
     }
 
 
+def _bound(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function of sizes, and of an attribute in which they are put."""
+    return lambda sizes, attr: function(bind_attr(attr, sizes))
+
+
 def _at_any(
-    judged: Sequence[Mapping[str, int]], function: Callable[[Mapping[str, int]], Iterable[Any]]
-) -> list[Any]:
-    """Answers at these sizes, each once; of a program without symbols, its own."""
-    return list(dict.fromkeys(x for sizes in judged or ({},) for x in function(sizes)))
+    judged: Sequence[Mapping[str, int]], function: Callable[..., Any]
+) -> Callable[..., Any]:
+    """The answers at all these sizes, each once; of a program without symbols, its own."""
+    every = judged or ({},)
+    return lambda attr: list(dict.fromkeys(x for sizes in every for x in function(sizes, attr)))
 
 
 @cache
