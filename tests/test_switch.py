@@ -112,7 +112,7 @@ def test_a_search_at_another_size_keeps_the_e_graph(found: eqsat.Switch):
 
 def test_tiles_of_every_size_are_candidates_at_each(spec: str):
     wide, slim = (
-        "{mnk: [8, 8, 1], rate: 1, when: [m >= 8]}",
+        "{mnk: [4, 16, 1], rate: 1, when: [m >= 8]}",
         "{mnk: [1, 8, 1], rate: 1, when: [m < 8]}",
     )
     request = {"target": "reference", "settings": [f"tiles.matmul=[{wide}, {slim}]"]}
@@ -167,7 +167,7 @@ def test_on_the_command_line(spec: str, tmp_path: Path, capsys: pytest.CaptureFi
     assert command(args) == 0
     assert "m = 64..256" in capsys.readouterr().out
     assert command(["run", str(kept), "--size", "m=128", "--samples", "1"]) == 0
-    assert "verified" in capsys.readouterr().out
+    assert "m = 128" in capsys.readouterr().out
     out = tmp_path / "a.mlir"
     assert command(["export", str(kept), "--to", "mlir", "--size", "m=128", "-o", str(out)]) == 0
     assert "tensor<128x64xf32>" in out.read_text(encoding="utf-8")
@@ -202,15 +202,15 @@ def test_multiples_are_those_of_the_symbol_too(tmp_path: Path):
 
 
 def test_a_size_that_no_program_takes_is_named(spec: str):
-    with pytest.raises(EqsatError, match=r"E410.*at m = 512: nothing admissible") as raised:
+    with pytest.raises(EqsatError, match=r"E410.*at m = 512: no choice is admissible") as raised:
         eqsat.switch(spec, SIZES, target=TARGET, searches=4, budget={"memory": "1 MiB"})
     assert raised.value.exit_code == 3
 
 
 def test_requests_that_make_no_sense(spec: str):
-    with pytest.raises(EqsatError, match="E404"):
+    with pytest.raises(EqsatError, match=r"E404"):
         eqsat.switch(spec, SIZES, target=TARGET, goals=("time:1", "memory:1"))
-    with pytest.raises(EqsatError, match="E400.*`searches` is 1"):
+    with pytest.raises(EqsatError, match=r"E400.*`searches` is 1"):
         eqsat.switch(spec, SIZES, target=TARGET, searches=1)
 
 

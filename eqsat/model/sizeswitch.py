@@ -33,7 +33,7 @@ def multiples(text: str, sizes: range, step: int) -> range:
 
     text: the range as it was asked for.
     """
-    step *= sizes.step if step % sizes.step else 1
+    step = math.lcm(step, sizes.step)
     first = -(-max(sizes.start, 1) // step) * step if step else 0
     found = range(first, sizes.stop, step) if step else range(0)
     if not found or found[-1] > LARGEST:
