@@ -8,10 +8,9 @@ confirm it, or find another program, which is priced in its turn.
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from eqsat.api.reading import source_of
 from eqsat.execute.weights import content_key
 from eqsat.frontends.source import Source
 from eqsat.model.diag import EqsatError, fail
-from eqsat.model.egraph import EGraph
 from eqsat.model.files import write_text
 from eqsat.model.ops import CONVERSIONS, LEAVES, VIEWS
 from eqsat.model.program import Program
@@ -39,12 +37,11 @@ from eqsat.model.symbols import check_names, sizes_of
 from eqsat.ops.programs.binding import bind_graph
 from eqsat.report.finished import is_best
 from eqsat.run import Run
-from eqsat.run.artefact import SWITCH, check_writable, put_in_place
+from eqsat.run.artefact import SWITCH, check_place, written_whole
 from eqsat.run.saved import load_folder
 
 SEARCHES = 25  # at most, unless somebody says otherwise
 SAMPLES = 96  # sizes at which all programs are priced, at least
-NOT_ADMISSIBLE = 3
 
 
 # ---- the answer ----------------------------------------------------------------------------------
@@ -120,29 +117,12 @@ class Switch:
         EqsatError: E309 if something else is in the way, E407 if it cannot be written.
         """
         folder = Path(folder)
-        check_switch_place(folder)
-        try:
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-        except OSError as e:
-            raise fail("E407", f"cannot write `{folder}`: {e.strerror or e}") from e
-        try:
+        check_place(folder, SWITCH, "a switch")
+        with written_whole(folder) as aside:
             for number, run in enumerate(self.programs, 1):
                 run.save(aside / f"program-{number}")
             write_text(aside / SWITCH, f"{json.dumps(self.to_json(), indent=1)}\n")
-            put_in_place(aside, folder)
-        except BaseException:  # Ctrl-C included: nothing half written stays
-            shutil.rmtree(aside, ignore_errors=True)
-            raise
         return folder
-
-
-def check_switch_place(folder: Path) -> None:
-    """Checks before a search that a switch can be written here; EqsatError (E309, E407)."""
-    if folder.exists() and not (folder / SWITCH).is_file():
-        message = f"`{folder}` exists and is not a switch of eqsat"
-        raise fail("E309", message, help="name another folder")
-    check_writable(folder)
 
 
 def load_switch(folder: Path, weights: Mapping[str, Any] | None = None) -> Switch:
@@ -232,7 +212,7 @@ class _Search:
         assert run.family is not None
         assert run.family.egraph is not None
         self.run, self.name, self.sizes, self.within, self.most = run, name, sizes, within, most
-        self.egraph: EGraph = run.family.egraph
+        self.egraph, self.others = run.family.egraph, sizes_of(run.family.symbols)
         self.goals = tuple(g.name for g in run.goals)
         self.runs: list[Run] = []
         self.choices: list[Selection] = []  # of each, in nodes of the e-graph of all sizes
@@ -245,8 +225,8 @@ class _Search:
             self._search(size)
         while True:
             order, chosen = self._chosen()
-            changes = [i for i in range(1, len(order)) if chosen[i - 1] != chosen[i]]
-            inner = [(order[i - 1], order[i]) for i in changes]
+            steps = pairwise(zip(order, chosen, strict=True))
+            inner = [(a, b) for (a, p), (b, q) in steps if p != q]
             middles = [s for a, b in inner for s in self._between(a, b)]
             left = [s for pair in inner for s in pair if s not in self.searches]
             if middles:
@@ -309,8 +289,7 @@ class _Search:
         row = self.prices.setdefault(size, [])
         if len(row) == len(self.choices):
             return
-        sizes = sizes_of(self.run.family.symbols) | {self.name: size}  # type: ignore[union-attr]
-        graph = bind_graph(self.egraph, sizes, self._kept())
+        graph = bind_graph(self.egraph, self.others | {self.name: size}, self._kept())
         for choice in self.choices[len(row) :]:
             try:
                 priced = reprice(graph.egraph, self.run.target, choice, graph.number, "")

@@ -63,10 +63,11 @@ def pareto(
     stop, watch = Stop(), Onlooker()
     with stops_at_once(stop, watch):
         import eqsat
-        from eqsat.api.pareto import check_front_place
+        from eqsat.api.pareto import FILE
+        from eqsat.run.artefact import check_place
 
         if out is not None:
-            check_front_place(out)
+            check_place(out, FILE, "a front")
         with progress(watch, quiet or output_format is o.Format.json):
             front = eqsat.pareto(
                 eqsat.read(program, o.symbol_sizes(size), o.names(weights)),
@@ -231,10 +232,10 @@ def switch(
     limit is of each search. Exit code 3 if a size has no admissible program.
     """
     import eqsat
-    from eqsat.api.switch import check_switch_place
+    from eqsat.run.artefact import SWITCH, check_place
 
     if out is not None:
-        check_switch_place(out)
+        check_place(out, SWITCH, "a switch")
     watch = Onlooker()
     with progress(watch, quiet or output_format is o.Format.json):
         found = eqsat.switch(
