@@ -96,6 +96,17 @@ def test_what_runs_is_as_good_as_a_search_of_its_size(found: eqsat.Switch):
         assert found.at(size).schedule.time_ps <= 1.01 * alone.schedule.time_ps
 
 
+def test_a_budget_ends_a_range():
+    asked = {"target": TARGET, "budget": {"memory": 11_114_905}, "searches": 6}
+    found = eqsat.switch("skinny.eqs", "m=200..400:20", within=0.0, **asked)
+    assert [(r.first, r.last) for r in found.table.ranges] == [(200, 320), (340, 400)]
+    assert [run.schedule.counts()["packs"] for run in found.programs] == [1, 0]
+    (change,) = found.table.break_evens()
+    assert change.values[1][0] == ()
+    assert change.proven == (True, True)
+    assert "not legal" in found.to_text()
+
+
 def test_prices_are_those_of_the_program_at_the_size(found: eqsat.Switch):
     for size, row in found.table.prices[::7]:
         for run, values in zip(found.programs, row, strict=True):

@@ -23,7 +23,7 @@ from eqsat.model.diag import EqsatError, fail
 from eqsat.model.files import write_text
 from eqsat.model.ops import CONVERSIONS, LEAVES, VIEWS
 from eqsat.model.program import Program
-from eqsat.model.selection import Selection
+from eqsat.model.selection import GoalResult, Selection
 from eqsat.model.sizeswitch import (
     SizeRange,
     SizeSearch,
@@ -280,7 +280,9 @@ class _Search:
             replace(g, members=tuple(back[m] for m in g.members)) for g in run.selection.groups
         )
         ahead = tuple(back[a] for a in run.selection.ahead)
-        return replace(run.selection, groups=tuple(groups), ahead=ahead)
+        names = dict.fromkeys((*self.goals, *dict(run.target.budget)))
+        goals = tuple((name, GoalResult(0, 0)) for name in names)
+        return replace(run.selection, groups=tuple(groups), ahead=ahead, goals=goals)
 
     def _price(self, size: int) -> None:
         """Price the programs that are not priced at this size yet."""
@@ -295,8 +297,9 @@ class _Search:
                 priced = reprice(graph.egraph, self.run.target, choice, graph.number, "")
             except EqsatError:  # it does not exist there, or is not legal
                 row.append(())
-            else:
-                row.append(tuple(priced.goal(g).value for g in self.goals))
+                continue
+            fits = all(priced.goal(g).value <= most for g, most in self.run.target.budget)
+            row.append(tuple(priced.goal(g).value for g in self.goals) if fits else ())
 
     def _kept(self) -> set[int]:
         """Nodes that prices depend on: those of the programs, and what only moves data."""
