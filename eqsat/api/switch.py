@@ -191,7 +191,7 @@ def switch(
         message = "a program with loops or branches is searched at the sizes it has"
         raise fail("E428", message, help="search it at each size: `eqsat optimize … --size`")
     _place_of_size(run, name)
-    return _Search(run, name, wanted, within, searches).found(grid)
+    return _SizesSearch(run, name, wanted, within, searches).found(grid)
 
 
 def _spread(sizes: range, count: int) -> list[int]:
@@ -205,7 +205,7 @@ def _spread(sizes: range, count: int) -> list[int]:
     return [sizes[i] for i in sorted(places | {len(sizes) - 1})]
 
 
-class _Search:
+class _SizesSearch:
     """Programs that are known, by their choices in the e-graph of all sizes, and their prices."""
 
     def __init__(self, run: Run, name: str, sizes: range, within: float, most: int):
