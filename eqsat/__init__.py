@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from eqsat.api.jit import jit
     from eqsat.api.keep_state import keep_state
     from eqsat.api.pareto import pareto
+    from eqsat.api.switch import Switch, switch
     from eqsat.api.together import Called, Together, optimize_together
     from eqsat.frontends.source import Source
     from eqsat.lab.experiment import Experiment
@@ -32,6 +33,7 @@ _HOME = {
     "Program": "eqsat.model.program",
     "Run": "eqsat.api",
     "Source": "eqsat.frontends.source",
+    "Switch": "eqsat.api.switch",
     "Together": "eqsat.api.together",
     "bind": "eqsat.api.again",
     "compare": "eqsat.api.again",
@@ -43,12 +45,13 @@ _HOME = {
     "pareto": "eqsat.api.pareto",
     "read": "eqsat.api",
     "rules": "eqsat.api",
+    "switch": "eqsat.api.switch",
     "target": "eqsat.api",
 }
 __all__ = [
-    "Called", "EqsatError", "Experiment", "Program", "Run", "Source", "Together", "bind", "compare",
-    "jit", "keep_state", "load", "optimize", "optimize_together", "pareto", "read", "rules",
-    "target",
+    "Called", "EqsatError", "Experiment", "Program", "Run", "Source", "Switch", "Together", "bind",
+    "compare", "jit", "keep_state", "load", "optimize", "optimize_together", "pareto", "read",
+    "rules", "switch", "target",
 ]  # fmt: skip
 
 

@@ -70,6 +70,27 @@ def searched_again(
 
 
 # ---- at other sizes ------------------------------------------------------------------------------
+def search_at(run: Run, sizes: Mapping[str, int]) -> Run:
+    """The program of a run searched at other sizes, over the e-graph that it has for all sizes.
+
+    Its time limit is that of the run. EqsatError as `bind` and `optimize` raise it.
+    """
+    family = _searched_family(run)
+    again = at_sizes(_emptied(run), family.resized(resized(family.symbols, sizes)))
+    deadline = elapsed() + run.search["time_limit"]
+    with heard(None), gc_paused():
+        return searched(again, None, None, deadline)
+
+
+def _searched_family(run: Run) -> Family:
+    """EqsatError E385 if all sizes of the program are known, E405 if it has no e-graph."""
+    if run.family is None:
+        raise fail("E385", "the program has no symbols: all its sizes are known")
+    if run.family.egraph is None:
+        raise fail("E405", "this run stopped before a choice was made")
+    return run.family
+
+
 def bind(run: Run, sizes: Mapping[str, int]) -> Run:
     """The run's choices at other sizes, without a search; symbols not named keep their size.
 
@@ -79,9 +100,7 @@ def bind(run: Run, sizes: Mapping[str, int]) -> Run:
     does not divide, E389 if a chosen op or dispatch does not exist at these sizes, E405 if the run
     stopped before its selection.
     """
-    family, selection = run.family, run.selection
-    if family is None:
-        raise fail("E385", "the program has no symbols: all its sizes are known")
+    family, selection = _searched_family(run), run.selection
     if family.egraph is None or selection is None:
         raise fail("E405", "this run stopped before a choice was made")
     new = family.resized(resized(family.symbols, sizes))

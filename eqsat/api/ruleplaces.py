@@ -14,7 +14,7 @@ from eqsat.model.attr import Attr
 from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.program import Program
 from eqsat.model.rules import Name, Rule, SpreadRule
-from eqsat.model.symbols import sizes_of
+from eqsat.model.symbols import sizes_judged
 from eqsat.model.target import Target
 from eqsat.ops.attrs import RULE_OPS
 from eqsat.ops.programs.facts import FACTS, Facts, facts_of
@@ -115,7 +115,7 @@ def rule_places(rules: Sequence[Rule | SpreadRule], program: Program, target: Ta
     if len(rewrites) < len(rules):
         raise fail("E400", "a rule of spreads has no left side", help="`eqsat show rule NAME`")
     facts = facts_of(program, FACTS)
-    functions = target_answers(target, sizes_of(program.symbols))
+    functions = target_answers(target, sizes_judged(program.symbols))
     tried = [_place(r, program, m, facts, functions) for r in rewrites for m in matches(r, program)]
     places = tuple(p for p in tried if p is not None)
     return RulePlaces(tuple(r.name for r in rewrites), program.name, places)

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from eqsat.cli import alone, caches, experiment, files, look, measure, search, show
+from eqsat.cli import alone, caches, experiment, files, look, measure, search, several, show
 from eqsat.cli.options import sort_into_panels
 from eqsat.cli.talk import (
     INTERRUPTED,
@@ -65,8 +65,9 @@ COMMANDS = {
     "run": search.run_saved,
     "experiment": experiment.experiment,
     "query": experiment.query,
-    "pareto": search.pareto,
-    "state": search.state,
+    "pareto": several.pareto,
+    "state": several.state,
+    "switch": several.switch,
     "compare": look.compare,
     "explain": look.explain,
     "rules": look.rules,
@@ -87,7 +88,7 @@ COMMANDS = {
     "cache": caches.cache,
 }
 GROUPS = {
-    "Search": "optimize run pareto bench export",
+    "Search": "optimize run pareto switch bench export",
     "Look": "show explain rules compare report judge list check schema cache",
     "Lab": "experiment query calibrate discover",
     "Parts": "extract place shard state compile",

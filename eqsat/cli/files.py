@@ -181,7 +181,7 @@ def _schedule_faults(folder: Path, target: str | None) -> list[Diagnostic]:
     from eqsat.run.saved import stage_faults, stages_of
     from eqsat.schedule import faults
 
-    run = eqsat.load(folder)
+    run = o.load_run(folder)
     if run.schedule is None:
         raise fail("E405", f"`{folder}` stopped before a schedule was made")
     if other := stage_faults(stages_of(run)):  # of its baseline, too

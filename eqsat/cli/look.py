@@ -57,7 +57,7 @@ def compare(
     import eqsat
 
     limit = o.seconds(time_limit)
-    runs = eqsat.load(a), eqsat.load(b)
+    runs = o.load_run(a), o.load_run(b)
     with stops_at_once():
         comparison = eqsat.compare(*runs, names=(str(a), str(b)), flip=flip, time_limit=limit)
     if page is not None:
@@ -118,10 +118,8 @@ def explain(
         print(explain_code(what), end="")
         return 0
     with stops_at_once():
-        import eqsat
-
         limit = o.seconds(time_limit)
-        run = eqsat.load(what)
+        run = o.load_run(what)
         if without or force is not None:
             explanation = _what_if(run, value, without or [], force, limit)
         else:
@@ -186,12 +184,11 @@ def rules(
 
         what = "`eqsat rules` takes the folder of a run alone"
         raise fail("E400", what, help="or is it `eqsat rules match RULE PROGRAM`?")
-    import eqsat
     from eqsat.report.facts import rule_facts
     from eqsat.report.formatting import table_text
     from eqsat.report.text import RULE_COLUMNS, rules_table
 
-    facts = rule_facts(eqsat.load(folder), sort.value)
+    facts = rule_facts(o.load_run(folder), sort.value)
     if output_format is o.Format.json:
         print(json.dumps(facts))
         return 0
@@ -237,9 +234,7 @@ def report(
             raise fail("E400", "`--asm` is of a run", help="name the folder of one")
         path = write_index(folder, out or folder / INDEX)
     else:
-        import eqsat
-
-        run: Run = eqsat.load(folder)
+        run: Run = o.load_run(folder)
         path = run.report(out or folder / "report.html", asm=asm)
     if output_format is o.Format.json:
         print(json.dumps({"page": str(path)}))
@@ -313,7 +308,7 @@ def _best(
         if target != "auto" or rules or weights:
             what = "`--target`, `--rules` and `--weights` are those of the run"
             raise fail("E400", what, help="leave them out, or name the program instead of `--run`")
-        return eqsat.load(folder)
+        return o.load_run(folder)
     assert program is not None
     request = {"target": target, "rules": tuple(rules or ("default",)), "weights": o.names(weights)}
     return eqsat.optimize(program, **request, time_limit=seconds)
@@ -391,12 +386,9 @@ def export(
     an op cannot be written: all such ops are listed, and nothing is written.
     """
     with stops_at_once():
-        import eqsat
-
         path = out or folder / f"export.{SUFFIX.get(to.value, to.value)}"
         sizes = o.symbol_sizes(size)
-        run = eqsat.load(folder)
-        run = eqsat.bind(run, sizes) if sizes and run.family is not None else run
+        run = o.load_run(folder, sizes)
         exported = run.export(
             to.value, path, of=of.value, weights=weights.value, partial=partial, sizes=sizes
         )

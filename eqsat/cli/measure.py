@@ -216,10 +216,9 @@ def bench(
         _pin(pin)
     progress = (lambda _: None) if quiet else say
     with stops_at_once():
-        import eqsat
         from eqsat.lab.bench import bench as timed
 
-        runs = {str(f): eqsat.load(f) for f in folders}
+        runs = {str(f): o.load_run(f) for f in folders}
         if variants is not None and dispatch:
             from eqsat.lab.variants import bench_plans
 
@@ -309,11 +308,10 @@ def compile_saved(
         return _record_log(folder, device, refusals, log, dispatch)
     os.environ.setdefault("JAX_PLATFORMS", "cpu")  # nothing runs here; plug-ins need not look
     with stops_at_once():
-        import eqsat
         from eqsat.report.compiled import told_lines
         from eqsat.run.artefact import keep
 
-        run = eqsat.load(folder)
+        run = o.load_run(folder)
         answer = run.compile_for(device, weights=weights, limit=o.seconds(limit, "--compile-limit"))
         if output_format is o.Format.json:
             print(json.dumps(answer.summary()))
@@ -336,11 +334,10 @@ def _record_log(
         alone = "--dispatch" if log is None else "--log"
         partner = "--log" if log is None else "--refusals"
         raise fail("E400", f"`{alone}` goes with `{partner}`", help=f"write `{partner} FILE` too")
-    import eqsat
     from eqsat.run.refusals import logged_about, logged_dispatches
 
     refused = logged_dispatches(log) if dispatch is None else logged_about(log, dispatch)
-    _record(eqsat.load(folder), refused, f"{device}, {log.name}", refusals)
+    _record(o.load_run(folder), refused, f"{device}, {log.name}", refusals)
     return 0
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -14,6 +14,7 @@ import typer
 from eqsat.cli import completion
 
 if TYPE_CHECKING:
+    from eqsat.api import Run
     from eqsat.model.limits import Limits
 
 
@@ -343,6 +344,32 @@ def symbol_sizes(texts: list[str] | None) -> dict[str, int]:
     from eqsat.model.symbols import read_size
 
     return dict(read_size(t) for t in texts or ())
+
+
+def goals(texts: list[str] | None) -> tuple[Any, ...]:
+    """The goals of `--goal`; EqsatError as `parse_goals`."""
+    from eqsat.api import DEFAULT_GOALS
+    from eqsat.lang.requests import parse_goals
+
+    return parse_goals(texts or DEFAULT_GOALS)
+
+
+def load_run(folder: str | Path, sizes: Mapping[str, int] | None = None) -> Run:
+    """The run of a folder, at these sizes; of a switch its program of this size.
+
+    EqsatError as `eqsat.load` and `eqsat.bind`; E385 for a switch without its size.
+    """
+    import eqsat
+    from eqsat.model.diag import fail
+
+    found = eqsat.load(folder)
+    if isinstance(found, eqsat.Switch):
+        if sizes is None or set(sizes) != {found.table.symbol}:
+            help = f"`--size {found.table.symbol}=N`, or one of its programs: `{folder}/program-1`"
+            raise fail("E385", f"`{folder}` holds programs for several sizes", help=help)
+        return found.at(sizes[found.table.symbol])
+    has_sizes = found.family is not None or not found.source.fixed
+    return eqsat.bind(found, sizes) if sizes and has_sizes else found
 
 
 def layouts(texts: list[str] | None, of_all: str | None = None) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Commands that search: optimize, run against the reference, pareto, state."""
+"""Commands that search one program: optimize, run against the reference."""
 
 from __future__ import annotations
 
@@ -19,8 +19,6 @@ from eqsat.model.limits import WORK_LIMIT
 
 if TYPE_CHECKING:
     from eqsat.api import Run
-    from eqsat.api.keep_state import Alternative
-    from eqsat.api.pareto import Front
 
 
 def optimize(
@@ -106,7 +104,7 @@ def optimize(
     with stops_at_once(stop, watch):
         _check_place(out)
         request = {
-            "goals": _goals(goal),
+            "goals": o.goals(goal),
             **o.search_request(rules, without, budget, limit, time_limit),
             "target": target,
             "unchecked": unchecked,
@@ -161,10 +159,7 @@ def run_saved(
     the result differs, 3 if nothing could be verified.
     """
     with stops_at_once(), o.on_device(device):
-        import eqsat
-
-        run = eqsat.load(folder)
-        run = eqsat.bind(run, o.symbol_sizes(size)) if size else run
+        run = o.load_run(folder, o.symbol_sizes(size))
         run.verify(samples=samples, seed=seed, work_limit=work_limit)
     _print_run(run, output_format)
     return _verdict(run, output_format)
@@ -215,13 +210,6 @@ def _kept_first(out: Path | None, request: dict[str, Any]) -> Iterator[None]:
         raise
 
 
-def _goals(texts: list[str] | None) -> tuple[Any, ...]:
-    from eqsat.api import DEFAULT_GOALS
-    from eqsat.lang.requests import parse_goals
-
-    return parse_goals(texts or DEFAULT_GOALS)
-
-
 def _print_run(run: Run, output_format: o.Format, shown: Collection[str] = ()) -> None:
     """shown: the phases of which the terminal has a line already."""
     from eqsat.report.text import summary_text
@@ -263,171 +251,3 @@ def _verdict(run: Run, output_format: o.Format) -> int:
     problem = verification_problem(v)
     say_diagnostics([problem], output_format is o.Format.json)
     return 1 if problem.code == "E500" else 3
-
-
-def pareto(
-    program: o.ProgramName,
-    target: o.TargetName = "auto",
-    rules: o.Rules = None,
-    without: o.Without = None,
-    unchecked: o.Unchecked = False,
-    goal: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--goal",
-            help="A goal of the front, repeatable: time, memory, dispatches, relayout, resident,"
-            " load_peak, or a plug-in's; default: time, memory, dispatches.",
-        ),
-    ] = None,
-    budget: o.Budget = None,
-    originals: o.Originals = None,
-    setting: o.Settings = None,
-    limit: o.SearchLimits = None,
-    size: o.Sizes = None,
-    weights: o.Weights = None,
-    points: Annotated[
-        int,
-        typer.Option(
-            "--points", min=1, help="The number of points at most, spread over the front."
-        ),
-    ] = 12,
-    time_limit: Annotated[
-        str, typer.Option("--time-limit", help="CPU time for the whole front: `60s`.")
-    ] = "60s",
-    out: Annotated[
-        Path | None,
-        typer.Option("-o", "--out", help="Keep the front, its page and each point's run here."),
-    ] = None,
-    seed: o.Seed = 0,
-    output_format: o.OutputFormat = o.Format.text,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = False,
-) -> int:
-    """Find all best trade-offs between time, peak memory and dispatches, or between other goals.
-
-    Every point is proven, or shown with its gap. Exit code 3 if nothing is admissible.
-    """
-    from eqsat.model.deadline import INTERRUPTED as STOPPED
-    from eqsat.model.deadline import Stop
-
-    stop, watch = Stop(), Onlooker()
-    with stops_at_once(stop, watch):
-        import eqsat
-        from eqsat.api.pareto import check_front_place
-
-        if out is not None:
-            check_front_place(out)
-        with progress(watch, quiet or output_format is o.Format.json):
-            front = eqsat.pareto(
-                eqsat.read(program, o.symbol_sizes(size), o.names(weights)),
-                **o.search_request(rules, without, budget, limit, time_limit),
-                target=target,
-                unchecked=unchecked,
-                settings=o.settings(setting, originals),
-                goals=tuple(goal or eqsat.api.DEFAULT_GOALS),
-                points=points,
-                seed=seed,
-                stop=stop,
-                progress=watch,
-            )
-    if out is not None:
-        front.save(out)
-    o.print_found(front, output_format)
-    if not quiet:
-        _talk(front, out)
-    return KEPT if front.stop == STOPPED else 0
-
-
-def _talk(front: Front, out: Path | None) -> None:
-    from eqsat.report.pareto import front_warnings
-
-    for warning in front_warnings(front.told()):
-        say(warning.full())
-    if out is not None:
-        say(f"wrote {out}    page: {out / 'pareto.html'}    why: `eqsat explain {out / 'point-1'}`")
-
-
-# ---- the layouts of a state ----------------------------------------------------------------------
-def state(
-    program: o.ProgramName,
-    pairs: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--state",
-            metavar="ARGUMENT=RESULT",
-            help="An argument, and the number of the result that replaces it in the next call.",
-        ),
-    ] = None,
-    target: o.TargetName = "auto",
-    rules: o.Rules = None,
-    without: o.Without = None,
-    unchecked: o.Unchecked = False,
-    budget: o.Budget = None,
-    setting: o.Settings = None,
-    layout: o.Layouts = None,
-    limit: o.SearchLimits = None,
-    weights: o.Weights = None,
-    time_limit: Annotated[
-        str, typer.Option("--time-limit", help="CPU time of each search: `60s`.")
-    ] = "60s",
-    out: Annotated[
-        Path | None, typer.Option("-o", "--out", help="Keep the best run in this folder.")
-    ] = None,
-    seed: o.Seed = 0,
-    output_format: o.OutputFormat = o.Format.text,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = False,
-) -> int:
-    """Price every layout in which a program may keep its state, such as a cache, between calls.
-
-    `NAME_state = {"cache": 1}` beside the function, or --state, says which result replaces which
-    argument in the next call. The layout of an argument or result with `--layout NAME=free` is
-    chosen in the same way; `free(calls=100)` prices one conversion by the caller in 100 calls. Each
-    choice of layouts is one search; states with the same candidate layouts are kept alike.
-    """
-    import eqsat
-    from eqsat.api.reading import read_state
-    from eqsat.run.artefact import check_run_place
-
-    if out is not None:
-        check_run_place(out)
-    given = dict(_pair(p) for p in pairs or ()) or read_state(program)
-    watch = Onlooker()
-    with progress(watch, quiet or output_format is o.Format.json):
-        outcome = eqsat.keep_state(
-            eqsat.read(program, weights=o.names(weights)),
-            state=given,
-            layouts=o.layouts(layout),
-            **o.search_request(rules, without, budget, limit, time_limit),
-            target=target,
-            unchecked=unchecked,
-            settings=tuple(setting or ()),
-            seed=seed,
-            progress=watch,
-            on_tried=_say_row if not quiet and output_format is o.Format.text else lambda _: None,
-        )
-    if out is not None:
-        outcome.run.save(out)
-    o.print_found(outcome, output_format)
-    if out is not None and not quiet:
-        say(f"wrote {out}")
-    return 0
-
-
-def _say_row(alternative: Alternative) -> None:
-    """A row as soon as its search ends, as all of them may take minutes."""
-    from eqsat.report.state import row_text
-
-    say(row_text(alternative.told()))
-
-
-def _pair(text: str) -> tuple[str, int]:
-    """`cache=1`; EqsatError E397 for anything else."""
-    from eqsat.model.diag import fail
-
-    name, equals, number = text.partition("=")
-    if not name or not equals or not number.isdigit():
-        raise fail(
-            "E397", f"`--state {text}` is not ARGUMENT=RESULT", help="e.g. `--state cache=1`"
-        )
-    return name, int(number)

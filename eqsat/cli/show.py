@@ -61,7 +61,6 @@ def show(
     `eqsat show rule NAME` prints a rule: its place, its YAML, and a picture of both sides.
     `eqsat show DIR dispatch N` prints one dispatch, with `--asm` the machine code of its kernel.
     """
-    import eqsat
     from eqsat.model.diag import did_you_mean, fail
 
     if stage == "dispatch" and number is not None:
@@ -74,7 +73,7 @@ def show(
         return _show_rule(stage, output_format)
     if stage not in [*BorderValue]:
         raise fail("E400", f"a run has no `{stage}`", help=did_you_mean(stage, [*BorderValue]))
-    value = getattr(eqsat.load(folder), stage)
+    value = getattr(o.load_run(folder), stage)
     if value is None:
         raise fail("E405", f"the run in `{folder}` has no {stage}")
     if stage == BorderValue.egraph and output_format is o.Format.json:
@@ -91,11 +90,10 @@ def show(
 
 
 def _show_dispatch(folder: Path, number: int, asm: bool, output_format: o.Format) -> None:
-    import eqsat
     from eqsat.report.kernelcode import code_text
     from eqsat.run.kernelcode import dispatch_of, machine_code_of
 
-    run = eqsat.load(folder)
+    run = o.load_run(folder)
     d = dispatch_of(run, number, str(folder))
     code = machine_code_of(run, number, str(folder)) if asm else None
     if output_format is o.Format.json:

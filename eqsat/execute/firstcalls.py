@@ -65,7 +65,7 @@ class Method(functools.partial):
         return self if instance is None else MethodType(self, instance)
 
 
-class Switch:
+class Redirect:
     """A function whose calls go where they are told to; `function` is what the caller has."""
 
     def __init__(self, like: Any, call: Callable[..., Any]):
@@ -98,7 +98,7 @@ class Once:
         self.wanted, self.forget = wanted, forget
         self.lock, self.tries = threading.RLock(), 0
         self.checks: list[FirstCall] = []
-        self.switch = Switch(answer, self._call)
+        self.switch = Redirect(answer, self._call)
         _adorn(self.switch.function, answer, self.checks)
 
     def _call(self, *args: Any, **kwargs: Any) -> Any:
@@ -170,7 +170,7 @@ class ByShape:
 
         self.original = jit(original)
         self.main = self.answer
-        self.switch = Switch(self.plain, self._entry)
+        self.switch = Redirect(self.plain, self._entry)
         _adorn(self.switch.function, self.plain, self.checks)
         self.switch.function.clear_cache = self._clear
 

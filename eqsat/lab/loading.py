@@ -1,4 +1,4 @@
-"""`eqsat.load`: a saved run by its folder, or by its row of a store.
+"""`eqsat.load`: a saved run or switch by its folder, or a run by its row of a store.
 
 Nothing is imported that a run needs no more once it is only called: a server starts with this.
 """
@@ -6,16 +6,15 @@ Nothing is imported that a run needs no more once it is only called: a server st
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from eqsat.run.artefact import FILES
-
-if TYPE_CHECKING:
-    from eqsat.run import Run
+from eqsat.run.artefact import FILES, SWITCH
 
 
-def load(folder: str | Path, *, weights: Any = None) -> Run:
+def load(folder: str | Path, *, weights: Any = None) -> Any:
     """A saved run: its folder, or `STORE/ROW`, or `STORE/EXPERIMENT/ROW` where rows share a name.
+
+    Or the switch that a folder of `eqsat switch -o` holds.
 
     It is called like the function that was saved, without that function's code and without a
     search. weights: arrays in place of those that were saved: the tree that the function takes for
@@ -25,6 +24,10 @@ def load(folder: str | Path, *, weights: Any = None) -> Run:
     """
     from eqsat.run.saved import load_folder
 
+    if (Path(folder) / SWITCH).is_file():
+        from eqsat.api.switch import load_switch
+
+        return load_switch(Path(folder), weights)
     run = load_folder(run_folder(Path(folder)))
     if weights is not None:
         from eqsat.run.serving import swap_weights

@@ -35,11 +35,15 @@ class Size(int):
 
 @dataclass(frozen=True)
 class Symbol:
-    """A dim with a name: its sizes are multiples of `divisor`; `size` is the priced one."""
+    """A dim with a name: its sizes are multiples of `divisor`; `size` is the priced one.
+
+    also: further sizes for which a target is asked what there is, such as tiles.
+    """
 
     name: str
     divisor: int
     size: int
+    also: tuple[int, ...] = ()
 
     @cached_property
     def extent(self) -> int:
@@ -52,7 +56,7 @@ class Symbol:
             raise ValueError(f"`{self.name}` is a multiple of {self.divisor}, {self.size} is none")
 
     def to_json(self) -> list[Any]:
-        return [self.name, self.divisor, self.size]
+        return [self.name, self.divisor, self.size, *([list(self.also)] if self.also else [])]
 
     def __str__(self) -> str:
         return f"symbol {self.name} divisor={self.divisor} size={self.size}"
@@ -104,15 +108,19 @@ def sizes_of(symbols: Sequence[Symbol]) -> dict[str, int]:
     return {s.name: s.size for s in symbols}
 
 
+def sizes_judged(symbols: Sequence[Symbol]) -> list[dict[str, int]]:
+    """The sizes for which a target is asked: the priced ones, and each symbol's others."""
+    priced = sizes_of(symbols)
+    others = [priced | {s.name: size} for s in symbols for size in s.also]
+    return [priced, *others] if symbols else []
+
+
 def resized(symbols: Sequence[Symbol], sizes: Mapping[str, int]) -> tuple[Symbol, ...]:
     """The symbols at other sizes, each at its own where none is given; E385 and E386 as above."""
     check_names(sizes, symbols)
-    return tuple(sized(s.name, s.divisor, s.size, _plain(sizes)) for s in symbols)
-
-
-def _plain(sizes: Mapping[str, int]) -> dict[str, int]:
-    """Sizes without divisors: a program that was searched keeps its own."""
-    return {name: int(size) for name, size in sizes.items()}
+    # without the divisors of sizes: a program that was searched keeps its own
+    plain = {name: int(size) for name, size in sizes.items()}
+    return tuple(replace(sized(s.name, s.divisor, s.size, plain), also=s.also) for s in symbols)
 
 
 def read_size(text: str) -> tuple[str, Size]:

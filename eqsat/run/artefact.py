@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -83,11 +83,31 @@ def keep(folder: Path, values: Mapping[str, Any]) -> None:
 
 def check_run_place(folder: Path) -> None:
     """Checks before a search that a run can be written here; EqsatError (E309, E407)."""
-    if folder.exists() and not (folder / FILES["manifest"]).is_file():
-        raise fail(
-            "E309", f"`{folder}` exists and is not a run of eqsat", help="name another folder"
-        )
+    check_place(folder, FILES["manifest"], "a run")
+
+
+def check_place(folder: Path, file: str, what: str) -> None:
+    """Whether a folder that has this file can be written here; EqsatError (E309, E407)."""
+    if folder.exists() and not (folder / file).is_file():
+        message = f"`{folder}` exists and is not {what} of eqsat"
+        raise fail("E309", message, help="name another folder")
     check_writable(folder)
+
+
+@contextlib.contextmanager
+def written_whole(folder: Path) -> Iterator[Path]:
+    """A folder to write to, which takes the place of this one at the end; EqsatError (E407)."""
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    except OSError as e:
+        raise fail("E407", f"cannot write `{folder}`: {e.strerror or e}") from e
+    try:
+        yield aside
+        put_in_place(aside, folder)
+    except BaseException:  # Ctrl-C included: nothing half written stays
+        shutil.rmtree(aside, ignore_errors=True)
+        raise
 
 
 def check_writable(folder: Path) -> None:
@@ -202,6 +222,7 @@ FILES = {
     "summary": "summary.json",
     "manifest": "manifest.json",
 }
+SWITCH = "switch.json"  # of a folder whose runs are programs of one switch
 WEIGHTS = "5-executable/weights.safetensors"  # as they came
 PACKED = "5-executable/packed.safetensors"  # as the schedule reads them, if it was executed
 OPAQUE = "5-executable/opaque"

@@ -272,13 +272,15 @@ def saturated(
     equalities = unstated_equalities(
         program, run.rules, extra if bodies is None else bodies.equalities
     )
-    graph = saturate(
+    known = None if family is None else family.egraph  # of a search at other sizes
+    graph = known or saturate(
         program, run.rules, run.target, run.limits, deadline=until, equalities=equalities,
         reuse_blocks=not extra and all(facts.rule != OF_VALUES for facts in equalities),
     )  # fmt: skip
     if family is not None:
         from eqsat.ops.programs.binding import bind_graph
 
+        graph = with_open_results(graph)  # before it is bound, so that an answer has its nodes
         family = replace(family, egraph=graph)
         graph = bind_graph(graph, sizes_of(family.symbols)).egraph
     if bodies is not None:

@@ -23,7 +23,7 @@ from eqsat.model.equalities import Equalities
 from eqsat.model.limits import Limits
 from eqsat.model.program import Program
 from eqsat.model.rules import RuleSet
-from eqsat.model.symbols import sizes_of
+from eqsat.model.symbols import sizes_judged
 from eqsat.model.target import Target
 from eqsat.ops.algebra.quantised import sums_integers
 from eqsat.ops.contractions.encodings import encoding_tiles
@@ -106,19 +106,30 @@ def target_facts(target: Target) -> dict[str, Callable[..., Any]]:
     }
 
 
-def target_answers(target: Target, sizes: Mapping[str, int]) -> dict[str, Callable[..., Any]]:
-    """The answers of a target to what rules ask of it, at these sizes of symbols."""
+def target_answers(
+    target: Target, judged: Sequence[Mapping[str, int]]
+) -> dict[str, Callable[..., Any]]:
+    """The answers of a target to what rules ask of it, at any of these sizes of symbols."""
+    encodings = partial(encoding_tiles, target)
     return {
-        "target.tiles": cache(_priced(sizes, target_tiles(target))),
-        "target.orders": cache(partial(target_orders, target, sizes)),
-        "target.encoding_tiles": cache(_priced(sizes, partial(encoding_tiles, target))),
+        "target.tiles": cache(_at_any(judged, _bound(target_tiles(target)))),
+        "target.orders": cache(_at_any(judged, partial(target_orders, target))),
+        "target.encoding_tiles": cache(_at_any(judged, _bound(encodings))),
         **target_facts(target),
     }
 
 
-def _priced(sizes: Mapping[str, int], function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function asked about attributes at these sizes."""
-    return lambda attr: function(bind_attr(attr, sizes)) if sizes else function(attr)
+def _bound(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function of sizes, and of an attribute in which they are put."""
+    return lambda sizes, attr: function(bind_attr(attr, sizes))
+
+
+def _at_any(
+    judged: Sequence[Mapping[str, int]], function: Callable[..., Any]
+) -> Callable[..., Any]:
+    """The answers at all these sizes, each once; of a program without symbols, its own."""
+    every = judged or ({},)
+    return lambda attr: list(dict.fromkeys(x for sizes in every for x in function(sizes, attr)))
 
 
 @cache
@@ -164,8 +175,7 @@ class Saturation:
         )  # fmt: skip
         self.engine = _engine()()
         self.interner = Interner()
-        sizes = sizes_of(program.symbols)  # which tiles there are is judged at the priced sizes
-        functions = target_answers(target, sizes)
+        functions = target_answers(target, sizes_judged(program.symbols))
         active = [r for r in rules.rules if r.name not in left_out]
         self.left_out = tuple(r.name for r in rules.rules if r.name in left_out)
         self.ended = "matches" if left_out else "saturated"  # the stop of a search that is done

@@ -67,13 +67,18 @@ def bind_program(program: Program, sizes: Sizes) -> Program:
     return b.build(program.results)
 
 
-def bind_graph(graph: EGraph, sizes: Sizes) -> BoundGraph:
-    """The e-graph at these sizes, without the nodes that do not exist there."""
+def bind_graph(graph: EGraph, sizes: Sizes, kept: Collection[int] | None = None) -> BoundGraph:
+    """The e-graph at these sizes, without the nodes that do not exist there.
+
+    kept: the only nodes that are wanted; None: all.
+    """
     change = cache(lambda attr: bind_attr(attr, sizes))
     types = tuple(bound(t, sizes) for t in graph.types)
     number: dict[int, int] = {}
     nodes: list[ENode] = []
     for i, n in enumerate(graph.nodes):
+        if kept is not None and i not in kept:
+            continue
         node = replace(n, attr=change(n.attr))
         try:
             fits = infer(n.op, node.attr, [types[c] for c in n.children]) == types[n.eclass]
