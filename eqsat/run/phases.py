@@ -120,11 +120,13 @@ def with_mesh_plan(run: Run, seconds: float) -> Run:
 def planners_of(run: Run) -> Iterator[MeshPlanner]:
     """Planners of the answer, and of the input where that is another program."""
     from eqsat.extract.mesh.plan import mesh_planner
+    from eqsat.ops.mesh.apart import with_parts_apart
 
     assert run.schedule is not None
-    yield mesh_planner(run.schedule, run.target, ANSWER, run.rules)
+    yield mesh_planner(with_parts_apart(run.schedule), run.target, ANSWER, run.rules)
     if run.baseline_schedule is not None and not run.is_input:
-        yield mesh_planner(run.baseline_schedule, run.target, INPUT, run.rules)
+        base = with_parts_apart(run.baseline_schedule)
+        yield mesh_planner(base, run.target, INPUT, run.rules)
 
 
 def _refuse_undivided(run: Run, planners: list[MeshPlanner]) -> None:
