@@ -31,9 +31,10 @@ def with_parts_apart(schedule: Schedule) -> Schedule:
     parts: dict[int, tuple[int, ...]] = {}
     for i, n in b.following(program, new):
         operands = tuple([new[o] for o in n.operands])
-        parts[i], new[i] = (), b.add(n.op, operands, n.attr)
         if isinstance(n.attr, Generic) and _may_be_split(n.attr):
             parts[i], new[i] = _split(b, n.attr, operands)
+        else:
+            parts[i], new[i] = (), b.add(n.op, operands, n.attr)
     if not any(parts.values()):
         return schedule
 
