@@ -215,9 +215,10 @@ def test_a_program_that_names_no_device_is_computed_where_that_is_quickest():
     run = search(text, pair("vmvx-like", "avx512-xla"))
     assert len(ops_on(run, "b", "generic")) >= 2
     assert not ops_on(run, "a", "generic")
-    assert run.target.devices[0][0] == node_devices(schedule_of(run).program, {}, "a")[
-        schedule_of(run).program.results[0]
-    ]
+    assert (
+        run.target.devices[0][0]
+        == node_devices(schedule_of(run).program, {}, "a")[schedule_of(run).program.results[0]]
+    )
     proven_ps(run)
     assert_right(run)
 

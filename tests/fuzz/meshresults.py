@@ -114,9 +114,7 @@ def verdict(seed: int) -> Verdict | None:
     """None where no value is inside of the program."""
     rng = random.Random(f"one more {seed}")
     first, shards = program(seed)
-    inner = [
-        i for i, n in enumerate(first.nodes) if n.op not in LEAVES and i not in first.results
-    ]
+    inner = [i for i, n in enumerate(first.nodes) if n.op not in LEAVES and i not in first.results]
     if not inner:
         return None
     second = replace(first, results=(*first.results, rng.choice(inner)))

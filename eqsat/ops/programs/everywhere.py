@@ -124,7 +124,7 @@ class _Everywhere:
         return self.b.add(n.op, tuple(o for o in operands if o is not None), n.attr)
 
     def _sent(self, node: int, origin: str, device: str) -> int | None:
-        """The copy of a value over a link; None if there is no link, or there are several values."""
+        """The copy of a value over a link; None if there is none, or an op has several results."""
         types = self.b.nodes[node].types
         if (origin, device) not in self.links or len(types) != 1:
             return None
