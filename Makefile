@@ -71,6 +71,7 @@ never-worse: $(DEMO) ## 1,000 random searches, never worse than their input, eve
 	$(BIN)/python benchmarks/run.py never-worse --jobs $(JOBS)
 	$(BIN)/python benchmarks/run.py equal --jobs $(JOBS)
 	$(BIN)/python benchmarks/run.py monotone --jobs $(JOBS)
+	$(BIN)/python benchmarks/run.py meshresults --jobs $(JOBS)
 
 arena: $(DEMO) ## 1,000 random programs and the library, every shipped target, each schedule executed byte by byte, its dispatches as kernels; JSON (an hour)
 	$(BIN)/python benchmarks/run.py arena --jobs $(JOBS)

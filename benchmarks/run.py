@@ -64,6 +64,7 @@ GATES: dict[str, Gate] = {
     "rules": Gate("fuzz.runs.rules", "no rule refuted, no mutant missed, no chain fails", 62, 30),
     "never-worse": Gate("fuzz.runs.never_worse", "no answer worse than its input", 107, 40),
     "equal": Gate("fuzz.runs.equal", "equal programs: 0.5 % of optima differ at most", 67, 20),
+    "meshresults": Gate("fuzz.runs.meshresults", "one more result is never quicker", 60, 10),
     "monotone": Gate("fuzz.runs.monotone", "no identity makes an answer better", 72, 10),
     "arena": Gate("fuzz.runs.arena", "no schedule or kernel wrong, every fault caught", 82, 60),
     "nests": Gate("fuzz.runs.nests", "every nest means what its ops do", 84, 30),

@@ -27,6 +27,7 @@ from eqsat.model.schedule import Schedule
 from eqsat.model.target import Target
 from eqsat.ops.meaning.programs import evaluate_program
 from eqsat.ops.meaning.scalar import held_dtype
+from eqsat.ops.programs.everywhere import named_values, placements
 from eqsat.ops.programs.placement import device_figures, node_devices, put_on_devices
 from eqsat.schedule import faults
 
@@ -34,7 +35,8 @@ MLP = """program two
 input x: f32[64, 128]
 weight w: f32[128, 64]
 weight v: f32[64, 32]
-h = relu(matmul(x, w))
+m = matmul(x, w)
+h = relu(m)
 g = transfer(h, device="b")
 y = matmul(g, v)
 return y
@@ -46,6 +48,11 @@ LEAST_RELAYOUT = ("relayout", "time")
 
 def pair(a: str, b: str, **values: str) -> DeviceMap:
     return DeviceMap("pair", "", (("a", a), ("b", b)), "a", LINKS, tuple(values.items()))
+
+
+def fixed(a: str, b: str) -> DeviceMap:
+    """With every value of `MLP` on a device of its own accord: only layouts are left to choose."""
+    return pair(a, b, **{"%m": "a", "%h": "a", "%y": "b"})
 
 
 def search(text: str, devices: DeviceMap, **options) -> eqsat.Run:
@@ -105,7 +112,7 @@ def test_each_device_has_its_own_tiles_and_the_border_one_relayout(
     a: str, b: str, first: tuple[int, ...], second: tuple[int, ...]
 ):
     """Packed by one machine's tiles, read by the other's: one pack in front, one unpack behind."""
-    run = search(MLP, pair(a, b), settings=FORCED, goals=LEAST_RELAYOUT)
+    run = search(MLP, fixed(a, b), settings=FORCED, goals=LEAST_RELAYOUT)
     assert tiles_on(run, "a") == {first}
     assert tiles_on(run, "b") == {second}
     (crossing,) = transfers(run)
@@ -116,7 +123,7 @@ def test_each_device_has_its_own_tiles_and_the_border_one_relayout(
 
 
 def test_devices_that_agree_need_no_relayout():
-    run = search(MLP, pair("avx512-xla", "avx512-xla"), settings=FORCED, goals=LEAST_RELAYOUT)
+    run = search(MLP, fixed("avx512-xla", "avx512-xla"), settings=FORCED, goals=LEAST_RELAYOUT)
     assert transfers(run) == [(4, 4, 16, 16)]
     counts = [len(schedule_of(run).ops({op})) for op in ("pack", "unpack")]
     assert counts == [1, 1]
@@ -125,7 +132,7 @@ def test_devices_that_agree_need_no_relayout():
 
 def test_the_sender_packs_for_a_slow_reader():
     """Not forced: the sender has the faster memory, so it does what the reader needs."""
-    run = search(MLP, pair("avx512-xla", "vmvx-like"))
+    run = search(MLP, fixed("avx512-xla", "vmvx-like"))
     assert tiles_on(run, "a") == set()
     assert tiles_on(run, "b") == {(8, 8, 4)}
     assert ops_on(run, "a", "pack")
@@ -137,7 +144,7 @@ def test_the_sender_packs_for_a_slow_reader():
     ("a", "b"), one_in(2, [("vmvx-like", "no-data-tiling"), ("no-data-tiling", "avx512-xla")])
 )
 def test_nothing_is_packed_where_nothing_is_tiled(a: str, b: str):
-    run = search(MLP, pair(a, b))
+    run = search(MLP, fixed(a, b))
     plain = "a" if a == "no-data-tiling" else "b"
     assert not ops_on(run, plain, "pack", "unpack", "retype")
     assert tiles_on(run, plain) == set()
@@ -161,13 +168,89 @@ m = set_encoding(t, {request.format("lhs")})
 d = matmul(m, r) : i32[64, 64]
 return unset_encoding(d, {request.format("result")})
 """
-    run = search(text, pair("avx512-xla", "vmvx-like"), settings=FORCED)
+    devices = pair("avx512-xla", "vmvx-like", **{"%c": "a", "%d": "b"})
+    run = search(text, devices, settings=FORCED)
     assert tiles_on(run, "a") == {(16, 16, 2)}
     assert tiles_on(run, "b") == {(8, 8, 4)}
     assert not schedule_of(run).ops({"set_encoding", "unset_encoding"})
     assert len(transfers(run)) == 2, "what both read crosses once"
     plain = search(text, pair("no-data-tiling", "no-data-tiling"))
     assert not schedule_of(plain).ops({"pack", "unpack", "set_encoding", "unset_encoding"})
+
+
+# ---- what names no device ------------------------------------------------------------------------
+FAR = """program far
+input x: f32[1024]
+b = generic(x, loops=[256, 1024], maps=[[d1]], body=exp(x0))
+y = transpose(b, perm=[1, 0])
+z = generic({}, loops=[256, 1024], maps=[[d0, d1]], body=x0, combine=add, rank=1)
+return y, z
+"""
+BY_HAND = """t = transfer(x, device="b")
+c = generic(t, loops=[256, 1024], maps=[[d1]], body=exp(x0))
+z ="""
+
+
+def proven_ps(run: eqsat.Run) -> float:
+    assert run.selection is not None
+    time = run.selection.goal("time")
+    assert time.value == time.bound
+    return time.value
+
+
+def test_a_value_is_computed_again_where_that_is_quicker_than_to_send_it():
+    """1 MiB would be sent, or the 4 KiB that it is made of: as a person would write it."""
+    run = search(FAR.format("b"), pair("avx512", "avx512", **{"%z": "b"}))
+    assert transfers(run) == [(1024,)]
+    by_hand = FAR.format("c").replace("z =", BY_HAND)
+    assert proven_ps(run) == proven_ps(search(by_hand, pair("avx512", "avx512")))
+    assert run.baseline is not None
+    assert proven_ps(run) < run.baseline.goal("time").value / 5
+    assert_right(run)
+
+
+def test_a_program_that_names_no_device_is_computed_where_that_is_quickest():
+    """Everything between the argument and the result, as both stay where they are."""
+    text = MLP.replace('transfer(h, device="b")', "exp(h)")
+    run = search(text, pair("vmvx-like", "avx512-xla"))
+    assert len(ops_on(run, "b", "generic")) >= 2
+    assert not ops_on(run, "a", "generic")
+    assert (
+        run.target.devices[0][0]
+        == node_devices(schedule_of(run).program, {}, "a")[schedule_of(run).program.results[0]]
+    )
+    proven_ps(run)
+    assert_right(run)
+
+
+def test_what_a_map_names_stays():
+    text = MLP.replace('transfer(h, device="b")', "exp(h)")
+    named = {"%m": "a", "%h": "a", "%g": "a", "%y": "a"}
+    assert not transfers(search(text, pair("vmvx-like", "avx512-xla", **named)))
+    merged = {"%m": "a", "%h": "a", "%y": "a"}  # `%g` is computed inside of a reader
+    assert not transfers(search(text, pair("vmvx-like", "avx512-xla", **merged)))
+
+
+def test_a_transfer_of_the_program_says_where_its_result_is():
+    """What reads it reads it there, or a copy of it; what it copies may be computed there."""
+    text = """input x: f32[64]
+e = exp(x)
+g = transfer(e, device="b")
+return tanh(g)
+"""
+    program = placed(text)
+    target = machine(pair("avx512-xla", "avx512-xla"))
+    facts = placements(program, target, named_values(parse_program(text), target), 4)
+    assert facts is not None
+    ops = [(n.op, n.operands) for n in facts.nodes]
+    assert ops.count(("transfer", (0,))) == 1, "x is sent, to compute e on b"
+    assert not any(n.op == "generic" and n.operands == (1,) for n in facts.nodes), "tanh(e) on a"
+
+
+def test_one_device_or_no_link_places_nothing():
+    program = parse_program("input x: f32[64]\nreturn exp(x)\n")
+    alone = replace(pair("avx512-xla", "avx512-xla"), links=())
+    assert placements(program, machine(alone), {}, 2) is None
 
 
 # ---- any program, any placement ------------------------------------------------------------------
@@ -191,18 +274,18 @@ def test_a_random_program_placed_at_random_is_right_and_never_worse(seed: int):
 
 # ---- prices --------------------------------------------------------------------------------------
 def test_a_border_is_paid_in_bytes_over_its_link():
-    run = search(MLP, pair("no-data-tiling", "no-data-tiling"))
+    run = search(MLP, fixed("no-data-tiling", "no-data-tiling"))
     (there,) = [d for d in schedule_of(run).dispatches if d.ops == "transfer"]
     assert there.time_ps == 20_000_000 + 64 * 64 * 4 * 1000
     assert there.device == "b"
     back = MLP.replace("return y", 'z = transfer(y, device="a")\nreturn z')
-    schedule = schedule_of(search(back, pair("avx512-xla", "avx512-xla")))
+    schedule = schedule_of(search(back, fixed("avx512-xla", "avx512-xla")))
     found = [d.time_ps for d in schedule.dispatches if d.ops == "transfer"]
     assert found[-1] == 10_000_000 + 64 * 32 * 4 * 500
 
 
 def test_time_and_bytes_per_device_add_up():
-    run = search(MLP, pair("avx512-xla", "vmvx-like"))
+    run = search(MLP, fixed("avx512-xla", "vmvx-like"))
     schedule, figures = schedule_of(run), device_figures(schedule_of(run), run.target)
     assert sum(int(f["dispatches"]) for f in figures.values()) == len(schedule.dispatches)
     assert sum(int(f["time_ps"]) for f in figures.values()) == schedule.time_ps
@@ -214,7 +297,7 @@ def test_time_and_bytes_per_device_add_up():
 
 @pytest.mark.parametrize("devices", [("avx512-xla", "vmvx-like"), ("reference", "avx512-xla")])
 def test_it_is_never_worse_than_the_same_placement_unrewritten(devices: tuple[str, str]):
-    run = search(MLP, pair(*devices))
+    run = search(MLP, fixed(*devices))
     assert run.baseline is not None
     assert run.selection is not None
     assert run.selection.goal("time").value <= run.baseline.goal("time").value
@@ -227,12 +310,12 @@ def test_limits_are_those_of_the_device(tmp_path: Path):
     """A tile that is too large for one machine's vectors stays possible on the other."""
     small = tmp_path / "small.yaml"
     small.write_text("target: small\nextends: avx512-xla\nlimits: {vector: 512 B}\n")
-    for devices in (pair("avx512-xla", str(small)), pair(str(small), "avx512-xla")):
+    for devices in (fixed("avx512-xla", str(small)), fixed(str(small), "avx512-xla")):
         with pytest.raises(EqsatError) as caught:
             search(MLP, devices, settings=FORCED)
         assert caught.value.exit_code == 3
         assert caught.value.diagnostics[0].code == "E410"
-    assert tiles_on(search(MLP, pair("avx512-xla", "avx512-xla"), settings=FORCED), "b")
+    assert tiles_on(search(MLP, fixed("avx512-xla", "avx512-xla"), settings=FORCED), "b")
 
 
 # ---- placement -----------------------------------------------------------------------------------
@@ -261,7 +344,8 @@ def test_a_weight_that_two_devices_read_is_loaded_on_both():
     text = MLP.replace("weight v: f32[64, 32]\n", "").replace("matmul(g, v)", "matmul(g, w2)")
     text = text.replace("weight w: f32[128, 64]", "weight w: f32[128, 64]\nweight w2: f32[64, 64]")
     text = text.replace("return y", "q = matmul(h, w2)\nreturn y, q")
-    run = search(text, pair("avx512-xla", "avx512-xla"))
+    places = {"%m": "a", "%h": "a", "%q": "a", "%y": "b"}
+    run = search(text, pair("avx512-xla", "avx512-xla", **places))
     schedule = schedule_of(run)
     loaded = [i for i in schedule.ahead if schedule.program.nodes[i].op == "transfer"]
     assert len(loaded) == 1, "the copy is made while weights are loaded"
@@ -309,7 +393,7 @@ def test_a_border_needs_a_link_and_a_map():
 # ---- checkers ------------------------------------------------------------------------------------
 def test_the_checkers_know_the_border():
     """A schedule whose border is cut, or whose dispatch is elsewhere, is found out."""
-    run = search(MLP, pair("avx512-xla", "vmvx-like"))
+    run = search(MLP, fixed("avx512-xla", "vmvx-like"))
     schedule = schedule_of(run)
     moved = tuple(replace(d, device="a") for d in schedule.dispatches)
     assert any(

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from fuzz.meshresults import verdict
 from seeds import seeds
 
 import eqsat
@@ -30,7 +31,8 @@ from eqsat.model.program import Node, Program
 from eqsat.model.sharding import FORBIDDEN, ShardNode
 from eqsat.model.target import Target
 from eqsat.model.tensor import TensorType
-from eqsat.ops.meaning.programs import evaluate_node
+from eqsat.ops.meaning.programs import evaluate_node, evaluate_program
+from eqsat.ops.mesh.apart import with_parts_apart
 from eqsat.ops.mesh.collectives import MeshMachine, conversion
 from eqsat.ops.mesh.strategies import Strategy, local_attr, strategies
 from eqsat.report.mesh import mesh_told
@@ -84,6 +86,58 @@ def search(text: str, **request) -> eqsat.Run:
 def plan_of(run: eqsat.Run) -> MeshPlan:
     assert run.mesh_plan is not None
     return run.mesh_plan
+
+
+# ---- merged bodies -------------------------------------------------------------------------------
+CHAIN = """program chain
+input a: f32[64, 64]
+input b: f32[64, 64]
+input c: f32[64, 64]
+return add(c, add(a, b))
+"""
+CUT_OTHERWISE = {"a": "[data, -]", "b": "[data, -]", "c": "[-, data]", "result0": "[-, data]"}
+
+
+def test_the_cut_may_change_inside_a_merged_body():
+    """a + b is sent once, not a and b; it is in no memory, and what runs is verified."""
+    run = search(CHAIN, mesh="data=4", shards=CUT_OTHERWISE)
+    (sent,) = plan_of(run).reshards
+    assert [s.kind for s in sent.steps] == ["all-to-all"]
+    program = run.cut_schedule.program
+    assert [program.nodes[o].op for o in program.nodes[sent.node].operands] == ["input"] * 2
+    assert len(run.need_schedule().dispatches) == len(run.cut_schedule.dispatches) == 1
+    more = CHAIN.replace("return add(c, add(a, b))", "d = add(a, b)\nreturn add(c, d), d")
+    both = search(more, mesh="data=4", shards=CUT_OTHERWISE | {"result1": "free"})
+    assert plan_of(run).time_ps <= plan_of(both).time_ps
+
+
+def test_parts_apart_compute_what_the_body_does():
+    text = """input x: f32[8, 6]
+input y: f32[8, 6]
+input r: f32[8]
+s = add(x, y)
+g = mul(s, tanh(mul(s, y)))
+t = generic(g, r, loops=[8, 6], maps=[[d0, d1], [d0]], body=sub(x0, x1))
+return generic(t, x, loops=[8, 6], maps=[[d0, d1], [d0, d1]], body=max(x0, x1), combine=max, rank=1)
+"""
+    schedule = search(text, mesh="data=2").need_schedule()
+    apart = with_parts_apart(schedule)
+    apart.verify()
+    inside = [m for d in apart.dispatches for m in d.members]
+    assert len(inside) > len([m for d in schedule.dispatches for m in d.members])
+    assert set(range(len(apart.program.nodes))) == {*inside, *apart.program.inputs}
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(n).astype("f4") for n in [(8, 6), (8, 6), (8,)]]
+    found, wanted = (evaluate_program(s.program, arrays, {}) for s in (apart, schedule))
+    np.testing.assert_array_equal(found[0], wanted[0])
+
+
+@pytest.mark.parametrize("seed", seeds(2, (2, 0, 4, 12, 20, 33)))
+def test_one_more_result_is_never_quicker(seed: int):
+    """A share of the gate `meshresults`."""
+    found = verdict(seed)
+    assert found is not None
+    assert not found.is_worse, found.to_json()
 
 
 # ---- cuts: every strategy computes what the whole op does ----------------------------------------

@@ -234,7 +234,7 @@ def _devices(
     ]
     names = [program.leaf(i).name for i in program.inputs]
     inputs = tuple((name, name.partition(MARK)[0]) for name in names)
-    return replace(machine, budget=(), devices=tuple(parts), inputs=inputs)
+    return replace(machine, budget=(), devices=tuple(parts), placed=inputs)
 
 
 def _touched(program: Program) -> int:

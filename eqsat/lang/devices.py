@@ -124,7 +124,6 @@ def machine(devices: DeviceMap, settings: Sequence[str] = ()) -> Target:
     specs = dict(devices.targets)
     parts = {n: _part(specs[n], devices.links, settings) for n in names}
     first = parts[devices.default]
-    inputs = tuple(v for v in devices.values if not v[0].startswith("%"))
     return replace(
         first,
         links=devices.links,
@@ -132,7 +131,7 @@ def machine(devices: DeviceMap, settings: Sequence[str] = ()) -> Target:
         doc=devices.doc,
         data_tiling=any(t.data_tiling for t in parts.values()),
         devices=tuple(parts.items()),
-        inputs=inputs,
+        placed=devices.values,
     )
 
 

@@ -244,7 +244,7 @@ class Target:
     # of a machine made of several: device -> its target, in which case all above is the first one's
     devices: tuple[tuple[str, Target], ...] = ()
     links: tuple[Link, ...] = ()
-    inputs: tuple[tuple[str, str], ...] = ()  # arguments that are not on the first device
+    placed: tuple[tuple[str, str], ...] = ()  # values that name a device: `x` of a leaf, `%h`
     precisions: tuple[str, ...] = ()  # that programs may ask for; empty: all
     originals: str = DROPPED  # of weights: see `ORIGINALS`
     kernels: Kernels | None = None  # what plans are made and priced from; None: there are no plans
@@ -292,14 +292,14 @@ class Target:
         return {(k.origin, k.device): k for k in self.links}[origin, device]
 
     def verify_devices(self) -> None:
-        """ValueError if a link or an input names a device that is not there, or twice."""
+        """ValueError if a link or a value names a device that is not there, or twice."""
         if not self.devices:  # one of several: the links are those of the whole
             return
         devices, pairs = dict(self.devices), [(k.origin, k.device) for k in self.links]
         if len(devices) < len(self.devices) or len(set(pairs)) < len(pairs):
             raise ValueError("a device or a link is named twice")
-        if not {*(d for p in pairs for d in p), *dict(self.inputs).values()} <= devices.keys():
-            raise ValueError("a link or an input names a device that is not there")
+        if not {*(d for p in pairs for d in p), *dict(self.placed).values()} <= devices.keys():
+            raise ValueError("a link or a value names a device that is not there")
         for _, target in self.devices:
             target.verify()
 

@@ -120,11 +120,13 @@ def with_mesh_plan(run: Run, seconds: float) -> Run:
 def planners_of(run: Run) -> Iterator[MeshPlanner]:
     """Planners of the answer, and of the input where that is another program."""
     from eqsat.extract.mesh.plan import mesh_planner
+    from eqsat.ops.mesh.apart import with_parts_apart
 
     assert run.schedule is not None
-    yield mesh_planner(run.schedule, run.target, ANSWER, run.rules)
+    yield mesh_planner(with_parts_apart(run.schedule), run.target, ANSWER, run.rules)
     if run.baseline_schedule is not None and not run.is_input:
-        yield mesh_planner(run.baseline_schedule, run.target, INPUT, run.rules)
+        base = with_parts_apart(run.baseline_schedule)
+        yield mesh_planner(base, run.target, INPUT, run.rules)
 
 
 def _refuse_undivided(run: Run, planners: list[MeshPlanner]) -> None:
@@ -262,6 +264,7 @@ def saturated(
 
     extra: what is known beside the rules, of this search alone.
     """
+    from eqsat.ops.programs.everywhere import named_values, placements
     from eqsat.ops.programs.sharedproducts import OF_VALUES
     from eqsat.saturate import saturate
 
@@ -269,9 +272,11 @@ def saturated(
     until = now + SATURATING * max(deadline - now, 0.0)
     family = run.family
     program = run.canonical if family is None else family.canonical
-    equalities = unstated_equalities(
-        program, run.rules, extra if bodies is None else bodies.equalities
-    )
+    extra = extra if bodies is None else bodies.equalities
+    first = len(program.nodes) + sum(len(facts.nodes) for facts in extra)
+    placed = placements(program, run.target, named_values(run.program, run.target), first)
+    extra = extra if placed is None else (*extra, placed)
+    equalities = unstated_equalities(program, run.rules, extra)
     known = None if family is None else family.egraph  # of a search at other sizes
     graph = known or saturate(
         program, run.rules, run.target, run.limits, deadline=until, equalities=equalities,
@@ -337,7 +342,8 @@ def _with_bodies(run: Run, deadline: float) -> tuple[Run, Bodies | None]:
     count = len({body for _, attr in loops for body in attr.bodies})  # equal ones are one
     seconds = run.search["time_limit"] / 4 / count
     half = elapsed() + (deadline - elapsed()) / 2
-    free = replace(run.target, budget=(), mesh=None)
+    machine = run.target.devices[0][1] if run.target.links else run.target  # loops stay there
+    free = replace(machine, budget=(), mesh=None)
     orders = [run.goals]
     for name in [n for n in BYTES if n in dict(run.target.budget)]:
         orders.append((GoalRequest(name), *(g for g in run.goals if g.name != name)))

@@ -249,11 +249,13 @@ class Run:
     def cut_schedule(self) -> Schedule:
         """The schedule that the plan for a mesh cuts; the chosen one where there is no mesh."""
         from eqsat.model.mesh import INPUT
+        from eqsat.ops.mesh.apart import with_parts_apart
 
         plan, base = self.mesh_plan, self.baseline_schedule
-        if plan is not None and plan.of == INPUT and base is not None:
-            return base
-        return self.need_schedule()
+        if plan is None:
+            return self.need_schedule()
+        is_input = plan.of == INPUT and base is not None
+        return with_parts_apart(base if is_input else self.need_schedule())
 
     def take_weights(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Keep the arrays among these arguments that are weights of the traced function."""

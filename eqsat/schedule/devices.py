@@ -16,7 +16,7 @@ from eqsat.ops.programs.placement import ANYWHERE, node_devices
 
 def devices_of(program: Program, target: Target) -> tuple[str, ...]:
     """Per node: the device that holds it; ANYWHERE for weights and constants."""
-    return node_devices(program, dict(target.inputs), target.default_device)
+    return node_devices(program, dict(target.placed), target.default_device)
 
 
 def with_devices(

@@ -55,7 +55,7 @@ class Devices:
         return tuple(devices.get(c, ANYWHERE) for c in range(len(self.space.egraph.types)))
 
     def _device(self, n: ENode, devices: dict[int, str]) -> str:
-        inputs, operands = dict(self.target.inputs), (devices[c] for c in n.children)
+        inputs, operands = dict(self.target.placed), (devices[c] for c in n.children)
         return device_of(n.op, n.attr, operands, inputs, self.target.default_device)
 
     def of(self, members: Iterable[int]) -> str:

@@ -41,14 +41,11 @@ def conversion(
     """The cheapest steps from one spread to the other, () if they are the same.
 
     allowed: the collectives that may be used, each with its axis; None is all. None if there are
-    no steps: nothing becomes parts of a sum again, and a value is not sent by two kinds of
-    collectives one behind the other.
+    no steps: nothing becomes parts of a sum again.
     """
     if origin == result:
         return ()
     axes = [i for i, (a, b) in enumerate(zip(origin, result, strict=True)) if a != b]
-    if len({_class(origin[i]) + _class(result[i]) for i in axes} - {"allcut"}) > 1:
-        return None
     best: tuple[MeshStep, ...] | None = None
     for order in permutations(axes):
         steps = _in_order(order, origin, result, t, machine)

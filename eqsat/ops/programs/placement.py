@@ -58,7 +58,7 @@ def put_on_devices(program: Program, devices: DeviceMap) -> Program:
 
 class _Placing:
     def __init__(self, program: Program, devices: DeviceMap):
-        self.program, self.devices = program, devices
+        self.program, self.devices = program.numbered(), devices
         self.asked = dict(devices.values)
         self.builder = Builder(program.name)
         self.new: dict[int, int] = {}
@@ -114,7 +114,7 @@ class _Placing:
 
     def _on(self, o: int, device: str) -> int:
         """The operand as a node on this device."""
-        if self.at[o] == ANYWHERE and not self._is_weight(o):
+        if self.at[o] == ANYWHERE and not reads_weight(self.program, o):
             return self.new[o]
         if self.at[o] == ANYWHERE:
             self.loaded.setdefault(o, device)
@@ -127,15 +127,16 @@ class _Placing:
             self.copies[o, device] = self.builder.add("transfer", (self.new[o],), attr)
         return self.copies[o, device]
 
-    def _is_weight(self, o: int) -> bool:
-        """Computed from weights and constants alone, a weight among them."""
-        nodes, waiting = self.program.nodes, [o]
-        while waiting:
-            i = waiting.pop()
-            if nodes[i].op == "weight":
-                return True
-            waiting += nodes[i].operands
-        return False
+
+def reads_weight(program: Program, node: int) -> bool:
+    """Whether a value without a device is computed from weights, not from constants alone."""
+    waiting = [node]
+    while waiting:
+        n = program.nodes[waiting.pop()]
+        if n.op == "weight":
+            return True
+        waiting += n.operands
+    return False
 
 
 def _check(program: Program, devices: DeviceMap) -> None:
@@ -178,7 +179,7 @@ def device_peaks(schedule: Schedule, target: Target) -> dict[str, int]:
 
     A weight is on the device that reads it; what crosses a border is on both while it does.
     """
-    held = node_devices(schedule.program, dict(target.inputs), target.default_device)
+    held = node_devices(schedule.program, dict(target.placed), target.default_device)
     readers: dict[int, str] = {}
     for d in schedule.dispatches:
         for r in d.reads:

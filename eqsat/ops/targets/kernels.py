@@ -250,7 +250,7 @@ def check_precisions(program: Program, target: Target) -> None:
 def _contractions(program: Program, target: Target) -> Iterator[tuple[int, Generic, Target]]:
     """Contractions with their nodes and devices; those of bodies with the node of the loop."""
     machines = dict(target.devices)
-    devices = node_devices(program, dict(target.inputs), target.default_device)
+    devices = node_devices(program, dict(target.placed), target.default_device)
     for i, (n, device) in enumerate(zip(program.nodes, devices, strict=True)):
         machine = machines.get(device or target.default_device, target)
         if isinstance(n.attr, Control):
