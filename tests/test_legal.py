@@ -395,7 +395,7 @@ def test_encodings_become_nothing_without_data_tiling():
 
 
 def test_what_failed_on_vulkan_is_illegal_there():
-    """IREE issue 8951: a reader of a product through a permuted map is no member of its dispatch."""
+    """IREE issue 8951: a reader through a permuted map is no member of a product's dispatch."""
     program = eqsat.read("permuted_consumer.mlir")
     run = eqsat.optimize(program, target="spirv-like", without=["interchange"])
     assert len(run.schedule.dispatches) == 2
