@@ -394,6 +394,18 @@ def test_encodings_become_nothing_without_data_tiling():
     assert {n.op for n in run.schedule.program.nodes} == {"input", "generic"}
 
 
+def test_what_failed_on_vulkan_is_illegal_there():
+    """IREE issue 8951: a reader through a permuted map is no member of a product's dispatch."""
+    program = eqsat.read("permuted_consumer.mlir")
+    run = eqsat.optimize(program, target="spirv-like", without=["interchange"])
+    assert len(run.schedule.dispatches) == 2
+    setting = ("fusion.index_relation=permutation",)
+    follows = eqsat.optimize(
+        program, target="spirv-like", without=["interchange"], settings=setting
+    )
+    assert len(follows.schedule.dispatches) == 1
+
+
 def test_a_schedule_that_is_not_legal_is_our_error(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("eqsat.schedule.faults", lambda *_: ["something is wrong"])
     with pytest.raises(EqsatError, match=r"E905.*something is wrong") as caught:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from eqsat.model.affine import Affine, Map, dim
+from eqsat.model.affine import dim
 from eqsat.model.expr import BottomUp, Expr, arg, call, cast, const, rebuilt
 from eqsat.model.generic import Generic, Yield
 from eqsat.model.leaves import Fill
@@ -22,6 +22,7 @@ from eqsat.model.tensor import DTYPES, NONE, TensorType, is_float
 from eqsat.ops.algebra.linear import MARK, replaced
 from eqsat.ops.declare import attr_functions
 from eqsat.ops.generics.canonical import (
+    anywhere,
     canonical_body,
     canonical_generic,
     compose_maps,
@@ -333,7 +334,7 @@ def hoist_part(g: Generic, i: int) -> HoistedPart | None:
     inner = {d: n for n, d in enumerate(loops)}
     sizes = tuple(g.sizes[d] for d in loops)
     maps = [
-        tuple(e.rename(inner) for e in m) if j in part.operands() else _anywhere(m)
+        tuple(e.rename(inner) for e in m) if j in part.operands() else anywhere(m)
         for j, m in enumerate(g.maps)
     ]
     small = canonical_generic(
@@ -341,7 +342,7 @@ def hoist_part(g: Generic, i: int) -> HoistedPart | None:
         precision=NONE,
     )  # fmt: skip
     body = replaced(body, MARK, arg(i))
-    maps = [m if j in body.operands() else _anywhere(m) for j, m in enumerate(g.maps)]
+    maps = [m if j in body.operands() else anywhere(m) for j, m in enumerate(g.maps)]
     maps[i] = tuple(map(dim, loops))
     shapes = [sizes if j == i else s for j, s in enumerate(g.shapes)]
     dtypes = [dtype if j == i else t for j, t in enumerate(g.dtypes)]
@@ -367,11 +368,6 @@ def _operations() -> BottomUp[Expr, int]:
 def _needs(g: Generic, e: Expr) -> set[int]:
     """Loops an expression depends on."""
     return {d for j in e.operands() for a in g.maps[j] for d, _ in a.terms}
-
-
-def _anywhere(m: Map) -> Map:
-    """A map for an operand that is not read: element 0."""
-    return tuple(Affine(()) for _ in m)
 
 
 FUNCTIONS = attr_functions(

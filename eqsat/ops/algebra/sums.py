@@ -21,10 +21,11 @@ from eqsat.model.generic import Generic, Yield
 from eqsat.model.movement import Move
 from eqsat.model.tensor import NONE
 from eqsat.ops.algebra.einsum import UNIT, Einsum, Factor, einsum_of, generic_of
-from eqsat.ops.algebra.linear import ONE, REALS, affine_in, as_dtype, plus, replaced, times
+from eqsat.ops.algebra.linear import ONE, REALS, affine_in, as_dtype, factors, plus, replaced, times
 from eqsat.ops.contractions.roles import contraction_roles
 from eqsat.ops.declare import attr_functions
 from eqsat.ops.generics.canonical import (
+    anywhere,
     canonical_body,
     canonical_generic,
     identity,
@@ -118,6 +119,48 @@ def without_idle_loops(g: Generic) -> ComputedOnce | None:
         [Yield(arg(0), t)], (), (t,), precision=NONE,
     )  # fmt: skip
     return ComputedOnce(inner, outer)
+
+
+# ---- factors that no sum runs over ---------------------------------------------------------------
+@dataclass(frozen=True)
+class FactorsApart:
+    """The sum of what varies along it, and its product with what does not."""
+
+    sum: Generic
+    product: Generic
+
+
+def factors_apart(g: Generic) -> FactorsApart | None:
+    """Σ a · x = a · Σ x for all factors a of the body that vary along no summed loop.
+
+    Both list all operands, read or not. The sum has those loops of the result that x varies along.
+    """
+    y = g.yields[0]
+    if len(g.yields) != 1 or g.tile or g.combine != "add" or y.dtype not in REALS or 0 in g.sizes:
+        return None
+    summed = set(g.reductions)
+    factor, rest = factors(y.body, lambda j: summed.isdisjoint(map_loops(g.maps[j])))
+    types = typing(g.dtypes)
+    if factor == ONE or types(rest) != y.dtype or types(factor) not in (None, y.dtype):
+        return None
+    seen = set[int]().union(*(map_loops(g.maps[j]) for j in rest.operands()))
+    walked = [d for d in range(g.rank) if d in seen]
+    new = {d: q for q, d in enumerate([*walked, *g.reductions])}
+    maps = [
+        tuple(e.rename(new) for e in m) if j in rest.operands() else anywhere(m)
+        for j, m in enumerate(g.maps)
+    ]
+    total = canonical_generic(
+        [g.sizes[d] for d in new], range(len(walked)), maps, g.shapes,
+        [Yield(rest, y.dtype, "add")], (), g.dtypes, precision=g.precision,
+    )  # fmt: skip
+    maps = [m if j in factor.operands() else anywhere(m) for j, m in enumerate(g.maps)]
+    product = canonical_generic(
+        g.result_shape, range(g.rank), [*maps, tuple(map(dim, walked))],
+        [*g.shapes, total.result_shape], [Yield(times(arg(len(g.maps)), factor), y.dtype)], (),
+        [*g.dtypes, y.dtype], precision=NONE,
+    )  # fmt: skip
+    return FactorsApart(total, product)
 
 
 # ---- sums of two products in one op --------------------------------------------------------------
@@ -329,4 +372,6 @@ def _cut(shape: tuple[int, ...], at: int, low: int, high: int) -> Move:
     return slice_of(shape, start, limit, [1] * len(shape))
 
 
-FUNCTIONS = attr_functions(sum_behind, without_idle_loops, two_sums, common_factor, repeated_factor)
+FUNCTIONS = attr_functions(
+    sum_behind, without_idle_loops, factors_apart, two_sums, common_factor, repeated_factor
+)

@@ -51,6 +51,11 @@ def identity(rank: int) -> Map:
     return tuple(dim(i) for i in range(rank))
 
 
+def anywhere(m: Map) -> Map:
+    """A map for an operand that is not read: element 0."""
+    return tuple(Affine(()) for _ in m)
+
+
 def canonical_generic(
     sizes: Sequence[int],
     result_loops: Sequence[int],

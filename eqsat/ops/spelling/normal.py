@@ -13,6 +13,7 @@ equal layers of a model are spelled alike, as their values are in one order of a
 
 A concat of all slices of one value is that value: `stack(split(x, 4, axis=1))` of f32[64, 128] is
 `transpose(reshape(x, [64, 4, 32]), [1, 0, 2])`, and heads put side by side again are its inverse.
+A concat of equal parts is a broadcast; of two along a dim they have it stays, as rules fold it.
 """
 
 from __future__ import annotations
@@ -238,7 +239,7 @@ def normal(program: Program) -> Program:
     """The program in its canonical form."""
     # splits are seen as long as their parts are slices of one value
     first = _written(program, {"concat": _concat})
-    return _written(first, _WRITERS)
+    return _written(_written(first, _WRITERS), {"concat": _spread_out})
 
 
 def _written(program: Program, writers: dict[str, Writer]) -> Program:
@@ -430,6 +431,21 @@ def _concat(b: Builder, op: str, operands: tuple[int, ...], m: Attr) -> int:
     if len(parts) == 1:
         return parts[0]
     return b.add(op, parts, concat_of([b.type(p).shape for p in parts], m.args[0]))
+
+
+def _spread_out(b: Builder, op: str, operands: tuple[int, ...], concat: Attr) -> int:
+    """A value many times side by side, or twice along a new dim, is spread along a loop."""
+    assert isinstance(concat, Move)
+    (axis,), x, shape = concat.args, operands[0], concat.sources[0]
+    if len(set(operands)) > 1 or (len(operands) == 2 and shape[axis] != 1):
+        return b.add(op, operands, concat)
+    inside = shape[axis:] if shape[axis] != 1 else shape[axis + 1 :]
+    loops = (*shape[:axis], len(operands), *inside)
+    x = _reshaped(b, x, (*shape[:axis], *inside))
+    reads = [(x, tuple(dim(d) for d in range(len(loops)) if d != axis))]
+    y = Yield(arg(0), b.type(x).dtype)
+    copy = generic_node(b, loops, range(len(loops)), reads, [y], precision=NONE)
+    return _reshaped(b, copy, concat.shape)
 
 
 def _unpack(b: Builder, op: str, operands: tuple[int, ...], layout: Attr) -> int:
