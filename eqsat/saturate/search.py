@@ -30,6 +30,7 @@ from eqsat.ops.contractions.encodings import encoding_tiles
 from eqsat.ops.generics.interchange import index_relation
 from eqsat.ops.programs.binding import bind_attr
 from eqsat.ops.programs.facts import Facts
+from eqsat.ops.targets.inorder import result_orders, straight
 from eqsat.ops.targets.kernels import target_orders
 from eqsat.ops.targets.tiles import target_tiles
 from eqsat.saturate.encode import (
@@ -111,6 +112,8 @@ def target_answers(target: Target, sizes: Mapping[str, int]) -> dict[str, Callab
     return {
         "target.tiles": cache(_priced(sizes, target_tiles(target))),
         "target.orders": cache(partial(target_orders, target, sizes)),
+        "target.result_orders": cache(partial(result_orders, target)),
+        "target.straight": cache(partial(straight, target)),
         "target.encoding_tiles": cache(_priced(sizes, partial(encoding_tiles, target))),
         **target_facts(target),
     }
