@@ -30,7 +30,7 @@ from eqsat.ops.contractions.encodings import encoding_tiles
 from eqsat.ops.generics.interchange import index_relation
 from eqsat.ops.programs.binding import bind_attr
 from eqsat.ops.programs.facts import Facts
-from eqsat.ops.targets.inorder import result_orders, straight
+from eqsat.ops.targets.inorder import forces_orders, result_orders, straight
 from eqsat.ops.targets.kernels import target_orders
 from eqsat.ops.targets.tiles import target_tiles
 from eqsat.saturate.encode import (
@@ -103,6 +103,7 @@ def target_facts(target: Target) -> dict[str, Callable[..., Any]]:
     """The functions that tell facts of a target and take no arguments."""
     return {
         "target.index_relation": partial(index_relation, target),
+        "target.orders_forced": partial(forces_orders, target),
         "target.sums_integers": partial(sums_integers, target),
     }
 

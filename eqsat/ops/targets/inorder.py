@@ -46,7 +46,7 @@ def is_in_order(target: Target, g: Generic) -> bool:
 
 def straight(target: Target, g: Generic, i: int) -> Ordered | None:
     """The generic that reads operand i in order, transposed; None if it does, or need not."""
-    if not _is_forced(target) or g.tile or is_in_order(target, g):
+    if not forces_orders(target) or g.tile or is_in_order(target, g):
         return None
     perm = _sorting(_ranks(g, i, next(_kernels(target, g))))
     sig = None if perm is None else permute_operand(g, i, inverse(perm))
@@ -55,7 +55,7 @@ def straight(target: Target, g: Generic, i: int) -> Ordered | None:
 
 def result_orders(target: Target, g: Generic) -> list[Ordered]:
     """A generic out of order with its result in the orders that its kernels and operands ask for."""
-    if not _is_forced(target) or g.tile or len(g.yields) > 1 or is_in_order(target, g):
+    if not forces_orders(target) or g.tile or len(g.yields) > 1 or is_in_order(target, g):
         return []
     asked = [_sorting(_ranks(g, RESULT, k)) for k in _kernels(target, g)]
     asked += [_followed(g, i) for i in range(len(g.maps))]
@@ -66,7 +66,8 @@ def result_orders(target: Target, g: Generic) -> list[Ordered]:
     return found
 
 
-def _is_forced(target: Target) -> bool:
+def forces_orders(target: Target) -> bool:
+    """Whether any device has `orders_forced`."""
     machines = [t for _, t in target.devices] or [target]
     return any(t.orders_forced for t in machines)
 
@@ -195,6 +196,11 @@ def _followed(g: Generic, i: int) -> Perm | None:
 
 
 # ---- in rules ------------------------------------------------------------------------------------
+def _any_forced() -> bool:
+    """Whether the target has orders_forced."""
+    return True
+
+
 def _any_straight(g: Generic, i: int) -> Ordered | None:
     """A generic out of order with one operand in the order that its kernel reads."""
     return straight(_EXAMPLE, g, i)
@@ -208,5 +214,6 @@ def _any_result_order(g: Generic) -> list[Ordered]:
 _LAST = (("conv2d", (UntiledKernel(1.0, (), "nhwc", "hwio"),)), ("pool", (UntiledKernel(1.0, (), "nhwc"),)))
 _EXAMPLE = Target("", "", "xla", False, (), 0, (), 1.0, 1.0, (), orders_forced=True, untiled=_LAST)
 FUNCTIONS = attr_functions(
-    ("target.straight", _any_straight), ("target.result_orders", _any_result_order)
+    ("target.straight", _any_straight), ("target.result_orders", _any_result_order),
+    ("target.orders_forced", _any_forced),
 )
