@@ -10,9 +10,8 @@ Tests hold that every function has as many transposes as were published for its 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -52,7 +51,7 @@ class Case:
         return (*map(of, self.arguments), {k: of(s) for k, s in self.weights.items()})
 
 
-# ---- layers ---------------------------------------------------------------------------------------
+# ---- layers --------------------------------------------------------------------------------------
 def linear(x: Array, w: Array, b: Array) -> Array:
     """x @ w.T + b over the last dim, the others as one."""
     rows = x.reshape(-1, x.shape[-1])
@@ -172,7 +171,7 @@ def gru(x: Array, w: dict[str, Array]) -> Array:
     return jnp.stack(out).transpose(1, 0, 2)
 
 
-# ---- modules --------------------------------------------------------------------------------------
+# ---- modules -------------------------------------------------------------------------------------
 def transposed_conv(w: dict[str, Array], x: Array) -> Array:
     """A convolution by the flipped filters over the padded image; the flip is done ahead."""
     size = w["conv"].shape[-1]
@@ -246,7 +245,7 @@ def recurrent(cell: Callable[..., Array]) -> Callable[..., Array]:
     return lambda w, x: linear(cell(x, w), w["linear"], w["linear_offset"])
 
 
-# ---- weights --------------------------------------------------------------------------------------
+# ---- weights -------------------------------------------------------------------------------------
 Shapes = dict[str, tuple[int, ...]]
 
 
@@ -367,3 +366,29 @@ CASES: dict[str, Case] = {
         permutes=2,
     ),
 }  # fmt: skip
+
+# Arguments that lie channels last. The results of ops that keep the order of their argument lie so,
+# too; those of products, views and permutes are plain.
+NHWC, NDHWC = (0, 2, 3, 1), (0, 2, 3, 4, 1)
+_KEPT = {"x0": NHWC, "result0": NHWC}
+_LIE: dict[str, dict[str, tuple[int, ...]]] = {
+    "conv2d_rank4": _KEPT,
+    "conv3d_rank4": {"x0": NHWC},
+    "conv3d_rank5": {"x0": NDHWC, "result0": NDHWC},
+    "linear_rank4": {"x0": NHWC},
+    "matmul_rank4": {"x0": NHWC, "x1": NHWC},
+    "pixel_shuffle": {"x0": NHWC},
+    "grouped_conv": _KEPT,
+    "transpose_conv": _KEPT,
+    "views": {"x0": NHWC},
+    "transposes": {"x0": NHWC},
+    "maxpool2d_dilation": _KEPT,
+    "groupnorm": _KEPT,
+    "cumsum_rank4_dim3": _KEPT,
+}
+LAST: dict[str, Case] = {
+    f"{name}_channels_last": replace(
+        CASES[name], orders=orders, permutes=None if name == "views" else CASES[name].permutes
+    )
+    for name, orders in _LIE.items()
+}

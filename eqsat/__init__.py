@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from eqsat.api.jit import jit
     from eqsat.api.keep_state import keep_state
     from eqsat.api.pareto import pareto
+    from eqsat.api.permutes import assert_permutes
     from eqsat.api.together import Called, Together, optimize_together
     from eqsat.frontends.source import Source
     from eqsat.lab.experiment import Experiment
@@ -33,6 +34,7 @@ _HOME = {
     "Run": "eqsat.api",
     "Source": "eqsat.frontends.source",
     "Together": "eqsat.api.together",
+    "assert_permutes": "eqsat.api.permutes",
     "bind": "eqsat.api.again",
     "compare": "eqsat.api.again",
     "jit": "eqsat.api.jit",
@@ -46,9 +48,9 @@ _HOME = {
     "target": "eqsat.api",
 }
 __all__ = [
-    "Called", "EqsatError", "Experiment", "Program", "Run", "Source", "Together", "bind", "compare",
-    "jit", "keep_state", "load", "optimize", "optimize_together", "pareto", "read", "rules",
-    "target",
+    "Called", "EqsatError", "Experiment", "Program", "Run", "Source", "Together",
+    "assert_permutes", "bind", "compare", "jit", "keep_state", "load", "optimize",
+    "optimize_together", "pareto", "read", "rules", "target",
 ]  # fmt: skip
 
 

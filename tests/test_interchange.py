@@ -326,22 +326,13 @@ def test_a_value_read_twice_is_asked_for_every_reader() -> None:
     assert run.schedule is not None and faults(run.schedule, run.target) == []
 
 
-# ---- what ties ------------------------------------------------------------------------------------
+# ---- what ties -----------------------------------------------------------------------------------
 @pytest.mark.parametrize("text", [BY_MAP, BY_TRANSPOSE])
 def test_a_tie_keeps_the_contraction_as_it_is_written(text):
     """Either op may be interchanged in one dispatch: upstream wants its matmul as it is."""
     kept = searched(text, IDENTITY)
     free = searched(text, IDENTITY, "fusion.contraction_order=any")
     products = [next(g for g in generics(r) if g.reductions) for r in (kept, free)]
-    assert [(p.order, p.result_shape) for p in products] != [((), (128, 64))] * 2
-    assert (products[0].order, products[0].result_shape) == ((), (128, 64))
+    assert [(p.order, p.result_shape) == ((), (128, 64)) for p in products] == [True, False]
     assert orders(kept) == [(), (1, 0)]
     assert kept.selection.goals == free.selection.goals, "a tie changes no value and no proof"
-
-
-def test_a_contraction_is_rewritten_where_that_is_quicker():
-    """The tie is the last criterion: a reader that must not be interchanged leaves the product."""
-    y = "y = matmul(a, b) : f32[128, 64]\n"
-    text = BY_MAP.replace(y, y + "s = generic(y, loops=[64], maps=[[d1, d0]], body=x0, combine=add)")
-    run = searched(BY_MAP.replace("max(x0, 0.0)", "max(x0, 0.0), order=[1, 0]"), IDENTITY)
-    assert orders(run) == [(), (1, 0)]

@@ -128,7 +128,10 @@ class Ties:
 
 # in the order in which they decide between dispatches that are alike
 OWN: dict[str, Goal] = {"time": Time(), TIE_BREAK: Ties(), "dispatches": Dispatches()}
-ASKED: dict[str, Goal] = {"relayout": RelayoutBytes(), "permutes": Permutes()}  # only if somebody asks for them
+ASKED: dict[str, Goal] = {
+    "relayout": RelayoutBytes(),
+    "permutes": Permutes(),
+}  # only if somebody asks for them
 
 
 def linear_goals(names: Iterable[str]) -> dict[str, Goal]:

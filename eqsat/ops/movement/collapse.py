@@ -149,12 +149,6 @@ def expand_loops(g: Generic, i: int, groups: Reshape) -> RegroupedOperand | None
     return expanded if apart is not None and len(apart.spatial) == 2 else None
 
 
-def read_apart(g: Generic, i: int, groups: Reshape) -> RegroupedOperand | None:
-    """The generic over the loops that operand i has before a reshape to fewer dims."""
-    is_collapsed = len(groups.source) > len(groups.shape) and len(g.yields) == 1
-    return before_reshape(g, i, groups) if is_collapsed else None
-
-
 def before_reshape(g: Generic, i: int, groups: Reshape) -> RegroupedOperand | None:
     """Read y instead of operand i = reshape(y), over the loops that y has."""
     parts = _partition(groups.shape, groups.source)
@@ -323,7 +317,6 @@ def _before(d: int, orders: Sequence[list[int | None]]) -> int | None:
 FUNCTIONS = attr_functions(
     collapse_loops,
     interchange,
-    read_apart,
     ("read_before", reshape_operand),
     ("write_behind", reshape_result),
 )

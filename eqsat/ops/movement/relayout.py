@@ -195,7 +195,7 @@ def transpose_as_reshape(shape: Shape, perm: Perm) -> Reshape | None:
 
 @dataclass(frozen=True)
 class Stacked:
-    """A concat whose operands are seen with their dims of extent 1 elsewhere, and how it joins them."""
+    """A concat of operands whose dims of extent 1 stand elsewhere."""
 
     operands: tuple[Reshape, ...]
     move: Move

@@ -1,10 +1,10 @@
 """Ops on operands in the order of dims that a target's kernels read, where it forces that order.
 
-With `orders_forced` no kernel reads an operand or writes its result in another order of dims than its
-own: what lies otherwise is transposed by an op that shows. A contraction is batch, m, k by batch, k,
-n (`rhs: nk`: batch, n, k); a convolution and a pool lie as a row of `untiled` says; any other op
-walks operands in the order of its result. A dim that is reduced may be anywhere, and so may one of
-extent 1.
+With `orders_forced` no kernel reads an operand or writes its result in another order of dims than
+its own: what lies otherwise is transposed by an op that shows. A contraction is batch, m, k by
+batch, k, n (`rhs: nk`: batch, n, k); a convolution and a pool lie as a row of `untiled` says; any
+other op walks operands in the order of its result. A dim that is reduced may be anywhere, and so
+may one of extent 1.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def straight(target: Target, g: Generic, i: int) -> Ordered | None:
 
 
 def result_orders(target: Target, g: Generic) -> list[Ordered]:
-    """A generic out of order with its result in the orders that its kernels and operands ask for."""
+    """A generic out of order with its result as its kernels or operands have it."""
     if not forces_orders(target) or g.tile or len(g.yields) > 1 or is_in_order(target, g):
         return []
     asked = [_sorting(_ranks(g, RESULT, k)) for k in _kernels(target, g)]
@@ -134,7 +134,7 @@ def _grouped(g: Generic, i: int, kernel: UntiledKernel) -> Ranks:
 
 
 def _left(g: Generic, own: Sequence[tuple[int, ...]], batch: tuple[int, ...]) -> int:
-    """The left operand: its own dims come first in the result; a vector is on the side that fits."""
+    """The left operand: its own dims come first in the result; a vector is where it fits."""
     written = [d for d in range(g.rank) if g.sizes[d] > 1 and d not in batch]
     if not written:
         return 0
@@ -211,9 +211,13 @@ def _any_result_order(g: Generic) -> list[Ordered]:
     return result_orders(_EXAMPLE, g)
 
 
-_LAST = (("conv2d", (UntiledKernel(1.0, (), "nhwc", "hwio"),)), ("pool", (UntiledKernel(1.0, (), "nhwc"),)))
+_LAST = (
+    ("conv2d", (UntiledKernel(1.0, (), "nhwc", "hwio"),)),
+    ("pool", (UntiledKernel(1.0, (), "nhwc"),)),
+)
 _EXAMPLE = Target("", "", "xla", False, (), 0, (), 1.0, 1.0, (), orders_forced=True, untiled=_LAST)
 FUNCTIONS = attr_functions(
-    ("target.straight", _any_straight), ("target.result_orders", _any_result_order),
+    ("target.straight", _any_straight),
+    ("target.result_orders", _any_result_order),
     ("target.orders_forced", _any_forced),
 )

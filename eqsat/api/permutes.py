@@ -1,0 +1,55 @@
+"""`eqsat.assert_permutes`: the least number of permutes that a program needs, in a user's tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from eqsat.api.optimization import optimize
+from eqsat.frontends.source import Source
+from eqsat.model.ops import CONVERSIONS, permutes
+from eqsat.model.program import Program
+from eqsat.model.target import Target
+from eqsat.run import Run
+
+
+def assert_permutes(
+    function_or_program: Callable[..., Any] | Program | Source | str,
+    minimum: int,
+    *example_args: Any,
+    target: str | Path | Target = "cortex-m-like",
+    **how: Any,
+) -> Run:
+    """The run, if `minimum` permutes are enough for the program on the target and fewer are not.
+
+    A permute is a transpose, pack or unpack of a run that changes the order of elements; those of
+    weights are done ahead. Of the programs that the rules reach the least number is proven.
+    AssertionError if another number is, with the permutes that are left, or if none is in time.
+
+    * example_args, how: those of `eqsat.optimize`, such as `weights=`, `layouts=`, `time_limit=`.
+
+    >>> eqsat.assert_permutes(block, 2, jax.ShapeDtypeStruct((1, 3, 32, 32), "float32"))
+    """
+    run = optimize(
+        function_or_program, *example_args, target=target, goals=("permutes", "time"), **how
+    )
+    found, nodes = dict(run.selection.goals)["permutes"], run.schedule.program.nodes
+    left = [i for _, i in run.schedule.ops(CONVERSIONS) if permutes(nodes[i].op, nodes[i].attr)]
+    text = "; ".join(
+        f"{nodes[i].op}({run.schedule.program.value_name(nodes[i].operands[0])},"
+        f" {nodes[i].attr.text(nodes[i].op)})"
+        for i in left
+    )
+    name = run.schedule.target
+    if found.value != found.bound:
+        raise AssertionError(
+            f"between {found.bound} and {found.value} permutes on {name}, nothing is proven: the"
+            f" search ended by `{run.selection.stop}`; give it a longer `time_limit`"
+        )
+    if found.value != minimum:
+        raise AssertionError(
+            f"the least number of permutes on {name} is {found.value} (proven), not {minimum}"
+            + (f": {text}" if left else "")
+        )
+    return run
