@@ -6,8 +6,8 @@ A row per module: permutes in the graph as exported (published, and the same in 
 number that the rules reach with its bound, how many of these lie at the border (a caller who passes
 or takes the tensor in that order has the work instead), CPU seconds of the search. A line per
 module on stderr, one JSON object on stdout. Ours counts the transposes of a run that move
-elements. The published counts are of a graph, where 91 of the 138 transpose a weight, for some the same one at
-every step; such a transpose of a matrix is done ahead here, once, and has a column of its own.
+elements. The published counts are of a graph, where 91 of the 138 transpose a weight, some the same
+one at every step; such a transpose of a matrix is done ahead here, once, in a column of its own.
 """
 
 from __future__ import annotations

@@ -36,20 +36,15 @@ def assert_permutes(
     )
     found, nodes = dict(run.selection.goals)["permutes"], run.schedule.program.nodes
     left = [i for _, i in run.schedule.ops(CONVERSIONS) if permutes(nodes[i].op, nodes[i].attr)]
+    named = run.schedule.program.value_name
     text = "; ".join(
-        f"{nodes[i].op}({run.schedule.program.value_name(nodes[i].operands[0])},"
-        f" {nodes[i].attr.text(nodes[i].op)})"
-        for i in left
+        f"{n.op}({named(n.operands[0])}, {n.attr.text(n.op)})" for n in (nodes[i] for i in left)
     )
-    name = run.schedule.target
-    if found.value != found.bound:
-        raise AssertionError(
-            f"between {found.bound} and {found.value} permutes on {name}, nothing is proven: the"
-            f" search ended by `{run.selection.stop}`; give it a longer `time_limit`"
-        )
-    if found.value != minimum:
-        raise AssertionError(
-            f"the least number of permutes on {name} is {found.value} (proven), not {minimum}"
-            + (f": {text}" if left else "")
-        )
+    least, where = found.value, f"permutes on {run.schedule.target}"
+    if least != found.bound:
+        what = f"the search ended by `{run.selection.stop}`; give it a longer `time_limit`"
+        raise AssertionError(f"{found.bound} to {least} {where}, nothing is proven: {what}")
+    if least != minimum:
+        what = f"the least number of {where} is {least} (proven), not {minimum}"
+        raise AssertionError(f"{what}: {text}" if left else what)
     return run

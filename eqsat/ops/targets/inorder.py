@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from eqsat.model.affine import Affine
 from eqsat.model.generic import Generic
 from eqsat.model.target import Target, UntiledKernel
 from eqsat.ops.contractions.convolution import orders, spatial_contraction
@@ -59,17 +58,13 @@ def result_orders(target: Target, g: Generic) -> list[Ordered]:
         return []
     asked = [_sorting(_ranks(g, RESULT, k)) for k in _kernels(target, g)]
     asked += [_followed(g, i) for i in range(len(g.maps))]
-    found = []
-    for perm in dict.fromkeys(p for p in asked if p is not None):
-        sig = permute_result(g, perm)
-        found += [] if sig is None else [Ordered(sig, inverse(perm))]
-    return found
+    found = {p: permute_result(g, p) for p in asked if p is not None}
+    return [Ordered(sig, inverse(p)) for p, sig in found.items() if sig is not None]
 
 
 def forces_orders(target: Target) -> bool:
     """Whether any device has `orders_forced`."""
-    machines = [t for _, t in target.devices] or [target]
-    return any(t.orders_forced for t in machines)
+    return any(t.orders_forced for t in [*dict(target.devices).values(), target])
 
 
 def _kernels(target: Target, g: Generic) -> Iterator[UntiledKernel]:
@@ -95,12 +90,7 @@ def _dims(g: Generic, i: int) -> list[tuple[int, ...]]:
     """Per dim the loops above extent 1 that index it."""
     if i == RESULT:
         return [(d,) if g.sizes[d] > 1 else () for d in range(g.rank)]
-    pairs = zip(g.maps[i], g.shapes[i], strict=True)
-    return [_large(g, e) if size > 1 else () for e, size in pairs]
-
-
-def _large(g: Generic, e: Affine) -> tuple[int, ...]:
-    return tuple(d for d, _ in e.terms if g.sizes[d] > 1)
+    return [tuple(d for d, _ in e.terms if g.sizes[d] > 1) for e in g.maps[i]]
 
 
 def _places(g: Generic) -> list[int]:
@@ -145,8 +135,9 @@ def _left(g: Generic, own: Sequence[tuple[int, ...]], batch: tuple[int, ...]) ->
 
 def _is_behind(g: Generic, i: int, loop: int) -> bool:
     """Whether an operand's dim over this loop lies behind a reduced one."""
-    walked = [loops[0] for loops in _dims(g, i) if loops]
-    return any(d >= g.rank for d in walked[: walked.index(loop)])
+    dims = _dims(g, i)
+    at = next((q for q, loops in enumerate(dims) if loop in loops), 0)
+    return any(d >= g.rank for loops in dims[:at] for d in loops)
 
 
 def _lettered(g: Generic, i: int, kernel: UntiledKernel) -> Ranks:
@@ -156,8 +147,7 @@ def _lettered(g: Generic, i: int, kernel: UntiledKernel) -> Ranks:
         return _walked(g, i, kernel)
     letters = {RESULT: now.result, conv.image: now.image}.get(i, now.filters)
     order = kernel.filters if i == 1 - conv.image else kernel.image
-    shape = g.result_shape if i == RESULT else g.shapes[i]
-    known = zip(letters, shape, strict=True)
+    known = zip(letters, g.result_shape if i == RESULT else g.shapes[i], strict=True)
     return [(order.find(c), 0) if c and s > 1 and order else None for c, s in known]
 
 
@@ -181,15 +171,13 @@ def _followed(g: Generic, i: int) -> Perm | None:
 
     Of a contraction its own dims come last if they lie behind k, as those of a right operand do.
     """
-    walked = [loops[0] for loops in _dims(g, i) if loops]
-    kept = [d for d in walked if d < g.rank]
-    roles = loop_roles(g) if contraction_roles(g) is not None else None
-    if roles is None:
+    kept = list(dict.fromkeys(d for loops in _dims(g, i) for d in loops[:1] if d < g.rank))
+    if contraction_roles(g) is None:
         new = iter(kept)
         order = [next(new) if d in kept else d for d in range(g.rank)]
     else:
-        rest = [d for d in range(g.rank) if d not in kept]
-        batch, own = ([d for d in kept if (d in roles.batch) == b] for b in (True, False))
+        rest, shared = [d for d in range(g.rank) if d not in kept], loop_roles(g).batch
+        batch, own = ([d for d in kept if (d in shared) == b] for b in (True, False))
         is_right = bool(own) and _is_behind(g, i, own[0])
         order = [*batch, *rest, *own] if is_right else [*batch, *own, *rest]
     return None if order == list(range(g.rank)) else tuple(order)
@@ -211,13 +199,12 @@ def _any_result_order(g: Generic) -> list[Ordered]:
     return result_orders(_EXAMPLE, g)
 
 
-_LAST = (
-    ("conv2d", (UntiledKernel(1.0, (), "nhwc", "hwio"),)),
-    ("pool", (UntiledKernel(1.0, (), "nhwc"),)),
-)
-_EXAMPLE = Target("", "", "xla", False, (), 0, (), 1.0, 1.0, (), orders_forced=True, untiled=_LAST)
+_LAST = {"conv2d": UntiledKernel(1.0, (), "nhwc", "hwio"), "pool": UntiledKernel(1.0, (), "nhwc")}
+_EXAMPLE = Target(
+    "", "", "xla", False, (), 0, (), 1.0, 1.0, (), orders_forced=True,
+    untiled=tuple((kind, (kernel,)) for kind, kernel in _LAST.items()),
+)  # fmt: skip
 FUNCTIONS = attr_functions(
-    ("target.straight", _any_straight),
-    ("target.result_orders", _any_result_order),
+    ("target.straight", _any_straight), ("target.result_orders", _any_result_order),
     ("target.orders_forced", _any_forced),
-)
+)  # fmt: skip
