@@ -259,8 +259,8 @@ def filters(*shape: int) -> Shapes:
 
 def cell(gates: int, inputs: int, size: int) -> Shapes:
     rows = gates * size
-    offsets = {"input_offset": (rows,), "hidden_offset": (rows,)}
-    return {"input": (rows, inputs), "hidden": (rows, size)} | offsets
+    offsets: Shapes = {"input_offset": (rows,), "hidden_offset": (rows,)}
+    return {**offsets, "input": (rows, inputs), "hidden": (rows, size)}
 
 
 NORM: Shapes = dict.fromkeys(("mean", "var", "scale", "shift"), (8,))
@@ -293,8 +293,8 @@ def put(w: dict[str, Array], x: Array, values: Array) -> Array:
 
 
 _F2, _F3 = filters(4, 2, 3, 3), filters(4, 2, 3, 3, 3)
-_DEPTHWISE = {"conv": (8, 1, 3)} | NORM
-_DILATED = {"padding": 1, "dilation": 2}
+_DEPTHWISE: Shapes = {"conv": (8, 1, 3)} | NORM
+_DILATED: dict[str, Any] = {"padding": 1, "dilation": 2}
 CASES: dict[str, Case] = {
     "conv1d_rank2": case(_layer(unbatched(conv)), (2, 8), weights=filters(4, 2, 3)),
     "conv1d_rank3": case(_layer(conv), (1, 2, 8), weights=filters(4, 2, 3)),
@@ -370,8 +370,8 @@ CASES: dict[str, Case] = {
 # Arguments that lie channels last. The results of ops that keep the order of their argument lie so,
 # too; those of products, views and permutes are plain.
 NHWC, NDHWC = (0, 2, 3, 1), (0, 2, 3, 4, 1)
-_KEPT = {"x0": NHWC, "result0": NHWC}
-_LIE: dict[str, dict[str, tuple[int, ...]]] = {
+_KEPT: Shapes = {"x0": NHWC, "result0": NHWC}
+_LIE: dict[str, Shapes] = {
     "conv2d_rank4": _KEPT,
     "conv3d_rank4": {"x0": NHWC},
     "conv3d_rank5": {"x0": NDHWC, "result0": NDHWC},

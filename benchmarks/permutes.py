@@ -60,6 +60,8 @@ def row(case: Case, seconds: float = 120.0) -> dict[str, Any]:
     """What one module needs."""
     begin = time.process_time()
     run = searched(case, seconds)
+    assert run.selection is not None
+    assert run.schedule is not None
     goal = dict(run.selection.goals)["permutes"]
     return {
         "exported": case.permutes,

@@ -34,15 +34,18 @@ def assert_permutes(
     run = optimize(
         function_or_program, *example_args, target=target, goals=("permutes", "time"), **how
     )
-    found, nodes = dict(run.selection.goals)["permutes"], run.schedule.program.nodes
-    left = [i for _, i in run.schedule.ops(CONVERSIONS) if permutes(nodes[i].op, nodes[i].attr)]
-    named = run.schedule.program.value_name
+    selection, schedule = run.selection, run.schedule
+    if selection is None or schedule is None:
+        raise AssertionError("a search with `stop_after` counts no permutes")
+    found, nodes = dict(selection.goals)["permutes"], schedule.program.nodes
+    left = [i for _, i in schedule.ops(CONVERSIONS) if permutes(nodes[i].op, nodes[i].attr)]
+    named = schedule.program.value_name
     text = "; ".join(
         f"{n.op}({named(n.operands[0])}, {n.attr.text(n.op)})" for n in (nodes[i] for i in left)
     )
-    least, where = found.value, f"permutes on {run.schedule.target}"
+    least, where = found.value, f"permutes on {schedule.target}"
     if least != found.bound:
-        what = f"the search ended by `{run.selection.stop}`; give it a longer `time_limit`"
+        what = f"the search ended by `{selection.stop}`; give it a longer `time_limit`"
         raise AssertionError(f"{found.bound} to {least} {where}, nothing is proven: {what}")
     if least != minimum:
         what = f"the least number of {where} is {least} (proven), not {minimum}"
