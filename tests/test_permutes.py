@@ -82,7 +82,7 @@ def test_answer_computes_the_same():
     case = CASES["model_7_dwconv_batchnorm_linear"]
     run = eqsat.optimize(
         case.function, *case.example, weights=["weights"], target="cortex-m-like",
-        goals=("permutes", "time"), verify=True,
+        goals=("permutes", "time"), rules=("default", "layout/straighten"), verify=True,
     )  # fmt: skip
     assert run.verification is not None
     assert run.schedule.permutes == 1
@@ -104,13 +104,14 @@ def test_without_the_rules_nothing_is_admissible():
         eqsat.optimize(
             parse_program(COLUMNS),
             target="cortex-m-like",
-            without=["straighten-operand", "order-result"],
+            rules=("default",),
         )
     assert error.value.diagnostics[0].code == "E410"
 
 
 def test_other_targets_never_meet_the_rules():
-    run = eqsat.optimize(parse_program(COLUMNS), target="reference", cache=False)
+    rules = ("default", "layout/straighten")
+    run = eqsat.optimize(parse_program(COLUMNS), target="reference", rules=rules, cache=False)
     assert not {r.name for r in run.egraph.rules} & {"straighten-operand", "order-result"}
 
 

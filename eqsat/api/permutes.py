@@ -31,6 +31,7 @@ def assert_permutes(
 
     >>> eqsat.assert_permutes(block, 2, jax.ShapeDtypeStruct((1, 3, 32, 32), "float32"))
     """
+    how = {"rules": ("default", "layout/straighten")} | how
     run = optimize(
         function_or_program, *example_args, target=target, goals=("permutes", "time"), **how
     )

@@ -24,7 +24,7 @@ from eqsat.ops.targets.kernels import facts, kernel_kind, loop_roles
 from eqsat.ops.targets.tiles import is_met
 
 Ranks = list["tuple[int, int] | None"]  # per dim its place in order; None: it may be anywhere
-RESULT = -1  # the result among operands 0, 1 …
+WRITTEN = -1  # the result among operands 0, 1 …
 NOWHERE = UntiledKernel(1.0)
 
 
@@ -38,7 +38,7 @@ class Ordered:
 
 def is_in_order(target: Target, g: Generic) -> bool:
     """Whether some kernel of the target takes all operands, and gives the result, as they lie."""
-    sides = (*range(len(g.maps)), RESULT)
+    sides = (*range(len(g.maps)), WRITTEN)
     kernels = () if g.tile else _kernels(target, g)
     return bool(g.tile) or any(all(_is_sorted(_ranks(g, i, k)) for i in sides) for k in kernels)
 
@@ -56,7 +56,7 @@ def result_orders(target: Target, g: Generic) -> list[Ordered]:
     """A generic out of order with its result as its kernels or operands have it."""
     if not forces_orders(target) or g.tile or len(g.yields) > 1 or is_in_order(target, g):
         return []
-    asked = [_sorting(_ranks(g, RESULT, k)) for k in _kernels(target, g)]
+    asked = [_sorting(_ranks(g, WRITTEN, k)) for k in _kernels(target, g)]
     asked += [_followed(g, i) for i in range(len(g.maps))]
     found = {p: permute_result(g, p) for p in asked if p is not None}
     return [Ordered(sig, inverse(p)) for p, sig in found.items() if sig is not None]
@@ -80,7 +80,7 @@ def _kernels(target: Target, g: Generic) -> Iterator[UntiledKernel]:
 
 # ---- places of dims ------------------------------------------------------------------------------
 def _ranks(g: Generic, i: int, kernel: UntiledKernel) -> Ranks:
-    """Where the dims of an operand (RESULT: of the result) have to be."""
+    """Where the dims of an operand (WRITTEN: of the result) have to be."""
     if contraction_roles(g) is None:
         return _walked(g, i, kernel)
     return _grouped(g, i, kernel) if kernel_kind(g) == "matmul" else _lettered(g, i, kernel)
@@ -88,7 +88,7 @@ def _ranks(g: Generic, i: int, kernel: UntiledKernel) -> Ranks:
 
 def _dims(g: Generic, i: int) -> list[tuple[int, ...]]:
     """Per dim the loops above extent 1 that index it."""
-    if i == RESULT:
+    if i == WRITTEN:
         return [(d,) if g.sizes[d] > 1 else () for d in range(g.rank)]
     return [tuple(d for d, _ in e.terms if g.sizes[d] > 1) for e in g.maps[i]]
 
@@ -113,7 +113,7 @@ def _grouped(g: Generic, i: int, kernel: UntiledKernel) -> Ranks:
     roles = loop_roles(g)
     own = (roles.m, roles.n)
     left = _left(g, own, roles.batch)
-    if i == RESULT:
+    if i == WRITTEN:
         group = dict.fromkeys(roles.batch, 0) | dict.fromkeys(own[left], 1)
         group |= dict.fromkeys(own[1 - left], 2)
     else:
@@ -145,9 +145,9 @@ def _lettered(g: Generic, i: int, kernel: UntiledKernel) -> Ranks:
     conv, now = spatial_contraction(g), orders(g)
     if conv is None or now is None:
         return _walked(g, i, kernel)
-    letters = {RESULT: now.result, conv.image: now.image}.get(i, now.filters)
+    letters = {WRITTEN: now.result, conv.image: now.image}.get(i, now.filters)
     order = kernel.filters if i == 1 - conv.image else kernel.image
-    known = zip(letters, g.result_shape if i == RESULT else g.shapes[i], strict=True)
+    known = zip(letters, g.result_shape if i == WRITTEN else g.shapes[i], strict=True)
     return [(order.find(c), 0) if c and s > 1 and order else None for c, s in known]
 
 
