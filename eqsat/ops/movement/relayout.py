@@ -201,7 +201,7 @@ class Stacked:
     move: Move
 
 
-def stacked(move: Move, perm: Perm) -> Stacked | None:
+def stack_above(move: Move, perm: Perm) -> Stacked | None:
     """What a transpose behind a concat is, if that of each operand moves dims of extent 1 only."""
     if move.op != "concat" or not all(moves_units_only(s, perm) for s in move.sources):
         return None
@@ -211,5 +211,5 @@ def stacked(move: Move, perm: Perm) -> Stacked | None:
 
 
 FUNCTIONS = attr_functions(
-    stacked, closed, relayout, retile, padded_reshape, drop_unit_tiles, transpose_as_reshape
+    stack_above, closed, relayout, retile, padded_reshape, drop_unit_tiles, transpose_as_reshape
 )

@@ -25,11 +25,11 @@ from eqsat.ops.targets.tiles import is_met
 
 Ranks = list["tuple[int, int] | None"]  # per dim its place in order; None: it may be anywhere
 WRITTEN = -1  # the result among operands 0, 1 …
-NOWHERE = UntiledKernel(1.0)
+ANY_KERNEL = UntiledKernel(1.0)
 
 
 @dataclass(frozen=True)
-class Ordered:
+class InOrder:
     """A generic with an operand or its result in order, and the transpose that makes up for it."""
 
     sig: Generic
@@ -43,23 +43,23 @@ def is_in_order(target: Target, g: Generic) -> bool:
     return bool(g.tile) or any(all(_is_sorted(_ranks(g, i, k)) for i in sides) for k in kernels)
 
 
-def straight(target: Target, g: Generic, i: int) -> Ordered | None:
+def straight(target: Target, g: Generic, i: int) -> InOrder | None:
     """The generic that reads operand i in order, transposed; None if it does, or need not."""
     if not forces_orders(target) or g.tile or is_in_order(target, g):
         return None
     perm = _sorting(_ranks(g, i, next(_kernels(target, g))))
     sig = None if perm is None else permute_operand(g, i, inverse(perm))
-    return None if sig is None or perm is None else Ordered(sig, perm)
+    return None if sig is None or perm is None else InOrder(sig, perm)
 
 
-def result_orders(target: Target, g: Generic) -> list[Ordered]:
+def result_orders(target: Target, g: Generic) -> list[InOrder]:
     """A generic out of order with its result as its kernels or operands have it."""
     if not forces_orders(target) or g.tile or len(g.yields) > 1 or is_in_order(target, g):
         return []
     asked = [_sorting(_ranks(g, WRITTEN, k)) for k in _kernels(target, g)]
     asked += [_followed(g, i) for i in range(len(g.maps))]
     found = {p: permute_result(g, p) for p in asked if p is not None}
-    return [Ordered(sig, inverse(p)) for p, sig in found.items() if sig is not None]
+    return [InOrder(sig, inverse(p)) for p, sig in found.items() if sig is not None]
 
 
 def forces_orders(target: Target) -> bool:
@@ -75,7 +75,7 @@ def _kernels(target: Target, g: Generic) -> Iterator[UntiledKernel]:
         kind = kernel_kind(g)
         rows = target.untiled_kernels(kind)
         rows = tuple(k for k in rows if all(is_met(c, facts(g, kind)) for c in k.when))
-    yield from rows or (NOWHERE,)
+    yield from rows or (ANY_KERNEL,)
 
 
 # ---- places of dims ------------------------------------------------------------------------------
@@ -189,12 +189,12 @@ def _any_forced() -> bool:
     return True
 
 
-def _any_straight(g: Generic, i: int) -> Ordered | None:
+def _any_straight(g: Generic, i: int) -> InOrder | None:
     """A generic out of order with one operand in the order that its kernel reads."""
     return straight(_EXAMPLE, g, i)
 
 
-def _any_result_order(g: Generic) -> list[Ordered]:
+def _any_result_order(g: Generic) -> list[InOrder]:
     """A generic out of order with its result in an order that its kernels or operands ask for."""
     return result_orders(_EXAMPLE, g)
 
