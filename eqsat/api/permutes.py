@@ -28,8 +28,6 @@ def assert_permutes(
     AssertionError if another number is, with the permutes that are left, or if none is in time.
 
     * example_args, how: those of `eqsat.optimize`, such as `weights=`, `layouts=`, `time_limit=`.
-
-    >>> eqsat.assert_permutes(block, 2, jax.ShapeDtypeStruct((1, 3, 32, 32), "float32"))
     """
     how = {"rules": ("default", "layout/straighten")} | how
     run = optimize(

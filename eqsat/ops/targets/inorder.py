@@ -167,10 +167,7 @@ def _sorting(ranks: Ranks) -> Perm | None:
 
 
 def _followed(g: Generic, i: int) -> Perm | None:
-    """The order of the result in which operand i is walked as it lies.
-
-    Of a contraction its own dims come last if they lie behind k, as those of a right operand do.
-    """
+    """The order of the result in which operand i is walked as it lies; a right one's come last."""
     kept = list(dict.fromkeys(d for loops in _dims(g, i) for d in loops[:1] if d < g.rank))
     if contraction_roles(g) is None:
         new = iter(kept)
