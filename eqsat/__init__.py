@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from eqsat.api.jit import jit
     from eqsat.api.keep_state import keep_state
     from eqsat.api.pareto import pareto
+    from eqsat.api.permutes import assert_permutes
     from eqsat.api.switch import Switch, switch
     from eqsat.api.together import Called, Together, optimize_together
     from eqsat.frontends.source import Source
@@ -35,6 +36,7 @@ _HOME = {
     "Source": "eqsat.frontends.source",
     "Switch": "eqsat.api.switch",
     "Together": "eqsat.api.together",
+    "assert_permutes": "eqsat.api.permutes",
     "bind": "eqsat.api.again",
     "compare": "eqsat.api.again",
     "jit": "eqsat.api.jit",
@@ -49,9 +51,9 @@ _HOME = {
     "target": "eqsat.api",
 }
 __all__ = [
-    "Called", "EqsatError", "Experiment", "Program", "Run", "Source", "Switch", "Together", "bind",
-    "compare", "jit", "keep_state", "load", "optimize", "optimize_together", "pareto", "read",
-    "rules", "switch", "target",
+    "Called", "EqsatError", "Experiment", "Program", "Run", "Source", "Switch", "Together",
+    "assert_permutes", "bind", "compare", "jit", "keep_state", "load", "optimize",
+    "optimize_together", "pareto", "read", "rules", "switch", "target",
 ]  # fmt: skip
 
 

@@ -52,10 +52,13 @@ def searched(text: str, *settings: str, **how: Any) -> eqsat.Run:
     return eqsat.optimize(parse_program(text), settings=settings, **how)
 
 
+def generics(run: eqsat.Run) -> list[Generic]:
+    """The chosen ones, in the order of the program."""
+    return [n.attr for n in run.schedule.program.nodes if isinstance(n.attr, Generic)]
+
+
 def orders(run: eqsat.Run) -> list[tuple[int, ...]]:
-    """Those of the chosen generics, in the order of the program."""
-    nodes = run.schedule.program.nodes
-    return [n.attr.order for n in nodes if isinstance(n.attr, Generic)]
+    return [g.order for g in generics(run)]
 
 
 # ---- what walks alike ----------------------------------------------------------------------------
@@ -321,3 +324,15 @@ def test_a_value_read_twice_is_asked_for_every_reader() -> None:
         target="avx2",
     )
     assert run.schedule is not None and faults(run.schedule, run.target) == []
+
+
+# ---- what ties -----------------------------------------------------------------------------------
+@pytest.mark.parametrize("text", [BY_MAP, BY_TRANSPOSE])
+def test_a_tie_keeps_the_contraction_as_it_is_written(text):
+    """Either op may be interchanged in one dispatch: upstream wants its matmul as it is."""
+    kept = searched(text, IDENTITY)
+    free = searched(text, IDENTITY, "fusion.contraction_order=any")
+    products = [next(g for g in generics(r) if g.reductions) for r in (kept, free)]
+    assert [(p.order, p.result_shape) == ((), (128, 64)) for p in products] == [True, False]
+    assert orders(kept) == [(), (1, 0)]
+    assert kept.selection.goals == free.selection.goals, "a tie changes no value and no proof"

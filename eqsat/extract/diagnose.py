@@ -45,7 +45,10 @@ def _reasons(assembly: Assembly, target: Target) -> list[str]:
     if untiled:
         layouts = map(assembly.pool.space.name, untiled)  # those of one value share its name
         names = ", ".join([*dict.fromkeys(layouts)][:SHOWN])
-        if target.tiles_forced:
+        if target.orders_forced:
+            where = target.place("orders_forced")
+            reasons.append(f"`orders_forced` ({where}) rules out {names} as they read and write")
+        elif target.tiles_forced:
             where = target.place("tiles_forced")
             reasons.append(f"`tiles_forced` ({where}) rules out unpacked {names}")
         else:

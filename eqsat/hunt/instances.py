@@ -27,7 +27,7 @@ from eqsat.model.rules import (
     Value,
     Var,
 )
-from eqsat.model.target import Target, Tile
+from eqsat.model.target import Target, Tile, UntiledKernel
 from eqsat.model.tensor import TensorType
 from eqsat.ops.attrs import FUNCTIONS
 from eqsat.ops.contractions.roles import contraction_roles
@@ -285,6 +285,9 @@ def check_example(
     start, goal = parse_example(rule, example)
     if _named_ops(rule):  # they match elementwise ops as a program has them that is read
         start, goal = merge_elementwise(start), merge_elementwise(goal)
+    if any("target.orders_forced" in str(c) for c in rule.where):
+        pools = ("pool", (UntiledKernel(1.0, image="nhwc"),))
+        target = replace(target, orders_forced=True, untiled=(*target.untiled, pools))
     graph = saturate(side_by_side(start, goal), ruleset, target)
     equal = graph.roots[0] == graph.roots[1]
     if equal == bool(example.reaches):

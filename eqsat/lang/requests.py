@@ -159,7 +159,7 @@ def _changes(target: Target, new: Target, record: TargetRecord, path: list[str])
 
 
 # ---- goals ---------------------------------------------------------------------------------------
-GOALS = ("time", "memory", "dispatches", "relayout", "resident", "load_peak")
+GOALS = ("time", "memory", "dispatches", "relayout", "permutes", "resident", "load_peak")
 _NUMBER = r"\d+(?:\.\d+)?"
 _GOAL = re.compile(rf"(\w+)(?::(?:(?P<weight>{_NUMBER})|within=(?P<within>{_NUMBER})\s*%))?")
 

@@ -197,6 +197,7 @@ class FusionRecord(Record):
     siblings: bool | None = None
     index_relation: Literal["identity", "permutation", "any"] | None = None
     result_relation: Literal["identity", "permutation", "any"] | None = None
+    contraction_order: Literal["written", "any"] | None = None
     join: dict[Kind, list[Kind]] | None = None
     calls: list[Kind] | None = None
     clone: list[Clone] | None = None
@@ -353,6 +354,7 @@ class BudgetRecord(Record):
     memory: Size | None = None
     time: Time | None = None
     dispatches: Annotated[int, Field(ge=0)] | None = None
+    permutes: Annotated[int, Field(ge=0)] | None = None
     resident: Size | None = Field(default=None, description="weights that stay in memory")
     load_peak: Size | None = Field(default=None, description="while weights are packed")
 
@@ -422,6 +424,9 @@ class TargetRecord(Record):
     relayout: Annotated[Bandwidth, AfterValidator(_positive)] | None = None
     tiles: TilesRecord = TilesRecord()
     tiles_forced: bool = False
+    orders_forced: bool = Field(
+        default=False, description="ops read and write in the order of their kernels, or not at all"
+    )
     fusion: FusionRecord = FusionRecord()
     pipelines: dict[PipelineName, PipelineRecord | None] = Field(
         default={}, description="of a GPU, for unpacked contractions; null: not this one"

@@ -116,13 +116,15 @@ def _kernels(r: TargetRecord) -> tuple[tuple[str, tuple[UntiledKernel, ...]], ..
         for k in r.untiled.matmul
     )
     kernels_of = {"matmul": matmul}
-    for kind, records in (("conv1d", r.untiled.conv1d), ("conv2d", r.untiled.conv2d)):
+    u = r.untiled
+    for kind, records in (("conv1d", u.conv1d), ("conv2d", u.conv2d), ("conv3d", u.conv3d)):
         kernels_of[kind] = tuple(
             UntiledKernel(
                 k.rate, tuple(condition(c, KERNEL_ROLES) for c in k.when), k.image, k.filters
             )
             for k in records
         )
+    kernels_of["pool"] = tuple(UntiledKernel(1.0, image=k.image) for k in u.pool)
     return tuple((kind, kernels) for kind, kernels in kernels_of.items() if kernels)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -245,12 +245,29 @@ class Conv2dKernelRecord(Record):
     when: _KernelConditions = Field(default=[])
 
 
+class Conv3dKernelRecord(Record):
+    """How fast unpacked convolutions over three places run in one order of dims."""
+
+    image: Annotated[str, _letters("ncdhw")] = Field(default="", description=_IMAGE)
+    filters: Annotated[str, _letters("oidhw")] = Field(default="", description=_FILTERS)
+    rate: Share
+    when: _KernelConditions = Field(default=[])
+
+
+class PoolKernelRecord(Record):
+    """In which order `orders_forced` has pools, over however many places."""
+
+    image: Literal["nchw", "nhwc"] = Field(description="nhwc: channels last; nchw: any order")
+
+
 class UntiledRecord(Record):
     """Kernels for unpacked contractions by kind of op; the first row that applies counts."""
 
     matmul: list[MatmulKernelRecord] = Field(default=[])
     conv1d: list[Conv1dKernelRecord] = Field(default=[])
     conv2d: list[Conv2dKernelRecord] = Field(default=[])
+    conv3d: list[Conv3dKernelRecord] = Field(default=[])
+    pool: list[PoolKernelRecord] = Field(default=[])
 
 
 def _strategy(name: str) -> str:

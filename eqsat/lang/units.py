@@ -133,7 +133,8 @@ def budget_of(goal: str, value: Any, where: str) -> int:
 
 # goal → what its bound is; those of plug-ins are whole numbers
 BUDGETS = {
-    "memory": "size", "time": "time", "dispatches": "", "relayout": "size", "resident": "size",
+    "memory": "size", "time": "time", "dispatches": "", "relayout": "size", "permutes": "",
+    "resident": "size",
     "load_peak": "size",
 }  # fmt: skip
 

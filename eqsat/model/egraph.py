@@ -19,6 +19,7 @@ from eqsat.model.attr import Attr
 from eqsat.model.control import Control
 from eqsat.model.extents import NO_SYMBOLS, Symbols
 from eqsat.model.files import as_plain, restored
+from eqsat.model.generic import Generic
 from eqsat.model.layout import Encoding, Layout
 from eqsat.model.leaves import Leaf
 from eqsat.model.movement import Reshape, Transpose
@@ -246,6 +247,12 @@ class EGraph:
         for i, n in enumerate(self.nodes):
             members[n.eclass].append(i)
         return tuple(tuple(c) for c in members)
+
+    @cached_property
+    def reduced(self) -> frozenset[int]:
+        """Classes that the input program itself computes by reductions or contractions."""
+        own = [n for n in self.nodes if n.rule < 0 and isinstance(n.attr, Generic)]
+        return frozenset(n.eclass for n in own if n.attr.reductions)
 
     @cached_property
     def _index(self) -> dict[tuple[str, Attr, tuple[int, ...]], int]:

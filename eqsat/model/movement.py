@@ -37,6 +37,12 @@ class Transpose(Attr):
     def result_shape(self) -> Shape:
         return tuple(self.source[p] for p in self.perm)
 
+    @property
+    def moves(self) -> bool:
+        """Whether elements come in another order: dims of extent 1 may be anywhere."""
+        large = [p for p in self.perm if self.source[p] != 1]
+        return large != sorted(large)
+
     def infer(self, op: str, operands: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
         check_operands("transpose", (self.source,), operands)
         require(

@@ -33,6 +33,11 @@ SAME_BYTES = VIEWS - {"result"}  # their result lies as their operand does
 TILINGS = CONVERSIONS - {"transpose"}  # blocks, or what asks for them
 
 
+def permutes(op: str, attr: Attr) -> bool:
+    """Whether a conversion changes the order of elements."""
+    return attr.moves if isinstance(attr, Transpose) else op in ("pack", "unpack")
+
+
 def attr_from_json(data: Any, symbols: Symbols = NO_SYMBOLS) -> Attr:
     """Undo `Attr.to_json`; symbols: extents by name."""
     return _BY_KIND[data["kind"]].from_json(data, symbols)

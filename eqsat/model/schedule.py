@@ -11,7 +11,7 @@ from eqsat.model.attr import loop_order, loop_order_text
 from eqsat.model.control import Control
 from eqsat.model.dispatch import Buffer, Dispatch, in_place_fault, owners_of
 from eqsat.model.files import restored
-from eqsat.model.ops import CONVERSIONS, VIEWS
+from eqsat.model.ops import CONVERSIONS, VIEWS, permutes
 from eqsat.model.printed import Printed
 from eqsat.model.program import Program
 
@@ -204,6 +204,14 @@ class Schedule(Printed):
             for _, i in self.ops(CONVERSIONS)
         )
         return moved + self._inside("relayout_bytes")
+
+    @cached_property
+    def permutes(self) -> int:
+        """Transposes, packs and unpacks of a run that change the order of elements."""
+        nodes = self.program.nodes
+        return sum(permutes(nodes[i].op, nodes[i].attr) for _, i in self.ops(CONVERSIONS)) + (
+            self._inside("permutes")
+        )
 
     @cached_property
     def load_peak_bytes(self) -> int:

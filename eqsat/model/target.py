@@ -140,6 +140,7 @@ class Fusion:
     siblings: bool = False  # consumers of one operand may share a dispatch
     index_relation: str = "permutation"  # of the loops of a producer and those of its reader
     result_relation: str = "permutation"  # of an op's loops and the dims of its results
+    contraction_order: str = "written"  # of answers that tie, those that keep it; any: no matter
     # producer kind -> kinds of the ops that may use it in their dispatch; closed (`missing_joins`)
     join: tuple[tuple[str, tuple[str, ...]], ...] = (
         *((kind, _FUSED) for kind in _FUSED),
@@ -221,6 +222,7 @@ class Target:
     elementwise_rate: float  # share of the peak scalar bodies reach
     tiles: tuple[tuple[str, tuple[Tile, ...]], ...]  # op kind -> vocabulary
     tiles_forced: bool = False  # no unpacked contraction may remain
+    orders_forced: bool = False  # no op reads or writes in another order than its kernel's
     fusion: Fusion = field(default_factory=Fusion)
     limits: DispatchLimits = field(default_factory=DispatchLimits)
     budget: tuple[tuple[str, int], ...] = ()  # goal -> hard upper bound

@@ -43,11 +43,13 @@ from eqsat.ops.movement import (
 )
 from eqsat.ops.op import Op
 from eqsat.ops.registry import all_ops
+from eqsat.ops.targets import inorder
 from eqsat.ops.vocabulary import AttrFunction
 from eqsat.plugins import brought_by
 
 # every module with attribute functions, and with the rows they return
 MODULES = (
+    inorder,
     lists,
     layout,
     contract,

@@ -30,6 +30,7 @@ from eqsat.ops.contractions.encodings import encoding_tiles
 from eqsat.ops.generics.interchange import index_relation
 from eqsat.ops.programs.binding import bind_attr
 from eqsat.ops.programs.facts import Facts
+from eqsat.ops.targets.inorder import forces_orders, result_orders, straight
 from eqsat.ops.targets.kernels import target_orders
 from eqsat.ops.targets.tiles import target_tiles
 from eqsat.saturate.encode import (
@@ -102,6 +103,7 @@ def target_facts(target: Target) -> dict[str, Callable[..., Any]]:
     """The functions that tell facts of a target and take no arguments."""
     return {
         "target.index_relation": partial(index_relation, target),
+        "target.orders_forced": partial(forces_orders, target),
         "target.sums_integers": partial(sums_integers, target),
     }
 
@@ -114,6 +116,8 @@ def target_answers(
     return {
         "target.tiles": cache(_at_any(judged, _bound(target_tiles(target)))),
         "target.orders": cache(_at_any(judged, partial(target_orders, target))),
+        "target.result_orders": cache(partial(result_orders, target)),
+        "target.straight": cache(partial(straight, target)),
         "target.encoding_tiles": cache(_at_any(judged, _bound(encodings))),
         **target_facts(target),
     }

@@ -20,6 +20,7 @@ from eqsat.model.tensor import TensorType
 from eqsat.model.text import with_names
 from eqsat.ops.contractions.roles import kind
 from eqsat.ops.generics.access import is_cheap, widens
+from eqsat.ops.targets.inorder import is_in_order
 from eqsat.plan.plancheck import plan_faults
 from eqsat.plan.updates import nest_in_place
 from eqsat.schedule.devices import by_device, device_faults
@@ -276,6 +277,7 @@ def _budget_faults(schedule: Schedule, target: Target) -> list[str]:
         "memory": (schedule.peak_bytes, "bytes"),
         "dispatches": (schedule.kernels, "dispatches"),
         "relayout": (schedule.relayout_bytes, "bytes"),
+        "permutes": (schedule.permutes, "permutes"),
         "resident": (schedule.resident_bytes, "bytes"),
         "load_peak": (schedule.load_peak_bytes, "bytes"),
     }
@@ -296,6 +298,9 @@ def _tiling_faults(schedule: Schedule, target: Target, written: tuple[object, ..
         if kind(op, attr) == "contraction" and target.tiles_forced and not tile:
             where = target.place("tiles_forced")
             faults.append(f"%{m} is an unpacked contraction, tiles are forced ({where})")
+        if target.orders_forced and isinstance(attr, Generic) and not is_in_order(target, attr):
+            where = target.place("orders_forced")
+            faults.append(f"%{m} reads or writes in another order than its kernel ({where})")
         if target.data_tiling or attr in written:
             continue
         where = target.place("data_tiling")

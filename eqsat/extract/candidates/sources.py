@@ -67,7 +67,8 @@ class Sources:
     @cached_property
     def tied(self) -> tuple[int, ...]:
         """Per node: what it adds to the tie-break."""
-        return tuple(tie(n, m) for n, m in zip(self.space.egraph.nodes, self.moved, strict=True))
+        egraph, target = self.space.egraph, self.costs.target
+        return tuple(tie(egraph, target, n, m) for n, m in enumerate(self.moved))
 
     @cached_property
     def has_loops(self) -> bool:

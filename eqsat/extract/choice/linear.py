@@ -10,10 +10,12 @@ from eqsat.model.attr import loop_order
 from eqsat.model.control import Control
 from eqsat.model.diag import EqsatError, fail
 from eqsat.model.egraph import EGraph, ENode
+from eqsat.model.generic import Generic
 from eqsat.model.goal import Goal
-from eqsat.model.ops import CONVERSIONS, LEAVES, VIEWS
+from eqsat.model.ops import CONVERSIONS, LEAVES, VIEWS, permutes
 from eqsat.model.selection import Group, Selection
 from eqsat.model.target import Target
+from eqsat.ops.contractions.roles import contraction_roles
 from eqsat.plugins import brought_by, load_plugin, plugged_in
 
 # among answers that are equal by every goal, the one that converts least: conversions inside of
@@ -58,6 +60,22 @@ class RelayoutBytes:
         return sum(self.build(egraph, target, g) for g in selection.groups)
 
 
+class Permutes:
+    """Transposes, packs and unpacks of a run that change the order of elements."""
+
+    def build(self, egraph: EGraph, target: Target, group: Group) -> int:
+        return sum(_permutes(egraph.nodes[m]) for m in group.members)
+
+    def value(self, egraph: EGraph, target: Target, selection: Selection) -> int:
+        return sum(self.build(egraph, target, g) for g in selection.groups)
+
+
+def _permutes(node: ENode) -> int:
+    if isinstance(node.attr, Control) and node.attr.schedules:
+        return node.attr.total([s.permutes for s in node.attr.schedules])
+    return permutes(node.op, node.attr)
+
+
 def moved_bytes(egraph: EGraph, node: int) -> int:
     """The data a conversion moves, without padding; 0 for every other node."""
     n = egraph.nodes[node]
@@ -68,22 +86,41 @@ def moved_bytes(egraph: EGraph, node: int) -> int:
     return min(egraph.types[c][0].nbytes for c in (n.eclass, *n.children))
 
 
-def tie(node: ENode, moved: int) -> int:
+REWRITTEN = 64  # ops that a contraction weighs which is not as it is written
+
+
+def tie(egraph: EGraph, target: Target, i: int, moved: int) -> int:
     """The tie-break of a node that moves so many bytes."""
+    node = egraph.nodes[i]
     is_op = node.op not in LEAVES and node.op not in VIEWS
     ops, views = is_op + bool(loop_order(node.attr)), node.op in VIEWS
+    ops += REWRITTEN * _is_rewritten(egraph, target, node)
     # one byte moved weighs as much as 4,096 ops, and an op as much as four views
     return (moved << 14) + (ops << 2) + views
+
+
+def _is_rewritten(egraph: EGraph, target: Target, node: ENode) -> bool:
+    """Whether this is an unpacked contraction in another order than those of the input program.
+
+    Its loops are interchanged, or it computes its result transposed.
+    """
+    g = node.attr
+    if node.rule < 0 or not isinstance(g, Generic) or g.tile or not g.reductions:
+        return False
+    is_other = bool(g.order) or node.eclass not in egraph.reduced
+    keeps = target.fusion.contraction_order == "written"
+    return keeps and is_other and contraction_roles(g) is not None
 
 
 class Ties:
     """Bytes that conversions move, then how many ops there are, then views: none is there in vain.
 
-    An op whose loops are interchanged counts twice, so that none is without a reason.
+    An op whose loops are interchanged counts twice, so that none is without a reason. A contraction
+    that is rewritten counts as many, so another op is interchanged where that does as well.
     """
 
     def build(self, egraph: EGraph, target: Target, group: Group) -> int:
-        return sum(tie(egraph.nodes[m], moved_bytes(egraph, m)) for m in group.members)
+        return sum(tie(egraph, target, m, moved_bytes(egraph, m)) for m in group.members)
 
     def value(self, egraph: EGraph, target: Target, selection: Selection) -> int:
         return sum(self.build(egraph, target, g) for g in selection.groups)
@@ -91,7 +128,10 @@ class Ties:
 
 # in the order in which they decide between dispatches that are alike
 OWN: dict[str, Goal] = {"time": Time(), TIE_BREAK: Ties(), "dispatches": Dispatches()}
-ASKED: dict[str, Goal] = {"relayout": RelayoutBytes()}  # only if somebody asks for them
+ASKED: dict[str, Goal] = {
+    "relayout": RelayoutBytes(),
+    "permutes": Permutes(),
+}  # only if somebody asks for them
 
 
 def linear_goals(names: Iterable[str]) -> dict[str, Goal]:

@@ -20,6 +20,7 @@ from eqsat.model.target import CHEAP
 from eqsat.model.tensor import DTYPES, TensorType, cdiv
 from eqsat.model.text import op_text
 from eqsat.ops.generics.access import is_cheap
+from eqsat.ops.targets.inorder import is_in_order
 
 
 def _tile_bytes(extents: tuple[int, ...], dtype: str) -> int:
@@ -116,9 +117,16 @@ class Legality(FusionRules):
 
     # ---- limits ----------------------------------------------------------------------------
     def is_admissible(self, node: int) -> bool:
-        """`tiles_forced` leaves no unpacked contraction, and some pipeline takes every one."""
+        """`tiles_forced` leaves no unpacked contraction, and some pipeline takes every one.
+
+        `orders_forced` leaves no op that reads or writes in another order than its kernel.
+        """
         attr = self.space.egraph.nodes[node].attr
-        if not isinstance(attr, Generic) or not needs_pipeline(attr):
+        if not isinstance(attr, Generic):
+            return True
+        if self.target.orders_forced and not is_in_order(self.target, attr):
+            return False
+        if not needs_pipeline(attr):
             return True
         alone = Inside(node, (), NOT_READ)
         return not self.target.tiles_forced and bool(self.ways([alone]))

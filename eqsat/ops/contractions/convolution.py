@@ -74,8 +74,11 @@ def spatial_contraction(g: Generic) -> Convolution | None:
         return None
     cut = len(places) - spatial
     rest = tuple(d for d in roles.other if d >= g.rank)
-    images = (*units, *places[:cut])
-    return Convolution(image, roles.batch, images, places[cut:], filters, roles.k, rest)
+    # wherever the loop over images stands, no window slides along it
+    by_window = sorted(places, key=lambda d: (d in roles.other, d))
+    images = (*units, *by_window[:cut])
+    slid = tuple(sorted(by_window[cut:]))
+    return Convolution(image, roles.batch, images, slid, filters, roles.k, rest)
 
 
 def has_windows(g: Generic, roles: Roles) -> bool:

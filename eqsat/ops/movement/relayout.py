@@ -21,7 +21,7 @@ from eqsat.model.movement import Move, Reshape
 from eqsat.ops.declare import attr_functions
 from eqsat.ops.movement.layout import Perm, keeps_order, moves_units_only, whole_tiles
 from eqsat.ops.movement.lists import is_open, same_tiles
-from eqsat.ops.movement.moves import pad_of, slice_of
+from eqsat.ops.movement.moves import concat_of, pad_of, slice_of
 from eqsat.ops.movement.view import Rearrangement, as_steps, view_of
 
 
@@ -193,6 +193,23 @@ def transpose_as_reshape(shape: Shape, perm: Perm) -> Reshape | None:
     return Reshape(shape, tuple(shape[p] for p in perm))
 
 
+@dataclass(frozen=True)
+class Stacked:
+    """A concat of operands whose dims of extent 1 stand elsewhere."""
+
+    operands: tuple[Reshape, ...]
+    move: Move
+
+
+def stack_above(move: Move, perm: Perm) -> Stacked | None:
+    """What a transpose behind a concat is, if that of each operand moves dims of extent 1 only."""
+    if move.op != "concat" or not all(moves_units_only(s, perm) for s in move.sources):
+        return None
+    views = [Reshape(s, tuple(s[p] for p in perm)) for s in move.sources]
+    joined = concat_of([v.shape for v in views], perm.index(move.args[0]))
+    return Stacked(tuple(views), joined)
+
+
 FUNCTIONS = attr_functions(
-    closed, relayout, retile, padded_reshape, drop_unit_tiles, transpose_as_reshape
+    stack_above, closed, relayout, retile, padded_reshape, drop_unit_tiles, transpose_as_reshape
 )

@@ -98,7 +98,7 @@ def kernel_kind(g: Generic) -> str:
 
 def facts(g: Generic, kind: str) -> Facts:
     """Facts for the `when` of a kernel: extents of all loops of a role together, and types."""
-    roles, conv = _roles(g), spatial_contraction(g)
+    roles, conv = loop_roles(g), spatial_contraction(g)
     if kind == "matmul" or conv is None:
         answers: Facts = {r: _extent(g, getattr(roles, r)) for r in ("m", "n", "k", "batch")}
         image = 0
@@ -111,7 +111,7 @@ def facts(g: Generic, kind: str) -> Facts:
     return answers
 
 
-def _roles(g: Generic) -> Roles:
+def loop_roles(g: Generic) -> Roles:
     """Every loop by who reads it: a stride leaves a loop its role, as a kernel reads a view."""
     lhs, rhs = (map_loops(m) for m in g.maps)
     parallel, reduced = set(range(g.rank)), set(g.reductions)
@@ -152,7 +152,7 @@ def _ungrouped(g: Generic) -> Iterator[int]:
 
     What is read backwards is written forwards first, as well.
     """
-    roles = _roles(g)
+    roles = loop_roles(g)
     for i, (m, shape) in enumerate(zip(g.maps, g.shapes, strict=True)):
         is_forward = all(s > 0 for e in m for _, s in e.terms)
         if not is_forward or not _is_grouped(list(_large(g, m, shape)), roles):
