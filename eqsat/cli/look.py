@@ -17,7 +17,6 @@ from eqsat.cli.terminal import on_screen
 
 if TYPE_CHECKING:
     from eqsat.api import Run
-    from eqsat.api.ruleplaces import RulePlaces
     from eqsat.export.plan import Exported
 
 _CODE = re.compile(r"[Ee]\d+")
@@ -163,41 +162,15 @@ def _what_if(
 
 
 def rules(
-    folder: Annotated[
-        Path,
-        typer.Argument(
-            autocompletion=completion.runs,
-            help="The folder of a run, from `optimize -o`; or the word `match`.",
-        ),
-    ],
-    rule: Annotated[
-        str, typer.Argument(help="With `match`: a rule, `mine.yaml`, or `mine.yaml:RULE`.")
-    ] = "",
-    program: Annotated[
-        str,
-        typer.Argument(
-            autocompletion=completion.programs, help="With `match`: the program to look at."
-        ),
-    ] = "",
-    target: o.TargetName = "auto",
-    weights: o.Weights = None,
+    folder: o.RunFolder,
     sort: Annotated[Sort, typer.Option("--sort", help="The column to sort by.")] = Sort.nodes,
     output_format: o.OutputFormat = o.Format.text,
     verbose: o.Verbose = False,
 ) -> int:
     """Show each rule's matches, new e-nodes, time, contribution to the result, and place.
 
-    `eqsat rules match RULE PROGRAM` searches nothing: it says where a rule matches the program as
-    it is read, what its variables are there, and which condition refuses it.
+    `eqsat rules match RULE PROGRAM` says where a rule applies, without a search.
     """
-    if program and str(folder) == "match":
-        o.print_found(_places(rule, program, target, o.names(weights)), output_format)
-        return 0
-    if rule:
-        from eqsat.model.diag import fail
-
-        what = "`eqsat rules` takes the folder of a run alone"
-        raise fail("E400", what, help="or is it `eqsat rules match RULE PROGRAM`?")
     import eqsat
     from eqsat.report.facts import rule_facts
     from eqsat.report.formatting import table_text
@@ -212,48 +185,44 @@ def rules(
     return 0
 
 
-def _places(rule: str, program: str, target: str, weights: tuple[str, ...]) -> RulePlaces:
+def match_rules(
+    rule: Annotated[str, typer.Argument(help="A rule, `mine.yaml`, or `mine.yaml:RULE`.")],
+    program: o.ProgramName,
+    target: o.TargetName = "auto",
+    weights: o.Weights = None,
+    output_format: o.OutputFormat = o.Format.text,
+    verbose: o.Verbose = False,
+) -> int:
+    """Say where a rule matches a program as it is read, without a search.
+
+    What its variables are there, and which condition refuses it.
+    """
     with stops_at_once():
         import eqsat
         from eqsat.api.ruleplaces import rule_places, rules_named
 
-        rules = rules_named(rule)
-        source = eqsat.read(program, weights=weights)
+        named = rules_named(rule)
+        source = eqsat.read(program, weights=o.names(weights))
         run = eqsat.optimize(source, target=target, stop_after="program")
-        return rule_places(rules, run.canonical, run.target)
+        places = rule_places(named, run.canonical, run.target)
+    o.print_found(places, output_format)
+    return 0
 
 
 def show(
-    folder: Annotated[
-        Path,
-        typer.Argument(
-            autocompletion=completion.runs,
-            help="The folder of a run, from `optimize -o`; or the word `rule`.",
-        ),
-    ],
-    stage: Annotated[
-        str,
-        typer.Argument(
-            metavar=f"[{'|'.join(BorderValue)}]",
-            autocompletion=lambda incomplete: [v for v in BorderValue if v.startswith(incomplete)],
-            help="What to show; or the name of a rule.",
-        ),
-    ] = BorderValue.schedule.value,
+    folder: o.RunFolder,
+    stage: Annotated[BorderValue, typer.Argument(help="What to show.")] = BorderValue.schedule,
     output_format: o.OutputFormat = o.Format.text,
     verbose: o.Verbose = False,
 ) -> int:
     """Print a value of a run as text or JSON: its program, e-graph, selection, schedule …
 
     An e-graph with `--json` is egraph-serialize JSON, as `eqsat extract` and visualizers read it.
-    `eqsat show rule NAME` prints a rule: its place, its YAML, and a picture of both sides.
+    `eqsat show rule NAME` prints a rule.
     """
     import eqsat
-    from eqsat.model.diag import did_you_mean, fail
+    from eqsat.model.diag import fail
 
-    if str(folder) == "rule" and not folder.is_dir():
-        return _show_rule(stage, output_format)
-    if stage not in [*BorderValue]:
-        raise fail("E400", f"a run has no `{stage}`", help=did_you_mean(stage, [*BorderValue]))
     value = getattr(eqsat.load(folder), stage)
     if value is None:
         raise fail("E405", f"the run in `{folder}` has no {stage}")
@@ -270,12 +239,17 @@ def show(
     return 0
 
 
-def _show_rule(name: str, output_format: o.Format) -> int:
+def show_rule(
+    rule: Annotated[str, typer.Argument(help="A rule, `mine.yaml`, or `mine.yaml:RULE`.")],
+    output_format: o.OutputFormat = o.Format.text,
+    verbose: o.Verbose = False,
+) -> int:
+    """Print a rule: its place, its YAML, and a picture of both sides."""
     from eqsat.api.ruleplaces import rules_named
     from eqsat.lang.content import notation
     from eqsat.report.ruleshape import rule_text, yaml_text
 
-    rules = rules_named(name)
+    rules = rules_named(rule)
     if output_format is o.Format.json:
         keys = ("name", "ruleset", "doc", "source", "at")
         shown = [{k: getattr(r, k) for k in keys} for r in rules]
