@@ -368,9 +368,13 @@ class Language(StrEnum):
     onnx = "onnx"
     trace = "trace"
     dot = "dot"
+    explorer = "explorer"
 
 
-SUFFIX = {"trace": "trace.json"}  # of the files of formats, where it is not the format's name
+SUFFIX = {
+    "trace": "trace.json",
+    "explorer": "explorer.json",
+}  # of the files of formats, where it is not the format's name
 
 
 class WeightsPlace(StrEnum):
@@ -395,7 +399,8 @@ def export(
         Language,
         typer.Option(
             "--to",
-            help="MLIR linalg text, an ONNX model, a trace of the schedule, or a DOT graph of it.",
+            help="MLIR linalg text, an ONNX model; or the schedule: a trace, a DOT graph, a graph"
+            " for Model Explorer.",
         ),
     ],
     out: Annotated[
@@ -475,5 +480,8 @@ def _say(to: Language, path: Path, exported: Exported) -> None:
         say("open it in ui.perfetto.dev or chrome://tracing")
     elif to is Language.dot:
         say(f"draw it with Graphviz: dot -Tsvg {path}")
+    elif to is Language.explorer:
+        times = path.parent / exported.files[1][0]
+        say(f"look at it: model-explorer {path}; `{times}` is its node data")
     else:
         say(f"check it with ONNX: onnx.checker.check_model({str(path)!r}, full_check=True)")

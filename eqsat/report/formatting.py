@@ -238,6 +238,9 @@ def pre(text: str) -> str:
     return f"<pre>{escape(text)}</pre>"
 
 
+PROSE = 60  # characters of a cell from which on a narrow screen scrolls, not breaks every word
+
+
 def html_table(
     columns: tuple[str, ...],
     rows: Sequence[tuple[str, ...]],
@@ -270,4 +273,5 @@ def link(path: str, text: str) -> str:
 
 def _cell(tag: str, text: str, is_figure: bool, path: str = "") -> str:
     inner = link(path, text) if path else escape(text)
-    return f"<{tag}{' class=n' if is_figure else ''}>{inner}</{tag}>"
+    kind = " class=n" if is_figure else " class=prose" if len(text) > PROSE else ""
+    return f"<{tag}{kind}>{inner}</{tag}>"
