@@ -238,7 +238,7 @@ def pre(text: str) -> str:
     return f"<pre>{escape(text)}</pre>"
 
 
-PROSE = 60  # characters of a cell from which on a narrow screen scrolls, not breaks every word
+PROSE = 40  # characters of a cell from which on a narrow screen scrolls, not breaks every word
 
 
 def html_table(
