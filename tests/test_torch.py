@@ -62,6 +62,16 @@ def test_a_model_is_called_as_before() -> None:
     }
 
 
+def test_its_name_is_enough() -> None:
+    """`backend="eqsat"` is an entry point of the installed package."""
+    runs: list[Any] = []
+    model, x = Block().eval(), torch.randn(1, 3, 4, 4)
+    compiled = torch.compile(model, backend="eqsat", options=OPTIONS | {"on_answer": runs.append})
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x), model(x))
+    assert len(runs) == 1
+
+
 def test_arguments_that_are_written_to_and_views_of_them() -> None:
     def step(state: Any, ids: Any) -> Any:
         state.add_(1.0)

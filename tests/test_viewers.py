@@ -62,11 +62,13 @@ def test_model_explorer_gets_groups_prices_and_what_was_rejected(run, tmp_path):
 
 
 def test_layers_are_groups(run):
-    dispatches = [replace(d, name=f"layers.{i}.mlp") for i, d in enumerate(run.schedule.dispatches)]
+    dispatches = [
+        replace(d, name=f"layers.{i}.mlp@16.o1.0") for i, d in enumerate(run.schedule.dispatches)
+    ]
     named = replace(run.schedule, dispatches=tuple(dispatches))
     (graph,) = json.loads(explorer_text(named, {}))
     groups = [(n["namespace"], n["label"]) for n in graph["nodes"] if n["id"][0] == "d"]
-    assert groups == [(f"layers/{i}", "mlp") for i in range(len(dispatches))]
+    assert groups == [(f"layers/{i}", "mlp@16.o1.0") for i in range(len(dispatches))]
 
 
 def test_every_op_of_the_program_has_a_dispatch_and_the_line_that_asked_for_it(run):

@@ -154,13 +154,9 @@ def explorer_text(schedule: Schedule, rejected: Rejected) -> str:
         nodes[f"d{i}"] = _node(schedule, f"d{i}", d.name or d.ops, d.writes, facts)
     for source, output, i, value in _edges(schedule):
         edges = nodes[f"d{i}"]["incomingEdges"]
-        number = str(schedule.dispatches[i].reads.index(value))
-        edges.append(
-            {
-                "sourceNodeId": source, "sourceNodeOutputId": str(output),
-                "targetNodeInputId": number,
-            }
-        )  # fmt: skip
+        ends = source, str(output), str(schedule.dispatches[i].reads.index(value))
+        keys = "sourceNodeId", "sourceNodeOutputId", "targetNodeInputId"
+        edges.append(dict(zip(keys, ends, strict=True)))
     return json.dumps([{"id": schedule.program.name, "nodes": [*nodes.values()]}], indent=1) + "\n"
 
 
@@ -168,14 +164,15 @@ def _node(
     schedule: Schedule, id: str, label: str, values: Sequence[int], facts: Mapping[str, Any]
 ) -> dict[str, Any]:
     """A node with the values that leave it; `layer.0.mlp` is `mlp` in the group `layer/0`."""
-    group, _, own = label.rpartition(".") if "@" not in label else ("", "", label)
+    named, at, layout = label.partition("@")  # a layout has dots, too
+    group, _, own = named.rpartition(".")
     types = {v: schedule.program.nodes[v].type for v in values}
     outputs = [
         {"name": schedule.program.value_name(v), "tensor_shape": t, "bytes": t.nbytes}
         for v, t in types.items()
     ]
     return {
-        "id": id, "label": own, "namespace": group.replace(".", "/"),
+        "id": id, "label": own + at + layout, "namespace": group.replace(".", "/"),
         "attrs": _pairs({k: v for k, v in facts.items() if v != ""}), "incomingEdges": [],
         "outputsMetadata": [{"id": str(k), "attrs": _pairs(o)} for k, o in enumerate(outputs)],
     }  # fmt: skip
