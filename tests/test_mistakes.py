@@ -81,7 +81,7 @@ MISTAKES = [
     ("list target", "E400", "did you mean `targets`?"),
     ("list rules 'fold-x*'", "E400", "`eqsat list rules` has names"),
     ("show rule fold-transpos-into-pack", "E007", "did you mean `fold-transpose-into-pack`?"),
-    ("rules made pack-contraction", "E400", "or is it `eqsat rules match RULE PROGRAM`?"),
+    ("rules made pack-contraction", "E400", "`eqsat rules --help` lists what there is"),
     ("judge gone.hlo", "E400", "`eqsat judge` judges by `--run` or `--program`"),
     ("explain E020x", "E309", "make one: `eqsat optimize PROGRAM -o E020x`"),
     ("explain E999", "E268", "no error has the code `E999`"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 
 import numpy as np
 import pytest
@@ -138,6 +139,13 @@ def test_json_round_trip_and_text():
     graph = saturate(read(PADDED), eqsat.rules("default"), machine((8, 8, 4)))
     assert EGraph.from_json(json.loads(json.dumps(graph.to_json()))) == graph
     assert "transpose(" in graph.to_text()
+
+
+def test_egglogs_commands_do_not_drown_what_eqsat_logs(caplog):
+    with caplog.at_level(logging.INFO):
+        eqsat.optimize("two_packs", target="reference", stop_after="egraph", cache=False)
+        assert not logging.getLogger("egglog.egraph").isEnabledFor(logging.INFO)
+        assert logging.getLogger("eqsat.saturate").isEnabledFor(logging.INFO)
 
 
 def test_a_limit_is_reported():

@@ -62,6 +62,16 @@ def test_a_model_is_called_as_before() -> None:
     }
 
 
+def test_its_name_is_enough() -> None:
+    """`backend="eqsat"` is an entry point of the installed package."""
+    runs: list[Any] = []
+    model, x = Block().eval(), torch.randn(1, 3, 4, 4)
+    compiled = torch.compile(model, backend="eqsat", options=OPTIONS | {"on_answer": runs.append})
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x), model(x))
+    assert len(runs) == 1
+
+
 def test_arguments_that_are_written_to_and_views_of_them() -> None:
     def step(state: Any, ids: Any) -> Any:
         state.add_(1.0)
@@ -105,6 +115,25 @@ def test_what_runs_in_torch_says_why() -> None:
         assert "(E396)" in complained(lambda x: torch.special.bessel_j0(x) + 1, x)
     with pytest.raises(EqsatError, match=r"E400.*no option `time_limt`"):
         dynamo.compile_graph(None, [], options={"time_limt": 1})
+    with pytest.raises(EqsatError, match=r"E400.*no mode `max-autotune`"):
+        dynamo.compile_graph(None, [], mode="max-autotune")
+
+
+def test_constants_that_are_written_into_a_tensor() -> None:
+    """As masks of shifted windows are made: each number is a tensor of the graph's own."""
+
+    def shifted(x: Any) -> Any:
+        mask = x.new_zeros((4, 8))
+        mask[0:2, 0:5] = 1
+        mask[2:] = 2
+        return x + mask.masked_fill(mask != 0, -100.0).masked_fill(mask == 0, 0.0)
+
+    compiled, runs = searched(shifted)
+    x = torch.randn(4, 8)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("error", EqsatWarning)
+        torch.testing.assert_close(compiled(x), shifted(x))
+    assert len(runs) == 1
 
 
 def test_sizes_that_change_are_searched_one_by_one(monkeypatch: Any) -> None:

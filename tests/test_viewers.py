@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 
 import eqsat
 from eqsat.cli import run as command
-from eqsat.export.timeline import dot_text, trace_text
+from eqsat.export.timeline import dot_text, explorer_text, trace_text
 from eqsat.lang.experiments import read_experiment
 from eqsat.lang.requests import override
 from eqsat.report.compare.comparison import target_differences
@@ -39,6 +40,35 @@ def test_a_graph_has_every_dispatch_and_what_it_reads(run):
     text = dot_text(run.schedule)
     assert len(re.findall(r"^  d\d+ \[label=", text, re.MULTILINE)) == len(run.schedule.dispatches)
     assert "v0 -> d" in text  # an argument
+
+
+def test_model_explorer_gets_groups_prices_and_what_was_rejected(run, tmp_path):
+    path = tmp_path / "g.json"
+    assert [name for name, _ in run.export("explorer", path).files] == ["", "lookup.times.json"]
+    (graph,) = json.loads(path.read_text(encoding="utf-8"))
+    nodes = {n["id"]: n for n in graph["nodes"]}
+    edges = [(e, n) for n in nodes.values() for e in n["incomingEdges"]]
+    assert edges and len(nodes) == len(graph["nodes"])
+    for edge, node in edges:
+        (number, output) = edge["sourceNodeId"], edge["sourceNodeOutputId"]
+        assert output in {o["id"] for o in nodes[number]["outputsMetadata"]} and number != node
+    times = json.loads((tmp_path / "lookup.times.json").read_text(encoding="utf-8"))["lookup"]
+    values = [times["results"][f"d{i}"]["value"] for i in range(len(run.schedule.dispatches))]
+    assert values == [d.time_ps / 1e6 for d in run.schedule.dispatches]
+    others = [a["value"] for n in nodes.values() for a in n["attrs"] if a["key"] == "instead"]
+    assert any("kept in memory" in text for text in others)
+    outputs = [o["attrs"] for n in nodes.values() for o in n["outputsMetadata"]]
+    assert all(int({a["key"]: a["value"] for a in o}["bytes"]) > 0 for o in outputs)
+
+
+def test_layers_are_groups(run):
+    dispatches = [
+        replace(d, name=f"layers.{i}.mlp@16.o1.0") for i, d in enumerate(run.schedule.dispatches)
+    ]
+    named = replace(run.schedule, dispatches=tuple(dispatches))
+    (graph,) = json.loads(explorer_text(named, {}))
+    groups = [(n["namespace"], n["label"]) for n in graph["nodes"] if n["id"][0] == "d"]
+    assert groups == [(f"layers/{i}", "mlp@16.o1.0") for i in range(len(dispatches))]
 
 
 def test_every_op_of_the_program_has_a_dispatch_and_the_line_that_asked_for_it(run):

@@ -34,7 +34,11 @@ _WARNED: set[str] = set()
 
 
 def compile_graph(
-    graph: Any, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None
+    graph: Any,
+    example_inputs: Sequence[Any],
+    *,
+    options: Mapping[str, Any] | None = None,
+    mode: str | None = None,
 ) -> Callable[..., Any]:
     """The backend: a function of the arguments of a graph that gives its results.
 
@@ -42,8 +46,12 @@ def compile_graph(
     `check` and `race` as of `eqsat.jit`: `torch.compile(model, backend="eqsat", options={…})`.
     Where sizes are symbols, a program is searched for each of the first few that calls have. Warns
     (E523), and gives the graph as it is, where derivatives may be asked for, tensors are not on the
-    CPU, or it holds what eqsat cannot read. EqsatError E400 for an option that does not exist.
+    CPU, or it holds what eqsat cannot read. EqsatError E400 for an option that does not exist, and
+    for a `mode`: modes are inductor's.
     """
+    if mode is not None:
+        message = f'the backend "eqsat" has no mode `{mode}`'
+        raise fail("E400", message, help='`options={"time_limit": 30}` are those of `optimize`')
     settings = dict(options or {})
     check, race = settings.pop("check", "first"), settings.pop("race", True)
     check_options(check, race)

@@ -71,7 +71,9 @@ COMMANDS = {
     "compare": look.compare,
     "explain": look.explain,
     "rules": look.rules,
+    "rules match": look.match_rules,
     "show": show.show,
+    "show rule": show.show_rule,
     "report": look.report,
     "judge": look.judge,
     "export": look.export,
@@ -89,11 +91,13 @@ COMMANDS = {
 }
 GROUPS = {
     "Search": "optimize run pareto switch bench export",
-    "Look": "show explain rules compare report judge list check schema cache",
+    "Look": "show show/rule explain rules rules/match compare report judge list check schema cache",
     "Lab": "experiment query calibrate discover",
     "Parts": "extract place shard state compile",
 }
-group_of = {name: group for group, names in GROUPS.items() for name in names.split()}
+group_of = {
+    name.replace("/", " "): group for group, names in GROUPS.items() for name in names.split()
+}
 for name, command in COMMANDS.items():
     app.command(name, rich_help_panel=group_of.get(name))(command)
 
@@ -161,7 +165,9 @@ def _command() -> Any:
 
 
 def _spelled_out(args: Sequence[str]) -> Iterator[str]:
-    """`--json` is short for `--output-format json`, up to a `--`."""
+    """A command of two words as one; `--json` as `--output-format json`, up to a `--`."""
+    if " ".join(args[:2]) in COMMANDS:
+        args = [" ".join(args[:2]), *args[2:]]
     end = args.index("--") if "--" in args else len(args)
     for i, a in enumerate(args):
         yield from ("--output-format", "json") if a == "--json" and i < end else (a,)

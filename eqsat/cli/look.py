@@ -17,7 +17,6 @@ from eqsat.cli.terminal import on_screen
 
 if TYPE_CHECKING:
     from eqsat.api import Run
-    from eqsat.api.ruleplaces import RulePlaces
     from eqsat.export.plan import Exported
 
 _CODE = re.compile(r"[Ee]\d+")
@@ -149,41 +148,15 @@ def _what_if(
 
 
 def rules(
-    folder: Annotated[
-        Path,
-        typer.Argument(
-            autocompletion=completion.runs,
-            help="The folder of a run, from `optimize -o`; or the word `match`.",
-        ),
-    ],
-    rule: Annotated[
-        str, typer.Argument(help="With `match`: a rule, `mine.yaml`, or `mine.yaml:RULE`.")
-    ] = "",
-    program: Annotated[
-        str,
-        typer.Argument(
-            autocompletion=completion.programs, help="With `match`: the program to look at."
-        ),
-    ] = "",
-    target: o.TargetName = "auto",
-    weights: o.Weights = None,
+    folder: o.RunFolder,
     sort: Annotated[Sort, typer.Option("--sort", help="The column to sort by.")] = Sort.nodes,
     output_format: o.OutputFormat = o.Format.text,
     verbose: o.Verbose = False,
 ) -> int:
     """Show each rule's matches, new e-nodes, time, contribution to the result, and place.
 
-    `eqsat rules match RULE PROGRAM` searches nothing: it says where a rule matches the program as
-    it is read, what its variables are there, and which condition refuses it.
+    `eqsat rules match RULE PROGRAM` says where a rule applies, without a search.
     """
-    if program and str(folder) == "match":
-        o.print_found(_places(rule, program, target, o.names(weights)), output_format)
-        return 0
-    if rule:
-        from eqsat.model.diag import fail
-
-        what = "`eqsat rules` takes the folder of a run alone"
-        raise fail("E400", what, help="or is it `eqsat rules match RULE PROGRAM`?")
     from eqsat.report.facts import rule_facts
     from eqsat.report.formatting import table_text
     from eqsat.report.text import RULE_COLUMNS, rules_table
@@ -197,15 +170,28 @@ def rules(
     return 0
 
 
-def _places(rule: str, program: str, target: str, weights: tuple[str, ...]) -> RulePlaces:
+def match_rules(
+    rule: Annotated[str, typer.Argument(help="A rule, `mine.yaml`, or `mine.yaml:RULE`.")],
+    program: o.ProgramName,
+    target: o.TargetName = "auto",
+    weights: o.Weights = None,
+    output_format: o.OutputFormat = o.Format.text,
+    verbose: o.Verbose = False,
+) -> int:
+    """Say where a rule matches a program as it is read, without a search.
+
+    What its variables are there, and which condition refuses it.
+    """
     with stops_at_once():
         import eqsat
         from eqsat.api.ruleplaces import rule_places, rules_named
 
-        rules = rules_named(rule)
-        source = eqsat.read(program, weights=weights)
+        named = rules_named(rule)
+        source = eqsat.read(program, weights=o.names(weights))
         run = eqsat.optimize(source, target=target, stop_after="program")
-        return rule_places(rules, run.canonical, run.target)
+        places = rule_places(named, run.canonical, run.target)
+    o.print_found(places, output_format)
+    return 0
 
 
 def report(
@@ -322,9 +308,13 @@ class Language(StrEnum):
     onnx = "onnx"
     trace = "trace"
     dot = "dot"
+    explorer = "explorer"
 
 
-SUFFIX = {"trace": "trace.json"}  # of the files of formats, where it is not the format's name
+SUFFIX = {
+    "trace": "trace.json",
+    "explorer": "explorer.json",
+}  # of the files of formats, where it is not the format's name
 
 
 class WeightsPlace(StrEnum):
@@ -349,7 +339,8 @@ def export(
         Language,
         typer.Option(
             "--to",
-            help="MLIR linalg text, an ONNX model, a trace of the schedule, or a DOT graph of it.",
+            help="MLIR linalg text, an ONNX model; or the schedule: a trace, a DOT graph, a graph"
+            " for Model Explorer.",
         ),
     ],
     out: Annotated[
@@ -426,5 +417,8 @@ def _say(to: Language, path: Path, exported: Exported) -> None:
         say("open it in ui.perfetto.dev or chrome://tracing")
     elif to is Language.dot:
         say(f"draw it with Graphviz: dot -Tsvg {path}")
+    elif to is Language.explorer:
+        times = path.parent / exported.files[1][0]
+        say(f"look at it: model-explorer {path}; `{times}` is its node data")
     else:
         say(f"check it with ONNX: onnx.checker.check_model({str(path)!r}, full_check=True)")

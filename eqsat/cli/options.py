@@ -165,8 +165,8 @@ AllLayouts = Annotated[
     typer.Option(
         "--layouts",
         metavar="auto|compiler",
-        help="Who chooses in which order the dims of arguments and results lie in memory: the"
-        " search (`auto`), or the back end. Those named by `--layout` are as said there.",
+        help="Dimension order of arguments and results: chosen by the search (`auto`) or by the"
+        " `compiler`. `--layout` overrides this per argument.",
     ),
 ]
 Donated = Annotated[
@@ -208,7 +208,7 @@ SearchLimits = Annotated[
 TimeLimit = Annotated[
     str,
     typer.Option(
-        "--time-limit", help="CPU time from the end of reading to that of the schedule: `60s`."
+        "--time-limit", help="CPU time of the search, from reading's end to the schedule's: `60s`."
     ),
 ]
 CompileLimit = Annotated[

@@ -9,12 +9,11 @@ from typing import Annotated
 
 import typer
 
-from eqsat.cli import completion
 from eqsat.cli import options as o
 
 
 class BorderValue(StrEnum):
-    """A border value a run keeps."""
+    """A border value a run keeps, or one dispatch of its schedule."""
 
     program = "program"
     canonical = "canonical"
@@ -23,24 +22,12 @@ class BorderValue(StrEnum):
     selection = "selection"
     baseline = "baseline"
     schedule = "schedule"
+    dispatch = "dispatch"
 
 
 def show(
-    folder: Annotated[
-        Path,
-        typer.Argument(
-            autocompletion=completion.runs,
-            help="The folder of a run, from `optimize -o`; or the word `rule`.",
-        ),
-    ],
-    stage: Annotated[
-        str,
-        typer.Argument(
-            metavar=f"[{'|'.join(BorderValue)}]",
-            autocompletion=lambda incomplete: [v for v in BorderValue if v.startswith(incomplete)],
-            help="What to show; the name of a rule; or the word `dispatch`.",
-        ),
-    ] = BorderValue.schedule.value,
+    folder: o.RunFolder,
+    stage: Annotated[BorderValue, typer.Argument(help="What to show.")] = BorderValue.schedule,
     number: Annotated[
         int | None, typer.Argument(metavar="[N]", help="With `dispatch`: its number.")
     ] = None,
@@ -58,21 +45,18 @@ def show(
     """Print a value of a run as text or JSON: its program, e-graph, selection, schedule …
 
     An e-graph with `--json` is egraph-serialize JSON, as `eqsat extract` and visualizers read it.
-    `eqsat show rule NAME` prints a rule: its place, its YAML, and a picture of both sides.
+    `eqsat show rule NAME` prints a rule.
     `eqsat show DIR dispatch N` prints one dispatch, with `--asm` the machine code of its kernel.
     """
-    from eqsat.model.diag import did_you_mean, fail
+    from eqsat.model.diag import fail
 
-    if stage == "dispatch" and number is not None:
+    is_dispatch = stage is BorderValue.dispatch
+    if is_dispatch and number is not None:
         _show_dispatch(folder, number, asm, output_format)
         return 0
-    if number is not None or asm or stage == "dispatch":
+    if number is not None or asm or is_dispatch:
         what = "a number and `--asm` are of a dispatch"
         raise fail("E400", what, help="`eqsat show DIR dispatch N --asm`")
-    if str(folder) == "rule" and not folder.is_dir():
-        return _show_rule(stage, output_format)
-    if stage not in [*BorderValue]:
-        raise fail("E400", f"a run has no `{stage}`", help=did_you_mean(stage, [*BorderValue]))
     value = getattr(o.load_run(folder), stage)
     if value is None:
         raise fail("E405", f"the run in `{folder}` has no {stage}")
@@ -104,12 +88,17 @@ def _show_dispatch(folder: Path, number: int, asm: bool, output_format: o.Format
         print(code_text(code), end="")
 
 
-def _show_rule(name: str, output_format: o.Format) -> int:
+def show_rule(
+    rule: Annotated[str, typer.Argument(help="A rule, `mine.yaml`, or `mine.yaml:RULE`.")],
+    output_format: o.OutputFormat = o.Format.text,
+    verbose: o.Verbose = False,
+) -> int:
+    """Print a rule: its place, its YAML, and a picture of both sides."""
     from eqsat.api.ruleplaces import rules_named
     from eqsat.lang.content import notation
     from eqsat.report.ruleshape import rule_text, yaml_text
 
-    rules = rules_named(name)
+    rules = rules_named(rule)
     if output_format is o.Format.json:
         keys = ("name", "ruleset", "doc", "source", "at")
         shown = [{k: getattr(r, k) for k in keys} for r in rules]

@@ -125,7 +125,7 @@ def exported(graph: Any, inputs: Sequence[Any]) -> Any:
     """
     torch = torch_module()
     empty = tuple(torch.empty(x.shape, dtype=x.dtype) for x in inputs)  # never touched
-    with _told("torch cannot export the graph"):
+    with _told("torch cannot export the graph"), _outside():
         return torch.export.export(graph, empty, strict=False)
 
 
@@ -135,7 +135,7 @@ def _lowered(program: Any, weights: Collection[str]) -> Any:
     weights: initializers that become inputs, before passes of the exporter could use their values.
     """
     torch = torch_module()
-    with _told("torch's ONNX exporter cannot lower the graph"), _quiet():
+    with _told("torch's ONNX exporter cannot lower the graph"), _outside(), _quiet():
         lowered = torch.onnx.export(program, (), verbose=False, optimize=False)
         graph = lowered.model.graph
         for name in [k for k in graph.initializers if k in weights]:
@@ -144,6 +144,16 @@ def _lowered(program: Any, weights: Collection[str]) -> Any:
             graph.inputs.append(value)
         lowered.optimize()
         return lowered.model
+
+
+@contextmanager
+def _outside() -> Iterator[None]:
+    """Not inside of what Dynamo traces, whose fake tensors refuse the constants of a graph."""
+    from torch._guards import tracing
+    from torch._subclasses.fake_tensor import unset_fake_temporarily
+
+    with tracing(None), unset_fake_temporarily():
+        yield
 
 
 @contextmanager

@@ -62,7 +62,7 @@ def _stored(folder: Path, place: Path) -> Iterator[str]:
         rows.append((name, doc, str(count), str(odd or ""), ended[:16].replace("T", " ")))
         _link(links, (i, 0), folder / f"{page_name(name)}.html", place)
     columns = ("experiment", "question", "rows", "unexpected", "last run (UTC)")
-    yield section("Experiments", html_table(columns, rows, (2, 3), links))
+    yield section("Experiments", html_table(columns, rows, (2, 3, 4), links))
     yield section("Rows", TOOLS + _rows(folder, place))
 
 

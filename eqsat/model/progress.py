@@ -163,11 +163,15 @@ def settle(goals: Mapping[str, GoalResult]) -> None:
 
 @contextmanager
 def timed(seconds: dict[str, float | None], phase: str) -> Iterator[None]:
-    """Add what the block takes to the seconds of a phase, and to `cpu` if a limit covers it."""
-    wall, cpu = time.perf_counter(), time.process_time()
+    """Add what the block takes to the seconds of a phase.
+
+    If a limit covers it: to `cpu` as well, and to `counted` what the limit counts of it.
+    """
+    wall, cpu, counted = time.perf_counter(), time.process_time(), elapsed()
     try:
         yield
     finally:
         seconds[phase] = (seconds.get(phase) or 0.0) + time.perf_counter() - wall
         if phase in LIMITED:
             seconds["cpu"] = (seconds.get("cpu") or 0.0) + time.process_time() - cpu
+            seconds["counted"] = (seconds.get("counted") or 0.0) + elapsed() - counted

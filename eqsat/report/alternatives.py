@@ -304,8 +304,8 @@ def _decision_lines(decisions: Sequence[OneDecision]) -> list[str]:
     free = [d for d in decisions if _is_free(d.price)]
     rest = [d for d in decisions if not _is_free(d.price)]
     dear = sorted(rest, key=lambda d: (_key(d.price), d.text))
-    lines = [f"decisions: {count_text(len(decisions), 'choice')}, what the best program that makes"]
-    lines[0] += " this one costs more"
+    count = count_text(len(decisions), "choice")
+    lines = [f"decisions: the cost of {count} that it made, relative to eqsat's best program"]
     lines += _shown([f"  {_words(d.price)}: {d.text}" for d in dear])
     same = "as the best program does, or it ties"
     return [*lines, *([f"  nothing: {count_text(len(free), 'choice')}, {same}"] if free else [])]

@@ -11,7 +11,7 @@ from eqsat.model.egraph import AGAIN
 from eqsat.model.generic import Result
 from eqsat.model.ops import CONVERSIONS, LEAVES, VIEWS
 from eqsat.model.pipelines import PipelineTold
-from eqsat.model.schedule import Dispatch
+from eqsat.model.schedule import Dispatch, Schedule
 from eqsat.model.selection import (
     CAP,
     REFUSED,
@@ -145,6 +145,16 @@ class Explanation:
         return "\n".join([*lines, *removed_lines(self.removed)]).rstrip() + "\n"
 
     __str__ = to_text
+
+    def rejected(self, schedule: Schedule) -> dict[int, list[str]]:
+        """What the values of each dispatch of the run's schedule could have been, by its number."""
+        numbers = {id(d): i for i, d in enumerate(schedule.dispatches)}
+        texts: dict[int, list[str]] = {}
+        for c in self.choices:
+            if c.dispatch is not None:
+                others = [f"{c.name}: {a.text}" for a in c.alternatives]
+                texts.setdefault(numbers[id(c.dispatch)], []).extend(others)
+        return texts
 
     @property
     def is_whole(self) -> bool:

@@ -209,7 +209,8 @@ p{margin:.4rem 0}.soft{color:var(--soft)}a,a:visited{color:var(--mark)}
 table{border-collapse:collapse;font-variant-numeric:tabular-nums}
 th,td{padding:.25rem .6rem;border-bottom:1px solid var(--line);text-align:left;vertical-align:top}
 td.n,th.n{text-align:right;white-space:nowrap}
-.wide{overflow-x:auto}
+.wide{overflow-x:auto}.prose{min-width:18rem}
+@media(max-width:800px){.wide :is(td,th):not(.prose){white-space:nowrap}}
 pre,code{font:13px/1.45 ui-monospace,monospace}
 pre{background:var(--tint);padding:.6rem;margin:0;overflow-x:auto;border-radius:4px}
 .pair{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(26rem,100%),1fr));gap:1rem}
@@ -236,6 +237,9 @@ def section(title: str, body: str) -> str:
 
 def pre(text: str) -> str:
     return f"<pre>{escape(text)}</pre>"
+
+
+PROSE = 40  # characters of a cell from which on a narrow screen scrolls, not breaks every word
 
 
 def html_table(
@@ -270,4 +274,5 @@ def link(path: str, text: str) -> str:
 
 def _cell(tag: str, text: str, is_figure: bool, path: str = "") -> str:
     inner = link(path, text) if path else escape(text)
-    return f"<{tag}{' class=n' if is_figure else ''}>{inner}</{tag}>"
+    kind = " class=n" if is_figure else " class=prose" if len(text) > PROSE else ""
+    return f"<{tag}{kind}>{inner}</{tag}>"

@@ -32,6 +32,8 @@ from eqsat.report.formatting import (
 from eqsat.report.mesh import mesh_claim, mesh_lines
 from eqsat.report.weights import life_line
 
+BUSY = 1.2  # times its CPU time that a search is counted as, from which on the line says why
+
 
 def summary_text(run: Finished, shown: Collection[str] = ()) -> str:
     """One line per phase that ran, what is not known of the rules, then baseline against chosen.
@@ -128,6 +130,9 @@ def phase_lines(run: Finished, shown: Collection[str] = ()) -> list[str]:
     if cpu is not None:
         wall = sum(run.seconds.get(phase) or 0.0 for phase in LIMITED)
         text = f"{seconds_text(cpu)} of CPU time, which the time limit counts"
+        counted = run.seconds.get("counted") or cpu
+        if counted > BUSY * cpu:
+            text += f": {seconds_text(counted)} with a fifth of waiting, as the machine is busy"
         lines.append(f"{'search':9} {seconds_text(wall):>7}  {'':{width}}  {text}")
     return lines
 

@@ -317,7 +317,8 @@ class Run:
     ) -> Exported:
         """The chosen program as an MLIR module (`"mlir"`) or an ONNX model (`"onnx"`).
 
-        Or its schedule for viewers: `"trace"` (Perfetto, Chrome), `"dot"` (Graphviz).
+        Or its schedule for viewers: `"trace"` (Perfetto, Chrome), `"dot"` (Graphviz), `"explorer"`
+        (Model Explorer, with what else each value could have been).
         Written to `path` if given. of: `"schedule"` is the chosen program with its packed weights;
         `"program"` the input. weights: `auto`, `constants`, `resources` or `arguments`. partial:
         undefined functions stand for ops that cannot be written. sizes: those of the program that
@@ -326,11 +327,13 @@ class Run:
         values, E382 if `onnx` is not installed, E383 for unknown words, E384 if the file cannot be
         written, E395 if not all sizes are known and not all of them are given.
         """
-        from eqsat.export.timeline import VIEWERS, view
+        from eqsat.export.timeline import EXPLORER, VIEWERS, view
         from eqsat.export.write import check_sizes, check_word, export, write_files
 
         if to in VIEWERS:
-            shown = view(self.need_schedule(), to)
+            schedule = self.need_schedule()
+            rejected = self.explain().rejected(schedule) if to == EXPLORER else {}
+            shown = view(schedule, to, self.program.name, rejected)
             return shown if path is None else write_files(shown, Path(path))
         check_sizes(self.program.name, self.open_sizes, sizes or {})
         check_word("part of a run to export", of, ("schedule", "program"))

@@ -5,6 +5,7 @@ Its clock is a limit in seconds, or the deadline of the whole run.
 
 from __future__ import annotations
 
+import logging
 import math
 import sys
 import time
@@ -142,8 +143,11 @@ def _engine() -> Any:
 
     The Python around that part takes longer to load than most searches take here, and keeps the
     frames it was imported from, with all that those hold: arrays of the first call of a jitted
-    function, say. Who imports egglog gets all of it, before or after.
+    function, say. Who imports egglog gets all of it, before or after. Its commands, hundreds of
+    lines, are logged only if its own logger is given a level.
     """
+    log = logging.getLogger(BINDINGS.partition(".")[0])
+    log.setLevel(log.level or logging.WARNING)
     loaded = sys.modules.get(BINDINGS)
     package = find_spec(BINDINGS.partition(".")[0])
     if loaded is not None or package is None:

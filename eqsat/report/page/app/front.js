@@ -21,6 +21,7 @@ page.frontChart = ({ goals, points, input }, width) => {
   return Plot.plot({
     width,
     height: Math.max(280, Math.min(420, width * 0.55)),
+    marginTop: 32,
     marginLeft: 60,
     marginRight: 60,
     marginBottom: 46,
@@ -30,8 +31,6 @@ page.frontChart = ({ goals, points, input }, width) => {
     ariaLabel: `${goals[1]} over ${goals[0]}`,
     marks: [
       Plot.line(line, { ...at, curve: "step-after", stroke: theme.line, strokeWidth: 1.5 }),
-      Plot.dot(input ? [input] : [], { ...at, symbol: "times", stroke: theme.hues[0], r: 6, strokeWidth: 2.5 }),
-      Plot.text(input ? [input] : [], { ...at, text: () => "input", dx: -9, dy: 13, textAnchor: "end", fill: theme.ink }),
       Plot.dot(points, {
         ...at,
         r: 6,
@@ -42,6 +41,8 @@ page.frontChart = ({ goals, points, input }, width) => {
         ariaLabel: "text",
       }),
       Plot.text(points, { ...at, text: "name", dx: 10, dy: -10, fill: theme.ink, href: "href" }),
+      Plot.dot(input ? [input] : [], { ...at, symbol: "times", stroke: theme.hues[0], r: 6, strokeWidth: 2.5 }),
+      Plot.text(input ? [input] : [], { ...at, text: () => "input", dx: 10, dy: 13, textAnchor: "start", fill: theme.ink }),
       Plot.tip(all, Plot.pointer({ ...at, title: "text", fill: theme.paper, stroke: theme.line })),
     ],
   });

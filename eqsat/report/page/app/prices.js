@@ -51,7 +51,7 @@ page.rooflineChart = (graph, chosen, width) => {
   const theme = page.theme();
   const all = graph.dispatches.filter(isDrawn);
   const ridges = machine.bandwidths.map(([, bandwidth]) => machine.rate / bandwidth);
-  const low = Math.min(...all.map(intensity), ...ridges) / 2;
+  const low = Math.min(...all.map(intensity), ...ridges) / 4; // room for the name of a roof
   const high = Math.max(...all.map(intensity), ...ridges) * 2;
   const roofs = machine.bandwidths.map(([name, bandwidth]) => ({
     name,
