@@ -251,8 +251,11 @@ class EGraph:
     @cached_property
     def reduced(self) -> frozenset[int]:
         """Classes that the input program itself computes by reductions or contractions."""
-        own = [n for n in self.nodes if n.rule < 0 and isinstance(n.attr, Generic)]
-        return frozenset(n.eclass for n in own if n.attr.reductions)
+        return frozenset(
+            n.eclass
+            for n in self.nodes
+            if n.rule < 0 and isinstance(n.attr, Generic) and n.attr.reductions
+        )
 
     @cached_property
     def _index(self) -> dict[tuple[str, Attr, tuple[int, ...]], int]:
