@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         target,
     )  # fmt: skip
     from eqsat.api.again import bind, compare
+    from eqsat.api.footprint import footprint
     from eqsat.api.jit import jit
     from eqsat.api.keep_state import keep_state
     from eqsat.api.pareto import pareto
@@ -35,6 +36,7 @@ _HOME = {
     "Together": "eqsat.api.together",
     "bind": "eqsat.api.again",
     "compare": "eqsat.api.again",
+    "footprint": "eqsat.api.footprint",
     "jit": "eqsat.api.jit",
     "keep_state": "eqsat.api.keep_state",
     "load": "eqsat.lab.loading",
@@ -47,8 +49,8 @@ _HOME = {
 }
 __all__ = [
     "Called", "EqsatError", "Experiment", "Program", "Run", "Source", "Together", "bind", "compare",
-    "jit", "keep_state", "load", "optimize", "optimize_together", "pareto", "read", "rules",
-    "target",
+    "footprint", "jit", "keep_state", "load", "optimize", "optimize_together", "pareto", "read",
+    "rules", "target",
 ]  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""The claims of the eleven questions (experiments/README.md), at sizes that take a second or two.
+"""The claims of the thirteen questions (experiments/README.md), at sizes that take a second or two.
 
 Each test takes the file of its question with fewer or smaller programs; nothing is timed.
 """

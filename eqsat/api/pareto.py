@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +15,7 @@ from eqsat.model.files import write_text
 from eqsat.model.progress import heard, phase
 from eqsat.model.selection import Selection
 from eqsat.run import Run, RunUse
-from eqsat.run.artefact import check_writable, put_in_place
+from eqsat.run.artefact import check_place, written_aside
 from eqsat.run.phases import Listener, progress_of, with_schedules
 
 if TYPE_CHECKING:
@@ -83,31 +81,19 @@ class Front:
         """
         folder = Path(folder)
         check_front_place(folder)
-        try:
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-        except OSError as e:
-            raise fail("E407", f"cannot write `{folder}`: {e.strerror or e}") from e
-        try:
+        with written_aside(folder) as aside:
             links = [f"point-{i}/report.html" for i, _ in enumerate(self.points, 1)]
             for link, run in zip(links, self.points, strict=True):
                 run.save((aside / link).parent)
                 run.report(aside / link)
             write_text(aside / FILE, f"{json.dumps(self.to_json(), indent=1)}\n")
             write_text(aside / PAGE, self.page(links))
-            put_in_place(aside, folder)
-        except BaseException:  # Ctrl-C included: nothing half written stays
-            shutil.rmtree(aside, ignore_errors=True)
-            raise
         return folder
 
 
 def check_front_place(folder: Path) -> None:
     """Checks before a search that a front can be written here; EqsatError (E309, E407)."""
-    if folder.exists() and not (folder / FILE).is_file():
-        message = f"`{folder}` exists and is not a front of eqsat"
-        raise fail("E309", message, help="name another folder")
-    check_writable(folder)
+    check_place(folder, FILE, "front")
 
 
 def pareto(

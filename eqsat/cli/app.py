@@ -66,6 +66,7 @@ COMMANDS = {
     "experiment": experiment.experiment,
     "query": experiment.query,
     "pareto": search.pareto,
+    "footprint": search.footprint,
     "state": search.state,
     "compare": look.compare,
     "explain": look.explain,
@@ -87,7 +88,7 @@ COMMANDS = {
     "cache": caches.cache,
 }
 GROUPS = {
-    "Search": "optimize run pareto bench export",
+    "Search": "optimize run pareto footprint bench export",
     "Look": "show explain rules compare report judge list check schema cache",
     "Lab": "experiment query calibrate discover",
     "Parts": "extract place shard state compile",

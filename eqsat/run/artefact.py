@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -83,11 +83,31 @@ def keep(folder: Path, values: Mapping[str, Any]) -> None:
 
 def check_run_place(folder: Path) -> None:
     """Checks before a search that a run can be written here; EqsatError (E309, E407)."""
-    if folder.exists() and not (folder / FILES["manifest"]).is_file():
-        raise fail(
-            "E309", f"`{folder}` exists and is not a run of eqsat", help="name another folder"
-        )
+    check_place(folder, FILES["manifest"], "run")
+
+
+def check_place(folder: Path, file: str, what: str) -> None:
+    """Checks that nothing, or a folder with this file, is in the way; EqsatError (E309, E407)."""
+    if folder.exists() and not (folder / file).is_file():
+        message = f"`{folder}` exists and is not a {what} of eqsat"
+        raise fail("E309", message, help="name another folder")
     check_writable(folder)
+
+
+@contextlib.contextmanager
+def written_aside(folder: Path) -> Iterator[Path]:
+    """A folder to write into, which then takes this place; EqsatError E407 if it cannot be made."""
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    except OSError as e:
+        raise fail("E407", f"cannot write `{folder}`: {e.strerror or e}") from e
+    try:
+        yield aside
+        put_in_place(aside, folder)
+    except BaseException:  # Ctrl-C included: nothing half written stays
+        shutil.rmtree(aside, ignore_errors=True)
+        raise
 
 
 def check_writable(folder: Path) -> None:
@@ -108,9 +128,7 @@ def _write_aside(
     arrays: Mapping[str, Mapping[str, Any]],
 ) -> None:
     """manifest: without its sums. files: what is sealed; plain: what is only for people."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-    try:
+    with written_aside(folder) as aside:
         (aside / OPAQUE).mkdir(parents=True)
         for name, data in {**files, **plain}.items():
             (aside / name).write_bytes(data)
@@ -118,10 +136,6 @@ def _write_aside(
             write_arrays(aside / name, tensors)
         complete = sealed({**manifest, **weight_sums(aside)}, digests_of(files))
         (aside / FILES["manifest"]).write_bytes(encoded(complete))
-        put_in_place(aside, folder)
-    except BaseException:  # Ctrl-C included: nothing half written stays
-        shutil.rmtree(aside, ignore_errors=True)
-        raise
 
 
 @dataclass(frozen=True)
