@@ -33,7 +33,7 @@ WAYS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "held": (("originals=held",), ()),
     "run": (("originals=held",), ("resident",)),
 }
-JOINT, PLAIN = "joint", "plain"
+JOINT = "joint"
 NOTHING_ADMISSIBLE = 3  # exit code of an error
 
 
@@ -104,22 +104,25 @@ def footprint(
     if not source.program.weight_bytes:
         message = f"`{source.program.name}` has no weights, whose footprint could be told"
         raise fail("E324", message, help="name the arguments that are weights: `--weights w1,w2`")
-    asked = {way: (keys, (*first, *QUICKEST)) for way, (keys, first) in WAYS.items()}
+    asked: dict[str, tuple[tuple[str, ...], tuple[GoalRequest, ...]]] = {
+        way: (keys, goals_asked([*first, *(g for g in QUICKEST if g not in first)]))
+        for way, (keys, first) in WAYS.items()
+    }
     asked[JOINT] = WAYS["load"][0], goals_asked(goals)
     runs: dict[str, Run | None] = {}
+    refused: list[EqsatError] = []
     for way, (keys, wanted) in asked.items():
-        names = tuple(dict.fromkeys(wanted))
+        runs[way] = None
         try:
-            runs[way] = optimize(source, goals=names, settings=(*settings, *keys), **request)
+            runs[way] = optimize(source, goals=wanted, settings=(*settings, *keys), **request)
         except EqsatError as error:
             if error.exit_code != NOTHING_ADMISSIBLE:
                 raise
-            runs[way], nothing = None, error
-    found = [run for run in runs.values() if run is not None]
-    if not found:
-        raise nothing
-    first = found[0]
-    return Footprints(source.program.name, first.target.name, source.program.weight_bytes, runs)
+            refused.append(error)
+    found = next((run for run in runs.values() if run is not None), None)
+    if found is None:
+        raise refused[0]
+    return Footprints(source.program.name, found.target.name, source.program.weight_bytes, runs)
 
 
 __all__: Sequence[str] = ("Footprints", "footprint")
