@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         target,
     )  # fmt: skip
     from eqsat.api.again import bind, compare
+    from eqsat.api.footprint import footprint
     from eqsat.api.jit import jit
     from eqsat.api.keep_state import keep_state
     from eqsat.api.pareto import pareto
@@ -39,6 +40,7 @@ _HOME = {
     "assert_permutes": "eqsat.api.permutes",
     "bind": "eqsat.api.again",
     "compare": "eqsat.api.again",
+    "footprint": "eqsat.api.footprint",
     "jit": "eqsat.api.jit",
     "keep_state": "eqsat.api.keep_state",
     "load": "eqsat.lab.loading",
@@ -52,7 +54,7 @@ _HOME = {
 }
 __all__ = [
     "Called", "EqsatError", "Experiment", "Program", "Run", "Source", "Switch", "Together",
-    "assert_permutes", "bind", "compare", "jit", "keep_state", "load", "optimize",
+    "assert_permutes", "bind", "compare", "footprint", "jit", "keep_state", "load", "optimize",
     "optimize_together", "pareto", "read", "rules", "switch", "target",
 ]  # fmt: skip
 

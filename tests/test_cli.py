@@ -19,7 +19,7 @@ from eqsat.cli import app, run
 
 COMMANDS = (
     "optimize", "run", "experiment", "compare", "explain", "rules", "show", "report", "check",
-    "list", "schema", "extract", "place", "shard", "pareto", "state", "switch",
+    "list", "schema", "extract", "place", "shard", "pareto", "state", "switch", "footprint",
     "calibrate", "compile", "export", "bench", "discover", "query", "judge", "cache",
 )  # fmt: skip
 SMALL = """program small

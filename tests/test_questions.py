@@ -1,4 +1,4 @@
-"""The claims of the eleven questions (experiments/README.md), at sizes that take a second or two.
+"""The claims of the twelve questions (experiments/README.md), at sizes that take a second or two.
 
 Each test takes the file of its question with fewer or smaller programs; nothing is timed.
 """
@@ -20,6 +20,7 @@ from eqsat.lang.experiments import Cell, load_experiment
 QUESTIONS = (
     "transposed-pack", "global-packing", "interchange", "scratch-limits", "encodings",
     "skinny-to-square", "greedy", "leave-one-out", "predicted-measured", "depth", "sharding",
+    "census",
 )  # fmt: skip
 ROOT = Path(__file__).parent.parent
 
@@ -176,3 +177,15 @@ def test_k_no_policy_of_sharding_is_best_for_few_tokens_and_for_many():
         assert of["policy/megatron"] != of["policy/data-parallel"]
         least = min(held[f"sharded.py:{program}", rules] for rules in of)
         assert held[f"sharded.py:{program}", "policy/fsdp"] == least
+
+
+@pytest.mark.slow  # test_sharedmoves counts, and test_policies asks so of every remedy
+def test_l_the_joint_choice_is_never_slower_than_a_remedy_for_all_places():
+    rows = rows_of("census", lambda c: c.program == "sites.py:swin_3")
+    assert {r["shared_moves"] for r in rows if r["status"] == "found"} == {1}
+    time = {(r["varied"]["set"], r["rules"][0]): r.get("time_us") for r in rows}
+    for (machine, _), t in time.items():
+        assert t is None or time[machine, "default"] <= t
+    assert time["forced", "policy/never-pack"] is None
+    # packing pays in two of the 36 places alone
+    assert time["fused", "policy/keep"] < time["fused", "policy/never-pack"]

@@ -66,6 +66,7 @@ COMMANDS = {
     "experiment": experiment.experiment,
     "query": experiment.query,
     "pareto": several.pareto,
+    "footprint": several.footprint,
     "state": several.state,
     "switch": several.switch,
     "compare": look.compare,
@@ -90,7 +91,7 @@ COMMANDS = {
     "cache": caches.cache,
 }
 GROUPS = {
-    "Search": "optimize run pareto switch bench export",
+    "Search": "optimize run pareto footprint switch bench export",
     "Look": "show show/rule explain rules rules/match compare report judge list check schema cache",
     "Lab": "experiment query calibrate discover",
     "Parts": "extract place shard state compile",

@@ -1,4 +1,4 @@
-"""Commands whose answer is several programs: pareto, state, switch."""
+"""Commands whose answer is several programs: pareto, footprint, state, switch."""
 
 from __future__ import annotations
 
@@ -96,6 +96,68 @@ def _talk(front: Front, out: Path | None) -> None:
         say(warning.full())
     if out is not None:
         say(f"wrote {out}    page: {out / 'pareto.html'}    why: `eqsat explain {out / 'point-1'}`")
+
+
+def footprint(
+    program: o.ProgramName,
+    target: o.TargetName = "auto",
+    rules: o.Rules = None,
+    without: o.Without = None,
+    unchecked: o.Unchecked = False,
+    goal: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--goal",
+            help="What the joint plan minimises, repeatable; default: `time:within=1%`, load_peak,"
+            " memory.",
+        ),
+    ] = None,
+    budget: o.Budget = None,
+    setting: o.Settings = None,
+    limit: o.SearchLimits = None,
+    size: o.Sizes = None,
+    weights: o.Weights = None,
+    time_limit: Annotated[
+        str, typer.Option("--time-limit", help="CPU time of each search: `60s`.")
+    ] = "60s",
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", help="Keep the table and each way's run here.")
+    ] = None,
+    seed: o.Seed = 0,
+    output_format: o.OutputFormat = o.Format.text,
+    quiet: o.Quiet = False,
+    verbose: o.Verbose = False,
+) -> int:
+    """Tell what a program takes in memory for each way in which its weights can come.
+
+    X is the peak of a run without data tiling, Y the weights. Weights may come packed in the file,
+    be packed at load, beside originals that are dropped or held, or in every run; in the joint plan
+    each lives as its goals have it. Six searches. Exit code 3 if nothing is admissible.
+    """
+    watch = Onlooker()
+    with stops_at_once(watch=watch):
+        import eqsat
+        from eqsat.api.footprint import JOINT_GOALS, check_footprint_place
+
+        if out is not None:
+            check_footprint_place(out)
+        with progress(watch, quiet or output_format is o.Format.json):
+            found = eqsat.footprint(
+                eqsat.read(program, o.symbol_sizes(size), o.names(weights)),
+                **o.search_request(rules, without, budget, limit, time_limit),
+                target=target,
+                unchecked=unchecked,
+                settings=tuple(setting or ()),
+                goals=tuple(goal or JOINT_GOALS),
+                seed=seed,
+                progress=watch,
+            )
+    if out is not None:
+        found.save(out)
+    o.print_found(found, output_format)
+    if out is not None and not quiet:
+        say(f"wrote {out}    why: `eqsat explain {out / 'joint'}`")
+    return 0
 
 
 # ---- the layouts of a state ----------------------------------------------------------------------

@@ -130,7 +130,7 @@ class CellResult:
             return row
         s = r.summary
         goals, first = s["goals"], r.goals[0]
-        row |= s["counts"] | s["bytes"]
+        row |= s["counts"] | s["bytes"] | {"shared_moves": s["program"].get("shared_moves")}
         row |= {"time_us": goals["time_us"]["value"], "peak_bytes": goals["peak_bytes"]["value"]}
         row |= {k: s[k] for k in ("egraph", "baseline", "verify", "seconds", "rule_check")}
         row |= {k: s[k] for k in ("stop", "claim", "candidates")}

@@ -7,6 +7,7 @@ from typing import Any
 
 from eqsat.model.control import COND, controls
 from eqsat.model.schedule import Schedule
+from eqsat.ops.programs.sharedmoves import shared_moves
 from eqsat.report.facts import RunFacts, goal_key, scaled, schedule_figures
 from eqsat.report.finished import Finished, is_measured_here
 from eqsat.report.formatting import PS_PER_US
@@ -26,6 +27,7 @@ def summary(run: Finished) -> dict[str, Any]:
             "name": run.program.name,
             "ops": run.program.op_count,
             "weight_bytes": run.program.weight_bytes,
+            "shared_moves": len(shared_moves(run.canonical)),
             "symbols": _symbols(run),
             "layouts": facts.packed_borders,
             "orders": None if run.orders is None else run.orders.to_json(),

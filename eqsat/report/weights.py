@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
@@ -162,12 +163,13 @@ def life_line(weights: WeightLives) -> list[str]:
     lives, x = weights.each, weights.original_bytes
     if not x or all(w.lives in ((AS_IT_IS,), (UNREAD,)) for w in lives):
         return []
-    words: dict[str, int] = {}
-    for w in lives:
-        text = " and ".join(w.lives)
-        words[text] = words.get(text, 0) + 1
-    kinds = ", ".join(f"{count_text(n, 'weight')} {text}" for text, n in words.items())
     resident, peak = weights.schedule.resident_bytes, weights.schedule.load_peak_bytes
     sizes = f"resident {bytes_text(resident)} ({resident / x:.2f}X)"
     sizes += f", at load {bytes_text(peak)} ({peak / x:.2f}X)"
-    return [f"weights {bytes_text(x)} (X): {sizes}; {kinds}"]
+    return [f"weights {bytes_text(x)} (X): {sizes}; {kinds_text(weights)}"]
+
+
+def kinds_text(weights: WeightLives) -> str:
+    """`98 weights as it is, 49 weights packed at load`: how many live in each way."""
+    words = Counter(" and ".join(w.lives) for w in weights.each)
+    return ", ".join(f"{count_text(n, 'weight')} {text}" for text, n in words.items())

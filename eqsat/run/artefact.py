@@ -128,9 +128,7 @@ def _write_aside(
     arrays: Mapping[str, Mapping[str, Any]],
 ) -> None:
     """manifest: without its sums. files: what is sealed; plain: what is only for people."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-    try:
+    with written_whole(folder) as aside:
         (aside / OPAQUE).mkdir(parents=True)
         for name, data in {**files, **plain}.items():
             (aside / name).write_bytes(data)
@@ -138,10 +136,6 @@ def _write_aside(
             write_arrays(aside / name, tensors)
         complete = sealed({**manifest, **weight_sums(aside)}, digests_of(files))
         (aside / FILES["manifest"]).write_bytes(encoded(complete))
-        put_in_place(aside, folder)
-    except BaseException:  # Ctrl-C included: nothing half written stays
-        shutil.rmtree(aside, ignore_errors=True)
-        raise
 
 
 @dataclass(frozen=True)
