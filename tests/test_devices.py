@@ -27,7 +27,7 @@ from eqsat.model.schedule import Schedule
 from eqsat.model.target import Target
 from eqsat.ops.meaning.programs import evaluate_program
 from eqsat.ops.meaning.scalar import held_dtype
-from eqsat.ops.programs.everywhere import named_values, placements
+from eqsat.ops.programs.everywhere import pinned_values, placed_facts
 from eqsat.ops.programs.placement import device_figures, node_devices, put_on_devices
 from eqsat.schedule import faults
 
@@ -240,7 +240,7 @@ return tanh(g)
 """
     program = placed(text)
     target = machine(pair("avx512-xla", "avx512-xla"))
-    facts = placements(program, target, named_values(parse_program(text), target), 4)
+    facts = placed_facts(program, target, pinned_values(parse_program(text), target), 4)
     assert facts is not None
     ops = [(n.op, n.operands) for n in facts.nodes]
     assert ops.count(("transfer", (0,))) == 1, "x is sent, to compute e on b"
@@ -250,7 +250,7 @@ return tanh(g)
 def test_one_device_or_no_link_places_nothing():
     program = parse_program("input x: f32[64]\nreturn exp(x)\n")
     alone = replace(pair("avx512-xla", "avx512-xla"), links=())
-    assert placements(program, machine(alone), {}, 2) is None
+    assert placed_facts(program, machine(alone), {}, 2) is None
 
 
 # ---- any program, any placement ------------------------------------------------------------------

@@ -12,7 +12,7 @@ from eqsat.lang.programs import parse_program
 from eqsat.model.compiled import RefusedDispatch
 from eqsat.model.diag import EqsatError
 from eqsat.model.selection import Selection
-from eqsat.model.target import Refusal, Target
+from eqsat.model.target import CompilerRefusal, Target
 from eqsat.run.refusals import logged_about, logged_dispatches, record, refusals_of
 from eqsat.run.run import Run
 from eqsat.schedule.legal import faults as legality_faults
@@ -101,7 +101,7 @@ def test_a_program_that_cannot_avoid_it_is_a_sentence(tmp_path: Path):
 
 def test_rows_are_added_and_keep_what_they_extend(blocks: Path, tmp_path: Path):
     base, file = eqsat.target(str(blocks)), tmp_path / "mine.yaml"
-    one, two = (Refusal((f"exp(f32[{n}])",), f"no “{n}”\n", "me") for n in (1, 2))
+    one, two = (CompilerRefusal((f"exp(f32[{n}])",), f"no “{n}”\n", "me") for n in (1, 2))
     assert [record(file, base, [one]), record(file, base, [one, two])] == [1, 1]
     found = eqsat.target(str(file))
     assert found.refused == (one, two)

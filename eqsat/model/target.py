@@ -183,7 +183,7 @@ class DispatchLimits:
 
 
 @dataclass(frozen=True)
-class Refusal:
+class CompilerRefusal:
     """A dispatch that a compiler refused: its ops as `model.text.op_text` has them, sorted.
 
     says: in the compiler's words. source: which compiler, and of what.
@@ -261,7 +261,7 @@ class Target:
     # of temporaries, behind the search
     placing: CompilerPlacing = field(default_factory=CompilerPlacing)
     oracle: str | None = None  # the compiler that is asked about answers, see `model.oracle`
-    refused: tuple[Refusal, ...] = ()  # dispatches that no answer may have
+    refused: tuple[CompilerRefusal, ...] = ()  # dispatches that no answer may have
 
     @property
     def is_planned(self) -> bool:

@@ -264,7 +264,7 @@ def saturated(
 
     extra: what is known beside the rules, of this search alone.
     """
-    from eqsat.ops.programs.everywhere import named_values, placements
+    from eqsat.ops.programs.everywhere import pinned_values, placed_facts
     from eqsat.ops.programs.sharedproducts import OF_VALUES
     from eqsat.saturate import saturate
 
@@ -274,7 +274,7 @@ def saturated(
     program = run.canonical if family is None else family.canonical
     extra = extra if bodies is None else bodies.equalities
     first = len(program.nodes) + sum(len(facts.nodes) for facts in extra)
-    placed = placements(program, run.target, named_values(run.program, run.target), first)
+    placed = placed_facts(program, run.target, pinned_values(run.program, run.target), first)
     extra = extra if placed is None else (*extra, placed)
     equalities = unstated_equalities(program, run.rules, extra)
     known = None if family is None else family.egraph  # of a search at other sizes

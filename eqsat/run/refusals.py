@@ -12,7 +12,7 @@ from eqsat.model.compiled import RefusedDispatch
 from eqsat.model.diag import EqsatError, fail
 from eqsat.model.files import read_text, write_text
 from eqsat.model.schedule import Schedule
-from eqsat.model.target import Refusal, Target
+from eqsat.model.target import CompilerRefusal, Target
 from eqsat.schedule.fused import OneDispatch
 
 MARK = "# Refusals that `eqsat compile` recorded."
@@ -56,7 +56,7 @@ def logged_about(log: Path, dispatch: int) -> tuple[RefusedDispatch, ...]:
 
 def refusals_of(
     schedule: Schedule, target: Target, refused: Iterable[RefusedDispatch], source: str
-) -> tuple[Refusal, ...]:
+) -> tuple[CompilerRefusal, ...]:
     """Rows of a target; EqsatError E466 for a dispatch that the schedule does not have."""
     rows = []
     for r in refused:
@@ -65,7 +65,9 @@ def refusals_of(
             raise fail("E466", f"the run has no dispatch {r.dispatch}: {has}")
         dispatch = schedule.dispatches[r.dispatch]
         ops = OneDispatch(r.dispatch, dispatch, schedule.program, target).op_texts
-        rows.append(Refusal(ops, r.says, f"{source}, dispatch {r.dispatch} ({dispatch.name})"))
+        rows.append(
+            CompilerRefusal(ops, r.says, f"{source}, dispatch {r.dispatch} ({dispatch.name})")
+        )
     return tuple(rows)
 
 
@@ -78,7 +80,7 @@ def _named(target: Target) -> str:
     return target.name if is_named else target.file
 
 
-def record(file: Path, target: Target, rows: Sequence[Refusal]) -> int:
+def record(file: Path, target: Target, rows: Sequence[CompilerRefusal]) -> int:
     """Write a target that extends another one with rows; the number of those that are new.
 
     target: of the run. A file that is there keeps its rows and what it extends. EqsatError E467 for

@@ -23,7 +23,7 @@ RULE = "compute-elsewhere"
 _DOC = "a value that names no device may be computed on any, and sent over any link"
 
 
-def named_values(program: Program, target: Target) -> dict[str, str]:
+def pinned_values(program: Program, target: Target) -> dict[str, str]:
     """Names, as in the canonical program, of values that name a device; and the device.
 
     program: as it was read, before its values were placed.
@@ -38,7 +38,7 @@ def named_values(program: Program, target: Target) -> dict[str, str]:
     return named
 
 
-def placements(
+def placed_facts(
     program: Program, target: Target, named: Mapping[str, str], first: int
 ) -> Equalities | None:
     """A placed program's values on all devices; numbered from `first` on, None if there are none.
