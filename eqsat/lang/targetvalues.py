@@ -52,7 +52,9 @@ def target_of(r: TargetRecord) -> Target:
         "kernels": None if r.kernels is None else _planned(r.kernels),
         "measured_on": _measured_on(r.measured_on), "padding": _padding(r), "units": _units(r),
         "placing": CompilerPlacing(r.placing.scratchpad, r.placing.in_place),
-        "refused": tuple(CompilerRefusal(tuple(sorted(f.ops)), f.says, f.source) for f in r.refused),
+        "refused": tuple(
+            CompilerRefusal(tuple(sorted(f.ops)), f.says, f.source) for f in r.refused
+        ),
         "native_tiles": tuple((d, (t[0], t[1])) for d, t in r.native_tiles.items()),
         "mesh_links": links_of(r), "mesh": mesh_of(links_of(r), r.mesh, r.memory[-1].size),
     }  # fmt: skip
