@@ -38,7 +38,6 @@ from eqsat.ops.mesh.strategies import (
     value_facts,
 )
 
-ALL = 0.999  # of a time: prices are whole picoseconds
 HELP = "import `spread`, which permits all there is, or permit more in your rule set"
 
 
@@ -158,10 +157,9 @@ class Permitted:
 class Works:
     """Times of the members of a schedule's dispatches on one device of a mesh.
 
-    The time of a dispatch, without its launch, is divided among its members by what bounds it:
-    their arithmetic, or their traffic at its border. Each part shrinks with the share of the work,
-    or of the bytes, that a device has. With one device the sum is the time of the schedule. What
-    hides behind the longer of the two has no part: one more result would take from the others'.
+    The time of a dispatch, without its launch, is divided among its members by their arithmetic
+    and their traffic at its border; each part shrinks with the share of the work and of the bytes
+    that a device has. With one device the sum is the time of the schedule.
     """
 
     schedule: Schedule
@@ -172,7 +170,7 @@ class Works:
         """Picoseconds of a node on one device, in all dispatches that compute it."""
         total = 0.0
         for number, scale in self._scales.get(node, ()):
-            total += scale * self._estimate_ps(number, node, strategy)
+            total += scale * self._estimate_ps(self.schedule.dispatches[number], node, strategy)
         return math.ceil(total)
 
     @cached_property
@@ -185,34 +183,19 @@ class Works:
         """Node → the dispatches that compute it, and the picoseconds there of one estimated."""
         scales: dict[int, list[tuple[int, float]]] = {}
         for number, d in enumerate(self.schedule.dispatches):
-            estimates = [(m, self._estimate_ps(number, m, None)) for m in d.members]
+            estimates = [(m, self._estimate_ps(d, m, None)) for m in d.members]
             total = math.fsum(ps for _, ps in estimates)
+            left = max(d.time_ps - self.target.launch_ps, 0)
             for m, ps in estimates:
                 if ps and total:
-                    scales.setdefault(m, []).append((number, self._running_ps(d) / total))
+                    scales.setdefault(m, []).append((number, left / total))
         return scales
 
-    def _estimate_ps(self, number: int, node: int, strategy: Strategy | None) -> float:
-        """Arithmetic, or traffic over the border of the dispatch, whichever bounds it."""
-        if self._computes[number]:
-            share = 1.0 if strategy is None else strategy.share
-            return self._arithmetic[node] * share * PS_PER_SECOND
-        d = self.schedule.dispatches[number]
-        return self._border_bytes(d, node, strategy) / self._bandwidth * PS_PER_SECOND
-
-    @cached_property
-    def _computes(self) -> tuple[bool, ...]:
-        """Per dispatch: whether its arithmetic alone takes all of its time."""
-        arithmetic = [
-            math.fsum(self._arithmetic[m] for m in d.members) * PS_PER_SECOND
-            for d in self.schedule.dispatches
-        ]
-        pairs = zip(arithmetic, map(self._running_ps, self.schedule.dispatches), strict=True)
-        return tuple([ALL * running <= computing for computing, running in pairs])
-
-    def _running_ps(self, d: Dispatch) -> int:
-        """Picoseconds of a dispatch without its launch."""
-        return max(d.time_ps - self.target.launch_ps, 0)
+    def _estimate_ps(self, d: Dispatch, node: int, strategy: Strategy | None) -> float:
+        """The longer of arithmetic and of traffic over the border of a dispatch."""
+        share = 1.0 if strategy is None else strategy.share
+        traffic = self._border_bytes(d, node, strategy) / self._bandwidth
+        return max(self._arithmetic[node] * share, traffic) * PS_PER_SECOND
 
     @cached_property
     def _bandwidth(self) -> float:
