@@ -123,7 +123,8 @@ def test_bytes_are_proven_whatever_was_measured() -> None:
 WRITTEN = {
     "report/explain.py", "report/mesh.py", "report/pareto.py", "report/finished.py",
     "report/text.py", "lab/drawing.py", "lab/effects.py", "lab/resultpage.py", "lab/results.py",
-    "lab/rowtable.py", "api/whatif.py", "api/judge.py", "cli/alone.py",
+    "lab/rowtable.py", "api/whatif.py", "api/judge.py", "api/permutes.py",
+    "report/footprint.py", "report/switch.py", "cli/alone.py",
     "cli/experiment.py", "run/bodies.py",
 }  # fmt: skip
 

@@ -8,6 +8,7 @@ import pytest
 
 import eqsat
 from eqsat.execute.compilers.ask import refused_dispatches
+from eqsat.extract.selected import first_answer
 from eqsat.lang.programs import parse_program
 from eqsat.model.compiled import RefusedDispatch
 from eqsat.model.diag import EqsatError
@@ -95,8 +96,12 @@ def test_an_answer_has_no_refused_dispatch_and_explains_why(blocks: Path, tmp_pa
 def test_a_program_that_cannot_avoid_it_is_a_sentence(tmp_path: Path):
     program = parse_program("program p\ninput a: f32[8, 8]\ny = exp(a)\nreturn y\n", "p.eqs")
     run = eqsat.optimize(program, target="reference")
+    file = refused_target(run, 0, tmp_path)
     with pytest.raises(EqsatError, match=f"E410[\\s\\S]*{SAYS[:20]}"):
-        eqsat.optimize(program, target=str(refused_target(run, 0, tmp_path)))
+        eqsat.optimize(program, target=str(file))
+    assert run.egraph is not None
+    assert first_answer(run.egraph, eqsat.target("reference"), run.goals) is not None
+    assert first_answer(run.egraph, eqsat.target(str(file)), run.goals) is None
 
 
 def test_rows_are_added_and_keep_what_they_extend(blocks: Path, tmp_path: Path):

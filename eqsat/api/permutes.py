@@ -43,7 +43,7 @@ def assert_permutes(
         f"{n.op}({named(n.operands[0])}, {n.attr.text(n.op)})" for n in (nodes[i] for i in left)
     )
     least, where = found.value, f"permutes on {schedule.target}"
-    if least != found.bound:
+    if least != found.bound or selection.is_capped:
         what = f"the search ended by `{selection.stop}`; give it a longer `time_limit`"
         raise AssertionError(f"{found.bound} to {least} {where}, nothing is proven: {what}")
     if least != minimum:

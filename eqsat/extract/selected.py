@@ -195,6 +195,8 @@ def _single_ops(pool: Pool) -> tuple[tuple[Group, ...], tuple[int, ...]] | None:
         if not all(i in pool.producers.get(b, (pool.fills.get(b),)) for b in made):
             return None
         group = _single_op(pool, i)
+        if pool.legality.of(group.members).refusal(group.members):
+            return None
         groups.append(group)
         wanted.update([space.buffer[r] for r in group.reads])
     steps = (replace(g, step=n) for n, g in enumerate(reversed(groups)))

@@ -272,15 +272,15 @@ def saturated(
     until = now + SATURATING * max(deadline - now, 0.0)
     family = run.family
     program = run.canonical if family is None else family.canonical
-    extra = extra if bodies is None else bodies.equalities
-    first = len(program.nodes) + sum(len(facts.nodes) for facts in extra)
+    facts = extra if bodies is None else bodies.equalities
+    first = len(program.nodes) + sum(len(f.nodes) for f in facts)
     placed = placed_facts(program, run.target, pinned_values(run.program, run.target), first)
-    extra = extra if placed is None else (*extra, placed)
-    equalities = unstated_equalities(program, run.rules, extra)
+    facts = facts if placed is None else (*facts, placed)
+    equalities = unstated_equalities(program, run.rules, facts)
     known = None if family is None else family.egraph  # of a search at other sizes
     graph = known or saturate(
         program, run.rules, run.target, run.limits, deadline=until, equalities=equalities,
-        reuse_blocks=not extra and all(facts.rule != OF_VALUES for facts in equalities),
+        reuse_blocks=not extra and all(f.rule != OF_VALUES for f in equalities),
     )  # fmt: skip
     if family is not None:
         from eqsat.ops.programs.binding import bind_graph
