@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import iree_oracle
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,7 +13,8 @@ import onnx_oracle
 import pytest
 from exports import FLOATING, check, function_case
 from fuzz.programs import Maker
-from seeds import seeds
+from onnxmodels import FLOAT, Writer, value
+from seeds import one_in, seeds
 
 import eqsat
 from eqsat.cli import run as command
@@ -199,6 +201,47 @@ def test_constants_may_lie_in_a_file_of_their_own(packed, tmp_path):
     whole = onnx.load(str(path)).SerializeToString()
     wanted = evaluate_program(packed.program, inputs, packed.source.weights)
     check(packed.program, onnx_oracle.run(whole, inputs), wanted, 1e-5)
+
+
+RECURRENT = [  # (op, direction, lengths of the sequences, initial states)
+    ("LSTM", "bidirectional", (5, 3), True),
+    ("LSTM", "forward", None, True),
+    ("LSTM", "reverse", (2, 5), False),
+    ("GRU", "bidirectional", (5, 3), True),
+    ("GRU", "forward", None, True),
+    ("GRU", "reverse", None, False),
+]
+
+
+def recurrent(op: str, direction: str, lengths: tuple[int, ...] | None, initial: bool):
+    """A layer of 4 over sequences of 5 steps of 3 elements, two in a batch."""
+    w, rng = Writer(), np.random.default_rng(5)
+    ways, rows = 1 + (direction == "bidirectional"), 16 if op == "LSTM" else 12
+    shapes = {"W": (ways, rows, 3), "R": (ways, rows, 4), "B": (ways, 2 * rows)}
+    for name, shape in shapes.items():
+        w.constant(name, (rng.standard_normal(shape) * 0.4).astype(np.float32))
+    sizes = w.constant("sizes", np.asarray(lengths, np.int32)) if lengths else ""
+    states = ["h", "c"][: 2 if op == "LSTM" else 1]
+    operands = ["x", *shapes, sizes, *(states if initial else ())]
+    given = [value("x", FLOAT, 5, 2, 3)]
+    given += [value(s, FLOAT, ways, 2, 4) for s in states if initial]
+    ys = w.op(op, f"/{op}", *operands, results=1 + len(states), hidden_size=4, direction=direction)
+    return w.model(given, [onnx.helper.make_empty_tensor_value_info(y) for y in ys])
+
+
+@pytest.mark.parametrize("target", seeds(1, ["avx512-xla", "reference"]))
+@pytest.mark.parametrize(("op", "direction", "lengths", "initial"), one_in(3, RECURRENT))
+def test_recurrent_layers_are_exported_as_loops(op, direction, lengths, initial, target, tmp_path):
+    model = recurrent(op, direction, lengths, initial)
+    path = tmp_path / "layer.onnx"
+    path.write_bytes(model.SerializeToString())
+    run = eqsat.optimize(str(path), target=target)
+    inputs = random_inputs(run.program, np.random.default_rng(0))
+    wanted = onnx_oracle.run(model.SerializeToString(), inputs, check=False)
+    data = run.export("onnx").data
+    assert ops(data)["Scan"] == 1 + (direction == "bidirectional")
+    check(run.program, onnx_oracle.run(data, inputs), wanted, 1e-6)
+    check(run.program, iree_oracle.run(run.export("mlir").data.decode(), inputs), wanted, 1e-6)
 
 
 def test_weights_may_be_arguments(packed):

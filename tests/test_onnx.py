@@ -249,8 +249,8 @@ def test_functions_of_the_model_are_inlined_with_their_attributes(tmp_path: Path
     agree(model, {"x": floats(4)}, tmp_path)
 
 
-def branch(name: str, op: str) -> Any:
-    node = helper.make_node(op, ["x", "x"], [f"{name}_y"])
+def branch(name: str, op: str, of: str = "x") -> Any:
+    node = helper.make_node(op, [of, of], [f"{name}_y"])
     out = [helper.make_empty_tensor_value_info(f"{name}_y")]
     return helper.make_graph([node], name, [], out)
 
@@ -267,6 +267,76 @@ def test_if_takes_a_known_branch_and_keeps_both_of_an_unknown(tmp_path: Path, kn
         inputs["c"] = np.asarray(True)
     found = agree(w.model(given, [value(y, FLOAT, 3)]), inputs, tmp_path)
     assert (Counter(n.op for n in found.program.nodes) == {"input": 1, "generic": 1}) == known
+
+
+VECTOR = np.arange(3, dtype=np.float32)
+CONDITIONS = {  # of an x of three elements; each is true
+    "constant": [("Constant", [], {"value": numpy_helper.from_array(np.asarray(True))})],
+    "shapes": [("Shape", ["x"], {}), ("ReduceMax", [0], {}), ("Equal", [0, "three"], {})],
+    "rank": [("Shape", ["x"], {}), ("Size", [0], {}), ("Less", [0, "three"], {})],
+    "products": [("MatMul", ["v", "v"], {}), ("Greater", [0, "one"], {})],
+    "ArgMax": [
+        ("Einsum", ["v", "v"], {"equation": "i,j->ij"}), ("ArgMax", [0], {"axis": 1}),
+        ("ReduceMin", [0], {"keepdims": 0}), ("Less", [0, "three"], {}),
+    ],
+    "another If": [
+        ("If", ["true"], dict(then_branch=branch("t", "Add", "v"), else_branch=branch("e", "Mul"))),
+        ("MatMul", [0, "v"], {}), ("Greater", [0, "one"], {}),
+    ],
+}  # fmt: skip
+UNREADABLE = {
+    "unknown": helper.make_node("Mine", ["x"], ["e_y"], domain="mine"),
+    "misfit": helper.make_node("MatMul", ["x", "wide"], ["e_y"]),
+    "text": helper.make_node(
+        "Constant", [], ["e_y"], value=helper.make_tensor("s", TensorProto.STRING, [1], [b"a"])
+    ),
+    "type": helper.make_node(
+        "Optional", [], ["e_y"], type=helper.make_tensor_type_proto(FLOAT, [3])
+    ),
+    "complex": helper.make_node(
+        "Constant", [], ["e_y"], value=helper.make_tensor("s", TensorProto.COMPLEX64, [1], [1j])
+    ),
+}
+
+
+def conditional(condition: str, other: str) -> Any:
+    """An If that adds x to itself where the condition is true; else what cannot be read."""
+    w = Writer()
+    for name, array in {
+        "one": VECTOR[1],
+        "v": VECTOR,
+        "wide": np.zeros((5, 2), np.float32),
+    }.items():
+        w.constant(name, np.asarray(array))
+    w.constant("three", np.asarray(3, np.int64))
+    w.constant("true", np.asarray(True))
+    c = condition
+    for i, (op, operands, attributes) in enumerate(CONDITIONS.get(condition, ())):
+        c = w.op(op, f"/{i}", *(c if o == 0 else o for o in operands), **attributes)
+    out = [helper.make_empty_tensor_value_info("e_y")]
+    no = helper.make_graph([UNREADABLE[other]], "e", [], out)
+    y = w.op("If", "/If", c, then_branch=branch("t", "Add"), else_branch=no)
+    given = [value("x", FLOAT, 3)]
+    if condition not in CONDITIONS:
+        given.append(value(condition, TensorProto.BOOL))
+    return w.model(given, [value(y, FLOAT, 3)], imports=[helper.make_opsetid("mine", 1)])
+
+
+@pytest.mark.parametrize("other", UNREADABLE)
+@pytest.mark.parametrize("condition", CONDITIONS)
+def test_a_branch_not_taken_may_hold_what_is_not_read(
+    tmp_path: Path, condition: str, other: str
+) -> None:
+    found = read(conditional(condition, other), tmp_path)
+    x = floats(3)
+    assert np.array_equal(reference(found, {"x": x})[0], x + x)
+
+
+@pytest.mark.parametrize("other", UNREADABLE)
+def test_a_branch_that_may_be_taken_is_refused_with_its_node(tmp_path: Path, other: str) -> None:
+    with pytest.raises(EqsatError, match="`e_y`") as error:
+        read(conditional("c", other), tmp_path)
+    assert error.value.diagnostics[0].code in ("E363", "E365", "E368")
 
 
 def loop_body(stacked: bool, going: str = "Identity") -> Any:

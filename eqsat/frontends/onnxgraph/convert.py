@@ -23,7 +23,7 @@ from eqsat.frontends.onnxgraph.graph import (
     short,
 )
 from eqsat.frontends.onnxgraph.proto import converted, newest_opset, read_tensor, stored_type
-from eqsat.model.diag import did_you_mean, fail
+from eqsat.model.diag import EqsatError, did_you_mean, fail
 from eqsat.model.tensor import DEFAULT, PRECISIONS
 from eqsat.ops.meaning.programs import element_dtype
 
@@ -111,6 +111,7 @@ FIELDS = {
     1: "f", 2: "i", 3: "s", 4: "t", 5: "g", 6: "floats", 7: "ints", 8: "strings", 9: "tensors",
     10: "graphs",
 }  # fmt: skip
+BRANCHES = ("then_branch", "else_branch")
 REFUSED = {11: "a sparse tensor", 12: "sparse tensors", 13: "a type", 14: "types"}
 
 
@@ -283,10 +284,22 @@ class _Checked:
             case 9:
                 return tuple(read_tensor(t, self.folder, f"a tensor of {what}") for t in value)
             case 5:
-                return self.graph(value, scope)
+                read = self._branch if a.name in BRANCHES else self.graph
+                return read(value, scope)
             case 10:
                 return tuple(self.graph(g, scope) for g in value)
         return tuple(value) if a.type in (6, 7) else value
+
+    def _branch(self, g: Any, scope: Scope) -> OnnxGraph | EqsatError:
+        """A branch of an If, or why it is not read: it is refused only where it is taken."""
+        inside = len(self.inside)
+        try:
+            return self.graph(g, scope)
+        except EqsatError as refusal:
+            if refusal.diagnostics[0].code not in ("E363", "E365"):
+                raise
+            del self.inside[inside:]
+            return refusal
 
 
 def _unique(leaves: Sequence[str], protos: Any, title: str) -> list[str]:

@@ -157,11 +157,15 @@ class Held:
     """A value: a NumPy array where it is known while reading, else a JAX tracer.
 
     leaf: the tracer that stands for a known array that is a weight of the program.
+    computed: gives the array of a tracer that depends on known arrays alone, which are read by a
+    chain of so many nodes (`depth`).
     """
 
     array: Any
     leaf: Any = None
     name: str = ""
+    computed: Callable[[], Array] | None = None
+    depth: int = 0
 
     @property
     def is_constant(self) -> bool:
@@ -173,6 +177,13 @@ class Held:
         if not self.is_constant or self.array.size > FOLDED_ELEMENTS:
             return False
         return self.leaf is None or self.array.dtype.kind in "iub" or self.array.size <= 16
+
+    @property
+    def known(self) -> Array | None:
+        """The array, computed now if need be; None for one that depends on the inputs."""
+        if self.is_constant:
+            return self.array
+        return self.computed() if self.computed else None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -293,7 +304,11 @@ class OnnxCall:
         return self.node.attributes[name]
 
     def graph(self, name: str) -> OnnxGraph:
-        return self.needed(name)
+        """A graph that is about to run; EqsatError if it could not be read."""
+        found = self.needed(name)
+        if isinstance(found, EqsatError):
+            raise found
+        return found
 
     def axis(self, axis: int, rank: int) -> int:
         """A possibly negative axis as a number from 0; E368 if there is none such."""

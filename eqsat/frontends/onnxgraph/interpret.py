@@ -5,6 +5,7 @@ What depends on constants only is computed in NumPy on the way.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 import warnings
@@ -21,6 +22,7 @@ from eqsat.frontends.onnxgraph.convert import checked, read_function
 from eqsat.frontends.onnxgraph.graph import (
     MICROSOFT,
     Argument,
+    Array,
     Held,
     OnnxCall,
     OnnxFunction,
@@ -102,7 +104,8 @@ class Interpreter:
         call = OnnxCall(
             node, operands, self._opset(node), _namespace(record, operands), _Runner(self, env)
         )
-        return [_held(node, r) for r in _results(_compute(record, call))]
+        results = [_held(node, r) for r in _results(_compute(record, call))]
+        return results if subgraphs(node) else _recomputable(record, call, results)
 
     def _opset(self, node: OnnxNode) -> int:
         opsets = self.model.opsets if self.opsets is None else self.opsets
@@ -157,7 +160,7 @@ class Interpreter:
         self._check_attributes(node)
         function = read_function(body, self.model.opsets)
         standard = proto.operator_schema(node.domain, node.op, version)
-        defaults = _defaults(standard, function)
+        defaults = proto.schema_defaults(standard, function.attributes)
         return self._call(
             replace(function, defaults={**defaults, **function.defaults}), node, operands
         )
@@ -273,6 +276,28 @@ def _matmul_precision(name: str) -> Any:
     return jax.default_matmul_precision(name if name in LEVELS else name.upper())
 
 
+def _recomputable(record: Operator, call: OnnxCall, results: list[Held]) -> list[Held]:
+    """The results, with their arrays at hand where the operands are known, but not folded."""
+    given = [o for o in call.operands if o is not None]
+    depth = 1 + max((o.depth for o in given), default=0)
+    if depth > DEEPEST or not all(o.foldable or o.computed for o in given):
+        return results
+
+    @functools.cache
+    def arrays() -> list[Array]:
+        import jax
+
+        known = tuple(None if o is None else Held(o.known) for o in call.operands)
+        with jax.ensure_compile_time_eval():
+            again = _results(_compute(record, replace(call, operands=known)))
+            return [np.asarray(_held(call.node, r).array) for r in again]
+
+    return [
+        h if h.is_constant else replace(h, computed=lambda i=i: arrays()[i], depth=depth)
+        for i, h in enumerate(results)
+    ]
+
+
 def _results(results: Any) -> tuple[Any, ...]:
     return results if isinstance(results, tuple) else (results,)
 
@@ -295,25 +320,6 @@ def _node_proto(onnx: Any, node: OnnxNode) -> Any:
         tensor = onnx.numpy_helper.from_array(array)
         message.attribute.append(onnx.helper.make_attribute(name, tensor))
     return message
-
-
-def _defaults(standard: Any, function: OnnxFunction) -> dict[str, Any]:
-    """The schema's default values of the attributes that its body refers to."""
-    defaults = {}
-    for name in function.attributes:
-        proto_value = standard.attributes[name].default_value if standard else None
-        if proto_value is not None and proto_value.type:
-            defaults[name] = plain_attribute(proto_value)
-    return defaults
-
-
-def plain_attribute(a: Any) -> Any:
-    """The value of an attribute that is a number, a string or a list of them."""
-    fields = {1: "f", 2: "i", 6: "floats", 7: "ints"}
-    if a.type == 3:
-        return a.s.decode("utf-8")
-    value = getattr(a, fields[a.type])
-    return tuple(value) if a.type in (6, 7) else value
 
 
 def read_onnx(path: str | Path, sizes: Mapping[str, int] | None = None) -> Traced:

@@ -6,6 +6,7 @@ Of a tensor every length is checked before anything is allocated or mapped.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path, PurePosixPath, PureWindowsPath
@@ -125,6 +126,22 @@ def known_ops(domain: str) -> tuple[str, ...]:
     """Names of all operators the standard has in a domain."""
     schemas = onnx_module().defs.get_all_schemas_with_history()
     return tuple(sorted({s.name for s in schemas if s.domain == domain}))
+
+
+def schema_defaults(standard: Any, names: Iterable[str]) -> dict[str, Any]:
+    """The schema's default values of these attributes, those that are numbers, strings or lists."""
+    if not standard:
+        return {}
+    defaults = {name: standard.attributes[name].default_value for name in names}
+    return {name: _plain_attribute(a) for name, a in defaults.items() if a is not None and a.type}
+
+
+def _plain_attribute(a: Any) -> Any:
+    fields = {1: "f", 2: "i", 6: "floats", 7: "ints"}
+    if a.type == 3:
+        return a.s.decode("utf-8")
+    value = getattr(a, fields[a.type])
+    return tuple(value) if a.type in (6, 7) else value
 
 
 def function_body(

@@ -24,15 +24,18 @@ MOST_TRIPS = 2**31 - 1
 
 @operator("If", newest=25)
 def if_(c: OnnxCall) -> Any:
-    yes, no = c.graph("then_branch"), c.graph("else_branch")
-    condition = c.held(0)
-    if condition.is_constant:
-        return tuple(c.run(yes if condition.array.reshape(-1)[0] else no, []))
+    """Of a known condition only the branch taken is run, so the other one may hold anything."""
+    names = "then_branch", "else_branch"
+    for name in names:
+        c.needed(name)
+    condition = c.held(0).known
+    if condition is not None:
+        return tuple(c.run(c.graph(names[not condition.reshape(-1)[0]]), []))
 
     def branch(graph: OnnxGraph) -> Any:
         return lambda: tuple(h.traced for h in c.run(graph, []))
 
-    return tuple(c.lax.cond(c[0].reshape(()), branch(yes), branch(no)))
+    return tuple(c.lax.cond(c[0].reshape(()), *(branch(c.graph(n)) for n in names)))
 
 
 # ---- Loop ----------------------------------------------------------------------------------------
