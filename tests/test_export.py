@@ -23,6 +23,7 @@ from eqsat.execute.draw import random_inputs
 from eqsat.export.mlir import syntax
 from eqsat.export.mlir.ops import common_groups
 from eqsat.export.write import export
+from eqsat.frontends.source import Source
 from eqsat.lang.programs import parse_program
 from eqsat.model.diag import EqsatError
 from eqsat.model.tensor import TensorType
@@ -214,6 +215,23 @@ def test_weights_without_values_are_arguments_or_refused():
         export(program, "mlir", {}, {})
     assert code(error) == "E381"
     assert b"eqsat.name" in export(program, "mlir", {}, {}, weights="arguments").data
+
+
+def test_what_is_there_ahead_is_not_computed_again():
+    """A dispatch may hold, too, what another one reads as a weight: merged ops are one node."""
+    largest = "n = generic(v, loops=[4, 4], maps=[[d0, d1]], body=x0, combine=max)"
+    ops = f"v = transpose(w, perm=[1, 0])\n{largest} : f32[4]\ny = mul(x, n)"
+    text = f"program p\ninput x: f32[4]\nweight w: f32[4, 4]\n{ops}\nreturn y\n"
+    w = np.ones((4, 4), np.float32)
+    source = Source(parse_program(text), {"w": w})
+    schedule = eqsat.optimize(source, target="reference", rules=()).schedule
+    assert schedule is not None
+    (d,) = schedule.dispatches
+    assert len(schedule.ahead) > 1
+    again = replace(d, members=(*schedule.ahead, *d.members))
+    written = export(replace(schedule, dispatches=(again,)), "mlir", {"w": w}, {})
+    assert not written.missing
+    assert written.data == export(schedule, "mlir", {"w": w}, {}).data
 
 
 @pytest.mark.parametrize("asked", [{"to": "c"}, {"of": "egraph"}, {"weights": "somewhere"}])

@@ -208,7 +208,8 @@ def plan_schedule(
         nodes = _needed(program, _read_ahead(schedule, ahead), done)
         groups.append(_group("computed from weights alone, once", nodes, done))
     for number, d in enumerate(schedule.dispatches):
-        nodes = _needed(program, d.members, done)
+        # what a dispatch computes again may be there already: merged ops are one node
+        nodes = _needed(program, [m for m in d.members if arguments or m not in ahead], done)
         groups.append(
             _group(
                 f"dispatch {number}, {d.name}: {d.ops}"
