@@ -230,7 +230,7 @@ def recurrent(op: str, direction: str, lengths: tuple[int, ...] | None, initial:
 
 
 @pytest.mark.parametrize("target", seeds(1, ["avx512-xla", "reference"]))
-@pytest.mark.parametrize(("op", "direction", "lengths", "initial"), one_in(3, RECURRENT))
+@pytest.mark.parametrize(("op", "direction", "lengths", "initial"), one_in(6, RECURRENT))
 def test_recurrent_layers_are_exported_as_loops(op, direction, lengths, initial, target, tmp_path):
     model = recurrent(op, direction, lengths, initial)
     path = tmp_path / "layer.onnx"

@@ -53,6 +53,7 @@ def ops_of(run: Run) -> list[str]:
 
 
 # ---- the story of the first thread ---------------------------------------------------------------
+@pytest.mark.slow  # six programs by IREE's compiler
 def test_refused_recorded_searched_again_compiles(blocks: Path, tmp_path: Path):
     """IREE's compiler for CPUs refuses large vectors; so may not be known before it is asked."""
     pytest.importorskip("iree.compiler")
