@@ -14,7 +14,7 @@ from eqsat.model.compiled import RefusedDispatch
 from eqsat.model.diag import EqsatError
 from eqsat.model.selection import Selection
 from eqsat.model.target import CompilerRefusal, Target
-from eqsat.run.refusals import logged_about, logged_dispatches, record, refusals_of
+from eqsat.run.refused import logged_about, logged_dispatches, record, refusals_of
 from eqsat.run.run import Run
 from eqsat.schedule.legal import faults as legality_faults
 

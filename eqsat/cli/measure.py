@@ -334,7 +334,7 @@ def _record_log(
         alone = "--dispatch" if log is None else "--log"
         partner = "--log" if log is None else "--refusals"
         raise fail("E400", f"`{alone}` goes with `{partner}`", help=f"write `{partner} FILE` too")
-    from eqsat.run.refusals import logged_about, logged_dispatches
+    from eqsat.run.refused import logged_about, logged_dispatches
 
     refused = logged_dispatches(log) if dispatch is None else logged_about(log, dispatch)
     _record(o.load_run(folder), refused, f"{device}, {log.name}", refusals)
@@ -342,7 +342,7 @@ def _record_log(
 
 
 def _record(run: Run, refused: Sequence[RefusedDispatch], source: str, file: Path) -> None:
-    from eqsat.run.refusals import record, refusals_of
+    from eqsat.run.refused import record, refusals_of
 
     program = run.source.program.name
     rows = refusals_of(run.need_schedule(), run.target, refused, f"{source}: {program}")
