@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import eqsat
@@ -91,3 +92,75 @@ def test_an_open_dim_of_onnx_is_one_also_of_a_saved_run(tmp_path: Path) -> None:
             one.export("onnx")
         assert json.dumps(one.open_sizes) == '{"batch": 3}'
         assert one.export("onnx", sizes={"batch": 3}).data
+
+
+TALL = """program tall
+symbol m size=8
+input x: f32[m, 64]
+weight b: f32[64, 512]
+y = matmul(x, b)
+return y, x
+"""
+
+
+@pytest.fixture(scope="module")
+def tall(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A saved switch with a weight, and its array beside it."""
+    folder = tmp_path_factory.mktemp("tall")
+    (folder / "tall.eqs").write_text(TALL, encoding="utf-8")
+    found = eqsat.switch(str(folder / "tall.eqs"), "m=1..64", target="avx2", searches=3)
+    weight = np.random.default_rng(3).standard_normal((64, 512), np.float32)
+    np.save(folder / "b.npy", weight)
+    found.use_weights({"b": weight})
+    return found.save(folder / "run")
+
+
+def of_size(m: int) -> np.ndarray:
+    return np.random.default_rng(m).standard_normal((m, 64), np.float32)
+
+
+def test_a_switch_is_one_onnx_model_that_picks_by_size(tall: Path) -> None:
+    runtime = pytest.importorskip("onnxruntime")
+    exported = eqsat.load(tall).export("onnx", sizes=[64, 1, 12])
+    options = runtime.SessionOptions()
+    options.log_severity_level = 4
+    session = runtime.InferenceSession(exported.data, options)
+    assert [i.shape for i in session.get_inputs()] == [["m", 64]]
+    b = np.load(tall.parent / "b.npy")
+    for m in (1, 12, 64):
+        y, x = session.run(None, {"x": of_size(m)})
+        np.testing.assert_allclose(y, of_size(m) @ b, rtol=1e-4, atol=1e-4)
+        np.testing.assert_array_equal(x, of_size(m))
+    with pytest.raises(Exception, match="Reshape"):
+        session.run(None, {"x": of_size(13)})
+
+
+def test_a_switch_is_one_module_that_picks_by_size(tall: Path) -> None:
+    pytest.importorskip("iree.compiler")
+    import iree_oracle
+
+    text = eqsat.load(tall).export("mlir", sizes=[1, 12, 64]).data.decode()
+    assert text.count("dense_resource<w_b.pack>") in (0, 3)
+    assert text.count('"0x') == 1, "programs that pack the weight alike share its resource"
+    b = np.load(tall.parent / "b.npy")
+    for m in (1, 12, 64):
+        y, x = iree_oracle.run(text, [of_size(m)], function="tall")
+        np.testing.assert_allclose(y, of_size(m) @ b, rtol=1e-4, atol=1e-4)
+        np.testing.assert_array_equal(x, of_size(m))
+    with pytest.raises(Exception, match="m is none of 1, 12, 64"):
+        iree_oracle.run(text, [of_size(13)], function="tall")
+
+
+def test_sizes_of_an_exported_switch_are_asked_on_the_command_line(
+    tall: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sizes = ["--size", "m=1", "--size", "m=64"]
+    out = tmp_path / "tall.mlir"
+    assert command(["export", str(tall), "--to", "mlir", *sizes, "-o", str(out)]) == 0
+    assert "scf.if" in out.read_text(encoding="utf-8")
+    assert command(["export", str(tall), "--to", "mlir", *sizes[:2], "--size", "m=65"]) == 2
+    assert "E386" in capsys.readouterr().err
+    assert command(["export", str(tall), "--to", "dot", *sizes]) == 2
+    assert "E383" in capsys.readouterr().err
+    assert command(["run", str(tall), *sizes]) == 2
+    assert "gives a dim two sizes" in capsys.readouterr().err

@@ -18,6 +18,7 @@ from eqsat.api.again import bind, search_at
 from eqsat.api.optimization import DEFAULT_GOALS, goals_asked, optimize
 from eqsat.api.reading import source_of
 from eqsat.execute.weights import content_key
+from eqsat.export.plan import Exported
 from eqsat.frontends.source import Source
 from eqsat.model.diag import EqsatError, fail
 from eqsat.model.files import write_text
@@ -98,6 +99,26 @@ class Switch:
             run.use_weights(values)
         self.bound.clear()
         self.packed.clear()
+
+    def export(
+        self, to: str, path: str | Path | None = None, *, sizes: Sequence[int],
+        weights: str = "auto", partial: bool = False,
+    ) -> Exported:  # fmt: skip
+        """The programs of these sizes as one function of `"mlir"` or `"onnx"` that picks by size.
+
+        It fails when it is called at another size. The rest is as for `eqsat.Run.export`.
+        EqsatError E386 if one is none of the sizes, and as there.
+        """
+        from eqsat.export.write import export_sizes, write_files
+
+        first, symbol = self.programs[0], self.table.symbol
+        exported = export_sizes(
+            symbol, _place_of_size(first, symbol),
+            {n: self.at(n).need_schedule() for n in sizes}, to, first.weights,
+            first.source.opaque, weights=weights, partial=partial,
+            external="" if path is None else f"{Path(path).name}.data", name=first.program.name,
+        )  # fmt: skip
+        return exported if path is None else write_files(exported, Path(path))
 
     def to_text(self) -> str:
         """The ranges with their programs, the break-evens with their proofs, and the searches."""

@@ -373,16 +373,23 @@ def export(
 ) -> int:
     """Write the chosen program, or its schedule as a trace or graph; print the path of the file.
 
-    A program with sizes that are not known is written at those that `--size` names. Exit code 2 if
-    an op cannot be written: all such ops are listed, and nothing is written.
+    A program with sizes that are not known is written at those that `--size` names; a switch at
+    several (`--size m=1 --size m=64`), as one function that picks by size. Exit code 2 if an op
+    cannot be written: all such ops are listed, and nothing is written.
     """
     with stops_at_once():
         path = out or folder / f"export.{SUFFIX.get(to.value, to.value)}"
-        sizes = o.symbol_sizes(size)
-        run = o.load_run(folder, sizes)
-        exported = run.export(
-            to.value, path, of=of.value, weights=weights.value, partial=partial, sizes=sizes
-        )
+        several = o.sizes_of_switch(folder, size)
+        if several is not None:
+            exported = several[0].export(
+                to.value, path, sizes=several[1], weights=weights.value, partial=partial
+            )
+        else:
+            sizes = o.symbol_sizes(size)
+            run = o.load_run(folder, sizes)
+            exported = run.export(
+                to.value, path, of=of.value, weights=weights.value, partial=partial, sizes=sizes
+            )
     if output_format is o.Format.json:
         print(json.dumps(_facts(to, path, exported)))
     else:

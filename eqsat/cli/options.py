@@ -14,6 +14,7 @@ import typer
 from eqsat.cli import completion
 
 if TYPE_CHECKING:
+    from eqsat import Switch
     from eqsat.api import Run
     from eqsat.model.limits import Limits
 
@@ -340,10 +341,27 @@ def names(texts: list[str] | None) -> tuple[str, ...]:
 
 
 def symbol_sizes(texts: list[str] | None) -> dict[str, int]:
-    """The sizes of `--size`, by name; EqsatError if one is no size."""
+    """The sizes of `--size`, by name; EqsatError if one is no size, E385 if a name is twice."""
+    from eqsat.model.diag import fail
     from eqsat.model.symbols import read_size
 
-    return dict(read_size(t) for t in texts or ())
+    read = [read_size(t) for t in texts or ()]
+    if len(dict(read)) < len(read):
+        why = f"`--size` gives a dim two sizes: {', '.join(texts or ())}"
+        raise fail("E385", why, help="`eqsat export` takes several of the folder of a switch")
+    return dict(read)
+
+
+def sizes_of_switch(folder: Path, texts: list[str] | None) -> tuple[Switch, list[int]] | None:
+    """A switch and the sizes of `--size`, if there are several; EqsatError as `eqsat.load`."""
+    import eqsat
+    from eqsat.model.symbols import read_size
+
+    read = [read_size(t) for t in texts or ()]
+    found = eqsat.load(folder) if len(read) > 1 else None
+    if not isinstance(found, eqsat.Switch) or {name for name, _ in read} != {found.table.symbol}:
+        return None
+    return found, [int(size) for _, size in read]
 
 
 def goals(texts: list[str] | None) -> tuple[Any, ...]:

@@ -106,6 +106,7 @@ def little_endian(array: Array) -> bytes:
     return value.astype(value.dtype.newbyteorder("<"), copy=False).tobytes()
 
 
+OpenShape = tuple[int | None, ...]  # None: of every size
 WEIGHTS = ("auto", "constants", "resources", "arguments")
 
 
@@ -135,6 +136,36 @@ class Plan:
     def order(self) -> tuple[int, ...]:
         """All nodes that are written, in order."""
         return tuple(i for g in self.groups for i in g.nodes)
+
+
+@dataclass(frozen=True)
+class SizedPlans:
+    """One function by the sizes of a symbol: a plan for each size, ascending, of equal arguments.
+
+    place: the number of an argument and its dim that is the symbol.
+    """
+
+    name: str
+    symbol: str
+    place: tuple[int, int]
+    plans: tuple[tuple[int, Plan], ...]
+
+    @property
+    def argument_shapes(self) -> list[OpenShape]:
+        return self._open([[p.program.nodes[i] for i in p.arguments] for _, p in self.plans])
+
+    @property
+    def result_shapes(self) -> list[OpenShape]:
+        return self._open([[p.program.nodes[i] for i in p.program.results] for _, p in self.plans])
+
+    @staticmethod
+    def _open(nodes: Sequence[Sequence[Node]]) -> list[OpenShape]:
+        """Shapes of the nodes at each place; a dim that differs between plans is None."""
+        shapes = [[n.type.shape for n in place] for place in zip(*nodes, strict=True)]
+        return [
+            tuple(d[0] if len({*d}) == 1 else None for d in zip(*place, strict=True))
+            for place in shapes
+        ]
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.export.plan import WEIGHTS, Exported, OpaqueFunction, Plan, plan_program, plan_schedule
+from eqsat.export.plan import (
+    WEIGHTS,
+    Exported,
+    OpaqueFunction,
+    Plan,
+    SizedPlans,
+    plan_program,
+    plan_schedule,
+)
 from eqsat.export.timeline import VIEWERS
 from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.egraph import EGraph, ENode
@@ -112,15 +120,38 @@ def export(
     """
     check_word("format", to, (*FORMATS, *VIEWERS))
     check_word("place for weights", weights, WEIGHTS)
-    if isinstance(what, Schedule) and to == "mlir":
-        what = merged(what)
-    plan = _plan(what, held, opaque, weights == "arguments")
+    plan = _plan(what, to, held, opaque, weights == "arguments")
     if name:
         plan = replace(plan, program=replace(plan.program, name=name))
-    exported = _written(plan, to, weights, external)
-    if exported.missing and not partial:
-        raise _inexpressible(plan, to, exported)
-    return exported
+    return _whole(_written(plan, to, weights, external), plan.program.name, to, partial)
+
+
+def export_sizes(
+    symbol: str,
+    place: tuple[int, int],
+    schedules: Mapping[int, Schedule],
+    to: str,
+    held: Mapping[str, Array],
+    opaque: Mapping[str, OpaqueFunction],
+    *,
+    weights: str = "auto",
+    partial: bool = False,
+    external: str = "",
+    name: str = "",
+) -> Exported:
+    """Schedules by the size of a symbol, as one function that picks by the size it is called with.
+
+    place: the number of the argument and the dim of it that is the symbol. It fails when it runs
+    if its size is none of these. The rest is as for `export`.
+    """
+    check_word("format of several sizes", to, FORMATS)
+    check_word("place for weights", weights, WEIGHTS)
+    plans = tuple(
+        (size, _plan(s, to, held, opaque, weights == "arguments"))
+        for size, s in sorted(schedules.items())
+    )
+    sized = SizedPlans(name, symbol, place, plans)
+    return _whole(_written(sized, to, weights, external), name, to, partial)
 
 
 def check_word(what: str, word: str, words: Sequence[str]) -> None:
@@ -148,16 +179,18 @@ def check_sizes(name: str, sizes: Mapping[str, int], asked: Mapping[str, int]) -
 
 def _plan(
     what: Program | Schedule,
+    to: str,
     held: Mapping[str, Array],
     opaque: Mapping[str, OpaqueFunction],
     arguments: bool,
 ) -> Plan:
     if isinstance(what, Program):
         return plan_program(what, held, arguments=arguments)
-    return plan_schedule(what, held, opaque, arguments=arguments)
+    schedule = merged(what) if to == "mlir" else what
+    return plan_schedule(schedule, held, opaque, arguments=arguments)
 
 
-def _written(plan: Plan, to: str, weights: str, external: str) -> Exported:
+def _written(plan: Plan | SizedPlans, to: str, weights: str, external: str) -> Exported:
     if to == "mlir":
         from eqsat.export.mlir.module import write_module
 
@@ -167,15 +200,17 @@ def _written(plan: Plan, to: str, weights: str, external: str) -> Exported:
     return write_model(plan, external=external, force_external=weights == "resources")
 
 
-def _inexpressible(plan: Plan, to: str, exported: Exported) -> Exception:
+def _whole(exported: Exported, name: str, to: str, partial: bool) -> Exported:
+    """The same; EqsatError E380 if ops are missing and not `partial`."""
     count = len(exported.missing)
+    if not count or partial:
+        return exported
     listed = [str(m) for m in exported.missing[:SHOWN]]
     if count > SHOWN:
         listed.append(f"and {count - SHOWN} more")
-    return fail(
+    raise fail(
         "E380",
-        f"{count} of {exported.ops} ops of `{plan.program.name}` cannot be written as {to}:"
-        f" {'; '.join(listed)}",
+        f"{count} of {exported.ops} ops of `{name}` cannot be written as {to}: {'; '.join(listed)}",
         help="`--partial` writes the rest, with calls of undefined functions in their place",
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from eqsat.export.mlir import syntax
 from eqsat.export.mlir.expressions import Body
 from eqsat.export.mlir.ops import WRITERS
 from eqsat.export.mlir.syntax import Value, Writer
-from eqsat.export.plan import Exported, Group, Plan, body_plan, identifier
+from eqsat.export.plan import Exported, Group, Plan, SizedPlans, body_plan, identifier
 from eqsat.export.walk import PlanWriter, foreign_name
 from eqsat.model.affine import dim
 from eqsat.model.control import COND, SCAN, Control
@@ -170,22 +170,104 @@ SMALL = 1024  # bytes of a weight that is written in place; larger ones go into 
 Array = np.ndarray[Any, Any]
 
 
-def write_module(plan: Plan, *, weights: str = "auto") -> Exported:
-    """The module. Ops it cannot say are calls of private functions, and listed as missing."""
-    function = _Function(plan, weights, symbol(plan.program.name))
-    function.write()
-    lines = ["module {", *function.declared, *function.lines(), "}"]
-    parts = [("\n".join(lines) + "\n").encode()]
-    parts += _resources(function.resources)
-    return Exported((("", b"".join(parts)),), function.ops, tuple(function.missing))
+def write_module(plan: Plan | SizedPlans, *, weights: str = "auto") -> Exported:
+    """The module. Ops it cannot say are calls of private functions, and listed as missing.
+
+    Of several sizes: a function that calls the private function of the size its arguments have; a
+    weight that several of them hold in one layout is one resource.
+    """
+    resources: dict[str, Array] = {}
+    if isinstance(plan, Plan):
+        parts = [_Function(plan, weights, symbol(plan.program.name), resources)]
+    else:
+        name = symbol(plan.name)
+        parts = [
+            _Function(p, weights, f"{name}.{size}", resources, "private ") for size, p in plan.plans
+        ]
+    for part in parts:
+        part.write()
+    lines = ["module {", *([] if isinstance(plan, Plan) else _picking(plan, parts))]
+    for part in parts:
+        lines += [*part.declared, *part.lines()]
+    text = "\n".join([*lines, "}"]) + "\n"
+    missing = tuple(m for part in parts for m in part.missing)
+    files = (("", b"".join([text.encode(), *_resources(resources)])),)
+    return Exported(files, sum(part.ops for part in parts), missing)
 
 
-def _resources(resources: Sequence[tuple[str, Array]]) -> list[bytes]:
+def _picking(sized: SizedPlans, parts: Sequence[_Function]) -> list[str]:
+    """The public function: compares the size, calls, and casts to what is known of it and back."""
+    plan = sized.plans[0][1]
+    nodes = plan.program.nodes
+    xs = [Value(parts[0].values[i][0], nodes[i].type) for i in plan.arguments]
+    shapes = sized.argument_shapes
+    taken = [syntax.tensor(x.type, s) for x, s in zip(xs, shapes, strict=True)]
+    types = [nodes[r].type for r in plan.program.results]
+    given = [syntax.tensor(t, s) for t, s in zip(types, sized.result_shapes, strict=True)]
+    number, dim = sized.place
+    w = Writer()
+    at = w.op(f"arith.constant {dim} : index")
+    size = w.op(f"tensor.dim {xs[number].name}, {at} : {taken[number]}")
+    names = _calls_by_size(w, sized, parts, (xs, taken, given), size, 0)
+    w.line(f"return {', '.join(names)} : {', '.join(given)}")
+    arguments = ", ".join(
+        f"{x.name}: {t} {{eqsat.name = {syntax.quoted(plan.names[i])}}}"
+        for x, t, i in zip(xs, taken, plan.arguments, strict=True)
+    )
+    head = f"  func.func @{symbol(sized.name)}({arguments}) -> ({', '.join(given)}) {{"
+    return [head, *w.lines, "  }"]
+
+
+def _calls_by_size(
+    w: Writer,
+    sized: SizedPlans,
+    parts: Sequence[_Function],
+    of: tuple[Sequence[Value], Sequence[str], Sequence[str]],
+    size: str,
+    number: int,
+) -> list[str]:
+    """The results of the function of this number if it is of this size, else of those after it.
+
+    of: the arguments, their open types and those of the results.
+    """
+    xs, taken, given = of
+    known, plan = sized.plans[number]
+    is_it = w.op(f"arith.cmpi eq, {size}, {w.op(f'arith.constant {known} : index')} : index")
+    is_last = number + 1 == len(parts)
+    if is_last:
+        every = ", ".join(str(s) for s, _ in sized.plans)
+        w.line(f'cf.assert {is_it}, "{symbol(sized.symbol)} is none of {every}"')
+        name = ""
+    else:
+        name, several = w.fresh(), f":{len(given)}" if len(given) > 1 else ""
+        w.line(f"{name}{several} = scf.if {is_it} -> ({', '.join(given)}) {{")
+    nodes = plan.program.nodes
+    args = []
+    for x, t, i in zip(xs, taken, plan.arguments, strict=True):
+        static = nodes[i].type
+        cast = f"tensor.cast {x.name} : {t} to {syntax.tensor(static)}"
+        args.append(Value(x.name if t == syntax.tensor(static) else w.op(cast), static))
+    values = _call(w, parts[number].name, args, [nodes[r].type for r in plan.program.results])
+    results = []
+    for v, t in zip(values, given, strict=True):
+        cast = f"tensor.cast {v.name} : {syntax.tensor(v.type)} to {t}"
+        results.append(v.name if t == syntax.tensor(v.type) else w.op(cast))
+    if is_last:
+        return results
+    w.line(f"scf.yield {', '.join(results)} : {', '.join(given)}", 4)
+    w.line("} else {")
+    rest = _calls_by_size(w, sized, parts, of, size, number + 1)
+    w.line(f"scf.yield {', '.join(rest)} : {', '.join(given)}", 4)
+    w.line("}")
+    return [f"{name}#{i}" for i in range(len(given))] if len(given) > 1 else [name]
+
+
+def _resources(resources: Mapping[str, Array]) -> list[bytes]:
     """The section of the file that holds large constants, in parts: joined once, as it is large."""
     if not resources:
         return []
     parts = [b"\n{-#\n  dialect_resources: {\n    builtin: {"]
-    for number, (key, array) in enumerate(resources):
+    for number, (key, array) in enumerate(resources.items()):
         head = f'{"," if number else ""}\n      {key}: "0x'
         parts += [head.encode(), syntax.resource(array), b'"']
     return [*parts, b"\n    }\n  }\n#-}\n"]
@@ -197,12 +279,19 @@ class _Function(PlanWriter[str]):
     writers = WRITERS
     lacks = "no op of linalg, tensor, arith and math does this"
 
-    def __init__(self, plan: Plan, weights: str, name: str, visibility: str = ""):
+    def __init__(
+        self,
+        plan: Plan,
+        weights: str,
+        name: str,
+        resources: dict[str, Array],
+        visibility: str = "",
+    ):
         super().__init__(plan)
         self.weights, self.name, self.visibility = weights, name, visibility
         self.ops = len(plan.order)
         self.w = Writer()
-        self.resources: list[tuple[str, Array]] = []
+        self.resources = resources  # of the whole module
         self.declared: list[str] = []
 
     def write(self) -> None:
@@ -245,9 +334,17 @@ class _Function(PlanWriter[str]):
         in_bytes = DTYPES[t.dtype][0] % 8 == 0  # those of a resource
         if splat or limit is None or t.nbytes <= limit or not in_bytes:
             return self.w.op(f"arith.constant {syntax.dense(array, t)}", name)
-        key = f"w{number}_{symbol(self.plan.names[node])}"
-        self.resources.append((key, array))
+        key = self._resource(f"w_{symbol(self.plan.names[node])}", array)
         return self.w.op(f"arith.constant dense_resource<{key}> : {syntax.tensor(t)}", name)
+
+    def _resource(self, name: str, array: Array) -> str:
+        """The key of the resource that holds these bytes; a new one if there is none."""
+        key, count = name, 1
+        while key in self.resources and self.resources[key].tobytes() != array.tobytes():
+            count += 1
+            key = f"{name}.{count}"
+        self.resources[key] = array
+        return key
 
     # ---- nodes ---------------------------------------------------------------------------------
     def begin(self, group: Group) -> None:
@@ -273,7 +370,7 @@ class _Function(PlanWriter[str]):
         attr = self.plan.program.nodes[i].attr
         assert isinstance(attr, Control)
         name = f"{self.name}.{attr.labels[number]}.{i}"
-        body = _Function(body_plan(attr, number), "constants", name, "private ")
+        body = _Function(body_plan(attr, number), "constants", name, {}, "private ")
         body.write()
         self.declared += [*body.declared, *body.lines()]
         self.missing += body.missing

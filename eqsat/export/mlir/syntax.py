@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.export.plan import little_endian
+from eqsat.export.plan import OpenShape, little_endian
 from eqsat.model.affine import Affine, Map
 from eqsat.model.tensor import DEFAULT, DTYPES, NONE, TensorType, is_float
 from eqsat.ops.meaning.programs import element_dtype
@@ -37,9 +37,10 @@ def element(dtype: str) -> str:
     return _FLOATS.get(dtype, dtype) if kind == "f" else f"i{1 if kind == 'b' else bits}"
 
 
-def tensor(t: TensorType) -> str:
-    """`tensor<4x8xf32>`."""
-    return f"tensor<{''.join(f'{d}x' for d in t.shape)}{element(t.dtype)}>"
+def tensor(t: TensorType, open_shape: OpenShape | None = None) -> str:
+    """`tensor<4x8xf32>`, or `tensor<?x8xf32>` by an open shape."""
+    dims = t.shape if open_shape is None else ["?" if d is None else d for d in open_shape]
+    return f"tensor<{''.join(f'{d}x' for d in dims)}{element(t.dtype)}>"
 
 
 def ints(values: Iterable[int]) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from eqsat.export.plan import OpenShape
 from eqsat.model.attr import Shape
 from eqsat.model.tensor import NO_ZERO, NONE, TensorType, is_float
 from eqsat.ops.meaning.programs import element_dtype
@@ -51,11 +52,15 @@ class GraphNode:
 
 @dataclass(frozen=True)
 class Subgraph:
-    """A graph inside of an op; its nodes may read the values around it."""
+    """A graph inside of an op; its nodes may read the values around it.
+
+    open_shapes: of the outputs, where other branches have other sizes.
+    """
 
     nodes: tuple[GraphNode, ...]
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
+    open_shapes: tuple[OpenShape, ...] = ()
 
 
 class Graph:

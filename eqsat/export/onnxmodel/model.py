@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
 
 from eqsat.export.onnxmodel.generics import write_generic
 from eqsat.export.onnxmodel.graph import Graph, GraphNode, Subgraph, Value
-from eqsat.export.plan import Exported, Group, Plan, body_plan, little_endian
+from eqsat.export.plan import Exported, Group, Plan, SizedPlans, body_plan, little_endian
 from eqsat.export.walk import PlanWriter, foreign_name
 from eqsat.model.attr import Attr
 from eqsat.model.control import COND, SCAN, Control, every_program
@@ -193,13 +194,15 @@ _ELEMENTS = {
 _NEWER = {"f4e2m1fn": (23, 11), "f8e8m0fnu": (24, 12)}  # the opset and IR that brought a type
 
 
-def write_model(plan: Plan, *, external: str = "", force_external: bool = False) -> Exported:
+def write_model(
+    plan: Plan | SizedPlans, *, external: str = "", force_external: bool = False
+) -> Exported:
     """The model. Ops it cannot say become ops of the domain `eqsat`, and are listed as missing.
 
     external: name of the file for constants, used where they are too many for one file, or with
     `force_external`. EqsatError E382 if `onnx` is not installed.
     """
-    model = _Model(plan)
+    model = _Model(plan) if isinstance(plan, Plan) else _SizedModel(plan)
     model.write()
     total = sum(a.nbytes for a, _ in model.graph.constants.values())
     beside = _External(external) if external and (force_external or total > LARGE) else None
@@ -299,6 +302,10 @@ class _Model(PlanWriter[Value]):
         return self.graph.call(foreign_name(node), list(xs), node.types)
 
     # ---- protocol buffers ----------------------------------------------------------------------
+    def info(self, onnx: Any, v: Value, number: int, is_result: bool) -> Any:
+        """The type of an argument or result of the model."""
+        return _info(onnx, v)
+
     def serialized(self, external: _External | None) -> bytes:
         """The file; the same bytes every time."""
         onnx = _onnx()
@@ -310,8 +317,8 @@ class _Model(PlanWriter[Value]):
         graph = helper.make_graph(
             [_proto(onnx, n, number) for number, n in enumerate(self.graph.nodes)],
             program.name or "program",
-            [_info(onnx, v) for v in inputs],
-            [_info(onnx, v) for v in self.named],
+            [self.info(onnx, v, number, False) for number, v in enumerate(inputs)],
+            [self.info(onnx, v, number, True) for number, v in enumerate(self.named)],
             [_tensor(onnx, *c, external) for c in constants],
             value_info=[_info(onnx, v) for v in self.graph.undefined],
         )
@@ -325,6 +332,65 @@ class _Model(PlanWriter[Value]):
             graph, opset_imports=opsets, ir_version=ir_version, producer_name="eqsat"
         )
         return model.SerializeToString(deterministic=True)
+
+
+class _SizedModel(_Model):
+    """An If for each size but the last; arguments have the names of the first plan.
+
+    In a branch they are reshaped to what they are, which fails at a size that is none of these.
+    """
+
+    def __init__(self, sized: SizedPlans):
+        super().__init__(sized.plans[0][1])
+        self.sized = sized
+        self.ops = 0
+
+    def write(self) -> None:
+        for number, i in enumerate(self.plan.arguments):
+            self.values[i] = [self.argument(number, i)]
+        number, dim = self.sized.place
+        given = self.values[self.plan.arguments[number]][0]
+        rank = TensorType("i64", (len(given.shape),))
+        (shape,) = self.graph.several("Shape", [given], [rank], {})
+        size = self.graph.gather(shape, self.graph.constant(np.array(dim), "i64"), 0)
+        results = self._branch(self.graph, size, 0)
+        self.named = [self.graph.rename(v, f"result{n}") for n, v in enumerate(results)]
+
+    def _branch(self, graph: Graph, size: Value, number: int) -> list[Value]:
+        """The results at the size of this number, or at one of those after it."""
+        known, plan = self.sized.plans[number]
+        if number + 1 == len(self.sized.plans):
+            return self._of(graph, plan)
+        is_it = graph.broadcast("Equal", size, graph.scalar(known, "i64"), dtype="bool")
+        this, rest = graph.inside(), graph.inside()
+        shapes = tuple(self.sized.result_shapes)
+        branches = {
+            "then_branch": replace(this.closed([], self._of(this, plan)), open_shapes=shapes),
+            "else_branch": replace(
+                rest.closed([], self._branch(rest, size, number + 1)), open_shapes=shapes
+            ),
+        }
+        types = [plan.program.nodes[r].types[0] for r in plan.program.results]
+        return graph.several("If", [is_it], types, branches)
+
+    def _of(self, graph: Graph, plan: Plan) -> list[Value]:
+        """The results of a plan."""
+        given = []
+        for number, i in enumerate(plan.arguments):
+            v, t = self.values[self.plan.arguments[number]][0], plan.program.nodes[i].type
+            is_open = None in self.sized.argument_shapes[number]
+            shape = graph.ints(t.shape)
+            given.append(graph.add("Reshape", [v, shape], t.dtype, t.shape) if is_open else v)
+        body = _Model(plan, graph, given)
+        body.walk()
+        self.missing += body.missing
+        self.ops += body.ops
+        return body.results
+
+    def info(self, onnx: Any, v: Value, number: int, is_result: bool) -> Any:
+        shapes = self.sized.result_shapes if is_result else self.sized.argument_shapes
+        name = "" if is_result else self.sized.symbol
+        return _info(onnx, v, [name or None if d is None else d for d in shapes[number]])
 
 
 def _every(nodes: Iterable[GraphNode]) -> Iterator[GraphNode]:
@@ -352,8 +418,10 @@ def _element(onnx: Any, dtype: str) -> int:
     return int(getattr(onnx.TensorProto, _ELEMENTS[dtype]))
 
 
-def _info(onnx: Any, v: Value) -> Any:
-    return onnx.helper.make_tensor_value_info(v.name, _element(onnx, v.dtype), list(v.shape))
+def _info(onnx: Any, v: Value, dims: Sequence[int | str | None] | None = None) -> Any:
+    """The type of a value, with these dims in place of its own."""
+    shape = list(v.shape if dims is None else dims)
+    return onnx.helper.make_tensor_value_info(v.name, _element(onnx, v.dtype), shape)
 
 
 def _inner(onnx: Any, g: Subgraph, name: str) -> Any:
@@ -361,7 +429,7 @@ def _inner(onnx: Any, g: Subgraph, name: str) -> Any:
         [_proto(onnx, n, number, f"{name}.") for number, n in enumerate(g.nodes)],
         name,
         [_info(onnx, v) for v in g.inputs],
-        [_info(onnx, v) for v in g.outputs],
+        [_info(onnx, v, s) for v, s in zip_longest(g.outputs, g.open_shapes)],
     )
 
 
