@@ -171,3 +171,58 @@ def test_wrong_rows_say_why(rows: str, message: str):
     with pytest.raises(eqsat.EqsatError, match=message) as error:
         override(eqsat.target("reference"), [rows])
     assert "E206" in str(error.value)
+
+
+def in_order(first: str, result: str) -> Generic:
+    """a[b, i, k] times w[j, k], with this operand first and the loops of the result in this order."""
+    loop = {name: f"d{result.index(name)}" for name in "bij"} | {"k": "d3"}
+    maps = {o: f"[{', '.join(loop[d] for d in dims)}]" for o, dims in (("a", "bik"), ("w", "jk"))}
+    sizes = {"b": 5, "i": 6, "j": 96, "k": 24}
+    names = (first, "w" if first == "a" else "a")
+    program = parse_program(f"""program p
+    input a: f32[5, 6, 24]
+    input w: f32[96, 24]
+    y = generic({", ".join(names)}, loops=[{", ".join(str(sizes[d]) for d in (*result, "k"))}], rank=3, maps=[{", ".join(maps[n] for n in names)}], body=mul(x0, x1), combine=add)
+    return y""")  # noqa: E501
+    attr = program.nodes[-1].attr
+    assert isinstance(attr, Generic)
+    return attr
+
+
+def test_the_operand_with_rows_of_the_result_is_packed_whichever_is_first():
+    """A panel lies along the last loop of the result, of a left operand too."""
+    written, exchanged = pack_loops(in_order("a", "bij"), PANEL), in_order("w", "bij")
+    assert written is not None
+    swapped = swap_loops(exchanged, PANEL)
+    assert swapped is not None
+    assert swapped.operands == written.operands[::-1]
+    assert swapped.result == written.result
+    assert swapped.sig.sizes == written.sig.sizes
+    _agrees(exchanged, swapped, random.Random(0))
+    assert swap_loops(in_order("a", "bij"), PANEL) is None
+
+
+@pytest.mark.parametrize("first", ["a", "w"])
+@pytest.mark.parametrize("result", ["bij", "jbi", "ijb"])
+def test_spellings_of_a_product_have_one_optimum(first: str, result: str):
+    """The order of operands, and of the product's loops with a transpose behind it."""
+    best = optimum("einsum", "a", "bij")
+    assert optimum("respelled", first, result) == best
+
+
+def optimum(name: str, first: str, result: str) -> int:
+    """The least time of a @ w with the result b, i, j, spelled so."""
+    g = in_order(first, result)
+    order = [result.index(d) for d in "bij"]
+    names = (first, "w" if first == "a" else "a")
+    loops, maps = list(g.sizes), [[f"d{e.dim}" for e in m] for m in g.maps]
+    text = f"""program {name}
+    input a: f32[5, 6, 24]
+    input w: f32[96, 24]
+    y = generic({", ".join(names)}, loops={loops}, rank=3, maps={str(maps).replace("'", "")}, body=mul(x0, x1), combine=add)
+    z = transpose(y, perm={order})
+    return z
+    """  # noqa: E501
+    run = eqsat.optimize(parse_program(text), target="avx512")
+    assert run.schedule is not None
+    return run.schedule.time_ps

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from eqsat.model.affine import map_loops
 from eqsat.model.generic import Generic
 from eqsat.model.layout import Layout
 from eqsat.model.target import Tile
@@ -109,13 +110,13 @@ def swap_loops(g: Generic, tile: Tile) -> PackedLoops | None:
 
     A kernel for 8x16 tiles also serves 16x8 ones. Only where the exchanged tile pads the result
     less (a narrow n), or every contraction would have every tile twice. A panel serves so where
-    it cuts nothing otherwise: a matrix times a vector. A tile whose kernel asks for an order is
-    what it says.
+    it cuts nothing otherwise, a matrix times a vector, and where the result has rows of m: there
+    the operands may as well be exchanged. A tile whose kernel asks for an order is what it says.
     """
     m, n, k = tile.extents
     is_bound = tile.vnni > 1 or "c" in dict(tile.sizes) or tile.lhs or tile.rhs
     plan = None if is_bound else _plan(g, tile)
-    if plan is None or m == n or (tile.panel and _innermost(g, plan)):
+    if plan is None or m == n or (tile.panel and _innermost(g, plan) and not _has_rows_of_m(g)):
         return None
     extents = {"m": n, "n": m, "k": k}
     exchanged = tuple({"m": "n", "n": "m"}.get(r, r) for r in tile.order)
@@ -127,6 +128,13 @@ def swap_loops(g: Generic, tile: Tile) -> PackedLoops | None:
     if not tile.panel and _padded_size(g, cuts) >= _padded_size(g, _innermost(g, plan)):
         return None
     return _packed(g, swapped, cuts)
+
+
+def _has_rows_of_m(g: Generic) -> bool:
+    """Whether the last loop of the result is one of the left operand alone."""
+    lhs, rhs = (map_loops(m) for m in g.maps)
+    large = [d for d in range(g.rank) if g.sizes[d] > 1]
+    return bool(large) and large[-1] in lhs and large[-1] not in rhs
 
 
 def pack_loops_twice(g: Generic, tile: Tile) -> PackedTwice | None:
