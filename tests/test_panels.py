@@ -173,15 +173,22 @@ def test_wrong_rows_say_why(rows: str, message: str):
     assert "E206" in str(error.value)
 
 
-def in_order(first: str, result: str) -> Generic:
-    """a[b, i, k] times w[j, k], with this operand first and the loops of the result in this order."""
+SIZES = {"b": 5, "i": 6, "j": 96, "k": 24}
+LARGE = {"b": 32, "i": 100, "j": 600, "k": 821}  # those of JAX issue 19327
+
+
+def declared(sizes: dict[str, int]) -> str:
+    a, w = ([sizes[d] for d in dims] for dims in ("bik", "jk"))
+    return f"input a: f32{a}\n    input w: f32{w}"
+
+
+def in_order(first: str, result: str, sizes: dict[str, int]) -> Generic:
+    """a[b, i, k] times w[j, k], with this operand first and the result's loops in this order."""
     loop = {name: f"d{result.index(name)}" for name in "bij"} | {"k": "d3"}
     maps = {o: f"[{', '.join(loop[d] for d in dims)}]" for o, dims in (("a", "bik"), ("w", "jk"))}
-    sizes = {"b": 5, "i": 6, "j": 96, "k": 24}
     names = (first, "w" if first == "a" else "a")
     program = parse_program(f"""program p
-    input a: f32[5, 6, 24]
-    input w: f32[96, 24]
+    {declared(sizes)}
     y = generic({", ".join(names)}, loops=[{", ".join(str(sizes[d]) for d in (*result, "k"))}], rank=3, maps=[{", ".join(maps[n] for n in names)}], body=mul(x0, x1), combine=add)
     return y""")  # noqa: E501
     attr = program.nodes[-1].attr
@@ -191,7 +198,7 @@ def in_order(first: str, result: str) -> Generic:
 
 def test_the_operand_with_rows_of_the_result_is_packed_whichever_is_first():
     """A panel lies along the last loop of the result, of a left operand too."""
-    written, exchanged = pack_loops(in_order("a", "bij"), PANEL), in_order("w", "bij")
+    written, exchanged = pack_loops(in_order("a", "bij", SIZES), PANEL), in_order("w", "bij", SIZES)
     assert written is not None
     swapped = swap_loops(exchanged, PANEL)
     assert swapped is not None
@@ -199,11 +206,11 @@ def test_the_operand_with_rows_of_the_result_is_packed_whichever_is_first():
     assert swapped.result == written.result
     assert swapped.sig.sizes == written.sig.sizes
     _agrees(exchanged, swapped, random.Random(0))
-    assert swap_loops(in_order("a", "bij"), PANEL) is None
+    assert swap_loops(in_order("a", "bij", SIZES), PANEL) is None
 
 
 @pytest.mark.parametrize("first", ["a", "w"])
-@pytest.mark.parametrize("result", ["bij", "jbi", "ijb"])
+@pytest.mark.parametrize("result", ["bij", "jbi"])
 def test_spellings_of_a_product_have_one_optimum(first: str, result: str):
     """The order of operands, and of the product's loops with a transpose behind it."""
     best = optimum("einsum", "a", "bij")
@@ -212,13 +219,12 @@ def test_spellings_of_a_product_have_one_optimum(first: str, result: str):
 
 def optimum(name: str, first: str, result: str) -> int:
     """The least time of a @ w with the result b, i, j, spelled so."""
-    g = in_order(first, result)
+    g = in_order(first, result, LARGE)
     order = [result.index(d) for d in "bij"]
     names = (first, "w" if first == "a" else "a")
     loops, maps = list(g.sizes), [[f"d{e.dim}" for e in m] for m in g.maps]
     text = f"""program {name}
-    input a: f32[5, 6, 24]
-    input w: f32[96, 24]
+    {declared(LARGE)}
     y = generic({", ".join(names)}, loops={loops}, rank=3, maps={str(maps).replace("'", "")}, body=mul(x0, x1), combine=add)
     z = transpose(y, perm={order})
     return z
