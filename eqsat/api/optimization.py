@@ -121,9 +121,7 @@ def meshed(
     return replace(machine, mesh=cut, budget=tuple(bounds.items()))
 
 
-def rules_asked(
-    what: Sequence[str] | str | RuleSet, program: Program, machine: Target
-) -> RuleSet:
+def rules_asked(what: Sequence[str] | str | RuleSet, program: Program, machine: Target) -> RuleSet:
     """The rules; where rows are padded, or have to be, `default` has the set for them beside it."""
     if isinstance(what, RuleSet):
         return what

@@ -323,7 +323,10 @@ _REWRITES: tuple[tuple[str, Callable[[str, str], Iterator[Edit]]], ...] = (
         _in_dialect(r"\biree_linalg_ext\.(?=(?:un)?set_encoding\b)", "iree_encoding."),
     ),
     ("flow.dispatch.tensor", _in_dialect(r"\bflow\.(?=dispatch\.tensor\b)", "iree_tensor_ext.")),
-    ("pad_encoding_layout<", _in_dialect(r"(?<=#iree_encoding\.)pad_encoding_layout(?=<)", "padding")),
+    (
+        "pad_encoding_layout<",
+        _in_dialect(r"(?<=#iree_encoding\.)pad_encoding_layout(?=<)", "padding"),
+    ),
     ("encoding<", _encodings),
     ("unset_encoding", _unset),
 )
