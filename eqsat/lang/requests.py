@@ -82,7 +82,7 @@ def _apply(target: Target, path: list[str], data: dict[str, Any]) -> Target:
         data = {"kernels": kernels_text(target.kernels) | data["kernels"]}
     rows = target.row_padding
     if path[0] == "row_padding" and len(path) > 1 and rows is not None:
-        kept = {"line": rows.line_bytes, "sets": rows.sets, "operands": [*rows.operands]}
+        kept = {"line": f"{rows.line_bytes} B", "sets": rows.sets, "operands": [*rows.operands]}
         data = {"row_padding": kept | data["row_padding"]}
     whole = base | data
     lines = Lines("--set", "")
