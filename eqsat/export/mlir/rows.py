@@ -7,9 +7,9 @@ from eqsat.export.mlir.syntax import Value, Writer
 from eqsat.model.affine import Map
 from eqsat.model.generic import Generic
 from eqsat.model.layout import Layout
-from eqsat.model.leaves import Leaf
 from eqsat.model.program import Node, Program
 from eqsat.model.tensor import TensorType
+from eqsat.ops.targets.rows import rows_of
 
 
 def encoded_nodes(program: Program) -> dict[int, Layout]:
@@ -20,18 +20,12 @@ def encoded_nodes(program: Program) -> dict[int, Layout]:
             readers.setdefault(o, set()).add(r)
     encoded: dict[int, Layout] = {}
     for i in reversed(range(len(program.nodes))):
-        layout = _rows_of(program.nodes[i])
+        layout = rows_of(program.nodes[i])
         if layout is not None:
             nodes = {r: program.nodes[r] for r in readers.get(i, ())}
             if all(r in encoded or _reads_rows(n, i, layout) for r, n in nodes.items()):
                 encoded[i] = layout
     return encoded
-
-
-def _rows_of(n: Node) -> Layout | None:
-    layout = n.attr.layout if isinstance(n.attr, Leaf) else n.attr
-    is_made = isinstance(n.attr, Leaf) or n.op in ("pack", "relax")
-    return layout if is_made and isinstance(layout, Layout) and layout.row_padding else None
 
 
 def _reads_rows(n: Node, o: int, layout: Layout) -> bool:

@@ -15,7 +15,7 @@ from eqsat.model.generic import Generic
 from eqsat.model.layout import Layout, padded_layout
 from eqsat.model.leaves import Leaf
 from eqsat.model.pipelines import RowPadding
-from eqsat.model.program import Program
+from eqsat.model.program import Node, Program
 from eqsat.model.target import Target
 from eqsat.ops.contractions.roles import contraction_roles
 from eqsat.ops.declare import attr_functions
@@ -59,10 +59,16 @@ def has_its_rows(target: Target, g: Generic) -> bool:
     return all(rows_asked(target, g, i) is None for i in range(len(g.maps)))
 
 
+def rows_of(n: Node) -> Layout | None:
+    """The longer rows in which an argument arrives, or in which a node lays its operand out."""
+    layout = n.attr.layout if isinstance(n.attr, Leaf) else n.attr
+    is_made = isinstance(n.attr, Leaf) or n.op in ("pack", "relax")
+    return layout if is_made and isinstance(layout, Layout) and layout.row_padding else None
+
+
 def concerns_rows(program: Program, target: Target) -> bool:
     """Whether a target asks for longer rows, or something in the program lies in such."""
-    attrs = (n.attr.layout if isinstance(n.attr, Leaf) else n.attr for n in program.nodes)
-    return any(_askings(target)) or any(isinstance(a, Layout) and a.row_padding for a in attrs)
+    return any(_askings(target)) or any(rows_of(n) for n in program.nodes)
 
 
 def _askings(target: Target) -> Iterator[RowPadding]:
