@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from eqsat.model.generic import Generic
 from eqsat.model.schedule import Schedule
 from eqsat.ops.contractions.roles import contraction_roles
-from eqsat.ops.targets.rows import SIDES, rows_of
+from eqsat.ops.targets.rows import SIDES, longer_rows_of
 from eqsat.report.formatting import bytes_text, count_text
 
 PADDED_COLUMNS = ("padded rows", "type", "bytes", "padding", "kept", "read as")
@@ -38,7 +38,7 @@ def padded_buffers(schedule: Schedule) -> tuple[PaddedBuffer, ...]:
     found = []
     for b in schedule.buffers:
         node = schedule.program.nodes[b.node]
-        layout = rows_of(node)
+        layout = longer_rows_of(node)
         if layout is not None:
             plain = node.type.with_shape(layout.source).nbytes
             name, read = schedule.program.value_name(b.node), (*sides.get(b.node, {}),)

@@ -9,7 +9,7 @@ from eqsat.model.generic import Generic
 from eqsat.model.layout import Layout
 from eqsat.model.program import Node, Program
 from eqsat.model.tensor import TensorType
-from eqsat.ops.targets.rows import rows_of
+from eqsat.ops.targets.rows import longer_rows_of
 
 
 def encoded_nodes(program: Program) -> dict[int, Layout]:
@@ -20,7 +20,7 @@ def encoded_nodes(program: Program) -> dict[int, Layout]:
             readers.setdefault(o, set()).add(r)
     encoded: dict[int, Layout] = {}
     for i in reversed(range(len(program.nodes))):
-        layout = rows_of(program.nodes[i])
+        layout = longer_rows_of(program.nodes[i])
         if layout is not None:
             nodes = {r: program.nodes[r] for r in readers.get(i, ())}
             if all(r in encoded or _reads_rows(n, i, layout) for r, n in nodes.items()):

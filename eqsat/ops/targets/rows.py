@@ -56,10 +56,11 @@ def rows_asked(target: Target, g: Generic, i: int) -> Layout | None:
 
 def has_its_rows(target: Target, g: Generic) -> bool:
     """Whether no operand has to lie in longer rows than it does."""
-    return all(rows_asked(target, g, i) is None for i in range(len(g.maps)))
+    sides = range(len(g.maps)) if any(_askings(target)) else ()
+    return all(rows_asked(target, g, i) is None for i in sides)
 
 
-def rows_of(n: Node) -> Layout | None:
+def longer_rows_of(n: Node) -> Layout | None:
     """The longer rows in which an argument arrives, or in which a node lays its operand out."""
     layout = n.attr.layout if isinstance(n.attr, Leaf) else n.attr
     is_made = isinstance(n.attr, Leaf) or n.op in ("pack", "relax")
@@ -68,7 +69,7 @@ def rows_of(n: Node) -> Layout | None:
 
 def concerns_rows(program: Program, target: Target) -> bool:
     """Whether a target asks for longer rows, or something in the program lies in such."""
-    return any(_askings(target)) or any(rows_of(n) for n in program.nodes)
+    return any(_askings(target)) or any(longer_rows_of(n) for n in program.nodes)
 
 
 def _askings(target: Target) -> Iterator[RowPadding]:
