@@ -372,7 +372,7 @@ return u
 
 # ---- refused -------------------------------------------------------------------------------------
 BAD = [
-    ("padding<[0, -64]>", "E379", "a padding of -64 elements", 1),
+    ("padding<[0, -64]>", "E379", "no dim can be padded by -64 elements", 1),
     ("padding<[64]>", "E379", "`padding<[64]>` pads 1 dims of a tensor that has 2", 1),
     ("padding<[0, 0, 2]>", "E379", "pads 3 dims of a tensor that has 2", 1),
     ("padding<[?, 2]>", "E379", "leaves more open than the last dim", 1),

@@ -170,7 +170,8 @@ def modernised(source: ModuleText) -> ModuleText:
     text = without_comments(source.original)
     for m in _NEGATIVE.finditer(text) if "padding<" in text else ():
         help = "write how many elements lie behind the end of each dim, 0 for none"
-        raise fail("E379", f"a padding of {m[1]} elements", source.at(m.start(1)), help=help)
+        why = f"no dim can be padded by {m[1]} elements"
+        raise fail("E379", why, source.at(m.start(1)), help=help)
     edits: list[Edit] = []
     for needle, find in _REWRITES:
         if needle in text:  # most files are large and hold none
