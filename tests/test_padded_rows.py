@@ -74,6 +74,11 @@ def searched(program, *settings: str, target: str = GPU, **how) -> eqsat.Run:
     return eqsat.optimize(program, target=target, settings=settings, cache=False, **how)
 
 
+def verifies(text: bytes) -> bool:
+    tool = Path(sys.executable).with_name("iree-opt")
+    return subprocess.run([tool, "-"], input=text, capture_output=True, check=False).returncode == 0
+
+
 def words(run: eqsat.Run) -> list[tuple[str, ...]]:
     """The ops of every dispatch."""
     assert run.schedule is not None
@@ -337,8 +342,7 @@ def test_exported_padding_is_read_back(tmp_path: Path) -> None:
         assert written.count("padding<[0, 2]>") >= 6
         assert written.count("#iree_encoding.padding<[0, 2]>> {eqsat.name") == 1
         assert "linalg.pack" not in written
-        tool = Path(sys.executable).with_name("iree-opt")
-        subprocess.run([tool, path], check=True, capture_output=True)
+        assert verifies(exported.data)
         again = eqsat.read(str(path))
         x, s = (np.random.default_rng(7).standard_normal((6, 8)) for _ in range(2))
         given = [pack(padded_layout((6, 8), (0, 2)), x, np.nan), s]
@@ -368,6 +372,10 @@ return u
     assert encoded_nodes(program) == {}
     read = parse_program(text.replace("q = relu(p)\n", "").replace("unpack(q", "unpack(p"))
     assert [*encoded_nodes(read)] == [1]
+    twice = text.replace("u = unpack(q", "r = pack(p, pos=[3], tiles=[20], pad=any)\nu = unpack(q")
+    twice = parse_program(twice.replace("return u", "return u, r"))
+    assert [twice.nodes[i].op for i in encoded_nodes(twice)] == ["pack"], "the outer one alone"
+    assert verifies(export(twice, "mlir", {}, {}).data)
 
 
 # ---- refused -------------------------------------------------------------------------------------

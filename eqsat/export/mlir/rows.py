@@ -23,7 +23,8 @@ def encoded_nodes(program: Program) -> dict[int, Layout]:
         layout = longer_rows_of(program.nodes[i])
         if layout is not None:
             nodes = {r: program.nodes[r] for r in readers.get(i, ())}
-            if all(r in encoded or _reads_rows(n, i, layout) for r, n in nodes.items()):
+            relaxed = {r for r, n in nodes.items() if n.op == "relax" and r in encoded}
+            if all(r in relaxed or _reads_rows(n, i, layout) for r, n in nodes.items()):
                 encoded[i] = layout
     return encoded
 
